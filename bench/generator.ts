@@ -3,7 +3,7 @@ import { cpuMs, residentBytes } from "./cpu.ts";
 import { type Spread, spread } from "./figures.ts";
 import { answerQuestions, sharedMicros } from "./helper.ts";
 import { AnswerReader } from "./http_reader.ts";
-import { MARK_DIGITS, type Plan, STAMP_DIGITS } from "./workloads.ts";
+import { MARK_DIGITS, type Plan, STAMP_DIGITS, STAMP_SIGN } from "./workloads.ts";
 
 /**
  * The load generator, a process of its own: so many clients on sockets of their own, each sending its next request when its
@@ -14,6 +14,8 @@ export type Job = {
   port: number;
   /** The Host header. */
   host: string;
+  /** Headers besides the usual ones. */
+  headers?: Readonly<Record<string, string>> | undefined;
   /** Client n uses key n, and begins again at the first behind the last. Empty: each request has a key that is none. */
   secrets: string[];
   inFlight: number;
@@ -64,7 +66,7 @@ const LONGER_MAX = 5;
 const POLL_MS = 5;
 const SAMPLES_MAX = 2_000_000;
 const EVENT_END = "\n\n";
-const CONTENT = '"content":"';
+const STAMPED = `"${STAMP_SIGN}`;
 const KEY_CHARACTERS = 49;
 
 let running: Run | undefined;
@@ -292,9 +294,9 @@ class Client {
     const text = this.#tail + bytes.toString("latin1");
     let at = 0;
     for (let end = text.indexOf(EVENT_END); end >= 0; end = text.indexOf(EVENT_END, at)) {
-      const contentAt = text.indexOf(CONTENT, at);
+      const contentAt = text.indexOf(STAMPED, at);
       if (contentAt >= 0 && contentAt < end) {
-        const stampAt = contentAt + CONTENT.length;
+        const stampAt = contentAt + STAMPED.length;
         const stamped = Number(text.slice(stampAt, stampAt + STAMP_DIGITS));
         if (this.#chunks++ === 0) this.#sawMark = text.slice(stampAt, end).includes(this.#mark.toString("latin1"));
         if (relay !== undefined && relay.length < SAMPLES_MAX) relay.push((nowMicros - stamped) / 1000);
@@ -338,17 +340,18 @@ class Client {
 
 /** The bytes of client `index`'s request, made once; the mark and a wrong key are written anew into each. */
 function requestOf(job: Job, index: number): { request: Buffer; markAt: number; keyAt: number } {
-  const { delayMs, chunks, everyMs } = job.plan;
+  const { delayMs, chunks, everyMs, shape = 0 } = job.plan;
   const mark = "0".repeat(MARK_DIGITS);
-  const plan = `[[${delayMs} ${chunks} ${everyMs} ${mark}]]`;
+  const plan = `[[${delayMs} ${chunks} ${everyMs} ${mark} ${shape}]]`;
   const start = `{"model":"chat-a","messages":[{"role":"user","content":"${plan} `;
-  const end = `"}]${chunks === 0 ? "" : ',"stream":true'}}`;
+  const end = `"}]${chunks === 0 ? "" : ',"stream":true,"stream_options":{"include_usage":true}'}}`;
   const filling = "Tell me what a gate is for, and who pays. ";
   const body = start + filling.repeat(Math.ceil(job.bodyBytes / filling.length)).slice(start.length + end.length) + end;
   const secret = job.secrets[index % job.secrets.length] ?? `sk-${"0".repeat(KEY_CHARACTERS)}`;
+  const more = Object.entries(job.headers ?? {}).map(([name, value]) => `${name}: ${value}\r\n`);
   const head =
     `POST /v1/chat/completions HTTP/1.1\r\nhost: ${job.host}\r\nauthorization: Bearer ${secret}\r\n` +
-    `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`;
+    `content-type: application/json\r\n${more.join("")}content-length: ${body.length}\r\n\r\n`;
   const keyAt = head.indexOf(secret) + "sk-".length;
   return { request: Buffer.from(head + body, "latin1"), markAt: head.length + body.indexOf(mark), keyAt };
 }

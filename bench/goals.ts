@@ -5,8 +5,6 @@ import { HELD_STREAMS } from "./workloads.ts";
 
 const RSS_RATIO_MAX = 1.1;
 const BYTES_A_STREAM_MAX = 24 * 1024;
-const ADDED_P50_MS = 1;
-const ADDED_P99_MS = 5;
 
 export type Goal = { what: string; goal: string; measured: string; met: boolean | null };
 
@@ -20,17 +18,38 @@ export function goalsOf(measured: Measured): Goal[] {
   const cpu = (workload: string, what: string, max: number) =>
     ratioGoal(figures, { workload, what: `${what}: CPU against bare`, max, pick: (f) => f.gatewayCpuUs });
   return [
-    rate("json32", "JSON, 32 in flight, 0 ms", 0.5),
-    cpu("json32", "JSON, 32 in flight, 0 ms", 1.5),
-    rate("json256-20", "JSON, 256 in flight, 20 ms", 0.95),
-    cpu("json256-20", "JSON, 256 in flight, 20 ms", 1.25),
-    rate("stream200", "stream of 200 chunks, 0 ms", 0.9),
-    cpu("stream50x10", "stream of 50 chunks, 10 ms, 200 open", 1.15),
-    // A stream's first byte waits for one commit (the hold), a JSON answer's for two: it is whole, so it is settled.
-    ...addedTime(measured, "stream1", "stream", 1),
-    ...addedTime(measured, "json1", "JSON", 2),
+    // A warm account's stream waits for no commit before its first byte. A JSON answer is whole, so it is settled first: one commit.
+    addedTime(measured, {
+      workload: "stream1",
+      what: "stream, idle gateway",
+      share: "p50",
+      commitsAwaited: 0,
+      moreMs: 0.4,
+    }),
+    addedTime(measured, {
+      workload: "stream1",
+      what: "stream, idle gateway",
+      share: "p99",
+      commitsAwaited: 0,
+      moreMs: 2,
+    }),
+    addedTime(measured, {
+      workload: "json1",
+      what: "JSON, idle gateway",
+      share: "p50",
+      commitsAwaited: 1,
+      moreMs: 0.5,
+    }),
+    rate("json32", "JSON, 32 in flight, 0 ms", 0.4),
+    cpu("json32", "JSON, 32 in flight, 0 ms", 2.1),
+    rate("json256-20", "JSON, 256 in flight, 20 ms", 0.75),
+    cpu("json256-20", "JSON, 256 in flight, 20 ms", 1.6),
+    rate("stream200", "stream of 200 chunks, 32 open", 0.55),
+    cpu("stream200", "stream of 200 chunks, 32 open", 1.7),
+    cpu("stream50x10", "stream of 50 chunks, 10 ms, 200 open", 1.4),
+    addedTime(measured, { workload: "stream50x10", what: "200 open", share: "p50", commitsAwaited: 0, moreMs: 3 }),
     ...memory(measured.held),
-    cpu("body100k", "bodies of 100 KB", 1.8),
+    cpu("body100k", "bodies of 100 KB", 2),
   ];
 }
 
@@ -49,31 +68,30 @@ function ratioGoal(figures: Figures[], { workload, what, min, max, pick }: Ratio
   return { what, goal, measured: rangeText(range), met: range === null ? null : isIn(range.median) };
 }
 
-/** What the gateway adds to the time to the first byte when it has nothing else to do, against `commits` commits. */
-function addedTime({ figures, commits }: Measured, workload: string, what: string, commitsAwaited: number): Goal[] {
-  const added = (share: "p50" | "p99") =>
-    rangeOf(
-      figures
-        .filter((f) => f.workload === workload && f.contender === "tollgate")
-        .map((our) => {
-          const bare = figures.find((f) => f.workload === workload && f.contender === "bare" && f.round === our.round);
-          return bare === undefined ? null : our.firstByteMs[share] - bare.firstByteMs[share];
-        }),
-    );
-  const commit = (share: "p50" | "p99") =>
-    rangeOf(commits.filter((c) => c.workload === workload).map((c) => c.ms[share]))?.median ?? null;
-  const goal = (share: "p50" | "p99", more: number): Goal => {
-    const [ours, one] = [added(share), commit(share)];
-    const most = one === null ? null : commitsAwaited * one + more;
-    const times = commitsAwaited === 1 ? "one commit" : `${commitsAwaited} commits`;
-    return {
-      what: `${what}, idle gateway: added to the first byte, ${share}`,
-      goal: `≤ ${times} + ${more} ms${most === null ? "" : ` = ${most.toFixed(2)} ms`}`,
-      measured: ours === null ? "–" : `${rangeText(ours)} ms`,
-      met: ours === null || most === null ? null : ours.median <= most,
-    };
+type AddedTime = { workload: string; what: string; share: "p50" | "p99"; commitsAwaited: number; moreMs: number };
+
+/** What the gateway adds to the time to the first byte: at most `commitsAwaited` commits and `moreMs`. */
+function addedTime({ figures, commits }: Measured, { workload, what, share, commitsAwaited, moreMs }: AddedTime): Goal {
+  const added = rangeOf(
+    figures
+      .filter((f) => f.workload === workload && f.contender === "tollgate")
+      .map((our) => {
+        const bare = figures.find((f) => f.workload === workload && f.contender === "bare" && f.round === our.round);
+        return bare === undefined ? null : our.firstByteMs[share] - bare.firstByteMs[share];
+      }),
+  );
+  const commit = rangeOf(commits.filter((c) => c.workload === workload).map((c) => c.ms[share]))?.median ?? null;
+  const mostMs = commitsAwaited === 0 ? moreMs : commit === null ? null : commitsAwaited * commit + moreMs;
+  const goal =
+    commitsAwaited === 0
+      ? `${moreMs} ms`
+      : `one commit + ${moreMs} ms${mostMs === null ? "" : ` = ${mostMs.toFixed(2)} ms`}`;
+  return {
+    what: `${what}: added to the first byte, ${share}`,
+    goal: `≤ ${goal}`,
+    measured: added === null ? "–" : `${rangeText(added)} ms`,
+    met: added === null || mostMs === null ? null : added.median <= mostMs,
   };
-  return [goal("p50", ADDED_P50_MS), goal("p99", ADDED_P99_MS)];
 }
 
 function memory(held: HeldFigures[]): Goal[] {

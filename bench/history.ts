@@ -4,7 +4,7 @@ import { startServices } from "../scripts/services.ts";
 import { check } from "../src/books/check.ts";
 import { foldAll } from "../src/books/folding_store.ts";
 import { openSlices, type Slices } from "../src/books/short_transactions_store.ts";
-import { expiredHolds, makeReceiptMonths } from "../src/ledger/holds_store.ts";
+import { accountsOfEndedLeases, makeReceiptMonths, reapAccount } from "../src/ledger/leases_store.ts";
 import { connect, type Sql } from "../src/platform/db.ts";
 import type { Shop } from "../test/gateway/shop.ts";
 import { openWorldLedger, requestFor, usageOf } from "../test/ledger/ledger_world.ts";
@@ -237,20 +237,22 @@ async function measureJobs({ shop: { world } }: Stage): Promise<Line[]> {
   await world.givePackage(person, { dailyLimit: 1_000_000 });
   const alive = await Promise.all(Array.from({ length: HOLDS_ALIVE }, () => ledger.reserve(requestFor(person, key))));
   const lost = async () => {
-    const { requestId } = await ledger.reserve(requestFor(person, key));
-    await world.sql`update holds set lease_ends_at = ledger_now() where request_id = ${requestId}`;
-    return requestId;
+    const dead = await openWorldLedger(world, { leaseSeconds: 600 });
+    await dead.ledger.reserve(requestFor(person, key));
+    await world.sql`update leases set ends_at = clock_timestamp() where id = ${dead.ledger.leaseId()}`;
+    return async () => {
+      await dead.ledger.abandon();
+      await dead.db.close();
+    };
   };
-  const reap = async (requestId: string) => {
-    const found = await expiredHolds(sql, 500);
+  const reap = async (closeDead: () => Promise<void>) => {
     // The replica's own reaper may have been first.
-    await Promise.all(found.map((hold) => ledger.reap(hold.requestId, hold.accountId)));
-    const [left] = await sql`select 1 from holds where request_id = ${requestId}`;
-    if (left) throw new Error("a hold whose lease had ended was not given back");
+    for (const accountId of await accountsOfEndedLeases(sql, 500)) await reapAccount(sql, accountId);
+    await closeDead();
   };
   const lines = [
-    await measure("the reaper's query", () => expiredHolds(sql, 500), nothing),
-    await measure("the reaper, a hold given back", reap, lost),
+    await measure("the reaper's query", () => accountsOfEndedLeases(sql, 500), nothing),
+    await measure("the reaper, a replica's escrow given back", reap, lost),
     await measure("the partition maker", () => makeReceiptMonths(sql, 3), nothing),
   ];
   await Promise.all(alive.map((hold) => ledger.release(hold, "not_dispatched")));

@@ -1,7 +1,8 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { type Finish, type ReserveRequest, runBatch } from "../src/ledger/ledger_store.ts";
+import { takeLease } from "../src/ledger/leases_store.ts";
+import { type BatchInput, type BatchOutput, type ReserveRequest, runBatch } from "../src/ledger/ledger_store.ts";
 import { openLedger } from "../src/ledger/open_ledger.ts";
 import { newRequestId } from "../src/platform/crypto.ts";
 import { connect, type Sql, sqlState } from "../src/platform/db.ts";
@@ -125,6 +126,8 @@ async function hotAccount(world: World): Promise<Asker> {
       capMin: 1,
       tokenBound: 100,
       priceVersionId: 1,
+      markupBasisPoints: 0,
+      known: { mode: "package", epoch: Number.MAX_SAFE_INTEGER, tenantEpoch: 0 },
     },
   });
 }
@@ -141,12 +144,15 @@ async function openGrouped(world: World, ask: Asker): Promise<Contender> {
       ledgerQueueMax: 100_000,
       ledgerTimeoutMs: 30_000,
       leaseSeconds: LEASE_SECONDS,
+      escrowUnitsMax: 256,
+      escrowShare: 8,
       spoolDir,
       spoolBytesMax: 1024 * 1024 * 1024,
     },
     db,
     log: createLog("warn"),
     nowMs: () => performance.now(),
+    unixMs: Date.now,
     startedMs: 0,
   });
   return {
@@ -162,34 +168,80 @@ async function openGrouped(world: World, ask: Asker): Promise<Contender> {
   };
 }
 
-/** The ledger's own SQL, a transaction for each reserve and for each settlement. */
+/** The ledger's own SQL, a transaction for each reserve and for each settlement. Nothing is drawn ahead. */
 function openSingle(world: World, ask: Asker): Contender {
-  const connections = Array.from({ length: SINGLE_CONNECTIONS }, () =>
-    connect({ databaseUrl: world.url, dbPrepare: true, fetchTypes: false }, 1),
-  );
+  const connections = Array.from({ length: SINGLE_CONNECTIONS }, () => {
+    const sql = connect({ databaseUrl: world.url, dbPrepare: true, fetchTypes: false }, 1);
+    const leaseId = crypto.randomUUID();
+    return { sql, leaseId, draws: 0, ready: takeLease(sql, leaseId, LEASE_SECONDS) };
+  });
   let turn = 0;
   return {
     inFlightMax: SINGLE_IN_FLIGHT_MAX,
     async pair() {
-      const sql = connections[turn++ % connections.length] as Sql;
+      const connection = connections[turn++ % connections.length] as (typeof connections)[number];
+      const { sql, leaseId, ready } = connection;
+      await ready;
       const asked = ask();
-      const { requestId, accountId } = asked;
-      const end = { kind: "settle", reason: "complete", strict: false } as const;
-      await step(sql, [asked], []);
-      await step(sql, [], [{ ...USAGE, ...end, requestId, accountId }]);
+      const { accountId } = asked;
+      const draw = { accountId, tenantId: 0, units: 0, nanoUsd: 0n, knownEpoch: 0, returns: false, keeps: [] };
+      const common = { leaseId, share: 1, wait: true };
+      const { reserved } = await step(sql, () => ({
+        ...common,
+        draws: [{ ...draw, number: ++connection.draws }],
+        reserves: [asked],
+      }));
+      const result = reserved[0];
+      if (result?.code !== null) throw new Error(`the pair was refused: ${result?.code}`);
+      const { requestId, keyId, host, modelId, priceVersionId, markupBasisPoints } = asked;
+      const held = {
+        packageId: result.packageId ?? 0,
+        day: result.day,
+        keyDay: null,
+        heldNanoUsd: 0n,
+        heldTokens: null,
+      };
+      const drawn = {
+        requestId,
+        accountId,
+        keyId,
+        host,
+        modelId,
+        priceVersionId,
+        markupBasisPoints,
+        leaseId,
+        ...held,
+        capTokens: null,
+      };
+      const end = {
+        settles: true,
+        reason: "complete",
+        strict: false,
+        furtherCounts: null,
+        costNanoUsd: null,
+        reportedUsage: null,
+        tried: null,
+      } as const;
+      const finish = { ...drawn, ...USAGE, ...end, reservedAtUs: Date.now() * 1000 };
+      await step(sql, () => ({ ...common, finishes: [finish] }));
     },
     close: async () => {
-      await Promise.all(connections.map((sql) => sql.end()));
+      await Promise.all(connections.map(({ sql }) => sql.end()));
     },
   };
 }
 
 /** One transaction. On a slow machine it waits longer for the account than the ledger allows: then, as a batch would, it asks again. */
-async function step(sql: Sql, asks: ReserveRequest[], finishes: Finish[]): Promise<void> {
+async function step(
+  sql: Sql,
+  inputOf: () => Pick<BatchInput, "leaseId" | "share" | "wait"> & Partial<BatchInput>,
+): Promise<BatchOutput> {
   for (;;) {
+    const input = inputOf();
+    const { finishes = [] } = input;
+    const idles = finishes.map(() => ({ drawNumber: 0, units: 0, nanoUsd: 0n }));
     try {
-      await runBatch(sql, true, { reserves: asks, finishes, wait: true, retry: false, leaseSeconds: LEASE_SECONDS });
-      return;
+      return await runBatch(sql, true, { draws: [], reserves: [], ...input, finishes, idles, nowUnixMs: Date.now() });
     } catch (error) {
       if (sqlState(error) !== LOCK_NOT_AVAILABLE) throw error;
     }
@@ -199,7 +251,8 @@ async function step(sql: Sql, asks: ReserveRequest[], finishes: Finish[]): Promi
 /** Whether as many units and usage records are in the books as pairs were driven, and all balances. Prints it. */
 async function isExact(world: World, pairs: number): Promise<boolean> {
   const [row] = await world.sql`
-    select sum(units_used)::int as used, sum(units_held)::int as held,
+    select sum(units_used)::int as used,
+      sum(units_held - package_idle(account_id, id, null))::int as held,
       (select count(*)::int from receipts where outcome = 'settled') as records from packages`;
   const broken = await world.unbalanced();
   console.log(

@@ -3,8 +3,9 @@ import { residentBytes } from "./cpu.ts";
 import { type Commit, type Figures, figuresOf, type HeldFigures } from "./figures.ts";
 import type { GeneratorQuestion, GeneratorReply, Job } from "./generator.ts";
 import type { Helper } from "./helper.ts";
+import type { Quiet } from "./quiet.ts";
 import type { BenchServices } from "./servers.ts";
-import type { Workload } from "./workloads.ts";
+import { isPeer, type Workload } from "./workloads.ts";
 
 /**
  * Alternating rounds of every workload, and after each phase the question whether all who count agree: the client's good
@@ -14,6 +15,8 @@ import type { Workload } from "./workloads.ts";
 const WARM_MS = 300;
 /** The warm-up goes on in steps until a request costs hardly less CPU than in the step before. */
 const STEP_MS = 4_000;
+/** Some programs go on starting after they first answer, such as further workers. */
+const STARTED_MS_MAX = 60_000;
 const STEADY_RATIO = 0.95;
 const REPLY_MS_MAX = 120_000;
 /** Of 100 or fewer the p99 would be the slowest: so many commits, and so many answers to a client that is alone. */
@@ -32,6 +35,8 @@ export type Stage = {
   provider: Provider;
   generator: Helper<GeneratorQuestion, GeneratorReply | "held">;
   services: BenchServices;
+  /** Waited for before each measurement. */
+  quiet: Quiet;
   rounds: number;
   roundMs: number;
   /** The most that a contender is warmed up for. */
@@ -40,11 +45,19 @@ export type Stage = {
   say(line: string): void;
 };
 
-export type Results = { figures: Figures[]; held: HeldFigures[]; commits: Commit[]; failures: string[] };
+export type Results = {
+  figures: Figures[];
+  held: HeldFigures[];
+  commits: Commit[];
+  /** What was wrong; the run fails. */
+  failures: string[];
+  /** What a reader of the figures must know, such as a workload that a peer failed: not the run's failure. */
+  notes: string[];
+};
 
 /** Runs the workloads one after the other. Stops at the first phase with a failure. */
 export async function measure(stage: Stage, workloads: readonly Workload[]): Promise<Results> {
-  const results: Results = { figures: [], held: [], commits: [], failures: [] };
+  const results: Results = { figures: [], held: [], commits: [], failures: [], notes: [] };
   await warmUp(stage, results);
   for (const workload of workloads) {
     const contenders = stage.contenders.filter(({ name }) => workload.contenders.includes(name));
@@ -54,19 +67,29 @@ export async function measure(stage: Stage, workloads: readonly Workload[]): Pro
     else await rounds(stage, workload, contenders, results);
   }
   if (results.failures.length === 0) await checkViews(stage, results);
+  const busy = stage.quiet.summary();
+  if (busy !== undefined) results.notes.push(busy);
   return results;
 }
 
 async function rounds(stage: Stage, workload: Workload, contenders: Contender[], results: Results): Promise<void> {
   if (workload.status === 402) await exhaust(contenders, results);
+  const failed = new Set<Contender>();
   for (let round = 1; round <= stage.rounds; round++) {
     for (const contender of inTurn(contenders, round)) {
+      if (failed.has(contender)) continue;
+      await stage.quiet.wait();
       const reply = await phase(stage, results, { workload, contender, round, runMs: stage.roundMs });
-      if (reply === undefined) return;
+      if (reply === undefined) {
+        if (results.failures.length > 0) return;
+        failed.add(contender);
+        continue;
+      }
       results.figures.push(figuresOf(reply, { workload: workload.name, round, contender: contender.name }));
     }
     // What a commit takes is a goal's measure, so it is taken in the same minute.
     if (workload.inFlight === 1 && workload.plan.delayMs === 0) {
+      await stage.quiet.wait();
       results.commits.push({ workload: workload.name, round, ms: await stage.services.commitMs(COMMITS_A_ROUND) });
     }
   }
@@ -84,6 +107,7 @@ async function warmUp(stage: Stage, results: Results): Promise<void> {
     { inFlight: 128, plan: { delayMs: 0, chunks: 0, everyMs: 0 } },
     { inFlight: 32, plan: { delayMs: 0, chunks: 100, everyMs: 0 } },
   ];
+  await stage.quiet.wait(STARTED_MS_MAX);
   for (const contender of stage.contenders.filter(({ name }) => name !== "direct")) {
     stage.say(`${contender.name}: warming up, ${Math.ceil(stage.warmUpMs / 1000)} s at most`);
     for (const kind of kinds) {
@@ -91,31 +115,31 @@ async function warmUp(stage: Stage, results: Results): Promise<void> {
         ...{ name: "warm-up", what: "", bodyBytes: 1024, status: 200, held: false, contenders: [], quick: true },
         ...kind,
       };
-      if (!(await warmUpWith(stage, results, { workload, contender, maxMs: stage.warmUpMs / kinds.length }))) return;
+      await warmUpWith(stage, results, { workload, contender, maxMs: stage.warmUpMs / kinds.length });
+      if (results.failures.length > 0) return;
     }
   }
 }
 
-/** False: something was wrong. */
 async function warmUpWith(
   stage: Stage,
   results: Results,
   { workload, contender, maxMs }: { workload: Workload; contender: Contender; maxMs: number },
-): Promise<boolean> {
+): Promise<void> {
   const endMs = performance.now() + maxMs;
   const of = { workload, contender, round: 0, runMs: Math.min(STEP_MS, maxMs) };
   for (let lastUs = Number.POSITIVE_INFINITY; ; ) {
     const reply = await phase(stage, results, of);
-    if (reply === undefined) return false;
+    if (reply === undefined) return;
     const us = ((reply.cpuMs.gateway ?? 0) * 1000) / reply.measured;
-    if (us > lastUs * STEADY_RATIO || performance.now() > endMs) return true;
+    if (us > lastUs * STEADY_RATIO || performance.now() > endMs) return;
     lastUs = us;
   }
 }
 
 type Phase = { workload: Workload; contender: Contender; round: number; runMs: number };
 
-/** One contender, one round. Undefined: something was wrong, and stands among the failures. */
+/** One contender, one round. Undefined: something was wrong, and stands among the failures; of a peer, among the notes. */
 async function phase(stage: Stage, results: Results, of: Phase): Promise<GeneratorReply | undefined> {
   const { workload, contender, round } = of;
   const where = `${workload.name}, ${contender.name}, round ${round}`;
@@ -124,7 +148,11 @@ async function phase(stage: Stage, results: Results, of: Phase): Promise<Generat
   if (reply === "held") throw new Error("the generator held what it should have measured");
   const failures = [...reply.problems, ...(await check(workload.status === 200 ? reply.good : 0))];
   if (reply.measured === 0) failures.push("no request ended while it was measured");
-  results.failures.push(...failures.map((failure) => `${where}: ${failure}`));
+  const into = isPeer(contender.name) ? results.notes : results.failures;
+  for (const failure of failures) {
+    into.push(`${where}: ${failure}`);
+    stage.say(`${where}: ${failure}`);
+  }
   return failures.length === 0 ? reply : undefined;
 }
 
@@ -133,7 +161,16 @@ function jobOf({ services, provider, generator }: Stage, { workload, contender, 
   const secrets = status === 402 ? contender.shop?.exhausted : contender.shop?.secrets;
   const { postgresPid, redisPid } = services;
   return {
-    ...{ port: contender.port, host: contender.host, inFlight, plan, bodyBytes, status, held },
+    ...{
+      port: contender.port,
+      host: contender.host,
+      headers: contender.headers,
+      inFlight,
+      plan,
+      bodyBytes,
+      status,
+      held,
+    },
     ...{ warmMs: WARM_MS, runMs, answersMin: inFlight === 1 ? ANSWERS_MIN_ALONE : 1 },
     secrets: status === 401 ? [] : (secrets ?? ["sk-unused"]),
     pids: {
@@ -170,7 +207,7 @@ async function counting({ provider }: Stage, { shop }: Contender): Promise<(good
 /** The one request of each small package. */
 async function exhaust(contenders: Contender[], results: Results): Promise<void> {
   for (const { port, host, name, shop } of contenders) {
-    const body = JSON.stringify({ model: "chat-a", messages: [{ role: "user", content: "[[0 0 0 first]]" }] });
+    const body = JSON.stringify({ model: "chat-a", messages: [{ role: "user", content: "[[0 0 0 first 0]]" }] });
     for (const secret of shop?.exhausted ?? []) {
       const headers = { host, authorization: `Bearer ${secret}`, "content-type": "application/json" };
       const answer = await fetch(`http://127.0.0.1:${port}/v1/chat/completions`, { method: "POST", headers, body });
@@ -185,6 +222,7 @@ async function exhaust(contenders: Contender[], results: Results): Promise<void>
 async function hold(stage: Stage, workload: Workload, contender: Contender, results: Results): Promise<void> {
   const pid = contender.pid;
   if (pid === null || results.failures.length > 0) return;
+  await stage.quiet.wait();
   await wave(stage, workload, contender, results);
   const startBytes = await atRest(pid);
   const openBytes = await wave(stage, workload, contender, results);

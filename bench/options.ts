@@ -1,7 +1,16 @@
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
+import { ACCOUNTS_DEFAULT } from "./contenders.ts";
 import type { Goal } from "./goals.ts";
-import { CONTENDERS, type ContenderName, type Workload, workloads } from "./workloads.ts";
+import {
+  CONTENDERS,
+  type ContenderName,
+  isPeer,
+  OWN_CONTENDERS,
+  PEER_NAMES,
+  type Workload,
+  workloads,
+} from "./workloads.ts";
 import { checkPlace } from "./written.ts";
 
 /** The command line of `bun run bench`. */
@@ -9,6 +18,8 @@ import { checkPlace } from "./written.ts";
 export type Options = {
   workloads: Workload[];
   contenders: ContenderName[];
+  /** How many accounts share the load. */
+  accounts: number;
   isQuick: boolean;
   rounds: number;
   seconds: number;
@@ -37,11 +48,15 @@ const QUICK_CONTENDERS = ["bare", "tollgate"] as const;
 const ROUNDS_MAX = 100;
 const SECONDS_MAX = 120;
 const WARM_UP_MAX = 600;
+/** Each is created before the run. */
+const ACCOUNTS_MAX = 1_000;
 
 export const USAGE = `bun run bench [flags]
   --quick            the workloads of the goals but memory's, against the bare proxy alone, in fewer and shorter rounds
   --only NAME,…      only these workloads
-  --contenders NAME,…  only these of ${CONTENDERS.join(", ")}
+  --contenders NAME,…  only these of ${OWN_CONTENDERS.join(", ")}, ${PEER_NAMES.join(", ")}
+  --peers            also other gateways, installed on first use into .cache/bench-peers: ${PEER_NAMES.join(", ")}
+  --accounts N       accounts that share the load; 1: one hot account; default ${ACCOUNTS_DEFAULT}
   --rounds N         rounds of each workload
   --seconds N        how long a round is measured
   --warm-up N        seconds of the same work before, at most: until a request costs no less CPU
@@ -62,7 +77,8 @@ export function readOptions(args: string[]): Options | "help" {
   const only = chosen("--only", values.only, names);
   return {
     workloads: all.filter(({ name }) => only.includes(name)),
-    contenders: chosen("--contenders", values.contenders, CONTENDERS, isQuick ? QUICK_CONTENDERS : CONTENDERS),
+    contenders: contendersOf(values),
+    accounts: number("--accounts", values.accounts ?? String(ACCOUNTS_DEFAULT), { max: ACCOUNTS_MAX, isWhole: true }),
     isQuick,
     rounds: number("--rounds", values.rounds ?? (isQuick ? "2" : "3"), { max: ROUNDS_MAX, isWhole: true }),
     seconds: number("--seconds", values.seconds ?? (isQuick ? "1" : "1.5"), { max: SECONDS_MAX, isWhole: false }),
@@ -86,6 +102,8 @@ function parsed(args: string[]) {
         quick: { type: "boolean" },
         only: { type: "string" },
         contenders: { type: "string" },
+        peers: { type: "boolean" },
+        accounts: { type: "string" },
         rounds: { type: "string" },
         seconds: { type: "string" },
         "warm-up": { type: "string" },
@@ -110,6 +128,12 @@ function goalsIn(file: string): Goal[] {
   const { goals }: { goals?: Goal[] } = JSON.parse(readFileSync(file, "utf8"));
   if (!Array.isArray(goals)) throw new Error(`${file} is no JSON of bun run bench`);
   return goals;
+}
+
+/** Those of `--contenders`, or all of our own; and with `--peers` the peers. In the order of the tables. */
+function contendersOf({ contenders, peers, quick }: { contenders?: string; peers?: boolean; quick?: boolean }) {
+  const named = chosen("--contenders", contenders, CONTENDERS, quick ? QUICK_CONTENDERS : OWN_CONTENDERS);
+  return CONTENDERS.filter((name) => named.includes(name) || (peers === true && isPeer(name)));
 }
 
 /** The names that a flag has; without it `otherwise`. */

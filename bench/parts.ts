@@ -12,12 +12,12 @@ import { type BenchServices, startBenchServices } from "./servers.ts";
 import { writeFigures } from "./written.ts";
 
 /**
- * `bun run bench:parts`: what the parts of a JSON request cost the gateway. The same gateway is run whole and with one part
- * after another left out (`bench/without.ts`), beside the bare proxy, in alternating rounds: what the CPU of a request falls by
- * is what the part costs. CPU is read from /proc: on Linux alone. Ends with 1 when an answer was not the one asked for.
+ * `bun run bench:parts`: the CPU cost of each part of a JSON request. The gateway runs complete, and then with one more part removed
+ * at a time (`bench/without.ts`), beside the bare proxy, in alternating rounds. A part costs the CPU per request that its removal
+ * saves. CPU is read from /proc, so it needs Linux. Exits with 1 if a response was not the expected one.
  */
 
-/** What a gateway lacks whose CPU is this line's; the next one lacks one part more. */
+/** One gateway per line, without the parts in `without`. `part` is what the next line's gateway lacks in addition. */
 const LINES: readonly { what: string; part: string; without: readonly string[] }[] = [
   { what: "whole", part: "the rate limiter, in Redis", without: [] },
   { what: "without the rate limiter", part: "the ledger: reserve and settle", without: ["limiter"] },
@@ -29,13 +29,13 @@ const LINES: readonly { what: string; part: string; without: readonly string[] }
   },
   {
     what: "… and the flow",
-    part: "the door: host, key, body read, parsed and checked",
+    part: "admission: host, key, body read, parsed and checked",
     without: ["limiter", "ledger", "provider", "flow"],
   },
   {
-    what: "… and the door",
+    what: "… and admission",
     part: "the server and the router",
-    without: ["limiter", "ledger", "provider", "flow", "door"],
+    without: ["limiter", "ledger", "provider", "flow", "admission"],
   },
 ];
 const IN_FLIGHT = [32, 256];
@@ -43,7 +43,7 @@ const BODY_BYTES = 1024;
 const WARM_MS = 300;
 const WARM_UP_MS = 12_000;
 const REPLY_MS_MAX = 60_000;
-const WHOLE = { rounds: 5, runMs: 3_000 } as const;
+const FULL = { rounds: 5, runMs: 3_000 } as const;
 const QUICK = { rounds: 3, runMs: 1_500 } as const;
 
 type Measured = { inFlight: number; round: number; what: string; us: number };
@@ -56,7 +56,7 @@ type Stage = {
 };
 
 await command("parts", async (flags, atEnd) => {
-  if (process.platform !== "linux") throw new Error("CPU is read from /proc: there is none on this system.");
+  if (process.platform !== "linux") throw new Error("CPU is read from /proc, which this system does not have.");
   const host = machine();
   for (const line of disturbances(host)) say(`note: ${line}`);
   const services = await startBenchServices(false, say);
@@ -84,7 +84,7 @@ await command("parts", async (flags, atEnd) => {
 });
 
 async function run(stage: Stage, { isQuick, write, json }: Flags, facts: string[]): Promise<boolean> {
-  const { rounds, runMs } = isQuick ? QUICK : WHOLE;
+  const { rounds, runMs } = isQuick ? QUICK : FULL;
   const measured: Measured[] = [];
   for (const { what, contender } of stage.contenders) {
     say(`${what}: warming up`);
@@ -108,7 +108,7 @@ async function run(stage: Stage, { isQuick, write, json }: Flags, facts: string[
   return stage.problems.length === 0;
 }
 
-/** CPU of the gateway a request, µs. */
+/** CPU of the gateway per request, µs. */
 async function measure(stage: Stage, contender: Contender, load: { inFlight: number; runMs: number }): Promise<number> {
   const { generator, provider } = stage;
   const job: Job = {
@@ -118,7 +118,7 @@ async function measure(stage: Stage, contender: Contender, load: { inFlight: num
     pids: { provider: provider.helper.pid, generator: generator.pid, gateway: contender.pid ?? 0 },
   };
   const reply = await generator.ask({ kind: "run", job }, REPLY_MS_MAX);
-  if (reply === "held") throw new Error("the generator held what it should have measured");
+  if (reply === "held") throw new Error("the generator held the streams open instead of measuring them");
   stage.problems.push(...reply.problems);
   return ((reply.cpuMs.gateway ?? 0) * 1000) / reply.measured;
 }

@@ -1,40 +1,32 @@
 import type { Socket } from "bun";
+import { PROVIDER_STREAMS, type ProviderStream } from "../test/gateway/provider_streams.ts";
 import { answerQuestions, sharedMicros } from "./helper.ts";
-import { STAMP_DIGITS } from "./workloads.ts";
+import { STAMP_DIGITS, STAMP_SIGN } from "./workloads.ts";
 
 /**
- * The bench's provider: a process of its own, HTTP/1.1 over bare sockets, made to be no bottleneck. Each request says in
- * its first message what it wants: `[[delay chunks every mark]]`. The mark comes back in the answer, and every chunk
- * carries the moment at which it was written. It counts its calls. `BENCH_BREAKS_ONE_IN=n` breaks every n-th answer.
+ * The bench's provider: a process of its own, HTTP/1.1 over bare sockets, made to be no bottleneck. The first message of each
+ * request says what it wants: `[[delay chunks every mark shape]]`; `shape` is an index of PROVIDER_STREAMS. The mark is repeated
+ * in the answer, and every chunk contains the time at which it was written. It counts its calls. `BENCH_BREAKS_ONE_IN=n` breaks
+ * every n-th answer.
  */
 
 export type ProviderQuestion = "count" | "end streams";
 export type ProviderReply = { calls: number; open: number };
 export type ProviderReady = { port: number };
 
-/** The plan stands within so many bytes of a body. */
+/** The plan is within this many bytes of a body. */
 const PLAN_WITHIN_BYTES = 4096;
-/** Whether usage is asked for is looked up in bodies up to this size; larger ones are no streams. */
-const SEARCHED_BYTES_MAX = 64 * 1024;
 const HEAD_BYTES_MAX = 32 * 1024;
 const ANSWER_CONTENT_BYTES = 700;
 
-/** Chunks without a pause are written so many at a time: written one by one, the provider would work more than a proxy. */
-const TOGETHER = 4;
-
 const USAGE = '"usage":{"prompt_tokens":120,"completion_tokens":50,"total_tokens":170}';
-const EVENT_START =
-  'data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1700000000,"model":"chat-a","choices":[{"index":0,"delta":{"content":"';
-const EVENT_END = '"},"finish_reason":null}]}\n\n';
-const FINISH =
-  'data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1700000000,"model":"chat-a","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n';
-const USAGE_EVENT = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1700000000,"model":"chat-a","choices":[],${USAGE}}\n\n`;
 const STREAM_HEAD =
   "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
 const BROKEN = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
-const CHUNK_LENGTH = (EVENT_START.length + STAMP_DIGITS + 1 + EVENT_END.length).toString(16);
-const CHUNK_START = `${CHUNK_LENGTH}\r\n${EVENT_START}`;
-const CHUNK_END = ` ${EVENT_END}\r\n`;
+/** A stream repeats this many different events: real ones differ in the length of their padding, and in their usage. */
+const EVENTS_OF_A_SHAPE = 64;
+/** Takes the place of the text while an event's frame is made. */
+const TEXT_PLACE = "@text@";
 
 const breaksOneIn = Number(process.env.BENCH_BREAKS_ONE_IN ?? 0);
 let calls = 0;
@@ -108,21 +100,20 @@ class Connection {
   #answer(): void {
     const parts = this.#parts;
     const whole = parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts, bytesUpTo(parts));
-    const text = whole.toString("latin1", 0, SEARCHED_BYTES_MAX);
     this.#parts = [];
     this.#bodyLeft = -1;
-    const plan = /\[\[(\d+) (-?\d+) (\d+) (\w+)\]\]/.exec(text.slice(0, PLAN_WITHIN_BYTES));
+    const plan = /\[\[(\d+) (-?\d+) (\d+) (\w+) (\d+)\]\]/.exec(whole.toString("latin1", 0, PLAN_WITHIN_BYTES));
     if (plan === null) {
       this.write("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
       return;
     }
     calls++;
-    const [, delay, chunks, every, mark = ""] = plan;
+    const [, delay, chunks, every, mark = "", shape] = plan;
     const isBroken = breaksOneIn > 0 && calls % breaksOneIn === 0;
     const begin = () => {
       if (chunks === "0") return this.write(isBroken ? BROKEN : jsonAnswer(mark));
-      const wantsUsage = text.includes('"include_usage":true');
-      this.#stream = new Stream(this, { mark, chunks: Number(chunks), everyMs: Number(every), wantsUsage, isBroken });
+      const wire = shapeAt(Number(shape));
+      this.#stream = new Stream(this, { mark, chunks: Number(chunks), everyMs: Number(every), wire, isBroken });
     };
     if (delay === "0") begin();
     else this.#timer = setTimeout(begin, Number(delay));
@@ -154,44 +145,79 @@ class Connection {
   }
 }
 
-type StreamPlan = { mark: string; chunks: number; everyMs: number; wantsUsage: boolean; isBroken: boolean };
+/** A provider's stream as HTTP chunks: those before the first text and after the last, and what is around the text of an event. */
+type Wire = { opening: string; events: { before: string; after: string }[]; ending: string };
+
+const wires = new Map<number, Wire>();
+
+/** Throws if there is no such shape. */
+function shapeAt(index: number): Wire {
+  const known = wires.get(index);
+  if (known !== undefined) return known;
+  const stream = PROVIDER_STREAMS[index];
+  if (stream === undefined) throw new Error(`there is no shape ${index}`);
+  const wire = wireOf(stream);
+  wires.set(index, wire);
+  return wire;
+}
+
+function wireOf({ opening, event, ending }: ProviderStream): Wire {
+  const events = Array.from({ length: EVENTS_OF_A_SHAPE }, (_, n) => {
+    const [before = "", after = ""] = `data: ${event(TEXT_PLACE, n)}\n\n`.split(TEXT_PLACE);
+    return { before, after };
+  });
+  return { opening: httpChunk(opening), events, ending: `${httpChunk(ending)}0\r\n\r\n` };
+}
+
+/** An HTTP chunk; the text is ASCII. */
+function httpChunk(text: string): string {
+  return `${text.length.toString(16)}\r\n${text}\r\n`;
+}
+
+type StreamPlan = { mark: string; chunks: number; everyMs: number; wire: Wire; isBroken: boolean };
 
 class Stream {
   readonly #to: Connection;
   readonly #plan: StreamPlan;
   readonly #timer: ReturnType<typeof setInterval> | undefined;
-  #left: number;
+  #written = 0;
 
   constructor(to: Connection, plan: StreamPlan) {
     this.#to = to;
     this.#plan = plan;
-    this.#left = plan.chunks < 0 ? Number.POSITIVE_INFINITY : plan.chunks;
     open.add(this);
-    to.write(STREAM_HEAD);
-    const first = `${EVENT_START}${stamp()} ${plan.mark} ${EVENT_END}`;
-    to.write(`${first.length.toString(16)}\r\n${first}\r\n`);
-    this.#left--;
+    to.write(STREAM_HEAD + plan.wire.opening);
+    this.#event(`${plan.mark} `);
     if (plan.everyMs > 0) this.#timer = setInterval(() => this.#next(), plan.everyMs);
-    else while (open.has(this)) this.#next();
+    else setImmediate(this.#nextOfMany);
   }
 
+  /** Without a pause, each turn of the event loop writes one event of each stream, as a provider that serves many at once. */
+  readonly #nextOfMany = (): void => {
+    if (!open.has(this)) return;
+    this.#next();
+    setImmediate(this.#nextOfMany);
+  };
+
   #next(): void {
-    if (this.#left === 0) this.finish();
-    else if (this.#plan.isBroken && this.#left < this.#plan.chunks / 2) {
+    const { chunks, isBroken } = this.#plan;
+    if (this.#written === chunks) this.finish();
+    else if (isBroken && this.#written > chunks / 2) {
       this.stop();
       this.#to.breakOff();
-    } else {
-      const together = this.#plan.everyMs > 0 ? 1 : Math.min(this.#left, TOGETHER);
-      this.#to.write((CHUNK_START + stamp() + CHUNK_END).repeat(together));
-      this.#left -= together;
-    }
+    } else this.#event("");
+  }
+
+  #event(mark: string): void {
+    const { events } = this.#plan.wire;
+    const { before, after } = events[this.#written++ % events.length] as Wire["events"][number];
+    this.#to.write(httpChunk(`${before}${STAMP_SIGN}${stamp()} ${mark}${after}`));
   }
 
   finish(): void {
     if (!open.has(this)) return;
     this.stop();
-    const rest = `${FINISH}${this.#plan.wantsUsage ? USAGE_EVENT : ""}data: [DONE]\n\n`;
-    this.#to.write(`${rest.length.toString(16)}\r\n${rest}\r\n0\r\n\r\n`);
+    this.#to.write(this.#plan.wire.ending);
   }
 
   stop(): void {
@@ -210,9 +236,9 @@ function jsonAnswer(mark: string): string {
   return `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
 }
 
-/** As many of the parts' bytes as are looked at. */
+/** How many of the parts' bytes are read. */
 function bytesUpTo(parts: Buffer[]): number {
   let bytes = 0;
   for (const part of parts) bytes += part.length;
-  return Math.min(bytes, SEARCHED_BYTES_MAX);
+  return Math.min(bytes, PLAN_WITHIN_BYTES);
 }

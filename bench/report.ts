@@ -1,6 +1,6 @@
 import { type Commit, type Figures, type HeldFigures, pairedRatio, rangeOf } from "./figures.ts";
 import type { Goal } from "./goals.ts";
-import type { ContenderName, Workload } from "./workloads.ts";
+import { CONTENDERS, type ContenderName, WORK, type Workload } from "./workloads.ts";
 
 /** Figures as tables, for a terminal and for a page. */
 
@@ -10,6 +10,19 @@ const HEAD = [
   ...["", "a second", "× bare: min–median–max", "CPU µs", "× bare: min–median–max", "Postgres µs", "Redis µs"],
   ...["p50 ms", "p99", "first byte p50", "p99", "relay p50", "p99", "MB"],
 ];
+
+/** What each measured contender does, and does not do, for a request. */
+export function workTable(all: readonly Figures[]): Table[] {
+  const measured = CONTENDERS.filter((name) => all.some((f) => f.contender === name));
+  if (measured.length === 0) return [];
+  const rows = measured.map((name) => {
+    const { checksKey, keepsQuotaAndBalance, writesReceipt, limitsRate, parsesBodies, note } = WORK[name];
+    const done = [checksKey, keepsQuotaAndBalance, writesReceipt, limitsRate, parsesBodies];
+    return [name, ...done.map((is) => (is ? "yes" : "no")), note];
+  });
+  const head = ["", "API key", "quota, balance", "receipt", "rate limits", "parses bodies", ""];
+  return [{ title: "What each does for a request", note: "", head, rows }];
+}
 
 /** A table for each workload: medians over the rounds, and paired ratios. */
 export function workloadTables(workloads: readonly Workload[], all: readonly Figures[]): Table[] {

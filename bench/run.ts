@@ -1,17 +1,19 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { bars, type Group } from "./bars.ts";
-import { ACCOUNTS, type Contender, GATEWAY_SETTINGS, startContender, startProvider } from "./contenders.ts";
+import { type Contender, GATEWAY_SETTINGS, type Provider, startContender, startProvider } from "./contenders.ts";
 import { type Figures, pairedRatio, rangeOf } from "./figures.ts";
 import type { GeneratorQuestion, GeneratorReply } from "./generator.ts";
 import { goalsOf } from "./goals.ts";
-import { startHelper } from "./helper.ts";
+import { type Helper, startHelper } from "./helper.ts";
 import { disturbances, machine, possible } from "./machine.ts";
 import { measure, type Results } from "./measure.ts";
 import { type Options, PLACE, readOptions, USAGE, UsageError } from "./options.ts";
-import { asMarkdown, asText, commitLine, goalsTable, heldTable, workloadTables } from "./report.ts";
+import { installPeers, startPeer } from "./peers.ts";
+import { Quiet } from "./quiet.ts";
+import { asMarkdown, asText, commitLine, goalsTable, heldTable, workloadTables, workTable } from "./report.ts";
 import { type BenchServices, startBenchServices } from "./servers.ts";
-import { CONTENDERS, type Workload } from "./workloads.ts";
+import { CONTENDERS, type ContenderName, isPeer, type Workload } from "./workloads.ts";
 import { writeFigures } from "./written.ts";
 
 /**
@@ -54,29 +56,39 @@ async function stopAll(): Promise<void> {
 
 async function run(options: Options): Promise<Report> {
   const host = machine();
-  const { workloads, contenders: names, missing } = possible(options.workloads, options.contenders);
+  const { workloads, contenders, missing } = possible(options.workloads, options.contenders);
   const say = (line: string) => console.error(line);
+  const cannot = await installPeers(contenders, say);
+  const names = contenders.filter((name) => !isPeer(name) || !cannot.has(name));
   say("starting Postgres, Redis, the provider, the load generator and the contenders");
   const services = await startBenchServices(options.givenServices, say);
   started.push(services.stop);
   process.env.DATABASE_URL = services.databaseUrl;
-  const stage = { ...(await startContenders(options, names, services, say)), services, rounds: options.rounds };
-  const lacks = [...disturbances(host), ...missing, ...services.missing];
+  const stage = await startContenders(options, names, services, say);
+  const lacks = [...disturbances(host), ...missing, ...cannot.values(), ...stage.missing, ...services.missing];
   for (const line of lacks) say(`note: ${line}`);
-  const results = await measure(
-    { ...stage, roundMs: options.seconds * 1000, warmUpMs: options.warmUp * 1000, say },
-    workloads,
-  );
+  const times = { rounds: options.rounds, roundMs: options.seconds * 1000, warmUpMs: options.warmUp * 1000 };
+  const quiet = new Quiet({ pids: pidsOf(stage, services), say });
+  const results = await measure({ ...stage, ...times, services, quiet, say }, workloads);
   const command = ["bun run bench", ...process.argv.slice(2)].join(" ");
-  return { command, machine: host, services: services.about, missing: lacks, workloads, ...results };
+  const notes = [...lacks, ...results.notes];
+  return { command, machine: host, services: services.about, missing: notes, workloads, ...results };
 }
+
+type Started = {
+  provider: Provider;
+  generator: Helper<GeneratorQuestion, GeneratorReply | "held">;
+  contenders: Contender[];
+  /** A sentence for each peer that did not start. */
+  missing: string[];
+};
 
 async function startContenders(
   options: Options,
-  names: Options["contenders"],
+  names: readonly ContenderName[],
   services: BenchServices,
   say: (line: string) => void,
-) {
+): Promise<Started> {
   const provider = await startProvider({ BENCH_BREAKS_ONE_IN: String(options.breaksOneIn) });
   started.push(provider.helper.stop);
   const { helper: generator } = await startHelper<GeneratorQuestion, GeneratorReply | "held", object>(
@@ -85,27 +97,48 @@ async function startContenders(
   );
   started.push(generator.stop);
   const contenders: Contender[] = [];
+  const missing: string[] = [];
+  const { redisUrl } = services;
+  const { accounts, profile: profileDir } = options;
   for (const name of names) {
-    const contender = await startContender(name, {
-      provider,
-      redisUrl: services.redisUrl,
-      profileDir: options.profile,
-    });
-    started.push(contender.stop);
-    contenders.push(contender);
-    if (contender.pid !== null) say(`${name}: process ${contender.pid}, port ${contender.port}`);
+    try {
+      const contender = isPeer(name)
+        ? await startPeer(name, provider)
+        : await startContender(name, { provider, redisUrl, accounts, profileDir });
+      started.push(contender.stop);
+      contenders.push(contender);
+      if (contender.pid !== null) say(`${name}: process ${contender.pid}, port ${contender.port}`);
+    } catch (error) {
+      if (!isPeer(name)) throw error;
+      missing.push(`${name} is left out: ${error instanceof Error ? error.message : String(error)}`);
+    }
   }
-  return { provider, generator, contenders };
+  return { provider, generator, contenders, missing };
+}
+
+/** The processes that must be quiet before a measurement. */
+function pidsOf({ provider, generator, contenders }: Started, services: BenchServices): Record<string, number> {
+  const { postgresPid, redisPid } = services;
+  const pids: Record<string, number> = { provider: provider.helper.pid, generator: generator.pid };
+  for (const { name, pid } of contenders) if (pid !== null) pids[name] = pid;
+  // A Postgres and Redis that were given may have work of others, which does not end.
+  if (redisPid !== null)
+    Object.assign(pids, { redis: redisPid, ...(postgresPid !== null && { postgres: postgresPid }) });
+  return pids;
 }
 
 /** Tables, files, and last of all the goals, or what was wrong. */
 function show(report: Report, options: Options): void {
   const say = options.json === "-" ? console.error : console.log;
   const goals = goalsOf(report);
-  const tables = [...workloadTables(report.workloads, report.figures), ...heldTable(report.held)];
+  const tables = [
+    ...workTable(report.figures),
+    ...workloadTables(report.workloads, report.figures),
+    ...heldTable(report.held),
+  ];
   const { cpu, cores, memoryGb, system, bun } = report.machine;
   const facts = [
-    `${report.command}: ${options.rounds} rounds of ${options.seconds} s each, ${ACCOUNTS} accounts`,
+    `${report.command}: ${options.rounds} rounds of ${options.seconds} s each, ${options.accounts} ${options.accounts === 1 ? "account" : "accounts"}`,
     `${cpu}, ${cores} cores shared by client, provider, gateway, Redis and Postgres, ${memoryGb} GB, ${system}, Bun ${bun}`,
     report.services,
     `the gateway's settings that are not its defaults: ${Object.entries(GATEWAY_SETTINGS)

@@ -269,8 +269,8 @@ async function addAccounts({ sql }: World): Promise<Account[]> {
 /** What does not agree: pairs driven, units charged, usage records; holds that are left; books that do not balance. */
 async function differencesOf({ world, pairs }: Stage): Promise<string[]> {
   const [row] = await world.sql`
-    select (select sum(units_used) from packages) as units, (select sum(units_held) from packages) as held,
-      (select count(*) from receipts where outcome = 'settled') as records, (select count(*) from holds) as holds`;
+    select (select sum(units_used) from packages) as units, (select sum(units_held) from packages) - (select coalesce(sum(idle_units), 0) from escrows) as held,
+      (select count(*) from receipts where outcome = 'settled') as records, (select count(*) from escrows where units > idle_units or nano_usd > idle_nano_usd) as holds`;
   const [units, records] = [Number(row?.units), Number(row?.records)];
   const differs: string[] = [];
   if (units !== pairs || records !== pairs) differs.push(`${pairs} pairs, ${units} units, ${records} usage records`);

@@ -44,12 +44,15 @@ async function open(databaseUrl: string, spoolDir: string): Promise<Ledger> {
       ledgerQueueMax: 100_000,
       ledgerTimeoutMs: 30_000,
       leaseSeconds: 600,
+      escrowUnitsMax: 256,
+      escrowShare: 8,
       spoolDir: join(spoolDir, `scale-${process.pid}`),
       spoolBytesMax: 1024 * 1024 * 1024,
     },
     db: openDb({ databaseUrl, dbPrepare: true, dbPoolMax: 1 }),
     log,
     nowMs: () => performance.now(),
+    unixMs: Date.now,
     startedMs: 0,
   });
 }
@@ -106,7 +109,17 @@ async function drive({ loads, warmMs, runMs }: DriveQuestion): Promise<DriveRepl
 function askOf({ accountId, keyId }: Account) {
   return {
     ...{ requestId: newRequestId(), accountId, keyId, tenantId: 0, host: HOST, ownHost: true, modelId: "model-a" },
-    ...{ promptPico: 0n, outputPico: -1n, capMax: 1, capMin: 1, tokenBound: 100, priceVersionId: 1 },
+    ...{
+      promptPico: 0n,
+      outputPico: -1n,
+      capMax: 1,
+      capMin: 1,
+      tokenBound: 100,
+      priceVersionId: 1,
+      markupBasisPoints: 0,
+    },
+    // As after a fresh look-up of the key.
+    known: { mode: "package" as const, epoch: Number.MAX_SAFE_INTEGER, tenantEpoch: 0 },
   };
 }
 

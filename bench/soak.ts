@@ -212,7 +212,7 @@ async function atRest(pid: number, before?: Rest): Promise<Rest> {
 
 async function waitForNoHold(): Promise<number> {
   for (let tries = 0; ; tries++) {
-    const [row] = await shop.world.sql`select count(*)::int as holds from holds`;
+    const [row] = await shop.world.sql`select count(*)::int as holds from escrows where units > 0 or nano_usd > 0`;
     if (row?.holds === 0 || tries === 30) return Number(row?.holds);
     await sleep(500);
   }

@@ -1,5 +1,5 @@
 import { ChunkRewriter } from "../src/gateway/chunks.ts";
-import { SseReader } from "../src/gateway/sse.ts";
+import { type EventSink, SseReader } from "../src/gateway/sse.ts";
 import { PROVIDER_STREAMS } from "../test/gateway/provider_streams.ts";
 
 /**
@@ -42,13 +42,21 @@ for (const stream of PROVIDER_STREAMS) {
 function microsOf(reads: readonly Uint8Array[], wantsUsage: boolean): number {
   const reader = new SseReader();
   const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage });
+  let out = "";
+  const sink: EventSink = {
+    takeEvent(text, at) {
+      const end = rewriter.rewriteEvent(text, at);
+      if (end > 0) out += rewriter.rewritten;
+      return end;
+    },
+    takePayload(payload) {
+      out += rewriter.rewrite(payload) ?? "";
+    },
+  };
   const startedAt = performance.now();
   for (const bytes of reads) {
-    let out = "";
-    for (const payload of reader.push(bytes)) {
-      const rewritten = rewriter.rewrite(payload);
-      if (rewritten !== undefined) out += `data: ${rewritten}\n\n`;
-    }
+    out = "";
+    reader.read(bytes, sink);
     encoder.encode(out);
   }
   return ((performance.now() - startedAt) * 1000) / EVENTS;

@@ -3,11 +3,11 @@ import { plugin } from "bun";
 import { LEFT_OUT } from "./left_out.ts";
 
 /**
- * The gateway with parts of its work left out as it is loaded, named by BENCH_WITHOUT: what is missing in its CPU is theirs.
- * It keeps no books and is no product: `bun run bench:parts` alone starts it.
+ * Runs the gateway without the parts named in BENCH_WITHOUT, which are removed from its source while it is loaded. The CPU that this
+ * saves is their cost. It does not keep books: only `bun run bench:parts` starts it.
  */
 
-/** What the bench's provider answers, with the request's mark in it. */
+/** The response that the bench's provider would send, with the request's mark. */
 (globalThis as { cannedAnswer?: (body: string) => Response }).cannedAnswer = (body) => {
   const mark = /\[\[\S+ \S+ \S+ ([^\]]*)\]\]/.exec(body)?.[1] ?? "";
   const message = { role: "assistant", content: mark.padEnd(600, " Tolls are paid at the gate.") };
@@ -22,11 +22,11 @@ import { LEFT_OUT } from "./left_out.ts";
 };
 
 const edits = (process.env.BENCH_WITHOUT ?? "").split(",").flatMap((part) => {
-  const own = LEFT_OUT[part];
-  if (own === undefined) throw new Error(`BENCH_WITHOUT names ${part}, which is no part`);
-  return own;
+  const editsOfPart = LEFT_OUT[part];
+  if (editsOfPart === undefined) throw new Error(`BENCH_WITHOUT has an unknown part: ${part}`);
+  return editsOfPart;
 });
-const undone = new Set(edits);
+const pending = new Set(edits);
 
 plugin({
   name: "without parts",
@@ -34,9 +34,9 @@ plugin({
     build.onLoad({ filter: /\/src\/(?:gateway|ledger|catalog)\/\w+\.ts$/ }, ({ path }) => {
       let source = readFileSync(path, "utf8");
       for (const edit of edits.filter(({ file }) => path.endsWith(`/src/${file}`))) {
-        if (!source.includes(edit.from)) throw new Error(`${path} has no ${edit.from}`);
+        if (!source.includes(edit.from)) throw new Error(`${path} does not contain: ${edit.from}`);
         source = source.replace(edit.from, () => edit.to);
-        undone.delete(edit);
+        pending.delete(edit);
       }
       return { contents: source, loader: "ts" };
     });
@@ -44,4 +44,4 @@ plugin({
 });
 
 await import("../src/main.ts");
-if (undone.size > 0) throw new Error(`not loaded: ${[...undone].map(({ file }) => file).join(", ")}`);
+if (pending.size > 0) throw new Error(`not loaded, so not changed: ${[...pending].map(({ file }) => file).join(", ")}`);

@@ -1,7 +1,56 @@
 /** What is measured: how many requests at once, of which size, against which provider. */
 
-export const CONTENDERS = ["direct", "bare", "nginx", "tollgate", "peer"] as const;
+/** Other gateways, which are measured when asked for: `bench/peers.ts`. */
+export const PEER_NAMES = ["portkey", "litellm"] as const;
+export type PeerName = (typeof PEER_NAMES)[number];
+
+/** Contenders of a run in which none is named. */
+export const OWN_CONTENDERS = ["direct", "bare", "nginx", "tollgate", "peer"] as const;
+export const CONTENDERS = [...OWN_CONTENDERS, ...PEER_NAMES] as const;
 export type ContenderName = (typeof CONTENDERS)[number];
+
+/** The model that every request asks for. */
+export const MODEL = "chat-a";
+
+/** What a contender does for a request, as it is run here. Its figures mean little without this. */
+export type Work = {
+  checksKey: boolean;
+  keepsQuotaAndBalance: boolean;
+  writesReceipt: boolean;
+  limitsRate: boolean;
+  /** Parses requests and answers, and writes them anew where they need it; else bytes pass through. */
+  parsesBodies: boolean;
+  note: string;
+};
+
+const NOTHING = {
+  checksKey: false,
+  keepsQuotaAndBalance: false,
+  writesReceipt: false,
+  limitsRate: false,
+  parsesBodies: false,
+};
+const EVERYTHING = {
+  checksKey: true,
+  keepsQuotaAndBalance: true,
+  writesReceipt: true,
+  limitsRate: true,
+  parsesBodies: true,
+};
+
+export const WORK: Readonly<Record<ContenderName, Work>> = {
+  direct: { ...NOTHING, note: "no gateway" },
+  bare: { ...NOTHING, note: "" },
+  nginx: { ...NOTHING, note: "" },
+  tollgate: { ...EVERYTHING, note: "" },
+  peer: { ...EVERYTHING, note: "a transaction for each ledger row" },
+  portkey: { ...NOTHING, parsesBodies: true, note: "" },
+  litellm: { ...NOTHING, parsesBodies: true, note: "computes costs; keys, budgets and spend need its database" },
+};
+
+export function isPeer(name: string): name is PeerName {
+  return PEER_NAMES.some((peer) => peer === name);
+}
 
 /** How the provider answers; it stands in each request, so that every contender relays the same. */
 export type Plan = {
@@ -11,6 +60,8 @@ export type Plan = {
   chunks: number;
   /** Between two chunks, ms. */
   everyMs: number;
+  /** Index of PROVIDER_STREAMS; default: OpenAI's. */
+  shape?: number;
 };
 
 export type Workload = {
@@ -27,12 +78,13 @@ export type Workload = {
   quick: boolean;
 };
 
-/** A chunk's moment, in microseconds, at the start of its content. */
+/** The text of a chunk begins with this sign and the time at which it was written, in microseconds. No other string begins with it. */
+export const STAMP_SIGN = "~";
 export const STAMP_DIGITS = 16;
 /** A request's mark, which comes back in its answer. */
 export const MARK_DIGITS = 12;
 
-const PROXIES: readonly ContenderName[] = ["direct", "bare", "nginx", "tollgate"];
+const PROXIES: readonly ContenderName[] = ["direct", "bare", "nginx", "tollgate", ...PEER_NAMES];
 const ALL = CONTENDERS;
 const KILOBYTE = 1024;
 /** A request's size where nothing else is said. */

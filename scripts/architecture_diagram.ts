@@ -1,6 +1,6 @@
 /**
- * The rooms of src and who imports from whom, as a Mermaid diagram, drawn from the files themselves.
- * `bun scripts/architecture_diagram.ts --write` puts it into docs/architecture.md; without it, it is printed.
+ * The rooms of src and the imports between them as a Mermaid diagram, generated from the source files.
+ * `bun scripts/architecture_diagram.ts` prints it; `--write` writes it to docs/architecture.md.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -9,8 +9,8 @@ import { relativeImports, roomOf, rows, type SourceFile, sharedFiles } from "../
 
 const repository = dirname(import.meta.dirname);
 export const DOCUMENT = join(repository, "docs/architecture.md");
-const PLACE = /(<!-- rooms -->\n).*?(\n<!-- \/rooms -->)/s;
-/** What a person reads for a room that is no folder of its name. */
+const MARKED = /(<!-- rooms -->\n).*?(\n<!-- \/rooms -->)/s;
+/** Labels of rooms that are not one folder. */
 const LABELS: Readonly<Record<string, string>> = { entry: "main · replica · cli · demo" };
 
 /** Every file of src. */
@@ -19,7 +19,7 @@ export function sources(): SourceFile[] {
   return paths.map((path) => ({ path, text: readFileSync(join(repository, path), "utf8") }));
 }
 
-/** `rows` of test/house_rules.ts from top to bottom, and an arrow for each pair of rooms with an import. */
+/** The `rows` of test/house_rules.ts from top to bottom, with an arrow for each pair of rooms with an import. */
 export function diagramOf(files: readonly SourceFile[]): string {
   const pairs = new Set<string>();
   for (const { path, text } of files) {
@@ -49,10 +49,10 @@ function nodeOf(room: string): string {
   return `${room}["${LABELS[room] ?? `${room}/`}"]`;
 }
 
-/** The document with this diagram in its place. Throws Error when it has no such place. */
+/** Replaces the diagram in the document. Throws an Error if the document has no markers for it. */
 export function withDiagram(document: string, diagram: string): string {
-  if (!PLACE.test(document)) throw new Error("docs/architecture.md has no place for the diagram: <!-- rooms -->");
-  return document.replace(PLACE, (_all, begin: string, end: string) => `${begin}\n${diagram}\n${end}`);
+  if (!MARKED.test(document)) throw new Error("docs/architecture.md has no markers for the diagram: <!-- rooms -->");
+  return document.replace(MARKED, (_all, begin: string, end: string) => `${begin}\n${diagram}\n${end}`);
 }
 
 if (import.meta.main) {

@@ -1,18 +1,18 @@
 /**
- * Asks the registry which installed packages have known vulnerabilities: a part of `bun run check`. Fails for each one that is
- * not in EXCEPTIONS. An unreachable registry is reported and fails nothing, since it says nothing about the packages.
+ * Asks the registry which installed packages have known vulnerabilities. Part of `bun run check`. Fails for each vulnerability that
+ * is not in EXCEPTIONS. If the registry cannot be reached, reports that and does not fail.
  */
 import { spawnSync } from "node:child_process";
 import { dirname } from "node:path";
 import process from "node:process";
 
 const WAIT_MS_MAX = 60_000;
-/** Messages of bun if there is no such endpoint (a mirror), or no network. */
+/** Messages of bun if the registry has no audit endpoint (a mirror), or if there is no network. */
 const NO_ENDPOINT = / - (?:404|405|501)\s*$/m;
 const OFFLINE =
   /DNSResolveFailed|ConnectionRefused|ConnectionClosed|ConnectionReset|ConnectionTimeout|FailedToOpenSocket|ENOTFOUND|ETIMEDOUT|Timeout/i;
 
-/** A known vulnerability, and why it does not matter here. It must be reviewed after `until`. */
+/** A known vulnerability that is accepted, and why. It must be reviewed after `until`. */
 export type Exception = { id: string; reason: string; until: `${number}-${number}-${number}` };
 export const EXCEPTIONS: readonly Exception[] = [];
 
@@ -26,36 +26,36 @@ export function judge(
   today: string,
 ): Outcome {
   const advisories = readAdvisories(stdout);
-  if (advisories === undefined) return unanswered(stderr);
+  if (advisories === undefined) return notAnswered(stderr);
   const lines: string[] = [];
   for (const { id, reason, until } of exceptions) {
     if (until < today) lines.push(`The exception for ${id} ended on ${until}: ${reason}`);
-    else if (!advisories.some((one) => one.id === id)) lines.push(`The exception for ${id} is needed no longer.`);
+    else if (!advisories.some((one) => one.id === id)) lines.push(`The exception for ${id} is no longer needed.`);
   }
   for (const { id, package: name, title, severity, versions } of advisories) {
     if (!exceptions.some((exception) => exception.id === id && exception.until >= today))
       lines.push(`${name} ${versions} (${severity}): ${title}, ${id}`);
   }
-  return lines.length > 0 ? { exitCode: 1, lines } : { exitCode: 0, lines: ["No package has a known hole."] };
+  return lines.length > 0 ? { exitCode: 1, lines } : { exitCode: 0, lines: ["No package has a known vulnerability."] };
 }
 
-function unanswered(stderr: string): Outcome {
-  const said = stderr.trim().split("\n").at(-1) ?? "";
+function notAnswered(stderr: string): Outcome {
+  const message = stderr.trim().split("\n").at(-1) ?? "";
   if (NO_ENDPOINT.test(stderr) || OFFLINE.test(stderr))
     return {
       exitCode: 0,
-      lines: [`AUDIT NOT DONE: this registry cannot be asked (${said}). Nothing is known of holes.`],
+      lines: [`AUDIT NOT DONE: the registry did not answer (${message}). Packages may have known vulnerabilities.`],
     };
-  return { exitCode: 1, lines: [`The audit failed: ${said || "bun said nothing"}`] };
+  return { exitCode: 1, lines: [`The audit failed: ${message || "bun printed no message"}`] };
 }
 
-/** Undefined: it is no answer. */
+/** Undefined if the output is not an answer of the registry. */
 function readAdvisories(stdout: string): Advisory[] | undefined {
   let answer: unknown;
   try {
     answer = JSON.parse(stdout);
   } catch {
-    return undefined; // The caller reads what was said instead.
+    return undefined; // The caller reports stderr instead.
   }
   if (typeof answer !== "object" || answer === null || Array.isArray(answer)) return undefined;
   return Object.entries(answer).flatMap(([name, found]) =>
@@ -63,7 +63,7 @@ function readAdvisories(stdout: string): Advisory[] | undefined {
   );
 }
 
-/** One that cannot be read is one all the same. */
+/** An advisory with unreadable fields still counts. */
 function advisoryOf(name: string): (found: unknown) => Advisory {
   return (found) => {
     const fields: Record<string, unknown> = typeof found === "object" && found !== null ? { ...found } : {};
@@ -86,8 +86,8 @@ if (import.meta.main) {
     timeout: WAIT_MS_MAX,
     env: { ...process.env, NO_COLOR: "1" },
   });
-  const said = { stdout: stdout ?? "", stderr: stderr || (error?.message ?? "") };
-  const { exitCode, lines } = judge(said, EXCEPTIONS, new Date().toISOString());
+  const output = { stdout: stdout ?? "", stderr: stderr || (error?.message ?? "") };
+  const { exitCode, lines } = judge(output, EXCEPTIONS, new Date().toISOString());
   for (const line of lines) console.error(line);
   process.exit(exitCode);
 }

@@ -1,7 +1,7 @@
 /**
- * One file with the whole database, and back: `bun scripts/backup.ts save FOLDER` and `bun scripts/backup.ts restore FILE`.
- * DATABASE_URL names the database: Postgres itself, not a pooler. It needs Postgres's client programs on the PATH, of the server's
- * version or newer. Replicas may run while it saves; where it restores, the database must be empty. Source: docs/operations.md.
+ * Saves the whole database to one file, and restores it: `bun scripts/backup.ts save FOLDER`, `bun scripts/backup.ts restore FILE`.
+ * DATABASE_URL must be Postgres itself, not a pooler. Postgres's client programs must be on the PATH, in the server's version or
+ * newer. Replicas may run during `save`. `restore` needs an empty database. Source: docs/operations.md.
  */
 import { spawnSync } from "node:child_process";
 import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, statSync } from "node:fs";
@@ -11,27 +11,27 @@ import { sentenceOf } from "../src/cli/errors.ts";
 import { connect } from "../src/platform/db.ts";
 import { migrationState } from "../src/platform/migrate.ts";
 
-/** What a client program says is kept up to here. */
+/** Limit of a client program's output. */
 const OUTPUT_BYTES_MAX = 64 * 1024 * 1024;
-/** Tables without which a file is no backup of this service. */
+/** Tables that every backup of this service contains. */
 const TABLES_EXPECTED = ["accounts", "packages", "balances", "balance_entries", "receipts", "book_closing"];
-/** In a connection string, what libpq takes from its environment. */
+/** Parameters of a connection string, and the environment variables by which libpq takes them. */
 const PARAMETERS: Readonly<Record<string, string>> = { sslmode: "PGSSLMODE", sslrootcert: "PGSSLROOTCERT" };
 
 const USAGE = "Usage: bun scripts/backup.ts save FOLDER | restore FILE";
 
-/** What the person at the keyboard can mend, in one sentence. */
+/** A problem that the operator can fix, in one sentence. */
 class BackupError extends Error {
   override readonly name = "BackupError";
 }
 
-/** Writes the file and returns its path. Throws BackupError; then no file with its final name is there. */
+/** Writes the file and returns its path. Throws BackupError, and then leaves no file. */
 export function save(databaseUrl: string, folder: string, at: Date): string {
   mkdirSync(folder, { recursive: true });
   const path = join(resolve(folder), `tollgate-${at.toISOString().replace(/[-:]|\.\d+/g, "")}.dump`);
-  if (existsSync(path)) throw new BackupError(`${path} is there already.`);
+  if (existsSync(path)) throw new BackupError(`${path} already exists.`);
   const unfinished = `${path}.part`;
-  // Ours alone before the first byte is in it: digests of passwords and keys.
+  // Readable by the owner only, from the first byte: it has digests of passwords and keys.
   closeSync(openSync(unfinished, "wx", 0o600));
   try {
     run("pg_dump", ["--format=custom", "--no-owner", "--no-privileges", `--file=${unfinished}`], databaseUrl);
@@ -43,23 +43,23 @@ export function save(databaseUrl: string, folder: string, at: Date): string {
   return path;
 }
 
-/** Puts a file into an empty database, whole or not at all. Throws BackupError. */
+/** Restores a file into an empty database, completely or not at all. Throws BackupError. */
 export async function restore(databaseUrl: string, file: string): Promise<{ known: number; applied: number }> {
-  if (!existsSync(file)) throw new BackupError(`There is no file ${file}.`);
+  if (!existsSync(file)) throw new BackupError(`The file ${file} does not exist.`);
   checkContents(file, databaseUrl);
   const tables = await countTables(databaseUrl);
-  if (tables > 0) throw new BackupError(`The database has ${tables} tables already. Restore into an empty one.`);
+  if (tables > 0) throw new BackupError(`The database already has ${tables} tables. Restore into an empty one.`);
   const args = ["--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges"];
   run("pg_restore", [...args, `--dbname=${databaseOf(databaseUrl)}`, file], databaseUrl);
   return migrationState(databaseUrl);
 }
 
-/** A file that broke off, or is another service's, is told before anybody relies on it. */
+/** Detects a truncated file, or one of another service, before anyone relies on it. Throws BackupError. */
 function checkContents(file: string, databaseUrl: string): void {
   const contents = run("pg_restore", ["--list", file], databaseUrl);
   const missing = TABLES_EXPECTED.filter((table) => !new RegExp(` TABLE public ${table} `).test(contents));
   if (missing.length > 0)
-    throw new BackupError(`${file} is no backup of this service: it lacks ${missing.join(", ")}.`);
+    throw new BackupError(`${file} is not a backup of this service: it lacks ${missing.join(", ")}.`);
 }
 
 async function countTables(databaseUrl: string): Promise<number> {
@@ -84,14 +84,16 @@ function run(program: string, args: string[], databaseUrl: string): string {
     stdio: ["ignore", "pipe", "pipe"],
   });
   if (error && "code" in error && error.code === "ENOENT") {
-    throw new BackupError(`${program} is not on the PATH: install Postgres's client programs, as new as the server.`);
+    throw new BackupError(
+      `${program} is not on the PATH: install Postgres's client programs, in the server's version or newer.`,
+    );
   }
   if (error) throw new BackupError(`${program}: ${error.message}`);
   if (status !== 0) throw new BackupError(`${program} failed: ${stderr.trim().split("\n").slice(0, 5).join(" ")}`);
   return stdout;
 }
 
-/** Not as an argument: arguments are for everybody on the machine to read. */
+/** The connection as environment variables. Arguments would show the password to every user of the machine. */
 function clientEnvironment(databaseUrl: string): Record<string, string> {
   const url = new URL(databaseUrl);
   const env: Record<string, string> = {
@@ -112,21 +114,21 @@ function databaseOf(databaseUrl: string): string {
   return decodeURIComponent(new URL(databaseUrl).pathname.slice(1));
 }
 
-async function main([command, place, ...more]: string[]): Promise<void> {
+async function main([command, target, ...more]: string[]): Promise<void> {
   const databaseUrl = process.env.DATABASE_URL ?? "";
-  if (place === undefined || more.length > 0 || !["save", "restore"].includes(command ?? ""))
+  if (target === undefined || more.length > 0 || !["save", "restore"].includes(command ?? ""))
     throw new BackupError(USAGE);
-  if (!URL.canParse(databaseUrl)) throw new BackupError("DATABASE_URL is not set, or is no address.");
+  if (!URL.canParse(databaseUrl)) throw new BackupError("DATABASE_URL is not set, or is not a URL.");
   if (command === "save") {
-    const path = save(databaseUrl, place, new Date());
+    const path = save(databaseUrl, target, new Date());
     console.log(`${path} (${statSync(path).size} bytes)`);
     return;
   }
-  const { known, applied } = await restore(databaseUrl, place);
+  const { known, applied } = await restore(databaseUrl, target);
   console.log(
     applied === known
-      ? "Restored. Now: bun run cli doctor --full"
-      : `Restored with ${applied} of ${known} migrations. Now: bun run cli migrate, then bun run cli doctor --full`,
+      ? "Restored. Next: bun run cli doctor --full"
+      : `Restored with ${applied} of ${known} migrations. Next: bun run cli migrate, then bun run cli doctor --full`,
   );
 }
 

@@ -7,14 +7,14 @@ import { gzipSync } from "node:zlib";
 import tailwind from "bun-plugin-tailwind";
 
 /**
- * Builds the panel's web app: `bun scripts/build_panel.ts`, with `--if-needed` only if its sources changed since.
+ * Builds the panel's web app: `bun scripts/build_panel.ts`; with `--if-needed`, only if its sources have changed.
  *
- * Into `dist/panel/`: `index.html` (a template the server fills for each response) and `assets/*` (names with the
- * content's hash: they may be kept for ever). The folder is replaced in one step, so a running server never sees half a
- * build. Throws if what a first visit loads is over its limit.
+ * Writes to `dist/panel/`: `index.html` (a template that the server fills for each response) and `assets/*` (names contain a hash
+ * of the content, so they can be cached forever). The folder is replaced in one step, so a running server never sees half a
+ * build. Throws an Error if the scripts of a first visit are larger than their limit.
  */
 
-/** Scripts a first visit loads: the entry and what it imports statically, compressed. */
+/** Limit of the scripts that a first visit loads: the entry and its static imports, compressed. */
 export const FIRST_LOAD_GZIP_MAX_BYTES = 140 * 1024;
 
 const repository = join(import.meta.dirname, "..");
@@ -24,25 +24,25 @@ const STAMP = "build.json";
 const HASH_CHARS = 10;
 const PRODUCTION = { "process.env.NODE_ENV": '"production"' };
 
-/** Latin for the panel's own words, the extension for people's names; the code's face needs the first alone. */
+/** Latin for the panel's texts, Latin Extended for people's names. The monospace font needs only Latin. */
 const FONTS = {
   "geist-latin.woff2": "@fontsource-variable/geist/files/geist-latin-wght-normal.woff2",
   "geist-latin-ext.woff2": "@fontsource-variable/geist/files/geist-latin-ext-wght-normal.woff2",
   "geist-mono-latin.woff2": "@fontsource-variable/geist-mono/files/geist-mono-latin-wght-normal.woff2",
 };
-/** Fetched along with the styles, not after them. */
+/** Loaded in parallel with the styles, not after them. */
 const PRELOADED_FONT = "geist-latin.woff2";
 
 export type PanelScript = { name: string; gzipBytes: number; isFirstLoad: boolean };
 export type PanelBuild = { outDir: string; scripts: PanelScript[]; firstLoadGzipBytes: number; cssGzipBytes: number };
 
-/** Builds everything into `outDir`, and takes the place of what was there. Throws if a source or a limit is broken. */
+/** Builds everything and replaces `outDir`. Throws an Error if a source does not compile or a limit is exceeded. */
 export async function buildPanel(outDir = OUT_DIR): Promise<PanelBuild> {
   const sourcesHash = await hashSources();
   await mkdir(dirname(outDir), { recursive: true });
   const fresh = await mkdtemp(join(dirname(outDir), `.${basename(outDir)}-`));
   try {
-    // A temporary folder is its owner's alone; the server may be somebody else.
+    // Only the owner can read a temporary folder, but the server may run as another user.
     await chmod(fresh, 0o755);
     await mkdir(join(fresh, "assets"));
     const [app, theme, fonts] = await Promise.all([bundleApp(fresh), bundleThemeFirst(fresh), copyFonts(fresh)]);
@@ -58,7 +58,7 @@ export async function buildPanel(outDir = OUT_DIR): Promise<PanelBuild> {
   }
 }
 
-/** Whether `outDir` holds a build of the sources as they are now. */
+/** Whether `outDir` has a build of the current sources. */
 export async function isPanelBuilt(outDir = OUT_DIR): Promise<boolean> {
   const stamp = join(outDir, STAMP);
   if (!existsSync(stamp) || !existsSync(join(outDir, "index.html"))) return false;
@@ -69,7 +69,7 @@ function stampOf(sourcesHash: string): string {
   return `${JSON.stringify({ sourcesHash })}\n`;
 }
 
-/** Hash of everything the build depends on: the app, the limits it shares with the server, the packages' versions, and this file. */
+/** Hash of everything that the build depends on: the app, the limits that it shares with the server, package versions, this file. */
 async function hashSources(): Promise<string> {
   const entries = await readdir(web, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
@@ -88,7 +88,7 @@ async function hashSources(): Promise<string> {
   return hash.digest("hex");
 }
 
-/** What the bundler made: file names in assets/, and which script imports which before it runs. */
+/** Output of the bundler: file names in assets/, and the static imports of each script. */
 type App = { entry: string; css: string; scripts: string[]; importsOf: Map<string, string[]> };
 
 async function bundleApp(fresh: string): Promise<App> {
@@ -105,7 +105,7 @@ async function bundleApp(fresh: string): Promise<App> {
     sourcemap: "none",
     metafile: true,
     define: PRODUCTION,
-    // Bun would put the fonts into the style sheet, where the CSP forbids them and nobody can cache them.
+    // Bun would inline the fonts in the style sheet, where the CSP forbids them and they cannot be cached.
     external: ["/assets/*"],
     plugins: [tailwind],
   });
@@ -113,20 +113,20 @@ async function bundleApp(fresh: string): Promise<App> {
   const entry = built.outputs.find((output) => output.kind === "entry-point");
   const css = names.find((name) => name.endsWith(".css"));
   if (entry === undefined || css === undefined || built.metafile === undefined) {
-    throw new Error("The bundler made no script or no style sheet.");
+    throw new Error("The bundler produced no script or no style sheet.");
   }
   const importsOf = new Map<string, string[]>();
   for (const [path, output] of Object.entries(built.metafile.outputs)) {
-    const before = output.imports.filter(({ kind }) => kind === "import-statement");
+    const statics = output.imports.filter(({ kind }) => kind === "import-statement");
     importsOf.set(
       basename(path),
-      before.map((each) => basename(each.path)),
+      statics.map((each) => basename(each.path)),
     );
   }
   return { entry: basename(entry.path), css, scripts: names.filter((name) => name.endsWith(".js")), importsOf };
 }
 
-/** The few lines that choose the theme before the first paint: no module, so that the browser waits for them. */
+/** The lines that choose the theme before the first paint. Not a module, so that the browser waits for them. */
 async function bundleThemeFirst(fresh: string): Promise<string> {
   const built = await Bun.build({
     entrypoints: [join(web, "theme_first.ts")],
@@ -140,11 +140,11 @@ async function bundleThemeFirst(fresh: string): Promise<string> {
     define: PRODUCTION,
   });
   const [script] = built.outputs;
-  if (script === undefined) throw new Error("The bundler made no theme script.");
+  if (script === undefined) throw new Error("The bundler produced no theme script.");
   return basename(script.path);
 }
 
-/** Font file as the style sheet calls it → its name with the content's hash. */
+/** Copies the fonts. Returns their names in the style sheet → their names with the content's hash. */
 async function copyFonts(fresh: string): Promise<Map<string, string>> {
   const fonts = new Map<string, string>();
   for (const [plain, source] of Object.entries(FONTS)) {
@@ -156,7 +156,7 @@ async function copyFonts(fresh: string): Promise<Map<string, string>> {
   return fonts;
 }
 
-/** Puts the fonts' names into the style sheet, and names it anew. Throws if it asks for a font that is not there. */
+/** Replaces the fonts' names in the style sheet, and renames it. Throws an Error if it uses an unknown font. */
 async function writeCss(
   fresh: string,
   bundled: string,
@@ -167,8 +167,7 @@ async function writeCss(
     .replace(/^\/\*![\s\S]*?\*\//, "")
     .replace(/url\(\s*["']?\/assets\/([^"')]+)["']?\s*\)/g, (_, plain: string) => {
       const name = fonts.get(plain);
-      if (name === undefined)
-        throw new Error(`The style sheet asks for /assets/${plain}, which the build does not copy.`);
+      if (name === undefined) throw new Error(`The style sheet uses /assets/${plain}, which the build does not copy.`);
       return `url(/assets/${name})`;
     });
   const name = hashedName("app.css", Buffer.from(text));
@@ -183,7 +182,7 @@ function hashedName(plain: string, content: Uint8Array): string {
   return `${plain.slice(0, dot)}-${hash}${plain.slice(dot)}`;
 }
 
-/** The template: what the build knows is put in, `%TITLE%` and its like are left for the server. */
+/** index.html with the build's assets. The server fills the other placeholders, such as `%TITLE%`. */
 async function page(names: { css: string; entry: string; theme: string; fonts: Map<string, string> }): Promise<string> {
   const template = await readFile(join(web, "index.html"), "utf8");
   const font = names.fonts.get(PRELOADED_FONT);
@@ -224,11 +223,11 @@ async function measure(
 function checkFirstLoad(build: PanelBuild): void {
   if (build.firstLoadGzipBytes <= FIRST_LOAD_GZIP_MAX_BYTES) return;
   throw new Error(
-    `A first visit loads ${kilobytes(build.firstLoadGzipBytes)} KB of scripts, more than ${kilobytes(FIRST_LOAD_GZIP_MAX_BYTES)} KB.\n${table(build)}`,
+    `A first visit loads ${kilobytes(build.firstLoadGzipBytes)} KB of scripts, more than the limit of ${kilobytes(FIRST_LOAD_GZIP_MAX_BYTES)} KB.\n${table(build)}`,
   );
 }
 
-/** A rename is one step; the folder it replaces is moved aside first, since a full folder cannot be renamed onto. */
+/** Renames `fresh` to `outDir`. The old folder is moved away first, because a rename cannot replace a folder with files. */
 async function replace(fresh: string, outDir: string): Promise<void> {
   const old = `${fresh}-old`;
   if (existsSync(outDir)) await rename(outDir, old);

@@ -1,23 +1,23 @@
 /**
- * Ends the process with one line where a dependency is missing, or is another version than package.json names. Bun runs it before
- * every script (bunfig.toml, `preload`), so that no entry point starts on packages that nobody checked. It needs no dependency.
- * That postgres.js is the patched one is checked where it is loaded: `src/platform/db.ts`.
+ * Exits with one line if a dependency is missing or has another version than in package.json. Bun runs this file before every
+ * script (bunfig.toml, `preload`), so no entry point starts with unchecked packages. It imports no dependency. `src/platform/db.ts`
+ * checks that postgres.js is patched.
  */
 import { readFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import process from "node:process";
 
 const repository = dirname(import.meta.dirname);
-/** It installs what is missing, and starts other scripts when it has. */
+/** Not checked: this script installs what is missing, then starts others. */
 const INSTALLER = "ensure_installed.ts";
 
-/** The first dependency that is not installed as package.json names it; undefined: all of them are. */
-export function missingDependency(): string | undefined {
+/** Describes the first dependency that is missing or has the wrong version. Undefined if there is none. */
+function missingDependency(): string | undefined {
   const { dependencies } = readManifest(repository);
   for (const [name, wanted] of Object.entries(dependencies ?? {})) {
     const found = installedVersion(name);
     if (found === undefined) return `${name} is not installed`;
-    if (found !== wanted) return `${name} is installed in version ${found}, and package.json names ${wanted}`;
+    if (found !== wanted) return `${name} is installed in version ${found}, but package.json has ${wanted}`;
   }
   return undefined;
 }

@@ -1,10 +1,10 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { VARIABLES } from "../src/config.ts";
 
-/** Prints the table of environment variables from `src/config.ts`. With `--write` it puts the table into docs/configuration.md. */
+/** Prints the table of environment variables in `src/config.ts`. `--write` writes it to docs/configuration.md. */
 
 const DOCUMENT = new URL("../docs/configuration.md", import.meta.url);
-const PLACE = /(<!-- variables -->\n)[\s\S]*(<!-- end -->)/;
+const MARKED = /(<!-- variables -->\n)[\s\S]*(<!-- end -->)/;
 
 /** The table as Markdown, without padding. */
 export function configTable(): string {
@@ -21,7 +21,7 @@ if (import.meta.main) {
     const document = readFileSync(DOCUMENT, "utf8");
     writeFileSync(
       DOCUMENT,
-      document.replace(PLACE, (_, begin, end) => `${begin}\n${configTable()}\n\n${end}`),
+      document.replace(MARKED, (_, begin, end) => `${begin}\n${configTable()}\n\n${end}`),
     );
   } else console.log(configTable());
 }

@@ -1,8 +1,7 @@
 /**
- * Installs the locked dependencies when they are missing or older than bun.lock, then runs a script with the same bun:
- * `bun scripts/ensure_installed.ts src/demo.ts [arguments]`. So every command works on a fresh clone. It needs no dependency.
- * With `--panel` before the script the panel is built too, if it was not built from these very sources. Without a script it
- * only installs.
+ * Installs the locked dependencies if they are missing or differ from bun.lock, then runs a script with the same bun:
+ * `bun scripts/ensure_installed.ts src/demo.ts [arguments]`. So every command works on a fresh clone. With `--panel` before the
+ * script, it also builds the panel if its sources have changed. Without a script it only installs. It imports no dependency.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -22,12 +21,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const repository = dirname(import.meta.dirname);
 const modules = join(repository, "node_modules");
-/** Holds what was installed; node_modules made by hand or for another machine lacks it or differs. */
+/** Identifies what was installed. It is missing or differs if node_modules was created by hand or on another machine. */
 const stamp = join(modules, ".tollgate-installed");
 const lock = join(repository, ".cache", "installing");
-const lockWaitMs = 10 * 60_000;
-const lockCheckMs = 200;
-const holderCheckMs = 1_000;
+const LOCK_MS_MAX = 10 * 60_000;
+const LOCK_CHECK_MS = 200;
+const CALLER_CHECK_MS = 1_000;
 
 async function main(): Promise<void> {
   const given = process.argv.slice(2);
@@ -39,7 +38,7 @@ async function main(): Promise<void> {
 }
 
 async function ensureInstalled(): Promise<void> {
-  const wanted = whatToInstall();
+  const wanted = installId();
   if (isInstalled(wanted)) return;
   await takeLock();
   try {
@@ -56,38 +55,38 @@ function isInstalled(wanted: string): boolean {
 
 function install(wanted: string): void {
   console.error("Installing the locked dependencies.");
-  // Its output goes to our stderr: the caller's stdout belongs to the script.
+  // Its output goes to stderr: stdout is for the script.
   const { status } = spawnSync(process.execPath, ["install", "--frozen-lockfile", "--no-summary"], {
     cwd: repository,
     stdio: ["ignore", 2, 2],
   });
-  if (status !== 0) throw new Error("The dependencies could not be installed: see above.");
+  if (status !== 0) throw new Error("The dependencies could not be installed. See the output above.");
   writeFileSync(stamp, wanted);
 }
 
-/** In a process of its own: this one looked for packages before they were installed, and remembers that there were none. */
+/** Builds in a separate process: this one looked for packages before they were installed, and caches that they are missing. */
 function ensurePanel(): void {
   const { status } = spawnSync(process.execPath, ["scripts/build_panel.ts", "--if-needed"], {
     cwd: repository,
     stdio: ["ignore", 2, 2],
   });
-  if (status !== 0) throw new Error("The panel could not be built: see above.");
+  if (status !== 0) throw new Error("The panel could not be built. See the output above.");
 }
 
-/** Two installations in one folder break each other. The lock is a link "to" its owner's process: made at once, with content. */
+/** Two installations in one folder break each other. The lock is a symlink whose target is the owner's process id: creating it is atomic. */
 async function takeLock(): Promise<void> {
   mkdirSync(dirname(lock), { recursive: true });
-  for (const deadline = performance.now() + lockWaitMs; performance.now() < deadline; await sleep(lockCheckMs)) {
+  for (const deadline = performance.now() + LOCK_MS_MAX; performance.now() < deadline; await sleep(LOCK_CHECK_MS)) {
     try {
       return symlinkSync(String(process.pid), lock);
     } catch {
       if (isOwnerDead()) rmSync(lock, { force: true });
     }
   }
-  throw new Error(`Another command has been installing for too long; if none is running, remove ${lock}.`);
+  throw new Error(`Another command has been installing for too long. If none is running, delete ${lock}.`);
 }
 
-/** False also when the lock was let go in the meantime: the next try will tell. */
+/** Also false if the lock was released meanwhile: the next try then succeeds. */
 function isOwnerDead(): boolean {
   try {
     process.kill(Number(readlinkSync(lock)), 0);
@@ -97,52 +96,52 @@ function isOwnerDead(): boolean {
   }
 }
 
-function whatToInstall(): string {
+function installId(): string {
   const hash = createHash("sha256").update(readFileSync(join(repository, "bun.lock")));
-  // The lock file names the patches and not what is in them.
+  // The lock file has the names of the patches, not their contents.
   const patches = join(repository, "patches");
   for (const name of readdirSync(patches).sort()) hash.update(readFileSync(join(patches, name)));
   return `${hash.digest("hex")} ${process.platform}-${process.arch}\n`;
 }
 
-/** Runs the script in its own process, passes signals on and ends the way it ends. */
+/** Runs the script in its own process, forwards signals and exits with its exit code. */
 function run(script: string, args: string[]): void {
   const child = spawn(process.execPath, [script, ...args], { cwd: repository, stdio: "inherit" });
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
-    // A Ctrl-C reaches the child from the terminal as well; a second signal would cut its orderly end short.
+    // A Ctrl-C reaches the child from the terminal too. A second signal would interrupt its shutdown.
     process.on(signal, () => {
       if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
     });
   }
   child.once("error", (error) => fail(error.message));
   child.once("exit", (code, signal) => process.exit(code ?? (signal === "SIGINT" ? 130 : 1)));
-  stopWithHolders(() => child.kill("SIGTERM"));
+  stopWithCallers(() => child.kill("SIGTERM"));
 }
 
-/** Whoever holds us may die without a signal to us: `bun run` of SIGKILL, npx of any signal. We see it by our ancestors. */
-function stopWithHolders(stop: () => void): void {
-  const atStart = holders();
+/** Calls `stop` when a caller has ended without sending us a signal: `bun run` after SIGKILL, npx after any signal. */
+function stopWithCallers(stop: () => void): void {
+  const atStart = callers();
   const timer = setInterval(() => {
-    if (holders() === atStart) return;
+    if (callers() === atStart) return;
     clearInterval(timer);
     stop();
-  }, holderCheckMs);
+  }, CALLER_CHECK_MS);
 }
 
-/** `bun run`, and what is above it as far as npx, if that is what was called. Without /proc, as on macOS, just `bun run`. */
-function holders(): string {
-  const above = [process.ppid];
+/** Process ids of `bun run` and its ancestors up to npx. Only `bun run` if npx was not used, or without /proc, as on macOS. */
+function callers(): string {
+  const ancestors = [process.ppid];
   try {
-    // npx, the shell that it uses, bun run.
-    while (above.length <= 3) {
-      const pid = above.at(-1);
-      if (/\bnp[mx]\b/.test(readFileSync(`/proc/${pid}/cmdline`, "utf8"))) return above.join(" ");
-      above.push(Number(/\) \S (\d+)/.exec(readFileSync(`/proc/${pid}/stat`, "utf8"))?.[1]));
+    // At most: bun run, the shell that npx starts, npx.
+    while (ancestors.length <= 3) {
+      const pid = ancestors.at(-1);
+      if (/\bnp[mx]\b/.test(readFileSync(`/proc/${pid}/cmdline`, "utf8"))) return ancestors.join(" ");
+      ancestors.push(Number(/\) \S (\d+)/.exec(readFileSync(`/proc/${pid}/stat`, "utf8"))?.[1]));
     }
   } catch {
-    // The end of the line.
+    // There is no further ancestor, or no /proc.
   }
-  // No npx: any other caller, such as a shell, may end and leave us running.
+  // Without npx: other ancestors, such as a shell, may end and leave us running.
   return String(process.ppid);
 }
 

@@ -1,6 +1,6 @@
 import { METRICS } from "../src/platform/metrics.ts";
 
-/** The documents' table of metrics, made from the code. `bun scripts/metrics_table.ts` prints it. */
+/** The table of metrics in docs/operations.md, generated from the code. `bun scripts/metrics_table.ts` prints it. */
 export function metricsTable(): string {
   const rows = METRICS.map(({ name, type, labels, help }) => {
     const labelTexts = Object.entries(labels).map(([label, values]) =>

@@ -1,4 +1,4 @@
-/** Finds a Redis (or Valkey) server program; on Debian it is fetched and unpacked into a cache folder, without root. */
+/** Finds a Redis (or Valkey) server program. On Debian, downloads one and unpacks it into a cache folder, without root. */
 import { execFile, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { accessSync, constants, existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
@@ -6,55 +6,54 @@ import { dirname, join } from "node:path";
 import process from "node:process";
 import { promisify } from "node:util";
 
-const commandWaitMs = 180_000;
-const outputBytesMax = 16 * 1024 * 1024;
+const COMMAND_MS_MAX = 180_000;
+const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
 const repository = dirname(import.meta.dirname);
+const NOT_FOUND =
+  "The tests need Redis: install redis-server or valkey-server (apt, dnf or brew), or set REDIS_URL to one whose data may be deleted.";
 
-/** Server packages in order of preference; the tools package holds the program that the server package links to. */
-const choices = [
+/** Server packages in order of preference. The tools package contains the program that the server package links to. */
+const CANDIDATES = [
   { program: "redis-server", packages: ["redis-server", "redis-tools"] },
   { program: "valkey-server", packages: ["valkey-server", "valkey-tools"] },
 ];
-/** The C library of the machine must stay in use: programs and their loader fit only together. */
-const keptFromMachine = new Set(["libc6", "libc-bin", "libgcc-s1", "gcc-12-base"]);
+/** Not downloaded: a program needs the loader and the C library of the same build, and the loader is the machine's. */
+const MACHINE_PACKAGES = new Set(["libc6", "libc-bin", "libgcc-s1", "gcc-12-base"]);
 
 export interface RedisProgram {
   command: string;
-  /** Added to the environment, so that the program finds the libraries that were unpacked with it. */
+  /** To be added to the environment, so that the program finds the libraries that were unpacked with it. */
   env: Record<string, string>;
 }
 
-/** Throws one sentence that says what to install when there is no Redis and none can be fetched. */
+/** Throws an Error with one sentence that says what to install, if there is no Redis and none can be downloaded. */
 export async function redisProgram(log: (message: string) => void): Promise<RedisProgram> {
-  for (const { program } of choices) {
+  for (const { program } of CANDIDATES) {
     const command = onPath(program);
     if (command) return { command, env: {} };
   }
   const folder = join(cacheFolder(), `redis-${process.arch}`);
   const unpacked = programIn(folder);
   if (unpacked) return unpacked;
-  if (!onPath("apt-get") || !onPath("dpkg-deb")) throw new Error(whatToInstall);
-  log("No Redis here: fetching Debian's package, this takes some seconds once.");
-  const fetched = await fetchFromDebian(folder);
-  if (!fetched) throw new Error(whatToInstall);
-  return fetched;
+  if (!onPath("apt-get") || !onPath("dpkg-deb")) throw new Error(NOT_FOUND);
+  log("Redis is not installed. Downloading Debian's package; this takes a few seconds, only the first time.");
+  const downloaded = await downloadFromDebian(folder);
+  if (!downloaded) throw new Error(NOT_FOUND);
+  return downloaded;
 }
 
-const whatToInstall =
-  "The tests need a Redis: install redis-server or valkey-server (apt, dnf or brew), or set REDIS_URL to one that may be emptied.";
-
-/** `$XDG_CACHE_HOME/tollgate` or `~/.cache/tollgate`; without a usable home folder `.cache` in the repository. */
-export function cacheFolder(): string {
+/** `$XDG_CACHE_HOME/tollgate` or `~/.cache/tollgate`; without a writable home folder, `.cache` in the repository. */
+function cacheFolder(): string {
   const { XDG_CACHE_HOME, HOME } = process.env;
-  const places = [XDG_CACHE_HOME, HOME && join(HOME, ".cache")].filter((place) => place?.startsWith("/"));
-  for (const place of places) {
-    const folder = join(place ?? "", "tollgate");
+  const parents = [XDG_CACHE_HOME, HOME && join(HOME, ".cache")].filter((parent) => parent?.startsWith("/"));
+  for (const parent of parents) {
+    const folder = join(parent ?? "", "tollgate");
     try {
       mkdirSync(folder, { recursive: true });
       accessSync(folder, constants.W_OK);
       return folder;
     } catch {
-      // A home that is missing or read-only: the next place will do.
+      // Missing or read-only: tries the next one.
     }
   }
   const folder = join(repository, ".cache");
@@ -62,39 +61,40 @@ export function cacheFolder(): string {
   return folder;
 }
 
-async function fetchFromDebian(folder: string): Promise<RedisProgram | null> {
-  const made = `${folder}.${randomBytes(6).toString("hex")}`;
-  const aptFolder = join(made, "apt");
+async function downloadFromDebian(folder: string): Promise<RedisProgram | null> {
+  const temporary = `${folder}.${randomBytes(6).toString("hex")}`;
+  const aptFolder = join(temporary, "apt");
   for (const name of ["state/lists/partial", "cache/archives/partial"]) {
     mkdirSync(join(aptFolder, name), { recursive: true });
   }
   try {
-    // First with the machine's package lists; if they are missing or too old, with fresh ones of our own.
-    const own = ["-o", `Dir::State=${aptFolder}/state`, "-o", `Dir::Cache=${aptFolder}/cache`];
-    const isFetched =
-      (await fetchPackages([], made)) ||
-      ((await succeeds("apt-get", [...own, ...quietly, "update"])) && (await fetchPackages(own, made)));
-    if (!isFetched) return null;
+    // Tries the machine's package lists first. If they are missing or outdated, downloads its own lists.
+    const ownLists = ["-o", `Dir::State=${aptFolder}/state`, "-o", `Dir::Cache=${aptFolder}/cache`];
+    const isDownloaded =
+      (await downloadPackages([], temporary)) ||
+      ((await succeeds("apt-get", [...ownLists, ...APT_OPTIONS, "update"])) &&
+        (await downloadPackages(ownLists, temporary)));
+    if (!isDownloaded) return null;
     rmSync(aptFolder, { recursive: true, force: true });
-    if (!programIn(made)) return null;
+    if (!programIn(temporary)) return null;
     if (existsSync(folder)) rmSync(folder, { recursive: true, force: true });
-    renameSync(made, folder);
+    renameSync(temporary, folder);
   } finally {
-    rmSync(made, { recursive: true, force: true });
+    rmSync(temporary, { recursive: true, force: true });
   }
   return programIn(folder);
 }
 
-/** As any user, without locks; root's downloads need no user of their own. */
-const quietly = ["-q", "-o", "Debug::NoLocking=true", "-o", "APT::Sandbox::User=root"];
+/** Options that let any user run apt-get: no locks, and no separate user for root's downloads. */
+const APT_OPTIONS = ["-q", "-o", "Debug::NoLocking=true", "-o", "APT::Sandbox::User=root"];
 
-async function fetchPackages(options: string[], folder: string): Promise<boolean> {
-  for (const { packages } of choices) {
-    const missing = await missingPackages([...options, ...quietly], packages);
+async function downloadPackages(options: string[], folder: string): Promise<boolean> {
+  for (const { packages } of CANDIDATES) {
+    const missing = await missingPackages([...options, ...APT_OPTIONS], packages);
     if (!missing) continue;
     const archives = join(folder, "archives");
     mkdirSync(archives, { recursive: true });
-    if (!(await succeeds("apt-get", [...options, ...quietly, "download", ...missing], archives))) continue;
+    if (!(await succeeds("apt-get", [...options, ...APT_OPTIONS, "download", ...missing], archives))) continue;
     for (const archive of readdirSync(archives)) {
       if (!(await succeeds("dpkg-deb", ["-x", join(archives, archive), folder]))) return false;
     }
@@ -104,27 +104,27 @@ async function fetchPackages(options: string[], folder: string): Promise<boolean
   return false;
 }
 
-/** The packages themselves and whatever they need that the machine lacks; null when apt knows none of that name. */
+/** The packages and their dependencies that are not installed. Null if apt does not know the packages. */
 async function missingPackages(options: string[], packages: string[]): Promise<string[] | null> {
   const plan = await output("apt-get", [...options, "-s", "--no-install-recommends", "install", ...packages]);
   if (plan === null) return null;
   const needed = [...plan.matchAll(/^Inst (\S+)/gm)].map((line) => line[1] ?? "");
-  return [...new Set([...packages, ...needed])].filter((name) => !keptFromMachine.has(name));
+  return [...new Set([...packages, ...needed])].filter((name) => !MACHINE_PACKAGES.has(name));
 }
 
-/** The server program below `folder`, if it runs. */
+/** The server program below `folder`. Null if there is none, or if it does not run. */
 function programIn(folder: string): RedisProgram | null {
   const env = { LD_LIBRARY_PATH: libraryFolders(folder).join(":") };
-  for (const { program } of choices) {
+  for (const { program } of CANDIDATES) {
     const command = join(folder, "usr/bin", program);
     if (!existsSync(command)) continue;
-    const tried = spawnSync(command, ["--version"], { env: { ...process.env, ...env } });
-    if (tried.status === 0) return { command, env };
+    const version = spawnSync(command, ["--version"], { env: { ...process.env, ...env } });
+    if (version.status === 0) return { command, env };
   }
   return null;
 }
 
-/** Debian keeps libraries in lib and usr/lib, below a folder named after the machine's kind. */
+/** Debian's libraries are in lib and usr/lib, in a folder named after the architecture. */
 function libraryFolders(folder: string): string[] {
   const roots = [join(folder, "usr/lib"), join(folder, "lib")].filter((root) => existsSync(root));
   return roots.flatMap((root) => [
@@ -155,7 +155,7 @@ async function succeeds(command: string, args: string[], cwd?: string): Promise<
 
 async function output(command: string, args: string[], cwd?: string): Promise<string | null> {
   try {
-    const options = { cwd, timeout: commandWaitMs, maxBuffer: outputBytesMax, env: { ...process.env, LC_ALL: "C" } };
+    const options = { cwd, timeout: COMMAND_MS_MAX, maxBuffer: OUTPUT_BYTES_MAX, env: { ...process.env, LC_ALL: "C" } };
     return (await promisify(execFile)(command, args, options)).stdout;
   } catch {
     return null;

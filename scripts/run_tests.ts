@@ -1,10 +1,10 @@
 /**
- * Runs every `test/**\/*.test.ts` against a real PostgreSQL and Redis, each file in a process of its own, and closes with the
- * line `N passed, N failed`. Arguments choose files by a part of their path: `bun run test ledger panel/api`.
- * The contract suite runs with its replicas on Bun, and its core on Deno too. `--all` adds what is slow by nature: the whole contract
- * suite on Deno, and SLOW_FILES. `--deno` runs only what runs on Deno. Files that are named are always run.
- * A skipped or todo test, a file without tests, one that does not load or never ends count as failed: nothing is left out silently.
- * Files that need a program which this machine lacks are left out aloud; with CI set they run, and fail.
+ * Runs every `test/**\/*.test.ts` against a real PostgreSQL and Redis, each file in its own process. The last line is
+ * `N passed, N failed`. Arguments select files by a part of their path: `bun run test ledger panel/api`. Selected files always run.
+ * The contract suite runs with its replicas on Bun, and its core on Deno too. `--all` adds what is slow by design: the whole contract
+ * suite on Deno, and SLOW_FILES. `--deno` runs only what runs on Deno.
+ * Nothing is skipped silently: a skipped or todo test, and a file that has no tests, does not load or never ends, count as failed. A
+ * file that needs a missing program is skipped with a message; with CI set it runs, and fails.
  */
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeSync } from "node:fs";
@@ -12,47 +12,61 @@ import { availableParallelism, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import process from "node:process";
 import { Glob } from "bun";
+import { Redis } from "ioredis";
 import { buildPanel, isPanelBuilt } from "./build_panel.ts";
 import { type Services, startServices } from "./services.ts";
 
-const testWaitMs = 60_000;
-const fileWaitMs = 8 * 60_000;
-/** Tests wait more than they work: two processors run four files at once. Of files that work all the time, two: more would make tests of time limits fail. */
-const atOnceMax = availableParallelism() >= 2 ? 4 : 1;
-const busyAtOnceMax = 2;
-const busyFiles = /^test\/(?:browser\/|deploy\/|chaos|cli|bench|docs|backup|demo|ledger\/properties|gateway\/overload)/;
-const isBusy = ({ file }: Job) => busyFiles.test(file);
-/** The longest begin first, so that none of them is what everybody waits for in the end. */
-const longestFirst = [
+const TEST_MS_MAX = 60_000;
+const FILE_MS_MAX = 8 * 60_000;
+/** Each file uses about half of a processor: two processors run four at once. */
+const ORDINARY_AT_ONCE_MAX = availableParallelism() >= 2 ? 4 : 1;
+/** Files that mostly wait, for leases, time limits and slow clients, use a sixth of a processor: they run beside the others. */
+const WAITING_AT_ONCE_MAX = availableParallelism() >= 2 ? 2 : 1;
+const WAITING_FILES =
+  /^test\/(?:faults\/(?:clocks|locks|postgres_silent|frozen|spool)|gateway\/(?:leaving|long_reads|own_mistakes|slow_clients|tracing)|ledger\/upkeep|platform\/(?:bus|changes_store|idempotency_claims|long_reads|rate_limit)|server\/internal)\.test/;
+/** Files that compute all the time. More than two of them at once would make tests of time limits fail. */
+const BUSY_AT_ONCE_MAX = 2;
+const BUSY_FILES =
+  /^test\/(?:browser\/|deploy\/|chaos|bench|docs|backup|demo|ledger\/properties|model\/|gateway\/overload)/;
+/** The longest files start first, so that the run does not end with one of them running alone. */
+const LONGEST_FIRST = [
   "browser/looks",
   "test/chaos",
   "long_reads",
-  "test/cli",
   "browser/",
   "gateway/leaving",
-  "gateway/floods",
   "gateway/slow_clients",
   "faults/",
   "test/docs",
+  "gateway/floods",
+  "test/demo",
+  "test/canary",
   "deploy/",
+  "gateway/tracing",
+  "gateway/relay.",
   "ledger/properties",
-  "books/check",
+  "ledger/upkeep",
+  "books/",
+  "test/backup",
+  "test/start",
 ];
-/** The contract suite: whatever speaks HTTP to the gateway, or to its internal listener, as replicas of its own serve it. */
-const contractFolders = /^test\/(?:gateway|http|server)\//;
-const opensReplicas = /\bopenShop\(/;
-/** Beside it: tests that run something on Deno themselves. */
-const denoFiles = /^test\/(?:deno\/|platform\/deno)/;
-/** The part of the contract suite that runs on Deno each time: the shape of answers, errors and streams. The rest needs `--all`. */
-const denoCore = /^test\/gateway\/(?:errors|stream|sdk|images)\.test/;
-/** Slow by nature: minutes of random faults, millions of rows, every page at every size. */
-const slowFiles =
-  /^test\/(?:chaos|books\/long_reads|ledger\/long_reads|browser\/looks|gateway\/(?:rolling|relay_cuts))\.test/;
-/** Of each failed file, told again at the end. */
-const WHY_LINES_MAX = 30;
+/** The contract suite: files in these folders that start replicas, and test their API, panel and internal port over HTTP. */
+const CONTRACT_FOLDERS = /^test\/(?:gateway|http|server|panel|commerce|messages|books)\//;
+const STARTS_REPLICAS = /\bopen(?:\w*Shop|Billing)\(/;
+/** Tests outside the contract suite that run something on Deno themselves. */
+const DENO_FILES = /^test\/(?:deno\/|platform\/deno)/;
+/** What always runs on Deno: responses, errors and streams; markups, prices and statements in the panel. The rest needs `--all`. */
+const DENO_CORE = /^test\/(?:gateway\/(?:errors|hosts|stream|sdk|images)|panel\/(?:markup|prices|statement))\.test/;
+/** Slow by design: minutes of random faults, millions of rows, every page at every size, millions of states, clients to install. */
+const SLOW_FILES =
+  /^test\/(?:chaos|books\/long_reads|ledger\/long_reads|browser\/looks|model\/escrow_large|gateway\/(?:rolling|relay_cuts)|messages\/many|response_clients)\.test/;
+/** Databases of a Redis that was started here: each running file has one, because ids of accounts and keys begin at 1 in every file. */
+const REDIS_DATABASES = 16;
+/** Lines of output of each failed file that are repeated at the end. */
+const FAILURE_LINES_MAX = 30;
 const repository = dirname(import.meta.dirname);
-/** Programs that some tests cannot do without, and where Debian puts them. */
-const programs = [
+/** Programs that some tests need, and where Debian installs them. */
+const PROGRAMS = [
   {
     files: /^test\/(?:accounts\/dns_check|accounts\/domains|panel\/domains|browser\/reseller)\.test\.ts$/,
     name: "knot",
@@ -63,11 +77,13 @@ const programs = [
   { files: /^test\/deploy\/topology\.test\.ts$/, name: "caddy", path: "/usr/bin/caddy" },
   { files: /^test\/deploy\/pgbouncer\.test\.ts$/, name: "pgbouncer", path: "/usr/sbin/pgbouncer" },
   { files: /^test\/deploy\/promtool\.test\.ts$/, name: "prometheus", path: "/usr/bin/promtool" },
+  { files: /^test\/model\//, name: "spin", path: "/usr/bin/spin" },
+  { files: /^test\/model\//, name: "gcc", path: "/usr/bin/gcc" },
 ];
 
 type RuntimeName = "bun" | "deno";
 
-/** One file, and what its replicas run on. */
+/** One test file, and the runtime of its replicas. */
 interface Job {
   file: string;
   runtime: RuntimeName;
@@ -77,13 +93,13 @@ interface Job {
 interface FileResult {
   passed: number;
   failed: number;
-  /** What went wrong besides failing tests, e.g. "3 skipped". */
+  /** Problems besides failed tests, e.g. "3 skipped". */
   remarks: string[];
   output: string;
   seconds: number;
 }
 
-const running = new Set<number>();
+const runningPids = new Set<number>();
 let services: Services | undefined;
 let reports: string | undefined;
 let isInterrupted = false;
@@ -91,23 +107,25 @@ let isInterrupted = false;
 async function main(): Promise<number> {
   const jobs = findJobs(process.argv.slice(2));
   if (jobs.length === 0) {
-    console.log("No test file has that in its path.");
-    return closeWith({ passed: 0, failed: 1 });
+    console.log("No path of a test file contains that.");
+    return printResult({ passed: 0, failed: 1 });
   }
   reports = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-reports-`));
   services = await startServices();
-  // Replicas serve the panel as it was built.
+  // Replicas serve the built panel.
   if (!(await isPanelBuilt())) await buildPanel();
   const { databaseUrl, redisUrl } = services;
-  const env = { ...process.env, DATABASE_URL: databaseUrl, REDIS_URL: redisUrl };
-  const results = await runAll(jobs, env, reports);
-  // Not all files were run: the interruption says how it ended, and nothing else does.
+  const env = { ...process.env, DATABASE_URL: databaseUrl };
+  const redisOf = process.env.REDIS_URL ? sharedRedis(redisUrl) : redisDatabases(redisUrl);
+  const results = await runAll(jobs, { env, redisOf }, reports);
+  // After an interruption, `interrupt` prints the result and exits.
   if (isInterrupted) return new Promise<number>(() => {});
   await cleanUp();
-  // Once more at the end, where it is looked for.
-  for (const [job, result] of results) if (result.failed > 0) console.log(`FAILED ${nameOf(job)}\n${whyOf(result)}`);
+  // Failures are repeated at the end, where people look for them.
+  for (const [job, result] of results)
+    if (result.failed > 0) console.log(`FAILED ${nameOf(job)}\n${failureText(result)}`);
   if (jobs.some(({ isContract }) => isContract)) console.log(contractLine(results));
-  return closeWith({
+  return printResult({
     passed: sum(results.values(), (result) => result.passed),
     failed: sum(results.values(), (result) => result.failed),
   });
@@ -119,24 +137,24 @@ function findJobs(args: string[]): Job[] {
   const all = [...new Glob("test/**/*.test.{ts,tsx}").scanSync({ cwd: repository })].sort();
   const chosen = parts.length === 0 ? all : all.filter((file) => parts.some((part) => file.includes(part)));
   const jobs = chosen.filter(canRun).flatMap((file): Job[] => {
-    const isContract = contractFolders.test(file) && opensReplicas.test(readFileSync(join(repository, file), "utf8"));
+    const isContract =
+      CONTRACT_FOLDERS.test(file) && STARTS_REPLICAS.test(readFileSync(join(repository, file), "utf8"));
     const onBun: Job = { file, runtime: "bun", isContract };
-    if (slowFiles.test(file) && !isAll) return [];
-    return isContract && (isAll || denoCore.test(file)) ? [onBun, { ...onBun, runtime: "deno" }] : [onBun];
+    if (SLOW_FILES.test(file) && !isAll) return [];
+    return isContract && (isAll || DENO_CORE.test(file)) ? [onBun, { ...onBun, runtime: "deno" }] : [onBun];
   });
-  if (!isAll)
-    console.log("Not run without --all: files that are slow by nature, and most of the contract suite on Deno.");
+  if (!isAll) console.log("Without --all, slow test files and most of the contract suite on Deno are not run.");
   const wanted = args.includes("--deno")
-    ? jobs.filter(({ file, runtime }) => runtime === "deno" || denoFiles.test(file))
+    ? jobs.filter(({ file, runtime }) => runtime === "deno" || DENO_FILES.test(file))
     : jobs;
   return wanted.sort((a, b) => rankOf(a) - rankOf(b));
 }
 
-/** Files that are run a second time are no short ones: they stand before the rest, which fills the end. */
+/** Position in the order of start. Files that also run on Deno are not short: their Deno runs precede the remaining files. */
 function rankOf({ file, runtime }: Job): number {
-  const place = longestFirst.findIndex((part) => file.includes(part));
+  const place = LONGEST_FIRST.findIndex((part) => file.includes(part));
   if (place >= 0) return place;
-  return longestFirst.length + Number(runtime === "bun");
+  return LONGEST_FIRST.length + Number(runtime === "bun");
 }
 
 function nameOf({ file, runtime }: Job): string {
@@ -145,35 +163,58 @@ function nameOf({ file, runtime }: Job): string {
 
 function contractLine(results: ReadonlyMap<Job, FileResult>): string {
   const contract = [...results].filter(([{ isContract }]) => isContract);
-  const said = (["bun", "deno"] as const).flatMap((runtime) => {
+  const counts = (["bun", "deno"] as const).flatMap((runtime) => {
     const own = contract.filter(([job]) => job.runtime === runtime).map(([, result]) => result);
     const where = runtime === "deno" ? "Deno" : "Bun";
     return own.length > 0 ? [`${sum(own, ({ passed }) => passed)} passed on ${where}`] : [];
   });
-  return `contract suite: ${said.join(", ")}`;
+  return `contract suite: ${counts.join(", ")}`;
 }
 
 function canRun(file: string): boolean {
-  const missing = programs.find(({ files, path }) => files.test(file) && !existsSync(path));
+  const missing = PROGRAMS.find(({ files, path }) => files.test(file) && !existsSync(path));
   if (missing === undefined || process.env.CI) return true;
-  console.log(`Left out: ${file} needs ${missing.name} (apt-get install ${missing.name}).`);
+  console.log(`Skipped: ${file} needs ${missing.name} (apt-get install ${missing.name}).`);
   return false;
 }
 
-async function runAll(jobs: Job[], env: NodeJS.ProcessEnv, folder: string): Promise<Map<Job, FileResult>> {
+/** An empty Redis for one file, until it is given back. */
+type RedisOf = () => Promise<{ url: string; giveBack(): void }>;
+
+/** A Redis that was there before is left as it is: its other databases may belong to somebody. */
+function sharedRedis(url: string): RedisOf {
+  return async () => ({ url, giveBack() {} });
+}
+
+function redisDatabases(redisUrl: string): RedisOf {
+  const free = Array.from({ length: REDIS_DATABASES }, (_, database) => database);
+  return async () => {
+    const database = free.shift();
+    if (database === undefined) throw new Error("more files run at once than Redis has databases");
+    const client = new Redis(redisUrl, { db: database });
+    await client.flushdb();
+    client.disconnect();
+    return { url: `${redisUrl}/${database}`, giveBack: () => void free.push(database) };
+  };
+}
+
+type Given = { env: NodeJS.ProcessEnv; redisOf: RedisOf };
+
+async function runAll(jobs: Job[], { env, redisOf }: Given, folder: string): Promise<Map<Job, FileResult>> {
   const results = new Map<Job, FileResult>();
   const waiting = [...jobs];
   const running = new Map<Job, Promise<void>>();
   const run = async (job: Job) => {
-    const jobEnv = { ...env, TOLLGATE_RUNTIME: job.runtime };
+    const redis = await redisOf();
+    const jobEnv = { ...env, REDIS_URL: redis.url, TOLLGATE_RUNTIME: job.runtime };
     const result = await runFile(job.file, jobEnv, join(folder, `${jobs.indexOf(job)}.xml`));
+    redis.giveBack();
     results.set(job, result);
     print(nameOf(job), result);
     running.delete(job);
   };
   while (!isInterrupted && (waiting.length > 0 || running.size > 0)) {
-    const busy = [...running.keys()].filter(isBusy).length;
-    const next = running.size >= atOnceMax ? -1 : waiting.findIndex((job) => !isBusy(job) || busy < busyAtOnceMax);
+    const next = waiting.findIndex((job) => canStart(job, [...running.keys()]));
     const [job] = next < 0 ? [] : waiting.splice(next, 1);
     if (job !== undefined) running.set(job, run(job));
     else await Promise.race(running.values());
@@ -181,11 +222,27 @@ async function runAll(jobs: Job[], env: NodeJS.ProcessEnv, folder: string): Prom
   return results;
 }
 
+function canStart({ file }: Job, running: readonly Job[]): boolean {
+  const count = (files: RegExp) => running.filter((job) => files.test(job.file)).length;
+  const waiting = count(WAITING_FILES);
+  if (WAITING_FILES.test(file)) return waiting < WAITING_AT_ONCE_MAX;
+  if (BUSY_FILES.test(file) && count(BUSY_FILES) >= BUSY_AT_ONCE_MAX) return false;
+  return running.length - waiting < ORDINARY_AT_ONCE_MAX;
+}
+
 async function runFile(file: string, env: NodeJS.ProcessEnv, report: string): Promise<FileResult> {
   const startedAt = performance.now();
-  // With "./" bun takes the argument for this one file, without it for a part of many files' names.
-  const args = ["test", `./${file}`, "--timeout", String(testWaitMs), "--reporter=junit", "--reporter-outfile", report];
-  // A group of its own, so that a file that hangs is ended with all that it started.
+  // With "./", bun runs this one file. Without it, bun runs every file whose path contains the argument.
+  const args = [
+    "test",
+    `./${file}`,
+    "--timeout",
+    String(TEST_MS_MAX),
+    "--reporter=junit",
+    "--reporter-outfile",
+    report,
+  ];
+  // In its own process group, so that a hanging file is killed with everything that it started.
   const child = spawn(process.execPath, args, {
     cwd: repository,
     env,
@@ -193,7 +250,7 @@ async function runFile(file: string, env: NodeJS.ProcessEnv, report: string): Pr
     stdio: ["ignore", "pipe", "pipe"],
   });
   const { pid } = child;
-  if (pid !== undefined) running.add(pid);
+  if (pid !== undefined) runningPids.add(pid);
   let output = "";
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding("utf8");
@@ -201,23 +258,23 @@ async function runFile(file: string, env: NodeJS.ProcessEnv, report: string): Pr
       output += text;
     });
   }
-  let isTooLate = false;
+  let isTimedOut = false;
   const timer = setTimeout(() => {
-    isTooLate = true;
+    isTimedOut = true;
     killGroup(pid);
-  }, fileWaitMs);
-  // Not "close": a process that the file left behind may hold the pipe open for ever.
+  }, FILE_MS_MAX);
+  // Not "close": a process that the file left behind may keep the pipe open forever.
   const code = await new Promise<number>((resolve) => {
     child.once("exit", (exitCode) => resolve(exitCode ?? 1));
     child.once("error", () => resolve(1));
   });
   clearTimeout(timer);
-  // What is still in the pipes.
+  // Reads what is still in the pipes.
   await new Promise((resolve) => setTimeout(resolve, 50));
   killGroup(pid);
-  if (pid !== undefined) running.delete(pid);
+  if (pid !== undefined) runningPids.delete(pid);
   const seconds = (performance.now() - startedAt) / 1000;
-  return { ...judge(code, isTooLate, readReport(report)), output, seconds };
+  return { ...judge(code, isTimedOut, readReport(report)), output, seconds };
 }
 
 interface Counts {
@@ -228,7 +285,7 @@ interface Counts {
 
 function judge(
   code: number,
-  isTooLate: boolean,
+  isTimedOut: boolean,
   counts: Counts | null,
 ): Pick<FileResult, "passed" | "failed" | "remarks"> {
   const { tests, failures, skipped } = counts ?? { tests: 0, failures: 0, skipped: 0 };
@@ -236,15 +293,15 @@ function judge(
   let failed = failures + skipped;
   const remarks: string[] = [];
   if (skipped > 0) remarks.push(`${skipped} skipped or todo`);
-  if (isTooLate) remarks.push(`killed after ${fileWaitMs / 60_000} minutes`);
-  // Bun's report is silent about a file that fails to load, that holds no test or that ends its own process.
+  if (isTimedOut) remarks.push(`killed after ${FILE_MS_MAX / 60_000} minutes`);
+  // Bun's report does not mention a file that fails to load, has no tests or exits its own process.
   if (!counts || tests === 0) remarks.push(`no test was reported, exit code ${code}`);
   else if (code !== 0 && failures === 0) remarks.push(`exit code ${code} with no failed test`);
   if (remarks.length > 0 && failed === 0) failed = 1;
   return { passed, failed, remarks };
 }
 
-/** The sums stand on the report's outermost element. Null when there is no readable report. */
+/** Reads the sums from the outermost element of the JUnit report. Null if there is no readable report. */
 function readReport(path: string): Counts | null {
   try {
     const outermost = /<testsuites\b[^>]*>/.exec(readFileSync(path, "utf8"))?.[0] ?? "";
@@ -256,7 +313,7 @@ function readReport(path: string): Counts | null {
   }
 }
 
-/** Names of passed tests are the rules that hold; of a failed file everything is shown. */
+/** Prints the names of passed tests, which are the rules that hold; of a failed file, the whole output. */
 function print(name: string, { passed, failed, remarks, output, seconds }: FileResult): void {
   const shown =
     failed > 0
@@ -269,24 +326,24 @@ function print(name: string, { passed, failed, remarks, output, seconds }: FileR
   console.log(`${shown}\n${failed > 0 ? "FAIL" : "ok  "} ${name}: ${counts}, ${seconds.toFixed(1)} s\n`);
 }
 
-/** The last of what a failed file said, without the tests that passed. */
-function whyOf({ output, remarks }: FileResult): string {
+/** The output of a failed file up to its last failed test, without passed tests. */
+function failureText({ output, remarks }: FileResult): string {
   const lines = output.split("\n").filter((line) => line.trim() !== "" && !line.startsWith("(pass)"));
   const lastFailed = lines.findLastIndex((line) => line.startsWith("(fail)"));
   const end = lastFailed < 0 ? lines.length : lastFailed + 1;
-  return [...lines.slice(Math.max(0, end - WHY_LINES_MAX), end), ...remarks].map((line) => `  ${line}`).join("\n");
+  return [...lines.slice(Math.max(0, end - FAILURE_LINES_MAX), end), ...remarks].map((line) => `  ${line}`).join("\n");
 }
 
 function killGroup(pid: number | undefined): void {
   try {
     if (pid !== undefined) process.kill(-pid, "SIGKILL");
   } catch {
-    // Nothing of it is left.
+    // The group has already ended.
   }
 }
 
 async function cleanUp(): Promise<void> {
-  for (const pid of running) killGroup(pid);
+  for (const pid of runningPids) killGroup(pid);
   await services?.stop();
   if (reports) rmSync(reports, { recursive: true, force: true });
 }
@@ -296,11 +353,11 @@ async function interrupt(): Promise<void> {
   isInterrupted = true;
   console.log("Interrupted.");
   await cleanUp();
-  process.exit(closeWith({ passed: 0, failed: 1 }, 130));
+  process.exit(printResult({ passed: 0, failed: 1 }, 130));
 }
 
-/** Written at once and last: other programs read this line. Answers the exit code. */
-function closeWith({ passed, failed }: { passed: number; failed: number }, failureCode = 1): number {
+/** Prints the last line, synchronously, because other programs parse it. Returns the exit code. */
+function printResult({ passed, failed }: { passed: number; failed: number }, failureCode = 1): number {
   writeSync(1, `${passed} passed, ${failed} failed\n`);
   return failed > 0 ? failureCode : 0;
 }
@@ -318,5 +375,5 @@ try {
 } catch (error) {
   console.log(error instanceof Error ? error.message : error);
   await cleanUp();
-  process.exit(closeWith({ passed: 0, failed: 1 }));
+  process.exit(printResult({ passed: 0, failed: 1 }));
 }

@@ -1,6 +1,6 @@
 /**
- * Real PostgreSQL and real Redis for tests, found or started. As a command (`bun run scripts/services.ts`) it starts both,
- * prints their addresses as shell exports and stops them at Ctrl-C.
+ * Finds or starts a real PostgreSQL and a real Redis for tests. As a command (`bun run scripts/services.ts`) it starts both,
+ * prints their URLs as shell exports and stops them at Ctrl-C.
  */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { connect } from "node:net";
@@ -13,40 +13,40 @@ import { startEmbeddedPostgres } from "../src/demo/postgres/embedded_postgres.ts
 import { type OwnedProcess, processExists, startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
 import { redisProgram } from "./redis_program.ts";
 
-const redisWaitMs = 15_000;
-const pollMs = 20;
-const portTriesMax = 5;
-const connectWaitMs = 3_000;
-const leftoverAgeMs = 6 * 3_600_000;
+const REDIS_START_MS_MAX = 15_000;
+const POLL_MS = 20;
+const PORT_TRIES_MAX = 5;
+const CONNECT_MS_MAX = 3_000;
+const LEFTOVER_AGE_MS = 6 * 3_600_000;
 
-/** One server of our own. Tests may signal `pid` as they like; `stop` still works afterwards. */
+/** A server that was started here. Tests may send any signal to `pid`; `stop` still works. */
 export interface Service {
   url: string;
   port: number;
   pid: number;
-  /** Ends the process, and deletes its folder unless the caller named it. May be called again. */
+  /** Stops the process, and deletes its folder unless the caller chose it. Idempotent. */
   stop(): Promise<void>;
 }
 
 export interface Services {
   databaseUrl: string;
   redisUrl: string;
-  /** Stops what was started here; servers named by the environment stay as they are. */
+  /** Stops what was started here. Servers from the environment keep running. */
   stop(): Promise<void>;
 }
 
 type Log = (message: string) => void;
 
 /**
- * PostgreSQL from DATABASE_URL or the embedded package, Redis from REDIS_URL or the machine.
- * Throws one sentence when one of them can be neither found nor started.
+ * PostgreSQL from DATABASE_URL or the embedded package; Redis from REDIS_URL or started here.
+ * Throws an Error with one sentence if one of them can be neither found nor started.
  */
 export async function startServices(log: Log = (message) => console.error(message)): Promise<Services> {
   removeLeftovers();
   const { DATABASE_URL, REDIS_URL } = process.env;
   const [postgres, redis] = await Promise.allSettled([
-    DATABASE_URL ? given("DATABASE_URL", DATABASE_URL, 5432) : startPostgres({ log }),
-    REDIS_URL ? given("REDIS_URL", REDIS_URL, 6379) : startRedis({ log }),
+    DATABASE_URL ? existing("DATABASE_URL", DATABASE_URL, 5432) : startPostgres({ log }),
+    REDIS_URL ? existing("REDIS_URL", REDIS_URL, 6379) : startRedis({ log }),
   ]);
   const started = [postgres, redis].flatMap((service) => (service.status === "fulfilled" ? [service.value] : []));
   const stop = async () => {
@@ -61,13 +61,13 @@ export async function startServices(log: Log = (message) => console.error(messag
 
 export interface PostgresOptions {
   port?: number;
-  /** Kept at stop. Without it a temporary folder is used, and deleted at stop. */
+  /** Kept after `stop`. Default: a temporary folder, deleted by `stop`. */
   dataDir?: string;
   settings?: Record<string, string | number>;
   log?: Log;
 }
 
-/** Starts a PostgreSQL of our own. To crash and restart one, name `dataDir` and `port`. */
+/** Starts a PostgreSQL. To crash and restart it, set `dataDir` and `port`. */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Service> {
   const dataDir = options.dataDir ?? temporaryFolder("postgres");
   const remove = () => {
@@ -86,17 +86,17 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Serv
 export interface RedisOptions {
   port?: number;
   log?: Log;
-  /** More arguments of the server, e.g. `["--maxmemory", "10mb"]`. */
+  /** Additional arguments of the server, e.g. `["--maxmemory", "10mb"]`. */
   args?: string[];
 }
 
-/** Starts a Redis of our own, empty and without persistence. To crash and restart one, name `port`. */
+/** Starts an empty Redis without persistence. To crash and restart it, set `port`. */
 export async function startRedis(options: RedisOptions = {}): Promise<Service> {
   const program = await redisProgram(options.log ?? (() => {}));
   const folder = temporaryFolder("redis");
   const outputFile = join(folder, "redis.log");
   const remove = () => rmSync(folder, { recursive: true, force: true });
-  for (let triesLeft = options.port === undefined ? portTriesMax : 1; ; triesLeft--) {
+  for (let triesLeft = options.port === undefined ? PORT_TRIES_MAX : 1; ; triesLeft--) {
     const port = options.port ?? (await freePort());
     const fixed = ["--bind", "127.0.0.1", "--port", String(port), "--save", "", "--appendonly", "no", "--dir", folder];
     const server = startOwnedProcess({
@@ -120,31 +120,31 @@ export async function startRedis(options: RedisOptions = {}): Promise<Service> {
 
 async function redisAnswers(server: OwnedProcess, port: number): Promise<boolean> {
   const startedAt = performance.now();
-  while (performance.now() - startedAt < redisWaitMs && !server.hasExited()) {
-    // A foreign server on the same port answers too, so the answer has to name our process.
-    const answer = await ask("127.0.0.1", port, "INFO server\r\n");
+  while (performance.now() - startedAt < REDIS_START_MS_MAX && !server.hasExited()) {
+    // Another server on the same port answers too, so the answer must contain our process id.
+    const answer = await probe("127.0.0.1", port, "INFO server\r\n");
     if (answer?.includes(`process_id:${server.pid}\r`)) return true;
-    await sleep(pollMs);
+    await sleep(POLL_MS);
   }
   return false;
 }
 
-/** A server that the environment names is used as it is, once it is seen to listen. */
-async function given(name: string, url: string, defaultPort: number): Promise<Service> {
-  if (!URL.canParse(url)) throw new Error(`${name} is not an address.`);
+/** A server from the environment. Throws an Error with one sentence if it does not listen. */
+async function existing(name: string, url: string, defaultPort: number): Promise<Service> {
+  if (!URL.canParse(url)) throw new Error(`${name} is not a URL.`);
   const { hostname, port } = new URL(url);
   const number = Number(port || defaultPort);
-  if ((await ask(hostname || "127.0.0.1", number, null)) === null) {
-    throw new Error(`${name} names ${hostname}:${number}, where nobody answers.`);
+  if ((await probe(hostname || "127.0.0.1", number, null)) === null) {
+    throw new Error(`${name} is ${hostname}:${number}, but no server listens there.`);
   }
   return { url, port: number, pid: 0, stop: async () => {} };
 }
 
-/** Connects, and with a `question` waits for the first bytes of the answer. Null when nobody answers within 3 s. */
-function ask(host: string, port: number, question: string | null): Promise<string | null> {
+/** Connects, sends `question` if there is one, and returns the first bytes of the answer. Null if there is none within 3 s. */
+function probe(host: string, port: number, question: string | null): Promise<string | null> {
   return new Promise((done) => {
     const socket = connect({ host, port });
-    const timer = setTimeout(() => finish(null), connectWaitMs);
+    const timer = setTimeout(() => finish(null), CONNECT_MS_MAX);
     const finish = (answer: string | null) => {
       clearTimeout(timer);
       socket.destroy();
@@ -161,16 +161,16 @@ function temporaryFolder(purpose: string): string {
   return mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-${purpose}-`));
 }
 
-/** A test run that was killed could not delete its folders. The age spares those of other containers with other numbers. */
+/** Deletes folders of killed test runs. Only old ones: another container may use the same folder but have other process ids. */
 function removeLeftovers(): void {
   for (const name of readdirSync(tmpdir())) {
     const maker = /^tollgate-(\d+)-(?:postgres|redis)-/.exec(name)?.[1];
     if (!maker || processExists(Number(maker))) continue;
     const path = join(tmpdir(), name);
     try {
-      if (Date.now() - statSync(path).mtimeMs > leftoverAgeMs) rmSync(path, { recursive: true, force: true });
+      if (Date.now() - statSync(path).mtimeMs > LEFTOVER_AGE_MS) rmSync(path, { recursive: true, force: true });
     } catch {
-      // Another user's, or gone by now.
+      // It belongs to another user, or was deleted meanwhile.
     }
   }
 }
@@ -182,7 +182,7 @@ async function main(): Promise<void> {
   const alive = setInterval(() => {}, 60_000);
   let isStopping = false;
   const stop = async () => {
-    // A Ctrl-C may arrive twice: from the terminal and from the program that started us.
+    // One Ctrl-C may arrive twice: from the terminal and from the program that started this one.
     if (isStopping) return;
     isStopping = true;
     await services.stop();

@@ -1,8 +1,8 @@
 /**
- * Runs the tests that run the product on Deno: `bun run test:deno`. They are a part of `bun run test` as well. With `--check`,
- * checks the types of what Deno runs, by Deno's own compiler; `bun run check` does so too.
- * Deno comes from the npm package `deno`, whose binary lies in a package of the platform's; bun does not run the script that
- * would link it, and its `bin` is a Node script that passes no signals on, so the binary itself is looked for and run.
+ * Runs the tests that run the product on Deno: `bun run test:deno`. `bun run test` includes them. With `--check`, checks types with
+ * Deno's compiler, as `bun run check` does.
+ * The npm package `deno` has its binary in a separate package per platform. Bun does not run the script that would link it, and the
+ * package's `bin` is a Node script that does not forward signals. So this file finds the binary and runs it directly.
  */
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -11,10 +11,10 @@ import { dirname, join } from "node:path";
 import process from "node:process";
 
 const repository = dirname(import.meta.dirname);
-/** What is started by itself: nobody imports the worker. */
-const ENTRIES = ["src/main.ts", "src/cli.ts", "src/gateway/tokens_worker.ts"];
+/** Entry points. No file imports the workers. */
+const ENTRIES = ["src/main.ts", "src/cli.ts", "src/gateway/tokens_worker.ts", "src/commerce/pdf_worker.ts"];
 
-/** The path of Deno's binary. Throws one sentence when the packages are not installed. */
+/** The path of Deno's binary. Throws an Error with one sentence if it is not installed. */
 export function denoProgram(): string {
   const file = process.platform === "win32" ? "deno.exe" : "deno";
   const libc = process.platform === "linux" ? "-glibc" : "";
@@ -24,17 +24,17 @@ export function denoProgram(): string {
     const program = join(dirname(manifest), file);
     if (existsSync(program)) return program;
   } catch {
-    // Not for this machine, or not installed: perhaps the script of the package itself has put it into place.
+    // Not installed as a package of the platform. The script of the package `deno` may have linked it.
   }
   const linked = join(repository, "node_modules/deno", file);
   if (existsSync(linked)) return linked;
-  throw new Error("Deno is not installed: run bun install --frozen-lockfile, on a machine that Deno has a build for.");
+  throw new Error("Deno is not installed: run bun install --frozen-lockfile, on a platform that Deno supports.");
 }
 
 /**
- * The command that runs one replica on Deno, with more options where they are given. Environment: postgres.js and pino look for variables of any name, which needs
- * all of `--allow-env`; network: providers are anywhere; `--unstable-no-legacy-abort`: a request's signal then means that
- * the client has left, and not also that its answer is done.
+ * The command that runs one replica on Deno, with additional `options`. `--allow-env` is unrestricted because postgres.js and pino
+ * read variables of any name; `--allow-net` because providers may have any address. With `--unstable-no-legacy-abort`, a request's
+ * signal aborts only when the client leaves, not also when the response is complete.
  */
 export function denoReplicaCommand(options: string[] = []): string[] {
   return [
@@ -65,7 +65,7 @@ function main(): number {
   return status ?? 1;
 }
 
-/** Quiet where all is well, as the other checks are. */
+/** Prints only errors, as the other checks do. */
 function check(): number {
   const args = ["check", "--quiet", "--no-lock", "--node-modules-dir=manual", ...ENTRIES];
   return spawnSync(denoProgram(), args, { cwd: repository, stdio: "inherit" }).status ?? 1;

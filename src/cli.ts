@@ -10,8 +10,12 @@ import { addKeyCommands } from "./cli/key_commands.ts";
 import { addModelCommands } from "./cli/model_commands.ts";
 import { addOfferingCommands } from "./cli/offering_commands.ts";
 import { addAllotmentCommands, addPackageCommands } from "./cli/package_commands.ts";
+import { addOrderCommands, addPaymentCommands } from "./cli/payment_commands.ts";
 import { addProviderCommands } from "./cli/provider_commands.ts";
+import { addReceiptCommand } from "./cli/receipt_command.ts";
 import { addSecretKeyCommands } from "./cli/secret_key_commands.ts";
+import { atTerminal, type Terminal, terminal } from "./cli/terminal.ts";
+import { addVoucherCommands } from "./cli/voucher_commands.ts";
 import { migrate } from "./platform/migrate.ts";
 
 /** The operator's command line: `bun run cli …`. Changes take effect on running replicas immediately. */
@@ -21,51 +25,80 @@ const EXIT_MISUSED = 2;
 const HELP = new Help();
 const isRequired = ({ mandatory }: Option) => mandatory;
 
-const program = new Command("cli")
-  .description("Manages Tollgate: accounts, keys, packages, balances, models and providers. Needs DATABASE_URL.")
-  .exitOverride()
-  .showHelpAfterError("(see --help)")
-  .configureHelp({
-    sortSubcommands: false,
-    showGlobalOptions: false,
-    // Required options are shown in the usage line and marked in the list.
-    commandUsage: (command) =>
-      [HELP.commandUsage(command), ...command.options.filter(isRequired).map(({ flags }) => flags)].join(" "),
-    optionDescription: (option) =>
-      [HELP.optionDescription(option), isRequired(option) ? "(required)" : ""].filter(Boolean).join(" "),
+/** In the order of the help. */
+const GROUPS = [
+  addMigrateCommand,
+  addProviderCommands,
+  addModelCommands,
+  addAccountCommands,
+  addHostCommands,
+  addOfferingCommands,
+  addPackageCommands,
+  addAllotmentCommands,
+  addVoucherCommands,
+  addKeyCommands,
+  addPaygCommands,
+  addBalanceCommands,
+  addOrderCommands,
+  addPaymentCommands,
+  addUsageCommand,
+  addReceiptCommand,
+  addSecretKeyCommands,
+  addDoctorCommand,
+];
+
+/** Runs one command. It never throws: a failure is a sentence on `err` and an exit code. */
+export async function runCommand(words: readonly string[], at: Terminal): Promise<void> {
+  await atTerminal(at, async () => {
+    try {
+      await createProgram().parseAsync(words, { from: "user" });
+    } catch (error) {
+      // commander has already printed its problem, or the help.
+      if (error instanceof CommanderError) return at.exitsWith(error.exitCode === 0 ? 0 : EXIT_MISUSED);
+      at.err(`${sentenceOf(error)}\n`);
+      at.exitsWith(EXIT_FAILED);
+    }
   });
-
-defineCommand(
-  program.command("migrate").description("apply new migrations to the database"),
-  {},
-  async ({ config }) => {
-    const { before, applied } = await migrate(config.databaseUrl);
-    const text = applied === before ? "The database is up to date." : `${applied - before} migrations applied.`;
-    return { text, json: { applied, before } };
-  },
-);
-addProviderCommands(program);
-addModelCommands(program);
-addAccountCommands(program);
-addHostCommands(program);
-addOfferingCommands(program);
-addPackageCommands(program);
-addAllotmentCommands(program);
-addKeyCommands(program);
-addPaygCommands(program);
-addBalanceCommands(program);
-addUsageCommand(program);
-addSecretKeyCommands(program);
-addDoctorCommand(program);
-
-try {
-  await program.parseAsync(process.argv);
-} catch (error) {
-  if (error instanceof CommanderError) {
-    // commander has already printed the problem, or the help.
-    process.exitCode = error.exitCode === 0 ? 0 : EXIT_MISUSED;
-  } else {
-    process.stderr.write(`${sentenceOf(error)}\n`);
-    process.exitCode = EXIT_FAILED;
-  }
 }
+
+function createProgram(): Command {
+  const program = new Command("cli")
+    .description("Manages Tollgate: accounts, keys, packages, balances, models and providers. Needs DATABASE_URL.")
+    .exitOverride()
+    .showHelpAfterError("(see --help)")
+    .configureHelp({
+      sortSubcommands: false,
+      showGlobalOptions: false,
+      // Required options are shown in the usage line and marked in the list.
+      commandUsage: (command) =>
+        [HELP.commandUsage(command), ...command.options.filter(isRequired).map(({ flags }) => flags)].join(" "),
+      optionDescription: (option) =>
+        [HELP.optionDescription(option), isRequired(option) ? "(required)" : ""].filter(Boolean).join(" "),
+    })
+    .configureOutput({ writeOut: terminal().out, writeErr: terminal().err });
+  for (const add of GROUPS) add(program);
+  return program;
+}
+
+function addMigrateCommand(program: Command): void {
+  defineCommand(
+    program.command("migrate").description("apply new migrations to the database"),
+    {},
+    async ({ config }) => {
+      const { before, applied } = await migrate(config.databaseUrl);
+      const text = applied === before ? "The database is up to date." : `${applied - before} migrations applied.`;
+      return { text, json: { applied, before } };
+    },
+  );
+}
+
+if (import.meta.main)
+  await runCommand(process.argv.slice(2), {
+    env: process.env,
+    stdin: process.stdin,
+    out: (text) => void process.stdout.write(text),
+    err: (text) => void process.stderr.write(text),
+    exitsWith(code) {
+      process.exitCode = code;
+    },
+  });

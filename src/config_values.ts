@@ -101,6 +101,15 @@ function percentDecoded(encoded: string): string | undefined {
   }
 }
 
+/** `Name <address>`, or only an address. */
+export function mailAddress(value: string): { name: string; address: string } {
+  const [, name = "", bracketed, bare] = /^(?:([^<>\p{Cc}]*)<([^\s<>]+)>|([^\s<>]+))$/u.exec(value) ?? [];
+  const address = bracketed ?? bare ?? "";
+  if (!/^[^\s@,;\p{Cc}]+@[^\s@,;\p{Cc}]+$/u.test(address))
+    throw new InvalidValue("must be an e-mail address, as in Acme <mail@example.com>");
+  return { name: name.trim().replace(/^"(.*)"$/, "$1"), address };
+}
+
 export function secretKey(value: string): Buffer {
   const bytes = secretBytes(value);
   if (bytes === undefined) throw new InvalidValue("must be 32 bytes in base64 or hex");

@@ -1,11 +1,10 @@
-import { connect } from "node:net";
 import { join, relative, resolve } from "node:path";
 import process from "node:process";
 import { destination } from "pino";
 import { type Config, ConfigError, readConfig } from "./config.ts";
 import { type DemoFolder, openDemoFolder } from "./demo/demo_folder.ts";
-import { askProvider, type DemoProvider, hostAndPort, startSimulated } from "./demo/demo_provider.ts";
-import { canListen, freePort } from "./demo/free_port.ts";
+import { connectProvider, type DemoProvider, hostAndPort, startSimulated } from "./demo/demo_provider.ts";
+import { canListen, freePort, isListening } from "./demo/free_port.ts";
 import { startEmbeddedPostgres } from "./demo/postgres/embedded_postgres.ts";
 import { type Seeded, seed } from "./demo/seed.ts";
 import { welcome } from "./demo/welcome.ts";
@@ -17,36 +16,36 @@ import { raiseFetchLimit } from "./platform/runtime.ts";
 import { startReplica } from "./replica.ts";
 
 /**
- * The whole product with nothing installed: PostgreSQL, a simulated provider, people, keys and one replica; then prints
- * commands to paste. Ctrl-C stops everything. From the environment it reads PORT, LISTEN_HOST, DEMO_DATA_DIR, PROVIDER_BASE_URL
- * with PROVIDER_API_KEY for a real provider, and the gateway's limits. It ignores DATABASE_URL and REDIS_URL, so that no demo
- * data gets into a real database.
+ * Runs the whole product with nothing installed: PostgreSQL, a simulated provider, people, keys and one replica. Then prints
+ * commands to paste. Ctrl-C stops everything. It reads from the environment: PORT, LISTEN_HOST, DEMO_DATA_DIR,
+ * PROVIDER_BASE_URL with PROVIDER_API_KEY for a real provider, and the gateway's limits. It ignores DATABASE_URL and
+ * REDIS_URL, so that no demo data gets into a real database.
  *
- * The replica runs in this process. The demo then has only two child processes, each with a guard that stops it even if this
- * process is killed, and a crash of the gateway is visible here immediately.
+ * The replica runs in this process, so a crash of the gateway is visible here immediately. PostgreSQL and the simulated
+ * provider are child processes, each with a guard that stops it even if this process is killed.
  */
 
 const PORT_DEFAULT = "8080";
 const PORTS_TRIED_MAX = 50;
 const PORT_MAX = 65_535;
-const PROBE_MS = 500;
 const TITLE_WIDTH = 62;
 /** Streams may finish for this long after Ctrl-C. */
 const DRAIN_SECONDS = "3";
-/** One Ctrl-C may arrive twice: from the terminal, and from the program that started this one. A later one means: stop now. */
+/** One Ctrl-C may arrive twice: from the terminal, and from the program that started this one. A later one means "stop now". */
 const SAME_SIGNAL_MS = 1_000;
-const SIGNAL_NEWS_MS = 50;
+/** How long to wait for our own signal after a child process failed. */
+const SIGNAL_WAIT_MS = 50;
 const IN_FLIGHT_DEFAULT = 10_000;
-/** Besides the requests in flight, for health checks and images. */
-const FETCHES_BESIDE = 1_000;
+/** Fetches beyond the requests in flight: health checks and images. */
+const FETCHES_EXTRA = 1_000;
 
 const repository = join(import.meta.dirname, "..");
 const ending = new AbortController();
-/** How to stop what was started; called in reverse order. */
-const started: (() => Promise<unknown>)[] = [];
+/** Stop functions of everything that was started, called in reverse order. */
+const stops: (() => Promise<unknown>)[] = [];
 
-raiseFetchLimit((readableInteger(process.env.IN_FLIGHT_MAX) ?? IN_FLIGHT_DEFAULT) + FETCHES_BESIDE);
-// A closed terminal takes no more output, but everything must still stop in order.
+raiseFetchLimit((readableInteger(process.env.IN_FLIGHT_MAX) ?? IN_FLIGHT_DEFAULT) + FETCHES_EXTRA);
+// If the terminal is closed, writing fails, but everything must still stop in order.
 process.stdout.on("error", () => {});
 process.stderr.on("error", () => {});
 process.exit(await main());
@@ -58,13 +57,13 @@ async function main(): Promise<number> {
     await run();
   } catch (error) {
     // Ctrl-C reaches initdb too, and its failure arrives before our own signal.
-    await new Promise((done) => setTimeout(done, SIGNAL_NEWS_MS));
+    await new Promise((done) => setTimeout(done, SIGNAL_WAIT_MS));
     if (!ending.signal.aborted) {
       process.stderr.write(`\n${sentenceOf(error)}\n`);
       exitCode = 1;
     }
   }
-  for (const stop of started.reverse()) {
+  for (const stop of stops.reverse()) {
     await stop().catch((error: unknown) => {
       process.stderr.write(`${sentenceOf(error)}\n`);
       exitCode = 1;
@@ -77,38 +76,39 @@ async function main(): Promise<number> {
 async function run(): Promise<void> {
   const startedAt = performance.now();
   say("Tollgate demo\n");
-  const real = realProvider();
+  const real = readProviderEnv();
   const folder = openDemoFolder(resolve(process.env.DEMO_DATA_DIR || join(repository, ".data")));
   const log = openLog(folder);
   const port = await choosePort();
   const base = { folder, port };
 
   // Before anything is started, so that a wrong address is reported immediately.
-  const asked =
+  const realProvider =
     real &&
     (await step(`provider at ${real.baseUrl}`, () =>
-      askProvider({ ...real, config: configOf(base, real.baseUrl) }, log),
+      connectProvider({ ...real, config: configOf(base, real.baseUrl) }, log),
     ));
-  const database = await step(`PostgreSQL, its data in ${shown(folder.postgresDir)}`, () =>
+  const database = await step(`PostgreSQL, with its data in ${shown(folder.postgresDir)}`, () =>
     startEmbeddedPostgres({ dataDir: folder.postgresDir, log: (message) => say(`  ${message}`) }),
   );
-  started.push(() => database.stop());
+  stops.push(() => database.stop());
   await step("database schema", () => migrate(database.url));
   const provider =
-    asked ?? (await step("simulated provider, a process of its own", () => startSimulated(folder.providerLogFile)));
-  started.push(() => provider.stop());
+    realProvider ??
+    (await step("simulated provider, in its own process", () => startSimulated(folder.providerLogFile)));
+  stops.push(() => provider.stop());
   const config = configOf({ ...base, databaseUrl: database.url }, provider.baseUrl);
   const seeded = await step("people, models, packages and keys", () => seedWith(config, { provider, folder, log }));
   const replica = await step(`gateway on port ${port}`, () =>
     startReplica(config, { nowMs: () => performance.now(), unixMs: () => Date.now() }, log),
   );
-  started.push(async () => {
+  stops.push(async () => {
     if (!(await replica.drain())) say("Some requests will be settled at the next start.");
     await log.flush();
   });
 
   const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
-  const files = { memoryFile: shown(folder.memoryFile), logFile: shown(folder.logFile) };
+  const files = { credentialsFile: shown(folder.credentialsFile), logFile: shown(folder.logFile) };
   say(`\nReady in ${seconds} s.\n\n${welcome({ baseUrl: config.baseUrl, provider, seeded, ...files })}\n`);
   await new Promise<void>((done) => {
     ending.signal.addEventListener("abort", () => done());
@@ -117,7 +117,7 @@ async function run(): Promise<void> {
 }
 
 /** The provider in the environment, or undefined for the simulated one. Throws if only one of the two variables is set. */
-function realProvider(): { baseUrl: string; apiKey: string } | undefined {
+function readProviderEnv(): { baseUrl: string; apiKey: string } | undefined {
   const baseUrl = (process.env.PROVIDER_BASE_URL ?? "").trim();
   const apiKey = (process.env.PROVIDER_API_KEY ?? "").trim();
   if (baseUrl === "" && apiKey === "") return undefined;
@@ -137,14 +137,14 @@ function realProvider(): { baseUrl: string; apiKey: string } | undefined {
 
 type Base = { folder: DemoFolder; port: number; databaseUrl?: string };
 
-/** The environment may set limits; addresses and folders are the demo's own. Throws ConfigError. */
+/** The environment may set limits. The demo sets addresses and folders itself. Throws ConfigError. */
 function configOf({ folder, port, databaseUrl = "postgres://not.started.yet" }: Base, providerBaseUrl: string): Config {
   const { env } = process;
   return readConfig({
     DRAIN_SECONDS,
     LISTEN_HOST: "127.0.0.1",
     LOG_LEVEL: "warn",
-    // An example address, so that the panel can show how a reseller's domain is set up.
+    // An example address, so that the panel can show how to set up a reseller's domain.
     SERVER_ADDRESSES: "203.0.113.7",
     ...env,
     NODE_ENV: "development",
@@ -169,54 +169,39 @@ async function seedWith(
 ): Promise<Seeded> {
   const db = openDb(config);
   try {
-    const seeded = await seed({ db, bus: inProcessBus(log), config }, provider, folder.readMemory());
-    folder.writeMemory(seeded.memory);
+    const seeded = await seed({ db, bus: inProcessBus(log), config }, provider, folder.readCredentials());
+    folder.writeCredentials(seeded.credentials);
     return seeded;
   } finally {
     await db.close();
   }
 }
 
-/** Logs to a file; the terminal is for the person. */
+/** Logs to a file. The terminal has only what a person reads. */
 function openLog({ logFile }: DemoFolder): Log {
   return createLog(process.env.LOG_LEVEL || "warn", destination({ dest: logFile, append: true, sync: true }));
 }
 
-/** The chosen port, or the next free one. */
+/** PORT, or the next free port. Throws an Error with one sentence if PORT is invalid or there is no free port. */
 async function choosePort(): Promise<number> {
   const wanted = process.env.PORT?.trim() || PORT_DEFAULT;
   const first = readableInteger(wanted);
   if (first === undefined || first > PORT_MAX) throw new Error(`PORT is not a port number: ${wanted}.`);
   if (first === 0) return freePort();
   for (let port = first; port < first + PORTS_TRIED_MAX && port <= PORT_MAX; port++) {
-    if ((await isTaken(port)) || !(await canListen(port))) continue;
-    if (port !== first) say(`  Port ${first} is taken, so the demo uses ${port}. PORT chooses another.`);
+    if (await isTaken(port)) continue;
+    if (port !== first) say(`  Port ${first} is taken, so the demo uses ${port}. Set PORT to choose another.`);
     return port;
   }
   throw new Error(`The ports from ${first} are taken: set PORT to a free one.`);
 }
 
-/** Tries to connect: `localhost` may mean either address, and another server on one of them would get our requests. */
+/** Checks both addresses: `localhost` may resolve to either, so a server on one of them would get our requests. */
 async function isTaken(port: number): Promise<boolean> {
-  const taken = await Promise.all(
-    ["127.0.0.1", "::1"].map(
-      (host) =>
-        new Promise<boolean>((done) => {
-          const socket = connect({ host, port, timeout: PROBE_MS });
-          const finish = (isOpen: boolean) => {
-            socket.destroy();
-            done(isOpen);
-          };
-          socket.once("connect", () => finish(true));
-          socket.once("timeout", () => finish(true));
-          socket.on("error", () => finish(false));
-        }),
-    ),
-  );
-  return taken.includes(true);
+  return (await isListening("127.0.0.1", port)) || (await isListening("::1", port)) || !(await canListen(port));
 }
 
-/** Runs one step of the start, and prints its time. */
+/** Runs one step of the start and prints its duration. */
 async function step<T>(title: string, work: () => Promise<T>): Promise<T> {
   ending.signal.throwIfAborted();
   const startedAt = performance.now();
@@ -229,7 +214,7 @@ function endOnSignals(): void {
   let firstAt: number | undefined;
   const onSignal = () => {
     firstAt ??= performance.now();
-    // The guards stop the child processes.
+    // Exits immediately: the guards stop the child processes.
     if (performance.now() - firstAt > SAME_SIGNAL_MS) process.exit(1);
     if (ending.signal.aborted) return;
     say("\nStopping.");

@@ -2,24 +2,38 @@ import packageFacts from "../package.json" with { type: "json" };
 import { pruneAudit } from "./accounts/audit_store.ts";
 import { openBrandLookup } from "./accounts/brand_lookup.ts";
 import { startDomainChecks } from "./accounts/domain_checks.ts";
+import { pruneEmailChanges } from "./accounts/email_changes_store.ts";
 import { pruneForms } from "./accounts/forms_store.ts";
 import { openHostLookup } from "./accounts/host_lookup.ts";
 import { ownHosts } from "./accounts/host_names.ts";
 import { openKeyLookup } from "./accounts/key_lookup.ts";
 import { openKeyUses } from "./accounts/key_uses.ts";
 import { pruneKeys } from "./accounts/keys_store.ts";
+import { pruneChallenges } from "./accounts/passkeys_store.ts";
 import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
 import { openSessions } from "./accounts/sessions.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
 import { startBooksCheck } from "./books/check_schedule.ts";
 import { createBreakers } from "./catalog/breaker.ts";
 import { openCatalog } from "./catalog/catalog.ts";
+import { openKeyStates } from "./catalog/key_states.ts";
+import { prunePauses } from "./catalog/key_states_store.ts";
 import { decayOverheads } from "./catalog/overhead_store.ts";
 import { createProviderTests } from "./catalog/provider_check.ts";
 import { createProviderClient } from "./catalog/provider_client.ts";
+import { openRouteSpeeds } from "./catalog/route_speeds.ts";
+import { openRouteStats } from "./catalog/route_stats.ts";
+import { pruneRouteStats } from "./catalog/route_stats_store.ts";
+import { pruneOrders } from "./commerce/orders_store.ts";
+import { startPaymentUpkeep } from "./commerce/payment_upkeep.ts";
+import { createPdfDrawer } from "./commerce/pdf_drawer.ts";
+import { openPricesPublicLookup } from "./commerce/prices_public_lookup.ts";
+import { pruneGuesses } from "./commerce/voucher_guesses_store.ts";
+import { pruneVouchers } from "./commerce/vouchers_store.ts";
 import type { Config } from "./config.ts";
 import type { Clock, Deps } from "./deps.ts";
 import { createHiddenTokens } from "./gateway/hidden_tokens.ts";
+import { createImagePlaces } from "./gateway/image_files.ts";
 import { createBodies, createGate, type LagWatch, watchLag } from "./gateway/limits.ts";
 import { openRefusalCounts } from "./gateway/refusal_counts.ts";
 import { createRelays } from "./gateway/relay.ts";
@@ -28,8 +42,9 @@ import { createTokenCounter } from "./gateway/tokens.ts";
 import { startLedgerJobs } from "./ledger/jobs.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import { openLedger } from "./ledger/open_ledger.ts";
-import { pruneOrders } from "./ledger/orders_store.ts";
 import { createReserveLatency, type ReserveLatency } from "./ledger/reserve_latency.ts";
+import { pruneOutbox } from "./messages/deliveries_store.ts";
+import { startMessages } from "./messages/delivery.ts";
 import { loadSite } from "./panel/built_site.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
 import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
@@ -113,9 +128,12 @@ async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts>
   const metrics = createMetrics();
   const base: Base = { config, log, clock, metrics, db, bus, nowMs };
   const catalog = await openCatalog(base);
+  const providerParts = createProviderParts(base);
+  const keyStates = await openKeyStates({ ...base, catalog, provider: providerParts.provider });
   const { ledger, latency } = await openMeasuredLedger(base);
   const tracing = await openTracing({ config, version: packageFacts.version, clock, log });
   const lag = watchLag({ nowMs, maxMs: config.eventLoopLagMaxMs, log });
+  const failpoint = createFailpoint(config.failpoints);
   const deps: Deps = {
     config,
     log,
@@ -128,12 +146,15 @@ async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts>
     bus,
     ledger,
     catalog,
+    keyStates,
+    routeSpeeds: openRouteSpeeds({ db, catalog, log }),
     ...openLookups(base),
     ...openRecords(base),
-    ...createProviderParts(base),
+    messages: startMessages({ config, log, db, bus, random: Math.random, failpoint, unixMs: () => clock.unixMs() }),
+    ...providerParts,
     ...createLimits(base, ledger, lag),
     site: await loadSite(config.panelDir),
-    failpoint: createFailpoint(config.failpoints),
+    failpoint,
   };
   return { deps, latency, lag };
 }
@@ -141,7 +162,11 @@ async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts>
 /** The ledger, and how long its reserves take. */
 async function openMeasuredLedger({ config, log, clock, metrics, db, bus, nowMs }: Base) {
   const latency = createReserveLatency(nowMs);
-  const ledger = await openLedger({ config, db, log, nowMs, startedMs: clock.unixMs(), metrics, latency, bus });
+  const ledger = await openLedger({
+    ...{ config, db, log, nowMs, metrics, latency, bus },
+    unixMs: () => clock.unixMs(),
+    startedMs: clock.unixMs(),
+  });
   return { ledger, latency };
 }
 
@@ -152,6 +177,7 @@ function openLookups(base: Base) {
     keys: openKeyLookup(base),
     hosts: openHostLookup(base),
     brands: openBrandLookup(base),
+    pricesPublic: openPricesPublicLookup(base),
     sessions: openSessions(base),
     ownHosts: ownHosts(config),
     apiHosts: ownHosts({ ...config, panelUrl: config.baseUrl }),
@@ -164,8 +190,10 @@ function openRecords({ config, log, db, bus, nowMs }: Base) {
   return {
     keyUses: openKeyUses({ db, log, nowMs }),
     refusals: openRefusalCounts({ db, log }),
+    routeStats: openRouteStats({ db, log }),
     domainChecks: startDomainChecks({ db, bus, config, log }),
     booksCheck: startBooksCheck({ config, log }),
+    pdfs: createPdfDrawer(log),
   };
 }
 
@@ -228,6 +256,7 @@ function createLimits({ config, log, metrics, nowMs }: Base, ledger: Ledger, lag
       fractions: config.shares,
       onShed,
     }),
+    imagePlaces: createImagePlaces(onShed),
   };
 }
 
@@ -237,7 +266,7 @@ type Background = ReturnType<typeof startBackground>;
 function startBackground({ deps, latency }: Parts) {
   const { config, log, clock, db, bus, metrics, gate, ledger } = deps;
   bus.subscribe((changes) => {
-    for (const { kind } of changes) metrics.changed(kind);
+    for (const { kind } of changes) if (kind !== "escrow") metrics.changed(kind);
   });
   bus.onGap(() => metrics.changed("gap"));
   return {
@@ -265,6 +294,7 @@ function startBackground({ deps, latency }: Parts) {
     pruneTimer: setInterval(() => {
       pruneAll(deps).catch((err) => log.warn({ err }, "pruning failed; it is tried again later"));
     }, PRUNE_EVERY_MS),
+    paymentUpkeep: startPaymentUpkeep(deps),
     memoryTrim: trimMemory({ inFlight: gate.inFlight, giveBack: giveMemoryBack }),
   };
 }
@@ -274,13 +304,20 @@ async function pruneAll(deps: Deps): Promise<void> {
   const { db, config } = deps;
   await pruneChanges(db);
   await pruneSessions(deps, config.sessionIdleSeconds);
+  await pruneChallenges(deps);
+  await pruneEmailChanges(deps);
   await pruneForms(deps);
+  await pruneGuesses(deps);
   await pruneRefusals(deps);
+  await pruneRouteStats(deps);
   await decayOverheads(deps);
+  await prunePauses(deps);
+  await pruneOutbox(deps);
   if (config.historyDays === 0) return;
   await pruneAudit(deps, config.historyDays);
   await pruneKeys(deps, config.historyDays);
   await pruneOrders(deps, config.historyDays);
+  await pruneVouchers(deps, config.historyDays);
 }
 
 type Servers = { main: Server; internal: Server | undefined };
@@ -310,16 +347,24 @@ async function drain({ deps, lag }: Parts, background: Background, servers: Serv
   await Promise.race([idle, sleep(RELEASE_MS_MAX)]);
   // A database that comes back in time still gets what waits in the spool.
   while (!ledger.status().spoolEmpty && clock.nowMs() < deadlineMs) await sleep(SPOOL_POLL_MS);
-  const { booksCheck, domainChecks, keyUses, refusals, claims } = deps;
+  const { booksCheck, domainChecks, messages, keyUses, refusals, routeStats, claims } = deps;
   await closeInTime(log, {
     jobs: background.jobs.stop(),
+    paymentUpkeep: background.paymentUpkeep.close(),
     booksCheck: booksCheck.close(),
     domainChecks: domainChecks.close(),
+    messages: messages.close(),
   });
   await ledger.close();
   const { spoolEmpty, holds } = ledger.status();
   // The last bytes of ended streams are on their way: clients get this long to read them.
-  await closeInTime(log, { keyUses: keyUses.stop(), refusals: refusals.stop(), claims: claims.close(), clients });
+  await closeInTime(log, {
+    keyUses: keyUses.stop(),
+    refusals: refusals.stop(),
+    routeStats: routeStats.stop(),
+    claims: claims.close(),
+    clients,
+  });
   await servers.main.closeNow();
   await servers.internal?.closeNow();
   clearInterval(background.pruneTimer);
@@ -335,11 +380,15 @@ async function closeDeps(deps: Deps, { changeReader }: Background): Promise<void
   deps.limiter.close();
   deps.signInLimiter.close();
   deps.tokens.close();
+  deps.pdfs.close();
   deps.keys.close();
   deps.hosts.close();
   deps.brands.close();
+  deps.pricesPublic.close();
   deps.sessions.close();
+  deps.routeSpeeds.close();
   deps.catalog.close();
+  deps.keyStates.close();
   deps.bus.close();
   await closeInTime(deps.log, {
     traces: deps.tracing?.close() ?? Promise.resolve(),

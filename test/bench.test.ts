@@ -3,6 +3,8 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { LEFT_OUT } from "../bench/left_out.ts";
+import { readOptions } from "../bench/options.ts";
+import { Quiet } from "../bench/quiet.ts";
 import { goalsTable } from "../bench/report.ts";
 
 /** The bench as it is run, only shorter: on the tests' Postgres and Redis. */
@@ -90,6 +92,8 @@ describe("bench", () => {
     { args: ["--rounds", "0"], says: '--rounds must be a whole number above 0 and at most 100, not "0"' },
     { args: ["--seconds", "long"], says: '--seconds must be a number above 0 and at most 120, not "long"' },
     { args: ["--contenders", "apache"], says: "--contenders: no such name: apache" },
+    { args: ["--accounts", "0"], says: '--accounts must be a whole number above 0 and at most 1000, not "0"' },
+    { args: ["--accounts", "1.5"], says: '--accounts must be a whole number above 0 and at most 1000, not "1.5"' },
     { args: ["--write", "README.md"], says: "README.md has no <!-- figures --> and <!-- /figures --> behind it" },
     { args: ["--earlier", "package.json"], says: "package.json is no JSON of bun run bench" },
     { args: ["--fast"], says: "Unknown option '--fast'" },
@@ -111,4 +115,47 @@ test("goals of several runs: a column each, and in how many they were met", () =
     ["CPU", "≤ 1", "3", "2", "MISSED"],
     ["memory", "≤ 1", "–", "1", "met"],
   ]);
+});
+
+describe("options", () => {
+  test.each([
+    { args: [], contenders: ["direct", "bare", "nginx", "tollgate", "peer"] },
+    { args: ["--peers"], contenders: ["direct", "bare", "nginx", "tollgate", "peer", "portkey", "litellm"] },
+    { args: ["--quick", "--peers"], contenders: ["bare", "tollgate", "portkey", "litellm"] },
+    { args: ["--contenders", "litellm,bare"], contenders: ["bare", "litellm"] },
+    { args: ["--contenders", "tollgate", "--peers"], contenders: ["tollgate", "portkey", "litellm"] },
+  ])("other gateways are measured only when asked for: $args", ({ args, contenders }) => {
+    expect(readOptions([...args])).toMatchObject({ contenders });
+  });
+
+  test("32 accounts share the load unless --accounts says otherwise", () => {
+    expect(readOptions([])).toMatchObject({ accounts: 32 });
+    expect(readOptions(["--accounts", "1"])).toMatchObject({ accounts: 1 });
+  });
+});
+
+describe("quiet", () => {
+  /** CPU that grows by one second at each reading, until `readings` are over. */
+  const busyFor = (readings: number) => {
+    let read = 0;
+    return () => ({ postgres: 1000 * Math.min(++read, readings), redis: 0 });
+  };
+
+  test("waits until the processes are quiet, and then reports nothing", async () => {
+    const said: string[] = [];
+    const quiet = new Quiet({ pids: { postgres: 1, redis: 2 }, say: (line) => said.push(line), read: busyFor(3) });
+    const beganMs = performance.now();
+    await quiet.wait(TEST_MS_MAX);
+    expect(performance.now() - beganMs).toBeGreaterThan(500);
+    expect({ said, summary: quiet.summary() }).toEqual({ said: [], summary: undefined });
+  });
+
+  test("goes on after its limit, and names the busy processes", async () => {
+    const said: string[] = [];
+    const quiet = new Quiet({ pids: { postgres: 1, redis: 2 }, say: (line) => said.push(line), read: busyFor(1e9) });
+    await quiet.wait(1);
+    expect(said).toHaveLength(1);
+    expect(said[0]).toMatch(/^not quiet after \d+\.\d s: postgres \d+ %; measuring nevertheless$/);
+    expect(quiet.summary()).toStartWith("1 of 1 times");
+  });
 });

@@ -136,9 +136,17 @@ const WORDS = ["prompt", "image prompt", "answer"];
 const chat = (what: string, over: Record<string, unknown> = {}, sent: Sent = {}) =>
   go(what, "/v1/chat/completions", { secret: key.secret, body: chatOf(over), ...sent });
 
-/** Sends good chats until one is served, so that neither a breaker nor a pause keeps the next one from the provider. */
-function untilServed(): Promise<void> {
-  return until(async () => (await chat("a good one", {}, { mayShow: WORDS })).status === 200, PAUSE_MS_MAX);
+/**
+ * Sends good chats until one is served, so that neither a breaker nor a pause keeps the next one from the provider. The quarantine of a
+ * key, which grows with each refusal, is ended by hand.
+ */
+async function untilServed(): Promise<void> {
+  await until(async () => {
+    // Each time: the refusal before may be written only now.
+    await shop.world
+      .sql`update provider_keys set state = 'active', until = null, failures = 0, met_account_id = null, met_payer_id = null where state <> 'active'`;
+    return (await chat("a good one", {}, { mayShow: WORDS })).status === 200;
+  }, PAUSE_MS_MAX);
 }
 
 /** A chat that the provider answers badly. */
@@ -319,14 +327,16 @@ describe("secrets let loose", () => {
     shop.provider.next({ usageRaw: JSON.stringify(PROMPT) });
     await chat("usage that is none", {}, { mayShow: WORDS });
     for (const imageUrl of [`http://169.254.169.254/${PROMPT}`, `http://${PROMPT}.invalid/`, PROMPT]) {
-      shop.provider.next({ imageReturn: "url", imageUrl });
-      const body = imageBody({ prompt: IMAGE_PROMPT, response_format: "b64_json" });
-      const answer = await go("image at a bad address", "/v1/images/generations", { secret: key.secret, body });
-      expect(answer.status, answer.text).toBe(503);
+      for (const response_format of ["b64_json", "url"]) {
+        shop.provider.next({ imageReturn: "url", imageUrl });
+        const body = imageBody({ prompt: IMAGE_PROMPT, response_format });
+        const answer = await go("image at a bad address", "/v1/images/generations", { secret: key.secret, body });
+        expect(answer.status, answer.text).toBe(503);
+      }
     }
   });
 
-  test("at the panel's door: passwords, sessions, second factor, links", async () => {
+  test("at the panel's sign-in: passwords, sessions, second factor, links", async () => {
     const email = "canary@example.com";
     await member("customer", email);
     for (const [what, body] of [
@@ -351,23 +361,25 @@ describe("secrets let loose", () => {
       expect((await ask(forged, "forged cookie", "/keys", { body: {} })).status).toBe(401);
     }
     for (const body of [
-      { current: WRONG_PASSWORD, next: NEXT_PASSWORD },
-      { current: PASSWORD, next: NEXT_PASSWORD.repeat(10) },
-      { current: [PASSWORD], next: NEXT_PASSWORD },
-      { current: PASSWORD, next: { a: NEXT_PASSWORD } },
-      { current: PASSWORD, next: NEXT_PASSWORD, role: "admin" },
-      `{"current":"${PASSWORD}","next":"${NEXT_PASSWORD}`,
+      { next: NEXT_PASSWORD, proof: { password: WRONG_PASSWORD } },
+      { next: NEXT_PASSWORD.repeat(10), proof: { password: PASSWORD } },
+      { next: NEXT_PASSWORD, proof: { password: [PASSWORD] } },
+      { next: { a: NEXT_PASSWORD }, proof: { password: PASSWORD } },
+      { next: NEXT_PASSWORD, proof: { password: PASSWORD }, role: "admin" },
+      `{"proof":{"password":"${PASSWORD}"},"next":"${NEXT_PASSWORD}`,
     ]) {
       expect((await ask(person, "password form", "/settings/password", { body })).status).toBe(422);
     }
     const changed = await ask(person, "new password", "/settings/password", {
-      body: { current: PASSWORD, next: NEXT_PASSWORD },
+      body: { next: NEXT_PASSWORD, proof: { password: PASSWORD } },
     });
     expect(changed.status, changed.text).toBe(200);
 
-    await ask(person, "second factor, wrong password", "/settings/totp", { body: { password: WRONG_PASSWORD } });
+    await ask(person, "second factor, wrong password", "/settings/totp", {
+      body: { proof: { password: WRONG_PASSWORD } },
+    });
     const begun = await ask(person, "second factor", "/settings/totp", {
-      body: { password: NEXT_PASSWORD },
+      body: { proof: { password: NEXT_PASSWORD } },
       mayShow: ["TOTP secret"],
     });
     net.plant("TOTP secret", begun.json.secret);
@@ -386,7 +398,7 @@ describe("secrets let loose", () => {
     await signIn("the customer with a code", { ...codes, password: NEXT_PASSWORD });
     await ask(NOBODY, "recovery code again", "/sign-in", { body: { ...codes, password: NEXT_PASSWORD } });
     await ask(person, "remove, wrong code", "/settings/totp/remove", {
-      body: { password: NEXT_PASSWORD, code: recovery },
+      body: { proof: { password: NEXT_PASSWORD, code: recovery } },
     });
   });
 
@@ -638,6 +650,6 @@ async function heldUnder(client: Redis, name: string): Promise<string> {
 
 test("in the end the books balance and no hold is left", async () => {
   const { sql } = shop.world;
-  await until(async () => (await sql`select 1 from holds`).length === 0, 60_000);
+  await until(async () => (await sql`select 1 from escrows where units > 0 or nano_usd > 0`).length === 0, 60_000);
   expect(await shop.world.unbalanced()).toEqual([]);
 });

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 
 /** A secret that is let loose, and the net that it must not be found in: as it is, in lower case as hosts are written, in hex, or in base64. */
@@ -46,7 +46,11 @@ export function openNet(): Net {
     },
     find,
     findInFolder: (where, folder) =>
-      filesBelow(folder).flatMap((path) => find(`${where} ${path.slice(folder.length + 1)}`, readFileSync(path))),
+      filesBelow(folder).flatMap((path) => {
+        // A running Postgres removes files, as pg_internal.init: one that is gone since it was listed keeps no secret.
+        const bytes = existsSync(path) ? readFileSync(path) : Buffer.alloc(0);
+        return find(`${where} ${path.slice(folder.length + 1)}`, bytes);
+      }),
     catch: (where, what, mayShow = []) => void caught.push({ where, what, mayShow }),
     findInCaught: () => caught.flatMap(({ where, what, mayShow }) => find(where, what, mayShow)),
     names: () => [...secrets.keys()],

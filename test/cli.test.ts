@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { spawn } from "node:child_process";
 import { mkdir, writeFile } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
@@ -9,16 +8,16 @@ import { findSignIn } from "../src/accounts/sign_in_store.ts";
 import { redisBus } from "../src/platform/bus.ts";
 import { createLog } from "../src/platform/log.ts";
 import { migrationState } from "../src/platform/migrate.ts";
+import { type Run, runCli, runCliProcess } from "./cli_process.ts";
 import { type FakeProvider, startFakeProvider } from "./fake_provider.ts";
 import { ownRedis, until } from "./platform/own_redis.ts";
 import { createWorld, type World } from "./world.ts";
 
 const SECRET_KEY = "5e".repeat(32);
-const CLI = join(import.meta.dirname, "../src/cli.ts");
-/** The commands are real processes, and they wait for each other. */
-const SLOW_MS = 240_000;
-/** Processes that a test machine runs well at once. */
-const RUNS_AT_ONCE = 2;
+/** The commands wait for each other. */
+const SLOW_MS = 120_000;
+/** Commands that a test machine runs well at once. */
+const RUNS_AT_ONCE = 4;
 
 let world: World;
 let provider: FakeProvider;
@@ -31,18 +30,26 @@ afterAll(async () => {
   await world.close();
 });
 
-type Run = { code: number | null; out: string; err: string };
 type RunOptions = { stdin?: string; env?: Record<string, string> };
 
 let running = 0;
 const waiting: (() => void)[] = [];
 
-/** Runs one command as an operator would, with only the given environment. At most RUNS_AT_ONCE run at once. */
-async function cli(args: string, options: RunOptions = {}): Promise<Run> {
+/** Runs one command with only the given environment, in this process. At most RUNS_AT_ONCE run at once. */
+function cli(args: string, options?: RunOptions): Promise<Run> {
+  return takeTurn(() => runCli(args, optionsOf(options)));
+}
+
+/** Runs one command as an operator would: a process, which must end by itself. */
+function cliProcess(args: string, options?: RunOptions): Promise<Run> {
+  return takeTurn(() => runCliProcess(args, optionsOf(options)));
+}
+
+async function takeTurn(run: () => Promise<Run>): Promise<Run> {
   if (running === RUNS_AT_ONCE) await new Promise<void>((resolve) => waiting.push(resolve));
   else running++;
   try {
-    return await runProcess(args, options);
+    return await run();
   } finally {
     const next = waiting.shift();
     if (next) next();
@@ -50,23 +57,13 @@ async function cli(args: string, options: RunOptions = {}): Promise<Run> {
   }
 }
 
-async function runProcess(args: string, { stdin = "", env = {} }: RunOptions): Promise<Run> {
-  const words = args.match(/"[^"]*"|\S+/g)?.map((word) => word.replaceAll('"', "")) ?? [];
-  const child = spawn(process.execPath, [CLI, ...words], {
-    env: {
-      PATH: process.env.PATH ?? "",
-      DATABASE_URL: world.url,
-      SPOOL_DIR: world.spoolDir,
-      PROVIDER_ALLOW_PRIVATE: new URL(provider.url).host,
-      ...env,
-    },
-  });
-  const run: Run = { code: null, out: "", err: "" };
-  child.stdout.on("data", (chunk) => (run.out += chunk));
-  child.stderr.on("data", (chunk) => (run.err += chunk));
-  child.stdin.end(stdin);
-  run.code = await new Promise((resolve) => child.on("close", resolve));
-  return run;
+function optionsOf({ stdin = "", env = {} }: RunOptions = {}) {
+  const own = {
+    DATABASE_URL: world.url,
+    SPOOL_DIR: world.spoolDir,
+    PROVIDER_ALLOW_PRIVATE: new URL(provider.url).host,
+  };
+  return { stdin, env: { ...own, ...env } };
 }
 
 /** Runs a command that must succeed, and reads its JSON. */
@@ -96,7 +93,7 @@ test.concurrent(
       const { known } = await migrationState(url.href);
       expect(await json("migrate", { env })).toEqual({ before: 0, applied: known });
       expect(await json("migrate", { env })).toEqual({ before: known, applied: known });
-      expect((await cli("migrate", { env })).out).toBe("The database is up to date.\n");
+      expect((await cliProcess("migrate", { env })).out).toBe("The database is up to date.\n");
     } finally {
       await world.sql.unsafe(`drop database ${name} with (force)`);
     }
@@ -107,12 +104,12 @@ test.concurrent(
 test.concurrent(
   "an unknown option or command exits with 2; help exits with 0 and names every command",
   async () => {
-    expect(await cli("account list --nope")).toMatchObject({ code: 2, out: "" });
+    expect(await cliProcess("account list --nope")).toMatchObject({ code: 2, out: "" });
     expect(await cli("acount")).toMatchObject({
       ...{ code: 2, out: "" },
       err: expect.stringContaining("Did you mean account?"),
     });
-    const { code, out } = await cli("--help");
+    const { code, out } = await cliProcess("--help");
     expect(code).toBe(0);
     for (const name of "migrate provider model account package allotment offering key payg balance host usage doctor".split(
       " ",
@@ -299,6 +296,45 @@ test.concurrent(
 );
 
 test.concurrent(
+  "limits: of an account and of a key, at most what the account has; a wrong one is refused with one sentence",
+  async () => {
+    await json("account add --email limits@example.com --name Limits");
+    const own = { requestsPerMinute: 60, tokensPerMinute: null, requestsAtOnce: 5, models: {} };
+    expect(await json("account limits limits@example.com --requests-per-minute 60 --requests-at-once 5")).toMatchObject(
+      {
+        limits: { own, package: null, reseller: null, applied: own },
+      },
+    );
+    const { keyId } = await json("key add --account limits@example.com --name k --tokens-per-minute 1000");
+    expect((await cli(`key limits ${keyId} --requests-per-minute 30`)).out).toMatch(/limits\s+30 requests a minute/);
+    expect(await refused(`key limits ${keyId} --requests-per-minute 61`)).toContain("must be at most 60");
+    expect(await refused("account limits limits@example.com --requests-per-minute 0")).toContain("from 1 to 1000000");
+    expect(await refused("account limits limits@example.com --model-limits no-such=requests:5")).toContain("no model");
+    expect((await cli("account limits limits@example.com --model-limits x=speed:5")).err).toContain("at-once:5");
+    expect(await json(`key limits ${keyId}`)).toMatchObject({ limits: null });
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
+  "account markup sets, shows and removes what a reseller adds, and refuses what would sell below cost",
+  async () => {
+    const { accountId } = await json("account add --role reseller --email markup@r.example --name R");
+    const shown = { resellerId: accountId, everyModel: 1_250, models: [] };
+    expect(await json("account markup markup@r.example --percent 12.5")).toEqual(shown);
+    expect(await json("account markup markup@r.example")).toEqual(shown);
+    for (const percent of ["-1", "1000.01", "1e9", "NaN", "0.001", "x"])
+      expect((await cli(`account markup markup@r.example --percent=${percent}`)).err).toContain("0 to 1000 percent");
+    expect(await refused("account markup markup@r.example --percent 5 --model no-such")).toContain("no model no-such");
+    expect(await refused("account markup markup@r.example --model no-such")).toContain("--percent");
+    await json("account add --email markup@c.example --name C");
+    expect(await refused("account markup markup@c.example --percent 5")).toContain("is no reseller");
+    expect(await json("account markup markup@r.example --percent none")).toEqual({ ...shown, everyModel: 0 });
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
   "an account is found by id or e-mail address; an address that two accounts have needs the id",
   async () => {
     await json("account add --role reseller --email twin@r.example --name R");
@@ -322,12 +358,23 @@ test.concurrent(
     expect(await json("account remove-second-factor phone@example.com")).toEqual({
       accountId,
       secondFactorRemoved: true,
+      passkeysRemoved: 0,
     });
     const [left] = await world.sql`
       select totp_enabled_at, (select count(*)::int from recovery_codes where account_id = ${accountId}) as codes
       from accounts where id = ${accountId}`;
     expect({ ...left }).toEqual({ totp_enabled_at: null, codes: 0 });
     expect(await refused("account remove-second-factor phone@example.com")).toContain("has no second factor");
+    await world.sql`
+      insert into passkeys (account_id, host, credential_id, public_key, counter, transports, name, synced)
+      values (${accountId}, 'panel.example', 'x', 'x', 0, '{}', 'phone', false)`;
+    expect(await refused("account remove-second-factor phone@example.com")).toContain("has no second factor");
+    expect(await json("account remove-second-factor phone@example.com --passkeys")).toEqual({
+      accountId,
+      secondFactorRemoved: false,
+      passkeysRemoved: 1,
+    });
+    expect(await refused("account remove-second-factor phone@example.com --passkeys")).toContain("and no passkeys");
   },
   SLOW_MS,
 );
@@ -336,7 +383,7 @@ test.concurrent(
   "a password comes from standard input, the environment or an option, and is never printed",
   async () => {
     const password = "correct horse battery";
-    const added = await cli("account add --email pass@example.com --name Pass --password-stdin", {
+    const added = await cliProcess("account add --email pass@example.com --name Pass --password-stdin", {
       stdin: `${password}\n`,
     });
     expect(added).toMatchObject({ code: 0, err: "" });
@@ -412,7 +459,7 @@ test.concurrent(
     });
     expect(added).toMatchObject({ code: 0, err: "" });
     const [stored] =
-      await world.sql`select encode(key_ciphertext, 'escape') as bytes from providers where name = 'sim'`;
+      await world.sql`select encode(key_ciphertext, 'escape') as bytes from provider_keys join providers p on p.id = provider_id where p.name = 'sim'`;
     expect(added.out + (await cli("provider list --json")).out + stored?.bytes).not.toContain(provider.apiKey);
     const { providers } = await json("provider test sim", { env });
     expect(providers[0]).toMatchObject({ name: "sim", ok: true, problem: null });
@@ -454,6 +501,41 @@ test.concurrent(
 );
 
 test.concurrent(
+  "a provider's keys are added, listed with their states, changed and removed, and never shown",
+  async () => {
+    const env = { SECRET_KEY };
+    await json(`provider add --name pool --url ${provider.url}/v1 --key sk-pool-first-1`, { env });
+    const added = await cli("provider key add pool --name two --weight 3 --key-stdin", {
+      env,
+      stdin: "sk-pool-two-2\n",
+    });
+    expect(added).toMatchObject({ code: 0, err: "" });
+    expect(added.out).toMatch(/two\s+3\s+yes\s+active/);
+    expect(await refused("provider key add pool --name two --key sk-x", { env })).toContain('has a key "two" already');
+    expect(await refused("provider key add pool --name three", { env })).toContain("--key-stdin");
+    expect(await refused("provider key add nobody --name three --key x", { env })).toContain("There is no provider");
+    expect(await refused("provider key set pool three --disable", { env })).toContain('has no key "three"');
+    expect(await refused("provider key set pool two", { env })).toContain("Nothing to change");
+    expect(await refused("provider set pool --key sk-x", { env })).toContain("has 2 keys");
+    await world.sql`
+      update provider_keys set state = 'quarantined', why = 'no_credit', until = now() + interval '1 minute' where name = 'two'`;
+    expect((await cli("provider key list pool")).out).toMatch(/two\s+3\s+yes\s+quarantined\s+\S+Z\s+\S+Z\s+no_credit/);
+    const { keys } = await json("provider key set pool two --rename second --weight 2 --disable --key sk-pool-3", {
+      env,
+    });
+    expect(keys[1]).toMatchObject({ name: "second", weight: 2, enabled: false, state: "active", why: null });
+    const removed = await json("provider key remove pool default");
+    expect(removed.keys.map(({ name }: { name: string }) => name)).toEqual(["second"]);
+    expect(await refused("provider key remove pool second")).toContain("only key");
+    expect((await json("provider list")).providers.find((row: { name: string }) => row.name === "pool").keys).toBe(1);
+    for (const text of [added.out, JSON.stringify(keys), (await cli("provider key list pool --json")).out])
+      expect(text).not.toContain("sk-pool");
+    await json("provider set pool --disable", { env });
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
   "prices in USD are stored exactly; a route names its provider",
   async () => {
     const added = await json(
@@ -479,6 +561,22 @@ test.concurrent(
     expect((await cli("model list")).out).toMatch(
       /chat-1\s+multimodal\s+active\s+yes\s+\$0\.15\s+\$0\.075\s+\$0\.60\s+1024x1024 \$0\.04, 1024x1024\/high \$0\.17/,
     );
+    const tiered = await json(
+      "model price chat-1 --input 0.15 --cached-input 0.075 --output 0.6 --cache-write 0.2 --request 0.001 --tier 200000:input=0.3,output=1.2,cached-input=0.1",
+    );
+    const tier = { above_input_tokens: 200_000, input: 300_000, output: 1_200_000, cached_input: 100_000 };
+    expect(tiered.models[0].furtherPrices).toEqual({ cache_write: 200_000, tiers: [tier], request: 1_000 });
+    expect((await cli("model list")).out).toContain(
+      "cache_write $0.20, above 200000: input $0.30 output $1.20 cached_input $0.10, request $0.001",
+    );
+    expect(await refused("model price chat-1 --input 1 --output 1 --tier 9:input=1,output=1,inptu=1")).toContain(
+      "inptu",
+    );
+    expect((await cli("model price chat-1 --input 1 --output 1 --tier 9:input=1,input=2,output=1")).err).toContain(
+      "twice",
+    );
+    const plain = await json("model price chat-1 --input 0.15 --cached-input 0.075 --output 0.6");
+    expect(plain.models[0].furtherPrices).toEqual({});
     const routeId = routed.models[0].routes[0].id;
     const allowed = await json(`model route chat-1 --change ${routeId} --allow-param documents,reasoning.max_tokens`);
     expect(allowed.models[0].routes).toMatchObject([
@@ -491,6 +589,8 @@ test.concurrent(
     const priced = await json("model price chat-1 --package-only --image 1024x1024=none --image 1024x1024/high=none");
     expect(priced.models[0]).toMatchObject({ inputMicroUsd: null, outputMicroUsd: null, imagePrices: [] });
     expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");
+    expect(await refused("receipt 12")).toContain("X-Request-Id");
+    expect(await refused("receipt 0190a5b2-6c1e-7d3f-8a4b-5c6d7e8f9a0b")).toContain("no finished request");
     expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");
     expect((await cli("model price chat-1 --input 1.250 --output 4")).err).toContain("write 1250 or 1.25.");
     for (const accountId of [1, 2, 3])
@@ -551,10 +651,10 @@ test.concurrent(
       // Nothing but the bus can drop this entry: it lives for an hour.
       const lookup = openKeyLookup({ db, bus, config: { cacheTtlMs: 3_600_000 }, nowMs: () => performance.now() });
       expect((await lookup.find(secret))?.status).toBe("enabled");
-      await json(`key revoke ${keyId}`, { env });
+      expect(await cliProcess(`key revoke ${keyId}`, { env })).toMatchObject({ code: 0, err: "" });
       await until(async () => (await lookup.find(secret))?.status === "revoked", 1000);
       await redis.stop();
-      const without = await cli("account suspend live@example.com", { env });
+      const without = await cliProcess("account suspend live@example.com", { env });
       expect(without.code).toBe(0);
       expect(without.err).toContain("running replicas read it in the database");
     } finally {
@@ -593,7 +693,7 @@ test.concurrent(
             else await Bun.sleep(5);
           }
         })();
-        const { code, out, err } = await cli(`key ${command} ${keyId}`, {
+        const { code, out, err } = await cliProcess(`key ${command} ${keyId}`, {
           env: { REDIS_URL: `redis://127.0.0.1:${port}` },
         });
         const endedMs = performance.now();
@@ -633,7 +733,7 @@ test(
     await world.sql`select make_receipt_months(1)`;
     await mkdir(world.spoolDir, { recursive: true });
     await writeFile(join(world.spoolDir, "000000000000001-000000.spool"), "{}\n");
-    const ill = await cli("doctor", { env: { ...env, REDIS_URL: "redis://127.0.0.1:1" } });
+    const ill = await cliProcess("doctor", { env: { ...env, REDIS_URL: "redis://127.0.0.1:1" } });
     expect(ill.code).toBe(1);
     expect(ill.out).toMatch(/wrong\s+books: do not balance: inv_balance_entries \(1\)/);
     expect(ill.out).toMatch(/warning\s+receipts: tables for only 1 months ahead/);

@@ -2,12 +2,12 @@ import { cpSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 
 const repository = dirname(import.meta.dirname);
-/** What a clone lacks: git's own folder, and what git ignores. */
+/** Not in a clone: git's own folder, and ignored files. */
 const NOT_CLONED = [".git", ...readFileSync(join(repository, ".gitignore"), "utf8").split("\n")]
   .map((line) => line.trim().replace(/\/$/, ""))
   .filter((line) => line !== "");
 
-/** Copies this repository to `place`, as `git clone` would bring it: no dependency, nothing built. */
+/** Copies this repository to `place` like `git clone`: without dependencies or build output. */
 export function freshClone(place: string): string {
   cpSync(repository, place, {
     recursive: true,

@@ -127,7 +127,7 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
     good: [
       { path: "src/ledger/ledger_store.ts", text: "await sql`select a from b`;" },
       { path: "src/accounts/store.ts", text: "await sql`select a from b`;" },
-      { path: "src/platform/schema.ts", text: "check(sql`a > 0`)" },
+      { path: "src/platform/schema_ledger.ts", text: "check(sql`a > 0`)" },
       { path: "src/panel/web/a.tsx", text: "<p>Don't select a model from this list</p>" },
       { path: "src/panel/web/copy.ts", text: 'const hint = "Select a model from the list";' },
       { path: "src/ledger/ledger.ts", text: "// select a from b\nsql.end();" },

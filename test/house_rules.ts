@@ -8,6 +8,8 @@ export const rows = [
   ["server"],
   ["panel"],
   ["gateway"],
+  ["messages"],
+  ["commerce"],
   ["books"],
   ["ledger"],
   ["catalog", "accounts"],
@@ -22,7 +24,7 @@ export const depsFile = "src/deps.ts";
 
 const runtimeFile = "src/platform/runtime.ts";
 const sqlFiles = [
-  "src/platform/schema.ts",
+  /^src\/platform\/schema(_[a-z_]+)?\.ts$/,
   "src/platform/db.ts",
   "src/platform/migrate.ts",
   /^src\/[a-z_]+\/(?:[a-z_]+\/)*(?:[a-z0-9_]+_)?store\.ts$/,
@@ -48,12 +50,13 @@ const outboundFiles = [
   // Call the address that they are given, without resolving names.
   runtimeFile,
   "src/platform/node_fetch.ts",
+  // Calls a reseller's mail server at the address that the guard has checked, and the operator's as configured.
+  "src/messages/smtp.ts",
   // Asks the resolvers that the operator names.
   "src/platform/dns_query.ts",
   // The demo's own processes, on this machine.
-  "src/demo.ts",
   "src/demo/demo_provider.ts",
-  "src/demo/postgres/embedded_postgres.ts",
+  "src/demo/free_port.ts",
   // In the browser.
   "src/panel/web/",
 ];
@@ -141,7 +144,7 @@ export const houseRules: HouseRule[] = [
         .filter(({ from, names }) =>
           /^(?:node:)?(?:https?|http2|net|tls|dgram|dns)(?:\/promises)?$/.test(from)
             ? names.length === 0 || names.some((name) => !inboundNames.includes(name))
-            : /^(?:undici|axios|got|ky|node-fetch|superagent|ws)$/.test(from),
+            : /^(?:undici|axios|got|ky|node-fetch|superagent|ws|nodemailer)$/.test(from),
         );
       return [
         ...matches(code, called),

@@ -16,7 +16,7 @@ import { dirname, join } from "node:path";
 import { denoReplicaCommand } from "../scripts/test_deno.ts";
 import { freshClone } from "./fresh_clone.ts";
 
-/** Nothing starts on a dependency that is missing, of another version, or without its patch. */
+/** Nothing starts with a dependency that is missing, of another version, or without its patch. */
 
 const RUN_MS_MAX = 60_000;
 const INSTALLS = "bun scripts/ensure_installed.ts";

@@ -8,18 +8,18 @@ const squeeze = (text: string) => text.replace(/ +/g, " ").replace(/ ?-{3,} ?/g,
 const read = (path: string) => readFileSync(new URL(`../${path}`, import.meta.url), "utf8");
 const LINES_MAX = 120;
 
-test("docs/configuration.md has every variable of the code with its default and unit", () => {
+test("docs/configuration.md has every variable with its default and unit", () => {
   expect(squeeze(read("docs/configuration.md"))).toContain(squeeze(configTable()));
 });
 
-test("docs/errors.md has every code of the code's table with its status and type", () => {
+test("docs/errors.md has every error code with its status and type", () => {
   const rows = [...squeeze(read("docs/errors.md")).matchAll(/^\| `(\w+)` \| (\d{3}) \| (\w+) \|/gm)].map(
     ([, code, status, type]) => [code, Number(status), type],
   );
   expect(rows).toEqual(Object.entries(ERROR_TABLE).map(([code, [status, type]]) => [code, status, type]));
 });
 
-test("the README is short, and every file that it names in its tables exists", async () => {
+test("the README is short, and every file that it mentions exists", async () => {
   const readme = read("README.md");
   expect(readme.split("\n").length).toBeLessThanOrEqual(LINES_MAX);
   const named = [...readme.matchAll(/`((?:src|drizzle|docs|test|scripts|bench|deploy)\/[\w./-]*\.\w+)`/g)].map(
@@ -31,7 +31,7 @@ test("the README is short, and every file that it names in its tables exists", a
   expect(missing).toEqual([]);
 });
 
-test("every script of package.json is in the contributor's guide or the README", () => {
+test("every script of package.json is in CONTRIBUTING.md or the README", () => {
   const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
   const guides = read("README.md") + read("CONTRIBUTING.md");
   expect(Object.keys(scripts).filter((name) => !new RegExp(`bun(?:@[\\d.]+)? run ${name}\\b`).test(guides))).toEqual(

@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { type ChildProcess, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { homedir } from "node:os";
+import { existsSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import OpenAI from "openai";
@@ -10,6 +9,7 @@ import { addProvider } from "../src/catalog/providers_store.ts";
 import { addRoute } from "../src/catalog/routes_store.ts";
 import { inProcessBus } from "../src/platform/bus.ts";
 import { createLog } from "../src/platform/log.ts";
+import { INSTALL_MS_MAX, installOnDemand } from "./on_demand.ts";
 import { type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "./replica.ts";
 import { createWorld, type World } from "./world.ts";
 
@@ -21,7 +21,6 @@ import { createWorld, type World } from "./world.ts";
 const repository = dirname(import.meta.dirname);
 const MODEL_FILE = resolve(repository, process.env.TOLLGATE_TEST_MODEL || "../shared/data/stories260K.gguf");
 const LLAMA_VERSION = "3.22.1";
-const INSTALL_MS_MAX = 240_000;
 const START_MS_MAX = 60_000;
 /** Micro-USD per million tokens: 3,000 and 15,000 nano-USD a token. */
 const PRICES = { inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000 };
@@ -172,29 +171,14 @@ function startModelServer(folder: string): Promise<{ process: ChildProcess; base
   });
 }
 
-/** The folder with node-llama-cpp in it, installed there by the first run on this machine. */
-async function installLlama(): Promise<string> {
-  const name = `node-llama-cpp-${LLAMA_VERSION}`;
-  const places = [process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), join(repository, ".cache")];
-  const folders = places.map((place) => join(place, "tollgate", name));
-  const installed = folders.find((folder) => existsSync(join(folder, "node_modules/node-llama-cpp/package.json")));
-  if (installed !== undefined) return installed;
-  const parent = places.map((place) => join(place, "tollgate")).find(canMake);
-  if (parent === undefined) throw new Error(`None of ${places.join(" and ")} can be written.`);
-  console.log(`real model: installing ${name} into ${parent}`);
-  // Made aside and renamed when whole: two runs at once, or one cut short, leave nothing half-made.
-  const made = mkdtempSync(join(parent, `${name}.new-`));
-  try {
-    const dependencies = { "node-llama-cpp": LLAMA_VERSION, [binaryPackage()]: LLAMA_VERSION };
-    writeFileSync(join(made, "package.json"), JSON.stringify({ private: true, dependencies }));
+/** The folder with node-llama-cpp in it. */
+function installLlama(): Promise<string> {
+  return installOnDemand({
+    name: `node-llama-cpp-${LLAMA_VERSION}`,
+    dependencies: { "node-llama-cpp": LLAMA_VERSION, [binaryPackage()]: LLAMA_VERSION },
     // Without the optional ones, the binaries for every GPU: more than half a gigabyte.
-    await run(["install", "--omit=optional", "--ignore-scripts"], made);
-    renameSync(made, join(parent, name));
-  } catch (error) {
-    rmSync(made, { recursive: true, force: true });
-    if (!existsSync(join(parent, name))) throw error;
-  }
-  return join(parent, name);
+    options: ["--omit=optional"],
+  });
 }
 
 function binaryPackage(): string {
@@ -208,31 +192,4 @@ function binaryPackage(): string {
     "win32-arm64": "win-arm64",
   };
   return `@node-llama-cpp/${names[`${platform}-${arch}`] ?? `${platform}-${arch}`}`;
-}
-
-function canMake(folder: string): boolean {
-  try {
-    mkdirSync(folder, { recursive: true });
-    rmSync(mkdtempSync(join(folder, "try-")), { recursive: true });
-    return true;
-  } catch {
-    return false; // Another user's, or a read-only home.
-  }
-}
-
-/** Runs bun. Rejects with its output when it fails. */
-function run(args: string[], cwd: string): Promise<void> {
-  const outputFile = join(cwd, "install.log");
-  const child = spawn("/bin/sh", ["-c", 'exec "$0" "$@" >install.log 2>&1', process.execPath, ...args], {
-    cwd,
-    stdio: "ignore",
-  });
-  const timer = setTimeout(() => child.kill("SIGKILL"), INSTALL_MS_MAX);
-  return new Promise((done, fail) => {
-    child.once("exit", (code) => {
-      clearTimeout(timer);
-      if (code === 0) done();
-      else fail(new Error(`bun ${args.join(" ")} ended with ${code}:\n${readFileSync(outputFile, "utf8")}`));
-    });
-  });
 }

@@ -95,8 +95,8 @@ export async function startReplicaProcess(env: Record<string, string>, command?:
 
 function commandOn(runtime: typeof RUNTIME, env: Record<string, string>): string[] {
   if (runtime === "bun") return [process.execPath, MAIN];
-  // Deno has no variable for options.
-  return denoReplicaCommand(env.BUN_OPTIONS === "" ? [] : [`--preload=${NO_TABLES}`]);
+  // Deno has no variable for options. Those of the tests are modules to preload.
+  return denoReplicaCommand((env.BUN_OPTIONS ?? ESTIMATING.BUN_OPTIONS).split(" ").filter((option) => option !== ""));
 }
 
 function runtimeNamed(name: string): "bun" | "deno" {

@@ -24,7 +24,7 @@ import { processExists } from "../src/demo/postgres/owned_process.ts";
 const startMsMax = 5_000;
 const waitMs = 20_000;
 const folder = mkdtempSync(join(tmpdir(), "tollgate-services-test-"));
-// As root, PostgreSQL may have to run as another user, who must get in.
+// Under root, PostgreSQL may have to run as another user, who must be able to enter the folder.
 chmodSync(folder, 0o755);
 const dataDir = join(folder, "kept");
 
@@ -40,15 +40,15 @@ async function query(url: string, text: string): Promise<string> {
   }
 }
 
-async function until(isSo: () => boolean): Promise<void> {
+async function until(condition: () => boolean): Promise<void> {
   const startedAt = performance.now();
-  while (!isSo()) {
-    if (performance.now() - startedAt > waitMs) throw new Error("It did not happen in time.");
+  while (!condition()) {
+    if (performance.now() - startedAt > waitMs) throw new Error("The condition was not met in time.");
     await Bun.sleep(20);
   }
 }
 
-test("embedded Postgres starts in a fresh folder: version 18, UTF8, C locale, fsync on, this machine only", async () => {
+test("embedded Postgres starts in an empty folder: version 18, UTF8, C locale, fsync on, listens on 127.0.0.1 only", async () => {
   const server = await startEmbeddedPostgres({ dataDir, settings: { fsync: "off", log_lock_waits: "on" } });
   const show = (name: string) => query(server.url, `select current_setting('${name}')`);
   expect(await show("server_version")).toStartWith("18.");
@@ -64,7 +64,7 @@ test("embedded Postgres starts in a fresh folder: version 18, UTF8, C locale, fs
   await server.stop();
 });
 
-test("embedded Postgres lets nobody in without its password", async () => {
+test("embedded Postgres rejects a wrong password", async () => {
   const server = await startEmbeddedPostgres({ dataDir });
   const url = server.url.replace(/:[0-9a-f]+@/, ":guess@");
   await expect(query(url, "select 1")).rejects.toThrow("password authentication failed");
@@ -79,7 +79,7 @@ test("embedded Postgres: a second start keeps the data and takes less than 5 s",
   await server.stop();
 });
 
-test("embedded Postgres: after a SIGKILL it starts again on the same port with what was committed", async () => {
+test("embedded Postgres: after SIGKILL it starts again on the same port and keeps what was committed", async () => {
   const port = await freePort();
   const first = await startEmbeddedPostgres({ dataDir, port });
   await query(first.url, "create table committed as select 7 as answer");
@@ -92,21 +92,21 @@ test("embedded Postgres: after a SIGKILL it starts again on the same port with w
   await second.stop();
 });
 
-test("embedded Postgres: a stale lock file whose process number is now another program's does not stop it", async () => {
-  const stranger = Bun.spawn(["sleep", "60"]);
+test("embedded Postgres starts despite a stale lock file whose process id now belongs to another program", async () => {
+  const otherProgram = Bun.spawn(["sleep", "60"]);
   const lockFile = join(dataDir, "pgdata", "postmaster.pid");
   writeFileSync(
     lockFile,
-    `${stranger.pid}\n${join(dataDir, "pgdata")}\n1\n1\n\n127.0.0.1\n        1         1\nready   \n`,
+    `${otherProgram.pid}\n${join(dataDir, "pgdata")}\n1\n1\n\n127.0.0.1\n        1         1\nready   \n`,
   );
   const server = await startEmbeddedPostgres({ dataDir });
   expect(await query(server.url, "select answer from kept")).toBe("42");
   await server.stop();
-  expect(stranger.exitCode).toBe(null);
-  stranger.kill();
+  expect(otherProgram.exitCode).toBe(null);
+  otherProgram.kill();
 });
 
-test("embedded Postgres: a second server on a folder in use is refused, the first goes on", async () => {
+test("embedded Postgres: a second server on the same folder is refused, and the first keeps running", async () => {
   const first = await startEmbeddedPostgres({ dataDir });
   await expect(startEmbeddedPostgres({ dataDir })).rejects.toThrow(
     `in use by another PostgreSQL (process ${first.pid})`,
@@ -115,7 +115,7 @@ test("embedded Postgres: a second server on a folder in use is refused, the firs
   await first.stop();
 });
 
-test("embedded Postgres: a folder whose creation was cut half-way is made anew", async () => {
+test("embedded Postgres: a folder whose creation was interrupted is created again", async () => {
   const cut = join(folder, "cut");
   const ended = Bun.spawnSync(["true"]).pid;
   for (const name of [`pgdata.new-${ended}-abc`, "pgdata"]) {
@@ -129,7 +129,7 @@ test("embedded Postgres: a folder whose creation was cut half-way is made anew",
   expect(kept.sort()).toEqual(["pgdata", "pgdata.broken-new", "postgres.log"]);
 });
 
-test("embedded Postgres ends with a parent that is killed, and the next start waits for it", async () => {
+test("embedded Postgres stops when its parent is killed, and the next start waits for that", async () => {
   const parent = Bun.spawn([process.execPath, join(import.meta.dirname, "postgres_parent.ts"), dataDir], {
     stdout: "pipe",
   });
@@ -143,7 +143,7 @@ test("embedded Postgres ends with a parent that is killed, and the next start wa
   await server.stop();
 });
 
-test("library links: created once, mended when broken, safe when several create them at once", async () => {
+test("library links are created once, replaced if missing, and safe to create from several processes", async () => {
   const native = join(folder, "native");
   const lib = join(native, "lib");
   mkdirSync(lib, { recursive: true });
@@ -169,7 +169,7 @@ test("library links: created once, mended when broken, safe when several create 
   expect(readdirSync(lib).sort()).toEqual(["libpq.so", "libpq.so.5", "libpq.so.5.18"]);
 });
 
-test("startPostgres and startRedis: own servers on a given port, ended by stop, temporary folders gone", async () => {
+test("startPostgres and startRedis start servers; stop ends them and deletes their temporary folders", async () => {
   const port = await freePort();
   const before = temporaryFolders();
   const redis = await startRedis({ port });
@@ -182,14 +182,14 @@ test("startPostgres and startRedis: own servers on a given port, ended by stop, 
   expect(temporaryFolders()).toEqual(before);
 });
 
-test("a frozen server is stopped all the same", async () => {
+test("stop ends a frozen server too", async () => {
   const redis = await startRedis();
   process.kill(redis.pid, "SIGSTOP");
   await redis.stop();
   expect(processExists(redis.pid)).toBe(false);
 });
 
-test("startRedis on a port in use is refused: the foreign server is not taken for our own", async () => {
+test("startRedis fails on a port in use: it does not mistake another server for its own", async () => {
   const first = await startRedis();
   await expect(startRedis({ port: first.port })).rejects.toThrow(`did not start on port ${first.port}`);
   await first.stop();

@@ -12,7 +12,7 @@ afterAll(() => provider.stop());
 beforeEach(() => provider.reset());
 
 describe("behaviours", () => {
-  test("next is used up once, when comes before always, script runs first", async () => {
+  test("next applies once, when precedes always, script comes first", async () => {
     const scripted = await startFakeProvider({ script: [{ content: "1" }, { content: "2" }] });
     try {
       scripted.always({ content: "always" });
@@ -37,7 +37,7 @@ describe("behaviours", () => {
     }
   });
 
-  test("status, body, content type, headers, html and redirects replace the answer", async () => {
+  test("status, body, content type, headers, html and redirects replace the response", async () => {
     const cases: [Behaviour, number, string, string][] = [
       [{ status: 500 }, 500, "application/json", "org-simulated"],
       [{ status: 429, headers: { "retry-after": "7" } }, 429, "application/json", "rate_limit_exceeded"],
@@ -65,7 +65,7 @@ describe("behaviours", () => {
     expect(provider.counters()).toMatchObject({ faulted: 7, complete: 3 });
   });
 
-  test("delays come where they are said to", async () => {
+  test("delays happen where they are configured", async () => {
     const timed = async (behaviour: Behaviour) => {
       provider.next(behaviour);
       const start = performance.now();
@@ -78,7 +78,7 @@ describe("behaviours", () => {
       return { headersMs, firstMs, totalMs: performance.now() - start };
     };
     expect((await timed({ delayMs: 80 })).headersMs).toBeGreaterThan(75);
-    // Long ones: the machine may be busy.
+    // Long delays, because the machine may be busy.
     const first = await timed({ firstByteDelayMs: 1000 });
     expect(first.headersMs).toBeLessThan(900);
     expect(first.firstMs).toBeGreaterThan(995);
@@ -87,7 +87,7 @@ describe("behaviours", () => {
     expect(each.totalMs).toBeGreaterThan(1495);
   });
 
-  test("a cut closes the socket where it is told to, and is counted as faulted", async () => {
+  test("a cut closes the socket at the configured place, and counts as faulted", async () => {
     const cases: [Behaviour, unknown, (body: string) => void][] = [
       [{ cutAfterBytes: 100 }, HELLO, (body) => expect(body).toHaveLength(100)],
       [{ cutAfterBytes: 0 }, HELLO, (body) => expect(body).toBe("")],
@@ -111,7 +111,15 @@ describe("behaviours", () => {
     await expect((async () => (await send(provider, "/v1/chat/completions", HELLO)).text())()).rejects.toThrow();
   });
 
-  test("a hang lasts until the caller gives up", async () => {
+  test("untilCalls: answers begin when there were as many calls", async () => {
+    provider.always({ untilCalls: 3 });
+    const two = [1, 2].map(() => send(provider, "/v1/chat/completions", HELLO));
+    expect(await Promise.race([Promise.race(two), new Promise((resolve) => setTimeout(resolve, 100))])).toBeUndefined();
+    const answers = await Promise.all([...two, send(provider, "/v1/chat/completions", HELLO)]);
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+  });
+
+  test("a hang lasts until the caller leaves", async () => {
     const cases: [NonNullable<Behaviour["hang"]>, number][] = [
       ["connect", 0],
       ["headers", 0],
@@ -137,7 +145,7 @@ describe("behaviours", () => {
     expect(eventsOf((await rawPost(provider, { ...HELLO, stream: true }, 100)).body)).toHaveLength(1 + 2);
   });
 
-  test("splitEvery splits characters of several bytes over many writes, and the text survives", async () => {
+  test("splitEvery splits multi-byte characters over several writes, and the text stays intact", async () => {
     const content = "Łódź 🌙 café – ".repeat(3);
     provider.next({ content, splitEvery: 3 });
     const answer = await rawPost(provider, { ...HELLO, stream: true });
@@ -182,7 +190,7 @@ describe("behaviours", () => {
     expect(eventsOf(body)).toHaveLength(1 + 2 + 1);
   });
 
-  test("usage: left out, replaced by anything, or somewhere else in the stream", async () => {
+  test("usage is omitted, replaced, or sent in another event of the stream", async () => {
     const usageAfter = async (behaviour: Behaviour, streaming = false) => {
       provider.next({ tokens: 2, ...behaviour });
       return (await rawPost(provider, { ...HELLO, stream: streaming, stream_options: { include_usage: true } })).body;
@@ -212,7 +220,7 @@ describe("behaviours", () => {
     expect(every.every(({ usage }) => usage?.completion_tokens === 2)).toBe(true);
   });
 
-  test("tokens, content and model name are as told, whatever the cap", async () => {
+  test("tokens, content and model name are as configured, regardless of the cap", async () => {
     provider.next({ tokens: 200, modelName: "gpt-else" });
     const long = await post(provider, "/v1/chat/completions", { ...HELLO, max_tokens: 10 });
     expect(long).toMatchObject({
@@ -229,7 +237,7 @@ describe("behaviours", () => {
     );
   });
 
-  test("a giant line and a gzip bomb have the size that was asked for", async () => {
+  test("a giant line and a gzip bomb have the configured size", async () => {
     provider.next({ giantLineBytes: 3_000_000, tokens: 2 });
     const lines = (await rawPost(provider, { ...HELLO, stream: true })).body.split("\n");
     const longest = lines.reduce((max, line) => (line.length > max.length ? line : max), "");
@@ -249,7 +257,7 @@ describe("behaviours", () => {
     expect(contentOf(JSON.parse(unpacked.toString()) as Body)).toContain("Anna");
   });
 
-  test("a slow reader holds the provider back", async () => {
+  test("a slow reader slows the provider down", async () => {
     provider.next({ giantLineBytes: 1_000_000_000, tokens: 2 });
     const before = process.memoryUsage().rss;
     await rawPost(provider, { ...HELLO, stream: true }, 300, { paused: true });
@@ -258,7 +266,7 @@ describe("behaviours", () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(200_000_000);
   });
 
-  test("images: both ways, neither, none at all, or another address", async () => {
+  test("images: both fields, neither, an empty list, or another URL", async () => {
     const made = async (behaviour: Behaviour) => {
       provider.next(behaviour);
       return (await post(provider, "/v1/images/generations", { model: "sim-image", prompt: "A lake", size: "512x512" }))

@@ -53,7 +53,7 @@ afterAll(() => provider.stop());
 beforeEach(() => provider.reset());
 
 describe("API", () => {
-  test("every answer is valid against OpenAI's schema", async () => {
+  test("every response is valid against OpenAI's schema", async () => {
     const check = openaiSchema();
     check("ModelList", await get(provider, "/v1/models"));
     check("Model", await get(provider, "/v1/models/sim-small"));
@@ -96,7 +96,7 @@ describe("API", () => {
     }
   });
 
-  test("the same request is given the same words, and another one others", async () => {
+  test("the same request gets the same words, another request gets others", async () => {
     const [first, second, other] = await Promise.all([
       post(provider, "/v1/chat/completions", HELLO),
       post(provider, "/v1/chat/completions", HELLO),
@@ -112,7 +112,7 @@ describe("API", () => {
     expect(streamed.map((event) => event.choices[0]?.delta.content ?? "").join("")).toBe(contentOf(first));
   });
 
-  test("max_tokens cuts with finish_reason length, a number of words asks for more", async () => {
+  test("max_tokens truncates with finish_reason length, and a number of words in the prompt sets the length", async () => {
     for (const cap of ["max_tokens", "max_completion_tokens"]) {
       const cut = await post(provider, "/v1/chat/completions", { ...HELLO, [cap]: 7 });
       expect([cut.choices[0]?.finish_reason, cut.usage?.completion_tokens]).toEqual(["length", 7]);
@@ -126,7 +126,7 @@ describe("API", () => {
     expect(long.usage?.completion_tokens).toBe(300);
   });
 
-  test("usage adds up, and a long conversation is partly cached", async () => {
+  test("usage adds up, and part of a long conversation counts as cached", async () => {
     const messages = [
       { role: "user", content: "x".repeat(9_000) },
       { role: "assistant", content: "ok" },
@@ -139,7 +139,7 @@ describe("API", () => {
     expect(short.usage?.prompt_tokens_details.cached_tokens).toBe(0);
   });
 
-  test("a stream is role, content, finish, usage if asked for, [DONE]", async () => {
+  test("a stream is role, content, finish, usage if requested, [DONE]", async () => {
     const asked = { ...HELLO, stream: true, max_tokens: 4, stream_options: { include_usage: true } };
     const response = await send(provider, "/v1/chat/completions", asked);
     expect(response.headers.get("content-type")).toBe("text/event-stream; charset=utf-8");
@@ -156,7 +156,7 @@ describe("API", () => {
     expect(without.some((event) => "usage" in event)).toBe(false);
   });
 
-  test("a tool call has arguments that fit the tool's schema, whole and streamed", async () => {
+  test("a tool call has arguments that match the tool's schema, in JSON and in streams", async () => {
     const ajv = new Ajv();
     addFormats(ajv);
     const fits = ajv.compile(WEATHER.function.parameters);
@@ -175,7 +175,7 @@ describe("API", () => {
     expect(parts.map((part) => part.function.arguments).join("")).toBe(call?.function.arguments ?? "");
   });
 
-  test("tools are not called when switched off, nor after a tool has answered", async () => {
+  test("no tool is called if tools are switched off or a tool result was just sent", async () => {
     const off = await post(provider, "/v1/chat/completions", { ...WEATHER_QUESTION, tool_choice: "none" });
     const after = await post(provider, "/v1/chat/completions", {
       ...WEATHER_QUESTION,
@@ -200,7 +200,7 @@ describe("API", () => {
     expect(unknown.error?.param).toBe("tool_choice");
   });
 
-  test("response_format gives JSON, and JSON that fits a schema", async () => {
+  test("response_format gives JSON, and JSON that matches a schema", async () => {
     const object = await post(provider, "/v1/chat/completions", { ...HELLO, response_format: { type: "json_object" } });
     expect(JSON.parse(contentOf(object))).toMatchObject({ topic: "Anna" });
     const json_schema = {
@@ -218,7 +218,7 @@ describe("API", () => {
     expect(JSON.parse(contentOf(fitting))).toEqual({ age: 20 });
   });
 
-  test("n choices, at most four, and reasoning in models that do it", async () => {
+  test("n choices, at most four, and reasoning from reasoning models", async () => {
     const many = await post(provider, "/v1/chat/completions", { ...HELLO, n: 9, max_tokens: 40 });
     expect(many.choices.map(({ index }) => index)).toEqual([0, 1, 2, 3]);
     expect(many.usage?.completion_tokens).toBe(160);
@@ -232,7 +232,7 @@ describe("API", () => {
     );
   });
 
-  test("images are PNGs of the size asked for, by URL or base64", async () => {
+  test("images are PNGs of the requested size, by URL or base64", async () => {
     for (const size of SIZES) {
       const [width = 0, height = 0] = size.split("x").map(Number);
       const asked = { model: "sim-image", prompt: "A lake at night", size };
@@ -254,7 +254,7 @@ describe("API", () => {
     expect((await fetch(`${provider.url}/images/none.png`)).status).toBe(404);
   });
 
-  test("stored images are bounded: the least recently fetched are gone", async () => {
+  test("stored images are bounded: the least recently fetched are evicted", async () => {
     const asked = { model: "sim-image", prompt: "Small", size: "512x512" };
     const first = await post(provider, "/v1/images/generations", asked);
     const kept = await post(provider, "/v1/images/generations", asked);
@@ -266,7 +266,7 @@ describe("API", () => {
     expect((await fetch(kept.data[0]?.url ?? "")).status).toBe(200);
   });
 
-  test("wrong key 401, bad JSON 400, unknown model 404, wrong kind of model 400, unknown path 404: in OpenAI's shape", async () => {
+  test("wrong key 401, bad JSON 400, unknown model 404, wrong kind of model 400, unknown path 404, in OpenAI's format", async () => {
     const wrongKey = await fetch(`${provider.baseUrl}/models`, {
       headers: { authorization: "Bearer sk-wrong-key-1234" },
     });
@@ -288,7 +288,7 @@ describe("API", () => {
     }
   });
 
-  test("paceMs: a stream comes chunk by chunk, a JSON answer after all its tokens", async () => {
+  test("paceMs delays each chunk of a stream, and a JSON response by all its tokens", async () => {
     const paced = await startFakeProvider({ paceMs: 20 });
     try {
       const client = new OpenAI({ baseURL: paced.baseUrl, apiKey: paced.apiKey });
@@ -366,14 +366,14 @@ describe("openai package as client", () => {
     expectPng(Buffer.from(image.data?.[0]?.b64_json ?? "", "base64"), 1024, 1536);
   });
 
-  test("errors come as the package's own classes", async () => {
+  test("errors are instances of the package's error classes", async () => {
     const client = new OpenAI({ baseURL: provider.baseUrl, apiKey: "sk-wrong", maxRetries: 0 });
     expect(await client.models.list().catch((error: unknown) => error)).toBeInstanceOf(OpenAI.AuthenticationError);
   });
 });
 
 describe("journal", () => {
-  test("records what was received, in order, and counts only calls of a model", async () => {
+  test("records all calls in order, and counts only model calls as generations", async () => {
     await get(provider, "/v1/models");
     await send(provider, "/v1/chat/completions", HELLO, { "x-trace": "abc" });
     await post(provider, "/v1/chat/completions", { ...HELLO, max_tokens: 3, stream: true }).catch(() => {});
@@ -395,7 +395,7 @@ describe("journal", () => {
     expect(provider.lastCall()?.id).toBe(third?.id ?? 0);
   });
 
-  test("a caller that leaves is counted as aborted: in a stream, while it waits, and while it sends", async () => {
+  test("a caller that leaves counts as aborted: during a stream, while waiting, and while sending", async () => {
     provider.always({ chunkDelayMs: 20, tokens: 500 });
     const streaming = new AbortController();
     const response = await send(provider, "/v1/chat/completions", { ...HELLO, stream: true }, {}, streaming.signal);
@@ -429,7 +429,7 @@ describe("journal", () => {
     expect(provider.counters()).toMatchObject({ aborted: 3, open: 0 });
   });
 
-  test("is bounded in calls: the oldest go first", async () => {
+  test("is bounded in calls: the oldest are dropped", async () => {
     const small = await startFakeProvider({ journalCallsMax: 3 });
     try {
       for (let i = 0; i < 5; i++) await fetch(`${small.baseUrl}/models?${i}`);
@@ -445,7 +445,7 @@ describe("journal", () => {
     }
   });
 
-  test("waiting for what does not happen says what did", async () => {
+  test("a wait that times out reports the current state", async () => {
     await expect(provider.waitForCalls(1, 20)).rejects.toThrow("1 calls; there are 0");
     await post(provider, "/v1/chat/completions", HELLO);
     const id = provider.lastCall()?.id ?? 0;
@@ -480,7 +480,7 @@ describe("control over HTTP", () => {
     expect(provider.callCount()).toBe(0);
   });
 
-  test("a behaviour that does not exist is refused, with its name", async () => {
+  test("an unknown behaviour is refused with its name", async () => {
     for (const body of [
       { scope: "next", behaviour: { cutAfterByte: 1 } },
       { scope: "next", behaviour: { status: "500" } },
@@ -493,7 +493,7 @@ describe("control over HTTP", () => {
     expect(await refused.text()).toContain("cutAfterByte");
   });
 
-  test("is closed unless opened", async () => {
+  test("is off by default", async () => {
     const closed = await startSimulatedProvider();
     try {
       for (const path of ["/__journal", "/__reset", "/__behave"]) {
@@ -516,7 +516,7 @@ describe("as a process", () => {
     return { child, ended, told: JSON.parse(line) as { url: string; baseUrl: string; port: number; pid: number } };
   };
 
-  test("says its address in one line, answers, and ends on SIGTERM", async () => {
+  test("prints its address in one line, answers, and stops on SIGTERM", async () => {
     const { child, ended, told } = await start();
     expect(told).toEqual({
       url: `http://127.0.0.1:${told.port}`,
@@ -530,7 +530,7 @@ describe("as a process", () => {
     expect(await ended).toBe(0);
   });
 
-  test("ends when whoever started it lets go of its stdin", async () => {
+  test("stops when its stdin is closed", async () => {
     const { child, ended } = await start();
     child.stdin.end();
     expect(await ended).toBe(0);
@@ -540,7 +540,7 @@ describe("as a process", () => {
     await expect(startSimulatedProvider({ port: provider.port })).rejects.toThrow();
   });
 
-  test("stop ends calls that are being answered", async () => {
+  test("stop ends open calls", async () => {
     const other = await startFakeProvider({ script: [{ hang: "headers" }] });
     const pending = send(other, "/v1/chat/completions", HELLO).catch(() => "ended");
     await other.waitForCalls(1);

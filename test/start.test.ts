@@ -16,8 +16,8 @@ import { type ReplicaProcess, startReplicaProcess } from "./replica.ts";
 import { startTcpProxy } from "./tcp_proxy.ts";
 
 /**
- * What is wrong at the start is said at the start: all of it, in sentences, with exit code 1 and before anything is begun.
- * What may pass is waited for, not without end.
+ * Errors at the start are reported all at once, in sentences, with exit code 1 and before anything else happens. A dependency that
+ * may come back is waited for, up to a limit.
  */
 
 setDefaultTimeout(120_000);
@@ -42,7 +42,7 @@ afterAll(async () => {
 
 type Started = { process: ChildProcess; output(): string; exited: Promise<number | null> };
 
-/** A program of src with this environment and no other; `stdin` is all it is told. */
+/** Starts a program of src with only this environment, and `stdin` as its input. */
 function start(program: string, env: Record<string, string>, stdin = ""): Started {
   const [file = "", ...args] = program.split(" ");
   const child = spawn(process.execPath, [join(SOURCES, file), ...args], {
@@ -94,6 +94,8 @@ describe("the configuration", () => {
     LEDGER_QUEUE_MAX: "1.5",
     LEDGER_TIMEOUT_MS: "49",
     LEASE_SECONDS: "1",
+    ESCROW_UNITS_MAX: "10001",
+    ESCROW_SHARE: "0",
     SPOOL_BYTES_MAX: "1 MiB",
     LOG_REQUESTS: "1.5",
     OTEL_EXPORTER_OTLP_ENDPOINT: "grpc://pw-canary@otel:4317",
@@ -130,6 +132,10 @@ describe("the configuration", () => {
     PROVIDER_TOTAL_MS: "0",
     CLIENT_IDLE_MS: "0",
     PROVIDER_ALLOW_PRIVATE: "http://10.0.0.7:8000/v1",
+    SMTP_URL: "pw-canary@mail:587",
+    MAIL_FROM: "nobody",
+    STRIPE_API_BASE: "api.stripe.example",
+    IMAGE_URL_SECONDS: "599",
     SESSION_IDLE_SECONDS: "59",
     SESSION_MAX_SECONDS: "59",
     CACHE_TTL_MS: "99",
@@ -139,10 +145,10 @@ describe("the configuration", () => {
     LOG_LEVEL: "verbose",
     FAILPOINTS: "explode",
   };
-  /** Any text will do. */
+  /** Variables that accept any text. */
   const FREE = ["LISTEN_HOST", "INTERNAL_HOST", "SPOOL_DIR", "PANEL_DIR", "BRAND_NAME", "OTEL_SERVICE_NAME"];
 
-  test("each wrong variable is named once, with what it must be and what was found, and no other", () => {
+  test("each wrong variable is named once, with what it must be and what it is", () => {
     expect([...Object.keys(WRONG), ...FREE].sort()).toEqual(Object.keys(VARIABLES).sort());
     const ok = { DATABASE_URL: "postgres://x/x", SECRET_KEY: KEY };
     for (const [name, value] of Object.entries(WRONG)) {
@@ -159,7 +165,7 @@ describe("the configuration", () => {
     expect(problemsOf({ ...ok, BRAND_SUPPORT: "x ".repeat(5000) })[0]?.length).toBeLessThan(300);
   });
 
-  test("what is missing and all that is wrong come in one message: exit 1, no secret, no folder, no connection", async () => {
+  test("one message lists every missing and wrong variable: exit code 1, no secret, no folder, no connection", async () => {
     const port = await freePort();
     let connections = 0;
     const server: Server = createServer((socket) => {
@@ -190,7 +196,7 @@ describe("the configuration", () => {
     expect(existsSync(join(folder, "made"))).toBe(false);
   });
 
-  test("a spool's folder that cannot be written to, a port that is taken: one sentence, exit 1", async () => {
+  test("a spool folder that cannot be written and a taken port: one sentence, exit code 1", async () => {
     writeFileSync(join(folder, "file"), "");
     const spool = await run("main.ts", { ...right(), SPOOL_DIR: join(folder, "file") });
     expect(spool).toEqual({ code: 1, output: expect.stringMatching(/^SPOOL_DIR names a folder .* \(EEXIST\): .*\n$/) });
@@ -223,21 +229,21 @@ describe("the configuration", () => {
 });
 
 describe("Postgres at the start", () => {
-  test("refused: a line for each attempt, waits that double, then one sentence and exit 1", async () => {
+  test("connection refused: a log line for each attempt, waits that double, then one sentence and exit code 1", async () => {
     const DATABASE_URL = `postgres://user:pw-canary@127.0.0.1:${await freePort()}/x`;
     const { code, output } = await run("main.ts", { ...right(), DATABASE_URL, DB_WAIT_SECONDS: "4" });
     expect(code).toBe(1);
     const lines = output.trimEnd().split("\n");
     expect(lines.pop()).toBe("Postgres does not answer: start it, or correct DATABASE_URL.");
     const tries = lines.map((line) => JSON.parse(line));
-    // 0.5 + 1 + 2 s; the fourth wait would end after the time is over.
+    // 0.5 + 1 + 2 s; a fourth wait would exceed the limit of 4 s.
     expect(tries.map(({ againInMs }) => againInMs)).toEqual([500, 1000, 2000]);
     for (const line of tries)
       expect(line).toMatchObject({ level: "warn", message: "Postgres is not reachable yet", why: expect.any(String) });
     expect(output).not.toContain("pw-canary");
   });
 
-  test("silent: the same, in time", async () => {
+  test("no answer: one sentence and exit code 1, in time", async () => {
     const proxy = await startTcpProxy(database.url);
     proxy.hang();
     try {
@@ -252,7 +258,7 @@ describe("Postgres at the start", () => {
     }
   });
 
-  test("there within the time: it starts", async () => {
+  test("reachable within DB_WAIT_SECONDS: the replica starts", async () => {
     const proxy = await startTcpProxy(database.url);
     proxy.cut();
     const env = { ...right(), DATABASE_URL: proxy.url, DB_WAIT_SECONDS: "60" };
@@ -269,20 +275,23 @@ describe("Postgres at the start", () => {
     }
   });
 
-  test.each(["SIGTERM", "SIGINT"] as const)("%s while it waits ends it at once, with exit code 0", async (signal) => {
-    const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/x`;
-    const started = start("main.ts", { ...right(), DATABASE_URL, DB_WAIT_SECONDS: "3600" });
-    try {
-      await until(() => started.output().includes("Postgres is not reachable yet"), 30_000);
-      started.process.kill(signal);
-      expect(await started.exited).toBe(0);
-      expect(started.output()).toContain("stopped before it was listening");
-    } finally {
-      started.process.kill("SIGKILL");
-    }
-  });
+  test.each(["SIGTERM", "SIGINT"] as const)(
+    "%s while it waits ends it immediately with exit code 0",
+    async (signal) => {
+      const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/x`;
+      const started = start("main.ts", { ...right(), DATABASE_URL, DB_WAIT_SECONDS: "3600" });
+      try {
+        await until(() => started.output().includes("Postgres is not reachable yet"), 30_000);
+        started.process.kill(signal);
+        expect(await started.exited).toBe(0);
+        expect(started.output()).toContain("stopped before it was listening");
+      } finally {
+        started.process.kill("SIGKILL");
+      }
+    },
+  );
 
-  test("a database without its schema is no reason to wait: one sentence, exit 1", async () => {
+  test("a database without its schema is not waited for: one sentence, exit code 1", async () => {
     const url = new URL(database.url);
     url.pathname = "/postgres";
     const { code, output } = await run("main.ts", { ...right(), DATABASE_URL: url.href });
@@ -293,7 +302,7 @@ describe("Postgres at the start", () => {
   });
 });
 
-test("Redis refused or silent at the start: the replica starts, is ready, and says what is missing", async () => {
+test("without Redis, refused or silent, the replica starts, is ready and logs a warning", async () => {
   const proxy = await startTcpProxy(process.env.REDIS_URL ?? "");
   proxy.hang();
   try {
@@ -318,7 +327,7 @@ describe("SECRET_KEY", () => {
     run(`cli.ts ${args}`, { ...right(), SECRET_KEY: key, PROVIDER_ALLOW_PRIVATE: "127.0.0.1:9" }, stdin);
   const secrets = async () => {
     const [providers, people, [check]] = await Promise.all([
-      sql`select name, key_ciphertext from providers order by name`,
+      sql`select p.name, key_ciphertext from providers p join provider_keys k on k.provider_id = p.id order by p.name`,
       sql`select id, totp_ciphertext from accounts where totp_ciphertext is not null order by id`,
       sql`select ciphertext from secret_key_check`,
     ]);
@@ -326,7 +335,7 @@ describe("SECRET_KEY", () => {
   };
   const bytesOf = (hex: string) => Buffer.from(hex, "hex");
 
-  test("of two who come first with different keys one becomes the database's, however many come at once", async () => {
+  test("of eight first starts with different keys at once, one key becomes the database's", async () => {
     const other = await createTestDatabase();
     const keys = Array.from({ length: 8 }, (_, i) => Buffer.alloc(32, i));
     const dbs = keys.map(() => openDb({ databaseUrl: other.url, dbPrepare: true, dbPoolMax: 1 }));
@@ -346,7 +355,7 @@ describe("SECRET_KEY", () => {
     }
   });
 
-  test("the first start makes it the database's; with another one nothing starts, and nothing is encrypted", async () => {
+  test("the first start stores its key; with another key nothing starts and nothing is encrypted", async () => {
     const first = await startReplicaProcess({ ...right() });
     expect(await first.stop()).toBe(0);
     expect((await cli("provider add --name one --url http://127.0.0.1:9/v1 --key sk-one", KEY)).code).toBe(0);
@@ -362,11 +371,11 @@ describe("SECRET_KEY", () => {
       expect({ command, code, output }).toEqual({ command, code: 1, output: expect.stringContaining(ANOTHER) });
     }
     expect(await secrets()).toEqual(before);
-    // What encrypts nothing needs no key.
+    // A change that encrypts nothing needs no key.
     expect((await cli("provider set one --disable", OTHER_KEY)).code).toBe(0);
   });
 
-  test("rotate: what the old key opened the new one opens; with a wrong old key, or a replica running, nothing changes", async () => {
+  test("rotate encrypts all secrets with the new key; with a wrong old key or a running replica nothing changes", async () => {
     const [{ id } = { id: "" }] = await sql`
       insert into accounts (role, email, name, totp_ciphertext, totp_enabled_at)
       values ('customer', 'ann@example.com', 'Ann', ${encrypt(bytesOf(KEY), "TOTPSECRET")}, now()) returning id`;
@@ -397,7 +406,9 @@ describe("SECRET_KEY", () => {
 
     const done = await cli("secret-key rotate --old-stdin", OTHER_KEY, KEY);
     expect(done.code).toBe(0);
-    expect(done.output).toContain("Encrypted again: keys of 1 providers, 1 second factors.");
+    expect(done.output).toContain(
+      "Encrypted again: 1 provider keys, 1 second factors, 0 payment secrets, 0 secrets of mail and webhooks.",
+    );
     expect(done.output).toContain(`remove-second-factor: ${damaged}.`);
     const { providers, people } = await secrets();
     expect(decrypt(bytesOf(OTHER_KEY), providers[0]?.key_ciphertext)).toBe("sk-one");
@@ -409,12 +420,13 @@ describe("SECRET_KEY", () => {
     expect(await next.stop()).toBe(0);
   });
 
-  test("rotate when the old key is lost: what it encrypted is named, and new secrets are taken", async () => {
+  test("rotate with a lost old key names what cannot be read, and new secrets can be set", async () => {
     const lost = await cli("secret-key rotate --old-lost --json", KEY);
     expect(lost.code).toBe(0);
     expect(JSON.parse(lost.output)).toMatchObject({
-      providers: 0,
+      providerKeys: 0,
       secondFactors: 0,
+      messageSecrets: 0,
       unreadable: { providers: ["one"] },
     });
     expect((await cli("provider set one --key sk-again", KEY)).code).toBe(0);

@@ -1,11 +1,16 @@
 import { type Command, Option } from "commander";
 import { type Account, activateAccount, addAccount, listAccounts, suspendAccount } from "../accounts/accounts_store.ts";
+import { removePasskeysOf } from "../accounts/passkeys_store.ts";
 import { hashPassword } from "../accounts/passwords.ts";
+import { appliedLimits } from "../accounts/rate_limits.ts";
+import { setAccountLimits } from "../accounts/rate_limits_store.ts";
 import type { Role } from "../accounts/roles.ts";
 import { removeTotp } from "../accounts/second_factor_store.ts";
 import { setPassword } from "../accounts/sign_in_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
+import { givenLimits, type LimitOptions, limitOptions, limitsText } from "./limit_options.ts";
+import { addMarkupCommand } from "./markup_command.ts";
 import { formatUsd } from "./money.ts";
 import { accountOf, integer, readSecret } from "./options.ts";
 import { facts, type Output, table, withMore, yesNo } from "./output.ts";
@@ -21,6 +26,8 @@ export function addAccountCommands(program: Command): void {
   addPassword(account);
   addRemoveSecondFactor(account);
   addSuspendAndActivate(account);
+  addLimits(account);
+  addMarkupCommand(account);
 }
 
 function addAdd(account: Command): void {
@@ -104,14 +111,19 @@ function addRemoveSecondFactor(account: Command): void {
       .command("remove-second-factor <account>")
       .description(
         "remove a lost second factor, so that the password alone signs in; ends every session of the account",
-      ),
+      )
+      .option("--passkeys", "remove the account's passkeys too, such as those of a stolen device"),
     { changes: true },
-    async (context, _options, [reference]) => {
+    async (context, { passkeys }: { passkeys?: true }, [reference]) => {
       const { accountId } = await accountOf(context, reference);
-      if (!(await removeTotp(context, accountId))) throw new InputError(`Account ${accountId} has no second factor.`);
+      const removed = await removeTotp(context, accountId);
+      const passkeysRemoved = passkeys ? await removePasskeysOf(context, accountId) : 0;
+      if (!removed && passkeysRemoved === 0)
+        throw new InputError(`Account ${accountId} has no second factor${passkeys ? " and no passkeys" : ""}.`);
+      const what = [removed && "the second factor", passkeysRemoved > 0 && `${passkeysRemoved} passkeys`];
       return {
-        text: `The second factor of account ${accountId} is removed; its sessions have ended.`,
-        json: { accountId, secondFactorRemoved: true },
+        text: `Removed from account ${accountId}: ${what.filter(Boolean).join(", ")}; its sessions have ended.`,
+        json: { accountId, secondFactorRemoved: removed, passkeysRemoved },
       };
     },
   );
@@ -136,6 +148,31 @@ async function setSuspended(context: Context, reference: string | undefined, sus
   const { accountId } = await accountOf(context, reference);
   await (suspended ? suspendAccount(context, accountId) : activateAccount(context, accountId));
   return showAccount(await accountOf(context, String(accountId)));
+}
+
+function addLimits(account: Command): void {
+  defineCommand<LimitOptions>(
+    limitOptions(
+      account
+        .command("limits <account>")
+        .description("set the limits of an account over all its keys; what is left out has no limit of its own"),
+      { models: true },
+    ),
+    { changes: true },
+    async (context, options, [reference]) => {
+      const { accountId } = await accountOf(context, reference);
+      const limits = await setAccountLimits(context, { accountId, limits: givenLimits(options) });
+      const applied = appliedLimits(limits);
+      const text = facts([
+        ["account", String(accountId)],
+        ["its own limits", limitsText(limits.own)],
+        ["of its package", limitsText(limits.package)],
+        ["of its reseller", limitsText(limits.reseller)],
+        ["what applies", limitsText(applied)],
+      ]);
+      return { text, json: { accountId, limits: { ...limits, applied } } };
+    },
+  );
 }
 
 function showAccount(account: Account): Output {

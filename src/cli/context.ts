@@ -1,10 +1,10 @@
-import process from "node:process";
 import type { Command } from "commander";
 import { type Config, readConfig } from "../config.ts";
 import { type Bus, inProcessBus, redisBus } from "../platform/bus.ts";
 import { type Db, openDb } from "../platform/db.ts";
 import { createLog, type Log } from "../platform/log.ts";
 import { type Output, toJson } from "./output.ts";
+import { terminal } from "./terminal.ts";
 
 /** Defines commands: gives each its database, its bus and its output. */
 
@@ -34,15 +34,16 @@ export function defineCommand<Options extends object>(
   command.option("--json", "print one JSON document").action(async () => {
     const options = command.opts<Options & { json?: true }>();
     const { text, json, exitCode = 0 } = await withContext(need, (context) => work(context, options, command.args));
-    process.stdout.write(`${options.json ? toJson(json) : text}\n`);
-    process.exitCode = exitCode;
+    terminal().out(`${options.json ? toJson(json) : text}\n`);
+    terminal().exitsWith(exitCode);
   });
 }
 
 async function withContext<T>(need: Need, work: (context: Context) => Promise<T>): Promise<T> {
-  const { env } = process;
+  const { env } = terminal();
   const config = readConfig(need.secretKey ? env : { ...env, SECRET_KEY: env.SECRET_KEY || NO_SECRET_KEY });
   let done = false;
+  const warn = warnings();
   // Closing the bus logs that Redis is lost, which is expected.
   const log = createLog("warn", { write: (line) => void (done || warn(line)) });
   const db = openDb({ ...config, dbPoolMax: POOL_MAX });
@@ -81,11 +82,13 @@ async function becomesHealthy(bus: Bus): Promise<boolean> {
   return true;
 }
 
-const warned = new Set<string>();
-
-/** Shows a log line to a person: its message, once. */
-function warn(line: string): void {
-  const { message } = JSON.parse(line) as { message: string };
-  if (!warned.has(message)) process.stderr.write(`Warning: ${message}.\n`);
-  warned.add(message);
+/** Shows log lines to a person: each message once. */
+function warnings(): (line: string) => void {
+  const { err } = terminal();
+  const warned = new Set<string>();
+  return (line) => {
+    const { message } = JSON.parse(line) as { message: string };
+    if (!warned.has(message)) err(`Warning: ${message}.\n`);
+    warned.add(message);
+  };
 }

@@ -1,23 +1,24 @@
 import { readdir } from "node:fs/promises";
-import process from "node:process";
 import type { Command } from "commander";
 import type { CheckOptions } from "../books/check.ts";
 import { checkNow } from "../books/check_runs_store.ts";
+import { listUnpriced } from "../books/unpriced_store.ts";
 import { listModels } from "../catalog/models_store.ts";
 import { isNone, overheadWords } from "../catalog/overhead.ts";
 import { listOverheads } from "../catalog/overhead_store.ts";
 import type { ProviderTest } from "../catalog/provider_check.ts";
 import { listProviders } from "../catalog/providers_store.ts";
 import { listRoutes } from "../catalog/routes_store.ts";
-import { receiptMonthsAhead } from "../ledger/holds_store.ts";
+import { receiptMonthsAhead } from "../ledger/leases_store.ts";
 import { createLog } from "../platform/log.ts";
 import { migrationState, schemaSentence } from "../platform/migrate.ts";
 import { connectRedis } from "../platform/redis.ts";
 import { type Context, defineCommand } from "./context.ts";
-import { readServer, replicasUp } from "./doctor_store.ts";
+import { readOutbox, readServer, replicasUp } from "./doctor_store.ts";
 import { sentenceOf } from "./errors.ts";
 import type { Output } from "./output.ts";
 import { testProviders, unlistedSentence } from "./provider_test.ts";
+import { terminal } from "./terminal.ts";
 
 /** The command `doctor`: checks everything the service depends on, and says what to do about each problem. */
 
@@ -26,6 +27,7 @@ const REDIS_WAIT_MS = 3000;
 const MONTHS_AHEAD_MIN = 2;
 const REPLICA_SECONDS = 10;
 const OVERHEADS_SHOWN = 20;
+const MESSAGE_SECONDS_MAX = 1800;
 const PROGRESS_MS = 2_000;
 
 export type Finding = {
@@ -65,6 +67,8 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
     ...(await guarded("models", "See: bun run cli model list", () => checkModels(context))),
     ...(await guarded("overheads", "See: bun run cli model show", () => checkOverheads(context))),
     ...(await guarded("books", "Run doctor again.", () => checkBooks(context, full))),
+    ...(await guarded("unpriced", "Run doctor again.", () => checkUnpriced(context))),
+    ...(await guarded("messages", "See the page Mail.", () => checkMessages(context))),
     ...(await guarded("receipts", "Run doctor again.", () => checkMonths(context))),
     ...(await guarded("replicas", "Run doctor again.", () => checkReplicas(context))),
     ...spool,
@@ -131,7 +135,7 @@ async function checkProviders(context: Context): Promise<Found | Finding[]> {
   if (!(await listProviders(context)).some(({ enabled }) => enabled)) {
     return { state: "warning", detail: "none is enabled", advice: "Run: bun run cli provider add" };
   }
-  if (!process.env.SECRET_KEY)
+  if (!terminal().env.SECRET_KEY)
     return {
       state: "wrong",
       detail: "SECRET_KEY is not set, so their keys cannot be decrypted",
@@ -227,13 +231,48 @@ async function checkBooks({ db }: Context, full: boolean): Promise<Found> {
   return { state: "ok", detail: `all ${results.length} checks passed` };
 }
 
+/** Counts that providers report and that no price names. The check of the books has summed them up. Source: IMP-6. */
+async function checkUnpriced({ db }: Context): Promise<Found | Finding[]> {
+  const counts = await listUnpriced(db.sql);
+  if (counts.length === 0) return { state: "ok", detail: "every count that providers report has a price" };
+  return counts.map(({ modelId, kind, tokens, requests, since }) => ({
+    what: `unpriced ${modelId}`,
+    state: "warning" as const,
+    detail: `its provider has reported ${tokens} tokens of ${kind} in ${requests} requests since ${since}, and it has no such price: charged at its dearest ${kind.endsWith("output") ? "output" : "input"} price`,
+    advice: "Compare its prices with those of its provider: bun run cli model import",
+  }));
+}
+
+/** Mail servers that do not answer, and mails and webhook calls that have waited for long. */
+async function checkMessages({ db }: Context): Promise<Found | Finding[]> {
+  const { waiting, oldestSeconds, failed, downServers } = await readOutbox({ db });
+  if (downServers.length > 0)
+    return downServers.map(({ tenantId, name, since, why }) => ({
+      what: name === null ? "mail server" : `mail server of ${name}`,
+      state: "warning" as const,
+      detail: `has not answered since ${since}: ${why}`,
+      advice:
+        tenantId === 0
+          ? "Check SMTP_URL and the server. Its mails wait, and go out when it answers."
+          : "Its reseller sets it on the page Mail. Mails to the reseller's customers wait until it answers.",
+    }));
+  if (oldestSeconds > MESSAGE_SECONDS_MAX)
+    return {
+      state: "warning",
+      detail: `${waiting} wait, the oldest for ${Math.round(oldestSeconds / 60)} minutes`,
+      advice: "The page Mail says why. Check SMTP_URL, and that a replica is running.",
+    };
+  return { state: "ok", detail: `${waiting} wait, ${failed} were given up in the last 24 hours` };
+}
+
 /** Reports the progress of a long check on stderr, every few seconds. */
 function progress(): CheckOptions["onSlice"] {
   let saidMs = performance.now();
+  const { err } = terminal();
   return ({ doing, done, longestMs }) => {
     if (performance.now() - saidMs < PROGRESS_MS) return;
     saidMs = performance.now();
-    process.stderr.write(`books: ${doing}, ${done} slices, the longest ${Math.round(longestMs)} ms\n`);
+    err(`books: ${doing}, ${done} slices, the longest ${Math.round(longestMs)} ms\n`);
   };
 }
 

@@ -1,3 +1,5 @@
+import { outboxState } from "../messages/deliveries_store.ts";
+import { type DownServer, listDownServers } from "../messages/mail_breakers_store.ts";
 import type { Db } from "../platform/db.ts";
 
 /** The server's version number, as 170002. */
@@ -11,4 +13,19 @@ export async function replicasUp({ db }: { db: Db }, seconds: number): Promise<n
   const [row] = await db.sql`
     select count(*)::int as up from replicas where seen_at > clock_timestamp() - make_interval(secs => ${seconds})`;
   return Number(row?.up);
+}
+
+/**
+ * What waits in the outbox, for how many seconds at most, what was given up in the last 24 hours, and mail servers that do not answer.
+ */
+export async function readOutbox({
+  db,
+}: {
+  db: Db;
+}): Promise<{ waiting: number; oldestSeconds: number; failed: number; downServers: DownServer[] }> {
+  const [row] = await db.sql`select clock_timestamp()::text as now`;
+  const nowMs = Date.parse(String(row?.now));
+  const { waiting, oldestAt, failed } = await outboxState({ db }, { at: new Date(nowMs).toISOString() });
+  const oldestSeconds = oldestAt === null ? 0 : (nowMs - Date.parse(oldestAt)) / 1000;
+  return { waiting, oldestSeconds, failed, downServers: await listDownServers({ db }) };
 }

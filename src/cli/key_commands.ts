@@ -9,9 +9,11 @@ import {
   listKeys,
   revokeKey,
   rotateKey,
+  updateKey,
 } from "../accounts/keys_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
+import { givenLimits, type LimitOptions, limitOptions, limitsText } from "./limit_options.ts";
 import { accountOf, idOf, integer, list } from "./options.ts";
 import { facts, scope, table, withMore } from "./output.ts";
 
@@ -26,21 +28,26 @@ export function addKeyCommands(program: Command): void {
   addList(key);
   addStatusChanges(key);
   addRotate(key);
+  addLimits(key);
 }
 
 function addAdd(key: Command): void {
-  defineCommand<{ account: string; name: string; mode: KeyMode; model?: string[]; host?: string[]; expires?: string }>(
-    key
-      .command("add")
-      .description("create a key; the full key is shown only once")
-      .requiredOption("--account <account>", "account of the key, by id or e-mail address")
-      .requiredOption("--name <name>", "1 to 100 characters")
-      .addOption(new Option("--mode <mode>", "billing mode").choices(["package", "payg"]).default("package"))
-      .option("--model <id>", "a model the key may use; repeat for more (default: all)", list)
-      .option("--host <host>", "a host the key may be used on; repeat for more (default: all)", list)
-      .option("--expires <time>", "when the key expires, as in 2030-01-31T00:00:00Z (default: never)"),
+  type Options = { account: string; name: string; mode: KeyMode; model?: string[]; host?: string[]; expires?: string };
+  defineCommand<Options & LimitOptions>(
+    limitOptions(
+      key
+        .command("add")
+        .description("create a key; the full key is shown only once")
+        .requiredOption("--account <account>", "account of the key, by id or e-mail address")
+        .requiredOption("--name <name>", "1 to 100 characters")
+        .addOption(new Option("--mode <mode>", "billing mode").choices(["package", "payg"]).default("package"))
+        .option("--model <id>", "a model the key may use; repeat for more (default: all)", list)
+        .option("--host <host>", "a host the key may be used on; repeat for more (default: all)", list)
+        .option("--expires <time>", "when the key expires, as in 2030-01-31T00:00:00Z (default: never)"),
+      { models: false },
+    ),
     { changes: true },
-    async (context, { account, name, mode, model = null, host = null, expires = null }) => {
+    async (context, { account, name, mode, model = null, host = null, expires = null, ...limits }) => {
       const { accountId } = await accountOf(context, account);
       const { secret, key: created } = await createKey(context, {
         accountId,
@@ -49,6 +56,7 @@ function addAdd(key: Command): void {
         modelIds: model,
         hosts: host,
         expiresAt: expires,
+        limits: givenLimits(limits),
       });
       return { text: `${secret}\n\n${ONCE}\n\n${keyFacts(created)}`, json: { secret, ...created } };
     },
@@ -124,6 +132,22 @@ function addRotate(key: Command): void {
   );
 }
 
+function addLimits(key: Command): void {
+  defineCommand<LimitOptions>(
+    limitOptions(
+      key
+        .command("limits <key-id>")
+        .description("set a key's limits, at most those of its account; what is left out has no limit of its own"),
+      { models: false },
+    ),
+    { changes: true },
+    async (context, limits, [id]) => {
+      const changed = await updateKey(context, await keyOf(context, id), { limits: givenLimits(limits) });
+      return { text: keyFacts(changed), json: changed };
+    },
+  );
+}
+
 /** The key with this id, and its account. Throws InputError. */
 async function keyOf(context: Context, id: string | undefined): Promise<{ accountId: number; keyId: number }> {
   const keyId = idOf(id, "key's id");
@@ -140,6 +164,7 @@ function keyFacts(key: Key): string {
     ["billing mode", key.mode],
     ["models", scope(key.modelIds)],
     ["hosts", scope(key.hosts)],
+    ["limits", limitsText(key.limits)],
     ["status", key.status],
     ["expires", key.expiresAt ?? "never"],
   ]);

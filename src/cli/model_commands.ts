@@ -1,5 +1,11 @@
 import { type Command, Option } from "commander";
-import { checkImagePrice, imagePriceKey } from "../catalog/catalog_input.ts";
+import {
+  checkImagePrice,
+  imagePriceKey,
+  MODALITIES,
+  ROUTE_CHOICES,
+  type RouteChoice,
+} from "../catalog/catalog_input.ts";
 import {
   addModel,
   listImagePrices,
@@ -9,18 +15,20 @@ import {
   updateModel,
 } from "../catalog/models_store.ts";
 import { addRoute, listRoutes, removeRoute, updateRoute } from "../catalog/routes_store.ts";
+import { pricesOfColumns } from "../catalog/token_prices.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
+import { addImport } from "./model_import.ts";
 import { formatPrice, parsePrice } from "./money.ts";
 import { idOf, integer, list, parsedBy } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { addOverheadCommands } from "./overhead_commands.ts";
-import { providerIdOf, switched } from "./provider_commands.ts";
+import { furtherWords, type PriceOptions, priceOptions, pricesOf, TOKEN_PRICE_OPTIONS } from "./price_options.ts";
+import { providerIdOf, switched } from "./provider_options.ts";
 
 /** The command `model`; its `show` and `reset-overhead` are in overhead_commands.ts. */
 
 const STATUSES = ["active", "preview", "deprecated"] as const;
-const MODALITIES = ["text", "image", "multimodal"] as const;
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
 const HIDES_TOKENS = { yes: true, no: false, unknown: null } as const;
 
@@ -30,6 +38,7 @@ export function addModelCommands(program: Command): void {
   addAdd(model);
   addSet(model);
   addListAndPrice(model);
+  addImport(model);
   addRouteCommand(model);
 }
 
@@ -42,10 +51,6 @@ type ModelOptions = {
   defaultCap?: number;
   imageTokens?: number;
 };
-
-type PriceOptions = { input?: number; cachedInput?: number; output?: number; image?: ImagePrice[] };
-/** `key`: a size, or a size and a quality, as in `1024x1024/high`. */
-type ImagePrice = { key: string; microUsd: number | null };
 
 function addAdd(model: Command): void {
   defineCommand<ModelOptions & PriceOptions>(
@@ -70,7 +75,13 @@ function addAdd(model: Command): void {
 
 function addSet(model: Command): void {
   defineCommand<
-    ModelOptions & { enable?: true; disable?: true; margin?: number; hidesTokens?: keyof typeof HIDES_TOKENS }
+    ModelOptions & {
+      enable?: true;
+      disable?: true;
+      margin?: number;
+      hidesTokens?: keyof typeof HIDES_TOKENS;
+      routesBy?: RouteChoice;
+    }
   >(
     modelOptions(model.command("set <id>").description("change a model, or enable or disable it"))
       .option(
@@ -84,14 +95,21 @@ function addSet(model: Command): void {
           "whether its usage includes tokens that are not in the text; yes: a stream is read to its end after its client leaves; unknown: learned from answers",
         ).choices(Object.keys(HIDES_TOKENS)),
       )
+      .addOption(
+        new Option(
+          "--routes-by <word>",
+          "which route a request is sent to first: lowest priority number, any by weight, lowest cost, or fastest",
+        ).choices(ROUTE_CHOICES),
+      )
       .addOption(new Option("--enable", "sell it again").conflicts("disable"))
       .option("--disable", "stop selling it"),
     { changes: true },
-    async (context, { enable, disable, margin, hidesTokens, ...options }, [id = ""]) => {
+    async (context, { enable, disable, margin, hidesTokens, routesBy, ...options }, [id = ""]) => {
       await updateModel(context, id, {
         ...modelFields(options),
         marginPermille: margin,
         hidesTokens: hidesTokens && HIDES_TOKENS[hidesTokens],
+        routeChoice: routesBy,
         enabled: switched({ enable, disable }),
       });
       return showModels(context, id);
@@ -105,9 +123,11 @@ function addListAndPrice(model: Command): void {
   );
 
   defineCommand<PriceOptions & { packageOnly?: true }>(
-    priceOptions(model.command("price <id>").description("set the pay-as-you-go prices of a model")).addOption(
-      new Option("--package-only", "remove its token prices").conflicts(["input", "cachedInput", "output"]),
-    ),
+    priceOptions(
+      model
+        .command("price <id>")
+        .description("set the pay-as-you-go prices of a model; all its token prices are replaced"),
+    ).addOption(new Option("--package-only", "remove its token prices").conflicts(TOKEN_PRICE_OPTIONS)),
     { changes: true },
     async (context, { packageOnly, ...options }, [id = ""]) => {
       const prices = packageOnly ? null : pricesOf(options);
@@ -131,7 +151,11 @@ function addRouteCommand(model: Command): void {
     weight?: number;
     capField?: (typeof CAP_FIELDS)[number];
     streamOptions: boolean;
+    ownResponses?: boolean;
     allowParam?: string[];
+    costInput?: number | null;
+    costOutput?: number | null;
+    costImage?: number | null;
     change?: string;
     remove?: string;
   }>(
@@ -146,17 +170,29 @@ function addRouteCommand(model: Command): void {
         new Option("--cap-field <field>", "field in which the provider takes the output limit").choices(CAP_FIELDS),
       )
       .option("--no-stream-options", "the provider does not understand stream_options")
+      .option("--own-responses", "the provider has /responses for this model: send POST /v1/responses there")
+      .option("--no-own-responses", "it has none (the default): translate to chat completions")
       .option(
         "--allow-param <name>",
         "also send this parameter to the provider, as in documents or reasoning.max_tokens; repeat or use commas for more; none: no others",
         list,
       )
+      .option("--cost-input <usd>", "what the provider charges you for 1 million input tokens; none: not known", cost)
+      .option("--cost-output <usd>", "the same for 1 million output tokens", cost)
+      .option("--cost-image <usd>", "the same for one image", cost)
       .addOption(new Option("--change <route-id>", "change this route").conflicts("provider"))
       .addOption(new Option("--remove <route-id>", "remove this route").conflicts(["provider", "change"])),
     { changes: true },
     async (context, { provider, upstream, streamOptions, allowParam, change, remove, ...rest }, [id = ""]) => {
-      const allowedParams = allowParam?.filter((name) => name.trim() !== "none");
-      const fields = { ...rest, upstreamModel: upstream, allowedParams };
+      const { costInput, costOutput, costImage, ...settings } = rest;
+      const fields = {
+        ...settings,
+        upstreamModel: upstream,
+        allowedParams: allowParam?.filter((name) => name.trim() !== "none"),
+        costInputMicroUsd: costInput,
+        costOutputMicroUsd: costOutput,
+        costImageMicroUsd: costImage,
+      };
       if (remove !== undefined) await removeRoute(context, await routeIdOf(context, id, remove));
       else if (change !== undefined) {
         const routeId = await routeIdOf(context, id, change);
@@ -200,28 +236,9 @@ function modelFields({ name, ownedBy, modality, status, context, defaultCap, ima
   };
 }
 
-function priceOptions(command: Command): Command {
-  const price = parsedBy(parsePrice);
-  return command
-    .option("--input <usd>", "price of 1 million input tokens", price)
-    .option("--cached-input <usd>", "price of 1 million cached input tokens (default: as --input)", price)
-    .option("--output <usd>", "price of 1 million output tokens", price)
-    .option(
-      "--image <size=usd>",
-      "price of one image: of a size (1024x1024=0.04), of a size and quality (1024x1024/high=0.17), or none (1024x1024=none); repeat for more",
-      imagePrice,
-    );
-}
-
-function imagePrice(text: string, before: ImagePrice[] = []): ImagePrice[] {
-  const [key = "", usd = ""] = text.split("=");
-  return [...before, { key, microUsd: usd === "none" ? null : parsedBy(parsePrice)(usd) }];
-}
-
-function pricesOf({ input, cachedInput, output }: PriceOptions) {
-  if (input === undefined && cachedInput === undefined && output === undefined) return undefined;
-  if (input === undefined || output === undefined) throw new InputError("Give both --input and --output.");
-  return { inputMicroUsd: input, cachedInputMicroUsd: cachedInput ?? null, outputMicroUsd: output };
+/** What a provider charges, in micro-USD. */
+function cost(text: string): number | null {
+  return text === "none" ? null : parsedBy(parsePrice)(text);
 }
 
 async function showModels(context: Context, modelId?: string): Promise<Output> {
@@ -241,7 +258,7 @@ async function showModels(context: Context, modelId?: string): Promise<Output> {
     }));
   const price = (microUsd: number | null) => (microUsd === null ? "" : formatPrice(microUsd));
   const text = table(
-    ["MODEL", "MODALITY", "STATUS", "ENABLED", "INPUT/M", "CACHED/M", "OUTPUT/M", "IMAGES", "ROUTES"],
+    ["MODEL", "MODALITY", "STATUS", "ENABLED", "INPUT/M", "CACHED/M", "OUTPUT/M", "FURTHER", "IMAGES", "ROUTES"],
     models.map((model) => [
       model.id,
       model.modality,
@@ -250,6 +267,7 @@ async function showModels(context: Context, modelId?: string): Promise<Output> {
       price(model.inputMicroUsd),
       price(model.cachedInputMicroUsd),
       price(model.outputMicroUsd),
+      furtherWords(pricesOfColumns(model)?.further ?? {}),
       model.imagePrices
         .map(({ size, quality, microUsd }) => `${imagePriceKey(size, quality)} ${formatPrice(microUsd)}`)
         .join(", "),

@@ -5,7 +5,9 @@ import { NANO_DECIMALS, readUsd } from "../platform/usd.ts";
 /** Converts amounts of money between text and integers, exactly, without floating point. */
 
 const MICRO_DECIMALS = 6;
+const PICO_DECIMALS = 12;
 const NANO_PER_MICRO = 1_000n;
+const BASIS_POINTS_A_PERCENT = 100;
 
 /** `12.40`, `$0.000000001`, `-3` → nano-USD. Throws InputError, also for ambiguous text such as `1,250`. */
 export function parseUsd(text: string): bigint {
@@ -39,6 +41,16 @@ export function paddedUsd(nanoUsd: bigint): string {
 /** Micro-USD as `$0.15`. */
 export function formatPrice(microUsd: number): string {
   return `$${formatDecimal(BigInt(microUsd), MICRO_DECIMALS)}`;
+}
+
+/** Pico-USD as `$0.00000075`, without rounding. */
+export function formatPico(picoUsd: bigint): string {
+  return `$${formatDecimal(picoUsd, PICO_DECIMALS)}`;
+}
+
+/** Basis points as `12.5 %`. */
+export function formatPercent(basisPoints: number): string {
+  return `${basisPoints / BASIS_POINTS_A_PERCENT} %`;
 }
 
 function formatDecimal(amount: bigint, decimals: number): string {

@@ -1,8 +1,8 @@
-import process from "node:process";
 import { InvalidArgumentError } from "commander";
 import { type Account, findAccount, findAccountsByEmail } from "../accounts/accounts_store.ts";
 import { InputError } from "../errors.ts";
 import type { Context } from "./context.ts";
+import { terminal } from "./terminal.ts";
 
 /** Reads options: parsers for commander, secrets, and accounts by id or e-mail address. */
 
@@ -50,13 +50,13 @@ export async function readSecret({
   if (given !== undefined && stdin)
     throw new InputError("Give the secret as an option or on standard input, not both.");
   if (given !== undefined) return given;
-  return stdin ? await readStdin() : process.env[variable] || undefined;
+  return stdin ? await readStdin() : terminal().env[variable] || undefined;
 }
 
 async function readStdin(): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
-  for await (const chunk of process.stdin) {
+  for await (const chunk of terminal().stdin) {
     const part = Buffer.from(chunk);
     bytes += part.length;
     if (bytes > SECRET_BYTES_MAX) throw new InputError("The secret on standard input is too long.");

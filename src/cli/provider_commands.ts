@@ -1,36 +1,23 @@
 import { type Command, Option } from "commander";
 import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
-import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
-import { readSecret } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
+import { addProviderKeyCommands } from "./provider_key_commands.ts";
+import { type KeyOptions, keyOptions, providerIdOf, readKey, switched, withoutKey } from "./provider_options.ts";
 import { testProviders, unlistedSentence } from "./provider_test.ts";
 
 /** The command `provider`. */
-
-const KEY_VARIABLE = "PROVIDER_KEY";
 
 export function addProviderCommands(program: Command): void {
   const provider = program.command("provider").description("the services that serve the models");
   addAdd(provider);
   addSet(provider);
   addListAndTest(provider);
-}
-
-type Key = { key?: string; keyStdin?: true };
-
-function keyOptions(command: Command): Command {
-  return command
-    .option("--key <key>", `its API key; safer: --key-stdin, or the variable ${KEY_VARIABLE}`)
-    .option("--key-stdin", "read its API key from standard input");
-}
-
-function readKey({ key, keyStdin }: Key): Promise<string | undefined> {
-  return readSecret({ given: key, stdin: keyStdin, variable: KEY_VARIABLE });
+  addProviderKeyCommands(provider);
 }
 
 function addAdd(provider: Command): void {
-  defineCommand<Key & { name: string; url: string }>(
+  defineCommand<KeyOptions & { name: string; url: string }>(
     keyOptions(
       provider
         .command("add")
@@ -41,8 +28,7 @@ function addAdd(provider: Command): void {
     { changes: true, secretKey: true },
     async (context, { name, url, ...key }) => {
       const apiKey = await readKey(key);
-      if (apiKey === undefined)
-        throw new InputError(`Give its API key: --key-stdin, --key, or the variable ${KEY_VARIABLE}.`);
+      if (apiKey === undefined) throw withoutKey();
       await addProvider(context, { name, baseUrl: url, apiKey });
       return showProviders(context, name);
     },
@@ -50,11 +36,11 @@ function addAdd(provider: Command): void {
 }
 
 function addSet(provider: Command): void {
-  defineCommand<Key & { url?: string; enable?: true; disable?: true }>(
+  defineCommand<KeyOptions & { url?: string; enable?: true; disable?: true }>(
     keyOptions(
       provider
         .command("set <name>")
-        .description("change a provider's URL or key, or enable or disable it")
+        .description("change a provider's URL, or its key if it has one alone, or enable or disable it")
         .option("--url <url>", "its base URL")
         .addOption(new Option("--enable", "use it again").conflicts("disable"))
         .option("--disable", "stop using it"),
@@ -106,19 +92,9 @@ function addListAndTest(provider: Command): void {
 async function showProviders(context: Context, name?: string): Promise<Output> {
   const rows = (await listProviders(context)).filter((row) => name === undefined || row.name === name.trim());
   const text = table(
-    ["ID", "PROVIDER", "URL", "ENABLED"],
-    rows.map((row) => [String(row.id), row.name, row.baseUrl, yesNo(row.enabled)]),
+    ["ID", "PROVIDER", "URL", "ENABLED", "KEYS"],
+    rows.map((row) => [String(row.id), row.name, row.baseUrl, yesNo(row.enabled), String(row.keys)]),
     "No providers.",
   );
   return { text, json: { providers: rows } };
-}
-
-export async function providerIdOf(context: Context, name: string): Promise<number> {
-  const found = (await listProviders(context)).find((row) => row.name === name);
-  if (!found) throw new InputError(`There is no provider ${JSON.stringify(name)}.`);
-  return found.id;
-}
-
-export function switched({ enable, disable }: { enable?: true; disable?: true }): boolean | undefined {
-  return enable ? true : disable ? false : undefined;
 }

@@ -7,9 +7,15 @@ import type { Context } from "./context.ts";
 /** Model names that one line shows. */
 const NAMED_MAX = 5;
 
-/** Tests one provider, or all enabled ones: asks for its models and compares them with the routes of enabled models. Throws InputError for an unknown name. */
-export async function testProviders(context: Context, name?: string): Promise<(ProviderTest & { name: string })[]> {
-  const { providers, models, routes } = await loadCatalog(context.db.orm);
+/** `name`: of the provider, with that of the key if the provider has several. */
+type NamedTest = ProviderTest & { name: string };
+
+/**
+ * Tests one provider, or all enabled ones, with each enabled key: asks for its models and compares them with the routes of enabled
+ * models. Throws InputError for an unknown name.
+ */
+export async function testProviders(context: Context, name?: string): Promise<NamedTest[]> {
+  const { providers, providerKeys, models, routes } = await loadCatalog(context.db.orm);
   const sold = new Set(models.map(({ id }) => id));
   const upstreamModelsOf = (id: number) =>
     routes.filter(({ providerId, modelId }) => providerId === id && sold.has(modelId)).map((one) => one.upstreamModel);
@@ -20,9 +26,20 @@ export async function testProviders(context: Context, name?: string): Promise<(P
       disabled ? `The provider ${name} is disabled.` : `There is no provider ${JSON.stringify(name)}.`,
     );
   }
-  const test = (row: (typeof asked)[number]) =>
-    testProvider(context, row, { upstreamModels: upstreamModelsOf(row.id) });
-  return await Promise.all(asked.map(async (row) => ({ name: row.name, ...(await test(row)) })));
+  const tested = asked.flatMap((provider) => {
+    const keys = providerKeys.filter(({ providerId }) => providerId === provider.id);
+    return keys.map(({ name: key, keyCiphertext }) => ({
+      ...provider,
+      keyCiphertext,
+      called: keys.length === 1 ? provider.name : `${provider.name}, key ${key}`,
+    }));
+  });
+  return await Promise.all(
+    tested.map(async ({ called, ...row }) => {
+      const test = await testProvider(context, row, { upstreamModels: upstreamModelsOf(row.id) });
+      return { name: called, ...test };
+    }),
+  );
 }
 
 /** "does not list A, B": the models of routes that the provider does not list; "" if it lists them all. */

@@ -53,17 +53,21 @@ async function readOldKey(stdin: boolean | undefined): Promise<Uint8Array> {
 }
 
 function show(rotated: Rotated): Output {
-  const { providers, secondFactors, unreadable } = rotated;
+  const { providerKeys, secondFactors, paymentSecrets, messageSecrets, unreadable } = rotated;
   const lines = [
-    `SECRET_KEY is now the database's key. Encrypted again: keys of ${providers} providers, ${secondFactors} second factors.`,
+    `SECRET_KEY is now the database's key. Encrypted again: ${providerKeys} provider keys, ${secondFactors} second factors, ${paymentSecrets} payment secrets, ${messageSecrets} secrets of mail and webhooks.`,
   ];
   if (unreadable.providers.length > 0)
     lines.push(
-      `The keys of these providers are lost; store them again with provider set: ${named(unreadable.providers)}.`,
+      `The keys of these providers are lost; store them again with provider set, or provider key set: ${named(unreadable.providers)}.`,
     );
   if (unreadable.accounts.length > 0)
     lines.push(
       `The second factors of these accounts are lost; they can use recovery codes, or remove them with account remove-second-factor: ${named(unreadable.accounts.map(String))}.`,
+    );
+  if (unreadable.sellers.length > 0)
+    lines.push(
+      `The payment secrets of these sellers are lost; they can set them again on their page Payments (0 is the operator): ${named(unreadable.sellers.map(String))}.`,
     );
   return { text: lines.join("\n"), json: rotated };
 }

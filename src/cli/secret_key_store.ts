@@ -1,18 +1,25 @@
 import { and, asc, eq, gt, isNotNull } from "drizzle-orm";
+import { rotateMessageSecrets } from "../messages/secrets_store.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
 import type { Tx } from "../platform/db.ts";
-import { accounts, providers } from "../platform/schema.ts";
+import { accounts } from "../platform/schema_accounts.ts";
+import { providerKeys, providers } from "../platform/schema_catalog.ts";
+import { sellers } from "../platform/schema_sellers.ts";
 import { replaceSecretKey } from "../platform/secret_key_store.ts";
 
 /** Second factors that are read at once. */
 const PAGE_ROWS = 500;
 
-/** How many secrets were encrypted again, and which could not be: names of providers, ids of accounts. */
+/** How many secrets were encrypted again, and which could not be: names of providers, ids of accounts, ids of sellers. */
 export type Rotated = {
-  providers: number;
+  providerKeys: number;
   secondFactors: number;
-  unreadable: { providers: string[]; accounts: number[] };
+  paymentSecrets: number;
+  /** Passwords of mail servers, secrets of webhooks, and links that wait to be mailed. */
+  messageSecrets: number;
+  /** `sellers`: 0 is the operator. */
+  unreadable: { providers: string[]; accounts: number[]; sellers: number[] };
 };
 
 /**
@@ -25,28 +32,35 @@ export async function rotateSecretKey(
 ): Promise<Rotated | undefined> {
   return changing(deps, async (tx) => {
     if (!(await replaceSecretKey(tx, keys))) return undefined;
-    const rotated: Rotated = { providers: 0, secondFactors: 0, unreadable: { providers: [], accounts: [] } };
+    const rotated: Rotated = {
+      ...{ providerKeys: 0, secondFactors: 0, paymentSecrets: 0, messageSecrets: 0 },
+      unreadable: { providers: [], accounts: [], sellers: [] },
+    };
     await rotateProviders(tx, keys, rotated);
     await rotateSecondFactors(tx, keys, rotated);
+    await rotateSellers(tx, keys, rotated);
+    rotated.messageSecrets = await rotateMessageSecrets(tx, (ciphertext) => encryptAgain(ciphertext, keys));
     return rotated;
   });
 }
 
 type Keys = Parameters<typeof rotateSecretKey>[1];
 
-async function rotateProviders(tx: Tx, keys: Keys, rotated: Rotated): Promise<void> {
-  for (const { id, name, keyCiphertext } of await tx
-    .select()
-    .from(providers)
-    .orderBy(asc(providers.id))
-    .for("update")) {
-    const ciphertext = encryptAgain(keyCiphertext, keys);
+async function rotateProviders(tx: Tx, secretKeys: Keys, rotated: Rotated): Promise<void> {
+  const keys = await tx
+    .select({ id: providerKeys.id, name: providers.name, keyCiphertext: providerKeys.keyCiphertext })
+    .from(providerKeys)
+    .innerJoin(providers, eq(providers.id, providerKeys.providerId))
+    .orderBy(asc(providerKeys.id))
+    .for("update");
+  for (const { id, name, keyCiphertext } of keys) {
+    const ciphertext = encryptAgain(keyCiphertext, secretKeys);
     if (ciphertext === undefined) {
-      rotated.unreadable.providers.push(name);
+      if (!rotated.unreadable.providers.includes(name)) rotated.unreadable.providers.push(name);
       continue;
     }
-    await tx.update(providers).set({ keyCiphertext: ciphertext }).where(eq(providers.id, id));
-    rotated.providers++;
+    await tx.update(providerKeys).set({ keyCiphertext: ciphertext }).where(eq(providerKeys.id, id));
+    rotated.providerKeys++;
   }
 }
 
@@ -71,6 +85,27 @@ async function rotateSecondFactors(tx: Tx, keys: Keys, rotated: Rotated): Promis
     const last = page.at(-1);
     if (!last || page.length < PAGE_ROWS) return;
     after = last.id;
+  }
+}
+
+async function rotateSellers(tx: Tx, keys: Keys, rotated: Rotated): Promise<void> {
+  const rows = await tx.select().from(sellers).orderBy(asc(sellers.sellerId)).for("update");
+  const names = ["stripeKeyCiphertext", "stripeWebhookCiphertext", "shopSecretCiphertext"] as const;
+  for (const row of rows) {
+    for (const name of names) {
+      const old = row[name];
+      if (old === null) continue;
+      const ciphertext = encryptAgain(old, keys);
+      if (ciphertext === undefined) {
+        if (!rotated.unreadable.sellers.includes(row.sellerId)) rotated.unreadable.sellers.push(row.sellerId);
+        continue;
+      }
+      await tx
+        .update(sellers)
+        .set({ [name]: ciphertext })
+        .where(eq(sellers.sellerId, row.sellerId));
+      rotated.paymentSecrets++;
+    }
   }
 }
 

@@ -4,17 +4,17 @@ import { join } from "node:path";
 import { type Static, Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 
-/** The demo's data folder: everything that is kept between starts. Only the owner can read its secrets. */
+/** The demo's data folder: everything that is kept between starts. Only the owner can read the secrets in it. */
 
-/** Keys and passwords, which the database stores only as digests. */
-export const Memory = Type.Object({
-  /** Secrets of API keys, by the key's name. */
+/** API keys and passwords in clear text. The database stores only their digests. */
+export const Credentials = Type.Object({
+  /** API keys, by name. */
   keys: Type.Record(Type.String(), Type.String()),
   people: Type.Array(
     Type.Object({ email: Type.String(), role: Type.String(), password: Type.String(), signInAt: Type.String() }),
   ),
 });
-export type Memory = Static<typeof Memory>;
+export type Credentials = Static<typeof Credentials>;
 
 export type DemoFolder = {
   path: string;
@@ -22,18 +22,18 @@ export type DemoFolder = {
   spoolDir: string;
   logFile: string;
   providerLogFile: string;
-  memoryFile: string;
+  credentialsFile: string;
   /** 32 bytes in base64, generated once. */
   secretKey: string;
-  readMemory(): Memory;
-  writeMemory(memory: Memory): void;
+  readCredentials(): Credentials;
+  writeCredentials(credentials: Credentials): void;
 };
 
-/** Opens the folder, and creates it if needed. Throws an Error with one sentence if it cannot be used. */
+/** Opens the folder, and creates it if it is missing. Throws an Error with one sentence if it cannot be used. */
 export function openDemoFolder(path: string): DemoFolder {
-  const memoryFile = join(path, "demo.json");
+  const credentialsFile = join(path, "demo.json");
   try {
-    // Accessible to others: if we are root, PostgreSQL runs as another user and must reach its own folder.
+    // Other users may enter it: under root, PostgreSQL runs as another user and must reach its own folder.
     mkdirSync(path, { recursive: true, mode: 0o755 });
     accessSync(path, constants.W_OK | constants.X_OK);
     return {
@@ -42,10 +42,10 @@ export function openDemoFolder(path: string): DemoFolder {
       spoolDir: join(path, "spool"),
       logFile: join(path, "demo.log"),
       providerLogFile: join(path, "provider.log"),
-      memoryFile,
+      credentialsFile,
       secretKey: readSecretKey(join(path, "secret_key")),
-      readMemory: () => readMemory(memoryFile),
-      writeMemory: (memory) => writeWhole(memoryFile, `${JSON.stringify(memory, null, 2)}\n`),
+      readCredentials: () => readCredentials(credentialsFile),
+      writeCredentials: (credentials) => writeAtomically(credentialsFile, `${JSON.stringify(credentials, null, 2)}\n`),
     };
   } catch (error) {
     const why = error instanceof Error && "code" in error ? String(error.code) : String(error);
@@ -56,25 +56,25 @@ export function openDemoFolder(path: string): DemoFolder {
 }
 
 function readSecretKey(file: string): string {
-  if (!existsSync(file)) writeWhole(file, `${randomBytes(32).toString("base64")}\n`);
+  if (!existsSync(file)) writeAtomically(file, `${randomBytes(32).toString("base64")}\n`);
   return readFileSync(file, "utf8").trim();
 }
 
-/** A missing or damaged file counts as empty: keys and passwords are then generated again. */
-function readMemory(file: string): Memory {
-  const none: Memory = { keys: {}, people: [] };
+/** A missing or damaged file counts as empty: the seed then creates new keys and passwords. */
+function readCredentials(file: string): Credentials {
+  const none: Credentials = { keys: {}, people: [] };
   if (!existsSync(file)) return none;
   try {
     const parsed: unknown = JSON.parse(readFileSync(file, "utf8"));
-    return Value.Check(Memory, parsed) ? parsed : none;
+    return Value.Check(Credentials, parsed) ? parsed : none;
   } catch {
     return none;
   }
 }
 
-/** The file is never half-written, and others can never read it. */
-function writeWhole(file: string, text: string): void {
-  const made = `${file}.new`;
-  writeFileSync(made, text, { mode: 0o600 });
-  renameSync(made, file);
+/** Replaces the file in one step, so that it is never half-written. Only the owner can read it. */
+function writeAtomically(file: string, text: string): void {
+  const temporary = `${file}.new`;
+  writeFileSync(temporary, text, { mode: 0o600 });
+  renameSync(temporary, file);
 }

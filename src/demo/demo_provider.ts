@@ -8,15 +8,15 @@ import type { Log } from "../platform/log.ts";
 import { freePort } from "./free_port.ts";
 import { startOwnedProcess } from "./postgres/owned_process.ts";
 
-/** The provider of the demo: the simulated one, in its own process, or a real one that the operator names. */
+/** The demo's provider: the simulated one, in its own process, or a real one that the environment names. */
 
-/** Delays of the simulated provider: per token, so that people see a stream arrive, and per image. */
+/** Delays of the simulated provider: per token, so that a stream visibly arrives in parts, and per image. */
 const PACE_MS = 25;
 const IMAGE_DELAY_MS = 600;
 const START_WAIT_MS = 10_000;
 const PORT_TRIES_MAX = 5;
 const POLL_MS = 25;
-/** A large provider lists hundreds of models, and each one added costs a transaction. */
+/** A large provider lists hundreds of models, and adding one takes a transaction. */
 const MODELS_MAX = 200;
 
 /** Prices of a real provider's models in the demo: micro-USD per million tokens, and per image. */
@@ -24,13 +24,14 @@ const MADE_UP_PRICES = { inputMicroUsd: 1_000_000, outputMicroUsd: 2_000_000 };
 const MADE_UP_IMAGE_MICRO_USD = 40_000;
 const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"];
 const MODEL_ID_CHARS_MAX = 128;
-const NOT_FOR_CHAT =
-  /embed|whisper|\btts\b|audio|speech|transcri|realtime|moderation|rerank|\bocr\b|turbo-instruct|babbage|davinci|\bsora\b|\bveo\b|video/i;
-const FOR_IMAGES = /image|dall-e|flux|stable-diffusion|sdxl|imagen/i;
-/** Names of cheap models: the printed commands use one of them. */
-const LIGHT = /mini|nano|small|flash|haiku|lite|\b[1-9]b\b/i;
+const NOT_OFFERED =
+  /whisper|\btts\b|audio|speech|transcri|realtime|moderation|rerank|\bocr\b|turbo-instruct|babbage|davinci|\bsora\b|\bveo\b|video/i;
+const EMBEDDING_MODEL = /embed/i;
+const IMAGE_MODEL = /image|dall-e|flux|stable-diffusion|sdxl|imagen/i;
+/** Matches the names of cheap models. The printed commands use one, if there is one. */
+const CHEAP = /mini|nano|small|flash|haiku|lite|\b[1-9]b\b/i;
 
-/** `upstreamModel`: the provider's own name, if it is not valid as an id here. */
+/** `upstreamModel`: the provider's name for the model, if it differs from `id`. */
 export type DemoModel = ModelInput & { upstreamModel?: string };
 
 export type DemoProvider = {
@@ -40,13 +41,18 @@ export type DemoProvider = {
   apiKey: string;
   models: DemoModel[];
   route: RoutePatch;
-  /** Models of the printed commands; null if the provider has none. */
+  /** Models that the printed commands use. `imageModel` is null if the provider has none. */
   chatModel: string;
   imageModel: string | null;
-  /** Sentences that the operator should know. */
-  remarks: string[];
+  /** null if the provider has none. */
+  embeddingModel: string | null;
+  /** Sentences to print for the operator. */
+  notes: string[];
   stop(): Promise<void>;
 };
+
+/** The default model of OpenAI's Agents SDKs, in npm and PyPI: their examples run against the demo as they are. */
+export const AGENTS_SDK_MODEL = "gpt-5.6-luna";
 
 const usd = (amount: number) => Math.round(amount * 1e6);
 const SIMULATED_MODELS: DemoModel[] = [
@@ -84,9 +90,24 @@ const SIMULATED_MODELS: DemoModel[] = [
       "1536x1024": usd(0.06),
     },
   },
+  {
+    id: "sim-embed",
+    name: "Simulated Embeddings",
+    modality: "embedding",
+    contextLength: 8_192,
+    prices: { inputMicroUsd: usd(0.02), outputMicroUsd: 0 },
+  },
+  {
+    id: AGENTS_SDK_MODEL,
+    upstreamModel: "sim-small",
+    name: "Simulated Small, by the name that OpenAI's Agents SDKs ask for",
+    modality: "text",
+    contextLength: 32_768,
+    prices: { inputMicroUsd: usd(0.5), cachedInputMicroUsd: usd(0.05), outputMicroUsd: usd(1.5) },
+  },
 ];
 
-/** Starts the simulated provider as a process and waits until it answers. Throws an Error if it does not. */
+/** Starts the simulated provider as a process and waits until it is ready. Throws an Error if it does not start. */
 export async function startSimulated(outputFile: string): Promise<DemoProvider> {
   const apiKey = `sim-${randomToken(18)}`;
   const script = fileURLToPath(new URL("provider/simulated_provider.ts", import.meta.url));
@@ -103,7 +124,7 @@ export async function startSimulated(outputFile: string): Promise<DemoProvider> 
     const baseUrl = `http://127.0.0.1:${port}/v1`;
     const deadline = performance.now() + START_WAIT_MS;
     while (!child.hasExited() && performance.now() < deadline) {
-      if (await answers(`${baseUrl}/models`, apiKey)) {
+      if (await isReady(`${baseUrl}/models`, apiKey)) {
         return {
           name: "simulated",
           baseUrl,
@@ -112,7 +133,8 @@ export async function startSimulated(outputFile: string): Promise<DemoProvider> 
           route: {},
           chatModel: "sim-small",
           imageModel: "sim-image",
-          remarks: [],
+          embeddingModel: "sim-embed",
+          notes: [],
           stop: () => child.stop(),
         };
       }
@@ -124,10 +146,10 @@ export async function startSimulated(outputFile: string): Promise<DemoProvider> 
 }
 
 /**
- * Asks a real provider for its models, and gives them made-up prices, because providers do not list theirs. Throws an Error with
- * one sentence if the provider does not answer, rejects the key or has no chat model.
+ * Lists the models of a real provider, and gives them made-up prices, because providers do not list theirs. Throws an Error
+ * with one sentence if the provider does not answer, rejects the key or has no chat model.
  */
-export async function askProvider(
+export async function connectProvider(
   { baseUrl, apiKey, config }: { baseUrl: string; apiKey: string; config: Config },
   log: Log,
 ): Promise<DemoProvider> {
@@ -139,27 +161,28 @@ export async function askProvider(
       `The provider at ${baseUrl} does not list its models (${why.replace(/[.\s]+$/, "")}): check PROVIDER_BASE_URL, which often ends in /v1, and PROVIDER_API_KEY.`,
     );
   });
-  const fitting = new Map(ids.filter((id) => !NOT_FOR_CHAT.test(id)).map((id) => [ourIdOf(id), id]));
-  fitting.delete("");
-  const models = [...fitting].slice(0, MODELS_MAX).map(([id, upstreamModel]) => modelOf(id, upstreamModel));
-  const chat = models.filter(({ modality }) => modality !== "image").map(({ id }) => id);
-  const chatModel = chat.find((id) => LIGHT.test(id)) ?? chat[0];
+  const suitable = new Map(ids.filter((id) => !NOT_OFFERED.test(id)).map((id) => [modelIdOf(id), id]));
+  suitable.delete("");
+  const models = [...suitable].slice(0, MODELS_MAX).map(([id, upstreamModel]) => modelOf(id, upstreamModel));
+  const chat = models.filter(({ modality }) => modality === "text").map(({ id }) => id);
+  const chatModel = chat.find((id) => CHEAP.test(id)) ?? chat[0];
   if (chatModel === undefined) throw new Error(`The provider at ${baseUrl} lists no chat model.`);
-  const left = ids.length - models.length;
+  const omitted = ids.length - models.length;
   return {
     name: "provider",
     baseUrl,
     apiKey,
     models,
-    // OpenAI's newer models reject the older field, and most other providers do not know the newer one.
+    // OpenAI's newer models reject `max_tokens`; most other providers do not know `max_completion_tokens`.
     route: { capField: new URL(baseUrl).hostname === "api.openai.com" ? "max_completion_tokens" : "max_tokens" },
     chatModel,
     imageModel: models.find(({ modality }) => modality === "image")?.id ?? null,
-    remarks: [
+    embeddingModel: models.find(({ modality }) => modality === "embedding")?.id ?? null,
+    notes: [
       "Prices are made up: $1 and $2 per million input and output tokens, $0.04 per image. The provider bills you at its own prices.",
-      ...(left > 0
+      ...(omitted > 0
         ? [
-            `${left} of its ${ids.length} models are left out: they are not for chat or images, or there are more than ${MODELS_MAX}.`,
+            `${omitted} of its ${ids.length} models are omitted: they are not for chat, images or embeddings, or there are more than ${MODELS_MAX}.`,
           ]
         : []),
     ],
@@ -167,27 +190,29 @@ export async function askProvider(
   };
 }
 
-/** `host:port` of a base URL, as PROVIDER_ALLOW_PRIVATE takes it. */
+/** `host:port` of a base URL: an entry of PROVIDER_ALLOW_PRIVATE. */
 export function hostAndPort(baseUrl: string): string {
   const { protocol, hostname, port } = new URL(baseUrl);
   return `${hostname.replace(/\.$/, "")}:${port || (protocol === "https:" ? 443 : 80)}`;
 }
 
 function modelOf(id: string, upstreamModel: string): DemoModel {
-  if (!FOR_IMAGES.test(id)) return { id, upstreamModel, modality: "text", prices: MADE_UP_PRICES };
+  if (EMBEDDING_MODEL.test(id))
+    return { id, upstreamModel, modality: "embedding", prices: { ...MADE_UP_PRICES, outputMicroUsd: 0 } };
+  if (!IMAGE_MODEL.test(id)) return { id, upstreamModel, modality: "text", prices: MADE_UP_PRICES };
   const prices = IMAGE_SIZES.map((size) => [size, MADE_UP_IMAGE_MICRO_USD]);
   return { id, upstreamModel, modality: "image", imagePrices: Object.fromEntries(prices) };
 }
 
-/** Local servers name a model by the path of its file, which is not a valid id here. */
-function ourIdOf(upstreamModel: string): string {
+/** A valid model id for a provider's model name: local servers use the path of the model's file. */
+function modelIdOf(upstreamModel: string): string {
   return upstreamModel
     .replace(/^[^A-Za-z0-9]+/, "")
     .replace(/[^\w.:@+/-]/g, "-")
     .slice(0, MODEL_ID_CHARS_MAX);
 }
 
-async function answers(url: string, apiKey: string): Promise<boolean> {
+async function isReady(url: string, apiKey: string): Promise<boolean> {
   try {
     const response = await fetch(url, { headers: { authorization: `Bearer ${apiKey}` } });
     await response.body?.cancel();

@@ -1,15 +1,18 @@
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import process from "node:process";
 
-/** Below what the system takes for outgoing connections, of which hundreds begin before a port that was free is used. */
+/** Below the range that the system assigns to outgoing connections: hundreds may open between finding a free port and using it. */
 const PORT_FIRST = 20_000;
 const PORT_LAST = 32_000;
 
+/** A server that accepts no connection within this time is still there. */
+const CONNECT_MS_MAX = 500;
+
 const COUNT = PORT_LAST - PORT_FIRST + 1;
-/** Processes that look for ports at the same time begin far from each other. */
+/** Depends on the process, so that processes that search at the same time start far apart. */
 let next = (process.pid * 41) % COUNT;
 
-/** A port of 127.0.0.1 that nobody listens on now. Somebody may take it before we do, though the system itself does not. */
+/** A port of 127.0.0.1 that is free now. Another process may take it before the caller does. Throws an Error if there is none. */
 export async function freePort(): Promise<number> {
   for (let tries = 0; tries < COUNT; tries++) {
     const port = PORT_FIRST + next;
@@ -19,11 +22,25 @@ export async function freePort(): Promise<number> {
   throw new Error(`No port between ${PORT_FIRST} and ${PORT_LAST} is free.`);
 }
 
-/** Whether a server could listen there. A connection's own end may stand in its way too. */
+/** Whether a server can listen on the port. An open connection with this local port prevents it too. */
 export function canListen(port: number): Promise<boolean> {
   return new Promise((resolve) => {
     const server = createServer();
     server.once("error", () => resolve(false));
     server.listen(port, "127.0.0.1", () => server.close(() => resolve(true)));
+  });
+}
+
+/** Whether a server listens on the address: it accepts a connection, or leaves it unanswered. */
+export function isListening(host: string, port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port, timeout: CONNECT_MS_MAX });
+    const finish = (isOpen: boolean) => {
+      socket.destroy();
+      resolve(isOpen);
+    };
+    socket.once("connect", () => finish(true));
+    socket.once("timeout", () => finish(true));
+    socket.on("error", () => finish(false));
   });
 }

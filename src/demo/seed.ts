@@ -8,20 +8,25 @@ import { hashPassword } from "../accounts/passwords.ts";
 import type { Role } from "../accounts/roles.ts";
 import { setPassword } from "../accounts/sign_in_store.ts";
 import { addModel, listModels, updateModel } from "../catalog/models_store.ts";
+import { listProviderKeys, removeProviderKey, updateProviderKey } from "../catalog/provider_keys_store.ts";
 import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
 import { addRoute, listRoutes } from "../catalog/routes_store.ts";
+import { saveSellerDetails, sellerDetails } from "../commerce/invoice_details_store.ts";
+import { readPaymentSettings, setInstructions } from "../commerce/payment_settings_store.ts";
+import { listRetailPrices, setRetailPrice } from "../commerce/retail_prices_store.ts";
+import { OPERATOR } from "../commerce/sellers_store.ts";
 import type { Config } from "../config.ts";
 import { addBalance, setPayg } from "../ledger/balances_store.ts";
 import { assignPackage, listPackages } from "../ledger/packages_store.ts";
 import type { Bus } from "../platform/bus.ts";
 import { digestOfKey, randomToken } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
-import type { Memory } from "./demo_folder.ts";
+import type { Credentials } from "./demo_folder.ts";
 import type { DemoProvider } from "./demo_provider.ts";
 
 /**
- * Puts people, models, offerings, packages and keys into the demo's database. Each step adds only what is missing, so that
- * repeated or interrupted starts end with the same data.
+ * Adds people, models, offerings, packages and keys to the demo's database. Each step adds only what is missing, so repeated
+ * or interrupted starts end with the same data.
  */
 
 export const RESELLER_HOST = "ai.reseller.localhost";
@@ -30,11 +35,11 @@ const NANO_USD = 1_000_000_000n;
 const BALANCE_LOW_NANO_USD = 1n * NANO_USD;
 const PAYG_NANO_USD = 25n * NANO_USD;
 const RESELLER_NANO_USD = 100n * NANO_USD;
-/** The demo's own providers. Models and providers that somebody adds stay unchanged. */
+/** The demo's own providers. Models and providers that a person added stay unchanged. */
 const PROVIDER_NAMES = ["simulated", "provider"];
 
 export type Seeded = {
-  memory: Memory;
+  credentials: Credentials;
   packageKey: string;
   paygKey: string;
   paygNanoUsd: bigint;
@@ -43,12 +48,13 @@ export type Seeded = {
 
 type Deps = { db: Db; bus: Bus; config: Config };
 
-/** Seeds the database. `memory` has the keys and passwords of the last start; those that still work are kept. */
-export async function seed(deps: Deps, provider: DemoProvider, memory: Memory): Promise<Seeded> {
+/** Seeds the database. `known`: the keys and passwords of the last start. Those that still work are kept. */
+export async function seed(deps: Deps, provider: DemoProvider, known: Credentials): Promise<Seeded> {
   await seedCatalog(deps, provider);
-  const { month } = await seedOfferings(deps, provider);
+  const offerings = await seedOfferings(deps, provider);
+  const { month } = offerings;
 
-  const people = peopleOf(deps, memory);
+  const people = peopleOf(deps, known);
   await people.ensure("admin", "admin@example.com", "Ada Admin");
   const alice = await people.ensure("customer", "alice@example.com", "Alice, by package");
   const bob = await people.ensure("customer", "bob@example.com", "Bob, by balance");
@@ -56,22 +62,23 @@ export async function seed(deps: Deps, provider: DemoProvider, memory: Memory): 
   const carol = await people.ensure("customer", "carol@example.com", "Carol, the reseller's customer", reseller);
 
   await ensureHost(deps, reseller);
+  await seedSelling(deps, reseller, offerings);
   const paygNanoUsd = await ensureBalance(deps, bob, PAYG_NANO_USD);
   await setPayg(deps, bob.accountId, true);
   await ensureBalance(deps, reseller, RESELLER_NANO_USD);
   await ensurePackage(deps, alice, month, null);
-  // Assigned by the reseller, who pays the wholesale price.
+  // The reseller assigns this one and pays the wholesale price.
   await ensurePackage(deps, carol, month, reseller);
 
   const keys: Record<string, string> = {};
   const key = async (name: string, account: Account, mode: KeyMode) => {
-    keys[name] = await ensureKey(deps, { name, account, mode, known: memory.keys[name] });
+    keys[name] = await ensureKey(deps, { name, account, mode, known: known.keys[name] });
     return keys[name];
   };
   const packageKey = await key("package", alice, "package");
   const paygKey = await key("payg", bob, "payg");
   const resellerCustomerKey = await key("reseller customer", carol, "package");
-  return { memory: { keys, people: people.list }, packageKey, paygKey, paygNanoUsd, resellerCustomerKey };
+  return { credentials: { keys, people: people.list }, packageKey, paygKey, paygNanoUsd, resellerCustomerKey };
 }
 
 async function seedCatalog(deps: Deps, provider: DemoProvider): Promise<void> {
@@ -87,12 +94,13 @@ async function seedCatalog(deps: Deps, provider: DemoProvider): Promise<void> {
       await addRoute(deps, { ...provider.route, modelId: wanted.id, upstreamModel, providerId });
     }
   }
-  // Models of the other provider cannot be served now, so they are disabled.
+  // The other provider is disabled, so its models are too.
   const offered = new Set(provider.models.map(({ id }) => id));
   for (const { id, enabled } of models.values()) {
-    const own = routes.filter(({ modelId }) => modelId === id);
-    const isDemos = own.length > 0 && own.every(({ providerName }) => PROVIDER_NAMES.includes(providerName));
-    if (enabled && isDemos && !offered.has(id)) await updateModel(deps, id, { enabled: false });
+    const ownRoutes = routes.filter(({ modelId }) => modelId === id);
+    const isOfDemo =
+      ownRoutes.length > 0 && ownRoutes.every(({ providerName }) => PROVIDER_NAMES.includes(providerName));
+    if (enabled && isOfDemo && !offered.has(id)) await updateModel(deps, id, { enabled: false });
   }
 }
 
@@ -105,18 +113,32 @@ async function ensureProvider(deps: Deps, { name, baseUrl, apiKey }: DemoProvide
   }
   const own = known.find((row) => row.name === name);
   if (!own) return addProvider(deps, { name, baseUrl, apiKey });
-  // Its port and key change at each start.
+  const [first, ...more] = await listProviderKeys(deps, [own.id]);
+  // The simulated provider gets a new port and key at each start. Keys that a person added belong to the old address.
+  if (own.baseUrl !== baseUrl) for (const { id } of more) await removeProviderKey(deps, id);
+  else if (first && more.length > 0) {
+    await updateProviderKey(deps, first.id, { apiKey });
+    await updateProvider(deps, own.id, { enabled: true });
+    return own.id;
+  }
   await updateProvider(deps, own.id, { baseUrl, apiKey, enabled: true });
   return own.id;
 }
 
-async function seedOfferings(deps: Deps, { chatModel }: DemoProvider): Promise<{ month: number }> {
+type Offerings = { day: number; week: number; month: number };
+
+async function seedOfferings(deps: Deps, { chatModel }: DemoProvider): Promise<Offerings> {
   const timeZone = deps.config.billingTimeZone;
   const ensure = async (wanted: Omit<NewOffering, "timeZone">) =>
     ((await findOffering(deps, { name: wanted.name })) ?? (await addOffering(deps, { ...wanted, timeZone })))
       .offeringId;
-  await ensure({ name: "Day pass, 500 requests", kind: "daily", dailyLimit: 500, wholesaleNanoUsd: NANO_USD / 2n });
-  await ensure({
+  const day = await ensure({
+    name: "Day pass, 500 requests",
+    kind: "daily",
+    dailyLimit: 500,
+    wholesaleNanoUsd: NANO_USD / 2n,
+  });
+  const week = await ensure({
     name: "Week, 50 a day, one model",
     kind: "custom",
     days: 7,
@@ -132,26 +154,67 @@ async function seedOfferings(deps: Deps, { chatModel }: DemoProvider): Promise<{
     carryover: true,
     wholesaleNanoUsd: 12n * NANO_USD,
   });
-  return { month };
+  return { day, week, month };
 }
 
-/** Creates people by e-mail address, with the remembered password or a new one. */
-function peopleOf(deps: Deps, memory: Memory) {
-  const list: Memory["people"] = [];
+/** Prices, and a bank account to pay to, for the operator's and for the reseller's customers. What a person has set stays. */
+async function seedSelling(deps: Deps, reseller: Account, { day, week, month }: Offerings): Promise<void> {
+  const sellers = [
+    {
+      sellerId: OPERATOR,
+      name: "Demo Operator Ltd",
+      prices: [
+        [day, 1],
+        [week, 2],
+        [month, 20],
+      ],
+    },
+    {
+      sellerId: reseller.accountId,
+      name: "Rae Reseller",
+      prices: [
+        [day, 2],
+        [month, 29],
+      ],
+    },
+  ] as const;
+  for (const { sellerId, name, prices } of sellers) {
+    if ((await listRetailPrices(deps, sellerId)).size === 0)
+      for (const [offeringId, usd] of prices)
+        await setRetailPrice(deps, {
+          sellerId,
+          offeringId,
+          priceNanoUsd: BigInt(usd) * NANO_USD,
+          belowWholesale: false,
+        });
+    if ((await readPaymentSettings(deps, sellerId)).instructions === null)
+      await setInstructions(
+        deps,
+        sellerId,
+        `Transfer the amount to ${name}\nIBAN DE00 0000 0000 0000 0000 00\n(This is a demo: nobody gets the money.)`,
+      );
+    if ((await sellerDetails(deps, sellerId)).name === null)
+      await saveSellerDetails(deps, sellerId, { name, address: "1 Toll Road\n12345 Demo City", taxLine: null });
+  }
+}
+
+/** Finds people by e-mail address or creates them, with their known password or a new one. Collects them in `list`. */
+function peopleOf(deps: Deps, known: Credentials) {
+  const list: Credentials["people"] = [];
   return {
     list,
     async ensure(role: Role, email: string, name: string, reseller?: Account): Promise<Account> {
       const resellerId = reseller?.accountId ?? null;
-      const remembered = memory.people.find((person) => person.email === email)?.password;
-      const password = remembered ?? randomToken(12);
+      const knownPassword = known.people.find((person) => person.email === email)?.password;
+      const password = knownPassword ?? randomToken(12);
       const { panelUrl } = deps.config;
-      const isTenants = role === "reseller" || resellerId !== null;
-      const signInAt = isTenants ? panelUrl.replace("localhost", RESELLER_HOST) : panelUrl;
+      const belongsToReseller = role === "reseller" || resellerId !== null;
+      const signInAt = belongsToReseller ? panelUrl.replace("localhost", RESELLER_HOST) : panelUrl;
       list.push({ email, role, password, signInAt });
       const found = (await findAccountsByEmail(deps, email)).find((account) => account.resellerId === resellerId);
       if (!found)
         return addAccount(deps, { role, email, name, resellerId, passwordHash: await hashPassword(password) });
-      if (remembered === undefined) {
+      if (knownPassword === undefined) {
         await setPassword(deps, { accountId: found.accountId, passwordHash: await hashPassword(password) });
       }
       return found;
@@ -163,12 +226,12 @@ async function ensureHost(deps: Deps, { accountId }: Account): Promise<void> {
   const found = await findHost(deps, { host: RESELLER_HOST });
   if (found?.status === "active") return;
   if (found) return void (await setHostStatus(deps, { host: RESELLER_HOST, status: "active" }));
-  // Only the operator may add a name below our own host; the demo acts as the operator.
+  // RESELLER_HOST is a subdomain of our own host, which only the operator may add. Without own hosts the check passes.
   const config: HostConfig = { baseUrl: "", aliasUrl: "", panelUrl: "", allowLocalHosts: false };
   await addHost({ ...deps, config }, { host: RESELLER_HOST, resellerId: accountId, status: "active" });
 }
 
-/** Returns the balance. */
+/** Tops up a low balance. Returns the balance in nano-USD. */
 async function ensureBalance(deps: Deps, { accountId }: Account, nanoUsd: bigint): Promise<bigint> {
   const account = await findAccount(deps, accountId);
   if (account && account.balanceNanoUsd >= BALANCE_LOW_NANO_USD) return account.balanceNanoUsd;
@@ -183,12 +246,12 @@ async function ensurePackage(
 ): Promise<void> {
   const known = await listPackages(deps, accountId);
   if (known.some(({ state }) => state === "active")) return;
-  // A used-up package of the reseller's customer is not renewed: that is for the reseller to do.
+  // The reseller, not the demo, renews an expired package of the reseller's customer.
   if (payer && known.length > 0) return;
   await assignPackage(deps, { accountId, offeringId, when: "now", payerId: payer?.accountId ?? null, actorId: null });
 }
 
-/** The known secret if it still opens this account, else that of a new key; older ones of the name are revoked. */
+/** Returns the known key if it still works for this account. Otherwise creates one and revokes older ones of the same name. */
 async function ensureKey(
   deps: Deps,
   { name, account, mode, known }: { name: string; account: Account; mode: KeyMode; known: string | undefined },

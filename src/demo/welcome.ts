@@ -2,23 +2,25 @@ import { formatUsd } from "../cli/money.ts";
 import type { DemoProvider } from "./demo_provider.ts";
 import { RESELLER_HOST, type Seeded } from "./seed.ts";
 
-/** The text that the demo prints once it is ready: addresses, keys, and commands to paste. Pure. */
+/** The text that the demo prints when it is ready: addresses, keys, and commands to paste. Pure. */
 
 const LABEL_WIDTH = 14;
 const ROLE_WIDTH = 9;
+/** A provider may have hundreds of models. */
+const MODELS_SHOWN_MAX = 8;
 
-type Facts = { baseUrl: string; provider: DemoProvider; seeded: Seeded; memoryFile: string; logFile: string };
+type Facts = { baseUrl: string; provider: DemoProvider; seeded: Seeded; credentialsFile: string; logFile: string };
 
-export function welcome({ baseUrl, provider, seeded, memoryFile, logFile }: Facts): string {
+export function welcome({ baseUrl, provider, seeded, credentialsFile, logFile }: Facts): string {
   const { packageKey, paygKey, paygNanoUsd } = seeded;
-  const { chatModel, imageModel } = provider;
+  const { chatModel, imageModel, embeddingModel } = provider;
   const row = (label: string, text: string) => `  ${label.padEnd(LABEL_WIDTH)}${text}`;
   const chat = (content: string, over: object = {}) => ({
     model: chatModel,
     messages: [{ role: "user", content }],
     ...over,
   });
-  const line = (path: string, key: string, body?: object) => {
+  const curl = (path: string, key: string, body?: object) => {
     const parts = [
       "curl -sS",
       body === undefined ? "-w '\\n'" : "",
@@ -31,6 +33,7 @@ export function welcome({ baseUrl, provider, seeded, memoryFile, logFile }: Fact
   const image = imageModel && { model: imageModel, prompt: "A toll gate at dawn", size: "1024x1024" };
   const reseller = baseUrl.replace("localhost", RESELLER_HOST);
   const section = (title: string, command: string) => `${title}\n  ${command}\n`;
+  const json = (title: string, ...call: Parameters<typeof curl>) => section(title, `${curl(...call)} -w '\\n'`);
   return [
     row("Base URL", baseUrl),
     row("Package key", packageKey),
@@ -39,54 +42,57 @@ export function welcome({ baseUrl, provider, seeded, memoryFile, logFile }: Fact
     row("", `pay-as-you-go, from a balance of ${formatUsd(paygNanoUsd)}`),
     row("Models", modelsOf(provider)),
     row("Reseller", reseller),
-    row("", "curl and browsers resolve names below localhost. Node and Python do not:"),
-    row("", `for their SDKs, add this line to /etc/hosts: 127.0.0.1 ${RESELLER_HOST}`),
+    row("", "curl and browsers resolve subdomains of localhost. Node and Python do not:"),
+    row("", `to use their SDKs, add this line to /etc/hosts: 127.0.0.1 ${RESELLER_HOST}`),
     ...panelRows(seeded).map(([label, text]) => row(label, text)),
-    row("More", `all people, passwords and keys are in ${memoryFile}`),
+    row("More", `all people, passwords and keys are in ${credentialsFile}`),
     row("Log", logFile),
-    ...provider.remarks.map((remark) => row("Note", remark)),
+    ...provider.notes.map((note) => row("Note", note)),
     "",
     "Paste into another terminal:",
     "",
-    section(
-      "Chat, with the package",
-      `${line("/chat/completions", packageKey, chat("Tell me about toll gates."))} -w '\\n'`,
-    ),
+    json("Chat, with the package", "/chat/completions", packageKey, chat("Tell me about toll gates.")),
     section(
       "Stream, pay-as-you-go",
-      line(
+      curl(
         "/chat/completions",
         paygKey,
         chat("Tell me a story.", { stream: true, stream_options: { include_usage: true } }),
       ).replace("curl -sS", "curl -sSN"),
     ),
+    json("Responses", "/responses", paygKey, { model: chatModel, input: "Tell me about toll gates." }),
     image
-      ? section("Image", `${line("/images/generations", packageKey, { ...image, response_format: "url" })} -w '\\n'`)
+      ? json("Image", "/images/generations", packageKey, { ...image, response_format: "url" })
       : "Image\n  This provider lists no image model.\n",
-    section("Balance", line("/balance", paygKey)),
-    section("Usage", line("/usage", packageKey)),
+    ...(embeddingModel
+      ? [
+          section(
+            "Embeddings",
+            `${curl("/embeddings", paygKey, { model: embeddingModel, input: ["A toll gate", "A road"], dimensions: 8 })} -w '\\n'`,
+          ),
+        ]
+      : []),
+    section("Balance", curl("/balance", paygKey)),
+    section("Usage", curl("/usage", packageKey)),
     "Ctrl-C stops everything. The data is kept for the next start.",
   ].join("\n");
 }
 
 /** Addresses of the panel, with one sign-in for each role. */
-function panelRows({ memory }: Seeded): [label: string, text: string][] {
-  const one = (role: string) => memory.people.find((person) => person.role === role);
-  const people = ["admin", "customer", "reseller"].flatMap((role) => one(role) ?? []);
-  const width = (of: (person: (typeof people)[number]) => string) => Math.max(...people.map((one) => of(one).length));
-  const [addressWidth, emailWidth] = [width(({ signInAt }) => signInAt), width(({ email }) => email)];
+function panelRows({ credentials }: Seeded): [label: string, text: string][] {
+  const firstOf = (role: string) => credentials.people.find((person) => person.role === role);
+  const people = ["admin", "customer", "reseller"].flatMap((role) => firstOf(role) ?? []);
+  const addressWidth = Math.max(...people.map(({ signInAt }) => signInAt.length));
+  const emailWidth = Math.max(...people.map(({ email }) => email.length));
   return people.map(({ role, email, password, signInAt }, i) => [
     i === 0 ? "Panel" : "",
     `${signInAt.padEnd(addressWidth)}  ${role.padEnd(ROLE_WIDTH)} ${email.padEnd(emailWidth)}  ${password}`,
   ]);
 }
 
-/** Models that are printed; a provider may have hundreds. */
-const NAMED_MAX = 6;
-
 function modelsOf({ models }: DemoProvider): string {
   const names = models
-    .slice(0, NAMED_MAX)
+    .slice(0, MODELS_SHOWN_MAX)
     .map(({ id, prices, imagePrices }) => (prices || imagePrices ? id : `${id} (package only)`));
   const more = models.length - names.length;
   return names.join(", ") + (more > 0 ? ` and ${more} more` : "");

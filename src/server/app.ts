@@ -1,13 +1,17 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { asRefusal, Refusal, toErrorResponse } from "../errors.ts";
+import { setLimitHeaders } from "../gateway/limit_headers.ts";
+import { RequestRecord } from "../gateway/request_record.ts";
 import { meteredRoutes, v1Routes } from "../gateway/v1_routes.ts";
 import { clientAddress } from "../http/client_address.ts";
 import { hostOf, malformedHost } from "../http/host.ts";
 import { openapiOf } from "../http/openapi.ts";
 import { factsOf, noteFacts, type RequestFacts } from "../http/request_facts.ts";
 import { panelEndpoints } from "../panel/api/endpoints.ts";
+import { payWebhooks } from "../panel/api/pay_webhooks.ts";
 import { asPanelRefusal } from "../panel/api/refusals.ts";
+import { oneClickEndpoints } from "../panel/api/unsubscribe_endpoints.ts";
 import { apiDocsEndpoints } from "../panel/api_docs.ts";
 import { pageOf, siteEndpoints } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
@@ -27,7 +31,7 @@ import {
 } from "./routing.ts";
 
 /** APIs that clients look for and that this service does not offer. Source: API-10. */
-const OUT_OF_CONTRACT = /^\/v1\/(responses|messages|embeddings)(\/|$)/;
+const OUT_OF_CONTRACT = /^\/v1\/(responses|messages)(\/|$)/;
 /** A read of the panel that the database has not answered by then gets 503. */
 const PANEL_READ_MS_MAX = 15_000;
 /** Status in metrics and logs of a request whose client left before its answer. No client sees it. */
@@ -97,6 +101,9 @@ export function createApp(deps: Deps): App {
       const response = received.method === "HEAD" ? await headOf(handled) : handled;
       // An answer may be cached only where it says so itself.
       if (!response.headers.has("cache-control")) response.headers.set("cache-control", "no-store");
+      const { record } = facts;
+      if (record instanceof RequestRecord && record.limits !== undefined)
+        setLimitHeaders(response.headers, record.limits);
       // The client's next request then opens a new connection, to another replica.
       if (deps.gate.draining()) response.headers.set("connection", "close");
       const status = response.status >= 500 && request.signal.aborted ? CLIENT_LEFT : response.status;
@@ -121,6 +128,8 @@ function elysiaApps(deps: Deps, metered: ReturnType<typeof meteredRoutes>, onErr
   const rest = withErrors()
     .use(healthRoutes(deps))
     .use(panel)
+    .use(payWebhooks(deps))
+    .use(oneClickEndpoints(deps))
     .use(siteEndpoints(deps))
     .use(apiDocsEndpoints(deps, openapi));
   return { api, rest, routes: [...api.routes, ...rest.routes] };

@@ -7,6 +7,10 @@ const BODY_BYTES_MAX = 4 * 1024 * 1024;
  */
 export async function headOf(answer: Response): Promise<Response> {
   const head = new Response(null, answer);
+  if (answer.headers.has("content-length")) {
+    await answer.body?.cancel();
+    return head;
+  }
   const bytes = answer.body === null ? 0 : await lengthOf(answer.body);
   if (bytes !== undefined) head.headers.set("content-length", String(bytes));
   return head;

@@ -39,6 +39,7 @@ export function metricSources(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag
     pool_queries: deps.db.underWay,
     long_reads: deps.longReads.underWay,
     breakers: deps.breakers.states,
+    provider_keys: () => deps.keyStates.pool.states(),
     route_overheads: () =>
       deps.catalog
         .models()
@@ -46,6 +47,11 @@ export function metricSources(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag
     books_broken: () => booksCheck.last().broken,
     books_uncounted: () => booksCheck.last().uncounted,
     books_checked_timestamp_seconds: () => booksCheck.last().checkedUnix,
+    messages_waiting: () => deps.messages.status().waiting,
+    messages_oldest_seconds: () => deps.messages.status().oldestSeconds,
+    messages_failed: () => deps.messages.status().failed,
+    mail_servers_down: () => deps.messages.status().serversDown,
+    unpriced_tokens_total: () => booksCheck.unpricedTokens(),
     cache_hits_total: counted("hits"),
     cache_misses_total: counted("misses"),
     cache_drops_total: counted("drops"),

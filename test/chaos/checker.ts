@@ -1,4 +1,5 @@
 import type { Call } from "../../src/demo/provider/journal.ts";
+import { ESCROW_VALID_MS } from "../../src/platform/changes_store.ts";
 import type { FakeProvider } from "../fake_provider.ts";
 import { type Entry, NUMBERED } from "./load.ts";
 import { IMAGE, type Life, PRICES, type Seat, type Stage } from "./stage.ts";
@@ -56,7 +57,8 @@ export type Counts = {
   providerCalls: number;
   settled: number;
   released: number;
-  reaped: number;
+  /** Provider calls of requests without a receipt: their replica died or stood still past its lease. */
+  unfinished: number;
   late: number;
   losses: number;
 };
@@ -74,7 +76,7 @@ export async function check(stage: Stage, history: readonly Entry[]): Promise<{ 
   const books = await readBooks(stage);
   const { receipts, served } = books;
   for (const entry of history) findings.push(...judge(entry, books, stage.replicas[entry.replica]));
-  findings.push(...judgeCalls(books));
+  findings.push(...judgeCalls(books, history, stage));
   for (const what of await stage.world.unbalanced()) findings.push({ column: "unbalanced", what, ...always });
   for (const [column, what] of await beyondLimits(stage)) findings.push({ column, what, ...always });
   const all = [...receipts.values()];
@@ -85,7 +87,7 @@ export async function check(stage: Stage, history: readonly Entry[]): Promise<{ 
       providerCalls: served.length,
       settled: count(({ outcome }) => outcome === "settled"),
       released: count(({ outcome }) => outcome === "released"),
-      reaped: count(({ reason }) => reason === "lease_ended" || reason === "late"),
+      unfinished: served.filter(({ requestId }) => !receipts.has(requestId)).length,
       late: count(({ reason }) => reason === "late"),
       losses: count(isLoss),
     },
@@ -134,7 +136,8 @@ function judge(entry: Entry, books: Books, seat: Seat | undefined): Finding[] {
   // Who left in the middle pays for the chunks, unless the provider broke off at that very moment.
   const owesChunks = entry.saw === "left" && entry.chunks > 0 && !books.brokenOff.has(requestId);
   const isServed = owesChunks || calls.some(({ call }) => call.outcome === "complete" && call.status < 300);
-  if (isServed && receipt?.reason === "lease_ended" && !mayBeReaped(entry, seat))
+  const isReaped = receipt === undefined || receipt.reason === "replica_died";
+  if (isServed && isReaped && !mayBeReaped(entry, seat))
     say("lost", "served, and left to the reaper by a living replica");
   if (entry.saw === "unclean") say("broken", "an answer that is neither whole nor an error");
   if (entry.saw === "hung") say("broken", "no end in time");
@@ -197,7 +200,11 @@ function priceOf(model: string, prompt: number, completion: number): bigint {
 
 /** The reaper may have what a killed or paused replica left, and what ended without an answer. */
 function mayBeReaped(entry: Entry, seat: Seat | undefined): boolean {
-  if (entry.saw === "refused" || entry.saw === "error_event") return true;
+  return entry.saw === "refused" || entry.saw === "error_event" || replicaFell(entry, seat);
+}
+
+/** Whether the request's replica died, or stood still, before it can have written the request's end. */
+function replicaFell(entry: Entry, seat: Seat | undefined): boolean {
   const untilMs = entry.endedMs + SETTLED_LATER_MS_MAX;
   const died = servingLives(entry, seat).some(({ endedMs }) => endedMs <= untilMs);
   const paused = seat?.pauses.some(
@@ -232,17 +239,24 @@ function isRightRefusal({ code = "", may }: Entry, calls: readonly Served[]): bo
   return code === "invalid_request" && calls.some(({ call }) => call.status === 400);
 }
 
-/** Every call belongs to a hold, and no route was asked twice for one. */
-function judgeCalls({ receipts, served, byRequest }: Books): Finding[] {
+/** Every call belongs to a request with a receipt, unless its replica died; and no route was asked twice for one request. */
+function judgeCalls(
+  { receipts, served, byRequest }: Books,
+  history: readonly Entry[],
+  { replicas }: Pick<Stage, "replicas">,
+): Finding[] {
   const found: Finding[] = [];
-  for (const { call, requestId, provider, n } of served)
-    if (!receipts.has(requestId))
+  const entries = new Map(history.map((entry) => [entry.n, entry]));
+  for (const { call, requestId, provider, n } of served) {
+    const entry = entries.get(n);
+    if (!receipts.has(requestId) && (entry === undefined || !replicaFell(entry, replicas[entry.replica])))
       found.push({
         column: "lost",
-        what: `${provider} was called without a hold: request ${requestId}, number ${n}`,
+        what: `${provider} was called without a receipt: request ${requestId}, number ${n}`,
         fromMs: call.at,
         toMs: call.at,
       });
+  }
   for (const [requestId, calls] of byRequest) {
     const providers = new Set(calls.map(({ provider }) => provider));
     const [first] = calls;
@@ -316,16 +330,17 @@ async function beyondLimits({ world: { sql } }: Stage): Promise<[Column, string]
     ],
     [
       "double",
-      "granted after the key was revoked",
+      "granted after the key's revocation had returned",
       sql`
       select r.request_id, r.created_at, k.at from receipts r join revoked_keys k using (key_id) where r.created_at > k.at`,
     ],
     [
       "double",
+      // Packages are ended here without telling the replicas: what they had drawn stays good for a moment.
       "granted outside of the package's time",
       sql`
       select r.request_id, r.created_at, p.starts_at, p.ends_at from receipts r join packages p on p.id = r.package_id
-      where r.created_at < p.starts_at or r.created_at > p.ends_at`,
+      where r.created_at < p.starts_at or r.created_at > p.ends_at + make_interval(secs => ${ESCROW_VALID_MS / 1000})`,
     ],
     [
       "unbalanced",
@@ -342,7 +357,11 @@ async function beyondLimits({ world: { sql } }: Stage): Promise<[Column, string]
       left join (select account_id, sum(units) as units from receipts where outcome = 'settled' group by account_id) r using (account_id)
       group by p.account_id having sum(p.units_used) <> coalesce(max(r.units), 0)`,
     ],
-    ["unbalanced", "still held at rest", sql`select request_id, account_id, lease_ends_at from holds`],
+    [
+      "unbalanced",
+      "still held at rest",
+      sql`select account_id, lease_id, units, nano_usd from escrows where units > 0 or nano_usd > 0`,
+    ],
   ];
   const found: [Column, string][] = [];
   for (const [column, what, query] of rules)

@@ -4,9 +4,9 @@ import postgres from "postgres";
 import { revokeKey } from "../../src/accounts/keys_store.ts";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import type { FailpointName } from "../../src/platform/failpoints.ts";
+import type { Random } from "../random.ts";
 import type { Buyer, Load } from "./load.ts";
-import type { Random } from "./random.ts";
-import { LEASE_SECONDS, type Seat, type Stage, sleep } from "./stage.ts";
+import { LEASE_SECONDS, noteRevoked, type Seat, type Stage, sleep } from "./stage.ts";
 
 /** The faults: what each breaks, and how it is mended. */
 
@@ -521,7 +521,10 @@ async function revokeKeys({ stage, load }: Scene, random: Random): Promise<Heal>
   load.hurry(buyers, 3000);
   await sleep(random.whole(300, 1200));
   for (const { accountId, keyId } of buyers)
-    await stage.books((db) => revokeKey({ db, bus: stage.bus }, { accountId, keyId }));
+    await stage.books(async (db) => {
+      await revokeKey({ db, bus: stage.bus }, { accountId, keyId });
+      await noteRevoked(stage.world, keyId);
+    });
   return () => {};
 }
 

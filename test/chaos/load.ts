@@ -1,7 +1,7 @@
+import type { Random } from "../random.ts";
 import type { OfferingSpec, Person, World } from "../world.ts";
 import { type Asking, ask, type Conduct, type Heard } from "./client.ts";
-import type { Random } from "./random.ts";
-import { IMAGE, type Seat, STOPPED_READER, type Stage, sleep } from "./stage.ts";
+import { IMAGE, noteRevoked, type Seat, STOPPED_READER, type Stage, sleep } from "./stage.ts";
 
 /** Many clients at once, of many buyers, through all replicas; and the history of what each of them saw. */
 
@@ -304,6 +304,7 @@ async function withSpendCeiling(world: World): Promise<Buyer> {
 async function revokedFromTheStart(world: World): Promise<Buyer> {
   const buyer = await customer(world, {}, ["invalid_api_key"]);
   await world.sql`update keys set status = 'revoked' where id = ${buyer.keyId}`;
+  await noteRevoked(world, buyer.keyId);
   return buyer;
 }
 

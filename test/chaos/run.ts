@@ -1,9 +1,9 @@
 import process from "node:process";
 import { parseArgs } from "node:util";
+import { type Random, randomOf } from "../random.ts";
 import { COLUMNS, type Counts, check, type Finding } from "./checker.ts";
 import { FAULTS, type Fault, type Need } from "./faults.ts";
 import { type Entry, type Load, openLoad } from "./load.ts";
-import { type Random, randomOf } from "./random.ts";
 import { openStage, type Seat, type Stage, sleep } from "./stage.ts";
 
 /**
@@ -176,7 +176,7 @@ async function comeToRest(stage: Stage, load: Load, print: (line: string) => voi
   print("the load is over; the books come to rest");
   const endsAt = Date.now() + REST_MS_MAX;
   const isAtRest = async () => {
-    const [row] = await stage.world.sql`select count(*)::int as holds from holds`;
+    const [row] = await stage.world.sql`select count(*)::int as holds from escrows where units > 0 or nano_usd > 0`;
     const spooled = stage.replicas.reduce((sum, seat) => sum + seat.spooled().length, 0);
     return row?.holds === 0 && spooled === 0;
   };
@@ -191,18 +191,18 @@ async function comeToRest(stage: Stage, load: Load, print: (line: string) => voi
 }
 
 async function retire(stage: Stage, load: Load, seat: Seat): Promise<void> {
-  if (!(await seat.isReady())) stage.note("broken", `replica ${seat.index} is not ready again`);
-  if (!(await servesSoon(load, seat))) stage.note("broken", `replica ${seat.index} does not serve again`);
+  if (!(await soon(() => seat.isReady()))) stage.note("broken", `replica ${seat.index} is not ready again`);
+  if (!(await soon(() => load.serves(seat)))) stage.note("broken", `replica ${seat.index} does not serve again`);
   if (seat.setAside()) stage.note("lost", `replica ${seat.index} has set settlements aside`);
   const code = await seat.term();
   if (code !== 0) stage.note("broken", `replica ${seat.index} ended with ${code} at its last SIGTERM`);
   seat.readLog();
 }
 
-/** A breaker that a fault has opened may stay open for half a minute. */
-async function servesSoon(load: Load, seat: Seat): Promise<boolean> {
+/** A breaker that a fault has opened may stay open for half a minute; a process that was frozen looks around first. */
+async function soon(isSo: () => Promise<boolean>): Promise<boolean> {
   const endsAt = Date.now() + REST_MS_MAX;
-  while (!(await load.serves(seat))) {
+  while (!(await isSo())) {
     if (Date.now() > endsAt) return false;
     await sleep(300);
   }
@@ -273,7 +273,7 @@ export function reportText(report: Report, faults?: readonly Fault[]): string {
     "",
     tally(history),
     `${counts.providerCalls} calls of providers; ${counts.settled} settled, ${counts.released} released; ` +
-      `${counts.reaped} reaped, ${counts.late} of them settled late; ${spooled} replayed from spools; ${counts.losses} losses recorded`,
+      `${counts.unfinished} of a replica that died or stood still, ${counts.late} settled late; ${spooled} replayed from spools; ${counts.losses} losses recorded`,
     ...(shown.length > 0 ? ["", ...shown] : []),
     ...(findings.length > shown.length ? [`and ${findings.length - shown.length} more`] : []),
     "",

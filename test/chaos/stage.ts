@@ -11,11 +11,11 @@ import { encrypt } from "../../src/platform/crypto.ts";
 import { type Db, isPassing } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
+import type { Random } from "../random.ts";
 import { isFrozen, type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type World } from "../world.ts";
 import type { Column, Finding } from "./checker.ts";
-import type { Random } from "./random.ts";
 
 /**
  * Where the run takes place: a Postgres, a Redis and two providers of its own, and seats for replicas. A seat has its
@@ -68,7 +68,6 @@ const LARGE_EVENTS = 16;
 const ALARMS = [
   '"level":"fatal"',
   "was ended twice",
-  "the ledger has no such hold",
   "the database rejected a row of the ledger",
   "ledger batch failed",
   "the ledger refused to reserve a request",
@@ -506,16 +505,13 @@ async function ownRedis() {
 
 /** The catalog, and a note of every revocation made within its own transaction, when its locks are held. */
 async function prepareBooks(
-  { sql }: World,
+  { sql, addProvider }: World,
   providers: { name: string; baseUrl: string; apiKey: string }[],
 ): Promise<void> {
   const secretKey = Buffer.from(TEST_SECRET_KEY, "base64");
   const ids: number[] = [];
-  for (const { name, baseUrl, apiKey } of providers) {
-    const [row] = await sql`
-      insert into providers (name, base_url, key_ciphertext) values (${name}, ${baseUrl}, ${encrypt(secretKey, apiKey)}) returning id`;
-    ids.push(Number(row?.id));
-  }
+  for (const { name, baseUrl, apiKey } of providers)
+    ids.push(await addProvider(name, baseUrl, encrypt(secretKey, apiKey)));
   const [first = 0, second = 0] = ids;
   const addModel = async (id: string, modality: string, priced: boolean, routes: number[]) => {
     await sql`
@@ -531,12 +527,12 @@ async function prepareBooks(
   await addModel("chat-unpriced", "text", false, [first]);
   await addModel(IMAGE.model, "image", false, [first]);
   await sql`insert into image_prices (model_id, size, micro_usd) values (${IMAGE.model}, ${IMAGE.size}, ${String(PRICES.image)})`;
-  await sql.unsafe(`
-    create table revoked_keys (key_id bigint, at timestamptz);
-    create function note_revoked() returns trigger language plpgsql as
-      $$ begin insert into revoked_keys values (new.id, ledger_now()); return null; end $$;
-    create trigger note_revoked after update of status on keys for each row when (new.status = 'revoked')
-      execute function note_revoked()`);
+  await sql`create table revoked_keys (key_id bigint, at timestamptz)`;
+}
+
+/** Notes that a key's revocation has returned: nothing is granted for it from now on. */
+export async function noteRevoked({ sql }: World, keyId: number): Promise<void> {
+  await sql`insert into revoked_keys values (${keyId}, ledger_now())`;
 }
 
 export const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));

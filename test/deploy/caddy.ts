@@ -118,9 +118,9 @@ function triesIn(log: string): Try[] {
   return tries;
 }
 
-type Door = { port: number; ca: string; name: string | undefined };
+type TlsTarget = { port: number; ca: string; name: string | undefined };
 
-function shakeHands({ port, ca, name }: Door): Promise<{ names: string; issuer: string }> {
+function shakeHands({ port, ca, name }: TlsTarget): Promise<{ names: string; issuer: string }> {
   return new Promise((resolve, reject) => {
     // Without a name there is none to check the certificate against: only whether one is shown counts.
     const options = name === undefined ? { rejectUnauthorized: false } : { servername: name };
@@ -145,7 +145,7 @@ export type TlsCall = ReturnType<typeof openTlsCall>;
 /** `whole`: the answer came to the end that its framing promised. */
 export type TlsAnswer = { status: number; headers: Headers; text: string; whole: boolean };
 
-function openTlsCall({ port, ca, name }: Door, { method, path, headers = {}, body, from }: TlsRequest) {
+function openTlsCall({ port, ca, name }: TlsTarget, { method, path, headers = {}, body, from }: TlsRequest) {
   const fields: Record<string, string> = { host: String(name), connection: "close", ...headers };
   if (body !== undefined && !("transfer-encoding" in fields))
     fields["content-length"] = String(Buffer.byteLength(body));
@@ -184,7 +184,7 @@ function openTlsCall({ port, ca, name }: Door, { method, path, headers = {}, bod
 /** `raw` is all that came; the rest is the first answer in it. */
 export type RawAnswer = TlsAnswer & { raw: string };
 
-function openRawCall({ port, ca, name }: Door, parts: readonly string[]) {
+function openRawCall({ port, ca, name }: TlsTarget, parts: readonly string[]) {
   let got = Buffer.alloc(0);
   const { promise: ended, resolve } = Promise.withResolvers<RawAnswer>();
   const socket = tls.connect({ host: "127.0.0.1", port, ca, servername: String(name) }, () => {

@@ -13,7 +13,7 @@ const RUN_MS_MAX = 300_000;
 export type Step = { keyword: string; flags: ReadonlyMap<string, string>; text: string };
 export type Stage = { name: string; base: string; steps: Step[] };
 
-/** What an engine would run. Paths are the image's own; `root` is where "/" stands on this machine. */
+/** What an engine would run. Paths are inside the image; `root` is the folder of "/" on this machine. */
 export type Image = {
   root: string;
   workdir: string;
@@ -28,18 +28,18 @@ export type Image = {
 };
 
 type Context = {
-  /** The folder that is sent to the engine, and what of it is left out. */
+  /** The folder that is sent to the engine, and which paths of it are left out. */
   folder: string;
   ignored: (path: string) => boolean;
-  /** Where the images are put together. */
+  /** The folder where images are built. */
   into: string;
-  /** The program that a base image brings, by how the image's name begins. */
+  /** The program of a base image, by the beginning of the image's name. */
   programs: Readonly<Record<string, { name: string; path: string }>>;
 };
 
 /**
- * Returns what replays a stage, by name, and before it the stages that it needs, each once. It throws what is missing, and
- * the output of a RUN that fails.
+ * Returns a function that replays a stage by name, after the stages that it needs, each once. It throws for what is missing,
+ * and with the output of a RUN that fails.
  */
 export function imageBuilder(stages: Stage[], context: Context): (target: string) => Promise<Image> {
   const built = new Map<string, Promise<Image>>();
@@ -54,7 +54,7 @@ export function imageBuilder(stages: Stage[], context: Context): (target: string
   return build;
 }
 
-/** Reads a Dockerfile into its stages, names of base images filled in. */
+/** Reads a Dockerfile into its stages, with the names of base images filled in. */
 export function parseDockerfile(source: string): Stage[] {
   const text = source.replace(/^\s*#.*\n/gm, "").replace(/\\\n\s*/g, " ");
   const globals: Record<string, string> = {};
@@ -67,12 +67,12 @@ export function parseDockerfile(source: string): Stage[] {
       stages.push({ name, base, steps: [] });
     } else if (stage) stage.steps.push({ keyword, flags, text });
     else if (keyword === "ARG") Object.assign(globals, pairs(text));
-    else throw new Error(`${keyword} stands before the first FROM`);
+    else throw new Error(`${keyword} comes before the first FROM`);
   }
   return stages;
 }
 
-/** What a .dockerignore leaves out: the last pattern that fits a path, or a folder above it, decides. */
+/** Which paths a .dockerignore leaves out: the last pattern that matches a path, or a folder above it, decides. */
 export function parseDockerignore(source: string): (path: string) => boolean {
   const rules = source
     .split("\n")
@@ -125,9 +125,9 @@ async function startFrom(base: string, root: string, { programs }: Context, othe
   if (!program) throw new Error(`nothing is known of the image ${base}`);
   const to = join(root, "usr/local/bin", program.name);
   await mkdir(dirname(to), { recursive: true });
-  // Another user may not enter the folder where it lies.
+  // Another user may not be allowed to enter its folder.
   await link(program.path, to).catch((error: NodeJS.ErrnoException) => {
-    // On another disk, or somebody else's file.
+    // On another disk, or another user's file.
     if (error.code !== "EXDEV" && error.code !== "EPERM") throw error;
     return copyFile(program.path, to);
   });
@@ -186,7 +186,7 @@ async function copyInto(source: string, target: string, ignored: (path: string) 
   await cp(source, target, { recursive: true, verbatimSymlinks: true, filter });
 }
 
-/** Only root can give files away; for anybody else they are his own, and so is the process that is to write them. */
+/** Only root can change a file's owner. For other users the files are their own, as is the process that writes them. */
 function own(path: string, ids: string): void {
   const [uid, gid] = ids.split(":").map(Number);
   if (process.getuid?.() === 0) lchownSync(path, uid ?? 0, gid ?? 0);

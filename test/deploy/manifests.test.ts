@@ -7,7 +7,7 @@ import { readConfig, VARIABLES } from "../../src/config.ts";
 import { clientAddress } from "../../src/http/client_address.ts";
 import { parseDockerfile, REPOSITORY, repositoryText } from "./image.ts";
 
-/** What is deployed from `deploy/`, read as its tools would, and held against the image and the configuration. */
+/** The files of `deploy/`, read as their tools do, and compared with the image and the configuration. */
 
 /** After notice and grace: see main.ts. */
 const CLOSE_SECONDS_MAX = 15;
@@ -35,7 +35,7 @@ const drainSeconds = (() => {
   const config = readConfig({ NODE_ENV: "production", DATABASE_URL: "postgres://x/x", SECRET_KEY: "11".repeat(32) });
   return config.drainNoticeSeconds + config.drainSeconds + CLOSE_SECONDS_MAX;
 })();
-/** What a placeholder of an example is filled with. */
+/** The value of a placeholder of an example. */
 const filled: Record<string, string> = { SECRET_KEY: "11".repeat(32), POSTGRES_PASSWORD: "ab".repeat(24) };
 const example = Object.fromEntries(
   [...repositoryText("deploy/tollgate.env.example").matchAll(/^(\w+)=(.*)$/gm)].map(([, name = "", value = ""]) => [
@@ -49,7 +49,7 @@ const seconds = (text: string) => Number(/^(\d+)s$/.exec(text)?.[1]);
 /** `{$NAME}` and `{$NAME:default}` */
 const placeholders = new Set([...caddyfile.matchAll(/\{\$(\w+)/g)].map(([, name = ""]) => name));
 
-test("every file parses, and each of Kubernetes' objects has a kind, a name and the one namespace", () => {
+test("every file parses, and each Kubernetes object has a kind, a name and the same namespace", () => {
   expect(kubernetesFiles.length).toBeGreaterThan(5);
   for (const object of kubernetes) {
     const { apiVersion, kind, metadata } = object;
@@ -71,7 +71,7 @@ describe("compose.yaml", () => {
   const environment = (env: Record<string, string>) =>
     Object.fromEntries(Object.entries(env).map(([name, value]) => [name, inject(value)]));
 
-  test("what replicas are told is configuration, complete and right", () => {
+  test("the replicas' environment is complete and valid configuration", () => {
     expect(replicas.length).toBeGreaterThan(1);
     expect(ours.map(([name]) => name)).toEqual([...replicas.map(([name]) => name), "migrate"]);
     for (const [, { environment: env }] of ours) {
@@ -83,14 +83,14 @@ describe("compose.yaml", () => {
     }
   });
 
-  test("every setting it asks for is in tollgate.env.example, and no other", () => {
+  test("tollgate.env.example has every setting that it reads, and no other", () => {
     const asked = [...repositoryText("deploy/compose.yaml").matchAll(/\$\{(\w+)/g)].map(([, name = ""]) => name);
     expect(new Set(Object.keys(example))).toEqual(new Set(asked));
     for (const secret of ["SECRET_KEY", "POSTGRES_PASSWORD"])
       expect(repositoryText("deploy/tollgate.env.example")).toMatch(new RegExp(`^${secret}=$`, "m"));
   });
 
-  test("each replica has a spool of its own on a volume, nothing else to write to, and time to end", () => {
+  test("each replica has its own spool on a volume, can write nowhere else, and has time to shut down", () => {
     const spools = replicas.map(([, { volumes }]) => volumes.map((volume: string) => volume.split(":")));
     for (const [[name, path]] of spools) {
       expect(path).toBe(imageEnv.SPOOL_DIR);
@@ -105,7 +105,7 @@ describe("compose.yaml", () => {
       expect(needs.migrate).toEqual({ condition: "service_completed_successfully" });
   });
 
-  test("only Caddy is reached from outside, and what it says of a client is believed", () => {
+  test("only Caddy is reachable from outside, and replicas trust its forwarded addresses", () => {
     expect(services.filter(([, { ports }]) => ports).map(([name]) => name)).toEqual(["caddy"]);
     expect(compose.services.caddy.ports.join()).not.toMatch(/8080|9090/);
     for (const name of ["postgres", "redis"]) expect(Object.keys(compose.services[name].networks)).toEqual(["back"]);
@@ -119,7 +119,7 @@ describe("compose.yaml", () => {
     expect(clientAddress(address, "203.0.113.1", [subnet])).toBe("203.0.113.1");
   });
 
-  test("Caddy knows every replica, and asks where they answer", () => {
+  test("Caddy knows every replica, and checks the right port", () => {
     const { environment: env } = compose.services.caddy;
     expect([...placeholders].filter((name) => name !== "CADDY_OPTIONS").sort()).toEqual(Object.keys(env).sort());
     expect(env.TOLLGATE_REPLICAS.split(" ")).toEqual(replicas.map(([name]) => `${name}:8080`));
@@ -128,7 +128,7 @@ describe("compose.yaml", () => {
     expect([new URL(env.TOLLGATE_ASK).port, new URL(env.TOLLGATE_ASK).pathname]).toEqual(["9090", "/ask"]);
   });
 
-  test("images are pinned, and every network and volume that is used is declared", () => {
+  test("images are pinned, and every used network and volume is declared", () => {
     for (const [name, { image, networks, volumes = [] }] of services) {
       expect([name, image]).toEqual([name, expect.stringMatching(/:\d+\.\d+/)]);
       expect(Object.keys(compose.networks)).toEqual(expect.arrayContaining(Object.keys(networks)));
@@ -155,7 +155,7 @@ describe("Kubernetes", () => {
   };
   const workloads = kubernetes.filter(({ spec }) => spec?.template);
 
-  test("what replicas are told is configuration, complete and right, and its secrets stand in the secret alone", () => {
+  test("the replicas' environment is complete and valid configuration, and secrets are only in the Secret", () => {
     expect(unknownTo(VARIABLES, env)).toEqual([]);
     const config = readConfig({ ...imageEnv, ...env });
     expect(config).toMatchObject({ production: true, port: 8080, internalPort: 9090, internalHost: "0.0.0.0" });
@@ -163,7 +163,7 @@ describe("Kubernetes", () => {
     const { data } = find("ConfigMap", "tollgate");
     expect(Object.keys(data).filter((name) => /SECRET|DATABASE|REDIS|KEY/.test(name))).toEqual([]);
     expect(find("Secret", "tollgate").stringData.SECRET_KEY).toBe("");
-    // Not among what `kubectl apply --filename deploy/kubernetes` applies: it would overwrite the real one.
+    // Not applied by `kubectl apply --filename deploy/kubernetes`: it would overwrite the real one.
     expect(kubernetesFiles.filter((path) => /\.ya?ml$/.test(path)).flatMap(documents)).not.toContainEqual(
       expect.objectContaining({ kind: "Secret" }),
     );
@@ -174,7 +174,7 @@ describe("Kubernetes", () => {
     }
   });
 
-  test("each replica keeps its spool, may write nowhere else, is nobody special, and has time to end", () => {
+  test("each replica keeps its spool, can write nowhere else, has no privileges, and has time to shut down", () => {
     const [claim] = replicas.volumeClaimTemplates;
     expect(container.volumeMounts).toEqual([{ name: claim.metadata.name, mountPath: imageEnv.SPOOL_DIR }]);
     const gib = Number(/^(\d+)Gi$/.exec(claim.spec.resources.requests.storage)?.[1]);
@@ -193,7 +193,7 @@ describe("Kubernetes", () => {
     }
   });
 
-  test("probes ask the port of the traffic: alive to live on, ready to be sent to", () => {
+  test("probes use the public port: liveness to keep running, readiness to get traffic", () => {
     const { startupProbe, livenessProbe, readinessProbe } = container;
     for (const [probe, path] of [
       [startupProbe, "/healthz"],
@@ -202,11 +202,11 @@ describe("Kubernetes", () => {
     ])
       expect(probe.httpGet).toEqual({ path, port: "http" });
     expect(container.ports).toContainEqual({ name: "http", containerPort: 8080 });
-    // A replica says for so long that it is about to end.
+    // A draining replica reports not ready for this long.
     expect(readinessProbe.periodSeconds * readinessProbe.failureThreshold).toBeLessThanOrEqual(3);
   });
 
-  test("selectors, references and limits name what is there", () => {
+  test("selectors, references and limits match existing objects", () => {
     for (const { spec } of workloads)
       if (spec.selector) expect(spec.template.metadata.labels).toMatchObject(spec.selector.matchLabels);
     const labels = replicas.template.metadata.labels;
@@ -221,11 +221,11 @@ describe("Kubernetes", () => {
     expect(find("PodDisruptionBudget", "tollgate").spec.maxUnavailable).toBe(1);
     const { scaleTargetRef, minReplicas } = find("HorizontalPodAutoscaler", "tollgate").spec;
     find(scaleTargetRef.kind, scaleTargetRef.name);
-    // Else each `apply` would undo what it decided.
+    // Otherwise each `apply` would undo its decision.
     expect([replicas.replicas, minReplicas > 1, container.resources.requests.cpu]).toEqual([undefined, true, "1"]);
   });
 
-  test("Caddy knows every replica that there may be, asks where they answer, and alone is reached from outside", () => {
+  test("Caddy knows every possible replica, checks the right port, and is the only one reachable from outside", () => {
     const [caddy] = find("Deployment", "caddy").spec.template.spec.containers;
     const told = Object.fromEntries(caddy.env.map(({ name, value }: Manifest) => [name, value]));
     expect([...placeholders].filter((name) => name !== "CADDY_OPTIONS").sort()).toEqual(Object.keys(told).sort());

@@ -11,12 +11,12 @@ import type { ReplicaProcess } from "../replica.ts";
 import { type PgBouncer, startPgBouncer } from "./pgbouncer.ts";
 
 /**
- * Two replicas through PgBouncer in transaction mode, without prepared statements, as a role that has time limits of its
- * own: the books are as exact as without it. Source: docs/operations.md.
+ * Two replicas through PgBouncer in transaction mode, without prepared statements, as a role with its own time
+ * limits: the books are as exact as without it. Source: docs/operations.md.
  */
 
 setDefaultTimeout(180_000);
-/** Fewer than what two replicas open: they share. */
+/** Fewer than two replicas open: they share. */
 const POOL_SIZE = 8;
 const STATEMENT_MS = 10_000;
 const IDLE_MS = 2_000;
@@ -32,12 +32,12 @@ const replicas: ReplicaProcess[] = [];
 beforeAll(async () => {
   shop = await openShop();
   const { sql, url } = shop.world;
-  // What follows is asked through the pooler alone.
+  // From here on only the pooler is used.
   await shop.replicas[0]?.stop();
   role = `tollgate_${randomBytes(6).toString("hex")}`;
   password = randomBytes(18).toString("base64url");
   await sql.unsafe(`create role ${role} login password '${password}'`);
-  // What the tables' owner may: replicas make the months' partitions.
+  // The rights of the tables' owner: replicas create the months' partitions.
   await sql.unsafe(`grant ${decodeURIComponent(new URL(url).username) || "postgres"} to ${role}`);
   for (const [limit, value] of Object.entries(LIMITS)) await sql.unsafe(`alter role ${role} set ${limit} = '${value}'`);
   pooler = await startPgBouncer({ databaseUrl: url, role, password, poolSize: POOL_SIZE });
@@ -57,7 +57,7 @@ afterAll(async () => {
     await Promise.all(replicas.map((replica) => replica.kill()));
     await pooler?.stop();
     await shop?.close();
-    // With the database goes what the role owns: the months that its replicas made.
+    // Dropping the database drops what the role owns: the months that its replicas created.
     const server = connect({ databaseUrl: process.env.DATABASE_URL ?? "", dbPrepare: false }, 1);
     await server.unsafe(`drop role if exists ${role}`);
     await server.end({ timeout: 5 });
@@ -76,7 +76,7 @@ async function pooled<T>(work: (sql: Sql) => Promise<T>, max = 1): Promise<T> {
   }
 }
 
-/** Locks that are held, or waited for, in the shop's database. */
+/** Locks that are taken, or waited for, in the shop's database. */
 const advisoryLocks = async () =>
   (
     await shop.world.sql`
@@ -84,7 +84,7 @@ const advisoryLocks = async () =>
       where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())`
   ).length;
 
-test("chats, streams and the panel at once through both replicas: the quota is met to the unit, the balance to the last nano-USD", async () => {
+test("concurrent chats, streams and panel requests through both replicas: quota and balance are exact", async () => {
   const UNITS = 60;
   const ASKED = 100;
   const HELD = { prompt_tokens: 36, completion_tokens: 10 };
@@ -96,7 +96,7 @@ test("chats, streams and the panel at once through both replicas: the quota is m
   ];
   const reader = await signInTo(shop, await shop.world.addAdmin(), { origin: origins()[0] as string });
   const PAGES = ["/home", "/usage", "/admin/overview", "/admin/books", "/billing"];
-  // As many at once as a page asks for: an account has a share of long reads.
+  // As many at once as a page requests: an account has a share of long reads.
   const reads = (async () => {
     const answers: Answer[] = [];
     for (let i = 0; i < 30; i += PAGES.length)
@@ -128,8 +128,8 @@ test("chats, streams and the panel at once through both replicas: the quota is m
   await until(async () => (await advisoryLocks()) === 0, 20_000);
 });
 
-test("queries at once on one connection are all answered, whoever else asks", async () => {
-  // With the client's pipelining, one of the first rounds is never answered.
+test("concurrent queries on one connection are all answered, also beside other clients", async () => {
+  // With the client's pipelining one of the first rounds is never answered.
   const others = (other: Sql, round: number) => [
     other`select pg_sleep(0.01), ${round}::int as round`,
     other`select ${round}::int as round`,
@@ -155,7 +155,7 @@ test("queries at once on one connection are all answered, whoever else asks", as
   );
 }, 20_000);
 
-test("more connections are open to the pooler than it has to Postgres", async () => {
+test("the pooler has more client connections than connections to Postgres", async () => {
   const console_ = connect({ databaseUrl: pooler.urlOf("pgbouncer"), dbPrepare: false, fetchTypes: false }, 1);
   try {
     const pools = await console_.unsafe("show pools").simple();
@@ -171,7 +171,7 @@ test("more connections are open to the pooler than it has to Postgres", async ()
   }
 });
 
-test("time limits come from the role: as parameters of a connection the pooler refuses them", async () => {
+test("time limits come from the role: the pooler refuses them as connection parameters", async () => {
   const shown = await pooled(
     (sql) => sql`select name, setting from pg_settings where name = any(${Object.keys(LIMITS)}::text[]) order by name`,
   );
@@ -189,7 +189,7 @@ test("time limits come from the role: as parameters of a connection the pooler r
   }
 });
 
-test("who stands still in a transaction loses it, and the account that it had locked is free", async () => {
+test("an idle transaction is ended, and the account that it had locked is free", async () => {
   const { secret, accountId } = await shop.customer();
   await pooled(async (sql) => {
     const { promise: served, resolve: done } = Promise.withResolvers<void>();
@@ -211,7 +211,7 @@ test("who stands still in a transaction loses it, and the account that it had lo
   expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, holds: 0 });
 });
 
-test("the check of the books, whose own transaction stands still while it works, keeps it", async () => {
+test("the check of the books keeps its transaction, which is idle while the check works", async () => {
   let slept = false;
   const onSlice = () => {
     if (slept) return;
@@ -223,7 +223,7 @@ test("the check of the books, whose own transaction stands still while it works,
   expect(results.filter(({ rows }) => rows !== 0)).toEqual([]);
 });
 
-test("migrations go to Postgres itself; several by mistake through the pooler do no harm either", async () => {
+test("migrations go to Postgres directly; concurrent ones through the pooler do no harm", async () => {
   const name = `tollgate_pooled_${randomBytes(6).toString("hex")}`;
   await shop.world.sql.unsafe(`create database ${name} owner ${role}`);
   try {

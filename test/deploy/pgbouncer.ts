@@ -11,29 +11,29 @@ const PROGRAM = "/usr/sbin/pgbouncer";
 const START_MS_MAX = 15_000;
 const PORT_TRIES_MAX = 5;
 const POLL_MS = 20;
-/** It refuses to run as root, and goes on as nobody. */
+/** PgBouncer refuses to run as root: it runs as the user `nobody`. */
 const NOBODY = 65_534;
 
 export type PgBouncer = Awaited<ReturnType<typeof startPgBouncer>>;
 export type PgBouncerOptions = {
-  /** Of the Postgres behind it. */
+  /** The database behind it. */
   databaseUrl: string;
-  /** Who logs in here, and there. */
+  /** The role that logs in, here and in Postgres. */
   role: string;
   password: string;
-  /** Connections to Postgres, of one database. */
+  /** Maximum number of connections to Postgres per database. */
   poolSize: number;
 };
 
-/** Starts it. Throws one sentence when it is not installed. */
+/** Starts it. Throws a message if it is not installed. */
 export async function startPgBouncer(options: PgBouncerOptions) {
   if (!existsSync(PROGRAM))
-    throw new Error("The test of the pooler needs a real PgBouncer, and there is none here: apt-get install pgbouncer");
+    throw new Error("The test of the pooler needs a real PgBouncer, which is not installed: apt-get install pgbouncer");
   for (let triesLeft = PORT_TRIES_MAX; ; triesLeft--) {
     try {
       return await startOn(await freePort(), options);
     } catch (error) {
-      // Somebody else may have taken the port in between.
+      // Another process may have taken the port meanwhile.
       if (triesLeft === 1) throw error;
     }
   }
@@ -84,7 +84,7 @@ max_client_conn = 500
     await sleep(POLL_MS);
   }
   return {
-    /** The address of a database behind it. */
+    /** The URL of a database behind it. */
     urlOf: (database: string) => `postgres://${role}:${password}@127.0.0.1:${port}/${database}`,
     stop,
   };

@@ -4,17 +4,17 @@ import { METRICS, type MetricFacts } from "../../src/platform/metrics.ts";
 import { anchorsOf, sectionOf } from "../doc_text.ts";
 import { REPOSITORY, repositoryText } from "./image.ts";
 
-/** Alerts and dashboard ask for metrics that exist, by labels that they have. By Prometheus itself the alerts are read in promtool.test.ts. */
+/** Alerts and dashboard query metrics and labels that exist. promtool.test.ts checks the alerts with Prometheus's own tool. */
 
 const ALERTS = "deploy/prometheus/alerts.yaml";
 const DASHBOARD = "deploy/grafana/tollgate.json";
-/** Rows in the order an operator asks. */
+/** Rows in the order of an operator's questions. */
 const QUESTIONS = ["Are customers served?", "Is money exact?", "Where is the time?", "Are the parts well?"];
-/** Labels that the scrape adds, and the one series that it makes. */
+/** Labels that the scrape adds, and the one series that it creates. */
 const SCRAPED = { labels: ["job", "instance"], series: "up" };
-/** Of PromQL, what is written like a metric. */
+/** Words of PromQL that look like metrics. */
 const WORDS =
-  "sum avg min max count by without on ignoring and or unless absent rate increase topk time vector histogram_quantile label_values group_left".split(
+  "sum avg min max count by without on ignoring and or unless absent rate increase topk time vector histogram_quantile label_values group_left offset".split(
     " ",
   );
 
@@ -30,10 +30,10 @@ const queries = [
   ...dashboard.templating.list.flatMap(({ definition }: Parsed) => definition ?? []),
 ] as string[];
 
-/** What an expression asks for that no replica says. */
+/** What an expression queries that no replica exports. */
 function unknownIn(expression: string): string[] {
   const unknown: string[] = [];
-  // Durations, and ranges as Grafana writes them.
+  // Durations, and Grafana's ranges.
   const text = expression.replace(/\[[^\]]*\]/g, "");
   const bare = text.replace(/\b(?:by|without|ignoring|on) \(([^)]*)\)/g, (_, names: string) => {
     for (const name of names.split(",").map((part) => part.trim()))
@@ -68,7 +68,7 @@ function isInString(text: string, name: string): boolean {
   return !text.replace(/\{[^}]*\}/g, "").includes(name);
 }
 
-/** Whether a metric has the label, and the label such a value: one of a pattern's alternatives at least, and all that are words. */
+/** Whether a metric has the label with such a value: at least one of a pattern's alternatives, and all that are words. */
 function fits(
   facts: MetricFacts | undefined,
   label: string,
@@ -83,7 +83,7 @@ function fits(
 }
 
 describe("alerts", () => {
-  test("each has a name of its own, an expression, a wait, a severity that is its group's, and a summary that says what to do", () => {
+  test("each has a unique name, an expression, a wait, its group's severity, and a summary that says what to do", () => {
     expect(rules.length).toBeGreaterThan(20);
     expect(new Set(rules.map(({ alert }) => alert)).size).toBe(rules.length);
     for (const { name, rules: own } of alerts.groups) {
@@ -97,18 +97,18 @@ describe("alerts", () => {
     }
   });
 
-  test("they ask for what replicas say, and for nothing else", () => {
+  test("they query only what replicas export", () => {
     expect(rules.flatMap(({ expr }) => unknownIn(expr))).toEqual([]);
   });
 
-  test("the operator's guide names each of them among the alarms, and no other", () => {
+  test("the operator's guide lists each of them among the alarms, and no other", () => {
     const section = sectionOf(repositoryText("docs/operations.md"), "Alarms");
     const named = [...section.matchAll(/`(Tollgate\w+)`/g)].map(([, name = ""]) => name);
     expect([...new Set(named)].sort()).toEqual(rules.map(({ alert }) => alert).sort());
     expect(anchorsOf(repositoryText("docs/operations.md"))).toContain("alarms");
   });
 
-  test("what a summary quotes of the log is what the log says", () => {
+  test("log lines quoted in summaries exist", () => {
     const sources = [...new Bun.Glob("src/**/*.ts").scanSync({ cwd: REPOSITORY })].map(repositoryText).join("\n");
     for (const said of [
       "the books could not be checked",
@@ -120,7 +120,7 @@ describe("alerts", () => {
     }
   });
 
-  test("a metric, a label or a value that is not there is found", () => {
+  test("an unknown metric, label or value is found", () => {
     expect(unknownIn("tollgate_nothing > 1")).toHaveLength(1);
     expect(unknownIn("tollgate_hold_seconds > 1")).toHaveLength(1); // A histogram has no series of its bare name.
     expect(unknownIn('tollgate_cap{of="nothing"}')).toHaveLength(1);
@@ -132,7 +132,7 @@ describe("alerts", () => {
 });
 
 describe("dashboard", () => {
-  test("rows in the order an operator asks, each with panels, none over another", () => {
+  test("rows in the order of an operator's questions, each with panels that do not overlap", () => {
     const rows = dashboard.panels.filter(({ type }: Parsed) => type === "row").map(({ title }: Parsed) => title);
     expect(rows).toEqual(QUESTIONS);
     expect(dashboard.schemaVersion).toBeGreaterThanOrEqual(39);
@@ -150,7 +150,7 @@ describe("dashboard", () => {
     }
   });
 
-  test("every panel has a title, a unit and queries, and asks the data source that is chosen", () => {
+  test("every panel has a title, a unit and queries, and uses the chosen data source", () => {
     expect(dashboard.templating.list.map(({ name, type }: Parsed) => `${name} ${type}`)).toEqual([
       "datasource datasource",
       "job query",
@@ -171,7 +171,7 @@ describe("dashboard", () => {
     expect(new Set(panels.map(({ title }) => title)).size).toBe(panels.length);
   });
 
-  test("its queries ask for what replicas say, of the job and the replicas that are chosen", () => {
+  test("its queries use what replicas export, for the chosen job and replicas", () => {
     expect(queries.length).toBeGreaterThan(40);
     expect(queries.flatMap(unknownIn)).toEqual([]);
     for (const query of queries.filter((query) => !query.startsWith("label_values")))
@@ -179,7 +179,7 @@ describe("dashboard", () => {
         expect(selector).toContain('{job="$job",instance=~"$instance"');
   });
 
-  test("every metric has its place in the dashboard or among the alerts", () => {
+  test("every metric is used in the dashboard or an alert", () => {
     const all = [...queries, ...rules.map(({ expr }) => expr)].join("\n");
     const unused = METRICS.map(({ name }) => name).filter(
       (name) => !new RegExp(`\\b${name}(?:_bucket|_sum|_count)?\\b`).test(all),

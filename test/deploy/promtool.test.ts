@@ -4,7 +4,7 @@ import { YAML } from "bun";
 import { createMetrics, METRICS, type MetricSources } from "../../src/platform/metrics.ts";
 import { REPOSITORY, repositoryText } from "./image.ts";
 
-/** Prometheus's own tool reads the alerts, tries them on made-up days, and reads what a replica says. */
+/** Prometheus's own tool checks the alerts, runs them on made-up series, and checks a replica's metrics. */
 
 setDefaultTimeout(60_000);
 const PROMTOOL = "/usr/bin/promtool";
@@ -26,7 +26,7 @@ test("it reads every rule", () => {
   expect({ status, said }).toEqual({ status: 0, said: expect.stringContaining(`${rules.length} rules found`) });
 });
 
-test("alerts fire when they shall and not before, with their summaries; every alert that pages is tried", () => {
+test("alerts fire when they should and not before, with their summaries; every paging alert is tested", () => {
   const { status, said } = run(["test", "rules", ALERT_TESTS]);
   expect({ status, said }).toEqual({ status: 0, said: expect.stringContaining("SUCCESS") });
   const { tests }: Parsed = YAML.parse(repositoryText(ALERT_TESTS));
@@ -38,11 +38,11 @@ test("alerts fire when they shall and not before, with their summaries; every al
   expect(paging.filter((alert) => !tried.has(alert))).toEqual([]);
 });
 
-test("it refuses rules that are none", () => {
+test("it refuses invalid rules", () => {
   expect(run(["check", "rules", "package.json"]).status).not.toBe(0);
 });
 
-test("it reads what a replica says, and has nothing to say of names and words", async () => {
+test("it accepts a replica's metrics, their names and help texts", async () => {
   const metrics = createMetrics();
   metrics.ended("POST /v1/chat/completions", 200, "");
   metrics.ended("POST /v1/chat/completions", 402, "package_required");
@@ -53,7 +53,7 @@ test("it reads what a replica says, and has nothing to say of names and words", 
   expect(run(["check", "metrics"], '# TYPE a counter\na{b="c} 1\n').status).not.toBe(0);
 });
 
-/** A value for everything that is read when somebody asks, by the names that the metrics have. */
+/** A value for every metric that is read at scrape time, by metric name. */
 function sources(): MetricSources {
   const read = METRICS.map(({ name, labels }) => {
     const [values = null] = Object.values(labels);

@@ -17,7 +17,7 @@ import type { ReplicaProcess } from "../replica.ts";
 import { type Caddy, startCaddy, type TlsAnswer, type TlsRequest, type Try } from "./caddy.ts";
 
 /**
- * What `deploy/` puts together, as it runs: Caddy with the Caddyfile, three replicas, Postgres and Redis.
+ * The deployment of `deploy/`, running: Caddy with the Caddyfile, three replicas, Postgres and Redis.
  * Source: END-2, END-7, END-13.
  */
 
@@ -25,10 +25,10 @@ setDefaultTimeout(180_000);
 const API = "api.tollgate.test";
 const PANEL = "panel.tollgate.test";
 const LEASE_SECONDS = 3;
-/** Clients that ask without a pause while a replica dies. */
+/** Clients that send requests without a pause while a replica dies. */
 const AT_ONCE = 12;
 const DEATHS = 2;
-/** Only a death between two questions for readiness has connections refused. */
+/** Connections are refused only if the replica dies between two readiness checks. */
 const DEATHS_MAX = 6;
 const RETRIES_MS_MAX = 60_000;
 
@@ -37,7 +37,7 @@ let shop: Shop;
 let caddy: Caddy;
 let db: Db;
 let bus: Bus;
-/** As they stand behind Caddy now, with the folder of each. */
+/** The replicas behind Caddy now, with their folders. */
 const replicas: { running: ReplicaProcess; spoolDir: string }[] = [];
 
 beforeAll(async () => {
@@ -49,7 +49,7 @@ beforeAll(async () => {
     env: {
       BASE_URL: `https://${API}/v1`,
       PANEL_URL: `https://${PANEL}`,
-      // As in production: else 127.0.0.1 were a name to be served.
+      // As in production: otherwise 127.0.0.1 would be a served host.
       ALLOW_LOCAL_HOSTS: "false",
       INTERNAL_PORT: "0",
       TRUSTED_PROXIES: "127.0.0.1",
@@ -98,7 +98,7 @@ function domainDeps() {
   return { db, bus, config };
 }
 
-/** Waits until the replica that Caddy asks says this of a name: its memory is told by the bus. */
+/** Waits until the replica that Caddy asks gives this answer for a name: the bus updates its cache. */
 async function untilAsked(name: string, status: number): Promise<void> {
   const origin = internalOrigin(shop.replicas[0] as ReplicaProcess);
   await until(async () => (await fetch(`${origin}/ask?domain=${name}`)).status === status, 10_000);
@@ -111,7 +111,7 @@ const certificatesFor = (name: string) =>
     .filter((line) => line.includes("certificate obtained successfully") && line.includes(`"${name}"`)).length;
 
 describe("certificates", () => {
-  test("a reseller's domain: refused while it is pending; once it is active the first handshake gets its certificate, and a chat over it is answered", async () => {
+  test("a reseller's domain: refused while pending; once active, the first handshake gets a certificate, and a chat is answered", async () => {
     const name = "ai.new-reseller.example";
     const reseller = await shop.world.addReseller();
     await addHost(domainDeps(), { host: name, resellerId: reseller.accountId });
@@ -134,17 +134,17 @@ describe("certificates", () => {
     expect(certificatesFor(name)).toBe(1);
   });
 
-  test("the service's own hosts get theirs", async () => {
+  test("the service's own hosts get certificates", async () => {
     for (const name of [API, PANEL]) expect((await caddy.handshake(name)).names).toBe(`DNS:${name}`);
   });
 
-  test("an unknown name, a name below ours and no name at all are refused at the handshake, and get no certificate", async () => {
+  test("an unknown name, a subdomain of ours and no name are refused at the handshake, without a certificate", async () => {
     const names = ["stranger.example", `other.${API}`, undefined];
     for (const name of names) await expect(caddy.handshake(name)).rejects.toThrow(/alert/i);
     expect(caddy.logged()).not.toMatch(/certificate obtained successfully.*(?:stranger|other\.api|127\.0\.0\.1)/);
   });
 
-  test("http is sent to https by 308, which leaves a POST one", async () => {
+  test("http is redirected to https by 308, which keeps a POST", async () => {
     const answer = await fetch(`http://127.0.0.1:${caddy.httpPort}/v1/models?limit=1`, {
       method: "POST",
       headers: { host: API },
@@ -155,11 +155,11 @@ describe("certificates", () => {
 });
 
 describe("a client that leaves", () => {
-  test("a stream is not buffered: a chunk arrives while the provider holds the next one back. Who leaves then is settled as left, and the provider is told", async () => {
+  test("a stream is not buffered: a chunk arrives while the provider delays the next one. A client that leaves then is settled as left, and the provider's call is aborted", async () => {
     const { secret, accountId } = await shop.customer();
     const mark = behave(shop, { tokens: 10, cutAfterChunks: 3, hang: "mid_stream" });
     const call = caddy.open(API, chatRequest(secret, { stream: true, ...mark }));
-    // It sends three and then nothing for ever: what is here now did not wait for more.
+    // It sends three and then nothing: what has arrived did not wait for more.
     await until(() => eventsOf(call.sofar().text).filter((event) => event.includes('"content"')).length >= 3, 20_000);
     const { status, headers, whole } = call.sofar();
     expect([status, whole]).toEqual([200, false]);
@@ -175,7 +175,7 @@ describe("a client that leaves", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
   });
 
-  test("the same over HTTP/2, as browsers speak it: a stream that is reset is settled as left", async () => {
+  test("the same over HTTP/2, as browsers use it: a stream that is reset is settled as left", async () => {
     const { secret, accountId } = await shop.customer();
     const mark = behave(shop, { tokens: 10, cutAfterChunks: 3, hang: "mid_stream" });
     const { path, headers, body } = chatRequest(secret, { stream: true, ...mark });
@@ -186,10 +186,10 @@ describe("a client that leaves", () => {
       stream.on("data", (bytes: Buffer) => {
         got += bytes;
       });
-      stream.on("error", () => {}); // Reset by ourselves.
+      stream.on("error", () => {}); // Reset by this test.
       stream.end(body);
       await until(() => eventsOf(got).filter((event) => event.includes('"content"')).length >= 3, 20_000);
-      // One stream of the connection, which goes on.
+      // One stream of the connection, which stays open.
       stream.close(http2.NGHTTP2_CANCEL);
       await until(async () => (await shop.counters(accountId)).usage === 1, 20_000);
       expect(await receiptsOf(shop, accountId)).toMatchObject([
@@ -201,7 +201,7 @@ describe("a client that leaves", () => {
     }
   });
 
-  test("from an answer that is no stream: the provider's runs to its end and is settled", async () => {
+  test("from an answer that is not streamed: the provider's call runs to its end and is settled", async () => {
     const { secret, accountId } = await shop.customer();
     const mark = behave(shop, { delayMs: 1500 });
     const call = caddy.open(API, chatRequest(secret, mark));
@@ -214,8 +214,8 @@ describe("a client that leaves", () => {
   });
 });
 
-describe("where a client comes from", () => {
-  /** Signs in, and returns the address that the new session says it was from. */
+describe("a client's address", () => {
+  /** Signs in, and returns the address recorded in the new session. */
   async function signedInFrom(signIn: (body: string, headers: Record<string, string>) => Promise<number>) {
     const person = await shop.world.addAdmin();
     const email = await givePassword(shop, person);
@@ -230,7 +230,7 @@ describe("where a client comes from", () => {
   }
   const path = "/api/panel/sign-in";
 
-  test("through Caddy it is the address that Caddy sees, whatever the client says", async () => {
+  test("through Caddy it is the address that Caddy sees, whatever the client's headers say", async () => {
     const from = "127.0.0.7";
     const address = await signedInFrom(
       async (body, headers) => (await ask(PANEL, { path, headers, body, from })).status,
@@ -238,7 +238,7 @@ describe("where a client comes from", () => {
     expect(address).toBe(from);
   });
 
-  test("past Caddy: who is no trusted proxy is believed nothing; the trusted proxy is", async () => {
+  test("without Caddy: headers of other peers are ignored, those of a trusted proxy are used", async () => {
     const port = (replicas[0] as { running: ReplicaProcess }).running.port;
     const directly = (from: string) => (body: string, headers: Record<string, string>) =>
       plainCall({ port, from }, { path, headers: { host: PANEL, ...headers }, body });
@@ -247,8 +247,8 @@ describe("where a client comes from", () => {
   });
 });
 
-describe("what the runtime of a replica answers by itself, without a body or an id", () => {
-  /** Sends bytes as they are over TLS and reads until the connection is closed. */
+describe("what the runtime answers itself, without a body or a request id", () => {
+  /** Sends bytes unchanged over TLS and reads until the connection is closed. */
   const rawAsk = (...parts: string[]) => caddy.raw(API, parts);
   const get = (path: string, extra = "") => `GET ${path} HTTP/1.1\r\nHost: ${API}\r\nConnection: close\r\n${extra}\r\n`;
 
@@ -276,7 +276,7 @@ describe("what the runtime of a replica answers by itself, without a body or an 
     expectEnvelope(await rawAsk(get("/v1/models", many)), 431, "invalid_request");
   });
 
-  test("405 for a method that nobody knows, 413 for a declared length beyond any, 400 for chunks that are none", async () => {
+  test("405 for an unknown method, 413 for a declared length above every limit, 400 for malformed chunks", async () => {
     const answer = await rawAsk(get("/v1/models").replace("GET", "FOO"));
     expectEnvelope(answer, 405, "method_not_allowed");
     expect(answer.headers.get("allow")).toContain("POST");
@@ -289,7 +289,7 @@ describe("what the runtime of a replica answers by itself, without a body or an 
       expectEnvelope(await rawAsk(`${chunks}${body}`), 400, "invalid_request");
   });
 
-  test("pipelined requests, line ends and trailers behind a body, and bytes inside an open stream harm no request", async () => {
+  test("pipelined requests, line ends and trailers after a body, and bytes during an open stream harm no request", async () => {
     const { secret, accountId } = await shop.customer();
     const post = (over: Record<string, unknown>, extra = "") => {
       const body = JSON.stringify(chatBody(over));
@@ -332,7 +332,7 @@ describe("what the runtime of a replica answers by itself, without a body or an 
   });
 });
 
-test("nothing of the internal port is reached through Caddy: its paths have the public answer", async () => {
+test("the internal port cannot be reached through Caddy: its paths get the public answer", async () => {
   const internal = new URL(internalOrigin(shop.replicas[0] as ReplicaProcess)).host;
   for (const path of ["/metrics", "/version", "/ask?domain=stranger.example", `/ask?domain=${API}`]) {
     const answer = await ask(API, { path });
@@ -342,14 +342,14 @@ test("nothing of the internal port is reached through Caddy: its paths have the 
     const answer = await ask(API, { path });
     expect([answer.status, Object.keys(json(answer))]).toEqual([200, ["status"]]);
   }
-  // Asking for it by name does not help: the name decides nothing but which tenant is meant.
+  // Nor by its name: the name only selects the tenant.
   for (const request of [{ path: "/metrics", headers: { host: internal } }, { path: `http://${internal}/metrics` }]) {
     const answer = await ask(API, request);
     expect([answer.status >= 400, answer.text.includes("tollgate_")]).toEqual([true, false]);
   }
 });
 
-test("bodies that anybody breaks take no replica out of service", async () => {
+test("broken bodies take no replica out of service", async () => {
   const { secret } = await shop.customer();
   const broken = {
     path: "/v1/chat/completions",
@@ -376,16 +376,16 @@ describe("a replica is killed under load", () => {
     return stream ? eventsOf(text).at(-1) === "[DONE]" && !text.includes('"error"') : text.includes('"finish_reason"');
   }
 
-  /** The client's own retries, with the same key: as SDKs make them. */
+  /** The client's own retries with the same idempotency key, as SDKs make them. */
   async function askAgain(order: Order): Promise<Fate["last"]> {
     const endsAt = performance.now() + RETRIES_MS_MAX;
     for (let n = 2; performance.now() < endsAt; n++) {
       const answer = await send(order, `${order.id}.${n}`);
       if (isServed(order, answer)) return "served";
-      // This one was taken by a replica that died as well.
+      // This one reached a replica that died as well.
       if (answer.status === 200) continue;
       const { code } = json(answer).error;
-      // It died between settling and answering. The client is told that it was served once, and which request that was.
+      // The replica died between settling and answering. The client learns that it was served once, and by which request.
       if (code === "idempotency_conflict" && !answer.headers.has("retry-after")) return "charged_unanswered";
       if (!["idempotency_conflict", "service_unavailable"].includes(code))
         throw new Error(`a retry was answered ${answer.status} ${answer.text}`);
@@ -394,7 +394,7 @@ describe("a replica is killed under load", () => {
     throw new Error(`never served: ${order.id}`);
   }
 
-  /** Attempts that one replica refused and another answered. */
+  /** Attempts that one replica refused (no connection) and another answered. */
   function rerouted(all: readonly Try[]): ReadonlySet<string> {
     const refused = new Set(all.filter(({ error }) => error.startsWith("dial ")).map(({ attempt }) => attempt));
     return new Set(
@@ -402,7 +402,7 @@ describe("a replica is killed under load", () => {
     );
   }
 
-  /** One death: with work under way on the victim, and clients that go on. Then the same replica starts again. */
+  /** One death, with requests in progress on the victim and clients that continue. Then the same replica starts again. */
   async function die(place: number, served: () => number): Promise<void> {
     const { running: victim, spoolDir } = replicas[place] as (typeof replicas)[number];
     await until(async () => ((await gaugeOf(victim, "in_flight_requests")) ?? 0) >= 2, 30_000);
@@ -413,7 +413,7 @@ describe("a replica is killed under load", () => {
     replicas[place] = { running, spoolDir };
   }
 
-  test("what it had not taken goes to another one and is answered; what it had taken is told, and the client's own retry is served", async () => {
+  test("requests that it had not accepted are answered by another replica; accepted ones fail visibly, and the client's own retry is served", async () => {
     const customers = await Promise.all(Array.from({ length: 4 }, () => shop.customer({ dailyLimit: 1_000_000 })));
     shop.provider.when(({ body }) => body.includes('"stream":true'), { chunkDelayMs: 30, tokens: 15 });
     shop.provider.always({ tokens: 3, delayMs: 150 });
@@ -430,7 +430,7 @@ describe("a replica is killed under load", () => {
     const clients = Promise.all(Array.from({ length: AT_ONCE }, (_, i) => client(i)));
     try {
       for (let death = 0; death < DEATHS || (rerouted(caddy.tries()).size === 0 && death < DEATHS_MAX); death++)
-        // Not the first one, whom Caddy asks about names.
+        // Not the first one, which Caddy asks about names.
         await Promise.race([die(1 + (death % 2), () => fates.length), clients]);
     } finally {
       over = true;
@@ -444,9 +444,9 @@ describe("a replica is killed under load", () => {
       ({ attempt }) => attempt,
     );
     const failed = fates.filter(({ order, first }) => !isServed(order, first));
-    // No POST was sent to a second replica once it may have been read by a first.
+    // No POST was sent to a second replica once a first may have read it.
     for (const [attempt, its] of taken) expect([attempt, its.length]).toEqual([attempt, 1]);
-    // The only requests that failed are those that the dead one had taken: broken off, or answered 503 by Caddy.
+    // Only requests that the dead replica had accepted failed: broken off, or answered 503 by Caddy.
     for (const { order, first } of failed) {
       expect(ports).toContain(Number(taken.get(`${order.id}.1`)?.[0]?.port));
       if (first.status === 200) {
@@ -462,7 +462,7 @@ describe("a replica is killed under load", () => {
         expect(first.headers.get("x-request-id")).toBe(json(first).request_id);
       }
     }
-    // What was refused a connection was answered by another one, without its client's doing.
+    // Requests whose connection was refused were answered by another replica, without a retry of the client.
     const again = rerouted(tries);
     const firsts = fates.filter(({ order }) => again.has(`${order.id}.1`));
     expect(firsts.map(({ order, first }) => isServed(order, first))).toEqual(firsts.map(() => true));
@@ -476,19 +476,22 @@ describe("a replica is killed under load", () => {
         `died (${broken} streams broken off, ${failed.length - broken} answered 503), ${failed.length - unanswered} of them ` +
         `served at the client's retry, ${unanswered} charged before the death and not answered`,
     );
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 30_000);
+    await until(
+      async () => (await shop.world.sql`select 1 from escrows where units > 0 or nano_usd > 0 limit 1`).length === 0,
+      30_000,
+    );
     const counters = await Promise.all(customers.map(({ accountId }) => shop.counters(accountId)));
     const sum = (of: "usage" | "units" | "released") => counters.reduce((total, one) => total + one[of], 0);
-    // Each order is charged once, however often it was sent. An attempt takes one hold at most, and what served was settled: what
+    // Each order is charged once, however often it was sent. An attempt has at most one hold, and the serving one was settled: what
     // was released was of attempts that did not serve, those of retries that came too early among them.
     expect({ usage: sum("usage"), units: sum("units") }).toEqual({ usage: fates.length, units: fates.length });
     expect(sum("released")).toBeLessThanOrEqual(taken.size - fates.filter(({ last }) => last === "served").length);
     for (const { accountId } of customers) {
       const released = (await receiptsOf(shop, accountId)).filter(({ outcome }) => outcome === "released");
-      // The second where a retry was faster than what a late settlement could have been.
-      for (const { reason } of released) expect(["lease_ended", "ended_by_us"]).toContain(reason);
+      // The second if a retry was faster than a late settlement could be.
+      for (const { reason } of released) expect(["replica_died", "ended_by_us"]).toContain(reason);
     }
-    // Whoever retries may meet the next death too: the provider is called once at most for each attempt that a replica took.
+    // A retry may meet the next death too: the provider is called at most once for each attempt that a replica accepted.
     const attempts = [...taken.keys()];
     for (const { order, first } of fates) {
       const calls = shop.provider
@@ -502,7 +505,7 @@ describe("a replica is killed under load", () => {
 
 type PlainCall = { path: string; headers: Record<string, string>; body: string };
 
-/** One POST to a replica itself, from that address of loopback. The answer's status. */
+/** One POST to a replica directly, from that loopback address. Returns the status. */
 function plainCall(
   { port, from }: { port: number; from: string },
   { path, headers, body }: PlainCall,

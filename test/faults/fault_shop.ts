@@ -151,18 +151,36 @@ export type Receipt = {
 
 /** An account's receipts, oldest first. */
 export async function receiptsOf(shop: Shop, accountId: number): Promise<Receipt[]> {
-  const rows = await shop.world.sql`
+  const rows = await shop.world.sql<Receipt[]>`
     select request_id as "requestId", outcome, reason, units, charged_nano_usd::float8 as charged,
       shortfall_nano_usd::float8 as shortfall, day::text, created_at::text as "createdAt", finished_at::text as "finishedAt",
       extract(epoch from finished_at - created_at)::float8 as "livedSeconds"
     from receipts where account_id = ${accountId} order by created_at, request_id`;
-  return [...rows] as unknown as Receipt[];
+  return [...rows];
 }
 
-/** Waits until no hold is left, then checks every invariant. */
+/** Waits until every request of an account has ended in the books, and replicas have returned what was idle. */
+export async function accountAtRest(shop: Shop, accountId: number, maxMs = 30_000): Promise<void> {
+  const drawn = () => shop.world.sql`
+    select 1 from escrows where account_id = ${accountId} and (units > 0 or nano_usd > 0) limit 1`;
+  await until(async () => (await drawn()).length === 0, maxMs);
+}
+
+/** Waits until nothing is drawn any more, then checks every invariant. */
 export async function booksAtRest(shop: Shop, maxMs = 30_000): Promise<void> {
-  await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, maxMs);
+  const drawn = () => shop.world.sql`select 1 from escrows where units > 0 or nano_usd > 0 limit 1`;
+  await until(async () => (await drawn()).length === 0, maxMs);
   expect(await shop.world.unbalanced()).toEqual([]);
+}
+
+/** Ends a test file: waits for the books as `booksAtRest`, then closes the shop and what `others` close. */
+export async function closeAtRest(shop: Shop, ...others: (() => unknown)[]): Promise<void> {
+  try {
+    await booksAtRest(shop);
+  } finally {
+    await shop.close();
+    for (const other of others) await other();
+  }
 }
 
 /** What a promise resolves to, and how long that took. */

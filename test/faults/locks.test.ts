@@ -7,9 +7,9 @@ import { sleep, until } from "../platform/own_redis.ts";
 import {
   type Buyer,
   behave,
-  booksAtRest,
   CALM,
   clocked,
+  closeAtRest,
   flowing,
   openCall,
   receiptsOf,
@@ -37,13 +37,7 @@ beforeAll(async () => {
     env: { ...CALM, LEASE_SECONDS: String(LEASE_SECONDS), LEDGER_TIMEOUT_MS: String(LEDGER_TIMEOUT_MS) },
   });
 });
-afterAll(async () => {
-  try {
-    await booksAtRest(shop);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeAtRest(shop));
 
 const origins = () => shop.replicas.map(({ origin }) => origin);
 

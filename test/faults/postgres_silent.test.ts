@@ -7,10 +7,11 @@ import { sleep, until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
 import {
+  accountAtRest,
   behave,
-  booksAtRest,
   callsOf,
   clocked,
+  closeAtRest,
   HELD_NANO_USD,
   HELD_USAGE,
   PROMPT,
@@ -34,13 +35,7 @@ let shop: Shop;
 beforeAll(async () => {
   shop = await openShop({ env: { ...PROMPT, LEASE_SECONDS: String(LEASE_SECONDS) } });
 });
-afterAll(async () => {
-  try {
-    await booksAtRest(shop);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeAtRest(shop));
 
 /** A replica that meets its Postgres by way of a proxy. */
 async function behindProxy(
@@ -54,7 +49,7 @@ async function behindProxy(
 
 // A prepared statement's arguments are on the wire, its text is not.
 const RESERVE = '{"chat-a"}';
-const SETTLE = "{settle}";
+const SETTLE = "{complete}";
 
 describe("the reply to a COMMIT is lost: done once, and the same answer", () => {
   let proxy: TcpProxy;
@@ -163,7 +158,7 @@ for (const how of ["hang", "dropReplies"] as const) {
       await until(async () => (await shop.call("/readyz", { origin })).status === 200, RECOVERED_MS_MAX);
       console.log(`${what}: all is well ${Math.round(performance.now() - mendedMs)} ms after the end of the silence`);
       // What was refused is given back, also where its COMMIT had been done.
-      await until(async () => (await shop.counters(known.accountId)).holds === 0, 20_000);
+      await accountAtRest(shop, known.accountId);
       const receipts = await receiptsOf(shop, known.accountId);
       const settled = receipts.filter(({ outcome }) => outcome === "settled");
       expect((await shop.counters(known.accountId)).units).toBe(settled.length);

@@ -4,6 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { startLedgerJobs } from "../../src/ledger/jobs.ts";
+import { reapAccount } from "../../src/ledger/leases_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
 import type { Finish } from "../../src/ledger/ledger_store.ts";
 import { openSpool, type Spool } from "../../src/ledger/spool.ts";
@@ -16,9 +17,9 @@ import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
 import {
   behave,
-  booksAtRest,
   CALM,
   callsOf,
+  closeAtRest,
   flowing,
   HELD_NANO_USD,
   HELD_USAGE,
@@ -44,13 +45,7 @@ let shop: Shop;
 beforeAll(async () => {
   shop = await openShop({ env: { ...CALM, LEASE_SECONDS: "4", LEDGER_TIMEOUT_MS: "4000" } });
 });
-afterAll(async () => {
-  try {
-    await booksAtRest(shop);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeAtRest(shop));
 
 /** The ids in the spool of this folder. */
 function spooledIn(folder: string): string[] {
@@ -250,16 +245,17 @@ else
         const exited = await Promise.race([replica.stop(), sleep(40_000).then(() => "still running")]);
         expect(exited).toBe(1);
         expect(streams.calls.filter(complete)).toEqual([]);
-        // Their holds' leases are a minute; the books must come to rest before that.
-        await shop.world.sql`update holds set lease_ends_at = clock_timestamp() where account_id in
-          (${streams.customer.accountId}, ${streams.payer.accountId})`;
+        // The replica's lease is a minute; the books must come to rest before that.
+        await shop.world.sql`update leases set ends_at = clock_timestamp() where id in (select lease_id from escrows
+          where account_id in (${streams.customer.accountId}, ${streams.payer.accountId}))`;
       }));
   });
 
 /** A settlement as a replica's spool has it. */
-function lineOf({ requestId, accountId }: Hold, over: Partial<Record<keyof Finish, unknown>> = {}): string {
-  const finish = { requestId, accountId, kind: "settle", reason: "complete", strict: false, estimated: false };
-  return `${JSON.stringify({ ...finish, promptTokens: 10, cachedTokens: 0, completionTokens: 20, chargeNanoUsd: "0", ...over })}\n`;
+function lineOf({ mode, heldNanoUsd, ...drawn }: Hold, over: Partial<Record<keyof Finish, unknown>> = {}): string {
+  const finish = { ...drawn, heldNanoUsd: String(heldNanoUsd), settles: true, reason: "complete", strict: false };
+  const usage = { promptTokens: 10, cachedTokens: 0, completionTokens: 20, chargeNanoUsd: "0", estimated: false };
+  return `${JSON.stringify({ ...finish, ...usage, reportedUsage: null, ...over })}\n`;
 }
 
 /** A replica's spool as a former life left it. */
@@ -340,7 +336,7 @@ describe("a hold has one end, whoever brings it, and however often", () => {
     test(`${purse}: a settlement races a release: whichever comes first stands`, () =>
       twoLedgers(
         purse,
-        (hold) => [lineOf(hold, { kind: "release", reason: "ended_by_us" })],
+        (hold) => [lineOf(hold, { settles: false, reason: "ended_by_us" })],
         async ({ a, b, holds, accountId }) => {
           await Promise.all([b.ledger.replaySpool(), ...holds.map((hold) => a.ledger.settle(hold, usageOf(charge)))]);
           const settled = (await receiptsOf(shop, accountId)).filter(({ outcome }) => outcome === "settled");
@@ -354,13 +350,12 @@ describe("a hold has one end, whoever brings it, and however often", () => {
         () => [],
         async ({ a, b, holds, accountId }) => {
           await b.ledger.replaySpool();
-          await shop.world.sql`update holds set lease_ends_at = clock_timestamp() where account_id = ${accountId}`;
-          await Promise.all(
-            holds.flatMap((hold) => [
-              b.ledger.reap(hold.requestId, hold.accountId),
-              a.ledger.settle(hold, usageOf(charge)),
-            ]),
-          );
+          await shop.world.sql`update leases set ended = true where id = ${a.ledger.leaseId()}`;
+          await Promise.all([
+            ...holds.slice(0, HOLDS / 2).map((hold) => a.ledger.settle(hold, usageOf(charge))),
+            reapAccount(b.db.sql, accountId),
+            ...holds.slice(HOLDS / 2).map((hold) => a.ledger.settle(hold, usageOf(charge))),
+          ]);
           await expectSettled(accountId, HOLDS);
         },
       ));
@@ -407,7 +402,7 @@ describe("the replay", () => {
     const directory = join(shop.world.spoolDir, name);
     return openSpool({ directory, bytesMax: SPOOL_BYTES_MAX, startedMs: Date.now(), log });
   };
-  const holdOf = (i: number) => ({ requestId: crypto.randomUUID(), accountId: i }) as Hold;
+  const holdOf = (i: number) => ({ requestId: crypto.randomUUID(), accountId: i, heldNanoUsd: 0n }) as Hold;
 
   test("goes on past what the ledger cannot take now, and keeps it", async () => {
     const spool = await opened(Array.from({ length: 700 }, (_, i) => lineOf(holdOf(i))));
@@ -438,24 +433,19 @@ describe("the replay", () => {
     expect(spool.waiting().settlements).toBe(3_000);
   });
 
-  test("does not keep the heartbeat, or the leases of what is under way, waiting; nothing is reaped meanwhile", async () => {
+  test("does not keep the heartbeat, or the replica's lease, waiting; nothing is reaped meanwhile", async () => {
     const { ledger, db, close } = await openWorldLedger(shop.world, { leaseSeconds: 2 });
     const person = await shop.customer({ dailyLimit: 2 });
     const hold = await ledger.reserve(requestFor(person, person));
-    const dead = await ledger.reserve(requestFor(person, person));
-    await shop.world
-      .sql`update holds set lease_ends_at = lease_ends_at - interval '1 hour' where request_id = ${dead.requestId}`;
-    let reaped = 0;
+    const dead = await openWorldLedger(shop.world, { leaseSeconds: 600 });
+    await dead.ledger.reserve(requestFor(person, person));
+    await shop.world.sql`update leases set ends_at = clock_timestamp() where id = ${dead.ledger.leaseId()}`;
     const endless = Promise.withResolvers<number>();
     const jobs = startLedgerJobs({
       ledger: {
         ...ledger,
         status: () => ({ ...ledger.status(), spoolEmpty: false }),
         replaySpool: () => endless.promise,
-        reap: async (requestId, accountId) => {
-          reaped++;
-          return ledger.reap(requestId, accountId);
-        },
       },
       db,
       log,
@@ -468,10 +458,12 @@ describe("the replay", () => {
     await sleep(5_000);
     expect(ledger.alive(hold)).toBe(true);
     expect(jobs.databaseUp()).toBe(true);
-    expect(reaped).toBe(0);
+    expect(jobs.reaper()).toEqual({ found: 0, reaped: 0 });
     endless.resolve(0);
     await ledger.settle(hold, usageOf());
     await jobs.stop();
     await close();
+    await dead.ledger.abandon();
+    await dead.db.close();
   });
 });

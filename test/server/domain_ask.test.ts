@@ -5,9 +5,9 @@ import { Refusal } from "../../src/errors.ts";
 import { createDomainAsk } from "../../src/server/domain_ask.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
 
-/** What a TLS proxy may ask, however often strangers make it ask. What it is told is in internal.test.ts. */
+/** The rate limit of a TLS proxy's questions. The answers are tested in internal.test.ts. Source: DOM-7. */
 
-/** Written down a second time on purpose. */
+/** Deliberately written a second time. */
 const LOOK_UPS_A_SECOND = 100;
 
 let world: AccountsWorld;
@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-test("strangers' names cost the database at most 100 looks a second; what is known is answered all the same", async () => {
+test("unknown names cost the database at most 100 look-ups a second; known names are still answered", async () => {
   const reseller = await world.addReseller();
   for (const host of ["ai.known.example", "ai.later.example"])
     await addHost(world.deps, { host, resellerId: reseller.accountId, status: "active" });
@@ -37,7 +37,7 @@ test("strangers' names cost the database at most 100 looks a second; what is kno
   nowMs += 400;
   expect(await asked("x0.stranger.example")).toEqual(refusal("too_many_requests", { retryAfterSeconds: 0.6 }));
   expect(await asked("ai.later.example")).toEqual(refusal("too_many_requests"));
-  // None of these needs the database.
+  // These need no look-up.
   expect(await asked("ai.known.example")).toBe(200);
   expect(await asked("api.tollgate.example")).toBe(200);
   expect(await asked("x1.stranger.example")).toEqual(refusal("not_found"));

@@ -3,13 +3,13 @@ import { readFileSync } from "node:fs";
 import packageFacts from "../../package.json" with { type: "json" };
 import { metricsTable } from "../../scripts/metrics_table.ts";
 import { createMetrics, METRICS } from "../../src/platform/metrics.ts";
-import { expectRefusal } from "../gateway/checks.ts";
+import { closeBalanced, expectRefusal } from "../gateway/checks.ts";
 import { gaugeOf, internalOrigin, metricsOf } from "../gateway/metrics_reader.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, RUNTIME } from "../replica.ts";
 
-/** The internal listener: what it says, and that it says it to nobody else. */
+/** The internal listener: metrics, probes, the version and /ask. None of them is on the public port. Source: DOM-7. */
 
 setDefaultTimeout(60_000);
 let shop: Shop;
@@ -18,17 +18,11 @@ beforeAll(async () => {
   shop = await openShop({ redisUrl: "", env: { INTERNAL_PORT: "0" } });
   [replica] = shop.replicas as [ReplicaProcess];
 });
-afterAll(async () => {
-  try {
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeBalanced(shop));
 
 const internal = (path: string, method = "GET") => shop.call(path, { origin: internalOrigin(replica), method });
 
-test("/metrics is Prometheus's text: every family has its help and its type, and starts at 0", async () => {
+test("/metrics is in Prometheus's text format: every metric has its help and type, and starts at 0", async () => {
   const { status, headers, text } = await internal("/metrics");
   expect(status).toBe(200);
   expect(headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
@@ -41,8 +35,8 @@ test("/metrics is Prometheus's text: every family has its help and its type, and
     if (/^tollgate_(?!requests|cache|changes)\w+_total/.test(name)) expect([name, value]).toEqual([name, 0]);
 });
 
-test("every series is one of a metric that is named, with its labels and no other, and every labelled one is there from the start", async () => {
-  await shop.chat("sk-nobody", {}); // The routes' series begin with their first request.
+test("every series belongs to a listed metric and has exactly its labels; series with closed labels exist from the start", async () => {
+  await shop.chat("sk-nobody", {}); // An endpoint's series begin with its first request.
   const series = [...(await metricsOf(replica)).keys()].map(parseSeries);
   for (const { metric, labels } of series) {
     const facts = METRICS.find(({ name }) => name === metric);
@@ -59,13 +53,13 @@ test("every series is one of a metric that is named, with its labels and no othe
   }
 });
 
-test("the operator's guide has a table of every metric, as the code says it", () => {
+test("docs/operations.md has the table of all metrics", () => {
   const guide = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
   const squeeze = (text: string) => text.replace(/ +/g, " ").replace(/-+/g, "-");
   expect(squeeze(guide)).toContain(squeeze(metricsTable()));
 });
 
-/** A series' metric and labels, without what a histogram adds. */
+/** A series' metric and labels, without a histogram's suffix and `le`. */
 function parseSeries(text: string): { metric: string; labels: Record<string, string> } {
   const [, name = "", inside = ""] = /^(\w+)(?:\{(.*)\})?$/.exec(text) ?? [];
   const labels = Object.fromEntries(
@@ -77,7 +71,7 @@ function parseSeries(text: string): { metric: string; labels: Record<string, str
   return { metric, labels: others };
 }
 
-test("gauges are read when somebody asks: a stream under way is a request, a stream and a hold", async () => {
+test("gauges have current values: an open stream counts as a request, a stream and a hold", async () => {
   const { secret } = await shop.customer();
   shop.provider.next({ chunkDelayMs: 100, tokens: 30 });
   const answer = shop.chat(secret, { stream: true });
@@ -90,7 +84,7 @@ test("gauges are read when somebody asks: a stream under way is a request, a str
 });
 
 describe("probes", () => {
-  test("/healthz and /readyz say what they say on the public port; HEAD has no body", async () => {
+  test("/healthz and /readyz answer as on the public port; HEAD has no body", async () => {
     for (const path of ["/healthz", "/readyz"]) {
       const [inside, outside] = [await internal(path), await shop.call(path)];
       expect([inside.status, inside.json]).toEqual([outside.status, outside.json]);
@@ -102,7 +96,7 @@ describe("probes", () => {
     expect((await internal("/readyz")).json).toEqual({ status: "ready" });
   });
 
-  test("a replica that drains is alive and not ready, on both ports", async () => {
+  test("a draining replica is alive and not ready, on both ports", async () => {
     const other = await shop.start({ DRAIN_NOTICE_SECONDS: "4" });
     const origin = internalOrigin(other);
     expect((await shop.call("/readyz", { origin })).status).toBe(200);
@@ -122,16 +116,16 @@ describe("probes", () => {
   });
 });
 
-describe("/ask, by which a TLS proxy learns what it may get certificates for", () => {
+describe("/ask: whether a TLS proxy may get a certificate for a name", () => {
   const ask = (query: string) => internal(`/ask${query}`);
 
-  test("200 for the service's own hosts, however the name is written", async () => {
+  test("200 for the service's own hosts, in any case", async () => {
     for (const host of ["api.tollgate.test", "tollgate.test", "panel.tollgate.test", "API.Tollgate.Test"])
       expect(await ask(`?domain=${host}`)).toMatchObject({ status: 200, json: { status: "served" } });
     expect(await internal("/ask?domain=tollgate.test", "HEAD")).toMatchObject({ status: 200, text: "" });
   });
 
-  test("200 for an active reseller domain, soon after it became one; 404 once it is none, or its reseller is suspended", async () => {
+  test("200 for a reseller domain soon after it became active; 404 if it is pending or suspended, or its reseller is", async () => {
     const { sql, addReseller } = shop.world;
     const { accountId } = await addReseller();
     const status = async () => (await ask("?domain=ai.acme.test")).status;
@@ -149,22 +143,22 @@ describe("/ask, by which a TLS proxy learns what it may get certificates for", (
     await until(async () => (await status()) === 404, 10_000);
   });
 
-  test("404 for names beside, below and above ours, and for what is no name", async () => {
+  test("404 for other names, subdomains, parent domains, and invalid names", async () => {
     for (const name of ["x.tollgate.test", "test", "tollgate.test.", "*.tollgate.test", "10.0.0.1", "%00", "a b", "é"])
       expectRefusal(await ask(`?domain=${name}`), "not_found");
   });
 
-  test("400 where there is not exactly one name, or one that is too long to be any", async () => {
+  test("400 unless there is exactly one name of at most 253 characters", async () => {
     for (const query of ["", "?domain=", "?name=tollgate.test", "?domain=tollgate.test&domain=ai.other.test"])
       expectRefusal(await ask(query), "invalid_request", { param: "domain" });
     expectRefusal(await ask(`?domain=${"x".repeat(254)}`), "invalid_request", { param: "domain" });
   });
 });
 
-describe("nobody else is told", () => {
-  test("the public port has no /metrics, and the internal one nothing else", async () => {
+describe("what is not exposed", () => {
+  test("the public port has none of the internal endpoints, and the internal port no others", async () => {
     expectRefusal(await shop.call("/metrics", { host: "api.tollgate.test" }), "not_found");
-    // On the panel's hosts every address is a page of the panel, where it was built.
+    // On the panel's hosts every path is a page of the panel, if it was built.
     expect((await shop.call("/metrics")).text).not.toContain("tollgate_");
     for (const path of ["/version", "/ask?domain=api.tollgate.test"]) {
       expectRefusal(await shop.call(path, { host: "api.tollgate.test" }), "not_found");
@@ -179,7 +173,7 @@ describe("nobody else is told", () => {
     }
   });
 
-  test("metrics name no key, no account, no host, no model and no prompt", async () => {
+  test("metrics contain no key, account, host, model or prompt", async () => {
     const { secret } = await shop.customer();
     await shop.chat(secret, { messages: [{ role: "user", content: "canary-in-a-prompt" }] });
     await shop.chat(secret, { model: "canary-model" });
@@ -199,7 +193,7 @@ describe("nobody else is told", () => {
   });
 });
 
-test("two replicas in one process have metrics of their own", async () => {
+test("two replicas in one process have separate metrics", async () => {
   const [one, two] = [createMetrics(), createMetrics()];
   one.shed("full");
   expect(await one.text()).toContain('tollgate_shed_requests_total{reason="full"} 1');

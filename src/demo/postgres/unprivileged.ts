@@ -1,6 +1,6 @@
 /**
- * PostgreSQL refuses to run as root, and its initdb refuses a user without a name. An identity says how to start its
- * programs all the same: as we are, inside a user namespace, or as another user.
+ * Ways to run PostgreSQL without root: it refuses to run as root, and its initdb refuses a user without a name. An identity is
+ * the current user, the current user inside a user namespace, or another user.
  */
 import { spawnSync } from "node:child_process";
 import { lchownSync, lstatSync, readdirSync, statSync } from "node:fs";
@@ -10,20 +10,20 @@ import process from "node:process";
 export interface Identity {
   /** For messages: "as user alice". */
   name: string;
-  /** Command and arguments to put before the program's own. */
+  /** Command and arguments that run the program: put before its own. */
   prefix: string[];
-  /** The user who must own the data, as seen from here. */
+  /** Uid that must own the data, as this process sees it. */
   ownerUid: number;
-  /** Set when the process has to be started as another user. */
+  /** Set if the process must be started as another user. */
   uid?: number;
   gid?: number;
 }
 
 /**
- * The identities worth trying for data below `folder`, best first. Which of them works depends on the kernel, the container
- * and the folders' rights, so try with `canRun`.
+ * Identities to try for data below `folder`, best first. Which one works depends on the kernel, the container and the
+ * permissions of the folders, so check each with `whyCannotRun`.
  */
-export function possibleIdentities(folder: string): Identity[] {
+export function candidateIdentities(folder: string): Identity[] {
   const uid = process.getuid?.() ?? -1;
   const isRoot = uid === 0;
   const ownName = isRoot ? undefined : userName(uid);
@@ -35,7 +35,7 @@ export function possibleIdentities(folder: string): Identity[] {
     identities.push({ name: "in a user namespace", prefix, ownerUid: uid });
   }
   if (isRoot) {
-    // Beside a person's files the data should be theirs too, so that they can delete it without root.
+    // Prefers the owner of the parent folder, who can then delete the data without root.
     const owner = userName(statSync(dirname(folder)).uid);
     if (owner && owner !== "root") identities.push(...otherUser(owner));
     identities.push(...otherUser("nobody"));
@@ -45,7 +45,7 @@ export function possibleIdentities(folder: string): Identity[] {
   return identities;
 }
 
-/** Tries to run `program --version` and to enter the folder that holds `folder`. Answers what went wrong, or null. */
+/** Tries to run `program --version` in the parent of `folder`. Returns why that failed, or null if it worked. */
 export function whyCannotRun(identity: Identity, program: string, folder: string): string | null {
   const { prefix, uid, gid } = identity;
   const [command = "", ...args] = [
@@ -64,12 +64,12 @@ export function whyCannotRun(identity: Identity, program: string, folder: string
 }
 
 /**
- * Gives a file or a folder and all below it to the identity's owner. For root only; links are not followed.
- * The folder itself comes last: its owner tells that everything below was given as well.
+ * Makes the identity's user the owner of a file, or of a folder with everything below it. For root only; links are not followed.
+ * The folder itself comes last: its new owner proves that everything below was changed too.
  */
-export function giveTo(identity: Identity, path: string): void {
+export function chownTree(identity: Identity, path: string): void {
   const entry = lstatSync(path);
-  if (entry.isDirectory()) for (const name of readdirSync(path)) giveTo(identity, join(path, name));
+  if (entry.isDirectory()) for (const name of readdirSync(path)) chownTree(identity, join(path, name));
   if (entry.uid !== identity.ownerUid) lchownSync(path, identity.ownerUid, identity.gid ?? entry.gid);
 }
 
@@ -79,16 +79,16 @@ function otherUser(name: string): Identity[] {
 }
 
 function userName(uid: number): string | undefined {
-  return askId("-un", String(uid));
+  return idOf("-un", String(uid));
 }
 
 function userNumbers(name: string): { uid: number; gid: number } | undefined {
-  const uid = askId("-u", name);
-  const gid = askId("-g", name);
+  const uid = idOf("-u", name);
+  const gid = idOf("-g", name);
   return uid && gid ? { uid: Number(uid), gid: Number(gid) } : undefined;
 }
 
-function askId(option: string, user: string): string | undefined {
+function idOf(option: string, user: string): string | undefined {
   const { status, stdout } = spawnSync("id", [option, user], { encoding: "utf8" });
   return status === 0 ? stdout.trim() : undefined;
 }

@@ -7,48 +7,54 @@ import {
   modelsJson,
   type Piece,
   unknownModel,
-} from "./answers.ts";
+} from "./chat.ts";
+import type { Reply } from "./delivery.ts";
+import { embeddingsJson, readEmbeddingRequest } from "./embeddings.ts";
 import type { Behaviour } from "./faults.ts";
 import { type ImageStore, imageEvents, imagesJson, readImageRequest } from "./images.ts";
 import type { Call } from "./journal.ts";
 import { ProviderError, readChatRequest } from "./request.ts";
-import type { Reply } from "./wire.ts";
+import { readResponsesRequest, responseJson, responsePieces } from "./responses.ts";
 
-/** Model ids with `image` in them make pictures, those with `reason` think aloud. */
-export const MODELS = ["sim-small", "sim-large", "sim-reason", "sim-vision", "sim-image"] as const;
-/** Answers kept for requests with the same body: what a load test sends. */
-const PREPARED_MAX = 256;
-const PREPARED_BODY_CHARS_MAX = 4_096;
+/** Model ids that contain `image` produce images, those that contain `embed` embeddings; those that contain `reason` send reasoning. */
+export const MODELS = ["sim-small", "sim-large", "sim-reason", "sim-vision", "sim-image", "sim-embed"] as const;
+/** Cached JSON answers, for load tests, which repeat the same bodies. */
+const CACHED_MAX = 256;
+const CACHED_BODY_CHARS_MAX = 4_096;
 
-interface PreparedChat {
+interface CachedChat {
   readonly tail: string;
   readonly tokens: number;
 }
 
-/** What the API side of a running provider needs to know. */
+/** Settings and stores of a running provider that its API uses. */
 export interface Api {
   readonly paceMs: number;
   readonly imageDelayMs: number;
-  readonly apiKey: string | undefined;
+  /** The Bearer keys that are accepted; undefined: every caller is. */
+  readonly apiKeys: readonly string[] | undefined;
   readonly models: readonly string[] | "any";
   readonly images: ImageStore;
-  readonly prepared: Map<string, PreparedChat>;
-  /** The provider's own address, for pictures by URL. */
+  /** Answers by request body. */
+  readonly cache: Map<string, CachedChat>;
+  /** The provider's origin, for images by URL. */
   url: string;
 }
 
-/** The good answer to a call, or OpenAI's error as one. Behaviours that change the words are in it already. */
-export function answer(api: Api, call: Call, behaviour: Behaviour | undefined): Reply {
+/** The reply to a call: an answer or an error, both in OpenAI's format. Of `behaviour`, only what changes the content is applied. */
+export function replyTo(api: Api, call: Call, behaviour: Behaviour | undefined): Reply {
   try {
-    if (call.path.startsWith("/images/")) return imageReply(api, call);
-    if (api.apiKey !== undefined && call.headers.authorization !== `Bearer ${api.apiKey}`)
-      throw wrongKey(call.headers.authorization);
-    const route = `${call.method === "HEAD" ? "GET" : call.method} ${call.path}`;
-    if (route === "POST /v1/chat/completions") return chatReply(api, call, behaviour);
-    if (route === "POST /v1/images/generations") return imagesReply(api, call, behaviour);
-    if (route === "GET /v1/models") return jsonReply(call, modelsJson(listed(api), createdAt(call)));
-    if (route.startsWith("GET /v1/models/"))
-      return jsonReply(call, modelsJson(listed(api), createdAt(call), decodeURIComponent(call.path.slice(11))));
+    if (call.path.startsWith("/images/")) return storedImageReply(api, call);
+    if (api.apiKeys !== undefined && !isAccepted(api.apiKeys, call.headers.authorization))
+      throw wrongKeyError(call.headers.authorization);
+    const endpoint = `${call.method === "HEAD" ? "GET" : call.method} ${call.path}`;
+    if (endpoint === "POST /v1/chat/completions") return chatReply(api, call, behaviour);
+    if (endpoint === "POST /v1/responses") return responsesReply(api, call, behaviour);
+    if (endpoint === "POST /v1/images/generations") return imagesReply(api, call, behaviour);
+    if (endpoint === "POST /v1/embeddings") return embeddingsReply(api, call, behaviour);
+    if (endpoint === "GET /v1/models") return jsonReply(call, modelsJson(modelIds(api), createdAt(call)));
+    if (endpoint.startsWith("GET /v1/models/"))
+      return jsonReply(call, modelsJson(modelIds(api), createdAt(call), decodeURIComponent(call.path.slice(11))));
     throw new ProviderError(404, `Invalid URL (${call.method} ${call.path})`);
   } catch (error) {
     if (error instanceof ProviderError) return jsonReply(call, error.body(), error.status);
@@ -57,25 +63,34 @@ export function answer(api: Api, call: Call, behaviour: Behaviour | undefined): 
 }
 
 function chatReply(api: Api, call: Call, behaviour: Behaviour | undefined): Reply {
-  const known = behaviour ? undefined : api.prepared.get(call.body);
-  if (known) return chatJsonReply(api, call, known);
+  const cached = behaviour ? undefined : api.cache.get(call.body);
+  if (cached) return chatJsonReply(api, call, cached);
   const request = readChatRequest(parseJson(call.body));
   checkModel(api, request.model, "chat");
-  const made = answerChat(request, { id: call.id, created: createdAt(call) }, behaviour);
+  const answer = answerChat(request, { id: call.id, created: createdAt(call) }, behaviour);
   if (request.stream) {
-    const pieces = chatPieces(made, request.includeUsage, behaviour);
+    const pieces = chatPieces(answer, request.includeUsage, behaviour);
     return reply(call, { contentType: "text/event-stream; charset=utf-8", pieces, paceMs: api.paceMs, stream: true });
   }
-  const prepared = { tail: chatJsonTail(made, behaviour), tokens: made.tokens };
-  // A tool call has an id of its own each time, so that answer is not kept.
-  if (!behaviour && !request.tool && call.body.length <= PREPARED_BODY_CHARS_MAX) {
-    if (api.prepared.size >= PREPARED_MAX) api.prepared.clear();
-    api.prepared.set(call.body, prepared);
+  const fresh = { tail: chatJsonTail(answer, behaviour), tokens: answer.tokens };
+  // Each tool call has its own id, so such an answer cannot be cached.
+  if (!behaviour && !request.tool && call.body.length <= CACHED_BODY_CHARS_MAX) {
+    if (api.cache.size >= CACHED_MAX) api.cache.clear();
+    api.cache.set(call.body, fresh);
   }
-  return chatJsonReply(api, call, prepared);
+  return chatJsonReply(api, call, fresh);
 }
 
-function chatJsonReply(api: Api, call: Call, { tail, tokens }: PreparedChat): Reply {
+function responsesReply(api: Api, call: Call, behaviour: Behaviour | undefined): Reply {
+  const request = readResponsesRequest(parseJson(call.body));
+  checkModel(api, request.model, "chat");
+  const answer = answerChat(request, { id: call.id, created: createdAt(call) }, behaviour);
+  if (!request.stream) return { ...jsonReply(call, responseJson(answer)), paceMs: api.paceMs * answer.tokens };
+  const pieces = responsePieces(answer, behaviour);
+  return reply(call, { contentType: "text/event-stream; charset=utf-8", pieces, paceMs: api.paceMs, stream: true });
+}
+
+function chatJsonReply(api: Api, call: Call, { tail, tokens }: CachedChat): Reply {
   const json = chatHead(chatId(call.id), createdAt(call), "chat.completion") + tail;
   return { ...jsonReply(call, json), paceMs: api.paceMs * tokens };
 }
@@ -91,7 +106,13 @@ function imagesReply(api: Api, call: Call, behaviour: Behaviour | undefined): Re
   return { ...jsonReply(call, imagesJson(request, createdAt(call), images, behaviour)), paceMs: api.imageDelayMs };
 }
 
-function imageReply(api: Api, call: Call): Reply {
+function embeddingsReply(api: Api, call: Call, behaviour: Behaviour | undefined): Reply {
+  const request = readEmbeddingRequest(parseJson(call.body));
+  checkModel(api, request.model, "embed");
+  return jsonReply(call, embeddingsJson(request, behaviour));
+}
+
+function storedImageReply(api: Api, call: Call): Reply {
   const png = api.images.find(call.path);
   if (!png) throw new ProviderError(404, "There is no such image.");
   return reply(call, { contentType: "image/png", pieces: [{ text: png, chunk: true }] });
@@ -113,14 +134,14 @@ function reply(
   return { status: 200, paceMs: 0, stream: false, headers, ...rest };
 }
 
-function checkModel({ models }: Api, model: string, use: "chat" | "image"): void {
+function checkModel({ models }: Api, model: string, use: "chat" | "image" | "embed"): void {
   if (models === "any") return;
   if (!models.includes(model)) throw unknownModel(model);
-  if (model.includes("image") !== (use === "image"))
-    throw new ProviderError(400, `The model '${model}' cannot be used for this.`, { param: "model" });
+  const serves = model.includes("image") ? "image" : model.includes("embed") ? "embed" : "chat";
+  if (serves !== use) throw new ProviderError(400, `The model '${model}' cannot be used for this.`, { param: "model" });
 }
 
-function listed({ models }: Api): readonly string[] {
+function modelIds({ models }: Api): readonly string[] {
   return models === "any" ? MODELS : models;
 }
 
@@ -128,8 +149,12 @@ function createdAt(call: Call): number {
   return Math.floor(call.at / 1_000);
 }
 
-/** Like OpenAI's own, it shows a part of the key: a gateway that passes it on has leaked. */
-function wrongKey(authorization = ""): ProviderError {
+function isAccepted(apiKeys: readonly string[], authorization = ""): boolean {
+  return apiKeys.some((key) => authorization === `Bearer ${key}`);
+}
+
+/** Shows a part of the key, as OpenAI does: a gateway that passes this message on leaks its provider key. */
+function wrongKeyError(authorization = ""): ProviderError {
   const key = authorization.replace(/^Bearer /i, "");
   const shown = key.length > 12 ? `${key.slice(0, 6)}****${key.slice(-4)}` : "****";
   return new ProviderError(401, `Incorrect API key provided: ${shown}.`, { code: "invalid_api_key" });

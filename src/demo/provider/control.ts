@@ -7,14 +7,14 @@ import { isRecord } from "./text.ts";
 const JOURNAL_PAGE_MAX = 10_000;
 const JOURNAL_PAGE_DEFAULT = 1_000;
 
-/** What can be read and set over HTTP. */
+/** What the control endpoints read and set. */
 export interface Controlled {
   readonly journal: Journal;
   readonly behaviours: Behaviours;
 }
 
-/** Answers one call of a control endpoint. */
-export function answerControl(
+/** Serves one request to a control endpoint. */
+export function serveControl(
   controlled: Controlled,
   request: IncomingMessage,
   response: ServerResponse,
@@ -44,7 +44,7 @@ function control(
       reset(controlled);
       return [200, { ok: true }];
     case "POST /__behave": {
-      const problem = behave(controlled, body);
+      const problem = setBehaviour(controlled, body);
       return problem === null ? [200, { ok: true }] : [400, { error: problem }];
     }
     default:
@@ -52,16 +52,16 @@ function control(
   }
 }
 
-/** Sets a behaviour from its JSON. Returns what is wrong with it, or null. */
-function behave(controlled: Controlled, text: string): string | null {
-  let order: unknown;
+/** Sets a behaviour from JSON. Returns why it is invalid, or null. */
+function setBehaviour(controlled: Controlled, text: string): string | null {
+  let input: unknown;
   try {
-    order = JSON.parse(text);
+    input = JSON.parse(text);
   } catch {
     return "not JSON";
   }
-  if (!isRecord(order)) return "not an object";
-  const { scope, behaviour } = order;
+  if (!isRecord(input)) return "not an object";
+  const { scope, behaviour } = input;
   if (scope === "always" && behaviour === null) controlled.behaviours.always(undefined);
   else if (!Value.Check(Behaviour, behaviour)) {
     const first = Value.Errors(Behaviour, behaviour).First();

@@ -5,77 +5,79 @@ const RULES_MAX = 1_000;
 const count = Type.Integer({ minimum: 0 });
 
 /**
- * How one call is to be answered instead of well. Every field is optional; they combine where that makes sense.
- * A "chunk" is a content event of a stream (text, reasoning or tool arguments): the role, finish and usage events do not count.
- * Of a JSON answer, each half of the body is one chunk.
+ * How one call is answered, instead of normally. Every field is optional, and fields combine where that makes sense.
+ * A "chunk" is a content event of a stream (text, reasoning or tool arguments). Role, finish and usage events are not chunks.
+ * In a JSON answer, each half of the body is a chunk.
  */
 export const Behaviour = Type.Partial(
   Type.Object(
     {
-      /** From 400 up without a `body`: an error in OpenAI's shape. Below: the normal answer with this status. */
+      /** 400 or more without `body`: an error in OpenAI's format. Below 400: the normal answer with this status. */
       status: Type.Integer({ minimum: 200, maximum: 599 }),
-      /** Sent as it stands in place of the answer. */
+      /** Sent as it is, in place of the answer. */
       body: Type.String(),
       contentType: Type.String(),
       headers: Type.Record(Type.String(), Type.String()),
-      /** 302, or `status`, with this Location. */
+      /** Answers 302, or `status`, with this Location. */
       redirectTo: Type.String(),
-      /** An HTML page, as a proxy or a captive portal would send it. */
+      /** Answers an HTML page, as a proxy or a captive portal does. */
       html: Type.Boolean(),
-      /** Gzipped spaces before the body: this many bytes once inflated, `true` for 256 MiB. `headers` may give it another `content-encoding`. */
+      /** Sends gzipped spaces before the body: this many bytes once inflated, `true` for 256 MiB. `headers` may set another `content-encoding`. */
       gzipBomb: Type.Union([Type.Boolean(), count]),
 
-      /** Wait before the headers. */
+      /** Sends nothing before there were this many calls of a model, so that their answers begin together. */
+      untilCalls: count,
+      /** Waits before the headers. */
       delayMs: count,
-      /** Headers at once, then a wait before the first byte of the body. */
+      /** Sends the headers immediately, then waits before the first byte of the body. */
       firstByteDelayMs: count,
-      /** Wait before each chunk, in place of the provider's pace. */
+      /** Waits before each chunk, in place of the provider's pace. */
       chunkDelayMs: count,
-      /** Never finishes. connect: the body is not even read; headers: no headers; first_byte: headers alone; mid_stream: after `cutAfterChunks`, else half the chunks. */
+      /** Never finishes. connect: does not read the body; headers: sends nothing; first_byte: sends only headers; mid_stream: stops after `cutAfterChunks`, by default half the chunks. */
       hang: Type.Union([
         Type.Literal("connect"),
         Type.Literal("headers"),
         Type.Literal("first_byte"),
         Type.Literal("mid_stream"),
       ]),
-      /** The socket is closed without an answer. */
+      /** Closes the socket without an answer. */
       cutBeforeHeaders: Type.Boolean(),
-      /** The socket is closed after this many bytes of body, 0: after the headers. */
+      /** Closes the socket after this many bytes of the body; 0: after the headers. */
       cutAfterBytes: count,
       cutAfterChunks: count,
-      /** Wait between the last byte and the cut, so that the byte surely arrives before it. */
+      /** Waits between the last byte and the close, so that the byte arrives before it. */
       cutDelayMs: count,
-      /** After the first chunk more and more, until the caller gives up: content events, one line, or comments. */
+      /** After the first chunk, sends content events, one line, or comments without end, until the caller leaves. */
       endless: Type.Union([Type.Literal("events"), Type.Literal("line"), Type.Literal("comments")]),
 
-      /** Writes of this many bytes, each flushed: splits lines and multi-byte characters. */
+      /** Writes this many bytes at a time and flushes each: splits lines and multi-byte characters. */
       splitEvery: Type.Integer({ minimum: 1 }),
-      /** No length beforehand, even of a body that is one piece. */
+      /** Sends no Content-Length, even if the body is one piece. */
       chunked: Type.Boolean(),
-      /** One extra content event whose text has this many bytes; of JSON, as many spaces before the body. */
+      /** Adds a content event whose text has this many bytes. In JSON, as many spaces before the body. */
       giantLineBytes: count,
       crlf: Type.Boolean(),
-      /** A comment line before each event, as some providers send to keep a connection open. */
+      /** Sends a comment line before each event, as some providers do to keep a connection open. */
       commentLines: Type.Boolean(),
       endWithoutDone: Type.Boolean(),
       endWithoutFinish: Type.Boolean(),
-      /** After this many chunks an error event, then the end without `[DONE]`. */
+      /** After this many chunks, sends an error event and ends without `[DONE]`. */
       errorEventAfterChunks: count,
 
       omitUsage: Type.Boolean(),
-      /** Replaces fields of the usage object by any value at all. `total_tokens` follows unless it is given. NaN goes out as a bare NaN. */
+      /** Replaces fields of the usage object with any value. `total_tokens` is recomputed unless given. NaN is sent as a bare NaN. */
       usage: Type.Record(Type.String(), Type.Unknown()),
-      /** Raw text in place of the usage object. */
+      /** Sent as raw text in place of the usage object. */
       usageRaw: Type.String(),
-      /** Where a stream carries usage when it was asked for: in an event of its own (default), in the finish event, or in every event. */
+      /** Which event of a stream has the usage, if it was asked for: a separate one (default), the finish event, or every event. */
       usageIn: Type.Union([Type.Literal("own"), Type.Literal("finish"), Type.Literal("every")]),
 
-      /** Exactly this many content tokens, whatever cap the request names. */
+      /** Exactly this many content tokens, regardless of the request's cap. */
       tokens: Type.Integer({ minimum: 0, maximum: 1_000_000 }),
       content: Type.String(),
       /** The model name in the answer. */
       modelName: Type.String(),
-      /** What each image carries; `none`: data with neither, `empty`: no data. */
+      /** Fields of each image; `none`: data items with neither, `empty`: an empty data list. */
       imageReturn: Type.Union([
         Type.Literal("url"),
         Type.Literal("b64"),
@@ -84,16 +86,20 @@ export const Behaviour = Type.Partial(
         Type.Literal("empty"),
       ]),
       imageUrl: Type.String(),
+      /** The form of embeddings, whatever was asked for. */
+      embeddingReturn: Type.Union([Type.Literal("float"), Type.Literal("base64")]),
+      /** Sends the embeddings in the opposite order, each with its index. */
+      embeddingsReversed: Type.Boolean(),
     },
     { additionalProperties: false },
   ),
 );
 export type Behaviour = Static<typeof Behaviour>;
 
-/** Which calls a rule is for. The call's body is complete, but for the `connect` hang, where it is empty. */
+/** Selects the calls that a rule applies to. The call's body is complete, except for the `connect` hang, where it is empty. */
 export type CallPredicate = (call: Readonly<Call>) => boolean;
 
-/** The behaviours that are set, and which of them the next call gets: `next` once, else the latest `when` that matches, else `always`. */
+/** The configured behaviours. A call gets the first of: the oldest `next`, once; the latest `when` that matches; `always`. */
 export class Behaviours {
   #queue: Behaviour[];
   #rules: { predicate: CallPredicate; behaviour: Behaviour }[] = [];
@@ -123,7 +129,7 @@ export class Behaviours {
     this.#always = undefined;
   }
 
-  /** The behaviour for this call. Only calls of a model use up `next` and meet `always`, so that a health probe or an image fetch steals neither. */
+  /** The behaviour for this call. `next` and `always` apply to model calls only, so a health probe or an image fetch does not use them up. */
   take(call: Readonly<Call>): Behaviour | undefined {
     if (call.generation) {
       const queued = this.#queue.shift();
@@ -134,7 +140,7 @@ export class Behaviours {
     );
   }
 
-  /** Whether this call is to hang before its body is read; uses up a queued one. Asked as the headers arrive. */
+  /** Whether this call hangs before its body is read; removes such a behaviour from the queue. Called when the headers arrive. */
   takeUnreadHang(call: Readonly<Call>): boolean {
     if (!call.generation) return false;
     const first = this.#queue[0];
@@ -146,8 +152,8 @@ export class Behaviours {
   }
 }
 
-/** Whether an answer with this behaviour is one that no caller should take for a good one. */
-export function spoils(behaviour: Behaviour): boolean {
+/** Whether the answer is faulty: no caller should accept it as complete. Cuts are recorded separately. */
+export function isFaulty(behaviour: Behaviour): boolean {
   return (
     (behaviour.status ?? 200) >= 300 ||
     behaviour.redirectTo !== undefined ||

@@ -20,14 +20,14 @@ export interface ImageRequest {
   readonly stream: boolean;
 }
 
-/** What an image request asks for. Throws ProviderError 400 naming the bad field. */
+/** Reads an image request. Throws ProviderError 400 with the invalid field. */
 export function readImageRequest(body: unknown): ImageRequest {
   if (!isRecord(body)) throw new ProviderError(400, "The body must be a JSON object.");
   const model = readModel(body);
   if (typeof body.prompt !== "string" || body.prompt === "")
     throw new ProviderError(400, "You must provide a prompt.", { param: "prompt" });
-  const asked = body.size ?? "auto";
-  const size = asked === "auto" ? "1024x1024" : IMAGE_SIZES.find((known) => known === asked);
+  const requestedSize = body.size ?? "auto";
+  const size = requestedSize === "auto" ? "1024x1024" : IMAGE_SIZES.find((known) => known === requestedSize);
   if (!size) throw new ProviderError(400, `'size' must be one of ${IMAGE_SIZES.join(", ")}.`, { param: "size" });
   const format = body.response_format ?? "url";
   if (format !== "url" && format !== "b64_json")
@@ -45,7 +45,7 @@ export function readImageRequest(body: unknown): ImageRequest {
   };
 }
 
-/** The events of a streamed image: OpenAI sends them in place of the images object. */
+/** The events of a streamed image, which replace the images object, as in OpenAI's API. */
 export function imageEvents(images: readonly { png: Buffer }[], created: number): string[] {
   return images.map(({ png }) => {
     const event = { type: "image_generation.completed", created_at: created, b64_json: png.toString("base64") };
@@ -53,27 +53,27 @@ export function imageEvents(images: readonly { png: Buffer }[], created: number)
   });
 }
 
-/** The images object, from each picture's bytes and the address it is served at. */
+/** The images object, from each image's bytes and URL. */
 export function imagesJson(
   request: ImageRequest,
   created: number,
   images: readonly { png: Buffer; url: string }[],
   behaviour: Behaviour = {},
 ): string {
-  const carries = behaviour.imageReturn ?? (request.format === "url" ? "url" : "b64");
+  const fields = behaviour.imageReturn ?? (request.format === "url" ? "url" : "b64");
   const data = images.map(({ png, url }) => ({
-    ...((carries === "url" || carries === "both") && { url: behaviour.imageUrl ?? url }),
-    ...((carries === "b64" || carries === "both") && { b64_json: png.toString("base64") }),
+    ...((fields === "url" || fields === "both") && { url: behaviour.imageUrl ?? url }),
+    ...((fields === "b64" || fields === "both") && { b64_json: png.toString("base64") }),
     revised_prompt: `A simple landscape: ${request.prompt.slice(0, 200)}`,
   }));
   const inputTokens = Math.ceil(request.prompt.length / 4);
   const outputTokens = images.length * Math.ceil((request.width * request.height) / 1_024);
   return JSON.stringify({
     created,
-    data: carries === "empty" ? [] : data,
+    data: fields === "empty" ? [] : data,
     output_format: "png",
     quality: "medium",
-    // OpenAI's own answer has no name for 512x512.
+    // OpenAI's response has no value for 512x512.
     ...(request.size !== "512x512" && { size: request.size }),
     ...(!behaviour.omitUsage && {
       usage: {
@@ -87,12 +87,12 @@ export function imagesJson(
   });
 }
 
-/** The pictures that can be fetched by URL, and the last ones drawn. Bounded: the least recently used go first. */
+/** Images that can be fetched by URL, and a cache of drawn ones. Both are bounded: the least recently used are evicted. */
 export class ImageStore {
   readonly #stored = new Map<string, Buffer>();
   readonly #drawn = new Map<string, Buffer>();
 
-  /** The pictures of a request: the same prompt and size give the same ones. */
+  /** The images of a request. The same prompt and size give the same images. */
   draw({ prompt, width, height, count }: ImageRequest): Buffer[] {
     return Array.from({ length: count }, (_, i) => {
       const seed = seedOf(prompt) + i;
@@ -103,7 +103,7 @@ export class ImageStore {
     });
   }
 
-  /** Stores one picture and returns the path it is served at. */
+  /** Stores an image and returns the path that it is served at. */
   store(png: Buffer): string {
     const path = `/images/${randomUUID()}.png`;
     remember(this.#stored, path, png, STORED_MAX);
@@ -122,7 +122,7 @@ function recall(map: Map<string, Buffer>, name: string): Buffer | undefined {
 }
 
 function remember(map: Map<string, Buffer>, name: string, png: Buffer, sizeMax: number): void {
-  map.delete(name); // A Map keeps the order of insertion, so that its first name is the least recently used.
+  map.delete(name); // A Map keeps insertion order, so its first key is the least recently used.
   map.set(name, png);
   const oldest = map.keys().next().value;
   if (map.size > sizeMax && oldest !== undefined) map.delete(oldest);

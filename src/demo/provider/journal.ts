@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from "node:http";
 const CALLS_MAX = 100_000;
 const BODY_CHARS_MAX = 256 * 1024 * 1024;
 
-/** open: being answered; complete: answered to the end; aborted: the caller left first; faulted: spoiled on purpose. */
+/** open: being answered; complete: answered to the end; aborted: the caller left first; faulted: failed on purpose. */
 export type Outcome = "open" | "complete" | "aborted" | "faulted";
 
 /** One call as the provider saw it. Times are Unix milliseconds. */
@@ -12,13 +12,13 @@ export interface Call {
   readonly method: string;
   /** Without the query. */
   readonly path: string;
-  /** The raw text; empty until it has been read to its end. */
+  /** The raw text. Empty until it was read completely. */
   body: string;
   readonly headers: IncomingHttpHeaders;
   readonly at: number;
-  /** A POST under /v1: a call that a provider would charge for. */
+  /** A model call: a POST under /v1, which a provider would charge for. */
   readonly generation: boolean;
-  /** 0 until headers are sent. */
+  /** HTTP status; 0 until headers are sent. */
   status: number;
   outcome: Outcome;
   /** Content events written so far; 1 for a whole JSON body. */
@@ -28,7 +28,7 @@ export interface Call {
 
 export interface Counters {
   calls: number;
-  /** Calls of a model: POSTs under /v1. */
+  /** Model calls: POSTs under /v1. */
   generations: number;
   open: number;
   complete: number;
@@ -36,9 +36,9 @@ export interface Counters {
   faulted: number;
 }
 
-/** What the provider received, oldest first. Bounded in calls and in body text: the oldest go first. */
+/** The calls that the provider received, oldest first. Bounded in calls and in body text: the oldest are dropped. */
 export class Journal {
-  /** A ring: the call with an id stands at id modulo its size. A Map would do, but finds its oldest entry ever more slowly. */
+  /** A ring buffer: index = id modulo size. A Map finds its oldest entry more and more slowly. */
   readonly #ring: (Call | undefined)[] = [];
   readonly #callsMax: number;
   readonly #now: () => number;
@@ -52,7 +52,7 @@ export class Journal {
     this.#callsMax = callsMax;
   }
 
-  /** Records a call as its headers arrive. `close` must be called once, when its connection is done with it. */
+  /** Records a call when its headers arrive. `close` must be called once, when the answer has ended. */
   open(
     method: string,
     path: string,
@@ -72,7 +72,7 @@ export class Journal {
       chunksSent: 0,
       abortedAtMs: null,
     };
-    const counters = this.#counters; // A call that ends after a reset still belongs to the counters from before it.
+    const counters = this.#counters; // A call that ends after a reset counts in the counters from before it.
     counters.calls++;
     counters.open++;
     if (generation) counters.generations++;
@@ -114,7 +114,7 @@ export class Journal {
     return { ...this.#counters };
   }
 
-  /** Forgets all calls and counts; ids go on, so that an old id never names a new call. */
+  /** Forgets all calls and counts. Ids continue, so that an old id never means a new call. */
   reset(): void {
     this.#ring.fill(undefined);
     this.#firstId = this.#lastId + 1;
@@ -122,7 +122,7 @@ export class Journal {
     this.#counters = newCounters();
   }
 
-  /** Leaves at most as many calls as fit, and as much text. */
+  /** Drops the oldest calls until both limits hold. */
   #evict(): void {
     while (this.#lastId - this.#firstId >= this.#callsMax || this.#bodyChars > BODY_CHARS_MAX) {
       const oldest = this.get(this.#firstId++);

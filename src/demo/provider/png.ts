@@ -9,8 +9,8 @@ const FIRST_HILL = SUN + 1;
 const HILLS = 3;
 
 /**
- * A small landscape as PNG bytes: a sky gradient, a sun and three hills, all chosen by the seed.
- * The same seed and size give the same bytes. Flat runs of palette colours keep a 1024x1024 picture under some 20 KB.
+ * A small landscape as PNG bytes: a sky gradient, a sun and three hills, all derived from the seed. The same seed and size give
+ * the same bytes. Areas of one palette colour keep a 1024x1024 image below about 20 KB.
  */
 export function drawPng(seed: number, width: number, height: number): Buffer {
   const next = randomFrom(seed);
@@ -32,7 +32,7 @@ export function drawPng(seed: number, width: number, height: number): Buffer {
   );
   const rows = Buffer.alloc((width + 1) * height);
   for (let y = 0; y < height; y++) {
-    const start = y * (width + 1) + 1; // Byte 0 of each row is its filter: 0, none. Palette rows gain nothing from the others.
+    const start = y * (width + 1) + 1; // Byte 0 of each row is its filter. 0 is none: other filters do not help with a palette.
     rows.fill(Math.floor((y / height) * SKY_COLOURS), start, start + width);
     const half = Math.sqrt(sun.radius ** 2 - (y - sun.y) ** 2);
     if (half > 0)
@@ -44,9 +44,9 @@ export function drawPng(seed: number, width: number, height: number): Buffer {
   return encodePalettePng(width, height, palette, rows);
 }
 
-/** PNG bytes of 8-bit palette pixels. `palette` is RGB triplets, `rows` has a filter byte before each row. */
-export function encodePalettePng(width: number, height: number, palette: Uint8Array, rows: Uint8Array): Buffer {
-  const header = Buffer.alloc(13); // Compression, filter method and interlace stay 0: the only or the plainest choice.
+/** PNG bytes of 8-bit palette pixels. `palette`: RGB triplets. `rows`: each with a filter byte in front. */
+function encodePalettePng(width: number, height: number, palette: Uint8Array, rows: Uint8Array): Buffer {
+  const header = Buffer.alloc(13); // Compression and filter method can only be 0; interlace 0 is none.
   header.writeUInt32BE(width, 0);
   header.writeUInt32BE(height, 4);
   header[8] = 8;
@@ -89,7 +89,7 @@ function rgbFromHsl(hue: number, saturation: number, lightness: number): [number
   return [channel(0), channel(8), channel(4)];
 }
 
-/** Mulberry32: numbers in 0..1 that depend on the seed alone, so that a picture can be made again. */
+/** Mulberry32: numbers in 0..1 that depend only on the seed, so that an image can be reproduced. */
 function randomFrom(seed: number): () => number {
   let state = seed >>> 0;
   return () => {

@@ -1,31 +1,31 @@
 import { isRecord, type JsonRecord } from "./text.ts";
 
-/** At most this many choices, or images, of one request. */
+/** Limit of choices, or images, per request. */
 export const CHOICES_MAX = 4;
 const TOKENS_PER_IMAGE = 85;
 const TOKENS_PER_MESSAGE = 3;
-/** Below this many tokens nothing is cached, and above it blocks of this size, as OpenAI's prompt cache does it. */
+/** Nothing is cached below this many tokens; above it, whole blocks. As OpenAI's prompt cache. */
 const CACHE_FROM_TOKENS = 1_024;
 const CACHE_BLOCK_TOKENS = 128;
 
-/** What a chat request asks for, read out of its untrusted JSON. */
+/** A chat request, read from untrusted JSON. */
 export interface ChatRequest {
   readonly model: string;
   readonly stream: boolean;
   readonly includeUsage: boolean;
   readonly choices: number;
-  /** The client's cap on tokens of one choice, null for none. */
+  /** The request's cap on tokens per choice; null for none. */
   readonly tokensMax: number | null;
   /** The text of the last user message. */
   readonly prompt: string;
   readonly promptTokens: number;
   readonly cachedTokens: number;
   readonly tool: { name: string; parameters: unknown } | null;
-  /** The JSON schema of a structured answer, `{}` for any JSON object, null for plain text. */
+  /** JSON schema of a structured answer; `{}` for any JSON object, null for plain text. */
   readonly jsonSchema: unknown;
 }
 
-/** Reads a chat request. Throws ProviderError 400 naming the bad field. */
+/** Reads a chat request. Throws ProviderError 400 with the invalid field. */
 export function readChatRequest(body: unknown): ChatRequest {
   if (!isRecord(body)) throw new ProviderError(400, "The body must be a JSON object.");
   const model = readModel(body);
@@ -37,7 +37,7 @@ export function readChatRequest(body: unknown): ChatRequest {
     (message) => TOKENS_PER_MESSAGE + contentTokens(message.content) + jsonTokens(message.tool_calls),
   );
   const promptTokens = lengths.reduce((sum, length) => sum + length, 0) + jsonTokens(body.tools);
-  const repeatable = promptTokens - (lengths.at(-1) ?? 0);
+  const cacheable = promptTokens - (lengths.at(-1) ?? 0);
   const streamOptions = isRecord(body.stream_options) ? body.stream_options : {};
   const lastMessage: JsonRecord = messages.at(-1) ?? {};
   const lastUser: JsonRecord | undefined = messages.findLast((message) => message.role === "user");
@@ -49,7 +49,7 @@ export function readChatRequest(body: unknown): ChatRequest {
     tokensMax: readCount(body, "max_completion_tokens") ?? readCount(body, "max_tokens"),
     prompt: textOf((lastUser ?? lastMessage).content),
     promptTokens,
-    cachedTokens: repeatable < CACHE_FROM_TOKENS ? 0 : repeatable - (repeatable % CACHE_BLOCK_TOKENS),
+    cachedTokens: cacheable < CACHE_FROM_TOKENS ? 0 : cacheable - (cacheable % CACHE_BLOCK_TOKENS),
     tool: lastMessage.role === "user" ? chosenTool(body) : null,
     jsonSchema: jsonSchemaOf(body.response_format),
   };
@@ -72,19 +72,19 @@ export function readCount(body: JsonRecord, field: string): number | null {
   return value;
 }
 
-/** An error in OpenAI's shape. */
+/** An error in OpenAI's format. */
 export class ProviderError extends Error {
   readonly status: number;
   readonly type: string;
   readonly code: string | null;
   readonly param: string | null;
 
-  constructor(status: number, message: string, about: { type?: string; code?: string; param?: string } = {}) {
+  constructor(status: number, message: string, fields: { type?: string; code?: string; param?: string } = {}) {
     super(message);
     this.status = status;
-    this.type = about.type ?? "invalid_request_error";
-    this.code = about.code ?? null;
-    this.param = about.param ?? null;
+    this.type = fields.type ?? "invalid_request_error";
+    this.code = fields.code ?? null;
+    this.param = fields.param ?? null;
   }
 
   /** `{"error":{message,type,param,code}}` */
@@ -93,7 +93,7 @@ export class ProviderError extends Error {
   }
 }
 
-/** The function to call: the one that `tool_choice` names, else the first; null when tools are off or not given. */
+/** The function to call: the one in `tool_choice`, or the first. Null without tools or if they are switched off. */
 function chosenTool(body: JsonRecord): { name: string; parameters: unknown } | null {
   if (!Array.isArray(body.tools) || body.tool_choice === "none") return null;
   const functions = body.tools

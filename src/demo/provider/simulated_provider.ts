@@ -2,47 +2,50 @@ import { fstatSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { parseArgs } from "node:util";
-import { type Api, answer, jsonReply, MODELS } from "./api.ts";
-import { answerControl, type Controlled, reset } from "./control.ts";
-import { type Behaviour, Behaviours, type CallPredicate, spoils } from "./faults.ts";
+import { type Api, jsonReply, MODELS, replyTo } from "./api.ts";
+import { type Controlled, reset, serveControl } from "./control.ts";
+import { changeReply, ReplyWriter, writeReply, writeWhole } from "./delivery.ts";
+import { type Behaviour, Behaviours, type CallPredicate, isFaulty } from "./faults.ts";
 import { ImageStore } from "./images.ts";
 import { type Call, type Counters, Journal } from "./journal.ts";
 import { ProviderError } from "./request.ts";
-import { deliver, deliverAtOnce, Line, spoilReply } from "./wire.ts";
 
 const BODY_BYTES_MAX = 64 * 1024 * 1024;
-/** Longer than any client's, so that a kept connection is closed by the client and no call meets a closing socket. */
+/** Longer than any client's, so that the client closes an idle connection and no call meets a closing socket. */
 const KEEP_ALIVE_MS = 10 * 60_000;
+const CALLS_POLL_MS = 5;
 
 export interface SimulatedProviderOptions {
-  /** 0, the default: any free one. */
+  /** Default 0: any free port. */
   port?: number;
-  /** A token takes this long: waited before each chunk of a stream, and for all its tokens before a JSON answer. Default 0. */
+  /** Time per token: waited before each chunk of a stream, and for all tokens together before a JSON answer. Default 0. */
   paceMs?: number;
-  /** What a picture takes. Default 0. */
+  /** Wait before an image answer. Default 0. */
   imageDelayMs?: number;
-  /** The Bearer key that is asked for; without it any caller is served. */
+  /** The required Bearer key. Without it, every caller is served. */
   apiKey?: string;
-  /** The model ids that exist, `any` for all. With `image` in it an id makes pictures, with `reason` it thinks aloud. */
+  /** Further keys that are accepted. */
+  moreKeys?: readonly string[];
+  /** The model ids that exist; `any`: all. Ids that contain `image` produce images; those that contain `reason` send reasoning. */
   models?: readonly string[] | "any";
-  /** The behaviours of the first calls, as if given to `next` one by one. */
+  /** The behaviours of the first calls, as if passed to `next` one by one. */
   script?: readonly Behaviour[];
-  /** Opens `/__journal`, `/__reset` and `/__behave` to anybody on this machine. Default false. */
+  /** Serves `/__journal`, `/__reset` and `/__behave` to every process of this machine. Default false. */
   control?: boolean;
   journalCallsMax?: number;
-  /** Unix milliseconds. This is somebody else's server, with a clock of its own. */
+  /** Clock in Unix milliseconds. Default: this machine's clock, because a provider has its own. */
   now?: () => number;
 }
 
 export interface SimulatedProvider {
   /** `http://127.0.0.1:port` */
   readonly url: string;
-  /** `url` with `/v1`: what a client takes as its base URL. */
+  /** `url` with `/v1`: the base URL for clients. */
   readonly baseUrl: string;
   readonly port: number;
-  /** Stops listening and closes every connection, answered or not. */
+  /** Stops listening and closes every connection, including open calls. */
   stop(): Promise<void>;
-  /** Calls with an id above `after`, oldest first. The entries are live. */
+  /** Calls with an id above `after`, oldest first. The entries are live objects. */
   calls(after?: number): Readonly<Call>[];
   call(id: number): Readonly<Call> | undefined;
   counters(): Readonly<Counters>;
@@ -54,92 +57,94 @@ export interface SimulatedProvider {
 }
 
 /**
- * Starts a provider of AI models that has no model: it speaks the OpenAI API on 127.0.0.1 and answers with made-up stories and drawn pictures.
- * It records what it receives, and misbehaves when asked to. Rejects when the port is taken.
+ * Starts a simulated provider of AI models: it serves the OpenAI API on 127.0.0.1 and answers with made-up stories and drawn
+ * images. It records every call, and fails in configured ways (faults.ts). Rejects if the port is taken.
  */
 export async function startSimulatedProvider(options: SimulatedProviderOptions = {}): Promise<SimulatedProvider> {
   const now = options.now ?? Date.now;
-  const room: Room = {
+  const state: State = {
     paceMs: options.paceMs ?? 0,
     imageDelayMs: options.imageDelayMs ?? 0,
-    apiKey: options.apiKey,
+    apiKeys: options.apiKey === undefined ? undefined : [options.apiKey, ...(options.moreKeys ?? [])],
     models: options.models ?? MODELS,
     control: options.control ?? false,
     journal: new Journal(now, options.journalCallsMax),
     behaviours: new Behaviours(options.script),
     images: new ImageStore(),
-    prepared: new Map(),
+    cache: new Map(),
     url: "",
   };
-  const server = createServer((request, response) => void serve(room, request, response));
+  const server = createServer((request, response) => void serve(state, request, response));
   server.keepAliveTimeout = KEEP_ALIVE_MS;
-  server.requestTimeout = 0; // A slow or hanging call is the caller's to end: that is what is being tested.
+  server.requestTimeout = 0; // The caller must end a slow or hanging call: tests check that.
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
     server.listen(options.port ?? 0, "127.0.0.1", 4_096, resolve);
   });
   const { port } = server.address() as AddressInfo;
-  room.url = `http://127.0.0.1:${port}`;
+  state.url = `http://127.0.0.1:${port}`;
 
   return {
-    url: room.url,
-    baseUrl: `${room.url}/v1`,
+    url: state.url,
+    baseUrl: `${state.url}/v1`,
     port,
     stop: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
       }),
-    calls: (after) => room.journal.list(after),
-    call: (id) => room.journal.get(id),
-    counters: () => room.journal.counters(),
-    next: (behaviour) => room.behaviours.next(behaviour),
-    always: (behaviour) => room.behaviours.always(behaviour),
-    when: (predicate, behaviour) => room.behaviours.when(predicate, behaviour),
-    reset: () => reset(room),
+    calls: (after) => state.journal.list(after),
+    call: (id) => state.journal.get(id),
+    counters: () => state.journal.counters(),
+    next: (behaviour) => state.behaviours.next(behaviour),
+    always: (behaviour) => state.behaviours.always(behaviour),
+    when: (predicate, behaviour) => state.behaviours.when(predicate, behaviour),
+    reset: () => reset(state),
   };
 }
 
-/** What one running provider consists of. */
-interface Room extends Api, Controlled {
+/** Settings, stores and journal of one running provider. */
+interface State extends Api, Controlled {
   readonly control: boolean;
 }
 
-/** The way of one call: journal → body → answer → behaviour → delivery. Never rejects. */
-async function serve(room: Room, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  request.on("error", () => {}); // A caller that leaves while it sends: "close" tells.
+/** One call: journal → body → behaviour → reply → write. Never rejects. */
+async function serve(state: State, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  request.on("error", () => {}); // The caller left while sending: "close" handles it.
   const path = (request.url ?? "/").split("?", 1)[0] ?? "/";
-  if (room.control && path.startsWith("/__")) {
+  if (state.control && path.startsWith("/__")) {
     const body = await readBody(request).catch(() => null);
-    return body === null ? void response.destroy() : answerControl(room, request, response, body);
+    return body === null ? void response.destroy() : serveControl(state, request, response, body);
   }
 
-  const { call, close } = room.journal.open(request.method ?? "GET", path, request.headers);
-  let spoiled = false;
-  const line = new Line(response, ({ broken }) => {
-    if (broken) close("faulted");
+  const { call, close } = state.journal.open(request.method ?? "GET", path, request.headers);
+  let faulty = false;
+  const writer = new ReplyWriter(response, ({ isCut }) => {
+    if (isCut) close("faulted");
     else if (!response.writableFinished) close("aborted");
-    else close(spoiled ? "faulted" : "complete");
+    else close(faulty ? "faulted" : "complete");
   });
-  if (room.behaviours.takeUnreadHang(call)) return line.hang();
+  if (state.behaviours.takeUnreadHang(call)) return writer.hang();
   try {
     const body = await readBody(request);
-    if (body === null) return; // The caller left before it had sent everything.
-    room.journal.setBody(call, body);
-    const behaviour = room.behaviours.take(call);
-    const reply = answer(room, call, behaviour);
-    if (!behaviour && reply.paceMs === 0 && !reply.stream) return deliverAtOnce(line, reply, call);
-    spoiled = behaviour !== undefined && spoils(behaviour);
-    await deliver(line, behaviour ? spoilReply(reply, behaviour) : reply, call, behaviour ?? {});
+    if (body === null) return; // The caller left before the end of its body.
+    state.journal.setBody(call, body);
+    const behaviour = state.behaviours.take(call);
+    const reply = replyTo(state, call, behaviour);
+    if (!behaviour && reply.paceMs === 0 && !reply.stream) return writeWhole(writer, reply, call);
+    faulty = behaviour !== undefined && isFaulty(behaviour);
+    while (!writer.isClosed && state.journal.counters().generations < (behaviour?.untilCalls ?? 0))
+      await writer.sleep(CALLS_POLL_MS);
+    await writeReply(writer, behaviour ? changeReply(reply, behaviour) : reply, call, behaviour ?? {});
   } catch (error) {
     const failure =
       error instanceof ProviderError ? error : new ProviderError(500, `The simulated provider crashed: ${error}`);
     if (response.headersSent) response.destroy();
-    else deliverAtOnce(line, jsonReply(call, failure.body(), failure.status), call);
+    else writeWhole(writer, jsonReply(call, failure.body(), failure.status), call);
   }
 }
 
-/** The body as text; null when the caller left before its end. Throws ProviderError 413. */
+/** The body as text; null if the caller left before its end. Throws ProviderError 413. */
 function readBody(request: IncomingMessage): Promise<string | null> {
   return new Promise((resolve, reject) => {
     const parts: Buffer[] = [];
@@ -154,7 +159,7 @@ function readBody(request: IncomingMessage): Promise<string | null> {
   });
 }
 
-/** Runs as a process of its own until it is told to stop, or until whoever started it is gone and its end of stdin with it. */
+/** Runs as a process until a stop signal, or until its parent ends, which closes stdin. */
 async function main(): Promise<void> {
   const { values } = parseArgs({
     options: {
@@ -177,7 +182,7 @@ async function main(): Promise<void> {
   const end = () => void provider.stop().then(() => process.exit(0));
   process.once("SIGTERM", end);
   process.once("SIGINT", end);
-  // Only a pipe can tell that a parent has died; a terminal or /dev/null says "end" or nothing for reasons of its own.
+  // Only the end of a pipe means that the parent has ended: a terminal or /dev/null may end at any time or never.
   const stdin = fstatSync(0);
   if (stdin.isFIFO() || stdin.isSocket()) process.stdin.once("end", end).once("close", end).resume();
   const { url, baseUrl, port } = provider;

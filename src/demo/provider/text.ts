@@ -1,4 +1,4 @@
-/** A record of unknown values: what a JSON object is before it has been looked at. */
+/** A JSON object whose values were not checked yet. */
 export type JsonRecord = Readonly<Record<string, unknown>>;
 
 const EXCERPT_CODE_POINTS_MAX = 80;
@@ -46,18 +46,18 @@ const THEN = [
   "until the water stilled",
 ];
 
-/** Story sentences, already cut into tokens: composed once, so that an answer only picks. */
+/** Story sentences, split into tokens once, so that an answer only selects from them. */
 const SENTENCES: readonly (readonly string[])[] = Array.from({ length: 256 }, (_, i) => {
   const pick = (words: readonly string[], shift: number) => words[(i >> shift) % words.length];
   return tokensOf(` ${pick(WHEN, 0)} ${pick(WHO, 3)} ${pick(DID, 5)}, ${pick(THEN, 1)}.`);
 });
 
-/** Text cut into this provider's "tokens": a word with the space before it, at most 12 characters. Joined, they are the text. */
+/** Splits text into this provider's "tokens": a word of at most 12 characters with the space before it. Joined, they give the text. */
 export function tokensOf(text: string): string[] {
   return text.match(/\s*\S{1,12}|\s+/gu) ?? [];
 }
 
-/** A story of exactly `count` tokens that first repeats the prompt; the same prompt and seed give the same story. */
+/** A story of exactly `count` tokens that begins by quoting the prompt. The same prompt and seed give the same story. */
 export function storyTokens(prompt: string, seed: number, count: number): string[] {
   const excerpt = [
     ...prompt
@@ -68,7 +68,7 @@ export function storyTokens(prompt: string, seed: number, count: number): string
     .slice(0, EXCERPT_CODE_POINTS_MAX)
     .join("");
   const tokens = tokensOf(`You asked: “${excerpt}”. Here is a story.`);
-  // Neighbouring seeds, those of the choices of one request, are to tell different stories.
+  // The choices of one request have consecutive seeds and must tell different stories.
   for (let state = Math.imul(seed, 0x9e3779b1); tokens.length < count; ) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     tokens.push(...(SENTENCES[state >>> 24] ?? []));
@@ -79,14 +79,14 @@ export function storyTokens(prompt: string, seed: number, count: number): string
   return tokens;
 }
 
-/** FNV-1a, 32 bits: the seed that a prompt gives. */
+/** The seed of a prompt: FNV-1a, 32 bits. */
 export function seedOf(text: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
   return hash >>> 0;
 }
 
-/** The word of a prompt that it is most likely about: the last capitalised one past the first, else the longest. */
+/** Guesses what a prompt is about: its last capitalised word after the first word, otherwise its longest word. */
 export function subjectOf(prompt: string): string {
   const words = prompt.slice(0, 2_000).match(/[\p{L}\p{N}]+/gu) ?? [];
   const named = words.slice(1).filter((word) => /^\p{Lu}\p{L}/u.test(word));
@@ -94,8 +94,8 @@ export function subjectOf(prompt: string): string {
 }
 
 /**
- * A value that fits a JSON schema, with every property filled in: the arguments of a tool call, or a structured answer.
- * Knows type, enum, const, default, required sub-schemas, ranges, lengths, common formats and local $ref; not `pattern`.
+ * A value that matches a JSON schema, with every property set: the arguments of a tool call, or a structured answer.
+ * Supports type, enum, const, default, allOf, anyOf, oneOf, ranges, lengths, common formats and local $ref, but not `pattern`.
  */
 export function sampleOf(schema: unknown, subject: string, root: unknown = schema, depth = 0): unknown {
   if (!isRecord(schema) || depth > SCHEMA_DEPTH_MAX) return {};
@@ -134,7 +134,7 @@ export function sampleOf(schema: unknown, subject: string, root: unknown = schem
 function sampleObject(schema: JsonRecord, inner: (part: unknown) => unknown, depth: number): JsonRecord {
   const properties = isRecord(schema.properties) ? schema.properties : {};
   const required: readonly unknown[] = Array.isArray(schema.required) ? schema.required : [];
-  // A schema that contains itself has no end if every optional property is filled in.
+  // Optional properties end at depth 2, because a recursive schema would never end.
   const names = Object.keys(properties).filter((name) => depth < 2 || required.includes(name));
   return Object.fromEntries(names.map((name) => [name, inner(properties[name])]));
 }

@@ -8,7 +8,7 @@ const REASONING_TOKENS_MAX = 12;
 const ARGUMENT_CHARS_PER_CHUNK = 9;
 const GIANT_SLICE = "x".repeat(64 * 1024);
 
-/** A part of a body that is written at once. `chunk`: it carries content, so pace, cuts and counts apply to it. */
+/** A part of a body, written in one call. `chunk`: it carries content, so pace, cuts and counts apply to it. */
 export interface Piece {
   readonly text: string | Buffer;
   readonly chunk: boolean;
@@ -26,19 +26,19 @@ export interface ChatAnswer {
   readonly created: number;
   readonly model: string;
   readonly choices: readonly Choice[];
-  /** As it goes on the wire: a JSON object, or whatever a behaviour put in its place; null for none. */
+  /** Usage as it is sent: a JSON object, or the text that a behaviour replaces it with. Null for none. */
   readonly usageText: string | null;
   readonly tokens: number;
 }
 
-/** Makes the answer to a chat request: the same request is given the same words, tokens and usage. */
+/** The answer to a chat request. The same request always gets the same words, tokens and usage. */
 export function answerChat(
   request: ChatRequest,
   facts: { id: number; created: number },
   behaviour: Behaviour = {},
 ): ChatAnswer {
   const seed = seedOf(request.prompt);
-  const choices = Array.from({ length: request.choices }, (_, i) => makeChoice(request, seed + i, facts.id, behaviour));
+  const choices = Array.from({ length: request.choices }, (_, i) => choiceOf(request, seed + i, facts.id, behaviour));
   const reasoningTokens = choices.reduce((sum, { reasoning }) => sum + reasoning.length, 0);
   const tokens = choices.reduce((sum, choice) => sum + choiceTokens(choice, request.tokensMax), 0);
   return {
@@ -55,12 +55,12 @@ export function chatId(callId: number): string {
   return `chatcmpl-simulated${callId}`;
 }
 
-/** What makes two answers to the same request differ: the id and the time. */
+/** The beginning of an answer: the id and the time, by which two answers to the same request differ. */
 export function chatHead(id: string, created: number, object: string): string {
   return `{"id":"${id}","object":"${object}","created":${created},`;
 }
 
-/** A chat.completion object but for its head. It can be kept for the next request with the same body. */
+/** A chat.completion object without its head. It can be cached for requests with the same body. */
 export function chatJsonTail(answer: ChatAnswer, behaviour: Behaviour = {}): string {
   const choices = answer.choices.map((choice, index) => ({
     index,
@@ -76,10 +76,10 @@ export function chatJsonTail(answer: ChatAnswer, behaviour: Behaviour = {}): str
     finish_reason: behaviour.endWithoutFinish ? null : choice.finish,
   }));
   const usage = answer.usageText === null ? "" : `,"usage":${answer.usageText}`;
-  return `${about(answer.model)}"choices":${JSON.stringify(choices)}${usage}}`;
+  return `${modelFields(answer.model)}"choices":${JSON.stringify(choices)}${usage}}`;
 }
 
-/** The answer as server-sent events: role, content, finish, usage, `[DONE]`; or as far as the behaviour lets it come. */
+/** The answer as server-sent events: role, content, finish, usage, `[DONE]`, as changed by the behaviour. */
 export function chatPieces(answer: ChatAnswer, includeUsage: boolean, behaviour: Behaviour = {}): Piece[] {
   const newline = behaviour.crlf ? "\r\n" : "\n";
   const pieces: Piece[] = [];
@@ -90,7 +90,7 @@ export function chatPieces(answer: ChatAnswer, includeUsage: boolean, behaviour:
 
   const usage = includeUsage ? answer.usageText : null;
   const usageIn = behaviour.usageIn ?? "own";
-  const start = `${chatHead(answer.id, answer.created, "chat.completion.chunk")}${about(answer.model)}"choices":[`;
+  const start = `${chatHead(answer.id, answer.created, "chat.completion.chunk")}${modelFields(answer.model)}"choices":[`;
   const end = usage === null ? "]}" : `],"usage":${usageIn === "every" ? usage : "null"}}`;
   const delta = (index: number, fields: unknown) =>
     `${start}{"index":${index},"delta":${JSON.stringify(fields)},"logprobs":null,"finish_reason":null}${end}`;
@@ -107,7 +107,7 @@ export function chatPieces(answer: ChatAnswer, includeUsage: boolean, behaviour:
   }
   if (behaviour.errorEventAfterChunks !== undefined) {
     event(
-      new ProviderError(500, "The simulated provider broke off on purpose (organization org-simulated).", {
+      new ProviderError(500, "The simulated provider ended the stream on purpose (organization org-simulated).", {
         type: "server_error",
       }).body(),
     );
@@ -124,7 +124,7 @@ export function chatPieces(answer: ChatAnswer, includeUsage: boolean, behaviour:
   return pieces;
 }
 
-/** GET /models and GET /models/{id}. `id` undefined: the list. Throws ProviderError 404. */
+/** GET /models without `id`, GET /models/{id} with one. Throws ProviderError 404. */
 export function modelsJson(models: readonly string[], created: number, id?: string): string {
   const object = (model: string) => ({ id: model, object: "model", created, owned_by: "simulated" });
   if (id === undefined) return JSON.stringify({ object: "list", data: models.map(object) });
@@ -139,11 +139,11 @@ export function unknownModel(model: string): ProviderError {
   });
 }
 
-function about(model: string): string {
+function modelFields(model: string): string {
   return `"model":${JSON.stringify(model)},"service_tier":"default","system_fingerprint":"fp_simulated",`;
 }
 
-function makeChoice(request: ChatRequest, seed: number, callId: number, behaviour: Behaviour): Choice {
+function choiceOf(request: ChatRequest, seed: number, callId: number, behaviour: Behaviour): Choice {
   if (request.tool && behaviour.content === undefined && behaviour.tokens === undefined) {
     const sample = sampleOf(request.tool.parameters, subjectOf(request.prompt));
     const toolCall = {
@@ -159,19 +159,24 @@ function makeChoice(request: ChatRequest, seed: number, callId: number, behaviou
   if (behaviour.content !== undefined || behaviour.tokens !== undefined) {
     return { reasoning: [], content: planned, toolCall: null, finish: planned.length >= cap ? "length" : "stop" };
   }
-  // Reasoning counts against the cap too, and leaves at least one token for the answer.
+  // Reasoning counts towards the cap too, but leaves at least one token for the answer.
   const reasoning = request.model.includes("reason")
     ? tokensOf(`The question is about ${subjectOf(request.prompt)}, so a short story will do.`)
     : [];
-  const thought = reasoning.slice(0, Math.min(REASONING_TOKENS_MAX, cap - 1));
-  const content = planned.slice(0, cap - thought.length);
-  return { reasoning: thought, content, toolCall: null, finish: content.length < planned.length ? "length" : "stop" };
+  const shownReasoning = reasoning.slice(0, Math.min(REASONING_TOKENS_MAX, cap - 1));
+  const content = planned.slice(0, cap - shownReasoning.length);
+  return {
+    reasoning: shownReasoning,
+    content,
+    toolCall: null,
+    finish: content.length < planned.length ? "length" : "stop",
+  };
 }
 
-function plannedTokens(request: ChatRequest, seed: number, exactly: number | undefined): string[] {
-  if (exactly !== undefined) return storyTokens(request.prompt, seed, exactly);
+function plannedTokens(request: ChatRequest, seed: number, count: number | undefined): string[] {
+  if (count !== undefined) return storyTokens(request.prompt, seed, count);
   if (request.jsonSchema !== null) return tokensOf(JSON.stringify(jsonAnswer(request)));
-  // "Write 500 words about …" is the way to ask for an answer long enough to watch, or to interrupt.
+  // "Write 500 words about …" asks for an answer that is long enough to watch or to interrupt.
   const asked = Number(/\b(\d{1,5})[ -](?:words?|tokens?)\b/iu.exec(request.prompt.slice(0, 10_000))?.[1] ?? 0);
   return storyTokens(
     request.prompt,
@@ -191,7 +196,7 @@ function toolCallObject({ id, name, arguments: args }: NonNullable<Choice["toolC
   return { id, type: "function", function: { name, arguments: args } };
 }
 
-/** The deltas that carry content. A tool's arguments come in parts that split its JSON anywhere. */
+/** The deltas that carry content. A tool call's arguments are split at any character of their JSON. */
 function* contentDeltas({ reasoning, content, toolCall }: Choice): Generator<JsonRecord> {
   for (const token of reasoning) yield { reasoning_content: token };
   for (const token of content) yield { content: token };
@@ -204,7 +209,7 @@ function* contentDeltas({ reasoning, content, toolCall }: Choice): Generator<Jso
   }
 }
 
-/** One event of about `bytes` bytes, in slices of one shared string so that even a gigabyte costs no memory here. */
+/** One event of about `bytes` bytes, as slices of one shared string, so that even a gigabyte needs no memory here. */
 function giantEvent(bytes: number, eventWith: (text: string) => string, newline: string): Piece[] {
   const [before = "", after = ""] = eventWith("@giant@").split("@giant@");
   return [
@@ -214,7 +219,7 @@ function giantEvent(bytes: number, eventWith: (text: string) => string, newline:
   ];
 }
 
-/** `bytes` bytes as pieces that all share one string. */
+/** `bytes` bytes, as pieces that share one string. */
 export function giantPieces(bytes: number, slice = " ".repeat(GIANT_SLICE.length)): Piece[] {
   const whole: Piece = { text: slice, chunk: false };
   const pieces = new Array<Piece>(Math.floor(bytes / slice.length)).fill(whole);
@@ -224,7 +229,7 @@ export function giantPieces(bytes: number, slice = " ".repeat(GIANT_SLICE.length
 
 function choiceTokens({ reasoning, content, toolCall }: Choice, tokensMax: number | null): number {
   if (!toolCall) return reasoning.length + content.length;
-  // Arguments are never cut short, as half a JSON is no use; but nor may they count for more than was allowed.
+  // Arguments are always complete, because half a JSON document is useless, but they never count more than the cap.
   return Math.min(1 + Math.ceil(toolCall.arguments.length / 4), tokensMax ?? Number.POSITIVE_INFINITY);
 }
 
@@ -234,8 +239,6 @@ function usageText(
   reasoningTokens: number,
   behaviour: Behaviour,
 ): string | null {
-  if (behaviour.omitUsage) return null;
-  if (behaviour.usageRaw !== undefined) return behaviour.usageRaw;
   const usage = {
     prompt_tokens: request.promptTokens,
     completion_tokens: completionTokens,
@@ -248,15 +251,22 @@ function usageText(
       rejected_prediction_tokens: 0,
     },
   };
+  return usageJson(usage, behaviour);
+}
+
+/** A usage object as it is sent; null for none. */
+export function usageJson(usage: JsonRecord, behaviour: Behaviour): string | null {
+  if (behaviour.omitUsage) return null;
+  if (behaviour.usageRaw !== undefined) return behaviour.usageRaw;
   if (!behaviour.usage) return JSON.stringify(usage);
   const changed: Record<string, unknown> = { ...usage, ...behaviour.usage };
-  const { prompt_tokens: prompt, completion_tokens: completion } = changed;
+  const { prompt_tokens: prompt, completion_tokens: completion = 0 } = changed;
   if (!("total_tokens" in behaviour.usage) && typeof prompt === "number" && typeof completion === "number")
     changed.total_tokens = prompt + completion;
   return looseJson(changed);
 }
 
-/** JSON that lets NaN, Infinity and big integers through as bare words and digits, as careless providers do. */
+/** JSON with NaN, Infinity and big integers as bare words and digits, as careless providers send it. */
 function looseJson(value: unknown): string {
   const marked = JSON.stringify(value, (_, inner: unknown) =>
     typeof inner === "bigint" || (typeof inner === "number" && !Number.isFinite(inner)) ? `@bare:${inner}@` : inner,

@@ -1,8 +1,7 @@
 import type { ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { createGzip } from "node:zlib";
-import type { Piece } from "./answers.ts";
-import { giantPieces } from "./answers.ts";
+import { giantPieces, type Piece } from "./chat.ts";
 import type { Behaviour } from "./faults.ts";
 import type { Call } from "./journal.ts";
 import { ProviderError } from "./request.ts";
@@ -17,18 +16,18 @@ const ENDLESS = {
 const HTML_PAGE =
   "<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1><hr>simulated-proxy</body></html>";
 
-/** One answer, ready to be written. `paceMs`: the wait before each chunk of a stream, or before the whole of a JSON body. */
+/** One reply, ready to be written. `paceMs`: the wait before each chunk of a stream, or before a whole JSON body. */
 export interface Reply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly pieces: readonly Piece[];
   readonly paceMs: number;
-  /** A stream's length is not known beforehand, and its headers go out at once. */
+  /** A stream has no Content-Length, and its headers are flushed immediately. */
   readonly stream: boolean;
 }
 
-/** The reply that a behaviour puts in place of a good one. Pure; what happens while it is written is `deliver`'s. */
-export function spoilReply(reply: Reply, behaviour: Behaviour): Reply {
+/** The reply as changed by a behaviour. Pure. What a behaviour does during writing is in `writeReply`. */
+export function changeReply(reply: Reply, behaviour: Behaviour): Reply {
   const headers: Record<string, string> = { ...reply.headers };
   let { status, pieces, stream, paceMs } = reply;
   const replace = (text: string, contentType: string) => {
@@ -44,11 +43,12 @@ export function spoilReply(reply: Reply, behaviour: Behaviour): Reply {
     status = behaviour.status ?? 302;
   } else if (behaviour.body !== undefined) replace(behaviour.body, "application/json");
   else if (behaviour.html) replace(HTML_PAGE, "text/html; charset=utf-8");
-  else if (status >= 400 && behaviour.status !== undefined) replace(errorOf(status).body(), "application/json");
+  else if (status >= 400 && behaviour.status !== undefined) replace(failureOf(status).body(), "application/json");
 
   if (behaviour.contentType !== undefined) headers["content-type"] = behaviour.contentType;
   if (!stream && behaviour.giantLineBytes) pieces = [...giantPieces(behaviour.giantLineBytes), ...pieces];
-  if (!stream && (behaviour.hang === "mid_stream" || behaviour.cutAfterChunks !== undefined)) pieces = inHalves(pieces);
+  if (!stream && (behaviour.hang === "mid_stream" || behaviour.cutAfterChunks !== undefined))
+    pieces = splitInHalves(pieces);
   return {
     status,
     pieces,
@@ -59,20 +59,21 @@ export function spoilReply(reply: Reply, behaviour: Behaviour): Reply {
 }
 
 /**
- * Writes a reply as its behaviour wants it, at the pace of the slower of sender and reader. Ends early, without an error, once the caller is gone.
+ * Writes a reply with its behaviour, at the pace of the slower of sender and reader. Returns early, without an error, when the
+ * caller leaves.
  */
-export async function deliver(line: Line, reply: Reply, call: Call, behaviour: Behaviour): Promise<void> {
-  await line.sleep(behaviour.delayMs ?? 0);
-  if (line.gone) return;
-  if (behaviour.cutBeforeHeaders) return line.cut();
-  if (behaviour.hang === "connect" || behaviour.hang === "headers") return line.hang();
+export async function writeReply(writer: ReplyWriter, reply: Reply, call: Call, behaviour: Behaviour): Promise<void> {
+  await writer.sleep(behaviour.delayMs ?? 0);
+  if (writer.isClosed) return;
+  if (behaviour.cutBeforeHeaders) return writer.cut();
+  if (behaviour.hang === "connect" || behaviour.hang === "headers") return writer.hang();
 
   call.status = reply.status;
-  if (behaviour.gzipBomb) return line.gzip(reply, behaviour.gzipBomb === true ? GZIP_BOMB_BYTES : behaviour.gzipBomb);
-  line.start(reply);
-  if (behaviour.firstByteDelayMs || behaviour.hang === "first_byte" || reply.stream) line.response.flushHeaders();
-  if (behaviour.hang === "first_byte") return line.hang();
-  await line.sleep(behaviour.firstByteDelayMs ?? 0);
+  if (behaviour.gzipBomb) return writer.gzip(reply, behaviour.gzipBomb === true ? GZIP_BOMB_BYTES : behaviour.gzipBomb);
+  writer.start(reply);
+  if (behaviour.firstByteDelayMs || behaviour.hang === "first_byte" || reply.stream) writer.response.flushHeaders();
+  if (behaviour.hang === "first_byte") return writer.hang();
+  await writer.sleep(behaviour.firstByteDelayMs ?? 0);
 
   const chunksTotal = reply.pieces.reduce((sum, { chunk }) => sum + Number(chunk), 0);
   const hangAt = behaviour.hang === "mid_stream" ? (behaviour.cutAfterChunks ?? Math.max(1, chunksTotal >> 1)) : -1;
@@ -80,26 +81,26 @@ export async function deliver(line: Line, reply: Reply, call: Call, behaviour: B
   const waitMs = behaviour.chunkDelayMs ?? reply.paceMs;
   let bytesLeft = behaviour.cutAfterBytes ?? Number.POSITIVE_INFINITY;
   for (const { text, chunk } of reply.pieces) {
-    if (chunk && call.chunksSent === cutAt) return line.cut(behaviour.cutDelayMs);
-    if (chunk && call.chunksSent === hangAt) return line.hang();
-    if (chunk && waitMs > 0) await line.sleep(waitMs);
-    if (line.gone) return;
+    if (chunk && call.chunksSent === cutAt) return writer.cut(behaviour.cutDelayMs);
+    if (chunk && call.chunksSent === hangAt) return writer.hang();
+    if (chunk && waitMs > 0) await writer.sleep(waitMs);
+    if (writer.isClosed) return;
     const bytes = bytesLeft === Number.POSITIVE_INFINITY ? text : Buffer.from(text).subarray(0, bytesLeft);
-    if (behaviour.splitEvery) await line.writeSplit(bytes, behaviour.splitEvery);
-    else if (!line.response.write(bytes)) await line.drained();
-    if (chunk && !line.gone) call.chunksSent++;
+    if (behaviour.splitEvery) await writer.writeSplit(bytes, behaviour.splitEvery);
+    else if (!writer.response.write(bytes)) await writer.drained();
+    if (chunk && !writer.isClosed) call.chunksSent++;
     if (typeof bytes !== "string") bytesLeft -= bytes.length;
-    if (bytesLeft <= 0) return line.cut(behaviour.cutDelayMs);
-    if (chunk && behaviour.endless) return line.endless(ENDLESS[behaviour.endless]);
-    // Chunks may be the last pieces that count: the finish event must not slip out behind them.
-    if (chunk && call.chunksSent === cutAt) return line.cut(behaviour.cutDelayMs);
-    if (chunk && call.chunksSent === hangAt) return line.hang();
+    if (bytesLeft <= 0) return writer.cut(behaviour.cutDelayMs);
+    if (chunk && behaviour.endless) return writer.endless(ENDLESS[behaviour.endless]);
+    // Checked here too: after the last chunk, the finish event must not be sent.
+    if (chunk && call.chunksSent === cutAt) return writer.cut(behaviour.cutDelayMs);
+    if (chunk && call.chunksSent === hangAt) return writer.hang();
   }
-  line.response.end();
+  writer.response.end();
 }
 
-/** Writes a whole body at once: the short way that a load test takes. */
-export function deliverAtOnce({ response }: Line, reply: Reply, call: Call): void {
+/** Writes a whole body in one call: the fast path for load tests. */
+export function writeWhole({ response }: ReplyWriter, reply: Reply, call: Call): void {
   call.status = reply.status;
   call.chunksSent = 1;
   const [first, ...others] = reply.pieces;
@@ -108,20 +109,20 @@ export function deliverAtOnce({ response }: Line, reply: Reply, call: Call): voi
   response.end(body);
 }
 
-/** The sending end of one answer. Its waits end early when the caller leaves, so that nothing is kept for somebody who is gone. */
-export class Line {
+/** Writes one response. Its waits end early when the connection closes, so that nothing is kept for a caller who left. */
+export class ReplyWriter {
   readonly response: ServerResponse;
-  gone = false;
-  /** Whether it was this side that broke the answer off. */
-  broken = false;
+  isClosed = false;
+  /** Whether this side cut the connection. */
+  isCut = false;
   #wake: (() => void) | undefined;
 
-  /** `onClose` runs once, when the connection is done with this answer. */
-  constructor(response: ServerResponse, onClose: (line: Line) => void) {
+  /** `onClose` runs once, when the response is finished or its connection closes. */
+  constructor(response: ServerResponse, onClose: (writer: ReplyWriter) => void) {
     this.response = response;
-    response.on("error", () => {}); // "close" follows, and tells enough.
+    response.on("error", () => {}); // "close" follows.
     response.once("close", () => {
-      this.gone = true;
+      this.isClosed = true;
       onClose(this);
       this.#wake?.();
     });
@@ -135,47 +136,47 @@ export class Line {
   }
 
   async sleep(ms: number): Promise<void> {
-    if (ms > 0 && !this.gone) await this.#pause(ms);
+    if (ms > 0 && !this.isClosed) await this.#pause(ms);
   }
 
   /** Waits until the caller has read what was written. */
   async drained(): Promise<void> {
-    if (this.gone || !this.response.writableNeedDrain) return;
+    if (this.isClosed || !this.response.writableNeedDrain) return;
     this.response.once("drain", () => this.#wake?.());
     await this.#pause();
   }
 
-  /** Nothing more, until the caller gives up. */
+  /** Sends nothing more, and waits until the caller leaves. */
   async hang(): Promise<void> {
-    if (!this.gone) await this.#pause();
+    if (!this.isClosed) await this.#pause();
   }
 
-  /** Closes the socket in the middle of the answer, once what was written before is on its way, and has had `afterMs` to arrive. */
+  /** Closes the socket in the middle of the response: flushes what was written, waits `afterMs`, then closes. */
   async cut(afterMs = 0): Promise<void> {
     if (this.response.headersSent) await this.#flush("");
     await this.sleep(afterMs);
-    if (this.gone) return;
-    this.broken = true; // Before the socket is closed: whoever hears "close" reads it.
+    if (this.isClosed) return;
+    this.isCut = true; // Before the socket is closed: the handler of "close" reads it.
     this.response.socket?.destroy();
   }
 
-  /** The same text again and again, as fast as it is read, until the caller gives up. */
+  /** Writes the same text without end, as fast as it is read, until the caller leaves. */
   async endless(text: string): Promise<void> {
-    while (!this.gone) {
+    while (!this.isClosed) {
       if (!this.response.write(text)) await this.drained();
-      else await new Promise((resolve) => setImmediate(resolve)); // The caller's leaving must be seen.
+      else await new Promise((resolve) => setImmediate(resolve)); // Lets the event loop report that the caller has left.
     }
   }
 
   async writeSplit(text: string | Buffer, bytesEach: number): Promise<void> {
     const bytes = Buffer.from(text);
-    for (let at = 0; at < bytes.length && !this.gone; at += bytesEach) {
+    for (let at = 0; at < bytes.length && !this.isClosed; at += bytesEach) {
       await this.#flush(bytes.subarray(at, at + bytesEach));
-      await new Promise((resolve) => setImmediate(resolve)); // Else the system may join two writes into one segment.
+      await new Promise((resolve) => setImmediate(resolve)); // Otherwise the system may join two writes into one segment.
     }
   }
 
-  /** The reply gzipped, after `bytes` spaces that take next to nothing on the wire. */
+  /** Writes the reply gzipped, after `bytes` spaces, which compress to almost nothing. */
   async gzip(reply: Reply, bytes: number): Promise<void> {
     this.response.writeHead(reply.status, { "content-encoding": "gzip", ...reply.headers });
     const source = Readable.from([...giantPieces(bytes), ...reply.pieces].map(({ text }) => Buffer.from(text)));
@@ -189,13 +190,13 @@ export class Line {
 
   #flush(bytes: string | Buffer): Promise<void> {
     return new Promise((resolve) => {
-      if (this.gone) return resolve();
+      if (this.isClosed) return resolve();
       this.#wake = resolve;
       this.response.write(bytes, () => resolve());
     });
   }
 
-  /** Until `#wake` is called, as it is when the caller leaves, or the time is over. */
+  /** Waits until `#wake` is called (the connection closes or drains) or `ms` have passed. */
   #pause(ms?: number): Promise<void> {
     return new Promise((resolve) => {
       const timer = ms === undefined ? undefined : setTimeout(() => this.#wake?.(), ms);
@@ -208,8 +209,8 @@ export class Line {
   }
 }
 
-/** What an unwell provider says. It names an organization, which no caller of a gateway should ever read. */
-function errorOf(status: number): ProviderError {
+/** The error of a failing provider. It names an organization, which no customer of a gateway may see. */
+function failureOf(status: number): ProviderError {
   const type = status === 429 ? "requests" : status >= 500 ? "server_error" : "invalid_request_error";
   const code = status === 429 ? "rate_limit_exceeded" : status === 401 ? "invalid_api_key" : undefined;
   return new ProviderError(
@@ -219,7 +220,7 @@ function errorOf(status: number): ProviderError {
   );
 }
 
-function inHalves(pieces: readonly Piece[]): Piece[] {
+function splitInHalves(pieces: readonly Piece[]): Piece[] {
   const whole = Buffer.concat(pieces.map(({ text }) => Buffer.from(text)));
   const middle = whole.length >> 1;
   return [

@@ -1,0 +1,73 @@
+import { type Command, InvalidArgumentError } from "commander";
+import type { RateLimitsInput } from "../accounts/rate_limits.ts";
+import type { LimitSet, RateLimits } from "../platform/rate_tallies.ts";
+import { integer } from "./options.ts";
+
+/** The options that set limits of requests and tokens, and how limits are shown. */
+
+export type LimitOptions = {
+  requestsPerMinute?: number;
+  tokensPerMinute?: number;
+  requestsAtOnce?: number;
+  modelLimits?: Record<string, Partial<LimitSet>>;
+};
+
+const MODEL_LIMIT_NAMES: Readonly<Record<string, keyof LimitSet>> = {
+  requests: "requestsPerMinute",
+  tokens: "tokensPerMinute",
+  "at-once": "requestsAtOnce",
+};
+
+/** Adds the options. `models`: also those of single models. */
+export function limitOptions(command: Command, { models }: { models: boolean }): Command {
+  command
+    .option("--requests-per-minute <count>", "requests a minute at most (default: no limit of its own)", integer)
+    .option("--tokens-per-minute <count>", "tokens a minute at most (default: no limit of its own)", integer)
+    .option("--requests-at-once <count>", "requests at once at most (default: no limit of its own)", integer);
+  if (models)
+    command.option(
+      "--model-limits <limits>",
+      "limits of one model, as in gpt-x=requests:60,tokens:100000,at-once:5; repeat for more",
+      modelLimits,
+    );
+  return command;
+}
+
+/** Parses `gpt-x=requests:60,tokens:100000`; the options of one command are collected. */
+function modelLimits(text: string, before: Record<string, Partial<LimitSet>> = {}): Record<string, Partial<LimitSet>> {
+  const split = text.lastIndexOf("=");
+  const pairs = text.slice(split + 1).split(",");
+  if (split < 1) throw new InvalidArgumentError("Write the model, =, and its limits: gpt-x=requests:60.");
+  const set = pairs.map((pair): [keyof LimitSet, number] => {
+    const [name = "", count = "", ...rest] = pair.split(":");
+    const limit = MODEL_LIMIT_NAMES[name];
+    if (limit === undefined || rest.length > 0)
+      throw new InvalidArgumentError("The limits of a model are requests, tokens and at-once: requests:60,at-once:5.");
+    return [limit, integer(count)];
+  });
+  return { ...before, [text.slice(0, split)]: Object.fromEntries(set) };
+}
+
+/** The limits that were given; null: none. */
+export function givenLimits({ requestsPerMinute, tokensPerMinute, requestsAtOnce, modelLimits: models }: LimitOptions) {
+  const given = { requestsPerMinute, tokensPerMinute, requestsAtOnce, models };
+  const isGiven = Object.values(given).some((value) => value !== undefined);
+  return isGiven ? (given satisfies { [Name in keyof RateLimitsInput]: unknown }) : null;
+}
+
+/** "60 requests a minute, 3 at once; gpt-x: 5 requests a minute", or "none". */
+export function limitsText(limits: RateLimits | null): string {
+  if (limits === null) return "none";
+  const models = Object.entries(limits.models).map(([id, set]) => `${id}: ${setText(set)}`);
+  return [setText(limits), ...models].filter((text) => text !== "").join("; ");
+}
+
+function setText({ requestsPerMinute, tokensPerMinute, requestsAtOnce }: LimitSet): string {
+  return [
+    requestsPerMinute !== null && `${requestsPerMinute} requests a minute`,
+    tokensPerMinute !== null && `${tokensPerMinute} tokens a minute`,
+    requestsAtOnce !== null && `${requestsAtOnce} at once`,
+  ]
+    .filter(Boolean)
+    .join(", ");
+}

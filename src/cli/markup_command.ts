@@ -1,0 +1,64 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { EVERY_MODEL, type Markups } from "../accounts/markups.ts";
+import { markupsOf, setMarkup } from "../accounts/markups_store.ts";
+import { InputError } from "../errors.ts";
+import { MARKUP_BASIS_POINTS } from "../limits.ts";
+import { defineCommand } from "./context.ts";
+import { formatPercent } from "./money.ts";
+import { accountOf } from "./options.ts";
+import { type Output, table } from "./output.ts";
+
+/** The command `account markup`: what a reseller adds to the operator's balance prices. Source: MRK-1. */
+
+type MarkupOptions = { model?: string; percent?: number | "none" };
+
+export function addMarkupCommand(account: Command): void {
+  defineCommand<MarkupOptions>(
+    account
+      .command("markup <reseller>")
+      .description("show or set what a reseller adds to balance prices for its customers")
+      .option("--model <id>", "one model, which then no longer has the markup of every model")
+      .option("--percent <percent>", "from 0 to 1000, with up to two decimals; none removes it", percent),
+    { changes: true },
+    async (context, { model: modelId = null, percent: wanted }, [reference]) => {
+      const { accountId, role } = await accountOf(context, reference);
+      if (role !== "reseller") throw new InputError(`Account ${accountId} is no reseller.`);
+      if (wanted !== undefined)
+        return show(
+          accountId,
+          await setMarkup(context, { resellerId: accountId, modelId, basisPoints: given(wanted) }),
+        );
+      if (modelId !== null) throw new InputError("Give the markup of the model: --percent.");
+      return show(accountId, await markupsOf(context.db.orm, accountId));
+    },
+  );
+}
+
+const given = (wanted: number | "none") => (wanted === "none" ? null : wanted);
+
+/** "12.5" → basis points, exactly. Not null for "none": commander makes an empty text of it. */
+function percent(text: string): number | "none" {
+  if (text === "none") return text;
+  const [, whole, decimals = ""] = /^(\d{1,9})(?:\.(\d{1,2}))?$/.exec(text) ?? [];
+  const basisPoints = whole === undefined ? Number.NaN : Number(whole + decimals.padEnd(2, "0"));
+  if (basisPoints >= MARKUP_BASIS_POINTS.min && basisPoints <= MARKUP_BASIS_POINTS.max) return basisPoints;
+  throw new InvalidArgumentError(
+    "A markup is from 0 to 1000 percent, with up to two decimals. Below 0 it would sell below cost.",
+  );
+}
+
+function show(resellerId: number, markups: Markups): Output {
+  const models = [...markups].filter(([modelId]) => modelId !== EVERY_MODEL);
+  const everyModel = markups.get(EVERY_MODEL) ?? 0;
+  return {
+    text: table(
+      ["MODEL", "MARKUP"],
+      [
+        ["every other model", formatPercent(everyModel)],
+        ...models.map(([modelId, basisPoints]) => [modelId, formatPercent(basisPoints)]),
+      ],
+      "",
+    ),
+    json: { resellerId, everyModel, models: models.map(([modelId, basisPoints]) => ({ modelId, basisPoints })) },
+  };
+}

@@ -1,0 +1,138 @@
+import { type Command, InvalidArgumentError } from "commander";
+import type { PricesInput } from "../catalog/catalog_input.ts";
+import { FURTHER_PARTS, type FurtherPrices } from "../catalog/rates.ts";
+import { InputError } from "../errors.ts";
+import { formatPrice, parsePrice } from "./money.ts";
+import { parsedBy } from "./options.ts";
+
+/** The options of `model add` and `model price` that set prices. `catalog/token_prices.ts` checks what they say. */
+
+export type PriceOptions = {
+  input?: number;
+  cachedInput?: number;
+  output?: number;
+  cacheWrite?: number;
+  cacheWrite1h?: number;
+  reasoning?: number;
+  audioInput?: number;
+  audioOutput?: number;
+  imageInput?: number;
+  imageOutput?: number;
+  request?: number;
+  tier?: Tier[];
+  image?: ImagePrice[];
+};
+/** `key`: a size, or a size and a quality, as in `1024x1024/high`. */
+type ImagePrice = { key: string; microUsd: number | null };
+type Tier = Record<string, number>;
+
+/** All but the prices of images. */
+export const TOKEN_PRICE_OPTIONS = [
+  ...["input", "cachedInput", "output", "cacheWrite", "cacheWrite1h", "reasoning", "audioInput", "audioOutput"],
+  ...["imageInput", "imageOutput", "request", "tier"],
+];
+
+export function priceOptions(command: Command): Command {
+  const price = parsedBy(parsePrice);
+  return command
+    .option("--input <usd>", "price of 1 million input tokens", price)
+    .option("--cached-input <usd>", "price of 1 million cached input tokens (default: as --input)", price)
+    .option("--output <usd>", "price of 1 million output tokens", price)
+    .option(
+      "--cache-write <usd>",
+      "of 1 million tokens written to the provider's cache (default: as the dearest text input)",
+      price,
+    )
+    .option(
+      "--cache-write-1h <usd>",
+      "of 1 million tokens written to it for an hour (default: as the dearest text input)",
+      price,
+    )
+    .option("--reasoning <usd>", "price of 1 million reasoning tokens (default: as --output)", price)
+    .option(
+      "--audio-input <usd>",
+      "price of 1 million audio tokens in the prompt (default: as the dearest input)",
+      price,
+    )
+    .option(
+      "--image-input <usd>",
+      "price of 1 million image tokens in the prompt (default: as the dearest input)",
+      price,
+    )
+    .option(
+      "--audio-output <usd>",
+      "price of 1 million audio tokens in the answer (default: as the dearest output)",
+      price,
+    )
+    .option(
+      "--image-output <usd>",
+      "price of 1 million image tokens in the answer (default: as the dearest output)",
+      price,
+    )
+    .option("--request <usd>", "price of one request, on top of its tokens; images cost theirs alone", price)
+    .option(
+      "--tier <above:name=usd,…>",
+      "prices of requests with more input tokens, as in 200000:input=6,output=22.5,cached-input=0.6; repeat in ascending order",
+      tier,
+    )
+    .option(
+      "--image <size=usd>",
+      "price of one image: of a size (1024x1024=0.04), of a size and quality (1024x1024/high=0.17), or none (1024x1024=none); repeat for more",
+      imagePrice,
+    );
+}
+
+/** Undefined if no token price is given. Throws InputError. */
+export function pricesOf(options: PriceOptions): PricesInput | undefined {
+  const { input, cachedInput, output, request, tier: tiers } = options;
+  const further: Record<string, unknown> = {
+    cache_write: options.cacheWrite,
+    cache_write_1h: options.cacheWrite1h,
+    reasoning: options.reasoning,
+    audio_input: options.audioInput,
+    audio_output: options.audioOutput,
+    image_input: options.imageInput,
+    image_output: options.imageOutput,
+    ...{ request, tiers },
+  };
+  const given = [input, cachedInput, output, ...Object.values(further)];
+  if (given.every((option) => option === undefined)) return undefined;
+  if (input === undefined || output === undefined) throw new InputError("Give both --input and --output.");
+  return { inputMicroUsd: input, cachedInputMicroUsd: cachedInput ?? null, outputMicroUsd: output, further };
+}
+
+/** As in "cache_write $3.75, above 200000: input $6.00 output $22.50". */
+export function furtherWords({ tiers = [], request, ...rates }: FurtherPrices): string {
+  const words = FURTHER_PARTS.flatMap((part) => {
+    const microUsd = rates[part];
+    return microUsd === undefined ? [] : [`${part} ${formatPrice(microUsd)}`];
+  });
+  for (const { above_input_tokens, ...of } of tiers) {
+    const prices = Object.entries(of).map(([name, microUsd]) => `${name} ${formatPrice(microUsd)}`);
+    words.push(`above ${above_input_tokens}: ${prices.join(" ")}`);
+  }
+  if (request !== undefined) words.push(`request ${formatPrice(request)}`);
+  return words.join(", ");
+}
+
+function tier(text: string, before: Tier[] = []): Tier[] {
+  const [above = "", prices = ""] = text.split(":");
+  const read: Tier = { above_input_tokens: parsedBy(tokens)(above) };
+  for (const price of prices.split(",")) {
+    const [name = "", usd = ""] = price.split("=");
+    const part = name.trim().replaceAll("-", "_");
+    if (part in read) throw new InvalidArgumentError(`${name} stands twice.`);
+    read[part] = parsedBy(parsePrice)(usd);
+  }
+  return [...before, read];
+}
+
+function tokens(text: string): number {
+  if (!/^\d{1,9}$/.test(text.trim())) throw new InputError("A tier begins with a number of tokens and a colon.");
+  return Number(text);
+}
+
+function imagePrice(text: string, before: ImagePrice[] = []): ImagePrice[] {
+  const [key = "", usd = ""] = text.split("=");
+  return [...before, { key, microUsd: usd === "none" ? null : parsedBy(parsePrice)(usd) }];
+}
