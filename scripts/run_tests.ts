@@ -79,6 +79,12 @@ const PROGRAMS = [
   { files: /^test\/deploy\/promtool\.test\.ts$/, name: "prometheus", path: "/usr/bin/promtool" },
   { files: /^test\/model\//, name: "spin", path: "/usr/bin/spin" },
   { files: /^test\/model\//, name: "gcc", path: "/usr/bin/gcc" },
+  {
+    files: /^test\/(?:browser\/(?:shop_walk|vouchers)|commerce\/(?:invoice_pdf|pdf_drawer))\.test\.ts$/,
+    name: "poppler-utils",
+    path: "/usr/bin/pdftotext",
+  },
+  { files: /^test\/messages\/mail_tls\.test\.ts$/, name: "openssl", path: "/usr/bin/openssl" },
 ];
 
 type RuntimeName = "bun" | "deno";

@@ -97,7 +97,7 @@ describe("session and CSRF", () => {
   });
 
   test("429 too_many_requests above an account's rate, after CSRF and before the body is read", async () => {
-    const slow = await shop.start({ RATE_PER_MINUTE: "2" });
+    const slow = await shop.start({ RATE_PER_MINUTE: "2", REDIS_URL: "" });
     try {
       const session = await signInTo(shop, await shop.customer(), { origin: slow.origin });
       for (let i = 0; i < 2; i++) expect((await session.get("/home")).status).toBe(200);
