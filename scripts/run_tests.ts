@@ -109,6 +109,8 @@ const runningPids = new Set<number>();
 let services: Services | undefined;
 let reports: string | undefined;
 let isInterrupted = false;
+/** Files were selected by arguments. */
+const isSelected = process.argv.slice(2).some((arg) => !arg.startsWith("--"));
 
 async function main(): Promise<number> {
   const jobs = findJobs(process.argv.slice(2));
@@ -319,10 +321,13 @@ function readReport(path: string): Counts | null {
   }
 }
 
-/** Prints the names of passed tests, which are the rules that hold; of a failed file, the whole output. */
+/**
+ * Prints the names of passed tests, which are the rules that hold. Of a failed file, and of files that were selected by arguments, the
+ * whole output: tests print what they measured, and their seeds.
+ */
 function print(name: string, { passed, failed, remarks, output, seconds }: FileResult): void {
   const shown =
-    failed > 0
+    failed > 0 || isSelected
       ? output.trim()
       : output
           .split("\n")
