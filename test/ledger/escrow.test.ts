@@ -545,6 +545,34 @@ test("the ends of requests that were granted from memory: sent twice, late, or u
   await release(a, [next, ...holds.slice(3)]);
 });
 
+test("an end that the spool sends again and again counts once: no unit of an open request goes back", async () => {
+  const proxy = await startTcpProxy(world.url);
+  const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 400, escrowUnitsMax: 0 }, null)) as [OpenLedger];
+  const [customer, locked] = [await addCustomer({ dailyLimit: 2 }), await addCustomer({ dailyLimit: 2 })];
+  const [[done, open], [stuck]] = (await Promise.all([reserveSome(a, customer, 2), reserveSome(a, locked, 1)])) as [
+    [Hold, Hold],
+    [Hold],
+  ];
+  proxy.cut();
+  await Promise.all([a.ledger.settle(done, usageOf()), a.ledger.settle(stuck, usageOf())]);
+  proxy.mend();
+  await world.sql.begin(async (holder) => {
+    await holder`select lock_accounts(array[${locked.accountId}]::bigint[])`;
+    // One end of the file cannot be written, so its other end is sent with each replay.
+    for (let i = 0; i < 3; i++) await expect(a.ledger.replaySpool()).rejects.toThrow("unreachable");
+    expect(await countersOf(customer)).toMatchObject({ used: 1, held: 1 });
+    expect(await codeOf(a.ledger.reserve(ask(customer)))).toBe("daily_quota_exceeded");
+    expect(await countersOf(customer)).toMatchObject({ used: 1, held: 1 });
+  });
+  await a.ledger.replaySpool();
+  await a.ledger.settle(open, usageOf());
+  expect(await countersOf(customer)).toMatchObject({ used: 2, held: 0, settled: 2 });
+  expect(await countersOf(locked)).toMatchObject({ used: 1, held: 0, settled: 1 });
+  await a.close();
+  opened.length = 0;
+  await proxy.close();
+});
+
 test("a quiet account whose draw is under way is not forgotten: the answer is accounted for", () => {
   let nowMs = 0;
   const escrow = new Escrow({ leaseMs: 600_000, unitsMax: 10, nowMs: () => nowMs, unixMs: () => nowMs });
