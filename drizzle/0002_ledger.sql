@@ -101,11 +101,12 @@ END $$;
 --> statement-breakpoint
 
 -- Whether units of a package (p_package) or money of a balance (0) lie unused in an escrow of the account. If so, their holders are
--- asked for them: each meets the mark with its next draw. p_lease, p_own: what the asking replica itself still keeps, in its own words.
+-- asked for them: each meets the mark with its next draw. The caller holds the lock. p_lease, p_own: what the asking replica itself still
+-- keeps, in its own words; null, false: no replica asks.
 CREATE FUNCTION recall_idle(p_account bigint, p_package bigint, p_lease uuid, p_own boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE escrows SET recalled = true
-  WHERE account_id = p_account AND lease_id <> p_lease AND package_id = p_package AND (idle_units > 0 OR idle_nano_usd > 0);
+  WHERE account_id = p_account AND lease_id IS DISTINCT FROM p_lease AND package_id = p_package AND (idle_units > 0 OR idle_nano_usd > 0);
   RETURN FOUND OR p_own;
 END $$;
 --> statement-breakpoint

@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { TransactionSql } from "postgres";
 import { addBalance, transferBalance } from "../../src/ledger/balances_store.ts";
 import { entitlementOf } from "../../src/ledger/entitlement_store.ts";
 import { Escrow } from "../../src/ledger/escrow.ts";
@@ -6,7 +7,7 @@ import type { Hold, Ledger } from "../../src/ledger/ledger.ts";
 import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { assignPackage } from "../../src/ledger/packages_store.ts";
 import { type Bus, inProcessBus } from "../../src/platform/bus.ts";
-import { changing } from "../../src/platform/changes_store.ts";
+import { changing, IdleMoneyError } from "../../src/platform/changes_store.ts";
 import type { Db, Tx } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { sleep, until } from "../platform/own_redis.ts";
@@ -248,6 +249,34 @@ describe("no false refusal and no false charge while units lie unused in another
       }
     },
   );
+});
+
+test("asking the replicas for money, and a batch that writes their rows: neither waits for the other in a circle", async () => {
+  const customer = await addCustomer(null, 20_000n);
+  const leases = [(await openSqlReplica(world)).leaseId, (await openSqlReplica(world)).leaseId];
+  for (const leaseId of leases)
+    await world.sql`
+      insert into escrows (account_id, lease_id, package_id, key_id, day, draw_number, units, tokens, nano_usd, idle_units,
+        idle_nano_usd, epoch, tenant_epoch)
+      values (${customer.accountId}, ${leaseId}, 0, 0, '-infinity', 0, 0, 0, 1000, 0, 1000, 0, 0)`;
+  await world.sql`update balances set held_nano_usd = 2000 where account_id = ${customer.accountId}`;
+  const write = (batch: TransactionSql, leaseId: string | undefined) =>
+    batch`update escrows set draw_number = 1 where account_id = ${customer.accountId} and lease_id = ${leaseId ?? ""}`;
+  let tries = 0;
+  let asking: Promise<void> | undefined;
+  await world.sql.begin(async (batch) => {
+    await batch`select lock_accounts(array[${customer.accountId}]::bigint[])`;
+    await write(batch, leases[1]);
+    asking = changing({ db, bus: frozenBus() }, async () => {
+      if (++tries === 1) throw new IdleMoneyError(customer.accountId);
+    });
+    await sleep(300);
+    await write(batch, leases[0]);
+  });
+  await asking;
+  const marked = await world.sql`select 1 from escrows where account_id = ${customer.accountId} and recalled`;
+  expect([tries, marked.length]).toEqual([2, 2]);
+  for (const leaseId of leases) await reapLease(world, leaseId);
 });
 
 describe("a change of rights: no request is granted on what was true before, once the change has returned", () => {
