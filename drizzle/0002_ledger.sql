@@ -898,8 +898,9 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- Gives back what an account's escrow rows under ended leases hold, and deletes them. Returns how many rows held something.
-CREATE FUNCTION reap_account(p_account bigint) RETURNS int LANGUAGE plpgsql AS $$
+-- Gives back what an account's escrow rows under ended leases hold, and deletes them. Returns how many rows held something. Waits
+-- for a lock for a moment only (error 55P03), so that one account does not hold up the others.
+CREATE FUNCTION reap_account(p_account bigint) RETURNS int LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
 DECLARE
   v_rows int;
 BEGIN

@@ -12,6 +12,8 @@ const BEAT_MS = 1000;
 /** A heartbeat that takes longer counts as an unanswered one. */
 const BEAT_MAX_MS = 10_000;
 const REAPED_AT_ONCE = 500;
+/** How long one beat reaps: the heartbeat and the lease must not wait for it. */
+const REAP_MS_MAX = 1_000;
 /** How often the escrows in the database are compared with those that this process knows. */
 const RECONCILE_EVERY_MS = 10_000;
 const MONTHS_AHEAD = 3;
@@ -164,11 +166,16 @@ class Upkeep {
   }
 
   async #reap(): Promise<void> {
-    const { db, log } = this.#options;
+    const { db, log, nowMs } = this.#options;
     const accounts = await accountsOfEndedLeases(db.sql, REAPED_AT_ONCE);
     this.reaper.found = accounts.length;
     let reaped = 0;
-    for (const accountId of accounts) reaped += await reapAccount(db.sql, accountId);
+    const untilMs = nowMs() + REAP_MS_MAX;
+    for (const accountId of accounts) {
+      // A locked account has its turn with the next beat.
+      reaped += (await reapAccount(db.sql, accountId)) ?? 0;
+      if (nowMs() >= untilMs) break;
+    }
     this.reaper.reaped += reaped;
     if (reaped > 0) log.warn({ reaped }, "returned what replicas whose lease had ended had drawn");
   }

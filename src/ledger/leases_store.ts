@@ -1,6 +1,6 @@
 import { sql } from "drizzle-orm";
 import { lockAccounts } from "../accounts/locks_store.ts";
-import type { Db, Sql } from "../platform/db.ts";
+import { type Db, LOCK_NOT_AVAILABLE, type Sql, sqlState } from "../platform/db.ts";
 
 /** The SQL of leases and of what their escrows hold, outside of batches; repeated requests; the monthly partitions of receipts. */
 
@@ -56,18 +56,30 @@ export async function drawnBy(
   }));
 }
 
-/** Ends the leases that were not renewed in time. Returns accounts of which ended leases still have escrows. */
+/**
+ * Ends the leases that were not renewed in time. Returns accounts of which ended leases still have escrows, in any order: those that
+ * stay locked must not always be the first.
+ */
 export async function accountsOfEndedLeases(connection: Sql, rowsMax: number): Promise<number[]> {
   await connection`update leases set ended = true where not ended and ends_at <= clock_timestamp()`;
   const rows = await connection`
-    select distinct account_id from escrows where lease_id in (select id from leases where ended) limit ${rowsMax}`;
+    select account_id from escrows where lease_id in (select id from leases where ended)
+    group by account_id order by random() limit ${rowsMax}`;
   return rows.map((row) => Number(row.account_id));
 }
 
-/** Gives back what ended leases hold of an account. Returns how many escrow rows held something. */
-export async function reapAccount(connection: Sql, accountId: number): Promise<number> {
-  const [row] = await connection`select reap_account(${accountId}::bigint) as rows`;
-  return Number(row?.rows);
+/**
+ * Gives back what ended leases hold of an account. Returns how many escrow rows held something; undefined: the account is locked by
+ * others, and nothing was done.
+ */
+export async function reapAccount(connection: Sql, accountId: number): Promise<number | undefined> {
+  try {
+    const [row] = await connection`select reap_account(${accountId}::bigint) as rows`;
+    return Number(row?.rows);
+  } catch (error) {
+    if (sqlState(error) === LOCK_NOT_AVAILABLE) return undefined;
+    throw error;
+  }
 }
 
 /** Deletes empty escrow rows of former days, and leases that ended long ago. */

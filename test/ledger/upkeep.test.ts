@@ -142,6 +142,26 @@ test("the reaper waits until it has seen the database up for a whole lease", asy
   await jobs.stop();
 });
 
+test("an account that stays locked holds up neither the reaper's other accounts, nor the heartbeat", async () => {
+  const dead = await openSqlReplica(world);
+  const people = [await customer(), await customer(), await customer()];
+  await dead.reserve(people.map(({ ask }) => ask()));
+  await world.sql`update leases set ends_at = clock_timestamp() where id = ${dead.leaseId}`;
+  const [locked, ...others] = people;
+  const id = crypto.randomUUID();
+  await world.sql.begin(async (holder) => {
+    await holder`select lock_accounts(array[${Number(locked?.accountId)}]::bigint[])`;
+    const jobs = startJobs({ replicaId: id });
+    const isReaped = async () => (await Promise.all(others.map((one) => one.counters()))).every((c) => c.units_held === 0);
+    await until(isReaped);
+    await Bun.sleep(3_000);
+    expect((await replica(id))?.ageMs).toBeLessThan(2_500);
+    expect([jobs.databaseUp(), await locked?.counters()]).toEqual([true, { units_used: 0, units_held: 1 }]);
+    await jobs.stop();
+  });
+  await reapLease(world, dead.leaseId);
+});
+
 test("empty rows of former days are deleted without a deadlock with a batch that writes them", async () => {
   const { leaseId } = await openSqlReplica(world);
   const accounts = [(await customer()).accountId, (await customer()).accountId];
