@@ -87,6 +87,8 @@ class Upkeep {
    * living replica has renewed its lease.
    */
   #upSinceMs: number | undefined;
+  /** Since when every replay of the spool has failed; undefined: the last one did not. */
+  #replayFailsSinceMs: number | undefined;
   #lastBeatMs: number;
   #reconciledMs: number;
   #monthsMadeMs = Number.NEGATIVE_INFINITY;
@@ -136,11 +138,20 @@ class Upkeep {
       await pruneLeases(db.sql);
       this.#monthsMadeMs = now;
     }
-    // Only with an empty spool: it may hold settlements under a lease that has ended.
-    if (now - this.#upSinceMs >= this.#leaseMs && ledger.status().spoolEmpty) {
+    if (now - this.#upSinceMs >= this.#leaseMs && this.#spoolHadItsTurn(now)) {
       await this.#reap();
       this.#reapedAt = seenAt;
     }
+  }
+
+  /**
+   * The spool may hold settlements under a lease that has ended: they come before the reaper. But one of them may wait for what the reaper
+   * has to return, so the spool has had its turn when replays have failed for a whole lease with the database up.
+   */
+  #spoolHadItsTurn(now: number): boolean {
+    if (this.#options.ledger.status().spoolEmpty) return true;
+    if (this.#replayFailsSinceMs === undefined || this.#upSinceMs === undefined) return false;
+    return now - Math.max(this.#replayFailsSinceMs, this.#upSinceMs) >= this.#leaseMs;
   }
 
   #status(): ReplicaStatus {
@@ -154,11 +165,13 @@ class Upkeep {
   }
 
   async #replay(): Promise<void> {
-    const { ledger, log } = this.#options;
+    const { ledger, log, nowMs } = this.#options;
     try {
       const replayed = await ledger.replaySpool();
+      this.#replayFailsSinceMs = undefined;
       log.info({ replayed }, "replayed the spool");
     } catch (err) {
+      this.#replayFailsSinceMs ??= nowMs();
       log.warn({ err }, "the spool was not replayed completely; the rest is tried again");
     } finally {
       this.replaying = undefined;

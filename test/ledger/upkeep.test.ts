@@ -162,6 +162,26 @@ test("an account that stays locked holds up neither the reaper's other accounts,
   await reapLease(world, dead.leaseId);
 });
 
+test("a settlement that waits for money in a dead replica's hands, and the reaper: neither waits for the other for ever", async () => {
+  const person = await world.addCustomer();
+  const key = await world.addKey(person, { mode: "payg" });
+  await world.setBalance(person, 20_000n);
+  const ask = () =>
+    requestFor(person, key, { outputPico: 1000n, known: { mode: "payg", epoch: 1000, tenantEpoch: 1000 } });
+  const dead = await openWorldLedger(world, { escrowShare: 1 });
+  for (let i = 0; i < 6; i++) await dead.ledger.reserve(ask());
+  await dead.ledger.abandon();
+  const alive = await openWorldLedger(world, { leaseSeconds: 2, timeoutMs: 400, spool: "waits" });
+  const hold = await alive.ledger.reserve(ask());
+  expect(await alive.ledger.settle(hold, usageOf({ chargeNanoUsd: 19_000n }))).toMatchObject({ spooled: true });
+  await world.sql`update leases set ends_at = clock_timestamp() where id = ${dead.ledger.leaseId()}`;
+  const jobs = startJobs({ ledger: alive.ledger });
+  await until(async () => alive.ledger.status().spoolEmpty);
+  expect(await receiptOf(hold.requestId)).toMatchObject({ outcome: "settled", charged: 19_000, shortfall: 0 });
+  await jobs.stop();
+  await Promise.all([alive.close(), dead.db.close()]);
+});
+
 test("empty rows of former days are deleted without a deadlock with a batch that writes them", async () => {
   const { leaseId } = await openSqlReplica(world);
   const accounts = [(await customer()).accountId, (await customer()).accountId];
