@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { startBooksCheck } from "../../src/books/check_schedule.ts";
-import { creditEarnings } from "../../src/books/earnings_store.ts";
+import { brokenEarnings, creditEarnings } from "../../src/books/earnings_store.ts";
+import { openSlices } from "../../src/books/short_transactions_store.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { until } from "../platform/own_redis.ts";
@@ -62,4 +63,15 @@ test("a reseller whose balance is full is credited when there is room; meanwhile
   await world.sql`select add_balance(${full.accountId}, -5, 'correction', 'test', null)`;
   await until(async () => (await credited(full)) === 5, 10_000);
   await check.close();
+});
+
+test("earnings that nobody's receipts explain are found, of more resellers than a slice compares", async () => {
+  const people = await Promise.all(Array.from({ length: 120 }, addEarner));
+  // One has only an entry, and no day.
+  const { accountId } = await world.addReseller();
+  await world.sql`select add_balance(${accountId}, 7, 'earning', 'test', null)`;
+  const refs = (await brokenEarnings(openSlices(db.sql))).map(({ ref }) => ref);
+  const inView = await world.sql`select reseller_id || ' ' || day as ref from inv_earnings`;
+  expect(refs.toSorted()).toEqual(inView.map(({ ref }) => String(ref)).toSorted());
+  expect(refs).toHaveLength(people.length + 1);
 });
