@@ -101,11 +101,12 @@ END $$;
 --> statement-breakpoint
 
 -- Whether units of a package (p_package) or money of a balance (0) lie unused in an escrow of the account. If so, their holders are
--- asked for them: each meets the mark with its next draw. p_lease, p_own: what the asking replica itself still keeps, in its own words.
+-- asked for them: each meets the mark with its next draw. The caller holds the lock. p_lease, p_own: what the asking replica itself still
+-- keeps, in its own words; null, false: no replica asks.
 CREATE FUNCTION recall_idle(p_account bigint, p_package bigint, p_lease uuid, p_own boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE escrows SET recalled = true
-  WHERE account_id = p_account AND lease_id <> p_lease AND package_id = p_package AND (idle_units > 0 OR idle_nano_usd > 0);
+  WHERE account_id = p_account AND lease_id IS DISTINCT FROM p_lease AND package_id = p_package AND (idle_units > 0 OR idle_nano_usd > 0);
   RETURN FOUND OR p_own;
 END $$;
 --> statement-breakpoint
@@ -897,8 +898,9 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- Gives back what an account's escrow rows under ended leases hold, and deletes them. Returns how many rows held something.
-CREATE FUNCTION reap_account(p_account bigint) RETURNS int LANGUAGE plpgsql AS $$
+-- Gives back what an account's escrow rows under ended leases hold, and deletes them. Returns how many rows held something. Waits
+-- for a lock for a moment only (error 55P03), so that one account does not hold up the others.
+CREATE FUNCTION reap_account(p_account bigint) RETURNS int LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
 DECLARE
   v_rows int;
 BEGIN

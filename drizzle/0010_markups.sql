@@ -30,8 +30,9 @@ CREATE TRIGGER markups_audit AFTER INSERT OR DELETE OR UPDATE OF basis_points ON
 --> statement-breakpoint
 
 -- Credits a reseller what closed days have earned and it was not credited yet: one entry for each such day. Whoever comes second, or
--- after a crash, finds nothing left. Returns the number of entries.
-CREATE FUNCTION credit_earnings(p_reseller bigint) RETURNS int LANGUAGE plpgsql AS $$
+-- after a crash, finds nothing left. Returns the number of entries. Waits for a lock for a second (error 55P03), so that an account that
+-- stays locked does not hold up the others.
+CREATE FUNCTION credit_earnings(p_reseller bigint) RETURNS int LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 DECLARE
   v_due record;
   v_code text;

@@ -72,16 +72,17 @@ export function startBooksCheck({
 
   async function tick(): Promise<void> {
     try {
-      const [run, newest, unpriced] = await connections.run(async (sql) => {
-        const checked = await checkIfDue(sql, everySeconds, options);
+      await connections.run(async (sql) => {
+        const run = await checkIfDue(sql, everySeconds, options);
+        if (run) logRun(run, log);
+        const [newest] = await lastChecks(sql, 1);
+        if (newest) last = { checkedUnix: Date.parse(newest.checkedAt) / 1000, ...countFindings(newest.results) };
+        unpricedTokens = await sumUnpricedTokens(sql);
+        // Last: a reseller that cannot be credited hides nothing of this.
         await closeEarnings(openSlices(sql, { budgetMs: CLOSING_MS_MAX }));
         await creditEarnings(sql);
-        return [checked, (await lastChecks(sql, 1))[0], await sumUnpricedTokens(sql)] as const;
       });
-      unpricedTokens = unpriced;
-      if (newest) last = { checkedUnix: Date.parse(newest.checkedAt) / 1000, ...countFindings(newest.results) };
       failing = false;
-      if (run) logRun(run, log);
     } catch (error) {
       // Logged once per outage: other jobs report that the database is unreachable.
       if (!closed && !failing) log.warn({ err: error }, "the books could not be checked, or earnings not credited");

@@ -1,7 +1,7 @@
 import type { Sql } from "../platform/db.ts";
 import { EARNING, whenAllFolded } from "./folding_store.ts";
 import type { Violation } from "./invariants.ts";
-import type { Slices } from "./short_transactions_store.ts";
+import type { Slices, SliceTx } from "./short_transactions_store.ts";
 
 /**
  * What resellers earn by their markups. Folding sums it by reseller and UTC day of a request's end. A day is *closed* after it has
@@ -15,6 +15,8 @@ const CLOSED_AFTER = "1 minute";
 const REOPENED_DAYS = 31;
 /** Resellers that are credited in one run. */
 const RESELLERS_MAX = 10_000;
+/** Resellers that one slice compares, each with all its days. */
+const COMPARED_MAX = 20;
 
 /** Closes the days up to `day`, unless they are closed already; without it, those that have ended. Throws FoldingBehindError. */
 export async function closeEarnings(slices: Slices, day?: string): Promise<void> {
@@ -57,20 +59,40 @@ export async function creditEarnings(sql: Sql): Promise<number> {
 
 /** Resellers and days that the view `inv_earnings` would contain, by the closed sums. Throws FoldingBehindError. */
 export async function brokenEarnings(slices: Slices): Promise<Violation[]> {
-  const rows = await whenAllFolded(
-    slices,
-    (tx) => tx`
-      select coalesce(e.account_id, c.reseller_id)::text || ' -infinity' as ref
-      from (select account_id, sum(amount_nano_usd) as nano_usd from balance_entries where kind = 'earning' group by 1) e
-      full join (select reseller_id, sum(credited_nano_usd) as nano_usd from earnings group by 1) c on c.reseller_id = e.account_id
-      where coalesce(e.nano_usd, 0) <> coalesce(c.nano_usd, 0)
-      union all
-      select coalesce(e.reseller_id, s.id)::text || ' ' || coalesce(e.day, s.day)::text
-      from earnings e
-      full join (select id, day, nano_usd from book_sums where kind = ${EARNING}) s on s.id = e.reseller_id and s.day = e.day
-      cross join book_closing b
-      where (coalesce(e.day, s.day) < b.earnings_to and coalesce(e.earned_nano_usd, 0) <> coalesce(s.nano_usd, 0))
-        or e.earned_nano_usd > coalesce(s.nano_usd, 0)`,
-  );
-  return rows.map(({ ref }) => ({ name: "inv_earnings", ref: String(ref) }));
+  const broken: Violation[] = [];
+  for (let after: string | undefined = "0"; after !== undefined; ) {
+    const from: string = after;
+    const rows = await whenAllFolded(slices, (tx) => brokenAfter(tx, from));
+    for (const { ref } of rows) if (ref !== null) broken.push({ name: "inv_earnings", ref: String(ref) });
+    const last: unknown = rows.find(({ ref }) => ref === null)?.last;
+    after = typeof last === "string" ? last : undefined;
+  }
+  return broken;
+}
+
+/** The same of the next resellers after an id, and in a row without `ref` the last of them. */
+function brokenAfter(tx: SliceTx, after: string) {
+  const next = (id: string, rows: string) => tx`
+    select distinct ${tx.unsafe(id)} as id from ${tx.unsafe(rows)} and ${tx.unsafe(id)} > ${after}::text::bigint order by 1 limit ${COMPARED_MAX}`;
+  return tx`
+    with asked as materialized (
+      select id from (
+        (${next("reseller_id", "earnings where true")}) union (${next("account_id", "balance_entries where kind = 'earning'")})
+        union (${next("id", `book_sums where kind = '${EARNING}'`)})) ids
+      order by id limit ${COMPARED_MAX}),
+    closed as (select earnings.* from asked join earnings on reseller_id = asked.id),
+    summed as (select s.id, s.day, s.nano_usd from asked join book_sums s on s.kind = ${EARNING} and s.id = asked.id),
+    entries as (
+      select account_id, sum(amount_nano_usd) as nano_usd from asked join balance_entries on kind = 'earning' and account_id = asked.id group by 1)
+    select null as ref, max(id)::text as last from asked
+    union all
+    select coalesce(e.account_id, c.reseller_id)::text || ' -infinity', null
+    from entries e
+    full join (select reseller_id, sum(credited_nano_usd) as nano_usd from closed group by 1) c on c.reseller_id = e.account_id
+    where coalesce(e.nano_usd, 0) <> coalesce(c.nano_usd, 0)
+    union all
+    select coalesce(e.reseller_id, s.id)::text || ' ' || coalesce(e.day, s.day)::text, null
+    from closed e full join summed s on s.id = e.reseller_id and s.day = e.day cross join book_closing b
+    where (coalesce(e.day, s.day) < b.earnings_to and coalesce(e.earned_nano_usd, 0) <> coalesce(s.nano_usd, 0))
+      or e.earned_nano_usd > coalesce(s.nano_usd, 0)`;
 }

@@ -1,4 +1,4 @@
-import { connect, isPassing, type Sql, sqlState } from "../platform/db.ts";
+import { connect, isPassing, LOCK_NOT_AVAILABLE, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import type { Escrow } from "./escrow.ts";
 import type { Hold, LaneName } from "./ledger.ts";
@@ -40,8 +40,6 @@ const RETRY_DELAY_MS = 25;
 const RECALL_DELAYS_MS = [1, 4, 8, 16, 32, 50];
 /** How often the timer runs. It rejects rows past their deadline, and starts another lane if a batch takes this long. */
 const LOOK_EVERY_MS = 50;
-/** SQLSTATE of a lock timeout. */
-const LOCK_NOT_AVAILABLE = "55P03";
 
 /** A row without an answer. */
 export class LedgerError extends Error {

@@ -167,6 +167,8 @@ class Account {
 export class Escrow {
   readonly #options: EscrowOptions;
   readonly #accounts = new Map<number, Account>();
+  /** The requests that are busy, under the present lease. The spool may send the end of a request more than once. */
+  readonly #busy = new Set<string>();
   #leaseId: string = randomUUID();
   #leaseUntilMs = Number.NEGATIVE_INFINITY;
   #drawNumber = 0;
@@ -194,6 +196,7 @@ export class Escrow {
   leaseEnded(leaseId: string): void {
     if (leaseId !== this.#leaseId) return;
     this.#accounts.clear();
+    this.#busy.clear();
     this.#leaseId = randomUUID();
     this.#leaseUntilMs = Number.NEGATIVE_INFINITY;
   }
@@ -239,7 +242,7 @@ export class Escrow {
     active.part.idleUnits--;
     active.part.busyUnits++;
     account.note(1, 0n, nowMs);
-    return holdOf(
+    return this.#holdOf(
       request,
       this.#drawn(account, nowMs, {
         packageId: active.part.packageId,
@@ -258,7 +261,7 @@ export class Escrow {
     balance.idleNano -= nano;
     balance.busyNano += nano;
     account.note(0, nano, nowMs);
-    return holdOf(
+    return this.#holdOf(
       request,
       this.#drawn(account, nowMs, { packageId: 0, day: null, heldNanoUsd: nano, capTokens: request.capMax }),
     );
@@ -279,7 +282,7 @@ export class Escrow {
     const { packageId, day, keyDay, heldNanoUsd, heldTokens, capTokens } = result;
     const terms = { packageId: packageId ?? 0, day, keyDay, heldNanoUsd, heldTokens, capTokens };
     const account = this.#accountOf(request.accountId, request.tenantId);
-    const hold = holdOf(request, { ...terms, leaseId: this.#leaseId, reservedAtUs: account.databaseUs });
+    const hold = this.#holdOf(request, { ...terms, leaseId: this.#leaseId, reservedAtUs: account.databaseUs });
     addBusy(account, hold, 1);
     // Only what could have been granted from here counts for how much is drawn ahead.
     const isMeasured = request.known !== null && keyDay === null && heldTokens === null;
@@ -293,11 +296,20 @@ export class Escrow {
     if (account) account.isUnknown = true;
   }
 
-  /** The end of a hold is in the database. `isGone`: it found nothing to end, so what was drawn goes back with the next draw. */
+  /** The hold of a request that was granted under the present lease. */
+  #holdOf(request: ReserveRequest, terms: Terms): Hold {
+    this.#busy.add(request.requestId);
+    return holdOf(request, terms);
+  }
+
+  /**
+   * The end of a hold is in the database; told more than once, it counts once. `isGone`: it found nothing to end, so what was drawn goes
+   * back with the next draw.
+   */
   ended(hold: Drawn, isGone: boolean): void {
     const account = this.#accounts.get(hold.accountId);
     if (account === undefined || hold.leaseId !== this.#leaseId) return;
-    addBusy(account, hold, -1);
+    if (this.#busy.delete(hold.requestId)) addBusy(account, hold, -1);
     if (isGone) account.isUnknown = true;
   }
 
@@ -386,8 +398,8 @@ export class Escrow {
     account.isStale = false;
     account.isRecalled = false;
     account.isDrawing = true;
-    const ending = finishes.filter((finish) => !mayWait(finish));
-    account.keepsMore = ending.length < finishes.length;
+    const ending = finishes.filter((finish) => this.#busy.has(finish.requestId) && !mayWait(finish));
+    account.keepsMore = finishes.some(mayWait);
     account.drawClockDifferenceMs = this.#options.unixMs() - nowMs;
     return {
       accountId,
@@ -397,7 +409,7 @@ export class Escrow {
       nanoUsd: target.nano > idleNano ? target.nano - idleNano : 0n,
       knownEpoch: account.epoch,
       returns,
-      keeps: keepsOf(account, ending, this.#leaseId),
+      keeps: keepsOf(account, ending),
     };
   }
 
@@ -553,10 +565,9 @@ function mayWait({ settles, packageId, chargeNanoUsd, heldNanoUsd }: Finish): bo
   return settles && packageId === 0 && chargeNanoUsd > heldNanoUsd;
 }
 
-/** What the replica keeps, without the holds that end in the same batch. */
-function keepsOf(account: Account, finishes: readonly Finish[], leaseId: string): Keep[] {
-  const own = finishes.filter((finish) => finish.leaseId === leaseId);
-  for (const finish of own) addBusy(account, finish, -1);
+/** What the replica keeps, without the busy holds that end in the same batch. */
+function keepsOf(account: Account, ending: readonly Finish[]): Keep[] {
+  for (const finish of ending) addBusy(account, finish, -1);
   const keeps = [...account.parts.values()].map((part) => ({
     packageId: part.packageId,
     keyId: part.keyId,
@@ -567,6 +578,6 @@ function keepsOf(account: Account, finishes: readonly Finish[], leaseId: string)
     idleUnits: part.idleUnits,
     idleNanoUsd: part.idleNano,
   }));
-  for (const finish of own) addBusy(account, finish, 1);
+  for (const finish of ending) addBusy(account, finish, 1);
   return keeps;
 }

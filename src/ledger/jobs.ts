@@ -12,6 +12,8 @@ const BEAT_MS = 1000;
 /** A heartbeat that takes longer counts as an unanswered one. */
 const BEAT_MAX_MS = 10_000;
 const REAPED_AT_ONCE = 500;
+/** How long one beat reaps: the heartbeat and the lease must not wait for it. */
+const REAP_MS_MAX = 1_000;
 /** How often the escrows in the database are compared with those that this process knows. */
 const RECONCILE_EVERY_MS = 10_000;
 const MONTHS_AHEAD = 3;
@@ -85,6 +87,8 @@ class Upkeep {
    * living replica has renewed its lease.
    */
   #upSinceMs: number | undefined;
+  /** Since when every replay of the spool has failed; undefined: the last one did not. */
+  #replayFailsSinceMs: number | undefined;
   #lastBeatMs: number;
   #reconciledMs: number;
   #monthsMadeMs = Number.NEGATIVE_INFINITY;
@@ -134,11 +138,20 @@ class Upkeep {
       await pruneLeases(db.sql);
       this.#monthsMadeMs = now;
     }
-    // Only with an empty spool: it may hold settlements under a lease that has ended.
-    if (now - this.#upSinceMs >= this.#leaseMs && ledger.status().spoolEmpty) {
+    if (now - this.#upSinceMs >= this.#leaseMs && this.#spoolHadItsTurn(now)) {
       await this.#reap();
       this.#reapedAt = seenAt;
     }
+  }
+
+  /**
+   * The spool may hold settlements under a lease that has ended: they come before the reaper. But one of them may wait for what the reaper
+   * has to return, so the spool has had its turn when replays have failed for a whole lease with the database up.
+   */
+  #spoolHadItsTurn(now: number): boolean {
+    if (this.#options.ledger.status().spoolEmpty) return true;
+    if (this.#replayFailsSinceMs === undefined || this.#upSinceMs === undefined) return false;
+    return now - Math.max(this.#replayFailsSinceMs, this.#upSinceMs) >= this.#leaseMs;
   }
 
   #status(): ReplicaStatus {
@@ -152,11 +165,13 @@ class Upkeep {
   }
 
   async #replay(): Promise<void> {
-    const { ledger, log } = this.#options;
+    const { ledger, log, nowMs } = this.#options;
     try {
       const replayed = await ledger.replaySpool();
+      this.#replayFailsSinceMs = undefined;
       log.info({ replayed }, "replayed the spool");
     } catch (err) {
+      this.#replayFailsSinceMs ??= nowMs();
       log.warn({ err }, "the spool was not replayed completely; the rest is tried again");
     } finally {
       this.replaying = undefined;
@@ -164,11 +179,16 @@ class Upkeep {
   }
 
   async #reap(): Promise<void> {
-    const { db, log } = this.#options;
+    const { db, log, nowMs } = this.#options;
     const accounts = await accountsOfEndedLeases(db.sql, REAPED_AT_ONCE);
     this.reaper.found = accounts.length;
     let reaped = 0;
-    for (const accountId of accounts) reaped += await reapAccount(db.sql, accountId);
+    const untilMs = nowMs() + REAP_MS_MAX;
+    for (const accountId of accounts) {
+      // A locked account has its turn with the next beat.
+      reaped += (await reapAccount(db.sql, accountId)) ?? 0;
+      if (nowMs() >= untilMs) break;
+    }
     this.reaper.reaped += reaped;
     if (reaped > 0) log.warn({ reaped }, "returned what replicas whose lease had ended had drawn");
   }

@@ -1,6 +1,6 @@
 import { sql } from "drizzle-orm";
 import { lockAccounts } from "../accounts/locks_store.ts";
-import type { Db, Sql } from "../platform/db.ts";
+import { type Db, LOCK_NOT_AVAILABLE, type Sql, sqlState } from "../platform/db.ts";
 
 /** The SQL of leases and of what their escrows hold, outside of batches; repeated requests; the monthly partitions of receipts. */
 
@@ -56,25 +56,40 @@ export async function drawnBy(
   }));
 }
 
-/** Ends the leases that were not renewed in time. Returns accounts of which ended leases still have escrows. */
+/**
+ * Ends the leases that were not renewed in time. Returns accounts of which ended leases still have escrows, in any order: those that
+ * stay locked must not always be the first.
+ */
 export async function accountsOfEndedLeases(connection: Sql, rowsMax: number): Promise<number[]> {
   await connection`update leases set ended = true where not ended and ends_at <= clock_timestamp()`;
   const rows = await connection`
-    select distinct account_id from escrows where lease_id in (select id from leases where ended) limit ${rowsMax}`;
+    select account_id from escrows where lease_id in (select id from leases where ended)
+    group by account_id order by random() limit ${rowsMax}`;
   return rows.map((row) => Number(row.account_id));
 }
 
-/** Gives back what ended leases hold of an account. Returns how many escrow rows held something. */
-export async function reapAccount(connection: Sql, accountId: number): Promise<number> {
-  const [row] = await connection`select reap_account(${accountId}::bigint) as rows`;
-  return Number(row?.rows);
+/**
+ * Gives back what ended leases hold of an account. Returns how many escrow rows held something; undefined: the account is locked by
+ * others, and nothing was done.
+ */
+export async function reapAccount(connection: Sql, accountId: number): Promise<number | undefined> {
+  try {
+    const [row] = await connection`select reap_account(${accountId}::bigint) as rows`;
+    return Number(row?.rows);
+  } catch (error) {
+    if (sqlState(error) === LOCK_NOT_AVAILABLE) return undefined;
+    throw error;
+  }
 }
 
 /** Deletes empty escrow rows of former days, and leases that ended long ago. */
 export async function pruneLeases(connection: Sql): Promise<void> {
+  // Without their accounts' locks: a row that a batch writes is left for the next time, so that neither waits for the other.
   await connection`
-    delete from escrows where units = 0 and tokens = 0 and nano_usd = 0
-      and day > '-infinity' and day < (ledger_now() at time zone 'UTC')::date - ${EMPTY_KEPT_DAYS}::int`;
+    delete from escrows where (account_id, lease_id, package_id, key_id, day) in (
+      select account_id, lease_id, package_id, key_id, day from escrows where units = 0 and tokens = 0 and nano_usd = 0
+        and day > '-infinity' and day < (ledger_now() at time zone 'UTC')::date - ${EMPTY_KEPT_DAYS}::int
+      for update skip locked)`;
   await connection`
     delete from leases where ended and ends_at < clock_timestamp() - make_interval(hours => ${LEASES_KEPT_HOURS})
       and not exists (select from escrows where lease_id = leases.id)`;

@@ -6,7 +6,7 @@ import type { Finish } from "./ledger_store.ts";
 /**
  * Settlements on disk while the database is away. One line per settlement: ids and counts, no client text and no secrets. A
  * line is written with fsync before the client is told that its response is complete. Replay goes file by file, many lines at
- * once. Replaying a line twice is harmless, because a hold ends once.
+ * once; the next one sends what is left of a file. Replaying a line twice, as after a restart, is harmless, because a hold ends once.
  */
 
 const RETRY_MS = 1000;
@@ -64,6 +64,8 @@ class DiskSpool implements Spool {
   readonly #options: SpoolOptions;
   /** The files on disk, oldest first. */
   readonly #files: Map<string, Size>;
+  /** Of files that were not replayed completely: the places of the settlements that were. */
+  readonly #replayed = new Map<string, Set<number>>();
   #aside: number;
   #sequence = 0;
   /** The file being written; undefined: the next write begins one. */
@@ -179,10 +181,14 @@ class DiskSpool implements Spool {
     await this.#appending?.catch(() => {}); // `#write` logs it.
     const run = createReplay(apply);
     for (const name of names) {
+      const replayed = this.#replayed.get(name) ?? new Set<number>();
+      this.#replayed.set(name, replayed);
       const finishes = this.#finishesIn(await textOf(this.#pathOf(name)), name);
-      if (!(await run.apply(finishes.map((finish) => ({ finish, done() {} }))))) continue;
+      const waiting = finishes.map((finish, place) => ({ finish, done: () => void replayed.add(place) }));
+      if (!(await run.apply(waiting.filter((_, place) => !replayed.has(place))))) continue;
       await rm(this.#pathOf(name), { force: true });
       this.#files.delete(name);
+      this.#replayed.delete(name);
     }
     // Settlements that wait for a failed disk can be replayed from memory.
     if (this.#diskFailed) {
@@ -211,7 +217,7 @@ class DiskSpool implements Spool {
   }
 }
 
-/** A settlement that is not on disk yet. */
+/** A settlement to be written to the disk, or replayed. */
 type Waiting = { finish: Finish; done: () => void };
 
 type Size = { bytes: number; lines: number };

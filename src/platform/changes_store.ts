@@ -119,7 +119,10 @@ async function areDrawnAnew(db: Db, accountIds: readonly string[]): Promise<bool
 
 /** Asks the replicas for what they have drawn of a balance and do not use. */
 async function recallMoney({ db, bus }: ChangeDeps, accountId: number): Promise<void> {
-  await db.sql`update escrows set recalled = true where account_id = ${accountId}::bigint and idle_nano_usd > 0`;
+  await db.orm.transaction(async (tx) => {
+    await tx.execute(sql`select lock_accounts(array[${accountId}]::bigint[])`);
+    await tx.execute(sql`select recall_idle(${accountId}::bigint, 0, null, false)`);
+  });
   await bus.publish([{ kind: "escrow", ref: String(accountId) }]);
   await sleep(RECALL_PAUSE_MS);
 }

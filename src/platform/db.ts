@@ -191,6 +191,9 @@ export function isPassing(error: unknown): boolean {
 /** The state of an error of a statement that was cancelled: its time limit is over. */
 export const QUERY_CANCELED = "57014";
 
+/** The state of an error of a statement that waited too long for a lock. */
+export const LOCK_NOT_AVAILABLE = "55P03";
+
 /** The SQLSTATE of an error, or the code of a connection error; "": another error. */
 export function sqlState(error: unknown): string {
   if (!(error instanceof Error)) return "";

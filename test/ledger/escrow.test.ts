@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { TransactionSql } from "postgres";
 import { addBalance, transferBalance } from "../../src/ledger/balances_store.ts";
 import { entitlementOf } from "../../src/ledger/entitlement_store.ts";
 import { Escrow } from "../../src/ledger/escrow.ts";
@@ -6,7 +7,7 @@ import type { Hold, Ledger } from "../../src/ledger/ledger.ts";
 import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { assignPackage } from "../../src/ledger/packages_store.ts";
 import { type Bus, inProcessBus } from "../../src/platform/bus.ts";
-import { changing } from "../../src/platform/changes_store.ts";
+import { changing, IdleMoneyError } from "../../src/platform/changes_store.ts";
 import type { Db, Tx } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { sleep, until } from "../platform/own_redis.ts";
@@ -248,6 +249,34 @@ describe("no false refusal and no false charge while units lie unused in another
       }
     },
   );
+});
+
+test("asking the replicas for money, and a batch that writes their rows: neither waits for the other in a circle", async () => {
+  const customer = await addCustomer(null, 20_000n);
+  const leases = [(await openSqlReplica(world)).leaseId, (await openSqlReplica(world)).leaseId];
+  for (const leaseId of leases)
+    await world.sql`
+      insert into escrows (account_id, lease_id, package_id, key_id, day, draw_number, units, tokens, nano_usd, idle_units,
+        idle_nano_usd, epoch, tenant_epoch)
+      values (${customer.accountId}, ${leaseId}, 0, 0, '-infinity', 0, 0, 0, 1000, 0, 1000, 0, 0)`;
+  await world.sql`update balances set held_nano_usd = 2000 where account_id = ${customer.accountId}`;
+  const write = (batch: TransactionSql, leaseId: string | undefined) =>
+    batch`update escrows set draw_number = 1 where account_id = ${customer.accountId} and lease_id = ${leaseId ?? ""}`;
+  let tries = 0;
+  let asking: Promise<void> | undefined;
+  await world.sql.begin(async (batch) => {
+    await batch`select lock_accounts(array[${customer.accountId}]::bigint[])`;
+    await write(batch, leases[1]);
+    asking = changing({ db, bus: frozenBus() }, async () => {
+      if (++tries === 1) throw new IdleMoneyError(customer.accountId);
+    });
+    await sleep(300);
+    await write(batch, leases[0]);
+  });
+  await asking;
+  const marked = await world.sql`select 1 from escrows where account_id = ${customer.accountId} and recalled`;
+  expect([tries, marked.length]).toEqual([2, 2]);
+  for (const leaseId of leases) await reapLease(world, leaseId);
 });
 
 describe("a change of rights: no request is granted on what was true before, once the change has returned", () => {
@@ -543,6 +572,34 @@ test("the ends of requests that were granted from memory: sent twice, late, or u
   await a.ledger.release(released, "provider_failed");
   expect(await countersOf(customer)).toMatchObject({ used: 2, held: 1, settled: 2 });
   await release(a, [next, ...holds.slice(3)]);
+});
+
+test("an end that the spool sends again and again counts once: no unit of an open request goes back", async () => {
+  const proxy = await startTcpProxy(world.url);
+  const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 400, escrowUnitsMax: 0 }, null)) as [OpenLedger];
+  const [customer, locked] = [await addCustomer({ dailyLimit: 2 }), await addCustomer({ dailyLimit: 2 })];
+  const [[done, open], [stuck]] = (await Promise.all([reserveSome(a, customer, 2), reserveSome(a, locked, 1)])) as [
+    [Hold, Hold],
+    [Hold],
+  ];
+  proxy.cut();
+  await Promise.all([a.ledger.settle(done, usageOf()), a.ledger.settle(stuck, usageOf())]);
+  proxy.mend();
+  await world.sql.begin(async (holder) => {
+    await holder`select lock_accounts(array[${locked.accountId}]::bigint[])`;
+    // One end of the file cannot be written, so its other end is sent with each replay.
+    for (let i = 0; i < 3; i++) await expect(a.ledger.replaySpool()).rejects.toThrow("unreachable");
+    expect(await countersOf(customer)).toMatchObject({ used: 1, held: 1 });
+    expect(await codeOf(a.ledger.reserve(ask(customer)))).toBe("daily_quota_exceeded");
+    expect(await countersOf(customer)).toMatchObject({ used: 1, held: 1 });
+  });
+  await a.ledger.replaySpool();
+  await a.ledger.settle(open, usageOf());
+  expect(await countersOf(customer)).toMatchObject({ used: 2, held: 0, settled: 2 });
+  expect(await countersOf(locked)).toMatchObject({ used: 1, held: 0, settled: 1 });
+  await a.close();
+  opened.length = 0;
+  await proxy.close();
 });
 
 test("a quiet account whose draw is under way is not forgotten: the answer is accounted for", () => {

@@ -75,7 +75,15 @@ export async function openWorldLedger(
 export async function reapLease({ sql }: World, leaseId: string): Promise<number> {
   await sql`update leases set ended = true where id = ${leaseId}`;
   let rows = 0;
-  for (const accountId of await accountsOfEndedLeases(sql, 100_000)) rows += await reapAccount(sql, accountId);
+  for (let left = await accountsOfEndedLeases(sql, 100_000); left.length > 0; ) {
+    const locked: number[] = [];
+    for (const accountId of left) {
+      const reaped = await reapAccount(sql, accountId);
+      if (reaped === undefined) locked.push(accountId);
+      rows += reaped ?? 0;
+    }
+    left = locked;
+  }
   return rows;
 }
 

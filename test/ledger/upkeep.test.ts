@@ -1,12 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { appendFile, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
+import type { TransactionSql } from "postgres";
 import { checkIfDue, checkNow, lastChecks } from "../../src/books/check_runs_store.ts";
 import { startBooksCheck } from "../../src/books/check_schedule.ts";
 import { INVARIANTS } from "../../src/books/invariants.ts";
 import { settlementOf } from "../../src/ledger/finisher.ts";
 import { startLedgerJobs } from "../../src/ledger/jobs.ts";
-import { reapAccount } from "../../src/ledger/leases_store.ts";
+import { pruneLeases, reapAccount } from "../../src/ledger/leases_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
 import { heartbeat, recentReplicas } from "../../src/ledger/replicas_store.ts";
 import { createReserveLatency } from "../../src/ledger/reserve_latency.ts";
@@ -139,6 +140,67 @@ test("the reaper waits until it has seen the database up for a whole lease", asy
   expect(await counters()).toEqual({ units_used: 0, units_held: 0 });
   expect(jobs.reaper().reaped).toBeGreaterThan(0);
   await jobs.stop();
+});
+
+test("an account that stays locked holds up neither the reaper's other accounts, nor the heartbeat", async () => {
+  const dead = await openSqlReplica(world);
+  const people = [await customer(), await customer(), await customer()];
+  await dead.reserve(people.map(({ ask }) => ask()));
+  await world.sql`update leases set ends_at = clock_timestamp() where id = ${dead.leaseId}`;
+  const [locked, ...others] = people;
+  const id = crypto.randomUUID();
+  await world.sql.begin(async (holder) => {
+    await holder`select lock_accounts(array[${Number(locked?.accountId)}]::bigint[])`;
+    const jobs = startJobs({ replicaId: id });
+    const isReaped = async () => (await Promise.all(others.map((one) => one.counters()))).every((c) => c.units_held === 0);
+    await until(isReaped);
+    await Bun.sleep(3_000);
+    expect((await replica(id))?.ageMs).toBeLessThan(2_500);
+    expect([jobs.databaseUp(), await locked?.counters()]).toEqual([true, { units_used: 0, units_held: 1 }]);
+    await jobs.stop();
+  });
+  await reapLease(world, dead.leaseId);
+});
+
+test("a settlement that waits for money in a dead replica's hands, and the reaper: neither waits for the other for ever", async () => {
+  const person = await world.addCustomer();
+  const key = await world.addKey(person, { mode: "payg" });
+  await world.setBalance(person, 20_000n);
+  const ask = () =>
+    requestFor(person, key, { outputPico: 1000n, known: { mode: "payg", epoch: 1000, tenantEpoch: 1000 } });
+  const dead = await openWorldLedger(world, { escrowShare: 1 });
+  for (let i = 0; i < 6; i++) await dead.ledger.reserve(ask());
+  await dead.ledger.abandon();
+  const alive = await openWorldLedger(world, { leaseSeconds: 2, timeoutMs: 400, spool: "waits" });
+  const hold = await alive.ledger.reserve(ask());
+  expect(await alive.ledger.settle(hold, usageOf({ chargeNanoUsd: 19_000n }))).toMatchObject({ spooled: true });
+  await world.sql`update leases set ends_at = clock_timestamp() where id = ${dead.ledger.leaseId()}`;
+  const jobs = startJobs({ ledger: alive.ledger });
+  await until(async () => alive.ledger.status().spoolEmpty);
+  expect(await receiptOf(hold.requestId)).toMatchObject({ outcome: "settled", charged: 19_000, shortfall: 0 });
+  await jobs.stop();
+  await Promise.all([alive.close(), dead.db.close()]);
+});
+
+test("empty rows of former days are deleted without a deadlock with a batch that writes them", async () => {
+  const { leaseId } = await openSqlReplica(world);
+  const accounts = [(await customer()).accountId, (await customer()).accountId];
+  for (const accountId of accounts)
+    await world.sql`
+      insert into escrows (account_id, lease_id, package_id, key_id, day, draw_number, units, tokens, nano_usd, idle_units,
+        idle_nano_usd, epoch, tenant_epoch)
+      values (${accountId}, ${leaseId}, 1, 0, current_date - 9, 0, 0, 0, 0, 0, 0, 0, 0)`;
+  const write = (sql: TransactionSql, accountId: number | undefined) =>
+    sql`update escrows set draw_number = 1 where account_id = ${Number(accountId)} and lease_id = ${leaseId}`;
+  await world.sql.begin(async (batch) => {
+    await write(batch, accounts[1]);
+    const pruning = pruneLeases(open.db.sql);
+    await Bun.sleep(300);
+    await write(batch, accounts[0]);
+    await pruning;
+  });
+  await pruneLeases(world.sql);
+  expect(await world.sql`select 1 from escrows where lease_id = ${leaseId}`).toHaveLength(0);
 });
 
 test("a late settlement writes its usage record and takes the unit if it is still available", async () => {
