@@ -432,13 +432,24 @@ function writtenInAll(choices: unknown[]): string {
 export function writtenIn(message: unknown): string {
   if (!isRecord(message)) return "";
   const { content, reasoning_content, reasoning, refusal, tool_calls, function_call } = message;
+  let text = textIn(content) + textIn(reasoning_content) + textIn(refusal);
+  // Some providers send the same text in both fields.
+  if (reasoning !== reasoning_content) text += textIn(reasoning);
+  if (Array.isArray(tool_calls))
+    for (const call of tool_calls) if (isRecord(call)) text += calledIn(call.function) + calledIn(call.custom);
+  return text + calledIn(function_call);
+}
+
+function calledIn(call: unknown): string {
+  return isRecord(call) ? textIn(call.name) + textIn(call.arguments) + textIn(call.input) : "";
+}
+
+/** A text, or the texts of a list of parts: text, and thinking with texts of its own. */
+function textIn(content: unknown): string {
+  if (typeof content === "string") return content;
   let text = "";
-  for (const part of [content, reasoning_content, reasoning, refusal]) if (typeof part === "string") text += part;
-  const calls = Array.isArray(tool_calls) ? tool_calls.map((call) => (isRecord(call) ? call.function : undefined)) : [];
-  for (const call of [...calls, function_call]) {
-    if (!isRecord(call)) continue;
-    for (const part of [call.name, call.arguments]) if (typeof part === "string") text += part;
-  }
+  if (Array.isArray(content))
+    for (const part of content) if (isRecord(part)) text += textIn(part.text) + textIn(part.thinking);
   return text;
 }
 
