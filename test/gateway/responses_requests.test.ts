@@ -1,7 +1,9 @@
 import { describe, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
 import { OWN_RESPONSES_GROUPS, ownBody } from "../../src/gateway/responses/own_parameters.ts";
+import { checkSchema } from "../../src/gateway/responses/schema_check.ts";
 import { openReasoning, sealReasoning } from "../../src/gateway/responses/sealed_reasoning.ts";
+import { readTools } from "../../src/gateway/responses/tools.ts";
 import { chatOf, type Fields, messagesOf, read, SEAL } from "./responses_input.ts";
 
 /** The translation of requests to chat completions, or to the provider's own Responses API. Source: RSP-4, RSP-6, RSP-7, RSP-8. */
@@ -211,6 +213,32 @@ describe("requests", () => {
     expect(new Set(names).size).toBe(4);
     for (const name of names) expect(name).toMatch(/^[\w-]{1,64}$/);
     expect(names[3]).not.toBe("a__b"); // The first tool of the list keeps the name.
+  });
+
+  test("each reference of a schema is followed once, however many lead to it", () => {
+    let reads = 0;
+    const to = (name: string) => ({
+      get $ref() {
+        reads += 1;
+        return `#/$defs/${name}`;
+      },
+    });
+    // A way of 90 references, and 2,000 that lead to its beginning.
+    const $defs: Fields = { 90: { type: "string" } };
+    for (let i = 0; i < 90; i++) $defs[i] = to(String(i + 1));
+    for (let i = 0; i < 2_000; i++) $defs[`d${i}`] = to("0");
+    checkSchema({ $defs }, "parameters");
+    expect(reads).toBeLessThan(5 * 2_090);
+  });
+
+  test("a reference that leads back is found, however long the way", () => {
+    const ring = (length: number): Fields =>
+      Object.fromEntries(Array.from({ length }, (_, i) => [`d${i}`, { $ref: `#/$defs/d${(i + 1) % length}` }]));
+    const toolsWith = ($defs: Fields) =>
+      readTools(read({ tools: [{ type: "function", name: "a", parameters: { $defs } }] }));
+    for (const length of [1, 2, 500]) expect(() => toolsWith(ring(length))).toThrow("leads back to itself");
+    expect(() => toolsWith({ start: { $ref: "#/$defs/d0" }, ...ring(3) })).toThrow("leads back to itself");
+    expect(toolsWith({ ...ring(500), d499: { type: "string" } }).functions).toHaveLength(1);
   });
 });
 
