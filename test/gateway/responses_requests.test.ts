@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
 import { OWN_RESPONSES_GROUPS, ownBody } from "../../src/gateway/responses/own_parameters.ts";
+import { ownPrompt } from "../../src/gateway/responses/own_responses.ts";
 import { checkSchema } from "../../src/gateway/responses/schema_check.ts";
 import { openReasoning, sealReasoning } from "../../src/gateway/responses/sealed_reasoning.ts";
 import { readTools } from "../../src/gateway/responses/tools.ts";
@@ -273,6 +274,41 @@ describe("requests for a /responses of the provider's own", () => {
       text: { format: { type: "text" }, verbosity: "low" },
     });
     expect(dropped).toEqual(["input.4", "service_tier", "tools.0", "text.more", "frequency_penalty"]);
+  });
+
+  describe("its prompt", () => {
+    const DATA = `data:image/png;base64,${"A".repeat(50_000)}`;
+    const picture = { type: "input_image", image_url: DATA };
+    const promptOf = (over: Fields, allowed?: string[]) => ownPrompt(own(over, allowed));
+
+    test("an image in a content or an output is an image, of any size", () => {
+      const call = { type: "function_call", call_id: "call_1", name: "a", arguments: "{}" };
+      const output = { type: "function_call_output", call_id: "call_1", output: [picture] };
+      const prompt = promptOf({ input: [{ role: "user", content: [picture, picture] }, call, output] });
+      expect([prompt.images, prompt.hasMedia]).toEqual([3, true]);
+      expect(prompt.bytes).toBeLessThan(1_000);
+    });
+
+    test("what looks like an image anywhere else is text, and counts by its bytes", () => {
+      const parameters = { type: "object", default: picture };
+      const input = [{ role: "user", content: [{ type: "input_text", text: "Hello", more: picture }] }];
+      for (const over of [
+        { tools: [{ type: "function", name: "a", parameters }] },
+        { text: { format: { type: "json_schema", name: "a", schema: parameters } } },
+        { input },
+        { input: [{ role: "user", content: "Hello", more: [picture] }] },
+        { input: [{ role: "user", content: [{ type: "input_image", image_url: "https://a.test/", more: picture }] }] },
+      ])
+        expect(promptOf(over).bytes).toBeGreaterThan(DATA.length);
+    });
+
+    test("files and audio are media: any kind of input may be reported for them", () => {
+      const file = { type: "input_file", file_data: "data:application/pdf;base64,AA==" };
+      const input = [{ role: "user", content: [{ type: "input_text", text: "Hello" }, file] }];
+      expect(promptOf({ input }).hasMedia).toBe(false);
+      expect(promptOf({ input }, ["content.file"]).hasMedia).toBe(true);
+      expect([promptOf({}).images, promptOf({}).hasMedia]).toEqual([0, false]);
+    });
   });
 
   test("every name of the list is sent on, and no other", () => {

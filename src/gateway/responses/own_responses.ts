@@ -17,6 +17,7 @@ import { eventText } from "./event_text.ts";
 import { responseError } from "./from_chat.ts";
 import type { OwnBody } from "./own_parameters.ts";
 import { isRecord } from "./refusals.ts";
+import { isMessage } from "./request.ts";
 import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
 
 /**
@@ -26,6 +27,8 @@ import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "
 
 export const RESPONSES_PATH = "/responses";
 const IMAGE_DATA = "data:image/";
+/** Parts that are text; all others may be counted as another kind of input. */
+const TEXT_PARTS: ReadonlySet<unknown> = new Set(["input_text", "output_text", "refusal"]);
 /** Events before the first of the answer itself. */
 const OPENING: ReadonlySet<unknown> = new Set(["response.created", "response.in_progress", "response.queued"]);
 /** Events with the whole response; the last ones of a stream. */
@@ -42,16 +45,33 @@ export type OwnCall = TextCall & {
   response: ResponseFacts;
 };
 
-/** The prompt of what is sent: all of its JSON counts, without the data of images. */
+/**
+ * The prompt of what is sent: all of its JSON counts, but not the data of images in contents and outputs, which providers read as
+ * images. Anywhere else, as in the schema of a tool, the same JSON is text.
+ */
 export function ownPrompt({ fields }: OwnBody): Prompt {
+  const { input } = fields;
+  const items: readonly unknown[] = Array.isArray(input) ? input : [];
   let images = 0;
-  const json = JSON.stringify(fields, (_, value: unknown) => {
-    if (!isRecord(value) || value.type !== "input_image") return value;
+  let hasMedia = false;
+  const countedPart = (part: unknown): unknown => {
+    if (!isRecord(part) || TEXT_PARTS.has(part.type)) return part;
+    hasMedia = true;
+    if (part.type !== "input_image") return part;
     images += 1;
-    const { image_url: url } = value;
-    return typeof url === "string" && url.startsWith(IMAGE_DATA) ? { ...value, image_url: "" } : value;
+    const { image_url: url } = part;
+    return typeof url === "string" && url.startsWith(IMAGE_DATA) ? { ...part, image_url: "" } : part;
+  };
+  const counted = items.map((item): unknown => {
+    if (!isRecord(item)) return item;
+    const name = isMessage(item as never) ? "content" : "output";
+    const parts = item[name];
+    // An output that is one object is that of a hosted tool, as a picture of a screen.
+    hasMedia ||= isRecord(parts);
+    return Array.isArray(parts) ? { ...item, [name]: parts.map(countedPart) } : item;
   });
-  return new Prompt([json], { messages: Array.isArray(fields.input) ? fields.input.length + 1 : 2, images });
+  const json = JSON.stringify(Array.isArray(input) ? { ...fields, input: counted } : fields);
+  return new Prompt([json], { messages: items.length === 0 ? 2 : items.length + 1, images, hasMedia });
 }
 
 function payloadOf({ body, capTokens }: OwnCall, route: KeyedRoute): string {
