@@ -158,6 +158,12 @@ describe("requests", () => {
     expect(dropped).toEqual([]);
   });
 
+  test("a field named __proto__ is a field: what it has reaches no provider as a field of the request", () => {
+    const { body } = chatOf(JSON.parse('{"__proto__": {"stream_options": {"more": 1}, "n": 9}}'));
+    expect(["stream_options", "n"].filter((name) => name in body)).toEqual([]);
+    expect(Object.keys(body)).toEqual(["__proto__", "model", "messages"]);
+  });
+
   test("hosted tools and their items are left out and named; no choice is sent without tools", () => {
     const { body, dropped } = chatOf({
       tools: [{ type: "web_search" }, { type: "tool_search" }],

@@ -21,6 +21,10 @@ const SILENT: ReadonlySet<string> = new Set(
   `model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls text reasoning include
   metadata store client_metadata previous_response_id conversation prompt background truncation`.split(/\s+/),
 );
+/** Fields that mean something else in chat completions, or nothing there: left out, and named. All further ones are sent on as they are. */
+const NOT_SENT: ReadonlySet<string> = new Set(
+  `messages n max_tokens max_completion_tokens functions function_call logprobs top_logprobs max_tool_calls`.split(" "),
+);
 /** What a tool message says if the tool's output is an image: few providers take images there. */
 const IMAGE_FOLLOWS = "(The output follows as an image.)";
 
@@ -43,13 +47,13 @@ export function toChat(request: ResponsesBody, { tools, seal }: { tools: Tools; 
   if (typeof input === "string") talk.addUser(input, "input");
   else for (const [i, item] of input.entries()) talk.add(item as Item, `input.${i}`);
   const { messages, places } = talk.messages();
-  const dropped = [...tools.hosted.keys(), ...talk.dropped];
-  const body: ChatRequest["body"] = { model, messages };
-  for (const [name, value] of Object.entries(request)) {
-    if (value === null || value === undefined || isUsualTier(name, value)) continue;
-    if (!OWN_FIELDS.has(name)) body[name] = value;
-    else if (!SILENT.has(name)) dropped.push(name);
-  }
+  const others = Object.entries(request).filter(
+    ([name, value]) => !SILENT.has(name) && value !== null && value !== undefined && !isUsualTier(name, value),
+  );
+  const [left, sent] = [others.filter(([name]) => NOT_SENT.has(name)), others.filter(([name]) => !NOT_SENT.has(name))];
+  const dropped = [...tools.hosted.keys(), ...talk.dropped, ...left.map(([name]) => name)];
+  // Not by assignment: a field named __proto__ would become the prototype, and no list checks what that has.
+  const body: ChatRequest["body"] = { ...Object.fromEntries(sent), model, messages };
   if (stream) body.stream = true;
   if (typeof temperature === "number") body.temperature = temperature;
   if (typeof top_p === "number") body.top_p = top_p;
