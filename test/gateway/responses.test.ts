@@ -256,14 +256,23 @@ describe("ends", () => {
 
   test("a provider's complaint about a field of chat completions names the field of this API", async () => {
     const { secret } = await shop.customer();
+    const inner = { type: "function", name: "a" };
+    const tools = [{ type: "web_search" }, { type: "namespace", name: "n", tools: [inner] }, inner];
     const refused = async (param: string) => {
       const error = { message: "It is not valid.", type: "invalid_request_error", param, code: null };
       shop.provider.next({ status: 400, body: JSON.stringify({ error }), contentType: "application/json" });
-      return (await ask(secret, { instructions: "Be brief.", input: [USER] })).json.error.param;
+      return (await ask(secret, { instructions: "Be brief.", input: [USER], tools })).json.error.param;
     };
     expect(await refused("messages.1.content")).toBe("input.0.content");
+    for (const index of ["[1]", ".[1]"])
+      expect(await refused(`messages${index}.content[0]`)).toBe("input.0.content[0]");
+    expect(await refused("messages.[0].content")).toBe("instructions");
     expect(await refused("messages")).toBe("input");
+    expect(await refused("max_completion_tokens")).toBe("max_output_tokens");
     expect(await refused("response_format")).toBe("text.format");
+    expect(await refused("response_format.json_schema.schema")).toBe("text.format.schema");
+    expect(await refused("tools[0].function.parameters")).toBe("tools.1.tools.0.parameters");
+    expect(await refused("tools[1].function")).toBe("tools.2");
   });
 
   test("a repeated request with an Idempotency-Key is charged once, and gets the same response", async () => {

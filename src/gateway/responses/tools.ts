@@ -24,8 +24,8 @@ export type ToolName = { name: string; namespace: string | undefined; isCustom: 
 type ChatFunction = { type: "function"; function: Record<string, unknown> & { name: string } };
 
 export type Tools = {
-  /** Those that can be sent to every route. */
-  functions: readonly ChatFunction[];
+  /** Those that can be sent to every route, each with its path in the request. */
+  functions: readonly { tool: ChatFunction; place: string }[];
   /** By the name that the provider is sent. */
   names: ToolNames;
   /** The paths of hosted tools, by their type. */
@@ -78,14 +78,14 @@ function withHash(flat: string, key: string): string {
 
 /** Checks and translates the tools of a request, those in `additional_tools` items included. Throws invalid_request. */
 export function readTools({ tools, input }: ResponsesBody): Tools {
-  const functions: ChatFunction[] = [];
+  const functions: { tool: ChatFunction; place: string }[] = [];
   const names = new ToolNames();
   const hosted = new Map<string, string>();
   const read = (list: readonly Tool[], path: string, namespace?: string): void => {
     for (const [i, tool] of list.entries()) {
       const place = `${path}.${i}`;
       if (tool.type === "function" || tool.type === "custom") {
-        functions.push(readTool(tool, place, { names, namespace }));
+        functions.push({ tool: readTool(tool, place, { names, namespace }), place });
       } else if (tool.type === "namespace" && namespace === undefined) {
         const { name, tools: inner } = tool as Record<string, unknown>;
         if (!isName(name)) throw invalid(`${place}.name`, `must be a string of 1 to ${NAME_CHARS_MAX} characters`);
