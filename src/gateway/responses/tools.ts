@@ -1,7 +1,7 @@
 import { sha256Hex } from "../../platform/runtime.ts";
 import { isHostedTool } from "./hosted.ts";
 import { invalid, isRecord, refusal, required } from "./refusals.ts";
-import type { ResponsesBody, Tool } from "./request.ts";
+import { type ResponsesBody, type Tool, TOOLS_MAX } from "./request.ts";
 import { checkSchema } from "./schema_check.ts";
 
 /**
@@ -85,6 +85,7 @@ export function readTools({ tools, input }: ResponsesBody): Tools {
     for (const [i, tool] of list.entries()) {
       const place = `${path}.${i}`;
       if (tool.type === "function" || tool.type === "custom") {
+        if (functions.length >= TOOLS_MAX) throw refusal(place, `A request has at most ${TOOLS_MAX} tools.`);
         functions.push({ tool: readTool(tool, place, { names, namespace }), place });
       } else if (tool.type === "namespace" && namespace === undefined) {
         const { name, tools: inner } = tool as Record<string, unknown>;
