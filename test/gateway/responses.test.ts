@@ -338,6 +338,20 @@ describe("routes", () => {
     expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([2, 2]);
   });
 
+  test("what a provider's own failed response quotes of the prompt is not logged", async () => {
+    const { secret } = await shop.customer();
+    const input = "The treasure is buried below the third gate of the southern road.";
+    const error = { code: "server_error", message: `Overloaded while reading: ${input}` };
+    const failed = { id: "resp_1", object: "response", status: "failed", output: [], error };
+    shop.provider.next(streamOf({ type: "response.failed", sequence_number: 0, response: failed }));
+    expectRefusal(await ask(secret, { model: "own", stream: true, input }), "provider_unavailable");
+    shop.provider.next({ contentType: "application/json", body: JSON.stringify(failed) });
+    expectRefusal(await ask(secret, { model: "own", input }), "provider_unavailable");
+    const logged = () => shop.replicas[0]?.logged() ?? "";
+    await until(() => logged().split("Overloaded while reading").length === 3);
+    expect(logged()).not.toContain("treasure");
+  });
+
   test("hosted tools are dropped and named, also on a route of its own, unless it allows them", async () => {
     const { secret } = await shop.customer();
     const tools = [{ type: "web_search" }, { type: "function", name: "a" }];

@@ -1,4 +1,5 @@
 import type { KeyedRoute } from "../../catalog/catalog.ts";
+import { redactPrompt } from "../../catalog/prompt_redaction.ts";
 import { ProviderFailure, toProviderError } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
 import { type Relayed, type StreamRewriter, Written } from "../chunks.ts";
@@ -34,6 +35,8 @@ const OPENING: ReadonlySet<unknown> = new Set(["response.created", "response.in_
 /** Events with the whole response; the last ones of a stream. */
 const ENDS: ReadonlySet<unknown> = new Set(["response.completed", "response.incomplete"]);
 const FAILURES: ReadonlySet<unknown> = new Set(["response.failed", "error"]);
+/** How much of a failed response's message is read. */
+const MESSAGE_CHARS_MAX = 8_192;
 const EVENT_TYPE = /^[\w.]+$/;
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -81,13 +84,14 @@ function payloadOf({ body, capTokens }: OwnCall, route: KeyedRoute): string {
 
 /** Calls a route's own /responses and reads its whole answer. Throws ProviderFailure if it is no response, ProviderRejection. */
 export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promise<Omit<ChatAnswer, "dropped">> {
-  const text = await call.provider.postWhole(route, RESPONSES_PATH, payloadOf(call, route), limitsOf(call));
+  const sent = payloadOf(call, route);
+  const text = await call.provider.postWhole(route, RESPONSES_PATH, sent, limitsOf(call));
   const answer = parseObject(text);
   const output = answer?.value.output;
   if (answer === undefined || !Array.isArray(output))
     throw new ProviderFailure("not_json", "the answer is not a response");
   const { value, spans } = answer;
-  if (value.status === "failed") throw failureOf(value, route);
+  if (value.status === "failed") throw failureOf(value, route, sent);
   if (value.status !== "completed" && value.status !== "incomplete")
     throw new ProviderFailure("not_json", "the response is not complete");
   const { usage, rawUsage } = usageOf(value.usage);
@@ -108,34 +112,31 @@ export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promis
 
 /** Calls a route's own /responses and waits for the first event of the answer. Throws ProviderFailure, ProviderRejection. */
 export async function openOwnStream(call: OwnCall, route: KeyedRoute): Promise<Omit<OpenedChat, "dropped">> {
+  const text = payloadOf(call, route);
   const begins = (event: Fields) => {
-    if (FAILURES.has(event.type)) throw failureOf(isRecord(event.response) ? event.response : event, route);
+    if (FAILURES.has(event.type)) throw failureOf(isRecord(event.response) ? event.response : event, route, text);
     return !OPENING.has(event.type);
   };
-  const opened = await openStream(call, route, {
-    path: RESPONSES_PATH,
-    text: payloadOf(call, route),
-    dropped: undefined,
-    begins,
-  });
+  const opened = await openStream(call, route, { path: RESPONSES_PATH, text, dropped: undefined, begins });
   opened.rewriter = new OwnEvents(call.response);
   return opened;
 }
 
-/** The error for a response that failed before its answer began. */
-function failureOf(failed: Fields, route: KeyedRoute): Error {
-  const error = isRecord(failed.error) ? failed.error : failed;
-  const status = STATUSES[String(error.code)] ?? 500;
-  return toProviderError({ status, text: JSON.stringify({ error }), secrets: [route.apiKey.reveal()] });
+/** The error for a response that failed before its answer began. What it quotes of the request is removed: it is logged. */
+function failureOf(failed: Fields, route: KeyedRoute, sent: string): Error {
+  const { code, type, param, message } = isRecord(failed.error) ? failed.error : failed;
+  const said = typeof message === "string" ? message.slice(0, MESSAGE_CHARS_MAX) : "";
+  const text = redactPrompt(JSON.stringify({ error: { code, type, param, message: said } }), sent);
+  return toProviderError({ status: STATUSES.get(code) ?? 500, text, secrets: [route.apiKey.reveal()] });
 }
 
 /** By error code of a failed response: the status that the same error has in HTTP. */
-const STATUSES: Readonly<Record<string, number>> = {
-  rate_limit_exceeded: 429,
-  insufficient_quota: 429,
-  invalid_prompt: 400,
-  context_length_exceeded: 400,
-};
+const STATUSES: ReadonlyMap<unknown, number> = new Map([
+  ["rate_limit_exceeded", 429],
+  ["insufficient_quota", 429],
+  ["invalid_prompt", 400],
+  ["context_length_exceeded", 400],
+]);
 
 /** The counts by the names of chat completions, under which receipts keep them. */
 function usageOf(usage: unknown): { usage: ReportedUsage | undefined; rawUsage: unknown } {
