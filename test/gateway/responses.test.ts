@@ -309,6 +309,56 @@ describe("routes", () => {
     expect((await ask(secret, { model: "own" })).json).toMatchObject({ object: "response", model: "own" });
   });
 
+  const item = (said: string) => ({
+    ...{ id: "msg_1", type: "message", role: "assistant", status: "completed" },
+    content: [{ type: "output_text", text: said, annotations: [] }],
+  });
+  /** A stream of a provider's own /responses, up to its last event. */
+  const ownStream = () => {
+    const at = { item_id: "msg_1", output_index: 0, content_index: 0 };
+    const response = { id: "resp_1", status: "in_progress", output: [] };
+    const events: [string, Record<string, unknown>][] = [
+      ["created", { response }],
+      ["in_progress", { response }],
+      ["output_item.added", { output_index: 0, item: { ...item(""), content: [] } }],
+      ["content_part.added", { ...at, part: { type: "output_text", text: "" } }],
+      ["output_text.delta", { ...at, delta: "Gates." }],
+      ["output_item.done", { output_index: 0, item: item("Gates.") }],
+    ];
+    const payloads = events.map(([type, fields], i) => ({ type: `response.${type}`, sequence_number: i, ...fields }));
+    return { ...streamOf(...payloads), length: payloads.length };
+  };
+
+  test("a provider's own stream that ends with [DONE] in place of its last event has broken off", async () => {
+    const { accountId, secret } = await shop.customer();
+    const { body, contentType } = ownStream();
+    shop.provider.next({ contentType, body: `${body}data: [DONE]\n\n` });
+    const { events } = await stream(secret, { model: "own" });
+    expect(checkLifeCycle(events)).toMatchObject({ status: "failed", output: [item("Gates.")] });
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
+  });
+
+  test("the last event of a provider's own stream has the whole output, and the usage that is charged, whatever it leaves out", async () => {
+    const { accountId, secret } = await shop.customer();
+    const usage = { input_tokens: 20, output_tokens: 6, total_tokens: 30, input_tokens_details: null, cost: 0.01 };
+    const response = { id: "resp_1", status: "completed", output: [], usage };
+    const { body, contentType, length } = ownStream();
+    const last = { type: "response.completed", sequence_number: length, response };
+    shop.provider.next({ contentType, body: `${body}data: ${JSON.stringify(last)}\n\n` });
+    const ended = checkLifeCycle((await stream(secret, { model: "own" })).events);
+    const counted = {
+      ...{ input_tokens: 20, input_tokens_details: { cached_tokens: 0, cache_write_tokens: 0 } },
+      ...{ output_tokens: 10, output_tokens_details: { reasoning_tokens: 4 }, total_tokens: 30 },
+    };
+    expect(ended).toMatchObject({ status: "completed", output: [item("Gates.")] });
+    expect(ended.usage).toEqual(counted);
+    const whole = { ...response, object: "response", output: [item("Gates.")] };
+    shop.provider.next({ contentType: "application/json", body: JSON.stringify(whole) });
+    expect((await ask(secret, { model: "own" })).json.usage).toEqual(counted);
+    const receipts = await receiptsOf(accountId);
+    expect(receipts.map((receipt) => Number(receipt.completion_tokens))).toEqual([10, 10]);
+  });
+
   for (const [model, first, second] of [
     ["own-first", "/v1/responses", "/v1/chat/completions"],
     ["own-second", "/v1/chat/completions", "/v1/responses"],

@@ -100,13 +100,11 @@ export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promis
     ["model", JSON.stringify(modelId)],
     ["metadata", metadata],
   ]);
-  const completionText = writtenInOutput(output);
-  if (usage !== undefined) return { text: patch(text, spans, edits), usage, rawUsage, completionText };
   return {
     text: (counted) => patch(text, spans, edits.set("usage", usageJson(counted))),
     usage,
     rawUsage,
-    completionText,
+    completionText: writtenInOutput(output),
   };
 }
 
@@ -171,6 +169,7 @@ function writtenInOutput(output: readonly unknown[]): string {
 
 /** Passes the events of a provider's /responses on. The last one waits for the settlement. */
 class OwnEvents implements StreamRewriter {
+  readonly endsWithDone = false;
   finished = false;
   isOver = false;
   readonly rewritten = "";
@@ -219,6 +218,9 @@ class OwnEvents implements StreamRewriter {
     response.metadata = JSON.parse(this.#facts.metadata);
     if (typeof response.id === "string" && /^[\w-]{1,100}$/.test(response.id)) this.#facts.id = response.id;
     if (!ENDS.has(type)) return eventOf(event);
+    // Some providers leave the output out of the last event, and clients that read it there would find no answer.
+    if (!Array.isArray(response.output) || response.output.length === 0)
+      response.output = this.#arrived.json().map((item) => JSON.parse(item));
     const { usage, rawUsage } = usageOf(response.usage);
     this.#usage = usage;
     this.#rawUsage = rawUsage;
@@ -234,7 +236,7 @@ class OwnEvents implements StreamRewriter {
   lastEvents(): string {
     const last = this.#last;
     if (last === undefined) return "";
-    if (isRecord(last.response) && this.#usage === undefined && this.#counted !== undefined)
+    if (isRecord(last.response) && this.#counted !== undefined)
       last.response.usage = JSON.parse(usageJson(this.#counted));
     return eventOf(last);
   }

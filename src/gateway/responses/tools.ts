@@ -1,7 +1,7 @@
 import { sha256Hex } from "../../platform/runtime.ts";
 import { isHostedTool } from "./hosted.ts";
 import { invalid, isRecord, refusal, required } from "./refusals.ts";
-import { type ResponsesBody, type Tool, TOOLS_MAX } from "./request.ts";
+import { type ResponsesBody, TOOLS_MAX, type Tool } from "./request.ts";
 import { checkSchema } from "./schema_check.ts";
 
 /**
