@@ -402,6 +402,18 @@ describe("routes", () => {
     expect(logged()).not.toContain("treasure");
   });
 
+  test("events before an answer that never begins are not kept without end", async () => {
+    const { accountId, secret } = await shop.customer();
+    const response = { id: "resp_1", status: "in_progress", output: [], instructions: "x".repeat(4 * 1024 * 1024) };
+    const opening = { type: "response.in_progress", response };
+    const begun = { type: "response.output_text.delta", output_index: 0, item_id: "m", content_index: 0, delta: "x" };
+    shop.provider.next(streamOf(...Array(5).fill(opening), begun));
+    expectRefusal(await ask(secret, { model: "own", stream: true }), "provider_unavailable");
+    shop.provider.next(streamOf(...Array(3).fill(opening), begun));
+    expect((await stream(secret, { model: "own" })).status).toBe(200);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, holds: 0 });
+  });
+
   test("hosted tools are dropped and named, also on a route of its own, unless it allows them", async () => {
     const { secret } = await shop.customer();
     const tools = [{ type: "web_search" }, { type: "function", name: "a" }];
