@@ -94,6 +94,24 @@ describe("bad input", () => {
     });
   });
 
+  test("what a provider would repeat in each of its events is limited: long texts belong in the input", async () => {
+    const customer = await shop.customer();
+    const long = " ".repeat(1024 * 1024);
+    const tools = Array.from({ length: 5 }, (_, i) => ({
+      ...{ type: "function", name: `f${i}` },
+      parameters: { type: "object", description: "x".repeat(250_000) },
+    }));
+    await withoutEffect(shop, async () => {
+      for (const [param, over] of [
+        ["instructions", { instructions: long }],
+        ["tools", { tools }],
+      ] as const)
+        expectRefusal(await ask(customer.secret, { model: "own", ...over }), "invalid_request", { param });
+    });
+    expect((await ask(customer.secret, { model: "own", input: long })).status).toBe(200);
+    expect((await ask(customer.secret, { instructions: long })).status).toBe(200);
+  });
+
   test("a schema of 70 levels", async () => {
     const customer = await shop.customer();
     await withoutEffect(shop, async () => {

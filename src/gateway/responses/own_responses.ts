@@ -17,7 +17,7 @@ import { ArrivedItems } from "./arrived_items.ts";
 import { eventText } from "./event_text.ts";
 import { responseError } from "./from_chat.ts";
 import type { OwnBody } from "./own_parameters.ts";
-import { isRecord } from "./refusals.ts";
+import { isRecord, refusal } from "./refusals.ts";
 import { isMessage } from "./request.ts";
 import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
 
@@ -28,6 +28,11 @@ import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "
 
 export const RESPONSES_PATH = "/responses";
 const IMAGE_DATA = "data:image/";
+/**
+ * Characters of JSON of all that a provider repeats in its events: everything but the input. An event of a provider has a limit of size;
+ * one that is larger, which nobody pays, must not be brought about by long instructions of cheap tokens.
+ */
+const REPEATED_CHARS_MAX = 1024 * 1024;
 /** Parts that are text; all others may be counted as another kind of input. */
 const TEXT_PARTS: ReadonlySet<unknown> = new Set(["input_text", "output_text", "refusal"]);
 /** Events before the first of the answer itself. */
@@ -50,10 +55,9 @@ export type OwnCall = TextCall & {
 
 /**
  * The prompt of what is sent: all of its JSON counts, but not the data of images in contents and outputs, which providers read as
- * images. Anywhere else, as in the schema of a tool, the same JSON is text.
+ * images. Anywhere else, as in the schema of a tool, the same JSON is text. Throws invalid_request if a provider would repeat too much.
  */
-export function ownPrompt({ fields }: OwnBody): Prompt {
-  const { input } = fields;
+export function ownPrompt({ fields: { input, ...repeated } }: OwnBody): Prompt {
   const items: readonly unknown[] = Array.isArray(input) ? input : [];
   let images = 0;
   let hasMedia = false;
@@ -73,8 +77,17 @@ export function ownPrompt({ fields }: OwnBody): Prompt {
     hasMedia ||= isRecord(parts);
     return Array.isArray(parts) ? { ...item, [name]: parts.map(countedPart) } : item;
   });
-  const json = JSON.stringify(Array.isArray(input) ? { ...fields, input: counted } : fields);
-  return new Prompt([json], { messages: items.length === 0 ? 2 : items.length + 1, images, hasMedia });
+  const texts = [JSON.stringify(repeated), JSON.stringify(Array.isArray(input) ? counted : input)] as const;
+  if (texts[0].length > REPEATED_CHARS_MAX) throw tooMuchRepeated(repeated);
+  return new Prompt(texts, { messages: items.length === 0 ? 2 : items.length + 1, images, hasMedia });
+}
+
+function tooMuchRepeated({ instructions }: Fields): Error {
+  const isText = typeof instructions === "string" && instructions.length > REPEATED_CHARS_MAX / 2;
+  return refusal(
+    isText ? "instructions" : "tools",
+    `All fields but input have at most ${REPEATED_CHARS_MAX} characters of JSON together. Send long texts in input.`,
+  );
 }
 
 function payloadOf({ body, capTokens }: OwnCall, route: KeyedRoute): string {
