@@ -6,7 +6,7 @@ import type { Breakers, Pass, Requester } from "./breaker.ts";
 import type { KeyedRoute, ModelRoute, Route } from "./catalog.ts";
 import type { RouteChoice } from "./catalog_input.ts";
 import type { KeyPool } from "./key_pool.ts";
-import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
+import { type FailureKind, ProviderFailure, ProviderRejection, withoutModelName } from "./provider_errors.ts";
 import type { SpeedRanks } from "./route_speeds.ts";
 
 /** Attempts of one request that fail by the route or the request. More would only keep the client waiting. */
@@ -21,6 +21,8 @@ const NO_KEYS: readonly KeyedRoute[] = [];
 const EXPLORED_ONE_IN = 20;
 
 type Failover = RouteOrder & {
+  /** The name by which the client knows the model. */
+  modelId: string;
   routes: readonly ModelRoute[];
   breakers: Breakers;
   keys: KeyPool;
@@ -115,7 +117,7 @@ type Attempted = { failover: Failover; keyed: KeyedRoute; pass: Pass };
 
 /** The failure after which the next key or route is tried. Throws what ends the request instead, and ends its pass. */
 function providerFailureOf(thrown: unknown, { failover, keyed, pass }: Attempted): ProviderFailure {
-  const { signal, log, observer } = failover;
+  const { modelId, signal, log, observer } = failover;
   if (signal.aborted) {
     // It says nothing about the provider, which may fail because we cancelled the call.
     pass.abandoned();
@@ -125,7 +127,8 @@ function providerFailureOf(thrown: unknown, { failover, keyed, pass }: Attempted
     pass.succeeded();
     observer?.rejected(keyed, thrown);
     log.info({ ...namesOf(keyed), status: thrown.status, param: thrown.param }, "provider refused the request");
-    throw new Refusal("invalid_request", { message: thrown.message, param: thrown.param });
+    const message = withoutModelName(thrown.message, keyed.upstreamModel, modelId);
+    throw new Refusal("invalid_request", { message, param: thrown.param });
   }
   if (thrown instanceof ProviderFailure) return thrown;
   pass.abandoned();

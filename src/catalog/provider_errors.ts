@@ -160,6 +160,19 @@ export function cleanWords(text: string, secrets: readonly string[] = []): strin
   return shorten(clean.trim());
 }
 
+/**
+ * Removes the name that a model has at its provider, also one without its vendor or with a version behind it: customers know the model by
+ * `modelId`. A last part that may be a common word is left. Source: PRV-7.
+ */
+export function withoutModelName(message: string, upstreamModel: string, modelId: string): string {
+  const vendor = upstreamModel.slice(0, upstreamModel.lastIndexOf("/") + 1);
+  const name = upstreamModel.slice(vendor.length);
+  if ([upstreamModel, name].some((known) => known.toLowerCase() === modelId.toLowerCase())) return message;
+  const optional = /[\d-]/.test(name) ? "?" : "";
+  const pattern = `(?<![\\w-])(?:${RegExp.escape(vendor)})${optional}${RegExp.escape(name)}(?:[.:-]?\\w+)*`;
+  return message.replace(new RegExp(pattern, "gi"), "[model]");
+}
+
 /** Undefined: the provider refused the request itself. */
 function failureKind(status: number, error: ErrorBody | undefined): FailureKind | undefined {
   if ((status === 413 || status === 429) && error !== undefined && TOO_LARGE.test(error.start)) return "too_large";

@@ -12,8 +12,8 @@ import type { ReportedUsage } from "./usage_counts.ts";
 
 /** What an answer used, and what that costs. Source: MON-1, MON-7, END-5, MRK-2. */
 
-/** Rough estimate for text that is too long for the tokenizer. */
-const BYTES_A_TOKEN = 4;
+/** Rough estimate for text that is too long to be kept; the beginning of it may show that it has more. */
+const TOKENS_A_CHAR_MIN = 1 / 4;
 /** A package pays. */
 const FREE = { chargeNanoUsd: 0n };
 
@@ -67,12 +67,14 @@ async function estimate(
   const countedBytes = Buffer.byteLength(text);
   const promptTokens =
     countedBytes < textBytes ? Math.ceil((prompted.tokens * textBytes) / countedBytes) : prompted.tokens;
-  const beyond = Math.max(0, (answer.completionChars ?? 0) - answer.completionText.length);
+  const { completionText, completionChars = 0 } = answer;
+  const beyond = Math.max(0, completionChars - completionText.length);
+  const tokensAChar = Math.max(TOKENS_A_CHAR_MIN, completed.tokens / Math.max(1, completionText.length));
   return {
     // Never zero: a prompt without text still has its message format. Source: END-5.
     promptTokens: Math.max(1, promptTokens + ids + images * imageInputTokens),
     cachedTokens: 0,
-    completionTokens: completed.tokens + Math.ceil(beyond / BYTES_A_TOKEN),
+    completionTokens: completed.tokens + Math.ceil(beyond * tokensAChar),
   };
 }
 

@@ -43,7 +43,9 @@ export type StreamRewriter = {
   readonly usage: ReportedUsage | undefined;
   /** The answer is complete: the provider may still break off, or report the usage. */
   readonly finished: boolean;
-  /** The last payload was the end of the stream. `[DONE]` is always one, and is not given to the rewriter. */
+  /** `[DONE]` ends the stream, and is not given to the rewriter. Otherwise it is no event of an answer. */
+  readonly endsWithDone: boolean;
+  /** The last payload was the end of the stream. */
   readonly isOver: boolean;
   /** Fast path: as `EventSink.takeEvent`. What it returns an index for stands in `rewritten`. */
   rewriteEvent(text: string, at: number): number;
@@ -51,7 +53,7 @@ export type StreamRewriter = {
   /** The events for the client; undefined if none is sent now. Throws if the payload is no event of an answer. */
   rewrite(payload: string): string | undefined;
   /** What the answer used, as it is charged. Called before `lastEvents`. */
-  counted?(usage: Pick<Usage, "promptTokens" | "cachedTokens" | "completionTokens">): void;
+  counted?(usage: Pick<Usage, "promptTokens" | "cachedTokens" | "completionTokens" | "further">): void;
   /** The last events of an answer that is complete. */
   lastEvents(): string;
   /** The last events of a stream that broke off. `error`: an error envelope as JSON. */
@@ -98,7 +100,7 @@ export class ChunkRewriter implements StreamRewriter {
   #rawUsage: unknown;
   readonly #written = new Written();
   finished = false;
-  /** A chat stream ends with [DONE]. */
+  readonly endsWithDone = true;
   readonly isOver = false;
 
   constructor(facts: StreamFacts) {
@@ -428,17 +430,28 @@ function writtenInAll(choices: unknown[]): string {
   return written;
 }
 
-/** The text that the model wrote in a delta or message: content, reasoning, a refusal, tool calls. */
+/** The text that the model wrote in a delta or message: content, reasoning, a refusal, calls of functions and of custom tools. */
 export function writtenIn(message: unknown): string {
   if (!isRecord(message)) return "";
   const { content, reasoning_content, reasoning, refusal, tool_calls, function_call } = message;
+  let text = textIn(content) + textIn(reasoning_content) + textIn(refusal);
+  // Some providers send the same text in both fields.
+  if (reasoning !== reasoning_content) text += textIn(reasoning);
+  if (Array.isArray(tool_calls))
+    for (const call of tool_calls) if (isRecord(call)) text += calledIn(call.function) + calledIn(call.custom);
+  return text + calledIn(function_call);
+}
+
+function calledIn(call: unknown): string {
+  return isRecord(call) ? textIn(call.name) + textIn(call.arguments) + textIn(call.input) : "";
+}
+
+/** A text, or the texts of a list of parts: text, and thinking with texts of its own. */
+function textIn(content: unknown): string {
+  if (typeof content === "string") return content;
   let text = "";
-  for (const part of [content, reasoning_content, reasoning, refusal]) if (typeof part === "string") text += part;
-  const calls = Array.isArray(tool_calls) ? tool_calls.map((call) => (isRecord(call) ? call.function : undefined)) : [];
-  for (const call of [...calls, function_call]) {
-    if (!isRecord(call)) continue;
-    for (const part of [call.name, call.arguments]) if (typeof part === "string") text += part;
-  }
+  if (Array.isArray(content))
+    for (const part of content) if (isRecord(part)) text += textIn(part.text) + textIn(part.thinking);
   return text;
 }
 

@@ -77,6 +77,7 @@ export async function dispatch<T>(
     calls.watch();
     const answer = await withFailover(
       {
+        modelId: model.id,
         routes: model.routes,
         choice: model.routeChoice,
         speeds: deps.routeSpeeds.ranks(calls.kind),

@@ -3,7 +3,14 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { closeUnsettled } from "../ledger/leases_store.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
-import type { Found, Holder, IdempotencyClaim, Lapsed, Wanted } from "../platform/idempotency_claims.ts";
+import {
+  type Found,
+  type Holder,
+  type IdempotencyClaim,
+  type Lapsed,
+  REDIS_LIMITS,
+  type Wanted,
+} from "../platform/idempotency_claims.ts";
 import { sha256 } from "../platform/runtime.ts";
 import { inTime } from "../platform/time_limit.ts";
 import type { Admitted } from "./admission.ts";
@@ -89,7 +96,9 @@ async function serveClaimed(
     // The answer is kept before it is sent: a client that has left by now gets it with its retry.
     const text = await response.text();
     const dropped = response.headers.get(DROPPED_HEADER) ?? undefined;
-    await claim.finish(encrypt(deps.config.secretKey, `${wanted.id}\n${dropped ?? ""}\n${text}`));
+    // One that is too long to be kept is not encrypted first: embeddings may have 100 MB.
+    const isKept = text.length <= REDIS_LIMITS.answerBytesMax;
+    await claim.finish(isKept ? encrypt(deps.config.secretKey, `${wanted.id}\n${dropped ?? ""}\n${text}`) : undefined);
     return jsonResponse(text, caller.requestId, dropped);
   } catch (error) {
     await served.end();

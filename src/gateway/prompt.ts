@@ -221,18 +221,23 @@ function readPart(part: unknown, found: Found): boolean {
   return true;
 }
 
-/** Counts messages by the bytes of their JSON, without the data of images. */
+/** Counts messages by the bytes of their JSON, without the data of images in their contents. */
 function readUnknown(messages: unknown, bytes: number): Found {
   let images = 0;
   let imageBytes = 0;
-  const json = JSON.stringify(messages, (_, value: unknown) => {
-    if (!isRecord(value) || value.type !== "image_url") return value;
+  const countedPart = (part: unknown): unknown => {
+    if (!isRecord(part) || part.type !== "image_url") return part;
     images += 1;
-    const { image_url: image } = value;
-    if (!isRecord(image) || typeof image.url !== "string" || !image.url.startsWith(IMAGE_DATA)) return value;
+    const { image_url: image } = part;
+    if (!isRecord(image) || typeof image.url !== "string" || !image.url.startsWith(IMAGE_DATA)) return part;
     imageBytes += Buffer.byteLength(image.url);
-    return { ...value, image_url: { ...image, url: "" } };
-  });
+    return { ...part, image_url: { ...image, url: "" } };
+  };
+  const counted = (message: unknown): unknown =>
+    isRecord(message) && Array.isArray(message.content)
+      ? { ...message, content: message.content.map(countedPart) }
+      : message;
+  const json = JSON.stringify(Array.isArray(messages) ? messages.map(counted) : messages);
   return { texts: [json], images, beyond: Math.max(0, bytes - imageBytes - Buffer.byteLength(json)) };
 }
 

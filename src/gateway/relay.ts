@@ -259,7 +259,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
 
   takePayload(payload: string): void {
     if (this.#sawDone) return;
-    if (payload === "[DONE]") {
+    if (payload === "[DONE]" && this.#rewriter.endsWithDone) {
       this.#sawDone = true;
       return;
     }

@@ -67,7 +67,8 @@ export async function reserveChat(
     );
     const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
     const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
-    return { ...askOf(deps, caller, model, bound), capMax, capMin, tokenBound: textTokens + fixedTokens + capMax };
+    const tokenBound = textTokens + fixedTokens + capMax * choices;
+    return { ...askOf(deps, caller, model, bound), capMax, capMin, tokenBound };
   };
   try {
     return await reserve(deps, caller, ask());

@@ -21,6 +21,8 @@ import { type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
 const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
 /** Maximum number of events that are read before one that begins the answer. */
 const OPENING_PAYLOADS_MAX = 1_000;
+/** Maximum size of all of them, in characters: twice an event of 8 MiB. */
+const OPENING_CHARS_MAX = 16 * 1024 * 1024;
 export const CHAT_PATH = "/chat/completions";
 
 /** A call of one route for text: what it needs besides the body. */
@@ -182,6 +184,7 @@ async function firstPayloads(
 ): Promise<string[]> {
   let payloads: string[] = [];
   let checked = 0;
+  let chars = 0;
   for (;;) {
     const { done, value } = await firstBytes(reader);
     const arrived = done ? sse.end() : sse.push(value);
@@ -194,6 +197,8 @@ async function firstPayloads(
       if (event === undefined || (event.error !== undefined && event.error !== null))
         throw new ProviderFailure("not_json", "the stream began with an error");
       if (begins === undefined || begins(event)) return payloads;
+      chars += payload.length;
+      if (chars > OPENING_CHARS_MAX) throw new OversizedEvent("the events before the answer are too large");
       if (payloads.length > OPENING_PAYLOADS_MAX) return payloads;
     }
     if (done) throw new ProviderFailure("not_json", "the stream ended before it began");

@@ -26,7 +26,17 @@ function setUp(routes: readonly ModelRoute[] = [A, B]) {
   const tried: number[] = [];
   const run = <T>(attempt: (route: KeyedRoute) => Promise<T> | T, requester = ANN) =>
     withFailover(
-      { routes, ...IN_ORDER, random: () => 0.5, breakers, keys, requester, signal: control.signal, log },
+      {
+        modelId: "chat-a",
+        routes,
+        ...IN_ORDER,
+        random: () => 0.5,
+        breakers,
+        keys,
+        requester,
+        signal: control.signal,
+        log,
+      },
       async (one) => {
         tried.push(one.key.id);
         return await attempt(one);
@@ -66,6 +76,26 @@ test("a rejection: no further route, no breaker failure, invalid_request with me
   }
   expect(new Set(tried)).toEqual(new Set([1]));
   expect(breakers.dueInMs(1)).toBe(0);
+});
+
+test("a rejection does not tell the name that the model has at the provider, unless the client knows the model by it", async () => {
+  const told = async (upstreamModel: string, message: string) => {
+    const { run } = setUp([route("https://a.example/v1", { upstreamModel })]);
+    return ((await rejectionOf(run(() => Promise.reject(new ProviderRejection(message, { status: 400 }))))) as Refusal)
+      .message;
+  };
+  expect(await told("gpt-4o", "The model `gpt-4o-2024-08-06` has no tools. Use GPT-4o.")).toBe(
+    "The model `[model]` has no tools. Use [model].",
+  );
+  expect(await told("openai/gpt-4o", "gpt-4o, as openai/gpt-4o:free, is not gpt-4.")).toBe(
+    "[model], as [model], is not gpt-4.",
+  );
+  expect(await told("a.b/c(d)*", "No a.b/c(d)* here, and no axb/c(d)*.")).toBe("No [model] here, and no axb/c(d)*.");
+  expect(await told("router/auto", "tool_choice must be auto for router/auto.")).toBe(
+    "tool_choice must be auto for [model].",
+  );
+  for (const known of ["chat-a", "vendor/Chat-A"])
+    expect(await told(known, "Not with chat-a.")).toBe("Not with chat-a.");
 });
 
 test("a route with an open breaker is skipped; all open: provider_unavailable without a call, Retry-After until the first is due", async () => {

@@ -37,7 +37,17 @@ function setUp(routes: readonly ModelRoute[] = [withKeys([1, 2, 3])]) {
   const ask = async (fails: Partial<Record<number, ProviderFailure>> = {}, requester: Requester = ANN) => {
     tried.length = 0;
     const { signal } = new AbortController();
-    const options = { routes, ...IN_ORDER, breakers, keys, requester, random: () => 0.5, signal, log };
+    const options = {
+      modelId: "chat-a",
+      routes,
+      ...IN_ORDER,
+      breakers,
+      keys,
+      requester,
+      random: () => 0.5,
+      signal,
+      log,
+    };
     return await withFailover(options, async ({ key }) => {
       tried.push(key.id);
       const failure = fails[key.id];
@@ -159,6 +169,7 @@ test("a request served by a key in quarantine ends it; one that began before it 
   const late = setUp([withKeys([1])]);
   const [only] = withKeys([1]).keyed;
   const begun = {
+    modelId: "chat-a",
     keys: late.keys,
     breakers: late.breakers,
     requester: BEN,

@@ -275,6 +275,31 @@ describe("any JSON objects", () => {
   });
 });
 
+describe("what is counted as text, for a client that leaves", () => {
+  const relayedOf = (...deltas: unknown[]) => {
+    const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: false });
+    for (const delta of deltas) rewriter.rewrite(JSON.stringify({ choices: [{ index: 0, delta }] }));
+    return rewriter.relayed.text;
+  };
+
+  test("calls of custom tools, as of functions", () => {
+    const call = (custom: unknown) => ({ tool_calls: [{ index: 0, type: "custom", custom }] });
+    expect(relayedOf(call({ name: "patch", input: "" }), call({ input: "one " }), call({ input: "two" }))).toBe(
+      "patchone two",
+    );
+  });
+
+  test("a content that is a list of parts, and thinking with parts of its own", () => {
+    const thinking = (text: string) => ({ content: [{ type: "thinking", thinking: [{ type: "text", text }] }] });
+    const text = { content: [{ type: "text", text: "Tolls." }] };
+    expect(relayedOf(thinking("Hm. "), thinking("Well. "), text, text)).toBe("Hm. Well. Tolls.Tolls.");
+  });
+
+  test("reasoning that stands in two fields counts once", () => {
+    expect(relayedOf({ reasoning: "Hm.", reasoning_content: "Hm." }, { reasoning: " So." })).toBe("Hm. So.");
+  });
+});
+
 describe("anything else", () => {
   /** JSON with a few characters changed, or text that only looks like it. */
   const broken = fc.oneof(

@@ -247,6 +247,20 @@ describe("leaving in the middle of an answer", () => {
     });
 });
 
+test("an answer without usage that is too long to be kept is counted as its beginning is, in any script", async () => {
+  const { secret, accountId } = await shop.payer(10_000_000_000n);
+  const event = (content: string, finish: string | null = null) =>
+    `data: ${JSON.stringify({ id: "c", choices: [{ index: 0, delta: { content }, finish_reason: finish }] })}\n\n`;
+  const chars = 60_000;
+  const body = `${event("世界".repeat(500)).repeat(chars / 1_000)}${event("", "stop")}data: [DONE]\n\n`;
+  shop.provider.next({ contentType: SSE, body });
+  const { text } = await shop.chat(secret, { stream: true, max_tokens: 100_000 }, { origin: replica.origin });
+  expect(text).toContain("[DONE]");
+  const receipt = await receiptOf(accountId);
+  expect(receipt).toMatchObject({ reason: "complete", estimated: true });
+  expect(Number(receipt.completion_tokens)).toBeGreaterThan(0.7 * chars);
+});
+
 describe("a model that hides tokens", () => {
   const HIDDEN = { tokens: 10, usage: { completion_tokens: 5_000 } };
   const stateOf = async (model: string) => {

@@ -100,6 +100,20 @@ test("images next to unknown fields still count as images", () => {
   expect(prompt.bytes).toBeLessThan(500);
 });
 
+test("what looks like an image is one only as a part of a content: anywhere else a provider may read it as text", () => {
+  const image = { type: "image_url", image_url: { url: PNG } };
+  const call = (called: object) => ({ id: "1", type: "function", function: { name: "f", ...called } });
+  for (const message of [
+    { content: "hi", tool_calls: [call({ arguments: image })] },
+    { content: "hi", tool_calls: [image] },
+    { content: "hi", reasoning_details: [image] },
+    { content: [{ type: "thinking", thinking: [image] }] },
+    { content: [{ type: "text", text: image }] },
+    { content: [{ ...image, text: image }] },
+  ])
+    expect(promptOfBody({ messages: [{ role: "assistant", ...message }] }).bytes).toBeGreaterThan(LONG);
+});
+
 test("a dropped field does not count, and a changed one counts as it is sent", () => {
   const text = JSON.stringify({
     model: "m",

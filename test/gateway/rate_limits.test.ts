@@ -151,6 +151,15 @@ describe("tokens a minute", () => {
     expectLimited(refused, "This API key may use 2000 tokens a minute", 2_000);
   });
 
+  test("each of n choices may fill the output cap, and is reserved", async () => {
+    const person = await limited({ account: { tokensPerMinute: 2_000 } });
+    shop.provider.always({ delayMs: 500 });
+    const answers = await many(8, 8, (i) => chat(person.secret, i, { ...CAPPED, n: 8 }));
+    const wanted = wantedOf(answers.find(({ status }) => status === 429) as Answer);
+    expect(wanted).toBeGreaterThan(8 * CAPPED.max_tokens);
+    expect(served(answers)).toHaveLength(Math.floor(2_000 / wanted));
+  });
+
   test("an answer that used more than was reserved counts in full, and one that failed counts nothing", async () => {
     const person = await limited({ account: { models: { "chat-a": { tokensPerMinute: 5_000 } } } });
     shop.provider.next({ status: 500 });

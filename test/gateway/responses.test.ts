@@ -94,6 +94,24 @@ describe("bad input", () => {
     });
   });
 
+  test("what a provider would repeat in each of its events is limited: long texts belong in the input", async () => {
+    const customer = await shop.customer();
+    const long = " ".repeat(1024 * 1024);
+    const tools = Array.from({ length: 5 }, (_, i) => ({
+      ...{ type: "function", name: `f${i}` },
+      parameters: { type: "object", description: "x".repeat(250_000) },
+    }));
+    await withoutEffect(shop, async () => {
+      for (const [param, over] of [
+        ["instructions", { instructions: long }],
+        ["tools", { tools }],
+      ] as const)
+        expectRefusal(await ask(customer.secret, { model: "own", ...over }), "invalid_request", { param });
+    });
+    expect((await ask(customer.secret, { model: "own", input: long })).status).toBe(200);
+    expect((await ask(customer.secret, { instructions: long })).status).toBe(200);
+  });
+
   test("a schema of 70 levels", async () => {
     const customer = await shop.customer();
     await withoutEffect(shop, async () => {
@@ -256,14 +274,23 @@ describe("ends", () => {
 
   test("a provider's complaint about a field of chat completions names the field of this API", async () => {
     const { secret } = await shop.customer();
+    const inner = { type: "function", name: "a" };
+    const tools = [{ type: "web_search" }, { type: "namespace", name: "n", tools: [inner] }, inner];
     const refused = async (param: string) => {
       const error = { message: "It is not valid.", type: "invalid_request_error", param, code: null };
       shop.provider.next({ status: 400, body: JSON.stringify({ error }), contentType: "application/json" });
-      return (await ask(secret, { instructions: "Be brief.", input: [USER] })).json.error.param;
+      return (await ask(secret, { instructions: "Be brief.", input: [USER], tools })).json.error.param;
     };
     expect(await refused("messages.1.content")).toBe("input.0.content");
+    for (const index of ["[1]", ".[1]"])
+      expect(await refused(`messages${index}.content[0]`)).toBe("input.0.content[0]");
+    expect(await refused("messages.[0].content")).toBe("instructions");
     expect(await refused("messages")).toBe("input");
+    expect(await refused("max_completion_tokens")).toBe("max_output_tokens");
     expect(await refused("response_format")).toBe("text.format");
+    expect(await refused("response_format.json_schema.schema")).toBe("text.format.schema");
+    expect(await refused("tools[0].function.parameters")).toBe("tools.1.tools.0.parameters");
+    expect(await refused("tools[1].function")).toBe("tools.2");
   });
 
   test("a repeated request with an Idempotency-Key is charged once, and gets the same response", async () => {
@@ -300,6 +327,56 @@ describe("routes", () => {
     expect((await ask(secret, { model: "own" })).json).toMatchObject({ object: "response", model: "own" });
   });
 
+  const item = (said: string) => ({
+    ...{ id: "msg_1", type: "message", role: "assistant", status: "completed" },
+    content: [{ type: "output_text", text: said, annotations: [] }],
+  });
+  /** A stream of a provider's own /responses, up to its last event. */
+  const ownStream = () => {
+    const at = { item_id: "msg_1", output_index: 0, content_index: 0 };
+    const response = { id: "resp_1", status: "in_progress", output: [] };
+    const events: [string, Record<string, unknown>][] = [
+      ["created", { response }],
+      ["in_progress", { response }],
+      ["output_item.added", { output_index: 0, item: { ...item(""), content: [] } }],
+      ["content_part.added", { ...at, part: { type: "output_text", text: "" } }],
+      ["output_text.delta", { ...at, delta: "Gates." }],
+      ["output_item.done", { output_index: 0, item: item("Gates.") }],
+    ];
+    const payloads = events.map(([type, fields], i) => ({ type: `response.${type}`, sequence_number: i, ...fields }));
+    return { ...streamOf(...payloads), length: payloads.length };
+  };
+
+  test("a provider's own stream that ends with [DONE] in place of its last event has broken off", async () => {
+    const { accountId, secret } = await shop.customer();
+    const { body, contentType } = ownStream();
+    shop.provider.next({ contentType, body: `${body}data: [DONE]\n\n` });
+    const { events } = await stream(secret, { model: "own" });
+    expect(checkLifeCycle(events)).toMatchObject({ status: "failed", output: [item("Gates.")] });
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
+  });
+
+  test("the last event of a provider's own stream has the whole output, and the usage that is charged, whatever it leaves out", async () => {
+    const { accountId, secret } = await shop.customer();
+    const usage = { input_tokens: 20, output_tokens: 6, total_tokens: 30, input_tokens_details: null, cost: 0.01 };
+    const response = { id: "resp_1", status: "completed", output: [], usage };
+    const { body, contentType, length } = ownStream();
+    const last = { type: "response.completed", sequence_number: length, response };
+    shop.provider.next({ contentType, body: `${body}data: ${JSON.stringify(last)}\n\n` });
+    const ended = checkLifeCycle((await stream(secret, { model: "own" })).events);
+    const counted = {
+      ...{ input_tokens: 20, input_tokens_details: { cached_tokens: 0, cache_write_tokens: 0 } },
+      ...{ output_tokens: 10, output_tokens_details: { reasoning_tokens: 4 }, total_tokens: 30 },
+    };
+    expect(ended).toMatchObject({ status: "completed", output: [item("Gates.")] });
+    expect(ended.usage).toEqual(counted);
+    const whole = { ...response, object: "response", output: [item("Gates.")] };
+    shop.provider.next({ contentType: "application/json", body: JSON.stringify(whole) });
+    expect((await ask(secret, { model: "own" })).json.usage).toEqual(counted);
+    const receipts = await receiptsOf(accountId);
+    expect(receipts.map((receipt) => Number(receipt.completion_tokens))).toEqual([10, 10]);
+  });
+
   for (const [model, first, second] of [
     ["own-first", "/v1/responses", "/v1/chat/completions"],
     ["own-second", "/v1/chat/completions", "/v1/responses"],
@@ -327,6 +404,32 @@ describe("routes", () => {
     shop.provider.next(streamOf(chunk({ role: "assistant", content: "" }), { error: { message: "Overloaded." } }));
     expect(checkLifeCycle((await stream(secret, { model: "own-second" })).events).status).toBe("completed");
     expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([2, 2]);
+  });
+
+  test("what a provider's own failed response quotes of the prompt is not logged", async () => {
+    const { secret } = await shop.customer();
+    const input = "The treasure is buried below the third gate of the southern road.";
+    const error = { code: "server_error", message: `Overloaded while reading: ${input}` };
+    const failed = { id: "resp_1", object: "response", status: "failed", output: [], error };
+    shop.provider.next(streamOf({ type: "response.failed", sequence_number: 0, response: failed }));
+    expectRefusal(await ask(secret, { model: "own", stream: true, input }), "provider_unavailable");
+    shop.provider.next({ contentType: "application/json", body: JSON.stringify(failed) });
+    expectRefusal(await ask(secret, { model: "own", input }), "provider_unavailable");
+    const logged = () => shop.replicas[0]?.logged() ?? "";
+    await until(() => logged().split("Overloaded while reading").length === 3);
+    expect(logged()).not.toContain("treasure");
+  });
+
+  test("events before an answer that never begins are not kept without end", async () => {
+    const { accountId, secret } = await shop.customer();
+    const response = { id: "resp_1", status: "in_progress", output: [], instructions: "x".repeat(4 * 1024 * 1024) };
+    const opening = { type: "response.in_progress", response };
+    const begun = { type: "response.output_text.delta", output_index: 0, item_id: "m", content_index: 0, delta: "x" };
+    shop.provider.next(streamOf(...Array(5).fill(opening), begun));
+    expectRefusal(await ask(secret, { model: "own", stream: true }), "provider_unavailable");
+    shop.provider.next(streamOf(...Array(3).fill(opening), begun));
+    expect((await stream(secret, { model: "own" })).status).toBe(200);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, holds: 0 });
   });
 
   test("hosted tools are dropped and named, also on a route of its own, unless it allows them", async () => {

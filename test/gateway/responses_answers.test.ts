@@ -35,7 +35,7 @@ function streamed(payloads: readonly string[], over: Fields = {}, options = {}) 
   const rewriter = new ResponseEvents(factsOf(over, options));
   let text = "";
   for (const payload of payloads) if (payload !== "[DONE]") text += rewriter.rewrite(payload) ?? "";
-  rewriter.counted(USAGE);
+  rewriter.counted({ ...USAGE, further: rewriter.usage?.further });
   text += rewriter.lastEvents();
   const events = readEvents(text);
   return { events, response: checkLifeCycle(events), rewriter };

@@ -1,7 +1,10 @@
 import { describe, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
 import { OWN_RESPONSES_GROUPS, ownBody } from "../../src/gateway/responses/own_parameters.ts";
+import { ownPrompt } from "../../src/gateway/responses/own_responses.ts";
+import { checkSchema } from "../../src/gateway/responses/schema_check.ts";
 import { openReasoning, sealReasoning } from "../../src/gateway/responses/sealed_reasoning.ts";
+import { readTools } from "../../src/gateway/responses/tools.ts";
 import { chatOf, type Fields, messagesOf, read, SEAL } from "./responses_input.ts";
 
 /** The translation of requests to chat completions, or to the provider's own Responses API. Source: RSP-4, RSP-6, RSP-7, RSP-8. */
@@ -155,6 +158,12 @@ describe("requests", () => {
     expect(dropped).toEqual([]);
   });
 
+  test("a field named __proto__ is a field: what it has reaches no provider as a field of the request", () => {
+    const { body } = chatOf(JSON.parse('{"__proto__": {"stream_options": {"more": 1}, "n": 9}}'));
+    expect(["stream_options", "n"].filter((name) => name in body)).toEqual([]);
+    expect(Object.keys(body)).toEqual(["__proto__", "model", "messages"]);
+  });
+
   test("hosted tools and their items are left out and named; no choice is sent without tools", () => {
     const { body, dropped } = chatOf({
       tools: [{ type: "web_search" }, { type: "tool_search" }],
@@ -212,6 +221,32 @@ describe("requests", () => {
     for (const name of names) expect(name).toMatch(/^[\w-]{1,64}$/);
     expect(names[3]).not.toBe("a__b"); // The first tool of the list keeps the name.
   });
+
+  test("each reference of a schema is followed once, however many lead to it", () => {
+    let reads = 0;
+    const to = (name: string) => ({
+      get $ref() {
+        reads += 1;
+        return `#/$defs/${name}`;
+      },
+    });
+    // A way of 90 references, and 2,000 that lead to its beginning.
+    const $defs: Fields = { 90: { type: "string" } };
+    for (let i = 0; i < 90; i++) $defs[i] = to(String(i + 1));
+    for (let i = 0; i < 2_000; i++) $defs[`d${i}`] = to("0");
+    checkSchema({ $defs }, "parameters");
+    expect(reads).toBeLessThan(5 * 2_090);
+  });
+
+  test("a reference that leads back is found, however long the way", () => {
+    const ring = (length: number): Fields =>
+      Object.fromEntries(Array.from({ length }, (_, i) => [`d${i}`, { $ref: `#/$defs/d${(i + 1) % length}` }]));
+    const toolsWith = ($defs: Fields) =>
+      readTools(read({ tools: [{ type: "function", name: "a", parameters: { $defs } }] }));
+    for (const length of [1, 2, 500]) expect(() => toolsWith(ring(length))).toThrow("leads back to itself");
+    expect(() => toolsWith({ start: { $ref: "#/$defs/d0" }, ...ring(3) })).toThrow("leads back to itself");
+    expect(toolsWith({ ...ring(500), d499: { type: "string" } }).functions).toHaveLength(1);
+  });
 });
 
 describe("requests for a /responses of the provider's own", () => {
@@ -245,6 +280,41 @@ describe("requests for a /responses of the provider's own", () => {
       text: { format: { type: "text" }, verbosity: "low" },
     });
     expect(dropped).toEqual(["input.4", "service_tier", "tools.0", "text.more", "frequency_penalty"]);
+  });
+
+  describe("its prompt", () => {
+    const DATA = `data:image/png;base64,${"A".repeat(50_000)}`;
+    const picture = { type: "input_image", image_url: DATA };
+    const promptOf = (over: Fields, allowed?: string[]) => ownPrompt(own(over, allowed));
+
+    test("an image in a content or an output is an image, of any size", () => {
+      const call = { type: "function_call", call_id: "call_1", name: "a", arguments: "{}" };
+      const output = { type: "function_call_output", call_id: "call_1", output: [picture] };
+      const prompt = promptOf({ input: [{ role: "user", content: [picture, picture] }, call, output] });
+      expect([prompt.images, prompt.hasMedia]).toEqual([3, true]);
+      expect(prompt.bytes).toBeLessThan(1_000);
+    });
+
+    test("what looks like an image anywhere else is text, and counts by its bytes", () => {
+      const parameters = { type: "object", default: picture };
+      const input = [{ role: "user", content: [{ type: "input_text", text: "Hello", more: picture }] }];
+      for (const over of [
+        { tools: [{ type: "function", name: "a", parameters }] },
+        { text: { format: { type: "json_schema", name: "a", schema: parameters } } },
+        { input },
+        { input: [{ role: "user", content: "Hello", more: [picture] }] },
+        { input: [{ role: "user", content: [{ type: "input_image", image_url: "https://a.test/", more: picture }] }] },
+      ])
+        expect(promptOf(over).bytes).toBeGreaterThan(DATA.length);
+    });
+
+    test("files and audio are media: any kind of input may be reported for them", () => {
+      const file = { type: "input_file", file_data: "data:application/pdf;base64,AA==" };
+      const input = [{ role: "user", content: [{ type: "input_text", text: "Hello" }, file] }];
+      expect(promptOf({ input }).hasMedia).toBe(false);
+      expect(promptOf({ input }, ["content.file"]).hasMedia).toBe(true);
+      expect([promptOf({}).images, promptOf({}).hasMedia]).toEqual([0, false]);
+    });
   });
 
   test("every name of the list is sent on, and no other", () => {

@@ -18,12 +18,18 @@ const WRONG: readonly [what: string, over: Record<string, unknown>, param: strin
   ["input an object", { input: { role: "user" } }, "input"],
   ["an item that is a string", { input: ["Hello"] }, "input.0"],
   ["an item of an unknown type", { input: [USER, { type: "memory" }] }, "input.1.type"],
+  ["an item whose type every object has", { input: [USER, { type: "constructor" }] }, "input.1.type"],
   ["an item with a type that is a number", { input: [{ type: 1 }] }, "input.0.type"],
   ["a message without content", { input: [{ role: "user" }] }, "input.0.content"],
   ["a message with an unknown role", { input: [{ role: "owner", content: "Hello" }] }, "input.0.role"],
   [
     "a part of an unknown type",
     { input: [{ role: "user", content: [{ type: "text", text: "Hello" }] }] },
+    "input.0.content.0.type",
+  ],
+  [
+    "a part whose type every object has",
+    { input: [{ role: "user", content: [{ type: "toString" }] }] },
     "input.0.content.0.type",
   ],
   [
@@ -75,6 +81,17 @@ const WRONG: readonly [what: string, over: Record<string, unknown>, param: strin
     { tools: [{ type: "namespace", name: "a", tools: [{ type: "namespace", name: "b", tools: [] }] }] },
     "tools.0.tools.0.type",
   ],
+  [
+    "1,001 tools in two namespaces",
+    {
+      tools: [500, 501].map((count, i) => ({
+        type: "namespace",
+        name: `n${i}`,
+        tools: Array.from({ length: count }, (_, j) => ({ type: "function", name: `f${j}` })),
+      })),
+    },
+    "tools.1.tools.500",
+  ],
   ["a schema that is only itself", schema({ $ref: "#" }), "tools.0.parameters"],
   [
     "definitions that lead only to each other",
@@ -102,6 +119,9 @@ const WRONG: readonly [what: string, over: Record<string, unknown>, param: strin
     { text: { format: { type: "json_schema", name: "a", schema: [] } } },
     "text.format.schema",
   ],
+  ["an effort of 65 characters", { reasoning: { effort: "e".repeat(65) } }, "reasoning.effort"],
+  ["a summary of 65 characters", { reasoning: { summary: "s".repeat(65) } }, "reasoning.summary"],
+  ["a verbosity of 65 characters", { text: { verbosity: "v".repeat(65) } }, "text.verbosity"],
   ["a temperature of 3", { temperature: 3 }, "temperature"],
   ["max_output_tokens 0", { max_output_tokens: 0 }, "max_output_tokens"],
   ["metadata of numbers", { metadata: { a: 1 } }, "metadata.a"],

@@ -33,7 +33,7 @@ import { refusal } from "./refusals.ts";
 import { type ResponsesBody, readResponses } from "./request.ts";
 import { echoOf } from "./response_object.ts";
 import { checkReasoning } from "./sealed_reasoning.ts";
-import { toChat } from "./to_chat.ts";
+import { type ChatRequest, INSTRUCTIONS, toChat } from "./to_chat.ts";
 import { checkChoice, readTools, type Tools } from "./tools.ts";
 
 /**
@@ -158,9 +158,11 @@ class ChatForm {
   readonly raw: Body;
   readonly filtered: Filtered;
   readonly #places: readonly string[];
+  readonly #toolPlaces: readonly string[];
   readonly #dropped: readonly string[];
 
-  constructor({ raw, model, body, places, dropped }: { raw: Body; model: Model } & ReturnType<typeof toChat>) {
+  constructor({ raw, model, ...chat }: { raw: Body; model: Model } & ChatRequest) {
+    const { body, places, toolPlaces, dropped } = chat;
     const text = JSON.stringify(body);
     const spans = topLevelSpans(text) ?? new Map();
     this.body = body as ChatBody;
@@ -168,6 +170,7 @@ class ChatForm {
     this.filtered = filterParameters({ kind: "chat", body, spans, allowed: model.allowedParams });
     this.prompt = promptOf(this.body, this.raw, this.filtered.changed);
     this.#places = places;
+    this.#toolPlaces = toolPlaces;
     this.#dropped = dropped;
   }
 
@@ -182,24 +185,30 @@ class ChatForm {
   /** A provider's rejection, with the client's name of the field. */
   rejectionOf(error: unknown): unknown {
     if (!(error instanceof ProviderRejection) || error.param === null) return error;
-    const param = FIELDS[error.param] ?? this.#inRequest(error.param);
+    const named = FIELDS.find(([field]) => field.test(error.param ?? ""));
+    const param = named ? error.param.replace(...named) : this.#inRequest(error.param);
     return new ProviderRejection(error.message, { status: error.status, param });
   }
 
-  #inRequest(path: string): string {
-    return path.replace(/\bmessages\.(\d+)/g, (_, i) => this.#places[Number(i)] ?? "input");
+  /** Providers write an index as in `messages.3`, `messages[3]` or `messages.[3]`. Instructions have no parts here. */
+  #inRequest(paths: string): string {
+    const placeOf = (index: string) => this.#places[Number(index)] ?? "input";
+    return paths
+      .replace(/\bmessages\.?\[?(\d+)\]?([\w.[\]-]*)/g, (_, i, rest) =>
+        placeOf(i) === INSTRUCTIONS ? INSTRUCTIONS : placeOf(i) + rest,
+      )
+      .replace(/\btools\.?\[?(\d+)\]?(?:\.function)?/g, (path, i) => this.#toolPlaces[Number(i)] ?? path);
   }
 }
 
-/** By field of chat completions: its name here. */
-const FIELDS: Readonly<Record<string, string>> = {
-  messages: "input",
-  max_tokens: "max_output_tokens",
-  max_completion_tokens: "max_output_tokens",
-  response_format: "text.format",
-  reasoning_effort: "reasoning.effort",
-  verbosity: "text.verbosity",
-};
+/** Fields of chat completions, and their names here. */
+const FIELDS: readonly [RegExp, string][] = [
+  [/^messages$/, "input"],
+  [/^max_(?:completion_)?tokens$/, "max_output_tokens"],
+  [/^response_format(?:\.json_schema)?/, "text.format"],
+  [/^reasoning_effort$/, "reasoning.effort"],
+  [/^verbosity$/, "text.verbosity"],
+];
 
 async function fetchAnswer(request: ResponsesRequest, route: KeyedRoute, attempt: Attempt): Promise<ChatAnswer> {
   const { own, chat, facts } = request;

@@ -28,11 +28,10 @@ export function fromChatAnswer(value: Readonly<Record<string, unknown>>, facts: 
   const [choice] = Array.isArray(value.choices) ? (value.choices as unknown[]) : [];
   if (isRecord(choice)) output.take(choice.message);
   const state = stateOf(isRecord(choice) ? finishOf(choice) : undefined);
-  const reasoningTokens = reportedUsageOf(value.usage)?.further?.reasoning;
   return {
     completionText: output.written.text,
     completionChars: output.written.length,
-    text: (usage) => output.end({ ...state, usage: usageJson(usage, { reasoningTokens, rawUsage: value.usage }) }),
+    text: (usage) => output.end({ ...state, usage: usageJson(usage) }),
   };
 }
 
@@ -58,7 +57,7 @@ function hasText(value: unknown): boolean {
 /** Turns the chunks of a chat stream into the events of a response. */
 export class ResponseEvents implements StreamRewriter {
   finished = false;
-  /** A chat stream ends with [DONE]. */
+  readonly endsWithDone = true;
   readonly isOver = false;
   /** There is no fast path: each chunk is parsed. */
   readonly rewritten = "";
@@ -122,8 +121,7 @@ export class ResponseEvents implements StreamRewriter {
 
   /** Undefined if nothing was charged. */
   #usageJson(): string | undefined {
-    if (this.#counted === undefined) return undefined;
-    return usageJson(this.#counted, { reasoningTokens: this.#usage?.further?.reasoning, rawUsage: this.#rawUsage });
+    return this.#counted && usageJson(this.#counted);
   }
 }
 

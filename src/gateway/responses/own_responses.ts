@@ -1,4 +1,5 @@
 import type { KeyedRoute } from "../../catalog/catalog.ts";
+import { redactPrompt } from "../../catalog/prompt_redaction.ts";
 import { ProviderFailure, toProviderError } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
 import { type Relayed, type StreamRewriter, Written } from "../chunks.ts";
@@ -16,7 +17,8 @@ import { ArrivedItems } from "./arrived_items.ts";
 import { eventText } from "./event_text.ts";
 import { responseError } from "./from_chat.ts";
 import type { OwnBody } from "./own_parameters.ts";
-import { isRecord } from "./refusals.ts";
+import { isRecord, refusal } from "./refusals.ts";
+import { isMessage } from "./request.ts";
 import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
 
 /**
@@ -26,11 +28,20 @@ import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "
 
 export const RESPONSES_PATH = "/responses";
 const IMAGE_DATA = "data:image/";
+/**
+ * Characters of JSON of all that a provider repeats in its events: everything but the input. An event of a provider has a limit of size;
+ * one that is larger, which nobody pays, must not be brought about by long instructions of cheap tokens.
+ */
+const REPEATED_CHARS_MAX = 1024 * 1024;
+/** Parts that are text; all others may be counted as another kind of input. */
+const TEXT_PARTS: ReadonlySet<unknown> = new Set(["input_text", "output_text", "refusal"]);
 /** Events before the first of the answer itself. */
 const OPENING: ReadonlySet<unknown> = new Set(["response.created", "response.in_progress", "response.queued"]);
 /** Events with the whole response; the last ones of a stream. */
 const ENDS: ReadonlySet<unknown> = new Set(["response.completed", "response.incomplete"]);
 const FAILURES: ReadonlySet<unknown> = new Set(["response.failed", "error"]);
+/** How much of a failed response's message is read. */
+const MESSAGE_CHARS_MAX = 8_192;
 const EVENT_TYPE = /^[\w.]+$/;
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -42,16 +53,41 @@ export type OwnCall = TextCall & {
   response: ResponseFacts;
 };
 
-/** The prompt of what is sent: all of its JSON counts, without the data of images. */
-export function ownPrompt({ fields }: OwnBody): Prompt {
+/**
+ * The prompt of what is sent: all of its JSON counts, but not the data of images in contents and outputs, which providers read as
+ * images. Anywhere else, as in the schema of a tool, the same JSON is text. Throws invalid_request if a provider would repeat too much.
+ */
+export function ownPrompt({ fields: { input, ...repeated } }: OwnBody): Prompt {
+  const items: readonly unknown[] = Array.isArray(input) ? input : [];
   let images = 0;
-  const json = JSON.stringify(fields, (_, value: unknown) => {
-    if (!isRecord(value) || value.type !== "input_image") return value;
+  let hasMedia = false;
+  const countedPart = (part: unknown): unknown => {
+    if (!isRecord(part) || TEXT_PARTS.has(part.type)) return part;
+    hasMedia = true;
+    if (part.type !== "input_image") return part;
     images += 1;
-    const { image_url: url } = value;
-    return typeof url === "string" && url.startsWith(IMAGE_DATA) ? { ...value, image_url: "" } : value;
+    const { image_url: url } = part;
+    return typeof url === "string" && url.startsWith(IMAGE_DATA) ? { ...part, image_url: "" } : part;
+  };
+  const counted = items.map((item): unknown => {
+    if (!isRecord(item)) return item;
+    const name = isMessage(item as never) ? "content" : "output";
+    const parts = item[name];
+    // An output that is one object is that of a hosted tool, as a picture of a screen.
+    hasMedia ||= isRecord(parts);
+    return Array.isArray(parts) ? { ...item, [name]: parts.map(countedPart) } : item;
   });
-  return new Prompt([json], { messages: Array.isArray(fields.input) ? fields.input.length + 1 : 2, images });
+  const texts = [JSON.stringify(repeated), JSON.stringify(Array.isArray(input) ? counted : input)] as const;
+  if (texts[0].length > REPEATED_CHARS_MAX) throw tooMuchRepeated(repeated);
+  return new Prompt(texts, { messages: items.length === 0 ? 2 : items.length + 1, images, hasMedia });
+}
+
+function tooMuchRepeated({ instructions }: Fields): Error {
+  const isText = typeof instructions === "string" && instructions.length > REPEATED_CHARS_MAX / 2;
+  return refusal(
+    isText ? "instructions" : "tools",
+    `All fields but input have at most ${REPEATED_CHARS_MAX} characters of JSON together. Send long texts in input.`,
+  );
 }
 
 function payloadOf({ body, capTokens }: OwnCall, route: KeyedRoute): string {
@@ -61,13 +97,14 @@ function payloadOf({ body, capTokens }: OwnCall, route: KeyedRoute): string {
 
 /** Calls a route's own /responses and reads its whole answer. Throws ProviderFailure if it is no response, ProviderRejection. */
 export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promise<Omit<ChatAnswer, "dropped">> {
-  const text = await call.provider.postWhole(route, RESPONSES_PATH, payloadOf(call, route), limitsOf(call));
+  const sent = payloadOf(call, route);
+  const text = await call.provider.postWhole(route, RESPONSES_PATH, sent, limitsOf(call));
   const answer = parseObject(text);
   const output = answer?.value.output;
   if (answer === undefined || !Array.isArray(output))
     throw new ProviderFailure("not_json", "the answer is not a response");
   const { value, spans } = answer;
-  if (value.status === "failed") throw failureOf(value, route);
+  if (value.status === "failed") throw failureOf(value, route, sent);
   if (value.status !== "completed" && value.status !== "incomplete")
     throw new ProviderFailure("not_json", "the response is not complete");
   const { usage, rawUsage } = usageOf(value.usage);
@@ -76,46 +113,41 @@ export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promis
     ["model", JSON.stringify(modelId)],
     ["metadata", metadata],
   ]);
-  const completionText = writtenInOutput(output);
-  if (usage !== undefined) return { text: patch(text, spans, edits), usage, rawUsage, completionText };
   return {
     text: (counted) => patch(text, spans, edits.set("usage", usageJson(counted))),
     usage,
     rawUsage,
-    completionText,
+    completionText: writtenInOutput(output),
   };
 }
 
 /** Calls a route's own /responses and waits for the first event of the answer. Throws ProviderFailure, ProviderRejection. */
 export async function openOwnStream(call: OwnCall, route: KeyedRoute): Promise<Omit<OpenedChat, "dropped">> {
+  const text = payloadOf(call, route);
   const begins = (event: Fields) => {
-    if (FAILURES.has(event.type)) throw failureOf(isRecord(event.response) ? event.response : event, route);
+    if (FAILURES.has(event.type)) throw failureOf(isRecord(event.response) ? event.response : event, route, text);
     return !OPENING.has(event.type);
   };
-  const opened = await openStream(call, route, {
-    path: RESPONSES_PATH,
-    text: payloadOf(call, route),
-    dropped: undefined,
-    begins,
-  });
+  const opened = await openStream(call, route, { path: RESPONSES_PATH, text, dropped: undefined, begins });
   opened.rewriter = new OwnEvents(call.response);
   return opened;
 }
 
-/** The error for a response that failed before its answer began. */
-function failureOf(failed: Fields, route: KeyedRoute): Error {
-  const error = isRecord(failed.error) ? failed.error : failed;
-  const status = STATUSES[String(error.code)] ?? 500;
-  return toProviderError({ status, text: JSON.stringify({ error }), secrets: [route.apiKey.reveal()] });
+/** The error for a response that failed before its answer began. What it quotes of the request is removed: it is logged. */
+function failureOf(failed: Fields, route: KeyedRoute, sent: string): Error {
+  const { code, type, param, message } = isRecord(failed.error) ? failed.error : failed;
+  const said = typeof message === "string" ? message.slice(0, MESSAGE_CHARS_MAX) : "";
+  const text = redactPrompt(JSON.stringify({ error: { code, type, param, message: said } }), sent);
+  return toProviderError({ status: STATUSES.get(code) ?? 500, text, secrets: [route.apiKey.reveal()] });
 }
 
 /** By error code of a failed response: the status that the same error has in HTTP. */
-const STATUSES: Readonly<Record<string, number>> = {
-  rate_limit_exceeded: 429,
-  insufficient_quota: 429,
-  invalid_prompt: 400,
-  context_length_exceeded: 400,
-};
+const STATUSES: ReadonlyMap<unknown, number> = new Map([
+  ["rate_limit_exceeded", 429],
+  ["insufficient_quota", 429],
+  ["invalid_prompt", 400],
+  ["context_length_exceeded", 400],
+]);
 
 /** The counts by the names of chat completions, under which receipts keep them. */
 function usageOf(usage: unknown): { usage: ReportedUsage | undefined; rawUsage: unknown } {
@@ -150,6 +182,7 @@ function writtenInOutput(output: readonly unknown[]): string {
 
 /** Passes the events of a provider's /responses on. The last one waits for the settlement. */
 class OwnEvents implements StreamRewriter {
+  readonly endsWithDone = false;
   finished = false;
   isOver = false;
   readonly rewritten = "";
@@ -198,6 +231,9 @@ class OwnEvents implements StreamRewriter {
     response.metadata = JSON.parse(this.#facts.metadata);
     if (typeof response.id === "string" && /^[\w-]{1,100}$/.test(response.id)) this.#facts.id = response.id;
     if (!ENDS.has(type)) return eventOf(event);
+    // Some providers leave the output out of the last event, and clients that read it there would find no answer.
+    if (!Array.isArray(response.output) || response.output.length === 0)
+      response.output = this.#arrived.json().map((item) => JSON.parse(item));
     const { usage, rawUsage } = usageOf(response.usage);
     this.#usage = usage;
     this.#rawUsage = rawUsage;
@@ -213,7 +249,7 @@ class OwnEvents implements StreamRewriter {
   lastEvents(): string {
     const last = this.#last;
     if (last === undefined) return "";
-    if (isRecord(last.response) && this.#usage === undefined && this.#counted !== undefined)
+    if (isRecord(last.response) && this.#counted !== undefined)
       last.response.usage = JSON.parse(usageJson(this.#counted));
     return eventOf(last);
   }

@@ -12,9 +12,12 @@ import { checkSchema } from "./schema_check.ts";
 
 const ITEMS_MAX = 10_000;
 const PARTS_MAX = 1_000;
-const TOOLS_MAX = 1_000;
+/** In one list, and of functions in all of a request: their names are kept as long as its stream is open. */
+export const TOOLS_MAX = 1_000;
 const INCLUDES_MAX = 50;
 const NAME_CHARS_MAX = 128;
+/** Of a word such as an effort. Longer ones are sent to no provider, and would be kept for the response, which repeats them. */
+const WORD_CHARS_MAX = 64;
 const CALL_ID_CHARS_MAX = 512;
 /** Of the metadata, which is sent back in every object of the response. Those of OpenAI. */
 const METADATA_MAX = 16;
@@ -32,6 +35,7 @@ const Typed = Type.Unsafe<{ type: string } & Record<string, unknown>>(Type.Objec
 
 const Content = Type.Union([Type.String(), Type.Array(Typed, { maxItems: PARTS_MAX })]);
 const Name = Type.String({ minLength: 1, maxLength: NAME_CHARS_MAX });
+const Word = Type.String({ maxLength: WORD_CHARS_MAX });
 const CallId = Type.String({ minLength: 1, maxLength: CALL_ID_CHARS_MAX });
 
 const Message = Type.Object(
@@ -105,8 +109,8 @@ export const ResponsesBody = Type.Object(
     }),
     tool_choice: Optional(Type.Union([Type.String(), Typed])),
     parallel_tool_calls: Optional(Type.Boolean()),
-    text: Optional(Type.Object({ format: Optional(Typed), verbosity: Optional(Type.String()) }, open)),
-    reasoning: Optional(Type.Object({ effort: Optional(Type.String()), summary: Optional(Type.String()) }, open)),
+    text: Optional(Type.Object({ format: Optional(Typed), verbosity: Optional(Word) }, open)),
+    reasoning: Optional(Type.Object({ effort: Optional(Word), summary: Optional(Word) }, open)),
     include: Optional(Type.Array(Type.String(), { maxItems: INCLUDES_MAX })),
     metadata: Optional(Type.Object({}, open), { description: "Sent back in the response." }),
     store: Optional(Type.Boolean(), { description: "Accepted; nothing is stored." }),
@@ -139,7 +143,7 @@ function checkItemTypes(value: unknown): void {
   if (!Array.isArray(input)) return;
   for (const [i, item] of input.entries()) {
     if (!isRecord(item) || item.type === undefined) continue;
-    if (typeof item.type === "string" && (item.type in ITEMS || HOSTED_ITEMS.has(item.type))) continue;
+    if (typeof item.type === "string" && (Object.hasOwn(ITEMS, item.type) || HOSTED_ITEMS.has(item.type))) continue;
     throw invalid(`input.${i}.type`, `must be one of ${Object.keys(ITEMS).join(", ")}`);
   }
 }
@@ -222,20 +226,20 @@ function isReasoningId(id: string): boolean {
 }
 
 /** By type, the member of a content part that has what it says. */
-const PARTS: Readonly<Record<string, string>> = {
-  input_text: "text",
-  output_text: "text",
-  refusal: "refusal",
-  input_image: "image_url",
-  input_file: "",
-  input_audio: "",
-};
+const PARTS: ReadonlyMap<string, string> = new Map([
+  ["input_text", "text"],
+  ["output_text", "text"],
+  ["refusal", "refusal"],
+  ["input_image", "image_url"],
+  ["input_file", ""],
+  ["input_audio", ""],
+]);
 
 function checkContent(content: Static<typeof Content>, path: string): void {
   if (typeof content === "string") return;
   for (const [j, part] of content.entries()) {
-    const member = PARTS[part.type];
-    if (member === undefined) throw invalid(`${path}.${j}.type`, `must be one of ${Object.keys(PARTS).join(", ")}`);
+    const member = PARTS.get(part.type);
+    if (member === undefined) throw invalid(`${path}.${j}.type`, `must be one of ${[...PARTS.keys()].join(", ")}`);
     const { file_id } = part;
     if (file_id !== undefined && file_id !== null)
       throw refusal(`${path}.${j}.file_id`, "Nothing is stored here. Send the image or file itself, as a data: URL.");

@@ -1,5 +1,4 @@
 import type { Usage } from "../../ledger/ledger.ts";
-import { isRecord } from "./refusals.ts";
 import type { ResponsesBody } from "./request.ts";
 import type { Tools } from "./tools.ts";
 
@@ -71,24 +70,17 @@ function within<T, U>(value: T, instead: U): T | U {
   return JSON.stringify(value).length <= ECHO_CHARS_MAX ? value : instead;
 }
 
-/** Token counts as clients read them. */
-export type CountedUsage = Pick<Usage, "promptTokens" | "cachedTokens" | "completionTokens">;
+/** What was charged. */
+export type CountedUsage = Pick<Usage, "promptTokens" | "cachedTokens" | "completionTokens" | "further">;
 
-/** The usage as JSON. Every count is a number: some clients refuse null, and some a missing one. */
-export function usageJson(
-  { promptTokens, cachedTokens, completionTokens }: CountedUsage,
-  { reasoningTokens = 0, rawUsage }: { reasoningTokens?: number | undefined; rawUsage?: unknown } = {},
-): string {
-  const details = isRecord(rawUsage) && isRecord(rawUsage.prompt_tokens_details) ? rawUsage.prompt_tokens_details : {};
-  const { cache_write_tokens: written } = details;
+/** The usage as JSON. Every count is a number: some clients refuse null, and some a missing one. Source: RSP-8. */
+export function usageJson({ promptTokens, cachedTokens, completionTokens, further = {} }: CountedUsage): string {
+  const { cache_write: written = 0, cache_write_1h: writtenForHour = 0, reasoning = 0 } = further;
   return JSON.stringify({
     input_tokens: promptTokens,
-    input_tokens_details: {
-      cached_tokens: cachedTokens,
-      cache_write_tokens: typeof written === "number" ? written : 0,
-    },
+    input_tokens_details: { cached_tokens: cachedTokens, cache_write_tokens: written + writtenForHour },
     output_tokens: completionTokens,
-    output_tokens_details: { reasoning_tokens: reasoningTokens },
+    output_tokens_details: { reasoning_tokens: reasoning },
     total_tokens: promptTokens + completionTokens,
   });
 }

@@ -4,8 +4,6 @@ import { invalid, isRecord } from "./refusals.ts";
 
 /** In characters of JSON. Larger schemas are no description of arguments, and every provider refuses them. */
 const SCHEMA_CHARS_MAX = 256 * 1024;
-/** Steps from one `$ref` to the next that are followed. */
-const REFS_MAX = 100;
 
 /**
  * Throws invalid_request for a schema that is too large, or whose `$ref` leads back to itself and nowhere else. A schema that contains
@@ -14,13 +12,17 @@ const REFS_MAX = 100;
 export function checkSchema(schema: Record<string, unknown>, path: string): void {
   if (JSON.stringify(schema).length > SCHEMA_CHARS_MAX)
     throw invalid(path, `must have at most ${SCHEMA_CHARS_MAX} characters of JSON`);
+  // Each `$ref` is followed once, however many lead to it: a schema may have thousands, in chains of any length.
+  const leadsOut = new Set<unknown>();
   for (const start of [schema, ...definitionsOf(schema)]) {
+    const way = new Set<unknown>();
     let at: unknown = start;
-    for (let steps = 0; isRecord(at) && typeof at.$ref === "string"; steps++) {
-      const next = targetOf(schema, at.$ref);
-      if (next === start || steps > REFS_MAX) throw invalid(path, "must not have a $ref that leads back to itself");
-      at = next;
+    while (isRecord(at) && typeof at.$ref === "string" && !leadsOut.has(at)) {
+      way.add(at);
+      at = targetOf(schema, at.$ref);
+      if (way.has(at)) throw invalid(path, "must not have a $ref that leads back to itself");
     }
+    for (const passed of way) leadsOut.add(passed);
   }
 }
 

@@ -8,19 +8,17 @@ import { customArguments, type Tools } from "./tools.ts";
  * only the basics serve it too. Source: RSP-4, RSP-6, RSP-7.
  */
 
-/** Fields that are translated, have no meaning without storage, or mean something else in chat completions. Others are sent on as they are. */
-const OWN_FIELDS: ReadonlySet<string> = new Set(
-  `model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls text reasoning include
-  metadata store client_metadata previous_response_id conversation prompt background truncation
-  messages n max_tokens max_completion_tokens functions function_call logprobs top_logprobs max_tool_calls`.split(
-    /\s+/,
-  ),
-);
-/** Of these, the ones that change nothing if they are left out: clients send them always. */
+/** Fields that are translated, or change nothing if they are left out: clients send some of them always. */
 const SILENT: ReadonlySet<string> = new Set(
   `model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls text reasoning include
   metadata store client_metadata previous_response_id conversation prompt background truncation`.split(/\s+/),
 );
+/** Fields that mean something else in chat completions, or nothing there: left out, and named. All further ones are sent on as they are. */
+const NOT_SENT: ReadonlySet<string> = new Set(
+  `messages n max_tokens max_completion_tokens functions function_call logprobs top_logprobs max_tool_calls`.split(" "),
+);
+/** The place of the system message, also if it was made of messages. */
+export const INSTRUCTIONS = "instructions";
 /** What a tool message says if the tool's output is an image: few providers take images there. */
 const IMAGE_FOLLOWS = "(The output follows as an image.)";
 
@@ -31,6 +29,8 @@ export type ChatRequest = {
   body: Fields & { model: string; messages: Fields[] };
   /** By message: the path of the item that it was made of. */
   places: readonly string[];
+  /** By tool: the path of the tool that it was made of. */
+  toolPlaces: readonly string[];
   /** The paths of what has no counterpart. */
   dropped: readonly string[];
 };
@@ -43,13 +43,13 @@ export function toChat(request: ResponsesBody, { tools, seal }: { tools: Tools; 
   if (typeof input === "string") talk.addUser(input, "input");
   else for (const [i, item] of input.entries()) talk.add(item as Item, `input.${i}`);
   const { messages, places } = talk.messages();
-  const dropped = [...tools.hosted.keys(), ...talk.dropped];
-  const body: ChatRequest["body"] = { model, messages };
-  for (const [name, value] of Object.entries(request)) {
-    if (value === null || value === undefined || isUsualTier(name, value)) continue;
-    if (!OWN_FIELDS.has(name)) body[name] = value;
-    else if (!SILENT.has(name)) dropped.push(name);
-  }
+  const others = Object.entries(request).filter(
+    ([name, value]) => !SILENT.has(name) && value !== null && value !== undefined && !isUsualTier(name, value),
+  );
+  const [left, sent] = [others.filter(([name]) => NOT_SENT.has(name)), others.filter(([name]) => !NOT_SENT.has(name))];
+  const dropped = [...tools.hosted.keys(), ...talk.dropped, ...left.map(([name]) => name)];
+  // Not by assignment: a field named __proto__ would become the prototype, and no list checks what that has.
+  const body: ChatRequest["body"] = { ...Object.fromEntries(sent), model, messages };
   if (stream) body.stream = true;
   if (typeof temperature === "number") body.temperature = temperature;
   if (typeof top_p === "number") body.top_p = top_p;
@@ -57,8 +57,8 @@ export function toChat(request: ResponsesBody, { tools, seal }: { tools: Tools; 
   if (text?.verbosity) body.verbosity = text.verbosity;
   const format = responseFormat(text?.format);
   if (format !== undefined) body.response_format = format;
-  addTools(body, request, { tools, dropped });
-  return { body, places, dropped };
+  const toolPlaces = addTools(body, request, { tools, dropped });
+  return { body, places, toolPlaces, dropped };
 }
 
 /** Clients always ask for the usual service. Another tier changes the price, and is named unless a route allows it. */
@@ -77,12 +77,12 @@ function responseFormat(format: unknown): unknown {
   return { type: "json_schema", json_schema: { name, schema, ...more } };
 }
 
-/** Adds the tools, and which of them the model may or must call. */
+/** Adds the tools, and which of them the model may or must call. Returns the tools' paths in the request. */
 function addTools(
   body: Fields,
   { tool_choice: choice, parallel_tool_calls }: ResponsesBody,
   { tools, dropped }: { tools: Tools; dropped: string[] },
-): void {
+): readonly string[] {
   let { functions } = tools;
   let wanted: unknown = choice ?? undefined;
   if (isRecord(choice)) {
@@ -91,18 +91,19 @@ function addTools(
     } else if (choice.type === "allowed_tools") {
       const list: unknown[] = Array.isArray(choice.tools) ? choice.tools : [];
       const allowed = new Set(list.map((tool) => chosen(tool, tools)));
-      functions = functions.filter((tool) => allowed.has(tool.function.name));
+      functions = functions.filter(({ tool }) => allowed.has(tool.function.name));
       wanted = choice.mode === "required" ? "required" : "auto";
     } else {
       wanted = undefined;
       dropped.push("tool_choice");
     }
   }
-  if (functions.length === 0) return;
-  body.tools = functions;
+  if (functions.length === 0) return [];
+  body.tools = functions.map(({ tool }) => tool);
   if (wanted !== undefined) body.tool_choice = wanted;
   // True is what every provider does anyway, and some do not know the field.
   if (parallel_tool_calls === false) body.parallel_tool_calls = false;
+  return functions.map(({ place }) => place);
 }
 
 /** The function's name of a chosen tool. A hosted tool among the allowed ones has none. */
@@ -236,7 +237,7 @@ class Conversation {
       messages.push(message);
       places.push(place);
     };
-    if (this.#system.length > 0) add({ role: "system", content: this.#system.join("\n\n") }, "instructions");
+    if (this.#system.length > 0) add({ role: "system", content: this.#system.join("\n\n") }, INSTRUCTIONS);
     for (const { message, calls, place, outputs, images } of this.#turns) {
       add(calls.length === 0 ? message : { ...message, tool_calls: calls }, place);
       for (const output of outputs) add(output.message, output.place);

@@ -1,7 +1,7 @@
 import { sha256Hex } from "../../platform/runtime.ts";
 import { isHostedTool } from "./hosted.ts";
 import { invalid, isRecord, refusal, required } from "./refusals.ts";
-import type { ResponsesBody, Tool } from "./request.ts";
+import { type ResponsesBody, TOOLS_MAX, type Tool } from "./request.ts";
 import { checkSchema } from "./schema_check.ts";
 
 /**
@@ -24,8 +24,8 @@ export type ToolName = { name: string; namespace: string | undefined; isCustom: 
 type ChatFunction = { type: "function"; function: Record<string, unknown> & { name: string } };
 
 export type Tools = {
-  /** Those that can be sent to every route. */
-  functions: readonly ChatFunction[];
+  /** Those that can be sent to every route, each with its path in the request. */
+  functions: readonly { tool: ChatFunction; place: string }[];
   /** By the name that the provider is sent. */
   names: ToolNames;
   /** The paths of hosted tools, by their type. */
@@ -78,14 +78,15 @@ function withHash(flat: string, key: string): string {
 
 /** Checks and translates the tools of a request, those in `additional_tools` items included. Throws invalid_request. */
 export function readTools({ tools, input }: ResponsesBody): Tools {
-  const functions: ChatFunction[] = [];
+  const functions: { tool: ChatFunction; place: string }[] = [];
   const names = new ToolNames();
   const hosted = new Map<string, string>();
   const read = (list: readonly Tool[], path: string, namespace?: string): void => {
     for (const [i, tool] of list.entries()) {
       const place = `${path}.${i}`;
       if (tool.type === "function" || tool.type === "custom") {
-        functions.push(readTool(tool, place, { names, namespace }));
+        if (functions.length >= TOOLS_MAX) throw refusal(place, `A request has at most ${TOOLS_MAX} tools.`);
+        functions.push({ tool: readTool(tool, place, { names, namespace }), place });
       } else if (tool.type === "namespace" && namespace === undefined) {
         const { name, tools: inner } = tool as Record<string, unknown>;
         if (!isName(name)) throw invalid(`${place}.name`, `must be a string of 1 to ${NAME_CHARS_MAX} characters`);
