@@ -10,9 +10,9 @@ import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
-import { lockOrder } from "./order_fulfilment_store.ts";
+import { lockOrderOf } from "./order_fulfilment_store.ts";
 import { refundFailed, refundMade } from "./order_paid.ts";
-import { type Order, oneOrder } from "./orders_store.ts";
+import type { Order } from "./orders_store.ts";
 import { giveTopUpAgain, takeTopUp } from "./refund_balance_store.ts";
 
 /**
@@ -258,12 +258,6 @@ function checkAmount({ amountNano, refundedNano, method }: PaymentRow, wanted: b
     );
   if (method !== "instructions" && wanted % CENT_NANO_USD !== 0n)
     throw new InputError("Only whole cents can be given back in this way.", "amountNano");
-}
-
-/** Locks the accounts and the order of a payment. */
-export async function lockOrderOf(tx: Tx, orderId: number): Promise<Order> {
-  const { account, sellerId } = await oneOrder(tx, eq(orders.id, orderId));
-  return lockOrder(tx, orderId, [account.accountId, sellerId || null]);
 }
 
 async function problemOfPayment(tx: Tx, paymentId: number): Promise<string | null | undefined> {

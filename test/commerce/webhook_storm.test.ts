@@ -13,9 +13,7 @@ let pay: PayShop;
 beforeAll(async () => {
   pay = await openPayShop();
 });
-afterAll(async () => {
-  await pay.close();
-});
+afterAll(() => pay.close());
 
 test("of 1,000 webhooks, doubled, shuffled and some forged, each paid order is fulfilled once, and the books balance", async () => {
   const offeringId = await pay.offering();
