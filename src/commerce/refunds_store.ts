@@ -107,8 +107,11 @@ async function takeBack(
   { payment, amountNano, endPackage, reason, actorId }: NewRefund & { payment: PaymentRow; actorId: number | null },
 ): Promise<number | null> {
   if (order.status === "paid") {
-    if (amountNano !== payment.amountNano)
-      throw new InputError("This order is not fulfilled yet: give back all of it, or fulfil it first.", "amountNano");
+    if (payment.refundedNano + amountNano !== payment.amountNano)
+      throw new InputError(
+        "This order is not fulfilled yet: give back all that is left of its payment, or fulfil it first.",
+        "amountNano",
+      );
     await markRefunded(tx, order, actorId);
     return null;
   }

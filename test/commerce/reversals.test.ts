@@ -153,7 +153,8 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(bought?.ended_early).toBeNull();
   });
 
-  test("of an order that waits: all of it means never fulfilled, a part of it waits for the seller", async () => {
+  /** A package of the reseller for $10, paid by card while its balance is zero. */
+  async function waiting(): Promise<Sold> {
     await pay.sql`select add_balance(${pay.acme.accountId}, -balance_nano_usd, 'correction', 'x', null) from balances
       where account_id = ${pay.acme.accountId} and balance_nano_usd > 0`;
     const buyer = await pay.newcomer("acme");
@@ -163,11 +164,31 @@ describe("a refund made in Stripe's dashboard", () => {
     const sellerId = pay.acme.accountId;
     ok(await pay.hook(sellerId, { ...session }));
     expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "paid", waits_for: "seller_balance" });
-    const it = { ...{ sellerId, buyer, order, session }, seller: pay.as.acme };
-    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(session, 300)));
-    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "paid", waits_for: "seller", try_at: null });
-    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(session, 700)));
-    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "refunded", package_id: null });
+    return { ...{ sellerId, buyer, order, session }, seller: pay.as.acme };
+  }
+
+  test("of an order that waits: all of it means never fulfilled, a part of it waits for the seller", async () => {
+    const it = await waiting();
+    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 300)));
+    expect(await pay.orderRow(it.order.orderId)).toMatchObject({ status: "paid", waits_for: "seller", try_at: null });
+    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 700)));
+    expect(await pay.orderRow(it.order.orderId)).toMatchObject({ status: "refunded", package_id: null });
+  });
+
+  test("of a part of an order that waits: its seller gives the rest back here, and the order is refunded", async () => {
+    const it = await waiting();
+    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 300)));
+    const { paymentId } = await shownTo(it);
+    const give = (nano: bigint) => it.seller.post(`/payments/${paymentId}/refunds`, { amountNano: String(nano) });
+    for (const nano of [6n * USD, 10n * USD])
+      expectRefusal(await give(nano), "validation_failed", { param: "amountNano" });
+    expect(ok(await give(7n * USD)).refund.status).toBe("done");
+    expect(await pay.orderRow(it.order.orderId)).toMatchObject({ status: "refunded", package_id: null });
+    expect((await invoicesOf(it)).map(({ kind, total }) => [kind, total])).toEqual([
+      ["invoice", String(10n * USD)],
+      ["credit_note", String(3n * USD)],
+      ["credit_note", String(7n * USD)],
+    ]);
   });
 
   test("that waits at the bank is pending, has a credit note once it is made, and gives all of it again if it fails", async () => {
