@@ -1,4 +1,4 @@
-import { and, eq, inArray, sql } from "drizzle-orm";
+import { and, eq, inArray, isNotNull, sql } from "drizzle-orm";
 import { lockAccounts } from "../accounts/locks_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { addBalanceIn, lastEntryOf, transferIn } from "../ledger/balances_store.ts";
@@ -183,11 +183,13 @@ export async function fulfilWaiting(
   return fulfilled;
 }
 
-/** Fulfils one order if it is paid and waits. Returns the order. */
-export async function fulfilPaid(deps: ChangeDeps, orderId: number): Promise<Order> {
+/** Fulfils one order, unless it is not paid any more, or is for its seller to decide. Returns the order. */
+async function fulfilPaid(deps: ChangeDeps, orderId: number): Promise<Order> {
   return changing(deps, async (tx) => {
     const order = await lockOrderOf(tx, orderId);
-    return order.status === "paid" ? await fulfilPaidIn(tx, order) : order;
+    const isTried = and(eq(orders.id, orderId), eq(orders.status, "paid"), isNotNull(orders.tryAt));
+    const [row] = await tx.select({ id: orders.id }).from(orders).where(isTried);
+    return row ? await fulfilPaidIn(tx, order) : order;
   });
 }
 
