@@ -494,4 +494,27 @@ describe("a refund", () => {
     await until(async () => (await state()) === "done", 30_000);
     expect(pay.stripe.refunds.filter(({ amount }) => amount === 300)).toHaveLength(1);
   });
+
+  test("whose money cannot be given to the balance again just now is kept, and its form makes no second one", async () => {
+    const { buyer, paymentId } = await toppedUp();
+    const add = (nano: bigint) =>
+      pay.sql`select add_balance(${buyer.accountId}, ${String(nano)}, 'correction', 'x', null)`;
+    const form = { "idempotency-key": "refund-form-1" };
+    const send = () => pay.as.admin.post(`/payments/${paymentId}/refunds`, { amountNano: String(4n * USD) }, form);
+    const room = 9_000_000n * USD - 6n * USD;
+    pay.stripe.refuseRefunds("The charge is disputed.");
+    // The balance is filled up to its limit while Stripe is asked.
+    pay.stripe.whenRefunding(() => add(room));
+    const { refund: kept } = ok(await send());
+    pay.stripe.whenRefunding(async () => {});
+    expect(kept).toMatchObject({ status: "pending", problem: "The charge is disputed." });
+    expectRefusal(await send(), "idempotency_conflict");
+    expect(await pay.sql`select 1 from refunds where payment_id = ${paymentId}`).toHaveLength(1);
+    await add(-room);
+    await pay.sql`update refunds set try_at = now() where id = ${kept.refundId}`;
+    const state = async () => (await pay.sql`select status from refunds where id = ${kept.refundId}`)[0]?.status;
+    await until(async () => (await state()) === "failed", 30_000);
+    pay.stripe.refuseRefunds("");
+    expect(await pay.balanceOf(buyer)).toBe(10n * USD);
+  });
 });

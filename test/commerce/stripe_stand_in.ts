@@ -72,6 +72,8 @@ export async function startStripe() {
   let ids = 0;
   /** Called when a customer has paid on the page, before the browser is sent back: to send the webhook. */
   let onPaid: (session: Session) => Promise<void> = async () => {};
+  /** Called when a refund is asked for, before it is answered. */
+  let onRefund: () => Promise<unknown> = async () => {};
 
   function createSession(form: URLSearchParams, account: string): Reply {
     const amount = Number(form.get("line_items[0][price_data][unit_amount]"));
@@ -193,6 +195,7 @@ export async function startStripe() {
     const key = request.headers["idempotency-key"];
     const kept = typeof key === "string" ? answered.get(`${account} ${key}`) : undefined;
     if (kept && kept.asked !== text) return send(failure(400, "idempotency_error", "idempotency_key_in_use"));
+    if (request.method === "POST" && url.pathname === "/v1/refunds") await onRefund();
     const broken = isBroken ? failure(500, "api_error", "broken") : undefined;
     const reply = kept?.reply ?? broken ?? route(request.method ?? "GET", url, new URLSearchParams(text), account);
     if (typeof key === "string" && request.method === "POST") answered.set(`${account} ${key}`, { asked: text, reply });
@@ -235,6 +238,9 @@ export async function startStripe() {
     refuseRefunds: (message: string) => {
       refuseRefunds = message;
       if (message === "") answered.clear();
+    },
+    whenRefunding: (call: () => Promise<unknown>) => {
+      onRefund = call;
     },
     setDown: (down: boolean) => {
       isDown = down;
