@@ -2,10 +2,14 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import Stripe from "stripe";
 import { checkoutOf } from "../../src/commerce/checkouts_store.ts";
 import { findOrder } from "../../src/commerce/orders_store.ts";
+import { askAboutDue } from "../../src/commerce/stripe_checkout.ts";
 import { isFinal } from "../../src/commerce/stripe_client.ts";
+import { inProcessBus } from "../../src/platform/bus.ts";
 import { runCli } from "../cli_process.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { ok, type PanelSession } from "../panel/panel_client.ts";
+import { quietLog } from "../platform/quiet_log.ts";
+import { TEST_SECRET_KEY } from "../replica.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET } from "./stripe_stand_in.ts";
 
@@ -76,6 +80,31 @@ test("of Stripe, a shop and the seller who all say at once that an order is paid
     expect(["fulfilled", "withdrawn", "declined"]).toContain(String(row.status));
     expect(payments.filter(({ problem }) => problem === null)).toHaveLength(isFulfilled ? 1 : 0);
     expect(await packagesOf(buyer.accountId)).toHaveLength(isFulfilled ? 1 : 0);
+  }
+});
+
+test("a webhook, the buyer's return and the upkeep at once, all several times, record one payment", async () => {
+  const db = pay.world.openDb();
+  const { log } = quietLog();
+  const config = { secretKey: Buffer.from(TEST_SECRET_KEY, "base64"), stripeApiBase: pay.stripe.base };
+  const deps = { db, bus: inProcessBus(log), config, log };
+  try {
+    for (let round = 0; round < 3; round++) {
+      const buyer = await pay.newcomer();
+      const { orderId, reference } = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
+      ok(await buyer.post(`/orders/${orderId}/pay`, { method: "stripe" }));
+      const paid = { ...pay.stripe.pay(reference) };
+      await pay.sql`update checkouts set ask_at = now() where order_id = ${orderId}`;
+      const both = () => [buyer.post(`/orders/${orderId}/look`), pay.hook(0, paid), askAboutDue(deps)];
+      await Promise.all([...both(), ...both(), ...both()]);
+      await askAboutDue(deps);
+      expect(await pay.orderRow(orderId)).toMatchObject({ status: "fulfilled" });
+      expect(await pay.paymentsOf(orderId)).toMatchObject([{ problem: null, external_id: paid.payment_intent }]);
+      expect(await packagesOf(buyer.accountId)).toHaveLength(1);
+      expect(await pay.sql`select 1 from invoices where order_id = ${orderId}`).toHaveLength(1);
+    }
+  } finally {
+    await db.close();
   }
 });
 

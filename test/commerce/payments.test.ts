@@ -495,6 +495,21 @@ describe("a refund", () => {
     expect(pay.stripe.refunds.filter(({ amount }) => amount === 300)).toHaveLength(1);
   });
 
+  test("that Stripe has made, and whose answer was lost, is found there a day later, and made once", async () => {
+    const { buyer, paymentId } = await toppedUp();
+    pay.stripe.loseAnswers(true);
+    const { refund: lost } = ok(await refund(pay.as.admin, paymentId, 4n * USD));
+    pay.stripe.loseAnswers(false);
+    pay.stripe.forgetKeys();
+    expect(lost.status).toBe("pending");
+    await pay.sql`update refunds set try_at = now() where id = ${lost.refundId}`;
+    const row = async () => (await pay.sql`select * from refunds where id = ${lost.refundId}`)[0];
+    await until(async () => (await row())?.status === "done", 30_000);
+    const key = (await row())?.request_key;
+    expect(pay.stripe.refunds.filter(({ metadata }) => metadata.refund_key === key)).toHaveLength(1);
+    expect(await pay.balanceOf(buyer)).toBe(6n * USD);
+  });
+
   test("whose money cannot be given to the balance again just now is kept, and its form makes no second one", async () => {
     const { buyer, paymentId } = await toppedUp();
     const add = (nano: bigint) =>

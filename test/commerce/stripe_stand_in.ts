@@ -63,6 +63,8 @@ export async function startStripe() {
   /** Refunds are refused with this message; "": they are made. */
   let refuseRefunds = "";
   let isDown = false;
+  /** Changes are made, and their answers are lost. */
+  let losesAnswers = false;
   /** Calls are answered by 500, and the answer is kept by its idempotency key, as Stripe does. */
   let isBroken = false;
   /** Keys that Stripe accepts no more. */
@@ -199,7 +201,7 @@ export async function startStripe() {
     const broken = isBroken ? failure(500, "api_error", "broken") : undefined;
     const reply = kept?.reply ?? broken ?? route(request.method ?? "GET", url, new URLSearchParams(text), account);
     if (typeof key === "string" && request.method === "POST") answered.set(`${account} ${key}`, { asked: text, reply });
-    return send(reply);
+    return losesAnswers && request.method === "POST" ? request.socket.destroy() : send(reply);
   });
   const complete = (session: Session): Session =>
     Object.assign(session, {
@@ -245,6 +247,11 @@ export async function startStripe() {
     setDown: (down: boolean) => {
       isDown = down;
     },
+    loseAnswers: (lost: boolean) => {
+      losesAnswers = lost;
+    },
+    /** A day later Stripe knows its idempotency keys no more. */
+    forgetKeys: () => answered.clear(),
     setBroken: (broken: boolean) => {
       isBroken = broken;
     },
