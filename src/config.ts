@@ -4,6 +4,7 @@ import {
   flag,
   fraction,
   headers,
+  hostsWithPorts,
   InvalidValue,
   integer,
   isAddressOrRange,
@@ -388,14 +389,17 @@ export const VARIABLES = {
     what: "sender of the operator's own mail, as in Acme <mail@example.com>; required with SMTP_URL",
     parse: optional(null, mailAddress),
   },
+  MESSAGES_ALLOW_PRIVATE: {
+    field: "messagesAllowPrivate",
+    default: "",
+    what: "host:port of mail servers and webhooks that may have private addresses, whoever enters them; such a mail server gets its password without TLS too",
+    parse: hostsWithPorts,
+  },
   PROVIDER_ALLOW_PRIVATE: {
     field: "providerAllowPrivate",
     default: "",
-    what: "host:port of providers, mail servers and webhooks that may have private addresses; such a mail server gets its password without TLS too",
-    parse: list(
-      (items) => items.every((item) => /^(?:\[[\da-f:.]+\]|[^\s:/@[\]]+):\d{1,5}$/i.test(item)),
-      "must be hosts with their ports, as in 10.0.0.7:8000",
-    ),
+    what: "host:port of providers, and of where they keep their images, that may have private addresses",
+    parse: hostsWithPorts,
   },
   STRIPE_API_BASE: {
     field: "stripeApiBase",

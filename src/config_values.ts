@@ -79,6 +79,14 @@ export function list(isValid: (items: string[]) => boolean, must: string): Parse
   };
 }
 
+/** Hosts with their ports, as in 10.0.0.7:8000. */
+export function hostsWithPorts(value: string): string[] {
+  return list(
+    (items) => items.every((item) => /^(?:\[[\da-f:.]+\]|[^\s:/@[\]]+):\d{1,5}$/i.test(item)),
+    "must be hosts with their ports, as in 10.0.0.7:8000",
+  )(value);
+}
+
 /** `name=value` pairs as in OTEL_EXPORTER_OTLP_HEADERS: comma-separated, values percent-encoded. */
 export function headers(value: string): Record<string, string> {
   const found: Record<string, string> = {};

@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { runCommand } from "../src/cli.ts";
+import { TEST_SECRET_KEY } from "./replica.ts";
 
 /** Runs commands of the command line with only the given environment. Words in double quotes stay together. */
 
@@ -38,6 +39,14 @@ export async function runCli(args: string, { stdin = "", env }: RunOptions): Pro
     },
   });
   return run;
+}
+
+/** What `doctor --full` says of the books of a database. */
+export async function fullCheck({ url }: { url: string }): Promise<string[]> {
+  const env = { DATABASE_URL: url, REDIS_URL: process.env.REDIS_URL ?? "", SECRET_KEY: TEST_SECRET_KEY };
+  const { out } = await runCli("doctor --full --json", { env });
+  const findings: { what: string; state: string }[] = JSON.parse(out).findings;
+  return findings.filter(({ what }) => what === "books").map(({ state }) => state);
 }
 
 function wordsOf(args: string): string[] {

@@ -27,6 +27,17 @@ export function checkEmail(value: string): string {
   return email;
 }
 
+/** Plain text that may have several lines. Empty text becomes null. */
+export function checkText(
+  value: string | null,
+  { param, charsMax }: { param: string; charsMax: number },
+): string | null {
+  const text = value?.trim().replaceAll("\r\n", "\n") ?? "";
+  if ([...text].length > charsMax) throw new InputError(`The ${param} may have at most ${charsMax} characters.`, param);
+  if (/[^\P{Cc}\n]|\p{Cs}/u.test(text)) throw new InputError(`The ${param} must be plain text.`, param);
+  return text === "" ? null : text;
+}
+
 /** A whole number in a range. `what` names it in the message. */
 export function checkInteger(
   value: number,

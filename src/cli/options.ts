@@ -1,5 +1,6 @@
 import { InvalidArgumentError } from "commander";
 import { type Account, findAccount, findAccountsByEmail } from "../accounts/accounts_store.ts";
+import { OPERATOR } from "../commerce/sellers_store.ts";
 import { InputError } from "../errors.ts";
 import type { Context } from "./context.ts";
 import { terminal } from "./terminal.ts";
@@ -67,6 +68,17 @@ async function readStdin(): Promise<string> {
     .replace(/\r?\n$/, "");
   if (text === "") throw new InputError("Standard input is empty.");
   return text;
+}
+
+/** What `sellerOf` reads. */
+export const SELLER = "a reseller, by id or e-mail address (default: the operator)";
+
+/** The seller that the option --seller names. Throws InputError. */
+export async function sellerOf(context: Context, reference: string | undefined): Promise<number> {
+  if (reference === undefined) return OPERATOR;
+  const { accountId, role } = await accountOf(context, reference);
+  if (role !== "reseller") throw new InputError("Only the operator and resellers are sellers.");
+  return accountId;
 }
 
 /** The account with this id or e-mail address. Throws InputError if there is none, or more than one. */

@@ -3,12 +3,11 @@ import { fulfilOrder } from "../commerce/order_fulfilment_store.ts";
 import { listIncoming, type Order } from "../commerce/orders_store.ts";
 import { type ListedPayment, listPayments } from "../commerce/payments_store.ts";
 import type { Refund } from "../commerce/refunds_store.ts";
-import { OPERATOR } from "../commerce/sellers_store.ts";
 import { makeRefund } from "../commerce/stripe_refunds.ts";
 import { InputError } from "../errors.ts";
-import { type Context, defineCommand } from "./context.ts";
+import { defineCommand } from "./context.ts";
 import { formatUsd, parseUsd } from "./money.ts";
-import { accountOf, idOf, integer, parsedBy } from "./options.ts";
+import { idOf, integer, parsedBy, SELLER, sellerOf } from "./options.ts";
 import { facts, type Output, table, withMore } from "./output.ts";
 
 /** The commands `order` and `payment`: what waits to be paid or fulfilled, what was paid, and refunds. */
@@ -44,12 +43,11 @@ export function addOrderCommands(program: Command): void {
 
 export function addPaymentCommands(program: Command): void {
   const command = program.command("payment").description("payments, and refunds of them");
-  const SELLER = ["--seller <reseller>", "a reseller, by id or e-mail address (default: the operator)"] as const;
   defineCommand<{ seller?: string; problems?: true; disputed?: true; before?: number }>(
     command
       .command("list")
       .description("list payments, newest first")
-      .option(...SELLER)
+      .option("--seller <reseller>", SELLER)
       .option("--problems", "only those to give back")
       .option("--disputed", "only those that customers disputed at their banks")
       .option("--before <payment-id>", "the page after this one", integer),
@@ -69,7 +67,7 @@ export function addPaymentCommands(program: Command): void {
       .requiredOption("--amount <usd>", "at most what is left of the payment", parsedBy(parseUsd))
       .option("--reason <text>", "in the customer's transactions")
       .option("--end-package", "end the package that was paid for")
-      .option(...SELLER),
+      .option("--seller <reseller>", SELLER),
     { changes: true, secretKey: true },
     async (context, { amount, reason, seller, endPackage }, [id]) => {
       const refund = await makeRefund(context, {
@@ -84,13 +82,6 @@ export function addPaymentCommands(program: Command): void {
       return showRefund(refund);
     },
   );
-}
-
-async function sellerOf(context: Context, reference: string | undefined): Promise<number> {
-  if (reference === undefined) return OPERATOR;
-  const { accountId, role } = await accountOf(context, reference);
-  if (role !== "reseller") throw new InputError("Only a reseller is a seller.");
-  return accountId;
 }
 
 function showOrders(rows: readonly Order[], hasMore: boolean): Output {

@@ -1,17 +1,14 @@
 import type { Command } from "commander";
-import { OPERATOR } from "../commerce/sellers_store.ts";
 import { type Batch, createBatch, disableBatch, listBatches, type PayVoucherWith } from "../commerce/vouchers_store.ts";
 import { InputError } from "../errors.ts";
 import { voucherCsv } from "../panel/api/voucher_csv.ts";
-import { type Context, defineCommand } from "./context.ts";
+import { defineCommand } from "./context.ts";
 import { formatUsd, parseUsd } from "./money.ts";
 import { offeringOf } from "./offering_commands.ts";
-import { accountOf, idOf, integer, parsedBy } from "./options.ts";
+import { idOf, integer, parsedBy, SELLER, sellerOf } from "./options.ts";
 import { type Output, table } from "./output.ts";
 
 /** The command `voucher`. Source: VOU-1. */
-
-const SELLER = "a reseller by id or e-mail address (default: the operator)";
 
 export function addVoucherCommands(program: Command): void {
   const voucher = program.command("voucher").description("codes for a package or an amount, which customers redeem");
@@ -48,7 +45,7 @@ function addCreate(voucher: Command): void {
     async (context, { name, offering, amount, codes, uses, ends, seller, payWith }) => {
       const made = await createBatch(context, {
         name,
-        sellerId: await sellerIdOf(context, seller),
+        sellerId: await sellerOf(context, seller),
         offeringId: offering === undefined ? null : (await offeringOf(context, offering)).offeringId,
         amountNanoUsd: amount ?? null,
         payWith: paymentOf(payWith),
@@ -69,7 +66,7 @@ function addList(voucher: Command): void {
       .option("--seller <reseller>", SELLER),
     {},
     async (context, { seller }) => {
-      const { rows } = await listBatches(context, { sellerId: await sellerIdOf(context, seller) });
+      const { rows } = await listBatches(context, { sellerId: await sellerOf(context, seller) });
       return { text: batchTable(rows), json: { batches: rows } };
     },
   );
@@ -83,18 +80,11 @@ function addDisable(voucher: Command): void {
       .option("--seller <reseller>", SELLER),
     {},
     async (context, { seller }, [batch]): Promise<Output> => {
-      const owned = { sellerId: await sellerIdOf(context, seller), batchId: idOf(batch, "batch") };
+      const owned = { sellerId: await sellerOf(context, seller), batchId: idOf(batch, "batch") };
       const disabled = await disableBatch(context, owned);
       return { text: batchTable([disabled]), json: disabled };
     },
   );
-}
-
-async function sellerIdOf(context: Context, seller: string | undefined): Promise<number> {
-  if (seller === undefined) return OPERATOR;
-  const { accountId, role } = await accountOf(context, seller);
-  if (role !== "reseller") throw new InputError("Only the operator and resellers sell vouchers.");
-  return accountId;
 }
 
 function paymentOf(text: string | undefined): PayVoucherWith | undefined {

@@ -69,12 +69,15 @@ export async function chooseMethod(deps: ChangeDeps, { accountId, orderId, metho
 
 /**
  * The page on which an order is paid: the open one, or a new one, which Stripe has yet to make. Read the seller's secrets after it: until
- * then they may change, and a change closes pages that have yet to be made.
+ * then they may change, and a change closes pages that have yet to be made. Throws InputError if the order is not open any more.
  */
 export async function checkoutOf({ db }: { db: Db }, order: Order, returnTo: string): Promise<Checkout> {
   const { orderId, sellerId } = order;
   return db.orm.transaction(async (tx) => {
-    await tx.select({ id: orders.id }).from(orders).where(eq(orders.id, orderId)).for("update");
+    const isIt = eq(orders.id, orderId);
+    const [locked] = await tx.select({ status: orders.status }).from(orders).where(isIt).for("update");
+    // It may have been paid in another way since the customer has chosen.
+    if (locked && locked.status !== "open") throw alreadyDecided(locked.status);
     await tx.select({ id: sellers.sellerId }).from(sellers).where(eq(sellers.sellerId, sellerId)).for("share");
     const lasts = sql`${checkouts.expiresAt} > clock_timestamp() + make_interval(mins =>
       case when ${checkouts.url} is null then ${NEW_PAGE_LEFT_MINUTES_MIN} else ${PAGE_LEFT_MINUTES_MIN} end::int)`;

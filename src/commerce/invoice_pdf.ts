@@ -1,4 +1,5 @@
 import PDFDocument from "pdfkit";
+import { CENT_NANO_USD } from "../limits.ts";
 import { decimalUsd } from "../platform/usd.ts";
 import type { Invoice } from "./invoices_store.ts";
 import { printable } from "./pdf_fonts.ts";
@@ -33,7 +34,6 @@ const NAME: Style = { size: 14, weight: "bold", color: INK };
 const TOTAL: Style = { size: 12, weight: "bold", color: INK, isFigures: true };
 
 const DIGITS = 5;
-const CENT_NANO_USD = 10_000_000n;
 
 type Doc = PDFKit.PDFDocument;
 

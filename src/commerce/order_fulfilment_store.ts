@@ -1,12 +1,11 @@
-import { and, eq, inArray, sql } from "drizzle-orm";
+import { and, eq, inArray, isNotNull, sql } from "drizzle-orm";
 import { lockAccounts } from "../accounts/locks_store.ts";
 import { InputError, Refusal } from "../errors.ts";
-import { addBalanceIn, transferIn } from "../ledger/balances_store.ts";
+import { addBalanceIn, lastEntryOf, transferIn } from "../ledger/balances_store.ts";
 import { assignIn, type Package, type PayWith, payerOf } from "../ledger/packages_store.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";
 import { tell } from "../platform/outbox_store.ts";
-import { balanceEntries } from "../platform/schema_ledger.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments } from "../platform/schema_payments.ts";
 import { orderPaid } from "./order_paid.ts";
@@ -50,8 +49,14 @@ export async function fulfilOrder(
   });
 }
 
+/** Locks the accounts of an order, its buyer's and its seller's, then the order. Throws not_found. */
+export async function lockOrderOf(tx: Tx, orderId: number): Promise<Order> {
+  const { account, sellerId } = await oneOrder(tx, eq(orders.id, orderId));
+  return lockOrder(tx, orderId, [account.accountId, sellerId || null]);
+}
+
 /** Locks the accounts, then the order. Throws not_found. */
-export async function lockOrder(tx: Tx, orderId: number, accountIds: readonly (number | null)[]): Promise<Order> {
+async function lockOrder(tx: Tx, orderId: number, accountIds: readonly (number | null)[]): Promise<Order> {
   await lockAccounts(
     tx,
     accountIds.filter((id) => id !== null),
@@ -178,12 +183,13 @@ export async function fulfilWaiting(
   return fulfilled;
 }
 
-/** Fulfils one order if it is paid and waits. Returns the order. */
-export async function fulfilPaid(deps: ChangeDeps, orderId: number): Promise<Order> {
+/** Fulfils one order, unless it is not paid any more, or is for its seller to decide. Returns the order. */
+async function fulfilPaid(deps: ChangeDeps, orderId: number): Promise<Order> {
   return changing(deps, async (tx) => {
-    const known = await oneOrder(tx, eq(orders.id, orderId));
-    const order = await lockOrder(tx, orderId, [known.account.accountId, known.sellerId || null]);
-    return order.status === "paid" ? await fulfilPaidIn(tx, order) : order;
+    const order = await lockOrderOf(tx, orderId);
+    const isTried = and(eq(orders.id, orderId), eq(orders.status, "paid"), isNotNull(orders.tryAt));
+    const [row] = await tx.select({ id: orders.id }).from(orders).where(isTried);
+    return row ? await fulfilPaidIn(tx, order) : order;
   });
 }
 
@@ -198,13 +204,4 @@ function payerByHand({ kind, account }: Order, payWith: PayWith | undefined) {
   if (kind === "package") return payerOf(account, payWith);
   if (payWith === "allotment") throw new InputError("An allotment pays for packages only.", "payWith");
   return payerOf({ ...account, role: "customer" }, payWith);
-}
-
-/** The newest entry of an account that is locked: the one just written. */
-async function lastEntryOf(tx: Tx, accountId: number): Promise<number> {
-  const [row] = await tx
-    .select({ id: sql<number>`max(${balanceEntries.id})`.mapWith(Number) })
-    .from(balanceEntries)
-    .where(eq(balanceEntries.accountId, accountId));
-  return Number(row?.id);
 }

@@ -1,6 +1,6 @@
 import { and, desc, eq, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
-import { isRowId } from "../accounts/input_checks.ts";
+import { checkText, isRowId } from "../accounts/input_checks.ts";
 import type { Role } from "../accounts/roles.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, ORDER_TEXT_CHARS_MAX } from "../limits.ts";
@@ -77,7 +77,7 @@ export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: Ne
     wanted.kind === "package"
       ? { kind: wanted.kind, offeringId: wanted.offeringId, amountNanoUsd: null }
       : { kind: wanted.kind, offeringId: null, amountNanoUsd: checkAmount(wanted.amountNanoUsd) };
-  const note = checkText(wanted.note ?? null, "note");
+  const note = checkText(wanted.note ?? null, { param: "note", charsMax: ORDER_TEXT_CHARS_MAX });
   return changing(deps, async (tx) => {
     const { role, resellerId } = await lockBuyer(tx, accountId);
     const sellerId = sellerIdOf({ role, resellerId });
@@ -174,7 +174,7 @@ export async function declineOrder(
   deps: ChangeDeps,
   { orderId, resellerId, answer }: Decider & { orderId: number; answer: string | null },
 ): Promise<Order> {
-  const said = checkText(answer, "answer");
+  const said = checkText(answer, { param: "answer", charsMax: ORDER_TEXT_CHARS_MAX });
   return changing(deps, async (tx) => {
     await oneOrder(tx, and(isOrder(orderId), within({ resellerId })));
     await decide(tx, orderId, { status: "declined", answer: said, decidedBy: deps.by?.accountId ?? null });
@@ -229,15 +229,6 @@ function checkAmount(nanoUsd: bigint): bigint {
   if (nanoUsd <= 0n || nanoUsd > MONEY_NANO_USD_MAX)
     throw new InputError("The amount must be above zero, and at most $9,000,000.", "amountNanoUsd");
   return nanoUsd;
-}
-
-/** Checks plain text that may have several lines. Empty text becomes null. */
-function checkText(value: string | null, param: string): string | null {
-  const text = value?.trim().replaceAll("\r\n", "\n") ?? "";
-  if ([...text].length > ORDER_TEXT_CHARS_MAX)
-    throw new InputError(`The ${param} may have at most ${ORDER_TEXT_CHARS_MAX} characters.`, param);
-  if (/[^\P{Cc}\n]|\p{Cs}/u.test(text)) throw new InputError(`The ${param} must be plain text.`, param);
-  return text === "" ? null : text;
 }
 
 function notFound(): Refusal {

@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { eq, sql } from "drizzle-orm";
+import { checkText } from "../accounts/input_checks.ts";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { PAY_INSTRUCTIONS_CHARS_MAX, SHOP_URL_CHARS_MAX } from "../limits.ts";
@@ -68,11 +69,8 @@ export async function shopSecretOf(deps: Deps, sellerId: number): Promise<Secret
 
 /** Sets the text that customers get who pay by instructions; null or empty: not offered. Throws InputError. */
 export async function setInstructions(deps: ChangeDeps & Deps, sellerId: number, text: string | null): Promise<void> {
-  const checked = text?.trim().replaceAll("\r\n", "\n") ?? "";
-  if ([...checked].length > PAY_INSTRUCTIONS_CHARS_MAX)
-    throw new InputError(`The instructions may have at most ${PAY_INSTRUCTIONS_CHARS_MAX} characters.`, "instructions");
-  if (/[^\P{Cc}\n]|\p{Cs}/u.test(checked)) throw new InputError("The instructions must be plain text.", "instructions");
-  await save(deps, sellerId, { instructions: checked === "" ? null : checked });
+  const instructions = checkText(text, { param: "instructions", charsMax: PAY_INSTRUCTIONS_CHARS_MAX });
+  await save(deps, sellerId, { instructions });
 }
 
 /** Checks what was typed, before Stripe is asked about it. Throws InputError. */

@@ -6,9 +6,8 @@ import { toIso } from "../platform/iso_time.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
-import { fulfilPaidIn, lockOrder, markPaid } from "./order_fulfilment_store.ts";
+import { fulfilPaidIn, lockOrderOf, markPaid } from "./order_fulfilment_store.ts";
 import { type Method, type Order, oneOrder } from "./orders_store.ts";
-import { OPERATOR } from "./sellers_store.ts";
 
 /** Payments that Stripe or a shop reports: recorded once each, and judged. Source: BUY-2, BUY-3. */
 
@@ -82,8 +81,7 @@ async function receiveIn(
   received: Received,
   fulfilling?: Pick<ReceiveDeps, "failpoint">,
 ): Promise<Receipt> {
-  const known = await oneOrder(tx, eq(orders.id, orderId));
-  const order = await lockOrder(tx, orderId, [known.account.accountId, known.sellerId || null]);
+  const order = await lockOrderOf(tx, orderId);
   if (await isRecorded(tx, received)) return { outcome: "known", order, problem: null };
   const { method, externalId, currency } = received;
   const amountNano = received.amountNano > AMOUNT_NANO_MAX ? AMOUNT_NANO_MAX : received.amountNano;
@@ -180,15 +178,4 @@ function select(tx: Tx) {
 
 function toPayment<Row extends { createdAt: string }>(row: Row): Row {
   return { ...row, createdAt: toIso(row.createdAt) };
-}
-
-/** Which seller a person sees: an admin the operator, a reseller itself. */
-export function sellerOfPerson({
-  role,
-  accountId,
-}: {
-  role: "customer" | "reseller" | "admin";
-  accountId: number;
-}): number {
-  return role === "admin" ? OPERATOR : accountId;
 }

@@ -1,8 +1,7 @@
-import { eq, sql } from "drizzle-orm";
-import { addBalanceIn, insufficientBalance } from "../ledger/balances_store.ts";
+import { sql } from "drizzle-orm";
+import { addBalanceIn, insufficientBalance, lastEntryOf } from "../ledger/balances_store.ts";
 import { IdleMoneyError } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";
-import { balanceEntries } from "../platform/schema_ledger.ts";
 import type { Order } from "./orders_store.ts";
 import { OPERATOR } from "./sellers_store.ts";
 
@@ -66,11 +65,7 @@ export async function giveTopUpAgain(
       throw insufficientBalance("The reseller's available balance is smaller than the refund.", row.free_nano_usd);
     if (row.code !== null) throw new Error(`refund_balance answered ${row.code}`);
   }
-  const [last] = await tx
-    .select({ id: sql<number>`max(${balanceEntries.id})`.mapWith(Number) })
-    .from(balanceEntries)
-    .where(eq(balanceEntries.accountId, accountId));
-  return Number(last?.id);
+  return await lastEntryOf(tx, accountId);
 }
 
 type Row = { code: string | null; entry_id: string | null; free_nano_usd: string | null; taken_nano_usd: string };

@@ -10,9 +10,9 @@ import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
-import { lockOrder } from "./order_fulfilment_store.ts";
+import { lockOrderOf } from "./order_fulfilment_store.ts";
 import { refundFailed, refundMade } from "./order_paid.ts";
-import { type Order, oneOrder } from "./orders_store.ts";
+import type { Order } from "./orders_store.ts";
 import { giveTopUpAgain, takeTopUp } from "./refund_balance_store.ts";
 
 /**
@@ -107,8 +107,11 @@ async function takeBack(
   { payment, amountNano, endPackage, reason, actorId }: NewRefund & { payment: PaymentRow; actorId: number | null },
 ): Promise<number | null> {
   if (order.status === "paid") {
-    if (amountNano !== payment.amountNano)
-      throw new InputError("This order is not fulfilled yet: give back all of it, or fulfil it first.", "amountNano");
+    if (payment.refundedNano + amountNano !== payment.amountNano)
+      throw new InputError(
+        "This order is not fulfilled yet: give back all that is left of its payment, or fulfil it first.",
+        "amountNano",
+      );
     await markRefunded(tx, order, actorId);
     return null;
   }
@@ -258,12 +261,6 @@ function checkAmount({ amountNano, refundedNano, method }: PaymentRow, wanted: b
     );
   if (method !== "instructions" && wanted % CENT_NANO_USD !== 0n)
     throw new InputError("Only whole cents can be given back in this way.", "amountNano");
-}
-
-/** Locks the accounts and the order of a payment. */
-export async function lockOrderOf(tx: Tx, orderId: number): Promise<Order> {
-  const { account, sellerId } = await oneOrder(tx, eq(orders.id, orderId));
-  return lockOrder(tx, orderId, [account.accountId, sellerId || null]);
 }
 
 async function problemOfPayment(tx: Tx, paymentId: number): Promise<string | null | undefined> {

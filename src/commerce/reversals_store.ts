@@ -5,6 +5,7 @@ import type { Db, Tx } from "../platform/db.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
+import { lockOrderOf } from "./order_fulfilment_store.ts";
 import { factsOfOrder, type Order } from "./orders_store.ts";
 import { takeTopUp } from "./refund_balance_store.ts";
 import {
@@ -12,7 +13,6 @@ import {
   awaitIn,
   confirmIn,
   failIn,
-  lockOrderOf,
   markRefunded,
   onePayment,
   type PaymentRow,

@@ -26,6 +26,11 @@ export async function findSellerOf(tx: Tx, accountId: number): Promise<number | 
   return row ? sellerIdOf(row) : null;
 }
 
+/** The seller that a person is: an admin is the operator, a reseller itself. */
+export function sellerOfPerson({ role, accountId }: { role: Role; accountId: number }): number {
+  return role === "admin" ? OPERATOR : accountId;
+}
+
 /** False also for a seller that never set anything. */
 export async function arePricesPublic({ db }: { db: Db }, sellerId: number): Promise<boolean> {
   const [row] = await db.orm

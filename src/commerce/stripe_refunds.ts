@@ -1,5 +1,5 @@
 import type Stripe from "stripe";
-import { Refusal } from "../errors.ts";
+import { InputError, Refusal } from "../errors.ts";
 import { CENT_NANO_USD } from "../limits.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
 import {
@@ -24,20 +24,35 @@ const REFUNDS_MAX = 20;
 /** Refunds of one payment that are searched for one that Stripe has already made. */
 const SEARCHED_MAX = 1_000;
 const PAGE_MAX = 100;
+const UNKNOWN_END = "how a refund ended is not known yet; it is asked for again";
 
-/** Gives money back. A refund that Stripe has not made yet is returned as pending, and asked for again later. Throws as `startRefund`. */
+/**
+ * Gives money back. A refund that Stripe has not made yet is returned as pending, and asked for again later. Throws as `startRefund`: then
+ * there is no refund.
+ */
 export async function makeRefund(deps: StripeDeps, wanted: NewRefund): Promise<Refund> {
-  const refund = await startRefund(deps, wanted);
-  if (refund.status !== "pending") return refund;
-  await send(deps, await callOf(deps, refund.refundId));
-  return (await callOf(deps, refund.refundId)).refund;
+  const begun = await startRefund(deps, wanted);
+  if (begun.status !== "pending") return begun;
+  const { refundId } = begun;
+  try {
+    await send(deps, await callOf(deps, refundId));
+    return (await callOf(deps, refundId)).refund;
+  } catch (err) {
+    // Whoever was told of a failure would begin a second one.
+    deps.log.warn({ err, refundId }, UNKNOWN_END);
+    return begun;
+  }
 }
 
-/** Asks again for refunds that Stripe has not made yet. */
+/** Asks again for refunds that Stripe has not made yet. One that fails is logged, and asked for again later. */
 export async function sendPendingRefunds(deps: StripeDeps): Promise<void> {
-  for (const call of await takePendingRefunds(deps, REFUNDS_MAX)) await send(deps, call);
+  for (const call of await takePendingRefunds(deps, REFUNDS_MAX)) {
+    const { refundId } = call.refund;
+    await send(deps, call).catch((err) => deps.log.warn({ err, refundId }, UNKNOWN_END));
+  }
 }
 
+/** Throws only what the database throws. */
 async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
   const { refundId, sellerId } = call.refund;
   // Nobody's change: the person has made theirs, and the rest follows from it.
@@ -55,7 +70,8 @@ async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
         await failRefund(plain, refundId, problem);
         return;
       } catch (other) {
-        if (!(other instanceof Refusal)) throw other;
+        // The balance cannot take its money again now: a reseller has spent it, or the balance is full.
+        if (!(other instanceof Refusal || other instanceof InputError)) throw other;
       }
     }
     await noteRefundProblem(deps, refundId, problem);

@@ -3,6 +3,7 @@ import { checkInteger, checkName, isRowId } from "../accounts/input_checks.ts";
 import { requireOnSale } from "../accounts/offerings_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import {
+  CENT_NANO_USD,
   MONEY_NANO_USD_MAX,
   VOUCHER_CODES,
   VOUCHER_NAME_CHARS_MAX,
@@ -31,8 +32,6 @@ const PAGE_MAX = 100;
 const INSERT_ROWS = 2_000;
 /** Batches deleted in one statement; each may have ten thousand codes. */
 const PRUNE_ROWS = 5;
-/** Prices to people are whole cents. */
-const CENT_NANO_USD = 10_000_000n;
 
 export type PayVoucherWith = "operator" | "balance" | "allotment";
 

@@ -1,9 +1,10 @@
-import { sql } from "drizzle-orm";
+import { eq, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, REASON_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing, IdleMoneyError } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";
+import { balanceEntries } from "../platform/schema_ledger.ts";
 
 /**
  * Balances: top-ups, corrections, transfers, pay-as-you-go. The SQL functions in drizzle/0003_packages_and_balances.sql take
@@ -76,6 +77,15 @@ export async function transferIn(tx: Tx, { fromId, toId, nanoUsd, reason, actorI
   if (row?.code === "idle") throw new IdleMoneyError(fromId);
   if (row?.code === "insufficient_balance")
     throw insufficientBalance("The payer's balance does not cover the amount.", row.free_nano_usd);
+}
+
+/** The newest entry of an account that is locked: the one just written. */
+export async function lastEntryOf(tx: Tx, accountId: number): Promise<number> {
+  const [row] = await tx
+    .select({ id: sql<number>`max(${balanceEntries.id})`.mapWith(Number) })
+    .from(balanceEntries)
+    .where(eq(balanceEntries.accountId, accountId));
+  return Number(row?.id);
 }
 
 /** Translates the table's check of the largest balance into an InputError. */

@@ -260,7 +260,7 @@ class Postman {
       messageId: `msg_${messageId}`,
       unixMs: unixMs(),
       body: JSON.stringify({ type: kind, timestamp: createdAt, data: { accountId: concernsId, ...data } }),
-      allowPrivate: config.providerAllowPrivate,
+      allowPrivate: config.messagesAllowPrivate,
     });
   }
 }

@@ -24,7 +24,7 @@ export type SenderDeps = {
   db: Db;
   config: Pick<
     Config,
-    "secretKey" | "smtpUrl" | "mailFrom" | "brandName" | "brandSupport" | "panelUrl" | "providerAllowPrivate"
+    "secretKey" | "smtpUrl" | "mailFrom" | "brandName" | "brandSupport" | "panelUrl" | "messagesAllowPrivate"
   >;
 };
 
@@ -35,7 +35,7 @@ export async function smtpServerOf({ db, config }: SenderDeps, tenantId: number)
   if (stored === undefined) return null;
   const { smtpPasswordCiphertext: ciphertext } = stored;
   const password = ciphertext === null ? null : passwordIn(ciphertext, config.secretKey);
-  return resellerServer(stored, password, config.providerAllowPrivate);
+  return resellerServer(stored, password, config.messagesAllowPrivate);
 }
 
 /** Throws MailError. */

@@ -76,8 +76,8 @@ export class MailError extends Error {
 export function operatorServer({
   smtpUrl,
   mailFrom,
-  providerAllowPrivate,
-}: Pick<Config, "smtpUrl" | "mailFrom" | "providerAllowPrivate">): SmtpServer | null {
+  messagesAllowPrivate,
+}: Pick<Config, "smtpUrl" | "mailFrom" | "messagesAllowPrivate">): SmtpServer | null {
   if (smtpUrl === "" || mailFrom === null) return null;
   const { protocol, hostname, port, username, password } = new URL(smtpUrl);
   const tls = protocol === "smtps:";
@@ -89,7 +89,7 @@ export function operatorServer({
     password: password === "" ? null : decodeURIComponent(password),
     from: mailFrom,
     isGuarded: false,
-    allowPrivate: providerAllowPrivate,
+    allowPrivate: messagesAllowPrivate,
   };
 }
 

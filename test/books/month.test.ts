@@ -11,11 +11,10 @@ import { inProcessBus } from "../../src/platform/bus.ts";
 import type { ChangeDeps } from "../../src/platform/changes_store.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
-import { runCli } from "../cli_process.ts";
+import { fullCheck } from "../cli_process.ts";
 import { embeddingBody, imageBody, openShop, responsesBody, type Shop } from "../gateway/shop.ts";
 import { ok, signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
-import { TEST_SECRET_KEY } from "../replica.ts";
 import type { Person } from "../world.ts";
 import { type MonthAgain, monthAgain } from "./month_again.ts";
 
@@ -223,10 +222,7 @@ test("statement, its file, and doctor --full say the same as the receipts, to th
   const inFile = rows.filter((row) => row.startsWith("usage,")).map((row) => BigInt(row.split(",")[column] ?? "x"));
   expect(inFile.reduce((sum, each) => sum + each, 0n)).toBe(month.margin);
   expect(await shop.world.unbalanced()).toEqual([]);
-  const env = { DATABASE_URL: shop.world.url, REDIS_URL: process.env.REDIS_URL ?? "", SECRET_KEY: TEST_SECRET_KEY };
-  const { out } = await runCli("doctor --full --json", { env });
-  const books = JSON.parse(out).findings.filter(({ what }: { what: string }) => what === "books");
-  expect(books.map(({ state }: { state: string }) => state)).toEqual(["ok"]);
+  expect(await fullCheck(shop.world)).toEqual(["ok"]);
 });
 
 test("the reseller's home has the month's margin while the month runs, equal to the statement's and the receipts'", async () => {

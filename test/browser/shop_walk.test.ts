@@ -3,7 +3,7 @@ import type { Page } from "playwright-core";
 import { Webhook } from "standardwebhooks";
 import { accentCss } from "../../src/accounts/accent.ts";
 import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET, type StripeStandIn, startStripe } from "../commerce/stripe_stand_in.ts";
-import { type MailBox, openMailBox } from "../messages/post.ts";
+import { type MailBox, openMailBox, ownAddress } from "../messages/post.ts";
 import { givePassword, ok, PASSWORD, signInTo } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
 import {
@@ -29,7 +29,7 @@ const USD = 1_000_000_000n;
 const SELLER = "Lumen";
 const ACCENT = "#7c3aed";
 /** Loopback, on a port that resellers' mail servers may have. */
-const MAIL_HOST = "127.44.12.31";
+const MAIL_HOST = ownAddress();
 const SHOP = "https://shop.lumen.example";
 
 let panel: Panel;
@@ -54,7 +54,7 @@ beforeAll(async () => {
       SMTP_URL: operatorsMail.url,
       MAIL_FROM: "Nonesuch <mail@nonesuch.example>",
       BRAND_NAME: "Nonesuch Operator",
-      PROVIDER_ALLOW_PRIVATE: `${MAIL_HOST}:2525`,
+      MESSAGES_ALLOW_PRIVATE: `${MAIL_HOST}:2525`,
     },
   });
   const { world } = panel.shop;

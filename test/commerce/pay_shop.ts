@@ -1,3 +1,4 @@
+import { expect } from "bun:test";
 import { Webhook } from "standardwebhooks";
 import { type Answer, openShop } from "../gateway/shop.ts";
 import { ok, PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
@@ -97,9 +98,14 @@ export async function openPayShop(env: Record<string, string> = {}) {
       headers["webhook-signature"] = new Webhook(secret).sign(headers["webhook-id"], at, body);
       return shop.call(`/api/pay/shop/${sellerId}`, { host: PANEL, body: sent ?? body, headers });
     },
+    /** Ends everything, after the books were found to balance. */
     async close(): Promise<void> {
-      await shop.close();
-      await stripe.stop();
+      try {
+        expect(await world.unbalanced()).toEqual([]);
+      } finally {
+        await shop.close();
+        await stripe.stop();
+      }
     },
   };
 }

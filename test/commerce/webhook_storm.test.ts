@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { fullCheck } from "../cli_process.ts";
 import { ok, PANEL } from "../panel/panel_client.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 
@@ -13,9 +14,7 @@ let pay: PayShop;
 beforeAll(async () => {
   pay = await openPayShop();
 });
-afterAll(async () => {
-  await pay.close();
-});
+afterAll(() => pay.close());
 
 test("of 1,000 webhooks, doubled, shuffled and some forged, each paid order is fulfilled once, and the books balance", async () => {
   const offeringId = await pay.offering();
@@ -73,6 +72,7 @@ test("of 1,000 webhooks, doubled, shuffled and some forged, each paid order is f
     select count(*)::int as n from balance_entries where account_id = ${pay.acme.accountId} and kind in ('wholesale', 'transfer')`;
   expect(wholesale?.n).toBe(placed.filter(({ isPaid, sellerId }) => isPaid && sellerId !== 0).length);
   expect(await pay.world.unbalanced()).toEqual([]);
+  expect(await fullCheck(pay.world)).toEqual(["ok"]);
   // A panel host alone takes webhooks.
   const elsewhere = await pay.shop.call("/api/pay/stripe/0", { host: "api.tollgate.test", body: {} });
   expect(elsewhere.status).toBe(403);
@@ -126,6 +126,7 @@ test("of 600 events about payments, refunds and disputes, doubled and shuffled, 
     expect(await pay.sql`select 1 from refunds where order_id = ${orderId} and shortfall_nano > 0`).toHaveLength(0);
   }
   expect(await pay.world.unbalanced()).toEqual([]);
+  expect(await fullCheck(pay.world)).toEqual(["ok"]);
 });
 
 function shuffled<T>(items: T[]): T[] {

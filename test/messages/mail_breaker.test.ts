@@ -9,7 +9,7 @@ import { runCli } from "../cli_process.ts";
 import { until } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
-import { type MailBox, openMailBox, openReceiver } from "./post.ts";
+import { type MailBox, openMailBox, openReceiver, ownAddress } from "./post.ts";
 
 /** A mail server that does not answer. Source: MSG-3, MSG-4, MSG-12. */
 
@@ -17,9 +17,9 @@ setDefaultTimeout(60_000);
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 /** Loopback, on a port that resellers may use: one that is up, one that hangs, one where nobody listens. */
-const UP = "127.45.1.1";
-const HANGS = "127.45.1.2";
-const GONE = "127.45.1.3";
+const UP = ownAddress();
+const HANGS = ownAddress();
+const GONE = ownAddress();
 const PORT = 2525;
 
 let box: MailBox;
@@ -29,7 +29,7 @@ beforeEach(async () => {
   box = await openMailBox({ host: UP, port: PORT });
   receiver = await openReceiver();
   const allowed = [...[UP, HANGS, GONE].map((host) => `${host}:${PORT}`), receiver.hostPort];
-  world = await createMessagesWorld({ PROVIDER_ALLOW_PRIVATE: allowed.join(",") });
+  world = await createMessagesWorld({ MESSAGES_ALLOW_PRIVATE: allowed.join(",") });
 });
 afterEach(async () => {
   await world.close();

@@ -7,7 +7,7 @@ import { saveMailServer } from "../../src/messages/mail_servers_store.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { makeCertificate } from "./made_certificate.ts";
 import { createMessagesWorld } from "./messages_world.ts";
-import { openMailBox } from "./post.ts";
+import { openMailBox, ownAddress } from "./post.ts";
 
 /** Mail servers with TLS: from the start, and by STARTTLS. Source: MSG-8, MSG-12. */
 
@@ -86,9 +86,9 @@ test("a server that does not begin TLS never gets a password, unless the operato
 });
 
 test("the page says what is wrong with a certificate, and the mails wait until it is mended", async () => {
-  const host = "127.46.1.1";
+  const host = ownAddress();
   const allowed = `${host}:2525`;
-  const world = await createMessagesWorld({ PROVIDER_ALLOW_PRIVATE: allowed });
+  const world = await createMessagesWorld({ MESSAGES_ALLOW_PRIVATE: allowed });
   const { accountId } = await world.addReseller();
   await world.sql`insert into brands (reseller_id, name, version) values (${accountId}, 'Lumen AI', '1')`;
   const by = { ...world.deps, by: { accountId: 1, requestId: newRequestId() } };

@@ -10,13 +10,13 @@ import { addressOf } from "../../src/messages/smtp.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { EXAMPLES } from "./examples.ts";
 import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
-import { type MailBox, openMailBox } from "./post.ts";
+import { type MailBox, openMailBox, ownAddress } from "./post.ts";
 
 /** Source: MSG-5, MSG-6, MSG-7, MSG-8. */
 
 setDefaultTimeout(60_000);
 /** Loopback, on a port that resellers may use. */
-const RESELLER_HOST = "127.44.12.9";
+const RESELLER_HOST = ownAddress();
 const HOUR_MS = 3_600_000;
 /** Values that stand in texts as they are. */
 const SHOWN = ["name", "address", "host", "url", "why", "note", "answer", "reason", "reference", "offeringName"];
@@ -27,7 +27,7 @@ let world: MessagesWorld;
 beforeAll(async () => {
   box = await openMailBox();
   resellerBox = await openMailBox({ host: RESELLER_HOST, port: 2525 });
-  world = await createMessagesWorld({ SMTP_URL: box.url, PROVIDER_ALLOW_PRIVATE: `${RESELLER_HOST}:2525` });
+  world = await createMessagesWorld({ SMTP_URL: box.url, MESSAGES_ALLOW_PRIVATE: `${RESELLER_HOST}:2525` });
 });
 afterAll(async () => {
   await world.close();

@@ -1,3 +1,4 @@
+import { randomInt } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { type ParsedMail, simpleParser } from "mailparser";
@@ -15,6 +16,11 @@ type BoxOptions = {
   /** `fromStart`: no STARTTLS. `hidesStartTls`: does not say that it has it, as after an attack on the way. */
   tls?: { key: string; cert: string; fromStart?: boolean; hidesStartTls?: boolean };
 };
+
+/** An address of loopback of one's own: resellers' mail servers have one of few ports, and tests run beside each other. */
+export function ownAddress(): string {
+  return `127.${randomInt(1, 255)}.${randomInt(1, 255)}.${randomInt(1, 255)}`;
+}
 
 /** Listens on loopback. `refuses`: the answer to a recipient, as in "550 No such user"; `slowMs`: before each mail is accepted. */
 export async function openMailBox({ host = "127.0.0.1", port = 0, tls }: BoxOptions = {}) {

@@ -3,13 +3,13 @@ import { MailError, operatorServer, sendMail } from "../../src/messages/smtp.ts"
 
 /**
  * Sends one mail by an operator's server, in a process of its own, since a process learns at its start which certificates it trusts. Prints how
- * it ended, as JSON. Arguments: SMTP_URL, and PROVIDER_ALLOW_PRIVATE.
+ * it ended, as JSON. Arguments: SMTP_URL, and MESSAGES_ALLOW_PRIVATE.
  */
 
 const server = operatorServer({
   smtpUrl: argv[2] ?? "",
   mailFrom: { name: "Operator", address: "mail@operator.example" },
-  providerAllowPrivate: argv[3] ? argv[3].split(",") : [],
+  messagesAllowPrivate: argv[3] ? argv[3].split(",") : [],
 });
 if (server === null) throw new Error("no server");
 const mail = {

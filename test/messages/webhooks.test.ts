@@ -24,7 +24,7 @@ let receiver: Awaited<ReturnType<typeof openReceiver>>;
 let world: MessagesWorld;
 beforeAll(async () => {
   receiver = await openReceiver();
-  world = await createMessagesWorld({ PROVIDER_ALLOW_PRIVATE: receiver.hostPort });
+  world = await createMessagesWorld({ MESSAGES_ALLOW_PRIVATE: receiver.hostPort });
 });
 afterAll(async () => {
   await world.close();

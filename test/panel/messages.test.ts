@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { openShop, type Shop } from "../gateway/shop.ts";
-import { type MailBox, openMailBox, openReceiver } from "../messages/post.ts";
+import { type MailBox, openMailBox, openReceiver, ownAddress } from "../messages/post.ts";
 import { until } from "../platform/own_redis.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
 /** The pages Mail and Webhooks, and what one is mailed about. Source: MSG-4, MSG-6, MSG-8, MSG-9, MSG-11. */
 
 setDefaultTimeout(60_000);
-const MAIL_HOST = "127.51.7.3";
+const MAIL_HOST = ownAddress();
 const LUMEN = "ai.lumen.test";
 
 let box: MailBox;
@@ -22,7 +22,7 @@ beforeAll(async () => {
   receiver = await openReceiver();
   shop = await openShop();
   const other = await shop.start({
-    PROVIDER_ALLOW_PRIVATE: `${MAIL_HOST}:2525,${receiver.hostPort}`,
+    MESSAGES_ALLOW_PRIVATE: `${MAIL_HOST}:2525,${receiver.hostPort}`,
     SMTP_URL: box.url,
     MAIL_FROM: "Operator <mail@operator.example>",
   });
@@ -96,6 +96,26 @@ test("422 for a mail server that leads inside, on another port, or of the operat
   }
   expect((await admin.put("/mail-server", SERVER)).status).toBe(422);
   expect((await customer.put("/mail-server", SERVER)).status).toBe(404);
+});
+
+test("a provider inside, which the operator may call, is no place for a webhook or for a mail server", async () => {
+  const { port } = shop.provider;
+  const calls = shop.provider.calls().length;
+  for (const person of [customer, reseller, admin])
+    for (const url of [`http://127.0.0.1:${port}/v1/models`, `https://127.0.0.1:${port}/`]) {
+      const answer = await person.post("/webhooks", { url, kinds: ["balance_low"] });
+      expect([answer.status, answer.json.error.param]).toEqual([422, "url"]);
+    }
+  // One that was added while it was allowed is called no more.
+  const { endpoint } = ok(await customer.post("/webhooks", { url: receiver.url, kinds: ["balance_low"] }));
+  await shop.world
+    .sql`update webhook_endpoints set url = ${`http://127.0.0.1:${port}/v1/models`} where id = ${endpoint.endpointId}`;
+  expect(ok(await customer.post(`/webhooks/${endpoint.endpointId}/test`, {}))).toMatchObject({
+    ok: false,
+    status: null,
+  });
+  await shop.world.sql`delete from webhook_endpoints where id = ${endpoint.endpointId}`;
+  expect(shop.provider.calls()).toHaveLength(calls);
 });
 
 test("the page says since when the mail server has not answered, and why, until a test mail arrives", async () => {

@@ -7,14 +7,13 @@ import {
 } from "../../commerce/invoice_details_store.ts";
 import { numberText, titleOf } from "../../commerce/invoice_pdf.ts";
 import { findInvoice, type Invoice, listInvoices } from "../../commerce/invoices_store.ts";
-import { OPERATOR } from "../../commerce/sellers_store.ts";
+import { OPERATOR, sellerOfPerson } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
 import { csvResponse, FILE_WAIT_MS_MAX } from "./csv_stream.ts";
 import { Id, IdParam, orNull, whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
 import { invoicesCsv } from "./invoices_csv.ts";
 import { longRead, type Person, signedIn } from "./panel_session.ts";
-import { sellerIdOf } from "./vouchers_endpoints.ts";
 
 /** Invoices: an account's own, those of a seller, and what they say about both. Source: INV-1, INV-3, INV-4. */
 
@@ -66,7 +65,7 @@ function sellerEndpoints(deps: Deps) {
     .get(
       "/seller/invoices",
       async ({ person, query }) => {
-        const { rows, hasMore } = await listInvoices(deps, { ...query, sellerId: sellerIdOf(person) });
+        const { rows, hasMore } = await listInvoices(deps, { ...query, sellerId: sellerOfPerson(person) });
         return toJson({ invoices: rows.map(listed), hasMore });
       },
       { query: Page },
@@ -74,7 +73,7 @@ function sellerEndpoints(deps: Deps) {
     .get(
       "/seller/invoices.csv",
       async ({ person, query: { month } }) => {
-        const filter = { sellerId: sellerIdOf(person), month, timeZone: deps.config.billingTimeZone };
+        const filter = { sellerId: sellerOfPerson(person), month, timeZone: deps.config.billingTimeZone };
         const csv = await invoicesCsv(
           (page, signal) => longRead(deps, { person, signal, waitMsMax: FILE_WAIT_MS_MAX }, page),
           filter,
@@ -86,13 +85,13 @@ function sellerEndpoints(deps: Deps) {
     .get(
       "/seller/invoices/:id/pdf",
       async ({ person, params, set }) =>
-        pdfOf(deps, { person, set, invoice: await findInvoice(deps, { sellerId: sellerIdOf(person) }, params.id) }),
+        pdfOf(deps, { person, set, invoice: await findInvoice(deps, { sellerId: sellerOfPerson(person) }, params.id) }),
       { params: IdParam },
     )
-    .get("/seller/invoice-details", async ({ person }) => sellerDetails(deps, sellerIdOf(person)))
+    .get("/seller/invoice-details", async ({ person }) => sellerDetails(deps, sellerOfPerson(person)))
     .put(
       "/seller/invoice-details",
-      async ({ person, body }) => saveSellerDetails({ ...deps, by: person.by }, sellerIdOf(person), body),
+      async ({ person, body }) => saveSellerDetails({ ...deps, by: person.by }, sellerOfPerson(person), body),
       { body: t.Object({ name: Line, address: Line, taxLine: Line }) },
     );
 }

@@ -108,7 +108,7 @@ function ownServerOnly({ role }: Person): void {
 
 /** Throws InputError for a server that is not at a public address. */
 async function checkPublic(deps: Deps, { host, port }: MailServerSpec): Promise<void> {
-  const allowPrivate = deps.config.providerAllowPrivate;
+  const allowPrivate = deps.config.messagesAllowPrivate;
   try {
     await addressOf({ host: host.trim().toLowerCase(), port, isGuarded: true, allowPrivate });
   } catch (error) {

@@ -10,7 +10,7 @@ import {
   placeOrder,
   withdrawOrder,
 } from "../../commerce/orders_store.ts";
-import { sellerOfPerson } from "../../commerce/payments_store.ts";
+import { sellerOfPerson } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
 import { checkPayWith, viewOf } from "./account_billing.ts";
 import { Id, IdInBody, IdParam, orNull, PackagePayment, PackageStart, PositiveNanoUsd, whole } from "./fields.ts";

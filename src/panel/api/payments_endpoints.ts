@@ -12,9 +12,9 @@ import {
   type WaysToPay,
   waysToPay,
 } from "../../commerce/payment_settings_store.ts";
-import { listPayments, type Payment, sellerOfPerson } from "../../commerce/payments_store.ts";
+import { listPayments, type Payment } from "../../commerce/payments_store.ts";
 import { type Refund, refundsOf } from "../../commerce/refunds_store.ts";
-import { sellerIdOf } from "../../commerce/sellers_store.ts";
+import { sellerIdOf, sellerOfPerson } from "../../commerce/sellers_store.ts";
 import { shopPageOf } from "../../commerce/shop_webhook.ts";
 import { changeStripe } from "../../commerce/stripe_account.ts";
 import { askAboutOrder, openCheckout } from "../../commerce/stripe_checkout.ts";

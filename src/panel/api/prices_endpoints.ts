@@ -1,12 +1,12 @@
 import { Elysia, t } from "elysia";
 import { listOfferings } from "../../accounts/offerings_store.ts";
 import { listRetailPrices, removeRetailPrice, setRetailPrice } from "../../commerce/retail_prices_store.ts";
-import { arePricesPublic, OPERATOR, setPricesPublic } from "../../commerce/sellers_store.ts";
+import { arePricesPublic, sellerOfPerson, setPricesPublic } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { IdParam, NanoUsd } from "./fields.ts";
 import { toJson } from "./formats.ts";
-import { type Person, signedIn } from "./panel_session.ts";
+import { signedIn } from "./panel_session.ts";
 
 /** A seller's own retail prices: the operator's for an admin, else the reseller's. Source: RTL-1, RTL-2, RTL-6. */
 
@@ -19,11 +19,11 @@ const Price = t.Object(
 export function pricesEndpoints(deps: Deps) {
   return new Elysia({ normalize: false }).use(
     signedIn(deps, "reseller", "admin")
-      .get("/prices", async ({ person }) => toJson(await pricesOf(deps, sellerOf(person))))
+      .get("/prices", async ({ person }) => toJson(await pricesOf(deps, sellerOfPerson(person))))
       .put(
         "/prices/:id",
         async ({ person, params, body: { priceNanoUsd, belowWholesale = false } }) => {
-          const wanted = { sellerId: sellerOf(person), offeringId: params.id, belowWholesale };
+          const wanted = { sellerId: sellerOfPerson(person), offeringId: params.id, belowWholesale };
           const price = { ...wanted, priceNanoUsd: BigInt(priceNanoUsd) };
           return toJson(await setRetailPrice({ ...deps, by: person.by }, price));
         },
@@ -32,7 +32,7 @@ export function pricesEndpoints(deps: Deps) {
       .delete(
         "/prices/:id",
         async ({ person, params }) => {
-          const price = { sellerId: sellerOf(person), offeringId: params.id };
+          const price = { sellerId: sellerOfPerson(person), offeringId: params.id };
           if (!(await removeRetailPrice({ ...deps, by: person.by }, price))) throw new Refusal("not_found");
           return { offeringId: params.id, priceNanoUsd: null };
         },
@@ -41,16 +41,12 @@ export function pricesEndpoints(deps: Deps) {
       .patch(
         "/prices",
         async ({ person, body: { pricesPublic } }) => {
-          await setPricesPublic({ ...deps, by: person.by }, { sellerId: sellerOf(person), pricesPublic });
+          await setPricesPublic({ ...deps, by: person.by }, { sellerId: sellerOfPerson(person), pricesPublic });
           return { pricesPublic };
         },
         { body: t.Object({ pricesPublic: t.Boolean() }, { additionalProperties: false }) },
       ),
   );
-}
-
-function sellerOf({ role, accountId }: Person): number {
-  return role === "admin" ? OPERATOR : accountId;
 }
 
 /** The offerings on sale, and those off sale that still have a price, with what the seller pays and earns for each. */

@@ -8,7 +8,7 @@ import {
   type UsageRow,
 } from "../../books/usage_records_store.ts";
 import type { Db } from "../../platform/db.ts";
-import { streamPages } from "./csv_stream.ts";
+import { type ReadPage, streamPages } from "./csv_stream.ts";
 import { type Cell, csvLine } from "./formats.ts";
 
 /**
@@ -46,8 +46,6 @@ const COLUMNS = [
 
 type Line = Partial<Record<(typeof COLUMNS)[number], Cell>>;
 type FileQuery = UsageQuery & { accountId: number };
-/** Runs the read of one page. `signal` is aborted when the client is gone. */
-export type ReadPage = <T>(page: (deps: { db: Db }) => Promise<T>, signal: AbortSignal) => Promise<T>;
 
 /** The whole file as a stream. Throws what the first page throws; a later failure aborts the download. */
 export async function usageCsv(

@@ -1,6 +1,6 @@
 import { Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
-import { OPERATOR } from "../../commerce/sellers_store.ts";
+import { sellerOfPerson } from "../../commerce/sellers_store.ts";
 import { listGuesses, noteGuess } from "../../commerce/voucher_guesses_store.ts";
 import { type Redemption, redeemVoucher } from "../../commerce/voucher_redemption_store.ts";
 import { createBatch, disableBatch, findBatch, listBatches, listUses } from "../../commerce/vouchers_store.ts";
@@ -39,17 +39,12 @@ export function vouchersEndpoints(deps: Deps) {
   return new Elysia({ normalize: false }).use(sellingEndpoints(deps)).use(redeemingEndpoints(deps));
 }
 
-/** The seller that a person is: an admin is the operator. */
-export function sellerIdOf({ role, accountId }: Person): number {
-  return role === "admin" ? OPERATOR : accountId;
-}
-
 function sellingEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get(
       "/vouchers",
       async ({ person, query }) => {
-        const { rows, hasMore } = await listBatches(deps, { ...query, sellerId: sellerIdOf(person) });
+        const { rows, hasMore } = await listBatches(deps, { ...query, sellerId: sellerOfPerson(person) });
         return toJson({ batches: rows, hasMore });
       },
       { query: t.Object(Page) },
@@ -59,7 +54,7 @@ function sellingEndpoints(deps: Deps) {
       async ({ person, body, request }) => {
         const wanted = {
           ...body,
-          sellerId: sellerIdOf(person),
+          sellerId: sellerOfPerson(person),
           offeringId: body.offeringId ?? null,
           amountNanoUsd: body.amountNanoUsd ? BigInt(body.amountNanoUsd) : null,
         };
@@ -70,11 +65,11 @@ function sellingEndpoints(deps: Deps) {
       },
       { body: NewBatch },
     )
-    .get("/vouchers/guesses", async ({ person }) => ({ guesses: await listGuesses(deps, sellerIdOf(person)) }))
+    .get("/vouchers/guesses", async ({ person }) => ({ guesses: await listGuesses(deps, sellerOfPerson(person)) }))
     .get(
       "/vouchers/:id",
       async ({ person, params, query }) => {
-        const owned = { sellerId: sellerIdOf(person), batchId: params.id };
+        const owned = { sellerId: sellerOfPerson(person), batchId: params.id };
         const { rows, hasMore } = await listUses(deps, { ...query, ...owned });
         return toJson({ batch: await findBatch(deps, owned), uses: rows, hasMore });
       },
@@ -83,7 +78,7 @@ function sellingEndpoints(deps: Deps) {
     .post(
       "/vouchers/:id/disable",
       async ({ person, params }) => {
-        const owned = { sellerId: sellerIdOf(person), batchId: params.id };
+        const owned = { sellerId: sellerOfPerson(person), batchId: params.id };
         return toJson({ batch: await disableBatch({ ...deps, by: person.by }, owned) });
       },
       { params: IdParam },

@@ -38,7 +38,7 @@ function endpointEndpoints(deps: Deps) {
       "/webhooks",
       ({ person, request, body: { url, kinds } }) =>
         once(deps, { person, request }, async () => {
-          const checked = await checkWebhookUrl(url, deps.config.providerAllowPrivate);
+          const checked = await checkWebhookUrl(url, deps.config.messagesAllowPrivate);
           return await addEndpoint({ ...deps, by: person.by }, { accountId: person.accountId, url: checked, kinds });
         }),
       { body: t.Object({ url: t.String({ maxLength: 2_000 }), kinds: Kinds }) },
@@ -83,7 +83,7 @@ function endpointEndpoints(deps: Deps) {
           unixMs,
           messageId: `msg_test_${newRequestId()}`,
           body: JSON.stringify({ type: "test", timestamp: at, data: { url } }),
-          allowPrivate: deps.config.providerAllowPrivate,
+          allowPrivate: deps.config.messagesAllowPrivate,
         });
         return { ok, status, answer: answer.slice(0, 300) };
       },
