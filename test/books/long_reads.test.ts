@@ -7,7 +7,8 @@ import { openSlices } from "../../src/books/short_transactions_store.ts";
 import { statementOf } from "../../src/books/statement_store.ts";
 import { listNotCharged, listUsageRecords, type UsageFilter } from "../../src/books/usage_records_store.ts";
 import { requestsByKey, usageByDay } from "../../src/books/usage_sums_store.ts";
-import { type ReadPage, usageCsv } from "../../src/panel/api/usage_csv.ts";
+import type { ReadPage } from "../../src/panel/api/csv_stream.ts";
+import { usageCsv } from "../../src/panel/api/usage_csv.ts";
 import { connect, type Db, openDb } from "../../src/platform/db.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 

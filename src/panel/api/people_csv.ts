@@ -1,12 +1,9 @@
 import { type Account, type AccountFilter, listAccounts } from "../../accounts/accounts_store.ts";
-import type { Db } from "../../platform/db.ts";
-import { streamPages } from "./csv_stream.ts";
-import { type Cell, csvLine } from "./formats.ts";
-import type { ReadPage } from "./usage_csv.ts";
+import { type ReadPage, tableCsv } from "./csv_stream.ts";
+import type { Cell } from "./formats.ts";
 
 /** People as CSV: UTC, raw units, one header, newest account first. */
 
-const PAGE_ROWS = 1000;
 /** Rows of one file; a last line says if there are more. */
 const ROWS_MAX = 100_000;
 
@@ -25,31 +22,16 @@ const COLUMNS = [
 ];
 
 /** The whole file as a stream. Throws what the first page throws. */
-export async function peopleCsv(read: ReadPage, filter: AccountFilter): Promise<ReadableStream<Uint8Array>> {
-  const clientGone = new AbortController();
-  return await streamPages(
-    pagesOf((page) => read(page, clientGone.signal), filter),
-    clientGone,
-  );
-}
-
-async function* pagesOf(
-  read: <T>(page: (deps: { db: Db }) => Promise<T>) => Promise<T>,
-  filter: AccountFilter,
-): AsyncGenerator<string, undefined> {
-  let text = csvLine(COLUMNS);
-  let before: number | undefined;
-  for (let written = 0, isMore = true; isMore; ) {
-    const page = { ...filter, limit: PAGE_ROWS, ...(before !== undefined && { before }) };
-    const { rows, hasMore } = await read((deps) => listAccounts(deps, page));
-    text += rows.map((row) => csvLine(cellsOf(row))).join("");
-    written += rows.length;
-    before = rows.at(-1)?.accountId;
-    isMore = hasMore && written < ROWS_MAX;
-    if (hasMore && !isMore) text += csvLine([`Cut after ${ROWS_MAX} rows. Use a filter for the others.`]);
-    yield text;
-    text = "";
-  }
+export function peopleCsv(read: ReadPage, filter: AccountFilter): Promise<ReadableStream<Uint8Array>> {
+  return tableCsv(read, {
+    columns: COLUMNS,
+    cellsOf,
+    page: (deps, { after, limit }) =>
+      listAccounts(deps, { ...filter, limit, ...(after !== undefined && { before: after }) }),
+    idOf: ({ accountId }) => accountId,
+    rowsMax: ROWS_MAX,
+    advice: "Use a filter for the others.",
+  });
 }
 
 function cellsOf(row: Account): Cell[] {

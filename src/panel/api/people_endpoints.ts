@@ -26,13 +26,12 @@ import { InputError, Refusal } from "../../errors.ts";
 import { siteUrl } from "../../http/host.ts";
 import { EMAIL_CHARS_MAX } from "../../limits.ts";
 import { canMail } from "../../messages/senders.ts";
-import { csvResponse, FILE_WAIT_MS_MAX } from "./csv_stream.ts";
+import { csvResponse, FILE_WAIT_MS_MAX, type ReadPage } from "./csv_stream.ts";
 import { Id, IdInBody, IdParam, NO_NUL, RateLimits, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
 import { accountInScope, longRead, type Person, signedIn } from "./panel_session.ts";
 import { peopleCsv } from "./people_csv.ts";
-import type { ReadPage } from "./usage_csv.ts";
 
 /** People, for those who manage them: a reseller its own customers, an admin everyone. */
 
