@@ -3,6 +3,7 @@ import { api, ask } from "../api.ts";
 import { formatCount, formatOf } from "../format.ts";
 import { Badge, Status, type Tone } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
+import { MODALITIES } from "./modalities.ts";
 
 /** What the catalog pages share: types of models and routes, their URLs, and their health. */
 
@@ -38,18 +39,11 @@ export const ROUTE_CHOICES = {
   latency: "Latency: the fastest first",
 } as const;
 
-export const MODALITIES = {
-  text: "Text",
-  image: "Images",
-  multimodal: "Text and images",
-  embedding: "Embeddings",
-} as const;
-
 export const MODALITY_OPTIONS = [
-  { value: "text", label: "Text", hint: "chat" },
-  { value: "multimodal", label: "Text and images", hint: "chat with image input" },
-  { value: "image", label: "Images", hint: "image generation" },
-  { value: "embedding", label: "Embeddings", hint: "vectors of texts; set the output price to 0" },
+  { value: "text", label: MODALITIES.text, hint: "chat" },
+  { value: "multimodal", label: MODALITIES.multimodal, hint: "chat with image input" },
+  { value: "image", label: MODALITIES.image, hint: "image generation" },
+  { value: "embedding", label: MODALITIES.embedding, hint: "vectors of texts; set the output price to 0" },
 ] as const;
 
 const STATUSES = { active: "Active", preview: "Preview", deprecated: "Deprecated" } as const;

@@ -14,7 +14,6 @@ import { toast } from "../ui/toast.tsx";
 import {
   HIDES_TOKENS,
   hidesTokensOf,
-  MODALITIES,
   MODELS_KEY,
   type Model,
   ModelStatus,
@@ -30,6 +29,7 @@ import { Overheads } from "./admin_model_overheads.tsx";
 import { ImagePrices, TokenPrices } from "./admin_model_price_sections.tsx";
 import { ImagePricesDialog, PricesDialog } from "./admin_model_prices.tsx";
 import { RouteDialog } from "./admin_route_dialog.tsx";
+import { MODALITIES } from "./modalities.ts";
 import { useOpened } from "./page_hooks.ts";
 import { RouteReports } from "./route_reports.tsx";
 

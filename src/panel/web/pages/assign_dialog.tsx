@@ -10,7 +10,7 @@ import type { Option } from "../ui/fields.tsx";
 import { FormDialog, useForm } from "../ui/form.tsx";
 import { Loading, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { type Billing, useBilling } from "./holdings.tsx";
+import { type Billing, useBilling } from "./billing_query.ts";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 

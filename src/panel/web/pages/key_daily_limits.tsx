@@ -1,6 +1,7 @@
 import { KEY_DAILY_REQUESTS, MONEY_USD_MAX } from "../../../limits.ts";
 import { formatMoney, formatOf, formatZone, parseUsd, toUsdInput } from "../format.ts";
 import { CountField, DollarField } from "../ui/fields.tsx";
+import type { FieldState } from "../ui/form.tsx";
 import type { OwnKey } from "./account_queries.ts";
 import { checkCount, checkUsd, readCount } from "./typed_numbers.ts";
 
@@ -47,13 +48,11 @@ export function dailyLimitsText(typed: DailyLimits): string {
   return parts.length === 0 ? "none" : parts.join(", ");
 }
 
-type FieldProps = { value: string; onValue: (value: string) => void; error: string | null };
-
 export function DailyLimitFields({
   field,
   zone,
 }: {
-  field: (name: keyof DailyLimits) => FieldProps;
+  field: (name: keyof DailyLimits) => FieldState;
   /** The time zone of the days. */
   zone: string;
 }) {

@@ -1,27 +1,27 @@
 import { useQuery } from "@tanstack/react-query";
 import { Lock, Search } from "lucide-react";
+import { MODEL_ID_CHARS_MAX } from "../../../limits.ts";
 import { ApiError, api, ask } from "../api.ts";
 import { formatCompact, formatOf, formatPicoUsd } from "../format.ts";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { Checkbox } from "../ui/choices.tsx";
-import { NativeSelect, TextInput } from "../ui/fields.tsx";
-import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { NativeSelect } from "../ui/fields.tsx";
+import { FilterBar, SearchInput, useUrlState } from "../ui/filter_bar.tsx";
 import { inPlace } from "../ui/in_place.tsx";
 import { Section } from "../ui/page.tsx";
 import { Scrolling } from "../ui/scrolling.tsx";
 import { Badge, Empty, Loaded } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
+import { MODALITIES } from "./modalities.ts";
 import { PART_NAMES } from "./price_parts.ts";
 
 /** Models and their prices: to search, to sort, and to compare a few. The URL has search, order and choice. */
 
-const SEARCH_CHARS_MAX = 128;
 /** Models side by side: more do not fit. */
 const COMPARED_MAX = 6;
 
 type Model = NonNullable<Awaited<ReturnType<(typeof api)["model-prices"]["get"]>>["data"]>["models"][number];
 
-const MODALITIES = { text: "Text", image: "Images", multimodal: "Text and images", embedding: "Embeddings" } as const;
 const KINDS = [
   { value: "", label: "All kinds" },
   { value: "text", label: MODALITIES.text },
@@ -61,15 +61,12 @@ export function ModelPrices() {
                 <NativeSelect label="Order" value={sort} onValue={(next) => setUrl({ sort: next })} options={SORTS} />
               }
             >
-              <TextInput
-                type="search"
-                aria-label="Search by name"
+              <SearchInput
+                label="Search by name"
                 placeholder="Name of a model"
-                before={<Search size={16} aria-hidden />}
                 value={url.q}
                 onValue={(typed) => setUrl({ q: typed })}
-                maxLength={SEARCH_CHARS_MAX}
-                className="w-64 max-w-full pl-9"
+                maxLength={MODEL_ID_CHARS_MAX}
               />
               <NativeSelect label="Kind" value={kind} onValue={(next) => setUrl({ kind: next })} options={KINDS} />
             </FilterBar>

@@ -4,10 +4,10 @@ import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { formatMoney, parseUsd } from "../format.ts";
 import { Segmented } from "../ui/choices.tsx";
 import { DollarField, Field, TextArea } from "../ui/fields.tsx";
-import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { type DialogState, type FieldState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { brandName, Facts } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useBilling } from "./holdings.tsx";
+import { useBilling } from "./billing_query.ts";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 import { type OrderKind, wants } from "./orders.tsx";
 import { PackageStart } from "./package_start.tsx";
@@ -137,7 +137,7 @@ function useAnswerer(): string {
   return role === "reseller" ? "The operator" : brandName() || "The company you buy from";
 }
 
-function NoteField({ hint, error, ...note }: { hint: string; error: string | null } & NoteValue) {
+function NoteField({ hint, error, ...note }: FieldState & { hint: string }) {
   return (
     <Field label="Note" optional hint={hint} error={error}>
       <TextArea {...note} rows={3} maxLength={ORDER_TEXT_CHARS_MAX} />
@@ -145,9 +145,7 @@ function NoteField({ hint, error, ...note }: { hint: string; error: string | nul
   );
 }
 
-type NoteValue = { value: string; onValue: (typed: string) => void };
-
-function AmountField(field: NoteValue & { error: string | null }) {
+function AmountField(field: FieldState) {
   const { role } = useViewer();
   const billing = useBilling(null);
   // A reseller's balance pays for the packages it assigns, even without pay-as-you-go.

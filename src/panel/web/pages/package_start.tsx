@@ -1,7 +1,7 @@
 import { formatDay, formatOf, formatTime, formatZone } from "../format.ts";
 import { nowMs } from "../ui/clock.ts";
 import { ErrorLine } from "../ui/states.tsx";
-import { useBilling } from "./holdings.tsx";
+import { useBilling } from "./billing_query.ts";
 
 /** "on 24 Dec at 00:00 Berlin time". */
 export function startText({ startsAt, timeZone }: { startsAt: string; timeZone: string }): string {
