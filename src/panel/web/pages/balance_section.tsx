@@ -6,11 +6,12 @@ import { formatMoney, toUsdInput } from "../format.ts";
 import { TextLink } from "../ui/buttons.tsx";
 import { NativeSelect } from "../ui/fields.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
-import { brandName, Figure, Figures, Section } from "../ui/page.tsx";
+import { brandName, Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { Amount } from "./amount.tsx";
+import { BalanceFigures } from "./balance_figures.tsx";
 import { BalanceMonths } from "./balance_months.tsx";
 import type { Balance } from "./billing_query.ts";
 import { filledPage } from "./filled_page.ts";
@@ -54,7 +55,6 @@ export function BalanceSection({
 }: {
   accountId: number | null;
   balance: Balance;
-  /** Of the account: a reseller's balance pays for the packages and top-ups of its customers. */
   role: Role;
   action?: ReactNode;
 }) {
@@ -63,14 +63,7 @@ export function BalanceSection({
   return (
     <Section title="Balance" action={action} flush>
       <div className="grid gap-6 p-4 sm:p-6">
-        <Figures>
-          <Figure label="Available" note={balanceNote(balance.paygEnabled, { role, isOwn: accountId === null })}>
-            {formatMoney(balance.freeNanoUsd)}
-          </Figure>
-          <Figure label="Reserved" note="For requests under way. What they do not cost becomes available again.">
-            {formatMoney(balance.heldNanoUsd)}
-          </Figure>
-        </Figures>
+        <BalanceFigures balance={balance} role={role} isOwn={accountId === null} />
       </div>
       <BalanceMonths accountId={accountId} paysPackages={role === "reseller"} />
       <div className="flex items-center justify-between gap-3 border-t border-line px-4 py-2 sm:px-6">
@@ -85,16 +78,6 @@ export function BalanceSection({
       <Transactions accountId={accountId} kind={kind} />
     </Section>
   );
-}
-
-/** What the balance pays for. */
-function balanceNote(isPayg: boolean, { role, isOwn }: { role: Role; isOwn: boolean }): string {
-  if (role === "reseller") {
-    const whose = isOwn ? "your customers" : "their customers";
-    return `Pays for packages and top-ups of ${whose}${isPayg ? ", and for pay-as-you-go requests" : ""}.`;
-  }
-  if (isPayg) return "Pays for pay-as-you-go requests.";
-  return isOwn ? "Does not pay for requests until pay-as-you-go is switched on for you." : "Does not pay for requests.";
 }
 
 function Transactions({ accountId, kind }: { accountId: number | null; kind: Shown }) {

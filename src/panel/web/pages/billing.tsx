@@ -96,7 +96,8 @@ function PageActions({ onRedeem, onAsk }: { onRedeem: () => void; onAsk: () => v
       <Button icon={Ticket} onClick={onRedeem} {...lock}>
         Redeem a voucher
       </Button>
-      <Button variant="primary" icon={Plus} onClick={onAsk} {...lock}>
+      {/* A customer buys from a card. */}
+      <Button variant={role === "customer" ? "secondary" : "primary"} icon={Plus} onClick={onAsk} {...lock}>
         Ask for more
       </Button>
     </>

@@ -116,7 +116,7 @@ function DetailsForm({
   const { error: addressError, ...address } = form.field("address");
   const { param, ...taxTexts } = tax;
   return (
-    <PageForm form={form} saveLabel="Save invoice details" lock={lock} className="max-w-[34rem]">
+    <PageForm form={form} saveLabel="Save invoice details" lock={lock}>
       <TextField {...name} {...form.field("name")} />
       <Field
         label="Address"

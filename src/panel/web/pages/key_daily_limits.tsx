@@ -1,5 +1,5 @@
 import { KEY_DAILY_REQUESTS, MONEY_USD_MAX } from "../../../limits.ts";
-import { formatMoney, formatOf, formatZone, parseUsd, toUsdInput } from "../format.ts";
+import { formatMoney, formatOf, formatZoneTime, parseUsd, toUsdInput } from "../format.ts";
 import { CountField, DollarField } from "../ui/fields.tsx";
 import type { FieldState } from "../ui/form.tsx";
 import type { OwnKey } from "./account_queries.ts";
@@ -63,7 +63,7 @@ export function DailyLimitFields({
         <DollarField label="Spending per day" optional {...field("dailySpendMaxNanoUsd")} />
       </div>
       <p className="text-12 text-ink-3">
-        The most that this key may use of the package and spend from the balance per day, in {formatZone(zone)} time.
+        The most that this key may use of the package and spend from the balance per day, in {formatZoneTime(zone)}.
       </p>
     </div>
   );

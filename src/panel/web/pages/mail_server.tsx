@@ -115,7 +115,6 @@ function ServerForm({ saved }: { saved: Server | null }) {
         isProminent
         lock={lock}
         actions={saved && <RemoveServer host={saved.host} onRemoved={() => form.reset(typedServer(null))} />}
-        className="max-w-[42rem]"
       >
         <ServerFields form={form} hasPassword={saved?.hasPassword === true} />
       </PageForm>

@@ -9,7 +9,7 @@ import {
 } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { termsText } from "../copy.ts";
-import { formatCount, formatMoney, formatZone, parseUsd, toUsdInput } from "../format.ts";
+import { formatCount, formatMoney, formatZoneTime, parseUsd, toUsdInput } from "../format.ts";
 import { Checkbox, CheckboxList, Segmented } from "../ui/choices.tsx";
 import { Combobox } from "../ui/combobox.tsx";
 import { CountField, DollarField, Field, TextField } from "../ui/fields.tsx";
@@ -80,9 +80,8 @@ function readWholesale(draft: Draft): string | null {
 }
 
 function wrongIn(draft: Draft): Record<keyof Draft, string | null> {
-  const chars = [...draft.name.trim()].length;
   return {
-    name: chars >= 1 && chars <= OFFERING_NAME_CHARS_MAX ? null : `1 to ${OFFERING_NAME_CHARS_MAX} characters.`,
+    name: isBlank(draft.name) ? "Enter the name that customers see." : null,
     kind: null,
     days: draft.kind === "daily" ? null : checkCount(draft.days, OFFERING_DAYS),
     dailyLimit: checkCount(draft.dailyLimit, OFFERING_DAILY_REQUESTS[draft.kind]),
@@ -336,7 +335,7 @@ function sentences(
     ...(days === 1
       ? []
       : [carryover ? "Unused requests stay usable." : "Unused requests are lost at the end of the day."]),
-    `Days begin at 00:00 ${formatZone(draft.timeZone)}.`,
+    `Days begin at 00:00 ${formatZoneTime(draft.timeZone)}.`,
     ...(wholesale === null ? [] : [`A reseller pays ${formatMoney(wholesale)} for it.`]),
     ...(retail === null ? [] : [`Your own customers pay ${formatMoney(retail)}.`]),
   ];

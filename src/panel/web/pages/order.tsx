@@ -214,12 +214,19 @@ function Choose({ shown: { order, ways }, onDone }: { shown: Shown; onDone: (isC
   return (
     <Section title={`Pay ${formatMoney(order.priceNanoUsd ?? "0")}`}>
       <div className="grid gap-4">
-        <RadioList
-          label="How do you want to pay?"
-          value={chosen}
-          onValue={setChosen}
-          options={offered.map((value) => ({ value, ...WAYS[value] }))}
-        />
+        {offered.length === 1 ? (
+          <p className="text-14">
+            {WAYS[chosen].label}
+            <span className="block text-13 text-ink-2">{WAYS[chosen].hint}</span>
+          </p>
+        ) : (
+          <RadioList
+            label="How do you want to pay?"
+            value={chosen}
+            onValue={setChosen}
+            options={offered.map((value) => ({ value, ...WAYS[value] }))}
+          />
+        )}
         {pay.error && <Problem error={pay.error} />}
         <div>
           <Button

@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 import { EMPTY, termsText } from "../copy.ts";
-import { formatCount, formatDay, formatZone } from "../format.ts";
+import { formatCount, formatDay, formatZoneTime } from "../format.ts";
 import { nowMs } from "../ui/clock.ts";
 import { Collapsed } from "../ui/collapsed.tsx";
 import { Section } from "../ui/page.tsx";
@@ -81,7 +81,7 @@ function PackageTerms({ row }: { row: Package }) {
   const { modelIds } = row;
   return (
     <p className="mt-1 text-13 text-ink-2" title={modelIds?.join(", ")}>
-      {termsText(row)}, days in {formatZone(row.timeZone)} time
+      {termsText(row)}, days in {formatZoneTime(row.timeZone)}
       {row.paidWith && `, ${PAID_WITH[row.paidWith]}`}
     </p>
   );

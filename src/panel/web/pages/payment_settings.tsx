@@ -61,8 +61,15 @@ function WaySection({
 }) {
   const [tone, words] = STATES[state];
   return (
-    <Section title={title} description={description} action={<Badge tone={tone}>{words}</Badge>}>
-      <div className="grid gap-4">{children}</div>
+    <Section
+      title={
+        <>
+          {title} <Badge tone={tone}>{words}</Badge>
+        </>
+      }
+      description={description}
+    >
+      <div className="grid max-w-[42rem] gap-4">{children}</div>
     </Section>
   );
 }
@@ -166,8 +173,8 @@ function InstructionsSection({ saved }: { saved: Saved }) {
   const { error, ...instructions } = form.field("instructions");
   return (
     <WaySection
-      title="By instructions"
-      description="A bank transfer, or anything else. You see the order under Orders, and fulfil it when the money is there."
+      title="Bank transfer, or another way"
+      description="Customers read your instructions and pay. You fulfil the order, under Orders, when you have the money."
       state={before === null ? "off" : "on"}
     >
       <PageForm form={form} saveLabel="Save instructions" lock={lock}>
@@ -190,7 +197,7 @@ function ShopSection({ saved }: { saved: Saved }) {
   const [secret, setSecret] = useState<string | null>(null);
   return (
     <WaySection
-      title="Another shop"
+      title="Your own shop"
       description="Customers are sent to your shop with the order's reference and amount. The shop reports the payment by a webhook that it signs."
       state={saved.settings.shopUrl === null ? "off" : "on"}
     >

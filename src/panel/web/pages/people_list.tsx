@@ -71,6 +71,8 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
           value={filters.q}
           onValue={(typed) => setFilters({ q: typed })}
           maxLength={EMAIL_CHARS_MAX}
+          // On a desktop, all filters fit into one line.
+          className="xl:w-64"
         />
         {isAdmin && (
           <Segmented label="Role" value={role} onValue={(next) => setFilters({ role: next })} options={ROLE_FILTER} />

@@ -139,7 +139,7 @@ function ResellerField({ value, onValue, error }: FieldState) {
         value={value}
         onValue={onValue}
         options={[
-          { value: HOUSE, label: "No reseller (direct customer)" },
+          { value: HOUSE, label: "No reseller (your own customer)" },
           ...all.map(({ accountId, name, email }) => ({ value: String(accountId), label: name, hint: email })),
         ]}
       />

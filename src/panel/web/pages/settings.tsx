@@ -32,7 +32,11 @@ export function SettingsPage() {
   const settings = useQuery({ queryKey: SETTINGS_KEY, queryFn: () => ask(api.settings.get()) });
   const reread = () => client.invalidateQueries({ queryKey: SETTINGS_KEY });
   return (
-    <Page title="Settings" lead="Your name, how you sign in, and when you get notices." size="sm">
+    <Page
+      title="Settings"
+      lead="Your name, how you sign in, what you are told about, and what your invoices say."
+      size="sm"
+    >
       <Loaded query={settings} skeleton={<SettingsSkeleton />}>
         {(data) => (
           <>
@@ -48,8 +52,8 @@ export function SettingsPage() {
             <Passkeys asksForCode={data.totpEnabled} />
             <Devices />
             <Notices settings={data} />
-            <BuyerDetailsSection />
             <MailChoices />
+            <BuyerDetailsSection />
             <Appearance />
           </>
         )}

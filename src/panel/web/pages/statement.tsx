@@ -2,7 +2,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { api, ask } from "../api.ts";
 import { ENTRY_KINDS } from "../copy.ts";
-import { formatCompact, formatCount, formatMoney, formatMonth, formatZone } from "../format.ts";
+import { formatCompact, formatCount, formatMoney, formatMonth, formatZoneTime } from "../format.ts";
 import { nowMs } from "../ui/clock.ts";
 import { NativeSelect } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
@@ -106,7 +106,7 @@ function StatementBody({ data }: { data: Data }) {
       >
         <BalanceSums balance={balance} closed={closed} />
         <p className="mt-3 text-12 text-ink-3">
-          <Instant iso={data.from} /> to <Instant iso={data.to} />, the month in {formatZone(timeZone)} time.
+          <Instant iso={data.from} /> to <Instant iso={data.to} />, the month in {formatZoneTime(timeZone)}.
         </p>
       </Part>
       <Part title={host === null ? "Usage by host" : `Usage on ${host}`} />

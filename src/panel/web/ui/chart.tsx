@@ -1,6 +1,6 @@
 import { BarChart3, Table2 } from "lucide-react";
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from "react";
-import { formatCalendarDay, formatCompact, formatCount, formatOf, formatZone } from "../format.ts";
+import { formatCalendarDay, formatCompact, formatCount, formatOf, formatZoneTime } from "../format.ts";
 import { Button } from "./buttons.tsx";
 import { fillOf, type Look, looksOf, Swatch, Textures } from "./chart_looks.tsx";
 import { ScrollingTable } from "./scrolling.tsx";
@@ -69,7 +69,7 @@ export function DayChart({
       )}
       <div className="-mb-2 flex flex-wrap items-center justify-between gap-x-4">
         <p className="text-12 text-ink-3">
-          {formatOf(days.length, "day")} in {formatZone(zone)} time
+          {formatOf(days.length, "day")} in {formatZoneTime(zone)}
         </p>
         <Button
           variant="quiet"

@@ -2,6 +2,7 @@ import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useState } from "react";
 import { ApiError } from "../api.ts";
 import { Button } from "./buttons.tsx";
+import { cx } from "./cx.ts";
 import { Dialog, type DialogProps } from "./dialog.tsx";
 import { FormFrame } from "./form_frame.tsx";
 import { Problem } from "./states.tsx";
@@ -214,7 +215,7 @@ export function PageForm({
 }) {
   const isFilled = isProminent || form.isChanged;
   return (
-    <FormFrame onSubmit={form.submit} className={className ?? ""}>
+    <FormFrame onSubmit={form.submit} className={cx("max-w-[42rem]", className)}>
       <fieldset disabled={lock.disabled} className="grid min-w-0 gap-4">
         {children}
         {form.problem}
