@@ -52,6 +52,8 @@ export const ORDER_TEXT_CHARS_MAX = 500;
 export const REASON_CHARS_MAX = 500;
 export const PAY_INSTRUCTIONS_CHARS_MAX = 2_000;
 export const SHOP_URL_CHARS_MAX = 500;
+/** More than Stripe's keys and secrets have, so that the message about their form is shown. */
+export const TYPED_STRIPE_SECRET_CHARS_MAX = 300;
 export const ALLOTMENT_PIECES: Range = { min: 1, max: 100_000 };
 
 // Vouchers. Source: VOU-1.
@@ -73,6 +75,9 @@ export const INVOICE_LINES_MAX = 200;
 export const INVOICE_LINE_CHARS_MAX = 200;
 
 // Domains and brands
+export const HOST_CHARS_MAX = 253;
+/** Of a reseller's domain: leaves room for the label of the TXT record. */
+export const DOMAIN_CHARS_MAX = 240;
 export const DOMAIN_REASON_CHARS_MAX = 300;
 export const BRAND_NAME_CHARS_MAX = 60;
 export const BRAND_SUPPORT_CHARS_MAX = 300;

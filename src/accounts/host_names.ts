@@ -1,11 +1,9 @@
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
+import { DOMAIN_CHARS_MAX, HOST_CHARS_MAX } from "../limits.ts";
 
 /** Host names. Everywhere in the code and the tables, a host is a lowercase name without a port. */
 
-const HOST_CHARS_MAX = 253;
-/** Leaves room for the label of the TXT record. */
-const DOMAIN_CHARS_MAX = 240;
 const LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 const LOCAL_HOSTS = ["localhost", "127.0.0.1"];
 /** Second-level labels under which countries register names: `acme.co.uk` is an apex although it has three labels. */

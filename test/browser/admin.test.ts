@@ -54,7 +54,7 @@ test("with pay-as-you-go off the balance pays nothing; switched on, it pays the 
   expect((await shop.chat(secret)).status).toBe(402);
 
   const visit = await panel.visit(admin, `/admin/people/${carol.accountId}`);
-  const payg = visit.page.getByRole("switch", { name: "Pay as you go" });
+  const payg = visit.page.getByRole("switch", { name: "Pay-as-you-go" });
   expect(await payg.isChecked()).toBe(false);
   await payg.click();
   await said(visit.page, "The balance pays now.");
@@ -135,8 +135,8 @@ test("a top-up of a customer without pay-as-you-go warns first; a reseller with 
   await reseller.check();
 
   const visit = await panel.visit(admin, `/admin/people/${acme.accountId}`);
-  await visit.page.getByRole("switch", { name: "Pay as you go of its customers" }).click();
-  await said(visit.page, /can switch pay as you go for its customers now\.$/);
+  await visit.page.getByRole("switch", { name: "Pay-as-you-go of its customers" }).click();
+  await said(visit.page, /can switch pay-as-you-go for its customers now\.$/);
   await visit.check();
   await visit.close();
 
@@ -147,7 +147,7 @@ test("a top-up of a customer without pay-as-you-go warns first; a reseller with 
   await dialog.getByText("1.250 can be read in two ways: write 1250 or 1.25.").waitFor();
   await reseller.check();
   await dialog.getByRole("button", { name: "Cancel" }).click();
-  await reseller.page.getByRole("switch", { name: "Pay as you go" }).click();
+  await reseller.page.getByRole("switch", { name: "Pay-as-you-go" }).click();
   await said(reseller.page, "The balance pays now.");
   const again = await topUp();
   await again.getByLabel("Amount").waitFor();

@@ -56,7 +56,7 @@ test("a reseller sets its prices; one below wholesale asks for a confirmation", 
 test("a customer sees a card of what is priced, and what is in it; Buy places an order for it", async () => {
   const visit = await panel.visit(buyer, "/billing", { host: ACME_HOST });
   const { page } = visit;
-  const plans = page.getByRole("region", { name: "Plans" });
+  const plans = page.getByRole("region", { name: "Packages on sale" });
   const text = await textOf(plans);
   expect(text).toContain("Starter $24.00 for 30 days");
   expect(text).toContain("500 requests a day for 30 days");

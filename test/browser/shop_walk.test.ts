@@ -112,7 +112,7 @@ async function reference(): Promise<string> {
   return String(row?.reference);
 }
 
-const plans = () => page.getByRole("region", { name: "Plans" });
+const plans = () => page.getByRole("region", { name: "Packages on sale" });
 const subjects = (box: MailBox, address: string) => box.to(address).map(({ subject }) => subject);
 
 /** Opens Billing and orders a plan. What the dialog says is returned. */
@@ -221,7 +221,7 @@ test("a top-up is paid by card too, and is in the balance", async () => {
 
 test("by bank transfer: the buyer is told when it starts, gets the reference, and sees the seller's answer without a reload", async () => {
   const words = await buy("Day pass");
-  expect(words).toMatch(/On \d+ \w+( \d{4})? at \d\d:\d\d UTC time When Starter has ended/);
+  expect(words).toMatch(/On \d+ \w+( \d{4})? at \d\d:\d\d UTC When Starter has ended/);
   await page.getByRole("radio", { name: /By bank transfer/ }).check();
   await page.getByRole("button", { name: "Show how to pay" }).click();
   await said(page, "Lumen GmbH, IBAN DE00 1234, BIC LUMEDEXX");
@@ -241,7 +241,7 @@ test("by bank transfer: the buyer is told when it starts, gets the reference, an
   await dialog.waitFor({ state: "hidden" });
   await seller.close();
   await said(page, "You have the package Day pass.");
-  await said(page, /^It starts on \d+ \w+( \d{4})? at \d\d:\d\d UTC time, when your other packages have ended\.$/);
+  await said(page, /^It starts on \d+ \w+( \d{4})? at \d\d:\d\d UTC, when your other packages have ended\.$/);
   await checkBoth();
 });
 

@@ -1,62 +1,64 @@
 import type { Db } from "../../platform/db.ts";
 import { type Cell, csvLine } from "./formats.ts";
 
-/** A file that is written page by page as the client reads, so that a slow client keeps neither a snapshot nor a connection open. */
+/** Files that are written page by page as the client reads, so that a slow client keeps neither a snapshot nor a connection open. */
 
 /** A file's pages wait longer for a connection than a page on screen, so that a download that began can finish. */
 export const FILE_WAIT_MS_MAX = 10_000;
+/** Rows that are read at once. */
+export const PAGE_ROWS = 1000;
 
 /** Runs the read of one page. `signal` is aborted when the client is gone. */
 export type ReadPage = <T>(page: (deps: { db: Db }) => Promise<T>, signal: AbortSignal) => Promise<T>;
+/** The same for the pages of one file. */
+export type ReadFile = <T>(page: (deps: { db: Db }) => Promise<T>) => Promise<T>;
 
-type Table<Row, Key> = {
+/** A file of all rows of a list: one header, and a last line if there are more rows than `rowsMax`. */
+type Table<Row> = {
   columns: readonly string[];
-  /** The page after the row with this key; undefined: the first page. */
-  list: (deps: { db: Db }, after: Key | undefined) => Promise<{ rows: Row[]; hasMore: boolean }>;
-  keyOf: (row: Row) => Key;
   cellsOf: (row: Row) => Cell[];
-  /** Rows of one file. */
+  /** `after`: the id of the last row before the page; undefined for the first. */
+  page: (
+    deps: { db: Db },
+    page: { after: number | undefined; limit: number },
+  ) => Promise<{ rows: Row[]; hasMore: boolean }>;
+  idOf: (row: Row) => number;
   rowsMax: number;
-  /** The last line of a file that has no more of them. */
-  cut: string;
+  /** What to do about the missing rows. */
+  advice?: string;
 };
 
-/** A table as CSV: one header, then its rows. Throws what the first page throws. */
-export async function streamTable<Row, Key>(
-  read: ReadPage,
-  table: Table<Row, Key>,
-): Promise<ReadableStream<Uint8Array>> {
-  const clientGone = new AbortController();
-  return await streamPages(
-    linesOf((page) => read(page, clientGone.signal), table),
-    clientGone,
-  );
+/** The whole table as a stream. Throws what the first page throws. */
+export function tableCsv<Row>(read: ReadPage, table: Table<Row>): Promise<ReadableStream<Uint8Array>> {
+  return streamPages(read, (readFile) => tablePages(readFile, table));
 }
 
-async function* linesOf<Row, Key>(
-  read: <T>(page: (deps: { db: Db }) => Promise<T>) => Promise<T>,
-  { columns, list, keyOf, cellsOf, rowsMax, cut }: Table<Row, Key>,
+async function* tablePages<Row>(
+  read: ReadFile,
+  { columns, cellsOf, page, idOf, rowsMax, advice = "" }: Table<Row>,
 ): AsyncGenerator<string, undefined> {
   let text = csvLine(columns);
-  let after: Key | undefined;
+  let after: number | undefined;
   for (let written = 0, isMore = true; isMore; ) {
-    const { rows, hasMore } = await read((deps) => list(deps, after));
+    const { rows, hasMore } = await read((deps) => page(deps, { after, limit: PAGE_ROWS }));
     text += rows.map((row) => csvLine(cellsOf(row))).join("");
     written += rows.length;
     const last = rows.at(-1);
-    after = last && keyOf(last);
+    after = last && idOf(last);
     isMore = hasMore && written < rowsMax;
-    if (hasMore && !isMore) text += csvLine([cut]);
+    if (hasMore && !isMore) text += csvLine([`Cut after ${rowsMax} rows.${advice && ` ${advice}`}`]);
     yield text;
     text = "";
   }
 }
 
-/** The pages as a stream. Throws what the first page throws; a later failure aborts the download. `clientGone` is aborted with it. */
+/** The pages as a stream. Throws what the first page throws; a later failure aborts the download. */
 export async function streamPages(
-  pages: AsyncGenerator<string, undefined>,
-  clientGone: AbortController,
+  read: ReadPage,
+  pagesOf: (read: ReadFile) => AsyncGenerator<string, undefined>,
 ): Promise<ReadableStream<Uint8Array>> {
+  const clientGone = new AbortController();
+  const pages = pagesOf((page) => read(page, clientGone.signal));
   const encoder = new TextEncoder();
   const first = await pages.next();
   let text: string | undefined = first.done ? undefined : first.value;

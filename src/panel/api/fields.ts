@@ -1,7 +1,7 @@
 import { FormatRegistry, Type } from "@sinclair/typebox";
 import { t } from "elysia";
 import { INSTANT } from "../../http/checks.ts";
-import { LIMITED_MODELS_MAX, MODEL_ID_CHARS_MAX } from "../../limits.ts";
+import { HOST_CHARS_MAX, LIMITED_MODELS_MAX, MODEL_ID_CHARS_MAX } from "../../limits.ts";
 
 /**
  * Field shapes that several endpoints share. Limits on text here only stop oversized input: the store that writes a field has the
@@ -42,7 +42,12 @@ export const RequestId = t.String({
 });
 
 /** A host name as a filter. */
-export const HostFilter = t.String({ minLength: 1, maxLength: 253, pattern: "^[a-z0-9.-]+$", says: "a host name" });
+export const HostFilter = t.String({
+  minLength: 1,
+  maxLength: HOST_CHARS_MAX,
+  pattern: "^[a-z0-9.-]+$",
+  says: "a host name",
+});
 
 export const BillingMode = t.Union([t.Literal("package"), t.Literal("payg")]);
 

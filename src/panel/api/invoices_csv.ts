@@ -1,12 +1,11 @@
 import { numberText } from "../../commerce/invoice_pdf.ts";
 import { type Invoice, invoicesOfMonth } from "../../commerce/invoices_store.ts";
 import { decimalUsd } from "../../platform/usd.ts";
-import { type ReadPage, streamTable } from "./csv_stream.ts";
+import { type ReadPage, tableCsv } from "./csv_stream.ts";
 import type { Cell } from "./formats.ts";
 
 /** A seller's invoices of a month as CSV: one header, in the order in which they were issued. */
 
-const PAGE_ROWS = 1000;
 /** Rows of one file; a last line says if there are more. A month cannot be divided, so there is room for what one seller can issue. */
 const ROWS_MAX = 1_000_000;
 
@@ -28,13 +27,12 @@ type MonthFilter = { sellerId: number; month: string; timeZone: string };
 
 /** The whole file as a stream. Throws what the first page throws. */
 export function invoicesCsv(read: ReadPage, filter: MonthFilter): Promise<ReadableStream<Uint8Array>> {
-  return streamTable(read, {
+  return tableCsv(read, {
     columns: COLUMNS,
-    list: (deps, after: number | undefined) => invoicesOfMonth(deps, { ...filter, after, limit: PAGE_ROWS }),
-    keyOf: ({ invoiceId }) => invoiceId,
     cellsOf,
+    page: (deps, page) => invoicesOfMonth(deps, { ...filter, ...page }),
+    idOf: ({ invoiceId }) => invoiceId,
     rowsMax: ROWS_MAX,
-    cut: `Cut after ${ROWS_MAX} rows.`,
   });
 }
 

@@ -17,6 +17,7 @@ import { requestsByKey } from "../../books/usage_sums_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { entitlementOf, hasLeft } from "../../ledger/entitlement_store.ts";
+import { HOST_CHARS_MAX } from "../../limits.ts";
 import { isPassing } from "../../platform/db.ts";
 import type { RateLimits } from "../../platform/rate_tallies.ts";
 import { BillingMode, IdParam, KeyLimits, NanoUsd, orNull } from "./fields.ts";
@@ -36,7 +37,7 @@ const NewKeyBody = t.Object({
   name: Name,
   mode: BillingMode,
   modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: 200 }), { maxItems: 200 }))),
-  hosts: t.Optional(orNull(t.Array(t.String({ maxLength: 253 }), { maxItems: 50 }))),
+  hosts: t.Optional(orNull(t.Array(t.String({ maxLength: HOST_CHARS_MAX }), { maxItems: 50 }))),
   expiresAt: t.Optional(orNull(t.String({ maxLength: 40 }))),
   limits: t.Optional(KeyLimits),
   ...DAILY_LIMITS,

@@ -25,6 +25,7 @@ import { InputError } from "../../errors.ts";
 import { originOf } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { findPackage, type Package } from "../../ledger/packages_store.ts";
+import { TYPED_STRIPE_SECRET_CHARS_MAX } from "../../limits.ts";
 import { Id, IdParam, orNull } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
@@ -34,10 +35,9 @@ import { type Person, signedIn } from "./panel_session.ts";
 /** Paying for an order, a seller's payments and refunds, and how a seller is paid. */
 
 const TEXT_LENGTH_MAX = 4_000;
-const SECRET_LENGTH_MAX = 300;
 
 const Text = t.String({ maxLength: TEXT_LENGTH_MAX });
-const SecretText = t.String({ maxLength: SECRET_LENGTH_MAX });
+const SecretText = t.String({ maxLength: TYPED_STRIPE_SECRET_CHARS_MAX });
 const PayMethod = t.Union([t.Literal("stripe"), t.Literal("instructions"), t.Literal("shop")]);
 /** Billionths of the payment's currency. */
 const Nano = t.String({ maxLength: 18, pattern: "^[1-9][0-9]*$", says: "an amount above 0, as a string of digits" });

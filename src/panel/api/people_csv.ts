@@ -1,10 +1,9 @@
 import { type Account, type AccountFilter, listAccounts } from "../../accounts/accounts_store.ts";
-import { type ReadPage, streamTable } from "./csv_stream.ts";
+import { type ReadPage, tableCsv } from "./csv_stream.ts";
 import type { Cell } from "./formats.ts";
 
 /** People as CSV: UTC, raw units, one header, newest account first. */
 
-const PAGE_ROWS = 1000;
 /** Rows of one file; a last line says if there are more. */
 const ROWS_MAX = 100_000;
 
@@ -24,14 +23,14 @@ const COLUMNS = [
 
 /** The whole file as a stream. Throws what the first page throws. */
 export function peopleCsv(read: ReadPage, filter: AccountFilter): Promise<ReadableStream<Uint8Array>> {
-  return streamTable(read, {
+  return tableCsv(read, {
     columns: COLUMNS,
-    list: (deps, before: number | undefined) =>
-      listAccounts(deps, { ...filter, limit: PAGE_ROWS, ...(before !== undefined && { before }) }),
-    keyOf: ({ accountId }) => accountId,
     cellsOf,
+    page: (deps, { after, limit }) =>
+      listAccounts(deps, { ...filter, limit, ...(after !== undefined && { before: after }) }),
+    idOf: ({ accountId }) => accountId,
     rowsMax: ROWS_MAX,
-    cut: `Cut after ${ROWS_MAX} rows. Use a filter for the others.`,
+    advice: "Use a filter for the others.",
   });
 }
 

@@ -7,8 +7,7 @@ import {
   type UsageQuery,
   type UsageRow,
 } from "../../books/usage_records_store.ts";
-import type { Db } from "../../platform/db.ts";
-import { type ReadPage, streamPages } from "./csv_stream.ts";
+import { PAGE_ROWS, type ReadFile, type ReadPage, streamPages } from "./csv_stream.ts";
 import { type Cell, csvLine } from "./formats.ts";
 
 /**
@@ -17,7 +16,6 @@ import { type Cell, csvLine } from "./formats.ts";
  * few matches still gives the whole file.
  */
 
-const PAGE_ROWS = 1000;
 /** Rows of one file; a last line says if there are more. */
 const ROWS_MAX = 100_000;
 /** Database time for one file, without the time the client takes. */
@@ -48,18 +46,16 @@ type Line = Partial<Record<(typeof COLUMNS)[number], Cell>>;
 type FileQuery = UsageQuery & { accountId: number };
 
 /** The whole file as a stream. Throws what the first page throws; a later failure aborts the download. */
-export async function usageCsv(
+export function usageCsv(
   read: ReadPage,
   kind: "charged" | "not_charged",
   query: FileQuery,
 ): Promise<ReadableStream<Uint8Array>> {
-  const clientGone = new AbortController();
-  const pages = pagesOf((page) => read(page, clientGone.signal), kind, query);
-  return await streamPages(pages, clientGone);
+  return streamPages(read, (readFile) => pagesOf(readFile, kind, query));
 }
 
 async function* pagesOf(
-  read: <T>(page: (deps: { db: Db }) => Promise<T>) => Promise<T>,
+  read: ReadFile,
   kind: "charged" | "not_charged",
   query: FileQuery,
 ): AsyncGenerator<string, undefined> {

@@ -198,6 +198,11 @@ export function formatTime(iso: string, zone?: string): string {
 }
 
 /** A short name of a zone: "Europe/Berlin" → "Berlin", "America/New_York" → "New York", "Etc/UTC" → "UTC". */
+/** "Berlin time", or "UTC". */
+export function formatZoneTime(zone: string): string {
+  return zone === "UTC" ? zone : `${formatZone(zone)} time`;
+}
+
 export function formatZone(zone: string): string {
   return (zone.split("/").pop() ?? zone).replaceAll("_", " ");
 }

@@ -1,8 +1,9 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
-import { formatCount, formatOf } from "../format.ts";
+import { formatCount, formatDuration, formatOf } from "../format.ts";
 import { Badge, Status, type Tone } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
+import { MODALITIES } from "./modalities.ts";
 
 /** What the catalog pages share: types of models and routes, their URLs, and their health. */
 
@@ -38,18 +39,11 @@ export const ROUTE_CHOICES = {
   latency: "Latency: the fastest first",
 } as const;
 
-export const MODALITIES = {
-  text: "Text",
-  image: "Images",
-  multimodal: "Text and images",
-  embedding: "Embeddings",
-} as const;
-
 export const MODALITY_OPTIONS = [
-  { value: "text", label: "Text", hint: "chat" },
-  { value: "multimodal", label: "Text and images", hint: "chat with image input" },
-  { value: "image", label: "Images", hint: "image generation" },
-  { value: "embedding", label: "Embeddings", hint: "vectors of texts; set the output price to 0" },
+  { value: "text", label: MODALITIES.text, hint: "chat" },
+  { value: "multimodal", label: MODALITIES.multimodal, hint: "chat with image input" },
+  { value: "image", label: MODALITIES.image, hint: "image generation" },
+  { value: "embedding", label: MODALITIES.embedding, hint: "vectors of texts; set the output price to 0" },
 ] as const;
 
 const STATUSES = { active: "Active", preview: "Preview", deprecated: "Deprecated" } as const;
@@ -62,15 +56,35 @@ export function ModelStatus({ model: { enabled, status } }: { model: Pick<Listed
 export type Route = ListedModel["routes"][number];
 
 /** `refuses`: the last request was refused by the provider; `left out`: the circuit breaker is open. */
-export function routeState({
-  enabled,
-  providerEnabled,
-  breaker,
-}: Pick<Route, "enabled" | "providerEnabled" | "breaker">) {
+function routeState({ enabled, providerEnabled, breaker }: Pick<Route, "enabled" | "providerEnabled" | "breaker">) {
   if (!enabled) return "off";
   if (!providerEnabled) return "provider off";
   if (breaker.open) return "left out";
   return breaker.trouble === null ? "answers" : "refuses";
+}
+
+/** What the operator has to fix, by the kind of the last refusal. */
+const TROUBLES: Readonly<Record<string, string>> = {
+  no_credit: "Provider asks for credit (402)",
+  unknown_model: "Does not serve some requests (404)",
+  too_large: "Above the provider's rate limit (429)",
+};
+
+/** `isShort`: without what the model's page says about it. */
+export function RouteState({ route, isShort = false }: { route: Parameters<typeof routeState>[0]; isShort?: boolean }) {
+  const state = routeState(route);
+  if (state === "answers") return <Status kind="active">Answers</Status>;
+  if (state === "off") return <Status kind="disabled" />;
+  if (state === "provider off") return <Status kind="disabled">Provider is off</Status>;
+  const { trouble, forAll, dueInMs } = route.breaker;
+  if (state === "refuses")
+    return <Status kind="failed">{(isShort ? undefined : TROUBLES[trouble ?? ""]) ?? "Refuses requests"}</Status>;
+  if (isShort) return <Status kind="failed" />;
+  return (
+    <Status kind="failed">
+      Failed{forAll ? "" : " for one customer"}, retried in {formatDuration(dueInMs)}
+    </Status>
+  );
 }
 
 /** How many routes of a model can answer, in a few words. */

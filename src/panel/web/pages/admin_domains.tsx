@@ -2,12 +2,12 @@ import { keepPreviousData, useInfiniteQuery, useMutation, useQuery, useQueryClie
 import { CirclePause, Globe, MoreHorizontal, Play, RotateCw, Search, Trash2 } from "lucide-react";
 import { useLocation, useParams } from "wouter";
 import type { HostStatus } from "../../../accounts/domain_states.ts";
-import { DOMAIN_REASON_CHARS_MAX } from "../../../limits.ts";
+import { DOMAIN_REASON_CHARS_MAX, HOST_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button, IconButton, TextLink } from "../ui/buttons.tsx";
 import { Confirm } from "../ui/dialog.tsx";
-import { NativeSelect, TextField, TextInput } from "../ui/fields.tsx";
-import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { NativeSelect, TextField } from "../ui/fields.tsx";
+import { FilterBar, SearchInput, useUrlState } from "../ui/filter_bar.tsx";
 import { FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import type { MenuItem } from "../ui/menu_list.tsx";
@@ -24,7 +24,6 @@ import { useDebounced, useOpened } from "./page_hooks.ts";
 /** The domains of all resellers, for admins: find, check, switch off and on by hand, remove. */
 
 const ADMIN_DOMAINS_KEY = ["admin", "domains"] as const;
-const SEARCH_CHARS_MAX = 253;
 
 type Listed = NonNullable<Awaited<ReturnType<typeof api.admin.domains.get>>["data"]>["domains"][number];
 /** A name as one reseller's domain. Several resellers may have added the same name. */
@@ -51,15 +50,12 @@ export function AdminDomainsPage() {
   return (
     <Page title="Domains" lead="Every domain that a reseller added: whose it is, and whether it is live.">
       <FilterBar isFiltered={isFiltered} onClear={() => setFilters({ q: "", status: "" })}>
-        <TextInput
-          type="search"
-          aria-label="Search by name"
+        <SearchInput
+          label="Search by name"
           placeholder="Part of the name"
-          before={<Search size={16} aria-hidden />}
           value={filters.q}
           onValue={(typed) => setFilters({ q: typed })}
-          maxLength={SEARCH_CHARS_MAX}
-          className="w-72 max-w-full pl-9"
+          maxLength={HOST_CHARS_MAX}
         />
         <NativeSelect
           label="Status"

@@ -2,26 +2,25 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { ArrowLeft, CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } from "lucide-react";
 import { ApiError, api, ask } from "../api.ts";
 import { EMPTY, FAILURES } from "../copy.ts";
-import { formatCount, formatDuration, formatMicroUsd } from "../format.ts";
+import { formatCount, formatMicroUsd } from "../format.ts";
 import { Button, ButtonLink, IconButton, TextLink } from "../ui/buttons.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Facts, Page, Section } from "../ui/page.tsx";
-import { Banner, Empty, Loaded, Status } from "../ui/states.tsx";
+import { Banner, Empty, Loaded } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import {
   HIDES_TOKENS,
   hidesTokensOf,
-  MODALITIES,
   MODELS_KEY,
   type Model,
   ModelStatus,
   providerHref,
   ROUTE_CHOICES,
   type Route,
-  routeState,
+  RouteState,
   routesHealth,
   useEnabling,
 } from "./admin_catalog.tsx";
@@ -30,6 +29,7 @@ import { Overheads } from "./admin_model_overheads.tsx";
 import { ImagePrices, TokenPrices } from "./admin_model_price_sections.tsx";
 import { ImagePricesDialog, PricesDialog } from "./admin_model_prices.tsx";
 import { RouteDialog } from "./admin_route_dialog.tsx";
+import { MODALITIES } from "./modalities.ts";
 import { useOpened } from "./page_hooks.ts";
 import { RouteReports } from "./route_reports.tsx";
 
@@ -265,27 +265,6 @@ function Cost({ of: { costInputMicroUsd, costOutputMicroUsd, costImageMicroUsd }
   ].filter((part) => part !== null);
   return parts.length === 0 ? <span className="text-ink-3">Not known</span> : parts.join("; ");
 }
-
-function RouteState({ route }: { route: Route }) {
-  const state = routeState(route);
-  if (state === "answers") return <Status kind="active">Answers</Status>;
-  if (state === "off") return <Status kind="disabled" />;
-  if (state === "provider off") return <Status kind="disabled">Provider is off</Status>;
-  const { trouble, forAll, dueInMs } = route.breaker;
-  if (state === "refuses") return <Status kind="failed">{TROUBLES[trouble ?? ""] ?? "Refuses requests"}</Status>;
-  return (
-    <Status kind="failed">
-      Failed{forAll ? "" : " for one customer"}, retried in {formatDuration(dueInMs)}
-    </Status>
-  );
-}
-
-/** What the operator has to fix, by the kind of the last refusal. */
-const TROUBLES: Readonly<Record<string, string>> = {
-  no_credit: "Provider asks for credit (402)",
-  unknown_model: "Does not serve some requests (404)",
-  too_large: "Above the provider's rate limit (429)",
-};
 
 function useRouteEnabling(refresh: () => Promise<void>) {
   const send = async ({ route, enabled }: { route: Route; enabled: boolean }) => {

@@ -4,7 +4,7 @@ import { Button } from "../ui/buttons.tsx";
 import { Facts, Figure, Figures, Section } from "../ui/page.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import type { Model } from "./admin_catalog.tsx";
-import { FURTHER_PARTS, PART_NAMES } from "./price_parts.ts";
+import { bySize, FURTHER_PARTS, PART_NAMES } from "./price_parts.ts";
 
 /** A model's page: what its tokens and its images cost. */
 
@@ -99,10 +99,12 @@ export function ImagePrices({ model, onChange }: Props) {
         <p className="text-14 text-ink-2">No price: images are sold by package only.</p>
       ) : (
         <Facts
-          facts={model.imagePrices.map(({ size, quality, microUsd }) => [
-            `${size.replace("x", " × ")}${quality === "standard" ? "" : `, ${quality} quality`}`,
-            formatMicroUsd(microUsd),
-          ])}
+          facts={model.imagePrices
+            .toSorted((a, b) => bySize(a.size, b.size))
+            .map(({ size, quality, microUsd }) => [
+              `${size.replace("x", " × ")}${quality === "standard" ? "" : `, ${quality} quality`}`,
+              formatMicroUsd(microUsd),
+            ])}
         />
       )}
     </Section>

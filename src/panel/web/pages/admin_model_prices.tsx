@@ -4,7 +4,7 @@ import { api, ask } from "../api.ts";
 import { toUsdInput } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { RadioList } from "../ui/choices.tsx";
-import { Collapsed } from "../ui/collapsed.tsx";
+import { CollapsedField } from "../ui/collapsed.tsx";
 import { CountField, DollarField, Field, NativeSelect } from "../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, useForm } from "../ui/form.tsx";
 import { inPlace } from "../ui/in_place.tsx";
@@ -179,7 +179,7 @@ function FurtherFields({ form, prefix }: { form: PricesForm; prefix: string }) {
   const names = FURTHER_PARTS.map((part) => ({ part, name: `${prefix}.${part}` }));
   const set = names.filter(({ name }) => at(form.values, name).trim() !== "").map(({ part }) => PART_NAMES[part]);
   return (
-    <Collapsed
+    <CollapsedField
       label="Further prices"
       value={set.join(", ") || "none"}
       isWrong={names.some(({ name }) => form.errorOf(name) !== null)}
@@ -193,7 +193,7 @@ function FurtherFields({ form, prefix }: { form: PricesForm; prefix: string }) {
           <DollarField key={part} label={PART_NAMES[part]} optional {...fieldOf(form, name)} />
         ))}
       </div>
-    </Collapsed>
+    </CollapsedField>
   );
 }
 

@@ -7,8 +7,8 @@ import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { formatMicroUsd } from "../format.ts";
 import { Button, ButtonLink, IconButton } from "../ui/buttons.tsx";
-import { Field, NativeSelect, TextField, TextInput } from "../ui/fields.tsx";
-import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { Field, NativeSelect, TextField } from "../ui/fields.tsx";
+import { FilterBar, SearchInput, useUrlState } from "../ui/filter_bar.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Section } from "../ui/page.tsx";
@@ -17,7 +17,6 @@ import { type Column, DataTable } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
 import {
   type ListedModel,
-  MODALITIES,
   MODALITY_OPTIONS,
   MODELS_KEY,
   ModelStatus,
@@ -26,6 +25,7 @@ import {
   useEnabling,
 } from "./admin_catalog.tsx";
 import { ModelPage } from "./admin_model.tsx";
+import { MODALITIES } from "./modalities.ts";
 import { useOpened } from "./page_hooks.ts";
 
 /** The models, their prices and routes. One model is at `/admin/models?model=…`. */
@@ -77,13 +77,12 @@ function ModelList() {
       action={<Actions>{models.data?.pages[0]?.models.length !== 0 && addButton}</Actions>}
     >
       <FilterBar isFiltered={q !== ""} onClear={() => setFilter({ q: "" })}>
-        <TextInput
-          type="search"
-          aria-label="Find a model"
-          placeholder="Find a model"
+        <SearchInput
+          label="Search by name"
+          placeholder="Name of a model"
           value={q}
           onValue={(typed) => setFilter({ q: typed })}
-          className="w-full sm:w-72"
+          maxLength={MODEL_ID_CHARS_MAX}
         />
       </FilterBar>
       <Section flush>

@@ -1,12 +1,12 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } from "lucide-react";
-import { CATALOG_NAME_CHARS_MAX, ROUTE_WEIGHT } from "../../../limits.ts";
+import { CATALOG_NAME_CHARS_MAX, PROVIDER_KEY_CHARS_MAX, ROUTE_WEIGHT } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { formatCount } from "../format.ts";
 import { Button, IconButton } from "../ui/buttons.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { CountField, PasswordField, TextField } from "../ui/fields.tsx";
-import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { type DialogState, type FieldState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Badge, Status } from "../ui/states.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
@@ -188,10 +188,8 @@ function KeyDialog({ open, onClose, providerId, edited }: DialogState & { provid
   );
 }
 
-type FieldProps = { value: string; onValue: (value: string) => void; error: string | null };
-
 /** The name of a provider, or of one of its keys. */
-export function ProviderNameField(field: FieldProps) {
+export function ProviderNameField(field: FieldState) {
   return <TextField label="Name" hint="Only admins see it." required {...field} maxLength={CATALOG_NAME_CHARS_MAX} />;
 }
 
@@ -200,7 +198,7 @@ export function ProviderKeyField({
   isNew,
   isMoved = false,
   ...field
-}: FieldProps & { isNew: boolean; isMoved?: boolean }) {
+}: FieldState & { isNew: boolean; isMoved?: boolean }) {
   const kept = isMoved
     ? "If empty, the stored key is sent to the new address from now on."
     : "If empty, the stored key is kept. It is never shown.";
@@ -213,6 +211,7 @@ export function ProviderKeyField({
       mono
       autoComplete="new-password"
       {...field}
+      maxLength={PROVIDER_KEY_CHARS_MAX}
     />
   );
 }

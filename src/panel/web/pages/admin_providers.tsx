@@ -16,7 +16,7 @@ import { Facts, Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
-import { modelHref, type Route, routeState } from "./admin_catalog.tsx";
+import { modelHref, type Route, RouteState } from "./admin_catalog.tsx";
 import { ProviderKeyField, ProviderKeys, ProviderNameField } from "./admin_provider_keys.tsx";
 import { useOpened } from "./page_hooks.ts";
 
@@ -375,7 +375,6 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
 type LineRoute = OneProvider["routes"][number] & Pick<Route, "providerEnabled">;
 
 function RouteLine({ route }: { route: LineRoute }) {
-  const state = routeState(route);
   return (
     <li className="flex items-center justify-between gap-3 border-b border-line py-2 text-13 last:border-0">
       <span className="grid min-w-0">
@@ -386,9 +385,7 @@ function RouteLine({ route }: { route: LineRoute }) {
           <span className="font-mono text-12 wrap-anywhere text-ink-2">{route.upstreamModel}</span>
         )}
       </span>
-      {state === "answers" && <Status kind="active">Answers</Status>}
-      {(state === "left out" || state === "refuses") && <Status kind="failed" />}
-      {(state === "off" || state === "provider off") && <Status kind="disabled" />}
+      <RouteState route={route} isShort />
     </li>
   );
 }

@@ -3,7 +3,7 @@ import { CATALOG_NAME_CHARS_MAX, ROUTE_PRIORITY, ROUTE_WEIGHT } from "../../../l
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { Checkbox, RadioList } from "../ui/choices.tsx";
 import { CountField, DollarField, Field, NativeSelect, TextField } from "../ui/fields.tsx";
-import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { type DialogState, type FieldState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import type { Model, Route } from "./admin_catalog.tsx";
 import { useSaved } from "./admin_model_dialogs.tsx";
 import { dollars, PRICE } from "./admin_model_prices.tsx";
@@ -209,14 +209,7 @@ function RouteSwitches({
   );
 }
 
-function ProviderField({
-  error,
-  ...select
-}: {
-  value: string;
-  onValue: (providerId: string) => void;
-  error: string | null;
-}) {
+function ProviderField({ error, ...select }: FieldState) {
   const providers = useQuery({
     queryKey: ["admin", "providers", "names"],
     queryFn: () => ask(api.admin.providers.get({ query: { limit: PROVIDERS_PAGE_MAX } })),

@@ -5,9 +5,9 @@ import { ButtonLink, TextLink } from "../ui/buttons.tsx";
 import { NativeSelect } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
 import { Page, Section } from "../ui/page.tsx";
-import { Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
+import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
-import { modelHref, providerHref, routeState } from "./admin_catalog.tsx";
+import { modelHref, providerHref, RouteState } from "./admin_catalog.tsx";
 import { REPORT_COLUMNS } from "./route_reports.tsx";
 
 /** All routes, with how they did in the last 24 hours, sorted by one measure. */
@@ -80,13 +80,6 @@ const COLUMNS: Column<Row>[] = [
       </span>
     ),
   },
-  { head: "State", hideBelow: "lg", cell: (route) => <State route={route} /> },
+  { head: "State", hideBelow: "lg", cell: (route) => <RouteState route={route} isShort /> },
   ...REPORT_COLUMNS,
 ];
-
-function State({ route }: { route: Row }) {
-  const state = routeState(route);
-  if (state === "answers") return <Status kind="active">Answers</Status>;
-  if (state === "off" || state === "provider off") return <Status kind="disabled" />;
-  return <Status kind="failed">{state === "refuses" ? "Refuses requests" : "Failed"}</Status>;
-}

@@ -2,7 +2,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { TriangleAlert } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { api, ask, type Role, sentOnce, useIdempotencyKey } from "../api.ts";
-import { formatCount, formatDay, formatList, formatMoney, formatOf, formatZone } from "../format.ts";
+import { formatCount, formatDay, formatList, formatMoney, formatOf, formatZoneTime } from "../format.ts";
 import { TextLink } from "../ui/buttons.tsx";
 import { RadioList } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
@@ -10,7 +10,7 @@ import type { Option } from "../ui/fields.tsx";
 import { FormDialog, useForm } from "../ui/form.tsx";
 import { Loading, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { type Billing, useBilling } from "./holdings.tsx";
+import { type Billing, useBilling } from "./billing_query.ts";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 
@@ -226,7 +226,7 @@ function PreviewBox({ preview, holder, payWith, payer, onClose }: CostProps & { 
         </Warning>
       )}
       <p className="text-ink-2">
-        Runs from {day(startsAt)} to {day(endsAt)}, {formatOf(limits.after.days, "day")} in {formatZone(zone)} time.
+        Runs from {day(startsAt)} to {day(endsAt)}, {formatOf(limits.after.days, "day")} in {formatZoneTime(zone)}.
       </p>
       <Changes limits={limits} />
       <KeyChanges keys={preview.keys} name={holder.name} />
@@ -327,7 +327,7 @@ const LIMITS: readonly (readonly [label: string, say: (terms: Terms) => string, 
       ({ tokenLimit }) => tokenLimit === null,
     ],
     ["Models", ({ modelIds }) => (modelIds === null ? "all" : named(modelIds)), ({ modelIds }) => modelIds === null],
-    ["Days in", ({ timeZone }) => `${formatZone(timeZone)} time`, () => true],
+    ["Days in", ({ timeZone }) => `${formatZoneTime(timeZone)}`, () => true],
   ];
 
 function KeyChanges({ keys, name }: { keys: Preview["keys"]; name: string }) {

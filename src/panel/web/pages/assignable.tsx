@@ -6,7 +6,7 @@ import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
-import type { Billing } from "./holdings.tsx";
+import type { Billing } from "./billing_query.ts";
 import { type Offering, useOfferings } from "./offerings.tsx";
 import { useOpened, useViewer } from "./page_hooks.ts";
 

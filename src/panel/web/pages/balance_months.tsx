@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
-import { formatMonth, formatOf, formatZone } from "../format.ts";
+import { formatMonth, formatOf, formatZoneTime } from "../format.ts";
 import { Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Amount } from "./amount.tsx";
@@ -53,7 +53,7 @@ export function BalanceMonths({ accountId, paysPackages }: { accountId: number |
       {({ months: rows, timeZone }) =>
         rows.length > 0 && (
           <div className="border-t border-line">
-            <h3 className="px-4 py-2 text-13 sm:px-6" title={`Months in ${formatZone(timeZone)} time`}>
+            <h3 className="px-4 py-2 text-13 sm:px-6" title={`Months in ${formatZoneTime(timeZone)}`}>
               By month
             </h3>
             <div className="border-t border-line">

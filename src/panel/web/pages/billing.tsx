@@ -5,11 +5,13 @@ import { useUrlState } from "../ui/filter_bar.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { Assignable } from "./assignable.tsx";
-import { BalanceSection, PackagesSection, useBilling } from "./holdings.tsx";
+import { BalanceSection } from "./balance_section.tsx";
+import { useBilling } from "./billing_query.ts";
 import { OwnInvoices } from "./invoice_list.tsx";
 import type { Offering } from "./offerings.tsx";
 import type { OrderKind } from "./orders.tsx";
 import { OwnOrders } from "./own_orders.tsx";
+import { PackagesSection } from "./packages_section.tsx";
 import { useOpened, useViewer } from "./page_hooks.ts";
 import { PlanCards } from "./plan_cards.tsx";
 
@@ -94,7 +96,8 @@ function PageActions({ onRedeem, onAsk }: { onRedeem: () => void; onAsk: () => v
       <Button icon={Ticket} onClick={onRedeem} {...lock}>
         Redeem a voucher
       </Button>
-      <Button variant="primary" icon={Plus} onClick={onAsk} {...lock}>
+      {/* A customer buys from a card. */}
+      <Button variant={role === "customer" ? "secondary" : "primary"} icon={Plus} onClick={onAsk} {...lock}>
         Ask for more
       </Button>
     </>

@@ -4,7 +4,7 @@ import { BRAND_NAME_CHARS_MAX, BRAND_SUPPORT_CHARS_MAX } from "../../../limits.t
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Field, TextField, TextInput } from "../ui/fields.tsx";
-import { isBlank, PageForm, useForm } from "../ui/form.tsx";
+import { type FieldState, isBlank, PageForm, useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
@@ -48,7 +48,7 @@ function BrandEditor({ saved }: { saved: SavedBrand }) {
   return (
     <div className="grid gap-6 lg:grid-cols-[minmax(0,1fr)_24rem] lg:items-start">
       <div className="grid min-w-0 gap-6">
-        <BrandForm saved={saved} form={form} />
+        <BrandForm form={form} />
         <Logos saved={saved} shades={shades} />
         <Icon saved={saved} />
       </div>
@@ -81,27 +81,23 @@ function useBrandForm(saved: SavedBrand) {
     },
     onSent: (brand) => {
       put(brand);
-      form.set(typedBrand(brand));
+      form.reset(typedBrand(brand));
       toast.done("Brand saved. Customers see it when they next load a page.");
     },
   });
   return form;
 }
 
-function BrandForm({ saved, form }: { saved: SavedBrand; form: ReturnType<typeof useBrandForm> }) {
+function BrandForm({ form }: { form: ReturnType<typeof useBrandForm> }) {
   const { lock } = useViewer();
-  const { name, support, accent } = form.values;
-  const before = typedBrand(saved);
-  const isChanged = name !== before.name || support !== before.support || accent !== before.accent;
   return (
     <Section title="Name, contact and colour">
-      <PageForm form={form} saveLabel="Save brand" isProminent={isChanged} lock={lock}>
+      <PageForm form={form} saveLabel="Save brand" lock={lock}>
         <TextField
           label="Name"
           hint="In the title of every page, and wherever there is no logo."
           {...form.field("name")}
           maxLength={BRAND_NAME_CHARS_MAX}
-          disabled={lock.disabled}
         />
         <TextField
           label="Support contact"
@@ -111,7 +107,6 @@ function BrandForm({ saved, form }: { saved: SavedBrand; form: ReturnType<typeof
           maxLength={BRAND_SUPPORT_CHARS_MAX}
           placeholder="help@acme.com"
           autoCapitalize="none"
-          disabled={lock.disabled}
         />
         <ColourField {...form.field("accent")} />
       </PageForm>
@@ -119,16 +114,7 @@ function BrandForm({ saved, form }: { saved: SavedBrand; form: ReturnType<typeof
   );
 }
 
-function ColourField({
-  value,
-  onValue,
-  error,
-}: {
-  value: string;
-  onValue: (value: string) => void;
-  error: string | null;
-}) {
-  const { lock } = useViewer();
+function ColourField({ value, onValue, error }: FieldState) {
   const hex = readHex(value);
   const note = hex === null ? null : accentNote(accentCss(hex).light);
   return (
@@ -144,7 +130,6 @@ function ColourField({
           aria-label="Pick a colour"
           value={hex ?? STANDARD_ACCENT}
           onChange={(event) => onValue(event.currentTarget.value)}
-          disabled={lock.disabled}
           className="h-(--control) w-14 flex-none rounded-md border border-edge bg-surface p-1 disabled:opacity-50"
         />
         <div className="w-32">
@@ -155,11 +140,10 @@ function ColourField({
             onBlur={() => hex !== null && onValue(hex)}
             maxLength={COLOUR_CHARS_MAX}
             placeholder="#0a7d5c"
-            disabled={lock.disabled}
           />
         </div>
         {value !== "" && (
-          <Button variant="quiet" size="sm" onClick={() => onValue("")} {...lock}>
+          <Button variant="quiet" size="sm" onClick={() => onValue("")}>
             Use the standard colour
           </Button>
         )}

@@ -50,7 +50,7 @@ export function Logos({ saved, shades }: { saved: SavedBrand; shades: Accent | n
   return (
     <Section
       title="Logo"
-      description="PNG or WebP, up to 256 KB, shown 28 pixels high. Best with a transparent background."
+      description={`PNG or WebP, up to ${formatBytes(BRAND_PICTURE_BYTES_MAX)}, shown 28 pixels high. Best with a transparent background.`}
     >
       <div className="grid gap-6 sm:grid-cols-2">
         {slot("light")}

@@ -1,8 +1,9 @@
-import { ArrowDown, ArrowUp, ChevronRight, Square } from "lucide-react";
+import { ArrowDown, ArrowUp, Square } from "lucide-react";
 import { type KeyboardEvent, memo, useEffect, useRef, useState } from "react";
 import { CHAT, NOTHING_CHARGED } from "../copy.ts";
 import { formatCount, formatOf, formatTook } from "../format.ts";
 import { Button, TextLink } from "../ui/buttons.tsx";
+import { Collapsed } from "../ui/collapsed.tsx";
 import { cx } from "../ui/cx.ts";
 import { inPlace } from "../ui/in_place.tsx";
 import { Markdown } from "../ui/markdown.tsx";
@@ -144,13 +145,9 @@ function Streaming({ hasText }: { hasText: boolean }) {
 /** The reasoning text, collapsed, since it is not the answer. */
 function Thoughts({ text, isThinking }: { text: string; isThinking: boolean }) {
   return (
-    <details className="group rounded-md bg-sunken">
-      <summary className="flex min-h-9 items-center gap-2 rounded-md px-3 text-13 text-ink-2 pointer-coarse:min-h-11">
-        <ChevronRight size={16} aria-hidden className="flex-none transition-transform group-open:rotate-90" />
-        {isThinking ? "Thinking…" : "Thoughts"}
-      </summary>
+    <Collapsed look="quiet" label={isThinking ? "Thinking…" : "Thoughts"}>
       <p className="px-4 pb-3 text-13 leading-5 break-words whitespace-pre-wrap text-ink-2">{text}</p>
-    </details>
+    </Collapsed>
   );
 }
 

@@ -4,7 +4,7 @@ import { TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../../limits.
 import { api, ask } from "../api.ts";
 import { Segmented } from "../ui/choices.tsx";
 import { FieldError, PasswordField, TextField } from "../ui/fields.tsx";
-import { type Form, isBlank } from "../ui/form.tsx";
+import { type FieldState, type Form, isBlank } from "../ui/form.tsx";
 
 /**
  * Fields that confirm who is at the screen, so that an unlocked one is not enough to change how somebody signs in: a password, with a
@@ -90,7 +90,7 @@ export function ProofFields({
 }
 
 /** A code of the authenticator app, or a recovery code. */
-function CodeField(props: { value: string; onValue: (value: string) => void; error: string | null }) {
+function CodeField(props: FieldState) {
   return (
     <TextField
       label="Code"

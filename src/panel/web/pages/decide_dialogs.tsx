@@ -6,7 +6,7 @@ import { Field, TextArea } from "../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
 import { AssignDialog } from "./assign_dialog.tsx";
-import { useBilling } from "./holdings.tsx";
+import { useBilling } from "./billing_query.ts";
 import { IdleMoney } from "./idle_money.tsx";
 import { type IncomingOrder, wants } from "./orders.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";

@@ -1,7 +1,8 @@
-import { Check, ChevronRight, CircleHelp, X } from "lucide-react";
+import { Check, CircleHelp, X } from "lucide-react";
 import type { ReactNode } from "react";
 import type { api } from "../api.ts";
 import { DNS } from "../copy.ts";
+import { Collapsed } from "../ui/collapsed.tsx";
 import { CopyButton, CopyText } from "../ui/copy_text.tsx";
 import { cx } from "../ui/cx.ts";
 import { Section } from "../ui/page.tsx";
@@ -117,15 +118,7 @@ function Seen({ view }: { view: ResolverView }) {
 export function Stuck({ label, host }: { label: string; host: string }) {
   const zone = host.slice(label.length + 1);
   return (
-    <details className="group rounded-lg border border-line bg-surface">
-      <summary className="flex items-center gap-2 rounded-lg px-4 py-3 text-14 font-semibold sm:px-6">
-        <ChevronRight
-          size={16}
-          aria-hidden
-          className="flex-none text-ink-3 transition-transform group-open:rotate-90"
-        />
-        Still stuck?
-      </summary>
+    <Collapsed look="section" label="Still stuck?">
       <ul className="grid list-disc gap-2 px-4 pr-4 pb-4 pl-10 text-14 text-ink-2 marker:text-ink-3 sm:pr-6 sm:pl-14">
         <li>A change becomes visible when the old record's TTL has passed: often an hour, sometimes a day.</li>
         <li>
@@ -141,6 +134,6 @@ export function Stuck({ label, host }: { label: string; host: string }) {
           another company than the one that sold the domain.
         </li>
       </ul>
-    </details>
+    </Collapsed>
   );
 }

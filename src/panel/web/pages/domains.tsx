@@ -1,6 +1,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Globe, Plus } from "lucide-react";
 import { useLocation, useParams } from "wouter";
+import { DOMAIN_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey, useMe } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { Button } from "../ui/buttons.tsx";
@@ -21,7 +22,6 @@ import { useOpened, useViewer } from "./page_hooks.ts";
 const DOMAINS_KEY = ["domains"] as const;
 /** How often the list is loaded again while a domain waits for its DNS. */
 const WAITING_MS = 20_000;
-const HOST_CHARS_MAX = 300;
 
 type Listed = NonNullable<Awaited<ReturnType<typeof api.domains.get>>["data"]>["domains"][number];
 
@@ -117,7 +117,7 @@ function AddDomain(dialog: DialogState) {
         {...form.field("host")}
         mono
         inputMode="url"
-        maxLength={HOST_CHARS_MAX}
+        maxLength={DOMAIN_CHARS_MAX}
         placeholder="ai.example.com"
       />
     </FormDialog>

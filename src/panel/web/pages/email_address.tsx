@@ -1,10 +1,9 @@
 import { useMutation } from "@tanstack/react-query";
 import { Check, Clock } from "lucide-react";
-import { EMAIL_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
-import { TextField } from "../ui/fields.tsx";
-import { type DialogState, FormDialog, useForm } from "../ui/form.tsx";
+import { EmailField } from "../ui/fields.tsx";
+import { type DialogState, FormDialog, isEmail, useForm } from "../ui/form.tsx";
 import { Section } from "../ui/page.tsx";
 import { Banner } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
@@ -18,8 +17,6 @@ import { useHasPasskey } from "./passkeys.tsx";
 type Settings = NonNullable<Awaited<ReturnType<typeof api.settings.get>>["data"]>;
 type Pending = NonNullable<Settings["emailChange"]>;
 type Changed = () => Promise<void>;
-
-const EMAIL = /^\S+@\S+$/;
 
 export function EmailAddress({
   settings: { email, emailChange, sendsMail, totpEnabled },
@@ -107,7 +104,7 @@ function ChangeEmail({
   const form = useForm({
     first: { email: "", ...firstProof(hasPasskey) },
     wrong: ({ email: typed, ...proof }) => ({
-      email: EMAIL.test(typed.trim()) ? null : "Enter the new e-mail address.",
+      email: isEmail(typed) ? null : "Enter the new e-mail address.",
       ...wrongProof(proof, { asksForCode }),
     }),
     send: async ({ email: typed, ...proof }) => {
@@ -128,15 +125,7 @@ function ChangeEmail({
       submitLabel="Send links"
       size="sm"
     >
-      <TextField
-        label="New e-mail"
-        type="email"
-        {...form.field("email")}
-        autoComplete="email"
-        autoCapitalize="none"
-        spellCheck={false}
-        maxLength={EMAIL_CHARS_MAX}
-      />
+      <EmailField label="New e-mail" {...form.field("email")} autoComplete="email" />
       <ProofFields form={form} hasPasskey={hasPasskey} asksForCode={asksForCode} />
     </FormDialog>
   );

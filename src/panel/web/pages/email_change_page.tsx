@@ -3,10 +3,10 @@ import { useParams } from "wouter";
 import { api, ask } from "../api.ts";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { SignedOutPage } from "../ui/page.tsx";
-import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
+import { Loading, Skeleton } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
 import { InvalidLink, isWorthRetrying } from "./link_page.tsx";
-import { codeOf, SignInProblem, useHostBrand } from "./signed_out.tsx";
+import { codeOf, LinkProblem, SignInProblem, useHostBrand } from "./signed_out.tsx";
 
 /** The page of a link that confirms a change of an e-mail address. Opening it changes nothing: mail scanners open links too. */
 
@@ -42,11 +42,7 @@ export function EmailChangePage() {
   if (error) {
     return (
       <SignedOutPage title={TITLE} brand={look}>
-        {codeOf(error) === "too_many_requests" ? (
-          <SignInProblem error={error} />
-        ) : (
-          <ErrorState error={error} onRetry={() => void change.refetch()} />
-        )}
+        <LinkProblem link={change} />
       </SignedOutPage>
     );
   }

@@ -74,7 +74,7 @@ const STEP_WORDS: Record<FirstStep["name"], StepWords> = {
   },
   entitlement: {
     title: "Get a package",
-    why: "Choose a plan, or redeem a voucher. Your balance can pay too, if pay-as-you-go is switched on for you.",
+    why: "Buy one, or redeem a voucher. Your balance can pay too, if pay-as-you-go is switched on for you.",
     href: "/billing",
     label: "Open billing",
   },

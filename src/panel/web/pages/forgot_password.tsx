@@ -1,11 +1,10 @@
 import { useMutation } from "@tanstack/react-query";
 import { MailCheck } from "lucide-react";
 import { useEffect, useState } from "react";
-import { EMAIL_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
-import { Field, TextInput } from "../ui/fields.tsx";
-import { focusInvalid } from "../ui/form.tsx";
+import { EmailField } from "../ui/fields.tsx";
+import { focusInvalid, isEmail } from "../ui/form.tsx";
 import { FormFrame } from "../ui/form_frame.tsx";
 import { SignedOutPage } from "../ui/page.tsx";
 import { Banner } from "../ui/states.tsx";
@@ -13,14 +12,11 @@ import { Help, SignInProblem, useHostBrand } from "./signed_out.tsx";
 
 /** Asking for a link that sets a new password. It says the same for every address, so that nobody learns who has an account. */
 
-const EMAIL = /^\S+@\S+$/;
-
 export function ForgotPasswordPage() {
   const { look, support } = useHostBrand();
   const [email, setEmail] = useState("");
   const [tries, setTries] = useState(0);
   const asking = useMutation({ mutationFn: () => ask(api["sign-in"].forgot.post({ email: email.trim() })) });
-  const isEmail = EMAIL.test(email.trim());
   useEffect(() => {
     if (tries > 0) focusInvalid();
   }, [tries]);
@@ -50,22 +46,18 @@ export function ForgotPasswordPage() {
       <FormFrame
         onSubmit={() => {
           setTries(tries + 1);
-          if (isEmail && !asking.isPending) asking.mutate();
+          if (isEmail(email) && !asking.isPending) asking.mutate();
         }}
       >
-        <Field label="E-mail" error={tries > 0 && !isEmail && "Enter your e-mail address."}>
-          <TextInput
-            type="email"
-            name="email"
-            value={email}
-            onValue={setEmail}
-            autoComplete="username"
-            autoCapitalize="none"
-            spellCheck={false}
-            maxLength={EMAIL_CHARS_MAX}
-            autoFocus
-          />
-        </Field>
+        <EmailField
+          label="E-mail"
+          name="email"
+          value={email}
+          onValue={setEmail}
+          error={tries > 0 && !isEmail(email) && "Enter your e-mail address."}
+          autoComplete="username"
+          autoFocus
+        />
         <SignInProblem error={asking.error} />
         <Button type="submit" variant="primary" pending={asking.isPending}>
           Send link

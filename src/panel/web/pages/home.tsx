@@ -1,12 +1,13 @@
 import { Plus } from "lucide-react";
 import { useMe } from "../api.ts";
 import { NEEDS_PACKAGE, termsText } from "../copy.ts";
-import { formatCount, formatDay, formatMoney, formatZone } from "../format.ts";
+import { formatCount, formatDay, formatMoney, formatZoneTime } from "../format.ts";
 import { ButtonLink, TextLink } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { Figure, Figures, Page, Section } from "../ui/page.tsx";
+import { Figure, Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, Loaded, Loading, Skeleton, Status } from "../ui/states.tsx";
 import { type Home, useHome } from "./account_queries.ts";
+import { BalanceFigures } from "./balance_figures.tsx";
 import { FirstSteps, useFirstSteps } from "./first_steps.tsx";
 import { noticeText } from "./home_notices.ts";
 import { Overview } from "./home_overview.tsx";
@@ -139,7 +140,7 @@ function ActivePackage({ active, home, onTurn }: { active: Package; home: Home; 
           {active.name} <Status kind="active" />
         </>
       }
-      description={`${termsText({ ...active, modelIds: null })}, days in ${formatZone(active.timeZone)} time`}
+      description={`${termsText({ ...active, modelIds: null })}, days in ${formatZoneTime(active.timeZone)}`}
       flush
     >
       <div className="p-4 sm:p-6">
@@ -194,6 +195,7 @@ function BalanceAndNext({ home: { balance, next } }: { home: Home }) {
 
 /** Without an active package: why, what comes next, and the balance. The first steps say it to who never had one. */
 function NoPackage({ home, isNew }: { home: Home; isNew: boolean }) {
+  const { role } = useViewer();
   const { balance, next } = home;
   const none = home.notices.find((notice) => notice.kind === "package_none");
   const isSaid = isNew && none?.endedName === null && next === null;
@@ -208,22 +210,13 @@ function NoPackage({ home, isNew }: { home: Home; isNew: boolean }) {
       )}
       {(balance.paygEnabled || balance.balanceNanoUsd !== "0" || next) && (
         <Section title="Balance" action={<AskFor what="top_up" label="Ask for a top-up" />}>
-          <Figures>
-            <Figure
-              label="Available"
-              note={balance.paygEnabled ? "Requests are charged to it, by tokens." : "Requests are not charged to it."}
-            >
-              {formatMoney(balance.freeNanoUsd)}
-            </Figure>
-            <Figure label="Reserved" note="For running requests. What they do not use is released.">
-              {formatMoney(balance.heldNanoUsd)}
-            </Figure>
+          <BalanceFigures balance={balance} role={role} isOwn>
             {next && (
               <Figure label="Next package" note={`From ${formatDay(next.startsAt, next.timeZone, nowMs())}`}>
                 <span className="text-20">{next.name}</span>
               </Figure>
             )}
-          </Figures>
+          </BalanceFigures>
         </Section>
       )}
     </>

@@ -56,7 +56,7 @@ const STATUS_FILTER = [
 ] as const satisfies readonly { value: OrderStatus | "all"; label: string }[];
 
 const SCOPE_FILTER = [
-  { value: "house", label: "House customers and resellers" },
+  { value: "house", label: "Resellers and your own customers" },
   { value: "all", label: "Resellers' customers too" },
 ] as const satisfies readonly { value: Scope; label: string }[];
 

@@ -1,6 +1,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import {
   INVOICE_ADDRESS_CHARS_MAX,
+  INVOICE_ADDRESS_LINES_MAX,
   INVOICE_NAME_CHARS_MAX,
   TAX_LINE_CHARS_MAX,
   TAX_NUMBER_CHARS_MAX,
@@ -15,120 +16,123 @@ import { useViewer } from "./page_hooks.ts";
 
 /** What invoices say about their seller, and about their buyer. Each is a section that any page can show. */
 
-const SELLER_KEY = ["invoice details", "seller"] as const;
-const BUYER_KEY = ["invoice details", "buyer"] as const;
+type Details = { name: string | null; address: string | null; tax: string | null };
+type FieldTexts = { label: string; hint?: string; placeholder?: string; optional?: true; maxLength: number };
 
-type Seller = NonNullable<Awaited<ReturnType<(typeof api.seller)["invoice-details"]["get"]>>["data"]>;
-type Buyer = NonNullable<Awaited<ReturnType<typeof api.settings.invoices.get>>["data"]>;
+/** One of the two sides of an invoice: its texts, and how it is read and saved. */
+type Side = {
+  queryKey: readonly string[];
+  title: string;
+  description: string;
+  name: FieldTexts;
+  isAddressOptional: boolean;
+  /** `param`: the server's name of the field. */
+  tax: FieldTexts & { param: "taxLine" | "taxNumber" };
+  read: () => Promise<Details>;
+  save: (details: Details) => Promise<unknown>;
+};
+
+const SELLER: Side = {
+  queryKey: ["invoice details", "seller"],
+  title: "Your details on invoices",
+  description:
+    "For later invoices: those that were issued stay as they are. Until a name and an address are entered, buyers get receipts.",
+  name: { label: "Name", hint: "Your company's legal name.", maxLength: INVOICE_NAME_CHARS_MAX },
+  isAddressOptional: false,
+  tax: {
+    param: "taxLine",
+    label: "Tax line",
+    optional: true,
+    hint: "Printed as it is: a tax number, or why no tax is charged. Prices are not changed by it.",
+    placeholder: "VAT ID DE123456789",
+    maxLength: TAX_LINE_CHARS_MAX,
+  },
+  read: async () => {
+    const { taxLine, ...others } = await ask(api.seller["invoice-details"].get());
+    return { ...others, tax: taxLine };
+  },
+  save: ({ tax, ...others }) => ask(api.seller["invoice-details"].put({ ...others, taxLine: tax })),
+};
+
+const BUYER: Side = {
+  queryKey: ["invoice details", "buyer"],
+  title: "Invoices",
+  description: "What your invoices say about you. Earlier invoices stay as they are.",
+  name: {
+    label: "Name on invoices",
+    optional: true,
+    hint: "A person or company. Empty: the name of your account.",
+    maxLength: INVOICE_NAME_CHARS_MAX,
+  },
+  isAddressOptional: true,
+  tax: { param: "taxNumber", label: "Tax number", optional: true, maxLength: TAX_NUMBER_CHARS_MAX },
+  read: async () => {
+    const { taxNumber, ...others } = await ask(api.settings.invoices.get());
+    return { ...others, tax: taxNumber };
+  },
+  save: ({ tax, ...others }) => ask(api.settings.invoices.put({ ...others, taxNumber: tax })),
+};
 
 /** A seller's name, address and tax line. */
 export function SellerDetailsSection() {
-  const details = useQuery({ queryKey: SELLER_KEY, queryFn: () => ask(api.seller["invoice-details"].get()) });
-  return (
-    <Section
-      title="Your details on invoices"
-      description="For later invoices: those that were issued stay as they are. Until a name and an address are entered, buyers get receipts."
-    >
-      <Loaded query={details} skeleton={<Skeleton className="h-64" />}>
-        {(saved) => <SellerForm saved={saved} />}
-      </Loaded>
-    </Section>
-  );
-}
-
-function SellerForm({ saved }: { saved: Seller }) {
-  const client = useQueryClient();
-  const form = useForm({
-    first: { name: saved.name ?? "", address: saved.address ?? "", taxLine: saved.taxLine ?? "" },
-    wrong: { name: null, address: null, taxLine: null },
-    send: ({ name, address, taxLine }) =>
-      ask(
-        api.seller["invoice-details"].put({ name: orNull(name), address: orNull(address), taxLine: orNull(taxLine) }),
-      ),
-    onSent: async () => {
-      await client.invalidateQueries({ queryKey: SELLER_KEY });
-      toast.done("Invoice details saved.");
-    },
-  });
-  const { lock } = useViewer();
-  return (
-    <PageForm form={form} saveLabel="Save invoice details" lock={lock} className="max-w-[34rem]">
-      <TextField
-        label="Name"
-        hint="Your company's legal name."
-        {...form.field("name")}
-        maxLength={INVOICE_NAME_CHARS_MAX}
-        disabled={lock.disabled}
-      />
-      <AddressField {...form.field("address")} />
-      <TextField
-        label="Tax line"
-        optional
-        hint="Printed as it is: a tax number, or why no tax is charged. Prices are not changed by it."
-        {...form.field("taxLine")}
-        maxLength={TAX_LINE_CHARS_MAX}
-        placeholder="VAT ID DE123456789"
-        disabled={lock.disabled}
-      />
-    </PageForm>
-  );
+  return <DetailsSection side={SELLER} />;
 }
 
 /** A buyer's own name, address and tax number. */
 export function BuyerDetailsSection() {
-  const details = useQuery({ queryKey: BUYER_KEY, queryFn: () => ask(api.settings.invoices.get()) });
+  return <DetailsSection side={BUYER} />;
+}
+
+function DetailsSection({ side }: { side: Side }) {
+  const details = useQuery({ queryKey: side.queryKey, queryFn: side.read });
   return (
-    <Section title="Invoices" description="What your invoices say about you. Earlier invoices stay as they are.">
+    <Section title={side.title} description={side.description}>
       <Loaded query={details} skeleton={<Skeleton className="h-64" />}>
-        {(saved) => <BuyerForm saved={saved} />}
+        {(saved) => <DetailsForm side={side} saved={saved} />}
       </Loaded>
     </Section>
   );
 }
 
-function BuyerForm({ saved }: { saved: Buyer }) {
+function DetailsForm({
+  side: { queryKey, name, isAddressOptional, tax, save },
+  saved,
+}: {
+  side: Side;
+  saved: Details;
+}) {
   const client = useQueryClient();
+  const { lock } = useViewer();
   const form = useForm({
-    first: { name: saved.name ?? "", address: saved.address ?? "", taxNumber: saved.taxNumber ?? "" },
-    wrong: { name: null, address: null, taxNumber: null },
-    send: ({ name, address, taxNumber }) =>
-      ask(api.settings.invoices.put({ name: orNull(name), address: orNull(address), taxNumber: orNull(taxNumber) })),
+    first: { name: saved.name ?? "", address: saved.address ?? "", tax: saved.tax ?? "" },
+    wrong: { name: null, address: null, taxLine: null, taxNumber: null },
+    send: (typed) => save({ name: orNull(typed.name), address: orNull(typed.address), tax: orNull(typed.tax) }),
     onSent: async () => {
-      await client.invalidateQueries({ queryKey: BUYER_KEY });
+      form.reset(form.values);
+      await client.invalidateQueries({ queryKey });
       toast.done("Invoice details saved.");
     },
   });
-  const { lock } = useViewer();
+  const { error: addressError, ...address } = form.field("address");
+  const { param, ...taxTexts } = tax;
   return (
-    <PageForm form={form} saveLabel="Save invoice details" lock={lock} className="max-w-[34rem]">
+    <PageForm form={form} saveLabel="Save invoice details" lock={lock}>
+      <TextField {...name} {...form.field("name")} />
+      <Field
+        label="Address"
+        optional={isAddressOptional}
+        hint={`As on a letter, up to ${INVOICE_ADDRESS_LINES_MAX} lines.`}
+        error={addressError}
+      >
+        <TextArea {...address} rows={4} maxLength={INVOICE_ADDRESS_CHARS_MAX} />
+      </Field>
       <TextField
-        label="Name on invoices"
-        optional
-        hint="A person or company. Empty: the name of your account."
-        {...form.field("name")}
-        maxLength={INVOICE_NAME_CHARS_MAX}
-        disabled={lock.disabled}
-      />
-      <AddressField {...form.field("address")} optional />
-      <TextField
-        label="Tax number"
-        optional
-        {...form.field("taxNumber")}
-        maxLength={TAX_NUMBER_CHARS_MAX}
-        disabled={lock.disabled}
+        {...taxTexts}
+        value={form.values.tax}
+        onValue={(typed) => form.set({ tax: typed })}
+        error={form.errorOf(param)}
       />
     </PageForm>
-  );
-}
-
-type Typed = { value: string; onValue: (value: string) => void; error: string | null };
-
-function AddressField({ error, optional = false, ...field }: Typed & { optional?: boolean }) {
-  const { lock } = useViewer();
-  return (
-    <Field label="Address" optional={optional} hint="As on a letter, up to 8 lines." error={error}>
-      <TextArea {...field} rows={4} maxLength={INVOICE_ADDRESS_CHARS_MAX} disabled={lock.disabled} />
-    </Field>
   );
 }
 

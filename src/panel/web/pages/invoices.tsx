@@ -1,13 +1,9 @@
-import { useMutation } from "@tanstack/react-query";
-import { Download } from "lucide-react";
 import { useState } from "react";
 import { formatMonth } from "../format.ts";
-import { Button } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { NativeSelect } from "../ui/fields.tsx";
 import { Page, Section } from "../ui/page.tsx";
-import { toast } from "../ui/toast.tsx";
-import { download } from "./download.ts";
+import { DownloadButton } from "./download_button.tsx";
 import { SellerDetailsSection } from "./invoice_details.tsx";
 import { IssuedInvoices } from "./invoice_list.tsx";
 
@@ -33,10 +29,6 @@ export function InvoicesPage() {
 function MonthCsv() {
   const months = lastMonths(nowMs());
   const [month, setMonth] = useState(months[0] ?? "");
-  const file = useMutation({
-    mutationFn: () => download(`/api/panel/seller/invoices.csv?month=${month}`, `invoices-${month}.csv`),
-    onError: (error) => toast.failed(error),
-  });
   return (
     <>
       <NativeSelect
@@ -45,9 +37,9 @@ function MonthCsv() {
         onValue={setMonth}
         options={months.map((value) => ({ value, label: formatMonth(value) }))}
       />
-      <Button icon={Download} pending={file.isPending} onClick={() => file.mutate()}>
+      <DownloadButton path={() => `/api/panel/seller/invoices.csv?month=${month}`} fileName={`invoices-${month}.csv`}>
         CSV
-      </Button>
+      </DownloadButton>
     </>
   );
 }

@@ -3,7 +3,7 @@ import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { formatOf } from "../format.ts";
 import { CheckboxList, RadioList } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { Collapsed } from "../ui/collapsed.tsx";
+import { CollapsedField } from "../ui/collapsed.tsx";
 import { Field, NativeSelect, TextField } from "../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
@@ -157,39 +157,39 @@ function Limits({ options, form, most }: { options: Options; form: KeyForm; most
   const isWrong = (...names: LimitName[]) => names.some((name) => errorOf(name) !== null);
   return (
     <div className="grid border-y border-line">
-      <Collapsed label="Models" value={allowedText(values.modelIds, "model")} isWrong={isWrong("modelIds")}>
+      <CollapsedField label="Models" value={allowedText(values.modelIds, "model")} isWrong={isWrong("modelIds")}>
         <CheckboxList
           label="Models the key may use"
           allLabel="All models, new ones too"
           options={options.models.map(({ id }) => ({ value: id, label: id }))}
           {...form.field("modelIds")}
         />
-      </Collapsed>
-      <Collapsed label="Hosts" value={allowedText(values.hosts, "host")} isWrong={isWrong("hosts")}>
+      </CollapsedField>
+      <CollapsedField label="Hosts" value={allowedText(values.hosts, "host")} isWrong={isWrong("hosts")}>
         <CheckboxList
           label="Hosts the key may be used on"
           allLabel="All hosts, new ones too"
           options={options.hosts.map(({ host, label }) => ({ value: host, label: host, hint: label }))}
           {...form.field("hosts")}
         />
-      </Collapsed>
-      <Collapsed label="Expires" value={expiryText(values)} isWrong={isWrong("expiresAt")}>
+      </CollapsedField>
+      <CollapsedField label="Expires" value={expiryText(values)} isWrong={isWrong("expiresAt")}>
         <ExpiryFields values={values} onChange={form.set} error={errorOf("expiresAt")} />
-      </Collapsed>
-      <Collapsed
+      </CollapsedField>
+      <CollapsedField
         label="Daily limits"
         value={dailyLimitsText(values)}
         isWrong={isWrong("dailyUnitsMax", "dailySpendMaxNanoUsd")}
       >
         <DailyLimitFields field={form.field} zone={options.timeZone} />
-      </Collapsed>
-      <Collapsed
+      </CollapsedField>
+      <CollapsedField
         label="Limits a minute"
         value={typedLimitsText(values)}
         isWrong={isWrong("limits.requestsPerMinute", "limits.tokensPerMinute", "limits.requestsAtOnce")}
       >
         <RateLimitFields field={form.field} most={most} />
-      </Collapsed>
+      </CollapsedField>
     </div>
   );
 }

@@ -1,6 +1,7 @@
 import { KEY_DAILY_REQUESTS, MONEY_USD_MAX } from "../../../limits.ts";
-import { formatMoney, formatOf, formatZone, parseUsd, toUsdInput } from "../format.ts";
+import { formatMoney, formatOf, formatZoneTime, parseUsd, toUsdInput } from "../format.ts";
 import { CountField, DollarField } from "../ui/fields.tsx";
+import type { FieldState } from "../ui/form.tsx";
 import type { OwnKey } from "./account_queries.ts";
 import { checkCount, checkUsd, readCount } from "./typed_numbers.ts";
 
@@ -47,13 +48,11 @@ export function dailyLimitsText(typed: DailyLimits): string {
   return parts.length === 0 ? "none" : parts.join(", ");
 }
 
-type FieldProps = { value: string; onValue: (value: string) => void; error: string | null };
-
 export function DailyLimitFields({
   field,
   zone,
 }: {
-  field: (name: keyof DailyLimits) => FieldProps;
+  field: (name: keyof DailyLimits) => FieldState;
   /** The time zone of the days. */
   zone: string;
 }) {
@@ -64,7 +63,7 @@ export function DailyLimitFields({
         <DollarField label="Spending per day" optional {...field("dailySpendMaxNanoUsd")} />
       </div>
       <p className="text-12 text-ink-3">
-        The most that this key may use of the package and spend from the balance per day, in {formatZone(zone)} time.
+        The most that this key may use of the package and spend from the balance per day, in {formatZoneTime(zone)}.
       </p>
     </div>
   );

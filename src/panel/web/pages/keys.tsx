@@ -2,7 +2,6 @@ import { useMutation } from "@tanstack/react-query";
 import {
   Ban,
   ChartColumn,
-  ChevronRight,
   Infinity as Endless,
   KeyRound,
   MoreHorizontal,
@@ -17,6 +16,7 @@ import { CONFIRM, EMPTY, limitsText, READ_ONLY } from "../copy.ts";
 import { formatCount, formatDay, formatDuration, formatMoney, formatOf } from "../format.ts";
 import { Button, IconButton } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
+import { Collapsed } from "../ui/collapsed.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
 import { Menu } from "../ui/menu.tsx";
@@ -327,11 +327,7 @@ function usePower({ keyId, name }: OwnKey) {
 
 function EndedKeys({ rows }: { rows: readonly OwnKey[] }) {
   return (
-    <details className="group border-t border-line">
-      <summary className="flex min-h-(--row) items-center gap-2 px-4 py-2 text-13 font-medium text-ink-2 -outline-offset-2 hover:text-ink sm:px-6">
-        <ChevronRight size={16} aria-hidden className="flex-none transition-transform group-open:rotate-90" />
-        Revoked and expired keys ({formatCount(rows.length)})
-      </summary>
+    <Collapsed look="rows" label={`Revoked and expired keys (${formatCount(rows.length)})`}>
       <DataTable
         caption="Ended keys"
         rows={rows}
@@ -344,7 +340,7 @@ function EndedKeys({ rows }: { rows: readonly OwnKey[] }) {
           { head: "State", cell: (row) => <KeyStatus row={row} /> },
         ]}
       />
-    </details>
+    </Collapsed>
   );
 }
 

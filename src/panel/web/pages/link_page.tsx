@@ -8,10 +8,10 @@ import { Field, TextInput } from "../ui/fields.tsx";
 import { focusInvalid } from "../ui/form.tsx";
 import { FormFrame } from "../ui/form_frame.tsx";
 import { SignedOutPage } from "../ui/page.tsx";
-import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
+import { Loading, Skeleton } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
 import { checkPassword, NewPassword } from "./new_password.tsx";
-import { codeOf, Help, openFresh, type Sending, SignInProblem, useHostBrand } from "./signed_out.tsx";
+import { codeOf, Help, LinkProblem, openFresh, type Sending, SignInProblem, useHostBrand } from "./signed_out.tsx";
 
 /** The pages of a link that was handed over: an invitation, or a password reset. */
 
@@ -54,11 +54,7 @@ function LinkPage({ title }: { title: string }) {
   if (error) {
     return (
       <SignedOutPage title={title} brand={look}>
-        {codeOf(error) === "too_many_requests" ? (
-          <SignInProblem error={error} />
-        ) : (
-          <ErrorState error={error} onRetry={() => void link.refetch()} />
-        )}
+        <LinkProblem link={link} />
       </SignedOutPage>
     );
   }

@@ -1,7 +1,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import {
   BRAND_NAME_CHARS_MAX,
-  EMAIL_CHARS_MAX,
+  HOST_CHARS_MAX,
   MAIL_PASSWORD_CHARS_MAX,
   MAIL_PORTS,
   MAIL_USER_CHARS_MAX,
@@ -9,8 +9,8 @@ import {
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Confirm } from "../ui/dialog.tsx";
-import { Field, NativeSelect, PasswordField, TextField } from "../ui/fields.tsx";
-import { type Form, isBlank, PageForm, useForm } from "../ui/form.tsx";
+import { EmailField, Field, NativeSelect, PasswordField, TextField } from "../ui/fields.tsx";
+import { type Form, isBlank, isEmail, PageForm, useForm } from "../ui/form.tsx";
 import { Facts, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
@@ -22,6 +22,7 @@ type Found = NonNullable<Awaited<ReturnType<(typeof api)["mail-server"]["get"]>>
 type Server = NonNullable<Found["server"]>;
 
 const SERVER_KEY = ["mail-server"] as const;
+const USUAL_PORT = 587;
 const PORT_WORDS: Readonly<Record<number, string>> = {
   25: "25",
   465: "465, TLS from the start",
@@ -34,9 +35,7 @@ export function MailServerSection({ isAdmin }: { isAdmin: boolean }) {
   const found = useQuery({ queryKey: SERVER_KEY, queryFn: () => ask(api["mail-server"].get()) });
   return (
     <Loaded query={found} skeleton={<Skeleton className="h-60 rounded-lg" />}>
-      {({ server, from }) =>
-        isAdmin ? <Operator from={from} /> : <ServerForm key={JSON.stringify(server)} saved={server} />
-      }
+      {({ server, from }) => (isAdmin ? <Operator from={from} /> : <ServerForm saved={server} />)}
     </Loaded>
   );
 }
@@ -53,24 +52,39 @@ function Operator({ from }: { from: Found["from"] }) {
   );
 }
 
-function ServerForm({ saved }: { saved: Server | null }) {
+function useReread(): () => Promise<unknown> {
   const client = useQueryClient();
+  return () =>
+    Promise.all([
+      client.invalidateQueries({ queryKey: SERVER_KEY }),
+      client.invalidateQueries({ queryKey: ["messages"] }),
+    ]);
+}
+
+type Typed = { host: string; port: string; userName: string; password: string; fromAddress: string; fromName: string };
+
+function typedServer(saved: Server | null): Typed {
+  return {
+    host: saved?.host ?? "",
+    port: String(saved?.port ?? USUAL_PORT),
+    userName: saved?.userName ?? "",
+    password: "",
+    fromAddress: saved?.fromAddress ?? "",
+    fromName: saved?.fromName ?? "",
+  };
+}
+
+function ServerForm({ saved }: { saved: Server | null }) {
+  const reread = useReread();
   const { lock } = useViewer();
   const form = useForm({
-    first: {
-      host: saved?.host ?? "",
-      port: String(saved?.port ?? 587),
-      userName: saved?.userName ?? "",
-      password: "",
-      fromAddress: saved?.fromAddress ?? "",
-      fromName: saved?.fromName ?? "",
-    },
+    first: typedServer(saved),
     wrong: ({ host, fromAddress, fromName }) => ({
       host: isBlank(host) ? "Enter the server's name, as in mail.example.com." : null,
       port: null,
       userName: null,
       password: null,
-      fromAddress: isBlank(fromAddress) ? "Enter the address that your mail comes from." : null,
+      fromAddress: isEmail(fromAddress) ? null : "Enter the address that your mail comes from.",
       fromName: isBlank(fromName) ? "Enter the name that your mail comes from." : null,
     }),
     send: async ({ port, userName, password, ...texts }) => {
@@ -82,12 +96,12 @@ function ServerForm({ saved }: { saved: Server | null }) {
           ...(password !== "" && { password }),
         }),
       );
-      await Promise.all([
-        client.invalidateQueries({ queryKey: SERVER_KEY }),
-        client.invalidateQueries({ queryKey: ["messages"] }),
-      ]);
+      await reread();
     },
-    onSent: () => toast.done("Mail server saved. Send a test mail to see whether it works."),
+    onSent: () => {
+      form.reset({ ...form.values, password: "" });
+      toast.done("Mail server saved. Send a test mail to see whether it works.");
+    },
   });
   return (
     <Section
@@ -100,8 +114,7 @@ function ServerForm({ saved }: { saved: Server | null }) {
         saveLabel="Save mail server"
         isProminent
         lock={lock}
-        actions={saved && <RemoveServer host={saved.host} />}
-        className="max-w-[42rem]"
+        actions={saved && <RemoveServer host={saved.host} onRemoved={() => form.reset(typedServer(null))} />}
       >
         <ServerFields form={form} hasPassword={saved?.hasPassword === true} />
       </PageForm>
@@ -109,36 +122,31 @@ function ServerForm({ saved }: { saved: Server | null }) {
   );
 }
 
-type Typed = { host: string; port: string; userName: string; password: string; fromAddress: string; fromName: string };
-
 function ServerFields({ form, hasPassword }: { form: Form<Typed, keyof Typed>; hasPassword: boolean }) {
-  const { lock } = useViewer();
-  const field = (name: Exclude<keyof Typed, "port">) => ({
-    ...form.field(name),
-    disabled: lock.disabled,
-  });
+  const { error: portError, ...port } = form.field("port");
   return (
     <div className="grid gap-4 sm:grid-cols-2">
-      <TextField label="Server" placeholder="mail.example.com" required {...field("host")} />
-      <Field label="Port" error={form.errorOf("port")}>
-        <NativeSelect
-          value={form.values.port}
-          options={PORTS}
-          onValue={(port) => form.set({ port })}
-          disabled={lock.disabled}
-        />
+      <TextField
+        label="Server"
+        placeholder="mail.example.com"
+        required
+        {...form.field("host")}
+        maxLength={HOST_CHARS_MAX}
+      />
+      <Field label="Port" error={portError}>
+        <NativeSelect {...port} options={PORTS} />
       </Field>
-      <TextField label="User name" optional {...field("userName")} maxLength={MAIL_USER_CHARS_MAX} />
+      <TextField label="User name" optional {...form.field("userName")} maxLength={MAIL_USER_CHARS_MAX} />
       <PasswordField
         label="Password"
         optional
         autoComplete="new-password"
         hint={hasPassword ? "If empty, the stored one is kept." : undefined}
-        {...field("password")}
+        {...form.field("password")}
         maxLength={MAIL_PASSWORD_CHARS_MAX}
       />
-      <TextField label="Sender's name" required {...field("fromName")} maxLength={BRAND_NAME_CHARS_MAX} />
-      <TextField label="Sender's address" required {...field("fromAddress")} maxLength={EMAIL_CHARS_MAX} />
+      <TextField label="Sender's name" required {...form.field("fromName")} maxLength={BRAND_NAME_CHARS_MAX} />
+      <EmailField label="Sender's address" required {...form.field("fromAddress")} />
     </div>
   );
 }
@@ -160,8 +168,8 @@ function SendTest() {
   );
 }
 
-function RemoveServer({ host }: { host: string }) {
-  const client = useQueryClient();
+function RemoveServer({ host, onRemoved }: { host: string; onRemoved: () => void }) {
+  const reread = useReread();
   const { lock } = useViewer();
   const asked = useOpened<true>();
   return (
@@ -177,10 +185,8 @@ function RemoveServer({ host }: { host: string }) {
         cancelLabel="Keep it"
         onConfirm={async () => {
           await ask(api["mail-server"].delete());
-          await Promise.all([
-            client.invalidateQueries({ queryKey: SERVER_KEY }),
-            client.invalidateQueries({ queryKey: ["messages"] }),
-          ]);
+          await reread();
+          onRemoved();
           toast.done("Mail server removed.");
         }}
       >

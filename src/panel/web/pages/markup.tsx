@@ -11,6 +11,7 @@ import { type Column, DataTable } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
 import { formatMarkup, readMarkup, typedMarkup } from "./markup_text.ts";
 import { useOpened, useRefresh, useViewer } from "./page_hooks.ts";
+import { bySize } from "./price_parts.ts";
 import { wrongPercent } from "./typed_numbers.ts";
 
 /** What a reseller adds to balance prices: for every model, and for single ones, with the prices that its customers pay. */
@@ -89,10 +90,10 @@ function columnsFor(everyModel: number): readonly Column<Model>[] {
       head: "Markup",
       align: "right",
       cell: ({ own }) => (
-        <>
+        <span className="grid">
           {formatMarkup(own ?? everyModel)}
-          {own !== null && <span className="block text-12 text-ink-3">of its own</span>}
-        </>
+          {own !== null && <span className="text-12 text-ink-3">of its own</span>}
+        </span>
       ),
     },
     { head: "Your cost", align: "right", cell: ({ prices }) => <Prices prices={prices} basisPoints={0} /> },
@@ -106,10 +107,10 @@ function columnsFor(everyModel: number): readonly Column<Model>[] {
 
 function ModelName({ name, modelId }: { name: string; modelId: string }) {
   return (
-    <>
+    <span className="grid min-w-0">
       <span className="font-medium">{name}</span>
-      {name !== modelId && <span className="block font-mono text-12 break-all text-ink-3">{modelId}</span>}
-    </>
+      {name !== modelId && <span className="font-mono text-12 break-all text-ink-3">{modelId}</span>}
+    </span>
   );
 }
 
@@ -117,11 +118,13 @@ function ModelName({ name, modelId }: { name: string; modelId: string }) {
 function Prices({ prices, basisPoints }: { prices: readonly Price[]; basisPoints: number }) {
   return (
     <div className="tabular-nums">
-      {prices.map((price) => (
-        <div key={price.part}>
-          {retailText(price, basisPoints)} <span className="text-12 text-ink-3">{price.part}</span>
-        </div>
-      ))}
+      {prices
+        .toSorted((a, b) => bySize(a.part, b.part))
+        .map((price) => (
+          <div key={price.part}>
+            {retailText(price, basisPoints)} <span className="text-12 text-ink-3">{price.part}</span>
+          </div>
+        ))}
     </div>
   );
 }
@@ -174,10 +177,12 @@ function MarkupDialog({ open, onClose, data, model }: DialogState & { data: Mark
       />
       {model !== null && basisPoints !== null && (
         <Facts
-          facts={model.prices.map((price) => [
-            `Customers pay, ${price.part}`,
-            `${retailText(price, basisPoints)} (your cost ${retailText(price, 0)})`,
-          ])}
+          facts={model.prices
+            .toSorted((a, b) => bySize(a.part, b.part))
+            .map((price) => [
+              `Customers pay, ${price.part}`,
+              `${retailText(price, basisPoints)} (your cost ${retailText(price, 0)})`,
+            ])}
         />
       )}
     </FormDialog>

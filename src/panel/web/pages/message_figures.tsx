@@ -8,10 +8,12 @@ export function MessageFigures({
 }: {
   state: { waiting: number; oldestAt: string | null; failed: number };
 }) {
-  const oldest = oldestAt && (
+  const oldest = oldestAt ? (
     <>
       The oldest from <Ago iso={oldestAt} />
     </>
+  ) : (
+    "Nothing has to be sent"
   );
   return (
     <Section>

@@ -1,5 +1,5 @@
 import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
-import { Check, CircleAlert, Clock, MailX } from "lucide-react";
+import { Check, CircleAlert, Clock, Mail, MailX } from "lucide-react";
 import { api, ask } from "../api.ts";
 import { formatCount } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
@@ -47,6 +47,8 @@ export function MessagesPage() {
     getNextPageParam: ({ messages: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.deliveryId : undefined),
   });
   const first = messages.data?.pages[0];
+  // Without a server, setting one comes first.
+  const isUnset = first?.canMail === false;
   return (
     <Page
       title="Mail"
@@ -56,10 +58,11 @@ export function MessagesPage() {
           : "What your customers are sent, and the mail server that sends it."
       }
     >
-      {first?.canMail === false && <NoServer isAdmin={isAdmin} />}
+      {isUnset && <NoServer isAdmin={isAdmin} />}
       {first?.downServers.map((server) => (
         <DownServer key={server.tenantId} server={server} isAdmin={isAdmin} />
       ))}
+      {isUnset && <MailServerSection isAdmin={isAdmin} />}
       {first && <MessageFigures state={first.state} />}
       <Section
         title="Messages"
@@ -82,8 +85,10 @@ export function MessagesPage() {
               rowKey={({ deliveryId }) => String(deliveryId)}
               columns={COLUMNS}
               empty={
-                <Empty>
-                  Nothing in this view. Messages appear here when something happens that people are told of.
+                <Empty icon={Mail}>
+                  {chosen === "all"
+                    ? "No messages yet. One is sent when something happens that people are told of, such as a paid order."
+                    : "No message in this state."}
                 </Empty>
               }
               older={toOlder(messages)}
@@ -91,7 +96,7 @@ export function MessagesPage() {
           )}
         </Loaded>
       </Section>
-      <MailServerSection isAdmin={isAdmin} />
+      {first && !isUnset && <MailServerSection isAdmin={isAdmin} />}
     </Page>
   );
 }

@@ -1,27 +1,30 @@
 import { useQuery } from "@tanstack/react-query";
 import { Lock, Search } from "lucide-react";
+import type { ReactNode } from "react";
+import { MODEL_ID_CHARS_MAX } from "../../../limits.ts";
 import { ApiError, api, ask } from "../api.ts";
 import { formatCompact, formatOf, formatPicoUsd } from "../format.ts";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { Checkbox } from "../ui/choices.tsx";
-import { NativeSelect, TextInput } from "../ui/fields.tsx";
-import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { NativeSelect } from "../ui/fields.tsx";
+import { FilterBar, SearchInput, useUrlState } from "../ui/filter_bar.tsx";
 import { inPlace } from "../ui/in_place.tsx";
 import { Section } from "../ui/page.tsx";
 import { Scrolling } from "../ui/scrolling.tsx";
 import { Badge, Empty, Loaded } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
-import { PART_NAMES } from "./price_parts.ts";
+import { MODALITIES } from "./modalities.ts";
+import { bySize, PART_NAMES } from "./price_parts.ts";
 
 /** Models and their prices: to search, to sort, and to compare a few. The URL has search, order and choice. */
 
-const SEARCH_CHARS_MAX = 128;
+/** Of a model without a price: the balance cannot pay for it. */
+const PACKAGE_ONLY = "Package only";
 /** Models side by side: more do not fit. */
 const COMPARED_MAX = 6;
 
 type Model = NonNullable<Awaited<ReturnType<(typeof api)["model-prices"]["get"]>>["data"]>["models"][number];
 
-const MODALITIES = { text: "Text", image: "Images", multimodal: "Text and images", embedding: "Embeddings" } as const;
 const KINDS = [
   { value: "", label: "All kinds" },
   { value: "text", label: MODALITIES.text },
@@ -61,15 +64,12 @@ export function ModelPrices() {
                 <NativeSelect label="Order" value={sort} onValue={(next) => setUrl({ sort: next })} options={SORTS} />
               }
             >
-              <TextInput
-                type="search"
-                aria-label="Search by name"
+              <SearchInput
+                label="Search by name"
                 placeholder="Name of a model"
-                before={<Search size={16} aria-hidden />}
                 value={url.q}
                 onValue={(typed) => setUrl({ q: typed })}
-                maxLength={SEARCH_CHARS_MAX}
-                className="w-64 max-w-full pl-9"
+                maxLength={MODEL_ID_CHARS_MAX}
               />
               <NativeSelect label="Kind" value={kind} onValue={(next) => setUrl({ kind: next })} options={KINDS} />
             </FilterBar>
@@ -136,15 +136,20 @@ function ModelsTable({
   const columns: Column<Model>[] = [
     { head: "Model", cell: (model) => <ModelName model={model} /> },
     { head: "Context", align: "right", cell: ({ contextLength }) => contextText(contextLength) },
-    { head: "Input", align: "right", cell: (model) => <Rate model={model} part="inputPicoUsd" /> },
+    { head: "Input", align: "right", cell: (model) => rateOf(model, "inputPicoUsd") },
     {
       head: "Cached input",
       align: "right",
       hideBelow: "lg",
-      cell: (model) => <Rate model={model} part="cachedInputPicoUsd" />,
+      cell: (model) => rateOf(model, "cachedInputPicoUsd"),
     },
-    { head: "Output", align: "right", cell: (model) => <Rate model={model} part="outputPicoUsd" /> },
-    { head: "An image", align: "right", cell: ({ imagePrices }) => imagesText(imagePrices) },
+    { head: "Output", align: "right", cell: (model) => rateOf(model, "outputPicoUsd") },
+    {
+      head: "Per image",
+      align: "right",
+      className: "whitespace-nowrap",
+      cell: ({ imagePrices }) => imagesText(imagePrices),
+    },
     {
       head: "Compare",
       className: "sm:w-28",
@@ -161,7 +166,7 @@ function ModelsTable({
   return (
     <>
       <p className="border-b border-line px-4 py-2 text-13 text-ink-3 sm:px-6">
-        {formatOf(rows.length, "model")}. US dollars; tokens by the million.
+        {formatOf(rows.length, "model")}. In US dollars, per million tokens or per image.
       </p>
       <DataTable
         caption="Models and their prices"
@@ -190,11 +195,13 @@ function ModelName({ model: { id, name, modality, status } }: { model: Model }) 
   );
 }
 
-function Rate({ model, part }: { model: Model; part: "inputPicoUsd" | "cachedInputPicoUsd" | "outputPicoUsd" }) {
+/** null for a part that the model is not charged by. */
+function rateOf(model: Model, part: "inputPicoUsd" | "cachedInputPicoUsd" | "outputPicoUsd"): ReactNode {
   const tier = model.prices?.tiers[0];
   if (tier === undefined) {
     const isSoldByImage = model.imagePrices.length > 0;
-    return <span className="text-ink-3">{isSoldByImage ? "" : "Package only"}</span>;
+    if (isSoldByImage || part !== "inputPicoUsd") return null;
+    return <span className="whitespace-nowrap text-ink-3">{PACKAGE_ONLY}</span>;
   }
   if (model.modality === "embedding" && part !== "inputPicoUsd") return null;
   const hasTiers = (model.prices?.tiers.length ?? 0) > 1;
@@ -224,7 +231,7 @@ function Comparison({ models, onClear }: { models: readonly Model[]; onClear: ()
   return (
     <Section
       title="Compared"
-      description="Every price of these models. Tokens by the million."
+      description="Every price of these models, per million tokens or per image."
       action={
         <Button size="sm" variant="quiet" onClick={onClear}>
           Clear
@@ -263,6 +270,7 @@ function Comparison({ models, onClear }: { models: readonly Model[]; onClear: ()
   );
 }
 
+const FIRST_FACT = "Input";
 type Compared = { head: string; cells: (string | null)[] };
 
 /** A line for each fact that at least one of the models has. */
@@ -272,7 +280,9 @@ function comparedRows(models: readonly Model[]): Compared[] {
     { head: "Context, tokens", cells: models.map(({ contextLength }) => contextText(contextLength) || null) },
   ];
   const facts = models.map(factsOf);
-  const heads = [...new Set(facts.flatMap((each) => [...each.keys()]))];
+  // Those that are paid by tokens first: their prices stand together.
+  const byTokens = facts.toSorted((a, b) => Number(b.has(FIRST_FACT)) - Number(a.has(FIRST_FACT)));
+  const heads = [...new Set(byTokens.flatMap((each) => [...each.keys()]))];
   for (const head of heads) rows.push({ head, cells: facts.map((each) => each.get(head) ?? null) });
   return rows;
 }
@@ -281,7 +291,7 @@ function factsOf({ prices, imagePrices, modality }: Model): Map<string, string> 
   const facts = new Map<string, string>();
   for (const tier of prices?.tiers ?? []) {
     const above = tier.aboveInputTokens > 0 ? `, prompts above ${formatCompact(tier.aboveInputTokens)}` : "";
-    facts.set(`Input${above}`, formatPicoUsd(tier.inputPicoUsd));
+    facts.set(`${FIRST_FACT}${above}`, formatPicoUsd(tier.inputPicoUsd));
     if (modality !== "embedding") {
       facts.set(`Cached input${above}`, formatPicoUsd(tier.cachedInputPicoUsd));
       facts.set(`Output${above}`, formatPicoUsd(tier.outputPicoUsd));
@@ -290,6 +300,8 @@ function factsOf({ prices, imagePrices, modality }: Model): Map<string, string> 
   }
   if (prices !== null && prices.requestPicoUsd !== "0")
     facts.set("Each request, in addition", formatPicoUsd(prices.requestPicoUsd));
-  for (const { size, picoUsd } of imagePrices) facts.set(`Image ${size}`, formatPicoUsd(picoUsd));
+  for (const { size, picoUsd } of imagePrices.toSorted((a, b) => bySize(a.size, b.size)))
+    facts.set(`Image ${size}`, formatPicoUsd(picoUsd));
+  if (facts.size === 0) facts.set(FIRST_FACT, PACKAGE_ONLY);
   return facts;
 }

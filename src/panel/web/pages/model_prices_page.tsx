@@ -7,7 +7,8 @@ import { useHostBrand } from "./signed_out.tsx";
 /** The models and their prices: inside the panel, and for visitors who are not signed in. */
 
 const TITLE = "Models and prices";
-const LEAD = "What a request costs that your balance pays, by model. A package pays with its requests instead.";
+const LEAD =
+  "What requests cost that your balance pays for. A package counts requests instead, whatever they would cost.";
 
 export function ModelPricesPage() {
   return (

@@ -9,23 +9,14 @@ import {
 } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { termsText } from "../copy.ts";
-import { formatCount, formatMoney, formatZone, parseUsd, toUsdInput } from "../format.ts";
+import { formatCount, formatMoney, formatZoneTime, parseUsd, toUsdInput } from "../format.ts";
 import { Checkbox, CheckboxList, Segmented } from "../ui/choices.tsx";
 import { Combobox } from "../ui/combobox.tsx";
 import { CountField, DollarField, Field, TextField } from "../ui/fields.tsx";
-import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { type DialogState, type FieldState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
 import { OFFERINGS_KEY, type Offering } from "./offerings_query.ts";
-import {
-  checkLimits,
-  checkModels,
-  ModelLimitFields,
-  RateLimitFields,
-  readLimits,
-  readModels,
-  typedLimits,
-  typedModels,
-} from "./rate_limits.tsx";
+import { AllLimitFields, checkAllLimits, readAllLimits, typedAllLimits } from "./rate_limits.tsx";
 import { BelowWholesale, wrongRetailPrice } from "./retail_price.tsx";
 import { checkCount, checkUsd, readCount } from "./typed_numbers.ts";
 
@@ -49,8 +40,7 @@ function draftOf(like: Offering | null, timeZone: string) {
       wholesaleNanoUsd: "",
       priceNanoUsd: "",
       belowWholesale: false,
-      ...typedLimits(null),
-      ...typedModels(null),
+      ...typedAllLimits(null),
     };
   }
   const isWhole = like.totalLimit === like.dailyLimit * like.days;
@@ -67,8 +57,7 @@ function draftOf(like: Offering | null, timeZone: string) {
     wholesaleNanoUsd: toUsdInput(like.wholesaleNanoUsd),
     priceNanoUsd: like.priceNanoUsd === null ? "" : toUsdInput(like.priceNanoUsd),
     belowWholesale: false,
-    ...typedLimits(like.limits),
-    ...typedModels(like.limits),
+    ...typedAllLimits(like.limits),
   };
 }
 type Draft = ReturnType<typeof draftOf>;
@@ -91,9 +80,8 @@ function readWholesale(draft: Draft): string | null {
 }
 
 function wrongIn(draft: Draft): Record<keyof Draft, string | null> {
-  const chars = [...draft.name.trim()].length;
   return {
-    name: chars >= 1 && chars <= OFFERING_NAME_CHARS_MAX ? null : `1 to ${OFFERING_NAME_CHARS_MAX} characters.`,
+    name: isBlank(draft.name) ? "Enter the name that customers see." : null,
     kind: null,
     days: draft.kind === "daily" ? null : checkCount(draft.days, OFFERING_DAYS),
     dailyLimit: checkCount(draft.dailyLimit, OFFERING_DAILY_REQUESTS[draft.kind]),
@@ -104,8 +92,7 @@ function wrongIn(draft: Draft): Record<keyof Draft, string | null> {
     timeZone: null,
     wholesaleNanoUsd: checkWholesale(draft),
     ...wrongRetailPrice(draft, { wholesaleNanoUsd: readWholesale(draft), optional: true }),
-    ...checkLimits(draft),
-    ...checkModels(draft),
+    ...checkAllLimits(draft),
   };
 }
 
@@ -119,7 +106,7 @@ function bodyOf(draft: Draft) {
     ...(totalLimit !== null && { totalLimit }),
     carryover,
     tokenLimit,
-    limits: { ...readLimits(draft), models: readModels(draft) },
+    limits: readAllLimits(draft),
     modelIds: draft.modelIds,
     timeZone: draft.timeZone,
     wholesaleNanoUsd: parseUsd(draft.wholesaleNanoUsd) ?? "",
@@ -171,8 +158,7 @@ export function NewOffering({
         <DayFields form={form} />
         <TotalFields form={form} />
         <div className="grid gap-4 border-t border-line pt-4">
-          <RateLimitFields field={form.field} />
-          <ModelLimitFields {...form.field("limits.models")} />
+          <AllLimitFields form={form} />
         </div>
         <Field
           label="Time zone"
@@ -269,11 +255,7 @@ function TotalFields({ form }: { form: OfferingForm }) {
   );
 }
 
-function ModelsField(field: {
-  value: string[] | null;
-  onValue: (modelIds: string[] | null) => void;
-  error: string | null;
-}) {
+function ModelsField(field: FieldState<string[] | null>) {
   const models = useQuery({
     queryKey: ["admin", "models", "names"],
     queryFn: () => ask(api.admin.models.get({ query: { limit: MODELS_PAGE_MAX } })),
@@ -353,7 +335,7 @@ function sentences(
     ...(days === 1
       ? []
       : [carryover ? "Unused requests stay usable." : "Unused requests are lost at the end of the day."]),
-    `Days begin at 00:00 ${formatZone(draft.timeZone)}.`,
+    `Days begin at 00:00 ${formatZoneTime(draft.timeZone)}.`,
     ...(wholesale === null ? [] : [`A reseller pays ${formatMoney(wholesale)} for it.`]),
     ...(retail === null ? [] : [`Your own customers pay ${formatMoney(retail)}.`]),
   ];

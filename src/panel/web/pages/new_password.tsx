@@ -1,5 +1,6 @@
 import { cx } from "../ui/cx.ts";
 import { Field, PasswordInput } from "../ui/fields.tsx";
+import type { FieldState } from "../ui/form.tsx";
 import { PASSWORD_RULES, type Strength, strengthOf } from "./password_strength.ts";
 
 /**
@@ -13,11 +14,8 @@ export function NewPassword({
   onValue,
   error,
   about,
-}: {
+}: FieldState & {
   label: string;
-  value: string;
-  onValue: (value: string) => void;
-  error: string | null;
   /** Text that others know about the owner. */
   about: readonly string[];
 }) {

@@ -1,5 +1,5 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { CreditCard, Download, Landmark, type LucideIcon, Store } from "lucide-react";
+import { CreditCard, Landmark, type LucideIcon, Store } from "lucide-react";
 import { useEffect, useState } from "react";
 import { useParams } from "wouter";
 import { api, ask } from "../api.ts";
@@ -12,9 +12,8 @@ import { brandName, Facts, Page, Section } from "../ui/page.tsx";
 import { Banner, Loaded, Problem, Skeleton } from "../ui/states.tsx";
 import { Stepper, type StepState } from "../ui/stepper.tsx";
 import { Instant } from "../ui/time.tsx";
-import { toast } from "../ui/toast.tsx";
-import { download } from "./download.ts";
-import { useBilling } from "./holdings.tsx";
+import { useBilling } from "./billing_query.ts";
+import { DownloadButton } from "./download_button.tsx";
 import { OrderState, wants } from "./orders.tsx";
 import { PackageStart, startText } from "./package_start.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
@@ -215,12 +214,19 @@ function Choose({ shown: { order, ways }, onDone }: { shown: Shown; onDone: (isC
   return (
     <Section title={`Pay ${formatMoney(order.priceNanoUsd ?? "0")}`}>
       <div className="grid gap-4">
-        <RadioList
-          label="How do you want to pay?"
-          value={chosen}
-          onValue={setChosen}
-          options={offered.map((value) => ({ value, ...WAYS[value] }))}
-        />
+        {offered.length === 1 ? (
+          <p className="text-14">
+            {WAYS[chosen].label}
+            <span className="block text-13 text-ink-2">{WAYS[chosen].hint}</span>
+          </p>
+        ) : (
+          <RadioList
+            label="How do you want to pay?"
+            value={chosen}
+            onValue={setChosen}
+            options={offered.map((value) => ({ value, ...WAYS[value] }))}
+          />
+        )}
         {pay.error && <Problem error={pay.error} />}
         <div>
           <Button
@@ -259,16 +265,12 @@ function Instructions({ shown: { order }, text }: { shown: Shown; text: string }
 }
 
 function InvoiceFile({ invoice: { invoiceId, number, title } }: { invoice: NonNullable<Shown["invoice"]> }) {
-  const file = useMutation({
-    mutationFn: () => download(`/api/panel/invoices/${invoiceId}/pdf`, `invoice-${number}.pdf`),
-    onError: (error) => toast.failed(error),
-  });
   return (
-    <Button size="sm" icon={Download} pending={file.isPending} onClick={() => file.mutate()}>
+    <DownloadButton path={() => `/api/panel/invoices/${invoiceId}/pdf`} fileName={`invoice-${number}.pdf`} size="sm">
       <span className="sr-only">Download {title.toLowerCase()} </span>
       {number}
       <span className="sr-only"> as PDF</span>
-    </Button>
+    </DownloadButton>
   );
 }
 

@@ -4,10 +4,10 @@ import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { formatMoney, parseUsd } from "../format.ts";
 import { Segmented } from "../ui/choices.tsx";
 import { DollarField, Field, TextArea } from "../ui/fields.tsx";
-import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { type DialogState, type FieldState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { brandName, Facts } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useBilling } from "./holdings.tsx";
+import { useBilling } from "./billing_query.ts";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 import { type OrderKind, wants } from "./orders.tsx";
 import { PackageStart } from "./package_start.tsx";
@@ -15,14 +15,14 @@ import { useRefresh, useViewer } from "./page_hooks.ts";
 import { forHowLong, PlanLines } from "./plan_cards.tsx";
 import { wrongAmount } from "./typed_numbers.ts";
 
-/** Places an order: for the plan of a card, or for what the person chooses here. What has a price is paid on the order's own page. */
+/** Places an order: for the package of a card, or for what the person chooses here. What has a price is paid on the order's own page. */
 
 const KINDS = [
   { value: "package", label: "Package" },
   { value: "top_up", label: "Top-up" },
 ] as const satisfies readonly { value: OrderKind; label: string }[];
 
-/** Orders one plan: what is in it, what it costs, and when it starts. */
+/** Orders one package: what is in it, what it costs, and when it starts. */
 export function BuyDialog({ open, onClose, offering }: DialogState & { offering: Offering }) {
   const order = useOrdering(onClose);
   const form = useForm({
@@ -51,7 +51,7 @@ export function BuyDialog({ open, onClose, offering }: DialogState & { offering:
           ]}
         />
       )}
-      <NoteField {...form.field("note")} hint="For the seller, such as your own order number." />
+      <NoteField {...form.field("note")} />
     </FormDialog>
   );
 }
@@ -89,7 +89,7 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
       description={
         isPriced
           ? "Choose how to pay in the next step."
-          : `${answerer} gets it. What has a price can be paid next; the answer to the rest appears under Orders.`
+          : `${answerer} gets the order. What has a price you pay in the next step; otherwise the answer appears under Orders.`
       }
       submitLabel={isPriced ? "Continue" : "Send order"}
     >
@@ -108,7 +108,7 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
       ) : (
         <AmountField {...form.field("amountNanoUsd")} />
       )}
-      <NoteField {...form.field("note")} hint="What they should know: when, how long, on which invoice." />
+      <NoteField {...form.field("note")} />
     </FormDialog>
   );
 }
@@ -137,17 +137,15 @@ function useAnswerer(): string {
   return role === "reseller" ? "The operator" : brandName() || "The company you buy from";
 }
 
-function NoteField({ hint, error, ...note }: { hint: string; error: string | null } & NoteValue) {
+function NoteField({ error, ...note }: FieldState) {
   return (
-    <Field label="Note" optional hint={hint} error={error}>
+    <Field label="Note" optional hint="For the seller, such as your own order number." error={error}>
       <TextArea {...note} rows={3} maxLength={ORDER_TEXT_CHARS_MAX} />
     </Field>
   );
 }
 
-type NoteValue = { value: string; onValue: (typed: string) => void };
-
-function AmountField(field: NoteValue & { error: string | null }) {
+function AmountField(field: FieldState) {
   const { role } = useViewer();
   const billing = useBilling(null);
   // A reseller's balance pays for the packages it assigns, even without pay-as-you-go.

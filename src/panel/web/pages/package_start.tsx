@@ -1,12 +1,12 @@
-import { formatDay, formatOf, formatTime, formatZone } from "../format.ts";
+import { formatDay, formatOf, formatTime, formatZoneTime } from "../format.ts";
 import { nowMs } from "../ui/clock.ts";
 import { ErrorLine } from "../ui/states.tsx";
-import { useBilling } from "./holdings.tsx";
+import { useBilling } from "./billing_query.ts";
 
 /** "on 24 Dec at 00:00 Berlin time". */
 export function startText({ startsAt, timeZone }: { startsAt: string; timeZone: string }): string {
   const day = formatDay(startsAt, timeZone, nowMs());
-  return `on ${day} at ${formatTime(startsAt, timeZone)} ${formatZone(timeZone)} time`;
+  return `on ${day} at ${formatTime(startsAt, timeZone)} ${formatZoneTime(timeZone)}`;
 }
 
 function capital(words: string): string {

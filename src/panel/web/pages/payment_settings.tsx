@@ -1,6 +1,6 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
-import { PAY_INSTRUCTIONS_CHARS_MAX, SHOP_URL_CHARS_MAX } from "../../../limits.ts";
+import { type ReactNode, useState } from "react";
+import { PAY_INSTRUCTIONS_CHARS_MAX, SHOP_URL_CHARS_MAX, TYPED_STRIPE_SECRET_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
 import { CopyField, SecretOnce } from "../ui/copy_field.tsx";
@@ -40,31 +40,59 @@ export function PaymentSettings() {
 /** A reseller's customers and payment providers use the reseller's own domain: the one that is open. */
 const hookOf = ({ origin }: Saved, path: string) => `${origin ?? location.origin}${path}`;
 
-const STRIPE_STATES = { off: "Not offered", test: "Test mode", live: "Live" } as const;
+const STATES = {
+  off: ["neutral", "Not offered"],
+  on: ["ok", "Offered"],
+  test: ["warn", "Test mode"],
+  live: ["ok", "Live"],
+} as const;
+
+/** One way to be paid, with whether it is offered. */
+function WaySection({
+  title,
+  description,
+  state,
+  children,
+}: {
+  title: string;
+  description: string;
+  state: keyof typeof STATES;
+  children: ReactNode;
+}) {
+  const [tone, words] = STATES[state];
+  return (
+    <Section
+      title={
+        <>
+          {title} <Badge tone={tone}>{words}</Badge>
+        </>
+      }
+      description={description}
+    >
+      <div className="grid max-w-[42rem] gap-4">{children}</div>
+    </Section>
+  );
+}
 
 function StripeSection({ saved }: { saved: Saved }) {
   const put = useSaved();
   const [isRemoving, setRemoving] = useState(false);
   const { stripe } = saved.settings;
   return (
-    <Section
+    <WaySection
       title="Stripe"
       description="Customers pay by card on a page of Stripe, and get what they bought at once."
-      action={
-        <Badge tone={stripe === "live" ? "ok" : stripe === "test" ? "warn" : "neutral"}>{STRIPE_STATES[stripe]}</Badge>
-      }
+      state={stripe}
     >
-      <div className="grid gap-4">
-        <ol className="grid list-decimal gap-2 pl-5 text-14 wrap-anywhere text-ink-2">
-          <li>
-            In Stripe, under Developers → Webhooks, add the address below with all events of Checkout
-            (checkout.session.*) and Refunds (refund.*), and those of Charge that begin with charge.dispute.
-          </li>
-          <li>Copy the signing secret of that webhook, and a secret key, into the fields.</li>
-        </ol>
-        <CopyField label="Address for Stripe's webhooks" value={hookOf(saved, saved.hooks.stripe)} />
-        <StripeForm isOffered={stripe !== "off"} onSaved={put} onRemove={() => setRemoving(true)} />
-      </div>
+      <ol className="grid list-decimal gap-2 pl-5 text-14 wrap-anywhere text-ink-2">
+        <li>
+          In Stripe, under Developers → Webhooks, add the address below with all events of Checkout (checkout.session.*)
+          and Refunds (refund.*), and those of Charge that begin with charge.dispute.
+        </li>
+        <li>Copy the signing secret of that webhook, and a secret key, into the fields.</li>
+      </ol>
+      <CopyField label="Address for Stripe's webhooks" value={hookOf(saved, saved.hooks.stripe)} />
+      <StripeForm isOffered={stripe !== "off"} onSaved={put} onRemove={() => setRemoving(true)} />
       <Confirm
         open={isRemoving}
         onOpenChange={setRemoving}
@@ -75,7 +103,7 @@ function StripeSection({ saved }: { saved: Saved }) {
         The key is deleted. Who is paying on a page of Stripe right now may pay without getting anything: the payment is
         then seen in Stripe only. Refunds through Stripe wait until a key is set again.
       </Confirm>
-    </Section>
+    </WaySection>
   );
 }
 
@@ -92,7 +120,7 @@ function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
     send: (secrets) => ask(api["payment-settings"].stripe.put({ stripe: secrets })),
     onSent: (data) => {
       onSaved(data);
-      form.set({ apiKey: "", webhookSecret: "" });
+      form.reset({ apiKey: "", webhookSecret: "" });
       toast.done("Stripe accepts the key. Customers can pay by card now.");
     },
   });
@@ -113,13 +141,13 @@ function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
         label="Secret key"
         hint="Begins with sk_ or rk_. A restricted key needs to write Checkout Sessions and Refunds, and to read Disputes and Events. It is stored encrypted, and not shown again."
         {...form.field("apiKey")}
-        disabled={lock.disabled}
+        maxLength={TYPED_STRIPE_SECRET_CHARS_MAX}
       />
       <PasswordField
         label="Signing secret of the webhook"
         hint="Begins with whsec_."
         {...form.field("webhookSecret")}
-        disabled={lock.disabled}
+        maxLength={TYPED_STRIPE_SECRET_CHARS_MAX}
       />
     </PageForm>
   );
@@ -128,71 +156,59 @@ function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
 function InstructionsSection({ saved }: { saved: Saved }) {
   const { lock } = useViewer();
   const put = useSaved();
-  const before = saved.settings.instructions ?? "";
+  const { instructions: before } = saved.settings;
   const form = useForm({
-    first: { instructions: before },
-    wrong: { instructions: null },
+    first: { instructions: before ?? "" },
+    wrong: ({ instructions }) => ({
+      instructions: before === null && isBlank(instructions) ? "Enter how customers pay you." : null,
+    }),
     send: ({ instructions }) =>
       ask(api["payment-settings"].instructions.put({ instructions: isBlank(instructions) ? null : instructions })),
     onSent: (data) => {
       put(data);
-      toast.done(data.settings.instructions === null ? "Not offered any more." : "Instructions saved.");
+      form.reset({ instructions: data.settings.instructions ?? "" });
+      toast.done(data.settings.instructions === null ? NOT_OFFERED : "Instructions saved.");
     },
   });
   const { error, ...instructions } = form.field("instructions");
   return (
-    <Section
-      title="By instructions"
-      description="A bank transfer, or anything else. You see the order under Orders, and fulfil it when the money is there."
-      action={<Badge tone={before === "" ? "neutral" : "ok"}>{before === "" ? "Not offered" : "Offered"}</Badge>}
+    <WaySection
+      title="Bank transfer, or another way"
+      description="Customers read your instructions and pay. You fulfil the order, under Orders, when you have the money."
+      state={before === null ? "off" : "on"}
     >
-      <PageForm form={form} saveLabel="Save instructions" isProminent={form.values.instructions !== before} lock={lock}>
+      <PageForm form={form} saveLabel="Save instructions" lock={lock}>
         <Field
           label="Instructions"
           hint="Shown with the amount and the order's reference. Empty: not offered."
           error={error}
         >
-          <TextArea {...instructions} rows={5} maxLength={PAY_INSTRUCTIONS_CHARS_MAX} disabled={lock.disabled} />
+          <TextArea {...instructions} rows={5} maxLength={PAY_INSTRUCTIONS_CHARS_MAX} />
         </Field>
       </PageForm>
-    </Section>
+    </WaySection>
   );
 }
 
+const NOT_OFFERED = "Not offered any more.";
+
 function ShopSection({ saved }: { saved: Saved }) {
-  const { lock } = useViewer();
   const put = useSaved();
   const [secret, setSecret] = useState<string | null>(null);
-  const { shopUrl } = saved.settings;
-  const form = useForm({
-    first: { shopUrl: shopUrl ?? "" },
-    wrong: { shopUrl: null },
-    send: ({ shopUrl: typed }) =>
-      ask(api["payment-settings"].shop.put({ shopUrl: isBlank(typed) ? null : typed.trim() })),
-    onSent: (data) => {
-      put(data);
-      setSecret(data.secret);
-      if (data.secret === null) toast.done("Not offered any more.");
-    },
-  });
   return (
-    <Section
-      title="Another shop"
+    <WaySection
+      title="Your own shop"
       description="Customers are sent to your shop with the order's reference and amount. The shop reports the payment by a webhook that it signs."
-      action={<Badge tone={shopUrl === null ? "neutral" : "ok"}>{shopUrl === null ? "Not offered" : "Offered"}</Badge>}
+      state={saved.settings.shopUrl === null ? "off" : "on"}
     >
-      <PageForm form={form} saveLabel={shopUrl === null ? "Offer the shop" : "Save, with a new secret"} lock={lock}>
-        <TextField
-          label="Address of the shop"
-          hint="Saving makes a new signing secret, which is shown once; the one before ends. Empty: not offered."
-          {...form.field("shopUrl")}
-          maxLength={SHOP_URL_CHARS_MAX}
-          placeholder="https://shop.example.com/pay"
-          autoCapitalize="none"
-          disabled={lock.disabled}
-        />
-        <CopyField label="Address for the shop's webhooks" value={hookOf(saved, saved.hooks.shop)} />
-      </PageForm>
+      <CopyField label="Address for the shop's webhooks" value={hookOf(saved, saved.hooks.shop)} />
+      <ShopForm
+        shopUrl={saved.settings.shopUrl}
+        onSaved={(data, made) => {
+          put(data);
+          setSecret(made);
+        }}
+      />
       <SecretOnce
         open={secret !== null}
         title="Your shop signs with this secret"
@@ -200,6 +216,43 @@ function ShopSection({ saved }: { saved: Saved }) {
         value={secret ?? ""}
         onDone={() => setSecret(null)}
       />
-    </Section>
+    </WaySection>
+  );
+}
+
+/** `secret`: of an address that was saved. */
+type ShopFormProps = { shopUrl: string | null; onSaved: (saved: Saved, secret: string | null) => void };
+
+function ShopForm({ shopUrl, onSaved }: ShopFormProps) {
+  const { lock } = useViewer();
+  const form = useForm({
+    first: { shopUrl: shopUrl ?? "" },
+    wrong: ({ shopUrl: typed }) => ({
+      shopUrl: shopUrl === null && isBlank(typed) ? "Enter the address of your shop." : null,
+    }),
+    send: ({ shopUrl: typed }) =>
+      ask(api["payment-settings"].shop.put({ shopUrl: isBlank(typed) ? null : typed.trim() })),
+    onSent: (data) => {
+      onSaved(data, data.secret);
+      form.reset({ shopUrl: data.settings.shopUrl ?? "" });
+      if (data.secret === null) toast.done(NOT_OFFERED);
+    },
+  });
+  const isEnding = isBlank(form.values.shopUrl);
+  return (
+    <PageForm
+      form={form}
+      saveLabel={shopUrl === null ? "Offer the shop" : isEnding ? "Stop offering the shop" : "Save, with a new secret"}
+      lock={lock}
+    >
+      <TextField
+        label="Address of the shop"
+        hint="Saving makes a new signing secret, which is shown once; the one before ends. Empty: not offered."
+        {...form.field("shopUrl")}
+        maxLength={SHOP_URL_CHARS_MAX}
+        placeholder="https://shop.example.com/pay"
+        autoCapitalize="none"
+      />
+    </PageForm>
   );
 }

@@ -1,26 +1,24 @@
-import { keepPreviousData, useInfiniteQuery, useMutation } from "@tanstack/react-query";
-import { Download, Plus, Search, Users } from "lucide-react";
+import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
+import { Plus, Search, Users } from "lucide-react";
 import { lazy, type ReactNode, Suspense } from "react";
+import { EMAIL_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, type Role } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { formatMoney } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
-import { NativeSelect, TextInput } from "../ui/fields.tsx";
-import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { NativeSelect } from "../ui/fields.tsx";
+import { FilterBar, SearchInput, useUrlState } from "../ui/filter_bar.tsx";
 import { Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
-import { toast } from "../ui/toast.tsx";
-import { download } from "./download.ts";
+import { DownloadButton } from "./download_button.tsx";
 import { useDebounced, useOpened, useViewer } from "./page_hooks.ts";
 
 /** The list of people (a reseller sees its customers, an admin everyone), and the button that adds one. */
 
-const InviteDialog = lazy(() => import("./person_dialogs.tsx").then((m) => ({ default: m.InviteDialog })));
-
-const SEARCH_CHARS_MAX = 254;
+const InviteDialog = lazy(() => import("./person_invite.tsx").then((m) => ({ default: m.InviteDialog })));
 
 type Row = NonNullable<Awaited<ReturnType<typeof api.people.get>>["data"]>["people"][number];
 
@@ -67,15 +65,14 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
           </>
         }
       >
-        <TextInput
-          type="search"
-          aria-label="Search by name or e-mail"
+        <SearchInput
+          label="Search by name or e-mail"
           placeholder="Name or e-mail begins with"
-          before={<Search size={16} aria-hidden />}
           value={filters.q}
           onValue={(typed) => setFilters({ q: typed })}
-          maxLength={SEARCH_CHARS_MAX}
-          className="w-72 max-w-full pl-9"
+          maxLength={EMAIL_CHARS_MAX}
+          // On a desktop, all filters fit into one line.
+          className="xl:w-64"
         />
         {isAdmin && (
           <Segmented label="Role" value={role} onValue={(next) => setFilters({ role: next })} options={ROLE_FILTER} />
@@ -123,14 +120,10 @@ function queryOf({ q, role, state }: Filter) {
 }
 
 function ExportCsv({ query }: { query: ReturnType<typeof queryOf> }) {
-  const exporting = useMutation({
-    mutationFn: () => download(`/api/panel/people.csv?${new URLSearchParams(query)}`, "customers.csv"),
-    onError: (error) => toast.failed(error),
-  });
   return (
-    <Button icon={Download} pending={exporting.isPending} onClick={() => exporting.mutate()}>
+    <DownloadButton path={() => `/api/panel/people.csv?${new URLSearchParams(query)}`} fileName="customers.csv">
       CSV<span className="sr-only"> export</span>
-    </Button>
+    </DownloadButton>
   );
 }
 

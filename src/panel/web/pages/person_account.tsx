@@ -11,7 +11,7 @@ import { toast } from "../ui/toast.tsx";
 import { type Opened, type Person, useRefresh, useViewer } from "./page_hooks.ts";
 import type { PersonDialogKind } from "./person_dialogs.tsx";
 
-/** The account of a person: name, sign-in, second factor, pay as you go, suspension. */
+/** The account of a person: name, sign-in, second factor, pay-as-you-go, suspension. */
 
 export function AccountSection({ person, dialog }: { person: Person; dialog: Opened<PersonDialogKind> }) {
   const viewer = useViewer();
@@ -115,56 +115,70 @@ function Line({ title, text, children }: { title: string; text: ReactNode; child
   );
 }
 
-function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
+/** A right that is on or off. `set` returns what to say when it is set. */
+function SwitchLine({
+  label,
+  hint,
+  isOn,
+  set,
+}: {
+  label: string;
+  hint: string;
+  isOn: boolean;
+  set: (isOn: boolean) => Promise<string>;
+}) {
   const refresh = useRefresh();
   const { lock } = useViewer();
-  const set = useMutation({
-    mutationFn: (enabled: boolean) => ask(api.people({ id: accountId }).payg.patch({ enabled })),
-    onSuccess: async ({ paygEnabled: isOn }) => {
+  const setting = useMutation({
+    mutationFn: set,
+    onSuccess: async (said) => {
       await refresh();
-      toast.done(isOn ? "The balance pays now." : "The balance no longer pays.");
+      toast.done(said);
     },
     onError: (error) => toast.failed(error),
   });
   return (
     <li className="px-4 py-3 sm:px-6">
       <Switch
-        label={<span className="font-medium">Pay as you go</span>}
-        hint="The balance pays for requests whose key is pay-as-you-go, or which the package cannot pay for."
-        checked={set.isPending ? set.variables : paygEnabled}
-        pending={set.isPending}
-        onValue={(enabled) => set.mutate(enabled)}
+        label={<span className="font-medium">{label}</span>}
+        hint={hint}
+        checked={setting.isPending ? setting.variables : isOn}
+        pending={setting.isPending}
+        onValue={(wanted) => setting.mutate(wanted)}
         disabled={lock.disabled}
       />
     </li>
   );
 }
 
+function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
+  return (
+    <SwitchLine
+      label="Pay-as-you-go"
+      hint="The balance pays for requests whose key is pay-as-you-go, or which the package cannot pay for."
+      isOn={paygEnabled}
+      set={async (enabled) => {
+        const { paygEnabled: isOn } = await ask(api.people({ id: accountId }).payg.patch({ enabled }));
+        return isOn ? "The balance pays now." : "The balance no longer pays.";
+      }}
+    />
+  );
+}
+
 /** Whether a reseller may switch pay-as-you-go for its customers, or only an admin. */
 function PaygRightLine({ person: { accountId, name, maySwitchPayg } }: { person: Person }) {
-  const refresh = useRefresh();
-  const { lock } = useViewer();
-  const set = useMutation({
-    mutationFn: (granted: boolean) => ask(api.people({ id: accountId })["payg-right"].patch({ granted })),
-    onSuccess: async ({ maySwitchPayg: may }) => {
-      await refresh();
-      toast.done(
-        may ? `${name} can switch pay as you go for its customers now.` : `${name} can no longer switch pay as you go.`,
-      );
-    },
-    onError: (error) => toast.failed(error),
-  });
   return (
-    <li className="px-4 py-3 sm:px-6">
-      <Switch
-        label={<span className="font-medium">Pay as you go of its customers</span>}
-        hint="The reseller may switch it for each of its customers. If off, only an admin can, and customers cannot spend their balance until then."
-        checked={set.isPending ? set.variables : maySwitchPayg}
-        pending={set.isPending}
-        onValue={(granted) => set.mutate(granted)}
-        disabled={lock.disabled}
-      />
-    </li>
+    <SwitchLine
+      label="Pay-as-you-go of its customers"
+      hint="The reseller may switch it for each of its customers. If off, only an admin can, and customers cannot spend their balance until then."
+      isOn={maySwitchPayg}
+      set={async (granted) => {
+        const { maySwitchPayg: may } = await ask(api.people({ id: accountId })["payg-right"].patch({ granted }));
+        return may
+          ? `${name} can switch pay-as-you-go for its customers now.`
+          : `${name} can no longer switch pay-as-you-go.`;
+      }}
+    />
   );
 }
 

@@ -3,28 +3,16 @@ import { limitsText } from "../copy.ts";
 import { type DialogState, FormDialog, useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
 import { type Person, useRefresh } from "./page_hooks.ts";
-import {
-  checkLimits,
-  checkModels,
-  ModelLimitFields,
-  RateLimitFields,
-  readLimits,
-  readModels,
-  typedLimits,
-  typedModels,
-} from "./rate_limits.tsx";
+import { AllLimitFields, checkAllLimits, readAllLimits, typedAllLimits } from "./rate_limits.tsx";
 
 /** Sets the limits of an account. Its package and its reseller may set others; the lowest applies. */
 export function LimitsDialog({ open, onClose, person }: DialogState & { person: Person }) {
   const refresh = useRefresh();
   const { own, package: ofPackage, reseller } = person.limits;
   const form = useForm({
-    first: { ...typedLimits(own), ...typedModels(own) },
-    wrong: (typed) => ({ ...checkLimits(typed), ...checkModels(typed) }),
-    send: (typed) => {
-      const limits = { ...readLimits(typed), models: readModels(typed) };
-      return ask(api.people({ id: person.accountId }).limits.patch({ limits }));
-    },
+    first: typedAllLimits(own),
+    wrong: checkAllLimits,
+    send: (typed) => ask(api.people({ id: person.accountId }).limits.patch({ limits: readAllLimits(typed) })),
     onSent: async () => {
       await refresh();
       toast.done(`The limits of ${person.name} are saved.`);
@@ -48,8 +36,7 @@ export function LimitsDialog({ open, onClose, person }: DialogState & { person: 
       size="lg"
       submitLabel="Save limits"
     >
-      <RateLimitFields field={form.field} most={reseller} />
-      <ModelLimitFields {...form.field("limits.models")} />
+      <AllLimitFields form={form} most={reseller} />
     </FormDialog>
   );
 }

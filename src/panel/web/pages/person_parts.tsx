@@ -17,7 +17,7 @@ type TheirKey = NonNullable<Awaited<ReturnType<ReturnType<typeof api.people>["ke
 type Grant = NonNullable<Awaited<ReturnType<typeof api.allotments.get>>["data"]>["allotments"][number];
 
 const KEY_STATUS = { enabled: "active", disabled: "disabled", revoked: "revoked", expired: "expired" } as const;
-const BILLING_MODE = { package: "Package", payg: "Pay as you go" } as const;
+const BILLING_MODE = { package: "Package", payg: "Balance" } as const;
 
 /** Names and masked keys. Only the owner has the whole key. */
 export function TheirKeys({ accountId }: { accountId: number }) {

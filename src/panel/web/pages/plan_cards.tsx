@@ -1,6 +1,6 @@
 import { Check } from "lucide-react";
 import { limitsText } from "../copy.ts";
-import { formatCount, formatList, formatMoney, formatOf, formatZone } from "../format.ts";
+import { formatCount, formatList, formatMoney, formatOf, formatZoneTime } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { inPlace } from "../ui/in_place.tsx";
 import { Section } from "../ui/page.tsx";
@@ -20,8 +20,8 @@ export function PlanCards({ onBuy }: { onBuy: (offering: Offering) => void }) {
       {({ offerings: rows }) =>
         rows.length > 0 && (
           <Section
-            title="Plans"
-            description="A plan starts when it is paid. If you have another one, it starts when that has ended."
+            title="Packages on sale"
+            description="A package starts when it is paid. If you have another one, it starts when that has ended."
           >
             <ul className="grid gap-4 sm:grid-cols-2 lg:grid-cols-3">
               {rows.toSorted(byPrice).map((offering) => (
@@ -66,7 +66,7 @@ function PlanCard({ offering, onBuy }: { offering: Offering; onBuy: (offering: O
   );
 }
 
-/** What is in a plan, with a tick each. */
+/** What is in a package, with a tick each. */
 export function PlanLines({ offering }: { offering: Offering }) {
   return (
     <ul className="grid flex-1 content-start gap-2 text-13 text-ink-2" title={offering.modelIds?.join(", ")}>
@@ -107,7 +107,7 @@ function planLines(offering: Pick<Offering, (typeof SAID)[number]>): string[] {
     ...(tokenLimit === null ? [] : [`At most ${formatOf(tokenLimit, "token")} in all`]),
     modelsLine(modelIds),
     ...(limited === "" ? [] : [`At most ${limited}`]),
-    `Days begin at 00:00 ${formatZone(timeZone)} time`,
+    `Days begin at 00:00 ${formatZoneTime(timeZone)}`,
   ];
 }
 

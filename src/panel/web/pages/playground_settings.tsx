@@ -4,7 +4,7 @@ import { formatPicoUsd } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Combobox } from "../ui/combobox.tsx";
 import { cx } from "../ui/cx.ts";
-import { Field, NativeSelect, TextArea, TextInput } from "../ui/fields.tsx";
+import { CountField, Field, NativeSelect, TextArea } from "../ui/fields.tsx";
 import { type Choice, KINDS, type Kind, type Offers } from "./playground_models.ts";
 import { ENDPOINTS, setPlayground, usePlayground } from "./playground_state.ts";
 import { checkCount } from "./typed_numbers.ts";
@@ -111,24 +111,23 @@ export function ChatFields() {
         />
       </Field>
       <div className="grid grid-cols-2 gap-4">
-        <Field label="Temperature" hint="0 to 2" error={wrongTemperature(temperature)}>
-          <TextInput
-            value={temperature}
-            onValue={(next) => setPlayground({ temperature: next })}
-            inputMode="decimal"
-            placeholder="Default"
-            className="figures"
-          />
-        </Field>
-        <Field label="Max tokens" hint="Of the answer" error={wrongMaxTokens(maxTokens)}>
-          <TextInput
-            value={maxTokens}
-            onValue={(next) => setPlayground({ maxTokens: next })}
-            inputMode="numeric"
-            placeholder="Default"
-            className="figures"
-          />
-        </Field>
+        <CountField
+          label="Temperature"
+          hint={`0 to ${TEMPERATURE_MAX}`}
+          value={temperature}
+          onValue={(next) => setPlayground({ temperature: next })}
+          error={wrongTemperature(temperature)}
+          inputMode="decimal"
+          placeholder="Default"
+        />
+        <CountField
+          label="Max tokens"
+          hint="Of the answer"
+          value={maxTokens}
+          onValue={(next) => setPlayground({ maxTokens: next })}
+          error={wrongMaxTokens(maxTokens)}
+          placeholder="Default"
+        />
       </div>
       <Field label="System prompt" optional hint="Sent before the conversation.">
         <TextArea

@@ -19,6 +19,16 @@ export const PART_NAMES: Readonly<Record<Part, string>> = {
   request: "Request",
 };
 
+/** Sorts sizes of images, as in "1024x1536", from the smallest; what is no size comes first. */
+export function bySize(a: string, b: string): number {
+  return areaOf(a) - areaOf(b) || a.localeCompare(b);
+}
+
+function areaOf(size: string): number {
+  const [, width, height] = /^(\d+)x(\d+)/.exec(size) ?? [];
+  return Number(width ?? 0) * Number(height ?? 0);
+}
+
 /** The parts that have a price of their own only if one is set, in the order in which pages show them. */
 export const FURTHER_PARTS = [
   "cache_write",

@@ -1,9 +1,9 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { MoreHorizontal, Pencil, TriangleAlert, X } from "lucide-react";
+import { MoreHorizontal, TriangleAlert, X } from "lucide-react";
 import { api, ask } from "../api.ts";
 import { EMPTY, termsText } from "../copy.ts";
 import { formatMoney } from "../format.ts";
-import { Button, IconButton } from "../ui/buttons.tsx";
+import { Button, ButtonLink, IconButton } from "../ui/buttons.tsx";
 import { Switch } from "../ui/choices.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Section } from "../ui/page.tsx";
@@ -99,10 +99,7 @@ function PricesTable({ rows, onEdit }: { rows: readonly Row[]; onEdit: (row: Row
         row.priceNanoUsd !== null && (
           <Menu
             trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" {...lock} />}
-            items={[
-              { label: "Change price", icon: Pencil, onSelect: () => onEdit(row) },
-              { label: "Remove price", icon: X, onSelect: () => remove.mutate(row) },
-            ]}
+            items={[{ label: "Remove price", icon: X, onSelect: () => remove.mutate(row) }]}
           />
         )
       }
@@ -140,10 +137,19 @@ function PublicPrices({ isPublic }: { isPublic: boolean }) {
     onError: (error) => toast.failed(error),
   });
   return (
-    <Section title="Models and their prices">
+    <Section
+      title="Models and their prices"
+      action={
+        isPublic && (
+          <ButtonLink href="/model-prices" size="sm">
+            Open the page
+          </ButtonLink>
+        )
+      }
+    >
       <Switch
         label="Show them without a sign-in"
-        hint="On /model-prices of your domains: every model, and what requests cost that a balance pays."
+        hint="Everybody can then read, on your domains, every model and what requests cost that a balance pays for."
         checked={set.isPending ? set.variables : isPublic}
         pending={set.isPending}
         onValue={(wanted) => set.mutate(wanted)}

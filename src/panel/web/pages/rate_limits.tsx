@@ -1,10 +1,12 @@
 import { Plus, X } from "lucide-react";
+import { useId } from "react";
 import { LIMITED_MODELS_MAX, REQUESTS_AT_ONCE, REQUESTS_PER_MINUTE, TOKENS_PER_MINUTE } from "../../../limits.ts";
 import { limitSetText } from "../copy.ts";
 import { formatCount } from "../format.ts";
 import { Button, IconButton } from "../ui/buttons.tsx";
 import { Combobox } from "../ui/combobox.tsx";
-import { CountField, Field } from "../ui/fields.tsx";
+import { CountField, Field, FieldError } from "../ui/fields.tsx";
+import type { FieldState, Form } from "../ui/form.tsx";
 import { type OwnKey, useKeyOptions } from "./account_queries.ts";
 import { checkCount, readCount } from "./typed_numbers.ts";
 
@@ -27,8 +29,8 @@ type TypedSet = Record<Name, string>;
 export type TypedLimits = { [Field in Name as `limits.${Field}`]: string };
 type LimitErrors = Record<keyof TypedLimits, string | null>;
 /** One model's limits, as typed. `line` tells it from others while no model is chosen. */
-export type TypedModel = TypedSet & { line: number; modelId: string | null };
-export type TypedModels = { "limits.models": readonly TypedModel[] };
+type TypedModel = TypedSet & { line: number; modelId: string | null };
+type TypedModels = { "limits.models": readonly TypedModel[] };
 
 export function typedLimits(limits: LimitSet | null): TypedLimits {
   const { requestsPerMinute, tokensPerMinute, requestsAtOnce } = typedSet(limits);
@@ -39,7 +41,7 @@ export function typedLimits(limits: LimitSet | null): TypedLimits {
   };
 }
 
-export function typedModels(limits: RateLimits | null): TypedModels {
+function typedModels(limits: RateLimits | null): TypedModels {
   const models = Object.entries(limits?.models ?? {});
   return { "limits.models": models.map(([modelId, set], line) => ({ line, modelId, ...typedSet(set) })) };
 }
@@ -65,7 +67,7 @@ export function checkLimits(typed: TypedLimits): LimitErrors {
 }
 
 /** The error of all models' limits together, or null. */
-export function checkModels({ "limits.models": models }: TypedModels): { "limits.models": string | null } {
+function checkModels({ "limits.models": models }: TypedModels): { "limits.models": string | null } {
   const ids = models.map(({ modelId }) => modelId);
   const wrong = models.flatMap((typed) =>
     KINDS.filter(({ name, range }) => checkCount(typed[name], { ...range, optional: true }) !== null).map(
@@ -86,7 +88,7 @@ export function readLimits(typed: TypedLimits): LimitSet {
   };
 }
 
-export function readModels({ "limits.models": models }: TypedModels): Record<string, LimitSet> {
+function readModels({ "limits.models": models }: TypedModels): Record<string, LimitSet> {
   return Object.fromEntries(
     models.map(({ modelId, ...typed }) => [
       modelId ?? "",
@@ -99,19 +101,32 @@ export function readModels({ "limits.models": models }: TypedModels): Record<str
   );
 }
 
+/** The limits of an account or an offering: over all models, and of single ones. */
+type AllTyped = TypedLimits & TypedModels;
+
+export function typedAllLimits(limits: RateLimits | null): AllTyped {
+  return { ...typedLimits(limits), ...typedModels(limits) };
+}
+
+export function checkAllLimits(typed: AllTyped): Record<keyof AllTyped, string | null> {
+  return { ...checkLimits(typed), ...checkModels(typed) };
+}
+
+export function readAllLimits(typed: AllTyped): RateLimits {
+  return { ...readLimits(typed), models: readModels(typed) };
+}
+
 /** "60 requests a minute", or "none", of what is typed. */
 export function typedLimitsText(typed: TypedLimits): string {
   const isWrong = Object.values(checkLimits(typed)).some((error) => error !== null);
   return isWrong ? "…" : limitSetText(readLimits(typed)) || "none";
 }
 
-type FieldProps = { value: string; onValue: (value: string) => void; error: string | null };
-
 export function RateLimitFields({
   field,
   most,
 }: {
-  field: (name: keyof TypedLimits) => FieldProps;
+  field: (name: keyof TypedLimits) => FieldState;
   /** The highest that may be set, if there is one: of the account, for a key. */
   most?: LimitSet | null;
 }) {
@@ -130,27 +145,36 @@ export function RateLimitFields({
   );
 }
 
+/** The fields of an account's or an offering's limits. */
+export function AllLimitFields({
+  form,
+  most = null,
+}: {
+  form: Pick<Form<AllTyped, keyof AllTyped>, "field">;
+  most?: LimitSet | null;
+}) {
+  return (
+    <>
+      <RateLimitFields field={form.field} most={most} />
+      <ModelLimitFields {...form.field("limits.models")} />
+    </>
+  );
+}
+
 /** An empty line after the others. */
 function nextLine(models: readonly TypedModel[]): TypedModel {
   return { line: Math.max(-1, ...models.map(({ line }) => line)) + 1, modelId: null, ...typedSet(null) };
 }
 
 /** Limits of single models: a line for each. */
-export function ModelLimitFields({
-  value,
-  onValue,
-  error,
-}: {
-  value: readonly TypedModel[];
-  onValue: (models: readonly TypedModel[]) => void;
-  error: string | null;
-}) {
+function ModelLimitFields({ value, onValue, error }: FieldState<TypedModels["limits.models"]>) {
+  const errorId = useId();
   const options = useKeyOptions();
   const models = (options.data?.models ?? []).map(({ id }) => ({ value: id, label: id }));
   const change = (line: number, typed: Partial<TypedModel>) =>
     onValue(value.map((one) => (one.line === line ? { ...one, ...typed } : one)));
   return (
-    <fieldset className="grid gap-3">
+    <fieldset className="grid gap-3" aria-describedby={error ? errorId : undefined}>
       <legend className="mb-2 text-13 font-medium">
         Limits of single models <span className="font-normal text-ink-3">(optional)</span>
       </legend>
@@ -178,7 +202,7 @@ export function ModelLimitFields({
           />
         </div>
       ))}
-      {error && <p className="text-12 text-bad">{error}</p>}
+      {error && <FieldError id={errorId}>{error}</FieldError>}
       <Button
         size="sm"
         icon={Plus}

@@ -8,7 +8,7 @@ import {
   formatOf,
   formatPicoUsd,
   formatTook,
-  formatZone,
+  formatZoneTime,
 } from "../format.ts";
 import { ButtonLink, IconButton } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
@@ -184,7 +184,7 @@ function PackageCharge({ receipt }: { receipt: Receipt }) {
       </Sum>
       {paid && (
         <p className="text-13 text-ink-2 tabular-nums">
-          Counted on {formatCalendarDay(paid.day)} in {formatZone(paid.timeZone)} time. That day has used{" "}
+          Counted on {formatCalendarDay(paid.day)} in {formatZoneTime(paid.timeZone)}. That day has used{" "}
           {formatCount(paid.dayUnits)}
           {!paid.carryover && ` of ${formatCount(paid.dailyLimit)}`}, the whole package {formatCount(paid.totalUnits)}{" "}
           of {formatCount(paid.totalLimit)}.

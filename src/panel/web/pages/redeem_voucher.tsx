@@ -4,7 +4,7 @@ import { formatMoney } from "../format.ts";
 import { TextField } from "../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useBilling } from "./holdings.tsx";
+import { useBilling } from "./billing_query.ts";
 import { startText } from "./package_start.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 

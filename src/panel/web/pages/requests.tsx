@@ -1,13 +1,13 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { Search, SearchX } from "lucide-react";
+import { SearchX } from "lucide-react";
 import { useState } from "react";
 import { Redirect, useLocation, useParams } from "wouter";
 import { ApiError, api, ask } from "../api.ts";
 import { Button, ButtonLink, TextLink } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { NativeSelect, TextInput } from "../ui/fields.tsx";
-import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { NativeSelect } from "../ui/fields.tsx";
+import { FilterBar, SearchInput, useUrlState } from "../ui/filter_bar.tsx";
 import { FormFrame } from "../ui/form_frame.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
@@ -136,15 +136,13 @@ function FindRequest() {
         if (id !== "") navigate(`/requests/${encodeURIComponent(id)}`);
       }}
     >
-      <TextInput
-        type="search"
-        aria-label="Find by request id"
+      <SearchInput
+        label="Find by request id"
         placeholder="Request id"
-        before={<Search size={16} aria-hidden />}
         value={typed}
         onValue={setTyped}
         maxLength={ID_CHARS_MAX}
-        className="w-64 max-w-full pl-9 font-mono"
+        className="font-mono"
       />
       <Button type="submit">Find</Button>
     </FormFrame>

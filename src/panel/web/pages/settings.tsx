@@ -32,7 +32,11 @@ export function SettingsPage() {
   const settings = useQuery({ queryKey: SETTINGS_KEY, queryFn: () => ask(api.settings.get()) });
   const reread = () => client.invalidateQueries({ queryKey: SETTINGS_KEY });
   return (
-    <Page title="Settings" lead="Your name, how you sign in, and when you get notices." size="sm">
+    <Page
+      title="Settings"
+      lead="Your name, how you sign in, what you are told about, and what your invoices say."
+      size="sm"
+    >
       <Loaded query={settings} skeleton={<SettingsSkeleton />}>
         {(data) => (
           <>
@@ -48,8 +52,8 @@ export function SettingsPage() {
             <Passkeys asksForCode={data.totpEnabled} />
             <Devices />
             <Notices settings={data} />
-            <BuyerDetailsSection />
             <MailChoices />
+            <BuyerDetailsSection />
             <Appearance />
           </>
         )}
@@ -82,20 +86,14 @@ function Profile({ settings: { name: saved } }: { settings: Settings }) {
       ]);
     },
     onSent: () => {
-      form.set({ name: form.values.name.trim() });
+      form.reset({ name: form.values.name.trim() });
       toast.done("Name saved.");
     },
   });
   return (
     <Section title="You">
-      <PageForm form={form} isProminent={form.values.name !== saved} saveLabel="Save name" lock={lock}>
-        <TextField
-          label="Name"
-          {...form.field("name")}
-          maxLength={PERSON_NAME_CHARS_MAX}
-          autoComplete="name"
-          disabled={lock.disabled}
-        />
+      <PageForm form={form} saveLabel="Save name" lock={lock}>
+        <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} autoComplete="name" />
       </PageForm>
     </Section>
   );
@@ -105,9 +103,8 @@ function Profile({ settings: { name: saved } }: { settings: Settings }) {
 function Notices({ settings: { notices } }: { settings: Settings }) {
   const client = useQueryClient();
   const { lock } = useViewer();
-  const saved = typedNotices(notices);
   const form = useForm({
-    first: saved,
+    first: typedNotices(notices),
     wrong: ({ unitsPercent, balanceNanoUsd, days }) => ({
       unitsPercent: checkCount(unitsPercent, NOTICE_PERCENT),
       balanceNanoUsd: checkUsd(balanceNanoUsd, { maxUsd: MONEY_USD_MAX, decimals: 9 }),
@@ -127,31 +124,30 @@ function Notices({ settings: { notices } }: { settings: Settings }) {
       return thresholds;
     },
     onSent: (thresholds) => {
-      form.set(typedNotices(thresholds));
+      form.reset(typedNotices(thresholds));
       toast.done("Notices saved.");
     },
   });
-  const { values } = form;
-  const isChanged =
-    values.unitsPercent !== saved.unitsPercent ||
-    values.balanceNanoUsd !== saved.balanceNanoUsd ||
-    values.days !== saved.days;
-  const field = (name: keyof typeof saved) => ({ ...form.field(name), disabled: lock.disabled });
   return (
     <Section
       title="Notices"
       description="Home shows a notice when one of these is reached, before requests stop. 0 switches a notice off."
     >
-      <PageForm form={form} isProminent={isChanged} saveLabel="Save notices" lock={lock}>
+      <PageForm form={form} saveLabel="Save notices" lock={lock}>
         <div className="grid gap-4 sm:grid-cols-3">
           <CountField
             label="Package left"
             hint="Percent of its requests."
             after="% or less"
-            {...field("unitsPercent")}
+            {...form.field("unitsPercent")}
           />
-          <DollarField label="Balance below" hint="The available amount." {...field("balanceNanoUsd")} />
-          <CountField label="Package ends in" hint="Before its last day." after="days or less" {...field("days")} />
+          <DollarField label="Balance below" hint="The available amount." {...form.field("balanceNanoUsd")} />
+          <CountField
+            label="Package ends in"
+            hint="Before its last day."
+            after="days or less"
+            {...form.field("days")}
+          />
         </div>
       </PageForm>
     </Section>

@@ -1,10 +1,10 @@
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
-import { EMAIL_CHARS_MAX, TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../../limits.ts";
+import { TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button, TextLink } from "../ui/buttons.tsx";
-import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
-import { focusInvalid } from "../ui/form.tsx";
+import { EmailField, Field, PasswordField, TextInput } from "../ui/fields.tsx";
+import { focusInvalid, isEmail } from "../ui/form.tsx";
 import { FormFrame } from "../ui/form_frame.tsx";
 import { SignedOutPage } from "../ui/page.tsx";
 import { pathAfterSignIn } from "./next_path.ts";
@@ -97,7 +97,7 @@ function PasswordForm({
 }) {
   const [tries, setTries] = useState(0);
   const isTried = tries > 0;
-  const noEmail = isTried && !/^\S+@\S+$/.test(email.trim()) && "Enter your e-mail address.";
+  const noEmail = isTried && !isEmail(email) && "Enter your e-mail address.";
   const noPassword = isTried && password === "" && "Enter your password.";
   useEffect(() => {
     if (tries > 0 || error !== null) focusInvalid();
@@ -106,31 +106,27 @@ function PasswordForm({
     <FormFrame
       onSubmit={() => {
         setTries(tries + 1);
-        if (!isPending && /^\S+@\S+$/.test(email.trim()) && password !== "") onSend();
+        if (!isPending && isEmail(email) && password !== "") onSend();
       }}
     >
-      <Field label="E-mail" error={noEmail}>
-        <TextInput
-          type="email"
-          name="email"
-          value={email}
-          onValue={onEmail}
-          autoComplete="username webauthn"
-          autoCapitalize="none"
-          spellCheck={false}
-          maxLength={EMAIL_CHARS_MAX}
-          autoFocus
-        />
-      </Field>
-      <Field label="Password" error={noPassword || credentialErrorOf(error)}>
-        <PasswordInput
-          name="password"
-          value={password}
-          onValue={onPassword}
-          autoComplete="current-password"
-          maxLength={TYPED_PASSWORD_CHARS_MAX}
-        />
-      </Field>
+      <EmailField
+        label="E-mail"
+        name="email"
+        value={email}
+        onValue={onEmail}
+        error={noEmail}
+        autoComplete="username webauthn"
+        autoFocus
+      />
+      <PasswordField
+        label="Password"
+        name="password"
+        value={password}
+        onValue={onPassword}
+        error={noPassword || credentialErrorOf(error)}
+        autoComplete="current-password"
+        maxLength={TYPED_PASSWORD_CHARS_MAX}
+      />
       <SignInProblem error={error} />
       <Button type="submit" variant="primary" pending={isPending}>
         Sign in

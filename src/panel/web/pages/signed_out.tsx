@@ -7,7 +7,7 @@ import type { BrandLook } from "../ui/brand_mark.tsx";
 import { TextLink } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { brandName } from "../ui/page.tsx";
-import { Banner, ErrorLine } from "../ui/states.tsx";
+import { Banner, ErrorLine, ErrorState } from "../ui/states.tsx";
 
 /** Shared by the pages for people who are not signed in: the host's brand, whom to ask for help, and errors. */
 
@@ -30,6 +30,12 @@ export function SignInProblem({ error }: { error: Error | null }) {
       </Banner>
     </div>
   );
+}
+
+/** A link that did not load. */
+export function LinkProblem({ link: { error, refetch } }: { link: { error: Error | null; refetch: () => unknown } }) {
+  if (codeOf(error) === "too_many_requests") return <SignInProblem error={error} />;
+  return <ErrorState error={error} onRetry={() => void refetch()} />;
 }
 
 /** Whom to ask for help. */

@@ -1,10 +1,8 @@
-import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
-import { Download } from "lucide-react";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { api, ask } from "../api.ts";
 import { ENTRY_KINDS } from "../copy.ts";
-import { formatCompact, formatCount, formatMoney, formatMonth, formatZone } from "../format.ts";
-import { Button } from "../ui/buttons.tsx";
+import { formatCompact, formatCount, formatMoney, formatMonth, formatZoneTime } from "../format.ts";
 import { nowMs } from "../ui/clock.ts";
 import { NativeSelect } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
@@ -12,9 +10,8 @@ import { Section } from "../ui/page.tsx";
 import { Badge, Banner, Empty, Loaded, Skeleton } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
-import { toast } from "../ui/toast.tsx";
 import { Amount } from "./amount.tsx";
-import { download } from "./download.ts";
+import { DownloadButton } from "./download_button.tsx";
 
 /** A reseller's monthly statement: its balance, its customers' usage by host, and the packages it assigned. */
 
@@ -92,14 +89,10 @@ function HostSelect({
 
 function DownloadCsv({ query }: { query: Record<string, string | number> }) {
   const search = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)]));
-  const file = useMutation({
-    mutationFn: () => download(`/api/panel/statement.csv?${search}`, "statement.csv"),
-    onError: (error) => toast.failed(error),
-  });
   return (
-    <Button icon={Download} pending={file.isPending} onClick={() => file.mutate()}>
+    <DownloadButton path={() => `/api/panel/statement.csv?${search}`} fileName="statement.csv">
       CSV
-    </Button>
+    </DownloadButton>
   );
 }
 
@@ -113,7 +106,7 @@ function StatementBody({ data }: { data: Data }) {
       >
         <BalanceSums balance={balance} closed={closed} />
         <p className="mt-3 text-12 text-ink-3">
-          <Instant iso={data.from} /> to <Instant iso={data.to} />, the month in {formatZone(timeZone)} time.
+          <Instant iso={data.from} /> to <Instant iso={data.to} />, the month in {formatZoneTime(timeZone)}.
         </p>
       </Part>
       <Part title={host === null ? "Usage by host" : `Usage on ${host}`} />

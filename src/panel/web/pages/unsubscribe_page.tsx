@@ -3,10 +3,10 @@ import { useParams } from "wouter";
 import { api, ask } from "../api.ts";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { SignedOutPage } from "../ui/page.tsx";
-import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
+import { Loading, Skeleton } from "../ui/states.tsx";
 import { InvalidLink, isWorthRetrying } from "./link_page.tsx";
 import { kindWords } from "./message_words.ts";
-import { codeOf, SignInProblem, useHostBrand } from "./signed_out.tsx";
+import { codeOf, LinkProblem, SignInProblem, useHostBrand } from "./signed_out.tsx";
 
 /** The page of a link that switches off one kind of mail. Opening it changes nothing: mail scanners open links too. */
 
@@ -47,12 +47,7 @@ export function UnsubscribePage() {
       brand={look}
       {...(kind !== undefined && { lead: `${name} mails you about: ${kind}.` })}
     >
-      {error &&
-        (codeOf(error) === "too_many_requests" ? (
-          <SignInProblem error={error} />
-        ) : (
-          <ErrorState error={error} onRetry={() => void choice.refetch()} />
-        ))}
+      {error && <LinkProblem link={choice} />}
       {choice.isPending && (
         <Loading className="grid gap-4">
           <Skeleton className="h-9" />

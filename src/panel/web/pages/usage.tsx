@@ -1,8 +1,8 @@
-import { useInfiniteQuery, useMutation, useQuery } from "@tanstack/react-query";
-import { ArrowLeft, Download } from "lucide-react";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { ArrowLeft } from "lucide-react";
 import { api, ask } from "../api.ts";
 import { EMPTY } from "../copy.ts";
-import { Button, ButtonLink, TextLink } from "../ui/buttons.tsx";
+import { ButtonLink, TextLink } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { NativeSelect, type Option } from "../ui/fields.tsx";
@@ -10,9 +10,8 @@ import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { toOlder } from "../ui/table.tsx";
-import { toast } from "../ui/toast.tsx";
 import { useKeyOptions, useKeys } from "./account_queries.ts";
-import { download } from "./download.ts";
+import { DownloadButton } from "./download_button.tsx";
 import { filledPage } from "./filled_page.ts";
 import { useViewer } from "./page_hooks.ts";
 import { ReceiptDrawer } from "./receipt_drawer.tsx";
@@ -298,19 +297,16 @@ function withAll(all: string, chosen: string, options: Option[]): Option[] {
 }
 
 function ExportCsv({ filter, range }: { filter: ListFilter; range: string }) {
-  const exporting = useMutation({
-    mutationFn: () => {
-      const start = startOf(range);
-      const search = new URLSearchParams(Object.entries(filter).map(([name, value]) => [name, String(value)]));
-      if (start) search.set("start", start);
-      return download(`/api/panel/usage.csv?${search}`, "usage.csv");
-    },
-    onError: (error) => toast.failed(error),
-  });
+  const path = () => {
+    const start = startOf(range);
+    const search = new URLSearchParams(Object.entries(filter).map(([name, value]) => [name, String(value)]));
+    if (start) search.set("start", start);
+    return `/api/panel/usage.csv?${search}`;
+  };
   return (
-    <Button icon={Download} pending={exporting.isPending} onClick={() => exporting.mutate()}>
+    <DownloadButton path={path} fileName="usage.csv">
       CSV<span className="sr-only"> export</span>
-    </Button>
+    </DownloadButton>
   );
 }
 

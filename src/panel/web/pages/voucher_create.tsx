@@ -2,7 +2,7 @@ import { Download } from "lucide-react";
 import { useState } from "react";
 import { VOUCHER_CODES, VOUCHER_NAME_CHARS_MAX, VOUCHER_USES } from "../../../limits.ts";
 import { api, ask, explainRepeat, sentOnce, useIdempotencyKey } from "../api.ts";
-import { parseUsd } from "../format.ts";
+import { formatCount, parseUsd } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
 import { OnceDialog } from "../ui/copy_field.tsx";
@@ -97,7 +97,7 @@ export function CreateVouchers({ open, onClose, onMade }: DialogState & { onMade
         placeholder="Spring offer"
       />
       <div className="grid items-start gap-4 sm:grid-cols-3">
-        <CountField label="Codes" hint="At most 10,000." {...form.field("codes")} />
+        <CountField label="Codes" hint={`At most ${formatCount(VOUCHER_CODES.max)}.`} {...form.field("codes")} />
         <CountField label="Uses of each" hint="Once per customer." {...form.field("usesPerCode")} />
         <TextField label="Last day" hint="Until its end, your time." type="date" {...form.field("endsAt")} />
       </div>

@@ -57,8 +57,8 @@ export function Button({
         BUTTON,
         VARIANTS[variant],
         SIZES[size],
-        disabled && "opacity-50 saturate-50",
-
+        // Its own, or its fieldset's.
+        "disabled:opacity-50 disabled:saturate-50",
         className,
       )}
     >

@@ -1,9 +1,9 @@
 import { BarChart3, Table2 } from "lucide-react";
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from "react";
-import { formatCalendarDay, formatCompact, formatCount, formatOf, formatZone } from "../format.ts";
+import { formatCalendarDay, formatCompact, formatCount, formatOf, formatZoneTime } from "../format.ts";
 import { Button } from "./buttons.tsx";
 import { fillOf, type Look, looksOf, Swatch, Textures } from "./chart_looks.tsx";
-import { Scrolling } from "./scrolling.tsx";
+import { ScrollingTable } from "./scrolling.tsx";
 
 /**
  * Amounts by day, one bar a day, stacked by model, key or host: the five largest and "Other".
@@ -69,7 +69,7 @@ export function DayChart({
       )}
       <div className="-mb-2 flex flex-wrap items-center justify-between gap-x-4">
         <p className="text-12 text-ink-3">
-          {formatOf(days.length, "day")} in {formatZone(zone)} time
+          {formatOf(days.length, "day")} in {formatZoneTime(zone)}
         </p>
         <Button
           variant="quiet"
@@ -405,43 +405,41 @@ function besideBar(middle: number, bar: number, width: number): number {
 
 function NumbersTable({ title, days, series, format }: Pick<BarsProps, "title" | "days" | "series" | "format">) {
   return (
-    <Scrolling label={title} className="max-h-80 overflow-auto rounded-md border border-line">
-      <table className="w-full border-collapse text-13 [&_td]:px-3 [&_td]:py-1.5 [&_th]:px-3 [&_th]:py-1.5">
-        <caption className="sr-only">{title}</caption>
-        <thead className="sticky top-0 bg-sunken text-12 text-ink-3">
-          <tr>
-            <th scope="col" className="text-left font-medium">
-              Day
+    <ScrollingTable
+      label={title}
+      className="text-13"
+      head={
+        <>
+          <th scope="col" className="text-left font-medium">
+            Day
+          </th>
+          {series.map(({ name }) => (
+            <th key={name} scope="col" className="text-right font-medium">
+              {name}
             </th>
-            {series.map(({ name }) => (
-              <th key={name} scope="col" className="text-right font-medium">
-                {name}
-              </th>
-            ))}
-            <th scope="col" className="text-right font-medium">
-              All
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {days.map((day, index) => (
-            <tr key={day} className="border-t border-line">
-              <th scope="row" className="text-left font-medium whitespace-nowrap">
-                {formatCalendarDay(day)}
-              </th>
-              {series.map(({ name, values }) => (
-                <td key={name} className="text-right">
-                  {format(values[index] ?? 0)}
-                </td>
-              ))}
-              <td className="text-right font-medium">
-                {format(series.reduce((total, { values }) => total + (values[index] ?? 0), 0))}
-              </td>
-            </tr>
           ))}
-        </tbody>
-      </table>
-    </Scrolling>
+          <th scope="col" className="text-right font-medium">
+            All
+          </th>
+        </>
+      }
+    >
+      {days.map((day, index) => (
+        <tr key={day} className="border-t border-line">
+          <th scope="row" className="text-left font-medium whitespace-nowrap">
+            {formatCalendarDay(day)}
+          </th>
+          {series.map(({ name, values }) => (
+            <td key={name} className="text-right">
+              {format(values[index] ?? 0)}
+            </td>
+          ))}
+          <td className="text-right font-medium">
+            {format(series.reduce((total, { values }) => total + (values[index] ?? 0), 0))}
+          </td>
+        </tr>
+      ))}
+    </ScrollingTable>
   );
 }
 

@@ -1,5 +1,6 @@
 import { ChevronDown, CircleAlert, type LucideIcon } from "lucide-react";
 import { type ComponentProps, createContext, type ReactNode, use, useId, useState } from "react";
+import { EMAIL_CHARS_MAX } from "../../../limits.ts";
 import { cx } from "./cx.ts";
 
 /**
@@ -7,7 +8,7 @@ import { cx } from "./cx.ts";
  *
  *   <Field label="Name" hint="Only you see it." error={errors.name}><TextInput value={name} onValue={setName} /></Field>
  *   <TextField label="Name" hint="Only you see it." {...form.field("name")} />            // the same, with a form of form.tsx
- *   <CountField label="Pieces" … />  <DollarField label="Amount" … />                     // typed as text: see typed_numbers.ts
+ *   <EmailField label="E-mail" … />  <CountField label="Pieces" … />  <DollarField label="Amount" … />                     // typed as text: see typed_numbers.ts
  */
 
 type FieldWiring = { id: string; "aria-describedby"?: string; "aria-invalid"?: true; required?: boolean };
@@ -125,6 +126,20 @@ export function TextField({ label, hint, error, required, optional, aside, class
     <Field {...{ label, hint, error, required, optional, aside, className }}>
       <TextInput {...input} />
     </Field>
+  );
+}
+
+/** An e-mail address. `autoComplete`: whose it is. */
+export function EmailField(props: TextFieldProps) {
+  return (
+    <TextField
+      type="email"
+      autoComplete="off"
+      autoCapitalize="none"
+      spellCheck={false}
+      maxLength={EMAIL_CHARS_MAX}
+      {...props}
+    />
   );
 }
 

@@ -1,13 +1,16 @@
-import { X } from "lucide-react";
-import type { ReactNode } from "react";
+import { Search, X } from "lucide-react";
+import type { ComponentProps, ReactNode } from "react";
 import { useLocation, useSearch } from "wouter";
 import { Button } from "./buttons.tsx";
+import { cx } from "./cx.ts";
+import { TextInput } from "./fields.tsx";
 
 /**
  * Filters over a table, kept in the URL, so that a filtered view can be shared.
  *
  *   const [filters, setFilters] = useUrlState({ days: "7", key: "", outcome: "charged" });   // the defaults; all text
  *   <FilterBar isFiltered={filters.key !== ""} onClear={() => setFilters({ key: "" })} aside={<Button>CSV</Button>}>
+ *     <SearchInput label="Search by name" value={filters.q} onValue={(q) => setFilters({ q })} maxLength={…} />
  *     <NativeSelect label="Key" value={filters.key} onValue={(key) => setFilters({ key })} options={…} />
  *   </FilterBar>
  *
@@ -35,6 +38,23 @@ export function FilterBar({
       )}
       {aside && <div className="flex sm:ml-auto flex-wrap items-center gap-2">{aside}</div>}
     </search>
+  );
+}
+
+/** Where a list is searched. `label` is its name for screen readers. */
+export function SearchInput({
+  label,
+  className,
+  ...input
+}: { label: string; maxLength: number } & Omit<ComponentProps<typeof TextInput>, "type" | "before" | "maxLength">) {
+  return (
+    <TextInput
+      type="search"
+      aria-label={label}
+      before={<Search size={16} aria-hidden />}
+      className={cx("w-72 max-w-full pl-9", className)}
+      {...input}
+    />
   );
 }
 

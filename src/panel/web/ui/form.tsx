@@ -24,7 +24,7 @@ import { Problem } from "./states.tsx";
  *     <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
  *     <CountField label="Pieces" {...form.field("pieces")} />
  *   </FormDialog>
- *   <PageForm form={form} saveLabel="Save name" lock={lock}>…</PageForm>
+ *   <PageForm form={form} saveLabel="Save name" lock={lock}>…</PageForm>     // after saving: form.reset({ name: saved })
  *
  * - Errors of the page show after the first attempt to submit. A `validation_failed` of the server shows at its field (`param`), any
  *   other error below the fields. The first invalid field gets the focus.
@@ -34,14 +34,19 @@ import { Problem } from "./states.tsx";
 
 type Errors<Name extends string> = Record<Name, string | null>;
 
+/** What a form gives to one of its fields. */
+export type FieldState<Value = string> = { value: Value; onValue: (value: Value) => void; error: string | null };
+
 export type Form<Values = object, Name extends string = string> = {
   values: Values;
   set: (changes: Partial<Values>) => void;
   /** Spread into a field: its value, its setter and its error. */
-  field: <Key extends keyof Values & Name>(
-    name: Key,
-  ) => { value: Values[Key]; onValue: (value: Values[Key]) => void; error: string | null };
+  field: <Key extends keyof Values & Name>(name: Key) => FieldState<Values[Key]>;
   errorOf: (name: Name) => string | null;
+  /** Begins anew from what is saved now: no errors, and nothing to save. */
+  reset: (saved: Values) => void;
+  /** Whether the fields differ from what is saved. */
+  isChanged: boolean;
   submit: () => void;
   /** The error that belongs to no field, or null. FormDialog and PageForm show it. */
   problem: ReactNode;
@@ -67,7 +72,8 @@ export function useForm<Name extends string, Sent, Values extends object = objec
   onSent: (sent: Sent) => void;
   otherError?: unknown;
 }): Form<Values, Name> {
-  const [values, setValues] = useState<Values>(first ?? (NO_VALUES as Values));
+  const [saved, setSaved] = useState<Values>(first ?? (NO_VALUES as Values));
+  const [values, setValues] = useState(saved);
   const [attempts, setAttempts] = useState(0);
   const { mutate, error, isPending } = useMutation({ mutationFn: () => send(values), onSuccess: onSent });
   const errors = typeof wrong === "function" ? wrong(values) : wrong;
@@ -86,6 +92,12 @@ export function useForm<Name extends string, Sent, Values extends object = objec
       error: errorOf(name),
     }),
     errorOf,
+    reset(next) {
+      setSaved(next);
+      setValues(next);
+      setAttempts(0);
+    },
+    isChanged: Object.entries(values).some(([name, value]) => value !== saved[name as keyof Values]),
     submit() {
       setAttempts(attempts + 1);
       if (!isPending && Object.values(errors).every((each) => each === null)) mutate();
@@ -119,8 +131,14 @@ export function isBlank(typed: string): boolean {
   return typed.trim() === "";
 }
 
+/** Whether it can be an e-mail address; the server decides. */
+export function isEmail(typed: string): boolean {
+  return /^\S+@\S+$/.test(typed.trim());
+}
+
 /** What the frame of a form needs of it. */
 type Sending = Pick<Form, "submit" | "problem" | "isPending">;
+type Saving = Sending & Pick<Form, "isChanged">;
 
 /** What every dialog gets from the page that opens it. */
 export type DialogState = { open: boolean; onClose: () => void };
@@ -174,7 +192,7 @@ export function FormDialog({
   );
 }
 
-/** A form of a page: its fields, the error that belongs to no field, and its button. */
+/** A form of a page: its fields, the error that belongs to no field, and its button, which is filled once there is something to save. */
 export function PageForm({
   form,
   saveLabel,
@@ -184,27 +202,30 @@ export function PageForm({
   className,
   children,
 }: {
-  form: Sending;
+  form: Saving;
   saveLabel: string;
-  /** Once there is something to save; or where saving is what the page is for. */
+  /** The button is always filled: saving is what the page is for. */
   isProminent?: boolean;
-  /** Of `useViewer`, if it changes something of the account. */
+  /** Of `useViewer`, if it changes something of the account: then fields and buttons are disabled in the panel of somebody else. */
   lock?: { disabled?: boolean; title?: string };
   /** Buttons after the one that saves. */
   actions?: ReactNode;
   className?: string;
   children: ReactNode;
 }) {
+  const isFilled = isProminent || form.isChanged;
   return (
-    <FormFrame onSubmit={form.submit} className={cx("grid gap-4", className)}>
-      {children}
-      {form.problem}
-      <div className="flex flex-wrap gap-2">
-        <Button type="submit" variant={isProminent ? "primary" : "secondary"} pending={form.isPending} {...lock}>
-          {saveLabel}
-        </Button>
-        {actions}
-      </div>
+    <FormFrame onSubmit={form.submit} className={cx("max-w-[42rem]", className)}>
+      <fieldset disabled={lock.disabled} className="grid min-w-0 gap-4">
+        {children}
+        {form.problem}
+        <div className="flex flex-wrap gap-2">
+          <Button type="submit" variant={isFilled ? "primary" : "secondary"} pending={form.isPending} {...lock}>
+            {saveLabel}
+          </Button>
+          {actions}
+        </div>
+      </fieldset>
     </FormFrame>
   );
 }

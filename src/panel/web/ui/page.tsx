@@ -118,13 +118,14 @@ export function Section({
   className?: string;
 }) {
   const headingId = useId();
+  const hasHeader = Boolean(title || description || action);
   return (
     <section
       id={id}
       aria-labelledby={title ? headingId : undefined}
       className={cx("min-w-0 rounded-lg border border-line bg-surface", className)}
     >
-      {(title || action) && (
+      {hasHeader && (
         <header
           className={cx(
             "flex flex-wrap items-start justify-between gap-x-4 gap-y-2 px-4 pt-4 sm:px-6",
@@ -138,7 +139,9 @@ export function Section({
                 {title}
               </h2>
             )}
-            {description && <p className="mt-1 max-w-[42rem] text-13 text-ink-2">{description}</p>}
+            {description && (
+              <p className={cx("max-w-[42rem] text-13 text-ink-2", Boolean(title) && "mt-1")}>{description}</p>
+            )}
           </div>
           {action && (
             <div className="flex min-h-9 max-w-full flex-none sm:-my-2 flex-wrap items-center gap-2">{action}</div>
@@ -148,8 +151,8 @@ export function Section({
       <div
         className={cx(
           flush
-            ? cx("overflow-clip", title || action ? "rounded-b-lg" : "rounded-lg")
-            : cx("px-4 pb-6 sm:px-6", !(title || action) && "pt-4 sm:pt-6"),
+            ? cx("overflow-clip", hasHeader ? "rounded-b-lg" : "rounded-lg")
+            : cx("px-4 sm:px-6", children ? "pb-6" : "pb-2", !hasHeader && "pt-4 sm:pt-6"),
         )}
       >
         {children}

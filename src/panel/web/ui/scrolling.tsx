@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import { cx } from "./cx.ts";
 
 /** Parts that scroll inside the page. They can be focused, so that they scroll without a mouse. */
 
@@ -9,6 +10,36 @@ export function Scrolling({ label, className, children }: { label: string; class
     <section tabIndex={0} aria-label={label} className={className}>
       {children}
     </section>
+  );
+}
+
+/** A small table that scrolls in a box, with its head in view. `head` is its cells, `children` its rows. */
+export function ScrollingTable({
+  label,
+  className,
+  head,
+  children,
+}: {
+  label: string;
+  className: string;
+  head: ReactNode;
+  children: ReactNode;
+}) {
+  return (
+    <Scrolling label={label} className="max-h-80 overflow-auto rounded-md border border-line">
+      <table
+        className={cx(
+          "w-full border-collapse [&_td]:px-3 [&_td]:py-1.5 [&_th]:px-3 [&_th]:py-1.5 [&_thead]:text-12 [&_thead]:text-ink-3",
+          className,
+        )}
+      >
+        <caption className="sr-only">{label}</caption>
+        <thead className="sticky top-0 bg-sunken">
+          <tr>{head}</tr>
+        </thead>
+        <tbody>{children}</tbody>
+      </table>
+    </Scrolling>
   );
 }
 

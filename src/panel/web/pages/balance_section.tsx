@@ -1,173 +1,33 @@
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { ChevronRight } from "lucide-react";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { api, ask, type Role } from "../api.ts";
-import { EMPTY, ENTRY_KINDS, termsText } from "../copy.ts";
-import { formatCount, formatDay, formatMoney, formatZone, toUsdInput } from "../format.ts";
+import { EMPTY, ENTRY_KINDS } from "../copy.ts";
+import { formatMoney, toUsdInput } from "../format.ts";
 import { TextLink } from "../ui/buttons.tsx";
-import { nowMs } from "../ui/clock.ts";
 import { NativeSelect } from "../ui/fields.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
-import { brandName, Figure, Figures, Section } from "../ui/page.tsx";
-import { Badge, Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
+import { brandName, Section } from "../ui/page.tsx";
+import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { Amount } from "./amount.tsx";
+import { BalanceFigures } from "./balance_figures.tsx";
 import { BalanceMonths } from "./balance_months.tsx";
+import type { Balance } from "./billing_query.ts";
 import { filledPage } from "./filled_page.ts";
-import { PackageMeters } from "./package_meters.tsx";
 import { useViewer } from "./page_hooks.ts";
 
 /**
- * The packages and the balance of an account, with the balance's transactions. `accountId` null is your own account; otherwise it is
- * one that you manage.
+ * The balance of an account, with its transactions. `accountId` null is your own account; otherwise it is one that you manage.
  *
- *   const billing = useBilling(accountId);
- *   <PackagesSection packages={billing.data.packages} actions={(row) => …} onTurn={billing.refetch} isOwn />
  *   <BalanceSection accountId={accountId} balance={billing.data.balance} role={role} action={…} />
  */
 
 const ENTRIES_SIZE = 100;
 
-export type Billing = NonNullable<Awaited<ReturnType<typeof api.billing.get>>["data"]>;
-export type Package = Billing["packages"][number];
-export type Balance = Billing["balance"];
 type FullEntry = NonNullable<Awaited<ReturnType<typeof api.billing.entries.get>>["data"]>["entries"][number];
 /** Without the balance after it in the view without requests. */
 type Entry = Omit<FullEntry, "balanceAfterNanoUsd"> & { balanceAfterNanoUsd?: string };
-
-export function useBilling(accountId: number | null, { enabled = true } = {}) {
-  return useQuery<Billing>({
-    queryKey: ["billing", accountId],
-    queryFn: () => (accountId === null ? ask(api.billing.get()) : ask(api.people({ id: accountId }).billing.get())),
-    enabled,
-  });
-}
-
-/** The active package with its meters, the queued ones, and the ended ones, collapsed. */
-export function PackagesSection({
-  packages,
-  isOwn,
-  firstStep,
-  actions,
-  onTurn,
-}: {
-  packages: readonly Package[];
-  isOwn: boolean;
-  /** A button to show if no package is active. */
-  firstStep?: ReactNode;
-  /** A menu for a package that has not ended. */
-  actions?: (row: Package) => ReactNode;
-  /** Called when the day or the package ends: load again. */
-  onTurn: () => void;
-}) {
-  const active = packages.find(({ state }) => state === "active");
-  // The list has the latest first; queued packages are shown in the order they start.
-  const queued = packages.filter(({ state }) => state === "queued").reverse();
-  const ended = packages.filter(({ state }) => state === "ended");
-  return (
-    <Section title="Packages" flush>
-      {active ? (
-        <ActivePackage row={active} actions={actions?.(active)} onTurn={onTurn} />
-      ) : (
-        <Empty action={firstStep}>{isOwn ? EMPTY.packages : EMPTY.theirPackages}</Empty>
-      )}
-      {queued.map((row) => (
-        <QueuedPackage key={row.packageId} row={row} actions={actions?.(row)} />
-      ))}
-      {ended.length > 0 && <EndedPackages rows={ended} />}
-    </Section>
-  );
-}
-
-function ActivePackage({ row, actions, onTurn }: { row: Package; actions: ReactNode; onTurn: () => void }) {
-  const { allowance } = row;
-  if (allowance === null) return null;
-  return (
-    <div className="grid gap-6 p-4 sm:p-6">
-      <div className="flex items-start gap-3">
-        <div className="min-w-0 flex-1">
-          <h3 className="flex flex-wrap items-center gap-x-3 gap-y-1 text-16">
-            {row.name} <Status kind="active" />
-          </h3>
-          <PackageTerms row={row} />
-        </div>
-        {actions}
-      </div>
-      <PackageMeters row={{ ...row, ...allowance, totalUsed: row.unitsUsed + row.unitsHeld }} onTurn={onTurn} />
-    </div>
-  );
-}
-
-const PAID_WITH = {
-  balance: "paid from the balance",
-  allotment: "from an allotment",
-  operator: "given by the operator",
-};
-
-/** The terms in words, and who paid for those who may know. */
-function PackageTerms({ row }: { row: Package }) {
-  const { modelIds } = row;
-  return (
-    <p className="mt-1 text-13 text-ink-2" title={modelIds?.join(", ")}>
-      {termsText(row)}, days in {formatZone(row.timeZone)} time
-      {row.paidWith && `, ${PAID_WITH[row.paidWith]}`}
-    </p>
-  );
-}
-
-function QueuedPackage({ row, actions }: { row: Package; actions: ReactNode }) {
-  const day = (iso: string) => formatDay(iso, row.timeZone, nowMs());
-  return (
-    <div className="flex items-start gap-3 border-t border-line px-4 py-4 sm:px-6">
-      <div className="min-w-0 flex-1">
-        <h3 className="flex flex-wrap items-center gap-x-3 gap-y-1 text-14">
-          {row.name} <Badge tone="accent">Next, from {day(row.startsAt)}</Badge>
-        </h3>
-        <PackageTerms row={row} />
-        <p className="mt-1 text-13 text-ink-3">
-          {day(row.startsAt)} to {day(row.endsAt)}
-        </p>
-      </div>
-      {actions}
-    </div>
-  );
-}
-
-function EndedPackages({ rows }: { rows: readonly Package[] }) {
-  const day = ({ timeZone }: Package, iso: string) => formatDay(iso, timeZone, nowMs());
-  return (
-    <details className="group border-t border-line">
-      <summary className="flex min-h-(--row) items-center gap-2 px-4 py-2 text-13 font-medium text-ink-2 -outline-offset-2 hover:text-ink sm:px-6">
-        <ChevronRight size={16} aria-hidden className="flex-none transition-transform group-open:rotate-90" />
-        Ended packages ({formatCount(rows.length)})
-      </summary>
-      <DataTable
-        caption="Ended packages"
-        rows={rows}
-        rowKey={({ packageId }) => String(packageId)}
-        columns={[
-          { head: "Package", cell: (row) => row.name },
-          { head: "From", cell: (row) => day(row, row.startsAt) },
-          { head: "To", cell: (row) => day(row, row.endsAt) },
-          {
-            head: "Used",
-            align: "right",
-            cell: (row) => `${formatCount(row.unitsUsed)} of ${formatCount(row.totalLimit)}`,
-          },
-          { head: "How it ended", cell: howItEnded },
-        ]}
-      />
-    </details>
-  );
-}
-
-function howItEnded({ endedEarly, unitsDropped }: Package): string {
-  if (endedEarly === null) return "On time";
-  const dropped = unitsDropped ? `, ${formatCount(unitsDropped)} dropped` : "";
-  return `${endedEarly === "replaced" ? "Replaced by another package" : "Ended early"}${dropped}`;
-}
-
 type EntryKind = keyof typeof ENTRY_KINDS;
 /** "": all but requests. */
 type Shown = EntryKind | "all" | "";
@@ -195,7 +55,6 @@ export function BalanceSection({
 }: {
   accountId: number | null;
   balance: Balance;
-  /** Of the account: a reseller's balance pays for the packages and top-ups of its customers. */
   role: Role;
   action?: ReactNode;
 }) {
@@ -204,14 +63,7 @@ export function BalanceSection({
   return (
     <Section title="Balance" action={action} flush>
       <div className="grid gap-6 p-4 sm:p-6">
-        <Figures>
-          <Figure label="Available" note={balanceNote(balance.paygEnabled, { role, isOwn: accountId === null })}>
-            {formatMoney(balance.freeNanoUsd)}
-          </Figure>
-          <Figure label="Reserved" note="For requests under way. What they do not cost becomes available again.">
-            {formatMoney(balance.heldNanoUsd)}
-          </Figure>
-        </Figures>
+        <BalanceFigures balance={balance} role={role} isOwn={accountId === null} />
       </div>
       <BalanceMonths accountId={accountId} paysPackages={role === "reseller"} />
       <div className="flex items-center justify-between gap-3 border-t border-line px-4 py-2 sm:px-6">
@@ -226,16 +78,6 @@ export function BalanceSection({
       <Transactions accountId={accountId} kind={kind} />
     </Section>
   );
-}
-
-/** What the balance pays for. */
-function balanceNote(isPayg: boolean, { role, isOwn }: { role: Role; isOwn: boolean }): string {
-  if (role === "reseller") {
-    const whose = isOwn ? "your customers" : "their customers";
-    return `Pays for packages and top-ups of ${whose}${isPayg ? ", and for pay-as-you-go requests" : ""}.`;
-  }
-  if (isPayg) return "Pays for pay-as-you-go requests.";
-  return isOwn ? "Does not pay for requests until pay-as-you-go is switched on for you." : "Does not pay for requests.";
 }
 
 function Transactions({ accountId, kind }: { accountId: number | null; kind: Shown }) {
