@@ -93,7 +93,8 @@ function panelRows({ credentials }: Seeded): [label: string, text: string][] {
 
 function modelsOf({ name, models }: DemoProvider): string {
   const names = models.slice(0, MODELS_SHOWN_MAX).map(({ id, prices, imagePrices }) => {
-    if (name === "simulated" && id === AGENTS_SDK_MODEL) return `${id} (sim-small, by the name that OpenAI's Agents SDKs ask for)`;
+    if (name === "simulated" && id === AGENTS_SDK_MODEL)
+      return `${id} (sim-small, by the name that OpenAI's Agents SDKs ask for)`;
     return prices || imagePrices ? id : `${id} (package only)`;
   });
   const more = models.length - names.length;

@@ -164,7 +164,7 @@ export const EMPTY = {
   theirPackages:
     "No package is active. Their requests are paid by a package, or by their balance if pay-as-you-go is switched on.",
   transactions: "No transactions yet. Top-ups, pay-as-you-go requests and corrections are listed here.",
-  orders: "No orders yet. Ask for a package or a top-up; the answer appears here.",
+  orders: "No orders yet. What you buy or ask for appears here.",
   incoming: "No order is waiting. Orders are listed here until you answer them.",
   offerings: "Nothing is on sale yet.",
   theirKeys: "No keys yet. They create their own after they sign in.",

@@ -215,7 +215,7 @@ function NoPackage({ home, isNew }: { home: Home; isNew: boolean }) {
             >
               {formatMoney(balance.freeNanoUsd)}
             </Figure>
-            <Figure label="Reserved" note="For running requests. What they do not use is released.">
+            <Figure label="Reserved" note="For requests under way. What they do not cost becomes available again.">
               {formatMoney(balance.heldNanoUsd)}
             </Figure>
             {next && (
