@@ -45,6 +45,7 @@ const FOREIGN = [
   "openssl",
   "printf",
   "echo",
+  "su",
 ];
 const SCRIPT_MS_MAX = 200_000;
 const END_MS_MAX = 20_000;
@@ -383,6 +384,7 @@ test("first steps on a fresh clone, then operator's and reseller's guide: every 
     PROVIDER_BASE_URL: provider.baseUrl,
     PROVIDER_API_KEY: provider.apiKey,
     PROVIDER_MODEL: "provider-mini",
+    ADMIN_PASSWORD: randomBytes(18).toString("base64"),
     // So that this test does not disturb others.
     PORT: String(port),
     INTERNAL_PORT: String(internalPort),
@@ -398,7 +400,7 @@ test("first steps on a fresh clone, then operator's and reseller's guide: every 
     const steps = service.output();
     expect(steps).not.toContain("does not list");
     // The doctor came before the start: no replica is the one thing that it can miss.
-    expect(steps).toMatch(/replicas: none is running[\s\S]*Nothing is wrong; 1 warnings\./);
+    expect(steps).toMatch(/replicas: none is running[\s\S]*Nothing is wrong; 1 warning\./);
     const [, apiKey = ""] = /(sk-[\w-]{30,})/.exec(steps) ?? [];
     // The panel was built, and is served.
     const page = await fetch(`http://127.0.0.1:${port}/`, {
@@ -406,8 +408,9 @@ test("first steps on a fresh clone, then operator's and reseller's guide: every 
     });
     expect([page.status, (await page.text()).startsWith("<!doctype html>")]).toEqual([200, true]);
 
-    const answer = await runShell(request, { PORT: env.PORT, API_HOST: env.API_HOST, API_KEY: apiKey }, clone);
+    const answer = await runShell(request, { ...env, API_KEY: apiKey }, clone);
     expect(answer).toEqual({ code: 0, output: expect.stringContaining('"object":"chat.completion"') });
+    expect(answer.output).toMatch(/ 1 request +complete$/m);
 
     const script = OPERATORS.flatMap((path) => shellOf(path))
       .join("\n")

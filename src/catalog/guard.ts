@@ -229,7 +229,10 @@ async function resolveChecked(host: string, port: number, options: GuardOptions)
   // A single private address among public ones is refused too: which one is connected to would be chance.
   for (const { address } of addresses) {
     const why = whyNotPublic(address);
-    if (why) throw refuse("refused", ` leads to ${address}, which is not a public address (${why}).`);
+    if (why) {
+      const detail = `leads to ${address}, which is not a public address (${why})`;
+      throw refuse("refused", ` ${detail}. If it is yours, add ${hostAndPort(host, port)} to PROVIDER_ALLOW_PRIVATE.`);
+    }
   }
   return addresses;
 }
@@ -253,8 +256,12 @@ function whyNotPublic(address: string): string | undefined {
 }
 
 function isAllowed(host: string, port: number, allowPrivate: readonly string[]): boolean {
-  const written = isIP(host) === 6 ? `[${host}]:${port}` : `${host}:${port}`;
-  return allowPrivate.some((allowed) => allowed.toLowerCase() === written);
+  return allowPrivate.some((allowed) => allowed.toLowerCase() === hostAndPort(host, port));
+}
+
+/** A host and port as `PROVIDER_ALLOW_PRIVATE` has them. */
+function hostAndPort(host: string, port: number): string {
+  return isIP(host) === 6 ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
 /** The host in lower case, without IPv6 brackets and without a final dot. */

@@ -318,11 +318,8 @@ function show(findings: Finding[]): Output {
     `${state.padEnd(7)}  ${what}: ${detail}`,
     ...(advice === undefined ? [] : [`         → ${advice}`]),
   ]);
+  const warned = warnings === 1 ? "1 warning" : `${warnings} warnings`;
   const verdict =
-    wrong > 0
-      ? `${wrong} wrong, ${warnings} warnings.`
-      : warnings > 0
-        ? `Nothing is wrong; ${warnings} warnings.`
-        : "Everything is fine.";
+    wrong > 0 ? `${wrong} wrong, ${warned}.` : warnings > 0 ? `Nothing is wrong; ${warned}.` : "Everything is fine.";
   return { text: [...lines, "", verdict].join("\n"), json: { ok: wrong === 0, findings }, exitCode: wrong > 0 ? 1 : 0 };
 }

@@ -79,7 +79,12 @@ function factsOf(receipt: Receipt, accountId: number): [string, string][] {
     ["Finished", receipt.finishedAt ?? ""],
     ["End", `${status}: ${reason ?? ""}${estimated ? ", tokens estimated" : ""}`],
     ["Tokens", `${receipt.promptTokens} in (${receipt.cachedTokens} cached), ${receipt.completionTokens} out`],
-    ["Billing", receipt.mode === "package" ? `package, ${receipt.units} requests` : "balance"],
+    [
+      "Billing",
+      receipt.mode === "package"
+        ? `package, ${receipt.units} ${receipt.units === 1 ? "request" : "requests"}`
+        : "balance",
+    ],
     ["Reserved", formatUsd(heldNanoUsd)],
     ["Charged", formatUsd(chargedNanoUsd)],
     ...(shortfallNanoUsd > 0n ? [["Loss", formatUsd(shortfallNanoUsd)] satisfies [string, string]] : []),

@@ -1,5 +1,5 @@
 import { formatUsd } from "../cli/money.ts";
-import type { DemoProvider } from "./demo_provider.ts";
+import { AGENTS_SDK_MODEL, type DemoProvider } from "./demo_provider.ts";
 import { RESELLER_HOST, type Seeded } from "./seed.ts";
 
 /** The text that the demo prints when it is ready: addresses, keys, and commands to paste. Pure. */
@@ -40,6 +40,7 @@ export function welcome({ baseUrl, provider, seeded, credentialsFile, logFile }:
     row("", "200 requests a day for 30 days, with carryover"),
     row("PAYG key", paygKey),
     row("", `pay-as-you-go, from a balance of ${formatUsd(paygNanoUsd)}`),
+    row("SDKs", `export OPENAI_BASE_URL=${baseUrl} OPENAI_API_KEY=${packageKey}`),
     row("Models", modelsOf(provider)),
     row("Reseller", reseller),
     row("", "curl and browsers resolve subdomains of localhost. Node and Python do not:"),
@@ -90,10 +91,12 @@ function panelRows({ credentials }: Seeded): [label: string, text: string][] {
   ]);
 }
 
-function modelsOf({ models }: DemoProvider): string {
-  const names = models
-    .slice(0, MODELS_SHOWN_MAX)
-    .map(({ id, prices, imagePrices }) => (prices || imagePrices ? id : `${id} (package only)`));
+function modelsOf({ name, models }: DemoProvider): string {
+  const names = models.slice(0, MODELS_SHOWN_MAX).map(({ id, prices, imagePrices }) => {
+    if (name === "simulated" && id === AGENTS_SDK_MODEL)
+      return `${id} (sim-small, by the name that OpenAI's Agents SDKs ask for)`;
+    return prices || imagePrices ? id : `${id} (package only)`;
+  });
   const more = models.length - names.length;
   return names.join(", ") + (more > 0 ? ` and ${more} more` : "");
 }

@@ -89,6 +89,19 @@ test("a pending domain is not done; a fulfilled order without a payment method i
   expect(await openSteps(reseller)).toEqual(["funds", "domain", "brand", "prices"]);
 });
 
+test("an admin: once an offering has a retail price, customers need a way to pay", async () => {
+  const { world } = shop;
+  const admin = await world.addAdmin();
+  const offeringId = await world.addOffering();
+  await world.addCustomer();
+  expect(await openSteps(admin)).toEqual([]);
+  await world.sql`insert into retail_prices (seller_id, offering_id, price_nano_usd) values (0, ${offeringId}, 9000000000)`;
+  expect(await openSteps(admin)).toEqual(["ways_to_pay"]);
+  await world.sql`insert into sellers (seller_id, instructions) values (0, 'By bank transfer.')
+    on conflict (seller_id) do update set instructions = excluded.instructions`;
+  expect(await openSteps(admin)).toEqual([]);
+});
+
 test("an admin: a model counts when its provider is on, an offering or pay-as-you-go sells it", async () => {
   const { world } = shop;
   const admin = await world.addAdmin();

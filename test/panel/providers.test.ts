@@ -179,7 +179,7 @@ describe("providers", () => {
     const guarded = await admin.post("/admin/providers", { ...good(), baseUrl: "http://10.0.0.1/v1" });
     expectRefusal(guarded, "validation_failed", { param: "baseUrl" });
     expect(guarded.json.error.message).toBe(
-      "The provider's base URL leads to 10.0.0.1, which is not a public address (private).",
+      "The provider's base URL leads to 10.0.0.1, which is not a public address (private). If it is yours, add 10.0.0.1:80 to PROVIDER_ALLOW_PRIVATE.",
     );
     for (const [over, param] of [
       [{ name: "first" }, "name"],

@@ -67,7 +67,8 @@ export function storyTokens(prompt: string, seed: number, count: number): string
   ]
     .slice(0, EXCERPT_CODE_POINTS_MAX)
     .join("");
-  const tokens = tokensOf(`You asked: “${excerpt}”. Here is a story.`);
+  const end = /[.!?…]$/.test(excerpt) ? "" : ".";
+  const tokens = tokensOf(`You asked: “${excerpt}”${end} Here is a story.`);
   // The choices of one request have consecutive seeds and must tell different stories.
   for (let state = Math.imul(seed, 0x9e3779b1); tokens.length < count; ) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;

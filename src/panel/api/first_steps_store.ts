@@ -8,7 +8,7 @@ import type { Sql } from "../../platform/db.ts";
 
 /** What to do, in this order. The page has the words and the links. */
 export const FIRST_STEPS = {
-  admin: ["provider", "model", "offering", "person"],
+  admin: ["provider", "model", "offering", "ways_to_pay", "person"],
   reseller: ["funds", "domain", "brand", "prices", "payments", "customer"],
   customer: ["entitlement", "key", "request"],
 } as const satisfies Record<Role, readonly string[]>;
@@ -24,13 +24,19 @@ export async function firstSteps(
   return FIRST_STEPS[role].map((name) => ({ name, isDone: done?.[name] === true }));
 }
 
-/** Pay-as-you-go needs no offering: a service that sells only by balance has finished that step too. */
+/**
+ * Pay-as-you-go needs no offering: a service that sells only by balance has finished that step too. Ways to pay are needed once an
+ * offering has a retail price: customers can buy it then.
+ */
 async function doneByAdmins(sql: Sql) {
   const [row] = await sql`
     select exists (select from providers where enabled) as provider,
       exists (select from models join routes on routes.model_id = models.id join providers on providers.id = routes.provider_id
         where models.enabled and routes.enabled and providers.enabled) as model,
       exists (select from offerings) or exists (select from balances where payg_enabled) as offering,
+      exists (select from sellers where seller_id = 0
+          and (instructions is not null or stripe_key_ciphertext is not null or shop_url is not null))
+        or exists (select from offerings) and not exists (select from retail_prices where seller_id = 0) as ways_to_pay,
       exists (select from accounts where role <> 'admin') as person`;
   return row;
 }

@@ -30,6 +30,12 @@ const STEP_WORDS: Record<FirstStep["name"], StepWords> = {
     href: "/admin/offerings",
     label: "Open offerings",
   },
+  ways_to_pay: {
+    title: "Choose how customers pay",
+    why: "Your offerings have retail prices. By card with Stripe, by your instructions (such as a bank transfer), or in your own shop.",
+    href: "/admin/payments",
+    label: "Open payments",
+  },
   person: {
     title: "Add a customer or a reseller",
     why: "You get a link to send to them. With it they choose a password and sign in.",
