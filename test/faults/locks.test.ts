@@ -84,7 +84,7 @@ async function customers(count: number): Promise<Buyer[]> {
   return buyers;
 }
 
-test("two accounts' locks are held: their requests are shed in time; every other account is served, by both replicas at once", async () => {
+test("locks of two accounts held: their requests are shed in time; both replicas serve every other account immediately", async () => {
   const held = await customers(2);
   const others = await customers(6);
   const settledBefore = await Promise.all(held.map(({ accountId }) => shop.counters(accountId)));
@@ -109,7 +109,7 @@ test("two accounts' locks are held: their requests are shed in time; every other
     expect((await shop.counters(accountId)).usage).toBe((settledBefore[i]?.usage ?? 0) + 2);
 });
 
-test.concurrent("an account's lock is held while its stream ends: the client has its answer, the settlement waits and is taken once", async () => {
+test.concurrent("an account's lock held while its stream ends: the client gets the complete answer; the settlement waits and is applied once", async () => {
   const [buyer, other] = (await customers(2)) as [Buyer, Buyer];
   const before = await shop.counters(buyer.accountId);
   const mark = behave(shop, { tokens: 10, chunkDelayMs: 50 });
@@ -129,7 +129,7 @@ test.concurrent("an account's lock is held while its stream ends: the client has
   expect((await receiptsOf(shop, buyer.accountId)).at(-1)).toMatchObject({ outcome: "settled", shortfall: 0 });
 });
 
-test.concurrent("a row of `keys` is locked by somebody's transaction: metered work goes on, its owner's included", async () => {
+test.concurrent("a row of `keys` locked by a transaction: metered requests are served, the key owner's included", async () => {
   const [owner, other] = (await customers(2)) as [Buyer, Buyer];
   await whileHeld(`select 1 from keys where id = ${owner.keyId} for update`, async () => {
     const asked = await Promise.all([hammer(owner, 1_500), hammer(other, 1_500)]);
@@ -142,7 +142,7 @@ test.concurrent("a row of `keys` is locked by somebody's transaction: metered wo
   await servedAgain(owner);
 });
 
-test.concurrent("a pool of one connection, and a change that waits for a lock: it is shed in time, and the pool is free for others", async () => {
+test.concurrent("a change that waits for a lock in a pool of one connection is shed in time, and frees the pool", async () => {
   const narrow = () => shop.start({ DB_POOL_MAX: "1" });
   await withReplica(narrow, async ({ origin }) => {
     const [held, other] = (await customers(2)) as [Buyer, Buyer];
@@ -168,7 +168,7 @@ test.concurrent("a pool of one connection, and a change that waits for a lock: i
   });
 });
 
-test("a page of the panel waits for a locked table: its reader is told so in time, and served as soon as it is free", async () => {
+test("a page of the panel that waits for a locked table gets 503 in time, and is served as soon as the table is free", async () => {
   const session = await signInTo(shop, await shop.world.addAdmin());
   // What may take long has a shorter limit, on connections of its own.
   for (const [path, table, msMax] of [
@@ -186,7 +186,7 @@ test("a page of the panel waits for a locked table: its reader is told so in tim
   }
 });
 
-test("every connection of a pool waits for a locked table: shed in time, and well as soon as it is free", async () => {
+test("requests are shed in time while every connection of a pool waits for a locked table, and served as soon as it is free", async () => {
   const narrow = () => shop.start({ DB_POOL_MAX: "1" });
   await withReplica(narrow, async ({ origin }) => {
     const [known] = (await customers(1)) as [Buyer];

@@ -89,7 +89,7 @@ async function crashAmongReserves(origin: string, secret: string): Promise<Answe
   return await Promise.all(answers);
 }
 
-test("a crash during reserves: 503, or an answer under the same request id; one usage record each", async () => {
+test("a crash during reserves: each request gets 503, or an answer with one usage record under its request id", async () => {
   const customer = await shop.customer({ dailyLimit: 1000 });
   expect((await shop.chat(customer.secret)).status).toBe(200);
   const warm = await receiptsOf(shop, customer.accountId);
@@ -100,7 +100,7 @@ test("a crash during reserves: 503, or an answer under the same request id; one 
   await until(() => ready(shop.replicas[0] as ReplicaProcess), 20_000);
 });
 
-test("with time enough, every reserve outlives the crash: each is held once, under its own id, and served", async () => {
+test("with a long LEDGER_TIMEOUT_MS every reserve outlives the crash: each request is held once, under its own id, and served", async () => {
   const patient = () => shop.start({ LEDGER_TIMEOUT_MS: "40000" });
   await withReplica(patient, async (replica) => {
     const customer = await shop.customer({ dailyLimit: 1000 });
@@ -114,7 +114,7 @@ test("with time enough, every reserve outlives the crash: each is held once, und
 });
 
 for (const signal of ["SIGQUIT", "SIGKILL"] as const) {
-  test(`a crash (${signal}) during streams: they end well, their settlements wait in the spool and are taken once`, async () => {
+  test(`a crash (${signal}) during streams: they complete, and their settlements wait in the spool and are applied once`, async () => {
     const folder = join(shop.world.spoolDir, `stream-${signal}`);
     const start = () => shop.start({ SPOOL_DIR: folder, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "4000" });
     const customer = await shop.customer({ dailyLimit: 10 });
@@ -155,7 +155,7 @@ for (const signal of ["SIGQUIT", "SIGKILL"] as const) {
 }
 
 for (const how of ["a crash", "a connection that is closed"] as const) {
-  test(`${how} while changes wait in transactions: 503, nothing of them is done, and the replica lives`, async () => {
+  test(`${how} while changes wait in transactions: they get 503, none is made, and the replica keeps running`, async () => {
     const proxy = await startTcpProxy(shop.world.url);
     const start = () => shop.start({ DATABASE_URL: proxy.url });
     await withReplica(start, async (replica) => {
@@ -191,7 +191,7 @@ async function waiting(accountId: number): Promise<number> {
   return Number(row?.n);
 }
 
-test("both crash: what lay in the spool is taken once by the replica's next life", async () => {
+test("Postgres and the replica crash: the settlements in the spool are applied once after both restart", async () => {
   const SPOOL_DIR = join(shop.world.spoolDir, "two-lives");
   const replica = await shop.start({ SPOOL_DIR, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "4000" });
   const customer = await shop.customer({ dailyLimit: 10 });

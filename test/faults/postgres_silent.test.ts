@@ -51,7 +51,7 @@ async function behindProxy(
 const RESERVE = '{"chat-a"}';
 const SETTLE = "{complete}";
 
-describe("the reply to a COMMIT is lost: done once, and the same answer", () => {
+describe("the reply to a COMMIT is lost: it is done once, with the same answer", () => {
   let proxy: TcpProxy;
   let replica: ReplicaProcess;
   beforeAll(async () => {
@@ -119,7 +119,7 @@ function calls(origin: string, known: { secret: string }, unknown: { secret: str
 for (const how of ["hang", "dropReplies"] as const) {
   const what = how === "hang" ? "no packet passes" : "no reply comes";
 
-  test(`silent, ${what}: 503 in time for whoever asks, alive but not ready, and well again by itself`, () =>
+  test(`silent, ${what}: every request gets 503 in time; the replica is alive, not ready, and recovers by itself`, () =>
     behindProxy({}, async (replica, proxy) => {
       const { origin } = replica;
       const [known, unknown] = [await shop.customer({ dailyLimit: 1000 }), await shop.customer({ dailyLimit: 1000 })];
@@ -166,7 +166,7 @@ for (const how of ["hang", "dropReplies"] as const) {
     }));
 }
 
-test("connections are lost while they are being set up, again and again: the replica lives, and is well when they no longer are", () =>
+test("connections lost again and again while they are set up: the replica keeps running, and recovers when they succeed", () =>
   behindProxy({}, async (replica, proxy) => {
     const { origin } = replica;
     const customer = await shop.customer({ dailyLimit: 1000 });
@@ -183,7 +183,7 @@ test("connections are lost while they are being set up, again and again: the rep
     expect(replica.process.exitCode).toBeNull();
   }));
 
-test("silent: a reserve is given up on its own time, however many attempts of others it had to wait for", async () => {
+test("silent: a reserve is given up at its own time limit, however many earlier attempts it waited for", async () => {
   const TIMEOUT_MS = 3_000;
   const proxy = await startTcpProxy(shop.world.url);
   const open = await openWorldLedger(shop.world, {

@@ -60,7 +60,7 @@ const FAULTS: Fault[] = [
 ];
 
 for (const { name, begin, end } of FAULTS) {
-  test(`Redis ${name} under load: exactly what was bought is served, by both replicas together`, async () => {
+  test(`Redis ${name} under load: both replicas together serve exactly the quota`, async () => {
     const [one, other] = [await shop.customer({ dailyLimit: 30, days: 2 }), await shop.customer({ dailyLimit: 30 })];
     const mark = behave(shop, { tokens: 5, delayMs: 20 });
     const ask = ({ secret }: { secret: string }, i: number) =>
@@ -118,7 +118,7 @@ for (const [name, begin] of [
   ["slow by 200 ms", () => proxy.latency(200)],
   ["silent", () => proxy.hang()],
 ] as const) {
-  test(`Redis ${name} for one of them: a revoked key gets no metered answer, at once, and /models catches up`, async () => {
+  test(`Redis ${name}: a revoked key gets no metered answer from any replica, immediately, and later none from /models`, async () => {
     const customer = await knownKey();
     begin();
     await revokeOverBus(customer);
@@ -126,7 +126,7 @@ for (const [name, begin] of [
   });
 }
 
-test("a published message reaches nobody, since the subscribers were cut off at that moment: the same", async () => {
+test("a message lost because the subscribers were disconnected at that moment: a revoked key gets no metered answer", async () => {
   const customer = await knownKey();
   const bus = redisBus(redis.url, quietLog().log);
   try {
@@ -140,7 +140,7 @@ test("a published message reaches nobody, since the subscribers were cut off at 
   }
 });
 
-test("a message was never published, as when a replica dies between commit and publish: the same", async () => {
+test("a message never published, as when a replica dies between commit and publish: a revoked key gets no metered answer", async () => {
   const customer = await knownKey();
   await shop.world.sql`update keys set status = 'revoked' where id = ${customer.keyId}`;
   await expectRevoked(customer);

@@ -129,7 +129,7 @@ for (const [place, left] of PLACES) {
   }
 }
 
-test.concurrent("killed with units drawn ahead: nobody is refused for want of them; all are served once its lease has ended", async () => {
+test.concurrent("killed with units drawn ahead: no request gets 402 for want of them, and all are served once the lease has ended", async () => {
   const UNITS = 120;
   const customer = await shop.customer({ dailyLimit: UNITS, days: 1 });
   const mark = behave(shop, { tokens: 1 });
@@ -164,5 +164,7 @@ test.concurrent("killed with units drawn ahead: nobody is refused for want of th
 
 function outcome({ held, usage }: { held: boolean; usage: number }): string {
   if (usage === 1) return "exactly one usage record, nothing to release";
-  return held ? "returned after the lease and not before, no usage record" : "nothing was held, nothing is charged";
+  return held
+    ? "the hold is returned after the lease and not before, no usage record"
+    : "nothing was held, nothing is charged";
 }

@@ -42,7 +42,7 @@ const origins = () => shop.replicas.map(({ origin }) => origin);
 const onBoth = (secret: string, over: Record<string, unknown> = {}) =>
   Promise.all(origins().map((origin) => shop.chat(secret, over, { origin })));
 
-describe("200 at once through both replicas against 100 units: exactly 100 provider calls, usage records and refusals", () => {
+describe("200 concurrent requests through both replicas for 100 units: exactly 100 provider calls, usage records and refusals", () => {
   // 20 bytes of text, 16 tokens around it, 10 tokens of output: the provider uses exactly what was reserved.
   const HELD = { prompt_tokens: 36, completion_tokens: 10 };
   const HELD_NANO_USD = 36n * 3_000n + 10n * 15_000n;
@@ -106,7 +106,7 @@ describe("a revoked key", () => {
     await expectRevoked(() => {}, 1000);
   });
 
-  test("Redis frozen: metered requests are refused immediately, /models after the next poll of changes", async () => {
+  test("is refused immediately for metered requests while Redis is frozen, and for /models after the next poll of changes", async () => {
     try {
       const tookMs = await expectRevoked(() => void process.kill(redis.pid, "SIGSTOP"), 4000);
       console.log(`Redis frozen: /models refused after ${tookMs} ms`);
@@ -115,7 +115,7 @@ describe("a revoked key", () => {
     }
   });
 
-  test("Redis down: the same; and when it is back, immediately again", async () => {
+  test("is refused likewise while Redis is down, and immediately everywhere when it is back", async () => {
     const tookMs = await expectRevoked(() => void process.kill(redis.pid, "SIGKILL"), 4000);
     console.log(`Redis gone: /models refused after ${tookMs} ms`);
     const { port } = redis;
@@ -125,7 +125,7 @@ describe("a revoked key", () => {
     await expectRevoked(() => {}, 2500);
   });
 
-  test("no request that is sent after the revocation has returned is granted, while both replicas are hammered", async () => {
+  test("grants no request that is sent after the revocation has returned, while both replicas are under load", async () => {
     for (let round = 0; round < 5; round++) {
       shop.provider.reset();
       const customer = await shop.customer({ dailyLimit: 100_000 });
@@ -217,7 +217,7 @@ describe("new entitlements take effect on both", () => {
   });
 });
 
-test("SIGKILL in the middle of a stream: another one returns its unit after the lease, no usage record, books balance", async () => {
+test("SIGKILL in the middle of a stream: another replica returns the unit after the lease; no usage record, and the books balance", async () => {
   const victim = await shop.start();
   const { secret, accountId } = await shop.customer();
   shop.provider.next({ hang: "mid_stream", cutAfterChunks: 5, tokens: 20 });
