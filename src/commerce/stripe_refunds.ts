@@ -17,15 +17,18 @@ import type { StripeDeps } from "./stripe_checkout.ts";
 import { createStripe, isFinal } from "./stripe_client.ts";
 import { asReported } from "./stripe_reversals.ts";
 
-/** Refunds through Stripe: asked for under one idempotency key until Stripe has answered. Source: BUY-6. */
+/** Refunds through Stripe: requested under one idempotency key until Stripe has answered. Source: BUY-6. */
 
-/** Refunds that one round asks for. */
+/** Refunds that one round requests. */
 const REFUNDS_MAX = 20;
-/** Refunds of one payment that are searched for one that Stripe has already made. */
+/** Refunds of one payment that are searched for one that is already made. */
 const SEARCHED_MAX = 1_000;
 const PAGE_MAX = 100;
 
-/** Gives money back. A refund that Stripe has not made yet is returned as pending, and asked for again later. Throws as `startRefund`. */
+/**
+ * Refunds a payment. A refund that Stripe has not made yet is returned as pending, and requested again later. Throws
+ * as `startRefund`.
+ */
 export async function makeRefund(deps: StripeDeps, wanted: NewRefund): Promise<Refund> {
   const refund = await startRefund(deps, wanted);
   if (refund.status !== "pending") return refund;
@@ -33,14 +36,14 @@ export async function makeRefund(deps: StripeDeps, wanted: NewRefund): Promise<R
   return (await callOf(deps, refund.refundId)).refund;
 }
 
-/** Asks again for refunds that Stripe has not made yet. */
+/** Requests again the refunds that Stripe has not made yet. */
 export async function sendPendingRefunds(deps: StripeDeps): Promise<void> {
   for (const call of await takePendingRefunds(deps, REFUNDS_MAX)) await send(deps, call);
 }
 
 async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
   const { refundId, sellerId } = call.refund;
-  // Nobody's change: the person has made theirs, and the rest follows from it.
+  // This change has no actor: it follows from an earlier change that a person made.
   const plain = { db: deps.db, bus: deps.bus };
   try {
     const made = await askStripe(deps, call);
@@ -49,7 +52,7 @@ async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
   } catch (error) {
     deps.log.warn({ err: error, sellerId, refundId }, "a refund was not made by Stripe");
     const problem = error instanceof Error ? error.message : String(error);
-    // One that Stripe has once taken can only be asked about.
+    // A refund that Stripe has accepted cannot be requested again; only its state can be read.
     if (isFinal(error) && call.refund.externalId === null) {
       try {
         await failRefund(plain, refundId, problem);
@@ -62,7 +65,10 @@ async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
   }
 }
 
-/** The refund as Stripe has it. A key is forgotten after a day, so a refund that was made already is looked for first. */
+/**
+ * The refund as Stripe has it. Stripe forgets a key after a day, so a refund that was already made is looked for
+ * first.
+ */
 async function askStripe(
   deps: StripeDeps,
   { refund, requestKey, paymentExternalId }: RefundCall,
