@@ -26,9 +26,9 @@ import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "
 
 export const RESPONSES_PATH = "/responses";
 const IMAGE_DATA = "data:image/";
-/** Events before the first of the answer itself. */
+/** Events that come before the answer itself. */
 const OPENING: ReadonlySet<unknown> = new Set(["response.created", "response.in_progress", "response.queued"]);
-/** Events with the whole response; the last ones of a stream. */
+/** Events with the whole response, which end a stream. */
 const ENDS: ReadonlySet<unknown> = new Set(["response.completed", "response.incomplete"]);
 const FAILURES: ReadonlySet<unknown> = new Set(["response.failed", "error"]);
 const EVENT_TYPE = /^[\w.]+$/;
@@ -37,12 +37,12 @@ type Fields = Readonly<Record<string, unknown>>;
 
 export type OwnCall = TextCall & {
   body: OwnBody;
-  /** The output cap: the client's, or that of the hold. */
+  /** The output cap: the client's, or that of the hold if it sent none. */
   capTokens: number | null;
   response: ResponseFacts;
 };
 
-/** The prompt of what is sent: all of its JSON counts, without the data of images. */
+/** The prompt for counting: all of the JSON that is sent, without the data of images. */
 export function ownPrompt({ fields }: OwnBody): Prompt {
   let images = 0;
   const json = JSON.stringify(fields, (_, value: unknown) => {
@@ -109,7 +109,7 @@ function failureOf(failed: Fields, route: KeyedRoute): Error {
   return toProviderError({ status, text: JSON.stringify({ error }), secrets: [route.apiKey.reveal()] });
 }
 
-/** By error code of a failed response: the status that the same error has in HTTP. */
+/** The HTTP status of each error code of a failed response. */
 const STATUSES: Readonly<Record<string, number>> = {
   rate_limit_exceeded: 429,
   insufficient_quota: 429,
@@ -117,7 +117,7 @@ const STATUSES: Readonly<Record<string, number>> = {
   context_length_exceeded: 400,
 };
 
-/** The counts by the names of chat completions, under which receipts keep them. */
+/** The counts under their names in chat completions, as receipts keep them. */
 function usageOf(usage: unknown): { usage: ReportedUsage | undefined; rawUsage: unknown } {
   if (!isRecord(usage)) return { usage: undefined, rawUsage: usage ?? undefined };
   const { input_tokens, output_tokens, input_tokens_details, output_tokens_details, ...rest } = usage;
@@ -131,7 +131,7 @@ function usageOf(usage: unknown): { usage: ReportedUsage | undefined; rawUsage: 
   return { usage: reportedUsageOf(rawUsage), rawUsage };
 }
 
-/** What the model wrote, for counting if the provider reported no usage. */
+/** The text that the model wrote, to be counted if the provider reports no usage. */
 function writtenInOutput(output: readonly unknown[]): string {
   const texts: string[] = [];
   for (const item of output) {
@@ -148,7 +148,7 @@ function writtenInOutput(output: readonly unknown[]): string {
   return texts.join("\n");
 }
 
-/** Passes the events of a provider's /responses on. The last one waits for the settlement. */
+/** Passes on the events of a provider's /responses. The last one waits for the settlement. */
 class OwnEvents implements StreamRewriter {
   finished = false;
   isOver = false;
@@ -164,7 +164,7 @@ class OwnEvents implements StreamRewriter {
   #sequence = 0;
 
   constructor(facts: ResponseFacts) {
-    // The request's other fields come from the provider here, and would only take memory.
+    // The provider returns the request's other fields itself, so keeping them would only take memory.
     this.#facts = { ...facts, echo: `"previous_response_id":null` };
   }
 
@@ -191,7 +191,7 @@ class OwnEvents implements StreamRewriter {
     if (typeof delta === "string") this.#written.add(delta, received.length);
     if (!isRecord(response)) {
       this.#arrived.take(event, received.length);
-      // An event may arrive on several lines, and is sent on one. In JSON a line break is white space.
+      // An event may arrive on several lines, and is sent on one: a line break is white space in JSON.
       return `event: ${type}\ndata: ${received.includes("\n") ? received.replaceAll("\n", " ") : received}\n\n`;
     }
     response.model = this.#facts.modelId;

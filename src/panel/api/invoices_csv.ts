@@ -9,7 +9,10 @@ import type { ReadPage } from "./usage_csv.ts";
 /** A seller's invoices of a month as CSV: one header, in the order in which they were issued. */
 
 const PAGE_ROWS = 1000;
-/** Rows of one file; a last line says if there are more. A month cannot be divided, so there is room for what one seller can issue. */
+/**
+ * Rows of one file; a last line says if there are more. A month cannot be divided, so the limit is above what one
+ * seller can issue.
+ */
 const ROWS_MAX = 1_000_000;
 
 const COLUMNS = [

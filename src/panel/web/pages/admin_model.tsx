@@ -280,7 +280,7 @@ function RouteState({ route }: { route: Route }) {
   );
 }
 
-/** What the operator has to fix, by the kind of the last refusal. */
+/** What the operator must fix, by the kind of the last refusal. */
 const TROUBLES: Readonly<Record<string, string>> = {
   no_credit: "Provider asks for credit (402)",
   unknown_model: "Does not serve some requests (404)",

@@ -11,7 +11,10 @@ import { SignedOutPage } from "../ui/page.tsx";
 import { Banner } from "../ui/states.tsx";
 import { Help, SignInProblem, useHostBrand } from "./signed_out.tsx";
 
-/** Asking for a link that sets a new password. It says the same for every address, so that nobody learns who has an account. */
+/**
+ * Asking for a link that sets a new password. The page says the same for every address, so that nobody learns who has
+ * an account.
+ */
 
 const EMAIL = /^\S+@\S+$/;
 

@@ -7,7 +7,7 @@ import { Figure, Figures, Section } from "../ui/page.tsx";
 import { Empty, Loaded, Skeleton } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 
-/** The first part of a reseller's home: what it sold this month, and which customers are about to run out. */
+/** The first part of a reseller's home: sales of this month, and customers about to run out. */
 
 type Data = NonNullable<Awaited<ReturnType<typeof api.home.selling.get>>["data"]>;
 type Row = Data["runningOut"]["rows"][number];

@@ -13,7 +13,7 @@ import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import { useViewer } from "./page_hooks.ts";
 
-/** What invoices say about their seller, and about their buyer. Each is a section that any page can show. */
+/** The seller's and the buyer's details on invoices. Each is a section that any page can show. */
 
 const SELLER_KEY = ["invoice details", "seller"] as const;
 const BUYER_KEY = ["invoice details", "buyer"] as const;

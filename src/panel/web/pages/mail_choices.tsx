@@ -7,7 +7,7 @@ import { toast } from "../ui/toast.tsx";
 import { kindWords } from "./message_words.ts";
 import { useViewer } from "./page_hooks.ts";
 
-/** What the person is mailed about: each kind on or off. */
+/** The person's choice of mails: each kind is on or off. */
 
 const CHOICES_KEY = ["settings", "mails"] as const;
 

@@ -15,7 +15,7 @@ import { MessageFigures } from "./message_figures.tsx";
 import { kindWords } from "./message_words.ts";
 import { useViewer } from "./page_hooks.ts";
 
-/** Mail: what waits to be sent, what failed and why, and the server that sends it. */
+/** Mail: waiting and failed deliveries, and the mail server. */
 
 type Listed = NonNullable<Awaited<ReturnType<typeof api.messages.get>>["data"]>;
 export type Delivery = Listed["messages"][number];
@@ -151,7 +151,7 @@ const COLUMNS: Column<Delivery>[] = [
   },
 ];
 
-/** The state, and for one that did not arrive why, and when it is tried again. */
+/** The state of a delivery; if it did not arrive, also the reason and the time of the next attempt. */
 export function DeliveryState({ delivery: { status, error, attempts, nextAt, endedAt } }: { delivery: Delivery }) {
   const tries = `${formatCount(attempts)} ${attempts === 1 ? "attempt" : "attempts"}`;
   return (

@@ -16,7 +16,7 @@ import { PART_NAMES } from "./price_parts.ts";
 /** Models and their prices: to search, to sort, and to compare a few. The URL has search, order and choice. */
 
 const SEARCH_CHARS_MAX = 128;
-/** Models side by side: more do not fit. */
+/** The most models that fit side by side. */
 const COMPARED_MAX = 6;
 
 type Model = NonNullable<Awaited<ReturnType<(typeof api)["model-prices"]["get"]>>["data"]>["models"][number];

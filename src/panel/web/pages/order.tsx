@@ -19,12 +19,12 @@ import { OrderState, wants } from "./orders.tsx";
 import { PackageStart, startText } from "./package_start.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 
-/** One order of one's own: how to pay for it, and what became of it. Stripe and shops send the customer back here. */
+/** One of the person's own orders: how to pay for it, and its state. Stripe and shops send the customer back here. */
 
 type Shown = NonNullable<Awaited<ReturnType<ReturnType<typeof api.orders>["get"]>>["data"]>;
 type Method = "stripe" | "instructions" | "shop";
 
-/** While a payment is waited for, the page looks again this often. */
+/** The interval at which the page asks again while it waits for a payment. */
 const LOOK_MS = 3_000;
 
 export function OrderPage() {
@@ -46,7 +46,7 @@ export function OrderPage() {
   );
 }
 
-/** The order. While its payment or its fulfilment is on the way, it is looked at again; Stripe is asked too. */
+/** The order. It is loaded again while its payment or fulfilment is pending; then Stripe is asked too. */
 function useOrder(orderId: number, isBack: boolean) {
   const client = useQueryClient();
   const refresh = useRefresh();
@@ -117,7 +117,7 @@ function stepsOf({ order }: Shown): { label: string; state: StepState }[] {
   ];
 }
 
-/** What has happened, in one sentence. */
+/** The state of the order, in one sentence. */
 function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: Shown; isAwaited: boolean }) {
   const seller = brandName() || "The seller";
   if (order.status === "fulfilled")
@@ -163,7 +163,7 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
   );
 }
 
-/** A balance that was topped up pays for requests only with pay-as-you-go. */
+/** A topped-up balance pays for requests only with pay-as-you-go. */
 function IdleBalance() {
   const { role } = useViewer();
   const billing = useBilling(null);
@@ -226,7 +226,7 @@ function Choose({ shown: { order, ways }, onDone }: { shown: Shown; onDone: (isC
           <Button
             variant="primary"
             icon={WAYS[chosen].icon}
-            // The page is left: it stays so until it is gone.
+            // The browser is leaving the page, so the button stays pending.
             pending={pay.isPending || (pay.isSuccess && pay.data.url !== null)}
             onClick={() => pay.mutate()}
             {...lock}

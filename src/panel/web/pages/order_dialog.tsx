@@ -15,14 +15,14 @@ import { useRefresh, useViewer } from "./page_hooks.ts";
 import { forHowLong, PlanLines } from "./plan_cards.tsx";
 import { wrongAmount } from "./typed_numbers.ts";
 
-/** Places an order: for the plan of a card, or for what the person chooses here. What has a price is paid on the order's own page. */
+/** Places an order, for the plan of a card or for a choice made here. An order with a price is paid on its own page. */
 
 const KINDS = [
   { value: "package", label: "Package" },
   { value: "top_up", label: "Top-up" },
 ] as const satisfies readonly { value: OrderKind; label: string }[];
 
-/** Orders one plan: what is in it, what it costs, and when it starts. */
+/** Orders one plan. Shows its terms, its price and its start. */
 export function BuyDialog({ open, onClose, offering }: DialogState & { offering: Offering }) {
   const order = useOrdering(onClose);
   const form = useForm({
@@ -56,7 +56,7 @@ export function BuyDialog({ open, onClose, offering }: DialogState & { offering:
   );
 }
 
-/** Orders a package or a top-up. A customer does not learn who answers: it knows only the brand. */
+/** Orders a package or a top-up. A customer sees only the brand, not who answers. */
 export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: OrderKind }) {
   const offerings = useOfferings({ enabled: open });
   const { role } = useViewer();
@@ -115,7 +115,7 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
 
 type Wanted = { note: string } & ({ kind: "package"; offeringId: number } | { kind: "top_up"; amountNanoUsd: string });
 
-/** Sends an order once. What has a price leads on to its page. */
+/** Sends an order once. An order with a price opens its page. */
 function useOrdering(onClose: () => void) {
   const formKey = useIdempotencyKey();
   const refresh = useRefresh();

@@ -37,7 +37,7 @@ export function PaymentSettings() {
   );
 }
 
-/** A reseller's customers and payment providers use the reseller's own domain: the one that is open. */
+/** A reseller's customers and payment providers use the reseller's own domain, which is the open one. */
 const hookOf = ({ origin }: Saved, path: string) => `${origin ?? location.origin}${path}`;
 
 const STRIPE_STATES = { off: "Not offered", test: "Test mode", live: "Live" } as const;

@@ -8,7 +8,7 @@ import { Loaded, Skeleton } from "../ui/states.tsx";
 import { type Offering, useOfferings } from "./offerings.tsx";
 import { useViewer } from "./page_hooks.ts";
 
-/** What a customer can buy, as cards: the name, the price, and what is in it in words. */
+/** What a customer can buy, as cards with name, price and terms. */
 
 /** More models than this are counted, with their names on hover. */
 const MODELS_NAMED_MAX = 4;
@@ -66,7 +66,7 @@ function PlanCard({ offering, onBuy }: { offering: Offering; onBuy: (offering: O
   );
 }
 
-/** What is in a plan, with a tick each. */
+/** The terms of a plan, each with a tick. */
 export function PlanLines({ offering }: { offering: Offering }) {
   return (
     <ul className="grid flex-1 content-start gap-2 text-13 text-ink-2" title={offering.modelIds?.join(", ")}>
@@ -92,7 +92,7 @@ export function forHowLong({ days }: Offering): string {
   return days === 1 ? "for one day" : `for ${formatOf(days, "day")}`;
 }
 
-/** What is in an offering, one fact a line. */
+/** The terms of an offering, one per line. */
 function planLines(offering: Pick<Offering, (typeof SAID)[number]>): string[] {
   const { days, dailyLimit, totalLimit, carryover, tokenLimit, modelIds, limits, timeZone } = offering;
   const limited = limits === null ? "" : limitsText(limits);

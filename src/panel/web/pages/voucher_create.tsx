@@ -153,7 +153,7 @@ function useSendBatch() {
   };
 }
 
-/** The codes of a new batch: downloaded as CSV now, or never. */
+/** The codes of a new batch, which can be downloaded as CSV only now. */
 export function CodesOnce({ open, onDone, batch, csv }: Made & { open: boolean; onDone: () => void }) {
   const [isSaved, setSaved] = useState(false);
   const codes = csv
