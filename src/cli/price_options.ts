@@ -69,7 +69,11 @@ export function priceOptions(command: Command): Command {
       "price of 1 million image tokens in the answer (default: as the dearest output)",
       price,
     )
-    .option("--request <usd>", "price of one request, in addition to its tokens; an image costs only its own price", price)
+    .option(
+      "--request <usd>",
+      "price of one request, in addition to its tokens; an image costs only its own price",
+      price,
+    )
     .option(
       "--tier <above:name=usd,…>",
       "prices of requests with more input tokens, as in 200000:input=6,output=22.5,cached-input=0.6; repeat in ascending order",

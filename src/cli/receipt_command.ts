@@ -56,7 +56,8 @@ function show(receipt: Receipt, accountId: number): Output {
   const again = chargeAgain(receipt);
   const isExact = again === null || (again !== "no price" && isSame(again, receipt));
   const lines = [facts(factsOf(receipt, accountId))];
-  if (again === "no price") lines.push("", "Its price version has no price for a part that it used: run bun run cli doctor.");
+  if (again === "no price")
+    lines.push("", "Its price version has no price for a part that it used: run bun run cli doctor.");
   else if (again !== null) lines.push("", calculation(again), "", ...comparison(again, receipt));
   if (receipt.reportedUsage) {
     const reported = Object.entries(receipt.reportedUsage).map(([name, value]) => [name, String(value)] as const);
