@@ -177,7 +177,7 @@ export async function requireNoPages(tx: Tx, sellerId: number): Promise<void> {
     .returning({ sessionId: checkouts.sessionId });
   if (closed.some(({ sessionId }) => sessionId !== null))
     throw new Refusal("service_unavailable", {
-      message: "Customers still have open pages of Stripe. Nothing was changed. Try again.",
+      message: "Customers still have open checkout pages. Nothing was changed. Try again.",
       retryAfterSeconds: 1,
     });
 }

@@ -78,7 +78,7 @@ async function endPage(deps: StripeDeps, stripe: Stripe, page: Asked): Promise<b
     if (isPending && orderIsOpen) return false;
   } catch (error) {
     if (!(error instanceof Stripe.errors.StripeError)) throw error;
-    deps.log.warn({ err: error, sellerId, sessionId }, "a page of Stripe could not be ended");
+    deps.log.warn({ err: error, sellerId, sessionId }, "a checkout page of Stripe could not be expired");
     const { StripeAuthenticationError, StripePermissionError } = Stripe.errors;
     const isRefused = error instanceof StripeAuthenticationError || error instanceof StripePermissionError;
     if (!isRefused && !isMissing(error)) throw notAsked();
@@ -96,7 +96,7 @@ function isMissing(error: unknown): boolean {
 function notAsked(): Refusal {
   return new Refusal("service_unavailable", {
     message:
-      "Customers have open pages of Stripe, and Stripe cannot be asked to end them right now. Nothing was changed.",
+      "Customers have open checkout pages, and Stripe cannot be asked to close them right now. Nothing was changed.",
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
 }
@@ -104,7 +104,7 @@ function notAsked(): Refusal {
 function keyRefused({ expiresAt }: Asked): InputError {
   const until = new Date(expiresAt * 1000).toISOString();
   return new InputError(
-    `Nothing was changed: customers can still pay on pages of the former key, which Stripe does not accept any more. Set a new key of the same account, or try again after ${until}.`,
+    `Nothing was changed: customers can still pay on checkout pages of the former key, which Stripe no longer accepts. Set a new key of the same account, or try again after ${until}.`,
     "stripe",
   );
 }

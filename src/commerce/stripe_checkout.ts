@@ -54,7 +54,7 @@ export async function openCheckout(
     if (url === undefined) throw new Error("the seller has changed its account at Stripe");
     return url;
   } catch (error) {
-    deps.log.warn({ err: error, sellerId: order.sellerId }, "a page of Stripe could not be opened");
+    deps.log.warn({ err: error, sellerId: order.sellerId }, "a checkout page of Stripe could not be opened");
     // Without an answer the page may exist: the same key finds it.
     if (!(error instanceof Stripe.errors.StripeConnectionError)) await renewRequestKey(deps, checkout);
     throw asStripeRefusal(error);

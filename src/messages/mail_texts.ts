@@ -46,7 +46,7 @@ export function mailText<Kind extends MessageKind>(kind: Kind, facts: MailFacts<
     button,
     unsubscribe: facts.unsubscribe,
     why:
-      why ?? `You get this mail because you have an account at ${facts.brand}. Settings has what you are mailed about.`,
+      why ?? `You get this mail because you have an account at ${facts.brand}. You can choose your mails in Settings.`,
   };
 }
 
@@ -278,7 +278,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     subject: `A payment of ${disputed(facts) ?? "an order"} is disputed`,
     paragraphs: [
       "A customer disputes a payment at its bank. Answer in Stripe's dashboard: without an answer in time the money is lost.",
-      "The account goes on as before. You can block it in the panel.",
+      "The account is not blocked. You can suspend it in the panel.",
     ],
     facts: [
       ["Disputed", disputed(facts)],
@@ -320,7 +320,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
   webhook_paused: (facts) => ({
     subject: "A webhook was switched off",
     paragraphs: [
-      `Your endpoint has failed for ${count(facts, "days") ?? "several"} days, so it is not called any more. Mend it, then switch it on again.`,
+      `Your endpoint has failed for ${count(facts, "days") ?? "several"} days, so it is not called any more. Repair it, then switch it on again.`,
     ],
     facts: [
       ["Endpoint", text(facts, "url")],
@@ -368,7 +368,7 @@ function validUntil({ data }: MailFacts<"invitation">, what: string): string | n
 }
 
 function notYou({ brand }: { brand: string }): string {
-  return `If it was not you, set a new password at once, and tell ${brand}.`;
+  return `If it was not you, set a new password immediately, and tell ${brand}.`;
 }
 
 function security({ brand }: { brand: string }): string {

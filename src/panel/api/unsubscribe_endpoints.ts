@@ -91,5 +91,5 @@ async function openLink(
 }
 
 function notFound(): Refusal {
-  return new Refusal("not_found", { message: "This link does not work here. Settings has what you are mailed about." });
+  return new Refusal("not_found", { message: "This link does not work here. You can choose your mails in Settings." });
 }

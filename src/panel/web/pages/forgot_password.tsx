@@ -30,9 +30,9 @@ export function ForgotPasswordPage() {
   if (asking.isSuccess) {
     return (
       <SignedOutPage
-        title="Look into your mail"
+        title="Check your mail"
         brand={look}
-        footer={<Help support={support}>Nothing arrives? Look into the spam folder.</Help>}
+        footer={<Help support={support}>No mail? Check your spam folder.</Help>}
       >
         <Banner tone="ok" icon={MailCheck}>
           <span className="break-words text-ink">

@@ -78,7 +78,7 @@ function SellerForm({ saved }: { saved: Seller }) {
 export function BuyerDetailsSection() {
   const details = useQuery({ queryKey: BUYER_KEY, queryFn: () => ask(api.settings.invoices.get()) });
   return (
-    <Section title="Invoices" description="What your invoices say about you. Earlier invoices stay as they are.">
+    <Section title="Invoices" description="Your details on later invoices. Earlier invoices stay as they are.">
       <Loaded query={details} skeleton={<Skeleton className="h-64" />}>
         {(saved) => <BuyerForm saved={saved} />}
       </Loaded>

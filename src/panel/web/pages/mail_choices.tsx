@@ -27,8 +27,8 @@ export function MailChoices() {
       title="Mail"
       description={
         choices.data?.canMail === false
-          ? "No mail is sent here at present. Your choices are kept for when it is."
-          : "What you are mailed about. Mails about how you sign in are always sent, and so are invitations."
+          ? "No mail server is set at present. Your choices apply once there is one."
+          : "Choose your mails. Invitations and mails about how you sign in are always sent."
       }
     >
       <Loaded query={choices} skeleton={<Skeleton className="h-40" />}>

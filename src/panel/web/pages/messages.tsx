@@ -52,8 +52,8 @@ export function MessagesPage() {
       title="Mail"
       lead={
         isAdmin
-          ? "What is sent to people and to their webhooks: what waits, and what failed and why."
-          : "What your customers are sent, and the mail server that sends it."
+          ? "Mails and webhook calls: those that wait, and those that failed, with the reason."
+          : "The mails to your customers, and the mail server that sends them."
       }
     >
       {first?.canMail === false && <NoServer isAdmin={isAdmin} />}
@@ -81,11 +81,7 @@ export function MessagesPage() {
               rows={pages.flatMap((page) => page.messages)}
               rowKey={({ deliveryId }) => String(deliveryId)}
               columns={COLUMNS}
-              empty={
-                <Empty>
-                  Nothing in this view. Messages appear here when something happens that people are told of.
-                </Empty>
-              }
+              empty={<Empty>Nothing in this view. Mails and webhook calls appear here.</Empty>}
               older={toOlder(messages)}
             />
           )}
@@ -100,8 +96,8 @@ function NoServer({ isAdmin }: { isAdmin: boolean }) {
   return (
     <Banner tone="warn" icon={MailX} title="No mail is sent">
       {isAdmin
-        ? "SMTP_URL is not set. Links for invitations and passwords are shown to whoever makes them, who passes them on."
-        : "You have set no mail server. Links for invitations and passwords are shown to you, and you pass them on. Set a server below, and your customers get mail in your name."}
+        ? "SMTP_URL is not set. Links for invitations and passwords are shown to the person who makes them, who must pass them on."
+        : "You have set no mail server. Links for invitations and passwords are shown to you, and you must pass them on. Set a server below, so that your customers get mail in your name."}
     </Banner>
   );
 }

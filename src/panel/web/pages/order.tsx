@@ -179,20 +179,20 @@ function packageNews({ name, state }: { name: string; state: string }): string {
 const WAYS: Record<Method, { icon: LucideIcon; label: string; hint: string; go: string }> = {
   stripe: {
     icon: CreditCard,
-    label: "By card, on a page of Stripe",
-    hint: "You come back here, and get what you bought at once.",
-    go: "Go on to Stripe",
+    label: "By card, on Stripe's page",
+    hint: "You come back here, and get what you bought immediately.",
+    go: "Continue to Stripe",
   },
   shop: {
     icon: Store,
     label: "In the shop",
-    hint: "You pay there. It is yours once the shop has told us.",
-    go: "Go on to the shop",
+    hint: "You pay there, and get what you bought once the shop has reported the payment.",
+    go: "Continue to the shop",
   },
   instructions: {
     icon: Landmark,
     label: "By bank transfer, or as the seller says",
-    hint: "It is yours once the seller has seen the money.",
+    hint: "You get what you bought once the seller has received the money.",
     go: "Show how to pay",
   },
 };
@@ -243,7 +243,7 @@ function Instructions({ shown: { order }, text }: { shown: Shown; text: string }
   return (
     <Section
       title={`Pay ${formatMoney(order.priceNanoUsd ?? "0")}`}
-      description={`Give the reference, or nobody knows whose money it is. When ${brandName() || "the seller"} has the money, this page shows it by itself; you may close it.`}
+      description={`Give the reference with the payment: without it the seller cannot assign the money to your order. When ${brandName() || "the seller"} has the money, this page shows it by itself; you may close it.`}
     >
       <div className="grid gap-4">
         <p className="max-w-[42rem] text-14 break-words whitespace-pre-line">{text}</p>

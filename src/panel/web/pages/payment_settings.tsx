@@ -49,7 +49,7 @@ function StripeSection({ saved }: { saved: Saved }) {
   return (
     <Section
       title="Stripe"
-      description="Customers pay by card on a page of Stripe, and get what they bought at once."
+      description="Customers pay by card on Stripe's page, and get what they bought immediately."
       action={
         <Badge tone={stripe === "live" ? "ok" : stripe === "test" ? "warn" : "neutral"}>{STRIPE_STATES[stripe]}</Badge>
       }
@@ -72,8 +72,8 @@ function StripeSection({ saved }: { saved: Saved }) {
         confirmLabel="Stop offering"
         onConfirm={async () => put(await ask(api["payment-settings"].stripe.put({ stripe: null })))}
       >
-        The key is deleted. Who is paying on a page of Stripe right now may pay without getting anything: the payment is
-        then seen in Stripe only. Refunds through Stripe wait until a key is set again.
+        The key is deleted. A customer who is on a Stripe page right now may pay without getting anything: the payment
+        is then shown only in Stripe. Refunds through Stripe wait until a key is set again.
       </Confirm>
     </Section>
   );

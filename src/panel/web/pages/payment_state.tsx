@@ -84,7 +84,7 @@ function Shortfall({ payment: { refunds, currency, isPackage, problem } }: { pay
         <Note>{amountOf(String(missing), currency)} of it was already spent, and was not taken from the balance.</Note>
       )}
       {made.length > 0 && isPackage && problem === null && (
-        <Note>The package goes on: you can end it on the customer's page.</Note>
+        <Note>The package stays active. You can end it on the customer's page.</Note>
       )}
       {noted && <Note>{noted.problem}</Note>}
     </>

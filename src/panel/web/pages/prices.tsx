@@ -21,7 +21,10 @@ export function PricesPage() {
   const prices = useQuery({ queryKey: ["prices"], queryFn: () => ask(api.prices.get()) });
   const editing = useOpened<Row>();
   return (
-    <Page title="Prices" lead="What your customers pay for a package. They see the offerings that you have priced.">
+    <Page
+      title="Prices"
+      lead="The prices that your customers pay for packages. They see the offerings that you have priced."
+    >
       <Loaded query={prices}>
         {({ offerings, pricesPublic }) => (
           <>
