@@ -9,7 +9,8 @@ import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { behave, booksAtRest, CALM, callsOf, flowing, HELD_USAGE, openCall, receiptsOf } from "./fault_shop.ts";
 
 /**
- * The database's clock rules: what a replica's own clock says changes no grant, no expiry, no day and no lease. Source: QUO-2, REL-2.
+ * The database's clock decides: a replica's own clock changes no grant, no expiry, no day and no lease. Source: QUO-2,
+ * REL-2.
  */
 
 setDefaultTimeout(120_000);
@@ -35,7 +36,7 @@ afterAll(async () => {
 type Moved = ReplicaProcess & { moveTo(aheadMs: number): void };
 let clocks = 0;
 
-/** A replica whose clock is so far ahead of the machine's, which is the database's; behind, if negative. */
+/** A replica whose clock is ahead of the machine's, which is also the database's; behind, if negative. */
 async function startMoved(aheadMs: number, env: Record<string, string> = {}): Promise<Moved> {
   const name = `clock${++clocks}`;
   const file = join(shop.world.spoolDir, name);
@@ -70,7 +71,7 @@ describe("two replicas with clocks ten minutes ahead and ten minutes behind", ()
     const customer = await shop.customer({ dailyLimit: 2 });
     const [before] = await shop.world.sql`select clock_timestamp()::text as now`;
     for (const { origin } of both()) expect((await shop.chat(customer.secret, {}, { origin })).status).toBe(200);
-    // The day is used up for both, whatever their clocks say of it.
+    // The day is used up on both, whatever their clocks say.
     for (const { origin } of both())
       expectRefusal(await shop.chat(customer.secret, {}, { origin }), "daily_quota_exceeded");
     const [after] = await shop.world.sql`select clock_timestamp()::text as now`;
@@ -81,7 +82,7 @@ describe("two replicas with clocks ten minutes ahead and ten minutes behind", ()
       expect(Date.parse(finishedAt)).toBeLessThanOrEqual(Date.parse(after?.now));
       expect([before?.now.slice(0, 10), after?.now.slice(0, 10)]).toContain(day);
     }
-    // Their ids carry their own clocks: that much apart, and both are taken.
+    // Their ids have their own clocks' times, far apart, and both are accepted.
     const times = receipts.map(({ requestId }) => Number.parseInt(requestId.replaceAll("-", "").slice(0, 12), 16));
     expect(Math.abs((times[0] ?? 0) - (times[1] ?? 0))).toBeGreaterThan(19 * MINUTE_MS);
   });
@@ -157,7 +158,7 @@ for (const [what, aheadMs] of [
       const line = said();
       expect(line).toContain('"level":"error"');
       expect(line).toContain("this machine's clock differs from the database's by more than an hour");
-      // Others, whose clocks are right, serve on.
+      // Replicas with correct clocks continue to serve.
       expect((await shop.chat(customer.secret)).status).toBe(200);
     } finally {
       await replica.kill();

@@ -21,8 +21,8 @@ import {
 } from "./fault_shop.ts";
 
 /**
- * A replica that stands still past its lease, and then goes on as if nothing had been. Another one has returned what it had
- * drawn. Source: END-13, REL-3.
+ * A replica that is frozen past its lease, and then continues, after another replica has returned what it had drawn.
+ * Source: END-13, REL-3.
  */
 
 setDefaultTimeout(120_000);
@@ -63,7 +63,7 @@ for (const purse of PURSES) {
       expectRefusal(await answer, "service_unavailable");
       expect(callsOf(shop, mark)).toBe(0);
       expect(await shop.counters(buyer.accountId)).toMatchObject({ usage: 0, units: 0, released: 0, holds: 0 });
-      // It lives, and serves under a new lease.
+      // It is alive, and serves under a new lease.
       expect((await shop.chat(buyer.secret, { max_tokens: 10, ...mark }, { origin: victim.origin })).status).toBe(200);
       expect(callsOf(shop, mark)).toBe(1);
     }));

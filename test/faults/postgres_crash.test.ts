@@ -24,8 +24,8 @@ import {
 import { type OwnPostgres, ownPostgres } from "./own_postgres.ts";
 
 /**
- * Postgres crashes while requests are being held and while streams are open. What it committed is there when it is back,
- * what it could not take waits in the spool. Source: END-14.
+ * Postgres crashes while requests are being held and while streams are open. Committed data is there when it is back;
+ * settlements that it could not accept wait in the spool. Source: END-14.
  */
 
 setDefaultTimeout(120_000);
@@ -41,7 +41,7 @@ afterAll(() => closeAtRest(shop, () => postgres.remove()));
 
 const ready = async ({ origin }: ReplicaProcess) => (await shop.call("/readyz", { origin })).status === 200;
 
-/** The replica deletes a file when all of it was taken: maybe since it was listed. */
+/** The replica deletes a file when all of it is applied, perhaps after it was listed. */
 function textIfThere(path: string): string {
   try {
     return readFileSync(path, "utf8");
@@ -51,7 +51,7 @@ function textIfThere(path: string): string {
   }
 }
 
-/** What lies in a replica's spool. */
+/** The settlements in a replica's spool. */
 function spooledIn(folder: string): string[] {
   const text = readdirSync(folder)
     .filter((name) => name.endsWith(".spool"))
@@ -65,7 +65,7 @@ function spooledIn(folder: string): string[] {
 
 const idOf = ({ headers }: Answer) => headers.get("x-request-id") ?? "";
 
-/** Good answers and usage records are the same requests, one for one. */
+/** Successful answers and usage records belong to the same requests, one for one. */
 async function expectOneRecordEach(accountId: number, answers: readonly Answer[]): Promise<string[]> {
   await accountAtRest(shop, accountId);
   const good = answers.filter(({ status }) => status === 200).map(idOf);
@@ -107,7 +107,8 @@ test("with a long LEDGER_TIMEOUT_MS every reserve outlives the crash: each reque
     const first = await shop.chat(customer.secret, {}, { origin: replica.origin });
     const answers = [first, ...(await crashAmongReserves(replica.origin, customer.secret))];
     const good = await expectOneRecordEach(customer.accountId, answers);
-    // Refused is only who had to be looked up during the outage. No hold was given back, so none was granted twice.
+    // Only requests whose key had to be looked up during the outage are refused. No hold was released, so none was
+    // granted twice.
     expect(await receiptsOf(shop, customer.accountId)).toHaveLength(good.length);
     expect(good.length).toBeGreaterThan(30);
   });

@@ -11,8 +11,9 @@ import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
 import { behave, booksAtRest, CALM, callsOf } from "./fault_shop.ts";
 
 /**
- * Redis carries hints and rates, never the truth: dead, frozen, slow or forgetful, money stays exact, a revoked key gets no
- * metered answer, and lists catch up by the database's own log of changes. Two replicas; one meets its Redis through a proxy.
+ * Redis has hints and rates, never the truth. If it is dead, frozen, slow or loses data, money stays exact, a revoked
+ * key gets no metered answer, and lists catch up through the database's table of changes. One of the two replicas
+ * reaches its Redis through a proxy.
  * Source: REL-9.
  */
 
@@ -92,7 +93,7 @@ async function knownKey() {
   return customer;
 }
 
-/** From now on no metered answer, and `/models` refused before long. */
+/** From now on the key gets no metered answer, and `/models` is refused soon. */
 async function expectRevoked({ secret }: { secret: string }): Promise<void> {
   const calls = shop.provider.callCount();
   const startedMs = performance.now();

@@ -31,13 +31,13 @@ import {
 } from "./fault_shop.ts";
 
 /**
- * Settlements that wait: over the limit, on a disk that is full, twice, and against the other ends of their holds. None is lost
- * and none is taken twice. Source: END-14, REL-6.
+ * Waiting settlements: above the limit, on a full disk, twice, and together with other ends of their holds. None is
+ * lost, and none is applied twice. Source: END-14, REL-6.
  */
 
 setDefaultTimeout(120_000);
 const SPOOL_BYTES_MAX = 1024;
-/** What the tiny disk holds. */
+/** The size of the tiny disk. */
 const DISK_BYTES = 32 * 1024;
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 let shop: Shop;
@@ -85,7 +85,7 @@ async function expectShed({ secret }: { secret: string }, origin: string): Promi
 
 const complete = (call: OpenCall) => call.got().endsWith("data: [DONE]\n\n");
 
-/** Each of the streams has its one usage record, and was paid for in full. */
+/** Each of the streams has one usage record, and was charged in full. */
 async function expectAllTaken({ customer, payer, calls }: Awaited<ReturnType<typeof openStreams>>): Promise<void> {
   const half = calls.length / 2;
   await until(async () => (await shop.counters(customer.accountId)).usage === half, 30_000);
@@ -112,7 +112,7 @@ test.concurrent("over SPOOL_BYTES_MAX the replica is not ready and refuses new w
     proxy.cut();
     await Promise.all(streams.calls.map(({ ended }) => ended));
     expect(streams.calls.filter(complete)).toHaveLength(12);
-    // All twelve are there, though some of them came when the limit was passed.
+    // All twelve are there, although some came when the limit was already exceeded.
     expect(new Set(spooledIn(folder)).size).toBe(12);
     expect(await readiness(origin)).toBe("spool_full");
     await expectShed(streams.customer, origin);
@@ -124,7 +124,7 @@ test.concurrent("over SPOOL_BYTES_MAX the replica is not ready and refuses new w
   }).finally(proxy.close);
 });
 
-/** Whether a process may have a disk of its own here. */
+/** Whether a process can have its own disk here. */
 const canMount =
   spawnSync("unshare", ["-Urm", "sh", "-c", "mount -t tmpfs none /tmp"], { timeout: 10_000 }).status === 0;
 
@@ -143,7 +143,7 @@ else
       free(): void;
     };
 
-    /** A replica whose spool is a tmpfs of a few pages, in a mount namespace of its own. */
+    /** A replica whose spool is a tmpfs of a few pages, in its own mount namespace. */
     async function onTinyDisk(name: string, work: (full: Full) => Promise<void>): Promise<void> {
       const mountPoint = join(shop.world.spoolDir, name);
       mkdirSync(mountPoint);
@@ -193,7 +193,7 @@ else
         proxy.cut();
         await until(async () => (await readiness(origin)) === "spool_full", 20_000);
         await sleep(2_000);
-        // Nobody is told that an answer is complete whose settlement is written nowhere.
+        // No client is told that its answer is complete while its settlement is not written.
         expect(streams.calls.filter(complete)).toEqual([]);
         free();
         await Promise.all(streams.calls.map(({ ended }) => ended));
@@ -258,7 +258,7 @@ function lineOf({ mode, heldNanoUsd, ...drawn }: Hold, over: Partial<Record<keyo
   return `${JSON.stringify({ ...finish, ...usage, reportedUsage: null, ...over })}\n`;
 }
 
-/** A replica's spool as a former life left it. */
+/** A replica's spool as an earlier process left it. */
 function leaveSpool(name: string, lines: string[]): void {
   mkdirSync(join(shop.world.spoolDir, name));
   writeFileSync(join(shop.world.spoolDir, name, "000000000000001-000000.spool"), lines.join(""));
@@ -268,7 +268,7 @@ describe("a hold has one end, whatever ends it, and however often", () => {
   const HOLDS = 30;
   const CHARGE = 1_000n;
 
-  /** Two ledgers, as two replicas have them, and holds that the first of them has. */
+  /** Two ledgers, as in two replicas, with holds in the first. */
   async function twoLedgers(
     purse: Purse,
     lines: (hold: Hold) => string[],
@@ -379,13 +379,13 @@ test.each(["Postgres was away", "the reply to its refusal was lost"])(
     expect((await settling).spooled).toBe(true);
     const refused = why === "Postgres was away" ? [] : [{ outcome: "released", reason: "overrun_refused" }];
     expect(await receiptsOf(shop, person.accountId)).toMatchObject(refused);
-    // The last attempt is given up with the row.
+    // The last attempt ends when the row is given up.
     await sleep(300);
     proxy.mend();
     expect(await ledger.replaySpool()).toBe(1);
     const receipts = await receiptsOf(shop, person.accountId);
     expect(receipts).toMatchObject([{ outcome: "settled", charged: 600, shortfall: 900 }]);
-    // Of what was on its way to Postgres when the connection was cut, the refusal may still have been written there.
+    // If the refusal was on its way to Postgres when the connection was cut, it may still have been written.
     expect(refused.length > 0 ? ["late"] : ["complete", "late"]).toContain(receipts[0]?.reason ?? "");
     expect(await shop.counters(person.accountId)).toMatchObject({ usage: 1, balance: 400, holds: 0 });
     await close();
