@@ -249,7 +249,7 @@ function show({ costs, lacks, differs, about, recordBytes }: Results, { isQuick,
   const facts = [
     `bun run bench:cost${isQuick ? " --quick" : ""}: ${rounds} alternating rounds of ${runMs / 1000} s`,
     `${cpu}, ${cores} cores shared by client, provider, gateway, Redis and Postgres, ${memoryGb} GB, ${system}, Bun ${bun}; ${about}`,
-    `the gateway's settings that are not its defaults: ${settings.join(" ")}`,
+    `the gateway's settings other than its defaults: ${settings.join(" ")}`,
     `a usage record keeps ${recordBytes.toFixed(0)} bytes on disk, its indexes included`,
     ...lacks.map((line) => `note: ${line}`),
   ];
@@ -297,7 +297,7 @@ function costTable(costs: Cost[]) {
       .filter(([, ...cells]) => cells.some((cell) => Number(cell) >= 0.01));
   return {
     title: "What a request costs",
-    note: "medians of the rounds; an answer of 1 KB, 32 accounts; what the replica does without requests is taken off",
+    note: "medians of the rounds; an answer of 1 KB, 32 accounts; the replica's work without requests is subtracted",
     head,
     rows: [
       row("requests a second", 0, ({ reply }) => reply.measured / reply.seconds),
@@ -326,7 +326,7 @@ function carriedTable(costs: Cost[], recordBytes: number) {
   const gbADay = (bytes: number) => (bytes * AT_A_SECOND * SECONDS_A_DAY) / 1e9;
   return {
     title: "What that carries",
-    note: "a core is to be at work for 70 % of the time",
+    note: "assumes that a core is busy for 70 % of the time",
     head,
     rows: [
       row("requests a second, a core of gateway", 0, aCore("gateway")),

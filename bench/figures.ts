@@ -99,7 +99,7 @@ export function pairedRatio(
   );
 }
 
-/** What a core carries a second that is to be at work for so much of the time and no more. */
+/** The rate that a core carries if it is busy for this fraction of the time. */
 const CORE_SHARE = 0.7;
 
 export function perCore(us: number): number {

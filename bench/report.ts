@@ -114,7 +114,7 @@ export function goalsTable(goals: readonly Goal[], earlier: readonly (readonly G
   const columns = earlier.length === 0 ? ["measured"] : runs.map((_, i) => `run ${i + 1}`);
   return {
     title: "Goals",
-    note: "median (smallest–largest) of the rounds; the hot account has a bench of its own, bun run bench:ledger",
+    note: "median (smallest–largest) of the rounds; bun run bench:ledger measures the hot account",
     head: ["", earlier.length === 0 ? "goal" : `goal${LAST_RUNS}`, ...columns, ""],
     rows,
   };

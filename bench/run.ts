@@ -141,7 +141,7 @@ function show(report: Report, options: Options): void {
     `${report.command}: ${options.rounds} rounds of ${options.seconds} s each, ${options.accounts} ${options.accounts === 1 ? "account" : "accounts"}`,
     `${cpu}, ${cores} cores shared by client, provider, gateway, Redis and Postgres, ${memoryGb} GB, ${system}, Bun ${bun}`,
     report.services,
-    `the gateway's settings that are not its defaults: ${Object.entries(GATEWAY_SETTINGS)
+    `the gateway's settings other than its defaults: ${Object.entries(GATEWAY_SETTINGS)
       .map((pair) => pair.join("="))
       .join(" ")}`,
     ...commitLine(report.commits),

@@ -16,7 +16,7 @@ import { type BenchServices, startBenchServices } from "./servers.ts";
 import { writeFigures } from "./written.ts";
 
 /**
- * `bun run bench:scale`: how far one Postgres carries the ledger, and what the wall is. One and two replicas' ledgers,
+ * `bun run bench:scale`: how far one Postgres carries the ledger, and what limits it. One and two replicas' ledgers,
  * each in a process of its own, on one hot account and on 10,000 accounts, in alternating rounds; then accounts that others
  * contend for beside a thousand that nobody does. The ledgers are driven directly: behind HTTP, the gateway's own work would
  * be the wall long before Postgres is. Ends with 1 when the books differ, with 2 when the command line is wrong.
@@ -355,7 +355,7 @@ function ratesTable(figures: Figures[]) {
   ];
   return {
     title: "Reserve and settle: rates, and what a pair costs",
-    note: "a pair is a request's reserve and its settle; p50 and p99 of both together; µs of CPU; and what a core of Postgres carries that is at work for 70 % of the time",
+    note: "a pair is a request's reserve and settle; p50 and p99 are of both together; µs are CPU; pairs/s a core assume that a core of Postgres is busy for 70 % of the time",
     ...casesTable(figures, head, (mine) => [
       middleOf(mine, (f) => f.perSecond, 0),
       middleOf(mine, (f) => f.pairMs.p50, 1),
@@ -373,11 +373,11 @@ function ratesTable(figures: Figures[]) {
 function wallTable(figures: Figures[]) {
   const share = (mine: Figures[], kind: keyof Waits) => `${middleOf(mine, ({ waits }) => waits[kind] * 100, 0)} %`;
   return {
-    title: "Where the wall is",
+    title: "What limits the rate",
     note:
-      "of all looks at Postgres, every 20 ms, the share in which a connection was on the CPU, waited for the disk, for a lock, or in " +
-      "which none was at work, so that Postgres waited for the ledgers; the wall is the largest of them, and the machine's CPU where no core is left",
-    ...casesTable(figures, ["on CPU", "disk", "lock", "nobody", "cores busy", "wall"], (mine) => [
+      "the state of Postgres was sampled every 20 ms: the share of samples in which a connection was on the CPU, waited for the disk, or waited for a lock, " +
+      "or in which none was active, so that Postgres waited for the ledgers; the limit is the largest share, or the machine's CPU if no core is idle",
+    ...casesTable(figures, ["on CPU", "disk", "lock", "none", "cores busy", "limit"], (mine) => [
       ...[share(mine, "cpu"), share(mine, "disk"), share(mine, "lock"), share(mine, "idle")],
       ...[middleOf(mine, (f) => f.busyCores, 2), mostOften(mine.map(wallOf))],
     ]),
@@ -421,8 +421,8 @@ function fairness(fair: Fair[]) {
   return {
     title: "A contended account beside others",
     note:
-      `${others} others with ${perSecond * REPLICAS} pairs a second over ${REPLICAS} replicas; one account that each replica asks ${contended} times at once, ` +
-      `and one with ${held} a replica whose lock somebody else holds for ${heldMs} ms at a time`,
+      `${others} others with ${perSecond * REPLICAS} pairs a second over ${REPLICAS} replicas; one account with ${contended} concurrent requests on each replica, ` +
+      `and one with ${held} per replica whose lock another session holds for ${heldMs} ms at a time`,
     head: ["", "median (smallest–largest) of the rounds"],
     rows: [
       row("p50 of the others alone, ms", ({ alone }) => alone.p50),

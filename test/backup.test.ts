@@ -84,7 +84,7 @@ async function newDatabase(serverUrl: string): Promise<string> {
   return url.href;
 }
 
-test("a backup while requests run, restored on another server: the books balance, and the same keys are served and charged", async () => {
+test("a backup made under load restores on another server: the books balance, and the same keys are served and charged", async () => {
   const people = await Promise.all(Array.from({ length: CUSTOMERS }, () => shop.customer({ dailyLimit: 1000 })));
   const payer = await shop.payer(5_000_000_000n);
   let working = true;

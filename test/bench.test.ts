@@ -35,7 +35,7 @@ async function bench(...args: string[]) {
 }
 
 describe("bench", () => {
-  test("the lines that bench:parts leaves out stand in the source, once each", () => {
+  test("each line that bench:parts leaves out is in the source exactly once", () => {
     for (const { file, from } of Object.values(LEFT_OUT).flat()) {
       const source = readFileSync(join(REPOSITORY, "src", file), "utf8");
       expect({ file, from, times: source.split(from).length - 1 }).toEqual({ file, from, times: 1 });
@@ -43,7 +43,7 @@ describe("bench", () => {
   });
 
   test(
-    "a run gives figures of every contender, equal books, ratios last, and ends with 0",
+    "a run prints the figures of every contender, equal books, and the ratios last, and exits with 0",
     async () => {
       const folder = mkdtempSync(join(tmpdir(), "tollgate-bench-test-"));
       const file = join(folder, "figures.json");
@@ -76,7 +76,7 @@ describe("bench", () => {
   );
 
   test(
-    "a provider that breaks one answer in a hundred: the run fails and says what",
+    "a run against a provider that breaks one answer in a hundred fails, and says why",
     async () => {
       const args = ["--only", "json32", "--contenders", "tollgate", "--breaks-one-in", "100"];
       const { stdout, code } = await bench(...SHORT, ...args);
@@ -104,7 +104,7 @@ describe("bench", () => {
   });
 });
 
-test("goals of several runs: a column each, and in how many they were met", () => {
+test("the goals of several runs have a column each, and the number of runs that met them", () => {
   const goal = (what: string, measured: string, met: boolean | null) => ({ what, goal: "≤ 1", measured, met });
   const first = [goal("rate", "0.9", true), goal("CPU", "3", false), goal("memory", "–", null)];
   const last = [goal("rate", "1.1", false), goal("CPU", "2", false), goal("memory", "1", true)];
@@ -150,7 +150,7 @@ describe("quiet", () => {
     expect({ said, summary: quiet.summary() }).toEqual({ said: [], summary: undefined });
   });
 
-  test("goes on after its limit, and names the busy processes", async () => {
+  test("continues after its time limit, and names the busy processes", async () => {
     const said: string[] = [];
     const quiet = new Quiet({ pids: { postgres: 1, redis: 2 }, say: (line) => said.push(line), read: busyFor(1e9) });
     await quiet.wait(1);

@@ -19,7 +19,7 @@ function run(name: string, ...args: string[]) {
 }
 
 test.each(["scale", "cost", "parts"])(
-  "bench:%s: what is wrong on the command line is said in one line, and ends with 2 before anything is measured",
+  "bench:%s: an error on the command line is reported in one line, with exit code 2, before anything is measured",
   (name) => {
     const folder = mkdtempSync(join(tmpdir(), "tollgate-bench-scale-"));
     try {
@@ -39,7 +39,7 @@ test.each(["scale", "cost", "parts"])(
   TEST_MS_MAX,
 );
 
-test("figures take the place of those before, and nothing else changes", () => {
+test("new figures replace the old ones, and nothing else changes", () => {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-bench-scale-"));
   try {
     const page = join(folder, "page.md");

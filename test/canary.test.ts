@@ -192,7 +192,7 @@ async function member(role: "admin" | "customer", email: string): Promise<{ acco
   return person;
 }
 
-describe("the net", () => {
+describe("the search for secrets", () => {
   test("finds a secret as text, in hex, in base64 at any place, in a URL, and half of one", () => {
     const trap = openNet();
     const secret = `trap+/${randomBytes(24).toString("base64")}`;
@@ -217,8 +217,8 @@ describe("the net", () => {
   });
 });
 
-describe("secrets let loose", () => {
-  test("at the API: answers, refusals, malformed bodies, keys where they do not belong", async () => {
+describe("secrets are put in", () => {
+  test("the API: answers, refusals, malformed bodies, keys in wrong places", async () => {
     const { secret } = key;
     shop.provider.next({ content: ANSWER });
     expect((await chat("chat", {}, { mayShow: WORDS })).status).toBe(200);
@@ -288,7 +288,7 @@ describe("secrets let loose", () => {
     }
   });
 
-  test("in what providers say: errors that quote the prompt and our key, in every status, in events, in HTML", async () => {
+  test("providers' answers: errors that quote the prompt and our key, in every status, in events, in HTML", async () => {
     const words = `Refused: "${PROMPT} please" from ${shop.provider.apiKey}, Authorization: Bearer ${shop.provider.apiKey}`;
     const asJson = JSON.stringify({
       error: { message: words, param: PROMPT, code: PROMPT, type: PROMPT },
@@ -336,7 +336,7 @@ describe("secrets let loose", () => {
     }
   });
 
-  test("at the panel's sign-in: passwords, sessions, second factor, links", async () => {
+  test("the panel's sign-in: passwords, sessions, second factor, links", async () => {
     const email = "canary@example.com";
     await member("customer", email);
     for (const [what, body] of [
@@ -402,7 +402,7 @@ describe("secrets let loose", () => {
     });
   });
 
-  test("in the panel's forms: links, keys, providers; good ones and refused ones", async () => {
+  test("the panel's forms: links, keys and providers, accepted and refused", async () => {
     await member("admin", ADMIN_EMAIL);
     const admin = await signIn("the admin", { email: ADMIN_EMAIL, password: PASSWORD });
     const invited = await ask(admin, "invitation", "/people", {
@@ -485,7 +485,7 @@ describe("secrets let loose", () => {
     await ask(admin, "playground, no prompt", "/ai/chat", { body: { model: PROMPT, messages: PROMPT } });
   });
 
-  test("on the command line", async () => {
+  test("the command line", async () => {
     const run = async (args: string[], more: Record<string, string> = {}) => {
       const child = Bun.spawn([process.execPath, CLI, ...args], {
         env: {
@@ -515,7 +515,7 @@ describe("secrets let loose", () => {
     await run(["doctor"], PROVIDER);
   });
 
-  test("while the database fails: tables that are gone, and away altogether, so that settlements wait in the spool", async () => {
+  test("requests while the database fails: without tables, and unreachable, so that settlements wait in the spool", async () => {
     const { sql } = shop.world;
     const email = "canary@example.com";
     for (const table of ["sessions", "accounts", "links", "keys", "providers", "packages"]) {
@@ -551,7 +551,7 @@ describe("secrets let loose", () => {
     await until(async () => (await spoolBytes()) === 0 && (await go("back", "/readyz")).status === 200, 30_000);
   });
 
-  test("while replicas are killed: after the hold, and before it is settled", async () => {
+  test("requests of replicas that are killed: after the hold, and before it is settled", async () => {
     for (const place of ["after_reserve", "before_settle"]) {
       const doomed = await start({ FAILPOINTS: `${place}=kill@1` });
       shop.provider.next({ content: ANSWER });
@@ -569,7 +569,7 @@ async function spoolBytes(): Promise<number> {
   return bytes;
 }
 
-describe("and looked for", () => {
+describe("no secret is found", () => {
   test("in answers, their headers included", () => {
     expect(net.names().length).toBeGreaterThan(20);
     expect(net.findInCaught()).toEqual([]);
@@ -614,7 +614,7 @@ describe("and looked for", () => {
     expect(net.findInFolder("Postgres", join(folder, "postgres"))).toEqual([]);
   });
 
-  test("in Redis: in every value, and in all that it was ever sent", async () => {
+  test("in Redis: in every value, and in every command that it received", async () => {
     const client = new Redis(redis.url);
     try {
       const keys = await client.keys("*");

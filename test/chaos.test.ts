@@ -11,7 +11,7 @@ const COMPLETE_MIN = 20;
 const FAULTS_MIN = 10;
 
 test(
-  "whatever breaks, nothing is lost, nothing is charged twice, and the books balance",
+  "random faults lose nothing and charge nothing twice, and the books balance",
   async () => {
     const seed = Number(process.env.CHAOS_SEED ?? newSeed());
     console.log(`seed ${seed}: again with  bun run chaos --seconds ${LOAD_SECONDS} --seed ${seed}`);

@@ -296,7 +296,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "limits: of an account and of a key, at most what the account has; a wrong one is refused with one sentence",
+  "limits of a key are at most those of its account; a wrong limit is refused with one sentence",
   async () => {
     await json("account add --email limits@example.com --name Limits");
     const own = { requestsPerMinute: 60, tokensPerMinute: null, requestsAtOnce: 5, models: {} };
@@ -317,7 +317,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "account markup sets, shows and removes what a reseller adds, and refuses what would sell below cost",
+  "account markup sets, shows and removes a reseller's markup, and refuses one that would sell below cost",
   async () => {
     const { accountId } = await json("account add --role reseller --email markup@r.example --name R");
     const shown = { resellerId: accountId, everyModel: 1_250, models: [] };

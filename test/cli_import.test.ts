@@ -38,7 +38,7 @@ const MODELS = [
 const textOf = (models: unknown[] = MODELS) => JSON.stringify([{ id: "acme", name: "Acme", models }]);
 
 test(
-  "the installed list: the comparison is shown, the question asked, and only a yes changes something",
+  "an import of the installed list shows the comparison and asks; only a yes changes something",
   async () => {
     await run("add gpt-4o --input 1 --output 2 --context 1000");
     const command = "import --provider openai --markup 20 --models gpt-4o,gpt-4o-mini,nothing";
@@ -68,7 +68,7 @@ test(
 );
 
 test(
-  "a file: --json shows without asking, --yes applies, and the audit log says what was imported",
+  "an import of a file shows with --json without asking, and applies with --yes; the audit log says what was imported",
   async () => {
     const path = await listFile("prices.json", textOf());
     await run("add gpt-x");
@@ -98,7 +98,7 @@ test(
 );
 
 test(
-  "wrong files and options are one sentence and exit code 1, and change nothing",
+  "wrong files and options get one sentence and exit code 1, and change nothing",
   async () => {
     const good = await listFile("good.json", textOf());
     const negative = await listFile("negative.json", textOf().replace("2.5", "-2.5"));

@@ -102,7 +102,7 @@ function withModel(): void {
     });
   });
 
-  test("a real model's answer by balance: the charge is its tokens at their prices, and the hold is gone", async () => {
+  test("a real model's answer by balance is charged its tokens at their prices, and no hold is left", async () => {
     const person = await world.addCustomer();
     await world.setBalance(person, 1_000_000_000n);
     const { secret } = await world.addKey(person, { mode: "payg" });
@@ -115,7 +115,7 @@ function withModel(): void {
     expect(await world.unbalanced()).toEqual([]);
   });
 
-  test("a real model that is left in the middle of a story: what it told is settled, and it tells no more", async () => {
+  test("leaving a real model in the middle of a story settles the text so far and stops the model", async () => {
     const person = await world.addCustomer();
     await world.givePackage(person);
     const { secret } = await world.addKey(person);

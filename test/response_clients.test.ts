@@ -84,7 +84,7 @@ async function runScript(name: string, secret: string) {
 
 const paths = () => new Set(shop.provider.calls().map(({ path }) => path));
 
-test("OpenAI's Agents SDK: a run with a tool, whole and streamed, with its default model", async () => {
+test("OpenAI's Agents SDK runs with a tool, whole and streamed, with its default model", async () => {
   const { accountId, secret } = await shop.customer();
   const said = await runScript("agents.mjs", secret);
   // The demo has a model by this name.
@@ -97,7 +97,7 @@ test("OpenAI's Agents SDK: a run with a tool, whole and streamed, with its defau
   expect(paths()).toEqual(new Set(["/v1/chat/completions"]));
 });
 
-test("the Vercel AI SDK: two steps with a tool, whole and streamed, and structured output, with its default model", async () => {
+test("the Vercel AI SDK makes two steps with a tool, whole and streamed, and structured output, with its default model", async () => {
   const { accountId, secret } = await shop.customer();
   const said = await runScript("ai_sdk.mjs", secret);
   expect(said).toMatchObject({ calls: 2, steps: 2, finish: "stop", warnings: [] });
@@ -108,7 +108,7 @@ test("the Vercel AI SDK: two steps with a tool, whole and streamed, and structur
   expect(await shop.counters(accountId)).toMatchObject({ usage: 5, units: 5, holds: 0 });
 });
 
-test("Codex CLI: a streamed turn in which a command is run", async () => {
+test("Codex CLI makes a streamed turn in which a command is run", async () => {
   const { accountId, secret } = await shop.customer();
   // Codex refuses a home below the folder for temporary files.
   const parent = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "tollgate");

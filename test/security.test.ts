@@ -55,7 +55,7 @@ describe("docs/security.md", () => {
     name: (found[2] ?? "").trim(),
   }));
 
-  test("every test that its table names is there, under that name", () => {
+  test("names only tests that exist", () => {
     expect(named.length).toBeGreaterThan(40);
     const missing = named.filter(({ file, name }) => {
       const path = join(REPOSITORY, file);
@@ -64,13 +64,13 @@ describe("docs/security.md", () => {
     expect(missing).toEqual([]);
   });
 
-  test("every file that it names is there", () => {
+  test("names only files that exist", () => {
     const files = [...page.matchAll(/`((?:src|test|docs|scripts)\/[\w./]+\.\w+)`/g)].map((found) => found[1] ?? "");
     expect(files.length).toBeGreaterThan(30);
     expect([...new Set(files)].filter((file) => !existsSync(join(REPOSITORY, file)))).toEqual([]);
   });
 
-  test("every row of the table has a control, where it is, and a test", () => {
+  test("has a control, its place, and a test in every row of its table", () => {
     const rows = rowsOf(page.slice(0, page.indexOf(CUSTOMERS)), "threat");
     expect(rows.length).toBeGreaterThan(12);
     for (const row of rows) {
@@ -85,7 +85,7 @@ describe("docs/security.md", () => {
     }
   });
 
-  test("whatever a paying customer may try has what stops it, and a test", () => {
+  test("has a control and a test for every attempt of a paying customer", () => {
     for (const row of rowsOf(page.slice(page.indexOf(CUSTOMERS)), "attempt")) {
       const cells = row
         .split("|")
@@ -194,12 +194,12 @@ describe("mass assignment", () => {
     return JSON.stringify(rows);
   }
 
-  test("every route whose body has a shape has a form in the table, and no other", async () => {
+  test("the table has a form for every route whose body has a shape, and for no other", async () => {
     const shaped = [...(await shapes())].filter(([, fields]) => fields !== undefined).map(([route]) => route);
     expect(shaped.sort()).toEqual(Object.keys(FORMS).sort());
   });
 
-  test("fields that a form is not for are refused by name, on every route, and nothing changes", async () => {
+  test("unknown fields of a form are refused by name on every route, and nothing changes", async () => {
     const fieldsOf = await shapes();
     const before = await standing();
     for (const [route, form] of Object.entries(FORMS)) {
@@ -216,7 +216,7 @@ describe("mass assignment", () => {
     expect(await standing()).toBe(before);
   });
 
-  test("a prototype in a body is no prototype", async () => {
+  test("__proto__ in a body does not set a prototype", async () => {
     const named = await callAs("customer", "PATCH /settings/profile", '{"name":"Ann","__proto__":{"role":"admin"}}');
     expect([200, 422]).toContain(named.status);
     // As a prototype it would end this session too.
@@ -224,7 +224,7 @@ describe("mass assignment", () => {
     expect((await sessions.customer.get("/me")).json.person.role).toBe("customer");
   });
 
-  test("routes without a form read none of it, and nothing changes", async () => {
+  test("routes without a form do not read a body, and nothing changes", async () => {
     const fieldsOf = await shapes();
     const ending = ["POST /sign-out"]; // Of its own below: it ends the session.
     const bare = [...fieldsOf].filter(([, fields]) => fields === undefined).map(([route]) => route);
@@ -239,7 +239,7 @@ describe("mass assignment", () => {
     expect(await standing()).toBe(before);
   });
 
-  test("in the panel too: a sign-in is who the password says", async () => {
+  test("a sign-in to the panel is for the account of the password, whoever the body names", async () => {
     const person = await shop.world.addCustomer();
     const email = await givePassword(shop, person);
     const before = await standing();
@@ -256,7 +256,7 @@ describe("mass assignment", () => {
     expect(await standing()).toBe(before);
   });
 
-  test("at the API: a request is paid by the account of its key, whoever it names", async () => {
+  test("a request to the API is paid by the account of its key, whoever the body names", async () => {
     const payer = await shop.payer(1_000_000_000n);
     const named = { accountId: payer.accountId, account_id: payer.accountId, user: String(payer.accountId), key_id: 1 };
     expect((await shop.chat(key.secret, named)).status).toBe(200);
@@ -270,7 +270,7 @@ describe("mass assignment", () => {
 describe("caches", () => {
   const NO_STORE = /\bno-store\b/;
 
-  test("no answer of the API or the panel may be stored, good or refused, with or without a session", async () => {
+  test("no answer of the API or the panel may be stored, successful or refused, with or without a session", async () => {
     for (const [route, { who }] of Object.entries(ROUTE_TABLE)) {
       const [method = "", pattern = ""] = route.split(" ");
       const path = PREFIX + pattern.replace(/:resellerId|:id|:keyId|:packageId/g, "999999999").replace(/:\w+/g, "none");
@@ -292,7 +292,7 @@ describe("caches", () => {
     }
   });
 
-  test("what is not found, not allowed or not ready may not be stored either", async () => {
+  test("answers of 404 and 405, and those of the probes, may not be stored either", async () => {
     for (const [path, method] of [
       ["/v1/nothing", "GET"],
       ["/v1/chat/completions", "GET"],
@@ -307,13 +307,13 @@ describe("caches", () => {
     }
   });
 
-  test("a stream is kept by nobody", async () => {
+  test("a stream may not be stored", async () => {
     const stream = await shop.chat(key.secret, { stream: true });
     expect(stream.status).toBe(200);
     expect(stream.headers.get("cache-control")).toMatch(/\bno-(?:store|cache)\b/);
   });
 
-  test("forwarded hosts change no answer: not whose brand it is, not a link, not an address", async () => {
+  test("forwarded hosts change no answer: neither the brand nor a link nor an address", async () => {
     const forwarded = {
       "x-forwarded-host": "evil.test",
       "x-host": "evil.test",
@@ -379,17 +379,17 @@ describe("the audit of the packages", () => {
     return { code, said };
   }
 
-  test("fails on a hole, and says which package, what and where to read of it", async () => {
+  test("fails on a vulnerability, and names the package, the problem and its advisory", async () => {
     const { code, said } = await audit(() => Response.json(HOLE));
     expect(code).toBe(1);
     expect(said).toContain("elysia <99 (high): Bad thing, GHSA-aaaa-bbbb-cccc");
   });
 
-  test("passes without one", async () => {
+  test("passes without a vulnerability", async () => {
     expect(await audit(() => Response.json({}))).toEqual({ code: 0, said: "No package has a known vulnerability.\n" });
   });
 
-  test("a registry without the endpoint, or nobody at all: passes, and says aloud in one line that nothing is known", async () => {
+  test("passes if the registry is unreachable or has no such endpoint, and says in one line that nothing is known", async () => {
     const refused = (status: number) => () => new Response("no", { status });
     for (const answer of [refused(404), refused(405), null]) {
       const { code, said } = await audit(answer);
@@ -398,7 +398,7 @@ describe("the audit of the packages", () => {
     }
   });
 
-  test("a registry that fails, or answers nonsense, is no good word", async () => {
+  test("does not pass if the registry fails or answers something else", async () => {
     for (const answer of [() => new Response("no", { status: 500 }), () => new Response("<html>")]) {
       const { code, said } = await audit(answer);
       expect(code).toBe(1);
@@ -406,7 +406,7 @@ describe("the audit of the packages", () => {
     }
   });
 
-  test("an exception holds until its day, and one that is needed no longer is told", () => {
+  test("accepts an exception until its date, and reports one that is no longer needed", () => {
     const said = { stdout: JSON.stringify(HOLE), stderr: "" };
     expect(judge(said, excepted("2026-12-31"), TODAY).exitCode).toBe(0);
     expect(judge(said, excepted("2026-06-14"), TODAY).exitCode).toBe(1);
@@ -517,7 +517,7 @@ describe("CPU by hostile text", () => {
     return areFlags ? new RegExp(source, flags) : undefined;
   };
 
-  test("every regular expression of src is linear in what it reads", () => {
+  test("every regular expression of src takes time linear in its input", () => {
     expect(patterns.size).toBeGreaterThan(100);
     const slow: string[] = [];
     for (const written of patterns) {

@@ -55,7 +55,7 @@ async function withProxy(work: (proxy: TcpProxy) => Promise<void>): Promise<void
   }
 }
 
-test("a plain proxy passes bytes both ways, and an end", () =>
+test("a plain proxy passes bytes and the end both ways", () =>
   withProxy(async (proxy) => {
     const client = connectTo(proxy);
     client.socket.write("hello");
@@ -64,7 +64,7 @@ test("a plain proxy passes bytes both ways, and an end", () =>
     await until(client.closed);
   }));
 
-test("hang: connections stay open and are taken, no byte passes; after mend every byte comes, in order", () =>
+test("hang: connections stay open and new ones are accepted, but no byte passes; after mend every byte arrives, in order", () =>
   withProxy(async (proxy) => {
     const before = connectTo(proxy);
     before.socket.write("a");
@@ -82,7 +82,7 @@ test("hang: connections stay open and are taken, no byte passes; after mend ever
     await until(() => before.got() === "abcd" && during.got() === "x");
   }));
 
-test("latency: every byte comes later, each direction, and in order", () =>
+test("latency: every byte arrives later, in order, in each direction", () =>
   withProxy(async (proxy) => {
     proxy.latency(100);
     const client = connectTo(proxy);
@@ -97,7 +97,7 @@ test("latency: every byte comes later, each direction, and in order", () =>
     await until(() => client.got() === "123");
   }));
 
-test("reset: an RST for what is open and for what comes; cut: a plain close", () =>
+test("reset: open and new connections get an RST; cut: they are closed normally", () =>
   withProxy(async (proxy) => {
     for (const how of ["reset", "cut"] as const) {
       const open = connectTo(proxy);
@@ -118,7 +118,7 @@ test("reset: an RST for what is open and for what comes; cut: a plain close", ()
     await until(() => after.got() === "c");
   }));
 
-test("dropReplies: the server hears, the client does not; that connection stays silent after mend", () =>
+test("dropReplies: the server receives and the client does not; that connection stays silent after mend", () =>
   withProxy(async (proxy) => {
     const client = connectTo(proxy);
     proxy.dropReplies();
@@ -134,7 +134,7 @@ test("dropReplies: the server hears, the client does not; that connection stays 
     expect([client.got(), client.closed()]).toEqual(["", false]);
   }));
 
-test("dropNextReply: the server hears it once, its reply is swallowed, that connection alone is reset", () =>
+test("dropNextReply: the server receives the request once, its reply is dropped, and only that connection is reset", () =>
   withProxy(async (proxy) => {
     const [asker, other] = [connectTo(proxy), connectTo(proxy)];
     const happened = proxy.dropNextReply("commit");
@@ -155,7 +155,7 @@ test("dropNextReply: the server hears it once, its reply is swallowed, that conn
     expect(other.got()).toBe("begincommit");
   }));
 
-test("a reader that does not read makes the proxy stop reading: what it keeps is bounded, and nothing is lost", () =>
+test("a reader that does not read makes the proxy stop reading: its buffer is bounded, and nothing is lost", () =>
   withProxy(async (proxy) => {
     answering = false;
     try {

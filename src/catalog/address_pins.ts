@@ -5,9 +5,9 @@ import { ProviderFailure } from "./provider_errors.ts";
 
 /** A provider that answered within this time is called without a new probe. */
 const PINNED_FOR_MS = 10_000;
-/** How often the name of a busy provider is looked up and checked again, in the background. */
+/** How often a busy provider's name is looked up and checked again, in the background. */
 const CHECKED_FOR_MS = 60_000;
-/** Addresses tried at the same time, of each family. */
+/** Addresses of each family that are tried concurrently. */
 const ADDRESSES_PER_FAMILY = 2;
 /** Pins kept; base URLs change seldom, so this is far more than there are. */
 const ORIGINS_MAX = 10_000;
@@ -23,7 +23,7 @@ export type AddressPins = {
    * the reason of `signal`.
    */
   connected(provider: ProviderUrl, signal: AbortSignal): Promise<string>;
-  /** Looks up and connects again, whatever is pinned. Throws ProviderFailure (connect, timeout, address). */
+  /** Looks up the name and connects again, whatever is pinned. Throws ProviderFailure (connect, timeout, address). */
   probe(provider: ProviderUrl): Promise<string>;
   /** The provider answered just now. */
   answered(provider: ProviderUrl): void;
@@ -33,7 +33,9 @@ export type AddressPins = {
 
 type PinOptions = { connectMs: number; allowPrivate: readonly string[]; now: () => number; resolve?: Resolve };
 
-/** An address that was checked and connected to, when it last answered, and when its name was last looked up. */
+/**
+ * A checked address that accepted a connection, with the times of its last answer and of the last look-up of its name.
+ */
 type Pin = { address: string; answeredMs: number; checkedMs: number };
 
 /**
@@ -74,7 +76,7 @@ export function createAddressPins({ connectMs, allowPrivate, now, resolve }: Pin
     }
   }
 
-  /** One probe for all that wait, so that a cold start does not open a thousand connections. */
+  /** All waiting calls share one probe, so that a cold start does not open a thousand connections. */
   function sharedProbe(provider: ProviderUrl): Promise<string> {
     const { origin } = provider;
     let running = probes.get(origin);

@@ -3,15 +3,17 @@
  * Every replica computes the same choice from the request alone, so nothing is shared. Pure. Source: PRV-17, PRV-18.
  *
  * The hash is FNV-1a with the finalizer of MurmurHash3. It is no cryptographic hash: it only has to spread, costs about a
- * nanosecond per character, and needs no call out of JavaScript. Who finds two prompts that collide has moved requests of
- * the own account to one key, which a `prompt_cache_key` does as well.
+ * nanosecond per character, and needs no call out of JavaScript. An attacker who finds colliding prompts only moves
+ * requests of its own account to one key, which `prompt_cache_key` does as well.
  */
 
-/** Characters of a text that count. More would cost time, and beginnings of this length seldom agree by accident. */
+/**
+ * Characters of a text that are hashed. More would cost time, and beginnings of this length seldom agree by accident.
+ */
 const TEXT_CHARS_MAX = 1_024;
-/** Messages that count. A conversation begins with few instructions, then the user's first message. */
+/** Messages that are hashed. A conversation begins with few instructions, then the user's first message. */
 const MESSAGES_MAX = 4;
-/** Parts of one message's content that count. */
+/** Parts of one message's content that are hashed. */
 const PARTS_MAX = 8;
 
 const FNV_OFFSET = 0x811c9dc5;
@@ -19,13 +21,13 @@ const FNV_PRIME = 0x01000193;
 /** 2^32 divided by the golden ratio: spreads successive ids. */
 const ID_FACTOR = 0x9e3779b1;
 
-/** A number from 0 to below 1 for a route's or a key's id. */
+/** Returns a number from 0 to below 1 for a route's or a key's id. */
 export type Draw = (id: number) => number;
 
 /**
- * What a request's affinity is computed from: `prompt_cache_key`, else `user`, else the messages up to the first one of
- * the user, of each the first TEXT_CHARS_MAX characters. Later turns of a conversation keep these, so all turns agree.
- * The account's id is hashed first, so that equal texts of two accounts do not choose alike.
+ * What a request's affinity is computed from: `prompt_cache_key`, else `user`, else the first TEXT_CHARS_MAX characters
+ * of each message up to the user's first one. Later turns of a conversation keep these, so all turns agree.
+ * The account's id is hashed first, so that equal texts of two accounts have different affinities.
  */
 export function affinityOf(accountId: number, body: Readonly<Record<string, unknown>>): number {
   const seed = hashText(FNV_OFFSET, String(accountId));

@@ -43,7 +43,7 @@ export type Breakers = {
 type State = {
   failures: number;
   witnesses: Witnesses;
-  /** For one of the failures no connection could be made. */
+  /** Whether one of the failures was that no connection could be made. */
   unreachable: boolean;
   /** How often the breaker opened since the last success; 0: it is closed. */
   openings: number;
@@ -101,7 +101,7 @@ class RouteBreakers implements Breakers {
     return this.#troubles.get(routeId) ?? null;
   }
 
-  /** An arrow function, because the metrics call it without its object. */
+  /** An arrow function, because the metrics call it without `this`. */
   readonly states = () => {
     const counted = { open: 0, half_open: 0 };
     for (const { openings, openUntil } of this.#states.values())
@@ -192,7 +192,7 @@ class OncePass implements Pass {
     return breakers;
   }
 
-  /** The same, after the probe was ended if this attempt is one. */
+  /** The same, after ending the probe if this attempt is one. */
   #ended(): RouteBreakers | undefined {
     const breakers = this.#once();
     if (this.#probe !== undefined) breakers?.endProbe(this.#routeId, this.#probe);

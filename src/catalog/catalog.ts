@@ -15,7 +15,7 @@ const LOAD_MS_MAX = 5_000;
 /** The wait after a failed load, doubled up to the maximum. */
 const RETRY_FIRST_MS = 1_000;
 const RETRY_MAX_MS = 30_000;
-/** Input tokens for each output token, when costs of routes are compared. */
+/** Input tokens assumed for each output token when costs of routes are compared. */
 const INPUT_FOR_OUTPUT = 3;
 
 export type Model = {
@@ -37,15 +37,15 @@ export type Model = {
   readonly imageInputTokens: number;
   /** The operator's safety margin on every hold, in thousandths. */
   readonly marginPermille: number;
-  /** What its routes used beyond their bounds: of each part the largest of any route. */
+  /** The overhead of its routes: the largest of any route, for each part. */
   readonly overhead: Overhead;
   /** It reports more tokens than it shows; null: not known. */
   readonly hidesTokens: boolean | null;
   /** Parameters that any of its routes allows beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
-  /** By what the order of its routes is chosen. */
+  /** What its routes are ordered by. */
   readonly routeChoice: RouteChoice;
-  /** If empty, no request can be served. */
+  /** If it is empty, no request can be served. */
   readonly routes: readonly ModelRoute[];
   /** There is more than one route or key to choose from. */
   readonly hasChoice: boolean;
@@ -66,11 +66,11 @@ export type Route = {
    * tokens and 1 million output tokens. null: not known.
    */
   readonly cost: number | null;
-  /** The field that the provider reads the output cap from. */
+  /** The field from which the provider reads the output cap. */
   readonly capField: "max_tokens" | "max_completion_tokens";
   /** Whether the provider understands `stream_options`. */
   readonly streamOptions: boolean;
-  /** Whether the provider has a /responses of its own: others are sent a translation to chat. Source: RSP-2. */
+  /** Whether the provider has its own /responses: other routes get a translation to chat completions. Source: RSP-2. */
   readonly ownResponses: boolean;
   /** Parameters that are sent to it beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
@@ -93,7 +93,7 @@ export type Catalog = {
   model(id: string): Model | undefined;
   /** Every enabled model, by id. */
   models(): readonly Model[];
-  /** The provider of a key, with that key; undefined if one of the two is disabled. */
+  /** The provider of a key, with that key; undefined if either is disabled. */
   upstreamOf(keyId: number): Upstream | undefined;
   /** Resolves when a load that began after this call is in use; rejects if that load failed (it is then retried). */
   reload(): Promise<void>;
@@ -229,7 +229,7 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
   };
 }
 
-/** Null, and logged, if they cannot be read: a wrong price must not be charged. */
+/** If they cannot be read, returns null and logs it: a wrong price must not be charged. */
 function readPrices(columns: ColumnsRead, { model, log }: { model: string; log: Log }): TokenPrices | null {
   const prices = pricesOfColumns(columns);
   if (prices === undefined) log.error({ model }, "a model is sold by package only: its further prices cannot be read");

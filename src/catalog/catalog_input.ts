@@ -22,8 +22,8 @@ export const MODALITIES = ["text", "image", "multimodal", "embedding"] as const;
 export type Modality = (typeof MODALITIES)[number];
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
 /**
- * How the order of a model's routes is chosen: the lowest priority number first; any, in proportion to the weights; the one
- * that costs the operator least; the one that answers fastest. Source: PRV-19.
+ * What a model's routes are ordered by: the lowest priority number first; at random, in proportion to the weights; the
+ * lowest cost for the operator; the fastest answer. Source: PRV-19.
  */
 export const ROUTE_CHOICES = ["order", "weight", "price", "latency"] as const;
 export type RouteChoice = (typeof ROUTE_CHOICES)[number];
@@ -35,12 +35,11 @@ export const QUALITY_CHARS_MAX = 20;
 /** Parameters that a route may allow beyond the standard list. The table has the same limit as a CHECK. */
 export const ALLOWED_PARAMS_MAX = 50;
 export const PARAM_CHARS_MAX = 100;
-/** A parameter, or a member of one: `documents`, `reasoning.max_tokens`. */
+/** A parameter or a member of a parameter: `documents`, `reasoning.max_tokens`. */
 const PARAM = /^[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*){0,2}$/;
 /**
- * Parameters that no route may allow: the gateway sets them, or uses them to calculate what a request may use and cost.
- * A cap or a count under another name would escape the hold; the gateway cannot read a stream of images or a deferred
- * answer.
+ * Parameters that no route may allow: the gateway sets them, or calculates usage and cost from them. A cap or a count
+ * under another name would not be part of the hold; the gateway cannot read a stream of images or a deferred answer.
  */
 const PARAMS_OF_THE_GATEWAY: ReadonlySet<string> = new Set(
   (
@@ -51,7 +50,8 @@ const PARAMS_OF_THE_GATEWAY: ReadonlySet<string> = new Set(
 );
 
 /**
- * Micro-USD per million tokens. `cachedInputMicroUsd` null: as input. `further`: FurtherPrices of `rates.ts`, not checked yet; null:
+ * Micro-USD per million tokens. `cachedInputMicroUsd` null: costs as much as input. `further`: FurtherPrices of
+ * `rates.ts`, not checked yet; null:
  * none.
  */
 export type PricesInput = {
@@ -110,7 +110,7 @@ export type RoutePatch = {
 /** `upstreamModel` defaults to the model's id. */
 export type RouteInput = RoutePatch & { modelId: string; providerId: number };
 
-/** Whether `id` can be the id of a model: others are unknown without asking the database. */
+/** Whether `id` has the form of a model's id: any other is unknown without a query. */
 export function isModelId(id: string): boolean {
   return MODEL_ID.test(id);
 }

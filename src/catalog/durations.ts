@@ -13,7 +13,7 @@ export function bucketOf(ms: number): number {
   return ms < 1 ? 0 : Math.min(BUCKETS - 1, 1 + Math.floor(Math.log2(ms) * A_DOUBLING));
 }
 
-/** The duration in ms that this fraction (0 to 1) of all durations do not exceed, about; null if there are none. */
+/** About the duration in ms that this fraction (0 to 1) of all durations do not exceed; null if there are none. */
 export function percentileMs(buckets: ArrayLike<number>, fraction: number): number | null {
   let count = 0;
   for (let i = 0; i < buckets.length; i++) count += buckets[i] ?? 0;

@@ -9,9 +9,9 @@ import type { KeyPool } from "./key_pool.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection, withoutModelName } from "./provider_errors.ts";
 import type { SpeedRanks } from "./route_speeds.ts";
 
-/** Attempts of one request that fail by the route or the request. More would only keep the client waiting. */
+/** Attempts of one request that fail because of the route or the request. More would only delay the client. */
 const ATTEMPTS_MAX = 5;
-/** Attempts of one request that fail by the key alone. Each takes its key out for the next request. */
+/** Attempts of one request that fail only because of the key. Each failure removes its key for the next requests. */
 const KEY_FAILURES_MAX = 64;
 /** Retry-After for a model without any route: retrying sooner would not help. */
 const RETRY_AFTER_NO_ROUTE_SECONDS = 30;
@@ -33,7 +33,7 @@ type Failover = RouteOrder & {
   observer?: Observer;
 };
 
-/** Is told of each attempt that does not serve the request, before the next key or route is tried. */
+/** Called after each attempt that does not serve the request, before the next key or route is tried. */
 export type Observer = {
   /** The route's breaker is open, or none of its keys may be used: it was not called. */
   skipped(route: Route): void;
@@ -53,13 +53,13 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
 };
 
 /**
- * Runs `attempt` on one route after another, and within a route on one key after another, until one succeeds: in the order
- * of `orderRoutes`, skipping open breakers and keys that rest. `attempt` ends at the first byte, and throws ProviderFailure
- * (the next key or route is tried) or ProviderRejection (no further one); any other error passes through. It must itself
- * obey `signal`.
+ * Runs `attempt` on one route after another, and within a route on one key after another, until one succeeds: in the
+ * order of `orderRoutes`, skipping open breakers and resting keys. `attempt` ends at the first byte, and throws
+ * ProviderFailure (the next key or route is tried) or ProviderRejection (no other is tried); any other error passes
+ * through. `attempt` must obey `signal` itself.
  *
- * Throws invalid_request (with the provider's cleaned message; or with ours, if each route refused the request for its
- * own reasons), provider_unavailable, or the reason of `signal`.
+ * Throws invalid_request (with the provider's cleaned message, or with ours if no route can serve this request),
+ * provider_unavailable, or the reason of `signal`.
  * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13.
  */
 export async function withFailover<T>(failover: Failover, attempt: (route: KeyedRoute) => Promise<T>): Promise<T> {
@@ -69,7 +69,7 @@ export async function withFailover<T>(failover: Failover, attempt: (route: Keyed
     if (isEnough(failures)) break;
     signal.throwIfAborted();
     const pass = breakers.enter(route.id, requester);
-    // A different draw than the routes': otherwise the choice of a route would decide that of its key.
+    // A different draw than for the routes: otherwise the choice of a route would decide that of its key.
     const usable = pass ? keys.usable(route, requester, affinity === undefined ? random : drawsOf(~affinity)) : NO_KEYS;
     if (pass === undefined || usable.length === 0) {
       pass?.abandoned();
@@ -101,7 +101,7 @@ export async function withFailover<T>(failover: Failover, attempt: (route: Keyed
 type Failures = {
   /** Seconds by route. */
   retryAfter: Map<number, number> | undefined;
-  /** Why the first route that cannot serve this request cannot. */
+  /** The reason of the first route that cannot serve this request. */
   unserved: FailureKind | undefined;
   /** Routes and keys that may serve it later: those that failed, and those that were skipped. */
   others: number;
@@ -119,7 +119,7 @@ type Attempted = { failover: Failover; keyed: KeyedRoute; pass: Pass };
 function providerFailureOf(thrown: unknown, { failover, keyed, pass }: Attempted): ProviderFailure {
   const { modelId, signal, log, observer } = failover;
   if (signal.aborted) {
-    // It says nothing about the provider, which may fail because we cancelled the call.
+    // The failure says nothing about the provider: the call may have failed because we cancelled it.
     pass.abandoned();
     throw signal.reason;
   }
@@ -159,12 +159,12 @@ function note(
   log.warn({ ...namesOf(keyed), kind, status, detail }, "provider failed");
 }
 
-/** Whether another key of the same provider may serve what this one did not: its limits, credit or permissions differ. */
+/** Whether another key of the same provider may serve the request: its limits, credit or permissions may differ. */
 function mayNextKeyServe({ kind, blame }: ProviderFailure): boolean {
   return blame === "key" || blame === "request" || kind === "credentials";
 }
 
-/** Of the failures of a route's keys, the one that says most about the route. */
+/** The failure, of all failures of a route's keys, that says most about the route. */
 function worseOf(one: ProviderFailure | undefined, other: ProviderFailure): ProviderFailure {
   return one !== undefined && SEVERITY[one.blame] >= SEVERITY[other.blame] ? one : other;
 }
@@ -176,7 +176,7 @@ function endPass(pass: Pass, worst: ProviderFailure | undefined): void {
   else pass.failed({ unreachable: worst.blame === "connection" });
 }
 
-/** What the client is told if no route served its request. */
+/** The error for the client if no route served its request. */
 function unservedRefusal({ routes, breakers, keys, requester, log }: Failover, failures: Failures): Refusal {
   if (failures.unserved !== undefined && failures.others === 0)
     return new Refusal("invalid_request", { message: UNSERVED[failures.unserved] ?? "The request cannot be served." });
@@ -192,12 +192,12 @@ function unservedRefusal({ routes, breakers, keys, requester, log }: Failover, f
   return new Refusal("provider_unavailable", { retryAfterSeconds });
 }
 
-/** By what routes are ordered. */
+/** What routes are ordered by. */
 export type RouteOrder = {
   choice: RouteChoice;
   /** For the choice by latency. */
   speeds: SpeedRanks;
-  /** Chooses among equal routes and keys, alike on every replica; undefined: `random` does. */
+  /** Chooses among equal routes and keys, in the same way on every replica; undefined: `random` chooses. */
   affinity?: number | undefined;
   /** Returns a number from 0 to below 1, like Math.random. */
   random: () => number;
@@ -205,8 +205,8 @@ export type RouteOrder = {
 
 /**
  * All routes in the order in which they are tried: by the model's choice, then by priority number (with `weight`, priorities do not
- * count). Among routes that are equal in both, affinity decides, or else a random draw by weight. Now and then a choice by latency
- * ignores speeds, priorities and affinity. Source: PRV-19, PRV-20, PRV-21, PRV-17.
+ * count). Among routes that are equal in both, affinity decides, or else a random draw by weight. One in
+ * EXPLORED_ONE_IN choices by latency ignores speeds, priorities and affinity. Source: PRV-19, PRV-20, PRV-21, PRV-17.
  */
 export function orderRoutes<R extends Route>(
   routes: readonly R[],
@@ -226,7 +226,7 @@ export function orderRoutes<R extends Route>(
   return places.map(({ route }) => route);
 }
 
-/** By the model's choice, lower is tried first. A route whose cost is not known comes after those whose cost is. */
+/** A route's place by the model's choice: lower is tried first. Routes with an unknown cost come last. */
 function standingOf({ id, cost }: Route, choice: RouteChoice, speeds: SpeedRanks): number {
   if (choice === "price") return cost ?? Number.MAX_SAFE_INTEGER;
   return choice === "latency" ? (speeds.get(id) ?? 0) : 0;

@@ -10,7 +10,7 @@ import { within } from "../platform/time_limit.ts";
 const URL_CHARACTERS_MAX = 2048;
 /** Addresses of a name that are considered; no call tries that many. */
 const ADDRESSES_MAX = 32;
-/** All of IPv6 that is routed on the public internet today. Source: IANA IPv6 global unicast assignments. */
+/** The part of IPv6 that is routed on the public internet today. Source: IANA IPv6 global unicast assignments. */
 const PUBLIC_IPV6 = ipaddr.parseCIDR("2000::/3");
 /** Azure's metadata service: the only such address outside the special ranges. */
 const METADATA_IPV4 = "168.63.129.16";
@@ -29,18 +29,21 @@ export function mayBePrivate(address: string, allowPrivate: readonly string[]): 
 type GuardOptions = {
   /** `host:port` pairs that the operator allows to be on private addresses. */
   allowPrivate: readonly string[];
-  /** What the URL is, for error messages: "The provider's base URL". */
+  /** The name of the URL in error messages, as in "The provider's base URL". */
   purpose: string;
   /**
-   * Errors name the address, or why there is none: for what the operator reads. Otherwise they do not tell the two apart, because a customer
-   * who chooses the URL could ask which names exist inside, and where.
+   * Whether errors name the address, or say why there is none, for the operator. Otherwise both have the same text,
+   * because a customer who chooses the URL could find out which internal names exist, and where.
    */
   tellsAddresses?: boolean;
   /** Looks a name up. Only tests give one. */
   resolve?: Resolve;
 };
 
-/** An outbound call that was refused or failed. The message is for the operator; one about a look-up also for others, without `tellsAddresses`. */
+/**
+ * An outbound call that was refused or failed. The message is for the operator; without `tellsAddresses`, that of a
+ * look-up may also be shown to others.
+ */
 export class GuardError extends Error {
   override readonly name = "GuardError";
   readonly kind: "refused" | "unresolved" | "failed" | "timeout" | "oversized";
@@ -80,7 +83,7 @@ export function guardedLookup(port: number, options: GuardOptions): LookupFuncti
 
 export type FileOptions = {
   bytesMax: number;
-  /** Time limit for all of it: look-up, connect, headers, body. */
+  /** Time limit for the whole call: look-up, connect, headers, body. */
   timeoutMs: number;
   /** Time limit for the headers, and for each further piece; default: `timeoutMs`. */
   idleMs?: number;
@@ -95,15 +98,15 @@ export type FileOptions = {
 /** A file whose headers have arrived. Nothing is read ahead of `read`. */
 export type OpenFile = {
   contentType: string;
-  /** In bytes; undefined if the server did not say. */
+  /** In bytes; undefined if the server did not declare it. */
   length: number | undefined;
   /** The next bytes; undefined at the end. Throws GuardError (oversized, timeout, failed), or the reason of the signal. */
   read(): Promise<Uint8Array | undefined>;
-  /** Ends the connection; idempotent. Whoever opens a file closes it. */
+  /** Closes the connection; idempotent. The caller that opens a file closes it. */
   close(): void;
 };
 
-/** Gets a public URL whole. Throws as `openGuarded` and `read` do. */
+/** Downloads a public URL completely. Throws as `openGuarded` and `read` do. */
 export async function fetchGuarded(
   address: string,
   options: FileOptions,
@@ -143,7 +146,7 @@ export async function openGuarded(address: string, options: FileOptions): Promis
   });
   const answered = new Promise<IncomingMessage>((resolve, reject) => {
     call.on("response", resolve);
-    call.on("error", reject); // Stays, because a destroyed call may still emit an error.
+    call.on("error", reject); // Not removed, because a destroyed call may still emit an error.
   });
   answered.catch(() => {}); // Handled below, unless a limit comes first.
   const close = () => {
@@ -226,7 +229,7 @@ async function resolveChecked(host: string, port: number, options: GuardOptions)
   const addresses = found.slice(0, ADDRESSES_MAX);
   if (addresses.length === 0) throw refuse("unresolved", `: ${host} has no address.`);
   if (isAllowed(host, port, allowPrivate)) return addresses;
-  // A single private address among public ones is refused too: which one is connected to would be chance.
+  // A single private address among public ones is refused too, because any of them might be connected to.
   for (const { address } of addresses) {
     const why = whyNotPublic(address);
     if (why) {

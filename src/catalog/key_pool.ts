@@ -8,30 +8,36 @@ import type { FailureKind, ProviderFailure } from "./provider_errors.ts";
  * states with the other replicas.
  */
 
-/** The pause of a key whose provider asks for one without saying how long. */
+/** The pause of a key whose provider asks for a pause without its length. */
 const COOL_DOWN_DEFAULT_SECONDS = 1;
-/** Until the database has said when a key is probed, and while its probe is due. */
+/** The assumed wait until the database has said when a key is probed, and while its probe is due. */
 const PROBE_SOON_MS = 1_000;
-/** Stands for an account or payer that no request has: the state is an order of preference, and closes the key for nobody. */
+/**
+ * An account or payer that no request has. A state with it only changes the order of keys, and closes the key for
+ * nobody.
+ */
 export const NOBODY = 0;
 
 /**
- * Why a key is not used as usual. A quarantine concerns all models, a pause one: providers limit by model. A key has at most one
- * quarantine, and one pause for each model. Source: PRV-10, PRV-11.
+ * Why a key is not used as usual. A quarantine applies to all models, a pause to one, because providers limit by model.
+ * A key has at most one quarantine, and one pause for each model. Source: PRV-10, PRV-11.
  */
 export type KeyRest = {
   readonly state: "cooling" | "quarantined";
   readonly why: FailureKind;
   /** The upstream model that is paused; null: quarantined. */
   readonly model: string | null;
-  /** By the pool's clock: when a pause ends, or a quarantined key is probed next. */
+  /** By the pool's clock: when the pause ends, or when the quarantined key is probed next. */
   readonly untilMs: number;
-  /** Whose requests met it. The key is closed for them, and tried last by all others. null: everybody's. */
+  /**
+   * The account and payer whose requests met the failure. The key is closed for them, and tried last for all others.
+   * null: closed for everybody.
+   */
   readonly accountId: number | null;
   readonly payerId: number | null;
 };
 
-/** What the other replicas are told of a key. */
+/** What the other replicas are told about a key. */
 export type KeyReport =
   | {
       is: "resting";
@@ -46,23 +52,24 @@ export type KeyReport =
 
 export type KeyPool = {
   /**
-   * A route with each key that this requester may use, in the order in which they are tried: one that a request shall probe, then the
-   * active ones, then those that rest because of others' requests. By weight within each.
+   * A route with each key that this requester may use, in the order in which they are tried: first a key whose probe is
+   * due, then active keys, then keys that rest because of others' requests. Within each group they are ordered by
+   * weight.
    */
   usable(route: ModelRoute, requester: Requester, draw: Draw): readonly KeyedRoute[];
-  /** Whether the key is in quarantine. Asked before an attempt: only one that began in quarantine can end it. */
+  /** Whether the key is in quarantine. Asked before an attempt: only an attempt that began in quarantine can end it. */
   isQuarantined(keyId: number): boolean;
   /** A quarantined key served a request: its quarantine is over. */
   recovered(keyId: number): void;
-  /** Notes a failure that is the key's own; any other is ignored. */
+  /** Records a failure that is attributed to the key; others are ignored. */
   failed(route: KeyedRoute, requester: Requester, failure: ProviderFailure): void;
   /** Milliseconds until the requester may use one of the route's keys; 0: now. */
   dueInMs(route: ModelRoute, requester: Requester): number;
-  /** Lets one request probe the key: the next that asks for its keys within `ms`. */
+  /** Lets one request probe the key: the next one that asks for keys within `ms`. */
   letOneProbe(keyId: number, ms: number): void;
-  /** Quarantined keys whose probe is due. `isWanted`: a request would have used the key. */
+  /** Quarantined keys whose probe is due. `isWanted`: since then a request would have used the key. */
   due(): { keyId: number; why: FailureKind; isWanted: boolean }[];
-  /** Takes over the shared states; `isKept`: keys whose own state is newer. */
+  /** Replaces the states by the shared ones. `isKept`: keys that keep their own, newer state. */
   replace(rests: readonly (KeyRest & { keyId: number })[], isKept: (keyId: number) => boolean): void;
   /** Keys that are not active. */
   states(): { cooling: number; quarantined: number };
@@ -76,13 +83,13 @@ export function createKeyPool(options: { now: () => number; onReport: (report: K
 class RestingKeys implements KeyPool {
   readonly #now: () => number;
   readonly #onReport: (report: KeyReport) => void;
-  /** By key. Empty nearly always: then a request pays one comparison. */
+  /** By key. Nearly always empty: then it costs a request one comparison. */
   #rests = new Map<number, readonly KeyRest[]>();
   /** Quarantined keys that a request would have used since their probe was due. */
   readonly #wanted = new Set<number>();
-  /** Until when one request may probe a key. */
+  /** The time until which one request may probe a key. */
   readonly #probes = new Map<number, number>();
-  /** Keys that a request is probing. */
+  /** Keys that a request is probing now. */
   readonly #probed = new Set<number>();
 
   constructor({ now, onReport }: { now: () => number; onReport: (report: KeyReport) => void }) {
@@ -177,7 +184,7 @@ class RestingKeys implements KeyPool {
     return counted;
   }
 
-  /** The rests of a key that are not over; undefined: none. */
+  /** The current rests of a key; undefined: none. */
   #restsOf(keyId: number): readonly KeyRest[] | undefined {
     const rests = this.#rests.get(keyId);
     if (rests === undefined) return undefined;
@@ -203,7 +210,7 @@ class RestingKeys implements KeyPool {
     return Math.max(state === "quarantined" ? PROBE_SOON_MS : 0, untilMs - this.#now());
   }
 
-  /** Whether this request shall probe the key. Notes that a request wants it, if its probe is due. */
+  /** Whether this request should probe the key. If the probe is due, records that a request wants the key. */
   #takeProbe(keyId: number, rests: readonly KeyRest[]): boolean {
     const quarantine = rests.find(({ state }) => state === "quarantined");
     if (quarantine === undefined) return false;
@@ -236,14 +243,17 @@ function faultOf({ kind, blame, retryAfterSeconds }: ProviderFailure): Fault | u
   return { state: "cooling", seconds: Math.max(1, retryAfterSeconds ?? COOL_DOWN_DEFAULT_SECONDS) };
 }
 
-/** Whether a rest closes the key for this request. One account, or one reseller, proves nothing to others. Source: PRV-11. */
+/**
+ * Whether a rest closes the key for this request. A failure of one account, or of one reseller's, does not close it
+ * for others. Source: PRV-11.
+ */
 function isClosedBy(rest: KeyRest, { accountId, payerId }: Requester, model: string): boolean {
   if (rest.model !== null && rest.model !== model) return false;
   if (rest.payerId === null) return true;
   return rest.payerId === payerId && (rest.accountId === null || rest.accountId === accountId);
 }
 
-/** A rest that was met again. The store merges by the same rule. */
+/** Merges a rest that was met again. The store merges by the same rule. */
 function merge(prior: KeyRest, met: KeyRest): KeyRest {
   const rest = {
     ...met,
@@ -252,7 +262,7 @@ function merge(prior: KeyRest, met: KeyRest): KeyRest {
   };
   // Only a probe moves the next one.
   if (prior.state === "quarantined") return { ...rest, untilMs: prior.untilMs };
-  // What a second payer is told replaces what the first was told: one large request may have been told to wait for long.
+  // The second payer's pause replaces the first one's: one large request may have been told to wait for long.
   return rest.payerId === prior.payerId ? { ...rest, untilMs: Math.max(prior.untilMs, met.untilMs) } : rest;
 }
 
@@ -262,7 +272,7 @@ function both(prior: number | null, met: number | null): number | null {
   return null;
 }
 
-/** Whether nothing worth telling has changed: requests that were under way meet the same failure within a moment. */
+/** Whether nothing has changed that must be reported: concurrent requests meet the same failure within a moment. */
 function isSame(a: KeyRest, b: KeyRest): boolean {
   const isSameScope = a.accountId === b.accountId && a.payerId === b.payerId;
   return a.why === b.why && isSameScope && b.untilMs - a.untilMs < PROBE_SOON_MS;

@@ -15,15 +15,15 @@ import { ProviderFailure } from "./provider_errors.ts";
 
 /** A load that takes longer fails; the last states stay in use. */
 const LOAD_MS_MAX = 5_000;
-/** Looks for due probes, and tries again what the database did not take. */
+/** Interval of looking for due probes, and of repeating failed writes. */
 const TICK_MS = 1_000;
-/** Pause after writes, so that a key that changes its state for each request is not written for each. */
+/** Pause between writes, so that a key whose state changes with each request is not written for each. */
 const WRITE_PAUSE_MS = 200;
-/** How long one replica has a probe: longer than a list of models may take. */
+/** The lease of a probe: longer than a list of models may take. */
 const PROBE_LEASE_SECONDS = 15;
-/** Reports that wait for the database: one for each key and model. */
+/** Reports that may wait for the database: one for each key and model. */
 const REPORTS_MAX = 10_000;
-/** Keys whose list of models is asked for at once. */
+/** Keys whose lists of models are requested concurrently. */
 const LISTS_MAX = 8;
 
 export type KeyStates = { readonly pool: KeyPool; close(): void };
@@ -49,7 +49,7 @@ class SharedStates implements KeyStates {
   readonly pool: KeyPool;
   readonly #deps: StatesDeps;
   readonly #reload: () => Promise<void>;
-  /** What the database has not been told yet, by key and model. The latest report contains the earlier ones. */
+  /** Reports that are not yet written, by key and model. The latest report contains the earlier ones. */
   readonly #reports = new Map<string, KeyReport>();
   /** The key whose report is being written. */
   #writing: number | undefined;
@@ -99,7 +99,7 @@ class SharedStates implements KeyStates {
     void this.#flush();
   }
 
-  /** Writes all reports. One that the database does not take is tried again at the next tick, unless a newer one replaces it. */
+  /** Writes all reports. A failed write is repeated at the next tick, unless a newer report replaces it. */
   async #flush(): Promise<void> {
     if (this.#isFlushing || this.#isClosed) return;
     this.#isFlushing = true;
@@ -145,9 +145,9 @@ class SharedStates implements KeyStates {
   async #onTick(): Promise<void> {
     void this.#flush();
     for (const { keyId, why, isWanted } of this.pool.due()) {
-      // Of a provider that is disabled.
+      // The key's provider is disabled.
       if (this.#deps.catalog.upstreamOf(keyId) === undefined) continue;
-      // A list of models says nothing about credit: then one request is the probe, on a replica that has one.
+      // A list of models says nothing about credit: then a request is the probe, on a replica that gets one.
       const isListed = why === "credentials";
       if (this.#listing.has(keyId) || (isListed ? this.#listing.size >= LISTS_MAX : !isWanted)) continue;
       try {
@@ -160,7 +160,7 @@ class SharedStates implements KeyStates {
     }
   }
 
-  /** Asks the provider for its models with the key, and stores what that says. Never throws. */
+  /** Asks the provider for its models with the key, and stores the result. Never throws. */
   async #probeByList(keyId: number): Promise<void> {
     const { catalog, provider, log } = this.#deps;
     const upstream = catalog.upstreamOf(keyId);
@@ -193,7 +193,7 @@ class SharedStates implements KeyStates {
   }
 }
 
-/** A quarantine and its end replace each other; each pause stands for itself. */
+/** The key of a report: a quarantine and its end replace each other, and each pause has its own. */
 function nameOf(report: KeyReport): string {
   return `${report.keyId} ${(report.is === "resting" && report.rest.model) || ""}`;
 }

@@ -9,15 +9,15 @@ import { ACTIVE } from "./provider_keys_store.ts";
 
 /** The states of providers' keys, shared by all replicas. The database's clock decides when they end. Source: PRV-14, PRV-15. */
 
-/** The wait before a probe that is not immediate; doubled by each further failure, up to the maximum. */
+/** The first wait before a probe; doubled by each further failure, up to the maximum. */
 const PROBE_FIRST_SECONDS = 5;
 const PROBE_MAX_SECONDS = 300;
-/** A key that was active for this long begins anew with the first wait. */
+/** A key that was active for this long begins with the first wait again. */
 const FORGOTTEN_AFTER = sql`interval '1 minute'`;
-/** Keeps the power within Postgres's numbers. */
+/** Keeps the power within the range of Postgres's numbers. */
 const DOUBLINGS_MAX = 20;
 
-/** A rest as the database has it: `leftMs` until a pause ends, or until the next probe. */
+/** A rest as the database has it. `leftMs`: until a pause ends, or until the next probe. */
 type StoredRest = Omit<KeyRest, "untilMs"> & { keyId: number; leftMs: number };
 
 /** The quarantines and pauses of all keys that are not over. */
@@ -66,11 +66,11 @@ export type RestToStore = Omit<KeyRest, "untilMs"> & {
   seconds: number;
   /** The failure was that of a probe: the next one comes later. */
   isProbe: boolean;
-  /** The probe proves that the failure is the key's: it concerns everybody. */
+  /** The probe proves that the failure is the key's own, so it applies to everybody. */
   isProven?: boolean;
 };
 
-/** Writes a rest. What another request has met is merged as in key_pool.ts: null where the two differ. */
+/** Writes a rest, merged with the stored one as in key_pool.ts: account and payer become null where the two differ. */
 export async function storeRest(deps: ChangeDeps, rest: RestToStore): Promise<void> {
   const write = rest.model === null ? storeQuarantine : storePause;
   await changing(deps, (tx) => write(tx, rest));
@@ -91,7 +91,7 @@ async function storePause(tx: Tx, { keyId, model, seconds, accountId, payerId }:
 
 async function storeQuarantine(tx: Tx, rest: RestToStore): Promise<void> {
   const { keyId, why, accountId, payerId, isProbe, isProven = false } = rest;
-  // NOBODY gives way to whoever met it; two who differ make it everybody's.
+  // NOBODY is replaced by the account that met the failure; two different accounts make it everybody's.
   const merged = (column: "met_account_id" | "met_payer_id", met: number | null) => sql`case
     when ${isProven} then null
     when not quarantined or ${sql.raw(column)} = ${NOBODY} then ${met}::bigint
@@ -116,8 +116,8 @@ async function storeQuarantine(tx: Tx, rest: RestToStore): Promise<void> {
 }
 
 /**
- * Ends a key's quarantine. A request that was served shows that the key works. A list of models may be public: then the failures still
- * count, so that a key that fails again waits longer.
+ * Ends a key's quarantine. A served request proves that the key works. A list of models may be public: after it the
+ * failures still count, so that a key that fails again waits longer.
  */
 export async function endQuarantine(
   deps: ChangeDeps,
@@ -132,8 +132,8 @@ export async function endQuarantine(
 }
 
 /**
- * Takes the probe of a quarantined key that is due, for `leaseSeconds`: of all replicas one gets it. False: another has it, or the key
- * is no longer quarantined or enabled.
+ * Takes the due probe of a quarantined key for `leaseSeconds`: only one replica gets it. Returns false if another has
+ * it, or if the key is no longer quarantined or enabled.
  */
 export async function takeProbe(
   deps: ChangeDeps,
@@ -155,7 +155,7 @@ export async function takeProbe(
   });
 }
 
-/** Pauses are kept for some time after they end: the next one of the same model writes the same row. */
+/** Pauses are kept for this time after they end, because the next one of the same model writes the same row. */
 const PAUSES_KEPT = sql`interval '1 hour'`;
 
 /** Deletes pauses that ended long ago. Called by a job. */

@@ -131,7 +131,7 @@ export async function setImagePrice(
 }
 
 /**
- * Notes that a model hides tokens, unless it is known whether it does. Returns whether it was noted.
+ * Records that a model hides tokens, unless it is already known whether it does. Returns whether it was recorded.
  * Source: END-6.
  */
 export async function noteHidesTokens(deps: ChangeDeps, modelId: string): Promise<boolean> {

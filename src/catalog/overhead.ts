@@ -1,7 +1,7 @@
 import type { Overhead } from "../platform/schema_catalog.ts";
 
 /**
- * The *overhead* of a route: how much more its answers used than the bounds that requests are held for. It has a
+ * The *overhead* of a route: how far its answers exceeded the bounds that were reserved for requests. It has a
  * constant, a part per image, and a factor on text and output. Pure. Where it is stored and how it fades:
  * overhead_store.ts.
  * Source: MON-8.
@@ -9,11 +9,11 @@ import type { Overhead } from "../platform/schema_catalog.ts";
 
 export type { Overhead } from "../platform/schema_catalog.ts";
 
-/** No more than the bound. */
+/** No overhead: nothing beyond the bound. */
 export const NO_OVERHEAD: Overhead = Object.freeze({ constantTokens: 0, imageTokens: 0, factorPermille: 1000 });
 /**
- * The most that is held for all accounts, whatever was reported. The most expensive image of any model is some 50,000
- * tokens today.
+ * The most that is reserved for all accounts, whatever was reported. The most expensive image of any model is some
+ * 50,000 tokens today.
  */
 export const OVERHEAD_MAX: Overhead = Object.freeze({
   constantTokens: 16_384,
@@ -26,7 +26,7 @@ export const OWN_OVERHEAD_MAX: Overhead = Object.freeze({
   imageTokens: 262_144,
   factorPermille: 100_000,
 });
-/** A route's overhead applies to everybody once this many payers have seen it: the smallest of their largest values. */
+/** Payers who must have seen an overhead before it applies to everybody, with the smallest of their largest values. */
 export const OVERHEAD_PAYERS_MIN = 3;
 /**
  * An excess over a text or output cap of at least this many tokens counts as a factor; over a shorter one as a
@@ -35,7 +35,7 @@ export const OVERHEAD_PAYERS_MIN = 3;
 const FACTOR_FROM_TOKENS = 4_096;
 const PERMILLE = 1000;
 
-/** The token bounds that a request was held for. */
+/** The token bounds that were reserved for a request. */
 export type HeldTokens = {
   /** Bound of the text, including what each message adds. */
   textTokens: number;
@@ -95,7 +95,7 @@ export function isNone({ constantTokens, imageTokens, factorPermille }: Overhead
   return constantTokens <= 0 && imageTokens <= 0 && factorPermille <= PERMILLE;
 }
 
-/** In words for an operator: "400 tokens a request, 34787 an image, × 1.2". */
+/** As text for an operator: "400 tokens a request, 34787 an image, × 1.2". */
 export function overheadWords({ constantTokens, imageTokens, factorPermille }: Overhead): string {
   const parts = [
     ...(constantTokens > 0 ? [`${constantTokens} tokens a request`] : []),

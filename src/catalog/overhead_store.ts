@@ -6,15 +6,15 @@ import { routeOverheads, routes } from "../platform/schema_catalog.ts";
 import { isNone, OVERHEAD_MAX, OVERHEAD_PAYERS_MIN, type Overhead, OWN_OVERHEAD_MAX, within } from "./overhead.ts";
 
 /**
- * Overheads that were seen, by account and route, until they have faded. A route's own overhead, held for everybody, is
- * what OVERHEAD_PAYERS_MIN payers have seen: of each part the smallest of their largest values. So neither one account
- * nor one reseller with all its customers can change what others are held for.
+ * Learned overheads, by account and route, until they have faded. A route's own overhead applies to everybody. For each
+ * part, it is the value that at least OVERHEAD_PAYERS_MIN payers have seen. So neither one account nor one reseller
+ * with all its customers can change what is reserved for others.
  * Source: MON-8.
  */
 
 /** An overhead is halved in this time unless it is seen again. */
 const HALF_LIFE_HOURS = 24;
-/** It fades in steps, since every replica is notified of each. */
+/** It fades in steps, because every replica is notified of each step. */
 const DECAY_EVERY_HOURS = 1;
 /** Account ids listed per route. */
 const ACCOUNTS_SHOWN = 20;
@@ -26,7 +26,7 @@ type RouteOverhead = { routeId: number; overhead: Overhead };
  */
 export type Overrun = { routeId: number; accountId: number; payerId: number; shown: Overhead };
 
-/** The overheads that are held for everybody, by route. Routes without one are omitted. */
+/** The overheads that apply to everybody, by route. Routes without one are omitted. */
 export async function loadOverheads(tx: Tx): Promise<RouteOverhead[]> {
   return (await readOverheads(tx)).flatMap(({ routeId, overhead }) =>
     isNone(overhead) ? [] : [{ routeId, overhead }],
@@ -36,9 +36,9 @@ export async function loadOverheads(tx: Tx): Promise<RouteOverhead[]> {
 /** What is known of a route's overhead. */
 export type KnownOverhead = {
   routeId: number;
-  /** Held for everybody. */
+  /** Applies to everybody. */
   overhead: Overhead;
-  /** The largest that any account has seen: held for that account. */
+  /** The largest that any account has seen; it applies to that account. */
   largest: Overhead;
   accounts: number;
   payers: number;
@@ -96,7 +96,7 @@ function overheadOf(constant: unknown, image: unknown, factor: unknown): Overhea
   };
 }
 
-/** Stores the overhead of an overrun: of each part the greater of old and new. Returns whether any part rose. */
+/** Stores the overhead of an overrun: the greater of old and new, for each part. Returns whether any part rose. */
 export async function learnOverhead(
   deps: ChangeDeps,
   { routeId, accountId, payerId, shown }: Overrun,

@@ -4,7 +4,10 @@ import { isModelId, type Modality } from "./catalog_input.ts";
 import { isEmbedding, type Markup, type ModelPrices, mapPrices, RATES, type Rates } from "./price_import.ts";
 import type { ListedModel, PriceList } from "./price_list.ts";
 
-/** What a price list would change in the catalog, model by model: shown first, then applied as it was shown. Pure. Source: IMP-4. */
+/**
+ * The changes that a price list would make in the catalog, model by model. They are shown first, then applied as
+ * shown. Pure. Source: IMP-4.
+ */
 
 /** Models in one comparison. The longest list of a provider has 700. */
 export const DIFF_MODELS_MAX = 2_000;
@@ -28,9 +31,12 @@ export type ImportRequest = {
   /** Providers of the price list. */
   providers: readonly string[];
   markup: Markup;
-  /** Only these: ids of the catalog, or names in the list of models to add. Undefined: every model of the catalog that the list has. */
+  /**
+   * Only these models: ids of the catalog, or names in the list for models to add. Undefined: every model of the
+   * catalog that is in the list.
+   */
   models?: readonly string[] | undefined;
-  /** Without `models`: also every model of these providers that the catalog does not have. */
+  /** If `models` is absent: also every model of these providers that the catalog lacks. */
   addsNew?: boolean | undefined;
 };
 
@@ -51,14 +57,14 @@ export type ImportItem = {
   /** `unmapped`: its prices cannot be taken from the list, for the `reason`. */
   kind: "new" | "changed" | "unchanged" | "unmapped";
   changes: FieldChange[];
-  /** What the list says and the prices of a model cannot, and what was rounded. */
+  /** Prices of the list that a model's prices cannot express, and prices that were rounded. */
   notes: string[];
   reason: string | null;
-  /** Stands for the item as it is shown: it is applied only if it is still the same. */
+  /** A digest of the item as it is shown: the item is applied only if the digest is still the same. */
   digest: string;
 };
 
-/** What a new model gets, or a known one has afterwards. */
+/** The fields of a model that an import writes. */
 export type Write = {
   name: string;
   modality: Modality;
@@ -66,14 +72,14 @@ export type Write = {
   contextLength: number | null;
   prices: ModelPrices;
 };
-/** An item, and what applying it writes; null: nothing. */
+/** An item, and the changes that applying it writes; null: none. */
 export type Import = { item: ImportItem; write: Write | null };
 
 export type Catalog = {
   models: readonly OwnModel[];
   /** Today in UTC, as 2026-01-31. */
   day: string;
-  /** Why the catalog cannot store a model with these prices; null: it can. */
+  /** Why the catalog cannot store a model with these prices; null if it can. */
   unstorable: (write: Write) => string | null;
 };
 
@@ -97,7 +103,7 @@ export function compare(list: PriceList, request: ImportRequest, catalog: Catalo
     .sort(inOrder);
 }
 
-/** How many models of the chosen providers the catalog does not have. */
+/** The number of models of the chosen providers that the catalog lacks. */
 export function countNew(list: PriceList, request: ImportRequest, catalog: Catalog): number {
   return newNames(list, { ...request, models: undefined, addsNew: true }, catalog).length;
 }
@@ -123,7 +129,9 @@ function checkProviders(list: PriceList, { providers }: ImportRequest): void {
 /** Listed models by provider and id. */
 type Listed = ReadonlyMap<string, ListedModel>;
 
-/** The listed models that a model of the catalog may be: by its names at providers, else by its id. */
+/**
+ * The listed models that may be the same as a model of the catalog: found by its names at providers, else by its id.
+ */
 function listedFor({ id, upstreamNames }: OwnModel, list: PriceList, request: ImportRequest): Listed {
   const byRoute = named(upstreamNames, list, request);
   return byRoute.size > 0 ? byRoute : named([id], list, request);
@@ -140,7 +148,7 @@ function named(names: readonly string[], list: PriceList, { providers }: ImportR
   return found;
 }
 
-/** The ids of models to add: those that were asked for by name, or all that no model of the catalog stands for. */
+/** The ids of models to add: those requested by name, or all that match no model of the catalog. */
 function newNames(list: PriceList, request: ImportRequest, { models }: Catalog): string[] {
   const ownIds = new Set(models.map(({ id }) => id));
   if (request.models) return [...new Set(request.models)].filter((id) => !ownIds.has(id));
@@ -172,7 +180,7 @@ function importOf(
   return toImport({ id, key, write, own, notes: mapped.notes });
 }
 
-/** Why a model's prices are of another kind than the list has. */
+/** Why a model is priced in another way than the list. */
 function misfitOf(id: string, own: OwnModel | undefined, listed: ListedModel): string | null {
   if (own === undefined) return isModelId(id) ? null : "Its name cannot be the id of a model.";
   if (own.modality === "image") return "It is sold by the image, and the list has prices by the token.";
@@ -194,15 +202,15 @@ function writeOf({
   return {
     name,
     modality: own?.modality ?? modalityOf(model, prices),
-    // That the list does not call it deprecated says nothing about how the operator sells it.
+    // The status stays unless the list says "deprecated": the operator decides how the model is sold.
     status: deprecated ? "deprecated" : (own?.status ?? "active"),
     contextLength: context_window ?? own?.contextLength ?? null,
-    // A fee per request that is not the provider's is the operator's own.
+    // A fee per request that the list does not have is the operator's own.
     prices: { ...own?.prices, ...prices },
   };
 }
 
-/** What the prices show of a model's kind. The list says no more. */
+/** The kind of a model as its prices show it. The list does not state it. */
 function modalityOf(model: ListedModel, { tokens }: ModelPrices): Modality {
   if (isEmbedding(model)) return "embedding";
   return tokens?.image_input === undefined ? "text" : "multimodal";

@@ -3,8 +3,9 @@ import { MARKUP_PERCENT, PRICE_MICRO_USD } from "../limits.ts";
 import type { ListedModel, ListedPrices } from "./price_list.ts";
 
 /**
- * Listed prices as prices of a model, with the operator's markup. Pure, and exact: decimal text and integers, no floating point.
- * What a model's prices cannot express is returned by name, never dropped silently. Source: IMP-2, IMP-3.
+ * Converts listed prices to prices of a model, with the operator's markup. Pure, and exact: decimal text and integers,
+ * no floating point. A price that a model cannot have is returned by name, never dropped silently. Source: IMP-2,
+ * IMP-3.
  */
 
 /** Percent with at most two decimals, which parts of 10,000 hold exactly. */
@@ -12,10 +13,10 @@ const MARKUP = /^(\d{1,4})(?:\.(\d{1,2}))?$/;
 /** Parts of 10,000 in a whole, and in one percent. */
 const WHOLE = 10_000n;
 const PERCENT = 100n;
-/** What a double holds faithfully. The digits after them are noise of its binary form: 0.18000000000000002. */
+/** Significant digits that a double holds exactly. Further digits are noise of its binary form: 0.18000000000000002. */
 const FAITHFUL_DIGITS = 15;
 const MICRO_DIGITS = 6;
-/** Tiers of a model: each number of input tokens from which on any of its prices differs. */
+/** Tiers of a model: one for each number of input tokens above which any of its prices differs. */
 const TIERS_MAX = 10;
 
 /** Micro-USD per million tokens. A missing optional rate is charged as its kind's base, `input` or `output`. */
@@ -68,7 +69,7 @@ export function readMarkup(percent: string): Markup {
   return markup;
 }
 
-/** The prices of a model, and what is not exactly as the list has it; or why it has none that can be used. */
+/** The prices of a model and the deviations from the list; or why it has no usable prices. */
 export type Mapped = { prices: ModelPrices; notes: string[] } | { reason: string };
 
 /** Maps a listed model. `day` is today in UTC, as 2026-01-31: lists have changes of prices in advance. */
@@ -87,7 +88,7 @@ export function mapPrices(listed: ListedModel, { markup, day }: { markup: Markup
   return mapped;
 }
 
-/** Models that only read. The list does not say it, but it has no price for their output. */
+/** Embedding models. The list does not mark them, but has no price for their output. */
 export function isEmbedding({ id, name = "" }: Pick<ListedModel, "id" | "name">): boolean {
   return /embed/i.test(`${id} ${name}`);
 }
@@ -123,7 +124,7 @@ function mapValid(listed: ListedPrices, given: { markup: Markup; isEmbedding: bo
   };
 }
 
-/** Why the rates do not make a model that can be sold by the token; undefined if they do. */
+/** Why a model with these rates cannot be sold by the token; undefined if it can. */
 function lacks({ input, output }: Partial<Rates>, embeds: boolean): string | undefined {
   if (input === undefined) return "It has no price of input tokens";
   return output === undefined && !embeds ? "It has no price of output tokens" : undefined;
@@ -139,15 +140,15 @@ function ratesOf(listed: ListedPrices, convert: (name: string, price: ListedPric
 }
 
 /**
- * With the rates that the list implies: an embedding costs nothing to write; a cache write for an hour costs at least what a cache
- * write costs, where a missing rate would be charged as plain input.
+ * Adds the rates that the list implies: an embedding's output costs nothing; a one-hour cache write costs as much as a
+ * cache write, because a missing rate would be charged as plain input.
  */
 function complete({ input = 0, output = 0, ...others }: Partial<Rates>): Rates {
   const { cache_write, cache_write_1h = cache_write } = others;
   return { input, output, ...others, ...(cache_write_1h !== undefined && { cache_write_1h }) };
 }
 
-/** The listed price of a request with so many input tokens. */
+/** The listed price of a request with this many input tokens. */
 function priceAt(price: ListedPrices[string], inputTokens: number): number {
   if (typeof price === "number") return price;
   const reached = price.tiers.filter(({ start }) => inputTokens > start).sort((a, b) => a.start - b.start);
@@ -168,8 +169,8 @@ function highest({ tokens, request = 0 }: ModelPrices): number {
 }
 
 /**
- * USD for a million tokens (or for `units` pieces of what is sold one by one), with the markup, in micro-USD. Rounded up once, at the
- * end: a price is never below what the provider takes.
+ * A price in USD per million tokens (or per `units` pieces) as micro-USD, with the markup. Rounded up once, at the end,
+ * so that a price is never below the provider's.
  */
 function toMicroUsd(usd: number, { markup, units }: { markup: Markup; units: bigint }) {
   const { digits, exponent } = decimalOf(usd);

@@ -24,11 +24,11 @@ import { type ColumnsRead, checkPrices, pricesOfColumns } from "./token_prices.t
 export type ImportPreview = {
   source: string;
   items: ImportItem[];
-  /** Models of the chosen providers that the catalog does not have. */
+  /** Models of the chosen providers that the catalog lacks. */
   newModels: number;
 };
 
-/** What an import would change now. Changes nothing. Throws InputError. */
+/** The changes that an import would make now. Changes nothing. Throws InputError. */
 export async function previewImport(
   { db }: { db: Db },
   list: PriceList,
@@ -42,13 +42,13 @@ export async function previewImport(
   };
 }
 
-/** A model that the operator confirmed, and the digest of what was shown. */
+/** A model that the operator confirmed, and the digest of the shown item. */
 export type Confirmed = { modelId: string; digest: string };
 export type Imported = { added: string[]; changed: string[] };
 
 /**
- * Applies the confirmed items, all or none, with an entry in the audit log. Throws InputError if what would be changed is no longer
- * what was shown: another person changed a price, or the list has another one today.
+ * Applies the confirmed items, all or none, with an entry in the audit log. Throws InputError if the changes are no
+ * longer those that were shown: another person changed a price, or the list has another price today.
  */
 export async function applyImport(
   deps: ChangeDeps,
@@ -125,7 +125,7 @@ function columnsOf({ tokens, request }: ModelPrices) {
   return checkPrices({ inputMicroUsd: input, cachedInputMicroUsd: cached_input, outputMicroUsd: output, further });
 }
 
-/** Why the tables cannot store a model with these prices: importing a part of them would charge too little. */
+/** Why the tables cannot store a model with these prices: an import of only some of them would charge too little. */
 function unstorable(write: Write): string | null {
   if (write.prices.tokens === undefined && write.prices.request !== undefined)
     return "It has a price per request and none per token.";

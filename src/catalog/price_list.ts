@@ -8,7 +8,8 @@ import { DuplicateField } from "../http/json_text.ts";
 import { MODEL_CONTEXT_TOKENS } from "../limits.ts";
 
 /**
- * The public list of what providers charge: from the package `@pydantic/genai-prices`, without a network, or from a file of the same
+ * The public list of providers' prices: from the package `@pydantic/genai-prices`, without a network, or from a file of
+ * the same
  * shape. Prices are in USD, for the unit that the name of the price ends in: `input_mtok` for a million tokens, `requests_kcount` for a
  * thousand requests. Source: IMP-1.
  */
@@ -26,7 +27,7 @@ const CHANGES_MAX = 100;
 /** Names of a model that are compared. */
 const MATCHES_MAX = 200;
 const NAME_CHARS_MAX = 200;
-/** USD for a unit. Far above every price: a higher one is a mistake. */
+/** The highest price, in USD for a unit. It is far above every real price: a higher one is a mistake. */
 const LISTED_USD_MAX = 1_000_000;
 const CURRENCY = "USD";
 
@@ -37,7 +38,7 @@ const Name = Type.String({
   says: `text on one line, with 1 to ${NAME_CHARS_MAX} characters`,
 });
 const Usd = Type.Number({ minimum: 0, maximum: LISTED_USD_MAX });
-/** The prices above `start` input tokens: of the whole request, not only of the tokens above it. */
+/** The prices of requests with more than `start` input tokens: for all their tokens, not only those above it. */
 const Tiered = Type.Object({
   base: Usd,
   tiers: Type.Array(
@@ -51,13 +52,13 @@ const Prices = Type.Record(Type.String({ maxLength: NAME_CHARS_MAX }), Type.Unio
 const Day = Type.String({ pattern: "^\\d{4}-\\d\\d-\\d\\d$", says: "a date, as in 2026-01-31" });
 const From = Type.Object({ start_date: Day });
 const AtTimeOfDay = Type.Object({ start_time: Type.String(), end_time: Type.String() });
-/** Prices that are valid under a condition. Of those that are valid, the last one counts. */
+/** Prices that are valid under a condition. The last valid one counts. */
 const Conditional = Type.Object({
   constraint: Type.Optional(Type.Union([From, AtTimeOfDay])),
   prices: Prices,
 });
 const Text = Type.String({ maxLength: NAME_CHARS_MAX });
-/** Which names mean a model. */
+/** The names that mean a model. */
 const Match = Type.Recursive((Self) =>
   Type.Union([
     Type.Object({ equals: Text }),
@@ -95,7 +96,7 @@ export type PriceList = {
   /** The package and its version, or the file. */
   source: string;
   providers: readonly ListedProvider[];
-  /** The model that a provider means by `name`: its id, an alias, or a dated version. Undefined: none. */
+  /** The provider's model with this name: by its id, an alias, or a dated version. Undefined: none. */
   find(providerId: string, name: string): ListedModel | undefined;
 };
 
@@ -213,7 +214,7 @@ function refuseBadPattern(match: unknown, id: string, path: string): void {
   }
 }
 
-/** A parser keeps the last of two fields of one name: which price was meant, nobody knows. */
+/** A parser would keep the last of two fields of one name, and the intended price would be unknown. */
 function refuseDuplicateFields(text: string): void {
   try {
     scanObject(`{"list":${text}}`);

@@ -1,11 +1,10 @@
 /**
- * Shorter matches are phrases that anybody might write. Matches of 31 characters or more are always found, some shorter
- * ones too.
+ * Shorter matches are common phrases. Matches of 31 characters or more are always found, and some shorter ones.
  */
 const RUN_CHARS_MIN = 16;
 /** How much of the request is compared: this much of its beginning, and of its end. */
 const SENT_CHARS_MAX = 256 * 1024;
-/** A match ends at these, so that the JSON around it stays valid. */
+/** Characters at which a match ends, so that the JSON around it stays valid. */
 const ENDS = /["\\]/;
 const QUOTED = "[quoted]";
 
@@ -41,7 +40,7 @@ function placesOfRuns(text: string): Map<string, number[]> {
   return places;
 }
 
-/** Marks a match as far as it extends in both directions. Stops at what is marked already. */
+/** Marks a match as far as it extends in both directions. Stops at text that is already marked. */
 function markRun(
   quoted: Uint8Array,
   { text, textAt }: { text: string; textAt: number },

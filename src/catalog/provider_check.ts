@@ -21,8 +21,8 @@ const CHAT_BODY_BYTES_MAX = 256 * 1024;
 const ROUTES_MAX = 1_000;
 
 /**
- * Where it failed. `key`: it cannot be decrypted here. `dns`: the name has no address. `rejected`: the provider refused
- * the call itself.
+ * The step that failed. `key`: the key cannot be decrypted here. `dns`: the name has no address. `rejected`: the
+ * provider refused the call itself.
  */
 export type TestFailureKind = FailureKind | "key" | "dns" | "tls" | "rejected";
 
@@ -33,7 +33,7 @@ export type ProviderTest = {
   models: number;
   /** Upstream models of its routes that its list does not contain: requests for them will most likely fail. */
   unlisted: string[];
-  /** How long the chat took; null: none was asked for, or it was not reached. */
+  /** How long the chat took; null: none was requested, or it was not reached. */
   chatTookMs: number | null;
   kind: TestFailureKind | null;
   problem: string | null;
@@ -190,7 +190,7 @@ function kindOf(thrown: unknown): TestFailureKind {
   if (thrown instanceof ProviderRejection) return "rejected";
   if (!(thrown instanceof ProviderFailure)) return "connect";
   if (thrown.cause instanceof GuardError && thrown.cause.kind === "unresolved") return "dns";
-  // The connection stood when `fetch` began: errors about certificates come from the TLS handshake.
+  // The connection existed when `fetch` began: errors about certificates come from the TLS handshake.
   if (thrown.kind === "hung_up" && /certificate|\btls\b|\bssl\b|handshake/i.test(thrown.message)) return "tls";
   return thrown.kind;
 }

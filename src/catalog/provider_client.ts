@@ -23,9 +23,9 @@ type CallOptions = {
   signal: StopSignal;
   /** Sent to the provider as X-Request-Id. */
   requestId?: string;
-  /** Sent to the provider as it is: our span that the call belongs to, never the client's own. */
+  /** Sent to the provider unchanged: the span of ours that the call belongs to, never the client's own. */
   traceparent?: string | undefined;
-  /** Called when the connection stands, right before the request is sent. If it throws, nothing is sent. */
+  /** Called when the connection is made, right before the request is sent. If it throws, nothing is sent. */
   beforeSend?: (() => void) | undefined;
 };
 
@@ -152,7 +152,7 @@ export function createProviderClient(deps: ClientDeps): ProviderClient {
   };
 }
 
-/** The URL of a call, and the target that its last address made of it. */
+/** The URL of a call, and its target at the last address. */
 type CallUrl = { readonly url: URL; readonly origin: string; target: UpstreamTarget | undefined };
 
 /** Sends calls, each to the pinned address of its provider. */
@@ -163,7 +163,7 @@ function createSender({ config, now, resolve }: ClientDeps & { now: () => number
     now,
     ...(resolve && { resolve }),
   });
-  /** By base URL, then path: two strings that exist already, instead of one built for each call. */
+  /** By base URL, then path: both strings exist already, so that none is built for each call. */
   const urls = new Map<string, Map<string, CallUrl>>();
 
   /** A path behind a base URL, parsed once. */
@@ -194,7 +194,7 @@ function createSender({ config, now, resolve }: ClientDeps & { now: () => number
       // A client that disconnected says nothing about the provider; a time limit that was exceeded does.
       if (!signal.aborted || signal.reason instanceof ProviderFailure) pins.unpin(callUrl);
       signal.throwIfAborted();
-      // The connection stood a moment ago: the request itself may have made the provider close it.
+      // The connection existed a moment ago: the request itself may have made the provider close it.
       throw new ProviderFailure("hung_up", cleanWords(messageOf(thrown), [upstream.apiKey.reveal()]));
     }
   }
@@ -224,7 +224,7 @@ function wholeTooLate(totalMs: number): ProviderFailure {
   return new ProviderFailure("timeout", `No whole answer within ${totalMs} ms.`, { limit: "provider_total" });
 }
 
-/** All headers that a provider gets. None of the client's is among them. */
+/** All headers that a provider gets. None comes from the client. */
 function headersOf(
   { apiKey }: Upstream,
   { body, accept, requestId, traceparent }: Pick<Call, "body" | "accept" | "requestId" | "traceparent">,

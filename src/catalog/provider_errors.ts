@@ -12,13 +12,12 @@ const RETRY_AFTER_SECONDS_MAX = 60;
 /** Statuses that concern the request itself. All others are the provider's problem or ours. */
 const REJECTION_STATUSES: ReadonlySet<number> = new Set([400, 422]);
 /**
- * Codes that concern our account or our route, whatever the status: the client cannot fix these and must not learn
- * about them.
+ * Codes about our account or our route, whatever the status: the client cannot fix these and must not learn about them.
  */
 const OUR_KEY = /^(?:(?:invalid|incorrect)_api_key|api_key_invalid|account_\w+)$/i;
 const OUR_CREDIT = /^(?:billing_\w+|insufficient_(?:quota|balance|credits))$/i;
 const OUR_MODEL = /^model_not_(?:found|exist)$/i;
-/** The same as messages. */
+/** Messages with the same meaning. */
 const OUR_KEY_MESSAGE = /^(?:the |your )?(?:provided |invalid |incorrect )?api[ _-]?key\b/i;
 const OUR_CREDIT_MESSAGE = /^billing /i;
 const OUR_MODEL_MESSAGE = /^model not exist/i;
@@ -29,12 +28,12 @@ const OUR_MODEL_MESSAGE = /^model not exist/i;
 const TOO_LARGE =
   /\brequest too large\b|\bLimit \d{1,12}, Requested \d|\btoken rate limit\b[\s\S]{0,300}\bretry after 86400 seconds\b/i;
 /**
- * The time to wait, if only the message says it: "Please try again in 1m6.2s", "Please retry in 10.67s", "retry after
+ * The time to wait, if only the message has it: "Please try again in 1m6.2s", "Please retry in 10.67s", "retry after
  * 60 seconds".
  */
 const RETRY_WORDS = /\b(?:try again|retry) (?:in|after) (?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,12})?)(ms|s| seconds?)\b/i;
 /**
- * Sent with a 403, but about the request: otherwise a client with forbidden prompts could open the breaker for
+ * Messages of a 403 that are about the request: otherwise a client with forbidden prompts could open the breaker for
  * everybody.
  */
 const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
@@ -57,7 +56,7 @@ export class ProviderFailure extends Error {
   readonly kind: FailureKind;
   readonly status: number | null;
   readonly retryAfterSeconds: number | null;
-  /** For a `timeout`: which limit was exceeded. */
+  /** For a `timeout`: the limit that was exceeded. */
   readonly limit: TimeLimit | null;
   readonly blame: Blame;
 
@@ -75,7 +74,7 @@ export class ProviderFailure extends Error {
 function blameOf({ kind, status, limit }: Pick<ProviderFailure, "kind" | "status" | "limit">): Blame {
   if (kind === "connect" || kind === "address" || limit === "provider_connect") return "connection";
   if (kind === "too_large" || kind === "unknown_model") return "request";
-  // With a 402 some providers refuse only what one request may cost, and still serve smaller ones.
+  // Some providers answer 402 only because one request may cost too much, and still serve smaller ones.
   if (kind === "no_credit") return status === 429 ? "key" : "request";
   // A 403 may be about the request: its content, its country, a model that the key may not use.
   if (kind === "credentials") return status === 403 ? "provider" : "key";
@@ -103,7 +102,7 @@ type ErrorAnswer = {
   /** The body or its beginning. */
   text: string;
   retryAfter?: string | null;
-  /** What no message may contain: the route's key. */
+  /** The route's key, which no message may contain. */
   secrets: readonly string[];
 };
 
@@ -176,7 +175,7 @@ export function withoutModelName(message: string, upstreamModel: string, modelId
 /** Undefined: the provider refused the request itself. */
 function failureKind(status: number, error: ErrorBody | undefined): FailureKind | undefined {
   if ((status === 413 || status === 429) && error !== undefined && TOO_LARGE.test(error.start)) return "too_large";
-  // A plain web server refuses a large body before it is read, and not in JSON.
+  // A plain web server refuses a large body before it is read, without JSON.
   if (status === 413) return undefined;
   if (REJECTION_STATUSES.has(status) && error !== undefined) return operatorFault(error);
   if (status === 403 && error?.codes.some((code) => CONTENT_POLICY.test(code))) return undefined;
@@ -189,7 +188,7 @@ function failureKind(status: number, error: ErrorBody | undefined): FailureKind 
   return "status";
 }
 
-/** What the response says about our key, credit or route; undefined: nothing. */
+/** The problem with our key, credit or route that the response reports; undefined: none. */
 function operatorFault({ codes, message }: ErrorBody): FailureKind | undefined {
   const says = (pattern: RegExp) => codes.some((code) => pattern.test(code));
   if (says(OUR_KEY) || OUR_KEY_MESSAGE.test(message)) return "credentials";

@@ -40,13 +40,13 @@ const keyColumns = {
     when ${coolingSince} is not null then 'cooling' else 'active' end`,
   /** When the state began. */
   since: sql<string>`${toIso(sql`coalesce(${either(providerKeys.since, coolingSince)}, ${providerKeys.since})`)}`,
-  /** When a pause ends, or a quarantined key is probed next; null: active. */
+  /** When a pause ends, or when a quarantined key is probed next; null: active. */
   until: toIso(either(providerKeys.until, ofPauses("until"))),
   /** Why it is in quarantine; null: it is not. */
   why: providerKeys.why,
   /** The upstream models that are paused. */
   models: sql<string[]>`coalesce(${ofPauses("models")}, '{}')`,
-  /** Closed for every request; false: only for those who met the failure. */
+  /** Whether it is closed for every request; false: only for accounts that met the failure. */
   forAll: sql<boolean>`coalesce(${either(sql`${providerKeys.metPayerId} is null`, ofPauses("for_all"))}, false)`,
   probedAt: toIso(providerKeys.probedAt),
 };
@@ -164,7 +164,7 @@ async function forgetPauses(tx: Tx, keyId: number): Promise<void> {
   await tx.delete(providerKeyPauses).where(eq(providerKeyPauses.keyId, keyId));
 }
 
-/** A new secret has failed nothing. */
+/** A new secret has no failures. */
 function newSecret({ config }: KeyDeps, apiKey: string) {
   return { keyCiphertext: encrypt(config.secretKey, apiKey), ...ACTIVE, failures: 0, probedAt: null };
 }

@@ -23,7 +23,8 @@ export function isUsable(response: Response, accept: MediaType): boolean {
  */
 export async function readUpTo(response: Response, bytesMax: number, signal: AbortSignal): Promise<string> {
   try {
-    // If the length is known and fits, the runtime decodes it at a fraction of a stream's cost. Ending the call ends it too.
+    // If the length is known and within the limit, the runtime decodes the body at a fraction of a stream's cost.
+    // Ending the call ends this too.
     const declared = response.headers.get("content-length");
     if (declared !== null && Number(declared) <= bytesMax) return await response.text();
     const { pieces, isWhole } = await readPieces(response, bytesMax, signal);
@@ -35,7 +36,7 @@ export async function readUpTo(response: Response, bytesMax: number, signal: Abo
   throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`);
 }
 
-/** What was called, as far as its error depends on it. */
+/** The facts about the call that its error depends on. */
 type Called = { apiKey: Secret; sent: string | Uint8Array; accept: MediaType; signal: StopSignal };
 
 /** The error that an unusable response stands for. Reads or cancels its body. Throws the reason of `signal`. */
@@ -80,7 +81,10 @@ async function readErrorBody(response: Response, signal: StopSignal): Promise<st
   }
 }
 
-/** The body, or its beginning once it exceeds `bytesMax`; cancels the rest. Throws what the body throws, or the reason of `signal`. */
+/**
+ * The body, or its beginning if it exceeds `bytesMax`; cancels the rest. Throws the error of the body, or the reason
+ * of `signal`.
+ */
 async function readPieces(
   response: Response,
   bytesMax: number,
@@ -132,7 +136,7 @@ function isEncoded(response: Response): boolean {
 }
 
 function cancelBody(response: Response): void {
-  response.body?.cancel().catch(() => {}); // It fails only if the body is already broken.
+  response.body?.cancel().catch(() => {}); // Cancelling fails only if the body is already broken.
 }
 
 /** The message of any thrown value. */

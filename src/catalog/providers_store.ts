@@ -68,8 +68,9 @@ export async function addProvider(deps: ProviderDeps, input: ProviderInput): Pro
 }
 
 /**
- * Changes the given fields of a provider. `apiKey` replaces the key of a provider that has one alone. A base URL at another
- * origin needs it, so that no service gets the key of another. Throws service_unavailable for a new key if the database
+ * Changes the given fields of a provider. `apiKey` replaces the key of a provider that has one alone. A base URL at
+ * another origin needs a new key, so that no service gets the key of another. Throws service_unavailable for a new key
+ * if the database
  * belongs to another SECRET_KEY.
  */
 export async function updateProvider(deps: ProviderDeps, id: number, patch: ProviderPatch): Promise<void> {
@@ -105,7 +106,7 @@ function checkSameOrigin(known: string, baseUrl: string): void {
     );
 }
 
-/** The same check as before each call, so that the operator sees a wrong address, and not the first customer. */
+/** The same check as before each call, so that the operator sees a wrong address before a customer does. */
 async function checkBaseUrl(baseUrl: string, allowPrivate: readonly string[]): Promise<void> {
   try {
     const { url } = await assertCallable(baseUrl, {

@@ -1,19 +1,23 @@
 import { type Static, type TSchema, Type } from "@sinclair/typebox";
 
 /**
- * The rates of a model: which parts of a prompt and an answer have a price of their own, and what a part without one costs. In micro-USD per
- * million tokens, which is the same number in pico-USD a token. Pure. What a request costs by them: `ledger/price.ts`.
+ * The rates of a model: the parts of a prompt and an answer that have their own prices, and what any other part costs.
+ * In micro-USD per million tokens, which is the same number in pico-USD per token. Pure. What a request costs by them:
+ * `ledger/price.ts`.
  * Source: MON-11, MON-12.
  */
 
 /**
- * The parts of the prompt that a provider may report. If they exceed the prompt, those
- * at the end of this list are cut; what no part covers is `input`.
+ * The parts of the prompt that a provider may report. If their sum exceeds the prompt, those at the end of this list
+ * are cut; the rest of the prompt is `input`.
  */
 export const INPUT_PARTS = ["cache_write_1h", "cache_write", "audio_input", "image_input", "cached_input"] as const;
-/** The same for the completion; what no part covers is `output`. */
+/** The same for the completion; the rest of the completion is `output`. */
 export const OUTPUT_PARTS = ["audio_output", "image_output", "reasoning"] as const;
-/** The parts that have a price of their own only if an operator sets one, beside `cached_input`, which has a column. */
+/**
+ * The parts that have their own price only if an operator sets one; `cached_input`, which has a column, is not among
+ * them.
+ */
 export const FURTHER_PARTS = [
   "cache_write",
   "cache_write_1h",
@@ -59,13 +63,16 @@ export type FurtherPrices = Static<typeof FurtherPrices>;
 
 /** Every rate is set. */
 export type FullRates = Readonly<Record<TokenPart, number>>;
-/** The dearest rates that a request may be charged: of input without media, of any input, of any output. */
+/** The highest rates that a request may be charged: of input without media, of any input, of any output. */
 export type DearestRates = { readonly textInput: number; readonly anyInput: number; readonly output: number };
 export type Tier = {
-  /** −1 for the first tier, which every request has at least. */
+  /** −1 for the first tier, which applies to every request. */
   readonly aboveInputTokens: number;
   readonly rates: FullRates;
-  /** Of this tier and of all below it: of a reserved request it is not known how many tokens it will have. */
+  /**
+   * The highest rates of this tier and all tiers below it, because the token count of a reserved request is not yet
+   * known.
+   */
   readonly held: DearestRates;
 };
 /** The token prices of a model, ready for use: the first tier is for any prompt, the others ascend. */
@@ -106,9 +113,9 @@ export function hasOwnRate(rates: Rates, part: TokenPart): boolean {
 }
 
 /**
- * What each part costs. Without a price of its own, cached input costs as input and reasoning as output. Any other part costs the
- * dearest of its kind: writing to the cache that of the input without media, media that of all input or all output. So nothing
- * that a provider reports is cheaper than it may have been for the operator.
+ * What each part costs. Without its own price, cached input costs as much as input, and reasoning as much as output.
+ * Any other part costs the highest rate of its kind: cache writes that of the input without media, media that of all
+ * input or all output. So no part is charged less than it may have cost the operator.
  */
 function fullRates(rates: Rates): FullRates {
   const { textInput, anyInput, output: anyOutput } = dearestOf(rates);

@@ -7,8 +7,9 @@ import { readRouteStats } from "./route_stats_store.ts";
 import type { AnswerKind, RouteSums } from "./route_sums.ts";
 
 /**
- * How fast the routes of models are that choose by latency: from the sums of all replicas in the last 10 to 15 minutes, so that all
- * replicas choose alike. Read every few seconds, and only while a model chooses by latency. If Postgres is away, the last ranks stay.
+ * The speeds of routes, for models that choose by latency. They come from the sums of all replicas in the last 10 to 15
+ * minutes, so that all replicas choose alike. Read every few seconds, and only while a model chooses by latency. If
+ * Postgres is away, the last ranks stay.
  * Source: PRV-21.
  */
 
@@ -17,7 +18,10 @@ const READ_EVERY_MS = 10_000;
 const READ_MS_MAX = 5_000;
 /** A route with fewer attempts than this counts as the fastest, until it has shown how fast it is. */
 const ATTEMPTS_MIN = 5;
-/** Routes that need at most this many times as long as the fastest one are equal, so that requests do not flock to one of them. */
+/**
+ * Routes that need at most this many times as long as the fastest one count as equal, so that not all requests go to
+ * one of them.
+ */
 const NEARLY = 1.25;
 /** The rank of a route that never answered. */
 const NEVER = Number.MAX_SAFE_INTEGER;
@@ -26,7 +30,7 @@ const NEVER = Number.MAX_SAFE_INTEGER;
 export type SpeedRanks = ReadonlyMap<number, number>;
 
 export type RouteSpeeds = {
-  /** The present ranks for streams (by their first event) or for whole answers. */
+  /** The current ranks for streams (by their first event) or for whole answers. */
   ranks(kind: AnswerKind): SpeedRanks;
   close(): void;
 };

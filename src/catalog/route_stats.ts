@@ -6,14 +6,15 @@ import { addRouteStats } from "./route_stats_store.ts";
 import { type AnswerKind, addSums, noSums, type RouteSums } from "./route_sums.ts";
 
 /**
- * How routes do: attempts, errors, durations and input tokens. Each replica keeps sums in memory, and adds them to the shared sums
+ * Counts of routes: attempts, errors, durations and input tokens. Each replica keeps sums in memory, and adds them to
+ * the shared sums
  * in Postgres every few seconds (`buffered_writes.ts`). A replica that dies loses what it has not added yet; a write whose reply was
  * lost may be added twice. So no decision about money depends on them. Source: PRV-22.
  */
 
 /** Sums in memory between two writes: of streams and of whole answers for each of 10,000 routes, about 7 MB. */
 const SUMS_MAX = 20_000;
-/** The most tokens that one answer counts: a provider can report anything. */
+/** The most tokens that are counted for one answer: a provider can report any number. */
 const TOKENS_MAX = 2_000_000_000;
 
 export type RouteStats = {
@@ -39,7 +40,7 @@ export function openRouteStats({ db, log }: { db: Db; log: Log }): RouteStats {
     log,
   });
 
-  /** Not stored, and so lost, if there are too many. */
+  /** Dropped, and so lost, if there are too many. */
   function sumsOf(routeId: number, kind: AnswerKind): RouteSums {
     const key = kind === "stream" ? -routeId : routeId;
     const known = buffer.entry(key);

@@ -1,6 +1,9 @@
 import { BUCKETS, percentileMs } from "./durations.ts";
 
-/** What is counted of a route, and what it says: error rate, percentiles, cache hit rate. Pure. Source: PRV-22, PRV-23. */
+/**
+ * The counts of a route, and what follows from them: error rate, percentiles, cache hit rate. Pure. Source: PRV-22,
+ * PRV-23.
+ */
 
 /** `stream`: durations are those to the first event. `whole`: to the end of an answer that is not streamed. */
 export type AnswerKind = "stream" | "whole";
@@ -11,17 +14,17 @@ export type RouteSums = {
   readonly kind: AnswerKind;
   /** Attempts that the provider answered, failed or refused. Attempts that we ended are not counted. */
   requests: number;
-  /** Of these, those that the provider failed, before or after a stream's first event. Refusals are no errors. */
+  /** Attempts that the provider failed, before or after a stream's first event. Refusals are no errors. */
   errors: number;
-  /** Of answers whose usage the provider reported. */
+  /** Input tokens of answers whose usage the provider reported. */
   inputTokens: number;
-  /** The part of them that the provider read from its cache. */
+  /** Those of them that the provider read from its cache. */
   cachedTokens: number;
   /** Answers by duration: `durations.ts`. */
   readonly durations: Uint32Array;
 };
 
-/** Sums of nothing. */
+/** Sums that are all zero. */
 export function noSums(routeId: number, kind: AnswerKind): RouteSums {
   const counts = { requests: 0, errors: 0, inputTokens: 0, cachedTokens: 0 };
   return { routeId, kind, ...counts, durations: new Uint32Array(BUCKETS) };
@@ -38,10 +41,10 @@ export function addSums(sums: RouteSums, more: RouteSums): RouteSums {
   return sums;
 }
 
-/** Half of the answers, and 95 in a hundred, took at most this long. */
+/** The durations that half of the answers, and 95 in a hundred, did not exceed. */
 export type Percentiles = { p50Ms: number; p95Ms: number };
 
-/** How a route did. */
+/** The report of a route. */
 export type RouteReport = {
   routeId: number;
   requests: number;

@@ -4,7 +4,7 @@ import { MODEL_CONTEXT_TOKENS, PRICE_MICRO_USD, PRICE_TIERS_MAX } from "../limit
 import { checkInteger, type PricesInput } from "./catalog_input.ts";
 import { FURTHER_PARTS, FurtherPrices, type Rates, type TierRates, type TokenPrices, tokenPricesOf } from "./rates.ts";
 
-/** A model's token prices as the table has them: checked when an operator enters them, and read for use. Pure. */
+/** A model's token prices in the table: checked when an operator enters them, and read for use. Pure. */
 
 type BaseColumns = {
   inputMicroUsd: number | null;
@@ -16,7 +16,10 @@ type PriceColumns = BaseColumns & { furtherPrices: FurtherPrices };
 export type ColumnsRead = BaseColumns & { furtherPrices: unknown };
 export type ModelPrices = { tokens: TokenPrices; further: FurtherPrices };
 
-/** The token prices that the columns of a model say; null: none. undefined: they were written past `checkPrices`. */
+/**
+ * The token prices in a model's columns; null: none. undefined: they cannot be read, because they bypassed
+ * `checkPrices`.
+ */
 export function pricesOfColumns(columns: ColumnsRead): ModelPrices | null | undefined {
   const { inputMicroUsd: input, cachedInputMicroUsd, outputMicroUsd: output, furtherPrices } = columns;
   if (input === null || output === null) return null;
@@ -46,7 +49,7 @@ function checkFurther({ tiers, request, ...rates }: Readonly<Record<string, unkn
   return further;
 }
 
-/** Tiers that ascend cannot overlap: each ends where the next one begins. */
+/** Ascending tiers cannot overlap: each ends where the next one begins. */
 function checkTiers(tiers: unknown): TierRates[] {
   if (!isGiven(tiers)) return [];
   if (!Array.isArray(tiers) || tiers.length > PRICE_TIERS_MAX)

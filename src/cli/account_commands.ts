@@ -155,7 +155,7 @@ function addLimits(account: Command): void {
     limitOptions(
       account
         .command("limits <account>")
-        .description("set the limits of an account over all its keys; what is left out has no limit of its own"),
+        .description("set the limits of an account over all its keys; a limit that is left out is removed"),
       { models: true },
     ),
     { changes: true },

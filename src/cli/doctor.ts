@@ -75,7 +75,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
   ];
 }
 
-/** What `check` finds. A check that throws is a finding too. */
+/** The finding of `check`. A check that throws is a finding too. */
 async function guarded(
   what: string,
   advice: string,
@@ -231,7 +231,7 @@ async function checkBooks({ db }: Context, full: boolean): Promise<Found> {
   return { state: "ok", detail: `all ${results.length} checks passed` };
 }
 
-/** Counts that providers report and that no price names. The check of the books has summed them up. Source: IMP-6. */
+/** Counts that providers report and that have no price. The check of the books has summed them up. Source: IMP-6. */
 async function checkUnpriced({ db }: Context): Promise<Found | Finding[]> {
   const counts = await listUnpriced(db.sql);
   if (counts.length === 0) return { state: "ok", detail: "every count that providers report has a price" };
@@ -243,7 +243,7 @@ async function checkUnpriced({ db }: Context): Promise<Found | Finding[]> {
   }));
 }
 
-/** Mail servers that do not answer, and mails and webhook calls that have waited for long. */
+/** Mail servers that do not answer, and mails and webhook calls that have waited too long. */
 async function checkMessages({ db }: Context): Promise<Found | Finding[]> {
   const { waiting, oldestSeconds, failed, downServers } = await readOutbox({ db });
   if (downServers.length > 0)

@@ -16,7 +16,8 @@ export async function replicasUp({ db }: { db: Db }, seconds: number): Promise<n
 }
 
 /**
- * What waits in the outbox, for how many seconds at most, what was given up in the last 24 hours, and mail servers that do not answer.
+ * The number of waiting deliveries, the age of the oldest in seconds, those given up in the last 24 hours, and mail
+ * servers that do not answer.
  */
 export async function readOutbox({
   db,

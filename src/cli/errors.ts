@@ -18,7 +18,7 @@ const SENTENCES: Readonly<Record<string, string>> = {
   "42883": "The database has no schema yet, or an old one: run migrate first.",
 };
 
-/** One sentence about anything thrown, without the values of a query, which may be secrets. */
+/** One sentence for any error, without the values of a query, which may be secrets. */
 export function sentenceOf(error: unknown): string {
   const known = knownSentence(error);
   if (known !== undefined) return known;

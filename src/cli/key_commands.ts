@@ -137,7 +137,7 @@ function addLimits(key: Command): void {
     limitOptions(
       key
         .command("limits <key-id>")
-        .description("set a key's limits, at most those of its account; what is left out has no limit of its own"),
+        .description("set a key's limits, at most those of its account; a limit that is left out is removed"),
       { models: false },
     ),
     { changes: true },

@@ -18,7 +18,7 @@ const MODEL_LIMIT_NAMES: Readonly<Record<string, keyof LimitSet>> = {
   "at-once": "requestsAtOnce",
 };
 
-/** Adds the options. `models`: also those of single models. */
+/** Adds the options. `models`: also the option for limits of single models. */
 export function limitOptions(command: Command, { models }: { models: boolean }): Command {
   command
     .option("--requests-per-minute <count>", "requests a minute at most (default: no limit of its own)", integer)

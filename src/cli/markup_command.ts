@@ -8,7 +8,7 @@ import { formatPercent } from "./money.ts";
 import { accountOf } from "./options.ts";
 import { type Output, table } from "./output.ts";
 
-/** The command `account markup`: what a reseller adds to the operator's balance prices. Source: MRK-1. */
+/** The command `account markup`: the markup of a reseller on the operator's balance prices. Source: MRK-1. */
 
 type MarkupOptions = { model?: string; percent?: number | "none" };
 
@@ -36,7 +36,7 @@ export function addMarkupCommand(account: Command): void {
 
 const given = (wanted: number | "none") => (wanted === "none" ? null : wanted);
 
-/** "12.5" → basis points, exactly. Not null for "none": commander makes an empty text of it. */
+/** "12.5" → basis points, exactly. "none" is not null, because commander would turn null into an empty text. */
 function percent(text: string): number | "none" {
   if (text === "none") return text;
   const [, whole, decimals = ""] = /^(\d{1,9})(?:\.(\d{1,2}))?$/.exec(text) ?? [];

@@ -236,7 +236,7 @@ function modelFields({ name, ownedBy, modality, status, context, defaultCap, ima
   };
 }
 
-/** What a provider charges, in micro-USD. */
+/** A provider's charge, in micro-USD. */
 function cost(text: string): number | null {
   return text === "none" ? null : parsedBy(parsePrice)(text);
 }

@@ -13,7 +13,7 @@ import { list } from "./options.ts";
 import { facts, type Output } from "./output.ts";
 import { terminal } from "./terminal.ts";
 
-/** The command `model import`: shows what a price list would change, asks, and applies exactly that. */
+/** The command `model import`: shows the changes that a price list would make, asks, and applies exactly these. */
 
 const NOTHING: Imported = { added: [], changed: [] };
 const MODELS_IN_A_LINE_MAX = 20;
@@ -58,7 +58,7 @@ export function addImport(model: Command): void {
       const preview = await previewImport(context, priceList, request);
       const confirmed = preview.items.filter(({ kind }) => kind === "new" || kind === "changed");
       const text = describe(preview, { markup, addsNew: addsNew === true || models !== undefined });
-      // With --json, the document is the only output, and nobody reads a question.
+      // With --json, the document is the only output, so no question is asked.
       if (!json) terminal().out(`${text}\n\n`);
       const isApplied = confirmed.length > 0 && (yes === true || (!json && (await isAgreed(confirmed.length))));
       const imported = isApplied ? await applyImport(context, priceList, { ...request, confirmed }) : NOTHING;
@@ -75,7 +75,7 @@ async function readPriceList(path: string | undefined): Promise<PriceList> {
   return path === undefined ? await packagedPriceList() : await parsePriceList(await readText(path), basename(path));
 }
 
-/** The file as text. One that is too large is not read. */
+/** The file as text. A file that is too large is not read. */
 async function readText(path: string): Promise<string> {
   const size = await stat(path).then(
     (found) => (found.isFile() ? found.size : undefined),
@@ -111,7 +111,7 @@ function modelsText(count: number): string {
   return count === 1 ? "1 model" : `${count} models`;
 }
 
-/** The comparison for people: what is new or changed, what cannot be imported and why, and what stays. */
+/** The comparison for people: new and changed models, those that cannot be imported and why, and unchanged ones. */
 function describe(
   { source, items, newModels }: ImportPreview,
   { markup, addsNew }: { markup: string; addsNew: boolean },

@@ -162,7 +162,7 @@ export function addAllotmentCommands(program: Command): void {
   );
 
   defineCommand(
-    command.command("withdraw <allotment-id>").description("take back the packages that were not assigned yet"),
+    command.command("withdraw <allotment-id>").description("take back the packages that are not yet assigned"),
     { changes: true },
     async (context, _options, [id]) => {
       const { allotment, withdrawn } = await withdrawAllotment(context, idOf(id, "allotment's id"));

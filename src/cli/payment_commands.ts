@@ -10,7 +10,7 @@ import { formatUsd, parseUsd } from "./money.ts";
 import { idOf, integer, parsedBy, SELLER, sellerOf } from "./options.ts";
 import { facts, type Output, table, withMore } from "./output.ts";
 
-/** The commands `order` and `payment`: what waits to be paid or fulfilled, what was paid, and refunds. */
+/** The commands `order` and `payment`: orders to be paid or fulfilled, payments, and refunds. */
 
 export function addOrderCommands(program: Command): void {
   const command = program.command("order").description("orders of packages and top-ups");

@@ -5,7 +5,7 @@ import { InputError } from "../errors.ts";
 import { formatPrice, parsePrice } from "./money.ts";
 import { parsedBy } from "./options.ts";
 
-/** The options of `model add` and `model price` that set prices. `catalog/token_prices.ts` checks what they say. */
+/** The options of `model add` and `model price` that set prices. `catalog/token_prices.ts` checks the values. */
 
 export type PriceOptions = {
   input?: number;
@@ -22,11 +22,11 @@ export type PriceOptions = {
   tier?: Tier[];
   image?: ImagePrice[];
 };
-/** `key`: a size, or a size and a quality, as in `1024x1024/high`. */
+/** `key`: a size, or a size with a quality, as in `1024x1024/high`. */
 type ImagePrice = { key: string; microUsd: number | null };
 type Tier = Record<string, number>;
 
-/** All but the prices of images. */
+/** All options except the prices of images. */
 export const TOKEN_PRICE_OPTIONS = [
   ...["input", "cachedInput", "output", "cacheWrite", "cacheWrite1h", "reasoning", "audioInput", "audioOutput"],
   ...["imageInput", "imageOutput", "request", "tier"],
@@ -69,7 +69,11 @@ export function priceOptions(command: Command): Command {
       "price of 1 million image tokens in the answer (default: as the dearest output)",
       price,
     )
-    .option("--request <usd>", "price of one request, on top of its tokens; images cost theirs alone", price)
+    .option(
+      "--request <usd>",
+      "price of one request, in addition to its tokens; an image costs only its own price",
+      price,
+    )
     .option(
       "--tier <above:name=usd,…>",
       "prices of requests with more input tokens, as in 200000:input=6,output=22.5,cached-input=0.6; repeat in ascending order",

@@ -40,7 +40,7 @@ function addSet(provider: Command): void {
     keyOptions(
       provider
         .command("set <name>")
-        .description("change a provider's URL, or its key if it has one alone, or enable or disable it")
+        .description("change a provider's URL, or its key if it has only one, or enable or disable it")
         .option("--url <url>", "its base URL")
         .addOption(new Option("--enable", "use it again").conflicts("disable"))
         .option("--disable", "stop using it"),

@@ -36,14 +36,17 @@ async function receiptOf(context: Context, requestId: string): Promise<{ receipt
   return { receipt, accountId: account.accountId };
 }
 
-/** What a balance paid, computed again; null if nothing can be: a package paid, it was released, or it names no prices. */
+/**
+ * The charge of a balance, computed again; null if that is impossible: a package paid, the hold was released, or the
+ * receipt names no prices.
+ */
 function chargeAgain(receipt: Receipt): Recomputed | "no price" | null {
   const { mode, status, prices } = receipt;
   if (mode !== "payg" || status !== "settled" || prices === null) return null;
   return recomputeReceipt({ ...receipt, prices }) ?? "no price";
 }
 
-/** Whether the charge, and the operator's price in it, are what the receipt says. */
+/** Whether the charge, and the operator's price in it, equal those of the receipt. */
 function isSame({ nanoUsd, costNanoUsd }: Recomputed, { markup, ...receipt }: Receipt): boolean {
   const isCharged = nanoUsd === receipt.chargedNanoUsd + receipt.shortfallNanoUsd;
   return isCharged && (markup === null || markup.costNanoUsd === costNanoUsd);
@@ -53,7 +56,8 @@ function show(receipt: Receipt, accountId: number): Output {
   const again = chargeAgain(receipt);
   const isExact = again === null || (again !== "no price" && isSame(again, receipt));
   const lines = [facts(factsOf(receipt, accountId))];
-  if (again === "no price") lines.push("", "Its price version has no price for what it used: run bun run cli doctor.");
+  if (again === "no price")
+    lines.push("", "Its price version has no price for a part that it used: run bun run cli doctor.");
   else if (again !== null) lines.push("", calculation(again), "", ...comparison(again, receipt));
   if (receipt.reportedUsage) {
     const reported = Object.entries(receipt.reportedUsage).map(([name, value]) => [name, String(value)] as const);
@@ -100,7 +104,7 @@ function calculation({ lines }: Recomputed): string {
       String(count),
       `${formatPrice(microUsd)}${part === "image" || part === "request" ? "" : "/M"}`,
       formatPico(picoUsd),
-      hasOwnPrice ? "" : "no price of its own: the dearest of its kind",
+      hasOwnPrice ? "" : "no price of its own: the highest of its kind",
     ]),
     "Nothing was used.",
   );

@@ -8,10 +8,13 @@ import { providerKeys, providers } from "../platform/schema_catalog.ts";
 import { sellers } from "../platform/schema_sellers.ts";
 import { replaceSecretKey } from "../platform/secret_key_store.ts";
 
-/** Second factors that are read at once. */
+/** Second factors that are read in one query. */
 const PAGE_ROWS = 500;
 
-/** How many secrets were encrypted again, and which could not be: names of providers, ids of accounts, ids of sellers. */
+/**
+ * The number of secrets that were encrypted again, and those that could not be: names of providers, ids of accounts,
+ * ids of sellers.
+ */
 export type Rotated = {
   providerKeys: number;
   secondFactors: number;
@@ -23,7 +26,8 @@ export type Rotated = {
 };
 
 /**
- * Makes `to` the database's SECRET_KEY and encrypts again with it what `from` decrypts, in one transaction. Secrets that
+ * Makes `to` the database's SECRET_KEY, and encrypts again with it every secret that `from` decrypts, in one
+ * transaction. Secrets that
  * `from` does not decrypt stay as they are; null decrypts nothing. Returns undefined if `from` is not the database's key.
  */
 export async function rotateSecretKey(

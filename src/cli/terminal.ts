@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 
-/** What a command reads and writes besides the database: its environment, standard input and output. Several commands may run in one process. */
+/** The environment, standard input and output of a command. Several commands may run in one process. */
 
 export type Terminal = {
   readonly env: Readonly<Record<string, string | undefined>>;
@@ -14,7 +14,7 @@ export type Terminal = {
 
 const current = new AsyncLocalStorage<Terminal>();
 
-/** Runs `work`, and all that it starts, at a terminal. */
+/** Runs `work`, and everything that it starts, at a terminal. */
 export function atTerminal<T>(terminal: Terminal, work: () => T): T {
   return current.run(terminal, work);
 }

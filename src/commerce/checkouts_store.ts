@@ -10,17 +10,17 @@ import { checkouts } from "../platform/schema_payments.ts";
 import { sellers } from "../platform/schema_sellers.ts";
 import { alreadyDecided, factsOfOrder, isOrder, type Method, type Order, oneOrder } from "./orders_store.ts";
 
-/** What customers choose to pay by, and the pages of Stripe on which they pay. Source: BUY-2, BUY-4. */
+/** How customers choose to pay, and Stripe's checkout pages on which they pay. Source: BUY-2, BUY-4. */
 
-/** A page that ends sooner is not handed out any more. */
+/** A page that expires sooner is not handed out any more. */
 const PAGE_LEFT_MINUTES_MIN = 5;
-/** Stripe makes no page that ends in less than 30 minutes. One more, for the call. */
+/** Stripe makes no page that expires in less than 30 minutes. One more minute, for the call. */
 const NEW_PAGE_LEFT_MINUTES_MIN = 31;
-/** A customer who waits has Stripe asked at most this often. */
+/** Stripe is asked at most this often while a customer waits. */
 const ASK_SECONDS_MIN = 3;
 /** Stripe is asked after 1, 2, 4 … minutes, at most this far apart. */
 const ASK_SECONDS_MAX = 3600;
-/** A page that was completed may be paid days later, by a bank debit. Then nobody asks any more. */
+/** A bank debit may pay a completed page days later. After this time Stripe is not asked any more. */
 const ASK_DAYS_MAX = 30;
 
 export type Checkout = {
@@ -49,8 +49,8 @@ const columns = {
 export type Choice = { accountId: number; orderId: number; method: Method };
 
 /**
- * Notes how the customer pays for an open order of its own. Throws not_found, and InputError if the order cannot be paid, or not in
- * that way.
+ * Stores how the customer pays for an open order of its own. Throws not_found, and InputError if the order cannot be
+ * paid, or not in that way.
  */
 export async function chooseMethod(deps: ChangeDeps, { accountId, orderId, method }: Choice): Promise<Order> {
   return changing(deps, async (tx) => {
@@ -98,8 +98,9 @@ export async function checkoutOf({ db }: { db: Db }, order: Order, returnTo: str
 }
 
 /**
- * Notes the page that Stripe has made. Returns the address to hand out: that of the first page, if two were made at once; undefined: the
- * seller has changed its account at Stripe, and nobody would ask about the page.
+ * Stores the page that Stripe has made. Returns the address to hand out: that of the first page, if two were made
+ * concurrently. Returns undefined if the seller has changed its account at Stripe, because nobody would ask about the
+ * page.
  */
 export async function noteSession(
   { db }: { db: Db },
@@ -115,7 +116,7 @@ export async function noteSession(
   return noted?.url ?? undefined;
 }
 
-/** A failed answer is not repeated for the next try: Stripe keeps answers by the key. */
+/** The next try gets a new idempotency key: Stripe would repeat a failed answer for the same one. */
 export async function renewRequestKey({ db }: { db: Db }, { checkoutId, requestKey }: Checkout): Promise<void> {
   await db.orm
     .update(checkouts)
@@ -123,7 +124,10 @@ export async function renewRequestKey({ db }: { db: Db }, { checkoutId, requestK
     .where(and(eq(checkouts.id, checkoutId), eq(checkouts.requestKey, requestKey)));
 }
 
-/** Nothing can be paid on that page any more. `failed`: the customer believes to have paid, and is told that nothing came. */
+/**
+ * Closes a page on which nothing can be paid any more. `failed`: the customer believes to have paid, and is told that
+ * no money arrived.
+ */
 export async function closeCheckout(
   { db }: { db: Db },
   { sellerId, sessionId, failed = false }: { sellerId: number; sessionId: string; failed?: boolean },
@@ -144,7 +148,7 @@ export async function closeCheckout(
   });
 }
 
-/** A page to ask Stripe about: whether its order can still be paid, and whether it has ended by itself. */
+/** A page to ask Stripe about. Says whether its order can still be paid, and whether the page has expired. */
 export type Asked = Checkout & { reference: string; orderIsOpen: boolean; hasEnded: boolean };
 
 const askedColumns = {
@@ -154,7 +158,7 @@ const askedColumns = {
   hasEnded: sql<boolean>`${checkouts.expiresAt} <= clock_timestamp()`,
 };
 
-/** Open pages of a seller, those that end first. */
+/** Open pages of a seller, those that expire first. */
 export async function openPagesOf({ db }: { db: Db }, sellerId: number, pagesMax: number): Promise<Asked[]> {
   return await db.orm
     .select(askedColumns)
@@ -176,7 +180,7 @@ export async function requireNoPages(tx: Tx, sellerId: number): Promise<void> {
     .returning({ sessionId: checkouts.sessionId });
   if (closed.some(({ sessionId }) => sessionId !== null))
     throw new Refusal("service_unavailable", {
-      message: "Customers still have open pages of Stripe. Nothing was changed. Try again.",
+      message: "Customers still have open checkout pages. Nothing was changed. Try again.",
       retryAfterSeconds: 1,
     });
 }
@@ -186,8 +190,8 @@ function isOpenOf(sellerId: number) {
 }
 
 /**
- * Takes the pages that Stripe is to be asked about now. Several replicas may call it: each page is taken by one. Pages that Stripe never
- * made are closed once they would have ended.
+ * Claims the pages that Stripe is to be asked about now. Several replicas may call it: each page is claimed by one.
+ * Pages that Stripe never made are closed once they would have expired.
  */
 export async function takeDueCheckouts({ db }: { db: Db }, checkoutsMax: number): Promise<Asked[]> {
   await db.orm.execute(sql`
@@ -200,7 +204,7 @@ export async function takeDueCheckouts({ db }: { db: Db }, checkoutsMax: number)
   );
 }
 
-/** Takes the open pages of one order, because its customer waits. */
+/** Claims the open pages of one order, because its customer waits. */
 export async function takeCheckoutsOf({ db }: { db: Db }, orderId: number): Promise<Asked[]> {
   return await taken(
     db,

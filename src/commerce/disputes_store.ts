@@ -10,7 +10,7 @@ import { isReversed, recordReversal, takeBackReversal, withPayment } from "./rev
 
 /** Payments that customers dispute at their banks. The seller answers in Stripe's dashboard. Source: BUY-11. */
 
-/** Of Stripe's words that end a dispute. `lost` can still be appealed. */
+/** Stripe's states in which a dispute is closed. `lost` can still be appealed. */
 const CLOSED: readonly string[] = ["won", "lost", "warning_closed", "prevented"];
 const WORD_CHARS_MAX = 60;
 
@@ -25,7 +25,7 @@ export type ReportedDispute = {
   /** In Stripe's words. */
   reason: string;
   status: string;
-  /** ISO 8601; null: the bank takes no answer. */
+  /** ISO 8601; null: the bank accepts no answer. */
   dueAt: string | null;
   /** When Stripe was asked, by the database's clock. */
   askedAt: string;
@@ -43,8 +43,9 @@ export type Dispute = Pick<
 };
 
 /**
- * Takes what Stripe says of a dispute, and tells the seller when it opens and closes. A lost one becomes a refund; any other takes
- * nothing. An answer to an earlier question than the last one changes nothing. Throws service_unavailable: Stripe is to be asked again.
+ * Records Stripe's state of a dispute, and tells the seller when it opens and closes. A lost dispute becomes a refund;
+ * any other takes no money. A state that is older than the last one changes nothing. Throws service_unavailable if
+ * Stripe must be asked again.
  */
 export async function takeDispute(deps: ChangeDeps, reported: ReportedDispute): Promise<void> {
   await withPayment(deps, reported, async (tx, order, payment) => {
@@ -75,7 +76,7 @@ async function save(tx: Tx, payment: PaymentRow, reported: ReportedDispute): Pro
 
 type Case = { order: Order; payment: PaymentRow; reported: ReportedDispute };
 
-/** The money of a lost dispute is gone; that of one that was won by an appeal has come back. */
+/** The money of a lost dispute is gone; an appeal that is won brings it back. */
 async function settle(tx: Tx, { order, payment, reported }: Case): Promise<void> {
   const { externalId, currency, status } = reported;
   const isGone = await isReversed(tx, payment, externalId);

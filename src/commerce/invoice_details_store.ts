@@ -28,7 +28,7 @@ export async function sellerDetails({ db }: { db: Db }, sellerId: number): Promi
   return row ?? { name: null, address: null, taxLine: null };
 }
 
-/** Saves what a seller's next invoices say. Throws InputError. */
+/** Saves the seller details of later invoices. Throws InputError. */
 export async function saveSellerDetails(
   deps: ChangeDeps,
   sellerId: number,
@@ -55,7 +55,7 @@ export async function buyerDetailsOf({ db }: { db: Db }, accountId: number): Pro
   return row ?? { name: null, address: null, taxNumber: null };
 }
 
-/** Saves what an account's next invoices say about it. Throws InputError. */
+/** Saves an account's buyer details for later invoices. Throws InputError. */
 export async function saveBuyerDetails(
   deps: ChangeDeps,
   accountId: number,
@@ -104,7 +104,7 @@ function checkAddress(typed: string | null): string | null {
   return text === "" ? null : text;
 }
 
-/** What the PDF's font lacks would be missing on the paper. */
+/** Characters that the PDF's font lacks would be missing in the invoice. */
 function checkPrintable(text: string, { param, what }: { param: string; what: string }): void {
   const [first] = unprintable(text);
   if (first === undefined) return;

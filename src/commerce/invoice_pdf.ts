@@ -14,7 +14,7 @@ import { drawText, heightOf, type Style } from "./pdf_text.ts";
 const PAGE = { width: 595.28, height: 841.89, margin: 56 };
 const INNER = PAGE.width - 2 * PAGE.margin;
 const FOOTER_Y = PAGE.height - 44;
-/** Nothing but the footer is below. */
+/** Only the footer is below. */
 const BODY_END = PAGE.height - 72;
 const LOGO = { width: 180, height: 40 };
 const COLUMN = INNER / 2;
@@ -42,7 +42,7 @@ export type Looks = {
   brandName: string;
   /** PNG; null: the name is printed instead. */
   logo: Uint8Array | null;
-  /** For the date. */
+  /** The time zone of the date. */
   timeZone: string;
 };
 
@@ -58,7 +58,7 @@ export async function invoicePdf(invoice: Invoice, looks: Looks): Promise<Uint8A
     displayTitle: true,
     // None: each line names its own. Otherwise pdfkit loads Helvetica.
     font: "",
-    // The library's name is replaced: a file of a reseller says nothing about how it was made.
+    // Replaces the library's name: a reseller's file must not show how it was made.
     info: { Title: title, Author: seller, Creator: seller, Producer: seller, CreationDate: new Date(invoice.issuedAt) },
   });
   const parts: Uint8Array[] = [];
@@ -74,7 +74,7 @@ export async function invoicePdf(invoice: Invoice, looks: Looks): Promise<Uint8A
   return Buffer.concat(parts);
 }
 
-/** Without the seller's address it is no invoice, but still says what was paid. */
+/** Without the seller's address the file is a receipt, not an invoice. */
 export function titleOf({ kind, seller }: Pick<Invoice, "kind" | "seller">): string {
   if (kind === "credit_note") return "Credit note";
   return seller.name !== null && seller.address !== null ? "Invoice" : "Receipt";
@@ -192,7 +192,7 @@ function noteOf({ kind, correctsNumber, issuedAt }: Invoice, { timeZone }: Looks
   return `Refund${of} on ${dateText(issuedAt, timeZone)}.`;
 }
 
-/** On every page, once it is known how many there are. */
+/** Drawn on every page, when their number is known. */
 function drawFooters(doc: Doc, said: string): void {
   const { start, count } = doc.bufferedPageRange();
   for (let page = start; page < start + count; page++) {
@@ -220,7 +220,7 @@ function right(y: number, width: number) {
   return { x: PAGE.margin + INNER - width, y, width, align: "right" } as const;
 }
 
-/** A credit note gives back: its amounts are printed with a minus. */
+/** The amounts of a credit note are printed with a minus. */
 function signed({ kind }: Invoice, nanoUsd: bigint): string {
   return `${kind === "credit_note" ? "−" : ""}${moneyText(nanoUsd)}`;
 }

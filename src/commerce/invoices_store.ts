@@ -11,8 +11,8 @@ import { sellers } from "../platform/schema_sellers.ts";
 import { OPERATOR } from "./sellers_store.ts";
 
 /**
- * Invoices and credit notes. One is issued in the transaction of what it is for, with the seller and the buyer as they are then, and is
- * never changed afterwards. Source: INV-1, INV-2, INV-3.
+ * Invoices and credit notes. Each is issued in the transaction of its payment or refund, with the details that seller
+ * and buyer have then, and is never changed afterwards. Source: INV-1, INV-2, INV-3.
  */
 
 const PAGE_MAX = 100;
@@ -37,7 +37,7 @@ export type NewInvoice = {
   orderId: number | null;
   lines: readonly InvoiceLine[];
   kind: InvoiceKind;
-  /** Of an invoice: the number of the order's credit note that it takes back, because its refund was not made. */
+  /** For an invoice: the number of the order's credit note that it reverses, because the refund was not made. */
   takesBack?: number;
 };
 
@@ -49,9 +49,9 @@ export type Invoice = {
   number: number;
   kind: InvoiceKind;
   orderId: number | null;
-  /** Of the order: what people name it by. */
+  /** Of the order: the name that people use for it. */
   reference: string | null;
-  /** The number of the invoice that a credit note corrects, or of the credit note that an invoice takes back. */
+  /** The number of the invoice that a credit note corrects, or of the credit note that an invoice reverses. */
   correctsNumber: number | null;
   /** As entered on the day of the invoice; null: not entered. */
   seller: { name: string | null; address: string | null; taxLine: string | null };
@@ -63,8 +63,9 @@ export type Invoice = {
 
 /**
  * Issues the next invoice of a seller, in the caller's transaction: call it when an order becomes paid, and with `credit_note` for each
- * refund. The seller's row is locked until the commit, so that numbers have no gaps: take all accounts' locks before, and call it
- * last. Throws InputError, also for a second invoice of an order, and for credit notes above what the order's invoice says.
+ * refund. The seller's row is locked until the commit, so that numbers have no gaps: take all accounts' locks before,
+ * and call it last. Throws InputError, also for a second invoice of an order, and for credit notes above the order's
+ * invoice.
  */
 export async function issueInvoice(
   tx: Tx,
@@ -83,7 +84,7 @@ export async function issueInvoice(
   return added;
 }
 
-/** Takes the seller's next number. Given back by a rollback. */
+/** Takes the seller's next number. A rollback returns it. */
 async function takeNumber(tx: Tx, sellerId: number) {
   if (sellerId !== OPERATOR && !isRowId(sellerId)) throw new InputError("There is no such seller.", "sellerId");
   await tx.insert(sellers).values({ sellerId }).onConflictDoNothing();
@@ -104,7 +105,7 @@ async function takeNumber(tx: Tx, sellerId: number) {
 
 type OfOrder = Pick<NewInvoice, "sellerId" | "kind" | "takesBack"> & { orderId: number; totalNanoUsd: bigint };
 
-/** Under the lock of the seller's row. Returns the number of what is corrected: see `Invoice`. */
+/** Called under the lock of the seller's row. Returns the number of the corrected document: see `Invoice`. */
 async function checkOrder(tx: Tx, { sellerId, orderId, kind, takesBack, totalNanoUsd }: OfOrder) {
   const before = await tx
     .select({
@@ -176,7 +177,7 @@ function checkLines(lines: readonly InvoiceLine[]): { stored: StoredLine[]; tota
   return { stored, totalNanoUsd };
 }
 
-/** Whose invoices: those of a seller, or those that an account got. */
+/** Which invoices: those that a seller issued, or those that an account received. */
 export type InvoicesOf = { sellerId: number } | { accountId: number };
 
 /** Invoices, newest first. `before`: the last id of the previous page. */

@@ -29,8 +29,9 @@ export type Fulfilment = Decider & {
 };
 
 /**
- * A person fulfils an order. An open one that has a price is recorded as paid to the seller. A top-up is a transfer from the
- * reseller's balance; without a reseller, or if the operator pays, it is added. Throws not_found, insufficient_balance, and InputError
+ * Fulfils an order for a person. An open order with a price is recorded as paid to the seller. A top-up is a transfer
+ * from the reseller's balance; without a reseller, or if the operator pays, the amount is added. Throws not_found,
+ * insufficient_balance, and InputError
  * if the order was decided.
  */
 export async function fulfilOrder(
@@ -128,8 +129,9 @@ function timesOf({ startsAt, endsAt, timeZone }: Package) {
 }
 
 /**
- * Fulfils a paid, locked order as its seller would: from the reseller's balance, behind all other packages. What the seller must
- * solve first is noted, and the order stays paid. Returns the order. Throws IdleMoneyError. Source: BUY-4, BUY-5.
+ * Fulfils a paid, locked order as its seller would: from the reseller's balance, and after all other packages. If the
+ * seller must do something first, the reason is stored, and the order stays paid. Returns the order. Throws
+ * IdleMoneyError. Source: BUY-4, BUY-5.
  */
 export async function fulfilPaidIn(tx: Tx, order: Order): Promise<Order> {
   const payerId = order.sellerId === OPERATOR ? null : order.sellerId;
@@ -146,7 +148,7 @@ export async function fulfilPaidIn(tx: Tx, order: Order): Promise<Order> {
       .update(orders)
       .set({ waitsFor, tryAt: sql`clock_timestamp() + make_interval(secs => ${TRY_AGAIN_SECONDS})` })
       .where(eq(orders.id, order.orderId));
-    // The key has the reason: it is told once, and again if another one comes.
+    // The key contains the reason: the seller is told once, and again only for another reason.
     const { accountId } = order.account;
     const data = { ...factsOfOrder(order), waitsFor };
     await tell(tx, { kind: "order_waits", accountId, data, onceKey: `order_waits:${order.orderId}:${waitsFor}` });
@@ -154,15 +156,15 @@ export async function fulfilPaidIn(tx: Tx, order: Order): Promise<Order> {
   }
 }
 
-/** Why a paid order has to wait; undefined: the error is of another kind. */
+/** Why a paid order must wait; undefined: the error is of another kind. */
 function reasonOf(error: unknown): "seller_balance" | "seller" | undefined {
   if (error instanceof Refusal && error.code === "insufficient_balance") return "seller_balance";
   return error instanceof InputError ? "seller" : undefined;
 }
 
 /**
- * Fulfils paid orders that wait, the oldest first. Several replicas may call it: each order is taken by one. Returns how many were
- * fulfilled. `onFailure` gets what failed in an unforeseen way; that order is tried again later. Source: BUY-4.
+ * Fulfils paid orders that wait, the oldest first. Several replicas may call it: each order is claimed by one. Returns
+ * how many were fulfilled. `onFailure` gets unforeseen errors; such an order is tried again later. Source: BUY-4.
  */
 export async function fulfilWaiting(
   deps: ChangeDeps,
@@ -193,7 +195,7 @@ async function fulfilPaid(deps: ChangeDeps, orderId: number): Promise<Order> {
   });
 }
 
-/** A payment that a person says has arrived. One for each order. */
+/** A payment that a person has marked as arrived. At most one for each order. */
 function paidByHand({ reference, priceNanoUsd }: Order): NewPayment {
   if (priceNanoUsd === null) throw new Error("an order without a price is not paid");
   return { method: "instructions", externalId: reference, currency: "usd", amountNano: priceNanoUsd };

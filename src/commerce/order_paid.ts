@@ -6,10 +6,11 @@ import { type payments, refunds } from "../platform/schema_payments.ts";
 import { type InvoiceLine, issueInvoice } from "./invoices_store.ts";
 import { factsOfOrder, type Method, type Order } from "./orders_store.ts";
 
-/** What else happens in the transaction that marks an order paid, or gives money back. */
+/** The invoice and the messages of a payment or refund, written in its transaction. */
 
 /**
- * An order was paid: its price arrived, once. Called in the transaction of the payment, under the accounts' locks. Source: BUY-3, INV-1,
+ * Called once when the price of an order has arrived. Called in the transaction of the payment, under the accounts'
+ * locks. Source: BUY-3, INV-1,
  * MSG-2.
  */
 export async function orderPaid(tx: Tx, order: Order, method: Method): Promise<void> {
@@ -24,7 +25,7 @@ export async function orderPaid(tx: Tx, order: Order, method: Method): Promise<v
     data: { ...factsOfOrder(order), invoiceNumber: invoice.number },
     onceKey: `order_paid:${orderId}`,
   });
-  // Who is paid by instructions has marked the order as paid, and knows it.
+  // A seller who is paid by instructions has marked the order as paid, and need not be told.
   if (method === "instructions") return;
   await tell(tx, {
     kind: "payment_received",
@@ -39,8 +40,8 @@ type RefundRow = typeof refunds.$inferSelect;
 type PaymentFacts = typeof payments.$inferSelect;
 
 /**
- * Money was given back. Called once for each refund, in the transaction that makes it final. A payment with a `problem` did not pay for the
- * order, so no invoice says anything of it. Source: BUY-6, INV-1.
+ * Called once for each refund, in the transaction that makes it final. A payment with a `problem` did not pay for the
+ * order, so no invoice mentions it. Source: BUY-6, INV-1.
  */
 export async function refundMade(tx: Tx, order: Order, { refund, payment }: MadeRefund): Promise<void> {
   const { id: refundId, amountNano, reason } = refund;
@@ -52,7 +53,7 @@ export async function refundMade(tx: Tx, order: Order, { refund, payment }: Made
     creditNote = (await issueInvoice(tx, { sellerId, accountId, orderId, lines, kind: "credit_note" })).number;
     await tx.update(refunds).set({ creditNote }).where(eq(refunds.id, refundId));
   }
-  // Who disputed a payment hears from its bank.
+  // The bank informs the customer who disputed a payment.
   if (refund.origin === "dispute") return;
   await tell(tx, {
     kind: "refund_made",
@@ -66,7 +67,7 @@ export async function refundMade(tx: Tx, order: Order, { refund, payment }: Made
   });
 }
 
-/** A refund that had a credit note was not made after all: an invoice takes the credit note back. Source: BUY-10, INV-1. */
+/** An invoice reverses the credit note of a refund that was not made after all. Source: BUY-10, INV-1. */
 export async function refundFailed(tx: Tx, order: Order, { creditNote, amountNano }: RefundRow): Promise<void> {
   if (creditNote === null) return;
   const { sellerId, orderId, account, reference } = order;

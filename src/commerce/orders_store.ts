@@ -17,7 +17,8 @@ import { sellerIdOf } from "./sellers_store.ts";
 
 /**
  * Orders: an account chooses a package or a top-up, pays for it, and gets it. Its seller is its reseller, or the operator if it has
- * none. Without a price the seller decides, and is paid outside. `order_fulfilment_store.ts` fulfils orders, `payments_store.ts`
+ * none. The seller decides about an order without a price, and is paid outside. `order_fulfilment_store.ts` fulfils
+ * orders, `payments_store.ts`
  * records what was paid. Source: BUY-1.
  */
 
@@ -26,7 +27,7 @@ const PAGE_MAX = 100;
 /** Orders deleted per statement. */
 const PRUNE_ROWS = 500;
 
-/** `paid`: not fulfilled yet. `refunded`: paid, and given back instead. */
+/** `paid`: not fulfilled yet. `refunded`: paid, and refunded instead of fulfilled. */
 export type OrderStatus = "open" | "paid" | "fulfilled" | "refunded" | "declined" | "withdrawn";
 export type Method = "stripe" | "instructions" | "shop";
 
@@ -42,18 +43,18 @@ export type Order = {
   status: OrderStatus;
   /** 0: the operator. */
   sellerId: number;
-  /** What people and payment providers name it by. */
+  /** The name that people and payment providers use for it. */
   reference: string;
   /** At the time of ordering; null: a person decides, and is paid outside. */
   priceNanoUsd: bigint | null;
   /** How the customer chose to pay; null: not yet, or the seller took the money. */
   method: Method | null;
   paidAt: string | null;
-  /** Why a paid order is not fulfilled yet: the reseller's balance is too low, or its seller must look at it. */
+  /** Why a paid order is not fulfilled yet: the reseller's balance is too low, or the seller must check it. */
   waitsFor: "seller_balance" | "seller" | null;
   /** The package that fulfilled it. */
   packageId: number | null;
-  /** Given back of what was paid, also of payments too many. */
+  /** Total of the refunds, those of duplicate payments included. */
   refundedNanoUsd: bigint;
   /** The message of the person who decided. */
   answer: string | null;
@@ -100,7 +101,7 @@ export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: Ne
   });
 }
 
-/** What messages about an order say. */
+/** The data of messages about an order. */
 export function factsOfOrder({ orderId, sellerId, reference, account, offering, amountNanoUsd, priceNanoUsd }: Order) {
   return {
     orderId,
@@ -140,7 +141,7 @@ export async function listOrders(
   return paged(db.orm, eq(orders.accountId, accountId), page);
 }
 
-/** Orders to decide, newest first. `houseOnly`: without those of resellers' customers. */
+/** Orders that a person can decide, newest first. `houseOnly`: without those of resellers' customers. */
 export async function listIncoming(
   { db }: { db: Db },
   { resellerId, houseOnly = false, ...page }: Decider & { houseOnly?: boolean } & Page,
@@ -208,7 +209,7 @@ export async function pruneOrders({ db }: { db: Db }, keptDays: number): Promise
 
 type Decision = { status: "declined" | "withdrawn"; answer?: string | null; decidedBy: number | null };
 
-/** Decides an open order. Of two concurrent calls the second waits for the row and throws InputError. */
+/** Decides an open order. The second of two concurrent calls waits for the row and throws InputError. */
 async function decide(tx: Tx, orderId: number, decision: Decision): Promise<void> {
   const decided = await tx
     .update(orders)

@@ -21,7 +21,7 @@ type Deps = { db: Db; config: Pick<Config, "secretKey"> };
 
 /** As its seller sees it. */
 export type PaymentSettings = {
-  /** Shown to a customer who pays by them; null: not offered. */
+  /** Shown to a customer who pays by instructions; null: not offered. */
   instructions: string | null;
   /** Whether Stripe's key is set, and of which mode. */
   stripe: "off" | "test" | "live";
@@ -67,13 +67,13 @@ export async function shopSecretOf(deps: Deps, sellerId: number): Promise<Secret
   return ciphertext == null ? undefined : new Secret(decrypt(deps.config.secretKey, ciphertext));
 }
 
-/** Sets the text that customers get who pay by instructions; null or empty: not offered. Throws InputError. */
+/** Sets the instructions for customers who pay by them; null or empty: not offered. Throws InputError. */
 export async function setInstructions(deps: ChangeDeps & Deps, sellerId: number, text: string | null): Promise<void> {
   const instructions = checkText(text, { param: "instructions", charsMax: PAY_INSTRUCTIONS_CHARS_MAX });
   await save(deps, sellerId, { instructions });
 }
 
-/** Checks what was typed, before Stripe is asked about it. Throws InputError. */
+/** Checks the form of the secrets, before Stripe is asked about them. Throws InputError. */
 export function checkStripeSecrets({
   apiKey,
   webhookSecret,
@@ -94,7 +94,10 @@ export function checkStripeSecrets({
 /** `keepsPages`: the secrets are of the account that made the open pages. */
 type StripeChange = { sellerId: number; secrets: StripeSecrets | null; keepsPages: boolean };
 
-/** Stores Stripe's secrets, or removes them. Throws service_unavailable if there are pages that it must not keep: see `stripe_account.ts`. */
+/**
+ * Stores Stripe's secrets, or removes them. Throws service_unavailable if pages of the former account are still open:
+ * see `stripe_account.ts`.
+ */
 export async function setStripe(
   deps: ChangeDeps & Deps,
   { sellerId, secrets, keepsPages }: StripeChange,

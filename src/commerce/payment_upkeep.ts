@@ -4,8 +4,8 @@ import { readMissedEvents } from "./stripe_events.ts";
 import { sendPendingRefunds } from "./stripe_refunds.ts";
 
 /**
- * Repairs what a crash or a lost webhook left: paid orders, open pages of Stripe, refunds without an answer, and refunds and disputes that
- * no webhook told of. Source: BUY-4, BUY-10.
+ * Repairs what a crash or a lost webhook left behind: paid orders, open checkout pages, refunds without an answer, and
+ * refunds and disputes whose webhooks were lost. Source: BUY-4, BUY-10.
  */
 
 const EVERY_MS = 10_000;
@@ -14,7 +14,7 @@ const ORDERS_MAX = 50;
 
 export type PaymentUpkeep = { close(): Promise<void> };
 
-/** Repairs every ten seconds. Every replica may: each piece of work is taken by one. Never throws. */
+/** Runs every ten seconds on every replica; each piece of work is claimed by one of them. Never throws. */
 export function startPaymentUpkeep(deps: StripeDeps, everyMs = EVERY_MS): PaymentUpkeep {
   let running: Promise<void> = Promise.resolve();
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -9,14 +9,14 @@ import { payments, refunds } from "../platform/schema_payments.ts";
 import { fulfilPaidIn, lockOrderOf, markPaid } from "./order_fulfilment_store.ts";
 import { type Method, type Order, oneOrder } from "./orders_store.ts";
 
-/** Payments that Stripe or a shop reports: recorded once each, and judged. Source: BUY-2, BUY-3. */
+/** Payments that Stripe or a shop reports: each is recorded once, and compared with its order. Source: BUY-2, BUY-3. */
 
 const PAGE_MAX = 100;
 export const CURRENCY = "usd";
 /** Longest id that a payment provider may give. */
 export const EXTERNAL_ID_CHARS_MAX = 255;
 const REFERENCE = /^[0-9A-F]{12}$/;
-/** The largest amount that is recorded as it was told: a hundred times the largest price. */
+/** The largest amount that is recorded as reported: a hundred times the largest price. */
 const AMOUNT_NANO_MAX = 900_000_000_000_000_000n;
 
 export type PaymentProblem = NonNullable<(typeof payments.$inferSelect)["problem"]>;
@@ -31,14 +31,14 @@ export type Payment = {
   amountNano: bigint;
   /** Why it does not pay for its order; null: it does. */
   problem: PaymentProblem | null;
-  /** Given back of it. */
+  /** Refunded part of it. */
   refundedNano: bigint;
   /** Its order is of a package. */
   isPackage: boolean;
   createdAt: string;
 };
 
-/** What a payment provider says. `sellerId` is whose signature it carries. */
+/** What a payment provider reports. `sellerId`: the seller whose secret signed the report. */
 export type Received = {
   sellerId: number;
   reference: string;
@@ -58,8 +58,9 @@ export type Receipt = {
 type ReceiveDeps = ChangeDeps & { failpoint?: (name: "after_paid") => void };
 
 /**
- * Records a payment, and fulfils its order in the same transaction if it can be. The same payment again, at the same time too, changes
- * nothing. One that does not fit its order is kept for its seller to give back. Throws what passes: then the provider reports it again.
+ * Records a payment, and fulfils its order in the same transaction if possible. A repeated report, also a concurrent
+ * one, changes nothing. A payment that does not match its order is kept, so that its seller can refund it. Throws
+ * temporary errors: then the provider reports it again.
  * Source: BUY-2, BUY-3, BUY-4.
  */
 export async function receivePayment(deps: ReceiveDeps, received: Received): Promise<Receipt> {
@@ -69,7 +70,8 @@ export async function receivePayment(deps: ReceiveDeps, received: Received): Pro
     return await changing(deps, (tx) => receiveIn(tx, orderId, received, deps));
   } catch (error) {
     if (!(error instanceof Refusal) || error.code !== "service_unavailable") throw error;
-    // The payer's money lies unused in a replica that does not return it. The payment is kept, and the order fulfilled later.
+    // A replica holds unused money of the payer and does not return it. The payment is recorded, and the order is
+    // fulfilled later.
     return await changing(deps, (tx) => receiveIn(tx, orderId, received));
   }
 }
@@ -126,7 +128,7 @@ async function orderOf(tx: Tx, { sellerId, reference }: Received): Promise<numbe
 
 export type ListedPayment = Payment & { reference: string; accountId: number; name: string };
 
-/** `problems`: those to give back that were not given back whole. `disputed`: those that were ever disputed. */
+/** `problems`: those that should be refunded and are not fully refunded. `disputed`: those that were ever disputed. */
 export type PaymentsShown = "all" | "problems" | "disputed";
 
 /** A seller's payments, newest first. */
@@ -150,7 +152,7 @@ export async function listPayments(
   return { rows: rows.slice(0, PAGE_MAX).map(toPayment), hasMore: rows.length > PAGE_MAX };
 }
 
-/** What was given back of a payment, or is about to be. */
+/** The sum of a payment's refunds, pending ones included. */
 export const refundedNano = sql<bigint>`coalesce((select sum(${refunds.amountNano}) from ${refunds}
   where ${refunds.paymentId} = ${payments.id} and ${refunds.status} <> 'failed'), 0)`.mapWith(BigInt);
 

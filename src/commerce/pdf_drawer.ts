@@ -5,9 +5,12 @@ import { createWorkerJobs } from "../platform/worker_jobs.ts";
 import type { Looks } from "./invoice_pdf.ts";
 import type { Invoice } from "./invoices_store.ts";
 
-/** Draws invoices in a worker, so that no stream of the gateway waits for them. It starts with the first one. Source: INV-4. */
+/**
+ * Draws invoices in a worker, so that no stream of the gateway waits for them. The worker starts with the first file.
+ * Source: INV-4.
+ */
 
-/** Files that are drawn or wait, of one replica. */
+/** Files of one replica that are being drawn or wait. */
 const QUEUE_MAX = 16;
 /** Time limit of one file, including its time in the queue and the start of the worker. */
 const WAIT_MS = 15_000;
@@ -18,7 +21,10 @@ const RETRY_AFTER_SECONDS = 5;
 export type PdfJob = { invoice: Invoice; looks: Looks };
 
 export type PdfDrawer = {
-  /** Draws a file. `logo` is a picture that sharp reads. Throws service_unavailable while too many wait, or the worker is away. */
+  /**
+   * Draws a file. `logo` is a picture that sharp reads. Throws service_unavailable while too many files wait, or the
+   * worker cannot be used.
+   */
   draw(invoice: Invoice, looks: Looks): Promise<Uint8Array>;
   /** Terminates the worker. */
   close(): void;
@@ -31,7 +37,7 @@ export function createPdfDrawer(log: Log, startWorker: () => Worker = newWorker)
   });
   return {
     async draw(invoice, looks) {
-      // Converted on threads of its own.
+      // sharp converts it on its own threads.
       const logo = looks.logo && new Uint8Array(await sharp(looks.logo).png().toBuffer());
       const file = await jobs.run({ invoice, looks: { ...looks, logo } });
       if (file !== undefined) return file;

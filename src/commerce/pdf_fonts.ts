@@ -3,8 +3,8 @@ import { createRequire } from "node:module";
 import { inflateSync } from "node:zlib";
 
 /**
- * The font of PDF files: Inter, with letters for Latin, Greek and Cyrillic scripts. Its package has one small file for each script and
- * weight, so that a file with Latin text reads and embeds one of them only.
+ * The font of PDF files: Inter, with letters for Latin, Greek and Cyrillic scripts. Its package has one small file for
+ * each script and weight, so that an invoice with Latin text embeds only one of them.
  */
 
 export type Weight = "regular" | "bold";
@@ -41,13 +41,13 @@ export function scriptOf(character: string): Script | undefined {
   return RANGES.find(({ first, last }) => point >= first && point <= last)?.script;
 }
 
-/** The characters of a text that cannot be printed, each once. Line breaks can. */
+/** The characters of a text that cannot be printed, each once. Line breaks are not among them. */
 export function unprintable(text: string): string[] {
   const all = [...text.normalize("NFC")].filter((char) => char !== "\n" && scriptOf(char) === undefined);
   return [...new Set(all)];
 }
 
-/** What can be printed of a text on one line; undefined if no letter and no digit is left. */
+/** The printable part of a text, on one line; undefined if no letter and no digit is left. */
 export function printable(text: string): string | undefined {
   const spaced = text.normalize("NFC").replace(/\s+/g, " ");
   const left = [...spaced].filter((char) => scriptOf(char) !== undefined).join("");

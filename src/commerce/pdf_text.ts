@@ -8,13 +8,16 @@ export type Style = {
   size: number;
   weight?: Weight;
   color?: string;
-  /** Amounts: digits of one width, so that they stand below each other. */
+  /** For amounts: digits of equal width, so that they align. */
   isFigures?: boolean;
 };
 type Place = { x: number; y: number; width: number; align?: "left" | "right" };
 type Run = { script: Script; text: string };
 
-/** fontkit reads this form too. Kerning would hide the point of "7.00". Slower than without features, whose layouts are cached. */
+/**
+ * fontkit accepts this form too. Kerning would hide the point of "7.00". Layouts with features are not cached, and so
+ * are slower.
+ */
 const FIGURES = { tnum: true, kern: false } as unknown as PDFKit.Mixins.OpenTypeFeatures[];
 
 /** Height of a line, in sizes of the font. */
@@ -80,7 +83,7 @@ function wrap(doc: PDFKit.PDFDocument, text: string, width: number, style: Style
   return lines;
 }
 
-/** The sum of the characters' widths, without kerning: laying out every text that might fit takes the library seconds. */
+/** The sum of the characters' widths, without kerning: to lay out every candidate text would take seconds. */
 function estimate(doc: PDFKit.PDFDocument, text: string, style: Style): number {
   let sum = 0;
   for (const char of text) sum += charWidth(doc, char, style);
@@ -103,7 +106,7 @@ function charWidth(doc: PDFKit.PDFDocument, char: string, { weight = "regular", 
 const CHAR_WIDTHS_MAX = 4_000;
 const charWidths = new Map<string, number>();
 
-/** The text in runs of one font file each. What no file has is left out: see `printable`. */
+/** The text in runs of one font file each. Characters that no file has are left out: see `printable`. */
 function runsOf(text: string): Run[] {
   const runs: Run[] = [];
   for (const char of text) {

@@ -4,7 +4,7 @@ import { openCachedLookup } from "../platform/cached_lookup.ts";
 import type { Db } from "../platform/db.ts";
 import { arePricesPublic } from "./sellers_store.ts";
 
-/** Whether a seller's prices are public, from memory: anyone may ask, so a question must not cost a query. */
+/** Whether a seller's prices are public. Answers from memory: anyone may ask, so an answer must not cost a query. */
 
 const SELLERS_MAX = 1_000;
 const MISSES_MAX = 1;

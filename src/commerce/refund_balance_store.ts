@@ -5,13 +5,16 @@ import type { Tx } from "../platform/db.ts";
 import type { Order } from "./orders_store.ts";
 import { OPERATOR } from "./sellers_store.ts";
 
-/** The balance's side of a refund: a top-up is taken again, and given again if the refund fails. Source: BUY-6, BUY-10. */
+/**
+ * The balance's side of a refund: a top-up is taken back from the balance, and returned to it if the refund fails.
+ * Source: BUY-6, BUY-10.
+ */
 
 export type Taking = {
   amountNano: bigint;
   reason: string | null;
   actorId: number | null;
-  /** What is not available is left out. Otherwise nothing is taken, and insufficient_balance is thrown. */
+  /** true: takes only what is available. false: takes everything, or nothing and throws insufficient_balance. */
   isPartial?: boolean;
 };
 
@@ -19,7 +22,8 @@ export type Taking = {
 export type Taken = { entryId: number | null; takenNano: bigint };
 
 /**
- * Takes a top-up from the customer's balance, and gives it to the reseller that it came from. The accounts are locked. Throws
+ * Takes a top-up back from the customer's balance, and returns it to the reseller that it came from. The accounts are
+ * locked. Throws
  * insufficient_balance, IdleMoneyError.
  */
 export async function takeTopUp(
@@ -42,7 +46,8 @@ export async function takeTopUp(
 }
 
 /**
- * Gives the customer again what a refund took that failed, from the reseller if it had it. Returns the entry's id. Throws
+ * Returns to the customer what a failed refund had taken, from the reseller's balance if it went there. Returns the
+ * entry's id. Throws
  * insufficient_balance, IdleMoneyError.
  */
 export async function giveTopUpAgain(

@@ -16,13 +16,16 @@ import type { Order } from "./orders_store.ts";
 import { giveTopUpAgain, takeTopUp } from "./refund_balance_store.ts";
 
 /**
- * Refunds: entries of their own, never above their payment. What Stripe is to send back is first taken from the balance, then asked
- * for until Stripe has answered. Locks: the accounts', then the order's row. Source: BUY-6.
+ * Refunds: separate entries, never above their payment. A refund through Stripe is first taken from the balance, and
+ * then requested until Stripe has answered. Locks: the accounts', then the order's row. Source: BUY-6.
  */
 
-/** A refund without an answer is asked for again after this. */
+/** After this time a refund without an answer is requested again. */
 const TRY_AGAIN_SECONDS = 60;
-/** One that Stripe has taken and not made yet, as to a bank account: it tells by a webhook, and is asked in case that is lost. */
+/**
+ * For a refund that Stripe has accepted and not made yet, as to a bank account. Stripe reports it by a webhook, and is
+ * asked in case that is lost.
+ */
 const ASK_AGAIN_SECONDS = 3600;
 const PROBLEM_CHARS_MAX = 300;
 
@@ -35,7 +38,7 @@ export type Refund = Pick<
   refundId: number;
   /** Billionths of the payment's currency. */
   amountNano: bigint;
-  /** `pending`: Stripe has not confirmed it yet. `failed`: Stripe refused it, and nothing was given back. */
+  /** `pending`: Stripe has not confirmed it yet. `failed`: Stripe refused it, and nothing was refunded. */
   status: "pending" | "done" | "failed";
   /** What Stripe said. */
   problem: string | null;
@@ -45,18 +48,19 @@ export type Refund = Pick<
 export type RefundCall = { refund: Refund; requestKey: string; paymentExternalId: string };
 
 export type NewRefund = {
-  /** Whose payment it is: of another seller, it is not found. */
+  /** The seller of the payment: payments of other sellers are not found. */
   sellerId: number;
   paymentId: number;
   amountNano: bigint;
   reason: string | null;
-  /** For an order of a package: end it now. */
+  /** Ends the order's package now. */
   endPackage: boolean;
 };
 
 /**
- * Gives money back: takes a top-up from the balance again, ends the package if wanted, and records the refund. One of Stripe's is
- * `pending` until Stripe has confirmed it. Throws not_found, insufficient_balance, InputError (more than the payment, or only a part
+ * Refunds a payment: takes a top-up back from the balance, ends the package if wanted, and records the refund. A refund
+ * through Stripe is `pending` until Stripe has confirmed it. Throws not_found, insufficient_balance, InputError (more
+ * than the payment, or only a part
  * of an order that was not fulfilled).
  */
 export async function startRefund(deps: ChangeDeps, wanted: NewRefund): Promise<Refund> {
@@ -65,7 +69,7 @@ export async function startRefund(deps: ChangeDeps, wanted: NewRefund): Promise<
   return changing(deps, async (tx) => {
     const known = await paymentOf(tx, wanted);
     const order = await lockOrderOf(tx, known.orderId);
-    // Under the lock: of two concurrent refunds the second sees the first.
+    // Read under the lock: the second of two concurrent refunds sees the first.
     const payment = await paymentOf(tx, wanted);
     checkAmount(payment, wanted.amountNano);
     const actorId = deps.by?.accountId ?? null;
@@ -100,7 +104,10 @@ export async function addRefund(tx: Tx, payment: PaymentRow, added: Added): Prom
   return row;
 }
 
-/** Undoes what a payment had bought. Returns the id of the entry that takes a top-up from the balance again; null: there is none. */
+/**
+ * Undoes what a payment had bought. Returns the id of the entry that takes a top-up back from the balance; null: there
+ * is none.
+ */
 async function takeBack(
   tx: Tx,
   order: Order,
@@ -121,7 +128,7 @@ async function takeBack(
   return (await takeTopUp(tx, order, { amountNano, reason, actorId })).entryId;
 }
 
-/** A paid order is given back whole instead of being fulfilled. */
+/** A paid order is refunded as a whole instead of fulfilled. */
 export async function markRefunded(tx: Tx, { orderId }: Order, actorId: number | null): Promise<void> {
   await tx
     .update(orders)
@@ -129,7 +136,7 @@ export async function markRefunded(tx: Tx, { orderId }: Order, actorId: number |
     .where(eq(orders.id, orderId));
 }
 
-/** Takes refunds that Stripe has not confirmed. Several replicas may call it: each refund is taken by one. */
+/** Claims refunds that Stripe has not confirmed. Several replicas may call it: each refund is claimed by one. */
 export async function takePendingRefunds({ db }: { db: Db }, refundsMax: number): Promise<RefundCall[]> {
   const taken = await db.orm
     .update(refunds)
@@ -174,14 +181,14 @@ export async function confirmIn(
 ): Promise<void> {
   const [row] = await tx
     .update(refunds)
-    // What went wrong while Stripe was asked is over.
+    // Earlier failures to ask Stripe no longer matter.
     .set({ status: "done", problem: origin === "seller" ? null : problem })
     .where(and(eq(refunds.id, id), eq(refunds.status, "pending")))
     .returning();
   if (row) await refundMade(tx, order, { refund: row, payment });
 }
 
-/** Stripe has taken a refund, and makes it later. */
+/** Stripe has accepted a refund, and makes it later. */
 export async function awaitIn(tx: Tx, { id }: RefundRow): Promise<void> {
   await tx
     .update(refunds)
@@ -190,8 +197,9 @@ export async function awaitIn(tx: Tx, { id }: RefundRow): Promise<void> {
 }
 
 /**
- * A refund will not be made, or was made and came back: the balance gets its money again, from the reseller if it had it, an order that was
- * not fulfilled is paid again, and a credit note is taken back. A package that was ended stays ended. The order is locked. Throws
+ * Undoes a refund that will not be made, or was made and came back: the balance gets the money again, from the reseller
+ * if it went there; an order that was not fulfilled is paid again; a credit note is reversed. A package that was ended
+ * stays ended. The order is locked. Throws
  * insufficient_balance, IdleMoneyError: then the refund stays as it is.
  */
 export async function failIn(tx: Tx, order: Order, row: RefundRow, problem: string): Promise<void> {
@@ -208,7 +216,7 @@ export async function failIn(tx: Tx, order: Order, row: RefundRow, problem: stri
   await refundFailed(tx, order, row);
 }
 
-/** Notes why Stripe could not be asked, for its seller to see. */
+/** Stores why Stripe could not be asked, so that the seller sees it. */
 export async function noteRefundProblem({ db }: { db: Db }, refundId: number, problem: string): Promise<void> {
   await db.orm
     .update(refunds)
@@ -227,7 +235,7 @@ export async function refundsOf({ db }: { db: Db }, paymentIds: readonly number[
   return rows.map(toRefund);
 }
 
-/** A payment, and what was given back of it or is about to be. */
+/** A payment, and the sum of its refunds, pending ones included. */
 export type PaymentRow = typeof payments.$inferSelect & { refundedNano: bigint };
 
 async function paymentOf(
@@ -283,7 +291,7 @@ const columns = {
   createdAt: refunds.createdAt,
 };
 
-/** Throws if there is none. */
+/** One refund, which must exist. */
 export async function oneRefund(tx: Tx, refundId: number): Promise<Refund> {
   const [row] = await tx.select(columns).from(refunds).where(eq(refunds.id, refundId));
   if (!row) throw new Error("a refund vanished");

@@ -18,7 +18,7 @@ import { OPERATOR } from "./sellers_store.ts";
 
 /** What the customers of a seller pay for an offering, and which offerings they see. Source: RTL-1, RTL-2, RTL-3, RTL-4. */
 
-/** As many prices as offerings are listed. */
+/** Prices in one list: as many as offerings. */
 const LIST_MAX = 1000;
 const CHECK_VIOLATION = "23514";
 
@@ -30,7 +30,7 @@ export type RetailPrice = {
   belowWholesaleConfirmed: boolean;
 };
 
-/** Who buys. `tenantId`: the reseller of a customer, 0 without one. */
+/** The buyer. `tenantId`: the reseller of a customer, 0 without one. */
 export type Buyer = { role: Role; tenantId: number };
 
 /** What a seller's customers pay for an offering, in nano-USD; null: no price is set. Source: RTL-1. */
@@ -94,13 +94,16 @@ export async function setRetailPriceIn(
       .returning({ belowWholesaleConfirmed: retailPrices.belowWholesaleConfirmed });
     return { offeringId, priceNanoUsd, belowWholesaleConfirmed: row?.belowWholesaleConfirmed === true };
   } catch (error) {
-    // The column's own CHECK cannot fail any more: the price was checked above. So it is the trigger.
+    // The column's CHECK cannot fail, because the price was checked above: this is the trigger's error.
     if (sqlState(error) !== CHECK_VIOLATION) throw error;
     throw new InputError("This is below the wholesale price. Confirm it, or set a higher price.", "belowWholesale");
   }
 }
 
-/** Adds an offering with the operator's retail price, both or none; `retail` null: without a price. Throws InputError. */
+/**
+ * Adds an offering together with the operator's retail price, in one transaction; `retail` null: no price. Throws
+ * InputError.
+ */
 export async function addPricedOffering(
   deps: ChangeDeps,
   wanted: NewOffering,
@@ -113,7 +116,7 @@ export async function addPricedOffering(
   });
 }
 
-/** Removes a price: the offering has none there. False: it had none. */
+/** Removes a price. Returns false if there was none. */
 export async function removeRetailPrice(
   deps: ChangeDeps,
   { sellerId, offeringId }: { sellerId: number; offeringId: number },
@@ -140,8 +143,9 @@ export type OfferedOffering = Offering & {
 };
 
 /**
- * The offerings on sale that a buyer sees, with its price. A reseller sees all of them at the wholesale price. A customer sees what
- * its seller has priced; while the seller has priced nothing on sale, all of them without a price. Source: RTL-3, RTL-4.
+ * The offerings on sale that a buyer sees, with the buyer's price. A reseller sees all of them at the wholesale price.
+ * A customer sees the offerings that its seller has priced; while the seller has priced none, all of them without a
+ * price. Source: RTL-3, RTL-4.
  */
 export async function offeredTo(deps: { db: Db }, { role, tenantId }: Buyer): Promise<OfferedOffering[]> {
   const onSale = await listOfferings(deps, { enabled: true });
@@ -153,7 +157,8 @@ export async function offeredTo(deps: { db: Db }, { role, tenantId }: Buyer): Pr
 }
 
 /**
- * What a buyer pays for an offering on sale, in nano-USD; null: on request. Throws InputError if the buyer is not offered it.
+ * What a buyer pays for an offering on sale, in nano-USD; null: on request. Throws InputError if the buyer does not see
+ * the offering.
  * Source: RTL-3, RTL-4.
  */
 export async function requireOffered(tx: Tx, { role, tenantId }: Buyer, offeringId: number): Promise<bigint | null> {

@@ -20,8 +20,9 @@ import {
 } from "./refunds_store.ts";
 
 /**
- * Money that Stripe took back by itself: refunds made in its dashboard, and disputes that were lost. Each becomes a refund, once. The money
- * is gone already, so nothing here is refused: what the customer has spent is a shortfall, of which the seller is told.
+ * Money that Stripe took back by itself: refunds made in its dashboard, and disputes that were lost. Each is recorded
+ * as one refund. The money is already gone, so nothing is refused here: the part that the customer has spent is a
+ * shortfall, of which the seller is told.
  * Locks: the accounts', then the order's row. Source: BUY-10, BUY-11.
  */
 
@@ -35,7 +36,7 @@ export type ReportedRefund = {
   /** The payment at Stripe. */
   paymentExternalId: string;
   externalId: string;
-  /** Of a refund that was asked for from here: its key. */
+  /** The key of a refund that was requested here. */
   requestKey: string | null;
   amountNano: bigint;
   reason: string | null;
@@ -45,13 +46,13 @@ export type ReportedRefund = {
   problem: string;
 };
 
-/** When a question to Stripe begins: a later one has the newer answer. */
+/** The time at which a query to Stripe begins: a later query has the newer answer. */
 export async function databaseTime({ db }: { db: Db }): Promise<string> {
   const [row] = await db.sql`select clock_timestamp()::text as now`;
   return String(row?.now);
 }
 
-/** Whether a payment of Stripe is known. */
+/** Whether a payment at Stripe is recorded here. */
 export async function isPayment(
   { db }: { db: Db },
   { sellerId, paymentExternalId }: Pick<ReportedRefund, "sellerId" | "paymentExternalId">,
@@ -60,15 +61,15 @@ export async function isPayment(
 }
 
 /**
- * Takes what Stripe says of a refund. The same again, at the same time too, and anything older change nothing: a refund goes from waiting
- * to done to failed. Throws service_unavailable: Stripe is to be asked again.
+ * Records Stripe's state of a refund. Repeated states, concurrent ones included, and older ones change nothing: a
+ * refund goes from pending to done to failed. Throws service_unavailable if Stripe must be asked again.
  */
 export async function takeRefund(deps: ChangeDeps, reported: ReportedRefund): Promise<void> {
   try {
     await withPayment(deps, reported, async (tx, order, payment) => {
       const [row] = await tx.select().from(refunds).where(isKnown(payment, reported)).for("update");
       if (row) await update(tx, { order, payment, row, reported });
-      // One that failed before it was heard of has given nothing back.
+      // A refund that failed before its first event has taken nothing.
       else if (reported.state !== "failed")
         await recordReversal(tx, { ...reported, order, payment, origin: "stripe", isDone: reported.state === "done" });
     });
@@ -79,13 +80,13 @@ export async function takeRefund(deps: ChangeDeps, reported: ReportedRefund): Pr
   }
 }
 
-/** A refund has failed, and its reseller has not got the money any more that the customer is to have again. */
+/** A refund has failed, and the reseller no longer has the money that is due to the customer. */
 async function noteUnreturned({ db }: ChangeDeps, { sellerId, externalId }: ReportedRefund): Promise<void> {
   const isIt = and(eq(refunds.sellerId, sellerId), eq(refunds.externalId, externalId), ne(refunds.status, "failed"));
   await db.orm.update(refunds).set({ problem: UNRETURNED }).where(isIt);
 }
 
-/** By its id at Stripe, or as the answer to a refund that was asked for and has no id yet. */
+/** Finds a refund by its id at Stripe, or one that was requested here and has no id yet. */
 function isKnown({ id }: PaymentRow, { externalId, requestKey }: ReportedRefund) {
   const isAsked =
     requestKey === null
@@ -109,11 +110,11 @@ export type Reversal = Pick<ReportedRefund, "externalId" | "amountNano" | "reaso
   order: Order;
   payment: PaymentRow;
   origin: "stripe" | "dispute";
-  /** False: Stripe makes it later. */
+  /** false: Stripe makes it later. */
   isDone: boolean;
 };
 
-/** Records money that is gone, as far as it was not recorded yet. The order is locked. */
+/** Records money that is gone, as far as it is not yet recorded. The order is locked. */
 export async function recordReversal(tx: Tx, reversal: Reversal): Promise<void> {
   const { order, payment, origin, externalId, reason, isDone } = reversal;
   const leftNano = payment.amountNano - payment.refundedNano;
@@ -132,7 +133,10 @@ export async function recordReversal(tx: Tx, reversal: Reversal): Promise<void> 
   else await awaitIn(tx, row);
 }
 
-/** A refund that was asked for and not made yet may be the one that cannot be made any more. Throws service_unavailable. */
+/**
+ * Throws service_unavailable while a requested refund of this payment is pending: it may be the one that can no longer
+ * be made.
+ */
 async function requireNoneAsked(tx: Tx, { id }: PaymentRow): Promise<void> {
   const isAsked = and(eq(refunds.paymentId, id), eq(refunds.status, "pending"), isNull(refunds.externalId));
   const asked = await tx.select({ id: refunds.id }).from(refunds).where(isAsked).limit(1);
@@ -143,13 +147,13 @@ async function requireNoneAsked(tx: Tx, { id }: PaymentRow): Promise<void> {
     });
 }
 
-/** Undoes what the payment had bought, as far as that is possible. A package goes on: its seller may end it. */
+/** Undoes what the payment had bought, as far as possible. A package stays active: its seller may end it. */
 async function undo(tx: Tx, { order, payment, amountNano, reason }: Reversal) {
   const none = { entryId: null, shortfallNano: 0n };
   if (payment.problem !== null) return none;
   if (order.status === "paid") {
     if (payment.refundedNano + amountNano === payment.amountNano) await markRefunded(tx, order, null);
-    // What a part of the price buys is for a person to decide.
+    // A person must decide what a part of the price buys.
     else await tx.update(orders).set({ waitsFor: "seller", tryAt: null }).where(eq(orders.id, order.orderId));
     return none;
   }
@@ -174,7 +178,7 @@ async function tellShortfall(
   });
 }
 
-/** What a dispute took comes back: its refund has failed. */
+/** Returns the money that a dispute took: its refund has failed. */
 export async function takeBackReversal(
   tx: Tx,
   { order, payment, externalId }: Pick<Reversal, "order" | "payment" | "externalId">,
@@ -188,7 +192,7 @@ export async function takeBackReversal(
   if (row) await failIn(tx, order, row, "The dispute was won after all.");
 }
 
-/** Whether money that is gone was recorded under this id. */
+/** Whether a refund is recorded under this id. */
 export async function isReversed(tx: Tx, { id }: PaymentRow, externalId: string): Promise<boolean> {
   const isLive = and(eq(refunds.paymentId, id), eq(refunds.externalId, externalId), ne(refunds.status, "failed"));
   return (await tx.select({ id: refunds.id }).from(refunds).where(isLive).limit(1)).length > 0;
@@ -204,7 +208,10 @@ function isOf({ sellerId, paymentExternalId }: OfPayment) {
   );
 }
 
-/** Runs `fn` in a transaction, with the payment's order locked. A payment of nobody or of another seller: `fn` is not called. */
+/**
+ * Runs `fn` in a transaction, with the payment's order locked. Does not call `fn` for an unknown payment or another
+ * seller's.
+ */
 export async function withPayment(
   deps: ChangeDeps,
   whose: OfPayment,
@@ -214,7 +221,7 @@ export async function withPayment(
     const known = await onePayment(tx, isOf(whose));
     if (!known) return;
     const order = await lockOrderOf(tx, known.orderId);
-    // Under the lock: what was given back meanwhile is seen.
+    // Read under the lock, with all earlier refunds.
     const payment = await onePayment(tx, isOf(whose));
     if (payment) await fn(tx, order, payment);
   });

@@ -2,12 +2,12 @@ import { usageTotalsOf } from "../books/statement_store.ts";
 import type { Db, Sql } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 
-/** What a reseller sees first: customers about to run out, open orders, and what this month brought. Source: RTL-8. */
+/** A reseller's home page: customers about to run out, open orders, and the margin of this month. Source: RTL-8. */
 
-/** Customers on Home. The list of customers has all of them. */
+/** Customers shown on Home. The list of customers has all of them. */
 const CUSTOMERS_SHOWN = 5;
 const READ_MS_MAX = 2_000;
-/** A package that ended is shown for so many days, if no other follows and no balance pays. */
+/** Days for which an ended package is shown, if no other follows and no balance pays. */
 const ENDED_DAYS = 7;
 
 export type SellerHome = {
@@ -16,8 +16,8 @@ export type SellerHome = {
   timeZone: string;
   ordersOpen: number;
   /**
-   * Orders of customers that were fulfilled this month: their price less what was given back of it, and the wholesale price, which is not
-   * given back. A top-up costs what it brings.
+   * Orders of customers that were fulfilled this month: their price less refunds, and the wholesale price, which is not
+   * refunded. A top-up costs its amount.
    */
   month: {
     /** As in 2026-11: the month of the statement. */
@@ -25,17 +25,20 @@ export type SellerHome = {
     orders: number;
     revenueNanoUsd: bigint;
     costNanoUsd: bigint;
-    /** By markups, on requests that customers' balances paid and that ended this month: the margin of the statement's usage. */
+    /**
+     * Earned by markups on requests that customers' balances paid and that ended this month: the margin of the
+     * statement's usage.
+     */
     earnedNanoUsd: bigint;
     /** revenue − cost + earned */
     marginNanoUsd: bigint;
-    /** Orders of packages without a price. They are in no sum. */
+    /** Package orders without a price. They are in no sum. */
     unpriced: number;
   };
   runningOut: { rows: RunningOut[]; hasMore: boolean };
 };
 
-/** By the thresholds that the customer set for its own notices. */
+/** Uses the thresholds that the customer set for its own notices. */
 export type RunningOut = {
   accountId: number;
   name: string;

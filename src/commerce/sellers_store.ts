@@ -11,7 +11,7 @@ import { sellers } from "../platform/schema_sellers.ts";
 /** The operator, as a seller: it is no account. */
 export const OPERATOR = 0;
 
-/** Whom an account buys from: its reseller, or the operator, who sells to resellers too. Source: BUY-1. */
+/** The seller that an account buys from: its reseller, or the operator, who also sells to resellers. Source: BUY-1. */
 export function sellerIdOf({ role, resellerId }: { role: Role; resellerId: number | null }): number {
   return role === "customer" ? (resellerId ?? OPERATOR) : OPERATOR;
 }
@@ -45,7 +45,7 @@ export async function setPricesPublic(
   { sellerId, pricesPublic }: { sellerId: number; pricesPublic: boolean },
 ): Promise<void> {
   await changing(deps, async (tx) => {
-    // Inserted first: the audit log notes the change of this column alone, because others are secrets.
+    // The row is inserted first: the audit log records changes of this column only, because others are secrets.
     await tx.insert(sellers).values({ sellerId }).onConflictDoNothing();
     await tx
       .update(sellers)

@@ -10,7 +10,10 @@ import type { Order } from "./orders_store.ts";
 import { shopSecretOf } from "./payment_settings_store.ts";
 import { CURRENCY, EXTERNAL_ID_CHARS_MAX, type Receipt, receivePayment } from "./payments_store.ts";
 
-/** Any other shop: the customer is sent there, and the shop reports the payment by a webhook that it signs. Source: BUY-2, BUY-8. */
+/**
+ * Payment through a shop of the seller: the customer is sent there, and the shop reports the payment by a signed
+ * webhook. Source: BUY-2, BUY-8.
+ */
 
 const Paid = Type.Object({
   order: Type.String({ minLength: 1, maxLength: 40 }),
@@ -31,7 +34,7 @@ export type SignedHeaders = { "webhook-id": string; "webhook-timestamp": string;
 
 /**
  * Takes a webhook of a seller's shop: `body` exactly as received. Throws invalid_request (a wrong or old signature, a body of another
- * form), not_found (no shop, no such order), and what passes: the shop is to send it again. The scheme is
+ * form), not_found (no shop, no such order), and temporary errors: then the shop should send it again. The scheme is
  * that of standardwebhooks.com. Source: BUY-2, BUY-3.
  */
 export async function takeShopWebhook(
@@ -72,7 +75,7 @@ function verified(secret: string, body: string, headers: SignedHeaders): unknown
   }
 }
 
-/** Where the customer is sent to pay: the shop's address, with what to pay for. */
+/** The URL where the customer pays: the shop's address, with the order's reference and amount. */
 export function shopPageOf(shopUrl: string, { reference, priceNanoUsd }: Order): string {
   const url = new URL(shopUrl);
   url.searchParams.set("order", reference);

@@ -8,27 +8,28 @@ import { hasFailed, type StripeDeps, takeSession } from "./stripe_checkout.ts";
 import { createStripe } from "./stripe_client.ts";
 
 /**
- * Sets a seller's secrets of Stripe, or removes them. With another account, or none, the open pages of the former one are ended first: money
- * that is paid there later would reach nobody. Source: BUY-12.
+ * Sets a seller's secrets of Stripe, or removes them. Before the account is changed or removed, its open pages are
+ * expired: money that is paid there later would not be noticed. Source: BUY-12.
  */
 
-/** Pages that one call ends. */
+/** Pages that one call expires. */
 const PAGES_MAX = 100;
-/** Pages that are ended at the same time. */
+/** Pages that are expired concurrently. */
 const AT_ONCE = 10;
 const RETRY_AFTER_SECONDS = 10;
 
 type Change = { sellerId: number; secrets: StripeSecrets | null; by: ChangeDeps["by"] };
 
 /**
- * Throws InputError (an order is being paid by bank debit; the former key is not accepted any more), service_unavailable (Stripe cannot be
- * asked). Then nothing was changed, though pages may have been ended: their customers open new ones.
+ * Throws InputError (an order is being paid by bank debit; the former key is not accepted any more),
+ * service_unavailable (Stripe cannot be asked). Then nothing was changed, but pages may have been expired: their
+ * customers can open new ones.
  */
 export async function changeStripe(deps: StripeDeps, { sellerId, secrets, by }: Change): Promise<void> {
   const former = await stripeSecretsOf(deps, sellerId);
   const pages = await openPagesOf(deps, sellerId, PAGES_MAX);
   const [first] = pages;
-  // All open pages are of one account: any of them tells.
+  // All open pages belong to one account, so any of them shows which.
   const isSameAccount = first !== undefined && secrets !== null && (await hasPage(deps, secrets.apiKey, first));
   const keepsPages = isSameAccount || former === undefined;
   if (!keepsPages) await endPages(deps, former.apiKey, pages);
@@ -77,11 +78,11 @@ async function endPage(deps: StripeDeps, stripe: Stripe, page: Asked): Promise<b
     if (isPending && orderIsOpen) return false;
   } catch (error) {
     if (!(error instanceof Stripe.errors.StripeError)) throw error;
-    deps.log.warn({ err: error, sellerId, sessionId }, "a page of Stripe could not be ended");
+    deps.log.warn({ err: error, sellerId, sessionId }, "a checkout page of Stripe could not be expired");
     const { StripeAuthenticationError, StripePermissionError } = Stripe.errors;
     const isRefused = error instanceof StripeAuthenticationError || error instanceof StripePermissionError;
     if (!isRefused && !isMissing(error)) throw notAsked();
-    // Nobody can end it, but it ends by itself.
+    // It cannot be expired, but it expires by itself.
     if (isRefused && !page.hasEnded) throw keyRefused(page);
   }
   await closeCheckout(deps, { sellerId, sessionId });
@@ -95,7 +96,7 @@ function isMissing(error: unknown): boolean {
 function notAsked(): Refusal {
   return new Refusal("service_unavailable", {
     message:
-      "Customers have open pages of Stripe, and Stripe cannot be asked to end them right now. Nothing was changed.",
+      "Customers have open checkout pages, and Stripe cannot be asked to close them right now. Nothing was changed.",
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
 }
@@ -103,7 +104,7 @@ function notAsked(): Refusal {
 function keyRefused({ expiresAt }: Asked): InputError {
   const until = new Date(expiresAt * 1000).toISOString();
   return new InputError(
-    `Nothing was changed: customers can still pay on pages of the former key, which Stripe does not accept any more. Set a new key of the same account, or try again after ${until}.`,
+    `Nothing was changed: customers can still pay on checkout pages of the former key, which Stripe no longer accepts. Set a new key of the same account, or try again after ${until}.`,
     "stripe",
   );
 }

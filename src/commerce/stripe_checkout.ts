@@ -20,8 +20,8 @@ import { CURRENCY, EXTERNAL_ID_CHARS_MAX, receivePayment } from "./payments_stor
 import { asStripeRefusal, createStripe } from "./stripe_client.ts";
 
 /**
- * Stripe Checkout: the page on which an order is paid, and what Stripe says about it, by webhooks (`stripe_events.ts`) and when asked. Both
- * lead to the same record of the payment. Source: BUY-2, BUY-3, BUY-4.
+ * Stripe Checkout: the page on which an order is paid, and what Stripe says about it, by webhooks (`stripe_events.ts`)
+ * and when asked. Both are recorded in the same way. Source: BUY-2, BUY-3, BUY-4.
  */
 
 /** Pages that one round asks about. */
@@ -34,7 +34,8 @@ export type StripeDeps = ChangeDeps & {
 };
 
 /**
- * The address of the page on which the customer pays. The same page as long as it is open, also after a crash. Throws InputError,
+ * The URL of the page on which the customer pays. It stays the same while the page is open, also after a crash. Throws
+ * InputError,
  * service_unavailable.
  */
 export async function openCheckout(
@@ -53,14 +54,14 @@ export async function openCheckout(
     if (url === undefined) throw new Error("the seller has changed its account at Stripe");
     return url;
   } catch (error) {
-    deps.log.warn({ err: error, sellerId: order.sellerId }, "a page of Stripe could not be opened");
-    // Without an answer the page may be there: the same key finds it.
+    deps.log.warn({ err: error, sellerId: order.sellerId }, "a checkout page of Stripe could not be opened");
+    // Without an answer the page may exist: the same key finds it.
     if (!(error instanceof Stripe.errors.StripeConnectionError)) await renewRequestKey(deps, checkout);
     throw asStripeRefusal(error);
   }
 }
 
-/** Without the customer's address if Stripe does not take it: then the page asks for one. */
+/** Leaves out the customer's address if Stripe refuses it: then the page asks for one. */
 async function createSession(stripe: Stripe, requestKey: string, params: Params): Promise<Stripe.Checkout.Session> {
   const create = async (sent: Params) => {
     // Stripe refuses a key with other parameters, and the customer's address may have changed since the last try.
@@ -104,7 +105,7 @@ function sessionFor(order: Order, { returnTo, expiresAt }: { returnTo: string; e
   };
 }
 
-/** Asks Stripe about open pages whose time has come. One that fails is logged, and asked about again later. */
+/** Asks Stripe about open pages that are due. A failure is logged, and the page is tried again later. */
 export async function askAboutDue(deps: StripeDeps): Promise<void> {
   for (const checkout of await takeDueCheckouts(deps, ASKED_MAX)) await ask(deps, checkout);
 }
@@ -129,7 +130,7 @@ async function ask(deps: StripeDeps, { sellerId, sessionId, orderIsOpen }: Asked
   }
 }
 
-/** A page that was completed, and whose money will never come: a bank debit that was refused days later. */
+/** The state of a completed page whose money will never arrive: a bank debit that was refused days later. */
 export function hasFailed({
   status,
   payment_status: paymentStatus,
@@ -141,8 +142,8 @@ export function hasFailed({
 }
 
 /**
- * Takes what Stripe says of a page. One that was completed may still be unpaid, since a bank debit takes days: only money that is there
- * pays for an order. `failed`: the money will never come. Source: BUY-3, BUY-4.
+ * Records Stripe's state of a page. A completed page may still be unpaid, since a bank debit takes days: only money
+ * that has arrived pays for an order. `failed`: the money will never arrive. Source: BUY-3, BUY-4.
  */
 export async function takeSession(
   deps: StripeDeps,
@@ -151,7 +152,8 @@ export async function takeSession(
   failed = false,
 ): Promise<void> {
   const { payment_status: paymentStatus, payment_intent: intent, metadata } = session;
-  // Not the client_reference_id: on a payment link of the seller's, whoever pays chooses it. Metadata are the maker's of the page.
+  // Not the client_reference_id: on a payment link of the seller, the payer chooses it. Metadata are set by the creator
+  // of the page.
   const reference = metadata?.order;
   const isPaid = paymentStatus !== "unpaid";
   if (isPaid && reference !== undefined) {

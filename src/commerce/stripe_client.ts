@@ -29,7 +29,7 @@ export function createStripe({ stripeApiBase }: StripeConfig, apiKey: Secret): S
   });
 }
 
-/** What the library calls as `fetch`. The base itself may be private: the operator has named it. */
+/** The library's `fetch`. The base URL may be private, because the operator has set it. */
 function callThroughGuard(base: URL) {
   const allowPrivate = [`${base.hostname}:${base.port || (base.protocol === "http:" ? 80 : 443)}`];
   const call = async (
@@ -47,11 +47,11 @@ function callThroughGuard(base: URL) {
     await response.body?.cancel();
     throw new Error("Stripe's answer is too large.");
   };
-  // A part of the type in one runtime. The library does not call it.
+  // Required by the type in one runtime. The library does not call it.
   return Object.assign(call, { preconnect: () => {} });
 }
 
-/** A failed call as what a person is told. */
+/** The message for a person about a failed call. */
 export function asStripeRefusal(error: unknown): InputError | Refusal {
   if (error instanceof InputError || error instanceof Refusal) return error;
   if (error instanceof Stripe.errors.StripeInvalidRequestError && error.code === "amount_too_small")
@@ -62,10 +62,10 @@ export function asStripeRefusal(error: unknown): InputError | Refusal {
   });
 }
 
-/** Whether Stripe has understood a call and will never do it. Anything else may work later. */
+/** Whether Stripe has refused a call for good. Any other failure may succeed later. */
 export function isFinal(error: unknown): error is Error {
   const { StripeError, StripeInvalidRequestError, StripeIdempotencyError, StripeCardError } = Stripe.errors;
-  // 409: a call with this idempotency key is still running, as after one that was given up here. It may well be done.
+  // 409: an earlier call with this idempotency key is still running, and may succeed.
   if (error instanceof StripeError && error.statusCode === 409) return false;
   return (
     error instanceof StripeInvalidRequestError ||
@@ -74,7 +74,7 @@ export function isFinal(error: unknown): error is Error {
   );
 }
 
-/** Asks Stripe whether it accepts a key. Throws InputError (it does not), service_unavailable. */
+/** Asks Stripe whether it accepts a key. Throws InputError (it does not) or service_unavailable. */
 export async function checkStripeKey(config: StripeConfig, apiKey: Secret): Promise<void> {
   try {
     const stripe = createStripe(config, apiKey);

@@ -6,7 +6,10 @@ import { createStripe } from "./stripe_client.ts";
 import { noteRead, takeDueReads } from "./stripe_reads_store.ts";
 import { askAboutPayment } from "./stripe_reversals.ts";
 
-/** Stripe's events: those it sends by webhook, and those of its list, which has what no webhook brought. Source: BUY-2, BUY-10, BUY-11. */
+/**
+ * Stripe's events: those that it sends by webhook, and those of its list, which includes events whose webhook was
+ * lost. Source: BUY-2, BUY-10, BUY-11.
+ */
 
 /** How old a webhook's signature may be. */
 const TOLERANCE_SECONDS = 300;
@@ -14,10 +17,10 @@ const TOLERANCE_SECONDS = 300;
 const SELLERS_MAX = 20;
 const PAGE_MAX = 100;
 const RETRY_AFTER_SECONDS = 30;
-/** Payments that one reading remembers to have asked about. More are asked about twice. */
+/** Payments that one reading remembers as done. Beyond this number a payment may be asked about twice. */
 const REMEMBERED_MAX = 10_000;
 
-/** Events of which only the payment is read: see `stripe_reversals.ts`. */
+/** Events from which only the payment is read: see `stripe_reversals.ts`. */
 const REVERSALS = [
   "charge.refunded",
   "charge.refund.updated",
@@ -32,8 +35,9 @@ const REVERSALS = [
 ] as const satisfies readonly Stripe.Event["type"][];
 
 /**
- * Takes a webhook of Stripe: `body` exactly as received. Events of other things are accepted and change nothing. Throws invalid_request
- * (a wrong or old signature), not_found (the seller has no Stripe), and what passes: Stripe then sends it again.
+ * Takes a webhook of Stripe: `body` exactly as received. Other events are accepted and change nothing. Throws
+ * invalid_request (a wrong or old signature), not_found (the seller has no Stripe), and temporary errors: then Stripe
+ * sends it again.
  */
 export async function takeStripeEvent(
   deps: StripeDeps,
@@ -92,7 +96,7 @@ function isReversal(event: Stripe.Event): event is Reversal {
   return REVERSALS.some((type) => type === event.type);
 }
 
-/** The payment that an event of a refund or a dispute is about; undefined: the event is another one, or its payment has no intent. */
+/** The payment of a refund or dispute event; undefined: the event is another one, or its payment has no intent. */
 function reversedBy(event: Stripe.Event): string | undefined {
   if (!isReversal(event)) return undefined;
   const { payment_intent: intent } = event.data.object;
@@ -100,8 +104,8 @@ function reversedBy(event: Stripe.Event): string | undefined {
 }
 
 /**
- * Reads the events of refunds and disputes since the last reading, for sellers whose time has come: webhooks may be lost, or set up
- * without these events. A seller whose reading fails is logged, and read again from the same place.
+ * Reads the events of refunds and disputes since the last reading, for sellers that are due: webhooks may be lost, or
+ * set up without these events. If a reading fails, it is logged and repeated from the same place.
  */
 export async function readMissedEvents(deps: StripeDeps): Promise<void> {
   for (const { sellerId, from, until } of await takeDueReads(deps, SELLERS_MAX)) {
@@ -113,7 +117,7 @@ export async function readMissedEvents(deps: StripeDeps): Promise<void> {
   }
 }
 
-/** Returns whether all of them were taken. `from`: Unix time in seconds. */
+/** Returns whether all of them were recorded. `from`: Unix time in seconds. */
 async function readSince(deps: StripeDeps, sellerId: number, from: number): Promise<boolean> {
   const secrets = await stripeSecretsOf(deps, sellerId);
   if (secrets === undefined) return false;

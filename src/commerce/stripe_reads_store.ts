@@ -5,13 +5,16 @@ import { stripeReads } from "../platform/schema_payments.ts";
 /** How far Stripe's events were read for each seller. Source: BUY-10. */
 
 const EVERY_SECONDS = 300;
-/** Events are read again that are this much older than the last reading: Stripe lists some late, and its clock is another one. */
+/** Each reading begins this much before the last one: Stripe lists some events late, and its clock may differ. */
 const OVERLAP_SECONDS = 600;
 
-/** `from`: Unix time in seconds. `until`: what to note if all was read. */
+/** `from`: Unix time in seconds. `until`: what to store if all events were read. */
 export type DueRead = { sellerId: number; from: number; until: string };
 
-/** Takes the sellers with Stripe whose events are to be read now. Several replicas may call it: each seller is taken by one. */
+/**
+ * Claims the sellers with Stripe whose events are to be read now. Several replicas may call it: each seller is claimed
+ * by one.
+ */
 export async function takeDueReads({ db }: { db: Db }, sellersMax: number): Promise<DueRead[]> {
   await db.orm.execute(sql`
     insert into stripe_reads (seller_id) select seller_id from sellers s where stripe_key_ciphertext is not null

@@ -17,11 +17,11 @@ import type { StripeDeps } from "./stripe_checkout.ts";
 import { createStripe, isFinal } from "./stripe_client.ts";
 import { asReported } from "./stripe_reversals.ts";
 
-/** Refunds through Stripe: asked for under one idempotency key until Stripe has answered. Source: BUY-6. */
+/** Refunds through Stripe: requested under one idempotency key until Stripe has answered. Source: BUY-6. */
 
-/** Refunds that one round asks for. */
+/** Refunds that one round requests. */
 const REFUNDS_MAX = 20;
-/** Refunds of one payment that are searched for one that Stripe has already made. */
+/** Refunds of one payment that are searched for one that is already made. */
 const SEARCHED_MAX = 1_000;
 const PAGE_MAX = 100;
 const UNKNOWN_END = "how a refund ended is not known yet; it is asked for again";
@@ -55,7 +55,7 @@ export async function sendPendingRefunds(deps: StripeDeps): Promise<void> {
 /** Throws only what the database throws. */
 async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
   const { refundId, sellerId } = call.refund;
-  // Nobody's change: the person has made theirs, and the rest follows from it.
+  // This change has no actor: it follows from an earlier change that a person made.
   const plain = { db: deps.db, bus: deps.bus };
   try {
     const made = await askStripe(deps, call);
@@ -64,7 +64,7 @@ async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
   } catch (error) {
     deps.log.warn({ err: error, sellerId, refundId }, "a refund was not made by Stripe");
     const problem = error instanceof Error ? error.message : String(error);
-    // One that Stripe has once taken can only be asked about.
+    // A refund that Stripe has accepted cannot be requested again; only its state can be read.
     if (isFinal(error) && call.refund.externalId === null) {
       try {
         await failRefund(plain, refundId, problem);
@@ -78,7 +78,10 @@ async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
   }
 }
 
-/** The refund as Stripe has it. A key is forgotten after a day, so a refund that was made already is looked for first. */
+/**
+ * The refund as Stripe has it. Stripe forgets a key after a day, so a refund that was already made is looked for
+ * first.
+ */
 async function askStripe(
   deps: StripeDeps,
   { refund, requestKey, paymentExternalId }: RefundCall,

@@ -5,24 +5,25 @@ import { databaseTime, isPayment, type ReportedRefund, takeRefund } from "./reve
 import { type StripeDeps, takeSession } from "./stripe_checkout.ts";
 
 /**
- * What Stripe took back of a payment by itself: refunds made in its dashboard, and disputes. Events arrive late, doubled and in another
- * order, and may be lost. So an event only says which payment to ask about, and the answer is what counts. Source: BUY-10, BUY-11.
+ * Money that Stripe took back by itself: refunds made in its dashboard, and disputes. Events arrive late, twice and in
+ * another order, and may be lost. So an event only says which payment to ask about, and Stripe's answer decides.
+ * Source: BUY-10, BUY-11.
  */
 
 /** Refunds, and disputes, of one payment that are read. */
 const READ_MAX = 1_000;
 const PAGE_MAX = 100;
 
-/** Whose payment at Stripe: the seller, a client with its key, and the id of the payment intent. */
+/** A payment at Stripe: its seller, a client with the seller's key, and the id of the payment intent. */
 export type AtStripe = { sellerId: number; stripe: Stripe; intentId: string };
 
 /**
- * Asks Stripe for the refunds and disputes of a payment, and takes them. A payment that nobody here knows changes nothing. Throws what
- * passes: Stripe is to be asked again.
+ * Asks Stripe for the refunds and disputes of a payment, and records them. An unknown payment changes nothing. Throws
+ * temporary errors: then Stripe must be asked again.
  */
 export async function askAboutPayment(deps: StripeDeps, { sellerId, stripe, intentId }: AtStripe): Promise<void> {
   const whose = { sellerId, paymentExternalId: intentId };
-  // Nobody's change: nobody here has asked for it.
+  // This change has no actor: nobody here requested it.
   const plain = { db: deps.db, bus: deps.bus };
   if (!(await isPayment(plain, whose))) await recordFirst(deps, { sellerId, stripe, intentId });
   if (!(await isPayment(plain, whose))) return;
@@ -43,7 +44,7 @@ export async function askAboutPayment(deps: StripeDeps, { sellerId, stripe, inte
     });
 }
 
-/** A refund may be heard of before its payment, which is then recorded first. */
+/** The event of a refund may arrive before that of its payment, which is then recorded first. */
 async function recordFirst(deps: StripeDeps, { sellerId, stripe, intentId }: AtStripe): Promise<void> {
   const { data } = await stripe.checkout.sessions.list({ payment_intent: intentId, limit: 1 });
   for (const session of data) await takeSession(deps, sellerId, session);

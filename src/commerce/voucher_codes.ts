@@ -13,7 +13,7 @@ const CODE_CHARS = 20;
 const GROUP_CHARS = 4;
 const SUFFIX_CHARS = 4;
 const CODE_FORM = new RegExp(`^[${ALPHABET}]{${CODE_CHARS}}$`);
-/** Spaces, hyphens and dashes of any kind, and characters that copying adds and nobody sees. */
+/** Spaces, hyphens and dashes of any kind, and invisible characters that copying adds. */
 const BETWEEN = /[\s\p{Pd}\p{Cf}\u2212_.]+/gu;
 
 export type NewVoucherCode = {
@@ -32,7 +32,7 @@ export function newVoucherCode(): NewVoucherCode {
   return { code: groups.join("-"), digest: digestOf(plain), suffix: plain.slice(-SUFFIX_CHARS) };
 }
 
-/** The digest to look a typed code up by; undefined if the text cannot be a code. Throws nothing. */
+/** The digest of a typed code, by which it is looked up; undefined if the text cannot be a code. Never throws. */
 export function digestOfVoucher(typed: string): Buffer | undefined {
   if (typed.length > TYPED_VOUCHER_CHARS_MAX) return undefined;
   const plain = typed.normalize("NFKC").replace(BETWEEN, "").toUpperCase().replace(/[IL]/g, "1").replace(/O/g, "0");

@@ -11,8 +11,8 @@ import { findSellerOf } from "./sellers_store.ts";
 import { digestOfVoucher } from "./voucher_codes.ts";
 
 /**
- * Redeeming a voucher: one transaction takes a use of the code and hands out the package or the amount. Of two that redeem the last use
- * at once, one waits for the other and is refused. Source: VOU-3, VOU-4, VOU-5.
+ * Redeems vouchers: one transaction takes a use of the code and hands out the package or the amount. If two redeem the
+ * last use concurrently, the second waits for the first and is refused. Source: VOU-3, VOU-4, VOU-5.
  */
 
 export type Redemption = {
@@ -53,7 +53,7 @@ export async function redeemVoucher(
   } catch (error) {
     if (!(error instanceof UnpaidError)) throw error;
     await noteProblem(deps, error);
-    // Without the seller's balance or prices: they are not the customer's business.
+    // The customer must not learn the seller's balance or prices.
     throw new InputError(
       "The voucher is valid, but cannot be redeemed right now. It stays unused. Try again later, or ask whoever sold it.",
       "code",
@@ -67,10 +67,11 @@ async function redeemIn(tx: Tx, { accountId, digest, actorId }: Redeeming): Prom
   const found = await findCode(tx, { accountId, digest });
   if (found === undefined) return "unknown";
   const { voucherId, batchId } = found;
-  // These states are final: nobody waits for the seller's lock to learn of them. They are checked again under the locks.
+  // These states are final, so they are reported without waiting for the seller's lock. They are checked again under
+  // the locks.
   if (found.isOver) throw await whyNot(tx, batchId);
   const payerId = found.payWith === "operator" ? null : found.sellerId;
-  // The accounts' locks before rows: always this order.
+  // The accounts' locks come before rows, always in this order.
   await lockAccounts(tx, payerId === null ? [accountId] : [accountId, payerId]);
   await takeUse(tx, { voucherId, batchId, accountId });
   const given = await hand(tx, { ...found, accountId, payerId, actorId });
@@ -102,12 +103,12 @@ async function findCode(tx: Tx, { accountId, digest }: { accountId: number; dige
   return row;
 }
 
-/** Takes one use of the code, of the batch first: always this order. Throws InputError. */
+/** Takes one use of the batch, then of the code, always in this order. Throws InputError. */
 async function takeUse(
   tx: Tx,
   { voucherId, batchId, accountId }: { voucherId: number; batchId: number; accountId: number },
 ): Promise<void> {
-  // Under the account's lock, so that an account's concurrent attempts come one after the other.
+  // Under the account's lock, so that concurrent attempts of an account run one after the other.
   const before = await tx
     .select({ id: voucherUses.id })
     .from(voucherUses)
@@ -153,7 +154,10 @@ function usedUp(): InputError {
 
 type Handing = Found & { accountId: number; payerId: number | null; actorId: number | null };
 
-/** Hands out what the code is for. A package follows all others, so that redeeming drops nothing. Throws UnpaidError, InputError. */
+/**
+ * Hands out the package or the amount. A package follows all others, so that redeeming drops none. Throws UnpaidError,
+ * InputError.
+ */
 async function hand(tx: Tx, given: Handing): Promise<Package | null> {
   const { accountId, payerId, actorId, offeringId, amountNanoUsd, batchId } = given;
   const reason = `voucher ${given.voucherId}`;
@@ -177,7 +181,7 @@ async function hand(tx: Tx, given: Handing): Promise<Package | null> {
   }
 }
 
-/** Tells the seller. In a transaction of its own, because that of the redemption was rolled back. */
+/** Tells the seller, in a separate transaction, because that of the redemption was rolled back. */
 async function noteProblem({ db }: { db: Db }, { batchId, why }: UnpaidError): Promise<void> {
   await db.orm
     .insert(voucherProblems)

@@ -61,7 +61,7 @@ export type Batch = {
   payWith: PayVoucherWith;
   codes: number;
   usesPerCode: number;
-  /** Redemptions, and how many are still possible by number. */
+  /** Redemptions, and how many more the codes allow. */
   used: number;
   left: number;
   /** By the database's clock. `used_up`: every code was redeemed as often as it can be. */
@@ -227,7 +227,7 @@ async function checkRoom(tx: Tx, sellerId: number): Promise<void> {
     throw new InputError(`You have ${BATCHES_MAX} batches that have not ended, which is the limit.`);
 }
 
-/** The end must lie ahead by the database's clock. */
+/** Throws InputError unless the end is in the future, by the database's clock. */
 async function checkEnd(tx: Tx, endsAt: string): Promise<string> {
   if (Number.isNaN(Date.parse(endsAt))) throw new InputError("The end must be a time, in ISO 8601.", "endsAt");
   const at = new Date(endsAt).toISOString();

@@ -7,9 +7,9 @@ import type { MessageKind } from "../platform/outbox_store.ts";
  * it; if the replica dies, the recipient is due again when the claim has run out. Source: MSG-1, MSG-3, MSG-4.
  */
 
-/** Longer than an attempt takes, with room for clocks of replicas that differ. */
+/** Longer than an attempt may take, with a margin for differing clocks of replicas. */
 const CLAIM_SECONDS = 150;
-/** The pause after a failure doubles from the first to the longest. Each is shortened by chance, to at least half. */
+/** The pause after a failure doubles from the first to the longest. Each is shortened at random, by at most half. */
 const PAUSE_SECONDS = { first: 10, longest: 1_800 };
 const ERROR_CHARS_MAX = 300;
 
@@ -21,25 +21,26 @@ export type Claimed = {
   messageId: number;
   kind: MessageKind;
   data: Record<string, unknown>;
-  /** Whom the message concerns. */
+  /** The account that the message is about. */
   concernsId: number;
-  /** Who is told. */
+  /** The account that is told. */
   accountId: number;
   tenantId: number;
   channel: "mail" | "webhook";
   address: string;
   endpointId: number | null;
   createdAt: string;
-  /** For a mail that probes a server that did not answer: how often it has not. null: no probe. */
+  /** For a mail that probes a server which did not answer: the failures so far. null: no probe. */
   probe: number | null;
 };
 
-/** Claims of one replica by tenant: none gets more than `tenantMax` at once. */
+/** Claims of one replica by tenant: no tenant has more than `tenantMax` at a time. */
 type Claiming = { at: string; max: number; tenantMax: number; busy: ReadonlyMap<number, number> };
 
 /**
- * Claims at most `max` recipients that are due, in turns by tenant, and returns the first waiting delivery of each. No recipient is
- * claimed twice at a time. Where the mail server does not answer, only a probe is claimed when it is due. Source: MSG-12.
+ * Claims at most `max` recipients that are due, taking tenants in turn, and returns the first waiting delivery of each.
+ * No recipient has two claims at a time. If a mail server does not answer, only a probe is claimed, when it is due.
+ * Source: MSG-12.
  */
 export async function claimDeliveries({ db }: { db: Db }, { at, max, tenantMax, busy }: Claiming): Promise<Claimed[]> {
   const running = JSON.stringify([...busy].map(([tenant_id, count]) => ({ tenant_id, running: count })));
@@ -110,7 +111,10 @@ export async function claimDeliveries({ db }: { db: Db }, { at, max, tenantMax, 
   }));
 }
 
-/** How an attempt met the mail server. `not_asked`: the mail could not even be written. */
+/**
+ * What an attempt says about the mail server. `not_asked`: the mail could not be rendered, so the server was not
+ * called.
+ */
 export type ServerAnswer = "answered" | "failed" | "not_asked";
 
 /** How an attempt ended. `isFinal`: another attempt cannot succeed. `answer`: the first bytes of the answer, or why there was none. */
@@ -144,7 +148,7 @@ export async function finishDelivery(
         status = case when ${ok} then 'sent' when ${isFinal} or deadline_at <= ${at}::timestamptz then 'failed' else 'waiting' end,
         ended_at = case when ${ok || isFinal} or deadline_at <= ${at}::timestamptz then ${at}::timestamptz end
       where id = ${deliveryId} and status = 'waiting' returning status`;
-    // Somebody paused the endpoint or removed it meanwhile.
+    // The endpoint was switched off or removed meanwhile.
     const ended = delivery?.status ?? "failed";
     if (delivery)
       await sql`
@@ -152,11 +156,12 @@ export async function finishDelivery(
         values (${deliveryId}, ${at}::timestamptz, ${Math.round(tookMs)}, ${ok}, ${status}, ${answer})`;
     if (endpointId !== null)
       await sql`update webhook_endpoints set failing_since = ${ok ? null : sql`coalesce(failing_since, ${at}::timestamptz)`} where id = ${endpointId}`;
-    // A server that does not answer a probe says nothing of its recipient, which is due again, behind those that have waited for longer.
+    // A probe without an answer says nothing about its recipient, who is due again, after those that have waited
+    // longer.
     const isServers = probe !== null && outcome.server === "failed";
     const failures = ok || ended === "failed" ? 0 : Number(recipient.failures) + (isServers ? 0 : 1);
     const isPaused = failures > 0 && !isServers;
-    // A statement of its own: it sees the deliveries that were written before the lock was taken.
+    // A separate statement, so that it sees the deliveries that were written before the lock was taken.
     await sql`
       update outbox_recipients r set claim_id = null, failures = ${failures}, next_at = case
         when exists (select from outbox_deliveries d where d.recipient_id = r.id and d.status = 'waiting')
@@ -166,13 +171,13 @@ export async function finishDelivery(
   });
 }
 
-/** Before the next attempt, after so many failures in a row. */
+/** The pause before the next attempt, after so many failures in a row. */
 export function pauseSeconds(failures: number, random: number, longest: number = PAUSE_SECONDS.longest): number {
   const whole = Math.min(PAUSE_SECONDS.first * 2 ** Math.min(failures - 1, 20), longest);
   return whole * (0.5 + random / 2);
 }
 
-/** What a server said, as it is stored: one line, without control characters, bounded. */
+/** A server's answer as it is stored: one line of limited length, without control characters. */
 export function clean(text: string): string {
   // Half a code point or NUL at the end of an answer's first bytes would be refused by Postgres.
   return [...text.replace(/[\p{Cc}\p{Cs}]+/gu, " ").trim()].slice(0, ERROR_CHARS_MAX).join("");

@@ -5,7 +5,10 @@ import type { MessageKind } from "../platform/outbox_store.ts";
 import { inSlices } from "../platform/prune.ts";
 import { GIVE_UP_HOURS } from "./routing_store.ts";
 
-/** Deliveries of the outbox as pages show them: listed, sent again, counted, deleted in the end. Times are ISO 8601. Source: MSG-4, MSG-11. */
+/**
+ * Deliveries of the outbox as pages show them: listed, sent again, counted, finally deleted. Times are ISO 8601.
+ * Source: MSG-4, MSG-11.
+ */
 
 const ATTEMPTS_SHOWN = 20;
 const PAGE_MAX = 100;
@@ -35,8 +38,8 @@ export type Delivery = {
 export type DeliveryFilter = {
   tenantId?: number;
   /**
-   * Who reads the list, unless all of it is their own. Of endpoints of others it has the origin and the status: a path can let anybody
-   * call, and an answer can repeat it.
+   * The reader of the list, unless all of it is their own. Endpoints of others are shown by origin and status only: a
+   * path can be a secret, and an answer can repeat it.
    */
   viewerId?: number;
   endpointId?: number;
@@ -116,8 +119,8 @@ export async function listAttempts(
 type Owned = { deliveryId: number; tenantId?: number; endpointId?: number };
 
 /**
- * Sends a delivery once more. One that waits is due now; a webhook may be repeated even if it arrived. Throws not_found, also for
- * another tenant's and for a mail that has arrived.
+ * Sends a delivery again. A waiting one becomes due now; a webhook may be repeated even if it has arrived. Throws
+ * not_found, also for another tenant's delivery and for a mail that has arrived.
  */
 export async function sendAgain(
   { db }: { db: Db },
@@ -133,11 +136,11 @@ export async function sendAgain(
         ${endpointId === undefined ? sql`` : sql`and d.endpoint_id = ${endpointId}`}
         and (r.channel = 'mail' and d.status <> 'sent' or r.channel = 'webhook' and e.enabled)`;
     if (!found) throw new Refusal("not_found");
-    // Whoever asks may have mended the server: the next probe need not wait.
+    // The person who asks may have repaired the server: the next probe is due now.
     if (found.channel === "mail")
       await sql`update mail_breakers set next_at = ${at}::timestamptz where tenant_id = ${found.tenant_id}`;
-    // The recipient's row first, as everywhere. A claim is not cut short; one of a recipient that is not due was left over when its endpoint
-    // was switched off or its mails were given up.
+    // The recipient's row first, as everywhere. A running claim stays; a claim of a recipient that is not due is left
+    // over from an endpoint that was switched off, or from mails that were given up.
     await sql`
       update outbox_recipients set failures = 0,
         next_at = case when claim_id is null or next_at is null then ${at}::timestamptz else next_at end
@@ -151,7 +154,10 @@ export async function sendAgain(
 /** What waits and what failed. `oldestAt` is ISO 8601; null: nothing waits. */
 export type OutboxState = { waiting: number; oldestAt: string | null; failed: number };
 
-/** Counts what waits, with messages that have no deliveries yet, and what failed in the last 24 hours. `tenantId` undefined: all. */
+/**
+ * Counts what waits, including messages without deliveries, and what failed in the last 24 hours. `tenantId`
+ * undefined: all.
+ */
 export async function outboxState(
   { db }: { db: Db },
   { at, tenantId }: { at: string; tenantId?: number },
@@ -166,7 +172,7 @@ export async function outboxState(
   return { waiting: Number(row?.waiting), oldestAt: toIso(row?.oldest ?? null), failed: Number(row?.failed) };
 }
 
-/** Deletes what ended long ago, in slices. */
+/** Deletes deliveries that ended long ago, in slices. */
 export async function pruneOutbox({ db }: { db: Db }): Promise<void> {
   await inSlices(PRUNE_MAX, async () => {
     const deleted = await db.sql`
@@ -188,13 +194,13 @@ export async function pruneOutbox({ db }: { db: Db }): Promise<void> {
 /** Deletes recipients without deliveries. Returns how many. */
 async function pruneRecipients({ db }: { db: Db }): Promise<number> {
   return await db.sql.begin(async (sql) => {
-    // One that is locked is getting a delivery.
+    // A locked recipient is getting a delivery.
     const found = await sql`
       select id from outbox_recipients r where next_at is null
         and not exists (select from outbox_deliveries d where d.recipient_id = r.id)
       order by id limit ${PRUNE_MAX} for update skip locked`;
     const ids = `{${found.map(({ id }) => id).join(",")}}`;
-    // A statement of its own: it sees the deliveries that were written before the lock was taken.
+    // A separate statement, so that it sees the deliveries that were written before the lock was taken.
     const deleted = await sql`
       delete from outbox_recipients r where id = any(${ids}::text::bigint[])
         and not exists (select from outbox_deliveries d where d.recipient_id = r.id) returning 1`;

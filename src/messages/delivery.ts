@@ -19,29 +19,38 @@ import { canMail, mailOf, type SenderDeps, smtpServerOf } from "./senders.ts";
 import { MailError, sendMail } from "./smtp.ts";
 import { callWebhook, GONE } from "./webhook_call.ts";
 
-/** Delivers the outbox in one replica, beside the others: routes new messages, claims what is due, sends it. Source: MSG-1, MSG-3, MSG-4. */
+/**
+ * Delivers the outbox in one replica, concurrently with the others: routes new messages, claims what is due, and sends
+ * it. Source: MSG-1, MSG-3, MSG-4.
+ */
 
 /** How often each replica looks for new messages and due deliveries. */
 const TICK_MS = 1_000;
-/** Deliveries that one replica sends at once, and those of one tenant among them: a slow mail server delays only its own. */
+/**
+ * Deliveries that one replica sends concurrently, in total and for one tenant: a slow mail server delays only its own
+ * mails.
+ */
 const AT_ONCE = 16;
 const TENANT_AT_ONCE = 8;
-/** One that takes longer gives up its place, so that servers which hang delay nobody else's. All together are limited too. */
+/**
+ * A delivery that takes longer frees its place, so that hanging servers do not delay others. Their total is limited
+ * too.
+ */
 const SLOW_MS = 2_000;
 const WITH_SLOW_AT_ONCE = 256;
-/** Claims anew when no more than these are left, so that one claim takes several. */
+/** A new claim is made when at most this many are left, so that one claim takes several. */
 const FILL_BELOW = 4;
 /** How old the figures for /metrics may be. */
 const STATE_EVERY_MS = 15_000;
-/** Shown in place of an error that only the log may have. */
+/** Shown instead of an error that only the log may contain. */
 const UNWRITTEN = "The message could not be written, because of an internal error.";
-/** A replica that shuts down waits this long for mails under way. Unfinished ones are sent again by another replica. */
+/** A replica that shuts down waits this long for mails in progress. Another replica sends unfinished ones again. */
 const CLOSE_MS_MAX = 2_500;
 
 export type Messages = {
   /** As last counted. `oldestSeconds`: the age of what has waited longest. */
   status(): { waiting: number; oldestSeconds: number; failed: number; serversDown: DownCounts };
-  /** One round now: routes, claims and sends until nothing is due. For tests. */
+  /** Runs one round now: routes, claims and sends until nothing is due. For tests. */
   run(): Promise<void>;
   close(): Promise<void>;
 };
@@ -54,7 +63,7 @@ type MessagesOptions = SenderDeps & {
   /** 0 to 1. */
   random: () => number;
   failpoint?: Failpoint;
-  /** 0: only `run`. */
+  /** 0: only `run` delivers. */
   tickMs?: number;
 };
 
@@ -100,7 +109,7 @@ export function startMessages(options: MessagesOptions): Messages {
 
 class Postman {
   readonly #options: MessagesOptions;
-  /** Deliveries under way, their tenants, and when they began. */
+  /** Deliveries in progress, their tenants, and when they began. */
   readonly #running = new Map<Promise<void>, { tenantId: number; startedMs: number }>();
   #closed = false;
   #filling: Promise<void> | undefined;
@@ -122,7 +131,7 @@ class Postman {
     this.#closed = true;
   }
 
-  /** Resolves when nothing is under way. */
+  /** Resolves when no delivery is in progress. */
   async idle(): Promise<void> {
     while (this.#running.size > 0 || this.#filling !== undefined)
       await Promise.all([...this.#running.keys(), this.#filling]);
@@ -156,7 +165,10 @@ class Postman {
     return Math.min(AT_ONCE - fast, WITH_SLOW_AT_ONCE - this.#running.size);
   }
 
-  /** Claims as many as there are places. One claim at a time; each end of a delivery claims anew. */
+  /**
+   * Claims as many deliveries as there are free places, one claim at a time. Each end of a delivery starts a new
+   * claim.
+   */
   #fill(): Promise<void> {
     this.#filling ??= this.#claim().finally(() => (this.#filling = undefined));
     return this.#filling;
@@ -178,7 +190,7 @@ class Postman {
       .catch((err: unknown) => log.warn({ err }, "the end of a delivery could not be stored; it is sent again"))
       .finally(() => {
         this.#running.delete(sending);
-        // A failure is reported by the next round, which meets it too.
+        // The next round meets the same failure and reports it.
         if (!this.#closed && this.#places() >= AT_ONCE - FILL_BELOW) this.#fill().catch(() => {});
       });
     this.#running.set(sending, { tenantId: claimed.tenantId, startedMs: performance.now() });
@@ -206,7 +218,7 @@ class Postman {
     { why, at }: { why: string; at: string },
   ): Promise<void> {
     const { log, random } = this.#options;
-    // Only a probe's answer closes a breaker: most mails find none.
+    // Only a probe's answer closes a breaker: for most mails there is none.
     if (probe === null && answer !== "failed") return;
     const met = { tenantId, answer, why: clean(why), probe, at, random: random() };
     const change = await noteMailServer(this.#options, met);
@@ -214,7 +226,9 @@ class Postman {
     if (change === "closed") log.info({ tenantId }, "a mail server answers again");
   }
 
-  /** Never throws: an attempt without an end would be repeated for ever, ahead of all else that its recipient waits for. */
+  /**
+   * Never throws: an attempt without a result would be repeated forever, before all other deliveries to its recipient.
+   */
   async #attempt(claimed: Claimed): Promise<Outcome> {
     const startMs = performance.now();
     try {

@@ -15,13 +15,13 @@ import { WEBHOOK_KINDS } from "./kinds.ts";
 /** Webhook endpoints of accounts. A secret is shown once, when it is made. Source: MSG-9. */
 
 const SECRET_BYTES = 32;
-/** An endpoint that has failed for this long, without one success, is switched off. Source: MSG-9. */
+/** An endpoint that has failed for this long without a success is switched off. Source: MSG-9. */
 const PAUSE_AFTER_DAYS = 3;
 const PAUSED = "The endpoint is switched off.";
 /** Why an endpoint without a secret is not called. */
 export const UNREADABLE_SECRET = "The endpoint's secret cannot be decrypted. Make a new one.";
 
-/** As pages show it. `oldSecretUntil`: the secret before the last rotation signs too until then. */
+/** As pages show it. `oldSecretUntil`: until then the secret before the last rotation also signs. */
 export type Endpoint = {
   endpointId: number;
   url: string;
@@ -91,7 +91,10 @@ export async function addEndpoint(
   });
 }
 
-/** Changes kinds, or switches the endpoint on or off. What waits when it goes off is not sent. Throws not_found, InputError. */
+/**
+ * Changes kinds, or switches the endpoint on or off. Deliveries that wait when it is switched off are not sent. Throws
+ * not_found, InputError.
+ */
 export async function changeEndpoint(
   deps: ChangeDeps,
   { accountId, endpointId }: Ref,
@@ -113,7 +116,7 @@ export async function changeEndpoint(
   });
 }
 
-/** A new secret. The old one signs too for `overlapHours`. Throws not_found, InputError. */
+/** Makes a new secret. The old one also signs for `overlapHours`. Throws not_found, InputError. */
 export async function rotateSecret(
   deps: Secrets,
   { accountId, endpointId }: Ref,
@@ -152,7 +155,10 @@ export async function removeEndpoint(deps: ChangeDeps, { accountId, endpointId }
   });
 }
 
-/** What a call needs; undefined: the endpoint is off or gone. No secrets: none can be decrypted. `at`: ISO 8601. */
+/**
+ * The data for a call; undefined: the endpoint is switched off or removed. An empty list of secrets: none can be
+ * decrypted. `at`: ISO 8601.
+ */
 export async function endpointToCall(
   { db, secretKey }: { db: Db; secretKey: Uint8Array },
   endpointId: number,
@@ -171,18 +177,18 @@ export async function endpointToCall(
   return { url: row.url, secrets: ciphertexts.flatMap((ciphertext) => readable(secretKey, ciphertext)) };
 }
 
-/** None: it was encrypted with a SECRET_KEY that is lost. */
+/** Empty: they were encrypted with a SECRET_KEY that is lost. */
 function readable(secretKey: Uint8Array, ciphertext: Uint8Array): string[] {
   try {
     return [decrypt(secretKey, ciphertext)];
   } catch {
-    return []; // The attempt and the page say so.
+    return []; // The attempt and the page report it.
   }
 }
 
 /**
- * Switches an endpoint off if it has failed for days, or at once if `isGone`; ends what waits for it, and tells its owner. Returns
- * whether it did. Source: MSG-9.
+ * Switches an endpoint off if it has failed for days, or immediately if `isGone`; cancels its waiting deliveries, and
+ * tells its owner. Returns whether it did. Source: MSG-9.
  */
 export async function pauseFailing(
   deps: ChangeDeps,
@@ -210,7 +216,7 @@ export async function pauseFailing(
   });
 }
 
-/** Ends what waits for an endpoint of the account. The recipient's row first, as everywhere. */
+/** Cancels the waiting deliveries of an account's endpoint. The recipient's row first, as everywhere. */
 async function endWaiting(tx: Tx, endpointId: number, accountId: number): Promise<void> {
   await tx.execute(sql`
     update outbox_recipients set next_at = null, failures = 0

@@ -1,18 +1,18 @@
 import type { Role } from "../accounts/roles.ts";
 import type { MessageKind } from "../platform/outbox_store.ts";
 
-/** What there is to know about each kind of message, besides what it says: one line a kind. All lists of kinds follow from it. */
+/** The properties of each kind of message, except its text: one line per kind. All lists of kinds follow from it. */
 
 type KindFacts = {
   /** `always`: cannot be switched off, because it is about who can sign in. Source: MSG-6. */
   mailed: "always" | "optional";
-  /** Who is mailed: the account that it concerns, or its seller. */
+  /** Who is mailed: the account that the message is about, or its seller. */
   to: "account" | "seller";
   /** Whose webhooks can be called: the account's, its seller's, both, or nobody's. */
   webhooks: "account" | "seller" | "both" | "none";
-  /** Roles that can be told of it; missing: all. */
+  /** Roles that can get it; missing: all. */
   roles?: readonly Role[];
-  /** Its data has an encrypted link that lets somebody in. */
+  /** Its data has an encrypted link that gives access to an account. */
   hasLink?: true;
 };
 
@@ -36,7 +36,7 @@ const KINDS = {
   package_ending: OWN_AND_SELLER,
   package_assigned: OWN_AND_SELLER,
   order_placed: SELLER,
-  // The seller's side of `order_paid`, which its webhooks are called for. Not of orders that it marks as paid itself.
+  // The mail to the seller; its webhooks get `order_paid`. Not sent for orders that the seller marks as paid.
   payment_received: { ...SELLER, webhooks: "none" },
   order_waits: SELLER,
   order_paid: OWN_AND_SELLER,
@@ -48,7 +48,7 @@ const KINDS = {
   dispute_opened: SELLER,
   dispute_closed: SELLER,
   domain_lost: { ...OWN, roles: ["reseller"] },
-  // An endpoint is not called about itself.
+  // An endpoint gets no call about itself.
   webhook_paused: { ...OWN, webhooks: "none" },
 } as const satisfies Readonly<Record<MessageKind, KindFacts>>;
 
@@ -60,7 +60,7 @@ export type OptionalKind = KindWith<{ mailed: "optional" }>;
 export const MESSAGE_KINDS = Object.keys(KINDS) as MessageKind[];
 /** Kinds that a person can switch off. */
 export const OPTIONAL_KINDS = MESSAGE_KINDS.filter(isOptional);
-/** Kinds whose mail has a link that lets somebody in. */
+/** Kinds whose mail has a link that gives access to an account. */
 export const LINK_KINDS = kindsWith((facts) => facts.hasLink === true);
 export const MAILED_TO_SELLER = kindsWith(({ to }) => to === "seller");
 /** Kinds that a webhook can be called for. */
@@ -75,7 +75,7 @@ export function isOptional(kind: string): kind is OptionalKind {
   return Object.hasOwn(KINDS, kind) && KINDS[kind as MessageKind].mailed === "optional";
 }
 
-/** Those of `kinds` that an account of this role can ever be told of. */
+/** Those of `kinds` that an account of this role can get. */
 export function kindsFor<Kind extends MessageKind>(role: Role, kinds: readonly Kind[]): Kind[] {
   return kinds.filter((kind) => {
     const { roles }: KindFacts = KINDS[kind];

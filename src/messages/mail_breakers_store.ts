@@ -5,13 +5,17 @@ import { mailBreakers } from "../platform/schema_outbox.ts";
 import { pauseSeconds, type ServerAnswer } from "./claims_store.ts";
 
 /**
- * Breakers of mail servers, one for each tenant (0: the operator). An attempt that the server does not answer opens it: then one mail at a
- * time is sent, as a probe, and the others wait without an attempt. Its answer closes it. Times are ISO 8601. Source: MSG-12.
+ * Breakers of mail servers, one for each tenant (0: the operator). An attempt without an answer opens the breaker: then
+ * one mail at a time is sent as a probe, and the others wait without an attempt. An answer to a probe closes it. Times
+ * are ISO 8601. Source: MSG-12.
  */
 
-/** The longest pause between two probes. Shorter than that of one recipient: all mails of the tenant wait for it. */
+/**
+ * The longest pause between two probes. It is shorter than that of a recipient, because all mails of the tenant wait
+ * for it.
+ */
 const PROBE_PAUSE_SECONDS_MAX = 300;
-/** Recipients whose deliveries are given up in one go. */
+/** Recipients whose deliveries are given up in one statement. */
 const EXPIRED_MAX = 1_000;
 const LISTED_MAX = 20;
 
@@ -27,7 +31,7 @@ type Met = {
   random: number;
 };
 
-/** Notes how an attempt met the mail server. Returns whether the breaker has opened or closed. */
+/** Records what an attempt says about the mail server. Returns whether the breaker has opened or closed. */
 export async function noteMailServer(
   { db }: { db: Db },
   { tenantId, answer, why, probe, at, random }: Met,
@@ -56,13 +60,16 @@ export async function noteMailServer(
   return "unchanged";
 }
 
-/** Gives up mails of a tenant that have waited too long. They have had no attempt that could have done it. Source: MSG-4. */
+/**
+ * Gives up mails of a tenant that have waited too long. Without an attempt, nothing else would give them up. Source:
+ * MSG-4.
+ */
 async function giveUpExpired(
   { db }: { db: Db },
   { tenantId, why, at }: Pick<Met, "tenantId" | "why" | "at">,
 ): Promise<void> {
   await db.sql.begin(async (sql) => {
-    // The recipients' rows first, as everywhere. One that is claimed is not due.
+    // The recipients' rows first, as everywhere. A claimed recipient is not due.
     const found = await sql`
       select id from outbox_recipients r where tenant_id = ${tenantId} and channel = 'mail' and next_at <= ${at}::timestamptz
         and exists (select from outbox_deliveries d where d.recipient_id = r.id and d.status = 'waiting' and d.deadline_at <= ${at}::timestamptz)
@@ -78,7 +85,7 @@ async function giveUpExpired(
   });
 }
 
-/** Forgets a tenant's breaker: it has another mail server, or none, from now on. */
+/** Deletes a tenant's breaker, because its mail server was changed or removed. */
 export async function forgetBreaker(tx: Tx, tenantId: number): Promise<void> {
   await tx.delete(mailBreakers).where(eq(mailBreakers.tenantId, tenantId));
 }
@@ -86,7 +93,7 @@ export async function forgetBreaker(tx: Tx, tenantId: number): Promise<void> {
 /** A mail server that does not answer. `name`: of the reseller; null: the operator's own server. */
 export type DownServer = { tenantId: number; name: string | null; since: string; why: string; nextAt: string };
 
-/** Mail servers that do not answer, those that are down for the longest time first. `tenantId` undefined: all. */
+/** Mail servers that do not answer, the one that has been down longest first. `tenantId` undefined: all. */
 export async function listDownServers(
   { db }: { db: Db },
   { tenantId }: { tenantId?: number } = {},

@@ -9,7 +9,7 @@ import { accounts } from "../platform/schema_accounts.ts";
 import { mutedMails } from "../platform/schema_outbox.ts";
 import { isOptional, type OptionalKind } from "./kinds.ts";
 
-/** What each account is mailed about: everything, but the kinds that it has switched off. Source: MSG-6. */
+/** What each account is mailed about: every kind that it has not switched off. Source: MSG-6. */
 
 /** The kinds that an account has switched off. */
 export async function mutedKinds({ db }: { db: Db }, accountId: number): Promise<string[]> {
@@ -21,8 +21,8 @@ export async function mutedKinds({ db }: { db: Db }, accountId: number): Promise
 }
 
 /**
- * Whether an account is mailed a kind, for a host where it signs in (`resellerId` of the host; null: the service's own). undefined: it does
- * not sign in there, or is suspended.
+ * Whether an account gets mails of a kind, asked on a host (`resellerId` of the host; null: the service's own).
+ * undefined: the account does not sign in there, or is suspended.
  */
 export async function findMailChoice(
   { db }: { db: Db },

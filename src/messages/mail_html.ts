@@ -1,8 +1,8 @@
 import type { MailText } from "./mail_texts.ts";
 
 /**
- * How mails look: tables and inlined CSS, which every mail client draws, and a few rules for those that know dark mode. No picture is
- * fetched: the logo is attached. Everything that a person wrote is escaped. Source: MSG-5, MSG-7.
+ * The HTML of mails: tables and inlined CSS, which every mail client supports, and a few rules for those with dark
+ * mode. No picture is fetched: the logo is attached. Text that a person wrote is escaped. Source: MSG-5, MSG-7.
  */
 
 /** The logo's place among the attachments. */
@@ -26,7 +26,7 @@ const INK_2 = "#4a5763";
 const LINE = "#dde3e7";
 const FONT = "font-family:-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif";
 
-/** Mail clients without dark mode ignore it; those with one would otherwise invert colours by guess. */
+/** Mail clients without dark mode ignore it; others would otherwise guess inverted colours. */
 const DARK = `@media (prefers-color-scheme: dark) {
   .bg { background: #10151a !important; }
   .card { background: #1a2128 !important; border-left-color: #323c45 !important; border-right-color: #323c45 !important; border-bottom-color: #323c45 !important; }
@@ -99,7 +99,7 @@ function mark({ name, logoLight, logoDark }: MailLook): string {
     `<img src="cid:${cid}" alt="${escapeHtml(name)}" height="32" style="height:32px;max-width:240px;border:0;${more}">`;
   if (logoLight === null && logoDark === null)
     return `<span class="ink" style="font-size:17px;line-height:24px;font-weight:600;color:${INK};${FONT}">${escapeHtml(name)}</span>`;
-  // A logo for light backgrounds keeps one in dark mode.
+  // A logo for light backgrounds keeps a light background in dark mode.
   if (logoDark === null)
     return `<span class="chip" style="display:inline-block;border-radius:6px">${picture(LOGO_ID, "display:block")}</span>`;
   if (logoLight === null)
@@ -117,7 +117,7 @@ function factTable(facts: MailText["facts"]): string {
   return `<table width="100%" cellpadding="0" cellspacing="0" border="0" style="margin:0 0 24px">${rows.join("\n")}</table>`;
 }
 
-/** With the address in words below: some clients show no links. */
+/** With the URL as text below, because some clients show no links. */
 function buttonHtml({ label, url }: NonNullable<MailText["button"]>, { accent, onAccent }: MailLook): string {
   const href = escapeHtml(url);
   return `<table role="presentation" cellpadding="0" cellspacing="0" border="0" style="margin:8px 0 16px"><tr><td bgcolor="${accent}" style="background:${accent};border-radius:6px">

@@ -54,7 +54,7 @@ export async function saveMailServer(
   await changing(deps, async (tx) => {
     if (password) await holdSecretKey(tx, secretKey);
     const [before] = await tx.select().from(mailServers).where(eq(mailServers.resellerId, resellerId)).for("update");
-    // A stored password goes only where its owner sent it: another server would learn it.
+    // A stored password is used only for the server that it was entered for: another server would learn it.
     if (password === undefined && before?.smtpPasswordCiphertext && before.host !== plain.host)
       throw new InputError("Enter the password again: it is for another server.", "password");
     const smtpPasswordCiphertext =
@@ -100,7 +100,7 @@ function checkMailServer({ host, port, userName, fromAddress, fromName, password
   try {
     sender = checkEmail(fromAddress);
   } catch {
-    throw new InputError("This is not an e-mail address.", "fromAddress"); // The check names another field.
+    throw new InputError("This is not an e-mail address.", "fromAddress"); // The check would name another field.
   }
   if (/[,;<>"\\()]/.test(sender)) throw new InputError("This is not an e-mail address.", "fromAddress");
   return {

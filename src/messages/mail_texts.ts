@@ -2,9 +2,12 @@ import type { Role } from "../accounts/roles.ts";
 import type { MessageData, MessageKind } from "../platform/outbox_store.ts";
 import { count, day, moment, money, oneLine, text, usd } from "./mail_values.ts";
 
-/** What mails say: one function a kind. Pure. All values are plain text: `mail_html.ts` escapes them. Source: MSG-5. */
+/**
+ * The texts of mails: one function per kind. Pure. All values are plain text: `mail_html.ts` escapes them. Source:
+ * MSG-5.
+ */
 
-/** A mail before it gets its looks. */
+/** The content of a mail, before it is rendered in a brand. */
 export type MailText = {
   subject: string;
   title: string;
@@ -17,7 +20,7 @@ export type MailText = {
   unsubscribe: string | null;
 };
 
-/** What texts are made from. A message that an older release has written may lack values. */
+/** The facts for a text. A message that an older release has written may lack values. */
 export type MailFacts<Kind extends MessageKind = MessageKind> = {
   data: Readonly<Partial<MessageData[Kind]>>;
   /** The seller's name. */
@@ -43,7 +46,7 @@ export function mailText<Kind extends MessageKind>(kind: Kind, facts: MailFacts<
     button,
     unsubscribe: facts.unsubscribe,
     why:
-      why ?? `You get this mail because you have an account at ${facts.brand}. Settings has what you are mailed about.`,
+      why ?? `You get this mail because you have an account at ${facts.brand}. You can choose your mails in Settings.`,
   };
 }
 
@@ -275,7 +278,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     subject: `A payment of ${disputed(facts) ?? "an order"} is disputed`,
     paragraphs: [
       "A customer disputes a payment at its bank. Answer in Stripe's dashboard: without an answer in time the money is lost.",
-      "The account goes on as before. You can block it in the panel.",
+      "The account is not blocked. You can suspend it in the panel.",
     ],
     facts: [
       ["Disputed", disputed(facts)],
@@ -317,7 +320,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
   webhook_paused: (facts) => ({
     subject: "A webhook was switched off",
     paragraphs: [
-      `Your endpoint has failed for ${count(facts, "days") ?? "several"} days, so it is not called any more. Mend it, then switch it on again.`,
+      `Your endpoint has failed for ${count(facts, "days") ?? "several"} days, so it is not called any more. Repair it, then switch it on again.`,
     ],
     facts: [
       ["Endpoint", text(facts, "url")],
@@ -348,7 +351,7 @@ function disputed(facts: Pick<MailFacts<"dispute_opened">, "data">): string | nu
   return money(facts.data.disputedNano, text(facts, "currency"));
 }
 
-/** A word of Stripe: "needs_response" as "needs response". */
+/** A word of Stripe in plain text: "needs_response" as "needs response". */
 function words(value: string | undefined): string | null {
   return value === undefined ? null : oneLine(value).replaceAll("_", " ");
 }
@@ -358,14 +361,14 @@ function paymentsPath({ role }: Pick<MailFacts, "role">): string {
   return role === "admin" ? "/admin/payments" : "/payments";
 }
 
-/** Links have no time zone: UTC. */
+/** A link has no time zone of its own, so UTC is used. */
 function validUntil({ data }: MailFacts<"invitation">, what: string): string | null {
   const until = moment({ data: {} }, text({ data }, "expiresAt"));
   return until && `${what}, until ${until}.`;
 }
 
 function notYou({ brand }: { brand: string }): string {
-  return `If it was not you, set a new password at once, and tell ${brand}.`;
+  return `If it was not you, set a new password immediately, and tell ${brand}.`;
 }
 
 function security({ brand }: { brand: string }): string {

@@ -1,10 +1,13 @@
 import { decimalUsd } from "../platform/usd.ts";
 
-/** Values of a message as its texts show them: plain text on one line, or null where the message has none. Pure. Source: MSG-7. */
+/**
+ * Values of a message as its texts show them: plain text on one line, or null if the message lacks the value. Pure.
+ * Source: MSG-7.
+ */
 
 const VALUE_CHARS_MAX = 500;
 
-/** What a value is read from: a name that the kind does not have is an error of types. */
+/** The data of a message. A name that its kind does not have is a type error. */
 type Has<Data> = { data: Data };
 
 /** Nano-USD as "$12.40", and with as many decimals as it has. */
@@ -15,12 +18,14 @@ export function shownUsd(nanoUsd: bigint): string {
   return `${sign}$${grouped}.${fraction.padEnd(2, "0")}`;
 }
 
-/** Without line breaks and other control characters: what goes into a header or a line is never more than that. Source: MSG-7. */
+/**
+ * Removes line breaks and other control characters, so that a value stays on one line or in one header. Source: MSG-7.
+ */
 export function oneLine(value: string): string {
   return value.replace(/[\p{Cc}\p{Cs}\u2028\u2029\u202a-\u202e\u2066-\u2069]+/gu, " ").trim();
 }
 
-/** A text or a number as it is. */
+/** A text or a number, unchanged. */
 export function text<Data>({ data }: Has<Data>, field: keyof Data): string | null {
   const value: unknown = data[field];
   if (typeof value !== "string" && typeof value !== "number") return null;

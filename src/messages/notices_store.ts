@@ -1,12 +1,12 @@
 import type { Db } from "../platform/db.ts";
 
 /**
- * Tells of balances that are low and of packages that are nearly used up, used up, or about to end, by the thresholds that each account
- * has set. Runs once a minute, whichever replica comes first. Source: MSG-10.
+ * Writes messages about low balances, and about packages that are nearly used up, used up, or about to end, by the
+ * thresholds of each account. Runs once a minute, in the first replica that comes. Source: MSG-10.
  */
 
 const EVERY_SECONDS = 60;
-/** Messages of one kind that one run writes; the rest follow in the next. */
+/** Messages of one kind that one run writes; the next run writes the rest. */
 const MESSAGES_MAX = 2_000;
 
 /** Writes the messages that are due. Returns how many; null: another replica ran within the last minute. `at`: ISO 8601. */
@@ -17,7 +17,7 @@ export async function writeNotices({ db }: { db: Db }, { at }: { at: string }): 
       where id = 1 and (ran_at <= ${at}::timestamptz - make_interval(secs => ${EVERY_SECONDS}) or ran_at > ${at}::timestamptz + interval '1 hour')
       returning 1`;
     if (due.length === 0) return null;
-    // Told again only after the balance was above the threshold: a hold that ends must not count as a top-up.
+    // Another message needs a balance above the threshold in between: a hold that ends must not count as a top-up.
     await sql`
       delete from told_low_balances t where not exists (
         select from accounts a join balances b on b.account_id = a.id

@@ -1,11 +1,16 @@
 import type { Db } from "../platform/db.ts";
 import { MAILED_TO_SELLER, OWN_WEBHOOK_KINDS, SELLER_WEBHOOK_KINDS } from "./kinds.ts";
 
-/** Decides who is told of each message of the outbox, and by what: writes its deliveries. Source: MSG-2, MSG-3, MSG-6. */
+/**
+ * Decides who is told of each message of the outbox, and how, and writes its deliveries. Source: MSG-2, MSG-3, MSG-6.
+ */
 
 /** Messages of one transaction. */
 const BATCH = 200;
-/** One replica at a time, so that a recipient's deliveries have the order of the messages. Any fixed number. */
+/**
+ * The id of a lock: one replica routes at a time, so that a recipient's deliveries have the order of the messages. Any
+ * fixed number.
+ */
 const ROUTER_LOCK = 5_318_008_461;
 /** Admins that are told of one message. */
 const ADMINS_MAX = 50;
@@ -22,8 +27,8 @@ type Target = {
 };
 
 /**
- * Writes the deliveries of the oldest messages that have none. Returns how many messages were done; fewer than a whole batch if another
- * replica is doing it. `at` is ISO 8601; `operatorMails`: whether the operator has a mail server.
+ * Writes the deliveries of the oldest messages that have none. Returns how many messages were routed: 0 while another
+ * replica routes. `at` is ISO 8601; `operatorMails`: whether the operator has a mail server.
  */
 export async function routeMessages(
   { db }: { db: Db },
@@ -73,7 +78,7 @@ export async function routeMessages(
       order by 1, 4, 5`;
     const known = targets.filter(({ address }) => address !== null);
     if (known.length > 0) {
-      // Sorted, and locked by the upsert: a replica that finishes a delivery looks for further ones under the same lock.
+      // Sorted, and locked by the upsert: a replica that finishes a delivery looks for more under the same lock.
       await sql`
         insert into outbox_recipients as r (tenant_id, channel, address, next_at)
         select distinct tenant_id, channel, address, ${at}::timestamptz from jsonb_to_recordset(${rows(known)}::text::jsonb)

@@ -2,11 +2,14 @@ import { eq, isNotNull, sql } from "drizzle-orm";
 import type { Tx } from "../platform/db.ts";
 import { mailServers, outboxMessages, webhookEndpoints } from "../platform/schema_outbox.ts";
 
-/** The encrypted columns of this room, for a new SECRET_KEY. Their number is bounded by accounts; links live for days. */
+/**
+ * Encrypts this room's secrets again for a new SECRET_KEY. Their number is limited by that of accounts; links expire
+ * within days.
+ */
 
 /**
- * Encrypts every secret again. `again` returns undefined for what the old key does not decrypt: such a password or secret is removed
- * or stays unreadable, and its owner makes a new one. Returns how many were encrypted.
+ * Encrypts every secret again. `again` returns undefined for a value that the old key does not decrypt: it is removed
+ * or stays unreadable, and its owner must enter or make a new one. Returns how many were encrypted.
  */
 export async function rotateMessageSecrets(
   tx: Tx,

@@ -15,7 +15,7 @@ import { oneLine } from "./mail_values.ts";
 import { domainOf, type Mail, MailError, operatorServer, resellerServer, type SmtpServer } from "./smtp.ts";
 import { unsubscribeToken } from "./unsubscribe.ts";
 
-/** Who sends to whom, and in which looks: the operator, or a reseller to its customers. Source: MSG-5, MSG-8. */
+/** The sender and the brand of each mail: the operator, or a reseller for its customers. Source: MSG-5, MSG-8. */
 
 /** The accent of the service's own pages. */
 const OWN_ACCENT = { accent: "#00647c", onAccent: "#ffffff" };
@@ -47,17 +47,17 @@ function passwordIn(ciphertext: Uint8Array, secretKey: Uint8Array): string {
   }
 }
 
-/** Whether the people of a tenant can be mailed. */
+/** Whether a tenant has a mail server. */
 export async function canMail({ db, config }: SenderDeps, tenantId: number): Promise<boolean> {
   if (tenantId === 0) return operatorServer(config) !== null;
   return (await findMailServer({ db }, tenantId)) !== undefined;
 }
 
-/** The looks of a tenant's mails. */
+/** The brand of a tenant's mails. */
 export async function lookOf({ db, config }: SenderDeps, tenantId: number): Promise<MailLook> {
   const brand = tenantId === 0 ? undefined : await loadBrand({ db }, tenantId);
   if (brand === undefined) {
-    // Never for a reseller's customers: it would name the operator.
+    // Not for a reseller's customers: it would name the operator.
     if (tenantId !== 0) throw new MailError("This reseller does not exist any more.", { fault: "refused" });
     const { brandName, brandSupport } = config;
     const support = brandSupport === "" ? null : brandSupport;
@@ -67,7 +67,7 @@ export async function lookOf({ db, config }: SenderDeps, tenantId: number): Prom
   return { name, support, ...(accent === null ? OWN_ACCENT : accentCss(accent).light), logoLight, logoDark };
 }
 
-/** The mail of a delivery, ready to send. Throws MailError if it cannot be written. */
+/** The mail of a delivery, ready to send. Throws MailError if it cannot be rendered. */
 export async function mailOf(deps: SenderDeps, claimed: Claimed, server: SmtpServer): Promise<Mail> {
   const { accountId, tenantId, kind, data, address, deliveryId } = claimed;
   const account = await findAccount(deps, accountId);
@@ -82,29 +82,35 @@ export async function mailOf(deps: SenderDeps, claimed: Claimed, server: SmtpSer
       : null;
   const text = mailText(kind, { data, brand: oneLine(look.name), site, link, unsubscribe, role: account.role });
   return drawn(text, look, {
-    // A name is free text: an account could advertise with it to addresses that it types.
+    // A name is free text: an account could use it to advertise to any address.
     to: { name: isConfirmed(claimed) ? oneLine(account.name) : "", address },
     messageId: `<${deliveryId}.${claimed.messageId}@${domainOf(server.from.address)}>`,
     headers: {
-      // Servers that answer automatically must not: RFC 3834.
+      // Tells servers not to answer automatically: RFC 3834.
       "auto-submitted": "auto-generated",
       ...(unsubscribe !== null && unsubscribeHeaders(unsubscribe)),
     },
   });
 }
 
-/** Whether the address is known to be the account's: not that of an invitation, nor the new one of a change. Source: MSG-7. */
+/**
+ * Whether the address is confirmed as the account's: not for an invitation, nor for the new address of a change.
+ * Source: MSG-7.
+ */
 function isConfirmed({ kind, data }: Claimed): boolean {
   return kind !== "invitation" && !(kind === "email_change" && data.to === "new");
 }
 
-/** One click in the mail program switches the kind off; by https only. Source: MSG-13, RFC 8058 › 3.1. */
+/**
+ * The headers by which a mail program switches the kind off with one click; only for https. Source: MSG-13, RFC 8058 ›
+ * 3.1.
+ */
 function unsubscribeHeaders(url: string): Record<string, string> {
   const header = { "list-unsubscribe": `<${url}>` };
   return url.startsWith("https:") ? { ...header, "list-unsubscribe-post": "List-Unsubscribe=One-Click" } : header;
 }
 
-/** A mail that only shows that mail arrives. */
+/** A mail that shows that the mail server works. */
 export async function testMail(
   deps: SenderDeps,
   { tenantId, to, server }: { tenantId: number; to: Mail["to"]; server: SmtpServer },
@@ -128,7 +134,7 @@ export async function testMail(
   });
 }
 
-/** Text and HTML of a mail in its looks. Only the pictures that the HTML shows are attached. */
+/** Text and HTML of a mail in its brand. Only pictures that the HTML shows are attached. */
 export function drawn(text: MailText, look: MailLook, rest: Pick<Mail, "to" | "messageId" | "headers">): Mail {
   const pictures = [
     { id: LOGO_ID, png: look.logoLight },
@@ -144,7 +150,7 @@ async function siteOf({ db, config }: SenderDeps, { resellerId }: Account): Prom
   return host === undefined ? null : siteUrl({ config }, host);
 }
 
-/** The link of a message, which the table has encrypted. Throws MailError. */
+/** The link of a message, which is stored encrypted. Throws MailError. */
 function linkIn({ urlCiphertext }: Readonly<Record<string, unknown>>, secretKey: Uint8Array): string {
   try {
     const url = decrypt(secretKey, Buffer.from(String(urlCiphertext), "base64"));

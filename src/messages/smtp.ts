@@ -6,20 +6,20 @@ import type { Config } from "../config.ts";
 import { within } from "../platform/time_limit.ts";
 
 /**
- * Sends one mail by SMTP. A reseller's server is called only at a public address, and only at the address that was checked. The
- * operator's is called as configured. Source: MSG-8.
+ * Sends one mail by SMTP. A reseller's server is called only at a public address, which was checked. The operator's is
+ * called as configured. Source: MSG-8.
  */
 
 const CONNECT_MS_MAX = 10_000;
 const GREETING_MS_MAX = 15_000;
-/** Silence of the server. */
+/** The longest silence of the server. */
 const IDLE_MS_MAX = 30_000;
-/** All of it. Shorter than a claim. */
+/** The longest time for a whole mail. Shorter than a claim. */
 const SEND_MS_MAX = 60_000;
 const TLS_PORT = 465;
 const SUBMISSION_PORT = 587;
 
-/** One address, without the characters that part, quote or comment addresses. */
+/** One address, without the characters that separate, quote or comment addresses. */
 const PLAIN_ADDRESS = /^[^\s@,;:<>()[\]\\"\p{Cc}]+@[^\s@,;:<>()[\]\\"\p{Cc}]+$/u;
 
 /** A mail server and its sender. */
@@ -31,9 +31,12 @@ export type SmtpServer = {
   user: string | null;
   password: string | null;
   from: { name: string; address: string };
-  /** Only public addresses are called: it is a reseller's. The operator's own may be anywhere. */
+  /** Whether only public addresses are called, as for a reseller's server. The operator's own may be anywhere. */
   isGuarded: boolean;
-  /** `host:port` that may be private, and may get a password without TLS: they are beside this server. */
+  /**
+   * `host:port` pairs that may be private, and may get a password without TLS, because they are in the operator's own
+   * network.
+   */
   allowPrivate: readonly string[];
 };
 
@@ -42,7 +45,7 @@ export type Mail = {
   subject: string;
   text: string;
   html: string;
-  /** The same in each attempt: who gets a mail twice can tell. */
+  /** The same in each attempt, so that a mail that arrives twice can be recognized. */
   messageId: string;
   headers: Record<string, string>;
   /** Pictures of the HTML. */
@@ -50,16 +53,16 @@ export type Mail = {
 };
 
 /**
- * Whose fault it is that a mail was not accepted. `server`: any other mail would fail too. `mail`: this mail or its address, for now.
+ * Why a mail was not accepted. `server`: any other mail would fail too. `mail`: this mail or its address, for now.
  * `refused`: this mail or its address, for good.
  */
 export type MailFault = "server" | "mail" | "refused";
 
-/** A mail that was not accepted. The message is for whoever set the server up. */
+/** The error for a mail that was not accepted. The message is for the person who set up the server. */
 export class MailError extends Error {
   override readonly name = "MailError";
   readonly fault: MailFault;
-  /** Of the server's answer; null: there was none. */
+  /** The code of the server's answer; null: there was none. */
   readonly status: number | null;
 
   constructor(
@@ -125,12 +128,12 @@ export async function sendMail(server: SmtpServer, mail: Mail): Promise<string> 
   } catch (error) {
     throw toMailError(error);
   } finally {
-    // Also ends a server that sends one byte a minute.
+    // Also disconnects a server that sends one byte a minute.
     socket?.destroy();
   }
 }
 
-/** The address to connect to: checked, and not looked up again. Throws GuardError. */
+/** The address to connect to, which is checked and not looked up again. Throws GuardError. */
 export async function addressOf({
   host,
   port,
@@ -154,7 +157,7 @@ function connected(host: string, port: number): Promise<Socket> {
   const socket = connect({ host, port });
   const done = new Promise<Socket>((resolve, reject) => {
     socket.once("connect", () => resolve(socket));
-    socket.on("error", reject); // Stays: a destroyed socket may still emit an error.
+    socket.on("error", reject); // Not removed, because a destroyed socket may still emit an error.
   });
   return within(CONNECT_MS_MAX, done, () => new Error("the mail server does not answer")).catch((error) => {
     socket.destroy();
@@ -169,11 +172,11 @@ async function submit(server: SmtpServer, mail: Mail, connection: Socket): Promi
     host,
     port,
     secure: tls,
-    // Without it, whoever can remove STARTTLS from the server's greeting would read the password.
+    // Otherwise an attacker who removes STARTTLS from the server's greeting could read the password.
     requireTLS: user !== null && !mayBePrivate(urlOf(host, port), allowPrivate),
     ...(user !== null && { auth: { user, pass: password ?? "" } }),
     ...(isIP(host) === 0 && { tls: { servername: host } }),
-    // The name of this machine would tell who the operator is.
+    // The name of this machine would reveal the operator.
     name: domainOf(from.address),
     greetingTimeout: GREETING_MS_MAX,
     socketTimeout: IDLE_MS_MAX,
@@ -201,7 +204,7 @@ async function submit(server: SmtpServer, mail: Mail, connection: Socket): Promi
   return response;
 }
 
-/** The domain of an address as DNS has it: greetings and ids of messages are ASCII. */
+/** The domain of an address in its DNS form, because EHLO and message ids are ASCII. */
 export function domainOf(address: string): string {
   const domain = address.slice(address.lastIndexOf("@") + 1);
   return domainToASCII(domain) || domain;
@@ -218,21 +221,21 @@ function toMailError(error: unknown): MailError {
 
 type Failure = { code: unknown; command: unknown; status: number | null };
 
-/** The server says that it ends the connection. Source: RFC 5321 › 3.8. */
+/** The code by which a server says that it closes the connection. Source: RFC 5321 › 3.8. */
 const CLOSING = 421;
 
 /**
- * Only an answer about this mail or its recipient is the mail's own. The sender's address is the same in each: who set the server up can
- * mend it, as a sign-in that is refused.
+ * Only an answer about this mail or its recipient is attributed to the mail. The sender's address is the same in every
+ * mail, so a refusal of it is the server's, like a refused sign-in.
  */
 function faultOf({ code, command, status }: Failure): MailFault {
   const isAboutMail = (code === "EENVELOPE" || code === "EMESSAGE") && command !== "MAIL FROM" && status !== CLOSING;
   if (!isAboutMail) return "server";
-  // Without an answer, the library has refused to send it: it would again.
+  // Without an answer, the library has refused to send the mail, and would refuse it again.
   return status === null || status >= 500 ? "refused" : "mail";
 }
 
-/** Says what is wrong with TLS; other errors are clear. */
+/** Explains errors of TLS; the text of others is clear. */
 function plainWords(message: string, { code, command }: Failure): string {
   if (/certificate|altnames/i.test(message)) return `The mail server's TLS certificate is not valid: ${message}`;
   if (code === "ETLS" && command === "STARTTLS")

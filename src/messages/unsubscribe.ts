@@ -3,8 +3,9 @@ import { constantTimeEqual, deriveKey } from "../platform/crypto.ts";
 import { isOptional, type OptionalKind } from "./kinds.ts";
 
 /**
- * Tokens of links that switch off one kind of mail for one account, without signing in. They say whom and what they are for, and are signed
- * with a key of their own. They do not expire, since a mail is kept for years, and can do nothing else. Source: MSG-13.
+ * Tokens of links that switch off one kind of mail for one account, without signing in. They contain the account and
+ * the kind, and are signed with a separate key. They do not expire, since mails are kept for years, and allow nothing
+ * else. Source: MSG-13.
  */
 
 /** Account, kind, and 32 bytes in base64url. */
@@ -18,7 +19,7 @@ export function unsubscribeToken(secretKey: Uint8Array, { accountId, kind }: Uns
   return `${claim}.${signatureOf(secretKey, claim)}`;
 }
 
-/** undefined: nobody has signed it with this key, or its kind can no longer be switched off. */
+/** undefined: it was not signed with this key, or its kind can no longer be switched off. */
 export function readUnsubscribeToken(secretKey: Uint8Array, token: string): Unsubscribe | undefined {
   const [, accountId, kind, signature] = TOKEN.exec(token) ?? [];
   if (accountId === undefined || kind === undefined || signature === undefined || !isOptional(kind)) return undefined;

@@ -10,14 +10,14 @@ import type { Outcome } from "./claims_store.ts";
 
 const LOOK_UP_MS_MAX = 5_000;
 const CALL_MS_MAX = 15_000;
-/** Of the answer; the rest is not read. */
+/** Bytes of the answer that are read. */
 const ANSWER_BYTES_MAX = 512;
-/** The receiver says that the endpoint is gone for good. */
+/** The status by which a receiver says that the endpoint is gone for good. */
 export const GONE = 410;
 
 export type WebhookCall = {
   url: string;
-  /** As `whsec_…`; a request has one signature for each. */
+  /** As `whsec_…`; a call has one signature for each. */
   secrets: string[];
   /** The same in each attempt. */
   messageId: string;
@@ -25,7 +25,7 @@ export type WebhookCall = {
   unixMs: number;
   body: string;
   allowPrivate: readonly string[];
-  /** Looks the host up. Only tests give one. */
+  /** Looks up the host. Only tests set it. */
   resolve?: Resolve;
 };
 
@@ -36,7 +36,8 @@ export async function checkWebhookUrl(typed: string, allowPrivate: readonly stri
     throw new InputError(`The URL may have at most ${WEBHOOK_URL_CHARS_MAX} characters.`, "url");
   try {
     const checked = await look(url, allowPrivate);
-    // Events would be readable on their way. A private address that the operator allowed is beside this server.
+    // Without https, events could be read on their way. A private address that the operator allowed is in its own
+    // network.
     if (checked.url.protocol !== "https:" && !mayBePrivate(url, allowPrivate))
       throw new InputError("The URL must begin with https://.", "url");
     return checked.url.href;
@@ -46,7 +47,7 @@ export async function checkWebhookUrl(typed: string, allowPrivate: readonly stri
   }
 }
 
-/** One call. Never throws: every failure is an outcome. */
+/** Makes one call. Never throws: every failure is an outcome. */
 export async function callWebhook(call: WebhookCall): Promise<Outcome> {
   const startMs = performance.now();
   const ended = (outcome: Omit<Outcome, "tookMs">): Outcome => ({ ...outcome, tookMs: performance.now() - startMs });
@@ -88,7 +89,7 @@ function signatureOf({ secrets, messageId, unixMs, body }: WebhookCall): Record<
   };
 }
 
-/** The beginning of the answer's body as text; the connection is ended. */
+/** The beginning of the answer's body as text. Closes the connection. */
 async function firstBytes({ body }: Response): Promise<string> {
   if (body === null) return "";
   const reader = body.getReader();
@@ -100,6 +101,6 @@ async function firstBytes({ body }: Response): Promise<string> {
     pieces.push(value);
     size += value.byteLength;
   }
-  reader.cancel().catch(() => {}); // The receiver may have hung up.
+  reader.cancel().catch(() => {}); // The receiver may have disconnected.
   return new TextDecoder().decode(Buffer.concat(pieces).subarray(0, ANSWER_BYTES_MAX));
 }

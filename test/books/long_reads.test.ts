@@ -104,7 +104,7 @@ async function countThem(): Promise<void> {
 }
 
 test(
-  "a check that has everything to fold, and the next ones: no slice is cancelled",
+  "a check that has all rows to fold, and the checks after it, have no slice cancelled",
   async () => {
     const sql = connect({ databaseUrl: world.url, dbPrepare: true }, 1);
     const checked = async (full = false) => {
@@ -139,7 +139,7 @@ test(
 );
 
 test(
-  "doctor, also with --full",
+  "doctor finishes, also with --full",
   async () => {
     for (const args of [[], ["--full"]]) {
       const child = spawn(
@@ -163,7 +163,7 @@ test(
 );
 
 test(
-  "CSV of usage: up to its limit; a filter that matches nothing is read to the end without an error",
+  "the CSV of usage ends at its limit; a filter that matches nothing is read to the end without an error",
   async () => {
     const text = await new Response(await usageCsv(read, "charged", { accountId: big.accountId })).text();
     const lines = text.trimEnd().split("\r\n");
@@ -179,7 +179,7 @@ test(
 );
 
 test(
-  "a page that runs out of time says where to continue, even if it is empty; all pages together have each row once",
+  "a page that reaches its time limit says where to continue, even if it is empty; all pages together have each row once",
   async () => {
     type Part = { ids: string[]; next: string | null };
     const whole = async (ask: (cursor: string | undefined) => Promise<Part>) => {
@@ -231,7 +231,7 @@ test(
   SLOW_MS,
 );
 
-test("a page of transactions costs what it shows, however far back it is, and has the balance after each", async () => {
+test("a page of old transactions costs as little as the newest page, and has the balance after each transaction", async () => {
   const { accountId } = reseller;
   const [count] = await world.sql`select count(*)::int as n from balance_entries where account_id = ${accountId}`;
   const [far] = await world.sql`

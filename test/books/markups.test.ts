@@ -160,7 +160,7 @@ test("a package, a reseller's own request, and a customer without a reseller hav
   expect(rows.map((row) => ({ ...row }))).toEqual(Array.from({ length: 3 }, () => ({ markup: null, cost: null })));
 });
 
-test("what the balance cannot pay with the markup is refused before the provider is called", async () => {
+test("a request that the balance cannot pay with the markup is refused before the provider is called", async () => {
   const [row] = await shop.world
     .sql`select held_nano_usd::text as held from receipts where mode = 'payg' order by request_id desc limit 1`;
   expect(BigInt(row?.held) > 0n).toBe(true);
@@ -211,7 +211,7 @@ test("200 requests in flight while the markup changes: hold and charge of each h
   expect(receipts.filter(({ charged, held }) => BigInt(charged) > BigInt(held))).toEqual([]);
 });
 
-test("a month with changes of the markup: receipts, days, entries and statement agree to the last nano-USD, and no margin is below zero", async () => {
+test("receipts, days, entries and statement of a month with changed markups agree to the nano-USD, and no margin is below zero", async () => {
   for (const markup of [0, 777, 12_345, 1]) {
     await set(markup);
     await settled(markup === 0 ? null : markup);
@@ -240,7 +240,7 @@ test("a month with changes of the markup: receipts, days, entries and statement 
   expect(await shop.world.unbalanced()).toEqual([]);
 });
 
-test("a closed day is credited once: by many at a time, again, and after a connection is killed before the commit", async () => {
+test("a closed day is credited once, also by concurrent and repeated closings, and after a connection is killed before the commit", async () => {
   await set(10_000);
   await settled(10_000);
   await until(async () => (await shop.counters(customer.accountId)).holds === 0, 20_000);
@@ -262,7 +262,7 @@ test("a closed day is credited once: by many at a time, again, and after a conne
   expect(await shop.world.unbalanced()).toEqual([]);
 });
 
-test("an open day is not credited; a receipt that comes after its day was closed is credited with the next closing, once", async () => {
+test("an open day is not credited; a receipt that arrives after its day was closed is credited once, with the next closing", async () => {
   await set(10_000);
   await settled(10_000);
   await until(async () => (await shop.counters(customer.accountId)).holds === 0, 20_000);

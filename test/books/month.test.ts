@@ -137,7 +137,7 @@ const earningsOf = async () =>
 const again = (): Promise<MonthAgain> =>
   monthAgain(shop.world.sql, acme.accountId, [FROM.toISOString(), TO.toISOString()]);
 
-test("every day of a month is closed once, whatever happens to the closing", async () => {
+test("every day of a month is closed once, whatever interrupts the closing", async () => {
   for (let day = 0; day < DAYS; day++) {
     await setClock(day, "10:00");
     if (day === 2) await markup(1_533);
@@ -198,7 +198,7 @@ async function replicasClose(day: number): Promise<void> {
   await closeDays();
 }
 
-test("statement, its file, and doctor --full say the same as the receipts, to the last nano-USD", async () => {
+test("the statement, its file and doctor --full agree with the receipts, to the nano-USD", async () => {
   const month = await again();
   const session = await signInTo(shop, acme);
   const { usage } = ok(await session.get(`/statement?month=${MONTH}`));
@@ -225,7 +225,7 @@ test("statement, its file, and doctor --full say the same as the receipts, to th
   expect(await fullCheck(shop.world)).toEqual(["ok"]);
 });
 
-test("the reseller's home has the month's margin while the month runs, equal to the statement's and the receipts'", async () => {
+test("the margin of the running month on the reseller's home equals that of the statement and of the receipts", async () => {
   await setClock(DAYS - 1, "23:00");
   const session = await signInTo(shop, acme);
   const home = ok(await session.get("/home/selling")).month;

@@ -34,7 +34,7 @@ async function answer(secret: string, details: Record<string, unknown>, model = 
 }
 
 test(
-  "counts without a rate of their own are summed by model and kind, once, however the receipts are folded",
+  "counts without a rate of their own are summed once by model and kind, however the receipts are folded",
   async () => {
     const payer = await shop.payer(5_000_000_000n);
     const packager = await shop.customer();
@@ -75,7 +75,7 @@ test(
 );
 
 test(
-  "an admin sees them on the books page, as a metric, and in doctor, with since when",
+  "the books page, a metric and doctor show them, with the time of the first one",
   async () => {
     const admin = await signInTo(shop, await shop.world.addAdmin());
     expect(ok(await admin.get("/admin/books")).unpriced[0]).toEqual({
@@ -99,7 +99,7 @@ test(
   SLOW_MS,
 );
 
-test("once the model has the price, its count is not shown any more; later requests do not count", async () => {
+test("a count is no longer shown once the model has the price; later requests are not counted", async () => {
   const { sql } = shop.world;
   await sql`
     insert into price_versions (model_id, prices)

@@ -176,7 +176,7 @@ const countedRows = async (table: string) =>
   Number((await world.sql`select count(*)::int as n from ${world.sql(table)}`)[0]?.n);
 
 test(
-  "by day and model in every time zone: nothing folded, part folded, all folded, and more rows since",
+  "sums by day and model are exact in every time zone, with no row folded, some, all, and new rows since",
   async () => {
     await write(300, 1);
     await expectExact();
@@ -193,7 +193,7 @@ test(
 );
 
 test(
-  "rows of a transaction that stayed open while later ones were folded",
+  "rows of a transaction that stayed open while later ones were folded are counted",
   async () => {
     const [written, committing] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const slow = world.sql.begin(async (tx) => {
@@ -218,7 +218,7 @@ test(
 );
 
 test(
-  "filtered by key, model, hosts, billing mode, and between any two moments",
+  "sums filtered by key, model, hosts, billing mode and any two moments are exact",
   async () => {
     const [, { keys }] = people;
     const zones = ["UTC", "Asia/Kathmandu"];
@@ -244,7 +244,7 @@ test(
 );
 
 test(
-  "by key over the last 24 hours, to the millisecond",
+  "sums by key over the last 24 hours are exact to the millisecond",
   async () => {
     const dayAgoMs = Date.parse(NOW) - 86_400_000;
     await write(60, 3, { moments: [dayAgoMs - 1, dayAgoMs, dayAgoMs + 1] });
@@ -289,7 +289,7 @@ async function countedMonth(month: string, timeZone: string) {
 }
 
 test(
-  "statements of months in every time zone count what ended in the month, wherever it began",
+  "statements of months in every time zone count requests that ended in the month, whenever they began",
   async () => {
     const [reseller] = people;
     const edges = [
@@ -410,7 +410,7 @@ test.each([
 );
 
 test(
-  "the sweep continues where it ended, day by day for a large account",
+  "the sweep continues where it stopped, day by day for a large account",
   async () => {
     const sweep = async (requestsMax: number) => {
       const slices = openSlices(folder, { onSlice: (all) => (all.rows = 30) });
@@ -449,7 +449,7 @@ test(
 );
 
 test(
-  "while requests are settled and folded: never less than what is settled, never more than what has begun",
+  "sums read while requests are settled and folded are never below what is settled, nor above what has begun",
   async () => {
     await world.setClock(null);
     const person = await world.addCustomer();

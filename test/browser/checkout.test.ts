@@ -43,7 +43,7 @@ test("price, order, Stripe's page, back, paid, the package is active: without a 
   await page.getByRole("heading", { name: "Pay $12.00" }).waitFor();
   await visit.check();
   visit.expectProblem(/^another host was asked: http:\/\/127\.0\.0\.1:\d+\/pay\//);
-  await page.getByRole("button", { name: "Go on to Stripe" }).click();
+  await page.getByRole("button", { name: "Continue to Stripe" }).click();
   await page.waitForURL(`${stripe.base}/**`);
   const [row] = await world.sql`select reference from orders where account_id = ${person.accountId}`;
   // Back before the money is there: the page waits, and then shows it by itself. No webhook comes.

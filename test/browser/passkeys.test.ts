@@ -284,7 +284,7 @@ test("a forgotten password: the page says the same for everyone, and the link se
     await page.goto("/forgot");
     await page.getByLabel("E-mail").fill(email);
     await page.getByRole("button", { name: "Send link" }).click();
-    await page.getByRole("heading", { name: "Look into your mail", level: 1 }).waitFor();
+    await page.getByRole("heading", { name: "Check your mail", level: 1 }).waitFor();
     await said(page, new RegExp(`^If ${email} belongs to an account here`));
   }
   await visit.check();

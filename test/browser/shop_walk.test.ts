@@ -164,7 +164,7 @@ test("by card: the dialog says what and when, Stripe's page is paid, and the pac
   await checkBoth();
   visit.expectProblem(/^another host was asked: http:\/\/127\.0\.0\.1:\d+\/pay\//);
   await page.getByRole("radio", { name: /By card/ }).check();
-  await page.getByRole("button", { name: "Go on to Stripe" }).click();
+  await page.getByRole("button", { name: "Continue to Stripe" }).click();
   await page.getByRole("button", { name: "Pay 12.00 USD" }).click();
   await said(page, "Your package Starter is active.");
   await page.getByRole("button", { name: "Download invoice 00001 as PDF" }).waitFor();
@@ -211,7 +211,7 @@ test("a top-up is paid by card too, and is in the balance", async () => {
   await visit.check();
   await dialog.getByRole("button", { name: "Continue" }).click();
   await page.getByRole("heading", { name: "Pay $20.00" }).waitFor();
-  await page.getByRole("button", { name: "Go on to Stripe" }).click();
+  await page.getByRole("button", { name: "Continue to Stripe" }).click();
   await page.getByRole("button", { name: "Pay 20.00 USD" }).click();
   await said(page, "$20.00 is in your balance.");
   await said(page, "It does not pay for requests yet: ask Lumen to switch on pay-as-you-go for you.");
@@ -255,7 +255,7 @@ test("in a shop: the buyer goes there with the reference, and its signed webhook
   });
   const order = page.url();
   await page.getByRole("radio", { name: /In the shop/ }).check();
-  await page.getByRole("button", { name: "Go on to the shop" }).click();
+  await page.getByRole("button", { name: "Continue to the shop" }).click();
   await page.waitForURL(`${SHOP}/**`);
   const number = await reference();
   expect(asked).toBe(`${SHOP}/pay?order=${number}&amount=2.00&currency=usd`);

@@ -148,7 +148,7 @@ describe("a provider's name whose address changes (DNS rebinding)", () => {
   });
 });
 
-test("upstreamTarget looks no name up: without a checked address it throws", () => {
+test("upstreamTarget looks up no name, and throws without a checked address", () => {
   expect(() => upstreamTarget("http://localhost:1/")).toThrow("needs a checked address");
   expect(() => upstreamTarget("http://localhost:1/", "localhost")).toThrow("needs a checked address");
 });
@@ -190,7 +190,7 @@ describe("TLS certificates are verified against the name, not the address", () =
     ["Bun", [process.execPath]],
     ["Deno", [denoProgram(), "run", "--allow-all", "--no-check"]],
   ] as const) {
-    test(`${runtime}: names that share an address keep apart; a wrong certificate is refused`, async () => {
+    test(`${runtime}: two names with one address each need their own certificate; a wrong certificate is refused`, async () => {
       const seen = await outcomes([...command], true);
       expect(seen.map((line) => line.split(" ").slice(0, 2).join(" "))).toEqual(
         NAMES.split(",").map((name) => `${name} ${name === "c.example" ? "failed" : "ok"}`),
@@ -199,7 +199,7 @@ describe("TLS certificates are verified against the name, not the address", () =
       expect(hosts).toEqual(["a", "b", "a", "b", "a"].map((name) => `${name}.example:${server.port}`));
     });
 
-    test(`${runtime}: an authority that nobody trusts is refused`, async () => {
+    test(`${runtime}: a certificate of an untrusted authority is refused`, async () => {
       for (const line of await outcomes([...command], false)) expect(line).toContain(" failed ");
     });
   }

@@ -25,7 +25,7 @@ const shareOf = (weights: readonly number[], seeds = 20_000): number[] => {
   return counts.map((count) => count / seeds);
 };
 
-test("all turns of a conversation agree; another first message, or another account, has another affinity", () => {
+test("all turns of a conversation have the same affinity; another first message, or another account, has another", () => {
   const first = affinityOf(1, { messages: turns("Why toll gates?", 0) });
   for (let later = 1; later < 9; later++)
     expect(affinityOf(1, { messages: turns("Why toll gates?", later) })).toBe(first);
@@ -33,7 +33,7 @@ test("all turns of a conversation agree; another first message, or another accou
   expect(affinityOf(2, { messages: turns("Why toll gates?", 0) })).not.toBe(first);
 });
 
-test("prompt_cache_key decides; without it user does; without either the beginning of the prompt", () => {
+test("prompt_cache_key decides the affinity, else user, else the beginning of the prompt", () => {
   const messages = turns("one", 0);
   const others = turns("two", 4);
   const of = (body: Record<string, unknown>) => affinityOf(7, body);
@@ -55,7 +55,7 @@ test("parts of a message count: texts, and the addresses of images", () => {
   expect(of([{ type: "text", text: "And this?" }, image("https://a.example/1.png")])).not.toBe(first);
 });
 
-test("whatever the body holds, there is an affinity, and a megabyte costs no more than its beginning", () => {
+test("every body has an affinity, and a megabyte costs no more than its beginning", () => {
   for (const messages of [undefined, null, 7, [], [null], [{}], [user(null)], [user([null, 7, {}])], [[]]])
     expect(Number.isInteger(affinityOf(1, { messages }))).toBe(true);
   const long = "x".repeat(1_000_000);
@@ -64,14 +64,14 @@ test("whatever the body holds, there is an affinity, and a megabyte costs no mor
   expect(performance.now() - startedMs).toBeLessThan(500);
 });
 
-test("keys are first in proportion to their weights", () => {
+test("each key is first in proportion to its weight", () => {
   for (const share of shareOf([1, 1, 1, 1])) expect(share).toBeWithin(0.235, 0.265);
   const [light = 0, heavy = 0] = shareOf([1, 3]);
   expect(light).toBeWithin(0.235, 0.265);
   expect(heavy).toBeWithin(0.735, 0.765);
 });
 
-test("if a key is taken out, only its own share moves, evenly; if it comes back, the same share returns", () => {
+test("only the share of a removed key moves, evenly to the others; when the key is back, the same share returns", () => {
   const all = keyed([1, 1, 1, 1]);
   const without = all.filter(({ key }) => key.id !== 2);
   const moved = new Map<number, number>();

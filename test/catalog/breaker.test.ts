@@ -44,7 +44,7 @@ test("failures of one route do not affect another", () => {
   expect(breakers.enter(2, ANN)).toBeDefined();
 });
 
-test("half open: exactly one probe is let through, and its success closes the breaker", () => {
+test("a half-open breaker lets exactly one probe through, and its success closes the breaker", () => {
   const { clock, breakers, fail } = clocked();
   fail(5);
   clock.ms = 999;
@@ -176,7 +176,7 @@ test("two customers of one reseller close a route off for that reseller's custom
   expect(breakers.enter(1, ANN)).toBeDefined();
 });
 
-test("a payer that causes failures cannot keep others out with failed probes: they may probe one second after each", () => {
+test("a payer's failed probes do not keep others out: they may probe one second after each", () => {
   const { clock, breakers, failForAll } = clocked();
   failForAll(5);
   for (let i = 0; i < 6; i++) {
@@ -218,7 +218,7 @@ test("after a probe that fails by its key, or cannot serve the request, the next
   expect(breakers.enter(1, BEN)).toBeDefined();
 });
 
-test("ten thousand payers who see failures use bounded memory, and none is let through because of the bound", () => {
+test("ten thousand payers who see failures use bounded memory, and the bound lets none of them through", () => {
   const { breakers } = clocked();
   const passes = Array.from({ length: 10_000 }, (_, i) => breakers.enter(1, { accountId: i + 1, payerId: i + 1 }));
   for (const pass of passes) pass?.failed();

@@ -60,7 +60,7 @@ async function seed(): Promise<{ providerId: number; routeId: number }> {
   return { providerId, routeId };
 }
 
-test("a model has its prices, image prices and routes; its provider's key is not printed by accident", async () => {
+test("a model has its prices, image prices and routes; its provider's key is not printed with it", async () => {
   const { providerId, routeId } = await seed();
   await setImagePrice(deps, { modelId: "m1", size: "512x512", microUsd: 10_000 });
   const { catalog } = await openQuiet();
@@ -120,7 +120,7 @@ test("models are listed by id; disabled models, routes and providers are left ou
   expect(catalog.model("m1")?.routes).toEqual([]);
 });
 
-test("a committed change of the catalog is soon in use; other changes cause no load", async () => {
+test("a committed change of the catalog is soon in use; changes of other tables cause no load", async () => {
   await seed();
   const catalog = await openCatalog(deps);
   open.push(catalog);
@@ -152,7 +152,7 @@ test("a snapshot in use does not change", async () => {
   expect(() => Object.assign(model ?? {}, { name: "mine" })).toThrow();
 });
 
-test("a hundred changes at once cause at most two loads, and the last change is seen", async () => {
+test("a hundred concurrent changes cause at most two loads, and the last change is seen", async () => {
   await seed();
   const { catalog, tell, lines } = await openQuiet();
   const loads = () => lines.filter(({ message }) => message === "the catalog is loaded").length;

@@ -112,7 +112,7 @@ test("unknown input fields do not reach the row", async () => {
   expect((await modelRow(id))?.createdUnix).toBeGreaterThan(1_600_000_000);
 });
 
-test("that a model hides tokens is noted once, and never overrides an admin's setting", async () => {
+test("hidden tokens of a model are recorded once, and never override an admin's setting", async () => {
   const id = await newModel();
   const hides = async () => (await modelRow(id))?.hidesTokens;
   expect(await hides()).toBeNull();
@@ -129,7 +129,7 @@ test("that a model hides tokens is noted once, and never overrides an admin's se
   expect(await noteHidesTokens(deps, "no-such-model")).toBe(false);
 });
 
-test("a provider's key is encrypted at rest, listed nowhere, and replaced when a new one is given", async () => {
+test("a provider's key is encrypted at rest, in no list, and replaced by a new one", async () => {
   const id = await newProvider();
   const stored = async () =>
     (await loadCatalog(deps.db.orm)).providerKeys.find(({ providerId }) => providerId === id)?.keyCiphertext ??
@@ -168,7 +168,7 @@ test("a base URL at another origin needs a new key; another path at the same ori
   expect((await listProviders(deps)).find((provider) => provider.id === id)?.baseUrl).toBe(elsewhere);
 });
 
-test("a route has an upstream name, by default the model's id", async () => {
+test("a route's upstream name is the model's id by default", async () => {
   const [modelId, providerId] = [await newModel(), await newProvider()];
   const id = await addRoute(deps, { modelId, providerId });
   expect(await listRoutes(deps, modelId)).toMatchObject([
@@ -201,7 +201,7 @@ test("a route has an upstream name, by default the model's id", async () => {
   expect(await listRoutes(deps, modelId)).toEqual([]);
 });
 
-test("duplicates and missing rows are refused with one sentence", async () => {
+test("a duplicate or missing row is refused with one sentence", async () => {
   const [modelId, providerId] = [await newModel(), await newProvider()];
   const routeId = await addRoute(deps, { modelId, providerId });
   const otherId = await addRoute(deps, { modelId, providerId, upstreamModel: "other" });

@@ -55,7 +55,7 @@ test("after a failure the next route is tried, and its answer is returned", asyn
   expect(tried).toEqual([1, 2]);
 });
 
-test("all routes failed: provider_unavailable; the providers' messages are only logged", async () => {
+test("the answer is provider_unavailable when all routes have failed; the providers' messages are only logged", async () => {
   const { run, lines } = setUp();
   const refusal = (await rejectionOf(run(() => Promise.reject(down())))) as Refusal;
   expect(refusal).toBeInstanceOf(Refusal);
@@ -66,7 +66,7 @@ test("all routes failed: provider_unavailable; the providers' messages are only 
   expect(JSON.stringify(lines)).not.toContain("sk-acme");
 });
 
-test("a rejection: no further route, no breaker failure, invalid_request with message and param", async () => {
+test("a rejection ends the request with invalid_request, message and param: no further route, no breaker failure", async () => {
   const { run, tried, breakers } = setUp();
   for (let i = 0; i < 10; i++) {
     const refusal = (await rejectionOf(
@@ -116,7 +116,7 @@ test("a route with an open breaker is skipped; all open: provider_unavailable wi
 });
 
 /** Source: API-12. */
-test("Retry-After is the shortest time that any route asks for, and less than a minute", async () => {
+test("Retry-After is the shortest pause that any route asks for, and less than a minute", async () => {
   for (const [first, others, expected] of [
     [40, 7, 7],
     [60, 60, 59],
@@ -167,7 +167,7 @@ test("at most five routes are tried for one request", async () => {
   expect(tried.length).toBe(5);
 });
 
-test("a model without a route: provider_unavailable", async () => {
+test("a model without a route gets provider_unavailable", async () => {
   const { run } = setUp([]);
   expect(((await rejectionOf(run(() => "never"))) as Refusal).code).toBe("provider_unavailable");
 });

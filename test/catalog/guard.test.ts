@@ -62,7 +62,7 @@ test("a public name or address may be called, by http and https", async () => {
   }
 });
 
-test("a URL that a customer chose is refused in the same words whether its host is unknown or inside; the operator is told the address", async () => {
+test("a customer's URL is refused in the same words whether its host is unknown or private; the operator is told the address", async () => {
   const said = (url: string, resolve: () => Promise<Address[]>, tellsAddresses?: boolean) =>
     rejectionOf(
       assertCallable(url, {
@@ -81,7 +81,7 @@ test("a URL that a customer chose is refused in the same words whether its host 
   expect(await said("https://db.internal/", unknown, true)).toContain("ENOTFOUND");
 });
 
-test("every special address is refused, by number and by name", async () => {
+test("every special address is refused, as a number and behind a name", async () => {
   const special = [
     "127.0.0.1",
     "127.8.9.1",
@@ -191,7 +191,7 @@ test("a name without an address is unresolved, not callable", async () => {
   expect(((await rejectionOf(broken)) as GuardError).kind).toBe("unresolved");
 });
 
-test("host and port in the allow list may be private; another port or host may not", async () => {
+test("a host and port in the allow list may be private; another port or host may not", async () => {
   const allow = ["127.0.0.1:9000", "Models.internal:443", "[::1]:9000"];
   expect(await verdict("http://127.0.0.1:9000/v1", [], allow)).toBe("callable");
   expect(await verdict("http://[::1]:9000/v1", [], allow)).toBe("callable");
@@ -440,7 +440,7 @@ test("openGuarded: reads only what is asked for, to the end; close ends the conn
   short.close();
 });
 
-test("openGuarded: a limit between two pieces, besides that on all of it", async () => {
+test("openGuarded: the time between two pieces has a limit, besides the whole file", async () => {
   const { port } = await serve((request, response) => {
     if (request.url === "/stops") response.writeHead(200).write("x");
     if (request.url === "/drips") {
@@ -463,7 +463,7 @@ test("openGuarded: a limit between two pieces, besides that on all of it", async
   }
 });
 
-test("openGuarded: an error's status is told", async () => {
+test("openGuarded: the status of an error is reported", async () => {
   const { port } = await serve((_, response) => response.writeHead(410).end());
   const failed = openGuarded(`http://127.0.0.1:${port}/`, {
     bytesMax: 1,
@@ -473,7 +473,7 @@ test("openGuarded: an error's status is told", async () => {
   expect((await rejectionOf(failed)) as GuardError).toMatchObject({ kind: "failed", status: 410 });
 });
 
-test("mayBePrivate: host and port, as they are listed", () => {
+test("mayBePrivate: true only for a listed host with its port", () => {
   const allow = ["models.internal:443", "10.0.0.7:8000"];
   for (const url of ["https://models.internal/v1", "https://MODELS.internal./v1", "http://10.0.0.7:8000/v1"])
     expect([url, mayBePrivate(url, allow)]).toEqual([url, true]);

@@ -75,7 +75,7 @@ test("a request never fails while one of sixty keys can serve, whatever is wrong
   }
 });
 
-test("a failure of the provider ends its route: another key of it is not tried", async () => {
+test("a failure of the provider ends the attempt at its route: no other key of it is tried", async () => {
   const { ask, tried } = setUp([withKeys([1, 2]), withKeys([8], { id: 2, priority: 1 })]);
   expect(await ask({ 1: fail("status", { status: 500 }) })).toBe(8);
   expect(tried).toEqual([1, 8]);
@@ -86,7 +86,7 @@ test("a request that one key cannot serve is tried with the next: limits, credit
     expect(await setUp().ask({ 1: failure })).toBe(2);
 });
 
-test("an account that met a pause does not use the key until it ends; others use it after all others", async () => {
+test("an account that met a pause does not use the key until it ends; other accounts use it last", async () => {
   const { ask, refusedWith, tried, clock } = setUp([withKeys([1, 2])]);
   await ask({ 1: LIMITED });
   await refusedWith({ 2: fail("status", { status: 500 }) });
@@ -97,7 +97,7 @@ test("an account that met a pause does not use the key until it ends; others use
   expect(await ask()).toBe(1);
 });
 
-test("a pause that a second payer meets concerns everybody, and has the length that payer was told", async () => {
+test("a pause that a second payer meets applies to everybody, for the time that this payer was told", async () => {
   const { refusedWith, ask, clock, tried } = setUp([withKeys([1])]);
   expect(
     (await refusedWith({ 1: fail("rate_limited", { status: 429, retryAfterSeconds: 40 }) })).facts.retryAfterSeconds,
@@ -118,7 +118,7 @@ test("two customers of one reseller close a key for that reseller's customers on
   expect(await ask({}, BEN)).toBe(1);
 });
 
-test("a pause is the model's: requests for another model use the key, after the others", async () => {
+test("a pause applies to one model: requests for another model use the key last", async () => {
   const [small, large] = [withKeys([1, 2], { upstreamModel: "small" }), withKeys([1, 2], { upstreamModel: "large" })];
   const { keys } = setUp();
   const [first] = small.keyed;
@@ -132,7 +132,7 @@ test("a pause is the model's: requests for another model use the key, after the 
   expect([orderOf(large), keys.usable(large, ANN, () => 0.5).length]).toEqual([[2, 1], 1]);
 });
 
-test("429 without a time rests for one second", async () => {
+test("a 429 without a time pauses the key for one second", async () => {
   const { ask, clock } = setUp([withKeys([1, 2])]);
   await ask({ 1: fail("rate_limited", { status: 429 }) });
   clock.ms = 999;
@@ -141,7 +141,7 @@ test("429 without a time rests for one second", async () => {
   expect(await ask()).toBe(1);
 });
 
-test("401 and a used-up quota put the key in quarantine, which no time ends", async () => {
+test("a 401 and a used-up quota quarantine the key, without a time limit", async () => {
   for (const failure of [REFUSED, NO_QUOTA]) {
     const { ask, clock, keys } = setUp([withKeys([1, 2])]);
     expect(await ask({ 1: failure })).toBe(2);
@@ -151,7 +151,7 @@ test("401 and a used-up quota put the key in quarantine, which no time ends", as
   }
 });
 
-test("402 puts the key behind the others and closes it for nobody: the client gets 400 when all say so", async () => {
+test("a 402 makes the key the last choice and closes it for nobody; the client gets 400 when every key answers 402", async () => {
   const { ask, refusedWith, tried } = setUp([withKeys([1, 2])]);
   expect(await ask({ 1: NO_CREDIT })).toBe(2);
   expect(await ask()).toBe(2);
@@ -159,7 +159,7 @@ test("402 puts the key behind the others and closes it for nobody: the client ge
   expect(tried).toEqual([1, 2]);
 });
 
-test("a request served by a key in quarantine ends it; one that began before it does not", async () => {
+test("a request that a quarantined key serves ends the quarantine, unless the request began before it", async () => {
   const { ask, keys, reports } = setUp([withKeys([1])]);
   await rejectionOf(ask({ 1: REFUSED }));
   expect(await ask({}, BEN)).toBe(1);
@@ -183,7 +183,7 @@ test("a request served by a key in quarantine ends it; one that began before it 
   expect(late.keys.states()).toEqual({ cooling: 0, quarantined: 1 });
 });
 
-test("a due probe is given to one request, before all other keys; if it fails, that is told as a probe", async () => {
+test("a due probe is made by one request, before all other keys; its failure is reported as a probe's", async () => {
   const { ask, tried, keys, clock, reports } = setUp([withKeys([1, 2])]);
   await ask({ 1: NO_QUOTA });
   clock.ms = 5_000;
@@ -204,7 +204,7 @@ test("a due probe is given to one request, before all other keys; if it fails, t
   expect(reports.at(-1)).toEqual({ is: "recovered", keyId: 1 });
 });
 
-test("a pool with no live key: 503 without a call, Retry-After below 60 s", async () => {
+test("a pool with no usable key gets 503 without a call, with Retry-After below 60 s", async () => {
   const { refusedWith, tried } = setUp([withKeys([1, 2])]);
   for (const requester of [ANN, BEN]) await refusedWith({ 1: REFUSED, 2: LIMITED }, requester);
   const refusal = await refusedWith({}, CARA);
@@ -212,7 +212,7 @@ test("a pool with no live key: 503 without a call, Retry-After below 60 s", asyn
   expect(refusal.facts.retryAfterSeconds).toBe(1);
 });
 
-test("what a thousand requests under way meet is told once, and again when a second payer meets it", async () => {
+test("a thousand concurrent failures are reported once, and once more when a second payer meets them", async () => {
   const { keys, reports } = setUp();
   const [first] = withKeys([1]).keyed;
   if (!first) throw new Error("no key");
@@ -223,7 +223,7 @@ test("what a thousand requests under way meet is told once, and again when a sec
   expect(reports[1]).toMatchObject({ rest: { accountId: null, payerId: null, model: "up-1" } });
 });
 
-test("shared states replace the own ones, but for keys whose state is not told yet", () => {
+test("shared states replace the replica's own, except for keys whose own state is not yet reported", () => {
   const { keys } = setUp();
   const [one, two] = withKeys([1, 2]).keyed;
   if (!one || !two) throw new Error("no keys");

@@ -52,7 +52,7 @@ const only = async () => {
 const leftSeconds = async () => ((await only())?.leftMs ?? Number.NaN) / 1000;
 const listed = async () => (await listProviderKeys(deps, [providerId]))[0];
 
-test("a refused key is probed at once, then after 5 s, doubling up to 5 minutes; without credit the first wait is 5 s", async () => {
+test("a refused key is probed immediately, then after 5 s, doubling up to 5 minutes; a key without credit waits 5 s first", async () => {
   for (const [why, waits] of [
     ["credentials", [0, 5, 10, 20, 40, 80, 160, 300, 300]],
     ["no_credit", [5, 10, 20, 40, 80, 160, 300, 300]],
@@ -65,13 +65,13 @@ test("a refused key is probed at once, then after 5 s, doubling up to 5 minutes;
   }
 });
 
-test("what other requests meet in quarantine does not move the probe", async () => {
+test("failures of other requests during a quarantine do not move the probe", async () => {
   await quarantine({ why: "no_credit" });
   for (let i = 0; i < 20; i++) await quarantine({ why: "no_credit", accountId: i, payerId: i });
   expect(await leftSeconds()).toBeWithin(2, 5.1);
 });
 
-test("a list of models ends a quarantine but keeps its failures; a served request forgets them, and so does a minute", async () => {
+test("a list of models ends a quarantine but keeps its count of failures; a served request, or a minute, resets the count", async () => {
   await quarantine();
   await endQuarantine(deps, { keyId, isServed: false });
   expect(await rests()).toEqual([]);
@@ -86,7 +86,7 @@ test("a list of models ends a quarantine but keeps its failures; a served reques
   expect(await leftSeconds()).toBe(0);
 });
 
-test("two accounts of one payer, then two payers, widen whom a quarantine concerns; so does a probe that proves it", async () => {
+test("a quarantine applies to the payer after two of its accounts, and to everybody after two payers or a probe that proves it", async () => {
   await quarantine({ accountId: 11, payerId: 10 });
   expect(await only()).toMatchObject({ accountId: 11, payerId: 10 });
   await quarantine({ accountId: 12, payerId: 10 });
@@ -101,14 +101,14 @@ test("two accounts of one payer, then two payers, widen whom a quarantine concer
   expect(await only()).toMatchObject({ accountId: null, payerId: null });
 });
 
-test("a 402 concerns nobody until another failure does", async () => {
+test("a 402 quarantines the key for nobody until another failure does", async () => {
   await quarantine({ why: "no_credit", accountId: 0, payerId: 0 });
   expect(await only()).toMatchObject({ accountId: 0, payerId: 0 });
   await quarantine({ why: "no_credit", accountId: 3, payerId: 3 });
   expect(await only()).toMatchObject({ accountId: 3, payerId: 3 });
 });
 
-test("of eight replicas that want to probe, one does, and the next only after its lease", async () => {
+test("one of eight replicas probes a key, and the next one only after that replica's lease", async () => {
   await quarantine();
   const take = () => takeProbe(deps, { keyId, leaseSeconds: 15 });
   const taken = await Promise.all(Array.from({ length: 8 }, take));
@@ -118,7 +118,7 @@ test("of eight replicas that want to probe, one does, and the next only after it
   expect(await take()).toBe(true);
 });
 
-test("pauses are kept by model: of two payers the second one's length counts, of one the longer", async () => {
+test("pauses are kept by model: the longer of one payer's pauses applies, or the second payer's", async () => {
   await pause();
   await pause({ model: "other", accountId: 2, payerId: 2 });
   expect((await rests()).map(({ model, payerId }) => [model, payerId]).sort()).toEqual([
@@ -133,7 +133,7 @@ test("pauses are kept by model: of two payers the second one's length counts, of
   expect(await only()).toMatchObject({ accountId: null, payerId: null });
 });
 
-test("a pause that is over is listed no more, begins anew, and is deleted an hour later", async () => {
+test("a pause that is over is no longer listed, can begin again, and is deleted an hour later", async () => {
   await pause();
   expect(await listed()).toMatchObject({ state: "cooling", models: ["gpt"], why: null });
   await world.sql`update provider_key_pauses set until = now() - interval '1 second' where key_id = ${keyId}`;
@@ -145,7 +145,7 @@ test("a pause that is over is listed no more, begins anew, and is deleted an hou
   expect((await world.sql`select 1 from provider_key_pauses where key_id = ${keyId}`).length).toBe(0);
 });
 
-test("a state tells the replicas of that key alone: the catalog is not loaded again; a new secret ends all", async () => {
+test("a key's state is published for that key alone, without a reload of the catalog; a new secret ends all its states", async () => {
   await pause();
   await quarantine();
   expect(new Set(changes.map(({ kind, ref }) => `${kind} ${ref}`))).toEqual(new Set([`provider_key ${keyId}`]));

@@ -73,12 +73,12 @@ const shownBy = (
     { known: { ...NO_OVERHEAD, ...known }, prices: PRICES },
   );
 
-test("a short prompt that cost more shows a constant and never a factor", () => {
+test("an overrun of a short prompt is learned as a constant, never as a factor", () => {
   expect(shownBy({}, 418)).toEqual({ ...NO_OVERHEAD, constantTokens: 400 });
   expect(shownBy({}, 1_000_000)).toEqual({ ...NO_OVERHEAD, constantTokens: OWN_OVERHEAD_MAX.constantTokens });
 });
 
-test("a prompt with images shows an amount per image beyond the known constant; one without images never does", () => {
+test("an overrun of a prompt with images beyond the known constant is learned per image; without images it never is", () => {
   expect(shownBy({ images: 1 }, 18 + 36_835)).toEqual({ ...NO_OVERHEAD, imageTokens: 36_835 - 2048 });
   expect(shownBy({ images: 4 }, 18 + 4 * 36_835)?.imageTokens).toBe(36_835 - 2048);
   expect(shownBy({ images: 2 }, 18 + 400 + 2 * 3000, 0, { constantTokens: 400 })?.imageTokens).toBe(3000 - 2048);
@@ -86,12 +86,12 @@ test("a prompt with images shows an amount per image beyond the known constant; 
     expect(shownBy({ textTokens }, 10_000_000)?.imageTokens).toBe(0);
 });
 
-test("a long text shows a factor beyond the known constant", () => {
+test("an overrun of a long text beyond the known constant is learned as a factor", () => {
   expect(shownBy({ textTokens: 10_000 }, 14_000)).toEqual({ ...NO_OVERHEAD, factorPermille: 1400 });
   expect(shownBy({ textTokens: 10_000 }, 14_400, 0, { constantTokens: 400 })?.factorPermille).toBe(1400);
 });
 
-test("output beyond a short cap shows a constant of the same price; beyond a long cap a factor", () => {
+test("output beyond a short cap is learned as a constant of the same price, beyond a long cap as a factor", () => {
   expect(shownBy({}, 18, 200)).toEqual({ ...NO_OVERHEAD, constantTokens: 500 });
   expect(shownBy({ outputTokens: 5_000 }, 18, 10_000)).toEqual({ ...NO_OVERHEAD, factorPermille: 2000 });
   const free = { ...PRICES, inputMicroUsd: 0 };
@@ -99,12 +99,12 @@ test("output beyond a short cap shows a constant of the same price; beyond a lon
   expect(overheadShown(HI, used, { known: NO_OVERHEAD, prices: free })?.factorPermille).toBe(2000);
 });
 
-test("an answer within its bounds shows nothing", () => {
+test("nothing is learned from an answer within its bounds", () => {
   expect(shownBy({}, 18, 100)).toBeUndefined();
   expect(shownBy({ images: 1 }, 2066, 100)).toBeUndefined();
 });
 
-test("the bound plus the overhead that an answer showed covers that answer, up to the maximum", () => {
+test("the bound plus the learned overhead covers the answer it was learned from, up to the maximum", () => {
   const tokens = fc.oneof(fc.nat(100), fc.nat(20_000), fc.nat(2_000_000));
   const part = (least: number, most: number) => fc.integer({ min: least, max: most });
   const facts = fc.record({
@@ -141,7 +141,7 @@ test("the bound plus the overhead that an answer showed covers that answer, up t
   );
 });
 
-test("fewer than three payers change only their own overhead, whatever they show: nothing more is reserved for others", async () => {
+test("fewer than three payers change only their own overhead: nothing more is reserved for others", async () => {
   const part = fc.record({
     constantTokens: fc.integer({ min: -5, max: 2 ** 40 }),
     imageTokens: fc.integer({ min: -5, max: 2 ** 40 }),
@@ -173,7 +173,7 @@ test("fewer than three payers change only their own overhead, whatever they show
   );
 });
 
-test("of each part the third largest value of all payers applies to everybody, up to the maximum", async () => {
+test("the third largest value of all payers applies to everybody, for each part and up to the maximum", async () => {
   const routeId = await newRoute();
   await learn(routeId, 1, { constantTokens: 10_000, imageTokens: 200_000 });
   await learn(routeId, 2, { constantTokens: 400, imageTokens: 100_000, factorPermille: 90_000 });
@@ -202,7 +202,7 @@ test("the accounts of one tenant are one payer", async () => {
   expect((await listOverheads(deps, [routeId]))[0]).toMatchObject({ payers: 1, accounts: 4 });
 });
 
-test("two hundred concurrent overruns: the largest value of each part is stored; smaller values write nothing", async () => {
+test("two hundred concurrent overruns store the largest value of each part; smaller values write nothing", async () => {
   const routeId = await newRoute();
   await Promise.all(
     Array.from({ length: 200 }, (_, i) => learn(routeId, 1, { constantTokens: (i * 37) % 200, imageTokens: i })),
@@ -212,7 +212,7 @@ test("two hundred concurrent overruns: the largest value of each part is stored;
   expect(await learn(999_999, 1, { constantTokens: 1 })).toBe(false);
 });
 
-test("an overhead is halved each day by the database's clock, however often the job runs, and is removed in the end", async () => {
+test("an overhead is halved each day by the database's clock, however often the job runs, and finally removed", async () => {
   try {
     await setClock(0);
     const routeId = await newRoute();

@@ -71,7 +71,7 @@ describe("prices", () => {
     });
   });
 
-  test("what a model's prices cannot express is named with its price", async () => {
+  test("a price that a model's prices cannot express is named with its amount", async () => {
     expect(
       await map({ input_mtok: 1, output_mtok: 2, web_searches_kcount: 10, cache_audio_read_mtok: 0.4 }),
     ).toMatchObject({
@@ -82,13 +82,13 @@ describe("prices", () => {
     });
   });
 
-  test("a cache write for an hour without a price costs what a cache write costs, and not plain input", async () => {
+  test("a one-hour cache write without a price of its own costs as much as a cache write, not as plain input", async () => {
     expect(await map({ input_mtok: 3, output_mtok: 15, cache_write_mtok: 3.75 })).toMatchObject({
       prices: { tokens: { cache_write: 3_750_000, cache_write_1h: 3_750_000 } },
     });
   });
 
-  test("tiers replace all rates of the request; prices without tiers stay, and different starts are combined", async () => {
+  test("tiers replace all rates of the request; prices without tiers stay, and tiers with different starts are combined", async () => {
     const tiers = (base: number, ...rest: [start: number, price: number][]) => ({
       base,
       tiers: rest.map(([start, price]) => ({ start, price })),
@@ -115,7 +115,7 @@ describe("prices", () => {
     });
   });
 
-  test("the prices of today count; a later change is announced", async () => {
+  test("today's prices apply; a later change is announced", async () => {
     const prices = [
       { prices: { input_mtok: 10, output_mtok: 40 } },
       { constraint: { start_date: "2026-06-10" }, prices: { input_mtok: 2, output_mtok: 8 } },
@@ -134,7 +134,7 @@ describe("prices", () => {
     expect(await map(prices.slice(2))).toEqual({ reason: "Its prices are not valid yet." });
   });
 
-  test("a model that cannot be sold by the token says why", async () => {
+  test("the comparison says why a model cannot be sold by the token", async () => {
     const peak = { start_time: "00:30:00Z", end_time: "16:30:00Z", type: "time_of_date" };
     const usual = { input_mtok: 1, output_mtok: 2 };
     for (const [prices, reason] of [
@@ -147,7 +147,7 @@ describe("prices", () => {
       expect(await map(prices)).toEqual({ reason });
   });
 
-  test("an embedding has no price of output", async () => {
+  test("an embedding model has no price for output", async () => {
     expect(await map({ input_mtok: 0.02 }, { name: "Text Embedding 3" })).toEqual({
       prices: { tokens: { input: 20_000, output: 0 } },
       notes: [],
@@ -156,7 +156,7 @@ describe("prices", () => {
 });
 
 describe("exact arithmetic", () => {
-  test("the digits that a double adds are not part of a price", async () => {
+  test("digits that come from a double's rounding are not part of a price", async () => {
     // 0.1 + 0.08: 0.18000000000000002 as a double.
     expect(await map({ input_mtok: 0.1 + 0.08, output_mtok: 1.1 * 3 })).toEqual({
       prices: { tokens: { input: 180_000, output: 3_300_000 } },
@@ -176,7 +176,7 @@ describe("exact arithmetic", () => {
     });
   });
 
-  test("for every price and markup it is the smallest price that is not below their product", async () => {
+  test("every imported price is the smallest one that is not below price × markup", async () => {
     await fc.assert(
       fc.asyncProperty(fc.nat(900_000_000), fc.nat(100_000), fc.nat(6), async (units, markup, decimals) => {
         const usd = Number(`${units}e-${decimals}`);

@@ -53,7 +53,7 @@ const paramOf = async (promise: Promise<unknown>) => {
   return (thrown as InputError).param;
 };
 
-test("a comparison shows each price from and to, changes nothing, and applying it writes one price version", async () => {
+test("a comparison shows each old and new price and changes nothing; applying it writes one price version", async () => {
   const id = newId();
   await addModel(deps, { id, contextLength: 8_000, prices: { inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000 } });
   const list = await listOf([listedModel(id, { context_window: 128_000, deprecated: true })]);
@@ -84,7 +84,7 @@ test("a comparison shows each price from and to, changes nothing, and applying i
   expect(await itemOf(list, id)).toMatchObject({ kind: "unchanged", changes: [] });
 });
 
-test("an import has an entry of its own in the audit log, beside those of the models", async () => {
+test("an import has its own entry in the audit log, besides those of the models", async () => {
   const [one, two] = [newId(), newId()];
   const [admin] = await world.sql`
     insert into accounts (role, email, name) values ('admin', 'ann@example.com', 'Ann') returning id`;
@@ -105,7 +105,7 @@ test("an import has an entry of its own in the audit log, beside those of the mo
   });
 });
 
-test("a price that another person changed since it was shown is not overwritten, and nothing else is written either", async () => {
+test("an import in which another person has changed a shown price is refused as a whole", async () => {
   const [kept, other] = [newId(), newId()];
   for (const id of [kept, other]) await addModel(deps, { id });
   const list = await listOf([listedModel(kept), listedModel(other)]);
@@ -120,7 +120,7 @@ test("a price that another person changed since it was shown is not overwritten,
   expect(await rowOf(other)).toMatchObject({ inputMicroUsd: 3_000_000 });
 });
 
-test("what was shown with another markup, of another list or model is not applied", async () => {
+test("a comparison with another markup, list or model than the confirmed one is not applied", async () => {
   const [id, other] = [newId(), newId()];
   for (const each of [id, other]) await addModel(deps, { id: each });
   const list = await listOf([listedModel(id), listedModel(other)]);
@@ -138,7 +138,7 @@ test("what was shown with another markup, of another list or model is not applie
   expect([await rowOf(id), await rowOf(other)]).toMatchObject([{ inputMicroUsd: null }, { inputMicroUsd: null }]);
 });
 
-test("of two people who confirm the same comparison at once, one is told that it was done", async () => {
+test("the second of two people who confirm the same comparison concurrently is told that it was applied", async () => {
   const [id, added] = [newId(), newId()];
   await addModel(deps, { id });
   const list = await listOf([listedModel(id), listedModel(added)]);
@@ -196,7 +196,7 @@ test("a model is found by its names at providers before its own id; two possible
   });
 });
 
-test("without a choice, the comparison has the models that the catalog and the list have; with --new, the list's others too", async () => {
+test("by default the comparison has the models that are in both the catalog and the list; with --new, also the list's others", async () => {
   const fresh = await createCatalogWorld();
   try {
     for (const id of ["known", "elsewhere"]) await addModel(fresh.deps, { id });
@@ -247,7 +247,7 @@ test("every price of the list is imported: cache writes, tiers, a price per requ
   }
 });
 
-test("prices that the catalog cannot store are not imported at all, and say why", async () => {
+test("a model with prices that the catalog cannot store is not imported, and the comparison says why", async () => {
   const dearCache = newId();
   const prices = { input_mtok: 3, output_mtok: 15, cache_read_mtok: 4 };
   const list = await listOf([listedModel(dearCache, { prices })]);
@@ -267,7 +267,7 @@ test("an image model, and a chat model that the list has as an embedding, are no
   expect((await itemOf(list, chat)).reason).toBe("Only one of the two is an embedding model.");
 });
 
-test("an unknown provider is refused with those that the list has; so are none and too many", async () => {
+test("an unknown provider, none, and too many are refused, and the message names the list's providers", async () => {
   const list = await listOf([listedModel("x")], [{ id: "beta", name: "Beta", models: [] }]);
   const error = await rejectionOf(previewImport(deps, list, asked({ providers: ["acme", "nope"] })));
   expect([(error as InputError).param, (error as InputError).message]).toEqual([
@@ -280,7 +280,7 @@ test("an unknown provider is refused with those that the list has; so are none a
   expect(await paramOf(previewImport(deps, list, asked({ models })))).toBe("models");
 });
 
-test("a markup is applied to the listed prices, not to the present ones: importing twice changes nothing", async () => {
+test("a markup is applied to the listed prices, not to the current ones: importing twice changes nothing", async () => {
   const id = newId();
   await addModel(deps, { id });
   const list = await listOf([listedModel(id)]);

@@ -37,7 +37,7 @@ test("ordinary words and short quotes are kept", () => {
   expect(redactPrompt(PROMPT, "")).toBe(PROMPT);
 });
 
-test("hostile texts are compared quickly; of a long request both ends are compared", () => {
+test("hostile texts are compared quickly; only both ends of a long request are compared", () => {
   const startedAt = performance.now();
   redactPrompt("a".repeat(65_536), "a".repeat(20_000_000));
   redactPrompt("ab".repeat(32_768), "ba".repeat(10_000_000));

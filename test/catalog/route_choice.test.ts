@@ -40,7 +40,7 @@ function pseudoRandom(): () => number {
 const idsBy = (choice: "order" | "weight" | "price" | "latency", routes: readonly Route[], speeds = NO_SPEEDS) =>
   orderRoutes(routes, { choice, speeds, random: seldom }).map(({ id }) => id);
 
-test("by order: the lowest priority number first, whatever the cost and the speed", () => {
+test("by order, the lowest priority number is first, whatever the cost and the speed", () => {
   const routes = [
     routeOf(1, { priority: 2, cost: 1 }),
     routeOf(2, { priority: 1, cost: 9 }),
@@ -49,14 +49,14 @@ test("by order: the lowest priority number first, whatever the cost and the spee
   expect(idsBy("order", routes, new Map([[2, 900]]))).toEqual([2, 1, 3]);
 });
 
-test("by weight: in proportion to the weights, whatever the priorities", () => {
+test("by weight, each route is first in proportion to its weight, whatever the priorities", () => {
   const counts = firsts([routeOf(1, { priority: 5, weight: 3 }), routeOf(2, { priority: 0, weight: 1 })], {
     choice: "weight",
   });
   expect((counts[1] ?? 0) / 10_000).toBeCloseTo(0.75, 1);
 });
 
-test("by price: the lowest cost first; the same cost by priority; an unknown cost last", () => {
+test("by price, the lowest cost is first; equal costs go by priority, and an unknown cost is last", () => {
   const routes = [
     routeOf(1, { cost: null, priority: -5 }),
     routeOf(2, { cost: 30 }),
@@ -69,7 +69,7 @@ test("by price: the lowest cost first; the same cost by priority; an unknown cos
   expect(idsBy("price", unpriced)).toEqual([2, 1]);
 });
 
-test("by latency: the fastest first; 1 request in 20 goes to any route by weight, so that a slow one is measured again", () => {
+test("by latency, the fastest route is first; 1 request in 20 goes to any route by weight, so that a slow one is measured again", () => {
   const routes = [routeOf(1, { priority: -9 }), routeOf(2)];
   expect(idsBy("latency", routes, new Map([[1, 400]]))).toEqual([2, 1]);
   const counts = firsts(routes, { choice: "latency", speeds: new Map([[1, 400]]) });
@@ -118,7 +118,7 @@ test("routes that are nearly as fast as the fastest, and those with fewer than 5
   expect([...speedRanks(models, sums, "whole").keys()]).toEqual([3]);
 });
 
-test("errors cost time: a route that answers one attempt in four takes four times as long; one that never answers is last", () => {
+test("errors count as time: a route that answers one attempt in four counts as four times as slow; one that never answers is last", () => {
   const models = [{ routes: [1, 2, 3].map((id) => routeOf(id)) }];
   const sums = [sumsOf(1, 100), sumsOf(2, 50, { answers: 5, errors: 15 }), sumsOf(3, 1, { answers: 0, errors: 20 })];
   const ranks = speedRanks(models, sums, "whole");

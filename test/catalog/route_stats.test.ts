@@ -25,7 +25,7 @@ const setClock = (at: string) =>
     select timestamptz '${at}+00' $$`);
 const day = (routeIds?: number[]) => readRouteStats(deps, "day", routeIds);
 
-test("what two replicas write at the same time adds up exactly", async () => {
+test("the sums that two replicas write at the same time add up exactly", async () => {
   const replicas = [openRouteStats(deps), openRouteStats(deps)];
   for (let round = 0; round < 20; round++) {
     for (const stats of replicas) {
@@ -62,7 +62,7 @@ test("hostile token counts are bounded: no sum is too large for the table", asyn
   expect(await day()).toMatchObject([{ inputTokens: 6e9, cachedTokens: 6e9 }]);
 });
 
-test("a day is this hour and the 23 before it; recent is these 5 minutes and the 10 before; older rows are deleted", async () => {
+test("a day is the current hour and the 23 before it; recent means the current 5 minutes and the 10 before; older rows are deleted", async () => {
   const sums = { ...noSums(7, "whole"), requests: 1 };
   for (const at of ["2031-01-01 12:02", "2031-01-01 12:04", "2031-01-01 12:14"]) {
     await setClock(at);

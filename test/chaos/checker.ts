@@ -5,27 +5,27 @@ import { type Entry, NUMBERED } from "./load.ts";
 import { IMAGE, type Life, PRICES, type Seat, type Stage } from "./stage.ts";
 
 /**
- * Joins what the clients saw, what the providers were asked and what the books say, after they came to rest, and says
- * what does not fit together. Source: END-1, END-15, REL-8.
+ * Compares the histories of clients, providers and books, once the books are at rest, and reports contradictions.
+ * Source: END-1, END-15, REL-8.
  */
 
-/** An answer that its client left may take its provider's whole time, and is settled after it. */
+/** An answer whose client left may take the provider's whole time, and is settled after it. */
 const SETTLED_LATER_MS_MAX = 20_000;
 const PAUSE_AFTERMATH_MS = 12_000;
-/** The system tells a client of its replica's end before it tells us. */
+/** A client may notice the end of its replica before we do. */
 const END_SEEN_MS = 1_500;
 
 /**
- * lost: served and not in the books, or not as it was used · double: charged, granted or called more than was right ·
- * unbalanced: the books contradict themselves · broken: a replica ended, an error nobody should see, no rest
+ * lost: served but missing or wrong in the books · double: charged, granted or called too often · unbalanced: the books
+ * contradict themselves · broken: a replica ended, an unexpected error, or the books never came to rest
  */
 export type Column = "lost" | "double" | "unbalanced" | "broken";
 export const COLUMNS: readonly Column[] = ["lost", "double", "unbalanced", "broken"];
 
-/** Something wrong, and when it may have come about. */
+/** A contradiction, and the time in which it may have happened. */
 export type Finding = { column: Column; what: string; fromMs: number; toMs: number };
 
-/** A receipt as the books have it. Money in nano-USD. */
+/** A receipt from the books. Money is in nano-USD. */
 type Receipt = {
   requestId: string;
   accountId: number;
@@ -40,7 +40,7 @@ type Receipt = {
   completion: number;
 };
 
-/** A provider's call, and whose number its prompt carries. */
+/** A provider's call, with the request number in its prompt. */
 type Served = { call: Readonly<Call>; provider: string; requestId: string; n: number };
 
 type Books = {
@@ -48,7 +48,10 @@ type Books = {
   served: Served[];
   byRequest: Map<string, Served[]>;
   byNumber: Map<number, Served[]>;
-  /** Requests whose provider broke off while they were streamed, by the replicas' word: a cut connection looks alike from both ends. */
+  /**
+   * Requests whose provider broke off in mid-stream, by the replicas' logs: the client cannot tell which end cut the
+   * connection.
+   */
   brokenOff: Set<string>;
   brokenAfterFinish: Set<string>;
 };
@@ -57,20 +60,20 @@ export type Counts = {
   providerCalls: number;
   settled: number;
   released: number;
-  /** Provider calls of requests without a receipt: their replica died or stood still past its lease. */
+  /** Provider calls of requests without a receipt: their replica died or was frozen past its lease. */
   unfinished: number;
   late: number;
   losses: number;
 };
 
 const BROKE_OFF = /"requestId":"([^"]+)".*"message":"a provider's stream broke off"/;
-/** The answer was complete: it is paid. */
+/** The answer was complete, so it is charged. */
 const BROKE_AFTER_FINISH =
   /"requestId":"([^"]+)".*"message":"a provider's stream broke off when its answer was complete"/;
-/** Ends of a request that somebody pays for. */
+/** Ends of a request that are charged. */
 const CHARGED_REASONS = new Set(["complete", "client_left", "late"]);
 
-/** Judges a run whose books have come to rest. */
+/** Checks a run whose books are at rest. */
 export async function check(stage: Stage, history: readonly Entry[]): Promise<{ findings: Finding[]; counts: Counts }> {
   const findings: Finding[] = [];
   const books = await readBooks(stage);
@@ -94,14 +97,14 @@ export async function check(stage: Stage, history: readonly Entry[]): Promise<{ 
   };
 }
 
-/** Of no one moment. */
+/** Not at a particular time. */
 const always = { fromMs: Number.NEGATIVE_INFINITY, toMs: Number.POSITIVE_INFINITY };
 
 function isLoss({ reason, mode, units, shortfallNano }: Receipt): boolean {
   return shortfallNano > 0n || (reason === "late" && mode === "package" && units === 0);
 }
 
-/** What is wrong with one request, by what its client saw. */
+/** The contradictions of one request with what its client saw. */
 function judge(entry: Entry, books: Books, seat: Seat | undefined): Finding[] {
   const found: Finding[] = [];
   const calls = books.byNumber.get(entry.n) ?? [];
@@ -133,7 +136,7 @@ function judge(entry: Entry, books: Books, seat: Seat | undefined): Finding[] {
   if (receipt?.reason === "not_dispatched" && calls.length > 0) say("lost", "released as not dispatched, and was");
   if (receipt?.outcome === "released" && CHARGED_REASONS.has(receipt.reason))
     say("lost", "served, and released all the same");
-  // Who left in the middle pays for the chunks, unless the provider broke off at that very moment.
+  // A client that left in the middle pays for the chunks, unless the provider broke off at the same moment.
   const owesChunks = entry.saw === "left" && entry.chunks > 0 && !books.brokenOff.has(requestId);
   const isServed = owesChunks || calls.some(({ call }) => call.outcome === "complete" && call.status < 300);
   const isReaped = receipt === undefined || receipt.reason === "replica_died";
@@ -171,7 +174,7 @@ function describe(entry: Entry, requestId: string, receipt: Receipt | undefined)
   return JSON.stringify({ requestId, seen, receipt: written ?? null });
 }
 
-/** A settled receipt against the price list, and against what the client was told it used. */
+/** Compares a settled receipt with the price list, and with the usage that the client was told. */
 function wrongAmounts({ kind, model, saw, usage, chunks, conduct }: Entry, receipt: Receipt): string[] {
   const { mode, units, reason, prompt, completion, chargedNano, shortfallNano } = receipt;
   const wrong: string[] = [];
@@ -185,7 +188,8 @@ function wrongAmounts({ kind, model, saw, usage, chunks, conduct }: Entry, recei
   if (saw !== "complete") return wrong;
   if (usage !== undefined && (usage.prompt !== prompt || usage.completion !== completion))
     wrong.push("recorded other than the answer says");
-  // This provider's tokens are its content events. Of the stream that a stopped reader gets it reports none: ours is an estimate.
+  // This provider's tokens are its content events. For the stream of a stopped reader it reports none, so ours is an
+  // estimate.
   if (kind === "stream" && conduct.slow !== "stops" && chunks !== completion)
     wrong.push("recorded other than what was streamed");
   return wrong;
@@ -193,17 +197,17 @@ function wrongAmounts({ kind, model, saw, usage, chunks, conduct }: Entry, recei
 
 function priceOf(model: string, prompt: number, completion: number): bigint {
   if (model === IMAGE.model) return PRICES.image * 1000n;
-  // Micro-USD a million tokens are pico-USD a token, rounded up once. Cached tokens have no price of their own here.
+  // Micro-USD a million tokens are pico-USD a token, rounded up once. Cached tokens have no separate price here.
   const pico = BigInt(prompt) * PRICES.input + BigInt(completion) * PRICES.output;
   return (pico + 999n) / 1000n;
 }
 
-/** The reaper may have what a killed or paused replica left, and what ended without an answer. */
+/** The reaper may return only what a killed or paused replica left, and requests that ended without an answer. */
 function mayBeReaped(entry: Entry, seat: Seat | undefined): boolean {
   return entry.saw === "refused" || entry.saw === "error_event" || replicaFell(entry, seat);
 }
 
-/** Whether the request's replica died, or stood still, before it can have written the request's end. */
+/** Whether the request's replica died or was frozen before it can have written the request's end. */
 function replicaFell(entry: Entry, seat: Seat | undefined): boolean {
   const untilMs = entry.endedMs + SETTLED_LATER_MS_MAX;
   const died = servingLives(entry, seat).some(({ endedMs }) => endedMs <= untilMs);
@@ -223,7 +227,7 @@ function servingLives({ startedMs, endedMs }: Entry, seat: Seat | undefined): Li
 function isUnexplainedBreak(entry: Entry, seat: Seat | undefined): boolean {
   if (entry.saw !== "cut" && entry.saw !== "no_answer" && entry.saw !== "nobody") return false;
   const lives = servingLives(entry, seat);
-  // Between two lives nobody listens; and who is leaving does not take more.
+  // Between two processes nobody listens, and a leaving process accepts no more.
   return (
     !lives.some(({ leavingMs, endedMs }) => Math.min(leavingMs, endedMs) <= entry.endedMs + END_SEEN_MS) &&
     lives.length > 0 &&
@@ -235,7 +239,7 @@ const PASSING_REFUSALS = new Set(["service_unavailable", "provider_unavailable"]
 
 function isRightRefusal({ code = "", may }: Entry, calls: readonly Served[]): boolean {
   if (PASSING_REFUSALS.has(code) || may.has(code)) return true;
-  // A provider that refuses the request itself.
+  // The provider refused the request itself.
   return code === "invalid_request" && calls.some(({ call }) => call.status === 400);
 }
 
@@ -272,7 +276,7 @@ function judgeCalls(
   return found;
 }
 
-/** The limits once more, counted from receipts alone: no counter of the ledger's is believed. */
+/** Checks the limits again, from receipts alone, without the ledger's counters. */
 async function beyondLimits({ world: { sql } }: Stage): Promise<[Column, string][]> {
   const rules: [Column, string, PromiseLike<Record<string, unknown>[]>][] = [
     [
@@ -336,7 +340,7 @@ async function beyondLimits({ world: { sql } }: Stage): Promise<[Column, string]
     ],
     [
       "double",
-      // Packages are ended here without telling the replicas: what they had drawn stays good for a moment.
+      // Packages are ended here without notifying the replicas, so what they had drawn stays valid for a moment.
       "granted outside of the package's time",
       sql`
       select r.request_id, r.created_at, p.starts_at, p.ends_at from receipts r join packages p on p.id = r.package_id
@@ -403,7 +407,7 @@ async function readBooks({ world, provider, second, replicas }: Stage): Promise<
   };
 }
 
-/** Throws when the journal has forgotten calls: then nothing could be said. */
+/** Throws if the journal has dropped calls, because then nothing can be checked. */
 function readJournal(name: string, provider: FakeProvider): Served[] {
   const calls = provider.calls();
   if (calls.length !== provider.counters().calls) throw new Error(`the journal of ${name} is incomplete`);

@@ -1,11 +1,11 @@
 import { connect, type Socket } from "node:net";
 
-/** One client on a socket of its own, who notes what it saw: nothing is retried and nothing is read that did not come. */
+/** One client on its own socket that records what it sees, without retries. */
 
-/** Longer than a replica may be frozen and a provider may take, together. */
+/** Longer than the freeze of a replica and the answer of a provider together. */
 const ANSWER_MS_MAX = 40_000;
 const SIP_MS = 60;
-/** A reader that stops begins again after this long, by when it should have been cut. */
+/** A reader that stops continues after this time; by then it should have been disconnected. */
 const STOP_MS = 5_000;
 
 /**
@@ -27,7 +27,9 @@ export type Heard = {
   chunks: number;
 };
 
-/** How a client behaves. `slow`: sips waits after each read; stops reads nothing for 5 s once it has begun. */
+/**
+ * How a client behaves. `slow`: "sips" waits after each read; "stops" reads nothing for 5 s once the answer has begun.
+ */
 export type Conduct = { leaveAfterMs?: number; slow?: "sips" | "stops" };
 export type Call = { port: number; path: string; secret: string; body: string | undefined };
 export type Asking = { done: Promise<Heard>; leave(): void };
@@ -62,7 +64,7 @@ export function ask(call: Call, conduct: Conduct = {}): Asking {
   socket.on("error", (error) => {
     if ("code" in error && error.code === "ECONNREFUSED") end("nobody");
   });
-  // Who does not read is cut, as it deserves: that is a way of leaving.
+  // A client that does not read is disconnected, which counts as leaving.
   socket.on("close", () => end(conduct.slow === "stops" ? "left" : answer.status > 0 ? "cut" : "no_answer"));
   return { done, leave: () => end("left") };
 }
@@ -83,7 +85,7 @@ function requestText({ path, secret, body }: Call): string {
   return `${head.join("\r\n")}\r\n\r\n${body ?? ""}`;
 }
 
-/** What the bytes that came mean, whatever ended them. */
+/** The meaning of the bytes that arrived, whatever ended them. */
 function judge(answer: HttpAnswer, how: Saw): Heard {
   const heard: Heard = {
     saw: how,
@@ -103,9 +105,9 @@ function judge(answer: HttpAnswer, how: Saw): Heard {
   return { ...heard, saw: code === undefined ? "unclean" : "refused", code };
 }
 
-/** Who has read [DONE] has a complete answer, even if the connection broke behind it. */
+/** A client that has read [DONE] has a complete answer, even if the connection broke afterwards. */
 function judgeStream(answer: HttpAnswer, heard: Heard): Heard {
-  // What stands behind the last empty line is not an event yet.
+  // Text after the last empty line is not yet an event.
   const events = answer.text().split("\n\n").slice(0, -1);
   const payloads = events.filter((event) => event.startsWith("data: ")).map((event) => event.slice(6));
   for (const payload of payloads) {
@@ -143,11 +145,11 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    return undefined; // The caller says what it makes of that.
+    return undefined; // The caller decides what that means.
   }
 }
 
-/** An HTTP/1.1 answer as its bytes come, with a length or in chunks. */
+/** Parses an HTTP/1.1 answer as its bytes arrive, with a length or in chunks. */
 class HttpAnswer {
   status = 0;
   isWhole = false;
@@ -189,7 +191,7 @@ class HttpAnswer {
   }
 
   #readSize(): boolean {
-    // The line end of the chunk before stands in front of a size.
+    // The line end of the previous chunk precedes the size.
     const start = this.#body.length > 0 ? 2 : 0;
     const end = this.#rest.indexOf("\r\n", start);
     if (end < 0) return false;

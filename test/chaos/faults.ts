@@ -8,7 +8,7 @@ import type { Random } from "../random.ts";
 import type { Buyer, Load } from "./load.ts";
 import { LEASE_SECONDS, noteRevoked, type Seat, type Stage, sleep } from "./stage.ts";
 
-/** The faults: what each breaks, and how it is mended. */
+/** The faults: what each breaks, and how it is repaired. */
 
 const FAILPOINT_MS_MAX = 8_000;
 const SPOOL_MS_MAX = 8_000;
@@ -19,7 +19,7 @@ const CONNECTIONS_TAKEN_MAX = 150;
 const BOMB_BYTES = 16 * 1024 * 1024;
 const DAY_SECONDS = 86_400;
 
-/** What a fault has to itself while it lasts. A replica: any one, of which some are always left alone. */
+/** What a fault uses exclusively while it lasts. "A replica": any one; some replicas are always left alone. */
 export type Need = "replica" | "postgres" | "redis" | "provider" | "clients" | "accounts";
 export type Scene = { stage: Stage; load: Load; seat: Seat };
 export type Heal = () => void | Promise<void>;
@@ -27,9 +27,9 @@ export type Fault = {
   name: string;
   does: string;
   needs: Need;
-  /** How long it lasts once it is there, in ms. */
+  /** The time that it lasts once it has begun, in ms. */
   lastsMs: readonly [number, number];
-  /** Breaks something; what it returns mends it. Its time is up to the machine, all else to `random`. */
+  /** Breaks something, and returns a function that repairs it. Everything but the timing depends on `random`. */
   inject(scene: Scene, random: Random): Promise<Heal>;
 };
 
@@ -79,7 +79,7 @@ export const FAULTS: readonly Fault[] = [
     async inject({ stage, seat }, random) {
       const twice = random.chance(0.2);
       const code = await seat.term(twice);
-      // A drain that leaves settlements for the next start says so by its code.
+      // A drain that leaves settlements for the next start has another exit code.
       if (code !== 0 && !twice && seat.spooled().length === 0)
         stage.note("broken", `replica ${seat.index} ended with ${code} at SIGTERM`);
       return () => seat.start();
@@ -305,7 +305,7 @@ export const FAULTS: readonly Fault[] = [
   spoiled("provider slow", "answers take longer than a lease", () => [
     { delayMs: LEASE_SECONDS * 1000 + 1500 },
     { firstByteDelayMs: LEASE_SECONDS * 1000 + 1000 },
-    // The longest answer has 500 chunks, and has to end while its client still waits.
+    // The longest answer has 500 chunks, and must end while its client still waits.
     { chunkDelayMs: 40 },
   ]),
   {
@@ -370,7 +370,7 @@ function frozenAt(point: FailpointName, where: string): Fault {
       return async () => {
         seat.thaw();
         if (isFrozen) return;
-        // It never came there, and must not freeze when nobody thinks of it any more.
+        // It never reached the failpoint, and must not freeze later.
         await seat.kill();
         await seat.start();
       };
@@ -378,7 +378,7 @@ function frozenAt(point: FailpointName, where: string): Fault {
   };
 }
 
-/** Some of one provider's calls, or of both providers', are answered badly. */
+/** Some calls of one provider, or of both, are answered badly. */
 function spoiled(name: string, does: string, behaviours: (random: Random) => Behaviour[]): Fault {
   return {
     name,
@@ -439,7 +439,7 @@ async function takeAllConnections({ stage }: Scene): Promise<Heal> {
       const sql = postgres(stage.world.url, { max: 1, connect_timeout: 2, onnotice: () => {} });
       const isMine = await sql`select 1`.then(
         () => true,
-        () => false, // There is none left: that is what we are after.
+        () => false, // No connection is left, which is the purpose.
       );
       if (!isMine) return void (await sql.end({ timeout: 0 }));
       taken.push(sql);
@@ -455,7 +455,7 @@ async function takeAllConnections({ stage }: Scene): Promise<Heal> {
   };
 }
 
-/** Buyers whose midnight is some seconds away, at work until it is past. */
+/** Buyers whose midnight is some seconds away, with load until it has passed. */
 async function midnight({ stage, load }: Scene, random: Random): Promise<Heal> {
   const inSeconds = random.whole(1, 4);
   const zone = await stage.books(() => zoneWithMidnightIn(stage, inSeconds));
@@ -508,7 +508,7 @@ async function endPackages({ stage, load }: Scene, random: Random): Promise<Heal
   };
 }
 
-/** More keys of accounts that have enough, used by many at once, and revoked meanwhile. */
+/** Additional keys of accounts with enough quota, used by many requests concurrently, and revoked meanwhile. */
 async function revokeKeys({ stage, load }: Scene, random: Random): Promise<Heal> {
   const buyers = await stage.books(async () => {
     const made: Buyer[] = [];

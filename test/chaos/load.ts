@@ -3,14 +3,14 @@ import type { OfferingSpec, Person, World } from "../world.ts";
 import { type Asking, ask, type Conduct, type Heard } from "./client.ts";
 import { IMAGE, noteRevoked, type Seat, STOPPED_READER, type Stage, sleep } from "./stage.ts";
 
-/** Many clients at once, of many buyers, through all replicas; and the history of what each of them saw. */
+/** Concurrent clients of many buyers, through all replicas, and the history of what each of them saw. */
 
 const CLIENTS = 24;
 const THINK_MS = [20, 140] as const;
-/** A buyer that was refused so often for want of units or money gives way to a fresh one. */
+/** A buyer that was refused this often for lack of units or money is replaced by a new one. */
 const REFUSALS_OF_A_WORN_BUYER = 12;
 const RESTOCK_EVERY_MS = 800;
-/** Units of a buyer that is to be used up, and how many requests at once try to have more. */
+/** The units of a buyer whose quota is to be used up, and the number of concurrent requests that try to get more. */
 const FEW_UNITS = 20;
 const STAMPEDE = 40;
 const STAMPEDE_EVERY_MS = 2_500;
@@ -20,7 +20,7 @@ const NOBODY_THERE_SHARE = 0.05;
 
 export type Kind = "json" | "stream" | "image" | "look";
 
-/** An account with a key, and the refusals that it may rightly meet. */
+/** An account with a key, and the refusals that are correct for it. */
 export type Buyer = Person & {
   keyId: number;
   secret: string;
@@ -42,18 +42,18 @@ export type Entry = Heard & {
   startedMs: number;
   endedMs: number;
   conduct: Conduct;
-  /** Refusals that would be right. */
+  /** Refusals that would be correct. */
   may: ReadonlySet<string>;
 };
 
 export type Load = ReturnType<typeof startLoad>;
 
-/** Some shelves last; of the others a fresh buyer comes when one is worn out. */
+/** Buyers of some kinds last for the whole run; those of other kinds are replaced when they are used up. */
 type Shelf = { make(world: World): Promise<Buyer>; weight: number; lasts: boolean };
 type Place = { shelf: Shelf; current: Buyer; former: Buyer | undefined };
 
 const CHAT = ["chat-a", "chat-b", "chat-two-routes"];
-/** Those that have enough for any load come first: by package, by a reseller's package, by balance. */
+/** Buyers with enough for any load come first: with a package, with a reseller's package, with a balance. */
 const SHELVES: readonly Shelf[] = [
   { weight: 5, lasts: true, make: (world) => customer(world, { dailyLimit: 1_000_000 }) },
   { weight: 4, lasts: true, make: resellersCustomer },
@@ -91,7 +91,7 @@ const SHELVES: readonly Shelf[] = [
   { weight: 1, lasts: true, make: scoped },
 ];
 
-/** Stocks the shelves and starts the clients. `finish` waits for what is under way. */
+/** Creates the buyers and starts the clients. `finish` waits for requests in flight. */
 export async function openLoad(stage: Stage, random: Random) {
   const stock: Place[] = [];
   for (const shelf of SHELVES) stock.push({ shelf, current: await shelf.make(stage.world), former: undefined });
@@ -114,7 +114,7 @@ function startLoad(stage: Stage, random: Random, stock: Place[]) {
     return former !== undefined && chance.chance(FORMER_BUYER_SHARE) ? former : current;
   }
 
-  /** Mostly one that listens, as a load balancer would. */
+  /** Mostly a replica that listens, as a load balancer would choose. */
   function chooseSeat(chance: Random): Seat {
     const running = stage.replicas.filter((seat) => seat.isRunning());
     return chance.pick(running.length === 0 || chance.chance(NOBODY_THERE_SHARE) ? stage.replicas : running);
@@ -156,13 +156,13 @@ function startLoad(stage: Stage, random: Random, stock: Place[]) {
     }
   }
 
-  /** A buyer who will soon have used up what it has. */
+  /** A buyer that will soon have used up its quota or balance. */
   function poorBuyer(chance: Random): Promise<Buyer> {
     const shelf = chance.pick(SHELVES.filter(({ lasts }) => !lasts));
     return stage.books(() => shelf.make(stage.world));
   }
 
-  /** All at once for what suffices for half of them, through all replicas. */
+  /** Sends concurrent requests through all replicas, for a quota that suffices for half of them. */
   async function stampedes(chance: Random): Promise<void> {
     while (!over) {
       await sleep(STAMPEDE_EVERY_MS);
@@ -176,20 +176,23 @@ function startLoad(stage: Stage, random: Random, stock: Place[]) {
 
   return {
     history,
-    /** The buyers on the shelves now. */
+    /** The current buyers. */
     buyers: () => stock.map(({ current }) => current),
-    /** Buyers with packages that suffice for any load. */
+    /** Buyers whose packages suffice for any load. */
     wide: [byPackage, byReseller],
-    /** Lets two who have little hurry: what a replica cannot settle in time, others may have used up by then. */
+    /**
+     * Lets two buyers with little quota send quickly: units that a replica cannot settle in time may be used by
+     * others.
+     */
     async hurryPoor(ms: number, chance: Random): Promise<void> {
       const buyers = [await poorBuyer(chance), await poorBuyer(chance)];
       rush = { buyers, untilMs: Date.now() + ms };
     },
-    /** Half of all requests are these buyers' for a while. */
+    /** For a while, half of all requests come from these buyers. */
     hurry(buyers: readonly Buyer[], ms: number): void {
       rush = { buyers, untilMs: Date.now() + ms };
     },
-    /** A share of the clients under way leaves at once. */
+    /** A share of the active clients leaves at the same time. */
     leave(share: number, chance: Random): void {
       for (const asking of [...open]) if (chance.chance(share)) asking.leave();
     },
@@ -198,7 +201,7 @@ function startLoad(stage: Stage, random: Random, stock: Place[]) {
       const reader = () => request(byPackage, chance, { slow: "stops" }, STOPPED_READER);
       await Promise.all(Array.from({ length: count }, reader));
     },
-    /** A small request of a buyer who has enough, to one replica: whether it was served. */
+    /** Sends a small request of a buyer with enough quota to one replica. Returns whether it was served. */
     async serves({ port }: Seat): Promise<boolean> {
       const body = JSON.stringify({ model: "chat-b", messages: [{ role: "user", content: "chaos 0: still there?" }] });
       const call = { port, secret: byBalance.secret, path: "/v1/chat/completions", body };
@@ -211,7 +214,7 @@ function startLoad(stage: Stage, random: Random, stock: Place[]) {
   };
 }
 
-/** Where the prompts carry their number, by which the provider's journal is joined. */
+/** The place of the request number in prompts, by which the provider's journal is matched. */
 export const NUMBERED = /chaos (\d+):/;
 
 type Plan = { n: number; kind: Kind; model: string; path: string; body: string | undefined; may: readonly string[] };
@@ -244,7 +247,7 @@ function planOf(n: number, buyer: Buyer, chance: Random, special?: string): Plan
   return { n, kind: "look", model: "", path, body: undefined, may: [] };
 }
 
-/** An image has a price of its own, which a small balance or a scope does not cover. */
+/** An image has its own price, which a small balance or a scope does not cover. */
 const IMAGE_REFUSALS = ["insufficient_balance", "key_spend_limit_exceeded", "model_not_in_package"];
 
 function conductOf(chance: Random): Conduct {

@@ -14,20 +14,20 @@ import { openStage, type Seat, type Stage, sleep } from "./stage.ts";
 const SECONDS_DEFAULT = 60;
 const SECONDS_MAX = 3_600;
 const SEATS = 3;
-/** So many faults at once at most; and one replica at least is always left alone. */
+/** The maximum number of concurrent faults; at least one replica is always left alone. */
 const HANDS = 4;
-/** Faults that wait for what they need do not hold up the others: so many rounds may be begun. */
+/** The number of rounds that may be open, so that faults that wait for a resource do not delay others. */
 const ROUNDS_MAX = 3;
 const BETWEEN_FAULTS_MS = [100, 700] as const;
 const PROGRESS_EVERY_MS = 5_000;
 const BOOKS_EVERY_MS = 4_000;
 const LOG_EVERY_MS = 500;
-/** After a fault is mended what it did may still come to light. */
+/** Effects of a fault may show up this long after its repair. */
 const AFTERMATH_MS = 3_000;
 const REST_MS_MAX = 45_000;
 const FINDINGS_SHOWN_MAX = 40;
 
-/** One time that a fault was there. */
+/** One occurrence of a fault. */
 export type Injection = { fault: string; fromMs: number; toMs: number };
 export type Report = {
   seed: number;
@@ -41,7 +41,7 @@ export type Report = {
 type Options = { seed: number; seconds: number; only?: Fault | undefined; print?: Print };
 type Print = (line: string) => void;
 
-/** One run: stage, load, faults, rest, check. `seconds` is the time of load; all else comes on top. */
+/** One run: stage, load, faults, rest, check. `seconds` is the time of load; the other steps come in addition. */
 export async function runChaos({ seed, seconds, only, print = () => {} }: Options): Promise<Report> {
   print(`seed ${seed}: starting Postgres, Redis, two providers and ${SEATS} replicas`);
   let stage: Stage | undefined;
@@ -81,7 +81,7 @@ async function runOn(stage: Stage, { seed, seconds, only, print }: Options & { p
 
 type Play = { stage: Stage; load: Load; injections: Injection[]; untilMs: number; faults: readonly Fault[] };
 
-/** Several hands take faults from one deck, in its order, each as soon as what it needs is free. */
+/** Several workers take faults from one list, in its order, each as soon as its resources are free. */
 async function playFaults({ stage, load, injections, untilMs, faults }: Play, random: Random): Promise<void> {
   const taken = new Set<Need | Seat>();
   const deck: Fault[] = [];
@@ -100,7 +100,7 @@ async function playFaults({ stage, load, injections, untilMs, faults }: Play, ra
   }
 
   async function hand(_: unknown, index: number): Promise<void> {
-    // Those of replicas take long and are many: some hands are always at them.
+    // Faults of replicas are many and take long, so some workers only do them.
     const prefersReplicas = index < stage.replicas.length - 1;
     await sleep(random.whole(...BETWEEN_FAULTS_MS));
     while (Date.now() < untilMs) {
@@ -134,7 +134,7 @@ async function injectOne({ stage, load, seat, fault, injections }: One, random: 
   injection.toMs = Date.now() + AFTERMATH_MS;
 }
 
-/** Reads the replicas' logs and the books all the time, and says how far the run is. */
+/** Reads the replicas' logs and the books continuously, and reports the progress of the run. */
 function watch(stage: Stage, load: Load, injections: readonly Injection[], print: (line: string) => void) {
   const startedMs = Date.now();
   let balancedMs = startedMs;
@@ -199,7 +199,9 @@ async function retire(stage: Stage, load: Load, seat: Seat): Promise<void> {
   seat.readLog();
 }
 
-/** A breaker that a fault has opened may stay open for half a minute; a process that was frozen looks around first. */
+/**
+ * A breaker that a fault has opened may stay open for half a minute; a process that was frozen needs a moment first.
+ */
 async function soon(isSo: () => Promise<boolean>): Promise<boolean> {
   const endsAt = Date.now() + REST_MS_MAX;
   while (!(await isSo())) {
@@ -209,7 +211,7 @@ async function soon(isSo: () => Promise<boolean>): Promise<boolean> {
   return true;
 }
 
-/** Settlements that went by way of a spool, by the replicas' own word. */
+/** Settlements that were replayed from a spool, by the replicas' logs. */
 function replayedIn(stage: Stage): number {
   const logs = stage.replicas.flatMap((seat) => seat.logs()).join("\n");
   return [...logs.matchAll(/"replayed":(\d+)/g)].reduce((sum, match) => sum + Number(match[1]), 0);
@@ -222,7 +224,7 @@ function tally(history: readonly Entry[]): string {
   return `${history.length} requests: ${parts.join(", ")}`;
 }
 
-/** The faults that were there while a finding may have come about. */
+/** The faults that were active in the time of a finding. */
 function faultsAt({ fromMs, toMs }: Finding, injections: readonly Injection[]): string[] {
   if (!Number.isFinite(fromMs)) return [];
   const there = injections.filter((injection) => injection.fromMs <= toMs && injection.toMs >= fromMs);
@@ -232,7 +234,7 @@ function faultsAt({ fromMs, toMs }: Finding, injections: readonly Injection[]): 
 const WHOLE_RUN = "(the run as a whole)";
 const NO_FAULT = "(no fault near)";
 
-/** The table: fault × times × requests beside it × findings. A finding is counted at every fault that was there. */
+/** The table: fault × times × requests during it × findings. A finding counts for every fault that was active. */
 export function tableOf({ injections, history, findings }: Report, faults: readonly Fault[] = FAULTS): string {
   const rows = faults.map(({ name }) => {
     const mine = injections.filter(({ fault }) => fault === name);
@@ -261,7 +263,7 @@ export function tableOf({ injections, history, findings }: Report, faults: reado
   return [head, widths.map((width) => "-".repeat(width)), ...lines].map(format).join("\n");
 }
 
-/** What a person reads at the end. */
+/** The report at the end. */
 export function reportText(report: Report, faults?: readonly Fault[]): string {
   const { seed, findings, counts, history, injections, spooled } = report;
   const shown = findings.slice(0, FINDINGS_SHOWN_MAX).map((finding) => {
@@ -281,7 +283,7 @@ export function reportText(report: Report, faults?: readonly Fault[]): string {
   ].join("\n");
 }
 
-/** Ctrl-C ends the run and leaves nothing behind. Returns what takes the handlers away. */
+/** Ctrl-C ends the run and leaves nothing behind. Returns a function that removes the handlers. */
 function onInterrupt(cleanUp: () => Promise<void>): () => void {
   let isEnding = false;
   const end = () => {
@@ -294,11 +296,11 @@ function onInterrupt(cleanUp: () => Promise<void>): () => void {
     for (const signal of SIGNALS) process.off(signal, end);
   };
 }
-/** As shells have it: 128 and SIGINT's number. */
+/** As in shells: 128 plus SIGINT's number. */
 const INTERRUPTED = 130;
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-/** Throws one sentence for an option that makes no sense. */
+/** Throws one sentence for an invalid option. */
 function readOptions(): Options | "list" {
   const { values } = parseArgs({
     options: {

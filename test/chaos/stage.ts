@@ -18,8 +18,8 @@ import { createWorld, type World } from "../world.ts";
 import type { Column, Finding } from "./checker.ts";
 
 /**
- * Where the run takes place: a Postgres, a Redis and two providers of its own, and seats for replicas. A seat has its
- * port, its spool, its clock and its ways to Postgres and Redis; the processes in it come and go.
+ * The environment of a run: its own Postgres, Redis and two providers, and seats for replicas. A seat has a port, a
+ * spool, a clock and connections to Postgres and Redis; the processes in it come and go.
  */
 
 export const LEASE_SECONDS = 3;
@@ -52,7 +52,7 @@ const REPLICA_ENV = {
   PROVIDER_TOTAL_MS: "9000",
   CLIENT_IDLE_MS: "2500",
   LOG_LEVEL: "info",
-  LOG_REQUESTS: "0", // Millions of lines, which the stage would keep.
+  LOG_REQUESTS: "0", // It would be millions of lines, which the stage keeps.
 };
 
 /** Micro-USD per million tokens, and per image. */
@@ -64,7 +64,7 @@ export const STOPPED_READER = "for a reader that stops";
 const LARGE_EVENT_CHARS = 1_000_000;
 const LARGE_EVENTS = 16;
 
-/** What the log of a replica never says unless something is broken. */
+/** Messages that a replica logs only if something is broken. */
 const ALARMS = [
   '"level":"fatal"',
   "was ended twice",
@@ -81,7 +81,7 @@ export type Stage = Awaited<ReturnType<typeof openStage>>;
 
 /** Starts everything. `seats` replicas are running when it resolves. */
 export async function openStage(seats: number, log: (line: string) => void) {
-  // By its name the next run of the tests removes it, should this one be killed.
+  // If this run is killed, the next run of the tests recognises the folder by its name and removes it.
   const folder = join(tmpdir(), `tollgate-${process.pid}-postgres-chaos`);
   mkdirSync(folder, { recursive: true });
   const findings: Finding[] = [];
@@ -104,7 +104,7 @@ export async function openStage(seats: number, log: (line: string) => void) {
   const provider = await startFakeProvider({ paceMs: PROVIDER_PACE_MS, journalCallsMax: CALLS_KEPT_MAX });
   const second = await startFakeProvider({ paceMs: PROVIDER_PACE_MS, journalCallsMax: CALLS_KEPT_MAX });
   const spoil = [spoilerOf(provider), spoilerOf(second)];
-  // Behind the spoilers: the rule that came last is asked first.
+  // Set before the faulty behaviours, because the last rule is applied first.
   provider.when(({ body }) => body.includes(STOPPED_READER), largeStream());
   const providerWay = await startTcpProxy(provider.url);
   await prepareBooks(world, [
@@ -142,12 +142,12 @@ export async function openStage(seats: number, log: (line: string) => void) {
     findings,
     note,
 
-    /** Work on the books that is tried again while Postgres is away. Throws what does not pass, or after 40 s. */
+    /** Runs work on the books, and repeats it while Postgres is unreachable. Throws permanent errors, or after 40 s. */
     async books<T>(work: (db: Db) => Promise<T>): Promise<T> {
       const endsAt = performance.now() + BOOKS_MS_MAX;
       for (;;) {
         try {
-          // What we have taken down ourselves need not be asked.
+          // A server that we have stopped need not be asked.
           if (database.isUp()) return await work(db);
         } catch (error) {
           if (!isPassing(error) || performance.now() > endsAt) throw error;
@@ -157,7 +157,7 @@ export async function openStage(seats: number, log: (line: string) => void) {
       }
     },
 
-    /** Sets the ledger's clock ahead by so many seconds more. */
+    /** Sets the ledger's clock further ahead by this many seconds. */
     async advanceClock(seconds: number): Promise<void> {
       clockAheadSeconds += seconds;
       await world.sql.unsafe(
@@ -167,7 +167,7 @@ export async function openStage(seats: number, log: (line: string) => void) {
     },
     clockAheadSeconds: () => clockAheadSeconds,
 
-    /** Keeps the logs where a person can read them; the folder. */
+    /** Keeps the logs for a person to read. Returns the folder. */
     keepLogs(name: string): string {
       const kept = join(tmpdir(), name);
       mkdirSync(kept, { recursive: true });
@@ -199,18 +199,18 @@ export async function openStage(seats: number, log: (line: string) => void) {
   }
 }
 
-/** Spoils a share of the calls, each by one of the behaviours, until the function it returns is called. */
+/** Applies one of the behaviours to a share of the calls, until the returned function is called. */
 export type Spoil = (share: number, behaviours: readonly Behaviour[], random: Random) => () => void;
 
 function spoilerOf(provider: FakeProvider): Spoil {
   let spoil: { share: number; count: number; random: Random } | undefined;
-  // Rules cannot be taken back, so a few stand there for good, and their behaviours change.
+  // Rules cannot be removed, so a fixed number of them is set, and their behaviours change.
   const slots: Behaviour[] = Array.from({ length: BEHAVIOURS_AT_ONCE_MAX }, () => ({}));
   slots.forEach((behaviour, index) => {
     provider.when(({ id, generation }) => {
       if (spoil === undefined || !generation) return false;
       const { share, count, random } = spoil;
-      // Beyond the share nothing is spoiled: the slots behind `count` may still hold what an earlier fault put there.
+      // Calls beyond the share stay normal: slots after `count` may still have an earlier fault's behaviour.
       return index < count && Math.floor((random.fork(`call ${id}`).next() / share) * count) === index;
     }, behaviour);
   });
@@ -260,7 +260,7 @@ async function openSeat(index: number, { world, redisUrl, env, note, log }: Seat
   const lives: Life[] = [];
   const pauses: Pause[] = [];
   const processes: { replica: ReplicaProcess; readTo: number }[] = [];
-  /** The process that is to serve now; and whether its end is our doing. */
+  /** The current process, and whether we have caused its end. */
   let running: ReplicaProcess | undefined;
   let doomed = false;
   let ended: Promise<void> = Promise.resolve();
@@ -277,7 +277,7 @@ async function openSeat(index: number, { world, redisUrl, env, note, log }: Seat
     ended = new Promise((resolve) => {
       const onEnd = () => {
         life.endedMs = Date.now();
-        // An end that is not orderly leaves holds behind, as a kill does.
+        // An unclean end leaves holds behind, as a kill does.
         life.end = child.exitCode === 0 ? "stopped" : "killed";
         running = undefined;
         resolve();
@@ -286,7 +286,7 @@ async function openSeat(index: number, { world, redisUrl, env, note, log }: Seat
           "broken",
           `replica ${index} ended by itself (${child.signalCode ?? child.exitCode}): ${lastWords(replica)}`,
         );
-        // As whoever supervises replicas would.
+        // As a supervisor of replicas would.
         seat.start().catch((error) => note("broken", `replica ${index} does not start again: ${error}`));
       };
       if (child.exitCode !== null || child.signalCode !== null) onEnd();
@@ -324,7 +324,7 @@ async function openSeat(index: number, { world, redisUrl, env, note, log }: Seat
     ended: () => ended,
     logs: () => processes.map(({ replica }) => replica.logged()),
 
-    /** Starts a replica. With a failpoint that kills it will end by itself, and that is no finding. */
+    /** Starts a replica. With a failpoint that kills, it ends by itself, which is not a finding. */
     async start(more: Record<string, string> = {}): Promise<void> {
       if (running !== undefined || closed) return;
       starting ??= launch(more).finally(() => {
@@ -345,7 +345,7 @@ async function openSeat(index: number, { world, redisUrl, env, note, log }: Seat
       pauses.push({ fromMs: Date.now(), toMs: Number.POSITIVE_INFINITY });
       running?.process.kill("SIGSTOP");
     },
-    /** Also after it has frozen by a failpoint: then some time since it started. */
+    /** Also after a freeze by a failpoint, which began at an unknown time since the start. */
     thaw(): void {
       running?.process.kill("SIGCONT");
       const pause = pauses.at(-1);
@@ -353,7 +353,10 @@ async function openSeat(index: number, { world, redisUrl, env, note, log }: Seat
       else pauses.push({ fromMs: lives.at(-1)?.startedMs ?? 0, toMs: Date.now() });
     },
 
-    /** SIGTERM, and its exit code. `twice`: told again at once, it does not wait for anything. */
+    /**
+     * Sends SIGTERM, and returns the exit code. `twice`: sends it again immediately, so that the process does not
+     * wait.
+     */
     async term(twice = false): Promise<number | null> {
       doomed = true;
       const child = running?.process;
@@ -402,7 +405,7 @@ async function openSeat(index: number, { world, redisUrl, env, note, log }: Seat
 
     async close(): Promise<void> {
       closed = true;
-      await starting?.catch(() => {}); // It has been told by whoever started it.
+      await starting?.catch(() => {}); // The starter has already reported it.
       await seat.kill();
       await Promise.all([postgresWay.close(), redisWay.close()]);
     },
@@ -427,7 +430,7 @@ function lastWords(replica: ReplicaProcess): string {
   return replica.logged().trimEnd().split("\n").slice(-5).join(" | ").slice(-LAST_WORDS_CHARS);
 }
 
-/** A Postgres to crash, freeze and start again, durable as in production. */
+/** A Postgres that can be crashed, frozen and started again, durable as in production. */
 async function ownPostgres(dataDir: string) {
   const port = await freePort();
   const settings = { max_connections: POSTGRES_CONNECTIONS_MAX };
@@ -463,7 +466,7 @@ async function ownPostgres(dataDir: string) {
       isUp = true;
     },
     isUp: () => isUp,
-    /** SIGSTOP to every process: connections are taken, and nobody answers. */
+    /** SIGSTOP to every process: connections are accepted, but nobody answers. */
     async freeze(): Promise<void> {
       frozen = await pids();
       signalAll(frozen, "SIGSTOP");
@@ -503,7 +506,9 @@ async function ownRedis() {
   };
 }
 
-/** The catalog, and a note of every revocation made within its own transaction, when its locks are held. */
+/**
+ * The catalog, and a record of every revocation, which is made within its own transaction, while its locks are held.
+ */
 async function prepareBooks(
   { sql, addProvider }: World,
   providers: { name: string; baseUrl: string; apiKey: string }[],
@@ -530,7 +535,7 @@ async function prepareBooks(
   await sql`create table revoked_keys (key_id bigint, at timestamptz)`;
 }
 
-/** Notes that a key's revocation has returned: nothing is granted for it from now on. */
+/** Records that a key's revocation has returned: from now on nothing may be granted for it. */
 export async function noteRevoked({ sql }: World, keyId: number): Promise<void> {
   await sql`insert into revoked_keys values (${keyId}, ledger_now())`;
 }

@@ -160,13 +160,13 @@ describe("vouchers", () => {
   }
 
   for (const [what, typed] of SPELLINGS)
-    test(`a right code typed with ${what} is redeemed`, async () => {
+    test(`a valid code typed with ${what} is redeemed`, async () => {
       const person = await pay.newcomer();
       ok(await redeem(person, typed(await newCode())));
       expect(await pay.balanceOf(person)).toBe(5n * USD);
     });
 
-  test(`wrong codes get one answer, whatever they are; after ${GUESSES_MAX} of them a right one is refused too`, async () => {
+  test(`all wrong codes get the same answer; after ${GUESSES_MAX} of them a valid code is refused too`, async () => {
     const person = await pay.newcomer();
     const answers = new Set<string>();
     const wrong = [...WRONG_CODES.map(([, code]) => code), newVoucherCode().code, newVoucherCode().code];
@@ -182,7 +182,7 @@ describe("vouchers", () => {
   });
 });
 
-describe("addresses and text that lead elsewhere", () => {
+describe("private addresses and injected text", () => {
   for (const url of BAD_WEBHOOK_URLS)
     test(`a webhook to ${url} is refused`, async () => {
       expectRefusal(await pay.as.acme.post("/webhooks", { url, kinds: ["order_paid"] }), "validation_failed", {

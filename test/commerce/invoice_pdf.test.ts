@@ -12,7 +12,7 @@ import { INVOICE as invoice, LOOKS, textOf } from "./sample_invoice.ts";
 const line = { text: "Pro, 30 days", quantity: 2, amountNanoUsd: 58_000_000_000n };
 const pagesOf = (pdf: Uint8Array) => textOf(pdf).split("\f").length - 1;
 
-test("an invoice says who sold what to whom, when, for how much, in the seller's time zone", async () => {
+test("an invoice has seller, buyer, lines, amounts and the date in the seller's time zone", async () => {
   const text = textOf(await invoicePdf(invoice, LOOKS));
   for (const said of [
     "Invoice",
@@ -53,7 +53,7 @@ test("without the seller's address it is a receipt; a credit note names its invo
   expect(note).toContain("−$1,234.50");
 });
 
-test("Latin, Greek, Cyrillic and Vietnamese names are printed; a name in other letters gives way to the e-mail address", async () => {
+test("Latin, Greek, Cyrillic and Vietnamese names are printed; a name in other scripts is replaced by the e-mail address", async () => {
   for (const name of [
     "Παπαδόπουλος & Σία",
     "ООО «Ромашка»",
@@ -72,7 +72,7 @@ test("Latin, Greek, Cyrillic and Vietnamese names are printed; a name in other l
   expect(unprintable("ok株ok株")).toEqual(["株"]);
 });
 
-test("many lines go on to further pages, each with the table's head and its number", async () => {
+test("many lines continue on further pages, each with the table's head and a page number", async () => {
   const lines = Array.from({ length: 200 }, (_, i) => ({
     ...line,
     text: `Line ${i + 1} ${"word ".repeat(30)}`.trim(),
@@ -92,7 +92,7 @@ test("a word longer than the line is broken, and text never leaves the page", as
   expect(text.split("\n").every((row) => !/W{60}/.test(row))).toBe(true);
 });
 
-test("the file names neither the library nor the operator, and carries the logo", async () => {
+test("the file names neither the library nor the operator, and has the logo", async () => {
   const logo = await sharp({ create: { width: 320, height: 80, channels: 4, background: "#0a7d5c" } })
     .png()
     .toBuffer();
@@ -107,7 +107,7 @@ function parsed(file: Buffer) {
   return (doc as unknown as { _font: { font: { hasGlyphForCodePoint(point: number): boolean } } })._font.font;
 }
 
-test("the table of characters is what the font files have", () => {
+test("the table of printable characters equals the characters of the font files", () => {
   const resolve = createRequire(import.meta.url).resolve;
   for (const script of SCRIPTS) {
     for (const [weight, number] of [

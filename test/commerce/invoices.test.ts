@@ -42,7 +42,7 @@ const issue = (over: Partial<NewInvoice> & { accountId: number }, { fails = fals
 const invoiceOf = async (accountId: number, invoiceId: number) => findInvoice(deps, { accountId }, invoiceId);
 
 test(
-  "300 at once of three sellers, a third rolled back: each seller's numbers have no gap and no double",
+  "the numbers of each of three sellers have no gap and no duplicate after 300 concurrent invoices, a third of them rolled back",
   async () => {
     const sellers = [(await world.addReseller()).accountId, (await world.addReseller()).accountId, 0];
     const { accountId } = await world.addCustomer();
@@ -96,7 +96,7 @@ test("an invoice keeps the seller and the buyer as they were, and no statement c
 });
 
 test(
-  "an order has one invoice, also if it is issued 20 times at once; credit notes name it and never exceed it",
+  "an order has one invoice, even if it is issued 20 times concurrently; credit notes name it and never exceed it",
   async () => {
     const { accountId } = await world.addCustomer();
     const orderId = 900_002;
@@ -115,7 +115,7 @@ test(
   SLOW_MS,
 );
 
-test("bad lines, buyers and sellers are refused, and take no number", async () => {
+test("invalid lines, buyers and sellers are refused, and use no number", async () => {
   const { accountId } = await world.addCustomer();
   const sellerId = (await world.addReseller()).accountId;
   for (const [over, param] of [
@@ -174,7 +174,7 @@ test("details are plain text that the font can print; anything else is refused w
   expect(audit?.after).toMatchObject({ tax_line: "VAT DE1" });
 });
 
-test("invoices of others are not found; a month is that of the time zone, by number", async () => {
+test("invoices of others are not found; a month is a month of the time zone, sorted by number", async () => {
   const sellerId = (await world.addReseller()).accountId;
   const { accountId } = await world.addCustomer(sellerId);
   const other = await world.addCustomer();

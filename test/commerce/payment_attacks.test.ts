@@ -25,7 +25,7 @@ afterAll(() => pay.close());
 
 const packagesOf = (accountId: number) => pay.sql`select * from packages where account_id = ${accountId}`;
 
-test("a page of Stripe that this service did not make pays for no order, even with its reference and its price", async () => {
+test("a checkout that this service did not create pays for no order, even with the order's reference and price", async () => {
   const buyer = await pay.newcomer();
   const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
   ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
@@ -49,7 +49,7 @@ test("a page of Stripe that this service did not make pays for no order, even wi
   expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "fulfilled" });
 });
 
-test("a refund whose first call Stripe is still working on has not failed: its money is not given to the balance again", () => {
+test("a refund whose first call Stripe is still processing has not failed: its amount is not returned to the balance", () => {
   const { StripeIdempotencyError, StripeInvalidRequestError } = Stripe.errors;
   const inUse = { code: "idempotency_key_in_use", message: "in use", statusCode: 409 };
   expect(isFinal(new StripeIdempotencyError({ ...inUse, type: "idempotency_error" }))).toBe(false);
@@ -58,7 +58,7 @@ test("a refund whose first call Stripe is still working on has not failed: its m
   expect(isFinal(new StripeInvalidRequestError(refused))).toBe(true);
 });
 
-test("of Stripe, a shop and the seller who all say at once that an order is paid, one pays for it; it is fulfilled once", async () => {
+test("one of three concurrent reports of a payment, by Stripe, a shop and the seller, pays for the order; it is fulfilled once", async () => {
   for (let round = 0; round < 5; round++) {
     const buyer = await pay.newcomer();
     const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
@@ -126,7 +126,7 @@ test("a seller that marks an order paid and says no more drops nothing of the pa
   expect((await packagesOf(buyer.accountId))[0]).toMatchObject({ ended_early: "replaced" });
 });
 
-test("an account places five orders that are open, however many it places at once", async () => {
+test("an account has at most five open orders, however many it places concurrently", async () => {
   const buyer = await pay.newcomer();
   const answers = await Promise.all(
     Array.from({ length: 20 }, () => buyer.post("/orders", { kind: "top_up", amountNanoUsd: String(USD) })),
@@ -134,7 +134,7 @@ test("an account places five orders that are open, however many it places at onc
   expect(answers.filter(({ status }) => status === 200)).toHaveLength(5);
 });
 
-test("a reseller's balance that covers one of ten orders fulfils one; after a top-up the others follow, and it is never overdrawn", async () => {
+test("a reseller's balance that covers one of ten orders fulfils one; the others follow after a top-up, and the balance is never overdrawn", async () => {
   const offeringId = await pay.offering(12n * USD, 4n * USD);
   const before = await pay.balanceOf(pay.acme);
   await pay.topUp(pay.acme, 5n * USD - before);
@@ -165,7 +165,7 @@ test("a reseller's balance that covers one of ten orders fulfils one; after a to
   expect(await pay.balanceOf(pay.acme)).toBe(0n);
 });
 
-test("orders, vouchers, refunds and fulfilments by hand at once, with a balance that does not cover all: no money is made, numbers have no gap", async () => {
+test("concurrent orders, vouchers, refunds and manual fulfilments on a balance that does not cover all create no money, and leave no gap in the numbers", async () => {
   const sellerId = pay.acme.accountId;
   const offeringId = await pay.offering(12n * USD, 4n * USD);
   await pay.topUp(pay.acme, 20n * USD);
@@ -213,7 +213,7 @@ test("orders, vouchers, refunds and fulfilments by hand at once, with a balance 
 const page = (buyer: PanelSession, { orderId }: { orderId: number }) =>
   buyer.post(`/orders/${orderId}/pay`, { method: "stripe" });
 
-test("a page that Stripe could not make does not refuse the next try, however late it is and whatever Stripe has kept", async () => {
+test("a checkout that Stripe failed to create can be created by the next try, even shortly before it expires and if Stripe replays the error", async () => {
   const buyer = await pay.newcomer();
   const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
   pay.stripe.setDown(true);
@@ -270,7 +270,7 @@ test("a changed address, and one that Stripe does not take, do not keep a custom
   expect(new Set(urls.map((answer) => ok(answer).url)).size).toBe(1);
 });
 
-test("a seller that leaves its account at Stripe leaves no page behind on which a customer can pay", async () => {
+test("no open checkout of a seller's former Stripe account can be paid", async () => {
   const secretsOf = (apiKey: string) => ({ stripe: { apiKey, webhookSecret: `${STRIPE_WEBHOOK_SECRET}0` } });
   const put = (body: object) => pay.as.admin.put("/payment-settings/stripe", body);
   const statusOf = ({ reference }: { reference: string }) => pay.stripe.sessionOf(reference).status;

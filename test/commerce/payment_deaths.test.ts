@@ -46,7 +46,7 @@ test(`${KILLS} replicas are killed between paid and fulfilled: no payment is los
   }
 });
 
-test("an order that is durably paid and not fulfilled is fulfilled by whoever is left, once, with several replicas at it", async () => {
+test("an order that is paid and not fulfilled is fulfilled once by the replicas that are left, also if several try", async () => {
   const buyer = await pay.newcomer();
   const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(3n * USD) });
   // As a fallback leaves it: paid, and its replica is gone.

@@ -27,7 +27,7 @@ async function opened(of: "house" | "acme" = "house", price = 12n * USD) {
 }
 
 describe("an order", () => {
-  test("keeps the price of its moment; a top-up costs its amount; an offering without a price costs what its seller says", async () => {
+  test("keeps the price at which it was placed; a top-up costs its amount; the seller sets the price of an offering that has none", async () => {
     const offeringId = await pay.offering(12n * USD);
     const order = await pay.order(pay.as.house, { kind: "package", offeringId });
     expect(order).toMatchObject({ priceNanoUsd: String(12n * USD), status: "open", method: null });
@@ -52,7 +52,7 @@ describe("an order", () => {
     for (const { orderId } of [order, topUp, asked]) ok(await pay.as.house.post(`/orders/${orderId}/withdraw`));
   });
 
-  test("shows its buyer neither its seller's id nor the wholesale price, and a stranger nothing", async () => {
+  test("shows its buyer neither the seller's id nor the wholesale price, and others nothing", async () => {
     const { buyer, order } = await opened("acme");
     const { text } = await buyer.get(`/orders/${order.orderId}`);
     expect(text).not.toContain("sellerId");
@@ -68,7 +68,7 @@ describe("an order", () => {
       );
   });
 
-  test("is paid by instructions: the seller marks it, with a payment by hand, and it is fulfilled", async () => {
+  test("is paid by instructions: the seller records the payment by hand, and it is fulfilled", async () => {
     const buyer = await pay.newcomer();
     const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
     expect(ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "instructions" }))).toEqual({
@@ -85,7 +85,7 @@ describe("an order", () => {
     expect(await pay.tells(order.orderId)).toEqual(["order_placed", "order_paid", "order_fulfilled"]);
   });
 
-  test("starts behind the buyer's package, by hand too, unless its seller says now", async () => {
+  test("starts after the buyer's active package, also if fulfilled by hand, unless the seller asks for now", async () => {
     const buyer = await pay.newcomer();
     await pay.world.givePackage(buyer);
     const offeringId = await pay.offering();
@@ -99,7 +99,7 @@ describe("an order", () => {
 });
 
 describe("Stripe", () => {
-  test("an order is paid on its page, fulfilled by the webhook, once: doubled, late and reordered webhooks change nothing", async () => {
+  test("an order is paid by checkout and fulfilled once by the webhook: repeated, late and reordered webhooks change nothing", async () => {
     const { buyer, order, url } = await opened();
     expect(url).toStartWith(pay.stripe.base);
     expect(ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" })).url).toBe(url);
@@ -130,7 +130,7 @@ describe("Stripe", () => {
     ]);
   });
 
-  test("a lost webhook is made good: Stripe is asked when the customer returns, and by the upkeep", async () => {
+  test("a lost webhook is made up for: Stripe is asked when the customer returns, and by the upkeep job", async () => {
     const returned = await opened();
     pay.stripe.pay(returned.order.reference);
     expect(ok(await returned.buyer.post(`/orders/${returned.order.orderId}/look`)).order.status).toBe("fulfilled");
@@ -141,7 +141,7 @@ describe("Stripe", () => {
     expect(await packagesOf(gone.buyer.accountId)).toHaveLength(1);
   });
 
-  test("the page of a withdrawn order is ended; money that still comes is kept apart and given back", async () => {
+  test("the checkout of a withdrawn order is expired; money that still arrives is listed to be given back", async () => {
     const { buyer, order } = await opened();
     ok(await buyer.post(`/orders/${order.orderId}/withdraw`));
     const paid = {
@@ -252,7 +252,7 @@ describe("Stripe", () => {
 });
 
 describe("a reseller", () => {
-  test("is paid by its customer and pays the wholesale price; without it the order stays paid, says so, and is fulfilled later", async () => {
+  test("is paid by its customer and pays the wholesale price; if it cannot, the order waits as paid, says so, and is fulfilled later", async () => {
     const { buyer, order } = await opened("acme");
     const before = await pay.balanceOf(pay.acme);
     expect(before).toBe(0n);
@@ -291,7 +291,7 @@ describe("a reseller", () => {
     expect(await told("order_fulfilled")).toHaveLength(1);
   });
 
-  test("a customer's paid top-up is a transfer from its balance", async () => {
+  test("pays for a customer's paid top-up by a transfer from its balance", async () => {
     await pay.topUp(pay.acme, 10n * USD);
     const before = await pay.balanceOf(pay.acme);
     const buyer = await pay.newcomer("acme");
@@ -302,7 +302,7 @@ describe("a reseller", () => {
     expect(await pay.balanceOf(pay.acme)).toBe(before - 7n * USD);
   });
 
-  test("its own payments, settings and refunds are its own: the operator's and its customer's are not found", async () => {
+  test("reaches only its own payments, settings and refunds: those of the operator and of its customers are not found", async () => {
     const { order } = await opened("house");
     ok(await pay.hook(0, { ...pay.stripe.pay(order.reference) }));
     const [payment] = await pay.paymentsOf(order.orderId);
@@ -338,7 +338,7 @@ describe("a shop", () => {
     return { buyer, order, url };
   }
 
-  test("gets the customer with order and amount, and reports the payment by a signed webhook; the same again changes nothing", async () => {
+  test("gets the customer with the order and amount, and reports the payment by a signed webhook; a repeated webhook changes nothing", async () => {
     const { buyer, order, url } = await placed();
     expect(url).toBe(`https://shop.example/pay?order=${order.reference}&amount=12.00&currency=usd`);
     expect(ok(await pay.shopHook(0, said(order.reference)))).toMatchObject({
@@ -351,7 +351,7 @@ describe("a shop", () => {
     expect(await packagesOf(buyer.accountId)).toHaveLength(1);
   });
 
-  test("a wrong signature, an old time, a changed body, another seller's order and fields of another form are refused", async () => {
+  test("cannot report with a wrong signature, an old timestamp, a changed body, another seller's order or malformed fields", async () => {
     const { order } = await placed();
     const right = said(order.reference);
     const refuse = async (answer: ReturnType<PayShop["shopHook"]>, param: string) =>
@@ -383,7 +383,7 @@ describe("a shop", () => {
     expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "open" });
   });
 
-  test("its address must be https, and its secret is shown once", async () => {
+  test("must have an https address, and sees its secret once", async () => {
     for (const shopUrl of ["http://shop.example", "javascript:alert(1)", "https://u:p@shop.example", "x"])
       expectRefusal(await pay.as.admin.put("/payment-settings/shop", { shopUrl }), "validation_failed", {
         param: "shopUrl",
@@ -437,7 +437,7 @@ describe("a refund", () => {
     ]);
   });
 
-  test("is within what is available: money that was spent stays with the customer", async () => {
+  test("is limited to what is available: money that was spent is not refunded", async () => {
     const { buyer, paymentId } = await toppedUp();
     await pay.sql`select add_balance(${buyer.accountId}, ${String(-8n * USD)}, 'correction', 'spent', null)`;
     expectRefusal(await refund(pay.as.admin, paymentId, 3n * USD), "insufficient_balance");
@@ -463,7 +463,7 @@ describe("a refund", () => {
     expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "fulfilled" });
   });
 
-  test("of an order that waits gives all of it back, and the order is refunded, never fulfilled", async () => {
+  test("of an order that waits returns the whole payment, and the order is refunded, never fulfilled", async () => {
     await pay.sql`select add_balance(${pay.acme.accountId}, -balance_nano_usd, 'correction', 'x', null) from balances where account_id = ${pay.acme.accountId}`;
     const { order } = await opened("acme");
     ok(await pay.hook(pay.acme.accountId, { ...pay.stripe.pay(order.reference) }));
@@ -477,7 +477,7 @@ describe("a refund", () => {
     expectRefusal(await pay.as.acme.post(`/orders/${order.orderId}/fulfil`), "validation_failed");
   });
 
-  test("that Stripe refuses for good is failed and the balance has its money again; one without an answer is asked for again, and made once", async () => {
+  test("that Stripe refuses for good fails, and the balance gets the money back; one without an answer is requested again, and made once", async () => {
     const { buyer, paymentId } = await toppedUp();
     pay.stripe.refuseRefunds("The charge is disputed.");
     const failed = ok(await refund(pay.as.admin, paymentId, 4n * USD)).refund;

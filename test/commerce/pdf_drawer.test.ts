@@ -24,7 +24,7 @@ test("a file is drawn in the worker, with a logo of any format, and the next one
   expect(textOf(second)).toContain("Acme Inference GmbH");
 });
 
-test("of 40 files at once those beyond the queue get 503 at once, and all others are drawn", async () => {
+test("40 concurrent files: those beyond the queue get 503 immediately, and all others are drawn", async () => {
   const drawn = await Promise.allSettled(Array.from({ length: 40 }, () => drawer.draw(INVOICE, LOOKS)));
   const refused = drawn.flatMap((one) => (one.status === "rejected" ? [one.reason] : []));
   expect(refused).toHaveLength(24);
@@ -32,13 +32,13 @@ test("of 40 files at once those beyond the queue get 503 at once, and all others
   expect(textOf(await drawer.draw(INVOICE, LOOKS))).toContain("Acme");
 });
 
-test("what cannot be drawn is an error of its own, and the worker goes on", async () => {
+test("a file that cannot be drawn has its own error, and the worker continues", async () => {
   const broken = { ...INVOICE, issuedAt: "never" };
   await expect(drawer.draw(broken, LOOKS)).rejects.toThrow(/date|time/i);
   expect(textOf(await drawer.draw(INVOICE, LOOKS))).toContain("Acme");
 });
 
-test("a worker that dies or cannot start leaves 503, and another is started later", async () => {
+test("a file gets 503 if its worker dies or cannot start, and another worker is started later", async () => {
   let started = 0;
   const { log, lines } = quietLog();
   const one = createPdfDrawer(log, () => {

@@ -65,7 +65,7 @@ async function shownTo({ seller, order }: Sold) {
 }
 
 describe("a refund made in Stripe's dashboard", () => {
-  test("becomes one refund, however often, in whatever order and at the same time its events come", async () => {
+  test("is recorded as one refund, whatever the number, order and concurrency of its events", async () => {
     const it = await sold();
     const made = pay.stripe.refundInDashboard(it.session, 400, { reason: "requested_by_customer" });
     const events = [
@@ -90,7 +90,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await shownTo(it)).toMatchObject({ refundedNano: String(4n * USD), refunds: [{ origin: "stripe" }] });
   });
 
-  test("in several parts takes each part, and stands beside one that was made here", async () => {
+  test("is recorded part by part, beside a refund that was made here", async () => {
     const it = await sold();
     const { paymentId } = await shownTo(it);
     pay.stripe.refundInDashboard(it.session, 100);
@@ -107,7 +107,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expectRefusal(more, "validation_failed", { param: "amountNano" });
   });
 
-  test("that no webhook told of is found in Stripe's list of events", async () => {
+  test("is found in Stripe's list of events if its webhook was lost", async () => {
     const it = await sold("top_up", "acme");
     const made = pay.stripe.refundInDashboard(it.session, 300);
     pay.stripe.happened("refund.created", made);
@@ -124,7 +124,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await refundsOf(it)).toHaveLength(1);
   });
 
-  test("while Stripe does not answer gets 503, and is recorded when the event comes again", async () => {
+  test("gets 503 while Stripe does not answer, and is recorded when the event is repeated", async () => {
     const it = await sold();
     const made = pay.stripe.refundInDashboard(it.session, 1000);
     pay.stripe.setDown(true);
@@ -135,7 +135,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.balanceOf(it.buyer)).toBe(0n);
   });
 
-  test("of money that was spent takes what is left, never more, and tells the seller what is missing", async () => {
+  test("of money that was spent takes what is left of the balance, never more, and the seller is told the shortfall", async () => {
     const it = await sold("top_up", "acme");
     const before = await pay.balanceOf(pay.acme);
     await spend(it.buyer, 8n * USD);
@@ -153,7 +153,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect((await refundsOf(it)).map(({ short }) => short)).toEqual([String(5n * USD), String(3n * USD)]);
   });
 
-  test("of a package leaves the package to its seller", async () => {
+  test("of a package leaves the decision about the package to the seller", async () => {
     const it = await sold("package");
     ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 1000)));
     expect(await refundsOf(it)).toMatchObject([{ status: "done", nano: String(10n * USD), short: "0" }]);
@@ -227,7 +227,7 @@ describe("a refund made in Stripe's dashboard", () => {
     ok(await it.seller.post(`/orders/${orderId}/fulfil`, {}));
   });
 
-  test("that waits at the bank is pending, has a credit note once it is made, and gives all of it again if it fails", async () => {
+  test("that the bank delays is pending, gets a credit note when it succeeds, and is returned to the balance if it fails", async () => {
     const it = await sold();
     const made = pay.stripe.refundInDashboard(it.session, 400, { status: "pending" });
     ok(await tells(it, "refund.created", made));
@@ -260,7 +260,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await refundsOf(it)).toMatchObject([{ status: "failed" }, { status: "done", nano: String(10n * USD) }]);
   });
 
-  test("that fails when its reseller has spent the money says so, and is given back once there is enough", async () => {
+  test("that fails after the reseller spent the money says so, and is returned once there is enough", async () => {
     const it = await sold("top_up", "acme");
     const made = pay.stripe.refundInDashboard(it.session, 1000);
     ok(await tells(it, "refund.created", made));
@@ -278,7 +278,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.balanceOf(pay.acme)).toBe(0n);
   });
 
-  test("that failed or was cancelled before it was heard of takes nothing", async () => {
+  test("that failed or was cancelled before its first event takes nothing", async () => {
     const it = await sold();
     ok(await tells(it, "refund.failed", pay.stripe.refundInDashboard(it.session, 400, { status: "failed" })));
     ok(await tells(it, "refund.updated", pay.stripe.refundInDashboard(it.session, 400, { status: "canceled" })));
@@ -286,7 +286,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.balanceOf(it.buyer)).toBe(10n * USD);
   });
 
-  test("larger than what is left is recorded up to that, and says so; one asked for from here is settled first", async () => {
+  test("larger than the rest of the payment is recorded up to the rest, and says so; a refund requested here is settled first", async () => {
     const it = await sold();
     pay.stripe.setDown(true);
     const { paymentId } = await shownTo(it);
@@ -306,7 +306,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.balanceOf(it.buyer)).toBe(0n);
   });
 
-  test("of a payment of another seller, or of nobody here, changes nothing", async () => {
+  test("of another seller's payment, or of an unknown payment, changes nothing", async () => {
     const it = await sold();
     const made = pay.stripe.refundInDashboard(it.session, 400);
     // The reseller's own signature, about a payment of the operator.
@@ -318,7 +318,7 @@ describe("a refund made in Stripe's dashboard", () => {
     ok(await tells(it, "refund.created", made));
   });
 
-  test("that is heard of before its payment records the payment first", async () => {
+  test("whose event arrives before its payment's records the payment first", async () => {
     const buyer = await pay.newcomer();
     const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(10n * USD) });
     ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
@@ -330,7 +330,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.balanceOf(buyer)).toBe(6n * USD);
   });
 
-  test("that Stripe refuses leaves an order that waited waiting, and a top-up that is fulfilled later is in order", async () => {
+  test("that Stripe refuses leaves the order waiting, and its top-up can still be fulfilled", async () => {
     await pay.sql`select add_balance(${pay.acme.accountId}, -balance_nano_usd, 'correction', 'x', null) from balances
       where account_id = ${pay.acme.accountId} and balance_nano_usd > 0`;
     const buyer = await pay.newcomer("acme");
@@ -349,7 +349,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.world.unbalanced()).toEqual([]);
   });
 
-  test("of a payment too many takes nothing from the balance, and has no credit note", async () => {
+  test("of a duplicate payment takes nothing from the balance, and has no credit note", async () => {
     const it = await sold();
     const twice = { ...it.session, id: "cs_twice", payment_intent: `${it.session.payment_intent}_twice` };
     ok(await pay.hook(0, twice));
@@ -361,7 +361,7 @@ describe("a refund made in Stripe's dashboard", () => {
 });
 
 describe("a dispute", () => {
-  test("is shown to its seller with its state, amount and last day, takes nothing while it is open, and nothing when it is won", async () => {
+  test("is shown to the seller with state, amount and deadline, and takes nothing while it is open or if it is won", async () => {
     const it = await sold();
     const disputed = pay.stripe.dispute(it.session, { amount: 900 });
     ok(await tells(it, "charge.dispute.created", disputed));
@@ -385,7 +385,7 @@ describe("a dispute", () => {
     expect(await pay.balanceOf(it.buyer)).toBe(10n * USD);
   });
 
-  test("that is lost is a refund, once: the balance gives what is left, and the seller is told of the rest", async () => {
+  test("that is lost is recorded as one refund: the balance pays what is left, and the seller is told the shortfall", async () => {
     const it = await sold();
     await spend(it.buyer, 4n * USD);
     const disputed = pay.stripe.dispute(it.session, { status: "lost", evidence_details: { due_by: 0 } });
@@ -408,7 +408,7 @@ describe("a dispute", () => {
     expect((await invoicesOf(it)).map(({ kind }) => kind)).toEqual(["invoice", "credit_note", "invoice"]);
   });
 
-  test("that is lost after a part was refunded takes the rest alone", async () => {
+  test("that is lost after a partial refund takes only the rest", async () => {
     const it = await sold();
     ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 400)));
     ok(await tells(it, "charge.dispute.closed", pay.stripe.dispute(it.session, { status: "lost" })));
@@ -416,7 +416,7 @@ describe("a dispute", () => {
     expect(await pay.balanceOf(it.buyer)).toBe(0n);
   });
 
-  test("is as the latest question to Stripe was answered, whichever answer comes first", async () => {
+  test("has the state of the latest query to Stripe, whatever the order of the answers", async () => {
     const it = await sold();
     const db = pay.world.openDb();
     const said = (status: string, askedAt: string) =>
@@ -437,7 +437,7 @@ describe("a dispute", () => {
     expect(await refundsOf(it)).toHaveLength(0);
   });
 
-  test("that is lost in the currency of the bank takes what was paid in dollars", async () => {
+  test("that is lost in the bank's currency takes the amount that was paid in dollars", async () => {
     const it = await sold();
     const lost = pay.stripe.dispute(it.session, { status: "lost", currency: "eur", amount: 870 });
     ok(await tells(it, "charge.dispute.closed", lost));
@@ -445,7 +445,7 @@ describe("a dispute", () => {
     expect((await shownTo(it)).disputes).toMatchObject([{ currency: "eur", amountNano: String(870n * CENT) }]);
   });
 
-  test("that no webhook told of is found in Stripe's list, and is shown to nobody else", async () => {
+  test("is found in Stripe's list if its webhook was lost, and is shown only to its seller", async () => {
     const it = await sold("package");
     pay.stripe.happened("charge.dispute.created", pay.stripe.dispute(it.session, { status: "warning_needs_response" }));
     await pay.sql`update stripe_reads set due_at = now()`;
@@ -468,7 +468,7 @@ describe("a bank debit", () => {
     return { buyer, order, session, url };
   }
 
-  test("fulfils nothing while it is under way, and fulfils once when it succeeds", async () => {
+  test("fulfils nothing while it is pending, and fulfils once when it succeeds", async () => {
     const { buyer, order, session } = await debited();
     expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "open", paid_at: null });
     ok(await buyer.post(`/orders/${order.orderId}/look`));
@@ -482,7 +482,7 @@ describe("a bank debit", () => {
   });
 
   for (const how of ["webhook", "question"] as const)
-    test(`that fails leaves the order open, tells the customer once, and makes a new page (by ${how})`, async () => {
+    test(`that fails leaves the order open, is told to the customer once, and allows a new checkout (by ${how})`, async () => {
       const { buyer, order, session, url } = await debited();
       session.failed = true;
       if (how === "webhook")
@@ -497,7 +497,7 @@ describe("a bank debit", () => {
       expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "fulfilled" });
     });
 
-  test("a page that has expired is closed, and fulfils nothing", async () => {
+  test("whose checkout has expired fulfils nothing", async () => {
     const { order } = await debited();
     const session = { ...pay.stripe.sessionOf(order.reference), status: "expired", payment_intent: null };
     ok(await pay.hook(0, session, { type: "checkout.session.expired" }));

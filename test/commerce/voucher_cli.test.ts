@@ -20,7 +20,7 @@ afterAll(async () => {
 const cli = (args: string) => runCli(args, { stdin: "", env: { DATABASE_URL: world.url, SPOOL_DIR: world.spoolDir } });
 
 test(
-  "codes that the command line made are redeemed, listed without codes, and disabled",
+  "vouchers made on the command line are redeemed, listed without their codes, and disabled",
   async () => {
     const made = await cli("voucher create --name fair --amount 12.50 --codes 3 --ends 2029-06-30");
     expect(made).toMatchObject({ code: 0, err: "" });
@@ -45,7 +45,7 @@ test(
 );
 
 test(
-  "a reseller's vouchers by the command line are paid by the reseller; mistakes are explained",
+  "a reseller's vouchers made on the command line are paid by the reseller; errors are explained",
   async () => {
     const reseller = await world.addReseller();
     await world.setBalance(reseller, 50n * USD);

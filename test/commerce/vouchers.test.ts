@@ -114,7 +114,7 @@ describe("codes", () => {
     }
   });
 
-  test("text that cannot be a code is unknown, whatever it is", async () => {
+  test("any text that is not a code gets the answer of an unknown code", async () => {
     const { code } = await codeOf();
     const person = await world.addCustomer();
     for (const typed of [
@@ -134,7 +134,7 @@ describe("codes", () => {
 });
 
 describe("making a batch", () => {
-  test("bad input is refused with its field, and nothing is made", async () => {
+  test("bad input is refused with its field, and no voucher is made", async () => {
     const offeringId = await world.addOffering();
     const before = (await listBatches(deps, { sellerId: 0 })).rows.length;
     for (const [over, param] of [
@@ -168,7 +168,7 @@ describe("making a batch", () => {
   });
 
   test(
-    "ten thousand codes are made at once, all different, in the order of their ids",
+    "ten thousand codes are made in one batch, all different, in the order of their ids",
     async () => {
       const { batch, codes } = await create({ codes: 10_000 });
       expect(batch).toMatchObject({ codes: 10_000, used: 0, left: 10_000, state: "active" });
@@ -182,7 +182,7 @@ describe("making a batch", () => {
 });
 
 describe("redeeming", () => {
-  test("an amount of the operator is added to the balance, and the transaction names the voucher", async () => {
+  test("the operator's amount is added to the balance, and the transaction names the voucher", async () => {
     const person = await world.addCustomer();
     const { code, voucherId, batch } = await codeOf();
     expect(await redeem(person, code)).toEqual({ voucherId, package: null, amountNanoUsd: 5n * USD });
@@ -195,7 +195,7 @@ describe("redeeming", () => {
     ]);
   });
 
-  test("a package follows those that the account has, and nothing is dropped", async () => {
+  test("a package follows those that the account has, and no package is dropped", async () => {
     const person = await world.addCustomer();
     const offeringId = await world.addOffering({ days: 7 });
     await world.assign(person, offeringId);
@@ -207,7 +207,7 @@ describe("redeeming", () => {
     expect(await redeem(other, second.code)).toMatchObject({ package: { state: "active" } });
   });
 
-  test("a reseller pays at redemption: by transfer, wholesale price or allotment; its transaction names the voucher", async () => {
+  test("a reseller pays at redemption, by transfer, wholesale price or allotment; its transaction names the voucher", async () => {
     const reseller = await world.addReseller();
     const sellerId = reseller.accountId;
     const [one, two, three] = await customers(3, sellerId);
@@ -232,7 +232,7 @@ describe("redeeming", () => {
     ]);
   });
 
-  test("what its seller cannot pay stays unused, reveals no balance, and the seller sees why", async () => {
+  test("a code that its seller cannot pay for stays unused and reveals no balance; the seller sees why", async () => {
     const reseller = await world.addReseller();
     const sellerId = reseller.accountId;
     const person = await world.addCustomer(sellerId);
@@ -282,7 +282,7 @@ describe("redeeming", () => {
     expect(await redeemVoucher(deps, { accountId: 999_999, code })).toBe(UNKNOWN);
   });
 
-  test("ended and disabled codes are refused with the reason; what was redeemed stays", async () => {
+  test("expired and disabled codes are refused with the reason; redeemed packages and amounts stay", async () => {
     const [one, two] = await customers(2);
     const { code, batch } = await codeOf({ usesPerCode: 5 });
     await redeem(one as Person, code);
@@ -301,7 +301,7 @@ describe("redeeming", () => {
     await expect(findBatch(deps, { sellerId: 0, batchId: Number.NaN })).rejects.toMatchObject({ code: "not_found" });
   });
 
-  test("an amount that would lift a balance above its limit is refused, and the code stays unused", async () => {
+  test("an amount that would raise a balance above its limit is refused, and the code stays unused", async () => {
     const person = await world.addCustomer();
     const { code, batch } = await codeOf({ amountNanoUsd: 9_000_000n * USD, usesPerCode: 2 });
     await world.setBalance(person, USD);
@@ -315,7 +315,7 @@ describe("redeeming", () => {
 
 describe("races", () => {
   test(
-    "200 people redeem one code at once: one has it",
+    "one of 200 people who redeem a code concurrently gets it",
     async () => {
       const people = await customers(200);
       const { code, batch } = await codeOf();
@@ -328,7 +328,7 @@ describe("races", () => {
   );
 
   test(
-    "200 customers of a reseller redeem a code for 30 at once: exactly 30 have a package, and 30 are paid",
+    "exactly 30 of 200 customers who redeem a code for 30 concurrently get a package, and the reseller pays for 30",
     async () => {
       const reseller = await world.addReseller();
       const sellerId = reseller.accountId;
@@ -345,7 +345,7 @@ describe("races", () => {
   );
 
   test(
-    "50 attempts of one account with a code for many: it has it once",
+    "50 concurrent attempts of one account with a code for many redeem it once",
     async () => {
       const person = await world.addCustomer();
       const { code } = await codeOf({ usesPerCode: 100 });
@@ -357,7 +357,7 @@ describe("races", () => {
   );
 
   test(
-    "100 codes on a balance for 10: exactly 10 are redeemed, and the others stay unused",
+    "exactly 10 of 100 codes are redeemed on a balance for 10, and the others stay unused",
     async () => {
       const reseller = await world.addReseller();
       const sellerId = reseller.accountId;
@@ -378,7 +378,7 @@ describe("races", () => {
   );
 
   test(
-    "disabled while 60 redeem: nobody gets anything after it returned",
+    "nothing is redeemed once the disabling of a code has returned, while 60 redeem it",
     async () => {
       const people = await customers(80);
       const { code, batch } = await codeOf({ usesPerCode: 1000 });

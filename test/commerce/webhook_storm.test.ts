@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => pay.close());
 
-test("of 1,000 webhooks, doubled, shuffled and some forged, each paid order is fulfilled once, and the books balance", async () => {
+test("1,000 webhooks, repeated, shuffled and some forged, fulfil each paid order once, and the books balance", async () => {
   const offeringId = await pay.offering();
   await pay.topUp(pay.acme, 10_000n * USD);
   const placed = await Promise.all(
@@ -80,7 +80,7 @@ test("of 1,000 webhooks, doubled, shuffled and some forged, each paid order is f
   expect(PANEL).not.toBe("api.tollgate.test");
 });
 
-test("of 600 events about payments, refunds and disputes, doubled and shuffled, each refund and lost dispute counts once", async () => {
+test("600 events about payments, refunds and disputes, repeated and shuffled, record each refund and lost dispute once", async () => {
   const PAID = 10n * USD;
   await pay.topUp(pay.acme, 1_000n * USD);
   const sold = [];

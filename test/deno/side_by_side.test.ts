@@ -72,7 +72,7 @@ test("panel: sign-in sets the cookie, /me knows it, a wrong password is refused"
   const me = await call("/api/panel/me", { headers: { cookie } });
   expect(me.json).toMatchObject({ person: { accountId }, csrfToken: signedIn.json.csrfToken });
 
-  // Forms are read by a hook of ours, and refused by shapes of the framework's.
+  // Our own hook reads forms, and the framework's shapes refuse them.
   const form = (path: string, body: unknown) =>
     call(path, { headers: { cookie, origin: deno.origin, "x-csrf-token": me.json.csrfToken }, body });
   const created = await form("/api/panel/keys", { name: "from Deno", mode: "package" });

@@ -62,24 +62,24 @@ afterAll(async () => {
 const builderOf = (dockerfile: string) =>
   imageBuilder(parseDockerfile(dockerfile), { folder: REPOSITORY, ignored, into: folder, programs });
 
-describe("what the Dockerfile says", () => {
+describe("the Dockerfile", () => {
   const final = stages.filter(({ name }) => name === "bun" || name === "deno");
   const textsOf = (stage: (typeof stages)[number] | undefined, keyword: string) =>
     (stage?.steps ?? []).filter((step) => step.keyword === keyword).map(({ text }) => text);
 
-  test("the last stage, which is built by default, is the one on Bun", () => {
+  test("has Bun's stage last, which is built by default", () => {
     expect(stages.at(-1)?.name).toBe("bun");
     expect(final.map(({ name }) => name)).toEqual(["deno", "bun"]);
   });
 
-  test("base images are pinned to the versions that the tests run on", () => {
+  test("pins base images to the versions that the tests run on", () => {
     const { bun, deno } = packageFacts.devDependencies;
     expect(repositoryText(".ci/run")).toContain(`bun@${bun}`);
     const bases = stages.map(({ base }) => base).filter((base) => base.includes(":"));
     expect(new Set(bases)).toEqual(new Set([`oven/bun:${bun}-slim`, `denoland/deno:debian-${deno}`]));
   });
 
-  test("runs as a numeric user that is not root; ended by SIGTERM; has a health check; exposes only the public port", () => {
+  test("runs as a numeric user other than root, is stopped by SIGTERM, has a health check, and exposes only the public port", () => {
     for (const stage of final) {
       const keywords = stage.steps.map(({ keyword }) => keyword);
       expect(textsOf(stage, "USER")).toEqual(["1000:1000"]);
@@ -93,7 +93,7 @@ describe("what the Dockerfile says", () => {
     }
   });
 
-  test("the spool is a volume; the environment has only configuration, and no secret", () => {
+  test("has the spool as a volume, and only configuration in its environment, no secret", () => {
     for (const stage of final) {
       const said = textsOf(stage, "ENV").join(" ");
       const names = [...said.matchAll(/(\w+)=/g)].map(([, name = ""]) => name);
@@ -104,7 +104,7 @@ describe("what the Dockerfile says", () => {
     }
   });
 
-  test("labels name the release and the licence", () => {
+  test("has labels with the release and the licence", () => {
     for (const stage of final) {
       const [label = ""] = textsOf(stage, "LABEL");
       expect(label).toContain(`org.opencontainers.image.version="${packageFacts.version}"`);
@@ -113,15 +113,15 @@ describe("what the Dockerfile says", () => {
     }
   });
 
-  test("Deno is given the flags that the tests give it", () => {
+  test("starts Deno with the flags of the tests", () => {
     const [said = "[]"] = textsOf(final[0], "CMD");
     const flags = (command: string[]) => command.filter((word) => word.startsWith("--"));
     expect(flags(JSON.parse(said))).toEqual(flags(denoReplicaCommand()));
   });
 });
 
-describe("what goes in", () => {
-  test("only the named files of the repository", () => {
+describe("the build context", () => {
+  test("has only the named files of the repository", () => {
     for (const path of [
       "src/main.ts",
       "src/panel/web/main.tsx",
@@ -157,7 +157,7 @@ test("the linter accepts the Dockerfile, and finds the mistakes of a broken one"
   expect(validate(source.replace(/^USER .*$/m, "USERS")).length).toBeGreaterThan(0);
 });
 
-test("Bun: complete, patched, small; serves as another user from a read-only tree; exits with 0", async () => {
+test("the image on Bun is complete, patched and small, serves as another user from a read-only tree, and exits with 0", async () => {
   const image = await build("bun");
   expectPatched(image);
   tellSize(image);
@@ -177,7 +177,7 @@ test("Bun: complete, patched, small; serves as another user from a read-only tre
   expect(treeOf(image)).toEqual(before);
 });
 
-test("Deno: the same tree serves on the other runtime", async () => {
+test("the image on Deno serves from the same tree", async () => {
   const image = await build("deno");
   expectPatched(image);
   const before = treeOf(image);

@@ -193,7 +193,7 @@ describe("Kubernetes", () => {
     }
   });
 
-  test("probes use the public port: liveness to keep running, readiness to get traffic", () => {
+  test("probes of liveness and readiness use the public port", () => {
     const { startupProbe, livenessProbe, readinessProbe } = container;
     for (const [probe, path] of [
       [startupProbe, "/healthz"],

@@ -84,7 +84,7 @@ const advisoryLocks = async () =>
       where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())`
   ).length;
 
-test("concurrent chats, streams and panel requests through both replicas: quota and balance are exact", async () => {
+test("quota and balance are exact under concurrent chats, streams and panel requests through both replicas", async () => {
   const UNITS = 60;
   const ASKED = 100;
   const HELD = { prompt_tokens: 36, completion_tokens: 10 };
@@ -171,7 +171,7 @@ test("the pooler has more client connections than connections to Postgres", asyn
   }
 });
 
-test("time limits come from the role: the pooler refuses them as connection parameters", async () => {
+test("time limits are set on the role, because the pooler refuses them as connection parameters", async () => {
   const shown = await pooled(
     (sql) => sql`select name, setting from pg_settings where name = any(${Object.keys(LIMITS)}::text[]) order by name`,
   );

@@ -83,7 +83,7 @@ function fits(
 }
 
 describe("alerts", () => {
-  test("each has a unique name, an expression, a wait, its group's severity, and a summary that says what to do", () => {
+  test("each have a unique name, an expression, a wait, its group's severity, and a summary that says what to do", () => {
     expect(rules.length).toBeGreaterThan(20);
     expect(new Set(rules.map(({ alert }) => alert)).size).toBe(rules.length);
     for (const { name, rules: own } of alerts.groups) {
@@ -97,18 +97,18 @@ describe("alerts", () => {
     }
   });
 
-  test("they query only what replicas export", () => {
+  test("query only metrics that replicas export", () => {
     expect(rules.flatMap(({ expr }) => unknownIn(expr))).toEqual([]);
   });
 
-  test("the operator's guide lists each of them among the alarms, and no other", () => {
+  test("are exactly the alarms that the operator's guide lists", () => {
     const section = sectionOf(repositoryText("docs/operations.md"), "Alarms");
     const named = [...section.matchAll(/`(Tollgate\w+)`/g)].map(([, name = ""]) => name);
     expect([...new Set(named)].sort()).toEqual(rules.map(({ alert }) => alert).sort());
     expect(anchorsOf(repositoryText("docs/operations.md"))).toContain("alarms");
   });
 
-  test("log lines quoted in summaries exist", () => {
+  test("quote only log lines that exist", () => {
     const sources = [...new Bun.Glob("src/**/*.ts").scanSync({ cwd: REPOSITORY })].map(repositoryText).join("\n");
     for (const said of [
       "the books could not be checked",
@@ -120,7 +120,7 @@ describe("alerts", () => {
     }
   });
 
-  test("an unknown metric, label or value is found", () => {
+  test("with an unknown metric, label or value are found", () => {
     expect(unknownIn("tollgate_nothing > 1")).toHaveLength(1);
     expect(unknownIn("tollgate_hold_seconds > 1")).toHaveLength(1); // A histogram has no series of its bare name.
     expect(unknownIn('tollgate_cap{of="nothing"}')).toHaveLength(1);
@@ -132,7 +132,7 @@ describe("alerts", () => {
 });
 
 describe("dashboard", () => {
-  test("rows in the order of an operator's questions, each with panels that do not overlap", () => {
+  test("has its rows in the order of an operator's questions, and panels that do not overlap", () => {
     const rows = dashboard.panels.filter(({ type }: Parsed) => type === "row").map(({ title }: Parsed) => title);
     expect(rows).toEqual(QUESTIONS);
     expect(dashboard.schemaVersion).toBeGreaterThanOrEqual(39);
@@ -150,7 +150,7 @@ describe("dashboard", () => {
     }
   });
 
-  test("every panel has a title, a unit and queries, and uses the chosen data source", () => {
+  test("has a title, a unit, queries and the chosen data source in every panel", () => {
     expect(dashboard.templating.list.map(({ name, type }: Parsed) => `${name} ${type}`)).toEqual([
       "datasource datasource",
       "job query",
@@ -171,7 +171,7 @@ describe("dashboard", () => {
     expect(new Set(panels.map(({ title }) => title)).size).toBe(panels.length);
   });
 
-  test("its queries use what replicas export, for the chosen job and replicas", () => {
+  test("queries only metrics that replicas export, for the chosen job and replicas", () => {
     expect(queries.length).toBeGreaterThan(40);
     expect(queries.flatMap(unknownIn)).toEqual([]);
     for (const query of queries.filter((query) => !query.startsWith("label_values")))
@@ -179,7 +179,7 @@ describe("dashboard", () => {
         expect(selector).toContain('{job="$job",instance=~"$instance"');
   });
 
-  test("every metric is used in the dashboard or an alert", () => {
+  test("uses, together with the alerts, every metric", () => {
     const all = [...queries, ...rules.map(({ expr }) => expr)].join("\n");
     const unused = METRICS.map(({ name }) => name).filter(
       (name) => !new RegExp(`\\b${name}(?:_bucket|_sum|_count)?\\b`).test(all),

@@ -111,7 +111,7 @@ const certificatesFor = (name: string) =>
     .filter((line) => line.includes("certificate obtained successfully") && line.includes(`"${name}"`)).length;
 
 describe("certificates", () => {
-  test("a reseller's domain: refused while pending; once active, the first handshake gets a certificate, and a chat is answered", async () => {
+  test("are refused for a reseller's pending domain; once it is active, the first handshake gets one, and a chat is answered", async () => {
     const name = "ai.new-reseller.example";
     const reseller = await shop.world.addReseller();
     await addHost(domainDeps(), { host: name, resellerId: reseller.accountId });
@@ -134,17 +134,17 @@ describe("certificates", () => {
     expect(certificatesFor(name)).toBe(1);
   });
 
-  test("the service's own hosts get certificates", async () => {
+  test("are issued for the service's own hosts", async () => {
     for (const name of [API, PANEL]) expect((await caddy.handshake(name)).names).toBe(`DNS:${name}`);
   });
 
-  test("an unknown name, a subdomain of ours and no name are refused at the handshake, without a certificate", async () => {
+  test("are refused at the handshake for an unknown name, a subdomain of ours and no name", async () => {
     const names = ["stranger.example", `other.${API}`, undefined];
     for (const name of names) await expect(caddy.handshake(name)).rejects.toThrow(/alert/i);
     expect(caddy.logged()).not.toMatch(/certificate obtained successfully.*(?:stranger|other\.api|127\.0\.0\.1)/);
   });
 
-  test("http is redirected to https by 308, which keeps a POST", async () => {
+  test("are used for every request: http is redirected to https by 308, which keeps a POST", async () => {
     const answer = await fetch(`http://127.0.0.1:${caddy.httpPort}/v1/models?limit=1`, {
       method: "POST",
       headers: { host: API },
@@ -155,7 +155,7 @@ describe("certificates", () => {
 });
 
 describe("a client that leaves", () => {
-  test("a stream is not buffered: a chunk arrives while the provider delays the next one. A client that leaves then is settled as left, and the provider's call is aborted", async () => {
+  test("gets each chunk of a stream without buffering; if it leaves then, it is settled as left, and the provider's call is aborted", async () => {
     const { secret, accountId } = await shop.customer();
     const mark = behave(shop, { tokens: 10, cutAfterChunks: 3, hang: "mid_stream" });
     const call = caddy.open(API, chatRequest(secret, { stream: true, ...mark }));
@@ -175,7 +175,7 @@ describe("a client that leaves", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
   });
 
-  test("the same over HTTP/2, as browsers use it: a stream that is reset is settled as left", async () => {
+  test("over HTTP/2, as browsers do: a reset stream is settled as left", async () => {
     const { secret, accountId } = await shop.customer();
     const mark = behave(shop, { tokens: 10, cutAfterChunks: 3, hang: "mid_stream" });
     const { path, headers, body } = chatRequest(secret, { stream: true, ...mark });
@@ -201,7 +201,7 @@ describe("a client that leaves", () => {
     }
   });
 
-  test("from an answer that is not streamed: the provider's call runs to its end and is settled", async () => {
+  test("an answer that is not streamed: the provider's call runs to its end and is settled", async () => {
     const { secret, accountId } = await shop.customer();
     const mark = behave(shop, { delayMs: 1500 });
     const call = caddy.open(API, chatRequest(secret, mark));
@@ -230,7 +230,7 @@ describe("a client's address", () => {
   }
   const path = "/api/panel/sign-in";
 
-  test("through Caddy it is the address that Caddy sees, whatever the client's headers say", async () => {
+  test("is the address that Caddy sees, whatever the client's headers say", async () => {
     const from = "127.0.0.7";
     const address = await signedInFrom(
       async (body, headers) => (await ask(PANEL, { path, headers, body, from })).status,
@@ -238,7 +238,7 @@ describe("a client's address", () => {
     expect(address).toBe(from);
   });
 
-  test("without Caddy: headers of other peers are ignored, those of a trusted proxy are used", async () => {
+  test("without Caddy is taken from the headers of a trusted proxy only", async () => {
     const port = (replicas[0] as { running: ReplicaProcess }).running.port;
     const directly = (from: string) => (body: string, headers: Record<string, string>) =>
       plainCall({ port, from }, { path, headers: { host: PANEL, ...headers }, body });
@@ -247,7 +247,7 @@ describe("a client's address", () => {
   });
 });
 
-describe("what the runtime answers itself, without a body or a request id", () => {
+describe("the runtime's own answers, without a body or a request id", () => {
   /** Sends bytes unchanged over TLS and reads until the connection is closed. */
   const rawAsk = (...parts: string[]) => caddy.raw(API, parts);
   const get = (path: string, extra = "") => `GET ${path} HTTP/1.1\r\nHost: ${API}\r\nConnection: close\r\n${extra}\r\n`;
@@ -413,7 +413,7 @@ describe("a replica is killed under load", () => {
     replicas[place] = { running, spoolDir };
   }
 
-  test("requests that it had not accepted are answered by another replica; accepted ones fail visibly, and the client's own retry is served", async () => {
+  test("requests that it had not accepted are answered by another replica; accepted ones fail with an error, and the client's own retry is served", async () => {
     const customers = await Promise.all(Array.from({ length: 4 }, () => shop.customer({ dailyLimit: 1_000_000 })));
     shop.provider.when(({ body }) => body.includes('"stream":true'), { chunkDelayMs: 30, tokens: 15 });
     shop.provider.always({ tokens: 3, delayMs: 150 });

@@ -9,7 +9,8 @@ import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { behave, booksAtRest, CALM, callsOf, flowing, HELD_USAGE, openCall, receiptsOf } from "./fault_shop.ts";
 
 /**
- * The database's clock rules: what a replica's own clock says changes no grant, no expiry, no day and no lease. Source: QUO-2, REL-2.
+ * The database's clock decides: a replica's own clock changes no grant, no expiry, no day and no lease. Source: QUO-2,
+ * REL-2.
  */
 
 setDefaultTimeout(120_000);
@@ -35,7 +36,7 @@ afterAll(async () => {
 type Moved = ReplicaProcess & { moveTo(aheadMs: number): void };
 let clocks = 0;
 
-/** A replica whose clock is so far ahead of the machine's, which is the database's; behind, if negative. */
+/** A replica whose clock is ahead of the machine's, which is also the database's; behind, if negative. */
 async function startMoved(aheadMs: number, env: Record<string, string> = {}): Promise<Moved> {
   const name = `clock${++clocks}`;
   const file = join(shop.world.spoolDir, name);
@@ -57,7 +58,7 @@ async function startMoved(aheadMs: number, env: Record<string, string> = {}): Pr
   return { ...replica, moveTo };
 }
 
-describe("two replicas, their clocks ten minutes ahead and ten minutes behind", () => {
+describe("two replicas with clocks ten minutes ahead and ten minutes behind", () => {
   let ahead: Moved;
   let behind: Moved;
   beforeAll(async () => {
@@ -66,11 +67,11 @@ describe("two replicas, their clocks ten minutes ahead and ten minutes behind", 
   afterAll(() => Promise.all([ahead.kill(), behind.kill()]));
   const both = () => [ahead, behind];
 
-  test.concurrent("both are served, and what is written is of the database's time and day", async () => {
+  test.concurrent("serve their requests, and write the database's time and day", async () => {
     const customer = await shop.customer({ dailyLimit: 2 });
     const [before] = await shop.world.sql`select clock_timestamp()::text as now`;
     for (const { origin } of both()) expect((await shop.chat(customer.secret, {}, { origin })).status).toBe(200);
-    // The day is used up for both, whatever their clocks say of it.
+    // The day is used up on both, whatever their clocks say.
     for (const { origin } of both())
       expectRefusal(await shop.chat(customer.secret, {}, { origin }), "daily_quota_exceeded");
     const [after] = await shop.world.sql`select clock_timestamp()::text as now`;
@@ -81,12 +82,12 @@ describe("two replicas, their clocks ten minutes ahead and ten minutes behind", 
       expect(Date.parse(finishedAt)).toBeLessThanOrEqual(Date.parse(after?.now));
       expect([before?.now.slice(0, 10), after?.now.slice(0, 10)]).toContain(day);
     }
-    // Their ids carry their own clocks: that much apart, and both are taken.
+    // Their ids have their own clocks' times, far apart, and both are accepted.
     const times = receipts.map(({ requestId }) => Number.parseInt(requestId.replaceAll("-", "").slice(0, 12), 16));
     expect(Math.abs((times[0] ?? 0) - (times[1] ?? 0))).toBeGreaterThan(19 * MINUTE_MS);
   });
 
-  test.concurrent("a package ends when the database says so: not ten minutes early, not ten minutes late", async () => {
+  test.concurrent("end a package when the database says so: not ten minutes early, not ten minutes late", async () => {
     const [open, over] = [await shop.customer(), await shop.customer()];
     const endIn = (accountId: number, minutes: number) =>
       shop.world.sql`
@@ -100,7 +101,7 @@ describe("two replicas, their clocks ten minutes ahead and ten minutes behind", 
     }
   });
 
-  test.concurrent("a key that has expired by the database's clock gets no metered answer from a replica that lags behind", async () => {
+  test.concurrent("give no metered answer to a key that has expired by the database's clock, even on the replica that lags behind", async () => {
     const expiresAt = new Date(Date.now() + 4_000).toISOString();
     const customer = await shop.customer({}, { expiresAt });
     const { origin } = behind;
@@ -115,7 +116,7 @@ describe("two replicas, their clocks ten minutes ahead and ten minutes behind", 
   });
 
   // Alone and last: it moves the clocks for all.
-  test("leases are of monotonic clocks: streams longer than a lease live on, also when the wall clock jumps by hours", async () => {
+  test("measure leases by monotonic clocks: streams longer than a lease continue, even if the wall clock jumps by hours", async () => {
     const customer = await shop.customer();
     const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 450 });
     const calls = both().map(({ origin }) => openCall(origin, customer.secret, { stream: true, ...mark }));
@@ -137,7 +138,7 @@ for (const [what, aheadMs] of [
   ["two hours ahead", 2 * HOUR_MS],
   ["two hours behind", -2 * HOUR_MS],
 ] as const) {
-  test.concurrent(`a replica that is ${what}: 503 and a line in its log, nothing dispatched, nothing charged`, async () => {
+  test.concurrent(`answer 503 on a replica that is ${what}, and log it; nothing is dispatched or charged`, async () => {
     const replica = await startMoved(aheadMs);
     try {
       const customer = await shop.customer();
@@ -157,7 +158,7 @@ for (const [what, aheadMs] of [
       const line = said();
       expect(line).toContain('"level":"error"');
       expect(line).toContain("this machine's clock differs from the database's by more than an hour");
-      // Others, whose clocks are right, serve on.
+      // Replicas with correct clocks continue to serve.
       expect((await shop.chat(customer.secret)).status).toBe(200);
     } finally {
       await replica.kill();
@@ -244,7 +245,7 @@ describe("the database's clock moves on while a stream is open", () => {
   }
 
   for (const { name, zone, from, to, day, next } of PASSINGS) {
-    test(`${name}: it settles on the day of its reservation`, async () => {
+    test(`${name}: the stream settles on the day of its reservation`, async () => {
       await setClocks(from);
       const customer = await shop.customer({ dailyLimit: 1, days: 5, timeZone: zone });
       await streamOver(customer.secret, to);
@@ -266,7 +267,7 @@ describe("the database's clock moves on while a stream is open", () => {
     });
   }
 
-  test("its package ends: it settles on that package; what comes later is refused", async () => {
+  test("the package ends: the stream settles on that package; later requests are refused", async () => {
     await setClocks("2031-11-05T12:00:00Z");
     const customer = await shop.customer({ dailyLimit: 5, days: 1 });
     await setClocks("2031-11-06T11:59:50Z");

@@ -4,30 +4,37 @@ import { chatBody, PRICES, type Shop } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 
-/** What the fault tests share: calls that may be cut off, behaviours of the provider for one of them, and what the books say. */
+/**
+ * Shared by the fault tests: calls that may be cut off, behaviours of the provider for single calls, and reads of the
+ * books.
+ */
 
-/** For replicas on a machine that is busy with other things: they are not to shed what only its slowness delays. */
+/** Settings for replicas on a busy machine, so that its slowness alone causes no shedding. */
 export const CALM = { EVENT_LOOP_LAG_MAX_MS: "20000", LEDGER_TIMEOUT_MS: "10000" };
-/** Where a request is to be given up on time: see the tests' own limits. */
+/** For tests in which a request must be given up in time: see their own limits. */
 export const PROMPT = { ...CALM, LEDGER_TIMEOUT_MS: "1800" };
 
-/** What `chatBody` with `max_tokens: 10` keeps back of a balance: 20 bytes of text, 16 tokens around it, 10 of output. */
+/**
+ * The amount that `chatBody` with `max_tokens: 10` reserves: 20 bytes of text, 16 further tokens of input, 10 of
+ * output.
+ */
 export const HELD_NANO_USD = BigInt((36 * PRICES.inputMicroUsd) / 1000) + BigInt((10 * PRICES.outputMicroUsd) / 1000);
-/** What a provider reports that used all of it. */
+/** The report of a provider that used all of it. */
 export const HELD_USAGE = { prompt_tokens: 36, completion_tokens: 10 };
 /**
- * What is within the hold however the prompt was counted: a money that fails the bound by bytes and is freed before the
- * tokenizer's is asked for gets the smaller hold. More than that would be an overrun, after which the account is held for more.
+ * Usage that is within the hold, however the prompt was counted: if the balance does not cover the bound by bytes, the
+ * hold uses the tokenizer's smaller count. A larger usage would be an overrun, after which more is reserved for the
+ * account.
  */
 export const SMALL_USAGE = { prompt_tokens: 16, completion_tokens: 10 };
 
-/** Replicas that come up at once at most: each needs a second of a processor for it. */
+/** The maximum number of replicas that start concurrently: each needs a second of a processor. */
 const STARTS_AT_ONCE = 2;
 const START_WAIT_MS_MAX = 110_000;
 const LOG_CHARS_SHOWN = 3000;
 let starting = 0;
 
-/** Starts a replica, runs `work` with it, and kills it. What fails says what the replica said last. */
+/** Starts a replica, runs `work` with it, and kills it. An error contains the replica's last output. */
 export async function withReplica<R extends ReplicaProcess>(
   start: () => Promise<R>,
   work: (replica: R) => Promise<void>,
@@ -58,7 +65,7 @@ export async function buyerOfOne(shop: Shop, purse: Purse): Promise<Buyer> {
     : await shop.payer(HELD_NANO_USD);
 }
 
-/** A chat call as far as it came. `ended` resolves, however it ended. */
+/** A chat call and the bytes that arrived so far. `ended` resolves, however the call ended. */
 export type OpenCall = {
   /** undefined: no answer yet, or none at all. */
   status(): number | undefined;
@@ -71,7 +78,7 @@ export type OpenCall = {
   ended: Promise<void>;
 };
 
-/** Sends a chat of ten tokens. Marked, so that the provider can tell it from others: see `behave`. */
+/** Sends a chat of ten tokens, with a mark by which the provider can recognise it: see `behave`. */
 export function openCall(origin: string, secret: string, over: Record<string, unknown> = {}): OpenCall {
   const cut = new AbortController();
   let status: number | undefined;
@@ -91,7 +98,7 @@ export function openCall(origin: string, secret: string, over: Record<string, un
   };
   const ended = run()
     .catch((error) => {
-      failure = String(error); // Cut off: what came until then is what counts.
+      failure = String(error); // It was cut off: only the bytes until then count.
     })
     .finally(() => {
       over_ = true;
@@ -106,7 +113,7 @@ export function openCall(origin: string, secret: string, over: Record<string, un
   };
 }
 
-/** Waits until each of these streams has brought its first event. Throws with what came instead. */
+/** Waits for the first event of each of these streams. Throws with the bytes that arrived instead. */
 export async function flowing(calls: readonly OpenCall[]): Promise<void> {
   const open = (call: OpenCall) => call.got().includes("data: ");
   await until(() => calls.every((call) => open(call) || call.over()), 30_000);
@@ -114,7 +121,7 @@ export async function flowing(calls: readonly OpenCall[]): Promise<void> {
   if (other.length > 0) throw new Error(`${other.length} streams did not begin: ${other[0]}`);
 }
 
-/** A field of the body that tells calls apart. A number: of text the hold would count the bytes. */
+/** A field of the body that identifies calls. A number, because the hold would count the bytes of a text. */
 export type Mark = { seed: number };
 let marks = 1_000_000;
 
@@ -166,7 +173,7 @@ export async function accountAtRest(shop: Shop, accountId: number, maxMs = 30_00
   await until(async () => (await drawn()).length === 0, maxMs);
 }
 
-/** Waits until nothing is drawn any more, then checks every invariant. */
+/** Waits until no units or money are drawn, then checks every invariant. */
 export async function booksAtRest(shop: Shop, maxMs = 30_000): Promise<void> {
   const drawn = () => shop.world.sql`select 1 from escrows where units > 0 or nano_usd > 0 limit 1`;
   await until(async () => (await drawn()).length === 0, maxMs);
@@ -183,7 +190,7 @@ export async function closeAtRest(shop: Shop, ...others: (() => unknown)[]): Pro
   }
 }
 
-/** What a promise resolves to, and how long that took. */
+/** The result of a promise, and how long it took. */
 export async function clocked<T>(promise: Promise<T>): Promise<{ value: T; tookMs: number }> {
   const startedMs = performance.now();
   const value = await promise;

@@ -21,8 +21,8 @@ import {
 } from "./fault_shop.ts";
 
 /**
- * A replica that stands still past its lease, and then goes on as if nothing had been. Another one has returned what it had
- * drawn. Source: END-13, REL-3.
+ * A replica that is frozen past its lease, and then continues, after another replica has returned what it had drawn.
+ * Source: END-13, REL-3.
  */
 
 setDefaultTimeout(120_000);
@@ -51,7 +51,7 @@ const withVictim = (env: Record<string, string>, work: (victim: ReplicaProcess) 
 for (const purse of PURSES) {
   const stream = purse === "balance";
 
-  test.concurrent(`between reserve and dispatch, past its lease, ${purse}: nothing is dispatched, 503, nothing charged`, () =>
+  test.concurrent(`frozen between reserve and dispatch, past its lease, ${purse}: the request gets 503; nothing is dispatched or charged`, () =>
     withVictim({ FAILPOINTS: "after_reserve=freeze" }, async (victim) => {
       const buyer = await buyerOfOne(shop, purse);
       const mark = behave(shop, { tokens: 10, usage: HELD_USAGE });
@@ -63,15 +63,15 @@ for (const purse of PURSES) {
       expectRefusal(await answer, "service_unavailable");
       expect(callsOf(shop, mark)).toBe(0);
       expect(await shop.counters(buyer.accountId)).toMatchObject({ usage: 0, units: 0, released: 0, holds: 0 });
-      // It lives, and serves under a new lease.
+      // It is alive, and serves under a new lease.
       expect((await shop.chat(buyer.secret, { max_tokens: 10, ...mark }, { origin: victim.origin })).status).toBe(200);
       expect(callsOf(shop, mark)).toBe(1);
     }));
 
   for (const taken of [false, true]) {
-    const meanwhile = taken ? "taken meanwhile: a recorded loss" : "still free: taken late";
+    const meanwhile = taken ? "used by another request meanwhile: a recorded loss" : "still free: charged late";
 
-    test.concurrent(`mid-stream, past its lease, ${purse} ${meanwhile}; the stream ends well`, () =>
+    test.concurrent(`frozen in mid-stream, past its lease, ${purse} ${meanwhile}; the stream completes`, () =>
       withVictim({}, async (victim) => {
         const buyer = await buyerOfOne(shop, purse);
         const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 60 });
@@ -87,7 +87,7 @@ for (const purse of PURSES) {
         await expectLate(buyer, purse, taken);
       }));
 
-    test.concurrent(`before settle, past its lease, ${purse} ${meanwhile}; the answer is delivered`, () =>
+    test.concurrent(`frozen before settle, past its lease, ${purse} ${meanwhile}; the answer is delivered`, () =>
       withVictim({ FAILPOINTS: "before_settle=freeze" }, async (victim) => {
         const buyer = await buyerOfOne(shop, purse);
         const mark = behave(shop, { tokens: 10, usage: HELD_USAGE });
@@ -125,7 +125,7 @@ async function expectLate({ accountId }: Buyer, purse: Purse, taken: boolean): P
   else expect(counters.balance).toBe(0);
 }
 
-test.concurrent("for less than its lease: the request goes on and is served", () =>
+test.concurrent("frozen for less than its lease: the request continues and is served", () =>
   withVictim({ FAILPOINTS: "after_reserve=freeze", LEASE_SECONDS: "60" }, async (victim) => {
     const buyer = await buyerOfOne(shop, "package");
     const answer = shop.chat(buyer.secret, {}, { origin: victim.origin });
@@ -138,7 +138,7 @@ test.concurrent("for less than its lease: the request goes on and is served", ()
     ]);
   }));
 
-test.concurrent("in the middle of forty requests: every good answer has its one usage record, and no refused one has", () =>
+test.concurrent("frozen in the middle of forty requests: every 200 has one usage record, and no refusal has one", () =>
   withVictim({}, async (victim) => {
     const customer = await shop.customer({ dailyLimit: 100 });
     const mark = behave(shop, { delayMs: 50, tokens: 10 });

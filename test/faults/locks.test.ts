@@ -17,13 +17,15 @@ import {
 } from "./fault_shop.ts";
 
 /**
- * Somebody's session holds a lock for long, or a pool has no connection left: who needs it is refused in time, everybody else
- * is served, and all is well within seconds after. Source: REL-5.
+ * A session holds a lock for long, or a pool has no free connection: requests that need it are refused in time, all
+ * others are served, and everything works again within seconds. Source: REL-5.
  */
 
 setDefaultTimeout(120_000);
 const LEASE_SECONDS = 4;
-/** Twice the default, against the 0.8 s that one attempt waits for a lock: on a slow machine they are to stay apart. */
+/**
+ * Twice the default, so that it stays well above the 0.8 s that one attempt waits for a lock, also on a slow machine.
+ */
 const LEDGER_TIMEOUT_MS = 3_600;
 const SHED_MS_MAX = 5_500;
 const RECOVERED_MS_MAX = 10_000;
@@ -41,7 +43,7 @@ afterAll(() => closeAtRest(shop));
 
 const origins = () => shop.replicas.map(({ origin }) => origin);
 
-/** Runs `work` while a transaction of somebody else holds what `statement` locks. */
+/** Runs `work` while another transaction holds the locks of `statement`. */
 async function whileHeld<T>(statement: string, work: () => Promise<T>): Promise<T> {
   const client = connect({ databaseUrl: shop.world.url, dbPrepare: false }, 1);
   const session = await client.reserve();
@@ -60,7 +62,7 @@ const accountLock = ({ accountId }: Buyer) => `select pg_advisory_xact_lock(${ac
 
 type Asked = { value: Answer; tookMs: number };
 
-/** Two callers at each replica ask for this buyer, one request after the other, until the time is over. */
+/** Two callers at each replica send requests of this buyer, one after the other, until the time is over. */
 async function hammer(buyer: Buyer, forMs: number): Promise<Asked[]> {
   const endsAt = performance.now() + forMs;
   const asked: Asked[] = [];
@@ -84,7 +86,7 @@ async function customers(count: number): Promise<Buyer[]> {
   return buyers;
 }
 
-test("two accounts' locks are held: their requests are shed in time; every other account is served, by both replicas at once", async () => {
+test("locks of two accounts held: their requests are shed in time; both replicas serve every other account immediately", async () => {
   const held = await customers(2);
   const others = await customers(6);
   const settledBefore = await Promise.all(held.map(({ accountId }) => shop.counters(accountId)));
@@ -98,7 +100,7 @@ test("two accounts' locks are held: their requests are shed in time; every other
     expectRefusal(value, "service_unavailable");
     expect(tookMs).toBeLessThan(SHED_MS_MAX);
   }
-  // Both replicas contend for these accounts all the time; that must not put them behind those that are held.
+  // Both replicas always contend for these accounts, which must not put them behind the locked ones.
   const outcomes = ofOthers.flat().map(({ value }) => value.status);
   expect(outcomes.filter((status) => status !== 200)).toEqual([]);
   expect(outcomes.length).toBeGreaterThan(50);
@@ -109,7 +111,7 @@ test("two accounts' locks are held: their requests are shed in time; every other
     expect((await shop.counters(accountId)).usage).toBe((settledBefore[i]?.usage ?? 0) + 2);
 });
 
-test.concurrent("an account's lock is held while its stream ends: the client has its answer, the settlement waits and is taken once", async () => {
+test.concurrent("an account's lock held while its stream ends: the client gets the complete answer; the settlement waits and is applied once", async () => {
   const [buyer, other] = (await customers(2)) as [Buyer, Buyer];
   const before = await shop.counters(buyer.accountId);
   const mark = behave(shop, { tokens: 10, chunkDelayMs: 50 });
@@ -119,7 +121,7 @@ test.concurrent("an account's lock is held while its stream ends: the client has
     await call.ended;
     expect(call.got()).toEndWith("data: [DONE]\n\n");
     expect((await shop.counters(buyer.accountId)).usage).toBe(before.usage);
-    // What waits for one account keeps no other's settlement waiting.
+    // Requests that wait for one account do not delay the settlements of others.
     expect((await shop.chat(other.secret)).status).toBe(200);
     await sleep(1_500);
   });
@@ -129,7 +131,7 @@ test.concurrent("an account's lock is held while its stream ends: the client has
   expect((await receiptsOf(shop, buyer.accountId)).at(-1)).toMatchObject({ outcome: "settled", shortfall: 0 });
 });
 
-test.concurrent("a row of `keys` is locked by somebody's transaction: metered work goes on, its owner's included", async () => {
+test.concurrent("a row of `keys` locked by a transaction: metered requests are served, the key owner's included", async () => {
   const [owner, other] = (await customers(2)) as [Buyer, Buyer];
   await whileHeld(`select 1 from keys where id = ${owner.keyId} for update`, async () => {
     const asked = await Promise.all([hammer(owner, 1_500), hammer(other, 1_500)]);
@@ -142,7 +144,7 @@ test.concurrent("a row of `keys` is locked by somebody's transaction: metered wo
   await servedAgain(owner);
 });
 
-test.concurrent("a pool of one connection, and a change that waits for a lock: it is shed in time, and the pool is free for others", async () => {
+test.concurrent("a change that waits for a lock in a pool of one connection is shed in time, and frees the pool", async () => {
   const narrow = () => shop.start({ DB_POOL_MAX: "1" });
   await withReplica(narrow, async ({ origin }) => {
     const [held, other] = (await customers(2)) as [Buyer, Buyer];
@@ -152,7 +154,7 @@ test.concurrent("a pool of one connection, and a change that waits for a lock: i
       const change = clocked(session.post(`/keys/${held.keyId}/disable`));
       await sleep(200);
       const startedMs = performance.now();
-      // A key that this replica has not seen has to be looked up, in the pool.
+      // A key that this replica has not seen must be looked up, in the pool.
       const fresh = await shop.customer();
       await until(async () => (await shop.chat(fresh.secret, {}, { origin })).status === 200, SHED_MS_MAX);
       await until(async () => (await others.get("/keys")).status === 200, SHED_MS_MAX);
@@ -162,15 +164,15 @@ test.concurrent("a pool of one connection, and a change that waits for a lock: i
       expectRefusal(value, "service_unavailable");
       expect(tookMs).toBeLessThan(SHED_MS_MAX);
     });
-    // What was refused was not done.
+    // Refused changes were not made.
     await servedAgain(held);
     expect((await session.post(`/keys/${held.keyId}/disable`)).status).toBe(200);
   });
 });
 
-test("a page of the panel waits for a locked table: its reader is told so in time, and served as soon as it is free", async () => {
+test("a page of the panel that waits for a locked table gets 503 in time, and is served as soon as the table is free", async () => {
   const session = await signInTo(shop, await shop.world.addAdmin());
-  // What may take long has a shorter limit, on connections of its own.
+  // Long reads have a shorter limit, on separate connections.
   for (const [path, table, msMax] of [
     ["/offerings", "offerings", PANEL_READ_MS_MAX],
     ["/audit", "audit_entries", LONG_READ_MS_MAX],
@@ -186,7 +188,7 @@ test("a page of the panel waits for a locked table: its reader is told so in tim
   }
 });
 
-test("every connection of a pool waits for a locked table: shed in time, and well as soon as it is free", async () => {
+test("requests are shed in time while every connection of a pool waits for a locked table, and served as soon as it is free", async () => {
   const narrow = () => shop.start({ DB_POOL_MAX: "1" });
   await withReplica(narrow, async ({ origin }) => {
     const [known] = (await customers(1)) as [Buyer];

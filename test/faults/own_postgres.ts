@@ -9,14 +9,14 @@ import { until } from "../platform/own_redis.ts";
 const CRASH_MS_MAX = 30_000;
 
 export type OwnPostgres = {
-  /** Where worlds are made while it is there: DATABASE_URL names it until `remove`. */
+  /** Worlds are created in it: DATABASE_URL names it until `remove`. */
   url: string;
   /**
-   * Ends it without a shutdown: SIGQUIT is an immediate stop of all sessions, SIGKILL takes the postmaster from under them.
-   * Resolves when it is gone.
+   * Ends it without a shutdown: SIGQUIT stops all sessions immediately, SIGKILL kills the postmaster under them.
+   * Resolves when it has ended.
    */
   crash(signal: "SIGQUIT" | "SIGKILL"): Promise<void>;
-  /** On the same data and port: it recovers from its log. */
+  /** Starts it on the same data and port; it recovers from its log. */
   start(): Promise<void>;
   /** Stops it for good, and deletes its data. */
   remove(): Promise<void>;

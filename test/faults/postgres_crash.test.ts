@@ -24,8 +24,8 @@ import {
 import { type OwnPostgres, ownPostgres } from "./own_postgres.ts";
 
 /**
- * Postgres crashes while requests are being held and while streams are open. What it committed is there when it is back,
- * what it could not take waits in the spool. Source: END-14.
+ * Postgres crashes while requests are being held and while streams are open. Committed data is there when it is back;
+ * settlements that it could not accept wait in the spool. Source: END-14.
  */
 
 setDefaultTimeout(120_000);
@@ -41,7 +41,7 @@ afterAll(() => closeAtRest(shop, () => postgres.remove()));
 
 const ready = async ({ origin }: ReplicaProcess) => (await shop.call("/readyz", { origin })).status === 200;
 
-/** The replica deletes a file when all of it was taken: maybe since it was listed. */
+/** The replica deletes a file when all of it is applied, perhaps after it was listed. */
 function textIfThere(path: string): string {
   try {
     return readFileSync(path, "utf8");
@@ -51,7 +51,7 @@ function textIfThere(path: string): string {
   }
 }
 
-/** What lies in a replica's spool. */
+/** The settlements in a replica's spool. */
 function spooledIn(folder: string): string[] {
   const text = readdirSync(folder)
     .filter((name) => name.endsWith(".spool"))
@@ -65,7 +65,7 @@ function spooledIn(folder: string): string[] {
 
 const idOf = ({ headers }: Answer) => headers.get("x-request-id") ?? "";
 
-/** Good answers and usage records are the same requests, one for one. */
+/** Successful answers and usage records belong to the same requests, one for one. */
 async function expectOneRecordEach(accountId: number, answers: readonly Answer[]): Promise<string[]> {
   await accountAtRest(shop, accountId);
   const good = answers.filter(({ status }) => status === 200).map(idOf);
@@ -89,7 +89,7 @@ async function crashAmongReserves(origin: string, secret: string): Promise<Answe
   return await Promise.all(answers);
 }
 
-test("a crash during reserves: 503, or an answer under the same request id; one usage record each", async () => {
+test("a crash during reserves: each request gets 503, or an answer with one usage record under its request id", async () => {
   const customer = await shop.customer({ dailyLimit: 1000 });
   expect((await shop.chat(customer.secret)).status).toBe(200);
   const warm = await receiptsOf(shop, customer.accountId);
@@ -100,21 +100,22 @@ test("a crash during reserves: 503, or an answer under the same request id; one 
   await until(() => ready(shop.replicas[0] as ReplicaProcess), 20_000);
 });
 
-test("with time enough, every reserve outlives the crash: each is held once, under its own id, and served", async () => {
+test("with a long LEDGER_TIMEOUT_MS every reserve outlives the crash: each request is held once, under its own id, and served", async () => {
   const patient = () => shop.start({ LEDGER_TIMEOUT_MS: "40000" });
   await withReplica(patient, async (replica) => {
     const customer = await shop.customer({ dailyLimit: 1000 });
     const first = await shop.chat(customer.secret, {}, { origin: replica.origin });
     const answers = [first, ...(await crashAmongReserves(replica.origin, customer.secret))];
     const good = await expectOneRecordEach(customer.accountId, answers);
-    // Refused is only who had to be looked up during the outage. No hold was given back, so none was granted twice.
+    // Only requests whose key had to be looked up during the outage are refused. No hold was released, so none was
+    // granted twice.
     expect(await receiptsOf(shop, customer.accountId)).toHaveLength(good.length);
     expect(good.length).toBeGreaterThan(30);
   });
 });
 
 for (const signal of ["SIGQUIT", "SIGKILL"] as const) {
-  test(`a crash (${signal}) during streams: they end well, their settlements wait in the spool and are taken once`, async () => {
+  test(`a crash (${signal}) during streams: they complete, and their settlements wait in the spool and are applied once`, async () => {
     const folder = join(shop.world.spoolDir, `stream-${signal}`);
     const start = () => shop.start({ SPOOL_DIR: folder, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "4000" });
     const customer = await shop.customer({ dailyLimit: 10 });
@@ -155,7 +156,7 @@ for (const signal of ["SIGQUIT", "SIGKILL"] as const) {
 }
 
 for (const how of ["a crash", "a connection that is closed"] as const) {
-  test(`${how} while changes wait in transactions: 503, nothing of them is done, and the replica lives`, async () => {
+  test(`${how} while changes wait in transactions: they get 503, none is made, and the replica keeps running`, async () => {
     const proxy = await startTcpProxy(shop.world.url);
     const start = () => shop.start({ DATABASE_URL: proxy.url });
     await withReplica(start, async (replica) => {
@@ -191,7 +192,7 @@ async function waiting(accountId: number): Promise<number> {
   return Number(row?.n);
 }
 
-test("both crash: what lay in the spool is taken once by the replica's next life", async () => {
+test("Postgres and the replica crash: the settlements in the spool are applied once after both restart", async () => {
   const SPOOL_DIR = join(shop.world.spoolDir, "two-lives");
   const replica = await shop.start({ SPOOL_DIR, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "4000" });
   const customer = await shop.customer({ dailyLimit: 10 });

@@ -20,15 +20,15 @@ import {
 } from "./fault_shop.ts";
 
 /**
- * Postgres falls silent: packets are dropped, or a COMMIT is done and its answer lost. Nobody waits for long, nothing is done
- * twice, and it mends by itself. Source: REL-4.
+ * Postgres falls silent: packets are dropped, or a COMMIT is done and its answer lost. No request waits for long,
+ * nothing is done twice, and the replica recovers by itself. Source: REL-4.
  */
 
 setDefaultTimeout(120_000);
 const LEASE_SECONDS = 4;
 /** By default a request is given up after 1.8 s; the rest is for a slow machine. */
 const SHED_MS_MAX = 3_500;
-/** The beat notices a silent pool after 10 s, and its next one needs another. */
+/** The heartbeat notices a silent pool after 10 s, and the next heartbeat needs another 10 s. */
 const RECOVERED_MS_MAX = 25_000;
 let shop: Shop;
 
@@ -37,7 +37,7 @@ beforeAll(async () => {
 });
 afterAll(() => closeAtRest(shop));
 
-/** A replica that meets its Postgres by way of a proxy. */
+/** A replica that reaches its Postgres through a proxy. */
 async function behindProxy(
   env: Record<string, string>,
   work: (replica: ReplicaProcess, proxy: TcpProxy) => Promise<void>,
@@ -47,11 +47,11 @@ async function behindProxy(
   await withReplica(start, (replica) => work(replica, proxy)).finally(proxy.close);
 }
 
-// A prepared statement's arguments are on the wire, its text is not.
+// A prepared statement sends its arguments, not its text.
 const RESERVE = '{"chat-a"}';
 const SETTLE = "{complete}";
 
-describe("the reply to a COMMIT is lost: done once, and the same answer", () => {
+describe("the reply to a COMMIT is lost: it is done once, with the same answer", () => {
   let proxy: TcpProxy;
   let replica: ReplicaProcess;
   beforeAll(async () => {
@@ -75,7 +75,7 @@ describe("the reply to a COMMIT is lost: done once, and the same answer", () => 
             purse === "package" ? await shop.customer({ dailyLimit: 5 }) : await shop.payer(5n * HELD_NANO_USD);
           const mark = behave(shop, { tokens: 10, usage: HELD_USAGE });
           const ask = () => shop.chat(buyer.secret, { stream, max_tokens: 10, ...mark }, { origin });
-          // The statement has to be known to the lane's connection before.
+          // The lane's connection must already know the statement.
           expect((await ask()).status).toBe(200);
           const lost = proxy.dropNextReply(asking);
           const answering = ask();
@@ -97,7 +97,7 @@ describe("the reply to a COMMIT is lost: done once, and the same answer", () => 
   }
 });
 
-/** Everything that asks the database for something, as a client does; with what each says when all is well. */
+/** Every kind of request that needs the database, with its normal answer. */
 function calls(origin: string, known: { secret: string }, unknown: { secret: string }, cookie: string) {
   const at = (path: string, options: CallOptions = {}) => shop.call(path, { origin, ...options });
   const panel = { host: PANEL, headers: { origin: `http://${PANEL}`, cookie } };
@@ -119,7 +119,7 @@ function calls(origin: string, known: { secret: string }, unknown: { secret: str
 for (const how of ["hang", "dropReplies"] as const) {
   const what = how === "hang" ? "no packet passes" : "no reply comes";
 
-  test(`silent, ${what}: 503 in time for whoever asks, alive but not ready, and well again by itself`, () =>
+  test(`silent, ${what}: every request gets 503 in time; the replica is alive, not ready, and recovers by itself`, () =>
     behindProxy({}, async (replica, proxy) => {
       const { origin } = replica;
       const [known, unknown] = [await shop.customer({ dailyLimit: 1000 }), await shop.customer({ dailyLimit: 1000 })];
@@ -130,7 +130,7 @@ for (const how of ["hang", "dropReplies"] as const) {
       proxy[how]();
       const refused: Promise<{ name: string; value: Answer; tookMs: number }>[] = [];
       const health: Promise<{ path: string; value: Answer; tookMs: number }>[] = [];
-      // Some come while others already wait; whoever came first keeps nobody longer.
+      // Some arrive while others already wait; earlier ones do not delay later ones further.
       for (const pauseMs of [0, 300, 500, 900, 1200]) {
         await sleep(pauseMs);
         for (const [name, { call }] of Object.entries(everything))
@@ -157,7 +157,7 @@ for (const how of ["hang", "dropReplies"] as const) {
         await until(async () => (await call()).status === well, RECOVERED_MS_MAX);
       await until(async () => (await shop.call("/readyz", { origin })).status === 200, RECOVERED_MS_MAX);
       console.log(`${what}: all is well ${Math.round(performance.now() - mendedMs)} ms after the end of the silence`);
-      // What was refused is given back, also where its COMMIT had been done.
+      // The holds of refused requests are returned, also if their COMMIT had been done.
       await accountAtRest(shop, known.accountId);
       const receipts = await receiptsOf(shop, known.accountId);
       const settled = receipts.filter(({ outcome }) => outcome === "settled");
@@ -166,7 +166,7 @@ for (const how of ["hang", "dropReplies"] as const) {
     }));
 }
 
-test("connections are lost while they are being set up, again and again: the replica lives, and is well when they no longer are", () =>
+test("connections lost again and again while they are set up: the replica keeps running, and recovers when they succeed", () =>
   behindProxy({}, async (replica, proxy) => {
     const { origin } = replica;
     const customer = await shop.customer({ dailyLimit: 1000 });
@@ -183,7 +183,7 @@ test("connections are lost while they are being set up, again and again: the rep
     expect(replica.process.exitCode).toBeNull();
   }));
 
-test("silent: a reserve is given up on its own time, however many attempts of others it had to wait for", async () => {
+test("silent: a reserve is given up at its own time limit, however many earlier attempts it waited for", async () => {
   const TIMEOUT_MS = 3_000;
   const proxy = await startTcpProxy(shop.world.url);
   const open = await openWorldLedger(shop.world, {
@@ -201,7 +201,7 @@ test("silent: a reserve is given up on its own time, however many attempts of ot
   }
   for (const { value, tookMs } of await Promise.all(refusals)) {
     expect(value).toBe("service_unavailable");
-    // An attempt takes half of it: whoever had to wait for one more would take half as long again.
+    // An attempt takes half of it: a request that had to wait for one more would take half as long again.
     expect(tookMs).toBeLessThan(TIMEOUT_MS * 1.4);
     expect(tookMs).toBeGreaterThan(TIMEOUT_MS * 0.95);
   }

@@ -11,8 +11,9 @@ import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
 import { behave, booksAtRest, CALM, callsOf } from "./fault_shop.ts";
 
 /**
- * Redis carries hints and rates, never the truth: dead, frozen, slow or forgetful, money stays exact, a revoked key gets no
- * metered answer, and lists catch up by the database's own log of changes. Two replicas; one meets its Redis through a proxy.
+ * Redis has hints and rates, never the truth. If it is dead, frozen, slow or loses data, money stays exact, a revoked
+ * key gets no metered answer, and lists catch up through the database's table of changes. One of the two replicas
+ * reaches its Redis through a proxy.
  * Source: REL-9.
  */
 
@@ -60,7 +61,7 @@ const FAULTS: Fault[] = [
 ];
 
 for (const { name, begin, end } of FAULTS) {
-  test(`Redis ${name} under load: exactly what was bought is served, by both replicas together`, async () => {
+  test(`Redis ${name} under load: both replicas together serve exactly the quota`, async () => {
     const [one, other] = [await shop.customer({ dailyLimit: 30, days: 2 }), await shop.customer({ dailyLimit: 30 })];
     const mark = behave(shop, { tokens: 5, delayMs: 20 });
     const ask = ({ secret }: { secret: string }, i: number) =>
@@ -92,7 +93,7 @@ async function knownKey() {
   return customer;
 }
 
-/** From now on no metered answer, and `/models` refused before long. */
+/** From now on the key gets no metered answer, and `/models` is refused soon. */
 async function expectRevoked({ secret }: { secret: string }): Promise<void> {
   const calls = shop.provider.callCount();
   const startedMs = performance.now();
@@ -118,7 +119,7 @@ for (const [name, begin] of [
   ["slow by 200 ms", () => proxy.latency(200)],
   ["silent", () => proxy.hang()],
 ] as const) {
-  test(`Redis ${name} for one of them: a revoked key gets no metered answer, at once, and /models catches up`, async () => {
+  test(`Redis ${name}: a revoked key gets no metered answer from any replica, immediately, and later none from /models`, async () => {
     const customer = await knownKey();
     begin();
     await revokeOverBus(customer);
@@ -126,7 +127,7 @@ for (const [name, begin] of [
   });
 }
 
-test("a published message reaches nobody, since the subscribers were cut off at that moment: the same", async () => {
+test("a message lost because the subscribers were disconnected at that moment: a revoked key gets no metered answer", async () => {
   const customer = await knownKey();
   const bus = redisBus(redis.url, quietLog().log);
   try {
@@ -140,7 +141,7 @@ test("a published message reaches nobody, since the subscribers were cut off at 
   }
 });
 
-test("a message was never published, as when a replica dies between commit and publish: the same", async () => {
+test("a message never published, as when a replica dies between commit and publish: a revoked key gets no metered answer", async () => {
   const customer = await knownKey();
   await shop.world.sql`update keys set status = 'revoked' where id = ${customer.keyId}`;
   await expectRevoked(customer);

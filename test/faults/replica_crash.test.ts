@@ -20,8 +20,9 @@ import {
 } from "./fault_shop.ts";
 
 /**
- * A replica killed at every place of a request's way: another one returns what it had drawn once its lease has ended and not
- * before, nothing is given out twice, at most one usage record. A request that died with its replica leaves no receipt.
+ * A replica is killed at every step of a request: another one returns what it had drawn once its lease has ended and
+ * not before, nothing is granted twice, and there is at most one usage record. A request that died with its replica
+ * leaves no receipt.
  * Source: END-13, END-15, REL-3.
  */
 
@@ -35,7 +36,7 @@ beforeAll(async () => {
 afterAll(() => closeAtRest(shop));
 
 type Place = "before_reserve" | "after_reserve" | "mid_answer" | "before_settle" | "after_settle";
-/** What the death at each place leaves behind. */
+/** What a death at each step leaves behind. */
 const PLACES: [place: Place, left: { providerCalls: number; held: boolean; usage: number }][] = [
   ["before_reserve", { providerCalls: 0, held: false, usage: 0 }],
   ["after_reserve", { providerCalls: 0, held: true, usage: 0 }],
@@ -44,7 +45,7 @@ const PLACES: [place: Place, left: { providerCalls: number; held: boolean; usage
   ["after_settle", { providerCalls: 1, held: false, usage: 1 }],
 ];
 
-/** Has a replica die there while it serves one call of the buyer. Returns how often the provider was called. */
+/** Lets a replica die at this step while it serves one call of the buyer. Returns the number of provider calls. */
 async function dieAt(place: Place, buyer: Buyer, stream: boolean): Promise<number> {
   let calls = 0;
   const env: Record<string, string> = place === "mid_answer" ? {} : { FAILPOINTS: `${place}=kill` };
@@ -73,7 +74,7 @@ async function dieAt(place: Place, buyer: Buyer, stream: boolean): Promise<numbe
   return calls;
 }
 
-/** When the lease ends under which something is drawn for the buyer; undefined: nothing is. */
+/** The end of the lease under which something is drawn for the buyer; undefined: nothing is drawn. */
 async function leaseOf({ accountId }: Buyer): Promise<string | undefined> {
   const [row] = await shop.world.sql`
     select ends_at::text as "endsAt" from escrows e join leases l on l.id = e.lease_id
@@ -81,7 +82,10 @@ async function leaseOf({ accountId }: Buyer): Promise<string | undefined> {
   return row?.endsAt;
 }
 
-/** Asks the surviving replica until it serves the buyer; every refusal until then is for want of what the dead one held. */
+/**
+ * Sends requests to the surviving replica until it serves the buyer; every refusal until then is for lack of what the
+ * dead one held.
+ */
 async function servedAtLast(buyer: Buyer, purse: Purse): Promise<void> {
   const mark = behave(shop, { tokens: 10, usage: SMALL_USAGE });
   const endsAt = performance.now() + 80_000;
@@ -112,7 +116,7 @@ for (const [place, left] of PLACES) {
         expect(receipt).toMatchObject({ outcome: "settled", reason: "complete", shortfall: 0 });
         expect(receipt?.units).toBe(purse === "package" ? 1 : 0);
         expect(receipt?.charged).toBe(purse === "package" ? 0 : Number(HELD_NANO_USD));
-        // Paid for and used up: there is nothing for a second one.
+        // The unit or balance is used up: a second request gets nothing.
         expect((await shop.chat(buyer.secret, { max_tokens: 10 })).status).toBe(402);
         return;
       }
@@ -120,7 +124,7 @@ for (const [place, left] of PLACES) {
       const receipts = await receiptsOf(shop, buyer.accountId);
       expect(receipts).toHaveLength(1);
       expect(receipts[0]).toMatchObject({ outcome: "settled", reason: "complete" });
-      // What the dead one held was granted anew only after its lease had ended.
+      // What the dead replica held was granted again only after its lease had ended.
       if (leaseEndsAt !== undefined)
         expect(Date.parse(receipts[0]?.createdAt ?? "")).toBeGreaterThanOrEqual(Date.parse(leaseEndsAt));
       expect(await leaseOf(buyer)).toBeUndefined();
@@ -129,7 +133,7 @@ for (const [place, left] of PLACES) {
   }
 }
 
-test.concurrent("killed with units drawn ahead: nobody is refused for want of them; all are served once its lease has ended", async () => {
+test.concurrent("killed with units drawn ahead: no request gets 402 for want of them, and all are served once the lease has ended", async () => {
   const UNITS = 120;
   const customer = await shop.customer({ dailyLimit: UNITS, days: 1 });
   const mark = behave(shop, { tokens: 1 });
@@ -164,5 +168,7 @@ test.concurrent("killed with units drawn ahead: nobody is refused for want of th
 
 function outcome({ held, usage }: { held: boolean; usage: number }): string {
   if (usage === 1) return "exactly one usage record, nothing to release";
-  return held ? "returned after the lease and not before, no usage record" : "nothing was held, nothing is charged";
+  return held
+    ? "the hold is returned after the lease and not before, no usage record"
+    : "nothing was held, nothing is charged";
 }

@@ -31,13 +31,13 @@ import {
 } from "./fault_shop.ts";
 
 /**
- * Settlements that wait: over the limit, on a disk that is full, twice, and against the other ends of their holds. None is lost
- * and none is taken twice. Source: END-14, REL-6.
+ * Waiting settlements: above the limit, on a full disk, twice, and together with other ends of their holds. None is
+ * lost, and none is applied twice. Source: END-14, REL-6.
  */
 
 setDefaultTimeout(120_000);
 const SPOOL_BYTES_MAX = 1024;
-/** What the tiny disk holds. */
+/** The size of the tiny disk. */
 const DISK_BYTES = 32 * 1024;
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 let shop: Shop;
@@ -85,7 +85,7 @@ async function expectShed({ secret }: { secret: string }, origin: string): Promi
 
 const complete = (call: OpenCall) => call.got().endsWith("data: [DONE]\n\n");
 
-/** Each of the streams has its one usage record, and was paid for in full. */
+/** Each of the streams has one usage record, and was charged in full. */
 async function expectAllTaken({ customer, payer, calls }: Awaited<ReturnType<typeof openStreams>>): Promise<void> {
   const half = calls.length / 2;
   await until(async () => (await shop.counters(customer.accountId)).usage === half, 30_000);
@@ -97,7 +97,7 @@ async function expectAllTaken({ customer, payer, calls }: Awaited<ReturnType<typ
     expect(receipt).toMatchObject({ charged: Number(HELD_NANO_USD), shortfall: 0 });
 }
 
-test.concurrent("over SPOOL_BYTES_MAX: not ready, no new work; what was under way is written all the same, and taken once", async () => {
+test.concurrent("over SPOOL_BYTES_MAX the replica is not ready and refuses new work; requests in flight are still spooled, and applied once", async () => {
   const proxy = await startTcpProxy(shop.world.url);
   const folder = join(shop.world.spoolDir, "over");
   const start = () =>
@@ -112,7 +112,7 @@ test.concurrent("over SPOOL_BYTES_MAX: not ready, no new work; what was under wa
     proxy.cut();
     await Promise.all(streams.calls.map(({ ended }) => ended));
     expect(streams.calls.filter(complete)).toHaveLength(12);
-    // All twelve are there, though some of them came when the limit was passed.
+    // All twelve are there, although some came when the limit was already exceeded.
     expect(new Set(spooledIn(folder)).size).toBe(12);
     expect(await readiness(origin)).toBe("spool_full");
     await expectShed(streams.customer, origin);
@@ -124,7 +124,7 @@ test.concurrent("over SPOOL_BYTES_MAX: not ready, no new work; what was under wa
   }).finally(proxy.close);
 });
 
-/** Whether a process may have a disk of its own here. */
+/** Whether a process can have its own disk here. */
 const canMount =
   spawnSync("unshare", ["-Urm", "sh", "-c", "mount -t tmpfs none /tmp"], { timeout: 10_000 }).status === 0;
 
@@ -133,7 +133,7 @@ if (!canMount)
     "Left out: a spool on a disk that is really full needs `unshare -Urm` and tmpfs, which this machine refuses.",
   );
 else
-  describe("a disk that is full", () => {
+  describe("a full disk", () => {
     type Full = {
       replica: ReplicaProcess;
       proxy: TcpProxy;
@@ -143,7 +143,7 @@ else
       free(): void;
     };
 
-    /** A replica whose spool is a tmpfs of a few pages, in a mount namespace of its own. */
+    /** A replica whose spool is a tmpfs of a few pages, in its own mount namespace. */
     async function onTinyDisk(name: string, work: (full: Full) => Promise<void>): Promise<void> {
       const mountPoint = join(shop.world.spoolDir, name);
       mkdirSync(mountPoint);
@@ -186,14 +186,14 @@ else
       };
     }
 
-    test.concurrent("settlements wait in memory, their clients with them; written once there is room, taken once", () =>
+    test.concurrent("settlements and their clients wait in memory; they are written once there is room, and applied once", () =>
       onTinyDisk("full-then-room", async ({ origin, proxy, folder, fill, free }) => {
         const streams = await openStreams(origin, 8);
         fill();
         proxy.cut();
         await until(async () => (await readiness(origin)) === "spool_full", 20_000);
         await sleep(2_000);
-        // Nobody is told that an answer is complete whose settlement is written nowhere.
+        // No client is told that its answer is complete while its settlement is not written.
         expect(streams.calls.filter(complete)).toEqual([]);
         free();
         await Promise.all(streams.calls.map(({ ended }) => ended));
@@ -205,7 +205,7 @@ else
         await until(async () => (await readiness(origin)) === "ready", 20_000);
       }));
 
-    test.concurrent("Postgres is back first: what waits in memory is taken from there; ready once the disk takes writes again", () =>
+    test.concurrent("if Postgres is back first, settlements are applied from memory; the replica is ready once the disk can be written", () =>
       onTinyDisk("full-then-database", async ({ origin, proxy, fill, free }) => {
         const streams = await openStreams(origin, 8);
         fill();
@@ -222,7 +222,7 @@ else
         expect((await shop.chat(streams.customer.secret, {}, { origin })).status).toBe(200);
       }));
 
-    test.concurrent("full of what waits: the replay makes its own room", () =>
+    test.concurrent("full of waiting settlements, it gets its room from the replay", () =>
       onTinyDisk("full-of-itself", async ({ origin, proxy, folder, fill }) => {
         const first = await openStreams(origin, 8);
         const second = await openStreams(origin, 8);
@@ -236,7 +236,7 @@ else
         await expectAllTaken(second);
       }));
 
-    test.concurrent("SIGTERM with settlements that are written nowhere: the process ends, and not with 0", () =>
+    test.concurrent("a SIGTERM with settlements that could not be written ends the process with an exit code other than 0", () =>
       onTinyDisk("full-at-the-end", async ({ replica, origin, proxy, fill }) => {
         const streams = await openStreams(origin, 4);
         fill();
@@ -258,17 +258,17 @@ function lineOf({ mode, heldNanoUsd, ...drawn }: Hold, over: Partial<Record<keyo
   return `${JSON.stringify({ ...finish, ...usage, reportedUsage: null, ...over })}\n`;
 }
 
-/** A replica's spool as a former life left it. */
+/** A replica's spool as an earlier process left it. */
 function leaveSpool(name: string, lines: string[]): void {
   mkdirSync(join(shop.world.spoolDir, name));
   writeFileSync(join(shop.world.spoolDir, name, "000000000000001-000000.spool"), lines.join(""));
 }
 
-describe("a hold has one end, whoever brings it, and however often", () => {
+describe("a hold has one end, whatever ends it, and however often", () => {
   const HOLDS = 30;
   const CHARGE = 1_000n;
 
-  /** Two ledgers, as two replicas have them, and holds that the first of them has. */
+  /** Two ledgers, as in two replicas, with holds in the first. */
   async function twoLedgers(
     purse: Purse,
     lines: (hold: Hold) => string[],
@@ -319,7 +319,7 @@ describe("a hold has one end, whoever brings it, and however often", () => {
       expect(purse === "package" ? units : balance).toBe(purse === "package" ? left.units : left.balance);
     }
 
-    test(`${purse}: the same settlement twice in a spool, and a third time from the ledger that has the hold`, () =>
+    test(`${purse}: a settlement that is twice in a spool and once in the ledger with the hold counts once`, () =>
       twoLedgers(
         purse,
         (hold) => [lineOf(hold, spooledCharge), lineOf(hold, spooledCharge)],
@@ -333,7 +333,7 @@ describe("a hold has one end, whoever brings it, and however often", () => {
         },
       ));
 
-    test(`${purse}: a settlement races a release: whichever comes first stands`, () =>
+    test(`${purse}: the first of a concurrent settlement and release decides`, () =>
       twoLedgers(
         purse,
         (hold) => [lineOf(hold, { settles: false, reason: "ended_by_us" })],
@@ -344,7 +344,7 @@ describe("a hold has one end, whoever brings it, and however often", () => {
         },
       ));
 
-    test(`${purse}: a settlement races the reaper: it is written either way, once`, () =>
+    test(`${purse}: a settlement concurrent with the reaper is written once, whichever is first`, () =>
       twoLedgers(
         purse,
         () => [],
@@ -363,7 +363,7 @@ describe("a hold has one end, whoever brings it, and however often", () => {
 });
 
 test.each(["Postgres was away", "the reply to its refusal was lost"])(
-  "an overrun that was not refused in time, since %s: its answer was delivered, so it is a loss and no refusal",
+  "an overrun that was not refused in time because %s is a loss and no refusal, since its answer was delivered",
   async (why) => {
     const proxy = await startTcpProxy(shop.world.url);
     const { ledger, close } = await openWorldLedger(shop.world, { databaseUrl: proxy.url, timeoutMs: 2_000 });
@@ -379,13 +379,13 @@ test.each(["Postgres was away", "the reply to its refusal was lost"])(
     expect((await settling).spooled).toBe(true);
     const refused = why === "Postgres was away" ? [] : [{ outcome: "released", reason: "overrun_refused" }];
     expect(await receiptsOf(shop, person.accountId)).toMatchObject(refused);
-    // The last attempt is given up with the row.
+    // The last attempt ends when the row is given up.
     await sleep(300);
     proxy.mend();
     expect(await ledger.replaySpool()).toBe(1);
     const receipts = await receiptsOf(shop, person.accountId);
     expect(receipts).toMatchObject([{ outcome: "settled", charged: 600, shortfall: 900 }]);
-    // Of what was on its way to Postgres when the connection was cut, the refusal may still have been written there.
+    // If the refusal was on its way to Postgres when the connection was cut, it may still have been written.
     expect(refused.length > 0 ? ["late"] : ["complete", "late"]).toContain(receipts[0]?.reason ?? "");
     expect(await shop.counters(person.accountId)).toMatchObject({ usage: 1, balance: 400, holds: 0 });
     await close();
@@ -404,7 +404,7 @@ describe("the replay", () => {
   };
   const holdOf = (i: number) => ({ requestId: crypto.randomUUID(), accountId: i, heldNanoUsd: 0n }) as Hold;
 
-  test("goes on past what the ledger cannot take now, and keeps it", async () => {
+  test("continues past lines that the ledger cannot apply now, and keeps them", async () => {
     const spool = await opened(Array.from({ length: 700 }, (_, i) => lineOf(holdOf(i))));
     const taken: number[] = [];
     let lockHeld = true;
@@ -421,7 +421,7 @@ describe("the replay", () => {
     expect(spool.empty()).toBe(true);
   });
 
-  test("gives up when nothing is taken any more", async () => {
+  test("stops when the ledger applies no line any more", async () => {
     const spool = await opened(Array.from({ length: 3_000 }, (_, i) => lineOf(holdOf(i))));
     let tried = 0;
     const apply = async () => {
@@ -433,7 +433,7 @@ describe("the replay", () => {
     expect(spool.waiting().settlements).toBe(3_000);
   });
 
-  test("does not keep the heartbeat, or the replica's lease, waiting; nothing is reaped meanwhile", async () => {
+  test("does not delay the heartbeat or the replica's lease; nothing is reaped meanwhile", async () => {
     const { ledger, db, close } = await openWorldLedger(shop.world, { leaseSeconds: 2 });
     const person = await shop.customer({ dailyLimit: 2 });
     const hold = await ledger.reserve(requestFor(person, person));

@@ -53,7 +53,7 @@ const messagesOf = (conversation: number, number: number) => [
 
 const differing = (a: readonly number[], b: readonly number[]) => a.flatMap((key, i) => (key === b[i] ? [] : [i]));
 
-test("the turns of 1,000 conversations stay on their keys; a key that is out moves only its own, and they come back", async () => {
+test("the turns of 1,000 conversations stay on their keys; only a disabled key's conversations move, and they return when it is back", async () => {
   const first = await turn(0);
   for (const key of [1, 2, 3, 4]) expect(first.filter((one) => one === key).length).toBeWithin(200, 300);
   let stayed = CONVERSATIONS;

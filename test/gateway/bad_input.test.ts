@@ -95,7 +95,7 @@ function accepts(path: string, cases: readonly GoodBody[]): void {
 describe("a body that is not a JSON object", () => {
   refuses(CHAT, NO_JSON);
 
-  test("nested within reason: accepted", async () => {
+  test("a body nested within the limit is accepted", async () => {
     expect((await post(CHAT, JSON.stringify(nested(50)), JSON_TYPE)).status).toBe(200);
   });
 });
@@ -219,7 +219,7 @@ describe("the runtime's own error responses are those in docs/bad-input.md", () 
     });
   }
 
-  test("bytes after a request that is being streamed: Bun cuts the stream with a bare 400, which counts as leaving; Deno continues", async () => {
+  test("bytes after a request that is being streamed make Bun cut the stream with a bare 400, which counts as leaving; Deno continues", async () => {
     const person = await shop.customer();
     shop.provider.next({ tokens: 6, chunkDelayMs: 60 });
     const client = openRawClient(shop.replicas[0]?.port ?? 0, person.secret);

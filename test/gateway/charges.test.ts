@@ -257,7 +257,7 @@ function computedAgain(row: Record<string, unknown>, prices: Prices): bigint {
   return up(pico);
 }
 
-test(`${REQUESTS} mixed requests: every charge is computed again from its receipt, to the nano-USD`, async () => {
+test(`the charges of ${REQUESTS} mixed requests, recomputed from their receipts, are exact to the nano-USD`, async () => {
   console.log(`charges: PROPERTY_SEED=${SEED}`);
   const { whole } = randomOf(SEED);
   const random = (max: number) => whole(0, max - 1);
@@ -332,7 +332,7 @@ async function cliReceipt(id: string): Promise<{ code: number | null; out: strin
   return { code, out };
 }
 
-test("a charge, a count or a price version that is changed by hand is found: by the check, by the view and by `cli receipt`", async () => {
+test("the check, the view and `cli receipt` find a charge, a count or a price version that was changed by hand", async () => {
   const payer = await shop.payer(10n ** 12n);
   shop.provider.next({
     usage: {
@@ -379,7 +379,7 @@ test("a charge, a count or a price version that is changed by hand is found: by 
   }
 });
 
-test("an image costs the price of its size alone, also of a model with a price per request", async () => {
+test("an image costs only the price of its size, even if its model has a price per request", async () => {
   const { accountId, secret } = await shop.payer(10n ** 12n);
   const body = imageBody({ model: "vendor/chat-b" });
   expect((await shop.call("/v1/images/generations", { secret, body })).status).toBe(200);

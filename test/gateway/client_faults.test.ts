@@ -63,7 +63,7 @@ describe("a client that leaves", () => {
     await expectLeft(accountId, shop.provider.lastCall()?.id ?? 0);
   });
 
-  test("after [DONE]: the whole answer is charged, by the provider's usage", async () => {
+  test("after [DONE] is charged for the whole answer, by the provider's usage", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ tokens: 3 });
     const client = openRawClient(patient.port, secret);
@@ -72,7 +72,7 @@ describe("a client that leaves", () => {
     expect(await receiptOf(accountId)).toMatchObject({ reason: "complete", estimated: false, completion_tokens: 3 });
   });
 
-  test("half-closed: a client that closes its sending side has left", async () => {
+  test("has left if it closes its sending side", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ tokens: 200, chunkDelayMs: 20 });
     const client = openRawClient(patient.port, secret);
@@ -108,7 +108,7 @@ describe("a client that does not read", () => {
     await until(() => shop.provider.counters().open === 0);
   }
 
-  test("twenty clients with endless streams: disconnected after CLIENT_IDLE_MS, counted and settled, with bounded memory", async () => {
+  test("is disconnected after CLIENT_IDLE_MS, counted and settled; twenty of them with endless streams use bounded memory", async () => {
     const customers = await Promise.all(Array.from({ length: 20 }, () => shop.customer()));
     // The streams begin together: on a busy machine the first ones could keep the replica from reserving the others in time.
     shop.provider.always({ endless: "events", untilCalls: customers.length });
@@ -122,7 +122,7 @@ describe("a client that does not read", () => {
     expect(await timeOutsOf(strict, "client_idle")).toBe(clients.length);
   });
 
-  test("reading one byte a second counts as not reading", async () => {
+  test("counts as not reading at one byte a second", async () => {
     shop.provider.next({ endless: "events" });
     const { secret, accountId } = await shop.customer();
     const client = openRawClient(strict.port, secret);
@@ -133,7 +133,7 @@ describe("a client that does not read", () => {
     clearInterval(sip);
   });
 
-  test("a client may wait through endless comments; when it leaves, the request is settled", async () => {
+  test("may wait through endless comments; when it leaves, the request is settled", async () => {
     shop.provider.next({ endless: "comments" });
     const { secret, accountId } = await shop.customer();
     const client = openRawClient(strict.port, secret);
@@ -145,7 +145,7 @@ describe("a client that does not read", () => {
   });
 });
 
-describe("very many clients that leave", () => {
+describe("many clients that leave", () => {
   let random: () => number;
   beforeAll(() => {
     random = randomOf(SEED).next;
@@ -162,7 +162,7 @@ describe("very many clients that leave", () => {
     await until(client.closed, 20_000);
   }
 
-  test(`${IN_A_ROW} in a row, then ${AT_A_TIME} at a time: books balance, no hold, socket or relay is left`, async () => {
+  test(`${IN_A_ROW} in a row, then ${AT_A_TIME} at a time, leave no hold, socket or relay, and the books balance`, async () => {
     const { secret, accountId } = await shop.customer({ dailyLimit: 1_000_000, days: 30 });
     // Connections to the provider are not reused here: a remaining one is a leak.
     shop.provider.always({ tokens: 10, chunkDelayMs: 5, firstByteDelayMs: 3, headers: { connection: "close" } });

@@ -84,7 +84,7 @@ async function spooled(directory: string): Promise<{ requestId: string }[]> {
   return texts.flatMap((text) => text.split("\n").filter(Boolean)).map((line) => JSON.parse(line));
 }
 
-test.concurrent("50 open streams: those that end within the drain time are complete and settled, the others end with an error event and are released; exit code 0", () =>
+test.concurrent("50 open streams that end within the drain time are complete and settled; later ones end with an error event and are released; exit code 0", () =>
   withOwn({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
     const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
     const briefly = behave(shop, { chunkDelayMs: 40, tokens: 60 });
@@ -118,7 +118,7 @@ test.concurrent("50 open streams: those that end within the drain time are compl
     await until(() => replica.logged().includes('"message":"drained"'));
   }));
 
-test.concurrent("requests that are not yet answered: those that end within the drain time are answered and settled, the others get 503 and are released; exit code 0", () =>
+test.concurrent("unanswered requests that end within the drain time are answered and settled; later ones get 503 and are released; exit code 0", () =>
   withOwn({ DRAIN_SECONDS: "4" }, async (replica) => {
     const [quick, slow] = await Promise.all([shop.customer(), shop.customer()]);
     const quickly = behave(shop, { delayMs: 1_500 });
@@ -252,7 +252,7 @@ describe("while the database is away", () => {
     ["refuses connections", (database: TcpProxy) => database.cut()],
     ["hears all and says nothing", (database: TcpProxy) => database.dropReplies()],
   ] as const) {
-    test.concurrent(`(it ${how}) answers are complete, their settlements wait in the spool, exit code 1; after a restart each is settled once`, () =>
+    test.concurrent(`(it ${how}) answers are complete, their settlements wait in the spool, and the exit code is 1; after a restart each is settled once`, () =>
       behindProxy({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async ({ replica, database, spoolDir }) => {
         const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
         const open = (count: number, secret: string, tokens: number) =>
@@ -286,7 +286,7 @@ describe("while the database is away", () => {
       }));
   }
 
-  test.concurrent("it comes back within the drain time: the spool is replayed, exit code 0", () =>
+  test.concurrent("the spool is replayed and the exit code is 0 if the database comes back within the drain time", () =>
     behindProxy({ DRAIN_SECONDS: "60" }, async ({ replica, database, spoolDir }) => {
       const { secret, accountId } = await shop.customer();
       const brief = { chunkDelayMs: 100, tokens: 40 };
@@ -303,7 +303,7 @@ describe("while the database is away", () => {
       expect(await shop.counters(accountId)).toMatchObject({ usage: 3, units: 3, holds: 0, released: 0 });
     }));
 
-  test.concurrent("a second SIGTERM ends the process immediately, exit code 1: open settlements are in the spool, and are settled once", () =>
+  test.concurrent("a second SIGTERM ends the process immediately with exit code 1; open settlements are in the spool, and are settled once", () =>
     behindProxy({ DRAIN_SECONDS: "60", LEDGER_TIMEOUT_MS: "30000" }, async ({ replica, database, spoolDir }) => {
       const { secret, accountId } = await shop.customer();
       const mark = behave(shop, { delayMs: 2_500 });
@@ -332,7 +332,7 @@ describe("while the database is away", () => {
     }));
 });
 
-test.concurrent("a second SIGTERM with open streams ends the process immediately, exit code 1: cut without [DONE], units return when the lease ends", () =>
+test.concurrent("a second SIGTERM with open streams ends the process immediately with exit code 1: they are cut without [DONE], and their units return when the lease ends", () =>
   withOwn({ DRAIN_SECONDS: "60" }, async (replica) => {
     const { secret, accountId } = await shop.customer();
     const long = { chunkDelayMs: 50, tokens: 5_000 };

@@ -64,7 +64,7 @@ describe("the input", () => {
     await withoutEffect(shop, async () => expectRefusal(await embed(secret, over), "invalid_request", { param }));
   });
 
-  test("numbers beyond the values of other bodies are for embeddings alone", async () => {
+  test("only embeddings may have more numbers than the value limit of other bodies", async () => {
     const { secret } = await shop.payer(BigInt(BALANCE));
     await withoutEffect(shop, async () => {
       const { status, json } = await shop.chat(secret, { x: Array(100_001).fill(1) });
@@ -115,7 +115,7 @@ describe("encoding_format is always honored", () => {
     });
   }
 
-  test("base64 is little-endian float32 of the same numbers", async () => {
+  test("base64 encodes the same numbers as little-endian float32", async () => {
     const { secret } = await shop.customer();
     const [one, other] = [await embed(secret), await embed(secret, { encoding_format: "base64" })];
     expect(numbersOf(other.json.data[0].embedding)).toEqual(one.json.data[0].embedding);
@@ -178,7 +178,7 @@ describe("money", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0, balance: BALANCE - 7 * price });
   });
 
-  test("a provider that reports only the total", async () => {
+  test("a provider may report only the total", async () => {
     const { secret, accountId } = await shop.payer(BigInt(BALANCE));
     shop.provider.next(answerOf([item([1])], { usage: { total_tokens: 9 } }));
     expect((await embed(secret)).json.usage).toEqual({ prompt_tokens: 9, total_tokens: 9 });
@@ -205,7 +205,7 @@ describe("money", () => {
     }
   });
 
-  test("the hold bounds the tokens: a balance below it gets 402, and an answer within it is always paid", async () => {
+  test("the hold bounds the tokens: a balance below the bound gets 402, and an answer within the bound is always paid", async () => {
     const ids = Array.from({ length: 1_000 }, (_, i) => i);
     const short = await shop.payer(BigInt(1_000 * price - 1));
     await withoutEffect(shop, async () =>

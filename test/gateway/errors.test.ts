@@ -347,7 +347,7 @@ describe("order of refusals", () => {
 });
 
 describe("keys", () => {
-  test("401 invalid_api_key: one message for every reason, and the key is never echoed", async () => {
+  test("401 invalid_api_key has one message for every reason, and never echoes the key", async () => {
     const { sql } = shop.world;
     const made = async (change: (keyId: number) => Promise<unknown>) => {
       const { keyId, secret } = await shop.customer();

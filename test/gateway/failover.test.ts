@@ -75,7 +75,7 @@ describe.each([
   });
 });
 
-test("pay-as-you-go: charged once, for the answer of the second route", async () => {
+test("pay-as-you-go is charged once, for the answer of the second route", async () => {
   const { secret, accountId } = await shop.payer(1_000_000_000n);
   shop.provider.next({ status: 500 });
   shop.second.next({ usage: { prompt_tokens: 10, completion_tokens: 20 } });
@@ -87,7 +87,7 @@ test("pay-as-you-go: charged once, for the answer of the second route", async ()
   });
 });
 
-test("JSON cut in the middle: nothing has reached the client, so the second route serves", async () => {
+test("the second route serves a JSON answer that was cut in the middle, since nothing has reached the client", async () => {
   const { secret, accountId } = await shop.customer();
   shop.provider.next({ cutAfterBytes: 100 });
   expectServed(await twoRoutes(secret), false);

@@ -102,7 +102,7 @@ const keysOf = (person: Person, count: number) =>
   Promise.all(Array.from({ length: count }, async () => (await shop.world.addKey(person)).secret));
 
 describe("bodies that do not arrive", () => {
-  test("34 keys of one account with six stalled bodies each: another account is served 100 of 100; the bodies time out after 10 s, not a minute", async () => {
+  test("another account is served 100 of 100 while 34 keys of one account have six stalled bodies each; these time out after 10 s, not a minute", async () => {
     const keys = await keysOf(attacker, 34);
     const silent = keys.flatMap((key) =>
       Array.from({ length: 6 }, (_, i) => openSocket(head(key, i % 2 === 0 ? 50 : "chunked"))),
@@ -118,7 +118,7 @@ describe("bodies that do not arrive", () => {
     expect((await shop.chat(key)).status).toBe(200);
   });
 
-  test("all customers of one reseller together get half of the body reads: another reseller's customer is served 100 of 100", async () => {
+  test("the customers of one reseller together get half of the body reads; another reseller's customer is served 100 of 100", async () => {
     const reseller = await shop.world.addReseller();
     const customers = await Promise.all(Array.from({ length: 5 }, () => shop.world.addCustomer(reseller.accountId)));
     const keys = await Promise.all([reseller, ...customers].map(async (one) => (await keysOf(one, 1))[0] ?? ""));
@@ -154,7 +154,7 @@ describe("bodies that are large", () => {
   const large = Buffer.from(JSON.stringify(chatBody({ messages: [{ role: "user", content }] })));
   const accountBytes = BODY_MEMORY_MAX * ACCOUNT_SHARE;
 
-  test("60 stalled bodies of 20 MiB from one key: all but two are refused unread; another account is served", async () => {
+  test("all but two of 60 stalled bodies of 20 MiB from one key are refused unread; another account is served", async () => {
     const { growthMib } = await withGrowth(replica, async () => {
       const all = Array.from({ length: 60 }, () =>
         openSocket(head(attacker.secret, large.length), large.subarray(0, -1)),
@@ -189,7 +189,7 @@ describe("bodies that are large", () => {
     expect([(await stream).status, (await json).status]).toEqual([200, 200]);
   });
 
-  test("what is made of a body for a provider is counted in its place, until the provider has answered", async () => {
+  test("the body that is built for a provider is counted instead of the client's, until the provider has answered", async () => {
     shop.provider.always({ delayMs: 1_500, chunkDelayMs: 300, tokens: 10 });
     // In the arguments of a function, each quotation mark takes four characters in place of two.
     const called = { type: "custom_tool_call", call_id: "call_1", name: "a", input: '"'.repeat(50_000) };

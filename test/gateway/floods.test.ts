@@ -117,7 +117,7 @@ function floodUntil(secret: string, { origin }: ReplicaProcess) {
 }
 
 describe("2,000 requests", () => {
-  test("on a used-up key: a few statements, no provider call, every refusal counted", async () => {
+  test("on a used-up key cost a few statements and no provider call; every refusal is counted", async () => {
     const customer = await shop.customer({ dailyLimit: 1, days: 5 });
     expect((await shop.chat(customer.secret)).status).toBe(200);
     const calls = shop.provider.callCount();
@@ -142,7 +142,7 @@ describe("2,000 requests", () => {
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, released: 0, units: 1, holds: 0 });
   });
 
-  test("on an empty balance, each of a different size: a few statements", async () => {
+  test("on an empty balance cost a few statements, even if each has a different size", async () => {
     const payer = await shop.payer(1_000n);
     const content = (i: number) => ({
       messages: [{ role: "user", content: "toll ".repeat(1 + (i % 50)) }],
@@ -182,7 +182,7 @@ describe("2,000 requests", () => {
       },
     ],
   ];
-  test.each(KEYS)("with %s: a few statements; the rate limiter is not asked", async (_, open) => {
+  test.each(KEYS)("with %s cost a few statements, and none of the rate limiter", async (_, open) => {
     const secretOf = await open();
     let commands = 0;
     const statements = await statementsOf(async () => {
@@ -194,7 +194,7 @@ describe("2,000 requests", () => {
     expect(commands).toBeLessThan(200);
   });
 
-  test("with different unknown keys, 64 at a time: looked up in batches, and a valid key is served meanwhile", async () => {
+  test("with different unknown keys, 64 at a time, are looked up in batches, and a valid key is served meanwhile", async () => {
     const customer = await shop.customer();
     const served: number[] = [];
     const statements = await statementsOf(async () => {
@@ -207,7 +207,7 @@ describe("2,000 requests", () => {
     expect(statements).toBeLessThan(1_000);
   });
 
-  test("on different unknown hosts, 64 at a time: looked up in batches, and a reseller's domain is served meanwhile", async () => {
+  test("on different unknown hosts, 64 at a time, are looked up in batches, and a reseller's domain is served meanwhile", async () => {
     const reseller = await shop.world.addReseller();
     const domain = "ai.flood.example";
     await shop.world.addHost(reseller, domain);
@@ -288,7 +288,7 @@ describe("in a flood on a refused key", () => {
     },
   );
 
-  test("a released unit is granted once, and in the end every unit is used", async () => {
+  test("a released unit is granted once, and finally every unit is used", async () => {
     const UNITS = 30;
     const customer = await shop.customer({ dailyLimit: UNITS, days: 5 });
     let calls = 0;

@@ -76,7 +76,7 @@ async function leaves(secret: string, key: string, body: Record<string, unknown>
 const usageOf = async (accountId: number) => (await shop.counters(accountId)).usage;
 
 describe("while the first is in flight", () => {
-  test("the same request gets 409 with Retry-After on both replicas, another body 400; then the first's answer", async () => {
+  test("the same request gets 409 with Retry-After on both replicas, and another body 400; afterwards it gets the first one's answer", async () => {
     const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
     shop.provider.next({ delayMs: IN_FLIGHT_MS });
     const first = once(secret, key);
@@ -91,7 +91,7 @@ describe("while the first is in flight", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
   });
 
-  test("40 at once through both replicas: one provider call, one usage record, and all responses but one are replays", async () => {
+  test("40 concurrent requests through both replicas make one provider call and one usage record; all responses but one are replays", async () => {
     const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
     shop.provider.always({ delayMs: 300 });
     const answers = await Promise.all(
@@ -181,7 +181,7 @@ describe("after the first was served", () => {
     expect(shop.provider.callCount()).toBe(5);
   });
 
-  test("after a stream was served: 409 with x-should-retry: false, which names the first request", async () => {
+  test("a retry of a served stream gets 409 with x-should-retry: false, which names the first request", async () => {
     const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
     shop.provider.next({ chunkDelayMs: 100, tokens: 15 });
     const streaming = once(secret, key, { stream: true });
@@ -199,7 +199,7 @@ describe("after the first was served", () => {
     expect(await usageOf(accountId)).toBe(1);
   });
 
-  test("an answer above 4 MiB is not kept: 409, charged once", async () => {
+  test("an answer above 4 MiB is not kept: a retry gets 409, and the request is charged once", async () => {
     const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
     shop.provider.next({ content: "x".repeat(4 * 1024 * 1024), usage: { prompt_tokens: 9, completion_tokens: 9 } });
     const first = await once(secret, key);
@@ -213,7 +213,7 @@ describe("after the first was served", () => {
     expect(await usageOf(accountId)).toBe(2);
   });
 
-  test("401 invalid_api_key for a revoked key: no kept answer is replayed", async () => {
+  test("a replay after revocation is refused with 401 invalid_api_key", async () => {
     const [{ secret, accountId, keyId }, key] = [await shop.customer(), newKey()];
     expect(isFirst(await once(secret, key))).toBe(true);
     await revokeKey({ db, bus }, { accountId, keyId });
@@ -240,7 +240,7 @@ describe("after the first was served", () => {
 });
 
 describe("a client that left", () => {
-  test("before its JSON answer: the call runs to its end, is charged once, and a retry gets the answer", async () => {
+  test("before its JSON answer is charged once: the call runs to its end, and a retry gets the answer", async () => {
     const [{ secret, accountId }, key] = [await shop.payer(1_000_000_000n), newKey()];
     shop.provider.next({ delayMs: 800, content: "what the client never saw" });
     await leaves(secret, key, {}, () => shop.provider.waitForCalls(1));
@@ -253,7 +253,7 @@ describe("a client that left", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0 });
   });
 
-  test("in the middle of a stream, and before its first byte: charged once, a retry gets 409", async () => {
+  test("in the middle of a stream, or before its first byte, is charged once, and a retry gets 409", async () => {
     for (const fault of [{ hang: "mid_stream", cutAfterChunks: 3, tokens: 20 }, { hang: "headers" }] as const) {
       const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
       const before = shop.provider.callCount();
@@ -304,7 +304,7 @@ describe("a first attempt that failed frees the key", () => {
     });
   }
 
-  test("402, 404 and 400: after the cause is fixed the same idempotency key is served, also with another body", async () => {
+  test("after a 402, 404 or 400 the same idempotency key is served once the cause is fixed, also with another body", async () => {
     const payer = await shop.payer(0n);
     const key = newKey();
     await withoutEffect(shop, async () => {
@@ -319,7 +319,7 @@ describe("a first attempt that failed frees the key", () => {
 });
 
 describe("the header", () => {
-  test("400 invalid_request unless it is 1 to 255 visible ASCII characters; requests without it are independent", async () => {
+  test("gets 400 invalid_request unless it is 1 to 255 visible ASCII characters; requests without it are independent", async () => {
     const { secret } = await shop.customer();
     await withoutEffect(shop, async () => {
       for (const key of ["", "a b", "a\tb", "x".repeat(256), "naïve"]) {
@@ -341,7 +341,7 @@ describe("the header", () => {
     expect(shop.provider.callCount()).toBe(3);
   });
 
-  test("an unreadable body is reported before it, an unknown model after it", async () => {
+  test("is checked after the readability of the body and before the model", async () => {
     const { secret } = await shop.customer();
     const headers = { "idempotency-key": "a b" };
     await withoutEffect(shop, async () => {
@@ -376,7 +376,7 @@ test("Redis contains neither key nor prompt nor answer in clear text", async () 
 });
 
 describe("Redis", () => {
-  test("silent or down: requests with an idempotency key get 503, and no provider is called for them; all others are served", async () => {
+  test("is silent or down: requests with an idempotency key get 503 without a provider call; all others are served", async () => {
     const own = await ownRedis();
     const replica = await shop.start({ REDIS_URL: own.url });
     try {
@@ -437,7 +437,7 @@ describe("Redis", () => {
     }
   });
 
-  test("not configured: a single replica keeps the same rules in memory", async () => {
+  test("is not configured: a single replica keeps the same rules in memory", async () => {
     const alone = await shop.start({ REDIS_URL: "" });
     try {
       const { origin } = alone;

@@ -85,7 +85,7 @@ async function settledAnswer({ ask }: Order): Promise<Answer> {
 for (const stream of [false, true]) {
   const kind = stream ? "stream" : "JSON";
 
-  test.concurrent(`${kind}, SIGKILL between settle and reply: 409 that names the first request; charged once, provider called once`, async () => {
+  test.concurrent(`${kind}, SIGKILL between settle and reply: a retry gets 409 that names the first request; charged once, provider called once`, async () => {
     const wanted = await order(shop.customer(), { stream });
     await dying("after_settle=kill", wanted, async () => {
       const answer = await settledAnswer(wanted);
@@ -112,7 +112,7 @@ for (const stream of [false, true]) {
   });
 }
 
-test.concurrent("SIGKILL before the reserve, so that the ledger has nothing: a retry is served, also with another body", async () => {
+test.concurrent("SIGKILL before the reserve: the ledger has nothing, and a retry is served, also with another body", async () => {
   const wanted = await order(shop.customer());
   await dying("before_reserve=kill", wanted, async () => {
     let served: Answer | undefined;
@@ -170,7 +170,7 @@ test.concurrent("frozen before the reserve, and resumed after the retry was serv
   });
 });
 
-test.concurrent("the database is down when the request ends: the settlement waits in the spool, the answer is kept, charged once", async () => {
+test.concurrent("database down when the request ends: the settlement waits in the spool, the answer is kept, and the request is charged once", async () => {
   const wanted = await order(shop.customer(), {}, { delayMs: IN_FLIGHT_MS });
   const { accountId } = wanted;
   const { promise: unlocked, resolve: unlock } = Promise.withResolvers<void>();

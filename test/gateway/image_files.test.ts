@@ -133,13 +133,13 @@ describe("an image by URL", () => {
     }
   });
 
-  test("the longest address that a provider may have makes a URL that works", async () => {
+  test("works for the longest address that a provider may have", async () => {
     const url = await order(`http://127.0.0.1:${store.port}/`.padEnd(2048, "x"));
     expect(pathOf(url).length).toBeLessThan(3100);
     expect((await get(url)).status).toBe(200);
   });
 
-  test("fetching it costs nothing, needs no key, and gives the provider no header of the client's", async () => {
+  test("can be fetched without a key or a charge, and the provider gets no header of the client's", async () => {
     const url = await order(store.url);
     await withoutEffect(shop, async () => {
       const answer = await shop.call(pathOf(url), {
@@ -159,7 +159,7 @@ describe("an image by URL", () => {
     ]);
   });
 
-  test("HEAD tells its type and length", async () => {
+  test("is described by HEAD, with type and length", async () => {
     const url = await order(store.url);
     const { status, headers, text } = await get(url, { method: "HEAD" });
     expect([status, headers.get("content-type"), headers.get("content-length"), text]).toEqual([
@@ -171,12 +171,12 @@ describe("an image by URL", () => {
     await until(() => store.state.open === 0);
   });
 
-  test("other methods: 405", async () => {
+  test("refuses other methods with 405", async () => {
     const url = await order(store.url);
     for (const method of ["POST", "DELETE"]) expectRefusal(await get(url, { method }), "method_not_allowed");
   });
 
-  test("on a reseller's domain, it is on that domain, and works there alone", async () => {
+  test("is on the reseller's domain that was called, and works only there", async () => {
     const reseller = await shop.world.addReseller(ACME);
     const customer = await shop.world.addCustomer(reseller.accountId);
     await shop.world.givePackage(customer);
@@ -189,7 +189,7 @@ describe("an image by URL", () => {
     expectRefusal(await get(url, { host: "other.acme.test" }), "host_not_allowed");
   });
 
-  test("its scheme and port are those that clients use, not those behind the proxy", () => {
+  test("has the scheme and port that clients use, not those behind the proxy", () => {
     const config = {
       baseUrl: "https://api.a.test/v1",
       aliasUrl: "https://a.test:444/v1",
@@ -204,7 +204,7 @@ describe("an image by URL", () => {
     expect(originFor("localhost:8080")).toBe("http://localhost:8080");
   });
 
-  test("any replica serves it; the provider's own key is sent to the provider's own origin only", async () => {
+  test("is served by any replica; the provider's key is sent only to the provider's own origin", async () => {
     const { secret } = await shop.customer();
     const { json } = await shop.call("/v1/images/generations", { secret, host: HOST, body: imageBody() });
     expect((await get(json.data[0].url)).status).toBe(200);
@@ -231,7 +231,7 @@ describe("an image by URL", () => {
 describe("404 with param token, and nothing is fetched", () => {
   afterEach(() => expect(store.state.calls.length).toBe(0));
 
-  test("changed: each character, one more, one less, and other spellings of the same bytes", async () => {
+  test("for a token with any character changed, added or removed, or another spelling of the same bytes", async () => {
     const url = await order(store.url);
     const token = pathOf(url).split("/").at(-1) ?? "";
     const wrong = [
@@ -251,22 +251,22 @@ describe("404 with param token, and nothing is fetched", () => {
     refused(await get(`http://${HOST}/v1/images/files/${"A".repeat(6000)}`));
   });
 
-  test("expired", async () => {
+  test("for a token that has expired", async () => {
     const answer = await get(forged({ expiresUnixMs: Date.now() - 1 }));
     refused(answer);
     expect(answer.json.error.message).toContain("expired");
   });
 
-  test("of another host of the service", async () => {
+  test("for a token of another host of the service", async () => {
     const url = await order(store.url);
     for (const host of ["tollgate.test", "panel.tollgate.test", "localhost"]) refused(await get(url, { host }));
   });
 
-  test("made with another SECRET_KEY", async () => {
+  test("for a token made with another SECRET_KEY", async () => {
     refused(await get(forged({}, { key: new Uint8Array(32) })));
   });
 
-  test("leads to a private address that is not allowed, or not any more", async () => {
+  test("for a private address that is not allowed, or no longer", async () => {
     const url = await order(store.url);
     refused(await get(url, { origin: shop.origin }));
     for (const address of [`http://localhost:${store.port}/`, "http://169.254.169.254/", "file:///etc/passwd"])
@@ -323,7 +323,7 @@ describe("when the provider does not give the image", () => {
     expect(store.state.calls.length).toBe(4);
   });
 
-  test("what is no image is refused, whatever it is called: HTML, SVG, PDF, nothing", async () => {
+  test("HTML, SVG, PDF and empty files are refused, whatever their declared type", async () => {
     for (const body of [
       "<!doctype html><script>1</script>",
       "<svg xmlns='x'><script/></svg>",
@@ -335,7 +335,7 @@ describe("when the provider does not give the image", () => {
     }
   });
 
-  test("an image is served as what it is, whatever it is called", async () => {
+  test("an image is served with its real type, whatever its declared type", async () => {
     serve((response) => response.writeHead(200, { "content-type": "text/html" }).end(PNG));
     expect((await get(forged())).headers.get("content-type")).toBe("image/png");
     const head = (hex: string) => imageTypeOf(Buffer.from(hex, "hex"));
@@ -346,7 +346,7 @@ describe("when the provider does not give the image", () => {
     expect(head("524946460a0b0c0d57415645")).toBeUndefined();
   });
 
-  test("50 MB: refused before the first byte if the length is said, cut off otherwise", async () => {
+  test("a file of 50 MB is refused before its first byte if its length is declared, and cut off otherwise", async () => {
     const piece = Buffer.concat([PNG, Buffer.alloc(MIB - PNG.length)]);
     const pour = (response: ServerResponse, pieces: number) => {
       if (pieces === 0) return response.end();
@@ -364,7 +364,7 @@ describe("when the provider does not give the image", () => {
     await until(() => store.state.open === 0);
   });
 
-  test("an image that breaks off is never a whole answer", async () => {
+  test("an image that breaks off is never a complete answer", async () => {
     serve((response) => {
       response.writeHead(200, { "content-length": PNG.length + 100 });
       response.write(PNG, () => setTimeout(() => response.destroy(), 50));
@@ -373,12 +373,12 @@ describe("when the provider does not give the image", () => {
     expect(await lengthUntilCut(response)).toBeLessThanOrEqual(PNG.length);
   });
 
-  test("compressed bytes, which were not asked for, are refused", async () => {
+  test("compressed bytes, which were not requested, are refused", async () => {
     serve((response) => response.writeHead(200, { "content-encoding": "gzip" }).end(PNG));
     expectRefusal(await get(forged()), "provider_unavailable");
   });
 
-  test("a slow one is passed on; one that hangs is given up after 20 s: 503 before its first bytes, cut off after them", async () => {
+  test("a slow image is passed on; one that hangs is given up after 20 s, with 503 before its first bytes, cut off after them", async () => {
     serve((response) => {
       response.writeHead(200);
       for (let i = 0; i < 10; i++) setTimeout(() => response.write(PNG.subarray(i * 200, (i + 1) * 200)), i * 50);
@@ -409,7 +409,7 @@ describe("when the provider does not give the image", () => {
 });
 
 describe("limits", () => {
-  test("the provider sends as fast as the client reads, and is left when the client leaves", async () => {
+  test("the provider is read as fast as the client reads, and its call is aborted when the client leaves", async () => {
     let sent = 0;
     const piece = Buffer.concat([PNG, Buffer.alloc(64 * 1024)]);
     store.answers((_, response) => {
@@ -432,7 +432,7 @@ describe("limits", () => {
     await until(() => store.state.open === 0);
   });
 
-  test("50 at once of one account: at most its share at the provider, the others wait; all are served", async () => {
+  test("50 concurrent fetches of one account: at most its share is at the provider, the others wait, and all are served", async () => {
     store.answers((_, response) => setTimeout(() => response.writeHead(200).end(PNG), 100));
     const url = forged({ accountId: 7 });
     const answers = await Promise.all(Array.from({ length: 50 }, () => get(url)));
@@ -440,7 +440,7 @@ describe("limits", () => {
     expect(store.state.openMax).toBeWithin(2, 17);
   });
 
-  test("more than may wait: 429 with Retry-After, and other accounts are served", async () => {
+  test("fetches beyond the queue get 429 with Retry-After, and other accounts are served", async () => {
     let release = () => {};
     const held = new Promise<void>((resolve) => {
       release = resolve;
@@ -460,7 +460,7 @@ describe("limits", () => {
     expect(statuses.filter((status) => status === 429).length).toBe(20);
   });
 
-  test("a minute's rate by account, apart from that of its API keys", async () => {
+  test("the rate per minute is counted by account, apart from that of its API keys", async () => {
     const narrow = await shop.start({
       PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port},127.0.0.1:${store.port}`,
       RATE_PER_MINUTE: "5",
@@ -476,7 +476,7 @@ describe("limits", () => {
     await narrow.stop();
   });
 
-  test("clients that leave keep no place: before the provider answers, while they wait, and in the middle", async () => {
+  test("clients that leave free their place, before the provider answers, while they wait, and in the middle", async () => {
     const url = forged({ accountId: 10 });
     for (const answer of [
       () => {},
@@ -499,7 +499,7 @@ describe("limits", () => {
     }
   });
 
-  test("a place that is full is counted as shed", async () => {
+  test("a fetch that finds no place is counted as shed", async () => {
     const shed: string[] = [];
     const places = createImagePlaces((reason) => shed.push(reason));
     const share = [{ id: "account:1", atOnceMax: 1, waitingMax: 0 }];

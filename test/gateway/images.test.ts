@@ -53,7 +53,7 @@ describe("response_format is always honored", () => {
     }
   }
 
-  test("a data URL from the provider contains the base64: nothing is fetched", async () => {
+  test("a data URL from the provider is decoded; nothing is fetched", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ imageReturn: "url", imageUrl: "data:image/webp;base64,UklGRgAA" });
     const { json } = await image(secret, { response_format: "b64_json" });

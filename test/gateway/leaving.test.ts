@@ -115,7 +115,7 @@ describe("a request that was sent to no provider", () => {
     expect(shop.second.callCount()).toBe(0);
   });
 
-  test("costs nothing if the provider answered before but cannot be connected to now", async () => {
+  test("costs nothing if the provider has answered before but refuses connections now", async () => {
     const answer = answerOf(200, { "content-type": "application/json" }, '{"choices":[]}').toString();
     const hanging = await startHangingPort(answer);
     const hostPort = `127.0.0.1:${hanging.port}`;
@@ -139,7 +139,7 @@ describe("a request that was sent to no provider", () => {
     }
   });
 
-  test("300 clients that leave 0 to 40 ms after sending: every charged request had reached the provider", async () => {
+  test("of 300 clients that leave 0 to 40 ms after sending, only those whose request reached the provider are charged", async () => {
     const { secret, accountId } = await shop.customer({ dailyLimit: 1_000_000 });
     shop.provider.always({ tokens: 20, delayMs: 20, chunkDelayMs: 5, headers: { connection: "close" } });
     const row = async () => {
@@ -207,7 +207,7 @@ describe("a provider that is silent before its first event", () => {
   });
 });
 
-test("a replica that shuts down before it is known whether a client that left pays: the hold ends once", async () => {
+test("the hold ends once if the replica shuts down before it is known whether a client that left pays", async () => {
   const own = await shop.start({ DRAIN_SECONDS: "1" });
   const { secret, accountId } = await shop.customer();
   shop.provider.next({ hang: "headers" });

@@ -78,7 +78,7 @@ function watched(maxMs: number) {
 }
 
 describe("the event loop's lag", () => {
-  test("one late tick is ignored; two in a row are behind, or overwhelmed above four times the limit; one punctual tick resets the state", async () => {
+  test("one late tick is ignored; two in a row mean behind, or overwhelmed above four times the limit; one punctual tick resets the state", async () => {
     const { watch, lines, tick } = watched(500);
     try {
       await tick(0);
@@ -125,7 +125,7 @@ describe("the event loop's lag", () => {
   });
 });
 
-test("a reset is written as OpenAI does, and never earlier than it is", () => {
+test("a reset is written in OpenAI's format, and never earlier than the real one", () => {
   const times = [0.2, 999, 999.2, 1_000.5, 59_001, 75_000];
   expect(times.map(asDuration)).toEqual(["1ms", "999ms", "1s", "2s", "1m0s", "1m15s"]);
 });

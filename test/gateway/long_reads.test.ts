@@ -66,7 +66,7 @@ function hammer(ask: (key: TestKey) => Promise<Answer>) {
   };
 }
 
-test("three keys that flood a filtered GET /v1/usage within their rate limit: no other account's request is refused", async () => {
+test("three keys that flood a filtered GET /v1/usage within their rate limit cause no refusal of another account", async () => {
   const neighbours = [];
   for (let i = 0; i < NEIGHBOURS; i++) neighbours.push(await shop.customer());
   const owner = await signInTo(shop, reader);
@@ -90,7 +90,7 @@ test("three keys that flood a filtered GET /v1/usage within their rate limit: no
   expect(Math.min(served, shared)).toBeGreaterThan(0);
 });
 
-test("429 with Retry-After above an account's share, while others are served; afterwards the account is served again", async () => {
+test("an account above its share gets 429 with Retry-After, while others are served; afterwards it is served again", async () => {
   const [{ secret: mine }, neighbour] = [await shop.world.addKey(reader), await shop.customer()];
   let answers: Promise<Answer>[] = [];
   await shop.world.sql.begin(async (tx) => {

@@ -61,12 +61,12 @@ describe("/models lists what a request can be served with", () => {
   const OVER = ["over-1", "over-2", "over-3"];
   const PRICED = ["chat-a", "chat-odd", "chat-same", "chat-two-routes", "embed-a", "image-a", ...OVER, "vendor/chat-b"];
 
-  test("a package without a scope: every enabled model", async () => {
+  test("a package without a scope lists every enabled model", async () => {
     const { secret } = await shop.customer();
     expect(await ids(secret)).toEqual([...PRICED, "chat-unpriced"].sort());
   });
 
-  test("key scope ∩ package scope", async () => {
+  test("the list is the intersection of key scope and package scope", async () => {
     const { secret } = await shop.customer(
       { modelIds: ["chat-a", "image-a"] },
       { modelIds: ["image-a", "vendor/chat-b"] },
@@ -77,14 +77,14 @@ describe("/models lists what a request can be served with", () => {
     }
   });
 
-  test("a package and an enabled balance: the package scope and all models with a price", async () => {
+  test("a package with an enabled balance lists the package scope and all models with a price", async () => {
     const customer = await shop.customer({ modelIds: ["chat-unpriced"] });
     expect(await ids(customer.secret)).toEqual(["chat-unpriced"]);
     await shop.world.setBalance(customer, 1_000_000n);
     expect(await ids(customer.secret)).toEqual([...PRICED, "chat-unpriced"].sort());
   });
 
-  test("a pay-as-you-go key: models with a price, while the balance is enabled and above zero", async () => {
+  test("a pay-as-you-go key lists models with a price, while the balance is enabled and above zero", async () => {
     const payer = await shop.payer(1n);
     expect(await ids(payer.secret)).toEqual(PRICED.sort());
     await shop.world.sql`select set_payg(${payer.accountId}, false)`;
@@ -94,11 +94,11 @@ describe("/models lists what a request can be served with", () => {
     expect(await ids(empty.secret)).toEqual([]);
   });
 
-  test("no entitlement: an empty list with 200, the connectivity check", async () => {
+  test("a key without an entitlement gets an empty list with 200, as a connectivity check", async () => {
     expect(await ids((await shop.customer(null)).secret)).toEqual([]);
   });
 
-  test("a queued package does not count before it starts, nor an ended one after its end", async () => {
+  test("a package does not count before it starts or after it ends", async () => {
     const customer = await shop.customer({ modelIds: ["chat-a"] });
     await shop.world.assign(customer, await shop.world.addOffering({ modelIds: ["vendor/chat-b"] }), "after");
     expect(await ids(customer.secret)).toEqual(["chat-a"]);
@@ -109,7 +109,7 @@ describe("/models lists what a request can be served with", () => {
 });
 
 describe("/balance", () => {
-  test("standard package: today's allowance, the total, the dates", async () => {
+  test("a standard package has today's allowance, the total and the dates", async () => {
     const { secret, accountId } = await shop.customer({ dailyLimit: 5, days: 2 });
     expect((await shop.chat(secret)).status).toBe(200);
     const [row] = await shop.world.sql`select id::int, name from packages where account_id = ${accountId}`;
@@ -137,7 +137,7 @@ describe("/balance", () => {
     });
   });
 
-  test("carryover: the accumulated units; standard: never more than the total", async () => {
+  test("a carryover package has the accumulated units; a standard one never more than the total", async () => {
     const carry = await shop.customer({ dailyLimit: 5, days: 10, carryover: true });
     await shop.world
       .sql`update packages set starts_at = starts_at - interval '2 days', first_day = first_day - 2 where account_id = ${carry.accountId}`;
@@ -167,7 +167,7 @@ describe("/balance", () => {
     expect((await balanceOf(payer.secret)).payg.held_usd).toBe(0);
   });
 
-  test("a token allowance: quota, used_tokens, remaining_tokens, and 402 once it is used up", async () => {
+  test("a token allowance has quota, used_tokens and remaining_tokens, and gets 402 once it is used up", async () => {
     const { secret } = await shop.customer({ tokenLimit: 150 });
     shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 60 } });
     expect((await shop.chat(secret)).status).toBe(200);
@@ -193,7 +193,7 @@ describe("/balance", () => {
     expect((await balanceOf(secret)).used_tokens).toBe(150);
   });
 
-  test("a pay-as-you-go key: no package, the balance as a double, all tokens ever charged to it", async () => {
+  test("a pay-as-you-go key has no package, its balance as a double, and all tokens ever charged to it", async () => {
     const { secret } = await shop.payer(1_234_567_891n);
     shop.provider.next({ usage: { prompt_tokens: 7, completion_tokens: 5 } });
     expect((await shop.chat(secret)).status).toBe(200);
@@ -209,7 +209,7 @@ describe("/balance", () => {
     });
   });
 
-  test("no package: null, with nothing used", async () => {
+  test("an account without a package gets null, with nothing used", async () => {
     expect(await balanceOf((await shop.customer(null)).secret)).toMatchObject({
       mode: "package",
       package: null,
@@ -221,7 +221,7 @@ describe("/balance", () => {
 });
 
 describe("/usage", () => {
-  test("newest first, paged by after and has_more, filtered by model, start and end", async () => {
+  test("is listed newest first, paged by after and has_more, filtered by model, start and end", async () => {
     const { secret } = await shop.customer();
     const made: string[] = [];
     for (const model of ["chat-a", "vendor/chat-b", "chat-a", "chat-a", "vendor/chat-b"]) {
@@ -260,7 +260,7 @@ describe("/usage", () => {
     expect((await list(`?start=${all.data[2].createdAt}`)).ids.length).toBeGreaterThanOrEqual(2);
   });
 
-  test("a record's fields: tokens, mode, host, status, and the cost to the nano", async () => {
+  test("each record has tokens, mode, host, status, and the cost to the nano-USD", async () => {
     const { secret } = await shop.payer(1_000_000_000n);
     shop.provider.next({ usage: { prompt_tokens: 11, completion_tokens: 13 } });
     const answer = await shop.chat(secret, {}, { host: "tollgate.test" });
@@ -284,7 +284,7 @@ describe("/usage", () => {
     ]);
   });
 
-  test("only the key's hosts, if it has a list; never another account's rows", async () => {
+  test("shows only the key's hosts, if the key has a list, and never another account's rows", async () => {
     const customer = await shop.customer();
     const other = await shop.customer();
     const tied = await shop.world.addKey(customer, { hosts: ["tollgate.test"] });
@@ -321,7 +321,7 @@ describe("the balance is charged exactly", () => {
   const ceilNano = (pico: number) => BigInt(Math.ceil(pico / 1000));
 
   for (const stream of [false, true]) {
-    test(`chat with cached input, rounded up once on the total${stream ? ", streamed" : ""}`, async () => {
+    test(`the charge of a chat with cached input is rounded up once, on the total${stream ? ", streamed" : ""}`, async () => {
       const payer = await shop.payer(1_000_000_000n);
       shop.provider.next({ usage });
       expect((await shop.chat(payer.secret, { model: "chat-odd", stream })).status).toBe(200);
@@ -334,7 +334,7 @@ describe("the balance is charged exactly", () => {
     });
   }
 
-  test("a model without a cached price: cached input costs the input price; more cached than prompt tokens count as all cached", async () => {
+  test("cached input costs the input price if the model has no cached price; more cached than prompt tokens count as all cached", async () => {
     for (const cached_tokens of [40, 1_000_000]) {
       const payer = await shop.payer(1_000_000_000n);
       shop.provider.next({
@@ -365,7 +365,7 @@ describe("the balance is charged exactly", () => {
 });
 
 describe("the output cap", () => {
-  test("none sent: the model's default, in the route's field", async () => {
+  test("is the model's default in the route's field, if the client sends none", async () => {
     const { secret } = await shop.payer(1_000_000_000n);
     expect((await shop.chat(secret)).status).toBe(200);
     expect(JSON.parse(sentBody())).toEqual({ ...chatBody(), model: "up-chat-a", max_tokens: 1000 });
@@ -378,7 +378,7 @@ describe("the output cap", () => {
   const TINY_NANO = 17n * BigInt(PRICES.inputMicroUsd / 1000);
   const ask = (secret: string, over: Record<string, unknown> = {}) => shop.chat(secret, { ...tiny, ...over });
 
-  test("none sent: lowered to what the balance can pay, never below 256", async () => {
+  test("is lowered to what the balance can pay, never below 256, if the client sends none", async () => {
     for (const tokens of [500n, 256n]) {
       const { secret } = await shop.payer(TINY_NANO + tokens * OUTPUT_TOKEN_NANO);
       expect((await ask(secret)).status).toBe(200);
@@ -388,7 +388,7 @@ describe("the output cap", () => {
     await withoutEffect(shop, async () => expectRefusal(await ask(secret), "insufficient_balance"));
   });
 
-  test("the client's own is kept, under either name, or refused with 402; it is never lowered", async () => {
+  test("of the client is kept, under either name, or refused with 402; it is never lowered", async () => {
     for (const cap of [
       { max_tokens: 50 },
       { max_completion_tokens: 50 },
@@ -402,7 +402,7 @@ describe("the output cap", () => {
     await withoutEffect(shop, async () => expectRefusal(await ask(secret, { max_tokens: 51 }), "insufficient_balance"));
   });
 
-  test("each of n choices may use all of it", async () => {
+  test("applies to each of n choices", async () => {
     const { secret } = await shop.payer(TINY_NANO + 100n * OUTPUT_TOKEN_NANO);
     await withoutEffect(shop, async () =>
       expectRefusal(await ask(secret, { max_tokens: 51, n: 2 }), "insufficient_balance"),
@@ -410,7 +410,7 @@ describe("the output cap", () => {
     expect((await ask(secret, { max_tokens: 50, n: 2 })).status).toBe(200);
   });
 
-  test("the tokenizer decides if the balance does not cover the bound by bytes; not for text above 32 KB", async () => {
+  test("is checked with the tokenizer if the balance does not cover the bound by bytes, up to 32 KB of text", async () => {
     const words = { max_tokens: 10, messages: [{ role: "user", content: "hello ".repeat(2_000) }] };
     const { secret, accountId } = await shop.payer(10_000_000n);
     const reported = { usage: { prompt_tokens: 2_010, completion_tokens: 10 } };
@@ -445,7 +445,7 @@ describe("what is passed through unchanged", () => {
   const RAW =
     '  {"messages" : [ {"role":"user", "content":"h\\u00e9 \\ud83d\\udc4d","prefix":1.0e2} ],\n\t"model":"chat-a" ,"temperature":1.00,"logit_bias":{"5":12345678901234567890},"guided_json":{"model":"chat-a"},"seed":null }\n';
 
-  test("a package request, byte for byte: only the model name is replaced, and no cap is added", async () => {
+  test("a package request is sent byte for byte: only the model name is replaced, and no cap is added", async () => {
     const { secret } = await shop.customer();
     expect((await shop.call(CHAT, { secret, body: RAW })).status).toBe(200);
     expect(sentBody()).toBe(RAW.replace('"model":"chat-a" ,', '"model":"up-chat-a" ,'));
@@ -478,14 +478,14 @@ describe("what is passed through unchanged", () => {
     expect(json.data[0].completionTokens).toBeGreaterThan(0);
   });
 
-  test("an image request: our default size is added, the rest is unchanged", async () => {
+  test("an image request gets our default size, and is otherwise unchanged", async () => {
     const { secret } = await shop.customer();
     const raw = '{"prompt":"A toll  gate", "style":"vivid","model":"image-a"}';
     expect((await shop.call("/v1/images/generations", { secret, body: raw })).status).toBe(200);
     expect(sentBody()).toBe('{"prompt":"A toll  gate", "style":"vivid","model":"up-image-a","size":"1024x1024"}');
   });
 
-  test("the answer, JSON and stream: unknown fields are kept, the model is the client's name", async () => {
+  test("an answer, as JSON or a stream, keeps unknown fields and has the client's model name", async () => {
     const { secret } = await shop.customer();
     const message = { role: "assistant", content: "x", reasoning_content: "hm", vendor: { a: [1] } };
     const whole = {
@@ -533,7 +533,7 @@ describe("a provider that overruns the hold", () => {
   const charge = BigInt(Math.ceil((36 * ODD.input + 200 * ODD.output) / 1000));
   const overrun = { usage: { prompt_tokens: 36, completion_tokens: 200 } };
 
-  test("not streamed, not covered: 402 insufficient_balance, nothing charged, no usage record, the overhead learned", async () => {
+  test("gets 402 insufficient_balance if its answer is not streamed and not covered: nothing charged, no usage record, the overhead learned", async () => {
     const payer = await shop.payer(charge - 1n);
     shop.provider.next(overrun);
     expectRefusal(await shop.chat(payer.secret, { model: "over-1", max_tokens: 100 }), "insufficient_balance");
@@ -542,7 +542,7 @@ describe("a provider that overruns the hold", () => {
     expect(await shownBy(payer.accountId)).toEqual(SHOWN);
   });
 
-  test("covered by the rest of the balance: the whole charge is taken", async () => {
+  test("is charged in full if the rest of the balance covers it", async () => {
     const payer = await shop.payer(charge);
     shop.provider.next(overrun);
     expect((await shop.chat(payer.secret, { model: "over-2", max_tokens: 100 })).status).toBe(200);
@@ -550,7 +550,7 @@ describe("a provider that overruns the hold", () => {
     expect(await shownBy(payer.accountId)).toEqual(SHOWN);
   });
 
-  test("streamed, not covered: the reserved amount is charged, the operator bears the rest, the balance is never negative", async () => {
+  test("is charged the reserved amount if its answer is streamed and not covered; the operator bears the rest, and the balance is never negative", async () => {
     const payer = await shop.payer(charge - 1n);
     shop.provider.next(overrun);
     const { text } = await shop.chat(payer.secret, { model: "over-3", max_tokens: 100, stream: true });

@@ -55,7 +55,7 @@ async function expectShed(replica: ReplicaProcess, secret: string, count: number
 const statuses = (answers: readonly Answer[]) => answers.map(({ status }) => status);
 
 describe("503 service_unavailable while the replica is full; admitted requests are served", () => {
-  test("IN_FLIGHT_MAX: refused immediately with Retry-After; lists are served; the next request is admitted when one ends", async () => {
+  test("IN_FLIGHT_MAX: requests above it are refused immediately with Retry-After; lists are served; the next request is admitted when one ends", async () => {
     await withOwn({ IN_FLIGHT_MAX: "3" }, async (replica) => {
       const customers = await Promise.all([shop.customer(), shop.customer(), shop.customer(), shop.customer()]);
       const [first, second, third, other] = customers;
@@ -83,7 +83,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
     });
   });
 
-  test("LEDGER_QUEUE_MAX: refused before the ledger is asked, also other accounts; the queue is served when the lock is released", async () => {
+  test("LEDGER_QUEUE_MAX: requests above it, of any account, are refused without asking the ledger; the queue is served when the lock is released", async () => {
     await withOwn({ LEDGER_QUEUE_MAX: "2", LEDGER_TIMEOUT_MS: "30000" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const lock = await lockAccount(busy.accountId);
@@ -116,7 +116,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
     });
   });
 
-  test("SPOOL_BYTES_MAX: while the spool is full, requests are refused immediately and the replica is not ready; served when it is replayed", async () => {
+  test("SPOOL_BYTES_MAX: while the spool is full, requests are refused immediately and the replica is not ready; requests are served after the replay", async () => {
     await withOwn({ SPOOL_BYTES_MAX: "1024", LEDGER_TIMEOUT_MS: "1800" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const streams = 8;
@@ -147,7 +147,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
     });
   });
 
-  test("EVENT_LOOP_LAG_MAX_MS: while the event loop lags, an account with requests in progress gets no more admitted; admitted ones are served; recovers afterwards", async () => {
+  test("EVENT_LOOP_LAG_MAX_MS: while the event loop lags, an account with requests in flight gets no more admitted; admitted ones are served, and new ones afterwards", async () => {
     await withOwn({ EVENT_LOOP_LAG_MAX_MS: "100", LEDGER_TIMEOUT_MS: "10000" }, async (replica) => {
       const customer = await shop.customer({ dailyLimit: 100_000 });
       const answers: Answer[] = [];
@@ -174,7 +174,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
     });
   });
 
-  test("one pause of the whole process is not an overload: requests that arrived during it are served", async () => {
+  test("a single pause of the process is not an overload: requests that arrived during it are served", async () => {
     await withOwn({ EVENT_LOOP_LAG_MAX_MS: "500" }, async (replica) => {
       const customer = await shop.customer();
       expect((await chatAt(replica, customer.secret)).status).toBe(200);
@@ -189,7 +189,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
 });
 
 describe("429 too_many_requests for one key; others are served", () => {
-  test("RATE_IN_FLIGHT: the concurrency limit; a slot is released when the answer has ended or the client left", async () => {
+  test("RATE_IN_FLIGHT limits concurrent requests; a slot is released when the answer has ended or the client has left", async () => {
     await withOwn({ RATE_IN_FLIGHT: "2" }, async (replica) => {
       const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
       shop.provider.next({ delayMs: 2_500 });
@@ -228,7 +228,7 @@ describe("429 too_many_requests for one key; others are served", () => {
 });
 
 describe("time limits on providers and Redis; each timeout is counted", () => {
-  test("a provider that is too slow: with the first byte, the whole answer, or between two chunks; then its breaker opens", async () => {
+  test("a provider that is too slow with the first byte, the whole answer, or between two chunks fails; then its breaker opens", async () => {
     const env = { PROVIDER_FIRST_BYTE_MS: "300", PROVIDER_TOTAL_MS: "300", PROVIDER_IDLE_MS: "300" };
     await withOwn(env, async (replica) => {
       const { secret, accountId } = await shop.customer();
@@ -247,7 +247,7 @@ describe("time limits on providers and Redis; each timeout is counted", () => {
     });
   });
 
-  test("RATE_REDIS_MS: a Redis that does not answer delays nobody, and is counted", async () => {
+  test("RATE_REDIS_MS: a Redis that does not answer delays no request, and is counted", async () => {
     const redis = await startRedis();
     try {
       await withOwn({ REDIS_URL: redis.url }, async (replica) => {

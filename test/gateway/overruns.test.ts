@@ -67,7 +67,7 @@ async function heldFor(model: string, over: Record<string, unknown>, origin = sh
 
 describe("an account with one cent whose images cost eighteen times what was reserved", () => {
   for (const images of [1, 4])
-    test(`a dozen requests with ${images} image_url each: every other account that can pay the normal bound is served`, async () => {
+    test(`causes no refusal of another account that can pay the normal bound, by a dozen requests with ${images} image_url each`, async () => {
       const model = await newModel(`images-${images}`);
       const attacker = await shop.payer(CENT * BigInt(images));
       for (let i = 0; i < 12; i++) {
@@ -87,7 +87,7 @@ describe("an account with one cent whose images cost eighteen times what was res
       shop.provider.reset();
     });
 
-  test("its next image reserves what the last one cost, so that it reaches no provider unpaid", async () => {
+  test("reserves for its next image what the last one cost, so that no image reaches a provider unpaid", async () => {
     const model = await newModel("own-images");
     const attacker = await shop.payer(CENT);
     shop.provider.next(used(REPORTED));
@@ -111,7 +111,7 @@ describe("an account with one cent whose images cost eighteen times what was res
     expect((await ask(attacker.secret, model)).status).toBe(200);
   });
 
-  test("overruns of one reseller's customers change nothing for others, however many they are", async () => {
+  test("any number of overruns by one reseller's customers changes nothing for others", async () => {
     const model = await newModel("one-reseller");
     const reseller = await shop.world.addReseller();
     for (let i = 0; i < 5; i++) {
@@ -146,7 +146,7 @@ describe("an overrun that several payers meet applies to the route", () => {
     expect(await heldFor(model, { messages: pictures(2) })).toBe(honestBound(2) + 400 * INPUT_NANO);
   });
 
-  test("overrunning a long cap is learned as a factor, of at most four for all accounts", async () => {
+  test("is learned as a factor if the cap is long, of at most four for all accounts", async () => {
     const model = await newModel("no-cap");
     for (let i = 0; i < 3; i++) {
       const payer = await shop.payer(1_000_000_000n);
@@ -162,7 +162,7 @@ describe("an overrun that several payers meet applies to the route", () => {
     );
   });
 
-  test("whatever a provider reports, the overhead that an account reserves is bounded", async () => {
+  test("is bounded in the overhead that an account reserves, whatever a provider reports", async () => {
     const model = await newModel("absurd");
     const payer = await shop.payer(CENT);
     shop.provider.next(used(2_000_000_000, 2_000_000_000));
@@ -187,7 +187,7 @@ describe("a megabyte that is sent on is reserved for", () => {
     ["a call's arguments", { messages: [toolCall(x), { role: "user", content: "hi" }] }],
   ];
   for (const [place, over] of PLACES)
-    test(`an account with one cent is refused and no provider is called, unless the megabyte is dropped: in ${place}`, async () => {
+    test(`in ${place}: an account with one cent is refused without a provider call, unless the megabyte is dropped`, async () => {
       const { secret } = await shop.payer(CENT);
       const calls = shop.provider.callCount();
       const answer = await shop.chat(secret, { max_tokens: CAP, ...over });

@@ -79,7 +79,7 @@ describe("a request that is too large or too expensive for the provider is the c
     ["402 of a request that the operator's credit does not cover", OPENROUTER_SHORT],
     ["404 of images sent to a text model", NO_IMAGES],
   ] as const)
-    test(`a dozen from one customer: another customer's chats are answered between and after them: ${what}`, async () => {
+    test(`${what}: after a dozen from one customer, another customer's chats are still answered`, async () => {
       const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
       onPoison(behaviour);
       const neighbours: number[] = [];
@@ -128,7 +128,7 @@ describe("a provider that fails for one customer only is skipped for that custom
     ["403", { status: 403 }],
   ];
   for (const [what, behaviour] of FAILURES)
-    test(`the other customer's chats are all answered: ${what}`, async () => {
+    test(`${what}: the other customer's chats are all answered`, async () => {
       const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
       onPoison(behaviour);
       for (let i = 0; i < 6; i++) expectRefusal(await poisoned(attacker.secret), "provider_unavailable");
@@ -157,7 +157,7 @@ describe("a provider that fails for one customer only is skipped for that custom
     expect(statuses).toEqual([200, 200, 200, 200, 200]);
   });
 
-  test("a provider that hangs is detected with a single customer, and then skipped", async () => {
+  test("a provider that hangs is skipped once a single customer has met it", async () => {
     const { secret } = await shop.customer();
     shop.provider.always({ hang: "headers" });
     for (let i = 0; i < 5; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
@@ -168,7 +168,7 @@ describe("a provider that fails for one customer only is skipped for that custom
     expect(shop.provider.callCount()).toBe(calls);
   });
 
-  test("two customers who meet the same failures open the breaker for all", async () => {
+  test("two customers who meet the same failures open the breaker for everybody", async () => {
     const [one, other, third] = [await shop.customer(), await shop.customer(), await shop.customer()];
     shop.provider.always({ status: 500 });
     for (let i = 0; i < 3; i++) {
@@ -188,7 +188,7 @@ describe("429: the provider's rate limit", () => {
     { type: "tokens", code: "rate_limit_exceeded" },
   );
 
-  test("the route is skipped for its Retry-After, the other one serves, and nothing counts as a failure", async () => {
+  test("skips the route for its Retry-After: the other one serves, and nothing counts as a failure", async () => {
     const [one, other, third] = [await shop.customer(), await shop.customer(), await shop.customer()];
     shop.provider.next(RATE);
     shop.provider.next(RATE);
@@ -198,7 +198,7 @@ describe("429: the provider's rate limit", () => {
     expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([2, 5]);
   });
 
-  test("if only one customer meets it, the route is skipped for that customer only, with the provider's Retry-After", async () => {
+  test("that only one customer meets skips the route for that customer only, with the provider's Retry-After", async () => {
     const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
     onPoison(RATE);
     for (let i = 0; i < 6; i++) {

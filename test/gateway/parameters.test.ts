@@ -104,7 +104,7 @@ describe("the list", () => {
     }
   });
 
-  test("no name is listed twice, and no look-up finds a name of the prototype", () => {
+  test("lists no name twice, and no look-up finds a name of the prototype", () => {
     for (const kind of ["chat", "image", "embedding"] as const) {
       const names = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
       expect(new Set(names).size).toBe(names.length);
@@ -287,7 +287,7 @@ describe("parameters that cost extra or leave the scope do not reach the provide
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
   });
 
-  test("in messages, files, audio, video, cache writes and undefined fields are dropped; the rest is kept", async () => {
+  test("files, audio, video, cache writes and undefined fields in messages are dropped; the rest is kept", async () => {
     const messages = [
       { role: "system", content: "Be short.", tools: [{ type: "web_search" }] },
       {
@@ -329,7 +329,7 @@ describe("parameters that cost extra or leave the scope do not reach the provide
     ]);
   });
 
-  test("of objects, only listed members with short values are sent on", async () => {
+  test("only listed members of objects, with short values, are sent on", async () => {
     const answer = await shop.chat(secret, {
       stream: true,
       stream_options: { include_usage: false, include_obfuscation: false, continuous_usage_stats: true },
@@ -375,7 +375,7 @@ describe("parameters that cost extra or leave the scope do not reach the provide
     expect(droppedBy(answer)).toBe("metadata, store");
   });
 
-  test("pay-as-you-go: no other name for the cap or the choices is sent on; the reserved cap is", async () => {
+  test("pay-as-you-go sends the reserved cap, and no other name for the cap or the choices", async () => {
     const payer = await shop.payer(1_000_000_000n);
     await shop.chat(payer.secret, { max_tokens: 50, n_predict: 9e5, max_output_tokens: 9e5, best_of: 9 });
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a", max_tokens: 50 });

@@ -19,7 +19,7 @@ function promptOfText(text: string) {
 const promptOfBody = (over: Record<string, unknown>) =>
   promptOfText(JSON.stringify({ model: "m", messages: HI, ...over }));
 
-test("a chat of texts and images: the bytes of its texts with one byte between them, and the number of its images, of any size", () => {
+test("a chat counts the bytes of its texts with one byte between them, and its images by number, whatever their size", () => {
   expect(promptOfBody({}).bytes).toBe(2);
   expect(promptOfBody({ messages: [...HI, { role: "assistant", content: "متن", name: "x" }] }).bytes).toBe(
     2 + 1 + 6 + 1 + 1,
@@ -37,7 +37,7 @@ test("escapes count as the characters they stand for; numbers, booleans and null
   ).toBe(5);
 });
 
-test("1.1 MB count wherever they are: in fields, keys, parts and unknown structures", () => {
+test("1.1 MB count anywhere: in fields, keys, parts and unknown structures", () => {
   const x = "x".repeat(LONG);
   const part = (over: object) => [{ role: "user", content: [{ type: "text", text: "hi", ...over }] }];
   const image = (over: object, more: object = {}) => [
@@ -138,7 +138,7 @@ test("a dropped field does not count, and a changed one counts as it is sent", (
   ).toBe(5);
 });
 
-test("anything added anywhere in any body counts", () => {
+test("an addition at any place of any body counts", () => {
   const value = fc.jsonValue({ maxDepth: 3 });
   const content = fc.oneof(fc.string(), fc.array(fc.dictionary(fc.string(), value, { maxKeys: 3 }), { maxLength: 3 }));
   const message = fc

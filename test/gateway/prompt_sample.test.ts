@@ -7,7 +7,7 @@ const promptOf = (...texts: string[]) => new Prompt(texts, { messages: texts.len
 const KEPT_BYTES_MAX = 16 * 1024;
 
 describe("the sample of a prompt", () => {
-  test("of a small prompt is the whole prompt", () => {
+  test("is the whole prompt if the prompt is small", () => {
     for (const texts of [[], [""], ["hello"], ["x".repeat(2_000), "世".repeat(1_000)]]) {
       const prompt = promptOf(...texts);
       expect(prompt.sample()).toEqual({
@@ -20,7 +20,7 @@ describe("the sample of a prompt", () => {
     }
   });
 
-  test("of a large prompt is small for any content, and has the length of the whole prompt", () => {
+  test("is small for a large prompt of any content, and has the length of the whole prompt", () => {
     for (const texts of [
       ["x".repeat(20_000_000)],
       ["世界".repeat(1_000_000)],

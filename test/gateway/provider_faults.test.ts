@@ -163,7 +163,7 @@ describe("an answer cut at every byte: the next route serves, or 503; never a tr
     });
   });
 
-  test("an image, without another route: 503, released", async () => {
+  test("an image without another route gets 503 and is released", async () => {
     const { secret, accountId } = await shop.customer({ dailyLimit: 100_000 });
     const body = JSON.stringify({ created: 1, data: [{ b64_json: "iVBORw0KGgo=" }] });
     const last = Buffer.byteLength(body);
@@ -199,7 +199,7 @@ describe("connections", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0 });
   });
 
-  test("a provider that never reads the request: 503, released", async () => {
+  test("a provider that never reads the request causes 503, and the hold is released", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ hang: "connect" });
     expectRefusal(await chat(secret, { stream: true }), "provider_unavailable");
@@ -279,7 +279,7 @@ describe("decompression bombs and endless answers: 503 or an error event, with b
     await until(() => shop.provider.counters().open === 0);
   });
 
-  test("an endless line in the middle of a stream: an error event, released", async () => {
+  test("an endless line in the middle of a stream ends it with an error event, and the hold is released", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endless: "line" });
     const { text } = await withinMemory("a line without end", () => chat(secret, { stream: true }));
@@ -289,7 +289,7 @@ describe("decompression bombs and endless answers: 503 or an error event, with b
     await until(() => shop.provider.counters().open === 0);
   });
 
-  test("endless events: relayed as long as the client stays", async () => {
+  test("endless events are relayed as long as the client stays", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endless: "events" });
     await withinMemory("300 MB of events", async () => {
@@ -304,7 +304,7 @@ describe("decompression bombs and endless answers: 503 or an error event, with b
     expect(Number(receipt?.completion_tokens)).toBeGreaterThan(50_000_000);
   });
 
-  test("ten thousand images instead of one: only the first is fetched", async () => {
+  test("only the first of ten thousand images is fetched if one was requested", async () => {
     const { secret, accountId } = await shop.customer();
     const url = `${shop.second.url}/images/none.png`;
     shop.provider.next({
@@ -369,7 +369,7 @@ describe("data after the end of a stream", () => {
 });
 
 // Last, because it replaces the first provider.
-test("connection refused, then back on the same port: the second route serves meanwhile, then the first again", async () => {
+test("the second route serves while the first refuses connections; once it is back on its port, it serves again", async () => {
   const { secret, accountId } = await shop.customer();
   const { port } = shop.provider;
   await shop.provider.stop();

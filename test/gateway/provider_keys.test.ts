@@ -106,7 +106,7 @@ test("429 with Retry-After: 2: every replica uses the key again after two second
   expect(watched.callsWhileOut).toBeLessThanOrEqual(6);
 });
 
-test("401: a probe of its own lists the models, and every replica uses the key again; customers see nothing", async () => {
+test("401: a probe lists the models, and every replica uses the key again; customers see nothing", async () => {
   const watched = await watch(told(401, "invalid_api_key"), { faultMs: 3_000, maxMs: 25_000 });
   expect(new Set(watched.statuses)).toEqual(new Set([200]));
   for (const ms of watched.backMs) expect(ms).toBeWithin(3_000, 15_000);
@@ -123,8 +123,8 @@ test("a used-up quota: one request probes the key after a while, and every repli
   expect(watched.lists).toBe(0);
 });
 
-describe("a pool with no live key", () => {
-  test("503 with Retry-After below a minute; nothing is sent, nothing is charged; the keys come back by themselves", async () => {
+describe("a pool with no usable key", () => {
+  test("gets 503 with Retry-After below a minute: nothing is sent or charged; the keys recover by themselves", async () => {
     const { provider, shop } = keys;
     let isFaulty = true;
     provider.when(() => isFaulty, told(401, "invalid_api_key"));
@@ -146,7 +146,7 @@ describe("a pool with no live key", () => {
     await until(async () => (await shop.chat(third.secret, { model: MODEL })).status === 200, 30_000);
   });
 
-  test("a customer whose requests a key refuses takes it from nobody else", async () => {
+  test("a customer whose requests a key refuses does not take the key from others", async () => {
     const [attacker, neighbour] = [await keys.customer(), await keys.customer()];
     const poison = { model: MODEL, messages: [{ role: "user", content: "poison" }] };
     keys.provider.when(({ body }) => body.includes("poison"), told(401, "invalid_api_key"));

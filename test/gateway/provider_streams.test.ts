@@ -87,7 +87,7 @@ describe.each(PROVIDER_STREAMS.map((stream): [string, ProviderStream] => [stream
     expect(rewriter.finished).toBe(true);
   });
 
-  test("all events have one id, one creation time and the model's name as it is sold", () => {
+  test("all events have one id, one creation time and the sold model name", () => {
     const { sent } = sentOf(wire, true, 1_000_000);
     const [first] = received.filter(({ id }) => id !== "");
     const isUnnamed = received[0]?.id === "";
@@ -100,7 +100,7 @@ describe.each(PROVIDER_STREAMS.map((stream): [string, ProviderStream] => [stream
     for (const chunk of sent) expect(idsOf(chunk)).toEqual(expected);
   });
 
-  test("usage comes once, at the end, where it was asked for; else no event names it", () => {
+  test("usage comes once, at the end, if it was requested; otherwise no event has it", () => {
     const { sent, rewriter } = sentOf(wire, true, 1_000_000);
     const told = sent.filter(({ usage }) => usage !== null);
     expect(told.map(({ usage }) => usage)).toEqual(reported === undefined ? [] : [reported]);

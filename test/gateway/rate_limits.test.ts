@@ -76,7 +76,7 @@ describe("requests a minute", () => {
     [120, 120],
     [400, 404],
   ] as const) {
-    test(`of an account by its offering: ${limit} over two replicas and two keys, and at most 1 % more`, async () => {
+    test(`are limited for an account by its offering: ${limit} over two replicas and two keys, and at most 1 % more`, async () => {
       const person = await limited({ offering: { requestsPerMinute: limit } });
       const other = await shop.world.addKey(person);
       const answers = await many(limit + 80, 16, (i) => chat(i % 3 === 0 ? other.secret : person.secret, i));
@@ -89,7 +89,7 @@ describe("requests a minute", () => {
     });
   }
 
-  test("of a key, an account and a model: the lowest decides, and its refusal says so", async () => {
+  test("are limited for a key, an account and a model: the lowest limit decides, and the refusal names it", async () => {
     const person = await limited({
       offering: { requestsPerMinute: 9, models: { "chat-a": { requestsPerMinute: 4 } } },
       account: { requestsPerMinute: 7 },
@@ -105,7 +105,7 @@ describe("requests a minute", () => {
     expectLimited(ofAccount.at(-1) as Answer, "This account may send 7", 7);
   });
 
-  test("the configured limits apply all the same", async () => {
+  test("are also limited by the configuration", async () => {
     const person = await limited({ account: { requestsPerMinute: 1_000_000 } });
     const answer = await chat(person.secret, 0);
     expect(header(answer, "limit-requests")).toBe(PER_MINUTE);
@@ -118,7 +118,7 @@ describe("tokens a minute", () => {
   const usedBy = (answer: Answer): number => answer.json.usage.total_tokens;
   const wantedOf = ({ json }: Answer) => Number(/this request may use (\d+)/.exec(json.error.message)?.[1]);
 
-  test("reserved before, and corrected after: sequential requests use the whole limit, and none is refused before", async () => {
+  test("are reserved before a request and corrected after it: sequential requests can use the whole limit", async () => {
     const person = await limited({ account: { tokensPerMinute: 3_000 } });
     shop.provider.always({ tokens: 20 });
     let used = 0;
@@ -141,7 +141,7 @@ describe("tokens a minute", () => {
     expect(header(refused as Answer, "remaining-tokens")).toBe(3_000 - used);
   });
 
-  test("at once over two replicas: what is reserved is never more than the limit", async () => {
+  test("are never reserved beyond the limit by concurrent requests over two replicas", async () => {
     const person = await limited({ key: { tokensPerMinute: 2_000 } });
     shop.provider.always({ delayMs: 500 });
     const answers = await many(60, 60, (i) => chat(person.secret, i, CAPPED));
@@ -174,21 +174,21 @@ describe("tokens a minute", () => {
     expect((await chat(person.secret, 0, { model: "vendor/chat-b" })).status).toBe(200);
   });
 
-  test("a request that may use more than the whole limit is served when nothing else was used in the minute", async () => {
+  test("do not refuse a request that may use more than the whole limit, if nothing else was used in the minute", async () => {
     const person = await limited({ account: { tokensPerMinute: 50 } });
     const first = await chat(person.secret, 0, CAPPED);
     expect(first.status).toBe(200);
     expectLimited(await chat(person.secret, 0, CAPPED), "50 tokens a minute", 50);
   });
 
-  test("a refusal by the entitlement gives the tokens back", async () => {
+  test("are returned when the entitlement refuses the request", async () => {
     const payer = await shop.payer(1n);
     await shop.world.sql`update keys set limits = '{"tokensPerMinute": 2000, "models": {}}' where id = ${payer.keyId}`;
     for (let i = 0; i < 30; i++) expectRefusal(await chat(payer.secret, 0, CAPPED), "insufficient_balance");
     expect(header(await chat(payer.secret, 0, CAPPED), "remaining-tokens")).toBe(2_000);
   });
 
-  test("an image reserves no tokens, and counts to the requests of its model", async () => {
+  test("are not reserved for an image, which counts as a request of its model", async () => {
     const person = await limited({ account: { tokensPerMinute: 1, models: { "image-a": { requestsPerMinute: 2 } } } });
     const draw = () => shop.call("/v1/images/generations", { secret: person.secret, body: imageBody() });
     expect([(await draw()).status, (await draw()).status]).toEqual([200, 200]);
@@ -197,7 +197,7 @@ describe("tokens a minute", () => {
 });
 
 describe("requests at once", () => {
-  test("of an account over two keys and two replicas, and of a key: released when they end", async () => {
+  test("are limited for a key, and for an account over two keys and two replicas; a slot is released when its request ends", async () => {
     const person = await limited({ account: { requestsAtOnce: 3 }, key: { requestsAtOnce: 2 } });
     const other = await shop.world.addKey(person);
     shop.provider.always({ hang: "headers" });
@@ -221,7 +221,7 @@ describe("requests at once", () => {
     await until(async () => (await chat(other.secret, 1)).status === 200);
   });
 
-  test("of a model", async () => {
+  test("are limited for a model", async () => {
     const person = await limited({ account: { models: { "chat-a": { requestsAtOnce: 1 } } } });
     shop.provider.next({ delayMs: 2_000 });
     const first = chat(person.secret, 0);
@@ -241,7 +241,7 @@ describe("the headers", () => {
   const shown = ({ headers }: Answer) => NAMES.filter((name) => headers.has(name));
   const DURATION = /^(\d+ms|[1-5]?\ds|1m0s)$/;
 
-  test("500 answers over two replicas: each says what is left, exactly where the replicas always ask", async () => {
+  test("say what is left, on 500 answers over two replicas; exactly if the limit is so low that every request asks Redis", async () => {
     for (const [limit, off] of [
       [190, 0],
       [2_000, 20],
@@ -282,7 +282,7 @@ describe("the headers", () => {
     expect(shown(await shop.call("/v1/models", { secret: person.secret }))).toEqual([]);
   });
 
-  test("name the limit of which the least is left", async () => {
+  test("name the limit that has the least left", async () => {
     const person = await limited({
       account: { requestsPerMinute: 30, models: { "chat-a": { requestsPerMinute: 10, tokensPerMinute: 4_000 } } },
       key: { requestsPerMinute: 20, tokensPerMinute: 9_000 },
@@ -295,7 +295,7 @@ describe("the headers", () => {
     expect(header(other, "limit-tokens")).toBe(9_000);
   });
 
-  test("a replayed answer has them too", async () => {
+  test("are on a replayed answer too", async () => {
     const person = await limited({ key: { requestsPerMinute: 40 } });
     const headers = { "idempotency-key": "limits-1" };
     await shop.chat(person.secret, {}, { headers });
@@ -306,7 +306,7 @@ describe("the headers", () => {
 });
 
 describe("the playground", () => {
-  test("counts to the limits of the account and its models, and shows them", async () => {
+  test("counts towards the limits of the account and its models, and shows them", async () => {
     const person = await limited({
       account: { requestsPerMinute: 3, tokensPerMinute: 5_000, models: { "chat-a": { requestsPerMinute: 2 } } },
     });

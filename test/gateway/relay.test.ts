@@ -117,7 +117,7 @@ describe("the same output however the bytes are split", () => {
     }
   });
 
-  test("an error event: everything before it, then our error event, for every split", async () => {
+  test("an error event gives everything before it, then our error event, for every split", async () => {
     const { bytes, chunks } = shortTranscript();
     const before = bytes.subarray(0, find(bytes, ": ping"));
     const wire = Buffer.concat([
@@ -301,7 +301,7 @@ describe("over sockets", () => {
     return outcome;
   }
 
-  test("split in two at every byte: the same output", async () => {
+  test("a stream split in two at every byte gives the same output", async () => {
     const { bytes } = transcript;
     const whole = await wholeText(transcript, true);
     await forEach(bytes.length, async (at) => {

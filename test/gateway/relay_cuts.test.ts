@@ -119,7 +119,7 @@ describe.each([
   ["in chunks, paid by package", { chunked: true }, false],
   ["with a length, paid by balance", {}, true],
 ] as const)("%s", (name, framing, isByBalance) => {
-  test("cut at every byte: usage records = complete or finished answers, provider calls = holds, the books balance", async () => {
+  test("streams cut at every byte: usage records = complete or finished answers, provider calls = holds, the books balance", async () => {
     const { secret, accountId } = isByBalance
       ? await shop.payer(BALANCE)
       : await shop.customer({ dailyLimit: 100_000 });

@@ -93,7 +93,7 @@ describe("an end that the ledger fails to take", () => {
     expect(await new Response(stream).text()).toEndWith('data: {"error":"ended by us"}\n\n');
     await expectFailed(one);
   });
-  test("a rejection in these tests would have ended the process", async () => {
+  test("an unhandled rejection ends the process, so none happened in these tests", async () => {
     // The tests above rely on this: the runtime ends the process for an unhandled rejection.
     const child = Bun.spawn(
       [process.execPath, "-e", "void (async () => { throw new Error('x') })(); setTimeout(() => {}, 1000)"],
@@ -104,7 +104,7 @@ describe("an end that the ledger fails to take", () => {
 });
 
 describe("exactly one end", () => {
-  test("a stream that starts after the shutdown is ended too", async () => {
+  test("is made for a stream that starts after the shutdown", async () => {
     const one = await openOne();
     await one.own.endAll();
     const late = noteEnds();
@@ -115,7 +115,7 @@ describe("exactly one end", () => {
     one.own.close();
   });
 
-  test("the client leaves while the end is being settled: there is no second end", async () => {
+  test("is kept if the client leaves while the end is being settled", async () => {
     const settled = Promise.withResolvers<void>();
     const ended: string[] = [];
     const one = await openOne(
@@ -141,7 +141,7 @@ describe("exactly one end", () => {
     one.own.close();
   });
 
-  test("everything at once, 300 times: one end each", async () => {
+  test("is kept in 300 random combinations of all ends", async () => {
     const random = randomOf(SEED).next;
     for (let round = 0; round < 300; round++) {
       const one = await openOne();
@@ -188,7 +188,7 @@ describe("reading on after the client has left", () => {
     return one;
   };
 
-  test("to the provider's end: the usage is the provider's, the text is what was relayed", async () => {
+  test("continues to the provider's end: the usage is the provider's, the text is what was relayed", async () => {
     const one = await openLeft();
     one.send(CHUNK({ content: "not relayed" }));
     one.send(CHUNK({}, "stop"));
@@ -203,7 +203,7 @@ describe("reading on after the client has left", () => {
     one.own.close();
   });
 
-  test("the provider breaks off: what it reported last", async () => {
+  test("settles by the last report if the provider breaks off", async () => {
     const one = await openLeft();
     one.send(usage(300));
     one.send("data: oops\n\n");
@@ -229,7 +229,7 @@ describe("reading on after the client has left", () => {
     one.own.close();
   });
 
-  test("above the maximum: further calls are aborted when their clients leave", async () => {
+  test("is limited in number: further calls are aborted when their clients leave", async () => {
     const one = await openOne({ readOnMax: 0 }, {}, true);
     await one.next();
     await one.reader.cancel();
@@ -238,7 +238,7 @@ describe("reading on after the client has left", () => {
     one.own.close();
   });
 
-  test("not if the whole answer has arrived already", async () => {
+  test("does not happen if the whole answer has already arrived", async () => {
     const one = await openOne({}, {}, true);
     await one.next();
     one.send(CHUNK({}, "stop") + usage(700));
@@ -250,7 +250,7 @@ describe("reading on after the client has left", () => {
     one.own.close();
   });
 
-  test("the replica shuts down: settled once, by what is known", async () => {
+  test("is settled once, by what is known, if the replica shuts down", async () => {
     const one = await openLeft();
     one.send(usage(300));
     await sleep(20); // Read by now.
@@ -265,7 +265,7 @@ describe("reading on after the client has left", () => {
   });
 });
 
-describe("behind [DONE]", () => {
+describe("after [DONE]", () => {
   let server: RawServer;
   let provider: ProviderClient;
   let behave: (socket: Socket) => void = () => {};

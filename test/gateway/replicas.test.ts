@@ -115,7 +115,7 @@ describe("a revoked key", () => {
     await expectRevoked(() => {}, 1000);
   });
 
-  test("Redis frozen: metered requests are refused immediately, /models after the next poll of changes", async () => {
+  test("is refused immediately for metered requests while Redis is frozen, and for /models after the next poll of changes", async () => {
     try {
       const tookMs = await expectRevoked(() => void process.kill(redis.pid, "SIGSTOP"), 4000);
       console.log(`Redis frozen: /models refused after ${tookMs} ms`);
@@ -124,7 +124,7 @@ describe("a revoked key", () => {
     }
   });
 
-  test("Redis down: the same; and when it is back, immediately again", async () => {
+  test("is refused likewise while Redis is down, and immediately everywhere when it is back", async () => {
     const tookMs = await expectRevoked(() => void process.kill(redis.pid, "SIGKILL"), 4000);
     console.log(`Redis gone: /models refused after ${tookMs} ms`);
     await restartRedis();
@@ -250,7 +250,7 @@ describe("new entitlements take effect on both", () => {
   });
 });
 
-test("SIGKILL in the middle of a stream: another one returns its unit after the lease, no usage record, books balance", async () => {
+test("SIGKILL in the middle of a stream: another replica returns the unit after the lease; no usage record, and the books balance", async () => {
   const victim = await shop.start();
   const { secret, accountId } = await shop.customer();
   shop.provider.next({ hang: "mid_stream", cutAfterChunks: 5, tokens: 20 });

@@ -74,7 +74,7 @@ describe("bad input", () => {
   // The same cases for a translated model are in bad_input.test.ts.
   for (const [name, wrong, param = null, code = "invalid_request"] of BAD_RESPONSES) {
     if (typeof wrong !== "object" || !("model" in Object(wrong)) || Object(wrong).model !== "chat-a") continue;
-    test(`a /responses of the provider's own, ${name}: a clear error, nothing charged and nothing sent`, async () => {
+    test(`a provider's own /responses, ${name}: a clear error, nothing charged and nothing sent`, async () => {
       const customer = await shop.customer();
       await withoutEffect(shop, async () => {
         const over = { input: undefined, ...(wrong as Record<string, unknown>), model: "own" };
@@ -83,7 +83,7 @@ describe("bad input", () => {
     });
   }
 
-  test("a schema of 2 MB", async () => {
+  test("a schema of 2 MB is refused", async () => {
     const customer = await shop.customer();
     const large = schema({ type: "object", description: "x".repeat(2_000_000) });
     await withoutEffect(shop, async () => {
@@ -120,7 +120,7 @@ describe("bad input", () => {
     });
   });
 
-  test("a schema that contains itself, as that of a tree does, is sent", async () => {
+  test("a recursive schema is sent", async () => {
     const { secret } = await shop.customer();
     const tree = { type: "object", properties: { left: { $ref: "#" } } };
     expect((await ask(secret, schema(tree))).status).toBe(200);
@@ -138,7 +138,7 @@ describe("bad input", () => {
     });
   });
 
-  test("POST /v1/messages stays off, and names what there is", async () => {
+  test("POST /v1/messages is not served, and its error names the endpoints that are", async () => {
     const answer = await shop.call("/v1/messages", { body: {} });
     expectRefusal(answer, "not_found");
     expect(answer.json.error.message).toContain("/v1/chat/completions");
@@ -162,7 +162,7 @@ describe("what is charged", () => {
       }
     });
 
-    test(`${model}: our count if the provider reports none, and the client is told the same`, async () => {
+    test(`${model}: our own count if the provider reports none; the client gets the same count`, async () => {
       const { accountId, secret } = await shop.payer(1_000_000_000n);
       shop.provider.always({ omitUsage: true });
       const whole = await ask(secret, { model });
@@ -176,7 +176,7 @@ describe("what is charged", () => {
     });
   }
 
-  test("the cap of the hold is sent, in the field of the route", async () => {
+  test("the cap of the hold is sent, in the route's field", async () => {
     const { secret } = await shop.payer(1_000_000_000n);
     await ask(secret);
     expect(sent().max_tokens).toBe(1000);
@@ -186,7 +186,7 @@ describe("what is charged", () => {
     expect(sent()).toMatchObject({ max_output_tokens: 5, store: false, model: "up-own" });
   });
 
-  test("a prompt that the balance does not cover reaches no provider, also as a tool's schema", async () => {
+  test("a prompt that the balance does not cover reaches no provider, even if it is a tool's schema", async () => {
     const customer = await shop.payer(3_000_000n);
     const tools = [{ type: "function", name: "a", description: "x".repeat(100_000) }];
     await withoutEffect(shop, async () => {
@@ -228,7 +228,7 @@ describe("ends", () => {
       expect(await shop.counters(accountId)).toMatchObject({ usage: 2, units: 2, holds: 0 });
     });
 
-    test(`${model}: a client that leaves a stream pays for what it was sent`, async () => {
+    test(`${model}: a client that leaves a stream pays for what was sent to it`, async () => {
       const { accountId, secret } = await shop.customer();
       shop.provider.next({ tokens: 500, chunkDelayMs: 20 });
       const leave = new AbortController();
@@ -252,14 +252,14 @@ describe("ends", () => {
       expect(await shop.counters(accountId)).toMatchObject({ holds: 0, units: 1 });
     });
 
-    test(`${model}: a provider that fails before the answer is 503, and nothing is charged`, async () => {
+    test(`${model}: a provider's failure before the answer is a 503, and nothing is charged`, async () => {
       const { accountId, secret } = await shop.customer();
       shop.provider.next({ status: 500 });
       expectRefusal(await ask(secret, { model, stream: true }), "provider_unavailable");
       expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
     });
 
-    test(`${model}: what the provider refuses is a 400 with its message`, async () => {
+    test(`${model}: a refusal by the provider is a 400 with its message`, async () => {
       const { secret } = await shop.customer();
       const error = {
         message: "Invalid value for the seed.",
@@ -272,7 +272,7 @@ describe("ends", () => {
     });
   }
 
-  test("a provider's complaint about a field of chat completions names the field of this API", async () => {
+  test("a provider's error about a field of chat completions names the field of this API", async () => {
     const { secret } = await shop.customer();
     const inner = { type: "function", name: "a" };
     const tools = [{ type: "web_search" }, { type: "namespace", name: "n", tools: [inner] }, inner];
@@ -305,7 +305,7 @@ describe("ends", () => {
 });
 
 describe("routes", () => {
-  test("a route with a /responses of its own gets the request itself, and its events pass with the client's model name", async () => {
+  test("a route with its own /responses gets the request itself, and its events are passed on with the client's model name", async () => {
     const { secret } = await shop.customer();
     const { events } = await stream(secret, {
       model: "own",
@@ -381,7 +381,7 @@ describe("routes", () => {
     ["own-first", "/v1/responses", "/v1/chat/completions"],
     ["own-second", "/v1/chat/completions", "/v1/responses"],
   ] as const) {
-    test(`${model}: the next route is tried in its own way`, async () => {
+    test(`${model}: the next route is tried in its own format`, async () => {
       const { accountId, secret } = await shop.customer();
       for (const isStreamed of [true, false]) {
         shop.provider.next({ status: 500 });
@@ -446,7 +446,7 @@ describe("routes", () => {
     expect(sent()).toMatchObject({ tools, tool_choice: { type: "web_search" } });
   });
 
-  test("a file is named by its place in the request, where the route does not take files", async () => {
+  test("a file is named by its path in the request if the route takes no files", async () => {
     const { secret } = await shop.customer();
     const file = { type: "input_file", filename: "a.pdf", file_data: "data:application/pdf;base64,AA==" };
     const content = [{ type: "input_text", text: "What is this?" }, file];
@@ -458,7 +458,7 @@ describe("routes", () => {
     expect(sent().input[0].content).toEqual(content);
   });
 
-  test("reasoning goes to the client as a summary and sealed, and back to the model in the next turn", async () => {
+  test("reasoning reaches the client as a summary and as sealed content, and the model again in the next turn", async () => {
     const { secret } = await shop.customer();
     const tool = { index: 0, id: "call_1", type: "function", function: { name: "a", arguments: "{}" } };
     shop.provider.next(

@@ -50,7 +50,7 @@ const kindsOf = (response: { output: { type: string }[] }) => response.output.ma
 
 describe("answers", () => {
   for (const { name, opening, event, ending, field } of PROVIDER_STREAMS) {
-    test(`a stream as from ${name} has one whole life cycle`, () => {
+    test(`a stream as from ${name} has one complete life cycle`, () => {
       const texts = ["Gates ", "cost ", '3 "crowns".\n'];
       const payloads = [
         ...eventsOf(opening),
@@ -75,7 +75,7 @@ describe("answers", () => {
     expect(response.output[0]).toMatchObject({ call_id: "call_1", name: "get_toll", arguments: '{"a":1}' });
   });
 
-  test("reasoning first: it is a summary, and then the message is announced", () => {
+  test("reasoning before the text is a summary, and the message is announced after it", () => {
     const { events, response } = streamed([
       chunk({ role: "assistant", content: null, reasoning_content: "Hm" }),
       chunk({ reasoning_content: "m." }),
@@ -103,7 +103,7 @@ describe("answers", () => {
     ]);
   });
 
-  test("the same reasoning in two fields is taken once", () => {
+  test("reasoning that is in two fields is used once", () => {
     const { response } = streamed([
       chunk({ reasoning: "Hm.", reasoning_content: "Hm." }),
       chunk({ content: "3" }),
@@ -112,7 +112,7 @@ describe("answers", () => {
     expect(response.output[0].summary).toEqual([{ type: "summary_text", text: "Hm." }]);
   });
 
-  test("thinking and text as parts of a content that is a list", () => {
+  test("thinking and text can be parts of a content that is a list", () => {
     const thinking = { type: "thinking", thinking: [{ type: "text", text: "Hm." }] };
     const { response } = streamed([
       chunk({ content: [thinking] }),
@@ -146,7 +146,7 @@ describe("answers", () => {
     expect(response.usage.output_tokens_details).toEqual({ reasoning_tokens: 4 });
   });
 
-  test("parallel calls are an item each, also if their parts alternate", () => {
+  test("each parallel call is an item, even if their parts alternate", () => {
     const { response } = streamed([
       callChunk(0, "call_1", "get_toll", ""),
       callChunk(1, "call_2", "get_road", '{"b"'),
@@ -172,7 +172,7 @@ describe("answers", () => {
     expect(response.output.map((item: Fields) => item.arguments)).toEqual(['{"a":1}', '{"a":2}']);
   });
 
-  test("arguments that come before the name, and a call without an id or arguments", () => {
+  test("a call may have its arguments before its name, and no id or arguments", () => {
     const { response } = streamed([
       callChunk(0, undefined, undefined, '{"a":'),
       callChunk(0, undefined, "get_toll", "1}"),
@@ -183,7 +183,7 @@ describe("answers", () => {
     for (const item of response.output) expect(item.call_id).toMatch(/^call_\w+$/);
   });
 
-  test("text, then calls, then text: the calls keep their place, and no text is doubled", () => {
+  test("calls between two texts keep their place, and no text is repeated", () => {
     const { response } = streamed([
       chunk({ content: "Let me see." }),
       callChunk(0, "call_1", "get_toll", "{}"),
@@ -193,18 +193,18 @@ describe("answers", () => {
     expect(kindsOf(response)).toEqual(["message", "function_call", "message"]);
   });
 
-  test("a refusal is a part of its own", () => {
+  test("a refusal is a separate part", () => {
     const { events, response } = streamed([chunk({ refusal: "I can" }), chunk({ refusal: "not." }), STOP]);
     expect(response.output[0].content).toEqual([{ type: "refusal", refusal: "I cannot." }]);
     expect(events.map(({ type }) => type)).toContain("response.refusal.done");
   });
 
-  test("an answer without anything is an empty message, so that clients do not ask again", () => {
+  test("an empty answer is an empty message, so that clients do not repeat the request", () => {
     const { response } = streamed([chunk({ role: "assistant", content: "" }), STOP]);
     expect(response.output).toMatchObject([{ type: "message", content: [{ type: "output_text", text: "" }] }]);
   });
 
-  test("an answer that was cut by the limit or a filter is incomplete, and says why", () => {
+  test("an answer that was cut by the limit or a filter is incomplete, with the reason", () => {
     for (const [finish, reason] of [
       ["length", "max_output_tokens"],
       ["content_filter", "content_filter"],
@@ -215,7 +215,7 @@ describe("answers", () => {
     }
   });
 
-  test("a break is failed, with what had come and without a usage", () => {
+  test("an answer that breaks off ends as failed, with what had arrived and without usage", () => {
     const rewriter = new ResponseEvents(factsOf());
     const begun = rewriter.rewrite(chunk({ content: "Gates" })) ?? "";
     const error = JSON.stringify({ error: { message: "It broke off.", code: "provider_unavailable" } });
@@ -228,7 +228,7 @@ describe("answers", () => {
     });
   });
 
-  test("an error event and an endless answer break the stream", () => {
+  test("an error event or an endless answer fails the stream", () => {
     const rewriter = new ResponseEvents(factsOf());
     expect(() => rewriter.rewrite('{"error":{"message":"no"}}')).toThrow("error event");
     const piece = chunk({ content: "x".repeat(1024 * 1024) });
@@ -237,14 +237,14 @@ describe("answers", () => {
     }).toThrow("too long");
   });
 
-  test("a role alone does not begin an answer: an error behind it may be tried on another route", () => {
+  test("a role alone does not begin an answer: after an error the next route can be tried", () => {
     expect(beginsAnswer(JSON.parse(chunk({ role: "assistant", content: "" })))).toBe(false);
     for (const delta of [{ content: "3" }, { reasoning: "3" }, { tool_calls: [{}] }])
       expect(beginsAnswer(JSON.parse(chunk(delta)))).toBe(true);
     expect(beginsAnswer(JSON.parse(STOP))).toBe(true);
   });
 
-  test("a custom tool's call comes back as one, with the raw text", () => {
+  test("a custom tool's call is returned as a custom call, with the raw text", () => {
     const tools = [{ type: "custom", name: "apply_patch", description: "Patches" }];
     const { events, response } = streamed(
       [callChunk(0, "call_1", "apply_patch", '{"input":"*** Beg'), callChunk(0, undefined, undefined, 'in\\n"}'), STOP],
@@ -262,7 +262,7 @@ describe("answers", () => {
     expect(raw.response.output[0].input).toBe("*** Begin");
   });
 
-  test("a call inside a namespace comes back with its own name and the namespace", () => {
+  test("a call of a tool in a namespace is returned with its own name and the namespace", () => {
     const inner = { type: "function", name: "read", parameters: { type: "object" } };
     const tools = [
       { type: "namespace", name: "mcp__files__", tools: [inner] },
@@ -296,7 +296,7 @@ describe("answers", () => {
     expect(completionText).toContain("Let me see.");
   });
 
-  test("the object has what clients read, and what the request had", () => {
+  test("the response object has the fields that clients read, and those of the request", () => {
     const tools = [{ type: "function", name: "get_toll", parameters: { type: "object" } }, { type: "web_search" }];
     const { response } = streamed([chunk({ content: "3" }), STOP], {
       tools,
@@ -322,11 +322,11 @@ describe("answers", () => {
     expect(response.output[0].content[0]).toEqual({ type: "output_text", text: "3", annotations: [], logprobs: [] });
   });
 
-  test("long instructions and tools are not kept for the stream", () => {
+  test("long instructions and tools are not repeated in a stream's events", () => {
     expect(echoOf(read({ instructions: "x".repeat(40_000) }), readTools(read({}))).length).toBeLessThan(1_000);
   });
 
-  test("a stream's reasoning comes sealed only if the client asks for it, and can be sent back", () => {
+  test("a stream's reasoning is sealed only if the client asks for it, and can be sent back", () => {
     const payloads = [chunk({ reasoning_content: "Hm." }), chunk({ content: "3" }), STOP];
     expect(streamed(payloads).response.output[0]).not.toHaveProperty("encrypted_content");
     const [item] = streamed(payloads, {}, { sealed: true }).response.output;

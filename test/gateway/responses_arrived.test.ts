@@ -15,7 +15,7 @@ function arrived(...events: ReturnType<typeof event>[]): unknown[] {
   return items.json().map((item) => JSON.parse(item));
 }
 
-test("items that are done are whole; the others are incomplete, with the text that came: reasoning, message, calls", () => {
+test("finished items are complete; others (reasoning, message, calls) are incomplete, with the text that arrived", () => {
   const done = { id: "fc_1", type: "function_call", status: "completed", call_id: "c1", name: "a", arguments: "{}" };
   const message = { id: "msg_1", type: "message", role: "assistant", status: "in_progress", content: [] };
   const text = { type: "output_text", text: "", annotations: [] };
@@ -53,7 +53,7 @@ test("items that are done are whole; the others are incomplete, with the text th
   ]);
 });
 
-test("events without a place, a part or an item before them are passed over", () => {
+test("events that have no index, or no part or item before them, are ignored", () => {
   expect(
     arrived(
       event("output_text.delta", 0, { content_index: 0, delta: "One" }),
@@ -65,7 +65,7 @@ test("events without a place, a part or an item before them are passed over", ()
   ).toEqual([{ id: "msg_1", type: "message", status: "incomplete" }]);
 });
 
-test("beyond 4 Mi characters nothing is kept, rather than a part", () => {
+test("nothing is kept beyond 4 Mi characters, rather than a part", () => {
   const item = { id: "ctc_1", type: "custom_tool_call", input: "" };
   const delta = event("custom_tool_call_input.delta", 0, { delta: "x".repeat(1024 * 1024) });
   const begun = [event("output_item.added", 0, { item }), delta, delta, delta];

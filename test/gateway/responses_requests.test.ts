@@ -10,14 +10,14 @@ import { chatOf, type Fields, messagesOf, read, SEAL } from "./responses_input.t
 /** The translation of requests to chat completions, or to the provider's own Responses API. Source: RSP-4, RSP-6, RSP-7, RSP-8. */
 
 describe("requests", () => {
-  test("a string is a user's message, and instructions are one system message", () => {
+  test("a string is a user message, and instructions are one system message", () => {
     expect(messagesOf("Hello", { instructions: "Be brief." })).toEqual([
       { role: "system", content: "Be brief." },
       { role: "user", content: "Hello" },
     ]);
   });
 
-  test("messages of developer and system join the instructions, wherever they stand", () => {
+  test("developer and system messages are added to the instructions, at any place of the input", () => {
     const input = [
       { role: "developer", content: [{ type: "input_text", text: "One." }] },
       { type: "message", role: "user", content: "Hello" },
@@ -38,7 +38,7 @@ describe("requests", () => {
     { type: "function_call_output", call_id: "call_2", output: "2" },
   ];
 
-  test("commentary and the calls behind it are one message, whose calls have the call_id and never the item's id", () => {
+  test("commentary and the calls after it are one message, whose calls have the call_id and never the item's id", () => {
     const commentary = { type: "message", role: "assistant", content: [{ type: "output_text", text: "Let me see." }] };
     expect(messagesOf([commentary, ...CALLS, ...outputs()])).toEqual([
       {
@@ -54,14 +54,14 @@ describe("requests", () => {
     ]);
   });
 
-  test("outputs follow their calls directly, even if other messages stand between", () => {
+  test("outputs directly follow their calls, even if the input has other messages between them", () => {
     const roles = messagesOf([...CALLS, { role: "user", content: "Wait." }, ...outputs()]).map(({ role }) => role);
     expect(roles).toEqual(["assistant", "tool", "tool", "user"]);
     const after = [...CALLS, { role: "assistant", content: "Done." }, ...outputs()];
     expect(messagesOf(after).map(({ role }) => role)).toEqual(["assistant", "tool", "tool"]);
   });
 
-  test("an output may be a list of parts; its images follow as a user's message", () => {
+  test("an output may be a list of parts; its images follow as a user message", () => {
     const output = [
       { type: "input_text", text: "A map:" },
       { type: "input_image", image_url: "data:image/png;base64,AA==", detail: "low" },
@@ -76,7 +76,7 @@ describe("requests", () => {
     ]);
   });
 
-  test("text, images and files of a user's message", () => {
+  test("text, images and files of a user message are sent", () => {
     const content = [
       { type: "input_text", text: "What is this?" },
       { type: "input_image", image_url: "https://example.com/a.png" },
@@ -89,7 +89,7 @@ describe("requests", () => {
     ]);
   });
 
-  test("reasoning goes with the next message of the assistant: by its summary, or sealed", () => {
+  test("reasoning is sent with the assistant's next message, from its summary or its sealed content", () => {
     const summary = [{ type: "summary_text", text: "Hm." }];
     const plain = [{ type: "reasoning", summary }, CALLS[0], outputs()[0]];
     expect(messagesOf(plain)[0]).toMatchObject({ role: "assistant", reasoning_content: "Hm." });
@@ -137,7 +137,7 @@ describe("requests", () => {
     expect(dropped).toEqual([]);
   });
 
-  test("what clients send by default asks for nothing, and is not named", () => {
+  test("values that clients send by default have no effect, and are not named as dropped", () => {
     const { body, dropped } = chatOf({
       store: false,
       include: ["reasoning.encrypted_content"],
@@ -180,7 +180,7 @@ describe("requests", () => {
     expect(dropped).toEqual(["tools.0", "tools.1", "input.1", "n"]);
   });
 
-  test("allowed_tools sends only these", () => {
+  test("allowed_tools sends only the named tools", () => {
     const tools = ["a", "b"].map((name) => ({ type: "function", name }));
     const { body } = chatOf({
       tools,
@@ -189,7 +189,7 @@ describe("requests", () => {
     expect(body).toMatchObject({ tool_choice: "required", tools: [{ function: { name: "b" } }] });
   });
 
-  test("tools that come as an item of the input, and the past calls of a custom tool", () => {
+  test("tools may come as an item of the input, with past calls of a custom tool", () => {
     const { body } = chatOf({
       input: [
         { type: "additional_tools", role: "developer", tools: [{ type: "custom", name: "apply_patch" }] },
@@ -206,7 +206,7 @@ describe("requests", () => {
     });
   });
 
-  test("flat names stay within the length that providers allow, and are told apart", () => {
+  test("flattened names stay within the length that providers allow, and stay distinct", () => {
     const long = "n".repeat(60);
     const inner = (name: string) => ({ type: "function", name });
     const { body } = chatOf({
@@ -249,10 +249,10 @@ describe("requests", () => {
   });
 });
 
-describe("requests for a /responses of the provider's own", () => {
+describe("requests for a provider's own /responses", () => {
   const own = (over: Fields, allowed: string[] = []) => ownBody(read(over), new Set(allowed));
 
-  test("only what is listed is sent, nothing is stored, and ids that lead nowhere are left out", () => {
+  test("only listed fields are sent, nothing is stored, and ids of items that are not stored are left out", () => {
     const { fields, dropped } = own({
       input: [
         { type: "message", id: "msg_1", role: "assistant", content: [{ type: "output_text", text: "Hi" }] },

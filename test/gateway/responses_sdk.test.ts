@@ -30,7 +30,7 @@ afterEach(() => shop.provider.reset());
 afterAll(() => closeBalanced(shop));
 
 describe("responses.create", () => {
-  test("an answer, with the client's model name, usage, and our request id", async () => {
+  test("returns an answer with the client's model name, usage, and our request id", async () => {
     const response = await client.responses.create({ model: "chat-a", input: "Tell me about tolls." });
     expect(response).toMatchObject({ object: "response", status: "completed", model: "chat-a", error: null });
     expect(response.output_text.length).toBeGreaterThan(20);
@@ -45,7 +45,7 @@ describe("responses.create", () => {
     expect(Number(record?.prompt_tokens)).toBe(response.usage?.input_tokens ?? -1);
   });
 
-  test("a stream has the same text, with each event's number one above the last", async () => {
+  test("streams the same text, and each event's sequence number is one above the last", async () => {
     const stream = await client.responses.create({ model: "chat-a", input: "Tell me about tolls.", stream: true });
     const events = [];
     for await (const event of stream) events.push(event);
@@ -59,13 +59,13 @@ describe("responses.create", () => {
 });
 
 describe("responses.stream", () => {
-  test("the SDK's own accumulator gives the answer that is not streamed", async () => {
+  test("accumulates to the answer that is not streamed", async () => {
     const whole = await client.responses.create({ model: "chat-a", input: "Tell me about tolls." });
     const streamed = await client.responses.stream({ model: "chat-a", input: "Tell me about tolls." }).finalResponse();
     expect(streamed.output_text).toBe(whole.output_text);
   });
 
-  test("a tool call, and the turn that answers it", async () => {
+  test("supports a tool call, and the turn that answers it", async () => {
     const input: OpenAI.Responses.ResponseInput = [{ role: "user", content: "What does the road cost?" }];
     const asked = await client.responses.stream({ model: "chat-a", input, tools: TOOLS, store: false }).finalResponse();
     const call = asked.output.find((item) => item.type === "function_call");
@@ -88,7 +88,7 @@ describe("responses.stream", () => {
 });
 
 describe("responses.parse", () => {
-  test("structured output is asked for, and parsed", async () => {
+  test("requests structured output, and parses it", async () => {
     const schema = {
       type: "object",
       properties: { road: { type: "string" } },

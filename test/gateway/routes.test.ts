@@ -88,7 +88,7 @@ async function triedBy(requestId: string | null) {
 }
 
 describe("shared sums", () => {
-  test("requests of two replicas add up exactly: answers, errors, refusals, breaks, input tokens", async () => {
+  test("answers, errors, refusals, breaks and input tokens of two replicas add up exactly", async () => {
     const { id, first } = await addModel({ second: { enabled: false } });
     shop.provider.always({
       usage: { prompt_tokens: 100, completion_tokens: 5, prompt_tokens_details: { cached_tokens: 60 } },
@@ -123,7 +123,7 @@ describe("shared sums", () => {
     expect(after?.wholeAnswer?.p95Ms).toBeGreaterThan(0);
   });
 
-  test("a replica that is stopped writes what it has; one that is killed loses at most the last seconds", async () => {
+  test("a replica that is stopped writes its sums; one that is killed loses at most the last seconds", async () => {
     const { id, first } = await addModel({ second: { enabled: false } });
     const stopped = await shop.start();
     const killed = await shop.start();
@@ -141,7 +141,7 @@ describe("shared sums", () => {
 });
 
 describe("choice", () => {
-  test("by price: the cheapest route is called, another one when it fails; a change of the costs applies at once", async () => {
+  test("by price: the cheapest route is called, and another one if it fails; changed costs apply immediately", async () => {
     const cheap = { costInputMicroUsd: 100_000, costOutputMicroUsd: 400_000 };
     const dear = { costInputMicroUsd: 200_000, costOutputMicroUsd: 100_001 };
     const { id, first, second } = await addModel(
@@ -202,13 +202,13 @@ describe("choice", () => {
 });
 
 describe("tried routes", () => {
-  test("a request that the first route answered names none", async () => {
+  test("are not recorded for a request that the first route answered", async () => {
     const { id } = await addModel();
     const { headers } = await ask(id);
     expect(await triedBy(headers.get("x-request-id"))).toBeNull();
   });
 
-  test.each([false, true])("a request that failed over twice names all three routes, stream %s", async (stream) => {
+  test.each([false, true])("are all three routes for a request that failed over twice, stream %s", async (stream) => {
     const { id, first, second, third } = await addModel({
       first: { priority: 1 },
       second: { priority: 2 },
@@ -227,7 +227,7 @@ describe("tried routes", () => {
     expect(tried?.[0]?.ms).toBeGreaterThanOrEqual(60);
   });
 
-  test("nobody answers: the released receipt names the routes; a route with an open breaker is skipped", async () => {
+  test("are on the released receipt if no route answers; a route with an open breaker is recorded as skipped", async () => {
     const { id, first } = await addModel({ second: { enabled: false } });
     const other = await shop.customer();
     const failing = () => shop.chat(other.secret, { model: id });
@@ -245,7 +245,7 @@ describe("tried routes", () => {
     ]);
   });
 
-  test("a stream that broke off, and a request that the provider refused, name the route", async () => {
+  test("are recorded for a stream that broke off, and for a request that the provider refused", async () => {
     const { id, first } = await addModel({ second: { enabled: false } });
     shop.provider.next({ cutAfterChunks: 3, tokens: 10, chunkDelayMs: 40 });
     const broken = await ask(id, { stream: true });
@@ -259,7 +259,7 @@ describe("tried routes", () => {
     ]);
   });
 
-  test("only admins see them: neither the customer nor its reseller gets a provider's name", async () => {
+  test("are shown only to admins: neither the customer nor its reseller gets a provider's name", async () => {
     const reseller = await shop.world.addReseller();
     const host = "ai.routes.test";
     await shop.world.addHost(reseller, host);
@@ -287,7 +287,7 @@ describe("tried routes", () => {
 });
 
 describe("the admin's list of routes", () => {
-  test("is sorted by the measure that was asked for, with the figures of the model's page", async () => {
+  test("is sorted by the requested measure, with the figures of the model's page", async () => {
     const { id, first, second } = await addModel({ second: { priority: 1 } });
     shop.provider.always({ status: 500 });
     for (let i = 0; i < 3; i++) expect((await ask(id)).status).toBe(200);
@@ -304,7 +304,7 @@ describe("the admin's list of routes", () => {
     expectRefusal(await admin.get("/admin/routes?by=price"), "validation_failed", { param: "by" });
   });
 
-  test("422 for a choice that is unknown, and for costs below zero, above the limit, or of input alone", async () => {
+  test("gets 422 for an unknown choice, and for costs below zero, above the limit, or of input alone", async () => {
     const { id, first } = await addModel();
     expectRefusal(await admin.patch(`/admin/model?id=${id}`, { routeChoice: "random" }), "validation_failed", {
       param: "routeChoice",

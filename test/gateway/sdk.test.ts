@@ -78,13 +78,13 @@ describe("embeddings", () => {
     expect(floats.data).toEqual(data);
   });
 
-  test("a provider that answers in numbers, whatever it is asked for: the SDK decodes the same", async () => {
+  test("the SDK decodes the same numbers if the provider always answers in numbers", async () => {
     const { data } = await client.embeddings.create({ model: "embed-a", input: "A toll gate" });
     shop.provider.next({ embeddingReturn: "float" });
     expect((await client.embeddings.create({ model: "embed-a", input: "A toll gate" })).data).toEqual(data);
   });
 
-  test("token ids, and fewer dimensions", async () => {
+  test("token ids as input, and fewer dimensions, are supported", async () => {
     const input = [[1, 2, 3], [4]];
     const { data, usage } = await client.embeddings.create({ model: "embed-a", input, dimensions: 16 });
     expect(data.map(({ embedding }) => embedding.length)).toEqual([16, 16]);
@@ -118,7 +118,7 @@ describe("embeddings", () => {
 });
 
 describe("models", () => {
-  test("list and retrieve, an id with a slash included", async () => {
+  test("list and retrieve work, also for an id with a slash", async () => {
     const ids: string[] = [];
     for await (const model of client.models.list()) {
       ids.push(model.id);
@@ -130,7 +130,7 @@ describe("models", () => {
 });
 
 describe("chat", () => {
-  test("an answer, with the client's model name, usage, and our request id", async () => {
+  test("an answer has the client's model name, usage, and our request id", async () => {
     const answer = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES });
     expect(answer.model).toBe("chat-a");
     expect(answer.choices[0]?.message.content).toBeTruthy();
@@ -143,7 +143,7 @@ describe("chat", () => {
     expect(record).toMatchObject({ model_id: "chat-a", outcome: "settled" });
   });
 
-  test("a stream without usage: no chunk carries any", async () => {
+  test("a stream without usage has none in any chunk", async () => {
     const stream = await client.chat.completions.create({ model: "vendor/chat-b", messages: MESSAGES, stream: true });
     let text = "";
     const ids = new Set<string>();
@@ -158,7 +158,7 @@ describe("chat", () => {
     expect(ids.size).toBe(1);
   });
 
-  test("a stream with usage: null in every chunk, and the counts in a last one without choices", async () => {
+  test("a stream with usage has null in every chunk, and the counts in a last one without choices", async () => {
     const stream = await client.chat.completions.create({
       model: "chat-a",
       messages: MESSAGES,
@@ -181,7 +181,7 @@ describe("chat", () => {
     expect(streamed.choices[0]?.message.content).toBe(whole.choices[0]?.message.content ?? "none");
   });
 
-  test("tools, JSON and streamed, and the turn that answers them: content null with tool_calls", async () => {
+  test("tools work, as JSON and streamed, and so does the turn that answers them, with content null and tool_calls", async () => {
     const asked = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES, tools: TOOLS });
     const message = asked.choices[0]?.message;
     const call = message?.tool_calls?.[0];
@@ -214,7 +214,7 @@ describe("chat", () => {
     expect(answered.choices[0]?.message.content).toBeTruthy();
   });
 
-  test("role developer, content parts, and structured answers", async () => {
+  test("role developer, content parts and structured answers are supported", async () => {
     const answer = await client.chat.completions.create({
       model: "chat-a",
       messages: [
@@ -234,7 +234,7 @@ describe("chat", () => {
     expect(JSON.parse(answer.choices[0]?.message.content ?? "")).toBeObject();
   });
 
-  test("dropped parameters do no harm, and the header names them: JSON and streamed", async () => {
+  test("dropped parameters cause no error, and the header names them, for JSON and streams", async () => {
     const asked = { model: "chat-a", messages: MESSAGES, store: true, service_tier: "priority" as const };
     const whole = await client.chat.completions.create(asked).withResponse();
     expect(whole.data.choices[0]?.message.content).toBeTruthy();
@@ -259,7 +259,7 @@ describe("chat", () => {
     expect(again.response.headers.get("x-dropped-params")).toBeNull();
   });
 
-  test("a stream that broke off is an error to the SDK, never a clean end", async () => {
+  test("a stream that broke off is an error for the SDK, never a clean end", async () => {
     shop.provider.next({ errorEventAfterChunks: 3, chunkDelayMs: 20 });
     const stream = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES, stream: true });
     let chunks = 0;
@@ -274,7 +274,7 @@ describe("chat", () => {
 });
 
 describe("images", () => {
-  test("by URL, the default, and as base64", async () => {
+  test("are returned by URL, the default, and as base64", async () => {
     const byUrl = await client.images.generate({ model: "image-a", prompt: "A toll gate at dawn" });
     expect(byUrl.data?.[0]?.url).toMatch(/^http/);
     expect(byUrl.created).toBeGreaterThan(1_600_000_000);

@@ -68,7 +68,7 @@ const head = (secret: string, ...fields: string[]) =>
     "",
   ].join("\r\n");
 
-test("headers that stop, trickle in or never start: disconnected; others are served meanwhile", async () => {
+test("a client whose headers stop, trickle in or never start is disconnected; others are served meanwhile", async () => {
   const { secret } = await shop.customer();
   const unfinished = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Slow: ";
   const whole = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -109,7 +109,7 @@ test("an idle keep-alive connection is closed", async () => {
   await until(() => idle.closedMs() !== undefined, HEADERS_MS_MAX);
 });
 
-test("a body that stops or trickles in: 400 after BODY_READ_MS, its slot is released, nothing is charged, and the connection is closed", async () => {
+test("a body that stops or trickles in gets 400 after BODY_READ_MS: its slot is released, nothing is charged, and the connection is closed", async () => {
   const { secret } = await shop.customer();
   const before = (await timeOutsOf(replica, "body")) ?? 0;
   const half = JSON.stringify(chatBody()).slice(0, 40);
@@ -165,7 +165,7 @@ test("a panel form has the same time limit, signed in or not", async () => {
   expect(await timeOutsOf(replica, "body")).toBe(before + 1);
 });
 
-test("a client that does not read its complete answer is disconnected; settled once", async () => {
+test("a client that does not read its complete answer is disconnected, and settled once", async () => {
   const { secret, accountId } = await shop.customer();
   const content = "x".repeat(24 * 1024 * 1024);
   shop.provider.next({ content });

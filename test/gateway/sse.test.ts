@@ -157,7 +157,7 @@ describe("any bytes at all", () => {
       (bytes) => !/(?:^|[\r\n])\uFEFF*data[\r\n]/.test(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)),
     );
 
-  test("no error, the same payloads for every split, and the same as another parser's", () => {
+  test("are parsed without an error, to the same payloads for every split, which equal another parser's", () => {
     let payloads = 0;
     fc.assert(
       fc.property(stream, fc.array(fc.nat(), { maxLength: 8 }), (bytes, cuts) => {

@@ -208,7 +208,7 @@ describe("usage", () => {
     },
   );
 
-  test("settled before the last byte: a client that has read [DONE] finds the usage record", async () => {
+  test("is settled before the last byte: a client that has read [DONE] finds the usage record", async () => {
     for (let i = 0; i < 10; i++) {
       const { secret, accountId } = await shop.customer();
       const response = await fetch(`${shop.origin}/v1/chat/completions`, {
@@ -263,7 +263,7 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     return text;
   }
 
-  test("after each chunk of an answer: the client gets the chunks that arrived before", async () => {
+  test("after any chunk of an answer: the client gets the chunks that arrived before", async () => {
     const chunks = 8;
     for (let at = 1; at <= chunks; at++) {
       const text = await expectBrokenOff({ cutAfterChunks: at, tokens: chunks, chunkDelayMs: 40 });
@@ -296,7 +296,7 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     expectBrokenOff(streamOf(chunkOf({ content: "a" }), payload, chunkOf({ content: "b" }), FINISH, "[DONE]")),
   );
 
-  test("an end without [DONE] but with a finish_reason is a complete answer", async () => {
+  test("a finish_reason without [DONE] is a complete answer", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endWithoutDone: true, tokens: 4 });
     expect(eventsOf((await stream(secret)).text).at(-1)).toBe("[DONE]");
@@ -311,7 +311,7 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0 });
   });
 
-  test("an empty finish_reason finishes nothing", () =>
+  test("an empty finish_reason does not finish the answer", () =>
     expectBrokenOff(streamOf(chunkOf({}, { choices: [{ index: 0, delta: { content: "a" }, finish_reason: "" }] }))));
 
   test.each([
@@ -364,7 +364,7 @@ describe("the client leaves", () => {
     },
   );
 
-  test("with a prompt that has no text: still not zero tokens", async () => {
+  test("of a prompt without text: more than zero tokens are charged", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ hang: "headers" });
     const client = openSocket(secret, {

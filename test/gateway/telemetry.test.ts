@@ -44,7 +44,7 @@ async function lineOf(requestId: string | null, from: ReplicaProcess = replica):
 const idOf = ({ headers }: { headers: Headers }) => headers.get("x-request-id");
 
 describe("one log line per request, at its end", () => {
-  test("a chat: account, key, model, provider, the duration of each step, and the bytes of its answer", async () => {
+  test("a chat has account, key, model, provider, the duration of each step, and the bytes of its answer", async () => {
     const { secret, accountId, keyId } = await shop.customer();
     const answer = await shop.chat(secret);
     const line = await lineOf(idOf(answer));
@@ -76,7 +76,7 @@ describe("one log line per request, at its end", () => {
     expect(replica.logged()).not.toContain("Tell me about tolls");
   });
 
-  test("a stream: when it is over, with all bytes sent", async () => {
+  test("a stream is logged when it is over, with all bytes sent", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ chunkDelayMs: 100, tokens: 5 });
     const answer = await shop.chat(secret, { stream: true });
@@ -92,7 +92,7 @@ describe("one log line per request, at its end", () => {
     expect(providerMs).toBeGreaterThan(200);
   });
 
-  test("a stream that broke off, and one whose client left, say so", async () => {
+  test("a stream that broke off, and one whose client left, are logged as such", async () => {
     const { secret } = await shop.customer();
     // The first chunk has arrived by the time of the cut: else there is no stream yet.
     shop.provider.next({ cutAfterChunks: 2, cutDelayMs: 300, tokens: 5 });
@@ -112,7 +112,7 @@ describe("one log line per request, at its end", () => {
     expect(await lineOf(idOf(response))).toMatchObject({ status: 200, stream: true, end: "client_left" });
   });
 
-  test("an image, and a list of models", async () => {
+  test("an image and a list of models are logged", async () => {
     const { secret, accountId } = await shop.customer();
     const image = await shop.call("/v1/images/generations", { secret, body: imageBody() });
     expect(await lineOf(idOf(image))).toMatchObject({
@@ -126,7 +126,7 @@ describe("one log line per request, at its end", () => {
     expect(Object.keys(line)).not.toContain("model");
   });
 
-  test("a refusal: its code; steps that were not reached are missing", async () => {
+  test("a refusal has its code, and no durations of steps that were not reached", async () => {
     const { secret, accountId } = await shop.customer(null);
     const refused = await shop.chat(secret);
     const line = await lineOf(idOf(refused));
@@ -135,7 +135,7 @@ describe("one log line per request, at its end", () => {
       expect(Object.keys(line)).not.toContain(field);
   });
 
-  test("unknown keys, paths and queries of a client are not logged", async () => {
+  test("a client's unknown keys, paths and queries are not logged", async () => {
     const strange = `sk-strange-${"x".repeat(30)}`;
     expect(await lineOf(idOf(await shop.chat(strange)))).toMatchObject({ status: 401, accountId: 0, route: CHAT });
     const other = await shop.call("/v1/strange/path?strange=query", { secret: strange });
@@ -145,7 +145,7 @@ describe("one log line per request, at its end", () => {
     expect(replica.logged()).not.toContain("strange");
   });
 
-  test("the panel's API is logged too; pages and probes are not", async () => {
+  test("requests of the panel's API are logged too; pages and probes are not", async () => {
     const panel = await shop.call("/api/panel/me", { host: "panel.tollgate.test" });
     expect(await lineOf(idOf(panel))).toMatchObject({
       route: "GET /api/panel/me",
@@ -177,7 +177,7 @@ describe("one log line per request, at its end", () => {
     }
   });
 
-  test("a replica that stops has written all of them", async () => {
+  test("a replica that stops has written all its lines", async () => {
     const ending = await shop.start({});
     const { secret } = await shop.customer();
     const answer = await shop.chat(secret, {}, { origin: ending.origin });
@@ -248,7 +248,7 @@ describe("sampling", () => {
 });
 
 describe("metrics of requests", () => {
-  test("by endpoint, status and error code; unknown paths add no series", async () => {
+  test("are by endpoint, status and error code; unknown paths add no series", async () => {
     const { secret } = await shop.customer();
     // Others get the panel's page.
     const json = { headers: { accept: "application/json" } };
@@ -282,7 +282,7 @@ describe("metrics of requests", () => {
     expect(ended("none", 405, "method_not_allowed")).toBe(30);
   });
 
-  test("first byte, provider, reserve, settlement, stream and batches are timed and counted, each once", async () => {
+  test("time and count first byte, provider, reserve, settlement, stream and batches once each", async () => {
     const { secret, keyId } = await shop.customer();
     // The database decides about every request of a key that has a limit: nothing is drawn ahead.
     await shop.world.sql`update keys set daily_units_max = 1000 where id = ${keyId}`;
@@ -308,7 +308,7 @@ describe("metrics of requests", () => {
     );
   });
 
-  test("replays, caches, limits, the books and the process have metrics", async () => {
+  test("exist for replays, caches, limits, the books and the process", async () => {
     const { secret } = await shop.customer();
     const before = await metricsOf(replica);
     const once = { headers: { "idempotency-key": "sight" } };

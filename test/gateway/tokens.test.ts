@@ -16,13 +16,13 @@ const ready = (one: TokenCounter) => until(async () => (await one.count("a")).ex
 const estimate = (text: string) => ({ tokens: Math.ceil(Buffer.byteLength(text) / 4), exact: false });
 const inTime = (text: string, one = counter) => before(WAIT_MS + SLACK_MS, one.count(text));
 
-test("before the tokenizer is loaded a text is estimated at once", async () => {
+test("a text is estimated immediately while the tokenizer is not loaded", async () => {
   const fresh = createTokenCounter(quietLog().log);
   expect(await before(0, fresh.count("hello world"))).toEqual(estimate("hello world"));
   fresh.close();
 });
 
-test("ordinary text is counted as o200k_base does, give or take a token where a run was cut", async () => {
+test("ordinary text has the count of o200k_base, plus or minus a token where a run was cut", async () => {
   await ready(counter);
   const prose =
     "The gateway counts what it sells, and says so. Über naïve Größen: 1,234.56 € (日本語もある).\n\n\tif (a < b) return;  ".repeat(
@@ -56,20 +56,20 @@ const hostile: Record<string, string> = {
   "no spaces, mixed": "Aa1!é漢".repeat(2900),
 };
 for (const [name, text] of Object.entries(hostile)) {
-  test(`hostile text stays within the limit: ${name}`, async () => {
+  test(`hostile text is counted within the time limit: ${name}`, async () => {
     await ready(counter);
     const count = await inTime(text);
     if (!count.exact) expect(count).toEqual(estimate(text));
   });
 }
 
-test("text over 32 KB is estimated at once", async () => {
+test("text over 32 KB is estimated immediately", async () => {
   await ready(counter);
   const count = await before(0, counter.count("word ".repeat(10_000)));
   expect(count).toMatchObject({ exact: false });
 });
 
-test("300 hostile texts at once: nobody waits longer than the limit, those beyond the queue not at all", async () => {
+test("none of 300 concurrent hostile texts waits longer than the limit, and those beyond the queue do not wait", async () => {
   await ready(counter);
   const text = hostile["32 KB of random letters"] ?? "";
   const counts = await Promise.all(Array.from({ length: 300 }, () => inTime(text)));
@@ -81,7 +81,7 @@ test("300 hostile texts at once: nobody waits longer than the limit, those beyon
 const workerOf = (script: string) => () =>
   new Worker(URL.createObjectURL(new Blob([script], { type: "application/javascript" })), { type: "module" });
 
-test("a stuck worker is ended, and whoever waits gets an estimate in time", async () => {
+test("a stuck worker is ended, and its callers get an estimate in time", async () => {
   let started = 0;
   const { log, lines } = quietLog();
   const one = createTokenCounter(log, () => {
@@ -98,7 +98,7 @@ test("a stuck worker is ended, and whoever waits gets an estimate in time", asyn
   one.close();
 });
 
-test("a worker that cannot start leaves estimates, and is not tried without end", async () => {
+test("texts are estimated if the worker cannot start, and its starts are limited", async () => {
   let started = 0;
   const { log } = quietLog();
   const one = createTokenCounter(log, () => {
@@ -111,7 +111,7 @@ test("a worker that cannot start leaves estimates, and is not tried without end"
   one.close();
 });
 
-test("after close texts are estimated, and the process may end", async () => {
+test("texts are estimated after close, and the process can end", async () => {
   const script = `
     import { createTokenCounter } from ${JSON.stringify(new URL("../../src/gateway/tokens.ts", import.meta.url).href)};
     import { createLog } from ${JSON.stringify(new URL("../../src/platform/log.ts", import.meta.url).href)};

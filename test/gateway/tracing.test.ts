@@ -107,7 +107,7 @@ describe("with a collector", () => {
     expect(replica.logged()).not.toContain("collector");
   });
 
-  test("a chat: admission, reserve, provider, settle, under the request's span", async () => {
+  test("a chat has the spans admission, reserve, provider and settle, under the request's span", async () => {
     const { secret, accountId, keyId } = await shop.customer();
     const beganMs = Date.now();
     const answer = await shop.chat(secret, {}, { origin });
@@ -140,7 +140,7 @@ describe("with a collector", () => {
     });
   });
 
-  test("a stream: relay is between the provider's first event and the settlement", async () => {
+  test("a stream has the span relay between the provider's first event and the settlement", async () => {
     const { secret } = await shop.customer();
     const answer = await shop.chat(secret, { stream: true }, { origin });
     expect(eventsOf(answer.text).at(-1)).toBe("[DONE]");
@@ -163,7 +163,7 @@ describe("with a collector", () => {
     expect([spans[0].isFailure, spans[3]?.isFailure, spans[4]?.isFailure]).toEqual([true, false, true]);
   });
 
-  test("402: the reserve was refused, and there is no provider span", async () => {
+  test("a 402 has a refused reserve span and no provider span", async () => {
     const { secret } = await shop.payer(1n);
     const answer = await shop.chat(secret, {}, { origin });
     expectRefusal(answer, "insufficient_balance");
@@ -208,7 +208,7 @@ describe("with a collector", () => {
     expect(told).toEqual([failed, served].map((span) => `00-${root.traceId}-${span?.spanId}-01`));
   });
 
-  test("no route serves: the last span is the release, and the request has failed", async () => {
+  test("a request that no route serves ends with the span release, and has failed", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ status: 500 });
     const answer = await shop.chat(secret, {}, { origin });

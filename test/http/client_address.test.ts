@@ -25,7 +25,7 @@ test("every address of a trusted range is a trusted proxy; others, or those of t
   expect(clientAddress("fd00::1", "1.2.3.4", ["10.244.0.0/16", "fd00::/8"])).toBe("1.2.3.4");
 });
 
-test("limits by address count an IPv4 address, and the /64 of an IPv6 one", () => {
+test("limits by address count per IPv4 address, and per /64 of an IPv6 address", () => {
   expect(networkOf("203.0.113.9")).toBe("203.0.113.9");
   for (const address of ["2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:0db8:0001:0002:0:0:0:9"])
     expect(networkOf(address)).toBe("2001:db8:1:2::/64");

@@ -92,7 +92,7 @@ test("VALUES_MAX values of any type are accepted, one more is refused, and the l
   expect(thrownBy(`{"messages":[${messages.join(",")}]}`)?.path).toBe("messages");
 });
 
-test("the first numbersMax numbers are not counted as values; everything else is", () => {
+test("the first numbersMax numbers are not counted as values; all other values are", () => {
   const listed = (value: string, count: number) => `{"a":[${Array(count).fill(value).join(",")}]}`;
   const more = 50;
   // The whole object and the list count as values.

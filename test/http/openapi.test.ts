@@ -393,7 +393,7 @@ describe("the document and the gateway accept the same bodies", () => {
   }
 
   // Items and tools are published as objects of any form: which form depends on their type, and only the gateway checks it.
-  test("CreateResponse: what the document refuses is refused, and what is accepted it accepts", () => {
+  test("CreateResponse: the gateway refuses what the document refuses, and accepts only what the document accepts", () => {
     const check = validate({ $ref: "#/components/schemas/CreateResponse" });
     let refused = 0;
     for (const [what, body] of [...BAD_RESPONSES, ...GOOD_RESPONSES]) {

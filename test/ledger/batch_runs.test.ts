@@ -124,7 +124,7 @@ const ALL = [
 ];
 
 test(
-  "a batch of any reserves: each is told what it is told when they come one by one, and the same is counted",
+  "any batch of reserves gives each the answer, and the counts, that they have when they come one by one",
   async () => {
     console.log(`batch runs: PROPERTY_SEED=${SEED}`);
     const property = fc.asyncProperty(plan, async (made) => {

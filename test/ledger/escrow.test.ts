@@ -138,7 +138,7 @@ describe("never oversold", () => {
   );
 
   test.each([true, false])(
-    "requests that settle and fail while others come: calls, units, receipts and answers are equal (bus: %p)",
+    "calls, units, receipts and answers agree while requests settle and fail and others arrive (bus: %p)",
     async (withBus) => {
       const ledgers = await openLedgers(3, { escrowShare: 2 }, withBus ? undefined : null);
       const limit = 150;

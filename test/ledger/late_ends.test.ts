@@ -160,7 +160,7 @@ test("an end under the present draw lowers what is idle, and an older one does n
   expect((await other.reserve([ask(customer)]))[0]?.code).toBe("daily_quota_exceeded");
 });
 
-test("a row that says too much after a lost answer: the next draw corrects it, and who waits gets an answer", async () => {
+test("a row that says too much after a lost answer is corrected by the next draw, and waiting requests get an answer", async () => {
   const customer = await addCustomer();
   const replica = await openManualReplica(customer);
   const first = (await replica.draw(ask(customer))) as Hold;

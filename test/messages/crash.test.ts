@@ -20,7 +20,7 @@ afterAll(async () => {
   await box.close();
 });
 
-test("kill -9 between the mail server's answer and the database loses no mail: each arrives at least once", async () => {
+test("a kill -9 between the mail server's answer and the commit loses no mail: each arrives at least once", async () => {
   const { sql } = shop.world;
   const people = await sql`
     insert into accounts (role, email, name) select 'reseller', 'r' || i || '@example.com', 'R' || i from generate_series(1, ${MAILS}) i returning id`;

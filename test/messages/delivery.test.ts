@@ -38,7 +38,7 @@ test("a message is sent if and only if its transaction commits", async () => {
   expect(box.mails.map(({ subject }) => subject)).toEqual(["lost.example is off"]);
 });
 
-test("a mail server that is away for an hour loses nothing: all mails arrive when it is back, each recipient's in order", async () => {
+test("no mail is lost while the mail server is unreachable for an hour: all arrive when it is back, each recipient's in order", async () => {
   const people = [await world.addReseller(), await world.addReseller(), await world.addReseller()];
   const { port } = box;
   await box.close();
@@ -86,7 +86,7 @@ test("a message that cannot be sent for two days is given up, says why, and can 
   expect(await world.counts()).toEqual({ sent: 1 });
 });
 
-test("a message that cannot be written is a failed attempt: it is given up with the reason, and the next one arrives", async () => {
+test("a message that cannot be rendered counts as a failed attempt: it is given up with the reason, and the next one arrives", async () => {
   const { accountId } = await world.addReseller();
   const data = { name: "Starter", endsAt: "2026-12-14T23:00:00.000Z", timeZone: "Nowhere/At all" };
   await world.tell({ kind: "package_ending", accountId, data });
@@ -114,7 +114,7 @@ test("an address that the server refuses fails at once; the mails to others arri
   expect(failed).toMatchObject([{ address: bad, attempts: 1, error: expect.stringContaining("No such user here") }]);
 });
 
-test("a slow server delays only what it sends, and never has more than eight mails at once of one tenant", async () => {
+test("a slow server delays only its own mails, and never has more than eight mails of one tenant at the same time", async () => {
   box.does.slowMs = 50;
   for (let i = 0; i < 30; i++) await told((await world.addReseller()).accountId, "lost.example");
   await world.start().run();
@@ -134,7 +134,7 @@ test("two replicas send each message once", async () => {
   expect(await world.counts()).toEqual({ sent: 60 });
 });
 
-test("a claim of a replica that died runs out: another sends the message, and the late end of the first is ignored", async () => {
+test("the claim of a dead replica expires: another replica sends the message, and a late result of the first is ignored", async () => {
   const { accountId } = await world.addReseller();
   await told(accountId, "lost.example");
   const at = () => new Date(world.deps.unixMs()).toISOString();
@@ -152,7 +152,7 @@ test("a claim of a replica that died runs out: another sends the message, and th
   expect(await world.counts()).toEqual({ sent: 1 });
 });
 
-test("without a mail server no mail waits, and nothing breaks", async () => {
+test("without a mail server no mail is queued, and messages are still processed", async () => {
   const bare = await createMessagesWorld();
   const { accountId } = await bare.addReseller();
   await bare.tell({ kind: "domain_lost", accountId, data: { host: "lost.example" } });
@@ -163,7 +163,7 @@ test("without a mail server no mail waits, and nothing breaks", async () => {
   await bare.close();
 });
 
-test("recipients without deliveries are deleted; those that get one at the same time are kept, and no message is lost", async () => {
+test("recipients without deliveries are deleted; those that get one meanwhile are kept, and no message is lost", async () => {
   const { sql } = world;
   const people = await Promise.all(Array.from({ length: 20 }, () => world.addReseller()));
   const messages = world.start();
@@ -186,7 +186,7 @@ test("recipients without deliveries are deleted; those that get one at the same 
   expect(await world.counts()).toEqual({});
 });
 
-test("pauses double from 10 s to half an hour, shortened by chance to no less than half", () => {
+test("pauses double from 10 s to half an hour, each shortened at random by at most half", () => {
   expect([1, 2, 3, 8, 9, 50].map((failures) => pauseSeconds(failures, 1))).toEqual([10, 20, 40, 1280, 1800, 1800]);
   expect(pauseSeconds(50, 0)).toBe(900);
 });

@@ -62,7 +62,7 @@ async function tenant(host: string, customers: number) {
   return { accountId, people, tellAll, list, attempts, down };
 }
 
-test("a server that is away gets one mail at a time, with growing pauses; the others wait without an attempt, and go out when it answers", async () => {
+test("an unreachable server gets one mail at a time, with growing pauses; the others wait without an attempt, and are sent when it answers", async () => {
   const { accountId, people, tellAll, list, attempts, down } = await tenant(GONE, 20);
   const messages = world.start();
   const startedAt = at();
@@ -120,7 +120,7 @@ test("two replicas send one probe, not two", async () => {
   }
 });
 
-test("servers of other tenants that hang delay nobody: a mail and a webhook arrive at once", async () => {
+test("mail servers of other tenants that hang delay no mail and no webhook", async () => {
   const open = new Set<Socket>();
   const silent: Server = createServer((socket) => {
     open.add(socket.on("error", () => {}));
@@ -147,7 +147,7 @@ test("servers of other tenants that hang delay nobody: a mail and a webhook arri
   expect(await fine.down()).toBeUndefined();
 });
 
-test("what only concerns one mail or one address does not stop the others", async () => {
+test("a failure of one mail or one address does not stop the others", async () => {
   const { people, list, down } = await tenant(UP, 4);
   const bad = await world.emailOf(people[0] as Person);
   const slow = await world.emailOf(people[1] as Person);
@@ -158,7 +158,7 @@ test("what only concerns one mail or one address does not stop the others", asyn
   expect((await list()).map(({ status }) => status).sort()).toEqual(["failed", "sent", "sent", "waiting"]);
 });
 
-test("a probe whose mail cannot be written says nothing of the server: the next one follows", async () => {
+test("a probe whose mail cannot be rendered does not change the breaker: the next probe follows", async () => {
   const { people, down } = await tenant(GONE, 12);
   const messages = world.start();
   await messages.run();
@@ -176,7 +176,7 @@ test("a probe whose mail cannot be written says nothing of the server: the next 
   expect(await world.counts()).toEqual({ failed: 11, waiting: 1 });
 });
 
-test("a probe whose mail cannot be written, perhaps another time, waits like any other: it is not repeated at once", async () => {
+test("a probe whose mail cannot be rendered now is not repeated immediately: it waits like any other mail", async () => {
   const { attempts, down } = await tenant(GONE, 2);
   const messages = world.start();
   await messages.run();
@@ -206,7 +206,7 @@ test("mails that have waited for two days are given up with the reason, though t
   for (const { error } of untried) expect(error).toStartWith("The mail server did not answer: ");
 });
 
-test("another server, 'Send now', or none: nobody waits for the next probe", async () => {
+test("mails do not wait for the next probe after the server was changed or removed, or after 'Send now'", async () => {
   const { accountId, list, down, tellAll } = await tenant(GONE, 3);
   const messages = world.start();
   await messages.run();
@@ -228,7 +228,7 @@ test("another server, 'Send now', or none: nobody waits for the next probe", asy
   expect(await down()).toBeUndefined();
 });
 
-test("a password that can no longer be decrypted stops the mails with the reason, and loses none", async () => {
+test("a password that can no longer be decrypted holds the mails with the reason, and none is lost", async () => {
   const { accountId, list, down } = await tenant(UP, 2);
   await world.sql`update mail_servers set user_name = 'lumen', smtp_password_ciphertext = ${Buffer.from("x")} where reseller_id = ${accountId}`;
   const messages = world.start();

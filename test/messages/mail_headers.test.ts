@@ -47,7 +47,7 @@ for (const [what, name] of [
   ["a hundred characters", "x".repeat(100)],
   ["a hundred wide characters", "李".repeat(100)],
 ] as const) {
-  test(`a name with ${what} stays one name of one recipient`, async () => {
+  test(`a name with ${what} stays the name of one recipient`, async () => {
     const mail = await mailTo({ name });
     expect(recipients(mail)).toHaveLength(1);
     expect(recipients(mail)[0]).toMatchObject({ address: mail.envelopeTo[0] as string });
@@ -62,7 +62,7 @@ for (const [what, name] of [
   });
 }
 
-test("line breaks of any kind, NUL and direction marks in a name are gone", async () => {
+test("line breaks of any kind, NUL and direction marks are removed from a name", async () => {
   for (const sign of ["\r\n", "\n", "\r", "\u0085", "\u2028", "\u2029", "\v", "\f", "\u202e"]) {
     const mail = await mailTo({ name: `Ann${sign}Bcc: victim@example.com` });
     expect(recipients(mail)).toMatchObject([{ name: "Ann Bcc: victim@example.com" }]);
@@ -70,7 +70,7 @@ test("line breaks of any kind, NUL and direction marks in a name are gone", asyn
   }
 });
 
-test("a subject of 500 characters, wide ones too, arrives whole, and its lines are short enough", async () => {
+test("a subject of 500 characters, wide ones included, arrives complete, and its lines stay within the limit", async () => {
   for (const host of [`${"long".repeat(120)}.example`, `${"李".repeat(300)}.example`]) {
     const mail = await mailTo({ host });
     expect(mail.subject).toBe(`${host} is off`);
@@ -78,13 +78,13 @@ test("a subject of 500 characters, wide ones too, arrives whole, and its lines a
   }
 });
 
-test("an address with characters beyond ASCII gets its mail, and nobody else does", async () => {
+test("a mail to an address with characters beyond ASCII reaches that address and no other", async () => {
   const mail = await mailTo({ email: "jörg@bücher.example" });
   expect(mail.envelopeTo).toEqual(["jörg@bücher.example"]);
   expect(recipients(mail)).toHaveLength(1);
 });
 
-test("an address that would be two, or a command, is refused for good before anything is sent", async () => {
+test("an address that a server would read as two addresses or as a command is refused for good, before anything is sent", async () => {
   for (const email of ["a@b.example\r\nRCPT TO:<victim@example.com>", "<victim@example.com>", "a b@c.example", "x"]) {
     const { accountId } = await world.addReseller();
     await world.sql`update accounts set email = ${email} where id = ${accountId}`;
@@ -96,7 +96,7 @@ test("an address that would be two, or a command, is refused for good before any
   expect(box.to("victim@example.com")).toHaveLength(0);
 });
 
-test("each mail that can be switched off has the two headers and a link; no other mail has either", async () => {
+test("each mail that can be switched off has both unsubscribe headers and a link; no other mail has any of them", async () => {
   const admin = await world.addAdmin();
   const reseller = await world.addReseller();
   const secretKey = world.deps.config.secretKey;
@@ -134,7 +134,7 @@ test("each mail that can be switched off has the two headers and a link; no othe
   }
 });
 
-test("mails about orders name what was ordered, by whom, and what was given back", async () => {
+test("mails about orders name the buyer, what was ordered, and what was refunded", async () => {
   await world.addAdmin();
   const customer = await world.addReseller();
   const order = {

@@ -39,7 +39,7 @@ const WITH_PASSWORD = "operator:a%20secret@";
 
 for (const fromStart of [true, false]) {
   const how = fromStart ? "TLS from the start" : "STARTTLS";
-  test(`${how}: a certificate that is trusted and has the server's name is accepted, by name and by address`, async () => {
+  test(`${how}: a trusted certificate with the server's name is accepted, by name and by address`, async () => {
     for (const [certificate, host] of [
       [forLocalhost, "localhost"],
       [forAddress, "127.0.0.1"],
@@ -52,7 +52,7 @@ for (const fromStart of [true, false]) {
     }
   });
 
-  test(`${how}: a certificate that nobody trusts, or of another name, is refused before the password is sent`, async () => {
+  test(`${how}: an untrusted certificate, or one of another name, is refused before the password is sent`, async () => {
     const box = await openMailBox({ tls: { ...forLocalhost, fromStart } });
     const untrusted = await sendTo(box, { as: WITH_PASSWORD });
     expect(untrusted).toMatchObject({ sent: false, fault: "server" });
@@ -68,7 +68,7 @@ for (const fromStart of [true, false]) {
   });
 }
 
-test("a server that does not begin TLS never gets a password, unless the operator has said that it is beside", async () => {
+test("a server without TLS never gets a password, unless the operator has allowed its private address", async () => {
   const hidden = await openMailBox({ tls: { ...forLocalhost, hidesStartTls: true } });
   const without = await openMailBox();
   for (const box of [hidden, without]) {

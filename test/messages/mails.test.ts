@@ -57,7 +57,7 @@ async function brandedReseller() {
 }
 const by = () => ({ ...world.deps, by: { accountId: 1, requestId: newRequestId() } });
 
-test("an invitation is mailed with its link, which stands in no table", async () => {
+test("an invitation is mailed with its link, which no table contains in clear", async () => {
   const wanted = { role: "customer" as const, email: "ann@example.com", name: "Ann", resellerId: null };
   const { account, link } = await inviteAccount(by(), wanted, {
     site: "https://panel.tollgate.example",
@@ -153,7 +153,7 @@ test("an address with commas and brackets reaches nobody else", async () => {
   expect(box.to("victim@example.com")).toHaveLength(0);
 });
 
-test("the new address of a change gets its own mail, the old one the other", async () => {
+test("a change of address is mailed to the new and to the old address, each with its own mail", async () => {
   const person = await world.addReseller();
   const { encrypt } = await import("../../src/platform/crypto.ts");
   const { secretKey } = world.deps.config;
@@ -173,7 +173,7 @@ test("the new address of a change gets its own mail, the old one the other", asy
   expect(box.to(await world.emailOf(person))[0]?.text).toContain("/email/old");
 });
 
-test("a mail to an address that is not confirmed has nothing that the account wrote, not even its name", async () => {
+test("a mail to an unconfirmed address has no text that the account wrote, not even its name", async () => {
   const spam = "Buy at pills.example";
   const { encrypt } = await import("../../src/platform/crypto.ts");
   const urlCiphertext = encrypt(world.deps.config.secretKey, "https://panel.tollgate.example/x").toString("base64");
@@ -213,7 +213,7 @@ test("a kind that is switched off is not mailed; security kinds cannot be switch
   expect(box.to(await world.emailOf(person))).toHaveLength(1);
 });
 
-test("a sender whose domain is beyond ASCII greets the server, and numbers its mails, as DNS has it", async () => {
+test("a sender with a domain beyond ASCII uses the domain's DNS form in EHLO and in message ids", async () => {
   const reseller = await brandedReseller();
   await saveMailServer(by(), reseller.accountId, { ...SERVER, fromAddress: "grüße@bücher.example" });
   const customer = await world.addCustomer(reseller.accountId);
@@ -224,7 +224,7 @@ test("a sender whose domain is beyond ASCII greets the server, and numbers its m
   expect(resellerBox.does.greetings.at(-1)).toBe("xn--bcher-kva.example");
 });
 
-test("a reseller's mail server may not lead inside, and has one of the ports of mail", async () => {
+test("a reseller's mail server must have a public address and a port for mail", async () => {
   for (const host of ["127.0.0.1", "10.0.0.7", "169.254.169.254", "localhost", "[::1]", "0x7f.1"])
     await expect(addressOf({ host, port: 587, isGuarded: true, allowPrivate: [] })).rejects.toThrow();
   const { accountId } = await world.addReseller();
@@ -238,7 +238,7 @@ test("a reseller's mail server may not lead inside, and has one of the ports of 
   await expect(save({ host: "mail.evil.example", password: undefined })).rejects.toThrow("password again");
 });
 
-test("every kind has a text without gaps, with all its values and with none", () => {
+test("every kind's text is complete, with all its optional values and with none", () => {
   const bare: MailFacts = { data: {}, brand: "Lumen", site: null, link: null, unsubscribe: null, role: "customer" };
   for (const kind of MESSAGE_KINDS) {
     const { subject, paragraphs, why } = mailText(kind, bare);

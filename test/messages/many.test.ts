@@ -15,7 +15,7 @@ afterEach(async () => {
   await box.close();
 });
 
-test("10,000 waiting messages drain; the replica holds a few of them at a time", async () => {
+test("10,000 waiting messages are sent, and the replica has only a few of them in memory at a time", async () => {
   const people = await world.sql`
     insert into accounts (role, email, name)
     select 'reseller', 'many' || i || '@example.com', 'Many ' || i from generate_series(1, 10000) i returning id`;

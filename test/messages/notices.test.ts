@@ -22,7 +22,7 @@ async function told(accountId: number): Promise<string[]> {
   return rows.map(({ kind }) => kind);
 }
 
-test("a low balance is told once, and again only after it was above the threshold", async () => {
+test("a low balance causes one notice, and another only after the balance was above the threshold", async () => {
   const { accountId } = await world.addCustomer();
   await world.setBalance({ accountId }, 5_000_000_000n);
   const charge = (nanoUsd: number) =>
@@ -41,7 +41,7 @@ test("a low balance is told once, and again only after it was above the threshol
   expect(await told(accountId)).toEqual(["balance_low", "balance_low"]);
 });
 
-test("an account that does not pay by balance, or has switched the notice off, is not told", async () => {
+test("an account that does not pay by balance, or has switched the notice off, gets none", async () => {
   const off = await world.addCustomer();
   await world.setBalance(off, 5n);
   await world.sql`update accounts set notice_balance_nano_usd = 0 where id = ${off.accountId}`;
@@ -50,7 +50,7 @@ test("an account that does not pay by balance, or has switched the notice off, i
   expect([await told(off.accountId), await told(package_.accountId)]).toEqual([[], []]);
 });
 
-test("a package is told when it is nearly used up, used up, and about to end, each once", async () => {
+test("a package causes one notice each when it is nearly used up, used up, and about to end", async () => {
   const person = await world.addCustomer();
   const packageId = await world.givePackage(person, { dailyLimit: 10, days: 10 });
   const use = (units: number) => world.sql`update packages set units_used = ${units} where id = ${packageId}`;
@@ -73,7 +73,7 @@ test("a package is told when it is nearly used up, used up, and about to end, ea
   expect(await told(person.accountId)).toEqual(["package_80_percent", "package_used_up", "package_ending"]);
 });
 
-test("of many replicas one runs each minute", async () => {
+test("one of many replicas runs the job each minute", async () => {
   const at = new Date(Date.now() + ++runs * 61_000).toISOString();
   const all = await Promise.all(Array.from({ length: 8 }, () => writeNotices(world.deps, { at })));
   expect(all.filter((count) => count !== null)).toHaveLength(1);

@@ -24,7 +24,7 @@ function fieldsOf(kind: string): string[] {
   return [...fieldsOf(like).filter((name) => name !== without), ...namesIn(more)];
 }
 
-test("the guide has every kind that a webhook can be called for, with who gets it and all its fields", () => {
+test("the guide lists every kind of event, with its recipients and all its fields", () => {
   expect(rows.map(({ kind }) => kind)).toEqual([...WEBHOOK_KINDS]);
   for (const { kind, whose } of rows) {
     const [own, seller] = [OWN_WEBHOOK_KINDS, SELLER_WEBHOOK_KINDS].map((list) => list.some((one) => one === kind));
@@ -33,7 +33,7 @@ test("the guide has every kind that a webhook can be called for, with who gets i
   }
 });
 
-test("the guide's example is a call as it is sent", () => {
+test("the guide's example equals a real call", () => {
   const [, json = ""] = /```json\n([^`]+)```/.exec(guide) ?? [];
   const { type, data } = JSON.parse(json);
   const { accountId, ...rest } = data;

@@ -50,7 +50,7 @@ async function subscribed(kinds = ["balance_low"]) {
 const verified = (secret: string, { body, headers }: Call) =>
   new Webhook(secret).verify(body, headers) as { type: string; data: Record<string, unknown> };
 
-test("a call is signed so that the scheme's library accepts it, and only with the endpoint's secret", async () => {
+test("the scheme's library accepts a call's signature, only with the endpoint's secret", async () => {
   const { person, secret, tell } = await subscribed();
   await tell();
   await world.start().run();
@@ -65,7 +65,7 @@ test("a call is signed so that the scheme's library accepts it, and only with th
   expect(call.headers["user-agent"]).toBe("webhooks/1");
 });
 
-test("a receiver that fails is called again with the same id, in order, and its attempts are listed", async () => {
+test("a receiver that fails is called again with the same id, in order, and the attempts are listed", async () => {
   const { ref, secret, tell } = await subscribed();
   receiver.does.answer = () => ({ status: 500, body: "\u0000broken" });
   await tell(1);
@@ -99,7 +99,7 @@ test("a receiver that fails is called again with the same id, in order, and its 
   expect(verified(secret, receiver.calls[0] as Call).type).toBe("balance_low");
 });
 
-test("a receiver that hangs is cut off, and the calls to others go on", async () => {
+test("a receiver that hangs is disconnected, and the calls to others continue", async () => {
   const hanging = await subscribed();
   receiver.does.answer = ({ body }) =>
     JSON.parse(body).data.accountId === hanging.person.accountId ? null : { status: 200 };
@@ -113,7 +113,7 @@ test("a receiver that hangs is cut off, and the calls to others go on", async ()
   expect(cut.rows[0]).toMatchObject({ status: "waiting", error: "no answer within 15 s" });
 });
 
-test("redirects are not followed, by no status, not even to an address that may be called", async () => {
+test("redirects of any status are not followed, not even to an address that may be called", async () => {
   const inside = await openReceiver();
   for (const status of [301, 302, 303, 307, 308]) {
     receiver.calls.length = 0;
@@ -194,7 +194,7 @@ test("410 switches an endpoint off at once", async () => {
   });
 });
 
-test("an endpoint may not lead inside, and needs https", async () => {
+test("an endpoint must have a public address and https", async () => {
   for (const url of [
     "https://127.0.0.1/",
     "https://10.0.0.1/",
@@ -227,7 +227,7 @@ test("an endpoint may not lead inside, and needs https", async () => {
   expect(await checkWebhookUrl(" https://93.184.216.34/a ", [])).toBe("https://93.184.216.34/a");
 });
 
-test("a name that leads inside later is refused at the call", async () => {
+test("a name that resolves to a private address later is refused at the call", async () => {
   const person = await world.addCustomer();
   // Saved while it was allowed.
   await addEndpoint(by(), { accountId: person.accountId, url: "http://127.0.0.1:9/", kinds: ["balance_low"] });
@@ -250,7 +250,7 @@ async function calledAt(
   return { outcome, lookUps };
 }
 
-test("DNS rebinding leads nowhere: a name is looked up once, and only the address that was checked is connected to", async () => {
+test("DNS rebinding has no effect: a name is looked up once, and only the checked address is connected to", async () => {
   const port = Number(receiver.hostPort.split(":")[1]);
   const allowPrivate = [`hooks.example:${port}`];
   // The second answer would lead to a port where nobody listens.
@@ -265,7 +265,7 @@ test("DNS rebinding leads nowhere: a name is looked up once, and only the addres
   expect(receiver.calls).toHaveLength(1);
 });
 
-test("an endpoint whose secret can no longer be decrypted is not called, and says why", async () => {
+test("an endpoint whose secret can no longer be decrypted is not called, and shows why", async () => {
   const { ref, tell } = await subscribed();
   await world.sql`update webhook_endpoints set secret_ciphertext = ${Buffer.from("x")} where id = ${ref.endpointId}`;
   await tell();
@@ -275,7 +275,7 @@ test("an endpoint whose secret can no longer be decrypted is not called, and say
   expect(rows).toMatchObject([{ status: "waiting", error: expect.stringContaining("Make a new one") }]);
 });
 
-test("that an order waits for its seller is told to the seller alone, whatever the customer's endpoint asks for", async () => {
+test("order_waits goes only to the seller, even if the customer's endpoint subscribes to it", async () => {
   const reseller = await world.addReseller();
   const customer = await world.addCustomer(reseller.accountId);
   for (const { accountId } of [reseller, customer])
@@ -287,7 +287,7 @@ test("that an order waits for its seller is told to the seller alone, whatever t
   expect(rows).toMatchObject([{ told: reseller.accountId }]);
 });
 
-test("a customer's events reach its reseller's endpoint, and nobody else's", async () => {
+test("a customer's events reach its reseller's endpoint and no other account's", async () => {
   const [reseller, other] = [await world.addReseller(), await world.addReseller()];
   for (const { accountId } of [reseller, other])
     await addEndpoint(by(), { accountId, url: `${receiver.url}/${accountId}`, kinds: ["order_paid"] });
@@ -300,7 +300,7 @@ test("a customer's events reach its reseller's endpoint, and nobody else's", asy
   ]);
 });
 
-test("kinds with links, unknown kinds, none and too many endpoints are refused", async () => {
+test("kinds with links, unknown kinds, an empty list of kinds and too many endpoints are refused", async () => {
   const { ref } = await subscribed();
   for (const kinds of [[], ["invitation"], ["nonsense"], ["balance_low", "webhook_paused"]])
     await expect(changeEndpoint(by(), ref, { kinds })).rejects.toMatchObject({ param: "kinds" });

@@ -6,7 +6,7 @@ import { join } from "node:path";
 /** Runs Spin on a size of the escrow model (escrow.pml): `spin` makes a C program, `gcc` compiles it, and it visits every state. */
 
 const MODEL = join(import.meta.dirname, "escrow.pml");
-/** Two processors: more checks at once would take no less time, and more memory. */
+/** For two processors: more concurrent checks would take no less time, and more memory. */
 const AT_ONCE_MAX = 2;
 /** Of one check, in MB and in steps of a run. Above them the checker gives up, which counts as failed. */
 const MEMORY_MAX_MB = 1_000;
@@ -43,7 +43,7 @@ export function startChecks(checks: readonly Check[]): (check: Check) => Promise
     }
   };
   for (let i = 0; i < AT_ONCE_MAX; i++) void work();
-  // A rejection is for the test that asks for it.
+  // The test that waits for it gets the rejection.
   for (const { promise } of verdicts.values()) promise.catch(() => {});
   return (check) => {
     const verdict = verdicts.get(check);

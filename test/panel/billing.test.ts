@@ -203,7 +203,7 @@ describe("assigning a package", () => {
     expect(await audited(person, "packages")).toHaveLength(0);
   });
 
-  test("a reseller cannot let the operator pay; for a reseller's customer an admin's default is the reseller's balance", async () => {
+  test("a reseller cannot let the operator pay; an admin who assigns to a reseller's customer charges the reseller by default", async () => {
     const { at } = await freshCustomer();
     const offeringId = await offering(2n * USD);
     await topUp(acme, 10n * USD);
@@ -240,7 +240,7 @@ describe("assigning a package", () => {
     expect(admins.package.paidWith).toBe("operator");
   });
 
-  test("an allotment pays piece by piece; only admins grant and withdraw it", async () => {
+  test("each assignment uses one piece of an allotment; only admins grant and withdraw allotments", async () => {
     const { at } = await freshCustomer();
     const offeringId = await offering(5n * USD);
     const grant = { resellerId: acme.accountId, offeringId, pieces: 2, reason: "launch offer" };
@@ -442,7 +442,7 @@ describe("money", () => {
   });
 });
 
-describe("whose it is", () => {
+describe("access", () => {
   const calls = (
     id: number,
     offeringId: number,
@@ -456,7 +456,7 @@ describe("whose it is", () => {
     ["post", `/people/${id}/balance`, { kind: "top_up", amountNanoUsd: "5", reason: "x" }],
   ];
 
-  test("another reseller's customer or package reads like one that does not exist; customers manage nobody", async () => {
+  test("another reseller's customer or package gets the answer of one that does not exist; customers manage nobody", async () => {
     const offeringId = await offering(0n);
     const packageId = await shop.world.givePackage(customer);
     await withoutEffect(shop, async () => {

@@ -30,7 +30,7 @@ async function until(isSo: () => Promise<boolean>): Promise<void> {
   }
 }
 
-test("before the first check there is no result; a check names each invariant in words, with how many rows break it", async () => {
+test("there is no result before the first check; a check names each invariant in words, with the number of rows that break it", async () => {
   await shop.world.sql`delete from book_checks`;
   expect(await books()).toMatchObject({ last: null, history: [] });
   const { running, check } = (await admin.post("/admin/books/check")).json;
@@ -118,7 +118,7 @@ test("rows are shown for every invariant; 404 for any other name, 422 for a wron
     });
 });
 
-test("concurrent checks are one check, over all replicas", async () => {
+test("concurrent checks run as one check, over all replicas", async () => {
   const other = await shop.start();
   try {
     const there = await signInTo(shop, await shop.world.addAdmin(), { origin: other.origin });
@@ -174,7 +174,7 @@ test("the list of replicas has version, load, ledger latency, reaper, bus and ru
   expect(found.ageMs).toBeLessThan(5000);
 });
 
-test("a replica that drains leaves the list; a killed one stays, and its age grows", async () => {
+test("a replica that drains leaves the list; a killed replica stays, and its age grows", async () => {
   const ids = async () => (await admin.get("/admin/replicas")).json.replicas as { id: string; ageMs: number }[];
   const known = new Set((await ids()).map(({ id }) => id));
   const added = async () => (await ids()).find(({ id }) => !known.has(id));
@@ -229,7 +229,7 @@ test("the overview counts requests of 24 hours, accounts, open orders and failin
   });
 });
 
-test("every figure of the overview is the length of the list that it links to", async () => {
+test("every figure of the overview equals the length of the list that it links to", async () => {
   const { json } = await admin.get("/admin/overview");
   const count = async (path: string, rows: string) => (await admin.get(path)).json[rows].length;
   expect(await count("/people?state=active&limit=200", "people")).toBe(json.accountsActive);

@@ -42,7 +42,7 @@ async function auditOf({ accountId }: Person) {
 }
 
 describe("a reseller's own brand", () => {
-  test("starts as the account's name; a saved brand comes back with how its colour was adjusted", async () => {
+  test("starts as the account's name; a saved brand is returned with the adjustment of its colour", async () => {
     const reseller = await shop.world.addReseller();
     const panel = await signInTo(shop, reseller);
     const first = await panel.get("/brand");
@@ -78,7 +78,7 @@ describe("a reseller's own brand", () => {
     });
   });
 
-  test("logos and icon come back as images, on the panel's host and the reseller's; null removes them", async () => {
+  test("logos and icon are returned as images, on the panel's host and the reseller's; null removes them", async () => {
     for (const host of [ACME, PANEL]) {
       const panel = await signInTo(shop, acme, { host });
       const light = await panel.put("/brand/logo", { theme: "light", image: await base64Of(960, 240) });
@@ -123,7 +123,7 @@ describe("a reseller's own brand", () => {
     ["/brand/icon", { image: Buffer.from("<svg/>").toString("base64") }, "image"],
     ["/brand/icon", { image: {} }, "image"],
   ];
-  test("two saves at once store one brand; 422 validation_failed names a wrong field and changes nothing", async () => {
+  test("two concurrent saves store one brand; 422 validation_failed names a wrong field and changes nothing", async () => {
     const [one, two] = await Promise.all([session.put("/brand", SPEC), session.put("/brand", SPEC)]);
     expect([one.status, two.status, one.json]).toEqual([200, 200, two.json]);
     expect(await shop.world.sql`select 1 from brands where reseller_id = ${acme.accountId}`).toHaveLength(1);
@@ -146,7 +146,7 @@ describe("a reseller's own brand", () => {
 });
 
 describe("the public brand of a host", () => {
-  test("the panel's host has the operator's brand, a reseller's host nothing of it", async () => {
+  test("the panel's host has the operator's brand; a reseller's host has none of it", async () => {
     expect((await seenAt(PANEL)).json).toEqual({
       name: "Operator Inc",
       logoLight: null,

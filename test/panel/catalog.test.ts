@@ -32,7 +32,7 @@ const offering = (over: Record<string, unknown> = {}) => ({
 });
 
 describe("offerings", () => {
-  test("an offering is added in the service's time zone, listed with its active packages, and taken off sale; the audit log has who", async () => {
+  test("an offering is added in the service's time zone, listed with its active packages, and taken off sale; the audit log names the actor", async () => {
     const wanted = offering();
     const added = (await admin.post("/admin/offerings", wanted)).json;
     expect(added).toMatchObject({ ...wanted, totalLimit: 3500, timeZone: "Europe/Berlin", enabled: true });
@@ -133,7 +133,7 @@ describe("models", () => {
       expectRefusal(await admin.get(`/admin/models?limit=${limit}`), "validation_failed", { param: "limit" });
   });
 
-  test("an id with slashes is found, written with / or %2F; a malformed id is not found", async () => {
+  test("an id with slashes is found, whether they are written as / or %2F; a malformed id is not found", async () => {
     for (const id of ["vendor/chat-b", "vendor%2Fchat-b"])
       expect((await admin.get(`/admin/model?id=${id}`)).json.id).toBe("vendor/chat-b");
     for (const id of ["vendor%252Fchat-b", "nobody", "%00", "vendor/%2e%2e/chat-b", "%F0%9F%9A%A7"])
@@ -142,7 +142,7 @@ describe("models", () => {
     expectRefusal(await admin.get("/admin/model"), "validation_failed", { param: "id" });
   });
 
-  test("a model is added, changed field by field, priced and unpriced; its first route serves immediately; the audit log has who", async () => {
+  test("a model is added, changed field by field, priced and unpriced; its first route serves immediately; the audit log names the actor", async () => {
     const id = "new/vendor/model-1.5:free@x";
     const added = await admin.post("/admin/models", {
       id,

@@ -90,7 +90,7 @@ async function until(isSo: () => Promise<boolean>, ms: number): Promise<void> {
 describe("a reseller's domain", () => {
   const host = "live.acme.test";
 
-  test("added, verified, active: both replicas serve the reseller's own customers on it immediately", async () => {
+  test("becomes active once it is verified; both replicas then serve the reseller's own customers on it immediately", async () => {
     const customer = await customerOf(acme);
     const stranger = await customerOf(other);
     expect(await chatsOn(host, customer.secret)).toEqual([403, 403]);
@@ -118,7 +118,7 @@ describe("a reseller's domain", () => {
     });
   });
 
-  test("replicas check it: suspended after three wrong answers in a row, active again once the records are right", async () => {
+  test("is suspended after three wrong checks in a row, and active again once the records are right", async () => {
     const customer = await customerOf(acme);
     const state = async () => (await acme.get(`/domains/${host}`)).json;
     const checkedByJob = async () => {
@@ -146,7 +146,7 @@ describe("a reseller's domain", () => {
     await until(async () => (await chatsOn(host, customer.secret)).every((status) => status === 200), BUS_MS_MAX);
   }, 60_000);
 
-  test("wrong records: `verifying`, with what to delete and change", async () => {
+  test("stays `verifying` while its records are wrong; the answer says what to delete and change", async () => {
     await add(acme, "amiss.acme.test");
     setRecords(`amiss A ${THEIRS}`, "amiss AAAA 2001:db8::1");
     const { json } = await check(acme, "amiss.acme.test");
@@ -158,7 +158,7 @@ describe("a reseller's domain", () => {
     expect((await acme.get("/domains/amiss.acme.test")).json).toEqual(json);
   });
 
-  test("removed: its requests stop immediately; added again, it starts as pending", async () => {
+  test("is no longer served once it is removed; added again, it starts as pending", async () => {
     const customer = await customerOf(acme);
     await activate(acme, "short.acme.test");
     await until(
@@ -172,7 +172,7 @@ describe("a reseller's domain", () => {
     expect((await add(acme, "short.acme.test")).json).toMatchObject({ status: "pending", report: null });
   });
 
-  test("429 for a second check within five seconds", async () => {
+  test("a second check within five seconds gets 429", async () => {
     await add(acme, "twice.acme.test");
     await check(acme, "twice.acme.test");
     expectRefusal(await acme.post("/domains/twice.acme.test/check"), "too_many_requests");
@@ -182,7 +182,7 @@ describe("a reseller's domain", () => {
 describe("a contested name", () => {
   const host = "prize.acme.test";
 
-  test("proven by TXT, it changes owner: the former owner's requests and sessions end, the new owner's are served", async () => {
+  test("changes owner when the claimant proves it by TXT: the former owner's requests and sessions end, the new owner's are served", async () => {
     const [theirs, ours] = [await customerOf(other), await customerOf(acme)];
     await activate(other, host);
     await until(async () => (await chatsOn(host, theirs.secret)).every((status) => status === 200), BUS_MS_MAX);
@@ -228,7 +228,7 @@ describe("a contested name", () => {
     expect(JSON.stringify(lost)).not.toContain(acme.email.split("@")[0]);
   });
 
-  test("two resellers prove one name in twenty checks at once: it has exactly one owner", async () => {
+  test("has exactly one owner after two resellers prove it in twenty concurrent checks", async () => {
     const raced = "raced.acme.test";
     const tokens = await Promise.all(
       [acme, other].map(async (session) => {
@@ -248,7 +248,7 @@ describe("a contested name", () => {
   });
 });
 
-test("another reseller's domain reads like one that does not exist, and is in no list", async () => {
+test("another reseller's domain gets the answer of one that does not exist, and is in no list", async () => {
   await add(acme, "mine.acme.test");
   for (const name of ["mine.acme.test", "absent.acme.test", "%00", "MINE.acme.test", "x".repeat(300)]) {
     expectRefusal(await other.get(`/domains/${name}`), "not_found");
@@ -324,7 +324,7 @@ test("punycode is accepted; other bodies are refused", async () => {
   );
 });
 
-test("without SERVER_ADDRESSES domains are refused, and the message names it", async () => {
+test("domains are refused while SERVER_ADDRESSES is not set, and the message names the variable", async () => {
   const bare = await shop.start({ SERVER_ADDRESSES: "" });
   try {
     const session = await signInTo(shop, await shop.world.addReseller(), { origin: bare.origin });
@@ -368,7 +368,7 @@ describe("an admin", () => {
       expect([query, (await admin.get(`/admin/domains?${query}`)).status]).toEqual([query, 422]);
   });
 
-  test("suspends a domain with a reason and activates it by hand; the reseller cannot undo it; the audit log has who and why", async () => {
+  test("suspends a domain with a reason and activates it by hand; the reseller cannot undo either; the audit log has actor and reason", async () => {
     const customer = await customerOf(acme);
     const host = "held.acme.test";
     await activate(acme, host);
@@ -395,7 +395,7 @@ describe("an admin", () => {
     expect(JSON.stringify(mine)).not.toMatch(/[0-9a-f]{32}/);
   });
 
-  test("activates a name that no resolver knows, and no check suspends it; not one that another reseller has", async () => {
+  test("activates a name that no resolver knows, and no check suspends it; a name that another reseller has is refused", async () => {
     const host = "inside.acme.test";
     const customer = await customerOf(acme);
     await add(acme, host);

@@ -53,7 +53,7 @@ const pendingOf = async (session: PanelSession) => ok(await session.get("/settin
 
 describe("the change", () => {
   for (const first of ["old", "new"] as const) {
-    test(`takes effect when both have confirmed it, ${first} first; other sessions and the password link end`, async () => {
+    test(`takes effect when both addresses have confirmed it, the ${first} one first; other sessions and the password link end`, async () => {
       const session = await somebody();
       const elsewhere = await signInTo(shop, session);
       const email = newEmail();
@@ -99,7 +99,7 @@ describe("the change", () => {
     expect((await open(links.new)).text).not.toContain(session.email);
   });
 
-  test("it needs the password, with the second factor a code, or a passkey", async () => {
+  test("needs the password, and a code if the second factor is on; or a passkey", async () => {
     const session = await somebody();
     const email = newEmail();
     expectRefusal(await change(session, email, {}), "validation_failed", { param: "password" });
@@ -115,7 +115,7 @@ describe("the change", () => {
     ok(await change(session, newEmail(), { password: PASSWORD, code: code(1) }));
   });
 
-  test("either link, or the settings, cancel it; then nothing confirms it", async () => {
+  test("is cancelled by either link or in the settings, and cannot be confirmed afterwards", async () => {
     for (const side of ["old", "new", "settings"] as const) {
       const session = await somebody();
       const links = await begin(session, newEmail());
@@ -132,7 +132,7 @@ describe("the change", () => {
     }
   });
 
-  test("a later change, a new password and a used reset link end it", async () => {
+  test("ends when another change, a new password or a used reset link follows", async () => {
     const replaced = await somebody();
     const earlier = await begin(replaced, newEmail());
     const later = await begin(replaced, newEmail());
@@ -149,7 +149,7 @@ describe("the change", () => {
     for (const link of [links.old, links.new]) expectRefusal(await answer(link), "not_found");
   });
 
-  test("an expired link, one of a suspended account and one opened on another tenant's host read like an unknown one", async () => {
+  test("an expired link, a suspended account's link, and a link on another tenant's host get the answer of an unknown link", async () => {
     const { sql } = shop.world;
     const session = await somebody();
     const links = await begin(session, newEmail());
@@ -166,7 +166,7 @@ describe("the change", () => {
     expect(await emailOf(session)).toBe(session.email);
   });
 
-  test("of both confirmations at once one makes the change", async () => {
+  test("two concurrent confirmations make one change", async () => {
     for (let i = 0; i < 5; i++) {
       const session = await somebody();
       const email = newEmail();
@@ -179,7 +179,7 @@ describe("the change", () => {
 });
 
 describe("addresses of others", () => {
-  test("asking for a taken address is answered like any other; whoever reads its mail is told, and nothing changes", async () => {
+  test("a request for a taken address gets the answer of any other; a mail tells the holder of the address, and nothing changes", async () => {
     const [session, other] = [await somebody(), await somebody()];
     const [taken, free] = [await change(session, other.email), await change(session, newEmail())];
     const shape = ({ status, json }: typeof taken) => ({ status, ...json, newEmail: "", expiresAt: "" });
@@ -192,7 +192,7 @@ describe("addresses of others", () => {
     expect(await emailOf(other)).toBe(other.email);
   });
 
-  test("of two accounts that confirm the same address at once one has it", async () => {
+  test("one of two accounts that confirm the same address concurrently gets it", async () => {
     for (let i = 0; i < 5; i++) {
       const email = newEmail();
       const both = [await somebody(), await somebody()];
@@ -209,7 +209,7 @@ describe("addresses of others", () => {
     }
   });
 
-  test("an address that is taken by an invitation before the last confirmation is refused", async () => {
+  test("the last confirmation is refused if an invitation has taken the address meanwhile", async () => {
     const session = await somebody();
     const email = newEmail();
     const links = await begin(session, email);
@@ -220,7 +220,7 @@ describe("addresses of others", () => {
     expect(await emailOf(session)).toBe(session.email);
   });
 
-  test("a reseller and its customers never share an address, whoever changes it; another tenant may have the same", async () => {
+  test("a reseller and its customers never share an address, whoever changes theirs; another tenant may have the same address", async () => {
     const { sql } = shop.world;
     const host = `ai.tenant${++count}.test`;
     const reseller = await shop.world.addReseller(host);
@@ -243,7 +243,7 @@ describe("addresses of others", () => {
 });
 
 describe("input", () => {
-  test("what is no address, could forge a header of mail, or is the present address, is refused with its field", async () => {
+  test("an invalid address, one that could forge a mail header, and the current address are refused, and the error names the field", async () => {
     const session = await somebody();
     const wrong: unknown[] = [
       ...[
@@ -287,7 +287,7 @@ describe("input", () => {
     );
   });
 
-  test("an answer is confirm or cancel, from the page's own origin; reading a link never confirms", async () => {
+  test("a link is confirmed or cancelled only by a POST from the page's own origin; opening it never confirms", async () => {
     const session = await somebody();
     const links = await begin(session, newEmail());
     for (const value of ["yes", "", null, true, ["confirm"]])
@@ -297,7 +297,7 @@ describe("input", () => {
     expect(await pendingOf(session)).toMatchObject({ oldConfirmed: false, newConfirmed: false });
   });
 
-  test("an account asks for at most five changes within 24 hours, also at once", async () => {
+  test("an account can ask for at most five changes within 24 hours, concurrent ones included", async () => {
     const session = await somebody();
     const answers = await Promise.all(Array.from({ length: CHANGES_PER_DAY + 3 }, () => change(session, newEmail())));
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(CHANGES_PER_DAY);
@@ -309,7 +309,7 @@ describe("input", () => {
     ok(await change(session, newEmail()));
   });
 
-  test("where no mail can be sent, the address cannot be changed, and the settings say so", async () => {
+  test("without a mail server the address cannot be changed, and the settings say so", async () => {
     const session = await signInTo(shop, await shop.world.addCustomer(acme.accountId), { host: ACME });
     expect(ok(await session.get("/settings"))).toMatchObject({ sendsMail: false, emailChange: null });
     const refused = await change(session, newEmail());

@@ -19,7 +19,7 @@ async function openSteps(person: Person): Promise<string[]> {
   return json.steps.filter(({ isDone }: { isDone: boolean }) => !isDone).map(({ name }: { name: string }) => name);
 }
 
-test("a customer: a package, a key, a request; none comes back when the package ends", async () => {
+test("a customer's steps are a package, a key and a request; a step that is done stays done when the package ends", async () => {
   const { world } = shop;
   const customer = await world.addCustomer();
   expect(await openSteps(customer)).toEqual(["entitlement", "key", "request"]);
@@ -37,7 +37,7 @@ test("a customer: a package, a key, a request; none comes back when the package 
   expect(await openSteps(customer)).toEqual([]);
 });
 
-test("a customer's money counts only with pay-as-you-go", async () => {
+test("a customer's balance completes the first step only with pay-as-you-go", async () => {
   const { world } = shop;
   const customer = await world.addCustomer();
   await world.setBalance(customer, 5_000_000_000n);
@@ -47,7 +47,7 @@ test("a customer's money counts only with pay-as-you-go", async () => {
   expect(await openSteps(customer)).toEqual(["key", "request"]);
 });
 
-test("a reseller: each step by its own fact, and no step by those of another reseller", async () => {
+test("each step of a reseller is completed by its own fact, and never by another reseller's", async () => {
   const { world } = shop;
   const [reseller, rival] = [await world.addReseller(), await world.addReseller()];
   const id = reseller.accountId;
@@ -77,7 +77,7 @@ test("a reseller: each step by its own fact, and no step by those of another res
   expect(await openSteps(rival)).toEqual(all);
 });
 
-test("a pending domain is not done; a fulfilled order without a payment method is", async () => {
+test("a pending domain does not complete its step; a fulfilled order completes the payment step without a payment method", async () => {
   const { world } = shop;
   const reseller = await world.addReseller();
   await world.sql`insert into hosts (host, reseller_id, status)

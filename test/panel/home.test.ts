@@ -35,7 +35,7 @@ const begunDaysAgo = (packageId: number, days: number) =>
       first_day = first_day - ${days}::int where id = ${packageId}`;
 
 describe("what is left", () => {
-  test("a standard package: what is left today, when it resets, and which day it is", async () => {
+  test("a standard package shows what is left today, when it resets, and which of its days it is", async () => {
     const { person, session, packageId } = await open({ dailyLimit: 500, days: 30, timeZone: "Europe/Berlin" });
     await begunDaysAgo(packageId, 6);
     const { secret } = await shop.world.addKey(person);
@@ -73,7 +73,7 @@ describe("what is left", () => {
     expect(Math.abs(Date.parse(home.serverTime) - Date.now())).toBeLessThan(5_000);
   });
 
-  test("carryover: what is available is the days so far times the daily quota, minus what was used; the last day has no reset", async () => {
+  test("a carryover package shows the days so far times the daily quota, minus what was used; its last day has no reset", async () => {
     const { person, session, packageId } = await open({ dailyLimit: 500, days: 7, carryover: true });
     await begunDaysAgo(packageId, 3);
     expect((await shop.chat((await shop.world.addKey(person)).secret)).status).toBe(200);
@@ -125,8 +125,8 @@ describe("what is left", () => {
   });
 });
 
-describe("notices", () => {
-  test("none while all is well; then by the account's own thresholds", async () => {
+describe("the notices", () => {
+  test("are absent while nothing is low, and appear at the account's own thresholds", async () => {
     const { person, session, packageId } = await open({ dailyLimit: 100, days: 10 });
     expect(await kindsOf(session)).toEqual([]);
     const use = (units: number) => shop.world.sql`update packages set units_used = ${units} where id = ${packageId}`;
@@ -148,7 +148,7 @@ describe("notices", () => {
     await use(0);
   });
 
-  test("a used-up daily quota has when it resets; a used-up token allowance has its own notice", async () => {
+  test("say when a used-up daily quota resets; a used-up token allowance has its own notice", async () => {
     const day = await open({ dailyLimit: 1, days: 10 });
     expect((await shop.chat((await shop.world.addKey(day.person)).secret)).status).toBe(200);
     const [notice] = (await homeOf(day.session)).notices;
@@ -165,7 +165,7 @@ describe("notices", () => {
     ]);
   });
 
-  test("no package: a notice with the last one, unless a balance pays; a low balance by its threshold", async () => {
+  test("name the last package if none is active and no balance pays, and a balance below its threshold", async () => {
     const { person, session } = await open(null);
     expect((await homeOf(session)).notices).toEqual([
       { kind: "package_none", endedName: null, endedAt: null, endedTimeZone: null, nextStartsAt: null },
@@ -187,7 +187,7 @@ describe("notices", () => {
     expect(await kindsOf(session)).toEqual([]);
   });
 
-  test("refusals of the last week by code and key, with what is needed to act on them", async () => {
+  test("list the refusals of the last week by code and key, with what is needed to act on them", async () => {
     const { person, session } = await open({ dailyLimit: 1 });
     const key = await shop.world.addKey(person);
     await shop.world
@@ -250,7 +250,7 @@ describe("the playground", () => {
     };
   };
 
-  test("a package's models with prices and sizes, each with the newest key that may use it", async () => {
+  test("lists a package's models with prices and sizes, each with the newest key that may use it", async () => {
     const { person, session } = await open({ modelIds: ["chat-a", "image-a"] });
     const narrow = await shop.world.addKey(person);
     const key = await shop.world.addKey(person, { modelIds: ["chat-a"] });
@@ -300,7 +300,7 @@ describe("the playground", () => {
     }
   });
 
-  test("the same models that GET /models lists for each key, in both billing modes", async () => {
+  test("lists the models that GET /models lists for each key, in both billing modes", async () => {
     const { person, session } = await open({ modelIds: ["chat-unpriced"], dailyLimit: 1 });
     const packageKey = await shop.world.addKey(person);
     const listed = async (secret: string) =>
@@ -321,7 +321,7 @@ describe("the playground", () => {
     expect(models).toContainEqual(["image-a", "balance", packageKey.keyId]);
   });
 
-  test("a used-up package is replaced by the balance, and is still named without one", async () => {
+  test("names the balance as payer once the package is used up, or the package if there is no balance", async () => {
     const { person, session } = await open({ modelIds: ["chat-a"], dailyLimit: 1 });
     const key = await shop.world.addKey(person);
     expect((await shop.chat(key.secret)).status).toBe(200);
@@ -330,7 +330,7 @@ describe("the playground", () => {
     expect((await offered(session)).models).toContainEqual(["chat-a", "balance", key.keyId]);
   });
 
-  test("no models without a usable key (disabled, expired, of another host) or without anything to pay with", async () => {
+  test("lists no models without a usable key (all disabled, expired, or for another host) or without an entitlement", async () => {
     const { person, session } = await open();
     expect(await offered(session)).toEqual({ models: [], keys: [] });
     const disabled = await shop.world.addKey(person);

@@ -122,7 +122,7 @@ describe("creating a key", () => {
 });
 
 describe("options of a new key", () => {
-  test("the operator's customers: enabled models, the API's own hosts, and which billing modes can pay now", async () => {
+  test("the operator's customers get the enabled models, the API's own hosts, and the billing modes that can pay now", async () => {
     const { json } = await (await customer()).get("/keys/options");
     expect(json.models).toContainEqual({ id: "image-a", name: "image-a", modality: "image" });
     expect(json.hosts).toEqual([
@@ -160,7 +160,7 @@ describe("options of a new key", () => {
 });
 
 describe("changing and ending a key", () => {
-  test("renamed, limited, disabled, enabled, revoked; each change is in the audit log with its actor", async () => {
+  test("a key is renamed, limited, disabled, enabled and revoked; each change is in the audit log with its actor", async () => {
     const session = await customer();
     const { secret, key } = (await session.post("/keys", newKey())).json;
     const path = `/keys/${key.keyId}`;
@@ -202,7 +202,7 @@ describe("changing and ending a key", () => {
     expect(JSON.stringify(log)).not.toContain(secret.slice(9, -4));
   });
 
-  test("rotated: a new secret with the same settings; the old one works for the overlap", async () => {
+  test("a rotation gives a new secret with the same settings; the old secret works during the overlap", async () => {
     const session = await customer();
     const first = (await session.post("/keys", newKey({ modelIds: ["chat-a"], dailyUnitsMax: 50 }))).json;
     const path = `/keys/${first.key.keyId}/rotate`;
@@ -223,7 +223,7 @@ describe("changing and ending a key", () => {
     });
   });
 
-  test("404 for another account's key, also for its reseller and admins, for an unknown and a malformed id; nothing changes", async () => {
+  test("another account's key (also for its reseller and admins), an unknown id and a malformed id get 404, and nothing changes", async () => {
     const theirs = await customer({}, acme.accountId);
     const { key, secret } = (await theirs.post("/keys", newKey())).json;
     const sessions = [await customer(), await signInTo(shop, acme), await signInTo(shop, await shop.world.addAdmin())];

@@ -65,7 +65,7 @@ test("a reseller sets a markup for every model and for one, and takes it back; a
   expect((await ok(await as.rival.get("/markup"))).basisPoints).toBe(0);
 });
 
-test("a customer and an admin have no such page, and nothing changes", async () => {
+test("customers and admins get 404 for the markup, and nothing changes", async () => {
   for (const who of [as.ann, as.admin]) {
     expectRefusal(await who.get("/markup"), "not_found");
     expectRefusal(await who.put("/markup", { modelId: null, basisPoints: 1 }), "not_found");
@@ -73,7 +73,7 @@ test("a customer and an admin have no such page, and nothing changes", async () 
   expect((await ok(await as.acme.get("/markup"))).basisPoints).toBe(1_500);
 });
 
-test("a markup below 0, above the limit, a fraction, a text, or on an unknown model is refused with its field", async () => {
+test("a markup that is below 0, above the limit, a fraction, a text, or for an unknown model is refused with its field", async () => {
   for (const basisPoints of [-1, 100_001, 1e11, 0.5, "15", true])
     expectRefusal(await as.acme.put("/markup", { modelId: null, basisPoints }), "validation_failed", {
       param: "basisPoints",

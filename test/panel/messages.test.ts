@@ -52,7 +52,7 @@ const SERVER = {
   fromName: "Lumen",
 };
 
-test("without a mail server a link is shown and said not to be mailed; with one it is also mailed, from the reseller", async () => {
+test("without a mail server a link is shown with the note that it is not mailed; with a mail server it is also mailed, from the reseller", async () => {
   const before = ok(await reseller.post("/people", { email: "one@example.com", name: "One" }));
   expect(before.link.mailed).toBe(false);
   expect(ok(await reseller.get("/messages")).canMail).toBe(false);
@@ -74,7 +74,7 @@ test("without a mail server a link is shown and said not to be mailed; with one 
   expect(box.to("one@example.com")).toHaveLength(0);
 });
 
-test("a test mail goes to whoever asks for it, and says what the server answered", async () => {
+test("a test mail goes to the person who asks for it, and the answer of the server is shown", async () => {
   expect(ok(await reseller.post("/mail-server/test"))).toEqual({ to: reseller.email, problem: null });
   expect(box.to(reseller.email)[0]?.subject).toStartWith("Test mail from");
   box.does.refuses = () => "554 not today";
@@ -83,7 +83,7 @@ test("a test mail goes to whoever asks for it, and says what the server answered
   expect(ok(await admin.post("/mail-server/test")).problem).toBeNull();
 });
 
-test("422 for a mail server that leads inside, on another port, or of the operator", async () => {
+test("a mail server at a private address or on another port gets 422, and so does one that an admin sets", async () => {
   for (const [over, param] of [
     [{ host: "127.0.0.1" }, "host"],
     [{ host: "169.254.169.254" }, "host"],
@@ -130,7 +130,7 @@ test("the page says since when the mail server has not answered, and why, until 
   expect(await down(admin)).toEqual([]);
 });
 
-test("a reseller sees what its customers were sent, and sends again what failed; another reseller sees nothing", async () => {
+test("a reseller sees the mails to its customers and sends failed ones again; another reseller sees none of them", async () => {
   box.does.refuses = () => "550 full";
   ok(await reseller.post("/people", { email: "three@example.com", name: "Three" }));
   const failed = async (session: PanelSession) => ok(await session.get("/messages?status=failed")).messages;
@@ -177,7 +177,7 @@ test("a customer adds a webhook, tests it, reads its calls, and gets a new secre
   ok(await customer.delete(`/webhooks/${endpoint.endpointId}`));
 });
 
-test("a reseller and an admin see the origin of a customer's webhook and the status of its answers; neither the list nor the audit log has its path", async () => {
+test("a reseller and an admin see a customer's webhook by its origin, with the status of its answers; neither the list nor the audit log has its path", async () => {
   const path = "T024/B81/s3cret";
   const { origin: shown } = new URL(receiver.url);
   receiver.does.answer = () => ({ status: 404, body: `Cannot POST /${path}` });
@@ -203,7 +203,7 @@ test("a reseller and an admin see the origin of a customer's webhook and the sta
   ok(await customer.delete(`/webhooks/${endpoint.endpointId}`));
 });
 
-test("everybody chooses what they are mailed; kinds that never concern them are not offered", async () => {
+test("an account chooses which kinds it is mailed; kinds that never concern it are not offered", async () => {
   const kinds = async (session: PanelSession) =>
     ok(await session.get("/settings/mails")).kinds.map(({ kind }: { kind: string }) => kind);
   expect(await kinds(customer)).not.toContain("order_placed");

@@ -70,7 +70,7 @@ test("a package order is seen and fulfilled by the reseller, paid from its balan
   expect(notes[1]?.after).toMatchObject({ status: "fulfilled", decided_by: acme.accountId });
 });
 
-test("fulfilling a top-up is a transfer by a reseller, a top-up by an admin, with the order as reason", async () => {
+test("a top-up order is fulfilled by a reseller's transfer or an admin's top-up, with the order as the reason", async () => {
   const customer = await customerOfAcme();
   await topUp(acme, 5n * USD);
   const had = await balanceOf(acme);
@@ -104,7 +104,7 @@ test("fulfilling a top-up is a transfer by a reseller, a top-up by an admin, wit
   expect(await balanceOf(as.rival)).toBe(9n);
 });
 
-test("an admin fulfils orders of a reseller's customers too, and chooses who pays; by default the reseller", async () => {
+test("an admin also fulfils orders of a reseller's customers, and chooses who pays; the default is the reseller", async () => {
   const customer = await customerOfAcme();
   const offeringId = await offering(2n * USD);
   await topUp(acme, 10n * USD);
@@ -138,7 +138,7 @@ test("an admin fulfils orders of a reseller's customers too, and chooses who pay
   expect([await balanceOf(acme), await balanceOf(customer)]).toEqual([had - 2n * USD, USD]);
 });
 
-test("of 20 concurrent fulfilments of one order exactly one succeeds", async () => {
+test("exactly one of 20 concurrent fulfilments of an order succeeds", async () => {
   const customer = await customerOfAcme();
   const offeringId = await offering(USD);
   await topUp(acme, 100n * USD);
@@ -160,7 +160,7 @@ test("of 20 concurrent fulfilments of one order exactly one succeeds", async () 
   expect([await balanceOf(acme), await balanceOf(customer)]).toEqual([had - 6n * USD, 5n * USD]);
 });
 
-test("of a concurrent fulfilment, decline and withdrawal one succeeds; money moves only if the order was fulfilled", async () => {
+test("one of a concurrent fulfilment, decline and withdrawal succeeds; money moves only if the order was fulfilled", async () => {
   for (let round = 0; round < 8; round++) {
     const customer = await customerOfAcme();
     await topUp(acme, USD);
@@ -177,7 +177,7 @@ test("of a concurrent fulfilment, decline and withdrawal one succeeds; money mov
   }
 });
 
-test("402 insufficient_balance leaves the order open; then it can be declined with an answer", async () => {
+test("402 insufficient_balance leaves the order open, and the seller can decline it with an answer", async () => {
   const customer = await customerOfAcme();
   const [pack, money] = [
     await orderPackage(customer, await offering(1_000_000n * USD)),
@@ -201,7 +201,7 @@ test("402 insufficient_balance leaves the order open; then it can be declined wi
   expectRefusal(await as.acme.post(`/orders/${pack.orderId}/fulfil`), "validation_failed");
 });
 
-test("five orders may be open at once, also when sent concurrently; a withdrawn one makes room", async () => {
+test("an account has at most five open orders, concurrent ones included; after one is withdrawn it can place another", async () => {
   const customer = await customerOfHouse();
   const answers = await Promise.all(
     Array.from({ length: 12 }, () => customer.post("/orders", { kind: "top_up", amountNanoUsd: "5" })),

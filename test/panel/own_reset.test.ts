@@ -42,7 +42,7 @@ async function addPerson(resellerId?: number) {
   return { ...person, email: await givePassword(shop, person) };
 }
 
-test("the link goes out once, lasts an hour, sets a password and ends every session; it is not in the database in clear", async () => {
+test("the link is mailed once, is valid for an hour, sets a password and ends every session; the database has only its digest", async () => {
   const person = await addPerson();
   const session = await signInTo(shop, person);
   expect(ok(await forgot(` ${person.email.toUpperCase()} `))).toEqual({ accepted: true });
@@ -70,7 +70,7 @@ test("the link goes out once, lasts an hour, sets a password and ends every sess
   expect(cookieOf(await post("/sign-in", { email: person.email, password: NEW_PASSWORD }))).not.toBe("");
 });
 
-test("every address gets the same answer, after a whole number of steps of time, and only accounts get mail", async () => {
+test("every address gets the same answer after a delay in fixed steps, and only accounts get mail", async () => {
   const { sql } = shop.world;
   const [known, suspended] = [await addPerson(), await addPerson()];
   await sql`update accounts set status = 'suspended' where id = ${suspended.accountId}`;
@@ -94,7 +94,7 @@ test("every address gets the same answer, after a whole number of steps of time,
   for (const nobody of [suspended, admin, invited, customer]) expect(await mailedTo(shop, nobody)).toEqual([]);
 });
 
-test("of many requests for one account within five minutes one sends mail; the later ones say the same and keep the link", async () => {
+test("one of many requests for an account within five minutes sends mail; the others get the same answer and leave the link valid", async () => {
   const person = await addPerson();
   const answers = await Promise.all(Array.from({ length: 5 }, () => forgot(person.email)));
   for (const answer of answers) expect(ok(answer)).toEqual({ accepted: true });
@@ -109,7 +109,7 @@ test("of many requests for one account within five minutes one sends mail; the l
   expect((await open(second?.token ?? "")).status).toBe(200);
 });
 
-test("429 after ten requests for one address of mail, known or not, and after ten from one address; other people are not held up", async () => {
+test("the eleventh request for one e-mail address, known or not, or from one network address gets 429; other people are served", async () => {
   const person = await addPerson();
   for (const email of [person.email, "stranger@example.com"]) {
     await Promise.all(Array.from({ length: 10 }, () => forgot(email)));
@@ -123,7 +123,7 @@ test("429 after ten requests for one address of mail, known or not, and after te
   ok(await forgot((await addPerson()).email));
 });
 
-test("an expired link, and one opened on another tenant's host, read like an unknown one", async () => {
+test("an expired link, and a link on another tenant's host, get the answer of an unknown link", async () => {
   const person = await addPerson();
   ok(await forgot(person.email));
   const token = (await mailedTo(shop, person))[0]?.token ?? "";
@@ -146,7 +146,7 @@ test("the link does not replace the second factor", async () => {
   expect(set.headers.get("set-cookie")).toBeNull();
 });
 
-test("where no mail can be sent, the page says so and nothing is written", async () => {
+test("without a mail server the page says so, and nothing is written", async () => {
   const customer = await addPerson(acme.accountId);
   expect(ok(await shop.call("/api/panel/brand/public", { host: PANEL })).sendsMail).toBe(true);
   expect(ok(await shop.call("/api/panel/brand/public", { host: ACME })).sendsMail).toBe(false);
@@ -156,7 +156,7 @@ test("where no mail can be sent, the page says so and nothing is written", async
   expect(await mailedTo(shop, customer)).toEqual([]);
 });
 
-test("all addresses of an IPv6 network count as one", async () => {
+test("all addresses of an IPv6 /64 count as one", async () => {
   const ask = (n: number, network = "2001:db8:7:1") =>
     forgot(`nobody${n}@example.org`, { address: `${network}::${n.toString(16)}` });
   for (let n = 1; n <= 10; n++) ok(await ask(n));
@@ -164,7 +164,7 @@ test("all addresses of an IPv6 network count as one", async () => {
   ok(await ask(12, "2001:db8:7:2"));
 });
 
-test("a reseller whom the operator cannot mail keeps the link that an admin made, though its own customers get mail", async () => {
+test("a reseller keeps the link that an admin made if the operator cannot send mail, even if its own mail server works", async () => {
   const { sql } = shop.world;
   const quiet = await shop.start({ SMTP_URL: "", MAIL_FROM: "" });
   try {
@@ -193,7 +193,7 @@ test("a reseller whom the operator cannot mail keeps the link that an admin made
   }
 });
 
-test("422, 413 and 403 for malformed bodies and a foreign Origin", async () => {
+test("malformed bodies get 422 or 413, and a foreign Origin gets 403", async () => {
   for (const email of [undefined, null, 5, "", "ab", "x".repeat(255), ["a@b.c"], { $ne: 1 }])
     expectRefusal(await forgot(email), "validation_failed", { param: "email" });
   expectRefusal(await post("/sign-in/forgot", { email: "a@b.example", role: "admin" }), "validation_failed", {

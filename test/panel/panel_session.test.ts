@@ -188,13 +188,13 @@ describe("the Idempotency-Key of a form", () => {
     expect(await count()).toBe(before + 1);
   });
 
-  test("another account's form with the same key is another form", async () => {
+  test("the same key from another account is independent", async () => {
     const other = await signInTo(shop, await shop.customer());
     expect((await create("form-2")).status).toBe(200);
     expect((await create("form-2", other)).status).toBe(200);
   });
 
-  test("a refused form may be corrected and sent again", async () => {
+  test("a refused form can be corrected and sent again with the same key", async () => {
     const refused = await person.post("/keys", { name: "", mode: "package" }, { "idempotency-key": "form-3" });
     expectRefusal(refused, "validation_failed", { param: "name" });
     const unknownModel = { name: "double", mode: "package", modelIds: ["none"] };

@@ -71,8 +71,8 @@ const audit = async ({ accountId }: { accountId: number }) => [
     where account_id = ${accountId} and subject = 'passkeys' order by id`),
 ];
 
-describe("adding", () => {
-  test("it needs the password; the passkey is then listed, and the audit log shows it without its key", async () => {
+describe("adding a passkey", () => {
+  test("needs the password; the passkey is then listed, and the audit log shows it without its key", async () => {
     const session = await somebody();
     expectRefusal(await begin(session, {}), "validation_failed", { param: "password" });
     expectRefusal(await begin(session, { password: WRONG }), "validation_failed", { param: "password" });
@@ -115,7 +115,7 @@ describe("adding", () => {
     ]);
   });
 
-  test("with the second factor on, the password alone does not add a passkey", async () => {
+  test("needs more than the password while the second factor is on", async () => {
     const session = await somebody();
     const { code } = await addSecondFactor(session);
     expectRefusal(await begin(session), "validation_failed", { param: "code" });
@@ -154,7 +154,7 @@ describe("adding", () => {
     ok(await session.post("/settings/passkeys", { name: "x", response: passkey.create(ok(await begin(session))) }));
   });
 
-  test("a challenge adds one passkey", async () => {
+  test("a challenge adds only one passkey", async () => {
     const session = await somebody();
     const options = ok(await begin(session));
     ok(await session.post("/settings/passkeys", { name: "a", response: softwarePasskey(at(PANEL)).create(options) }));
@@ -163,7 +163,7 @@ describe("adding", () => {
     expect(await list(session)).toHaveLength(1);
   });
 
-  test("a credential that another account has is refused, and stays with that account", async () => {
+  test("a credential of another account is refused, and stays with that account", async () => {
     const [owner, thief] = [await somebody(), await somebody()];
     const passkey = await addPasskeyTo(owner);
     const response = passkey.create(ok(await begin(thief)));
@@ -174,7 +174,7 @@ describe("adding", () => {
     expect((await me(cookieOf(answer))).json.person.accountId).toBe(owner.accountId);
   });
 
-  test("an account has at most ten passkeys, also when it adds several at once", async () => {
+  test("an account has at most ten passkeys, also when several are added concurrently", async () => {
     const session = await somebody();
     for (let i = 0; i < PASSKEYS_MAX - 2; i++) await addPasskeyTo(session);
     const forms = await Promise.all(
@@ -190,7 +190,7 @@ describe("adding", () => {
     expect(await list(session)).toHaveLength(PASSKEYS_MAX);
   });
 
-  test("malformed answers of a browser get one clear error, and lose nothing", async () => {
+  test("malformed answers of a browser get one clear error, and the challenge stays valid", async () => {
     const session = await somebody();
     const good = softwarePasskey(at(PANEL)).create(ok(await begin(session)));
     const inner = (over: Record<string, unknown>) => ({ ...good, response: { ...good.response, ...over } });
@@ -231,7 +231,7 @@ describe("adding", () => {
 });
 
 describe("signing in", () => {
-  test("a passkey alone signs in, also with the second factor on, and on another replica than the one that asked", async () => {
+  test("a passkey alone signs in, also with the second factor on, and on another replica than the one that made the challenge", async () => {
     const session = await somebody();
     const passkey = await addPasskeyTo(session);
     await addSecondFactor(session);
@@ -244,7 +244,7 @@ describe("signing in", () => {
     expect(await audit(session)).toHaveLength(1);
   });
 
-  test("a wrong origin, host, challenge, type or signature, or no verification of the person: the same 401, no cookie", async () => {
+  test("a wrong origin, host, challenge, type or signature, and a missing user verification, get the same 401 and no cookie", async () => {
     const session = await somebody();
     const passkey = await addPasskeyTo(session);
     const lies: Lie[] = [
@@ -273,7 +273,7 @@ describe("signing in", () => {
     expect((await signIn(passkey)).status).toBe(200);
   });
 
-  test("a challenge signs in once: of eight sendings of the same answer one succeeds, over two replicas", async () => {
+  test("a challenge signs in once: one of eight concurrent copies of an answer succeeds, over two replicas", async () => {
     const passkey = await addPasskeyTo(await somebody());
     const signed = passkey.get(await signInOptions());
     const answers = await Promise.all(Array.from({ length: 8 }, (_, i) => sendSignIn(signed, { replica: i % 2 })));
@@ -284,7 +284,7 @@ describe("signing in", () => {
     expect((await signIn(passkey)).status).toBe(200);
   });
 
-  test("a challenge for adding or confirming does not sign in, and one of another host does not", async () => {
+  test("a challenge for adding or confirming, and a challenge of another host, do not sign in", async () => {
     const session = await somebody();
     const passkey = await addPasskeyTo(session);
     for (const options of [
@@ -295,7 +295,7 @@ describe("signing in", () => {
       expectRefusal(await sendSignIn(passkey.get(options)), "session_required");
   });
 
-  test("a passkey works on its own host alone", async () => {
+  test("a passkey works only on its own host", async () => {
     const reseller = await signInTo(shop, acme);
     const passkey = await addPasskeyTo(reseller);
     expect((await signIn(passkey)).status).toBe(200);
@@ -320,7 +320,7 @@ describe("signing in", () => {
     await until(async () => (await signIn(passkey, {}, host)).status === 401, 10_000);
   });
 
-  test("a counter that does not rise means a copy: refused, in the audit log, and the passkey never signs in again", async () => {
+  test("a passkey whose counter does not rise is refused as a copy and never signs in again; the audit log says so", async () => {
     const session = await somebody();
     const passkey = await addPasskeyTo(session, { counter: 5 });
     expect((await signIn(passkey, { counter: 9 })).status).toBe(200);
@@ -339,12 +339,12 @@ describe("signing in", () => {
     expect((await signIn(safe, { counter: 6 })).status).toBe(200);
   });
 
-  test("authenticators that do not count send 0 each time", async () => {
+  test("an authenticator that always sends the counter 0 is accepted", async () => {
     const passkey = await addPasskeyTo(await somebody(), { counter: 0 });
     for (let i = 0; i < 3; i++) expect((await signIn(passkey)).status).toBe(200);
   });
 
-  test("a suspended account's passkey gets the same 401, and so does one of a suspended reseller's customer", async () => {
+  test("a passkey of a suspended account, or of a suspended reseller's customer, gets the same 401", async () => {
     const { sql } = shop.world;
     const session = await somebody();
     const passkey = await addPasskeyTo(session);
@@ -360,7 +360,7 @@ describe("signing in", () => {
     expect((await signIn(theirs, {}, ACME)).status).toBe(200);
   });
 
-  test("429 after ten answers that were not accepted from one address", async () => {
+  test("an address gets 429 after ten refused answers", async () => {
     const passkey = await addPasskeyTo(await somebody());
     const address = newAddress();
     for (let i = 0; i < 10; i++)
@@ -372,7 +372,7 @@ describe("signing in", () => {
     expect((await sendSignIn(passkey.get(await signInOptions()))).status).toBe(200);
   });
 
-  test("403 with a foreign Origin, 413 for a megabyte, 422 for malformed answers", async () => {
+  test("a foreign Origin gets 403, a body of a megabyte 413, a malformed answer 422", async () => {
     const passkey = await addPasskeyTo(await somebody());
     const signed = passkey.get(await signInOptions());
     const foreign = { host: PANEL, body: { response: signed }, headers: { origin: "http://evil.test" } };
@@ -392,7 +392,7 @@ describe("signing in", () => {
     expect((await sendSignIn(signed)).status).toBe(200);
   });
 
-  test("a challenge is valid for five minutes by the database's clock, and its end cannot be changed", async () => {
+  test("a challenge is valid for five minutes by the database's clock, and its expiry cannot be changed", async () => {
     const passkey = await addPasskeyTo(await somebody());
     const { challenge } = await signInOptions();
     const bytes = Buffer.from(challenge, "base64url");
@@ -438,7 +438,7 @@ describe("confirming", () => {
   ];
 
   for (const [path, body, isSecured] of FORMS) {
-    test(`${path}: a passkey is enough, once; a lie, another session's challenge or another's passkey is not`, async () => {
+    test(`${path}: a passkey confirms once; a forged answer, another session's challenge and another account's passkey do not confirm`, async () => {
       const { session, passkey, sign } = await keyed({ isSecured });
       const stranger = await keyed({ isSecured: false });
       const before = await session.get("/settings");
@@ -474,7 +474,7 @@ describe("confirming", () => {
     expectRefusal(await begin(session, { password: NEW_PASSWORD }), "validation_failed", { param: "code" });
   });
 
-  test("of eight new passwords at once, each confirmed with a signature of its own, one is set", async () => {
+  test("one of eight concurrent new passwords is set, each confirmed by its own signature", async () => {
     // It does not count: otherwise signatures that arrive out of order would look like those of a copy.
     const { session, sign } = await keyed({ counter: 0 });
     const proofs: unknown[] = [];
@@ -486,7 +486,7 @@ describe("confirming", () => {
     for (const answer of answers.filter(({ status }) => status !== 200)) expectRefusal(answer, "validation_failed");
   });
 
-  test("after ten answers that were not accepted the right one gets 429; the password still confirms", async () => {
+  test("after ten refused answers the right one gets 429; the password still confirms", async () => {
     const { session, sign, code } = await keyed();
     const renew = (proof: unknown) => session.post("/settings/recovery-codes", { proof });
     for (let i = 0; i < 10; i++)
@@ -497,7 +497,7 @@ describe("confirming", () => {
 });
 
 describe("renaming and removing", () => {
-  test("removing needs the password or a passkey, ends the other sessions, and the passkey no longer signs in", async () => {
+  test("removing needs the password or a passkey and ends the other sessions; the passkey no longer signs in", async () => {
     const session = await somebody();
     const passkey = await addPasskeyTo(session);
     const elsewhere = cookieOf(await signIn(passkey));
@@ -547,7 +547,7 @@ describe("renaming and removing", () => {
     expect((await list(session))[0]).toMatchObject({ id, name: "phone" });
   });
 
-  test("a new name is checked, stored as text, and in the audit log", async () => {
+  test("a new name is checked, stored as text, and written to the audit log", async () => {
     const session = await somebody();
     await addPasskeyTo(session);
     const [{ id }] = await list(session);
@@ -587,7 +587,7 @@ describe("renaming and removing", () => {
   });
 });
 
-test("used challenges are kept until they expire, and no longer", async () => {
+test("used challenges are deleted when they expire", async () => {
   const passkey = await addPasskeyTo(await somebody());
   expect((await signIn(passkey)).status).toBe(200);
   const [row] = await shop.world.sql`

@@ -115,7 +115,7 @@ describe("who sees which accounts", () => {
       expectRefusal(await reseller.get(`/people?${query}`), "validation_failed", { param: query.split("=")[0] });
   });
 
-  test("for a reseller, accounts that are not its customers read like ids that do not exist, in every endpoint", async () => {
+  test("a reseller gets the answer of an unknown id for accounts that are not its customers, in every endpoint", async () => {
     const key = await shop.world.addKey(theirs);
     const texts = new Set<string>();
     const strangers = [theirs, house, other, admin, acme].map(({ accountId }) => accountId);
@@ -226,7 +226,7 @@ describe("adding people", () => {
       });
   });
 
-  test("without an active domain of its reseller a customer is added without a link", async () => {
+  test("a customer is added without a link if its reseller has no active domain", async () => {
     const reseller = await signInTo(shop, await shop.world.addReseller());
     const { account, link } = (await reseller.post("/people", { email: newEmail(), name: "X" })).json;
     expect(link).toBeNull();
@@ -330,7 +330,7 @@ describe("managing accounts", () => {
     expect((await admin.post(activate)).json.status).toBe("active");
   });
 
-  test("nobody suspends their own account; of two admins who suspend each other, one stays active", async () => {
+  test("nobody suspends their own account; one of two admins who suspend each other stays active", async () => {
     expectRefusal(await admin.post(`/people/${admin.accountId}/suspend`), "validation_failed");
     const pair = [await signInTo(shop, await shop.world.addAdmin()), await signInTo(shop, await shop.world.addAdmin())];
     const [one, two] = pair as [PanelSession, PanelSession];
@@ -349,7 +349,7 @@ describe("managing accounts", () => {
       await until(async () => (await atReplica(admin, replica, "/me")).status === 200, 5_000);
   });
 
-  test("a link is an invitation without a password, else a reset; admins get no reset link", async () => {
+  test("an account without a password gets an invitation link, another one a reset link; admins get no reset link", async () => {
     const customer = await shop.world.addCustomer(acme.accountId);
     const link = async (by: PanelSession, { accountId }: Person) => (await by.post(`/people/${accountId}/link`)).json;
     expect((await link(acme, customer)).kind).toBe("invitation");
@@ -369,7 +369,7 @@ describe("managing accounts", () => {
       expectRefusal(await admin.post(`/people/${accountId}/link`), "validation_failed");
   });
 
-  test("removing a customer's second factor ends its sessions; nobody removes their own or an admin's this way", async () => {
+  test("removing a customer's second factor ends its sessions; one's own and an admin's cannot be removed this way", async () => {
     const customer = await shop.world.addCustomer(acme.accountId);
     const session = await signInTo(shop, customer, { host: ACME });
     await shop.world
@@ -473,7 +473,7 @@ describe("viewing an account", () => {
     expect((await looking.get("/settings")).status).toBe(200);
   });
 
-  test("only an admin's session can view: any other shows its own account, whatever its row says", async () => {
+  test("only an admin's session can view another account: any other session shows its own, whatever its row says", async () => {
     const session = await signInTo(shop, house);
     await shop.world
       .sql`update sessions set viewing_account_id = ${theirs.accountId} where account_id = ${house.accountId}`;
@@ -488,7 +488,7 @@ describe("viewing an account", () => {
 });
 
 describe("the audit log", () => {
-  test("newest first, filtered and paged; a change from the command line has no actor", async () => {
+  test("is listed newest first, filtered and paged; a change from the command line has no actor", async () => {
     const customer = await shop.world.addCustomer();
     await admin.patch(`/people/${customer.accountId}`, { name: "By An Admin" });
     await shop.world.sql`update accounts set name = 'By the command line' where id = ${customer.accountId}`;
@@ -538,7 +538,7 @@ describe("the audit log", () => {
       expectRefusal(await admin.get(`/audit?${query}`), "validation_failed", { param: query.split("=")[0] });
   });
 
-  test("it contains no password hash, digest, token or second factor", async () => {
+  test("contains no password hash, digest, token or second factor", async () => {
     const [row] = await shop.world.sql`select json_agg(e)::text as text from audit_entries e`;
     const text = String(row?.text);
     expect(text).toContain("(hidden)");

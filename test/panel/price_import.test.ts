@@ -46,7 +46,7 @@ test("a comparison is applied as it was shown, by the admin who confirmed it, an
   expectRefusal(await admin.post(PATH, body), "validation_failed", { param: "confirmed" });
 });
 
-test("with addsNew, the comparison also has what the catalog lacks; added models are off", async () => {
+test("with addsNew, the comparison also has models that the catalog lacks; they are added disabled", async () => {
   const { items, newModels } = ok(await admin.get(`${PATH}?provider=openai&markup=0`));
   expect(items.filter(({ kind }: { kind: string }) => kind === "new")).toEqual([]);
   expect(newModels).toBeGreaterThan(10);

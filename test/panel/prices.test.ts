@@ -49,8 +49,8 @@ const price = (session: PanelSession, id: number | string, body: object) => sess
 const prices = () =>
   shop.world.sql`select seller_id::int, offering_id::int, price_nano_usd::text from retail_prices order by 1, 2`;
 
-describe("who pays what", () => {
-  test("while a seller has priced nothing, its customers see every offering on sale without a price, and can ask", async () => {
+describe("the price of an offering", () => {
+  test("customers of a seller without prices see every offering on sale without a price, and can ask for one", async () => {
     expect(await offered(mine)).toEqual([
       [starter, null],
       [pro, null],
@@ -59,7 +59,7 @@ describe("who pays what", () => {
     ok(await mine.post(`/orders/${order.orderId}/withdraw`));
   });
 
-  test("a customer sees its own seller's prices only, a reseller the wholesale prices", async () => {
+  test("a customer sees only its own seller's prices; a reseller sees the wholesale prices", async () => {
     ok(await price(acme, starter, { priceNanoUsd: usd(24) }));
     ok(await price(admin, starter, { priceNanoUsd: usd(19) }));
     ok(await price(admin, pro, { priceNanoUsd: usd(79) }));
@@ -80,14 +80,14 @@ describe("who pays what", () => {
     expect(rows.map(({ wholesaleNanoUsd }: Offered) => wholesaleNanoUsd)).toEqual([null]);
   });
 
-  test("a customer cannot order what its seller has not priced", async () => {
+  test("a customer cannot order an offering that its seller has not priced", async () => {
     const { status, json } = await mine.post("/orders", { kind: "package", offeringId: pro, note: null });
     expect([status, json.error.code, json.error.param]).toEqual([422, "validation_failed", "offeringId"]);
     const orders = await shop.world.sql`select 1 from orders where status = 'open'`;
     expect(orders.length).toBe(0);
   });
 
-  test("a seller sees its own prices only, with its margin", async () => {
+  test("a seller sees only its own prices, with its margin", async () => {
     const row = (session: PanelSession) =>
       session
         .get("/prices")
@@ -102,7 +102,7 @@ describe("who pays what", () => {
     expect((await mine.get("/prices")).status).toBe(404);
   });
 
-  test("a seller removes its own price only", async () => {
+  test("a seller can remove only its own price", async () => {
     expect((await other.delete(`/prices/${starter}`)).status).toBe(404);
     expect(await offered(mine)).toEqual([[starter, usd(24)]]);
     ok(await acme.delete(`/prices/${starter}`));
@@ -110,7 +110,7 @@ describe("who pays what", () => {
     ok(await price(acme, starter, { priceNanoUsd: usd(24) }));
   });
 
-  test("an offering off sale is offered to nobody, and keeps its price", async () => {
+  test("an offering that is off sale is shown to no customer, and keeps its price", async () => {
     ok(await admin.patch(`/admin/offerings/${starter}`, { enabled: false }));
     expect((await offered(house)).map(([id]) => id)).toEqual([pro]);
     ok(await admin.patch(`/admin/offerings/${starter}`, { enabled: true }));
@@ -119,7 +119,7 @@ describe("who pays what", () => {
 });
 
 describe("a price below wholesale", () => {
-  test("is refused unless it is confirmed, also beside the panel", async () => {
+  test("is refused unless it is confirmed, also outside the panel", async () => {
     const { status, json } = await price(acme, pro, { priceNanoUsd: usd(44.99) });
     expect([status, json.error.param]).toEqual([422, "belowWholesale"]);
     const { sql } = shop.world;
@@ -133,7 +133,7 @@ describe("a price below wholesale", () => {
     });
   });
 
-  test("a confirmation counts for one price, and is in the audit log", async () => {
+  test("needs a confirmation of its own, which is in the audit log", async () => {
     ok(await price(acme, pro, { priceNanoUsd: usd(50), belowWholesale: true }));
     expect((await price(acme, pro, { priceNanoUsd: usd(40) })).status).toBe(422);
     const { entries } = (await admin.get("/audit?subject=retail_prices")).json;
@@ -142,7 +142,7 @@ describe("a price below wholesale", () => {
     ok(await acme.delete(`/prices/${pro}`));
   });
 
-  test("a wholesale price that is raised later leaves the price, which is shown as not confirmed", async () => {
+  test("stays, marked as not confirmed, if the wholesale price is raised later", async () => {
     const { sql } = shop.world;
     await sql`update offerings set wholesale_nano_usd = ${usd(30)} where id = ${starter}`;
     const row = ok(await acme.get("/prices")).offerings.find((each: Offered) => each.offeringId === starter);
@@ -198,7 +198,7 @@ describe("bad input changes nothing and names its field", () => {
     ok(await admin.patch(`/admin/offerings/${offeringId}`, { enabled: false }));
   });
 
-  test("50 changes of one price at once leave one of them", async () => {
+  test("50 concurrent changes of one price leave the price of one of them", async () => {
     const all = Array.from({ length: 50 }, (_, i) => price(acme, starter, { priceNanoUsd: usd(24 + i) }));
     for (const answer of await Promise.all(all)) expect([200, 409, 503]).toContain(answer.status);
     const rows = await shop.world
@@ -226,7 +226,7 @@ describe("models and their prices", () => {
     expect((await mine.get("/model-prices")).status).toBe(200);
   });
 
-  test("without a session are limited by address; another address and a session are served", async () => {
+  test("have a rate limit by address without a session; another address and a session are served", async () => {
     const origin = (await shop.start({ REDIS_URL: "", RATE_PER_MINUTE: "5", TRUSTED_PROXIES: "127.0.0.1,::1" })).origin;
     ok(await acme.patch("/prices", { pricesPublic: true }));
     const from = (address: string) =>
@@ -260,8 +260,8 @@ describe("models and their prices", () => {
   });
 });
 
-describe("what sellers see", () => {
-  test("orders of this month at the retail and the wholesale price, of its own customers only", async () => {
+describe("a seller", () => {
+  test("sees this month's orders of its own customers, at the retail and the wholesale price", async () => {
     await shop.world.setBalance(acme, 100_000_000_000n);
     const buy = async (body: object) => ok(await mine.post("/orders", body)).order.orderId;
     const first = await buy({ kind: "package", offeringId: starter, note: null });
@@ -292,7 +292,7 @@ describe("what sellers see", () => {
     expect((await mine.get("/home/selling")).status).toBe(404);
   });
 
-  test("customers about to run out: a low balance, a package that ends with none after it", async () => {
+  test("sees customers about to run out: with a low balance, or a package that ends and has no successor", async () => {
     const { world } = shop;
     const low = await world.addCustomer(acme.accountId);
     await world.setBalance(low, 10_000_000n);
@@ -308,7 +308,7 @@ describe("what sellers see", () => {
     expect(rows).not.toContain(mine.accountId);
   });
 
-  test("a package that ended with nothing to follow: for 7 days, and not where a balance or another package follows", async () => {
+  test("sees for 7 days that a package ended without a successor, unless a balance pays", async () => {
     const { world } = shop;
     const seller = await world.addReseller();
     const session = await signInTo(shop, seller);
@@ -330,7 +330,7 @@ describe("what sellers see", () => {
     expect(ok(await session.get("/home/selling")).runningOut.rows).toEqual([]);
   });
 
-  test("customers are sorted by name and by balance across pages, within the tenant", async () => {
+  test("sorts its customers by name and by balance across pages, within the tenant", async () => {
     for (const sort of ["name", "balance"]) {
       const all = ok(await acme.get(`/people?sort=${sort}`)).people;
       const paged: Person[] = [];
@@ -349,7 +349,7 @@ describe("what sellers see", () => {
     expect((await acme.get("/people?sort=email")).status).toBe(422);
   });
 
-  test("customers as CSV: a name that looks like a formula is text, and other tenants are not in it", async () => {
+  test("exports its customers as CSV: a name that looks like a formula is text, and other tenants are not in it", async () => {
     await shop.world.sql`update accounts set name = '=HYPERLINK("http://x.example","hi")' where id = ${mine.accountId}`;
     const answer = await acme.get("/people.csv");
     expect(answer.headers.get("content-disposition")).toMatch(

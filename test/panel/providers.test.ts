@@ -85,7 +85,7 @@ describe("providers", () => {
     expect(paged).toMatchObject({ providers: [{ name: "first" }], hasMore: true });
   });
 
-  test("keys are added, renamed, weighted, disabled, replaced and removed; none is shown, and the last one stays", async () => {
+  test("keys are added, renamed, weighted, disabled, replaced and removed; no key is shown, and the last one cannot be removed", async () => {
     const added = await admin.post("/admin/providers", {
       name: newName("Pool"),
       baseUrl: shop.second.baseUrl,
@@ -174,7 +174,7 @@ describe("providers", () => {
       expectRefusal(await admin.get(`/admin/providers/${unknown}`), "not_found");
   });
 
-  test("422 for a private address, with the guard's own message, a taken name, a key with a space, and texts that are too long", async () => {
+  test("a private address gets 422 with the guard's message; a taken name, a key with a space and texts that are too long get 422", async () => {
     const good = () => ({ name: newName("Provider"), baseUrl: shop.second.baseUrl, apiKey: KEY });
     const guarded = await admin.post("/admin/providers", { ...good(), baseUrl: "http://10.0.0.1/v1" });
     expectRefusal(guarded, "validation_failed", { param: "baseUrl" });
@@ -322,7 +322,7 @@ describe("providers", () => {
     expectRefusal(await admin.post("/admin/providers/999999/test"), "not_found");
   });
 
-  test("one test of a provider at a time: the same test is shared, another gets 429", async () => {
+  test("one test of a provider runs at a time: callers of the same test share it, another test gets 429", async () => {
     const id = await idOf("first");
     shop.provider.next({ delayMs: 700 });
     const calls = shop.provider.callCount();
@@ -373,7 +373,7 @@ describe("what is learned about a route", () => {
     expect(entry).toMatchObject({ action: "changed", actor: admin.accountId });
   });
 
-  test("why a route refused requests is shown with its model until it serves one", async () => {
+  test("a model shows why its route refused requests, until the route serves one", async () => {
     const { secret } = await shop.customer();
     const body = JSON.stringify({ error: { message: "Insufficient Balance", code: "invalid_request_error" } });
     shop.provider.next({ status: 402, body });
@@ -388,7 +388,7 @@ describe("what is learned about a route", () => {
     expect((await find("chat-a")).routes[0].breaker.trouble).toBeNull();
   });
 
-  test("an open breaker is shown with its model, with its provider and on the overview", async () => {
+  test("an open breaker is shown on its model, its provider and the overview", async () => {
     const { secret } = await shop.customer();
     for (let i = 0; i < 5; i++) {
       shop.provider.next({ status: 500 });

@@ -23,7 +23,7 @@ const pricedPart = ({ part, count, pricePicoUsd }: Record<string, unknown>) => [
 ];
 
 describe("a receipt", () => {
-  test("of a request paid by balance: reserved, charged and given back, with the parts at their prices", async () => {
+  test("of a request paid by balance has the amounts reserved, charged and released, and each part at its price", async () => {
     const payer = await shop.payer(1_000_000_000n);
     const session = await signInTo(shop, payer);
     const id = idOf(await shop.chat(payer.secret, { max_tokens: 1000 }));
@@ -51,7 +51,7 @@ describe("a receipt", () => {
     await shop.world.sql`update receipts set charged_nano_usd = charged_nano_usd + 1 where request_id = ${id}`;
   });
 
-  test("of an image: one image at its price", async () => {
+  test("of an image has one image at its price", async () => {
     const payer = await shop.payer(1_000_000_000n);
     const answer = await shop.call("/v1/images/generations", { secret: payer.secret, body: imageBody() });
     const { json } = await (await signInTo(shop, payer)).get(`/receipts/${idOf(answer)}`);
@@ -155,7 +155,7 @@ describe("a receipt", () => {
     });
   });
 
-  test("of a request paid by package: the package, its day, and the usage of that day and in total", async () => {
+  test("of a request paid by package has the package, its day, and the usage of that day and in total", async () => {
     const person = await shop.customer({ dailyLimit: 500, days: 7, carryover: true, timeZone: "Asia/Tokyo" });
     const session = await signInTo(shop, person);
     await shop.chat(person.secret);
@@ -174,7 +174,7 @@ describe("a receipt", () => {
     });
   });
 
-  test("of a released and a refused request", async () => {
+  test("is shown for a released and for a refused request", async () => {
     const payer = await shop.payer(1_000_000_000n);
     const session = await signInTo(shop, payer);
 

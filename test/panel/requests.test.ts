@@ -43,7 +43,7 @@ beforeAll(async () => {
 afterAll(() => shop.close());
 
 describe("a request id", () => {
-  test("is found by an admin, by the account's reseller and by its customer: charged, released or refused", async () => {
+  test("is found by an admin, the account's reseller and the account itself, whether it was charged, released or refused", async () => {
     const finders = [
       admin,
       await signInTo(shop, acme, { host: "ai.acme.test" }),
@@ -60,7 +60,7 @@ describe("a request id", () => {
     }
   });
 
-  test("of another account reads like an unknown one, for another reseller and for customers of the same and another reseller", async () => {
+  test("of another account gets the answer of an unknown one, for another reseller and for customers of any reseller", async () => {
     const [stranger, sibling, reseller] = [
       await signInTo(shop, await shop.world.addCustomer()),
       await signInTo(shop, await shop.world.addCustomer(acme.accountId), { host: "ai.acme.test" }),

@@ -106,7 +106,7 @@ test("a new password needs the current one, ends every other session, and is in 
   expect(JSON.stringify(rows)).not.toMatch(/argon2|password_hash":"\$/);
 });
 
-test("after ten wrong passwords in the settings the right one gets 429 with Retry-After, in every form; sign-in is not affected", async () => {
+test("after ten wrong passwords in the settings the right one gets 429 with Retry-After in every form; the sign-in still works", async () => {
   const session = await somebody();
   for (let i = 0; i < 10; i++) {
     const [path, body] =
@@ -125,7 +125,7 @@ test("after ten wrong passwords in the settings the right one gets 429 with Retr
   expect((await (await signInTo(shop, session)).get("/me")).status).toBe(200);
 });
 
-test("of eight password changes at once one succeeds, since the others name a password that is no longer current", async () => {
+test("one of eight concurrent password changes succeeds; the others name a password that is no longer current", async () => {
   const session = await somebody();
   const next = (i: number) => `${NEW_PASSWORD} ${i}`;
   const answers = await Promise.all(

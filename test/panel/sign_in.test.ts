@@ -167,7 +167,7 @@ describe("the password", () => {
     expectRefusal(await shop.call("/api/panel/sign-in", { host: PANEL }), "method_not_allowed");
   });
 
-  test("429 after ten wrong passwords, for the right one too, and from that address for every e-mail", async () => {
+  test("ten wrong passwords get 429 for the right one too, and for every e-mail from that address", async () => {
     const { email } = await addPerson();
     const address = newAddress();
     for (let i = 0; i < 10; i++)
@@ -252,7 +252,7 @@ describe("the second factor", () => {
     expect((await trySignIn({ email })).json.error.code).toBe("second_factor_required");
   });
 
-  test("wrong codes are counted per account, at sign-in and in the settings together", async () => {
+  test("wrong codes at sign-in and in the settings are counted together, per account", async () => {
     const { email, session, secret, code } = await addSecured();
     const remove = (typed: string) =>
       session.post("/settings/totp/remove", { proof: { password: PASSWORD, code: typed } });
@@ -264,7 +264,7 @@ describe("the second factor", () => {
     expectRefusal(await remove(code(1)), "too_many_requests");
   });
 
-  test("ten wrong codes over two replicas with Redis: both refuse the right one", async () => {
+  test("after ten wrong codes over two replicas with Redis, both replicas refuse the right one", async () => {
     const redis = await ownRedis();
     const shared = await openShop({ redisUrl: redis.url, replicas: 2, env: PROXIED });
     try {
@@ -297,7 +297,7 @@ describe("the second factor", () => {
     expectRefusal(await trySignIn({ email: (await addPerson()).email }, { address }), "too_many_requests");
   });
 
-  test("a code works once, also for eight sign-ins at once over two replicas", async () => {
+  test("a code works once, also for eight concurrent sign-ins over two replicas", async () => {
     const { email, code } = await addSecured();
     const one = code(1);
     const answers = await Promise.all(
@@ -311,7 +311,7 @@ describe("the second factor", () => {
     expectRefusal(await trySignIn({ email, code: one }), "session_required");
   });
 
-  test("a recovery code works once in place of a code, also for eight sign-ins at once over two replicas", async () => {
+  test("a recovery code works once in place of a code, also for eight concurrent sign-ins over two replicas", async () => {
     const { email, session, recoveryCodes } = await addSecured();
     const [first = "", second = ""] = recoveryCodes;
     expect((await trySignIn({ email, code: first })).status).toBe(200);
@@ -335,7 +335,7 @@ describe("the second factor", () => {
 });
 
 describe("the new session", () => {
-  test("a cookie from before the sign-in is not reused: the token is always new", async () => {
+  test("has a new token, even if the browser sent a cookie from before", async () => {
     const { email, accountId } = await addPerson();
     const planted = `tollgate_session=${"A".repeat(43)}`;
     const answer = await trySignIn({ email }, { headers: { cookie: planted } });
@@ -346,7 +346,7 @@ describe("the new session", () => {
     expect(cookieOf(again)).not.toBe(cookieOf(answer));
   });
 
-  test("it is listed with its browser and address, as plain text within limits", async () => {
+  test("is listed with its browser and address, as plain text within limits", async () => {
     const { email } = await addPerson();
     const headers = { "user-agent": `<script>alert(1)</script>\t${"x".repeat(400)}` };
     const answer = await trySignIn({ email }, { address: "203.0.113.9", headers });
@@ -477,7 +477,7 @@ describe("links", () => {
     expect((await trySignIn({ email, password: NEW_PASSWORD, code: person.code(1) })).status).toBe(200);
   });
 
-  test("ten submits at once over two replicas: one sets the password", async () => {
+  test("one of ten concurrent submits over two replicas sets the password", async () => {
     const person = await shop.world.addCustomer();
     const { token } = await linkFor(person);
     const answers = await Promise.all(
@@ -489,7 +489,7 @@ describe("links", () => {
     for (const answer of answers.filter(({ status }) => status !== 200)) expectRefusal(answer, "not_found");
   });
 
-  test("the same 404 for an unknown, an expired and a replaced link", async () => {
+  test("an unknown, an expired and a replaced link get the same 404", async () => {
     const [expired, replaced] = [await shop.world.addCustomer(), await shop.world.addCustomer()];
     const links = [await linkFor(expired), await linkFor(replaced)];
     await linkFor(replaced);
@@ -557,7 +557,7 @@ describe("links", () => {
     expect((await open(token)).status).toBe(200);
   });
 
-  test("429 after ten wrong links from one address, for links and from that address only", async () => {
+  test("ten wrong links from one address get 429, only for links and only from that address", async () => {
     const { token } = await linkFor(await shop.world.addCustomer());
     const address = newAddress();
     for (let i = 0; i < 10; i++) expectRefusal(await open(`${i}`.repeat(43), { address }), "not_found");

@@ -38,7 +38,7 @@ const textOf = (html: string) =>
   html.replace(/<[^>]+>/g, " ").replace(/&#(\d+);/g, (_, code) => String.fromCharCode(code));
 
 describe("the panel's page", () => {
-  test("a browser gets it on every host of the panel, at every path that is not the API's", async () => {
+  test("is served to browsers on every host of the panel, at every path outside the API", async () => {
     for (const [path, host] of [
       ["/", PANEL],
       ["/keys", PANEL],
@@ -59,7 +59,7 @@ describe("the panel's page", () => {
     }
   });
 
-  test("a client that does not prefer JSON gets it, by its Accept header; paths of the API return the error envelope", async () => {
+  test("is served to every client whose Accept header does not prefer JSON; paths of the API return the error envelope", async () => {
     for (const accept of [
       "*/*",
       "",
@@ -104,7 +104,7 @@ describe("the panel's page", () => {
     expectRefusal(await page("/assets/..%2findex.html"), "not_found");
   });
 
-  test("a host of the API has no pages, an unknown host has nothing", async () => {
+  test("is on no host of the API and on no unknown host", async () => {
     expectRefusal(await page("/", "api.tollgate.test"), "not_found");
     expectRefusal(await page("/assets/none.js", "api.tollgate.test"), "host_not_allowed");
     for (const path of ["/", "/brand.css", "/assets/none.js"])
@@ -151,7 +151,7 @@ describe("brands and files", () => {
     expect(plain.text).not.toContain("brand.css");
   });
 
-  test("nothing that a reseller's customers load names the operator", async () => {
+  test("no file that a reseller's customers load names the operator", async () => {
     for (const host of [ACME, PLAIN]) {
       const { text, headers } = await page("/sign-in", host);
       const files = [...text.matchAll(/(?:src|href)="(\/[^"]+)"/g)].map(([, path]) => path ?? "");
@@ -262,7 +262,7 @@ describe("the API reference", () => {
     expect(again.status).toBe(304);
   });
 
-  test("is served without the built panel too", async () => {
+  test("is also served if the panel is not built", async () => {
     /** Serves the API only: its panel was not built. */
     const bare: ReplicaProcess = await shop.start({ PANEL_DIR: "/nowhere" });
     const { status, text } = await get(REFERENCE, PANEL, bare.origin).finally(() => bare.kill());

@@ -267,7 +267,7 @@ test("the CSV file has raw units and UTC times and is named after the host; cell
   expect(named.headers.get("content-disposition")).toBe(`attachment; filename="statement-${BASE}-2026-10.csv"`);
 });
 
-test("a closed month's file never changes: not by new names, sales, requests or money", async () => {
+test("new names, sales, requests and money never change a closed month's file", async () => {
   const ask = async () => (await as.acme.get("/statement.csv?month=2026-10")).text;
   const before = await ask();
   await shop.world
@@ -285,7 +285,7 @@ test("a closed month's file never changes: not by new names, sales, requests or 
   expect(again.map((one) => (typeof one === "string" ? one : one.text))).toEqual([before, before, before]);
 });
 
-test("a running month is not closed; its balance is the current one, and its file is named so-far", async () => {
+test("a running month is not closed, has the current balance, and its file is named so-far", async () => {
   await shop.world.setClock("2026-10-31T23:05:00Z"); // October is over, but its last transactions may not be committed yet.
   expect((await statement(as.acme, "month=2026-10")).closed).toBe(false);
   await shop.world.setClock("2026-11-20T12:00:00Z");
@@ -296,7 +296,7 @@ test("a running month is not closed; its balance is the current one, and its fil
   expect(parse(answer.text).at(-1)).toMatchObject({ line: "balance_so_far", balance_nano_usd: balance.closingNanoUsd });
 });
 
-test("a reseller gets its own statement, an admin any reseller's; 404 for all others", async () => {
+test("a reseller gets its own statement, an admin any reseller's; others get 404", async () => {
   for (const path of ["/statement", "/statement.csv"]) {
     const ask = (session: PanelSession, query: string) => session.get(`${path}?month=2026-10${query}`);
     expectRefusal(await ask(as.ann, ""), "not_found");

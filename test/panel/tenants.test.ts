@@ -261,7 +261,7 @@ for (const [route, row] of Object.entries(ROUTE_TABLE)) {
 
     if (about) {
       const roles = who.filter((role) => role !== "admin");
-      test(`another tenant's data reads like data that does not exist for ${roles.join(" and ")}, and nothing changes`, () =>
+      test(`another tenant's data gets the answer of absent data for ${roles.join(" and ")}, and nothing changes`, () =>
         unchanged(async () => {
           for (const role of roles) {
             const foreign = await call(sessions[role], route, about(theirs));
@@ -347,7 +347,7 @@ for (const [route, { who, call: good, about }] of Object.entries(OTHER_ROUTES)) 
       });
 
       if (about) {
-        test("another tenant's data reads like data that does not exist", async () => {
+        test("another tenant's data gets the answer of absent data", async () => {
           const unknown = await ask({ secret: keys.operators }, about(UNKNOWN));
           const foreign = await ask({ secret: keys.operators }, about(theirs));
           expect(foreign.text).not.toContain(MARK);

@@ -51,7 +51,7 @@ const mutedOf = async ({ accountId }: { accountId: number }) =>
     ({ kind }) => kind,
   );
 
-test("opening the link changes nothing, as a page or by its endpoint; the button switches off exactly this kind", async () => {
+test("opening the link, or reading its endpoint, changes nothing; the button switches off exactly this kind", async () => {
   const person = await shop.world.addCustomer();
   const [neighbour, token] = [await shop.world.addCustomer(), tokenFor(person.accountId)];
   for (let i = 0; i < 3; i++) expect(ok(await look(token))).toEqual({ kind: "balance_low", mailed: true });
@@ -90,7 +90,7 @@ test("a mail program's POST switches the kind off: without a session, cookie or 
   expect(await mutedOf(person)).toEqual([]);
 });
 
-test("tokens that nobody has signed for this account and this kind are refused, and change nothing", async () => {
+test("a token that was not signed for this account and kind is refused, and changes nothing", async () => {
   const [person, victim] = [await shop.world.addCustomer(), await shop.world.addCustomer()];
   const good = tokenFor(person.accountId);
   const [, , signature = ""] = good.split(".");
@@ -123,7 +123,7 @@ test("tokens that nobody has signed for this account and this kind are refused, 
   expect([await mutedOf(person), await mutedOf(victim)]).toEqual([[], []]);
 });
 
-test("security mails cannot be switched off, not even with a token that was signed", async () => {
+test("security mails cannot be switched off, not even with a signed token", async () => {
   const { accountId } = await shop.world.addCustomer();
   for (const kind of ["invitation", "password_reset", "email_change", "password_changed", "passkey_added"]) {
     const token = unsubscribeToken(KEY, { accountId, kind: kind as "balance_low" });
@@ -147,7 +147,7 @@ test("a link works where its account signs in, and not for a suspended account",
   expect(ok(await press(token, { host: ACME }))).toEqual({ mailed: false });
 });
 
-test("another site's page cannot press the button; the choice shows in the settings, and can be taken back", async () => {
+test("another site's page cannot submit the form; the settings show the choice and can undo it", async () => {
   const person = await shop.world.addCustomer();
   const token = tokenFor(person.accountId);
   expectRefusal(await press(token, { origin: "http://evil.test" }), "csrf_failed");
@@ -161,7 +161,7 @@ test("another site's page cannot press the button; the choice shows in the setti
   expect((await choice()).mailed).toBe(true);
 });
 
-test("guesses from one address are limited, and leave others alone", async () => {
+test("guesses are limited by address; other addresses are served", async () => {
   const person = await shop.world.addCustomer();
   const headers = { "x-forwarded-for": "198.51.100.77" };
   let status = 404;
@@ -171,7 +171,7 @@ test("guesses from one address are limited, and leave others alone", async () =>
   expect(ok(await press(tokenFor(person.accountId)))).toEqual({ mailed: false });
 });
 
-test("changes of how somebody signs in are told to that person, with nothing secret in them", async () => {
+test("a change of a person's sign-in is mailed to that person, without any secret", async () => {
   const person = await shop.world.addCustomer();
   const session = await signInTo(shop, person, { address: "192.0.2.201" });
   const next = "an even longer password";

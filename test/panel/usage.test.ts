@@ -158,7 +158,7 @@ describe("usage records", () => {
 });
 
 describe("requests that were not charged", () => {
-  test("each is listed once: refusals counted per minute, released holds one by one", async () => {
+  test("are each listed once: refusals as counts per minute, released holds one by one", async () => {
     const person = await shop.customer({ dailyLimit: 2, modelIds: ["chat-a", "chat-two-routes"] });
     const session = await signInTo(shop, person);
     const narrow = await shop.world.addKey(person, { modelIds: ["chat-a"], hosts: [BASE] });
@@ -301,7 +301,7 @@ describe("requests that were not charged", () => {
 });
 
 describe("whose usage is shown", () => {
-  test("one's own and that of accounts one manages; 404 for all others", async () => {
+  test("an account's own, and that of accounts it manages; all others get 404", async () => {
     const mine = await shop.world.addCustomer(acme.accountId);
     const stranger = await shop.world.addCustomer((await shop.world.addReseller()).accountId);
     const house = await shop.customer();

@@ -62,7 +62,7 @@ const redeem = (session: PanelSession, code: string, address = ownAddress()) =>
   session.post("/vouchers/redeem", { code }, { "x-forwarded-for": address });
 
 describe("vouchers", () => {
-  test("codes are in the answer once, as CSV, and in no later answer and no audit entry", async () => {
+  test("codes are returned once, as CSV; no later answer and no audit entry has them", async () => {
     const made = ok(await seller.post("/vouchers", batchOf()));
     expect(made.csv.split("\r\n")[0]).toBe("voucher,code,offering,amount_usd,uses,ends_at");
     const codes = codesOf(made.csv);
@@ -132,7 +132,7 @@ describe("vouchers", () => {
     expectRefusal(await admin.post("/vouchers/redeem", { code: "x" }), "not_found");
   });
 
-  test("what the reseller cannot pay says nothing of its balance, its prices or the operator", async () => {
+  test("the refusal of a voucher that the reseller cannot pay reveals neither its balance nor its prices nor the operator", async () => {
     const { csv, batch } = ok(await seller.post("/vouchers", batchOf({ amountNanoUsd: String(5_000n * USD) })));
     const person = await customer(acme.accountId);
     const answer = await redeem(person, String(codesOf(csv)[0]));
@@ -145,7 +145,7 @@ describe("vouchers", () => {
   });
 
   test(
-    "10,000 guesses of one account: ten are looked up, the others refused, and its seller sees it",
+    "of 10,000 guesses of one account ten are looked up and the others refused; its seller sees the guesses",
     async () => {
       const guesser = await customer(acme.accountId);
       const answers = [];
@@ -171,7 +171,7 @@ describe("vouchers", () => {
   );
 
   test(
-    "many accounts behind one address are limited together",
+    "accounts behind one address are limited together",
     async () => {
       const people = await Promise.all(Array.from({ length: 12 }, () => customer(acme.accountId)));
       const answers = [];
@@ -194,7 +194,7 @@ describe("invoices", () => {
       }),
     );
 
-  test("one account that asks for many files at once takes a share of the queue, and another gets its file", async () => {
+  test("an account that requests many files concurrently gets only its share of the queue, and another account gets its file", async () => {
     const [greedy, other] = await Promise.all([customer(acme.accountId), customer(acme.accountId)]);
     const [many, one] = [await issue(greedy), await issue(other)];
     const asked = Array.from({ length: 40 }, () => greedy.get(`/invoices/${many.invoiceId}/pdf`));
@@ -235,7 +235,7 @@ describe("invoices", () => {
     expectRefusal(await admin.get(`/seller/invoices/${invoiceId}/pdf`), "not_found");
   });
 
-  test("a month as CSV: no formula runs, and credit notes are negative", async () => {
+  test("the CSV of a month runs no formula, and its credit notes are negative", async () => {
     const person = await customer(acme.accountId);
     ok(await person.put("/settings/invoices", { name: '=HYPERLINK("http://x","y")', address: null, taxNumber: "+49" }));
     await issue({ ...person, orderId: 777 });
@@ -255,7 +255,7 @@ describe("invoices", () => {
       expectRefusal(await seller.get(`/seller/invoices.csv?month=${wrong}`), "validation_failed", { param: "month" });
   });
 
-  test("a month of several pages as CSV has each invoice once, in order, also where many were issued at once", async () => {
+  test("the CSV of a month of several pages has each invoice once, in order, also if many were issued at the same time", async () => {
     const person = await customer(acme.accountId);
     await shop.world.sql`
       insert into invoices (seller_id, number, kind, account_id, buyer_name, buyer_email, lines, total_nano_usd, issued_at)
@@ -270,7 +270,7 @@ describe("invoices", () => {
     expect(numbers).toEqual(Array.from({ length: 2500 }, (_, i) => 10_001 + i));
   });
 
-  test("details that cannot be printed are refused with their field; the tenant's own are kept apart", async () => {
+  test("details that cannot be printed are refused with their field; each tenant's details are separate", async () => {
     const person = await customer(acme.accountId);
     for (const [body, param] of [
       [{ name: "株式会社", address: null, taxNumber: null }, "name"],

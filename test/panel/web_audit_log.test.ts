@@ -6,7 +6,7 @@ import { changesOf, nameIn } from "../../src/panel/web/pages/admin_audit_words.t
 
 const NOW = Date.parse("2026-11-21T12:00:00Z");
 
-test("a change shows old and new value of each field: money, prices, switches, lists, days, empty values", () => {
+test("a change shows the old and new value of each field: money, prices, switches, lists, days, empty values", () => {
   const before = { wholesale_nano_usd: 4_200_000_001, enabled: true, model_ids: ["a", "b"], first_day: "2026-12-14" };
   const after = { wholesale_nano_usd: 5_000_000_000, enabled: false, name: "Week", context_length: 128_000 };
   expect(changesOf({ action: "changed", subject: "offerings", before, after }, NOW)).toEqual([
@@ -56,7 +56,7 @@ test("a subject is named by its name, its host, or its model", () => {
   expect(nameIn({ before: { weight: 1 }, after: { weight: 2 } })).toBeNull();
 });
 
-test("HTML stays text, and a number beyond every range is shown as it is", () => {
+test("HTML stays text, and a number beyond every range is shown unchanged", () => {
   const after = { name: "<script>alert(1)</script>", weight: 1e300, note: 0.5 };
   expect(changesOf({ action: "added", subject: "routes", before: null, after }, NOW)).toEqual([
     { field: "name", before: null, after: "<script>alert(1)</script>" },

@@ -3,7 +3,7 @@ import { similarityOf } from "../../src/panel/web/pages/similarity.ts";
 
 /** The playground's embeddings. Source: EMB-1. */
 
-test("the similarity of embeddings is the cosine of their angle, whatever their lengths; 0 without a direction", () => {
+test("the similarity of two embeddings is the cosine of their angle, whatever their lengths; it is 0 for a zero vector", () => {
   expect(similarityOf([1, 2, 2], [2, 4, 4])).toBeCloseTo(1, 12);
   expect(similarityOf([1, 0], [0, 5])).toBe(0);
   expect(similarityOf([1, 1], [-3, -3])).toBeCloseTo(-1, 12);

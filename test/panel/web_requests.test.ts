@@ -105,7 +105,7 @@ describe("reading a stream", () => {
     expect(answer).toEqual({ end: "complete", text: "Łódź 🌙", thoughts: "Hm." });
   });
 
-  test("a response's events: text, refusal and reasoning; its last event ends it", async () => {
+  test("text, refusal and reasoning are read from a response's events; its last event ends it", async () => {
     const of = (type: string, delta?: string) =>
       `event: ${type}\ndata: ${JSON.stringify({ type, delta, error: null })}\n\n`;
     const said = [
@@ -141,7 +141,7 @@ describe("reading a stream", () => {
     expect((await read((response) => response.end("data: <html>\n\ndata: [DONE]\n\n"))).end).toBe("broke_off");
   });
 
-  test("an event without end is cut off, to limit memory", async () => {
+  test("an endless event is cut off, to limit memory", async () => {
     const answer = await read((response) => {
       response.on("error", () => {});
       response.write("data: ");

@@ -48,13 +48,13 @@ test("after sign-in the next page is a path of this panel; anything else leads t
 describe("the strength of a password", () => {
   const about = ["Nora New", "nora.new@acme.test", "Acme"];
 
-  test("too short or too long: says by how many characters", () => {
+  test("a password that is too short or too long is reported with the number of characters", () => {
     expect(strengthOf("short", about)).toEqual({ level: 0, words: "5 more characters." });
     expect(strengthOf("nine char", about).words).toBe("1 more character.");
     expect(strengthOf("x".repeat(203), about)).toEqual({ level: 0, words: "3 too many characters." });
   });
 
-  test("easy to guess: repeats, sequences, common words, and what is known about the person", () => {
+  test("repeats, sequences, common words and facts about the person are easy to guess", () => {
     for (const password of [
       "aaaaaaaaaaaaaa",
       "1234567890123",
@@ -68,7 +68,7 @@ describe("the strength of a password", () => {
       expect([password, strengthOf(password, about).level]).toEqual([password, 1]);
   });
 
-  test("random letters are fair; unrelated words and long mixtures are strong", () => {
+  test("random letters are rated fair; unrelated words and long mixtures are rated strong", () => {
     expect(strengthOf("kfmwzplrtb", about).level).toBe(2);
     for (const password of ["tall lamp, brown ink", "h8#Lq2!vR9xZ", "зелёный чайник под дождём"])
       expect([password, strengthOf(password, about).level]).toEqual([password, 3]);
@@ -243,7 +243,7 @@ describe("the instructions for DNS records", () => {
 });
 
 describe("the state of a domain", () => {
-  test("the steps: records to set, wrong records, live", () => {
+  test("the steps are: records to set, wrong records, live", () => {
     expect(stepStates(domainOf({ status: "pending" }))[0]).toBe("current");
     const wrong = reportOf([{ kind: "change_a", from: THEIRS, to: OURS }]);
     expect(stepStates(domainOf({ report: wrong }))[0]).toBe("waiting");
@@ -272,7 +272,7 @@ describe("the state of a domain", () => {
         }
   });
 
-  test("the next check: automatic while records are awaited, otherwise on request", () => {
+  test("the next check is automatic while records are awaited, and otherwise on request", () => {
     const nextCheckAt = "2026-11-21T18:00:00Z";
     const text = (facts: Partial<DomainDetails>, at: string | null) =>
       nextCheckText({ ...domainOf(facts), nextCheckAt: at });
@@ -284,7 +284,7 @@ describe("the state of a domain", () => {
       expect(text({ status, byHand: true }, null)).toBe("When you check");
   });
 
-  test("suspended: since when, and why", () => {
+  test("a suspended domain shows since when, and why", () => {
     const suspension = { since: "2026-11-20T09:00:00Z", reason: null };
     const off = (facts: Partial<DomainDetails>) =>
       leadOf(domainOf({ status: "suspended", suspension, ...facts }), { now: NOW, zone: "UTC" });
@@ -300,7 +300,7 @@ describe("the state of a domain", () => {
     );
   });
 
-  test("active with wrong records is a warning", () => {
+  test("an active domain with wrong records shows a warning", () => {
     expect(statusWords(domainOf({ status: "active", failures: 1 }))).toEqual({
       kind: "ending",
       words: "Live, records changed",

@@ -23,13 +23,13 @@ const NOW = Date.parse("2026-11-21T17:48:00Z");
 const MINUTE_MS = 60_000;
 
 describe("money", () => {
-  test("two decimals from $1, exact beyond what a double holds", () => {
+  test("an amount from $1 has two decimals, and is exact beyond the precision of a double", () => {
     expect(formatMoney("12400000000")).toBe("$12.40");
     expect(formatMoney("1000000000")).toBe("$1.00");
     expect(formatMoney("9000000000123456789")).toBe("$9,000,000,000.12");
   });
 
-  test("below $1 up to six decimals, at least two", () => {
+  test("an amount below $1 has two to six decimals", () => {
     expect(formatMoney("12400000")).toBe("$0.0124");
     expect(formatMoney("400000000")).toBe("$0.40");
     expect(formatMoney("7654321")).toBe("$0.007654");
@@ -42,19 +42,19 @@ describe("money", () => {
     expect(formatMoney("0")).toBe("$0.00");
   });
 
-  test("what rounds up to a dollar reads as one", () => {
+  test("an amount that rounds up to a dollar is shown as $1.00", () => {
     expect(formatMoney("999999499")).toBe("$0.999999");
     expect(formatMoney("999999999")).toBe("$1.00");
   });
 
-  test("a sign on request, and before negative amounts", () => {
+  test("a sign is shown on request, and always before negative amounts", () => {
     expect(formatMoney("5000000000", { sign: true })).toBe("+$5.00");
     expect(formatMoney("-400000000")).toBe("\u2212$0.40");
     expect(formatUsd(0.4)).toBe("$0.40");
     expect(formatPrice(3_000_000)).toBe("$3.00/M");
   });
 
-  test("typed amounts are read exactly; other text is not an amount", () => {
+  test("a typed amount is parsed exactly; other text is not an amount", () => {
     const amounts = [
       "1",
       "12400000",
@@ -109,7 +109,7 @@ describe("money", () => {
 });
 
 describe("time", () => {
-  test("a duration in its two largest units", () => {
+  test("a duration is shown in its two largest units", () => {
     expect(formatDuration(312 * MINUTE_MS)).toBe("5 h 12 min");
     expect(formatDuration(59_001)).toBe("1 min");
     expect(formatDuration(40_000)).toBe("40 s");
@@ -131,7 +131,7 @@ describe("time", () => {
     expect(formatDay("2027-01-01T00:00:00Z", "UTC", NOW)).toBe("1 Jan 2027");
   });
 
-  test("a share is 100% or 0% only when it is exactly that", () => {
+  test("a share is shown as 100% or 0% only if it is exactly that", () => {
     expect([0, 0.001, 0.8, 0.999, 1].map(formatShare)).toEqual(["0%", "1%", "80%", "99%", "100%"]);
     expect([950, 9_210, 1_500_000].map(formatCompact)).toEqual(["950", "9.2k", "1.5M"]);
   });

@@ -70,7 +70,7 @@ test("while writing fails, facts are kept within the same limit, and one line is
   ]);
 });
 
-test("stop waits for the running flush, writes newer facts, and waits for a limited time", async () => {
+test("stop waits for the running flush and writes newer facts, within a time limit", async () => {
   const written: string[] = [];
   let go = () => {};
   const { collector } = open({

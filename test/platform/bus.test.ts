@@ -38,7 +38,7 @@ test("a change reaches this replica synchronously, and the others through Redis,
   expect(b.heard).toEqual([change("1"), change("2")]);
 });
 
-test("more changes than fit one message all arrive", async () => {
+test("changes that do not fit one message all arrive", async () => {
   const [a, b] = [replica(), replica()];
   await until(() => a.bus.healthy() && b.bus.healthy());
   const many = Array.from({ length: 1700 }, (_, i) => change(String(i)));
@@ -82,7 +82,7 @@ test("a malformed message counts as a gap", async () => {
   foreign.disconnect();
 });
 
-test("Redis killed: unhealthy, and caches are flushed immediately; restarted: flushed again, then healthy, and changes arrive", async () => {
+test("when Redis is killed, the bus is unhealthy and caches are flushed immediately; when it restarts, they are flushed again and changes arrive", async () => {
   const [a, b] = [replica(), replica()];
   await until(() => a.bus.healthy() && b.bus.healthy());
   const gaps = a.gaps;
@@ -102,7 +102,7 @@ test("Redis killed: unhealthy, and caches are flushed immediately; restarted: fl
   expect(b.heard).toEqual([change("found")]);
 });
 
-test("Redis frozen: publish does not hang; after 3 s caches are flushed and the bus is unhealthy, until messages arrive", async () => {
+test("while Redis is frozen, publish does not hang; after 3 s caches are flushed and the bus is unhealthy, until messages arrive", async () => {
   const a = replica();
   await until(() => a.bus.healthy());
   const gaps = a.gaps;

@@ -13,7 +13,7 @@ const ENV = {
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 
 describe("the form", () => {
-  test("a name, an action, and the number of the time it acts (default: the first)", () => {
+  test("is a name, an action, and the number of the visit at which it acts (default: 1)", () => {
     expect(parseFailpoint("after_reserve=kill@3")).toEqual({ name: "after_reserve", signal: "SIGKILL", at: 3 });
     expect(parseFailpoint("before_settle=freeze")).toEqual({ name: "before_settle", signal: "SIGSTOP", at: 1 });
     for (const name of FAILPOINTS) expect(parseFailpoint(`${name}=kill`)?.name).toBe(name);

@@ -169,7 +169,7 @@ test("the last requests of a minute over three replicas, with and without a slot
   expect(admitted).toBe(100);
 });
 
-test("a dead replica's slots are free when their lease has ended, not before", async () => {
+test("a dead replica's slots are released when their lease has ended, not before", async () => {
   const limits = { perMinute: 1000, slotLeaseMs: 1500, ...patient };
   const [a, b] = [await limiter(limits), await limiter(limits)];
   await Promise.all([a.enter("1"), a.enter("1")]);
@@ -243,7 +243,7 @@ test("after a late answer, the grants of Redis and of the replica are reconciled
   expect(await granted(3, () => b.enter("1"))).toBe(0);
 });
 
-test("Redis frozen: the replica decides after about 30 ms by its own counts; thawed, Redis counts again", async () => {
+test("while Redis is frozen, the replica decides after about 30 ms by its own counts; afterwards Redis counts again", async () => {
   const one = await limiter();
   await one.take("warm");
   redis.freeze();
@@ -268,7 +268,7 @@ test("Redis frozen: the replica decides after about 30 ms by its own counts; tha
   ).toBeLessThanOrEqual(2);
 });
 
-test("Redis killed: every answer is immediate; when Redis is back, it is used again without a restart of the replica", async () => {
+test("while Redis is down, every answer is immediate; when it is back, it is used again without a restart of the replica", async () => {
   const one = await limiter();
   const leave = await one.enter("1");
   await redis.stop();
@@ -285,7 +285,7 @@ test("Redis killed: every answer is immediate; when Redis is back, it is used ag
   expect(await granted(8, () => one.take("9"))).toBe(0);
 });
 
-test("Redis lost in the middle of a minute: this replica's earlier grants still count", async () => {
+test("grants of a replica still count if Redis is lost in the middle of the minute", async () => {
   const one = await limiter();
   await Promise.all([one.take("1"), one.take("1"), one.take("1")]);
   redis.freeze();
@@ -336,7 +336,7 @@ test("an id over its limit is refused without asking Redis, until its minute end
   expect(await granted(20, () => one.take("1"))).toBe(5);
 });
 
-test("429: two replicas share an account's minute for all its keys, and a tenant's minute for all its accounts; others have their own", async () => {
+test("429: two replicas count an account's minute over all its keys, and a tenant's over all its accounts; others have their own", async () => {
   const limits = { perMinute: 100, inFlight: 100, accountPerMinute: 5, tenantPerMinute: 8, ...patient };
   const [a, b] = [await limiter(limits), await limiter(limits)];
   const ofAccount = (accountId: number, tenantId = 9) => ({ accountId, tenantId });
@@ -381,7 +381,7 @@ test("requests in one turn of the event loop are counted in one call: each id, a
   expect((await stats())[0] ?? 0).toBeLessThanOrEqual(calls + 2);
 });
 
-test("more concurrent ids than fit one call: all are answered, and all slots are released", async () => {
+test("concurrent ids that do not fit one call are all answered, and all slots are released", async () => {
   const one = await limiter({ perMinute: 2, inFlight: 1, ...patient });
   await one.take("warm");
   await sleep(20);

@@ -80,7 +80,7 @@ test("far below all limits a request is admitted without a call to Redis, and re
   await until(async () => (await spy.hvals("tollgate:in-flight:1"))[0]?.startsWith("1 ") === true);
 });
 
-test("a limit below 100 times the number of replicas is always asked for", async () => {
+test("Redis is always asked if the limit is below 100 times the number of replicas", async () => {
   for (const [count, perMinute] of [
     [1, 99],
     [3, 299],
@@ -95,7 +95,7 @@ test("a limit below 100 times the number of replicas is always asked for", async
 });
 
 for (const count of [1, 3]) {
-  test(`bursts at ${count} replicas: all of the limit is admitted, and at most 1 % more`, async () => {
+  test(`bursts at ${count} replicas get the whole limit, and at most 1 % more`, async () => {
     const some = await replicas(count, { perMinute: 1000 });
     let total = 0;
     for (let burst = 0; burst < 40; burst++) {
@@ -109,7 +109,7 @@ for (const count of [1, 3]) {
   });
 }
 
-test("a key just below its limit is never refused; just above, it is refused what is above", async () => {
+test("a key just below its limit is never refused; above it, only the excess is refused", async () => {
   const some = await replicas(3, { perMinute: 600 });
   let total = 0;
   for (let i = 0; i < 599; i++) {
@@ -121,7 +121,7 @@ test("a key just below its limit is never refused; just above, it is refused wha
   expect(await admitted(30, () => some[0]?.enter("1"))).toBe(1);
 });
 
-test("a minute that ends takes its unreported requests with it: the next has the whole limit", async () => {
+test("unreported requests of a minute do not count in the next, which has the whole limit", async () => {
   const some = await replicas(3, { perMinute: 1000, minuteMs: 500 });
   let minutes = 0;
   while (minutes < 2) {
@@ -142,7 +142,7 @@ test("a minute that ends takes its unreported requests with it: the next has the
   }
 });
 
-test("slots: never more than 1 % above the limit over three replicas, and all come back", async () => {
+test("slots over three replicas never exceed the limit by more than 1 %, and all are released", async () => {
   const some = await replicas(3, { inFlight: 300 });
   let now = 0;
   let most = 0;
@@ -171,7 +171,7 @@ test("slots: never more than 1 % above the limit over three replicas, and all co
   await until(async () => (await spy.exists("tollgate:in-flight:1")) === 0);
 });
 
-test("Redis frozen: a replica admits what it has counted itself, at most 1 % of the limit without asking", async () => {
+test("while Redis is frozen, a replica admits by its own counts, at most 1 % of the limit without asking", async () => {
   const [one] = await replicas(1, { perMinute: 1000, budgetMs: 300 });
   for (let i = 0; i < 500; i++) await one?.enter("1");
   await until(async () => (await spy.get("tollgate:minute:1")) === "500");
@@ -190,7 +190,7 @@ test("Redis frozen: a replica admits what it has counted itself, at most 1 % of 
   }
 });
 
-test("Redis killed and started again: what was not reported is lost, and nobody is refused for it", async () => {
+test("unreported requests are lost if Redis is killed and restarted, and none is refused because of it", async () => {
   const [one] = await replicas(1, { perMinute: 1000 });
   for (let i = 0; i < 300; i++) await one?.enter("1");
   await redis.stop();
@@ -203,7 +203,7 @@ test("Redis killed and started again: what was not reported is lost, and nobody 
   expect(total).toBeLessThanOrEqual(1010);
 });
 
-test("a replica that joins asks until all others count it; one that ended is forgotten", async () => {
+test("a new replica always asks Redis until all others count it; one that ended is no longer counted", async () => {
   const [first] = await replicas(1, {});
   await first?.enter("1");
   expect(first?.enter("1")).not.toBeInstanceOf(Promise);
@@ -224,7 +224,7 @@ test("a replica that joins asks until all others count it; one that ended is for
   await until(async () => (await spy.zcard("tollgate:limiters")) === 1);
 });
 
-test("any arrivals at up to three replicas: a key, an account and a tenant get all of their limit, and at most 1 % more", async () => {
+test("a key, an account and a tenant get their whole limit, and at most 1 % more, for any arrivals at up to three replicas", async () => {
   const limits = { perMinute: 350, accountPerMinute: 700, tenantPerMinute: 1800 };
   const bursts = fc.array(
     fc.record({

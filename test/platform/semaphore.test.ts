@@ -48,7 +48,7 @@ test("a tenant's accounts share the tenant's slots; a tenant without free slots 
   expect(await waiting).toBe("too_many_requests");
 });
 
-test("waiting callers are served in turns; at the time limit the error says whose share is full", async () => {
+test("waiting callers of different accounts are served in turn; at the time limit the error says whose share is full", async () => {
   const places = open(1);
   const leave = await places.enter([account(1)], patient);
   const order: number[] = [];

@@ -53,7 +53,7 @@ async function reserved(limiter: Limiter, limits: RequestLimits, amount: number)
 const counted = async () => Number(await spy.get("tollgate:minute:tokens:account:1"));
 
 for (const count of [1, 3]) {
-  test(`any amounts at ${count} replicas: at most 1 % above the limit is reserved, and nothing that fits is refused`, async () => {
+  test(`${count} replicas reserve at most 1 % above the limit, for any amounts, and refuse nothing that fits`, async () => {
     const some = await replicas(count);
     const limits = tokens(100_000);
     let sum = 0;
@@ -75,7 +75,7 @@ for (const count of [1, 3]) {
   });
 }
 
-test("what was not used is given back to all replicas; what was used beyond the reservation counts", async () => {
+test("unused tokens are returned on all replicas; tokens used beyond the reservation count", async () => {
   const [a, b] = (await replicas(2)) as [Limiter, Limiter];
   const limits = tokens(1_000);
   const first = await reserved(a, limits, 900);
@@ -91,7 +91,7 @@ test("what was not used is given back to all replicas; what was used beyond the 
   expect(await reserved(a, limits, 50)).toBeDefined();
 });
 
-test("a request that ends in a later minute gives nothing back there, and what it used beyond its reservation counts there", async () => {
+test("a request that ends in a later minute returns nothing to it; tokens used beyond its reservation count in it", async () => {
   for (const redisUrl of [redis.url, ""]) {
     const one = limiterOf({ redisUrl, minuteMs: 400 });
     const limits = tokens(1_000);
@@ -121,7 +121,7 @@ test("a second, lower bound of the same request lowers its reservation; a higher
   expect(request?.tokens()?.remaining).toBe(1_000);
 });
 
-test("a limit that refuses takes nothing of the others", async () => {
+test("a refusal by one limit takes nothing from the others", async () => {
   const [one] = (await replicas(1)) as [Limiter];
   const limits = tokens(1_000);
   const models = new Map([["tight", { requestsPerMinute: null, tokensPerMinute: 100, requestsAtOnce: null }]]);
@@ -134,7 +134,7 @@ test("a limit that refuses takes nothing of the others", async () => {
   expect(one.begin("key:1", OWNER, limits).tokens()?.remaining).toBe(920);
 });
 
-test("without Redis, and while it is away, each replica counts its own", async () => {
+test("each replica counts its own tokens without Redis, or while it is away", async () => {
   const alone = limiterOf({ redisUrl: "" });
   const limits = tokens(1_000);
   expect(await reserved(alone, limits, 700)).toBeDefined();
@@ -152,7 +152,7 @@ test("without Redis, and while it is away, each replica counts its own", async (
   }
 });
 
-test("a raised limit counts at once for requests that it refused", async () => {
+test("a raised limit applies immediately to requests that it had refused", async () => {
   const [one] = (await replicas(1)) as [Limiter];
   const set = (requestsPerMinute: number) => ({ requestsPerMinute, tokensPerMinute: null, requestsAtOnce: null });
   const enter = async (limit: number) => {

@@ -3,11 +3,12 @@ import { OUTPUT_CHARS_MAX } from "./output.ts";
 import { isRecord } from "./refusals.ts";
 
 /**
- * The output of a provider's own stream, as far as it has arrived: the last event of a stream that breaks off has it. Source: RSP-9,
+ * The output of a provider's own stream, as far as it has arrived. If the stream breaks off, its last event has this
+ * output. Source: RSP-9,
  * RSP-10.
  */
 
-/** Where the text of a delta belongs: in a field of the item, or in one of the parts of a list, by the event's index. */
+/** Where the text of a delta belongs: to a field of the item, or to a part of a list, by the event's index. */
 type Place = { list?: List; field: string };
 type List = "content" | "summary";
 
@@ -19,7 +20,7 @@ const PLACES: Readonly<Record<string, Place>> = {
   "response.function_call_arguments.delta": { field: "arguments" },
   "response.custom_tool_call_input.delta": { field: "input" },
 };
-/** By event: the list that it adds a part to. */
+/** By event: the list to which it adds a part. */
 const PARTS: Readonly<Record<string, List>> = {
   "response.content_part.added": "content",
   "response.reasoning_summary_part.added": "summary",
@@ -35,7 +36,10 @@ export class ArrivedItems {
   #items = new Map<number, OpenItem | string>();
   #chars = 0;
 
-  /** Takes an event. `chars`: its length as received. Beyond OUTPUT_CHARS_MAX nothing is kept, rather than a part. */
+  /**
+   * Reads an event. `chars`: its length as received. Above OUTPUT_CHARS_MAX the whole output is dropped, rather than
+   * cut.
+   */
   take(event: Fields, chars: number): void {
     const { type, output_index: index, item, part, delta } = event;
     if (typeof index !== "number" || this.#chars > OUTPUT_CHARS_MAX) return;
@@ -54,7 +58,7 @@ export class ArrivedItems {
     if (this.#chars > OUTPUT_CHARS_MAX) this.#items.clear();
   }
 
-  /** The items, each as JSON. One that is not done is incomplete. */
+  /** The items, each as JSON. An item that is not done is marked incomplete. */
   json(): string[] {
     return [...this.#items]
       .sort(([a], [b]) => a - b)
@@ -71,7 +75,7 @@ function indexOf(event: Fields, list: List): number {
   return typeof index === "number" ? index : 0;
 }
 
-/** Adds the text of a delta. Returns false if it belongs to nothing that is known. */
+/** Adds the text of a delta. Returns false if its item or part is unknown. */
 function addText(item: OpenItem, event: Fields, delta: string): boolean {
   const place = PLACES[String(event.type)];
   if (place === undefined) return false;

@@ -37,11 +37,12 @@ import { type ChatRequest, INSTRUCTIONS, toChat } from "./to_chat.ts";
 import { checkChoice, readTools, type Tools } from "./tools.ts";
 
 /**
- * POST /v1/responses: the steps of chat, with another body. A route with a /responses of its own is sent the request itself, any other
- * its translation to chat completions; a request may try both, one after the other. Source: API-14, RSP-1, RSP-2.
+ * POST /v1/responses: the steps of chat, with another body. A route with its own /responses gets the request itself,
+ * any other route a translation to chat completions. A request may try both, one after the other. Source: API-14,
+ * RSP-1, RSP-2.
  */
 
-/** What the client asks for, to have a model's reasoning sent back sealed. */
+/** The value of `include` by which a client asks for sealed reasoning. */
 const INCLUDE_REASONING = "reasoning.encrypted_content";
 
 /** POST /v1/responses. */
@@ -73,7 +74,7 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
   const request: ResponsesRequest = {
     ...{ deps, caller, model, raw, slots, prompt, choices: 1, hold, own, chat },
     affinity: model.hasChoice ? affinityOf(caller.key.accountId, beginningOf(body)) : undefined,
-    // The cap that was reserved is the client's own, if it sent one.
+    // The reserved cap is the client's own, if it sent one.
     capTokens: hold.capTokens ?? max_output_tokens ?? null,
     facts: {
       response: {
@@ -98,7 +99,7 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
   return await serveStream(request, plan, (route, attempt) => openAnswer(request, route, attempt));
 }
 
-/** What `affinityOf` reads, by the names of chat completions. */
+/** The fields that `affinityOf` reads, by their names in chat completions. */
 function beginningOf(body: ResponsesBody): Readonly<Record<string, unknown>> {
   const { prompt_cache_key, user, input }: Readonly<Record<string, unknown>> = body;
   return { prompt_cache_key, user, messages: Array.isArray(input) ? input : [{ role: "user", content: input }] };
@@ -111,7 +112,7 @@ type ResponsesRequest = TextRequest & {
   facts: OutputFacts;
 };
 
-/** A hosted tool that the model must call, and that no route of it may be sent. Source: RSP-5. */
+/** Refuses a hosted tool that the model must call and that none of its routes may get. Source: RSP-5. */
 function checkHostedChoice({ tool_choice: choice }: ResponsesBody, { hosted }: Tools, model: Model): void {
   if (typeof choice !== "object" || choice === null) return;
   const { type } = choice;
@@ -123,19 +124,19 @@ function checkHostedChoice({ tool_choice: choice }: ResponsesBody, { hosted }: T
     throw refusal("tool_choice", `The model has no tool of type ${type.slice(0, 64)} here. Use function tools.`);
 }
 
-/** What is reserved must cover whichever of the two is sent. */
+/** The hold must cover whichever of the two forms is sent. */
 function largerOf(one: Prompt | undefined, other: Prompt | undefined): Prompt {
   const larger = one === undefined || (other !== undefined && other.bytes > one.bytes) ? other : one;
   if (larger === undefined) throw new Error("a request has at least one form");
   return larger;
 }
 
-/** The request for routes with a /responses of their own. */
+/** The request for routes with their own /responses. */
 class OwnForm {
   readonly prompt: Prompt;
   readonly #request: ResponsesBody;
   readonly #model: Model;
-  /** Filtered by what any of the model's routes allows: what is reserved. */
+  /** Filtered by what any of the model's routes allows; this form is reserved. */
   readonly #body: OwnBody;
 
   constructor(request: ResponsesBody, model: Model) {
@@ -174,7 +175,7 @@ class ChatForm {
     this.#dropped = dropped;
   }
 
-  /** What was dropped, by the paths of the client's request. */
+  /** The paths in the client's request that were dropped. */
   droppedWith(byFilter: string | undefined): string | undefined {
     const ours = droppedNames(this.#dropped);
     if (byFilter === undefined) return ours;

@@ -15,7 +15,7 @@ export class EventText {
     if (this.#isStreamed) this.#text += eventText(type, this.#sequence++, fields);
   }
 
-  /** Writes a delta. The text before and behind the changing values stays the same for all deltas of an item: nearly all events are deltas. */
+  /** Writes a delta. Nearly all events are deltas, so the text around the changing values is built once per item. */
   writeDelta({ head, middle, tail }: DeltaFrame, delta: string): void {
     if (this.#isStreamed) this.#text += head + this.#sequence++ + middle + JSON.stringify(delta) + tail;
   }
@@ -28,7 +28,7 @@ export class EventText {
   }
 }
 
-/** An event as it stands on the wire. */
+/** An event in its wire format. */
 export function eventText(type: string, sequence: number, fields: string): string {
   return `event: ${type}\ndata: {"type":"${type}","sequence_number":${sequence},${fields}}\n\n`;
 }
@@ -36,7 +36,7 @@ export function eventText(type: string, sequence: number, fields: string): strin
 /** The text of a delta's event around its sequence number and its delta. */
 export type DeltaFrame = { head: string; middle: string; tail: string };
 
-/** `fields`: what all deltas of the item have; `more`: what stands behind the delta. */
+/** `fields`: the fields that all deltas of the item have; `more`: the text after the delta. */
 export function deltaFrame(type: string, fields: string, more = ""): DeltaFrame {
   return {
     head: `event: ${type}\ndata: {"type":"${type}","sequence_number":`,
@@ -45,7 +45,7 @@ export function deltaFrame(type: string, fields: string, more = ""): DeltaFrame 
   };
 }
 
-/** Pieces that are joined from time to time: each would keep memory of its own for as long as the stream is open. */
+/** Pieces are joined from time to time, because each would use its own memory while the stream is open. */
 const PIECES_MAX = 256;
 
 /** A text that arrives in pieces. */

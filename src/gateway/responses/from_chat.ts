@@ -6,20 +6,20 @@ import { type CountedUsage, type ResponseState, usageJson } from "./response_obj
 
 /** Translates answers of chat completions into responses: whole ones, and streams chunk by chunk. Source: RSP-8, RSP-9, RSP-10. */
 
-/** By a chat's finish_reason: why the answer is not whole. */
+/** Why an answer is incomplete, by the chat's finish_reason. */
 const INCOMPLETE: Readonly<Record<string, string>> = {
   length: "max_output_tokens",
   max_tokens: "max_output_tokens",
   content_filter: "content_filter",
 };
 
-/** The state of an answer that ended by itself. */
+/** The status of an answer that ended normally. */
 function stateOf(finish: string | undefined): Pick<ResponseState, "status" | "incompleteReason"> {
   const incompleteReason = INCOMPLETE[finish ?? ""];
   return { status: incompleteReason === undefined ? "completed" : "incomplete", incompleteReason };
 }
 
-/** What a whole chat answer becomes, once it is known what is charged. */
+/** The response for a whole chat answer, made once the charge is known. */
 export type WholeResponse = { completionText: string; completionChars: number; text: (usage: CountedUsage) => string };
 
 /** Translates a whole answer by its first choice. `value` is the parsed answer. */
@@ -39,7 +39,7 @@ function finishOf({ finish_reason: finish }: Readonly<Record<string, unknown>>):
   return typeof finish === "string" && finish !== "" ? finish : undefined;
 }
 
-/** Whether a chunk has something for the client. What fails before it may be tried on another route. */
+/** Whether a chunk has content for the client. A failure before the first such chunk can be tried on another route. */
 export function beginsAnswer({ choices, usage }: Readonly<Record<string, unknown>>): boolean {
   if (!Array.isArray(choices) || isRecord(usage)) return true;
   const [choice] = choices as unknown[];
@@ -59,7 +59,7 @@ export class ResponseEvents implements StreamRewriter {
   finished = false;
   readonly endsWithDone = true;
   readonly isOver = false;
-  /** There is no fast path: each chunk is parsed. */
+  /** Parses each chunk; there is no fast path. */
   readonly rewritten = "";
   readonly #output: Output;
   #finish: string | undefined;
@@ -126,7 +126,7 @@ export class ResponseEvents implements StreamRewriter {
 }
 
 /**
- * The error of a response that failed in mid-stream. Clients know few codes, and try again after this one.
+ * The error of a response that failed in mid-stream. Clients know few codes; after this one they try again.
  * `error`: an error envelope as JSON.
  */
 export function responseError(error: string | undefined): NonNullable<ResponseState["error"]> {

@@ -1,7 +1,7 @@
 /**
- * What OpenAI runs itself: tools of its own, and the items of a conversation that they leave behind. They cost extra, or read data that
- * is stored there. They are dropped and named in `x-dropped-params`, unless the route has a /responses of its own and an admin allows
- * them there: `tools.web_search`, `input.web_search_call`. Source: RSP-5.
+ * OpenAI's hosted tools, and the items that they leave in a conversation. They cost extra, or read data that is stored
+ * at OpenAI. They are dropped and named in `x-dropped-params`, unless the route has its own /responses and an admin
+ * allows them there: `tools.web_search`, `input.web_search_call`. Source: RSP-5.
  */
 
 const HOSTED_TOOLS: ReadonlySet<string> = new Set(
@@ -16,7 +16,7 @@ export const HOSTED_ITEMS: ReadonlySet<string> = new Set(
   compaction compaction_summary`.split(/\s+/),
 );
 
-/** Whether a tool of this type is a hosted one. The search has dated names, as in `web_search_2025_08_26`. */
+/** Whether a tool of this type is a hosted one. The web search has dated names, as in `web_search_2025_08_26`. */
 export function isHostedTool(type: string): boolean {
   return HOSTED_TOOLS.has(type) || type.startsWith("web_search");
 }

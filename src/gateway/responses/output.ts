@@ -8,8 +8,8 @@ import { type Seal, sealReasoning } from "./sealed_reasoning.ts";
 import type { ToolNames } from "./tools.ts";
 
 /**
- * Makes the output of a response from what a model writes in chat completions: from the deltas of a stream, or from one whole message.
- * The events are written on the way. Source: RSP-8, RSP-9.
+ * Makes the output of a response, and its events, from chat completions: from the deltas of a stream, or from one whole
+ * message. Source: RSP-8, RSP-9.
  */
 
 /** Maximum size of an output, in characters. It is kept until the end, because the last event repeats it. */
@@ -20,16 +20,16 @@ const ITEMS_MAX = 1_000;
 export type OutputFacts = {
   response: ResponseFacts;
   names: ToolNames;
-  /** Set if the client asked for reasoning that it can send back. */
+  /** Set if the client asked for sealed reasoning. */
   seal: Seal | undefined;
 };
 
 type Fields = Readonly<Record<string, unknown>>;
-/** The part of a call that one delta brings. Arguments that come before the name wait for it. */
+/** The part of a call in one delta. Arguments that arrive before the name are kept until it arrives. */
 type OpenCall = { item: CallItem | undefined; callId: string; early: string };
 
 export class Output {
-  /** What the model wrote, for counting. */
+  /** The text that the model wrote, for counting. */
   readonly written = new Written();
   readonly #facts: OutputFacts;
   readonly #events: EventText;
@@ -50,7 +50,7 @@ export class Output {
     return this.#events.take();
   }
 
-  /** Takes a delta of a chunk, or the message of a whole answer. Throws if the output gets too large. */
+  /** Adds a delta of a chunk, or the message of a whole answer. Throws if the output gets too large. */
   take(delta: unknown): void {
     this.#begin();
     if (!isRecord(delta)) return;
@@ -63,18 +63,21 @@ export class Output {
     if (Array.isArray(tool_calls)) for (const call of tool_calls) if (isRecord(call)) this.#call(call);
   }
 
-  /** The response as it ended, as JSON. Writes the last events of its items, unless it failed, and the event of the end itself. */
+  /**
+   * Ends the response and returns it as JSON. Writes the last events of its items, unless it failed, and its final
+   * event.
+   */
   end(state: Omit<ResponseState, "items">): string {
     this.#begin();
     const { status } = state;
     const itemStatus: ItemStatus = status === "completed" ? "completed" : "incomplete";
     if (status !== "failed") {
-      // Without any answer, some clients ask again and again.
+      // Without any item, some clients repeat the request again and again.
       if (status === "completed" && this.#message === undefined && this.#calls.size === 0)
         this.#message = this.#add("msg", (place) => new MessageItem(place, this.#events));
       for (const item of this.#items) this.#close(item, itemStatus);
     }
-    // An item that was closed before the end is whole.
+    // An item that was closed before the end is complete.
     const items = this.#items.map((item) => item.json(this.#closed.has(item) ? "completed" : itemStatus));
     const response = responseJson(this.#facts.response, { ...state, items });
     this.#events.write(`response.${status}`, `"response":${response}`);
@@ -89,7 +92,7 @@ export class Output {
     this.#events.write("response.in_progress", response);
   }
 
-  /** A part of a content that is a list: text, or thinking with texts of its own. */
+  /** Adds a part of a content that is a list: text, or thinking, which has its own list of texts. */
   #takePart(part: unknown): void {
     if (!isRecord(part)) return;
     const { type, text, thinking } = part;
@@ -116,7 +119,9 @@ export class Output {
     this.#message.add(kind, delta);
   }
 
-  /** Takes a part of a call. Calls stay open until the end, because providers may send parts of several in turn. */
+  /**
+   * Adds a part of a call. Calls stay open until the end, because providers may send parts of several calls in turn.
+   */
   #call({ index, id, function: called }: Fields): void {
     if (!isRecord(called)) return;
     const callId = typeof id === "string" ? id : "";
@@ -141,7 +146,7 @@ export class Output {
     call.item.add(args);
   }
 
-  /** The call that a part belongs to. Some providers leave the index out, and some give all calls the index 0. */
+  /** The call that a part belongs to. Some providers omit the index, and some give all calls the index 0. */
   #callOf({ index, callId, name }: { index: unknown; callId: string; name: string }): OpenCall {
     const at =
       typeof index === "number" ? index : callId === "" && name === "" ? this.#calls.size - 1 : this.#calls.size;

@@ -9,7 +9,7 @@ import { customInput, type ToolName } from "./tools.ts";
 /** How an item ended. */
 export type ItemStatus = "completed" | "incomplete";
 
-/** Where an item stands: its id, and its place in the output. */
+/** The id of an item, and its index in the output. */
 export type ItemPlace = { id: string; index: number };
 
 export interface OutputItem {
@@ -29,7 +29,7 @@ function done(events: EventText, index: number, item: string): void {
   events.write("response.output_item.done", `"output_index":${index},"item":${item}`);
 }
 
-/** Reasoning, as a summary: clients do not show it otherwise. */
+/** Reasoning as a summary, because clients show it only in this form. */
 export class ReasoningItem implements OutputItem {
   readonly #place: ItemPlace;
   readonly #events: EventText;
@@ -73,7 +73,7 @@ export class ReasoningItem implements OutputItem {
 
 type PartKind = "output_text" | "refusal";
 
-/** One part of a message: its text, or the model's refusal. */
+/** A part of a message: its text, or the model's refusal. */
 class MessagePart {
   readonly kind: PartKind;
   readonly #events: EventText;
@@ -130,7 +130,7 @@ export class MessageItem implements OutputItem {
     this.#part.add(delta);
   }
 
-  /** A message always has a part: some clients read the first one. */
+  /** A message always has a part, because some clients read the first one. */
   close(status: ItemStatus): void {
     this.#part ??= this.#begin("output_text");
     this.#part.close();
@@ -155,7 +155,10 @@ export class MessageItem implements OutputItem {
   }
 }
 
-/** A call of a function, or of a custom tool, whose input is sent in one piece: it is inside the function's arguments. */
+/**
+ * A call of a function or of a custom tool. The input of a custom tool is inside the function's arguments, so it is
+ * sent in one piece.
+ */
 export class CallItem implements OutputItem {
   readonly callId: string;
   readonly #place: ItemPlace;
@@ -192,7 +195,7 @@ export class CallItem implements OutputItem {
       this.#events.writeDelta(this.#frame, input);
       this.#events.write("response.custom_tool_call_input.done", `${this.#at},"input":${json(input)}`);
     } else {
-      // Clients parse the arguments: a call without any has an empty object.
+      // A call without arguments has an empty object, because clients parse it.
       if (this.#isEmpty) this.add("{}");
       const name = json(this.#tool.name);
       this.#events.write(

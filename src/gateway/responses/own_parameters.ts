@@ -5,8 +5,8 @@ import { isMessage, type ResponsesBody } from "./request.ts";
 import { isSealedHere } from "./sealed_reasoning.ts";
 
 /**
- * The list of all that is sent on to a provider's own /responses. Everything else is dropped and named in `x-dropped-params`. The
- * questions to answer before something is added here are those of `parameters.ts`. Source: RSP-5, PRV-1, PRV-2.
+ * The list of everything that is sent on to a provider's own /responses. Everything else is dropped and named in
+ * `x-dropped-params`. Before you add something, answer the questions in `parameters.ts`. Source: RSP-5, PRV-1, PRV-2.
  */
 
 const words = (names: string): readonly string[] => names.trim().split(/\s+/);
@@ -41,11 +41,11 @@ const TEXT_CHARS_MAX = 512;
 const INCLUDES: readonly unknown[] = ["reasoning.encrypted_content", "message.output_text.logprobs"];
 const TEXT_MEMBERS = new Set(["format", "verbosity"]);
 const REASONING_MEMBERS = new Set(["effort", "summary"]);
-/** Fields that are not sent on and not named: they change nothing, or are answered by the gateway. */
+/** Fields that are neither sent on nor named: they have no effect, or the gateway handles them. */
 const SILENT: ReadonlySet<string> = new Set(
   words("model metadata client_metadata store stream_options previous_response_id conversation prompt background"),
 );
-/** Items with these types are sent on. Ids are not: they lead to nothing at a provider that stores nothing. */
+/** Items of these types are sent on, without their ids: a provider that stores nothing does not know them. */
 const ITEMS: ReadonlySet<unknown> = new Set(
   words(
     "message function_call function_call_output custom_tool_call custom_tool_call_output reasoning additional_tools",
@@ -56,10 +56,10 @@ const TOOLS: ReadonlySet<unknown> = new Set(words("function custom namespace"));
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** What is sent on, without `model`, and the paths of what is not. */
+/** The fields that are sent on, without `model`, and the paths of those that are not. */
 export type OwnBody = { fields: Record<string, unknown>; dropped: string[] };
 
-/** Filters a request. `allowed`: what the route allows in addition, as in `tools.web_search`. */
+/** Filters a request. `allowed`: paths that the route also allows, as in `tools.web_search`. */
 export function ownBody(request: ResponsesBody, allowed: ReadonlySet<string>): OwnBody {
   const body: OwnBody = { fields: { store: false }, dropped: [] };
   for (const [name, value] of Object.entries(request as Fields)) {
@@ -112,7 +112,7 @@ function passing(name: string, value: unknown, filtering: Filtering): unknown {
   }
 }
 
-/** The entries that pass. Those that do not were noted by `pass`. */
+/** The entries that pass. `pass` has recorded the others. */
 function entries(list: readonly unknown[], pass: (entry: unknown, i: number) => unknown): unknown[] {
   return list.map(pass).filter((entry) => entry !== undefined);
 }
@@ -137,7 +137,7 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
   if (type === "item_reference") return undefined;
   if (type === "reasoning") return isForeign(fields) ? fields : undefined;
   if (!ITEMS.has(type)) {
-    // Such an item is known by its id.
+    // Such an item is identified by its id.
     if (filtering.allowed.has(`input.${type}`)) return item;
     filtering.dropped.push(path);
     return undefined;
@@ -152,7 +152,10 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
   return { ...fields, [name]: entries(content, (part, j) => partOf(part, `${path}.${name}.${j}`, filtering)) };
 }
 
-/** Only the provider itself can read the reasoning that it encrypted. Without it, or sealed here, the provider would refuse the item. */
+/**
+ * Only the provider can read the reasoning that it encrypted. It would refuse an item without it, or with reasoning
+ * that was sealed here.
+ */
 function isForeign({ encrypted_content: sealed }: Fields): boolean {
   return typeof sealed === "string" && sealed !== "" && !isSealedHere(sealed);
 }

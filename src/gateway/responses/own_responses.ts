@@ -37,7 +37,7 @@ const REPEATED_CHARS_MAX = 1024 * 1024;
 const TEXT_PARTS: ReadonlySet<unknown> = new Set(["input_text", "output_text", "refusal"]);
 /** Events before the first of the answer itself. */
 const OPENING: ReadonlySet<unknown> = new Set(["response.created", "response.in_progress", "response.queued"]);
-/** Events with the whole response; the last ones of a stream. */
+/** Events with the whole response, which end a stream. */
 const ENDS: ReadonlySet<unknown> = new Set(["response.completed", "response.incomplete"]);
 const FAILURES: ReadonlySet<unknown> = new Set(["response.failed", "error"]);
 /** How much of a failed response's message is read. */
@@ -48,7 +48,7 @@ type Fields = Readonly<Record<string, unknown>>;
 
 export type OwnCall = TextCall & {
   body: OwnBody;
-  /** The output cap: the client's, or that of the hold. */
+  /** The output cap: the client's, or that of the hold if it sent none. */
   capTokens: number | null;
   response: ResponseFacts;
 };
@@ -149,7 +149,7 @@ const STATUSES: ReadonlyMap<unknown, number> = new Map([
   ["context_length_exceeded", 400],
 ]);
 
-/** The counts by the names of chat completions, under which receipts keep them. */
+/** The counts under their names in chat completions, as receipts keep them. */
 function usageOf(usage: unknown): { usage: ReportedUsage | undefined; rawUsage: unknown } {
   if (!isRecord(usage)) return { usage: undefined, rawUsage: usage ?? undefined };
   const { input_tokens, output_tokens, input_tokens_details, output_tokens_details, ...rest } = usage;
@@ -163,7 +163,7 @@ function usageOf(usage: unknown): { usage: ReportedUsage | undefined; rawUsage: 
   return { usage: reportedUsageOf(rawUsage), rawUsage };
 }
 
-/** What the model wrote, for counting if the provider reported no usage. */
+/** The text that the model wrote, to be counted if the provider reports no usage. */
 function writtenInOutput(output: readonly unknown[]): string {
   const texts: string[] = [];
   for (const item of output) {
@@ -180,7 +180,7 @@ function writtenInOutput(output: readonly unknown[]): string {
   return texts.join("\n");
 }
 
-/** Passes the events of a provider's /responses on. The last one waits for the settlement. */
+/** Passes on the events of a provider's /responses. The last one waits for the settlement. */
 class OwnEvents implements StreamRewriter {
   readonly endsWithDone = false;
   finished = false;
@@ -197,7 +197,7 @@ class OwnEvents implements StreamRewriter {
   #sequence = 0;
 
   constructor(facts: ResponseFacts) {
-    // The request's other fields come from the provider here, and would only take memory.
+    // The provider returns the request's other fields itself, so keeping them would only take memory.
     this.#facts = { ...facts, echo: `"previous_response_id":null` };
   }
 
@@ -224,7 +224,7 @@ class OwnEvents implements StreamRewriter {
     if (typeof delta === "string") this.#written.add(delta, received.length);
     if (!isRecord(response)) {
       this.#arrived.take(event, received.length);
-      // An event may arrive on several lines, and is sent on one. In JSON a line break is white space.
+      // An event may arrive on several lines, and is sent on one: a line break is white space in JSON.
       return `event: ${type}\ndata: ${received.includes("\n") ? received.replaceAll("\n", " ") : received}\n\n`;
     }
     response.model = this.#facts.modelId;

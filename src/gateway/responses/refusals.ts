@@ -6,7 +6,7 @@ export function refusal(param: string, message: string): Refusal {
   return new Refusal("invalid_request", { message, param });
 }
 
-/** `must`: what the field must be. */
+/** `must`: the rule for the field, as the end of the sentence. */
 export function invalid(param: string, must: string): Refusal {
   return refusal(param, `The field ${param} ${must}.`);
 }

@@ -6,8 +6,8 @@ import { invalid, isRecord, refusal, required } from "./refusals.ts";
 import { checkSchema } from "./schema_check.ts";
 
 /**
- * The shape of a request for POST /v1/responses, and what it may not ask for because nothing is stored here. What passes here can be
- * sent to every kind of route. Source: RSP-1, RSP-3.
+ * The shape of a request for POST /v1/responses, and the fields that are refused because nothing is stored here. A
+ * request that passes can be sent to every kind of route. Source: RSP-1, RSP-3.
  */
 
 const ITEMS_MAX = 10_000;
@@ -19,18 +19,18 @@ const NAME_CHARS_MAX = 128;
 /** Of a word such as an effort. Longer ones are sent to no provider, and would be kept for the response, which repeats them. */
 const WORD_CHARS_MAX = 64;
 const CALL_ID_CHARS_MAX = 512;
-/** Of the metadata, which is sent back in every object of the response. Those of OpenAI. */
+/** OpenAI's limits of the metadata, which every response object repeats. */
 const METADATA_MAX = 16;
 const METADATA_KEY_CHARS_MAX = 64;
 const METADATA_VALUE_CHARS_MAX = 512;
 
-/** Optional, or null: SDKs send null for options that were not set. */
+/** Optional or null: SDKs send null for options that were not set. */
 const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
   Type.Optional(Type.Union([schema, Type.Null()], words));
 const open = { additionalProperties: true };
 const oneOf = (...values: string[]) => Type.Union(values.map((value) => Type.Literal(value)));
 const typed = <T extends string>(type: T) => Type.Literal(type);
-/** An object of which only the type is checked here. */
+/** An object whose type is the only thing checked here. */
 const Typed = Type.Unsafe<{ type: string } & Record<string, unknown>>(Type.Object({ type: Type.String() }, open));
 
 const Content = Type.Union([Type.String(), Type.Array(Typed, { maxItems: PARTS_MAX })]);
@@ -85,7 +85,7 @@ const ITEMS = {
 const Hosted = Type.Object({ type: oneOf(...HOSTED_ITEMS) }, open);
 const Item = Type.Union([...Object.values(ITEMS), Hosted]);
 
-/** An item of the input that is not run by a provider itself. */
+/** An item of the input that does not come from a hosted tool. */
 export type Item = Static<(typeof ITEMS)[keyof typeof ITEMS]>;
 /** A part of a content, or a tool. */
 export type Part = Static<typeof Typed>;
@@ -126,7 +126,7 @@ export type ResponsesBody = Static<typeof ResponsesBody>;
 
 const checkBody = checker(ResponsesBody);
 
-/** Checks the body of a request by every rule that needs neither its model nor its tools. Throws invalid_request. */
+/** Checks the body by every rule that needs neither the model nor the tools. Throws invalid_request. */
 export function readResponses(raw: Body): ResponsesBody {
   checkItemTypes(raw.value);
   const body = checkBody(raw.value);
@@ -137,7 +137,7 @@ export function readResponses(raw: Body): ResponsesBody {
   return body;
 }
 
-/** Names the type that is not known. The shape alone would say what each of the known types misses. */
+/** Names the unknown type. The shape alone would list what is missing for each known type. */
 function checkItemTypes(value: unknown): void {
   const input = isRecord(value) ? value.input : undefined;
   if (!Array.isArray(input)) return;
@@ -148,7 +148,7 @@ function checkItemTypes(value: unknown): void {
   }
 }
 
-/** What would need a stored conversation. Source: RSP-3. */
+/** Refuses fields that need a stored conversation. Source: RSP-3. */
 function checkStateless(body: Readonly<Record<string, unknown>>): void {
   const insteads = {
     previous_response_id: "Send the whole conversation in input, and store: false.",
@@ -192,7 +192,7 @@ function checkMetadata(metadata: ResponsesBody["metadata"]): void {
 
 type AnyItem = Static<typeof Item>;
 
-/** The rules for the items that their shapes cannot express. */
+/** Checks the rules for items that their shapes cannot express. */
 function checkItems(items: readonly AnyItem[]): void {
   const calls = new Set<string>();
   for (const [i, item] of items.entries()) {
@@ -215,12 +215,15 @@ function checkItems(items: readonly AnyItem[]): void {
   }
 }
 
-/** Whether an item is a message: its type may be left out. */
+/** Whether an item is a message, whose type may be left out. */
 export function isMessage(item: AnyItem): item is Static<typeof Message> {
   return item.type === undefined || item.type === "message";
 }
 
-/** Whether an id is that of a reasoning item, of which a reference may be dropped: the answer's text does not depend on it. */
+/**
+ * Whether an id is that of a reasoning item. A reference to one may be dropped, because the answer's text does not
+ * depend on it.
+ */
 function isReasoningId(id: string): boolean {
   return id.startsWith("rs_");
 }

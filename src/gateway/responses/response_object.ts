@@ -4,24 +4,26 @@ import type { Tools } from "./tools.ts";
 
 /** The response object: in JSON answers, and in the first and last events of streams. Source: RSP-8. */
 
-/** Longer tools and instructions are not sent back: they would be kept in memory while the stream is open. */
+/**
+ * Longer tools and instructions are not repeated in the response: they would stay in memory while the stream is open.
+ */
 const ECHO_CHARS_MAX = 32 * 1024;
 
-/** What every object of a response says. It lives as long as the stream. */
+/** The fields of every response object. They are kept as long as the stream is open. */
 export type ResponseFacts = {
-  /** Of the response. Ids of its items begin alike. */
+  /** The response's id. The ids of its items begin in the same way. */
   id: string;
   createdUnix: number;
   modelId: string;
   /** The client's, as JSON. */
   metadata: string;
-  /** The other fields of the request that are sent back, as the inside of a JSON object. */
+  /** The other fields of the request that are repeated, as the inside of a JSON object. */
   echo: string;
 };
 
 export type ResponseStatus = "in_progress" | "completed" | "incomplete" | "failed";
 
-/** How a response stands. `items`: of the output, each as JSON. `usage`: as JSON. */
+/** The state of a response. `items`: those of the output, each as JSON. `usage`: as JSON. */
 export type ResponseState = {
   status: ResponseStatus;
   items: readonly string[];

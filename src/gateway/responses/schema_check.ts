@@ -2,12 +2,12 @@ import { invalid, isRecord } from "./refusals.ts";
 
 /** Checks the JSON schemas of tools and of structured output. */
 
-/** In characters of JSON. Larger schemas are no description of arguments, and every provider refuses them. */
+/** In characters of JSON. Every provider refuses larger schemas. */
 const SCHEMA_CHARS_MAX = 256 * 1024;
 
 /**
- * Throws invalid_request for a schema that is too large, or whose `$ref` leads back to itself and nowhere else. A schema that contains
- * itself, as that of a tree does, is fine.
+ * Throws invalid_request for a schema that is too large, or whose `$ref` leads only back to itself. A recursive schema,
+ * such as that of a tree, is accepted.
  */
 export function checkSchema(schema: Record<string, unknown>, path: string): void {
   if (JSON.stringify(schema).length > SCHEMA_CHARS_MAX)
@@ -30,7 +30,7 @@ function definitionsOf(schema: Record<string, unknown>): unknown[] {
   return [schema.$defs, schema.definitions].flatMap((defs) => (isRecord(defs) ? Object.values(defs) : []));
 }
 
-/** What a reference within the schema leads to; undefined if nothing. */
+/** The target of a reference within the schema; undefined if there is none. */
 function targetOf(schema: Record<string, unknown>, ref: string): unknown {
   if (ref === "#") return schema;
   if (!ref.startsWith("#/")) return undefined;

@@ -3,16 +3,16 @@ import { refusal } from "./refusals.ts";
 import type { ResponsesBody } from "./request.ts";
 
 /**
- * A model's reasoning in the `encrypted_content` of its item: some clients send only that back, and some models refuse the next turn
- * without it. It is encrypted and authenticated with SECRET_KEY, and bound to the account. Source: RSP-7.
+ * A model's reasoning in the `encrypted_content` of its item: some clients send back only that, and some models refuse
+ * the next turn without it. It is encrypted and authenticated with SECRET_KEY, and bound to the account. Source: RSP-7.
  */
 
-/** A longer reasoning is not sealed: clients send all of them with each turn. */
+/** Longer reasoning is not sealed, because clients send all of it back with each turn. */
 const SEALED_CHARS_MAX = 128 * 1024;
 const PREFIX = "r1.";
 const PURPOSE = "responses reasoning";
 
-/** Whose reasoning is sealed. */
+/** The account for which reasoning is sealed. */
 export type Seal = { secretKey: Uint8Array; accountId: number };
 
 /** The sealed text; null if it is too long. */
@@ -21,12 +21,12 @@ export function sealReasoning({ secretKey, accountId }: Seal, text: string): str
   return PREFIX + encrypt(secretKey, `${PURPOSE}\n${accountId}\n${text}`).toString("base64url");
 }
 
-/** Whether it was sealed here. Otherwise it comes from another provider, which alone can read it. */
+/** Whether it was sealed here. Otherwise only the provider that sent it can read it. */
 export function isSealedHere(sealed: unknown): sealed is string {
   return typeof sealed === "string" && sealed.startsWith(PREFIX);
 }
 
-/** The text of what was sealed here. Throws invalid_request if it was changed, or sealed for another account. */
+/** The text that was sealed here. Throws invalid_request if it was changed, or sealed for another account. */
 export function openReasoning({ secretKey, accountId }: Seal, sealed: string, param: string): string {
   const head = `${PURPOSE}\n${accountId}\n`;
   let text: string;
@@ -39,7 +39,7 @@ export function openReasoning({ secretKey, accountId }: Seal, sealed: string, pa
   return text.slice(head.length);
 }
 
-/** Checks the reasoning of a request that is sent on without it. Throws as `openReasoning`. */
+/** Checks sealed reasoning that is not sent on. Throws as `openReasoning`. */
 export function checkReasoning(seal: Seal, { input }: ResponsesBody): void {
   if (typeof input === "string") return;
   for (const [i, item] of input.entries()) {

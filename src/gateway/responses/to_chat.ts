@@ -4,8 +4,8 @@ import { isSealedHere, openReasoning, type Seal } from "./sealed_reasoning.ts";
 import { customArguments, type Tools } from "./tools.ts";
 
 /**
- * Translates a request into one for chat completions. Nothing is asked for that the request does not have, so that providers that know
- * only the basics serve it too. Source: RSP-4, RSP-6, RSP-7.
+ * Translates a request into one for chat completions. The translation adds no parameter that the request does not have,
+ * so that basic providers can serve it. Source: RSP-4, RSP-6, RSP-7.
  */
 
 /** Fields that are translated, or change nothing if they are left out: clients send some of them always. */
@@ -27,7 +27,7 @@ type Fields = Record<string, unknown>;
 /** A chat request that stands for a responses request. */
 export type ChatRequest = {
   body: Fields & { model: string; messages: Fields[] };
-  /** By message: the path of the item that it was made of. */
+  /** The path of the item from which each message was made. */
   places: readonly string[];
   /** By tool: the path of the tool that it was made of. */
   toolPlaces: readonly string[];
@@ -35,7 +35,7 @@ export type ChatRequest = {
   dropped: readonly string[];
 };
 
-/** The chat request. Throws invalid_request for what only the translation finds. */
+/** Translates a request. Throws invalid_request for errors that only the translation finds. */
 export function toChat(request: ResponsesBody, { tools, seal }: { tools: Tools; seal: Seal }): ChatRequest {
   const { model, input, instructions, stream, temperature, top_p, text, reasoning } = request;
   const talk = new Conversation(tools, seal);
@@ -61,7 +61,10 @@ export function toChat(request: ResponsesBody, { tools, seal }: { tools: Tools; 
   return { body, places, toolPlaces, dropped };
 }
 
-/** Clients always ask for the usual service. Another tier changes the price, and is named unless a route allows it. */
+/**
+ * Clients always send the default tier. Another tier changes the price, and is named as dropped unless a route allows
+ * it.
+ */
 function isUsualTier(name: string, value: unknown): boolean {
   return name === "service_tier" && (value === "auto" || value === "default");
 }
@@ -101,12 +104,12 @@ function addTools(
   if (functions.length === 0) return [];
   body.tools = functions.map(({ tool }) => tool);
   if (wanted !== undefined) body.tool_choice = wanted;
-  // True is what every provider does anyway, and some do not know the field.
+  // `true` is every provider's default, and some do not know the field.
   if (parallel_tool_calls === false) body.parallel_tool_calls = false;
   return functions.map(({ place }) => place);
 }
 
-/** The function's name of a chosen tool. A hosted tool among the allowed ones has none. */
+/** The function's name of a chosen tool. A hosted tool has none. */
 function chosen(tool: unknown, { names }: Tools): string | undefined {
   if (!isRecord(tool) || (tool.type !== "function" && tool.type !== "custom")) return undefined;
   return names.flatOf(String(tool.name), typeof tool.namespace === "string" ? tool.namespace : undefined);
@@ -121,15 +124,18 @@ type Turn = {
   images: Fields[];
 };
 
-/** The messages of a chat that stand for the items of an input. */
+/** Builds the chat messages for the items of an input. */
 class Conversation {
   readonly dropped: string[] = [];
   readonly #tools: Tools;
   readonly #seal: Seal;
-  /** Of the instructions and of all messages of system and developer: many chat templates take one, at the beginning. */
+  /**
+   * The text of the instructions and of all system and developer messages: many chat templates accept only one such
+   * message, at the beginning.
+   */
   readonly #system: string[] = [];
   readonly #turns: Turn[] = [];
-  /** By call id: the assistant's turn with that call. */
+  /** The assistant's turn with each call, by call id. */
   readonly #callers = new Map<string, Turn>();
   /** The assistant's turn that further items of the assistant belong to. */
   #open: Turn | undefined;
@@ -180,7 +186,7 @@ class Conversation {
     this.#turns.push(turnOf({ role: "user", content: userContent(content) }, place));
   }
 
-  /** A message that follows calls of the same turn is joined to them: their outputs must come directly after them. */
+  /** A message after calls of the same turn is joined with them, because the outputs must directly follow the calls. */
   #addAssistant(content: string | readonly Part[], place: string): void {
     const text = textOf(content, (j) => this.dropped.push(`${place}.content.${j}`));
     const open = this.#open;
@@ -189,7 +195,7 @@ class Conversation {
     turn.message.content = typeof before === "string" && before !== "" ? `${before}\n\n${text}` : text;
   }
 
-  /** All calls of a turn belong to one message: split, they read as separate answers. */
+  /** All calls of a turn belong to one message: in several messages they would be separate answers. */
   #addCall(call: { call_id: string; name: string; namespace?: string | null }, args: string, place: string): void {
     const turn = this.#open ?? this.#begin(place);
     const name = this.#tools.names.flatOf(call.name, call.namespace);
@@ -251,7 +257,7 @@ function turnOf(message: Fields, place: string): Turn {
   return { message, calls: [], place, outputs: [], images: [] };
 }
 
-/** The text of a content. `onOther` is told the index of each part that is not text. */
+/** The text of a content. `onOther` gets the index of each part that is not text. */
 function textOf(content: string | readonly Part[], onOther: (index: number) => void): string {
   if (typeof content === "string") return content;
   let text = "";
@@ -264,7 +270,7 @@ function textOf(content: string | readonly Part[], onOther: (index: number) => v
   return text;
 }
 
-/** A single text is sent as a string: every provider takes that. */
+/** A single text is sent as a string, which every provider accepts. */
 function userContent(content: string | readonly Part[]): unknown {
   if (typeof content === "string") return content;
   const [only] = content;
@@ -272,7 +278,7 @@ function userContent(content: string | readonly Part[]): unknown {
   return content.map(chatPart);
 }
 
-/** A part for chat completions. Whether files and audio are sent on is for the list of parameters to say. */
+/** A part for chat completions. The list of parameters decides whether files and audio are sent on. */
 function chatPart(part: Part): Fields {
   const { type, text, refusal, image_url, detail, filename, file_data, file_url, ...rest } = part;
   if (type === "input_image")

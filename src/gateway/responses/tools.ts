@@ -32,17 +32,17 @@ export type Tools = {
   hosted: ReadonlyMap<string, string>;
 };
 
-/** The functions' names, in both directions. It lives as long as the stream, and keeps no tool's schema. */
+/** The names of functions, in both directions. Kept as long as the stream is open, without the tools' schemas. */
 export class ToolNames {
   readonly #tools = new Map<string, ToolName>();
   readonly #flat = new Map<string, string>();
 
-  /** The client's tool of a function that the model called. A name that the request does not have is a function's. */
+  /** The client's tool for a function that the model called. An unknown name is taken as a function's. */
   toolOf(name: string): ToolName {
     return this.#tools.get(name) ?? { name, namespace: undefined, isCustom: false };
   }
 
-  /** The name that the provider is sent for a tool, also for one that is only in the conversation's past. */
+  /** The name that is sent to the provider for a tool, also for one that occurs only in past calls. */
   flatOf(name: string, namespace: string | null | undefined): string {
     return this.#flat.get(keyOf(name, namespace)) ?? flatten(name, namespace ?? undefined);
   }
@@ -107,7 +107,7 @@ export function readTools({ tools, input }: ResponsesBody): Tools {
   return { functions, names, hosted };
 }
 
-/** Checks which tools the model may or must call, but for hosted ones. Throws invalid_request for a tool that there is not. */
+/** Checks the tool choice, except for hosted tools. Throws invalid_request for a tool that does not exist. */
 export function checkChoice({ tool_choice: choice }: ResponsesBody, { names }: Tools): void {
   if (choice === undefined || choice === null) return;
   if (!isRecord(choice)) {
@@ -146,7 +146,7 @@ function readTool(
   return { type: "function", function: { name: flat, ...more, ...(typeof strict === "boolean" && { strict }) } };
 }
 
-/** A function that takes what a custom tool takes: one text. */
+/** A function that takes the one text of a custom tool. */
 function customFunction(name: string, description: string | undefined, format: unknown): ChatFunction {
   const grammar =
     isRecord(format) && format.type === "grammar" && typeof format.definition === "string"
@@ -167,7 +167,10 @@ export function customArguments(input: string): string {
   return JSON.stringify({ [CUSTOM_INPUT]: input });
 }
 
-/** What a custom tool is called with. Models do not always keep to the function's schema: then it is all that they wrote. */
+/**
+ * The input of a custom tool's call. If a model does not follow the function's schema, it is everything that the model
+ * wrote.
+ */
 export function customInput(args: string): string {
   try {
     const parsed: unknown = JSON.parse(args);

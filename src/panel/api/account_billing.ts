@@ -88,7 +88,7 @@ export async function movementsOf(
   return { entries: rows.map((row) => withoutStaff(viewer, row)), hasMore };
 }
 
-/** What went in and out by month, of the service's time zone. */
+/** Incoming and outgoing money by month, in the service's time zone. */
 export async function monthsOf(deps: Deps, { person, signal }: Reader, accountId: number) {
   const timeZone = deps.config.billingTimeZone;
   const months = await longRead(deps, { person, signal }, (reading) => balanceMonths(reading, { accountId, timeZone }));

@@ -3,7 +3,7 @@ import { QUERY_CANCELED, type Sql, sqlState } from "../../platform/db.ts";
 
 /** Counts over all accounts, for the admins' pages. */
 
-/** Home does not wait for the count of a busy day; it shows none. */
+/** If counting a busy day takes longer, Home shows no number. */
 const REQUESTS_MS_MAX = 500;
 const COUNTS_MS_MAX = 3_000;
 
@@ -15,7 +15,10 @@ export async function activePackages(sql: Sql): Promise<Map<number, number>> {
   return new Map(rows.map((row) => [Number(row.offering_id), Number(row.active)]));
 }
 
-/** People by state, open orders that an admin decides, domains that are not removed and those that fail, and enabled providers. */
+/**
+ * People by state; open orders that an admin decides; domains, removed ones excluded, and failing ones; enabled
+ * providers.
+ */
 export type Counts = {
   accountsActive: number;
   accountsInvited: number;

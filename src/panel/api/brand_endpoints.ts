@@ -12,7 +12,7 @@ import { panelHostOf } from "./session_auth.ts";
 
 /** A reseller's brand: settings for the reseller itself, and the public part for anyone on its hosts. */
 
-/** More than a picture may have, so that the message about a slightly larger one names its size. */
+/** Above the limit of a picture, so that the error about a slightly larger one can name its size. */
 const IMAGE_CHARS_MAX = 700_000;
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 

@@ -18,7 +18,7 @@ import { mailerOf, signedIn, signedOut } from "./panel_session.ts";
 import { checkOrigin } from "./session_auth.ts";
 import { type Arrival, arrivalOf, limited, SIGN_IN_BODY } from "./sign_in.ts";
 
-/** A person's change of their own e-mail address: asking for it, and the links that confirm it. */
+/** A person's change of their own e-mail address: the request, and the links that confirm it. */
 
 const TOKEN_CHARS_MAX = 100;
 const LinkParams = t.Object({ token: t.String({ maxLength: TOKEN_CHARS_MAX }) });

@@ -40,7 +40,7 @@ export function panelEndpoints(deps: Deps) {
     .use(serviceEndpoints(deps));
 }
 
-/** What a signed-in person does for itself. */
+/** A signed-in person's own pages. */
 function ownEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
     .use(sessionEndpoints(deps))
@@ -56,7 +56,7 @@ function ownEndpoints(deps: Deps) {
     .use(webhooksEndpoints(deps));
 }
 
-/** What is sold, to whom, and how it is paid. */
+/** Selling: offerings, people, orders and payments. */
 function sellingEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
     .use(peopleEndpoints(deps))
@@ -72,7 +72,7 @@ function sellingEndpoints(deps: Deps) {
     .use(modelPricesEndpoints(deps));
 }
 
-/** Models, providers, domains, and what runs the service. */
+/** Models, providers, domains and operations. */
 function serviceEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
     .use(modelsEndpoints(deps))
@@ -86,5 +86,5 @@ function serviceEndpoints(deps: Deps) {
     .use(brandEndpoints(deps));
 }
 
-/** The types that the web app calls through Eden. Only types cross that border. */
+/** The types of the endpoints, for the web app's client Eden. The web app imports nothing else from here. */
 export type PanelApi = ReturnType<typeof panelEndpoints>;

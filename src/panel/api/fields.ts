@@ -5,7 +5,7 @@ import { HOST_CHARS_MAX, LIMITED_MODELS_MAX, MODEL_ID_CHARS_MAX } from "../../li
 
 /**
  * Field shapes that several endpoints share. Limits on text here only stop oversized input: the store that writes a field has the
- * exact limit, and the message for people. A shape whose rule JSON Schema cannot put in words has `says`.
+ * exact limit, and the message for people. `says` has the rule of a shape in words, if JSON Schema cannot express it.
  */
 
 /**

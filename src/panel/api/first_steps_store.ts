@@ -2,11 +2,12 @@ import type { Role } from "../../accounts/roles.ts";
 import type { Sql } from "../../platform/db.ts";
 
 /**
- * The first steps of each role on Home: what it has to do before anything can be sold or used. Whether a step is done follows from
+ * The first steps of each role on Home: what must be done before anything can be sold or used. Whether a step is done
+ * follows from
  * what is stored, so a step that was done on the command line counts too. Nothing is stored about the list itself.
  */
 
-/** What to do, in this order. The page has the words and the links. */
+/** The steps, in this order. The page has their texts and links. */
 export const FIRST_STEPS = {
   admin: ["provider", "model", "offering", "ways_to_pay", "person"],
   reseller: ["funds", "domain", "brand", "prices", "payments", "customer"],
@@ -15,7 +16,10 @@ export const FIRST_STEPS = {
 
 export type FirstStep = { name: (typeof FIRST_STEPS)[Role][number]; isDone: boolean };
 
-/** The steps of an account with its role, in order. Each is answered by the first row of an index or of a small table. */
+/**
+ * The steps for an account of this role, in order. Each check reads only the first row of an index or of a small
+ * table.
+ */
 export async function firstSteps(
   sql: Sql,
   { accountId, role }: { accountId: number; role: Role },
@@ -41,7 +45,9 @@ async function doneByAdmins(sql: Sql) {
   return row;
 }
 
-/** A reseller that has fulfilled a customer's order knows how it is paid, with or without a payment method in the panel. */
+/**
+ * A reseller that has fulfilled a customer's order has a way to be paid, even without a payment method in the panel.
+ */
 async function doneByReseller(sql: Sql, accountId: number) {
   const [row] = await sql`
     select exists (select from balance_entries where account_id = ${accountId})

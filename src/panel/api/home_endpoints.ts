@@ -14,7 +14,7 @@ import { firstSteps } from "./first_steps_store.ts";
 import { toJson } from "./formats.ts";
 import { longRead, signedIn } from "./panel_session.ts";
 
-/** Home: the active package, the balance, notices, recent refusals, and the first steps of somebody new. */
+/** Home: the active package, the balance, notices, recent refusals, and the first steps of a new account. */
 
 const REFUSALS_SHOWN = 5;
 const DAY_MS = 86_400_000;

@@ -15,10 +15,10 @@ import { toJson } from "./formats.ts";
 import { invoicesCsv } from "./invoices_csv.ts";
 import { longRead, type Person, signedIn } from "./panel_session.ts";
 
-/** Invoices: an account's own, those of a seller, and what they say about both. Source: INV-1, INV-3, INV-4. */
+/** Invoices: an account's own, those of a seller, and the details of both. Source: INV-1, INV-3, INV-4. */
 
 const PAGE_MAX = 100;
-/** PDF files of one account: a worker with a short queue draws those of all. */
+/** Limit of PDF files per account: one worker with a short queue draws those of all accounts. */
 const PDFS = {
   key: { requestsPerMinute: 60, requestsAtOnce: 4, tokensPerMinute: null },
   account: null,
@@ -96,7 +96,7 @@ function sellerEndpoints(deps: Deps) {
     );
 }
 
-/** What lists show of an invoice. */
+/** An invoice as lists show it. */
 function listed(invoice: Invoice) {
   const { invoiceId, number, kind, orderId, buyer, lines, totalNanoUsd, issuedAt, accountId } = invoice;
   const what = lines.length === 1 ? (lines[0]?.text ?? "") : `${lines[0]?.text} and ${lines.length - 1} more`;
@@ -110,12 +110,12 @@ function listed(invoice: Invoice) {
 
 type Drawing = { person: Person; invoice: Invoice; set: { headers: Record<string, string | number> } };
 
-/** The file, with the seller's present looks. Throws too_many_requests, service_unavailable. Source: INV-4. */
+/** The file, with the seller's current brand. Throws too_many_requests, service_unavailable. Source: INV-4. */
 async function pdfOf(deps: Deps, { person, invoice, set }: Drawing): Promise<Uint8Array<ArrayBuffer>> {
   const { sellerId } = invoice;
   const brand = await deps.brands.get(sellerId === OPERATOR ? null : sellerId);
   const looks = { brandName: brand.name, logo: brand.logoLight, timeZone: deps.config.billingTimeZone };
-  // By the person who signed in: an admin who views many accounts is one.
+  // Limited by the person who signed in, so that an admin who views many accounts counts once.
   const limit = deps.limiter.begin(`pdf:${person.session.accountId}`, undefined, PDFS);
   await limit.enter();
   let file: Uint8Array;

@@ -19,9 +19,9 @@ import { within } from "../../platform/time_limit.ts";
 import { Id, IdParam, orNull, whole } from "./fields.ts";
 import { mailerOf, type Person, signedIn } from "./panel_session.ts";
 
-/** Mail: what waits and what failed, a reseller's mail server, and what each person is mailed about. Source: MSG-11. */
+/** Mail: waiting and failed deliveries, a reseller's mail server, and each person's choice of mails. Source: MSG-11. */
 
-/** Shorter than a browser waits. */
+/** Shorter than a browser's time limit. */
 const TEST_MS_MAX = 20_000;
 /** Tests of a mail server are limited: each opens a connection. */
 const TEST_POINT = "mail-test";
@@ -116,7 +116,7 @@ async function checkPublic(deps: Deps, { host, port }: MailServerSpec): Promise<
   }
 }
 
-/** Sends a mail to the person's own address. `problem`: what the server said; null: it has accepted the mail. */
+/** Sends a mail to the person's own address. `problem`: the server's answer; null: it has accepted the mail. */
 async function sendTest(
   deps: Deps,
   { role, accountId, email, name }: Person,
@@ -131,7 +131,7 @@ async function sendTest(
       sendMail(server, mail),
       () => new MailError("The mail server is too slow.", { fault: "server" }),
     );
-    // It answers: the mails that wait need not wait for a probe.
+    // The server answers, so waiting mails need not wait for a probe.
     const met = { tenantId, answer: "answered", why: "", probe: null, at: now(deps), random: 0 } as const;
     await noteMailServer(deps, met);
     return { to: email, problem: null };

@@ -80,7 +80,7 @@ function tierOf({ aboveInputTokens, rates }: Tier, retail: (microUsd: number) =>
     inputPicoUsd: retail(rates.input),
     cachedInputPicoUsd: retail(rates.cached_input),
     outputPicoUsd: retail(rates.output),
-    /** Parts that cost something else than ordinary input or output. */
+    /** Parts with another price than ordinary input or output. */
     further: furtherOf(rates).map((part) => ({ part, picoUsd: retail(rates[part]) })),
   };
 }

@@ -15,7 +15,7 @@ import { longRead, type Person, signedIn } from "./panel_session.ts";
 
 /** For admins, about the whole service: the overview on Home, replicas, the check of the books, and the audit log. */
 
-/** How long a page waits for a check. A longer check continues; the next load of the page shows its result. */
+/** The time that a page waits for a check. A longer check continues, and the next load of the page shows its result. */
 const CHECK_WAIT_MS_MAX = 25_000;
 /** Its two counts have their own, shorter limits. */
 const OVERVIEW_MS_MAX = 5_000;

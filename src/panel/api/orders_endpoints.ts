@@ -106,7 +106,7 @@ function decidingEndpoints(deps: Deps) {
     )
     .post(
       "/orders/:id/fulfil",
-      // What is left of the active package is dropped only if that is asked for.
+      // The rest of the active package is dropped only on request.
       async ({ person, params, body: { when = "after", payWith } }) => {
         checkPayWith(person, payWith);
         const wanted = { ...deciderOf(person), orderId: params.id, when, payWith };
@@ -121,7 +121,7 @@ function deciderOf({ role, accountId }: Person): Decider {
   return { resellerId: role === "admin" ? null : accountId };
 }
 
-/** With what customers dispute at the person's own Stripe. */
+/** Includes the disputes at the person's own Stripe account. */
 async function withDisputes(deps: Deps, person: Person, orders: readonly Order[]) {
   const sellerId = sellerOfPerson(person);
   const orderIds = orders.flatMap((order) => (order.sellerId === sellerId ? [order.orderId] : []));

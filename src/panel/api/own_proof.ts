@@ -10,13 +10,16 @@ import type { Person } from "./panel_session.ts";
 import { Assertion, CLONED, checkPasskeyOf, NOT_ACCEPTED } from "./passkey_sign_in.ts";
 import { checkCode, limited, WRONG_CODE } from "./sign_in.ts";
 
-/** Proofs that the person at the screen is the one who signed in, asked for before how they sign in is changed. Source: SGN-13. */
+/**
+ * Proofs that the person at the screen is the one who signed in. They are required before a change of how the person
+ * signs in. Source: SGN-13.
+ */
 
-/** A password as typed: also a new one, whose length is checked later. */
+/** A password as typed, or a new one, whose length is checked later. */
 export const Password = t.String({ minLength: 1, maxLength: TYPED_PASSWORD_CHARS_MAX });
 export const Code = t.String({ minLength: 1, maxLength: TYPED_CODE_CHARS_MAX });
 
-/** A password, with a code if the second factor is on; or what a passkey has signed. */
+/** A password, with a code if the second factor is on; or the signature of a passkey. */
 export const Proof = t.Object(
   { password: t.Optional(Password), code: t.Optional(Code), passkey: t.Optional(Assertion) },
   { additionalProperties: false },
@@ -25,7 +28,10 @@ export const Proof = t.Object(
 type Asked = {
   person: Person;
   request: Request;
-  /** With a password a code too, even if the second factor has just been read as off: for what only an account with one has. */
+  /**
+   * The same, but a password always needs a code, even if the second factor was just read as off: for changes that
+   * only an account with a second factor can make.
+   */
   needsCode?: boolean;
 };
 
@@ -38,7 +44,7 @@ export async function provePerson(
   if (passkey !== undefined) return provePasskey(deps, { person, request }, passkey);
   if (password === undefined) throw new InputError("Enter your password.", "password");
   await provePassword(deps, person, password);
-  // The code last: it works once, and a wrong password must not use it up.
+  // The code is checked last: it works once, and a wrong password must not use it up.
   if (needsCode || (await secondFactorOf(deps, person.accountId)).totpEnabled) await proveCode(deps, person, code);
 }
 
@@ -73,7 +79,7 @@ export function wrongCode(): InputError {
   return new InputError(WRONG_CODE, "code");
 }
 
-/** The digest of the session that stays when the account's others end. */
+/** The digest of the session that stays when the account's other sessions end. */
 export function digestOf(person: Person): Buffer {
   return Buffer.from(person.session.digestHex, "hex");
 }

@@ -11,7 +11,9 @@ import { type Arrival, countAttempt, emailLimitId } from "./sign_in.ts";
 
 /** A password reset that a person asks for by mail. Source: SGN-1, SGN-2. */
 
-/** The answer comes after a whole number of these, so that its time does not tell whether a mail was written. */
+/**
+ * The answer comes after a whole number of these steps, so that its time does not reveal whether a mail was written.
+ */
 const ANSWER_STEP_MS = 400;
 
 export const checkForgotten = checker(
@@ -26,7 +28,7 @@ export async function forgotPassword(deps: Deps, { host, network }: Arrival, ema
   const { name, resellerId } = host;
   if (!(await canMail(deps, resellerId ?? 0)))
     throw new InputError("No mail is sent from here. Ask the person who invited you for a new password.");
-  // A reseller is mailed by the operator, on its own domain too.
+  // The operator mails a reseller, also for its own domain.
   const roles = (await canMail(deps, 0)) ? (["customer", "reseller"] as const) : (["customer"] as const);
   const startMs = deps.clock.nowMs();
   await countAttempt(deps, [`reset-address:${network}`, `reset-${emailLimitId(deps, host, email)}`]);

@@ -93,7 +93,10 @@ async function loadPerson(deps: Deps, request: Request, token: unknown): Promise
   return { accountId, role, tenantId, name, email, session, host, viewing, by };
 }
 
-/** The tenant whose server mails a person; 0: the operator. A reseller's customers get mail from its own server, the reseller does not. */
+/**
+ * The tenant whose mail server serves a person; 0: the operator. A reseller's server mails its customers; the
+ * operator's mails the reseller.
+ */
 export function mailerOf({ role, tenantId }: Pick<Person, "role" | "tenantId">): number {
   return role === "customer" ? tenantId : 0;
 }

@@ -20,13 +20,16 @@ import {
 import { checkOrigin, cookieName, cookieOptions } from "./session_auth.ts";
 import { arrivalOf, SIGN_IN_BODY } from "./sign_in.ts";
 
-/** Passkeys: signing in with one, and a person's own. Nobody else sees or changes them, but an admin who views the account reads the list. */
+/**
+ * Passkeys: signing in with one, and a person's own. Only their owner can change them; an admin who views the account
+ * can read the list.
+ */
 
 /** An attestation object with an RSA key takes a few hundred bytes. */
 const ATTESTATION_CHARS_MAX = 8_192;
 const TRANSPORTS_MAX = 10;
 
-/** A new passkey, as browsers report it. What they derive from the attestation object is not read. */
+/** A new passkey, as browsers report it. Fields that browsers derive from the attestation object are not read. */
 const Attestation = t.Object(
   {
     id: CredentialId,

@@ -13,7 +13,7 @@ import { type Arrival, limited } from "./sign_in.ts";
 
 /** A credential id has at most 1,023 bytes. */
 const CREDENTIAL_CHARS_MAX = 1_364;
-/** What browsers sign takes some hundred bytes; a signature, at most 512. */
+/** Signed data has some hundred bytes; a signature has at most 512. */
 const SIGNED_CHARS_MAX = 4_096;
 const BASE64URL = { pattern: "^[A-Za-z0-9_-]+$", says: "base64url" };
 
@@ -23,14 +23,14 @@ export const CLONED =
 
 export const CredentialId = Type.String({ minLength: 1, maxLength: CREDENTIAL_CHARS_MAX, ...BASE64URL });
 export const Signed = Type.String({ minLength: 1, maxLength: SIGNED_CHARS_MAX, ...BASE64URL });
-/** What browsers add, and no check here reads. */
+/** Fields that browsers add and no check here reads. */
 export const UNREAD = {
   type: Type.Literal("public-key"),
   clientExtensionResults: Type.Object({}, { additionalProperties: true, maxProperties: 20 }),
   authenticatorAttachment: Type.Optional(Type.Union([Type.Literal("platform"), Type.Literal("cross-platform")])),
 };
 
-/** What a passkey has signed, as browsers report it. */
+/** A passkey's signature, as browsers report it. */
 export const Assertion = Type.Object(
   {
     id: CredentialId,
@@ -79,7 +79,7 @@ function refused(message: string): Refusal {
   return new Refusal("session_required", { message });
 }
 
-/** As `checkPasskey`, for what a browser has sent to this host. */
+/** As `checkPasskey`, for an answer that a browser has sent to this host. */
 export function checkPasskeyOf(
   deps: Deps,
   { host, request }: { host: Host; request: Request },
@@ -88,7 +88,7 @@ export function checkPasskeyOf(
   return inTime(checkPasskey(deps, passkeySiteOf(deps, { host, request }), signed));
 }
 
-/** Where the passkeys of a request belong. */
+/** The host and tenant of the passkeys in a request. */
 export function passkeySiteOf(deps: Deps, { host, request }: { host: Host; request: Request }) {
   return { host: host.name, origin: originOf(deps, factsOf(request).url), resellerId: host.resellerId };
 }

@@ -52,7 +52,7 @@ export function payWebhooks(deps: Deps) {
 /** The body as received: its signature is over these bytes. Throws host_not_allowed, too_many_requests, and as `readBody`. */
 async function bodyOf(deps: Deps, request: Request, sellerId: number): Promise<string> {
   await panelHostOf(deps, request);
-  // By seller and sender, so that a forger does not use up what the seller's payment provider may send.
+  // Limited by seller and sender, so that a forger does not use up the limit of the seller's payment provider.
   await deps.limiter.take(`pay:${sellerId}:${networkOf(factsOf(request).peerAddress())}`);
   const { text, room } = await readBody(deps, request, { bytesMax: BODY_BYTES_MAX, owner: undefined });
   room.close();

@@ -109,7 +109,7 @@ function checkOffered({ stripe, instructions, shopUrl }: WaysToPay, method: Meth
 
 type Paying = { person: Person; order: Order; method: Method; request: Request };
 
-/** Where the customer goes on: a page of Stripe or of the shop; null: the order's own page has the instructions. */
+/** Where the customer continues: Stripe's or the shop's page; null: the order's own page has the instructions. */
 async function pageOf(deps: Deps, { person, order, method, request }: Paying): Promise<string | null> {
   if (method === "instructions") return null;
   const { shopUrl } = await waysOf(deps, person);
@@ -179,7 +179,7 @@ function settingsEndpoints(deps: Deps) {
     const settings = await readPaymentSettings(deps, sellerId);
     const origin = originOf(deps, new URL(deps.config.panelUrl));
     const hooks = { stripe: `/api/pay/stripe/${sellerId}`, shop: `/api/pay/shop/${sellerId}` };
-    // A reseller gives its shop and Stripe an address of its own.
+    // A reseller's shop and Stripe call an address on the reseller's domain.
     return { settings, hooks, origin: person.role === "admin" ? origin : null };
   };
   return signedIn(deps, "reseller", "admin")

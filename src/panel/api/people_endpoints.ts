@@ -217,7 +217,8 @@ function partyOf({ role }: Person): "operator" | "reseller" {
 }
 
 /**
- * An account with its pending link and its limits: where they come from, and what applies. `canSwitchPayg`: whether the viewer may switch
+ * An account with its pending link, and its limits: each with its source, and those that apply. `canSwitchPayg`:
+ * whether the viewer may switch
  * pay-as-you-go.
  */
 async function describe(deps: Deps, person: Person, accountId: number) {
@@ -232,7 +233,9 @@ async function describe(deps: Deps, person: Person, accountId: number) {
 }
 
 type NewAccount = { email: string; name: string; role?: Account["role"]; resellerId?: number };
-/** `url` is returned once: the database stores only a digest of its token. `mailed`: it is also on its way to the person. */
+/**
+ * `url` is returned once: the database stores only a digest of its token. `mailed`: it was also mailed to the person.
+ */
 type ShownLink = { kind: NewLink["kind"]; url: string; expiresAt: string; mailed: boolean };
 
 /** Adds an account with an invitation. `link` is null while the account has no host to sign in on. Throws InputError. */

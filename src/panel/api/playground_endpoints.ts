@@ -11,7 +11,7 @@ import { gatewayHost } from "./ai_endpoints.ts";
 import { toJson } from "./formats.ts";
 import { type Person, signedIn } from "./panel_session.ts";
 
-/** The models and keys that the playground offers. Its calls go to ai_endpoints.ts. */
+/** The models and keys of the playground. Its calls go to ai_endpoints.ts. */
 
 export function playgroundEndpoints(deps: Deps) {
   return signedIn(deps).get("/playground/models", async ({ person }) => toJson(await playgroundOf(deps, person)));

@@ -10,8 +10,8 @@ import { once } from "./form_once.ts";
 import { signedIn } from "./panel_session.ts";
 
 /**
- * Prices from the installed price list, for admins: which providers it has, what an import would change, and the import. The
- * comparison is read with every request, and nothing of it is kept. Source: IMP-4.
+ * Prices from the installed price list, for admins: its providers, the changes that an import would make, and the
+ * import. The comparison is made with every request, and not stored. Source: IMP-4.
  */
 
 const PROVIDER_CHARS_MAX = 200;
@@ -25,7 +25,7 @@ const requestFields = {
 };
 
 export function priceImportEndpoints(deps: Deps) {
-  /** Read once: it is the package's. A failure is not kept. */
+  /** Read once, because it belongs to the installed package. A failure is not cached. */
   let reading: Promise<PriceList> | undefined;
   const priceList = () => {
     reading ??= packagedPriceList().catch((error: unknown) => {
@@ -53,7 +53,7 @@ export function priceImportEndpoints(deps: Deps) {
       {
         body: t.Object({
           ...requestFields,
-          /** The digest stands for what was shown: `digest` of an item of the comparison. */
+          /** The `digest` of an item as the comparison showed it. */
           confirmed: t.Array(
             t.Object({
               modelId: t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX }),

@@ -10,7 +10,7 @@ import { signedIn } from "./panel_session.ts";
 
 /** A seller's own retail prices: the operator's for an admin, else the reseller's. Source: RTL-1, RTL-2, RTL-6. */
 
-/** Closed: a field that this does not know, such as a currency, is refused. */
+/** Closed: an unknown field, such as a currency, is refused. */
 const Price = t.Object(
   { priceNanoUsd: NanoUsd, belowWholesale: t.Optional(t.Boolean()) },
   { additionalProperties: false },

@@ -21,8 +21,8 @@ export type RequestReceipt = Omit<Receipt, "prices"> & {
 };
 
 /**
- * A part of a charge, exact. At the operator's prices, with `markup` beside them; a customer's at the retail prices, and their sum,
- * rounded up once, is the cost. Source: MRK-8.
+ * A part of a charge, exact. At the operator's prices, with `markup` as a separate field; for a customer at retail
+ * prices, whose sum, rounded up once, is the cost. Source: MRK-8.
  */
 export type ReceiptLine = Pick<RecomputedLine, "part" | "count" | "hasOwnPrice"> & {
   /** Pico-USD per million tokens, per image or per request. */
@@ -81,7 +81,7 @@ function withArithmetic(found: Receipt, { role, tenantId }: Viewer): RequestRece
   return {
     ...receipt,
     reportedUsage: shownTo(role, receipt.reportedUsage),
-    // Who the operator's providers are is nobody else's business.
+    // Only admins learn the operator's providers.
     tried: role === "admin" ? receipt.tried : null,
     givenBackNanoUsd: chargedNanoUsd > heldNanoUsd ? 0n : heldNanoUsd - chargedNanoUsd,
     markup: isCustomer ? null : receipt.markup,

@@ -19,7 +19,7 @@ function shapeRefusal(error: ValidationError): Refusal {
   return new Refusal("invalid_request", problemOf(error.valueError));
 }
 
-/** What a request of the playground asks for. */
+/** The API that a request of the playground uses. */
 export type AiKind = "chat" | "response" | "image" | "embedding";
 
 /** A refusal of the gateway's flow, with the status that the panel's AI endpoints give it. Source: ERR-9. */

@@ -6,7 +6,7 @@ import type { Deps } from "../../deps.ts";
 import { breakerOf } from "./breakers.ts";
 import { longRead, signedIn } from "./panel_session.ts";
 
-/** How all routes did in the last 24 hours, for admins. One model's routes: models_endpoints.ts. */
+/** The reports of all routes for the last 24 hours, for admins. One model's routes: models_endpoints.ts. */
 
 const ROUTES_MAX = 500;
 

@@ -32,7 +32,7 @@ export const checkLinkBody = checker(LinkBody);
 /** Bodies of people who are not signed in: an address, a password and a code, or what a passkey has signed. */
 export const SIGN_IN_BODY = { bytesMax: 16 * 1024, owner: undefined };
 
-/** Where a sign-in comes from. `network`: what limits by address count. */
+/** The origin of a sign-in. `network`: the address by which limits count. */
 export type Arrival = { host: Host; device: Device; network: string; requestId: string };
 
 /** Throws host_not_allowed. */
@@ -162,7 +162,7 @@ export async function limited<T>(
   return result as Exclude<T, Error>;
 }
 
-/** Counts an attempt against every id, whatever comes of it. Throws too_many_requests. */
+/** Counts an attempt against every id, whatever its result. Throws too_many_requests. */
 export async function countAttempt({ signInLimiter: limiter }: Deps, ids: readonly string[]): Promise<void> {
   for (const id of ids) {
     await limiter.check(id);

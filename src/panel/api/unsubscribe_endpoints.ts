@@ -11,8 +11,8 @@ import { checkOrigin } from "./session_auth.ts";
 import { type Arrival, arrivalOf, limited } from "./sign_in.ts";
 
 /**
- * Links in mails that switch off one kind of mail, without signing in. Opening one changes nothing, since mail scanners open links; the
- * button of its page does, or a mail program's own button. Source: MSG-13, RFC 8058.
+ * Links in mails that switch off one kind of mail, without signing in. Opening a link changes nothing, since mail
+ * scanners open links; only the button of its page, or a mail program's button, does. Source: MSG-13, RFC 8058.
  */
 
 const TOKEN_CHARS_MAX = 200;
@@ -21,7 +21,7 @@ const LinkParams = { params: t.Object({ token: t.String({ maxLength: TOKEN_CHARS
 const FORM_BYTES_MAX = 4 * 1024;
 const ONE_CLICK_FIELD = /List-Unsubscribe\b.*\bOne-Click\b/s;
 
-/** What the link's page asks. */
+/** The data of the link's page. */
 export function unsubscribeEndpoints(deps: Deps) {
   return signedOut()
     .get(
@@ -43,7 +43,7 @@ export function unsubscribeEndpoints(deps: Deps) {
     );
 }
 
-/** The address in a mail's header List-Unsubscribe: it is the page's for whoever opens it. */
+/** The URL in a mail's header List-Unsubscribe. A person who opens it gets the page. */
 export function oneClickEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
     .onRequest(({ request, set }) => {
@@ -72,7 +72,10 @@ async function unsubscribe(deps: Deps, arrival: Arrival, token: string): Promise
   await inTime(setMailed({ ...deps, by }, { accountId, kind, mailed: false }));
 }
 
-/** Throws not_found if nobody here has signed the token or its account does not sign in on this host, and too_many_requests. */
+/**
+ * Throws not_found if the token was not signed here or its account does not sign in on this host, and
+ * too_many_requests.
+ */
 async function openLink(
   deps: Deps,
   { host, device }: Arrival,
@@ -88,5 +91,5 @@ async function openLink(
 }
 
 function notFound(): Refusal {
-  return new Refusal("not_found", { message: "This link does not work here. Settings has what you are mailed about." });
+  return new Refusal("not_found", { message: "This link does not work here. You can choose your mails in Settings." });
 }

@@ -21,7 +21,7 @@ import { voucherCsv } from "./voucher_csv.ts";
 
 const PAGE_MAX = 100;
 const NAME_LENGTH_MAX = 400;
-/** Longer text gets the same answer as any other that is no code. */
+/** Longer text gets the answer of any text that is not a code. */
 const CODE_LENGTH_MAX = 20_000;
 
 const Page = { before: t.Optional(Id), limit: t.Optional(whole(1, PAGE_MAX)) };
@@ -86,7 +86,7 @@ function sellingEndpoints(deps: Deps) {
 }
 
 function redeemingEndpoints(deps: Deps) {
-  // Admins sell: nobody sells to them.
+  // Admins act for the operator, so they have no seller.
   return signedIn(deps, "customer", "reseller").post(
     "/vouchers/redeem",
     async ({ person, body, request }) => {
@@ -101,8 +101,8 @@ function redeemingEndpoints(deps: Deps) {
 }
 
 /**
- * Redeems a code under the limits on wrong ones, which count by account and by address. A right code does not reset the counts: whoever
- * has one could otherwise guess on. Throws InputError, too_many_requests.
+ * Redeems a code under the limits on wrong codes, which count by account and by address. A valid code does not reset
+ * the counts: otherwise the owner of a valid code could continue to guess. Throws InputError, too_many_requests.
  */
 async function redeem(
   deps: Deps,

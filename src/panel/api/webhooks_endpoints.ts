@@ -19,7 +19,7 @@ import { Id, IdParam, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { signedIn } from "./panel_session.ts";
 
-/** A person's webhooks: endpoints, their secrets, and what was sent to them. */
+/** A person's webhooks: endpoints, their secrets, and their deliveries. */
 
 const Kinds = t.Array(t.String({ maxLength: 100 }), { maxItems: 100 });
 const DeliveryParam = t.Object({ id: Id, deliveryId: Id });
@@ -91,7 +91,7 @@ function endpointEndpoints(deps: Deps) {
     );
 }
 
-/** What was sent to an endpoint, and every attempt. */
+/** The deliveries to an endpoint, with every attempt. */
 function deliveryEndpoints(deps: Deps) {
   return signedIn(deps)
     .get(

@@ -11,7 +11,7 @@ export const MODELS_KEY = ["admin", "models"];
 
 export type Model = NonNullable<Awaited<ReturnType<typeof api.admin.model.get>>["data"]>;
 export type ListedModel = Omit<Model, "example" | "reports">;
-/** How a route did in the last 24 hours. */
+/** The report of a route for the last 24 hours. */
 export type Report = Model["reports"][number];
 
 /** The id is in the query, because it can contain slashes. */
@@ -31,7 +31,7 @@ export function hidesTokensOf({ hidesTokens }: Model): keyof typeof HIDES_TOKENS
   return hidesTokens === null ? "unknown" : hidesTokens ? "yes" : "no";
 }
 
-/** By what the routes of a model are chosen. */
+/** What the routes of a model are ordered by. */
 export const ROUTE_CHOICES = {
   order: "Order: the lowest priority number first",
   weight: "Weight: requests are shared by weight",

@@ -112,13 +112,13 @@ type ComparisonProps = Wanted & { addsNew: boolean; onAddsNew: (addsNew: boolean
 
 function Comparison({ provider, markup, addsNew, onAddsNew }: ComparisonProps) {
   const confirming = useOpened<Item[]>();
-  /** By digest: an item that is not the same any more has to be chosen anew. */
+  /** By digest: an item that has changed must be chosen again. */
   const [choices, setChoices] = useState<Readonly<Record<string, boolean>>>({});
   const comparison = useQuery({
     queryKey: [...MODELS_KEY, "import", provider, markup, addsNew],
     queryFn: () =>
       ask(api.admin["model-import"].get({ query: { provider, markup, ...(addsNew && { addsNew: "true" }) } })),
-    // What is looked at stays. Before anything is changed, the server compares again.
+    // The shown comparison stays. The server compares again before it changes anything.
     staleTime: Number.POSITIVE_INFINITY,
     refetchOnMount: "always",
   });
@@ -298,7 +298,7 @@ function Confirming({ wanted, dialog, items }: { wanted: Wanted; dialog: Opened<
           await ask(api.admin["model-import"].post({ ...wanted, confirmed }, sentOnce(formKey)));
           toast.done(`Prices of ${formatOf(items.length, "model")} are imported.`);
         } finally {
-          // Also after a refusal: then something has changed since it was shown.
+          // Also after a refusal, because then a shown item has changed.
           await client.invalidateQueries({ queryKey: ["admin"] });
         }
       }}

@@ -61,7 +61,7 @@ function typedPrices({ prices }: Model): Typed {
 
 const at = (typed: Typed, name: string) => typed[name] ?? "";
 
-/** What is wrong with each field that is shown. */
+/** The error of each shown field. */
 function wrongPrices(typed: Typed, tierCount: number): Record<string, string | null> {
   const optional = { ...PRICE, optional: true };
   const wrong: Record<string, string | null> = { "further.request": checkUsd(at(typed, "further.request"), optional) };
@@ -217,7 +217,7 @@ function TierFields({ form, index }: { form: PricesForm; index: number }) {
 
 type Size = (typeof IMAGE_SIZES)[number];
 
-/** Prices by size and quality: as saved, as typed, and what is wrong with one. */
+/** Prices by size and quality: as saved, as typed, and the error of one. */
 function useImagePrices(model: Model) {
   const [typed, setTyped] = useState<Readonly<Record<string, string>>>({});
   const saved = (size: Size, quality: string) =>

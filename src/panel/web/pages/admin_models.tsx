@@ -116,7 +116,7 @@ function ModelList() {
   );
 }
 
-/** The import, and a button that an empty list has itself. */
+/** The import, and the button that an empty list shows itself. */
 function Actions({ children }: { children: React.ReactNode }) {
   return (
     <>

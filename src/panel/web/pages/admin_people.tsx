@@ -22,7 +22,7 @@ export function PersonPage() {
 
 export function OrdersPage() {
   return (
-    <Page title="Orders" lead="Packages and top-ups that people ask for.">
+    <Page title="Orders" lead="Packages and top-ups that people have ordered.">
       <IncomingOrders personHref={hrefOf} />
     </Page>
   );

@@ -96,7 +96,7 @@ function KeyState({ enabled, state }: Key) {
   return <Status kind="active">Active</Status>;
 }
 
-/** Since when, why, until when, and the last probe. */
+/** The state of a key: its start, reason, end, and the last probe. */
 function KeyFacts({ line: { enabled, state, since, until, why, models, forAll, probedAt } }: { line: Key }) {
   if (!enabled || state === "active")
     return probedAt === null ? null : (

@@ -9,7 +9,10 @@ import { useSaved } from "./admin_model_dialogs.tsx";
 import { dollars, PRICE } from "./admin_model_prices.tsx";
 import { checkCount, checkUsd, readCount, readMicroUsd } from "./typed_numbers.ts";
 
-/** The dialog of a route: where it leads, its place among the model's routes, what it costs, and what is sent to it. */
+/**
+ * The dialog of a route: its target, its place among the model's routes, its cost, and the parameters that are sent to
+ * it.
+ */
 
 const PROVIDERS_PAGE_MAX = 500;
 const CAP_FIELDS = [

@@ -10,7 +10,7 @@ import { type Column, DataTable } from "../ui/table.tsx";
 import { modelHref, providerHref, RouteState } from "./admin_catalog.tsx";
 import { REPORT_COLUMNS } from "./route_reports.tsx";
 
-/** All routes, with how they did in the last 24 hours, sorted by one measure. */
+/** All routes, with their reports for the last 24 hours, sorted by one measure. */
 
 const REFETCH_MS = 10_000;
 

@@ -119,7 +119,10 @@ function submitLabel(preview: Preview | undefined, payWith: PayWith | undefined)
   return BigInt(preview.costNanoUsd) > 0n ? `Assign for ${formatMoney(preview.costNanoUsd)}` : "Assign";
 }
 
-/** When it starts. No options if nothing is active or queued. The buyer of an order was told that it starts behind the others. */
+/**
+ * When it starts. No options if nothing is active or queued. The buyer of an order was told that it starts after the
+ * others.
+ */
 function useWhen(accountId: number, { isOrder, enabled }: { isOrder: boolean; enabled: boolean }) {
   const billing = useBilling(accountId, { enabled });
   const [chosen, setWhen] = useState<When | null>(null);

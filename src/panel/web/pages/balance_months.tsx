@@ -5,7 +5,7 @@ import { Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Amount } from "./amount.tsx";
 
-/** What went in and out of a balance, by month. */
+/** Incoming and outgoing money of a balance, by month. */
 
 type Row = NonNullable<Awaited<ReturnType<typeof api.billing.months.get>>["data"]>["months"][number];
 

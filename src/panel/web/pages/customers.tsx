@@ -24,7 +24,7 @@ export function CustomersPage() {
   const count = waiting && waiting.count > 0 ? ` (${waiting.count}${waiting.hasMore ? "+" : ""})` : "";
   const invite = <InviteButton personHref={hrefOf} label="Invite customer" />;
   return (
-    <Page title="Customers" lead="Who buys from you, what they have left, and what they ask for." action={invite}>
+    <Page title="Customers" lead="Your customers, what they have left, and their orders." action={invite}>
       <Segmented
         label="View"
         value={view}

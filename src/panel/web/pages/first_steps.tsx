@@ -6,7 +6,10 @@ import { cx } from "../ui/cx.ts";
 import { Section } from "../ui/page.tsx";
 import { useViewer } from "./page_hooks.ts";
 
-/** The first steps on Home, for each role. The server says from what is stored which are done; after the last one the list is gone. */
+/**
+ * The first steps on Home, for each role. The server derives from stored data which ones are done; after the last one
+ * the list disappears.
+ */
 
 type FirstStep = NonNullable<Awaited<ReturnType<(typeof api.home)["first-steps"]["get"]>>["data"]>["steps"][number];
 type StepWords = { title: string; why: string; href: string; label: string };

@@ -10,7 +10,10 @@ import { SignedOutPage } from "../ui/page.tsx";
 import { Banner } from "../ui/states.tsx";
 import { Help, SignInProblem, useHostBrand } from "./signed_out.tsx";
 
-/** Asking for a link that sets a new password. It says the same for every address, so that nobody learns who has an account. */
+/**
+ * Asking for a link that sets a new password. The page says the same for every address, so that nobody learns who has
+ * an account.
+ */
 
 export function ForgotPasswordPage() {
   const { look, support } = useHostBrand();
@@ -23,9 +26,9 @@ export function ForgotPasswordPage() {
   if (asking.isSuccess) {
     return (
       <SignedOutPage
-        title="Look into your mail"
+        title="Check your mail"
         brand={look}
-        footer={<Help support={support}>Nothing arrives? Look into the spam folder.</Help>}
+        footer={<Help support={support}>No mail? Check your spam folder.</Help>}
       >
         <Banner tone="ok" icon={MailCheck}>
           <span className="break-words text-ink">

@@ -7,7 +7,7 @@ import { Figure, Figures, Section } from "../ui/page.tsx";
 import { Empty, Loaded, Skeleton } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 
-/** The first part of a reseller's home: what it sold this month, and which customers are about to run out. */
+/** The first part of a reseller's home: sales of this month, and customers about to run out. */
 
 type Data = NonNullable<Awaited<ReturnType<typeof api.home.selling.get>>["data"]>;
 type Row = Data["runningOut"]["rows"][number];
@@ -21,7 +21,7 @@ export function Selling() {
           <Month data={data} />
           <Section
             title="About to run out"
-            description="Customers whose package or balance is low, or whose package ends soon, or ended in the last week, with none after it."
+            description="Customers with a low package or balance, or with a package that ends soon or ended in the last week and has no successor."
             action={
               data.runningOut.hasMore && (
                 <ButtonLink href="/customers" size="sm">
@@ -64,7 +64,7 @@ function Month({ data: { month, ordersOpen } }: { data: Data }) {
         <Figure label="Revenue" note={`From ${formatOf(month.orders, "order")}, at your prices.`}>
           {formatMoney(month.revenueNanoUsd)}
         </Figure>
-        <Figure label="Cost" note="Wholesale prices, and what you put on balances.">
+        <Figure label="Cost" note="Wholesale prices, and top-ups of your customers' balances.">
           {formatMoney(month.costNanoUsd)}
         </Figure>
         <Figure label="Markups" note="Earned on requests that your customers' balances paid.">

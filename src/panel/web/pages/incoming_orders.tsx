@@ -116,7 +116,7 @@ export function IncomingOrders({ personHref }: { personHref: (accountId: number)
   );
 }
 
-/** Why a paid order waits. */
+/** The reason why a paid order waits. */
 function PaidNote({ order: { waitsFor } }: { order: IncomingOrder }) {
   if (waitsFor === null) return <Badge tone="warn">Paid</Badge>;
   return (

@@ -14,7 +14,7 @@ import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import { useViewer } from "./page_hooks.ts";
 
-/** What invoices say about their seller, and about their buyer. Each is a section that any page can show. */
+/** The seller's and the buyer's details on invoices. Each is a section that any page can show. */
 
 type Details = { name: string | null; address: string | null; tax: string | null };
 type FieldTexts = { label: string; hint?: string; placeholder?: string; optional?: true; maxLength: number };

@@ -15,7 +15,7 @@ import { download } from "./download.ts";
 export type Invoice = NonNullable<Awaited<ReturnType<typeof api.invoices.get>>["data"]>["invoices"][number];
 type Query = { query: { before?: number } };
 
-/** The invoices that the person got. Not shown while there are none. */
+/** The invoices that the person received. Hidden while there are none. */
 export function OwnInvoices() {
   const invoices = useInvoices("own", (query) => ask(api.invoices.get(query)));
   if (invoices.data?.pages[0]?.invoices.length === 0) return null;

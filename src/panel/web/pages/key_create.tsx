@@ -27,7 +27,7 @@ import {
   typedLimitsText,
 } from "./rate_limits.tsx";
 
-/** The dialog that creates a key: its name and billing mode, and collapsed, what it may be limited to. Its secret: key_secret.tsx. */
+/** The dialog that creates a key: its name and billing mode, and, collapsed, its limits. Its secret: key_secret.tsx. */
 
 const DAY_MS = 86_400_000;
 

@@ -13,7 +13,7 @@ import { useRefresh } from "./page_hooks.ts";
 export type FreshKey = {
   secret: string;
   title: string;
-  /** What the key is limited to; null: all. */
+  /** The models and hosts that the key is limited to; null: all. */
   modelIds: readonly string[] | null;
   hosts: readonly string[] | null;
 };

@@ -25,7 +25,7 @@ export function ResetPage() {
   return <LinkPage title="New password" />;
 }
 
-/** What the server refused is not asked for again. */
+/** A refused request is not repeated. */
 export function isWorthRetrying(failures: number, error: Error): boolean {
   return failures < BAD_LINK_RETRIES_MAX && !(error instanceof ApiError && error.status > 0 && error.status < 500);
 }

@@ -7,7 +7,7 @@ import { toast } from "../ui/toast.tsx";
 import { kindWords } from "./message_words.ts";
 import { useViewer } from "./page_hooks.ts";
 
-/** What the person is mailed about: each kind on or off. */
+/** The person's choice of mails: each kind is on or off. */
 
 const CHOICES_KEY = ["settings", "mails"] as const;
 
@@ -27,8 +27,8 @@ export function MailChoices() {
       title="Mail"
       description={
         choices.data?.canMail === false
-          ? "No mail is sent here at present. Your choices are kept for when it is."
-          : "What you are mailed about. Mails about how you sign in are always sent, and so are invitations."
+          ? "No mail server is set at present. Your choices apply once there is one."
+          : "Choose your mails. Invitations and mails about how you sign in are always sent."
       }
     >
       <Loaded query={choices} skeleton={<Skeleton className="h-40" />}>

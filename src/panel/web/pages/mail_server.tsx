@@ -106,7 +106,7 @@ function ServerForm({ saved }: { saved: Server | null }) {
   return (
     <Section
       title="Mail server"
-      description="Your customers get mail from this server, in your name and looks. It must be reachable on the internet. The password is stored encrypted and never shown."
+      description="Your customers get mail from this server, with your name, logo and colour. It must be reachable on the internet. The password is stored encrypted and never shown."
       action={saved && <SendTest />}
     >
       <PageForm
@@ -190,7 +190,7 @@ function RemoveServer({ host, onRemoved }: { host: string; onRemoved: () => void
           toast.done("Mail server removed.");
         }}
       >
-        Your customers get no more mail. What waits is not sent. Links are shown to you, and you pass them on.
+        Your customers get no more mail. Waiting mails are not sent. Links are shown to you, and you must pass them on.
       </Confirm>
     </>
   );

@@ -14,7 +14,9 @@ import { useOpened, useRefresh, useViewer } from "./page_hooks.ts";
 import { bySize } from "./price_parts.ts";
 import { wrongPercent } from "./typed_numbers.ts";
 
-/** What a reseller adds to balance prices: for every model, and for single ones, with the prices that its customers pay. */
+/**
+ * A reseller's markups on balance prices, for every model and for single ones, with the prices that its customers pay.
+ */
 
 const BASIS_POINTS = 10_000;
 /** Pico-USD in a basis point of a micro-USD. */

@@ -2,7 +2,7 @@ import { formatCount } from "../format.ts";
 import { Figure, Figures, Section } from "../ui/page.tsx";
 import { Ago } from "../ui/time.tsx";
 
-/** How much waits to be sent, and how much was given up. */
+/** The number of deliveries that wait, and of those that were given up. */
 export function MessageFigures({
   state: { waiting, oldestAt, failed },
 }: {

@@ -1,6 +1,6 @@
 import type { MessageKind } from "../../../platform/outbox_store.ts";
 
-/** What kinds of messages are called, for everybody who reads about them. */
+/** The names of the kinds of messages. */
 
 const KINDS: Readonly<Record<MessageKind, string>> = {
   invitation: "Invitation",

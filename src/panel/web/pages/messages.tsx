@@ -15,7 +15,7 @@ import { MessageFigures } from "./message_figures.tsx";
 import { kindWords } from "./message_words.ts";
 import { useViewer } from "./page_hooks.ts";
 
-/** Mail: what waits to be sent, what failed and why, and the server that sends it. */
+/** Mail: waiting and failed deliveries, and the mail server. */
 
 type Listed = NonNullable<Awaited<ReturnType<typeof api.messages.get>>["data"]>;
 export type Delivery = Listed["messages"][number];
@@ -54,8 +54,8 @@ export function MessagesPage() {
       title="Mail"
       lead={
         isAdmin
-          ? "What is sent to people and to their webhooks: what waits, and what failed and why."
-          : "What your customers are sent, and the mail server that sends it."
+          ? "Mails and webhook calls: those that wait, and those that failed, with the reason."
+          : "The mails to your customers, and the mail server that sends them."
       }
     >
       {isUnset && <NoServer isAdmin={isAdmin} />}
@@ -105,8 +105,8 @@ function NoServer({ isAdmin }: { isAdmin: boolean }) {
   return (
     <Banner tone="warn" icon={MailX} title="No mail is sent">
       {isAdmin
-        ? "SMTP_URL is not set. Links for invitations and passwords are shown to whoever makes them, who passes them on."
-        : "You have set no mail server. Links for invitations and passwords are shown to you, and you pass them on. Set a server below, and your customers get mail in your name."}
+        ? "SMTP_URL is not set. Links for invitations and passwords are shown to the person who makes them, who must pass them on."
+        : "You have set no mail server. Links for invitations and passwords are shown to you, and you must pass them on. Set a server below, so that your customers get mail in your name."}
     </Banner>
   );
 }
@@ -156,7 +156,7 @@ const COLUMNS: Column<Delivery>[] = [
   },
 ];
 
-/** The state, and for one that did not arrive why, and when it is tried again. */
+/** The state of a delivery; if it did not arrive, also the reason and the time of the next attempt. */
 export function DeliveryState({ delivery: { status, error, attempts, nextAt, endedAt } }: { delivery: Delivery }) {
   const tries = `${formatCount(attempts)} ${attempts === 1 ? "attempt" : "attempts"}`;
   return (

@@ -62,7 +62,7 @@ function draftOf(like: Offering | null, timeZone: string) {
 }
 type Draft = ReturnType<typeof draftOf>;
 
-/** The numbers of a draft; `days` is 1 for a daily offering, and null or NaN stands for what cannot be read. */
+/** The numbers of a draft. `days` is 1 for a daily offering; null or NaN stands for a number that cannot be read. */
 function readDraft(draft: Draft) {
   const days = draft.kind === "daily" ? 1 : readCount(draft.days);
   const dailyLimit = readCount(draft.dailyLimit);
@@ -120,7 +120,7 @@ const KINDS = [
   { value: "custom", label: `Up to ${OFFERING_DAYS.max} days` },
 ] as const;
 
-/** Adds an offering; `like` is the offering it starts as a copy of. */
+/** Adds an offering; `like` is the offering that it is copied from. */
 export function NewOffering({
   open,
   onClose,
@@ -199,7 +199,7 @@ function PriceFields({ form }: { form: OfferingForm }) {
   );
 }
 
-/** How long it lasts, how much a day, and whether unused requests stay. */
+/** The offering's days, daily quota and carryover. */
 function DayFields({ form }: { form: OfferingForm }) {
   const { kind, carryover } = form.values;
   const daily = OFFERING_DAILY_REQUESTS[kind];

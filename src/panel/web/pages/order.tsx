@@ -18,12 +18,12 @@ import { OrderState, wants } from "./orders.tsx";
 import { PackageStart, startText } from "./package_start.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 
-/** One order of one's own: how to pay for it, and what became of it. Stripe and shops send the customer back here. */
+/** One of the person's own orders: how to pay for it, and its state. Stripe and shops send the customer back here. */
 
 type Shown = NonNullable<Awaited<ReturnType<ReturnType<typeof api.orders>["get"]>>["data"]>;
 type Method = "stripe" | "instructions" | "shop";
 
-/** While a payment is waited for, the page looks again this often. */
+/** The interval at which the page asks again while it waits for a payment. */
 const LOOK_MS = 3_000;
 
 export function OrderPage() {
@@ -45,7 +45,7 @@ export function OrderPage() {
   );
 }
 
-/** The order. While its payment or its fulfilment is on the way, it is looked at again; Stripe is asked too. */
+/** The order. It is loaded again while its payment or fulfilment is pending; then Stripe is asked too. */
 function useOrder(orderId: number, isBack: boolean) {
   const client = useQueryClient();
   const refresh = useRefresh();
@@ -116,7 +116,7 @@ function stepsOf({ order }: Shown): { label: string; state: StepState }[] {
   ];
 }
 
-/** What has happened, in one sentence. */
+/** The state of the order, in one sentence. */
 function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: Shown; isAwaited: boolean }) {
   const seller = brandName() || "The seller";
   if (order.status === "fulfilled")
@@ -162,7 +162,7 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
   );
 }
 
-/** A balance that was topped up pays for requests only with pay-as-you-go. */
+/** A topped-up balance pays for requests only with pay-as-you-go. */
 function IdleBalance() {
   const { role } = useViewer();
   const billing = useBilling(null);
@@ -178,20 +178,20 @@ function packageNews({ name, state }: { name: string; state: string }): string {
 const WAYS: Record<Method, { icon: LucideIcon; label: string; hint: string; go: string }> = {
   stripe: {
     icon: CreditCard,
-    label: "By card, on a page of Stripe",
-    hint: "You come back here, and get what you bought at once.",
-    go: "Go on to Stripe",
+    label: "By card, on Stripe's page",
+    hint: "You come back here, and get what you bought immediately.",
+    go: "Continue to Stripe",
   },
   shop: {
     icon: Store,
     label: "In the shop",
-    hint: "You pay there. It is yours once the shop has told us.",
-    go: "Go on to the shop",
+    hint: "You pay there, and get what you bought once the shop has reported the payment.",
+    go: "Continue to the shop",
   },
   instructions: {
     icon: Landmark,
     label: "By bank transfer, or as the seller says",
-    hint: "It is yours once the seller has seen the money.",
+    hint: "You get what you bought once the seller has received the money.",
     go: "Show how to pay",
   },
 };
@@ -232,7 +232,7 @@ function Choose({ shown: { order, ways }, onDone }: { shown: Shown; onDone: (isC
           <Button
             variant="primary"
             icon={WAYS[chosen].icon}
-            // The page is left: it stays so until it is gone.
+            // The browser is leaving the page, so the button stays pending.
             pending={pay.isPending || (pay.isSuccess && pay.data.url !== null)}
             onClick={() => pay.mutate()}
             {...lock}
@@ -249,7 +249,7 @@ function Instructions({ shown: { order }, text }: { shown: Shown; text: string }
   return (
     <Section
       title={`Pay ${formatMoney(order.priceNanoUsd ?? "0")}`}
-      description={`Give the reference, or nobody knows whose money it is. When ${brandName() || "the seller"} has the money, this page shows it by itself; you may close it.`}
+      description={`Give the reference with the payment: without it the seller cannot assign the money to your order. When ${brandName() || "the seller"} has the money, this page shows it by itself; you may close it.`}
     >
       <div className="grid gap-4">
         <p className="max-w-[42rem] text-14 break-words whitespace-pre-line">{text}</p>

@@ -56,7 +56,7 @@ export function BuyDialog({ open, onClose, offering }: DialogState & { offering:
   );
 }
 
-/** Orders a package or a top-up. A customer does not learn who answers: it knows only the brand. */
+/** Orders a package or a top-up. A customer sees only the brand, not who answers. */
 export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: OrderKind }) {
   const offerings = useOfferings({ enabled: open });
   const { role } = useViewer();
@@ -115,7 +115,7 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
 
 type Wanted = { note: string } & ({ kind: "package"; offeringId: number } | { kind: "top_up"; amountNanoUsd: string });
 
-/** Sends an order once. What has a price leads on to its page. */
+/** Sends an order once. An order with a price opens its page. */
 function useOrdering(onClose: () => void) {
   const formKey = useIdempotencyKey();
   const refresh = useRefresh();

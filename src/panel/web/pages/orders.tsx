@@ -20,7 +20,7 @@ const STATES = {
   withdrawn: ["neutral", Undo2, "Withdrawn"],
 } as const;
 
-/** What has a price waits for its payment, the rest for an answer. */
+/** An open order with a price waits for its payment, another one for an answer. */
 export function OrderState({ order: { status, priceNanoUsd } }: { order: Pick<OwnOrder, "status" | "priceNanoUsd"> }) {
   const [tone, icon, words] = STATES[status === "open" && priceNanoUsd !== null ? "unpaid" : status];
   return (

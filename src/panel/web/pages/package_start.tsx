@@ -13,7 +13,10 @@ function capital(words: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** When a package that is bought now starts, by the viewer's own packages: one runs at a time, behind all others. Source: BUY-4. */
+/**
+ * The start of a package that is bought now. One package is active at a time, so it starts after all packages of the
+ * viewer. Source: BUY-4.
+ */
 export function PackageStart() {
   const { data, error } = useBilling(null);
   if (data === undefined) return error ? <ErrorLine error={error} /> : "…";

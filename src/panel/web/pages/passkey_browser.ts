@@ -12,17 +12,17 @@ import {
 } from "@simplewebauthn/browser";
 import { ApiError } from "../api.ts";
 
-/** Passkeys in the browser. Loaded by itself: `const passkeys = await loadPasskeys()`. */
+/** Passkeys in the browser. A separate script: `const passkeys = await loadPasskeys()`. */
 
 export const areSupported: () => boolean = browserSupportsWebAuthn;
 export const canAutofill: () => Promise<boolean> = browserSupportsWebAuthnAutofill;
 
-/** Ends a request that still waits for the person. */
+/** Cancels a request that still waits for the person. */
 export function cancel(): void {
   WebAuthnAbortService.cancelCeremony();
 }
 
-/** Done when the request among the suggestions has begun. */
+/** Resolves when the request among the suggestions has begun. */
 let beginning: Promise<unknown> = Promise.resolve();
 
 /**
@@ -34,12 +34,12 @@ export async function sign(
   { autofill = false }: { autofill?: boolean } = {},
 ): Promise<AuthenticationResponseJSON> {
   if (!autofill) {
-    // The later request ends the earlier one: it must not be the suggestions that begin later.
+    // A later request cancels an earlier one, so the request among the suggestions must begin first.
     await beginning;
     return inWords(startAuthentication({ optionsJSON }));
   }
   const asked = startAuthentication({ optionsJSON, useBrowserAutofill: true });
-  // The library asks the browser for this before it begins, so this answer comes after its own.
+  // The library asks the browser the same question before it begins, so this answer comes after its own.
   beginning = browserSupportsWebAuthnAutofill().then(() => new Promise((resolve) => setTimeout(resolve)));
   return inWords(asked);
 }

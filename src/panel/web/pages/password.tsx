@@ -8,7 +8,7 @@ import { checkPassword, NewPassword } from "./new_password.tsx";
 import { useOpened, useViewer } from "./page_hooks.ts";
 import { useHasPasskey } from "./passkeys.tsx";
 
-/** The person's password, which can also be changed with a passkey: by somebody who has forgotten it, too. */
+/** The person's password. It can also be changed with a passkey, for example by a person who has forgotten it. */
 
 type Owner = { name: string; email: string; totpEnabled: boolean };
 type Changed = () => Promise<void>;

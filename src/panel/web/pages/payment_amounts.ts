@@ -1,7 +1,7 @@
 import type { api } from "../api.ts";
 import { formatMoney } from "../format.ts";
 
-/** Payments as their seller's pages show them. */
+/** Payments, as the seller's pages show them. */
 
 export type ListedPayment = NonNullable<Awaited<ReturnType<typeof api.payments.get>>["data"]>["payments"][number];
 

@@ -37,7 +37,7 @@ export function PaymentSettings() {
   );
 }
 
-/** A reseller's customers and payment providers use the reseller's own domain: the one that is open. */
+/** A reseller's customers and payment providers use the reseller's own domain, which is the open one. */
 const hookOf = ({ origin }: Saved, path: string) => `${origin ?? location.origin}${path}`;
 
 const STATES = {
@@ -100,8 +100,8 @@ function StripeSection({ saved }: { saved: Saved }) {
         confirmLabel="Stop offering"
         onConfirm={async () => put(await ask(api["payment-settings"].stripe.put({ stripe: null })))}
       >
-        The key is deleted. Who is paying on a page of Stripe right now may pay without getting anything: the payment is
-        then seen in Stripe only. Refunds through Stripe wait until a key is set again.
+        The key is deleted. A customer who is on a Stripe page right now may pay without getting anything: the payment
+        is then shown only in Stripe. Refunds through Stripe wait until a key is set again.
       </Confirm>
     </WaySection>
   );

@@ -3,7 +3,7 @@ import { Badge } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
 import { amountOf, type ListedPayment } from "./payment_amounts.ts";
 
-/** What became of a payment: given back, disputed, or neither. */
+/** The state of a payment: refunded, disputed, or neither. */
 
 const PROBLEMS = {
   wrong_amount: "Wrong amount",
@@ -25,7 +25,7 @@ export function PaymentState({ payment }: { payment: ListedPayment }) {
 
 type Dispute = ListedPayment["disputes"][number];
 
-/** The seller answers in Stripe's dashboard: this says what is asked, and until when. */
+/** A dispute. The seller answers it in Stripe's dashboard; this shows the reason and the deadline. */
 export function DisputeState({ dispute }: { dispute: Dispute }) {
   const amount = amountOf(dispute.amountNano, dispute.currency);
   const { status, dueAt, reason } = dispute;
@@ -73,7 +73,7 @@ function RefundState({
   return given > 0n ? <Badge>{`${amountOf(refundedNano, currency)} refunded`}</Badge> : <Badge tone="ok">Paid</Badge>;
 }
 
-/** What the seller has to know of money that Stripe took back by itself. */
+/** What the seller must know about money that Stripe took back by itself. */
 function Shortfall({ payment: { refunds, currency, isPackage, problem } }: { payment: ListedPayment }) {
   const made = refunds.filter(({ origin, status }) => origin !== "seller" && status !== "failed");
   const missing = made.reduce((sum, { shortfallNano }) => sum + BigInt(shortfallNano), 0n);
@@ -84,7 +84,7 @@ function Shortfall({ payment: { refunds, currency, isPackage, problem } }: { pay
         <Note>{amountOf(String(missing), currency)} of it was already spent, and was not taken from the balance.</Note>
       )}
       {made.length > 0 && isPackage && problem === null && (
-        <Note>The package goes on: you can end it on the customer's page.</Note>
+        <Note>The package stays active. You can end it on the customer's page.</Note>
       )}
       {noted && <Note>{noted.problem}</Note>}
     </>

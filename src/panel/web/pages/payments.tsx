@@ -16,7 +16,7 @@ import { PaymentState } from "./payment_state.tsx";
 
 const RefundDialog = lazy(() => import("./refund_dialog.tsx").then((m) => ({ default: m.RefundDialog })));
 
-/** What a seller was paid, with refunds, and how it is paid: an admin for the operator, a reseller for itself. */
+/** A seller's payments and refunds, and its ways to be paid: an admin's page is the operator's. */
 
 export function PaymentsPage() {
   const { role } = useViewer();

@@ -87,7 +87,7 @@ function signInText({ hasPassword, link }: Person): string {
   return until ? `Has a password. A reset link works until ${until}.` : "Has a password.";
 }
 
-/** The limits that apply: its own, its package's and its reseller's, whichever is lowest. */
+/** The limits that apply: the lowest of its own, its package's and its reseller's. */
 function LimitsLine({ person: { limits }, onSet }: { person: Person; onSet: () => void }) {
   const { lock } = useViewer();
   const { applied } = limits;

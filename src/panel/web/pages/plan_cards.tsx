@@ -8,7 +8,7 @@ import { Loaded, Skeleton } from "../ui/states.tsx";
 import { type Offering, useOfferings } from "./offerings.tsx";
 import { useViewer } from "./page_hooks.ts";
 
-/** What a customer can buy, as cards: the name, the price, and what is in it in words. */
+/** What a customer can buy, as cards with name, price and terms. */
 
 /** More models than this are counted, with their names on hover. */
 const MODELS_NAMED_MAX = 4;
@@ -92,7 +92,7 @@ export function forHowLong({ days }: Offering): string {
   return days === 1 ? "for one day" : `for ${formatOf(days, "day")}`;
 }
 
-/** What is in an offering, one fact a line. */
+/** The terms of an offering, one per line. */
 function planLines(offering: Pick<Offering, (typeof SAID)[number]>): string[] {
   const { days, dailyLimit, totalLimit, carryover, tokenLimit, modelIds, limits, timeZone } = offering;
   const limited = limits === null ? "" : limitsText(limits);

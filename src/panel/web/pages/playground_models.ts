@@ -3,13 +3,13 @@ import { api, ask } from "../api.ts";
 import { formatPicoUsd } from "../format.ts";
 import { usePlayground } from "./playground_state.ts";
 
-/** The models and keys that the playground can use, what is chosen of them, and what a request costs. */
+/** The models and keys that the playground can use, the chosen ones, and the cost of a request. */
 
 export type Offers = NonNullable<Awaited<ReturnType<typeof api.playground.models.get>>["data"]>;
 export type Offer = Offers["models"][number];
 export type Kind = "chat" | "images" | "embeddings";
 
-/** Which models a kind of request can use, and where the chosen one is saved. */
+/** The models that a kind of request can use, and where the chosen one is saved. */
 export const KINDS = {
   chat: { modalities: ["text", "multimodal"], saved: "chatModel" },
   images: { modalities: ["image", "multimodal"], saved: "imageModel" },

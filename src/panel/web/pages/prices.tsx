@@ -13,7 +13,7 @@ import { toast } from "../ui/toast.tsx";
 import { useOpened, useRefresh, useViewer } from "./page_hooks.ts";
 import { PriceDialog } from "./price_dialog.tsx";
 
-/** A reseller's own prices: what each offering costs it, what its customers pay, and the margin between. */
+/** A reseller's own prices: its cost of each offering, its customers' price, and the margin. */
 
 type Row = NonNullable<Awaited<ReturnType<typeof api.prices.get>>["data"]>["offerings"][number];
 
@@ -21,7 +21,10 @@ export function PricesPage() {
   const prices = useQuery({ queryKey: ["prices"], queryFn: () => ask(api.prices.get()) });
   const editing = useOpened<Row>();
   return (
-    <Page title="Prices" lead="What your customers pay for a package. They see the offerings that you have priced.">
+    <Page
+      title="Prices"
+      lead="The prices that your customers pay for packages. They see the offerings that you have priced."
+    >
       <Loaded query={prices}>
         {({ offerings, pricesPublic }) => (
           <>
@@ -111,7 +114,10 @@ function NotSold() {
   return <span className="text-ink-3">Not set</span>;
 }
 
-/** Below zero it says whether the seller meant it: a price can fall below a wholesale price that was raised later. */
+/**
+ * A negative margin says whether the seller confirmed it: a wholesale price that is raised later can make a price fall
+ * below it.
+ */
 function Margin({ row: { marginNanoUsd, belowWholesaleConfirmed } }: { row: Row }) {
   if (marginNanoUsd === null) return null;
   if (BigInt(marginNanoUsd) >= 0n) return formatMoney(marginNanoUsd, { sign: true });

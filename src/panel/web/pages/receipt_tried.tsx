@@ -29,7 +29,7 @@ export function TriedRoutes({ tried }: { tried: Tried }) {
   );
 }
 
-/** Why the request went on, or how it ended. */
+/** Why the next route was tried, or how the request ended. */
 const WHY: Readonly<Record<string, string>> = {
   answered: "Answered",
   skipped: "Skipped: the route or its keys had failed before",

@@ -35,7 +35,7 @@ export function RedeemVoucher({ open, onClose }: DialogState) {
       open={open}
       onClose={onClose}
       title="Redeem a voucher"
-      description="A package starts at once, or after the packages that you have. An amount is added to your balance."
+      description="A package starts immediately, or after the packages that you have. An amount is added to your balance."
       submitLabel="Redeem"
       size="sm"
     >

@@ -70,7 +70,7 @@ export function RefundDialog({ open, onClose, payment }: DialogState & { payment
       {payment.isPackage && problem === null && (
         <Checkbox
           label="End the package now"
-          hint="Otherwise it goes on until its end."
+          hint="Otherwise it stays active until its end."
           checked={form.values.endPackage}
           onValue={(endPackage) => form.set({ endPackage })}
         />

@@ -6,7 +6,9 @@ import { type Form, isBlank } from "../ui/form.tsx";
 import { useViewer } from "./page_hooks.ts";
 import { checkPrice } from "./typed_numbers.ts";
 
-/** A retail price while it is typed: what is wrong with it, and the confirmation that a price below wholesale needs. Source: RTL-2. */
+/**
+ * A retail price while it is typed: its error, and the confirmation that a price below wholesale needs. Source: RTL-2.
+ */
 
 export type TypedPrice = { priceNanoUsd: string; belowWholesale: boolean };
 type PriceForm = Pick<Form<TypedPrice, keyof TypedPrice>, "values" | "set" | "errorOf">;
@@ -24,7 +26,7 @@ export function wrongRetailPrice(
   };
 }
 
-/** By how many nano-USD a price is below wholesale; 0n if it is not, or one of them cannot be read. */
+/** The nano-USD by which a price is below wholesale; 0n if it is not, or if either cannot be read. */
 function lossOf(price: string, wholesaleNanoUsd: string | null): bigint {
   if (wholesaleNanoUsd === null || checkPrice(price, { maxUsd: MONEY_USD_MAX }) !== null) return 0n;
   const loss = BigInt(wholesaleNanoUsd) - BigInt(parseUsd(price) ?? 0);

@@ -4,7 +4,7 @@ import { Empty } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import type { Model, Report, Route } from "./admin_catalog.tsx";
 
-/** How routes did in the last 24 hours: on the model's page, and columns for the list of all routes. */
+/** The reports of routes for the last 24 hours: on the model's page, and as columns of the list of all routes. */
 
 type Reported = Pick<Route, "id" | "providerName" | "upstreamModel"> & { report: Report | null };
 

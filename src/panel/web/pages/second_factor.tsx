@@ -84,7 +84,7 @@ export function SecondFactor({
   );
 }
 
-/** Three steps: a proof of who it is; the app's key and a code from the app; the recovery codes. */
+/** Three steps: a proof of the person; the app's key and a code from the app; the recovery codes. */
 function SetUp({ open, onClose, onChanged, email }: DialogState & { email: string }) {
   const [key, setKey] = useState<SecretKey | null>(null);
   const [codes, setCodes] = useState<string[] | null>(null);
@@ -196,7 +196,7 @@ function Renew({ open, onClose, onChanged, email }: DialogState & { email: strin
   );
 }
 
-/** A dialog that asks for nothing but who it is. */
+/** A dialog that asks only for a proof of the person. */
 function ProofStep<Sent>({
   asksForCode = false,
   send,

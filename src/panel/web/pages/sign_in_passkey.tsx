@@ -10,14 +10,14 @@ import { credentialErrorOf, SignInProblem } from "./signed_out.tsx";
 
 /** Signing in with a passkey: by its button, or among the suggestions of the e-mail field. */
 
-/** Before the server's challenge expires, it is replaced. */
+/** The server's challenge is replaced this long before it expires. */
 const OFFER_MS = 4 * 60_000;
 
 const fetchOptions = () => ask(api["sign-in"].passkey.get());
 
 export function PasskeySignIn({ onDone }: { onDone: () => void }) {
   const [isSupported, setSupported] = useState(false);
-  /** Counts the offers in the suggestions: a request by the button ends the present one. */
+  /** Counts the offers in the suggestions: a request by the button cancels the current one. */
   const [offers, setOffers] = useState(0);
   const isAsking = useRef(false);
   const signIn = useMutation({

@@ -26,7 +26,7 @@ export function UnsubscribePage() {
     return (
       <SignedOutPage
         title="Switched off"
-        lead={`${name} no longer mails you about: ${kind}. Settings has what you are mailed about, and switches it on again.`}
+        lead={`${name} no longer mails you about: ${kind}. You can switch it on again in Settings.`}
         brand={look}
       >
         <ButtonLink href="/settings">Open settings</ButtonLink>
@@ -38,7 +38,7 @@ export function UnsubscribePage() {
       <InvalidLink
         look={look}
         support={support}
-        lead="It is not complete, or belongs to an account that does not sign in here. Settings has what you are mailed about."
+        lead="It is not complete, or belongs to an account that does not sign in here. You can choose your mails in Settings."
       />
     );
   return (

@@ -94,7 +94,7 @@ export function UsagePage() {
   );
 }
 
-/** Whose usage this is, with a link back to that person's page. */
+/** The account whose usage this is, with a link back to that person's page. */
 function WhoseUsage({ accountId }: { accountId: number }) {
   const { role } = useViewer();
   const person = useQuery({

@@ -14,7 +14,7 @@ import { toast } from "../ui/toast.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 import { type Batch, BatchState, codesText, problemText, VOUCHERS_KEY } from "./voucher_words.tsx";
 
-/** One batch of vouchers: how many are left, and who redeemed them. */
+/** One batch of vouchers: how many are left, and the accounts that redeemed them. */
 
 type Use = NonNullable<Awaited<ReturnType<ReturnType<typeof api.vouchers>["get"]>>["data"]>["uses"][number];
 

@@ -153,7 +153,7 @@ function useSendBatch() {
   };
 }
 
-/** The codes of a new batch: downloaded as CSV now, or never. */
+/** The codes of a new batch, which can be downloaded as CSV only now. */
 export function CodesOnce({ open, onDone, batch, csv }: Made & { open: boolean; onDone: () => void }) {
   const [isSaved, setSaved] = useState(false);
   const codes = csv
@@ -177,14 +177,13 @@ export function CodesOnce({ open, onDone, batch, csv }: Made & { open: boolean; 
       open={open}
       title={codesText(batch)}
       isSafe={isSaved}
-      closeEarly="Close without the codes? Nobody can show them again."
+      closeEarly="Close without the codes? They cannot be shown again."
       keep={save}
       onDone={onDone}
     >
       <Banner tone="warn">
         <span className="text-ink">
-          This is the only time that the codes are shown. Keep the file as you keep money: whoever has a code can redeem
-          it.
+          The codes are shown only now. Keep the file as safe as money: anyone who has a code can redeem it.
         </span>
       </Banner>
       <ScrollingCode className="rounded-md bg-sunken p-3 text-13">

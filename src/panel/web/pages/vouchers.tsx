@@ -99,7 +99,7 @@ function Guesses() {
   return (
     <Banner
       tone="warn"
-      title="Somebody tries wrong codes. After ten in a quarter of an hour, further codes are refused."
+      title="Accounts that try wrong codes. After ten in a quarter of an hour, further codes are refused."
     >
       <ul className="mt-1 grid gap-1">
         {guesses.map(({ account, day, wrong, refused }) => (

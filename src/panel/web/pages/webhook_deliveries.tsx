@@ -13,7 +13,7 @@ import { type Delivery, DeliveryState } from "./messages.tsx";
 import { useViewer } from "./page_hooks.ts";
 import { type Endpoint, WEBHOOKS_KEY } from "./webhook_types.ts";
 
-/** What was sent to an endpoint: each event with its attempts, and a button to send it again. */
+/** The deliveries to an endpoint: each event with its attempts, and a button to send it again. */
 
 export function WebhookDeliveries({ open, onClose, endpoint }: DialogState & { endpoint: Endpoint }) {
   const { endpointId: id, url } = endpoint;

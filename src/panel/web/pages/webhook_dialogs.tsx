@@ -105,7 +105,7 @@ export function RotateDialog({ open, onClose, endpoint, onSecret }: DialogState 
       open={open}
       onClose={onClose}
       title="New secret"
-      description="Until the old secret ends, each call is signed with both: exchange it on your server meanwhile."
+      description="Until the old secret ends, each call is signed with both. Replace it on your server in that time."
       submitLabel="Make new secret"
     >
       <CountField label="The old secret works for" after="more hours" required {...form.field("overlapHours")} />

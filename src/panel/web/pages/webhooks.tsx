@@ -45,8 +45,8 @@ export function WebhooksPage() {
               .filter(({ pausedWhy }) => pausedWhy !== null)
               .map((endpoint) => (
                 <Banner key={endpoint.endpointId} tone="bad" title="An endpoint was switched off">
-                  {endpoint.url} failed for days, so it is not called any more. Last answer: {endpoint.pausedWhy}. Mend
-                  it, then switch it on again.
+                  {endpoint.url} failed for days, so it is not called any more. Last answer: {endpoint.pausedWhy}.
+                  Repair it, then switch it on again.
                 </Banner>
               ))}
             <Section title="Endpoints" flush>
@@ -58,9 +58,7 @@ export function WebhooksPage() {
                 columns={COLUMNS}
                 actions={(endpoint) => <EndpointMenu endpoint={endpoint} onOpen={dialog.open} />}
                 empty={
-                  <Empty icon={Webhook}>
-                    No endpoints yet. Add the address of your server, and choose what it is called for.
-                  </Empty>
+                  <Empty icon={Webhook}>No endpoints yet. Add the URL of your server, and choose its events.</Empty>
                 }
               />
             </Section>

@@ -1,8 +1,8 @@
 import { Fragment, type ReactNode } from "react";
 
 /**
- * Draws items that have no name but their place: parts of a text, turns of a conversation, entries of a menu. They come and go at the
- * end, if at all; what is moved or taken out of the middle needs a key of its own.
+ * Draws items that are identified only by their index: parts of a text, turns of a conversation, entries of a menu.
+ * Items may be added or removed only at the end; others need their own keys.
  */
 export function inPlace<T>(items: readonly T[], draw: (item: T, place: number) => ReactNode): ReactNode {
   return items.map((item, place) => (

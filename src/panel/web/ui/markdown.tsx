@@ -1,8 +1,8 @@
 import { lazy, Suspense } from "react";
 
 /**
- * Text of an answer, with Markdown drawn as React elements: nothing of it can become HTML. Until the parser is there
- * (and if it cannot be loaded), the text stands as it came.
+ * Text of an answer, with Markdown drawn as React elements: none of it can become HTML. Until the parser is loaded, or
+ * if it cannot be, the plain text is shown.
  *
  *   <Markdown text={message.content} />
  */

@@ -9,7 +9,7 @@ import { Scrolling, ScrollingCode } from "./scrolling.tsx";
  * http(s) or mailto and tell the other side nothing. Loaded by markdown.tsx.
  */
 
-/** Longer texts are shown as they are: parsing them at each new word would hold up the page. */
+/** Longer texts are shown as plain text: parsing them at each new word would block the page. */
 const CHARS_MAX = 200_000;
 /** Lists in lists in quotes, deeper than this, are shown as text. */
 const DEPTH_MAX = 24;
@@ -26,7 +26,7 @@ export function MarkdownTokens({ text }: { text: string }) {
   );
 }
 
-/** A finished block is not drawn again while the answer grows: its source says all about it. */
+/** A finished block is not drawn again while the answer grows, because it depends only on its source. */
 const Block = memo(
   ({ token }: { raw: string; token: Token }) => draw(token, 0),
   (before, after) => before.raw === after.raw && before.token.type === after.token.type,
@@ -53,7 +53,7 @@ function draw(token: Token, depth: number): ReactNode {
     case "def":
       return null;
     case "heading": {
-      // The page has an h1 and h2 of its own: an answer's headings come below them.
+      // The page has its own h1 and h2, so an answer's headings begin below them.
       const Heading = token.depth <= 1 ? "h3" : token.depth === 2 ? "h4" : "h5";
       return <Heading>{drawAll(token.tokens, depth)}</Heading>;
     }
@@ -88,7 +88,7 @@ function draw(token: Token, depth: number): ReactNode {
     case "link":
       return <SafeLink href={token.href}>{drawAll(token.tokens, depth)}</SafeLink>;
     case "image":
-      // Loading it would tell a stranger that, and where, this answer is read.
+      // Loading it would tell its host that this answer is read, and from which address.
       return <SafeLink href={token.href}>{plain(token.text) || "Image"}</SafeLink>;
     case "table":
       return drawTable(token, depth);
@@ -164,7 +164,7 @@ function CodeBlock({ code, language }: { code: string; language: string }) {
   );
 }
 
-/** A link that may be followed, or its words alone. */
+/** A link that may be followed, or only its text. */
 function SafeLink({ href, children }: { href: string; children: ReactNode }) {
   if (!/^(?:https?:\/\/|mailto:)/i.test(href)) return children;
   return (
@@ -176,7 +176,7 @@ function SafeLink({ href, children }: { href: string; children: ReactNode }) {
 
 const ENTITIES: Record<string, string> = { "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'" };
 
-/** Text the way React wants it: marked leaves the writer's character references in. */
+/** Text for React: marked leaves the writer's character references in. */
 function plain(text: string): string {
   return text.replace(/&(?:amp|lt|gt|quot|#39);/g, (found) => ENTITIES[found] ?? found);
 }

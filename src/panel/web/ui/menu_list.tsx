@@ -102,7 +102,7 @@ function Entry({ item, onChoose }: { item: MenuItem; onChoose: (act: (() => void
       <Radix.RadioGroup value={item.value} onValueChange={item.onValue}>
         <Radix.Label className="px-3 pt-2 pb-1 text-12 text-ink-3">{item.heading}</Radix.Label>
         {item.options.map(({ value, label, icon: Icon }) => (
-          // The menu stays: one sees what was chosen.
+          // The menu stays open, so that the choice is visible.
           <Radix.RadioItem key={value} value={value} onSelect={(event) => event.preventDefault()} className={ITEM}>
             {Icon && <Icon size={16} aria-hidden className="flex-none text-ink-3" />}
             <span className="flex-1">{label}</span>
