@@ -576,7 +576,9 @@ test("the ends of requests that were granted from memory: sent twice, late, or u
 
 test("an end that the spool sends again and again counts once: no unit of an open request goes back", async () => {
   const proxy = await startTcpProxy(world.url);
-  const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 400, escrowUnitsMax: 0 }, null)) as [OpenLedger];
+  const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 400, escrowUnitsMax: 0 }, null)) as [
+    OpenLedger,
+  ];
   const [customer, locked] = [await addCustomer({ dailyLimit: 2 }), await addCustomer({ dailyLimit: 2 })];
   const [[done, open], [stuck]] = (await Promise.all([reserveSome(a, customer, 2), reserveSome(a, locked, 1)])) as [
     [Hold, Hold],
