@@ -42,7 +42,10 @@ export function welcome({ baseUrl, provider, seeded, credentialsFile, logFile }:
     row("", `pay-as-you-go, from a balance of ${formatUsd(paygNanoUsd)}`),
     row("SDKs", `export OPENAI_BASE_URL=${baseUrl} OPENAI_API_KEY=${packageKey}`),
     row("Models", modelsOf(provider)),
-    row("Reseller", reseller),
+    ...(provider.name === "simulated"
+      ? [row("", `and ${AGENTS_SDK_MODEL}: sim-small, by the name that OpenAI's Agents SDKs ask for`)]
+      : []),
+    row("Reseller", `${reseller}  the base URL on a reseller's own domain`),
     row("", "curl and browsers resolve subdomains of localhost. Node and Python do not:"),
     row("", `to use their SDKs, add this line to /etc/hosts: 127.0.0.1 ${RESELLER_HOST}`),
     ...panelRows(seeded).map(([label, text]) => row(label, text)),
@@ -92,11 +95,10 @@ function panelRows({ credentials }: Seeded): [label: string, text: string][] {
 }
 
 function modelsOf({ name, models }: DemoProvider): string {
-  const names = models.slice(0, MODELS_SHOWN_MAX).map(({ id, prices, imagePrices }) => {
-    if (name === "simulated" && id === AGENTS_SDK_MODEL)
-      return `${id} (sim-small, by the name that OpenAI's Agents SDKs ask for)`;
-    return prices || imagePrices ? id : `${id} (package only)`;
-  });
-  const more = models.length - names.length;
+  const listed = name === "simulated" ? models.filter(({ id }) => id !== AGENTS_SDK_MODEL) : models;
+  const names = listed
+    .slice(0, MODELS_SHOWN_MAX)
+    .map(({ id, prices, imagePrices }) => (prices || imagePrices ? id : `${id} (package only)`));
+  const more = listed.length - names.length;
   return names.join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
