@@ -221,10 +221,16 @@ describe("no false refusal and no false charge while units lie unused in another
       const rest = Array.from({ length: 8 - units - nano_usd / 1_000 }, () => ask(customer));
       expect((await third.reserve(rest)).filter(({ code }) => code !== null)).toEqual([]);
       const chargeNanoUsd = mode === "package" ? 0n : 1_000n;
-      expect(await late.ledger.settle(hold, usageOf({ chargeNanoUsd }))).toMatchObject({ chargedNanoUsd: chargeNanoUsd });
+      expect(await late.ledger.settle(hold, usageOf({ chargeNanoUsd }))).toMatchObject({
+        chargedNanoUsd: chargeNanoUsd,
+      });
       const [receipt] = await world.sql`
         select units, charged_nano_usd::int as charged, reason from receipts where request_id = ${hold.requestId}`;
-      expect({ ...receipt }).toEqual({ units: mode === "package" ? 1 : 0, charged: Number(chargeNanoUsd), reason: "late" });
+      expect({ ...receipt }).toEqual({
+        units: mode === "package" ? 1 : 0,
+        charged: Number(chargeNanoUsd),
+        reason: "late",
+      });
       await release(other, open);
       await reapLease(world, third.leaseId);
     },
@@ -599,7 +605,9 @@ test("the ends of requests that were granted from memory: sent twice, late, or u
 
 test("an end that the spool sends again and again counts once: no unit of an open request goes back", async () => {
   const proxy = await startTcpProxy(world.url);
-  const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 1_500, escrowUnitsMax: 0 }, null)) as [OpenLedger];
+  const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 1_500, escrowUnitsMax: 0 }, null)) as [
+    OpenLedger,
+  ];
   const [customer, locked] = [await addCustomer({ dailyLimit: 2 }), await addCustomer({ dailyLimit: 2 })];
   const [[done, open], [stuck]] = (await Promise.all([reserveSome(a, customer, 2), reserveSome(a, locked, 1)])) as [
     [Hold, Hold],

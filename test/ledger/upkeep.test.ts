@@ -152,7 +152,8 @@ test("an account that stays locked holds up neither the reaper's other accounts,
   await world.sql.begin(async (holder) => {
     await holder`select lock_accounts(array[${Number(locked?.accountId)}]::bigint[])`;
     const jobs = startJobs({ replicaId: id });
-    const isReaped = async () => (await Promise.all(others.map((one) => one.counters()))).every((c) => c.units_held === 0);
+    const isReaped = async () =>
+      (await Promise.all(others.map((one) => one.counters()))).every((c) => c.units_held === 0);
     await until(isReaped);
     await Bun.sleep(3_000);
     expect((await replica(id))?.ageMs).toBeLessThan(2_500);
