@@ -613,7 +613,7 @@ END $$;
 --   draw that the replica had the answer of then; 0: none under that lease. The figures are written only if this draw is still the row's
 --   last one. Under one draw they can only fall, so the lowest is the newest. A batch that was given up may run after a later draw.
 -- Outcomes: settled, released, refused (strict only), already (settled before), gone (over for good, and not charged), busy, recall
--- (the charge needs money that lies unused in an escrow; it has been asked for).
+-- (the charge, or a late settlement, needs money or a unit that lies unused in an escrow; it has been asked for).
 -- Returns one row per outcome; `places` are the elements it is for, counted from 1.
 CREATE FUNCTION ledger_finish(
   p_now timestamptz, p_busy bigint[],
@@ -789,11 +789,14 @@ BEGIN
   v_live := d.request_id IS NULL AND EXISTS (
     SELECT FROM escrows e WHERE e.account_id = p_account AND e.lease_id = p_lease AND e.package_id = p_package AND e.key_id = 0
       AND e.day = coalesce(p_day, '-infinity'));
-  IF v_live AND p_settles AND p_package = 0 AND p_charge > p_held_nano
-    AND p_charge > p_held_nano + (SELECT balance_nano_usd - held_nano_usd FROM balances WHERE account_id = p_account)
-    AND recall_idle(p_account, 0, p_lease, EXISTS (
-      SELECT FROM escrows e WHERE e.account_id = p_account AND e.lease_id = p_lease AND e.package_id = 0 AND e.idle_nano_usd > 0)) THEN
-    -- No loss, and no refusal, while money lies unused.
+  -- No loss, no refusal and no free unit, while money or units lie unused.
+  IF p_settles AND (CASE
+      WHEN p_package > 0 THEN NOT v_live AND late_unit_left(p_package, p_day) = 0
+      ELSE p_charge > CASE WHEN v_live THEN p_held_nano ELSE 0 END
+        + (SELECT balance_nano_usd - held_nano_usd FROM balances WHERE account_id = p_account) END)
+    AND recall_idle(p_account, p_package, p_lease, EXISTS (
+      SELECT FROM escrows e WHERE e.account_id = p_account AND e.lease_id = p_lease AND e.package_id = p_package
+        AND (e.idle_units > 0 OR e.idle_nano_usd > 0))) THEN
     RETURN QUERY SELECT 'recall', 0::bigint, 0::bigint, 0;
     RETURN;
   END IF;

@@ -80,7 +80,7 @@ type Sums = { units: bigint; tokens: bigint; nanoUsd: bigint };
 
 /**
  * Whether the closed sums of a package, a key day or a balance match its rows. If they do not, rows were changed after they
- * were folded.
+ * were folded. Of a key or a package that does not exist nothing can be recounted: true.
  */
 export async function sumsMatchRows(slices: Slices, kind: CounterKind, of: CounterRef): Promise<boolean> {
   const closed = await slice(slices, async (tx) => {
@@ -92,6 +92,7 @@ export async function sumsMatchRows(slices: Slices, kind: CounterKind, of: Count
         from book_sums where kind = ${kind} and id = ${of.id}::text::bigint and (kind <> 'key' or day = ${of.day}::text::date)) s`;
     return row ?? {};
   });
+  if (closed.account_id === null) return true;
   const accountId = String(closed.account_id);
   const folded = String(closed.folded);
   const left = toSums(closed);

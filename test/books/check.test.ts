@@ -501,6 +501,12 @@ describe("a check finds what the views show", () => {
       (sql) => sql.unsafe(`update escrows set units = units + 1 where key_id = ${money.keyId}`),
       (sql) => sql.unsafe(`update escrows set units = units - 1 where key_id = ${money.keyId}`),
     ],
+    [
+      "a count of a key that was deleted",
+      ["inv_key_days"],
+      (sql) => sql`insert into key_days (key_id, day, units_used) values (999999, current_date, 1)`,
+      (sql) => sql`delete from key_days where key_id = 999999`,
+    ],
   ];
 
   test.each(CASES)("%s", async (_, broken, breaks, repairs) => {

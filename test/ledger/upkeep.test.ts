@@ -172,7 +172,7 @@ test("a settlement that waits for money in a dead replica's hands, and the reape
   const dead = await openWorldLedger(world, { escrowShare: 1 });
   for (let i = 0; i < 6; i++) await dead.ledger.reserve(ask());
   await dead.ledger.abandon();
-  const alive = await openWorldLedger(world, { leaseSeconds: 2, timeoutMs: 400, spool: "waits" });
+  const alive = await openWorldLedger(world, { leaseSeconds: 2, timeoutMs: 1_200, spool: "waits" });
   const hold = await alive.ledger.reserve(ask());
   expect(await alive.ledger.settle(hold, usageOf({ chargeNanoUsd: 19_000n }))).toMatchObject({ spooled: true });
   await world.sql`update leases set ends_at = clock_timestamp() where id = ${dead.ledger.leaseId()}`;
