@@ -359,7 +359,7 @@ describe("routes", () => {
   test("the last event of a provider's own stream has the whole output, and the usage that is charged, whatever it leaves out", async () => {
     const { accountId, secret } = await shop.customer();
     const usage = { input_tokens: 20, output_tokens: 6, total_tokens: 30, input_tokens_details: null, cost: 0.01 };
-    const response = { id: "resp_1", status: "completed", output: [], usage };
+    const response = { id: "resp_1", status: "completed", provider: "Acme", output: [], usage };
     const { body, contentType, length } = ownStream();
     const last = { type: "response.completed", sequence_number: length, response };
     shop.provider.next({ contentType, body: `${body}data: ${JSON.stringify(last)}\n\n` });
@@ -372,7 +372,9 @@ describe("routes", () => {
     expect(ended.usage).toEqual(counted);
     const whole = { ...response, object: "response", output: [item("Gates.")] };
     shop.provider.next({ contentType: "application/json", body: JSON.stringify(whole) });
-    expect((await ask(secret, { model: "own" })).json.usage).toEqual(counted);
+    const { json } = await ask(secret, { model: "own" });
+    expect(json.usage).toEqual(counted);
+    expect([json.provider, ended.provider]).toEqual([undefined, undefined]);
     const receipts = await receiptsOf(accountId);
     expect(receipts.map((receipt) => Number(receipt.completion_tokens))).toEqual([10, 10]);
   });
