@@ -293,6 +293,23 @@ describe("ends", () => {
     expect(await refused("tools[1].function")).toBe("tools.2");
   });
 
+  test("a complaint of a provider's own names the item and the tool of the request, also behind those that were left out", async () => {
+    const { secret } = await shop.customer();
+    const reasoning = { type: "reasoning", summary: [] };
+    const tools = [{ type: "web_search" }, { type: "function", name: "a" }];
+    for (const stream of [true, false])
+      for (const [param, expected] of [
+        ["input[0].content", "input.1.content"],
+        ["tools[0].name", "tools.1.name"],
+        ["text.format", "text.format"],
+      ]) {
+        const error = { message: "It is not valid.", type: "invalid_request_error", param, code: null };
+        shop.provider.next({ status: 400, body: JSON.stringify({ error }), contentType: "application/json" });
+        const refused = await ask(secret, { model: "own", stream, input: [reasoning, USER], tools });
+        expectRefusal(refused, "invalid_request", { param: expected });
+      }
+  });
+
   test("a repeated request with an Idempotency-Key is charged once, and gets the same response", async () => {
     const { accountId, secret } = await shop.customer();
     const headers = { "idempotency-key": "one" };
