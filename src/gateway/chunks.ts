@@ -1,7 +1,7 @@
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 import type { Usage } from "../ledger/ledger.ts";
-import { isCount, type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
+import { isCount, jsonWithoutCosts, type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
 
 /** Rewrites the chunks of a chat stream for the client, and reads the text and usage out of them. Source: STR-3, STR-4. */
 
@@ -19,8 +19,13 @@ const EVENT_START = "data: ";
 const EVENT_END = "\n\n";
 const DONE_EVENT = "data: [DONE]\n\n";
 const LETTERS = /^[\w-]*$/;
+/** Fields of an answer or a chunk by which a provider says who it is: OpenRouter, Groq. They are not sent on. Source: PRV-25. */
+export const PROVIDER_FIELDS = ["provider", "x_groq"];
 /** Fields of a chunk that are not sent on as received. */
-const EDITED: ReadonlySet<string> = new Set(["id", "object", "created", "model", "usage", "choices"]);
+const EDITED: ReadonlySet<string> = new Set([
+  ...["id", "object", "created", "model", "usage", "choices"],
+  ...PROVIDER_FIELDS,
+]);
 
 /** What the client has been sent so far. */
 export type Relayed = {
@@ -222,6 +227,7 @@ export class ChunkRewriter implements StreamRewriter {
     const edits = new Map<string, string | null>();
     if (!Array.isArray(chunk.choices)) edits.set("choices", "[]");
     if (hasUsage && choices.length === 0) {
+      edits.set("usage", jsonWithoutCosts(chunk.usage, rawOf(payload, spans, "usage") ?? "null"));
       if (usage !== undefined) this.#usageChunk = this.#patched(payload, spans, edits);
       return undefined;
     }
@@ -248,7 +254,8 @@ export class ChunkRewriter implements StreamRewriter {
   usageChunk(): string | undefined {
     if (!this.#facts.wantsUsage || this.#usageJson === undefined) return undefined;
     if (this.#usageChunk !== undefined) return this.#usageChunk;
-    return `{"id":${this.#id},"object":"chat.completion.chunk","created":${this.#created},"model":${this.#model},"choices":[],"usage":${this.#usageJson}}`;
+    const usage = jsonWithoutCosts(this.#rawUsage, this.#usageJson);
+    return `{"id":${this.#id},"object":"chat.completion.chunk","created":${this.#created},"model":${this.#model},"choices":[],"usage":${usage}}`;
   }
 
   #patched(payload: string, spans: ReadonlyMap<string, Span>, edits: Map<string, string | null>): string {
@@ -256,6 +263,7 @@ export class ChunkRewriter implements StreamRewriter {
     edits.set("created", this.#created as string);
     edits.set("model", this.#model);
     edits.set("object", '"chat.completion.chunk"');
+    for (const name of PROVIDER_FIELDS) edits.set(name, null);
     return patch(payload, spans, edits);
   }
 

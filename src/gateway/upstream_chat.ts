@@ -7,13 +7,13 @@ import { DuplicateField, type Span } from "../http/json_text.ts";
 import type { Usage } from "../ledger/ledger.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop } from "../platform/stop.ts";
-import { writtenIn } from "./chunks.ts";
+import { PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
 import { type Filtered, filterParameters } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import type { ChatBody } from "./request_shapes.ts";
 import { OversizedEvent, SseReader } from "./sse.ts";
-import { type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
+import { jsonWithoutCosts, type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
 
 /** Chat requests to a provider and its answers: what is changed in the body on the way out, and what is read on the way back. */
 
@@ -94,7 +94,9 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
   const payload = chatPayload(call, route);
   const text = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
   const { value, spans, choices } = completionOf(text);
-  const edits = new Map<string, string>();
+  const edits = new Map<string, string | null>(PROVIDER_FIELDS.map((name) => [name, null]));
+  const used = spans.get("usage");
+  if (used !== undefined) edits.set("usage", jsonWithoutCosts(value.usage, text.slice(used.start, used.end)));
   if (value.model !== call.body.model) edits.set("model", JSON.stringify(call.body.model));
   if (typeof value.id !== "string") edits.set("id", JSON.stringify(`chatcmpl-${requestId}`));
   if (typeof value.created !== "number") edits.set("created", String(createdUnix));

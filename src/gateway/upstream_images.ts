@@ -13,6 +13,7 @@ import { filterParameters } from "./parameters.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
 import type { Payload } from "./upstream_chat.ts";
+import { withoutCosts } from "./usage_counts.ts";
 
 /**
  * Image requests to a provider and its answers. The client gets its `response_format`, whatever the provider returns, and never an
@@ -25,7 +26,7 @@ const IMAGE_FETCH_MS = 30_000;
 const LOOK_UP_MS = 5_000;
 const PATH = "/images/generations";
 /** Members of an answer, and of its image, that are passed on. Others could contain the provider's address or prices. Source: IMG-4. */
-const ANSWER_FIELDS = ["background", "output_format", "quality", "size", "usage"];
+const ANSWER_FIELDS = ["background", "output_format", "quality", "size"];
 const IMAGE_FIELDS = ["revised_prompt"];
 const NO_IMAGE = "the answer contains no image";
 
@@ -58,13 +59,15 @@ export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Prom
   const payload = imagePayload(call, route);
   const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits));
   const image = { ...(await inFormat(answer.image, call, route)), ...pick(answer.image, IMAGE_FIELDS) };
+  const { usage } = answer.fields;
   const text = JSON.stringify({
     ...pick(answer.fields, ANSWER_FIELDS),
+    ...(usage !== undefined && { usage: withoutCosts(usage) }),
     created: typeof answer.fields.created === "number" ? answer.fields.created : call.createdUnix,
     model: call.body.model,
     data: [image],
   });
-  return { text, rawUsage: answer.fields.usage, dropped: payload.dropped };
+  return { text, rawUsage: usage, dropped: payload.dropped };
 }
 
 /** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and a size. */

@@ -49,6 +49,21 @@ export function reportedUsageOf(usage: unknown): ReportedUsage | undefined {
   };
 }
 
+/** Members by which providers say what a request costs the operator: OpenRouter, DeepInfra, xAI. */
+const COSTS = ["cost", "cost_details", "is_byok", "estimated_cost", "cost_in_usd_ticks"];
+
+/** A usage object for the customer: without what the operator pays. The object itself if it does not say that. Source: PRV-25. */
+export function withoutCosts(usage: unknown): unknown {
+  if (!isFields(usage) || !COSTS.some((name) => Object.hasOwn(usage, name))) return usage;
+  return Object.fromEntries(Object.entries(usage).filter(([name]) => !COSTS.includes(name)));
+}
+
+/** The same as JSON; `json` is the usage object as it was received. */
+export function jsonWithoutCosts(usage: unknown, json: string): string {
+  const shown = withoutCosts(usage);
+  return shown === usage ? json : JSON.stringify(shown);
+}
+
 /** The further counts; undefined, and nothing allocated, if there are none. */
 function furtherOf(
   usage: Fields,

@@ -300,6 +300,30 @@ describe("what is counted as text, for a client that leaves", () => {
   });
 });
 
+test("who the provider is, and what it charges the operator, is in no chunk", () => {
+  const envelope = {
+    id: "c",
+    provider: "Acme",
+    x_groq: { id: "req_1" },
+    choices: [{ index: 0, delta: { content: "a" } }],
+  };
+  const usage = { prompt_tokens: 3, cost: 0.1, cost_details: { upstream: 0.2 }, is_byok: false, completion_tokens: 1 };
+  const shown = { prompt_tokens: 3, completion_tokens: 1 };
+  for (const ending of [
+    { ...envelope, choices: [], usage },
+    { ...envelope, usage },
+  ]) {
+    const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: true });
+    let text = "";
+    // From the second one on, the frame is known.
+    for (let i = 0; i < 4; i++) text += rewriter.rewrite(JSON.stringify(envelope)) ?? "";
+    text += (rewriter.rewrite(JSON.stringify(ending)) ?? "") + rewriter.lastEvents();
+    expect(text).not.toMatch(/provider|Acme|groq|cost|byok|upstream/);
+    expect(JSON.parse(rewriter.usageChunk() ?? "").usage).toEqual(shown);
+    expect(rewriter.relayed.rawUsage).toEqual(usage);
+  }
+});
+
 describe("anything else", () => {
   /** JSON with a few characters changed, or text that only looks like it. */
   const broken = fc.oneof(

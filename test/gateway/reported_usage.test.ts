@@ -38,7 +38,11 @@ for (const stream of [false, true]) {
   test(`cache writes, reasoning and other reported counts are kept on the receipt, ${stream ? "streamed" : "JSON"}`, async () => {
     const customer = await shop.customer();
     shop.provider.next({ usage: USAGE });
-    expect((await shop.chat(customer.secret, { stream })).status).toBe(200);
+    const { status, text } = await shop.chat(customer.secret, { stream, stream_options: { include_usage: true } });
+    expect(status).toBe(200);
+    // The customer sees the counts, and not what the operator pays.
+    expect(text).toContain('"cache_write_tokens":30');
+    expect(text).not.toContain("cost");
     expect(await receiptOf(customer.accountId)).toEqual({
       prompt_tokens: 100,
       cached_tokens: 20,
@@ -74,14 +78,36 @@ test("an image's usage is kept", async () => {
     input_tokens: 40,
     output_tokens: 4160,
     input_tokens_details: { text_tokens: 40 },
+    estimated_cost: 0.04,
   };
   shop.provider.next({ body: JSON.stringify({ created: 1, data, usage }) });
   const answer = await shop.call("/v1/images/generations", { secret: customer.secret, body: imageBody() });
   expect(answer.status).toBe(200);
+  const { estimated_cost, ...shown } = usage;
+  expect(answer.json.usage).toEqual(shown);
   expect((await receiptOf(customer.accountId)).reported_usage).toEqual({
     total_tokens: 4200,
     input_tokens: 40,
     output_tokens: 4160,
     "input_tokens_details.text_tokens": 40,
+    estimated_cost: String(estimated_cost),
   });
+});
+
+test("fields by which a provider says who it is are not sent on", async () => {
+  const { secret } = await shop.customer();
+  const choices = [{ index: 0, message: { role: "assistant", content: "Tolls." }, finish_reason: "stop" }];
+  const answer = {
+    id: "gen-1",
+    provider: "Acme",
+    object: "chat.completion",
+    choices,
+    x_groq: { id: "req_1" },
+    more: 1,
+  };
+  shop.provider.next({ contentType: "application/json", body: JSON.stringify(answer) });
+  const { json } = await shop.chat(secret);
+  expect(json).toMatchObject({ choices, more: 1 });
+  expect(Object.keys(json)).not.toEqual(expect.arrayContaining(["provider"]));
+  expect(JSON.stringify(json)).not.toMatch(/Acme|groq/);
 });

@@ -293,6 +293,23 @@ describe("ends", () => {
     expect(await refused("tools[1].function")).toBe("tools.2");
   });
 
+  test("a complaint of a provider's own names the item and the tool of the request, also behind those that were left out", async () => {
+    const { secret } = await shop.customer();
+    const reasoning = { type: "reasoning", summary: [] };
+    const tools = [{ type: "web_search" }, { type: "function", name: "a" }];
+    for (const stream of [true, false])
+      for (const [param, expected] of [
+        ["input[0].content", "input.1.content"],
+        ["tools[0].name", "tools.1.name"],
+        ["text.format", "text.format"],
+      ]) {
+        const error = { message: "It is not valid.", type: "invalid_request_error", param, code: null };
+        shop.provider.next({ status: 400, body: JSON.stringify({ error }), contentType: "application/json" });
+        const refused = await ask(secret, { model: "own", stream, input: [reasoning, USER], tools });
+        expectRefusal(refused, "invalid_request", { param: expected });
+      }
+  });
+
   test("a repeated request with an Idempotency-Key is charged once, and gets the same response", async () => {
     const { accountId, secret } = await shop.customer();
     const headers = { "idempotency-key": "one" };
@@ -359,7 +376,7 @@ describe("routes", () => {
   test("the last event of a provider's own stream has the whole output, and the usage that is charged, whatever it leaves out", async () => {
     const { accountId, secret } = await shop.customer();
     const usage = { input_tokens: 20, output_tokens: 6, total_tokens: 30, input_tokens_details: null, cost: 0.01 };
-    const response = { id: "resp_1", status: "completed", output: [], usage };
+    const response = { id: "resp_1", status: "completed", provider: "Acme", output: [], usage };
     const { body, contentType, length } = ownStream();
     const last = { type: "response.completed", sequence_number: length, response };
     shop.provider.next({ contentType, body: `${body}data: ${JSON.stringify(last)}\n\n` });
@@ -372,7 +389,9 @@ describe("routes", () => {
     expect(ended.usage).toEqual(counted);
     const whole = { ...response, object: "response", output: [item("Gates.")] };
     shop.provider.next({ contentType: "application/json", body: JSON.stringify(whole) });
-    expect((await ask(secret, { model: "own" })).json.usage).toEqual(counted);
+    const { json } = await ask(secret, { model: "own" });
+    expect(json.usage).toEqual(counted);
+    expect([json.provider, ended.provider]).toEqual([undefined, undefined]);
     const receipts = await receiptsOf(accountId);
     expect(receipts.map((receipt) => Number(receipt.completion_tokens))).toEqual([10, 10]);
   });

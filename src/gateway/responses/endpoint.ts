@@ -27,7 +27,7 @@ import {
 import { reportedUsageOf } from "../usage_counts.ts";
 import { beginsAnswer, fromChatAnswer, ResponseEvents } from "./from_chat.ts";
 import type { OutputFacts } from "./output.ts";
-import { type OwnBody, ownBody } from "./own_parameters.ts";
+import { type OwnBody, ownBody, ownPlaces } from "./own_parameters.ts";
 import { fetchOwnResponse, openOwnStream, ownPrompt } from "./own_responses.ts";
 import { refusal } from "./refusals.ts";
 import { type ResponsesBody, readResponses } from "./request.ts";
@@ -150,6 +150,17 @@ class OwnForm {
     const isSame = allowedParams.size === this.#model.allowedParams.size;
     return isSame ? this.#body : ownBody(this.#request, allowedParams);
   }
+
+  /** A provider's rejection, with the client's path of the field. */
+  rejectionOf(error: unknown, { allowedParams }: Route): unknown {
+    if (!(error instanceof ProviderRejection) || error.param === null) return error;
+    const places = ownPlaces(this.#request, allowedParams);
+    const param = error.param.replace(/^(input|tools)\.?\[?(\d+)\]?/, (path, name: "input" | "tools", i) => {
+      const place = places[name][Number(i)];
+      return place === undefined ? path : `${name}.${place}`;
+    });
+    return new ProviderRejection(error.message, { status: error.status, param });
+  }
 }
 
 /** The request for routes that only have chat completions. */
@@ -216,11 +227,12 @@ async function fetchAnswer(request: ResponsesRequest, route: KeyedRoute, attempt
   const call = callOf(request, attempt);
   if (route.ownResponses && own !== undefined) {
     const body = own.bodyFor(route);
-    const answer = await fetchOwnResponse(
-      { ...call, body, capTokens: request.capTokens, response: facts.response },
-      route,
-    );
-    return { ...answer, dropped: droppedNames(body.dropped) };
+    const ownCall = { ...call, body, capTokens: request.capTokens, response: facts.response };
+    try {
+      return { ...(await fetchOwnResponse(ownCall, route)), dropped: droppedNames(body.dropped) };
+    } catch (error) {
+      throw own.rejectionOf(error, route);
+    }
   }
   if (chat === undefined) throw new Error("the request has no translation for this route");
   try {
@@ -243,11 +255,12 @@ async function openAnswer(request: ResponsesRequest, route: KeyedRoute, attempt:
   const call = callOf(request, attempt);
   if (route.ownResponses && own !== undefined) {
     const body = own.bodyFor(route);
-    const opened = await openOwnStream(
-      { ...call, body, capTokens: request.capTokens, response: facts.response },
-      route,
-    );
-    return { ...opened, dropped: droppedNames(body.dropped) };
+    const ownCall = { ...call, body, capTokens: request.capTokens, response: facts.response };
+    try {
+      return { ...(await openOwnStream(ownCall, route)), dropped: droppedNames(body.dropped) };
+    } catch (error) {
+      throw own.rejectionOf(error, route);
+    }
   }
   if (chat === undefined) throw new Error("the request has no translation for this route");
   try {

@@ -152,10 +152,18 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
   return { ...fields, [name]: entries(content, (part, j) => partOf(part, `${path}.${name}.${j}`, filtering)) };
 }
 
-/**
- * Only the provider can read the reasoning that it encrypted. It would refuse an item without it, or with reasoning
- * that was sealed here.
- */
+/** The places in the request of the items and tools that are sent on: a provider counts without those that are not. */
+export function ownPlaces(
+  { input, tools }: ResponsesBody,
+  allowed: ReadonlySet<string>,
+): { input: number[]; tools: number[] } {
+  const filtering = { allowed, dropped: [] };
+  const kept = (list: readonly unknown[], pass: typeof itemOf) =>
+    list.flatMap((entry, i) => (pass(entry, "", filtering) === undefined ? [] : [i]));
+  return { input: typeof input === "string" ? [] : kept(input, itemOf), tools: kept(tools ?? [], toolOf) };
+}
+
+/** Only the provider itself can read the reasoning that it encrypted. Without it, or sealed here, the provider would refuse the item. */
 function isForeign({ encrypted_content: sealed }: Fields): boolean {
   return typeof sealed === "string" && sealed !== "" && !isSealedHere(sealed);
 }

@@ -2,7 +2,7 @@ import type { KeyedRoute } from "../../catalog/catalog.ts";
 import { redactPrompt } from "../../catalog/prompt_redaction.ts";
 import { ProviderFailure, toProviderError } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
-import { type Relayed, type StreamRewriter, Written } from "../chunks.ts";
+import { PROVIDER_FIELDS, type Relayed, type StreamRewriter, Written } from "../chunks.ts";
 import { Prompt } from "../prompt.ts";
 import {
   type ChatAnswer,
@@ -109,9 +109,10 @@ export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promis
     throw new ProviderFailure("not_json", "the response is not complete");
   const { usage, rawUsage } = usageOf(value.usage);
   const { modelId, metadata } = call.response;
-  const edits = new Map([
+  const edits = new Map<string, string | null>([
     ["model", JSON.stringify(modelId)],
     ["metadata", metadata],
+    ...PROVIDER_FIELDS.map((name) => [name, null] as const),
   ]);
   return {
     text: (counted) => patch(text, spans, edits.set("usage", usageJson(counted))),
@@ -229,6 +230,7 @@ class OwnEvents implements StreamRewriter {
     }
     response.model = this.#facts.modelId;
     response.metadata = JSON.parse(this.#facts.metadata);
+    for (const name of PROVIDER_FIELDS) delete response[name];
     if (typeof response.id === "string" && /^[\w-]{1,100}$/.test(response.id)) this.#facts.id = response.id;
     if (!ENDS.has(type)) return eventOf(event);
     // Some providers leave the output out of the last event, and clients that read it there would find no answer.
