@@ -1,7 +1,7 @@
 import { and, desc, eq, isNotNull, lt, sql } from "drizzle-orm";
 import { Refusal } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
-import type { Db, Tx } from "../platform/db.ts";
+import { type Db, sqlState, type Tx, UNIQUE_VIOLATION } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { orders } from "../platform/schema_offerings.ts";
@@ -58,19 +58,22 @@ export type Receipt = {
 type ReceiveDeps = ChangeDeps & { failpoint?: (name: "after_paid") => void };
 
 /**
- * Records a payment, and fulfils its order in the same transaction if it can be. The same payment again, at the same time too, changes
- * nothing. One that does not fit its order is kept for its seller to give back. Throws what passes: then the provider reports it again.
+ * Records a payment, and fulfils its order in the same transaction if it can be. The same payment again, at the same time and for another
+ * order too, changes nothing. One that does not fit its order is kept for its seller to give back. Throws what passes: then the provider reports it again.
  * Source: BUY-2, BUY-3, BUY-4.
  */
 export async function receivePayment(deps: ReceiveDeps, received: Received): Promise<Receipt> {
   const orderId = await orderOf(deps.db.orm, received);
   if (orderId === undefined) return { outcome: "unknown", order: null, problem: null };
+  const record = (fulfilling?: ReceiveDeps) => changing(deps, (tx) => receiveIn(tx, orderId, received, fulfilling));
   try {
-    return await changing(deps, (tx) => receiveIn(tx, orderId, received, deps));
+    return await record(deps);
   } catch (error) {
+    // It was reported for another order at the same time, and is recorded now.
+    if (sqlState(error) === UNIQUE_VIOLATION) return await record(deps);
     if (!(error instanceof Refusal) || error.code !== "service_unavailable") throw error;
     // The payer's money lies unused in a replica that does not return it. The payment is kept, and the order fulfilled later.
-    return await changing(deps, (tx) => receiveIn(tx, orderId, received));
+    return await record();
   }
 }
 

@@ -108,6 +108,24 @@ test("a webhook, the buyer's return and the upkeep at once, all several times, r
   }
 });
 
+test("one payment that a shop reports for two orders at once pays for one of them", async () => {
+  for (let round = 0; round < 5; round++) {
+    const buyer = await pay.newcomer();
+    const wanted = { kind: "top_up", amountNanoUsd: String(5n * USD) };
+    const placed = [await pay.order(buyer, wanted), await pay.order(buyer, wanted)];
+    const other = await pay.newcomer();
+    placed.push(await pay.order(other, wanted));
+    const said = placed.map(({ reference }) => ({
+      ...{ order: reference, amount: "5.00", currency: "usd", payment_id: `shared-${round}` },
+    }));
+    const answers = await Promise.all([...said, ...said].map((one) => pay.shopHook(0, one)));
+    expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
+    const states = await Promise.all(placed.map(async ({ orderId }) => (await pay.orderRow(orderId)).status));
+    expect(states.sort()).toEqual(["fulfilled", "open", "open"]);
+    expect((await pay.balanceOf(buyer)) + (await pay.balanceOf(other))).toBe(5n * USD);
+  }
+});
+
 test("a seller that marks an order paid and says no more drops nothing of the package that its customer has", async () => {
   const buyer = await pay.newcomer();
   const had = await pay.world.givePackage(buyer);
