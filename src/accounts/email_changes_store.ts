@@ -4,7 +4,7 @@ import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { digestOfToken, encrypt, newToken } from "../platform/crypto.ts";
-import { type Db, sqlState, type Tx } from "../platform/db.ts";
+import { type Db, sqlState, type Tx, UNIQUE_VIOLATION } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { accounts, links } from "../platform/schema_accounts.ts";
@@ -24,8 +24,6 @@ import { endSessions } from "./sessions_store.ts";
 const LINK_HOURS = 24;
 /** Each sends mail to an address that somebody typed. */
 const CHANGES_PER_DAY_MAX = 5;
-/** Of Postgres. */
-const UNIQUE_VIOLATION = "23505";
 
 /** The address that a link was sent to. */
 export type Side = "old" | "new";

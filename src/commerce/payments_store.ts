@@ -1,7 +1,7 @@
 import { and, desc, eq, isNotNull, lt, sql } from "drizzle-orm";
 import { Refusal } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
-import type { Db, Tx } from "../platform/db.ts";
+import { type Db, sqlState, type Tx, UNIQUE_VIOLATION } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { orders } from "../platform/schema_offerings.ts";
@@ -58,21 +58,23 @@ export type Receipt = {
 type ReceiveDeps = ChangeDeps & { failpoint?: (name: "after_paid") => void };
 
 /**
- * Records a payment, and fulfils its order in the same transaction if possible. A repeated report, also a concurrent
- * one, changes nothing. A payment that does not match its order is kept, so that its seller can refund it. Throws
- * temporary errors: then the provider reports it again.
+ * Records a payment, and fulfils its order in the same transaction if possible. A repeated report changes nothing, also a concurrent one,
+ * and one for another order. A payment that does not match its order is kept, so that its seller can refund it. Throws temporary
+ * errors: then the provider reports it again.
  * Source: BUY-2, BUY-3, BUY-4.
  */
 export async function receivePayment(deps: ReceiveDeps, received: Received): Promise<Receipt> {
   const orderId = await orderOf(deps.db.orm, received);
   if (orderId === undefined) return { outcome: "unknown", order: null, problem: null };
+  const record = (fulfilling?: ReceiveDeps) => changing(deps, (tx) => receiveIn(tx, orderId, received, fulfilling));
   try {
-    return await changing(deps, (tx) => receiveIn(tx, orderId, received, deps));
+    return await record(deps);
   } catch (error) {
+    // It was reported for another order at the same time, and is recorded now.
+    if (sqlState(error) === UNIQUE_VIOLATION) return await record(deps);
     if (!(error instanceof Refusal) || error.code !== "service_unavailable") throw error;
-    // A replica holds unused money of the payer and does not return it. The payment is recorded, and the order is
-    // fulfilled later.
-    return await changing(deps, (tx) => receiveIn(tx, orderId, received));
+    // A replica holds unused money of the payer and does not return it. The payment is recorded, and the order is fulfilled later.
+    return await record();
   }
 }
 

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { and, eq, inArray, ne, type SQL, sql } from "drizzle-orm";
+import { and, eq, inArray, isNull, ne, type SQL, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { checkReason } from "../ledger/balances_store.ts";
@@ -147,6 +147,13 @@ export async function takePendingRefunds({ db }: { db: Db }, refundsMax: number)
     )
     .returning({ id: refunds.id });
   return Promise.all(taken.map(({ id }) => callOf({ db }, id)));
+}
+
+/** A seller's refunds that Stripe has not answered yet: it may have made them. */
+export async function unansweredRefundsOf({ db }: { db: Db }, sellerId: number): Promise<RefundCall[]> {
+  const isUnanswered = and(eq(refunds.sellerId, sellerId), eq(refunds.status, "pending"), isNull(refunds.externalId));
+  const found = await db.orm.select({ id: refunds.id }).from(refunds).where(isUnanswered).orderBy(refunds.id);
+  return Promise.all(found.map(({ id }) => callOf({ db }, id)));
 }
 
 /** What Stripe needs for a refund that is pending. */

@@ -5,11 +5,12 @@ import type { Secret } from "../platform/crypto.ts";
 import { type Asked, closeCheckout, openPagesOf } from "./checkouts_store.ts";
 import { type StripeSecrets, setStripe, stripeSecretsOf } from "./payment_settings_store.ts";
 import { hasFailed, type StripeDeps, takeSession } from "./stripe_checkout.ts";
-import { createStripe } from "./stripe_client.ts";
+import { checkStripeKey, createStripe } from "./stripe_client.ts";
+import { settleRefunds } from "./stripe_refunds.ts";
 
 /**
- * Sets a seller's secrets of Stripe, or removes them. Before the account is changed or removed, its open pages are
- * expired: money that is paid there later would not be noticed. Source: BUY-12.
+ * Sets a seller's secrets of Stripe, or removes them. Before the account is changed or removed, its open pages are expired: money that is
+ * paid there later would not be noticed. Its refunds without an answer are settled first, too. Source: BUY-12.
  */
 
 /** Pages that one call expires. */
@@ -21,9 +22,8 @@ const RETRY_AFTER_SECONDS = 10;
 type Change = { sellerId: number; secrets: StripeSecrets | null; by: ChangeDeps["by"] };
 
 /**
- * Throws InputError (an order is being paid by bank debit; the former key is not accepted any more),
- * service_unavailable (Stripe cannot be asked). Then nothing was changed, but pages may have been expired: their
- * customers can open new ones.
+ * Throws InputError (an order is being paid by bank debit; the former key is not accepted any more), service_unavailable (Stripe cannot be
+ * asked, or a refund has no answer). Then nothing was changed, but pages may have been expired: their customers can open new ones.
  */
 export async function changeStripe(deps: StripeDeps, { sellerId, secrets, by }: Change): Promise<void> {
   const former = await stripeSecretsOf(deps, sellerId);
@@ -32,8 +32,26 @@ export async function changeStripe(deps: StripeDeps, { sellerId, secrets, by }: 
   // All open pages belong to one account, so any of them shows which.
   const isSameAccount = first !== undefined && secrets !== null && (await hasPage(deps, secrets.apiKey, first));
   const keepsPages = isSameAccount || former === undefined;
-  if (!keepsPages) await endPages(deps, former.apiKey, pages);
+  if (!keepsPages) {
+    await settle(deps, sellerId, former.apiKey);
+    await endPages(deps, former.apiKey, pages);
+  }
   await setStripe({ ...deps, ...(by && { by }) }, { sellerId, secrets, keepsPages });
+}
+
+/** Hears of refunds that have no answer yet: asked for at another account, they would be refused, though they may have been made. */
+async function settle(deps: StripeDeps, sellerId: number, apiKey: Secret): Promise<void> {
+  if (await settleRefunds(deps, sellerId)) return;
+  try {
+    await checkStripeKey(deps.config, apiKey);
+  } catch (error) {
+    // Nobody can ask with it any more. With a new key of its account somebody could.
+    if (error instanceof InputError) return;
+  }
+  throw new Refusal("service_unavailable", {
+    message: "A refund has no answer from Stripe yet. Nothing was changed. Try again.",
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
 }
 
 /** Whether the account of a key made a page. */

@@ -11,6 +11,7 @@ import {
   type RefundCall,
   startRefund,
   takePendingRefunds,
+  unansweredRefundsOf,
 } from "./refunds_store.ts";
 import { takeRefund } from "./reversals_store.ts";
 import type { StripeDeps } from "./stripe_checkout.ts";
@@ -46,7 +47,17 @@ export async function makeRefund(deps: StripeDeps, wanted: NewRefund): Promise<R
 
 /** Asks again for refunds that Stripe has not made yet. One that fails is logged, and asked for again later. */
 export async function sendPendingRefunds(deps: StripeDeps): Promise<void> {
-  for (const call of await takePendingRefunds(deps, REFUNDS_MAX)) {
+  await sendEach(deps, await takePendingRefunds(deps, REFUNDS_MAX));
+}
+
+/** Asks for a seller's refunds that have no answer yet. Returns whether all have one now. */
+export async function settleRefunds(deps: StripeDeps, sellerId: number): Promise<boolean> {
+  await sendEach(deps, await unansweredRefundsOf(deps, sellerId));
+  return (await unansweredRefundsOf(deps, sellerId)).length === 0;
+}
+
+async function sendEach(deps: StripeDeps, calls: readonly RefundCall[]): Promise<void> {
+  for (const call of calls) {
     const { refundId } = call.refund;
     await send(deps, call).catch((err) => deps.log.warn({ err, refundId }, UNKNOWN_END));
   }

@@ -188,6 +188,9 @@ export function isPassing(error: unknown): boolean {
   );
 }
 
+/** The state of the error of a row that breaks a unique index. */
+export const UNIQUE_VIOLATION = "23505";
+
 /** The state of an error of a statement that was cancelled: its time limit is over. */
 export const QUERY_CANCELED = "57014";
 

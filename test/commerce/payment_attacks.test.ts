@@ -108,6 +108,24 @@ test("a webhook, the buyer's return and the upkeep at once, all several times, r
   }
 });
 
+test("one payment that a shop reports for two orders at once pays for one of them", async () => {
+  for (let round = 0; round < 5; round++) {
+    const buyer = await pay.newcomer();
+    const wanted = { kind: "top_up", amountNanoUsd: String(5n * USD) };
+    const placed = [await pay.order(buyer, wanted), await pay.order(buyer, wanted)];
+    const other = await pay.newcomer();
+    placed.push(await pay.order(other, wanted));
+    const said = placed.map(({ reference }) => ({
+      ...{ order: reference, amount: "5.00", currency: "usd", payment_id: `shared-${round}` },
+    }));
+    const answers = await Promise.all([...said, ...said].map((one) => pay.shopHook(0, one)));
+    expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
+    const states = await Promise.all(placed.map(async ({ orderId }) => (await pay.orderRow(orderId)).status));
+    expect(states.sort()).toEqual(["fulfilled", "open", "open"]);
+    expect((await pay.balanceOf(buyer)) + (await pay.balanceOf(other))).toBe(5n * USD);
+  }
+});
+
 test("a seller that marks an order paid and says no more drops nothing of the package that its customer has", async () => {
   const buyer = await pay.newcomer();
   const had = await pay.world.givePackage(buyer);
@@ -318,6 +336,53 @@ test("no open checkout of a seller's former Stripe account can be paid", async (
     ok(await put({ stripe: null }));
   } finally {
     pay.stripe.setDown(false);
+    pay.stripe.revoked.clear();
+    ok(await put(secretsOf(own)));
+  }
+});
+
+test("a seller that leaves its account at Stripe first hears of refunds that have no answer yet: none is given back twice", async () => {
+  const secretsOf = (apiKey: string) => ({ stripe: { apiKey, webhookSecret: `${STRIPE_WEBHOOK_SECRET}0` } });
+  const put = (body: object) => pay.as.admin.put("/payment-settings/stripe", body);
+  const [own, other] = [`${STRIPE_KEY}0`, `${STRIPE_KEY}other`];
+  /** A top-up of $10, of which Stripe gives $4 back without an answer. */
+  async function unanswered() {
+    const buyer = await pay.newcomer();
+    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(10n * USD) });
+    ok(await page(buyer, order));
+    ok(await pay.hook(0, { ...pay.stripe.pay(order.reference) }));
+    const [payment] = await pay.paymentsOf(order.orderId);
+    pay.stripe.loseAnswers(true);
+    const { refund } = ok(
+      await pay.as.admin.post(`/payments/${payment?.id}/refunds`, { amountNano: String(4n * USD) }),
+    );
+    pay.stripe.loseAnswers(false);
+    expect(refund.status).toBe("pending");
+    const status = async () => (await pay.sql`select status from refunds where id = ${refund.refundId}`)[0]?.status;
+    return { buyer, status };
+  }
+  try {
+    const first = await unanswered();
+    pay.stripe.setDown(true);
+    expectRefusal(await put({ stripe: null }), "service_unavailable");
+    pay.stripe.setDown(false);
+    expect(ok(await pay.as.admin.get("/payment-settings")).settings.stripe).toBe("test");
+    ok(await put(secretsOf(other)));
+    expect(await first.status()).toBe("done");
+    expect(await pay.balanceOf(first.buyer)).toBe(6n * USD);
+    ok(await put(secretsOf(own)));
+    // Nobody can ask with a key that was revoked.
+    const second = await unanswered();
+    pay.stripe.revoked.add(own);
+    ok(await put({ stripe: null }));
+    expect(await second.status()).toBe("pending");
+    pay.stripe.revoked.clear();
+    ok(await put(secretsOf(own)));
+    ok(await put(secretsOf(other)));
+    expect(await second.status()).toBe("done");
+  } finally {
+    pay.stripe.setDown(false);
+    pay.stripe.loseAnswers(false);
     pay.stripe.revoked.clear();
     ok(await put(secretsOf(own)));
   }

@@ -145,8 +145,10 @@ export async function startStripe() {
         return failure(400, "invalid_request_error", "charge_disputed", { message: refuseRefunds });
       const [intent, amount] = [String(form.get("payment_intent")), Number(form.get("amount"))];
       const made = refunds.filter(({ payment_intent, status }) => payment_intent === intent && status !== "failed");
-      const paid = [...sessions.values()].find(({ payment_intent }) => payment_intent === intent)?.amount_total;
-      if (paid !== undefined && made.reduce((sum, one) => sum + one.amount, amount) > paid)
+      const paid = [...sessions.values()].find(({ payment_intent }) => payment_intent === intent);
+      if (paid && paid.account !== account)
+        return failure(404, "invalid_request_error", "resource_missing", { message: `No such payment: ${intent}` });
+      if (paid && made.reduce((sum, one) => sum + one.amount, amount) > paid.amount_total)
         return failure(400, "invalid_request_error", "charge_already_refunded", {
           message: "The refund is larger than what is left.",
         });

@@ -11,7 +11,7 @@ import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
 const ACME = "ai.acme.test";
 const USD = 1_000_000_000n;
-const SLOW_MS = 120_000;
+const SLOW_MS = 300_000;
 
 let shop: Shop;
 let db: Db;
