@@ -1,6 +1,9 @@
 import { answerQuestions } from "./helper.ts";
 
-/** What every gateway on this runtime pays at least: a server and a fetch, bytes relayed as they come, nothing looked at. */
+/**
+ * The minimum of any gateway on this runtime: a server and a fetch that relay bytes as they arrive, without reading
+ * them.
+ */
 
 export type BareReady = { port: number };
 

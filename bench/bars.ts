@@ -11,7 +11,7 @@ const COLOURS = ["#94a3b8", "#0f766e", "#1d4ed8", "#b45309", "#7c3aed"];
 
 export type Group = { name: string; bars: { series: string; value: number; label: string }[] };
 
-/** `groups` below each other, each with a bar for what it has of `series`; `rule` is a line at that value. */
+/** Draws `groups` below each other, each with a bar per value in `series`; `rule` is a line at that value. */
 export function bars(title: string, series: readonly string[], groups: readonly Group[], rule?: number): string {
   const most = Math.max(rule ?? 0, ...groups.flatMap((group) => group.bars.map((bar) => bar.value))) || 1;
   const x = (value: number) => Math.round((LEFT + (value / most) * (WIDTH - LEFT - RIGHT)) * 10) / 10;

@@ -6,7 +6,7 @@ import { checkPlace } from "./written.ts";
 
 export type Flags = {
   isQuick: boolean;
-  /** A page that the tables go into, between the marks of the bench's name. */
+  /** The page into which the tables are written, between the marks with the bench's name. */
   write: string | undefined;
   json: string | undefined;
 };
@@ -18,7 +18,7 @@ const usage = (name: string) => `bun run bench:${name} [flags]
 
 /**
  * Runs a bench and ends the process: with 0, with 1 when `run` says no or throws, with 2 when the command line is wrong.
- * What `run` gives to `atEnd` is stopped before, the last first, on a signal too.
+ * Before that, it stops what `run` gave to `atEnd`, the last first, also on a signal.
  */
 export async function command(
   name: "scale" | "cost" | "parts",
@@ -43,7 +43,7 @@ export async function command(
   }
 }
 
-/** Throws UsageError in one line; also where `--write` would fail when all is measured. */
+/** Throws UsageError in one line, also if `--write` would fail after the measurement. */
 function readFlags(name: string, args: string[]): Flags | "help" {
   try {
     const { values } = parseArgs({

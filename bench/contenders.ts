@@ -10,13 +10,13 @@ import { type Helper, startHelper } from "./helper.ts";
 import type { ProviderQuestion, ProviderReady, ProviderReply } from "./provider.ts";
 import { type ContenderName, MODEL, type PeerName } from "./workloads.ts";
 
-/** Starts those who are compared, each as it is run in production, and each a process of its own. */
+/** Starts the contenders, each as in production and in its own process. */
 
 /** Accounts with a key each, unless `--accounts` says otherwise. */
 export const ACCOUNTS_DEFAULT = 32;
 /** The most that an offering may have. */
 const DAILY_LIMIT = 1_000_000;
-/** More than any run uses, on one account too. */
+/** More than any run uses, even on one account. */
 const TOTAL_LIMIT = 30_000_000;
 const HOST = "api.example.com";
 const START_MS_MAX = 30_000;
@@ -31,11 +31,11 @@ export type Contender = {
   port: number;
   /** The Host header it is asked with. */
   host: string;
-  /** What every request to it has besides the usual headers. */
+  /** Headers of every request to it, besides the usual ones. */
   headers?: Readonly<Record<string, string>>;
   /** Its CPU and memory are the gateway's; null: there is no gateway. */
   pid: number | null;
-  /** The books of those who keep any. */
+  /** The books, for contenders that keep any. */
   shop: Shop | null;
   stop(): Promise<void>;
 };
@@ -43,7 +43,7 @@ export type Contender = {
 /** A database with accounts, keys and a model to sell. */
 export type Shop = { world: World; secrets: string[]; exhausted: string[]; databaseUrl: string };
 
-/** What the gateway is told that differs from its defaults, and why. */
+/** The gateway's settings other than its defaults, with reasons. */
 export const GATEWAY_SETTINGS: Readonly<Record<string, string>> = {
   NODE_ENV: "production",
   LISTEN_HOST: "127.0.0.1",
@@ -51,15 +51,16 @@ export const GATEWAY_SETTINGS: Readonly<Record<string, string>> = {
   // 32 keys carry the load of thousands.
   RATE_PER_MINUTE: "100000000",
   RATE_IN_FLIGHT: "10000",
-  // And one account, in some of them.
+  // One account carries it, in some runs.
   RATE_ACCOUNT_PER_MINUTE: "100000000",
   RATE_TENANT_PER_MINUTE: "100000000",
   ACCOUNT_SHARE: "1",
   TENANT_SHARE: "1",
-  // Client, provider, gateway and Postgres share the machine, so a replica is late through no fault of its own.
+  // Client, provider, gateway and Postgres share the machine, so a replica's event loop may be late without being
+  // overloaded.
   EVENT_LOOP_LAG_MAX_MS: "10000",
   LEDGER_TIMEOUT_MS: "20000",
-  // Nobody is in front that would have to notice.
+  // There is no proxy in front that must notice.
   DRAIN_NOTICE_SECONDS: "0",
 };
 
@@ -75,7 +76,7 @@ export type StartOptions = {
   redisUrl: string;
   /** How many accounts share the load; default: ACCOUNTS_DEFAULT. */
   accounts?: number;
-  /** Where a profile of the gateway goes when it ends. */
+  /** The folder for a profile of the gateway, written when it ends. */
   profileDir?: string | undefined;
   /** Parts of the gateway's work that are left out: `bench/without.ts`. */
   without?: readonly string[];
@@ -237,12 +238,12 @@ async function openShop({ provider, secretKey, accounts }: ShopOptions): Promise
     await world.assign(poor, one);
     exhausted.push((await world.addKey(poor)).secret);
   }
-  // One account alone must not run out of its day.
+  // A single account must not use up its day.
   await sql`update packages set daily_limit = ${TOTAL_LIMIT} where daily_limit = ${DAILY_LIMIT}`;
   return { world, secrets, exhausted, databaseUrl: world.url };
 }
 
-/** What the books say by now: units charged, usage records, holds that have not ended. */
+/** The state of the books: units charged, usage records, open holds. */
 export async function booksOf({ world }: Shop): Promise<{ units: number; records: number; holds: number }> {
   const [row] = await world.sql`
     select (select coalesce(sum(units_used), 0)::bigint from packages) as units,
@@ -254,7 +255,7 @@ function beside(name: string): string {
   return join(import.meta.dirname, `${name}.ts`);
 }
 
-/** Waits until it is so. Throws the sentence of `whyNever`, or one of its own after `msMax`. */
+/** Waits until the condition holds. Throws the sentence of `whyNever`, or its own after `msMax`. */
 export async function until(
   isSo: () => Promise<boolean>,
   whyNever: () => string | undefined,

@@ -16,18 +16,19 @@ import { type BenchServices, startBenchServices } from "./servers.ts";
 import { writeFigures } from "./written.ts";
 
 /**
- * `bun run bench:cost`: what one request costs everybody: a real replica over HTTP, one request at a time and 256 at once,
- * against a provider that answers at once. Counted, not estimated: WAL and rows by Postgres, commands by Redis, CPU by the
+ * `bun run bench:cost`: the full cost of one request: a real replica over HTTP, one request at a time and 256
+ * concurrently, against a provider that answers immediately. Everything is counted, not estimated: WAL and rows by
+ * Postgres, commands by Redis, CPU by the
  * kernel. Ends with 1 when an answer was wrong or the books differ. CPU is read from /proc: Linux only.
  */
 
 const CONCURRENCY = [1, 256] as const;
 const REPLY_MS_MAX = 120_000;
 const BODY_BYTES = 1024;
-/** A backend tells what it did when it has been idle for so long, or with its next transaction. */
+/** A backend reports its statistics when it has been idle for this long, or with its next transaction. */
 const TOLD_MS_MAX = 30_000;
 const TOLD_LOOK_MS = 250;
-/** What a replica does without requests, too: looks for changes, leases, heartbeats. */
+/** Work that a replica also does without requests: reading changes, leases, heartbeats. */
 const IDLE_MS = 5_000;
 const WARM_MS = 1_000;
 const AT_A_SECOND = 1_000;
@@ -42,9 +43,9 @@ type Counts = {
   commits: number;
   transactions: number;
   rows: Record<string, number>;
-  /** Calls, those of a script's commands too. */
+  /** Calls, including the commands of scripts. */
   redis: Record<string, number>;
-  /** How often Redis read from a socket: what is sent together is read together. */
+  /** How often Redis read from a socket: commands that are sent together are read together. */
   redisReads: number;
 };
 type Cost = {
@@ -169,7 +170,7 @@ async function countsOf({ sql, meter, redis }: Stage): Promise<Counts> {
   };
 }
 
-/** What a usage record keeps on disk, with its indexes. */
+/** The bytes of a usage record on disk, with its indexes. */
 async function recordBytes(sql: Sql): Promise<number> {
   const [row] = await sql`
     select sum(pg_total_relation_size(inhrelid))::float8 / (select count(*) from receipts) as bytes
@@ -177,11 +178,11 @@ async function recordBytes(sql: Sql): Promise<number> {
   return Number(row?.bytes);
 }
 
-/** Waits until every backend has told of its rows, as many receipts as there are, and until the rollups have all of them. */
+/** Waits until the statistics contain all receipts, and the rollups too. */
 async function told(sql: Sql): Promise<void> {
   const lastMs = performance.now() + TOLD_MS_MAX;
   const [row] = await sql`select count(*)::float8 as receipts from receipts`;
-  // When the receipts are told of, their neighbours are, in the same message; one more look for those that are not.
+  // Statistics of other tables come in the same message as those of the receipts; one more read covers the rest.
   for (let looksAlike = 0; looksAlike < 2; ) {
     const [now] = await sql`
       select exists (select from ${sql.unsafe(UNFOLDED_RECORDS)} tail) as is_behind,
@@ -213,7 +214,7 @@ async function redisCalls(redis: Redis): Promise<Record<string, number>> {
   return Object.fromEntries(calls.filter(([command]) => command !== "info"));
 }
 
-/** a − share × b, name by name; what was not measured stays unknown. */
+/** a − share × b, name by name; values that were not measured stay unknown. */
 function minusEach<N extends number | null>(a: Record<string, N>, b: Record<string, N>, share = 1): Record<string, N> {
   const pairs = Object.keys(a).map((name) => {
     const value = a[name] ?? null;
@@ -267,7 +268,7 @@ function show({ costs, lacks, differs, about, recordBytes }: Results, { isQuick,
 
 type Figure = (cost: Cost) => number | null;
 
-/** Makes the lines of a table: the middle of the rounds, for each number in flight. */
+/** Makes the rows of a table: the median of the rounds, for each number in flight. */
 function rowsOf(costs: Cost[]) {
   return (what: string, digits: number, of: Figure): string[] => {
     const range = (concurrency: number) => rangeOf(costs.filter((cost) => cost.concurrency === concurrency).map(of));
@@ -289,7 +290,7 @@ function costTable(costs: Cost[]) {
   const a = (what: string, digits: number, pick: (counts: Counts) => number) =>
     row(what, digits, ({ counts, reply }) => Math.max(0, pick(counts)) / reply.good);
   const sum = (counts: Record<string, number>) => Object.values(counts).reduce((total, n) => total + n, 0);
-  /** The lines of what is counted by name, where it comes to anything. */
+  /** The rows of counts by name, without those that are zero. */
   const byName = (pick: (counts: Counts) => Record<string, number>) =>
     [...new Set(costs.flatMap(({ counts }) => Object.keys(pick(counts))))]
       .sort()

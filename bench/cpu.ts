@@ -1,16 +1,16 @@
 import { readdirSync, readFileSync } from "node:fs";
 
-/** What processes have used so far, from /proc: Linux alone. */
+/** CPU and memory of processes, from /proc: only on Linux. */
 
 /** The kernel counts in hundredths of a second here, whatever its own tick. */
 const TICK_MS = 10;
-/** Fields of /proc/PID/stat behind the name, which may hold anything: parent, and four times. */
+/** Fields of /proc/PID/stat after the name, which may contain any character: the parent, and four times. */
 const PARENT = 1;
 const TIMES = [11, 12, 13, 14] as const;
 
 type Process = { pid: number; parent: number; ticks: number };
 
-/** CPU so far, ms, of each named process with all its children, those that have ended too; null where it is gone. */
+/** CPU so far, in ms, of each named process with all its children, ended ones included; null if it has ended. */
 export function cpuMs(roots: Readonly<Record<string, number>>): Record<string, number | null> {
   const all = processes();
   const children = Map.groupBy(all.values(), (process) => process.parent);
@@ -24,7 +24,7 @@ export function cpuMs(roots: Readonly<Record<string, number>>): Record<string, n
   );
 }
 
-/** Resident memory of a process and all its descendants, bytes; null where there is no /proc. */
+/** Resident memory of a process and all its descendants, bytes; null without /proc. */
 export function residentBytes(pid: number): number | null {
   if (process.platform !== "linux") return null;
   const children = Map.groupBy(processes().values(), (process) => process.parent);

@@ -3,7 +3,7 @@ import type { ContenderName } from "./workloads.ts";
 
 export type Spread = { p50: number; p99: number };
 
-/** What one contender did in one round of one workload. null: it was not, or could not be, measured. */
+/** The results of one contender in one round of one workload. null: not measured, or not measurable. */
 export type Figures = {
   workload: string;
   round: number;
@@ -29,14 +29,14 @@ export type Figures = {
 export type HeldFigures = {
   contender: ContenderName;
   streams: number;
-  /** At rest, after a first time with as many. */
+  /** At rest, after a first round with as many streams. */
   startBytes: number;
   openBytes: number;
   /** At rest again. */
   endBytes: number;
 };
 
-/** One insert in a transaction of its own, on the Postgres of the run while it has nothing else to do; ms. */
+/** One insert in its own transaction, on the Postgres of the run while it is idle; ms. */
 export type Commit = { workload: string; round: number; ms: Spread };
 
 /** Smallest, middle and largest of the rounds. */
@@ -71,7 +71,7 @@ export function figuresOf(
   };
 }
 
-/** The range of what was measured; null: nothing was. */
+/** The range of the measured values; null: none. */
 export function rangeOf(values: readonly (number | null | undefined)[]): Range | null {
   const sorted = values.filter((value) => typeof value === "number" && Number.isFinite(value)) as number[];
   sorted.sort((a, b) => a - b);

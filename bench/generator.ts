@@ -6,8 +6,8 @@ import { AnswerReader } from "./http_reader.ts";
 import { MARK_DIGITS, type Plan, STAMP_DIGITS, STAMP_SIGN } from "./workloads.ts";
 
 /**
- * The load generator, a process of its own: so many clients on sockets of their own, each sending its next request when its
- * last was answered. It checks every answer: the status, the mark that it sent, each chunk counted, and [DONE].
+ * The load generator, a separate process: each client has its own socket, and sends its next request when the last one
+ * is answered. It checks every answer: the status, the mark that it sent, each chunk counted, and [DONE].
  */
 
 export type Job = {
@@ -16,18 +16,18 @@ export type Job = {
   host: string;
   /** Headers besides the usual ones. */
   headers?: Readonly<Record<string, string>> | undefined;
-  /** Client n uses key n, and begins again at the first behind the last. Empty: each request has a key that is none. */
+  /** Client n uses key n, modulo their number. Empty: each request has an unknown key. */
   secrets: string[];
   inFlight: number;
   plan: Plan;
   bodyBytes: number;
   status: number;
-  /** Not counted: connections are made, streams come to lie one behind the other. */
+  /** Not counted: in this time connections are made, and streams spread over time. */
   warmMs: number;
   runMs: number;
-  /** It is measured for longer, up to a limit, until so many answers have come. */
+  /** The measurement is extended, up to a limit, until this many answers have arrived. */
   answersMin: number;
-  /** Every client sends one request and no more; "held" is answered when all streams have begun. */
+  /** Every client sends only one request; "held" is answered when all streams have begun. */
   held: boolean;
   /** Processes whose CPU is measured. */
   pids: Record<string, number>;
@@ -38,20 +38,20 @@ export type Job = {
 export type GeneratorQuestion = { kind: "run"; job: Job } | { kind: "finish" };
 
 export type GeneratorReply = {
-  /** Good answers from the first to the last, those that were not measured too. */
+  /** All successful answers, including those outside the measurement. */
   good: number;
-  /** What was wrong, a few of each kind. */
+  /** The errors, a few of each kind. */
   problems: string[];
-  /** Good answers that ended while it was measured, and how long that was. */
+  /** Successful answers that ended during the measurement, and its duration. */
   measured: number;
   seconds: number;
   chunks: number;
   /** From the request's first byte to the answer's last, and to its body's first; ms. */
   wholeMs: Spread;
   firstByteMs: Spread;
-  /** From the moment the provider wrote a chunk to the moment it was read here, ms; null: no streams. */
+  /** The time between the provider's write of a chunk and the read here, in ms; null: no streams. */
   relayMs: Spread | null;
-  /** CPU while it was measured, ms. */
+  /** CPU during the measurement, in ms. */
   cpuMs: Record<string, number | null>;
   residentBytes: number | null;
 };
@@ -59,9 +59,9 @@ export type GeneratorReply = {
 const PROBLEMS_MAX = 5;
 const PROBLEM_CHARACTERS_MAX = 240;
 const ANSWERED_MS_MAX = 30_000;
-/** Held streams are begun so many at a time. */
+/** Held streams are started in groups of this many. */
 const OPENING_MAX = 100;
-/** A round is measured for at most so many times what was asked for. */
+/** A round is measured for at most this multiple of the requested time. */
 const LONGER_MAX = 5;
 const POLL_MS = 5;
 const SAMPLES_MAX = 2_000_000;
@@ -102,7 +102,7 @@ class Run {
     this.#clients = await Promise.all(Array.from({ length: job.inFlight }, (_, i) => Client.open(this, i)));
     const streamMs = Math.max(job.plan.chunks, 0) * job.plan.everyMs + job.plan.delayMs;
     this.#clients.forEach((client, i) => {
-      // Spread over one request's time, so that they do not all end at the same moment for ever.
+      // Spread over one request's time, so that they do not all end at the same moment forever.
       setTimeout(() => client.next(), (streamMs * i) / job.inFlight);
     });
     await Bun.sleep(job.warmMs + streamMs);
@@ -150,7 +150,7 @@ class Run {
 
   problem(text: string): void {
     const short = text.slice(0, PROBLEM_CHARACTERS_MAX);
-    // Request ids and marks differ, and make no new kind.
+    // Request ids and marks differ, and do not make a new kind of error.
     const kind = short.replace(/[0-9a-f-]{8,}/g, "…");
     this.#problems.set(kind, (this.#problems.get(kind) ?? 0) + 1);
   }
@@ -176,7 +176,7 @@ class Run {
 }
 
 class Client {
-  /** Told when its first answer begins, or fails. */
+  /** Called when its first answer begins, or fails. */
   onFirst: (() => void) | undefined;
   isBusy = false;
   readonly #run: Run;
@@ -192,7 +192,7 @@ class Client {
   #firstMs = 0;
   #status = 0;
   #parts: Buffer[] = [];
-  /** Of an event stream: what belongs to an event that has not ended yet. */
+  /** The beginning of an event that is not complete yet. */
   #tail = "";
   #chunks = 0;
   #sawMark = false;
@@ -275,7 +275,7 @@ class Client {
       this.#run.problem(`the connection was cut ${this.#status === 0 ? "before" : "in the middle of"} an answer`);
       this.onFirst?.();
     }
-    // A client whose connection was closed between two requests, or cut, goes on with another.
+    // A client whose connection was closed between two requests, or cut, continues on another one.
     if (!this.#run.isOver && !this.#run.job.held) this.#connect().then(() => this.next());
   }
 
@@ -321,7 +321,7 @@ class Client {
     if (!job.held) this.next();
   }
 
-  /** What is wrong with the answer. */
+  /** The error of the answer. */
   #wrong({ status, plan }: Job): string | undefined {
     const text = () => Buffer.concat(this.#parts).toString("utf8");
     if (this.#status !== status) return `status ${this.#status} in place of ${status}: ${text()}`;
@@ -364,7 +364,7 @@ function writeDigits(into: Buffer, value: number): void {
   }
 }
 
-/** Returns when it is so, or `msMax` are over. */
+/** Returns when the condition holds, or after `msMax`. */
 async function until(isSo: () => boolean, msMax: number): Promise<void> {
   const lastMs = performance.now() + msMax;
   while (!isSo() && performance.now() < lastMs) await Bun.sleep(POLL_MS);

@@ -1,7 +1,7 @@
 import { type Commit, type Figures, type HeldFigures, pairedRatio, type Range, rangeOf } from "./figures.ts";
 import { HELD_STREAMS } from "./workloads.ts";
 
-/** What the full work may cost against a bare proxy that does none of it, and whether this run kept to it. */
+/** The goals for the cost of the full work against a bare proxy, and whether this run met them. */
 
 const RSS_RATIO_MAX = 1.1;
 const BYTES_A_STREAM_MAX = 24 * 1024;
@@ -18,7 +18,8 @@ export function goalsOf(measured: Measured): Goal[] {
   const cpu = (workload: string, what: string, max: number) =>
     ratioGoal(figures, { workload, what: `${what}: CPU against bare`, max, pick: (f) => f.gatewayCpuUs });
   return [
-    // A warm account's stream waits for no commit before its first byte. A JSON answer is whole, so it is settled first: one commit.
+    // The first byte of a warm account's stream waits for no commit. A JSON answer is sent as a whole, so it waits for
+    // its settlement: one commit.
     addedTime(measured, {
       workload: "stream1",
       what: "stream, idle gateway",
@@ -70,7 +71,7 @@ function ratioGoal(figures: Figures[], { workload, what, min, max, pick }: Ratio
 
 type AddedTime = { workload: string; what: string; share: "p50" | "p99"; commitsAwaited: number; moreMs: number };
 
-/** What the gateway adds to the time to the first byte: at most `commitsAwaited` commits and `moreMs`. */
+/** The time that the gateway adds before the first byte: at most `commitsAwaited` commits and `moreMs`. */
 function addedTime({ figures, commits }: Measured, { workload, what, share, commitsAwaited, moreMs }: AddedTime): Goal {
   const added = rangeOf(
     figures

@@ -1,4 +1,4 @@
-/** The bench's own processes: each answers questions over a channel to the process that started it, and ends with it. */
+/** The bench's own processes: each answers requests over a channel to the process that started it, and ends with it. */
 
 const START_MS_MAX = 10_000;
 
@@ -9,7 +9,7 @@ export type Helper<Question, Reply> = {
   stop(): Promise<void>;
 };
 
-/** Starts `file` and waits for its first message, which it returns too. Throws when there is none. */
+/** Starts `file`, and waits for its first message, which is also returned. Throws if there is none. */
 export async function startHelper<Question, Reply, Ready>(
   file: string,
   env: Record<string, string>,
@@ -32,7 +32,7 @@ export async function startHelper<Question, Reply, Ready>(
     }
   };
   const ready = (await next(START_MS_MAX)) as Ready;
-  waiting.promise.catch(() => {}); // Nobody asks at the moment.
+  waiting.promise.catch(() => {}); // No request is pending.
   return {
     ready,
     helper: {
@@ -51,7 +51,7 @@ export async function startHelper<Question, Reply, Ready>(
   };
 }
 
-/** In a helper's process: says that it is ready, answers, and ends when nobody holds it any more. */
+/** In a helper's process: reports that it is ready, answers requests, and ends when its parent has ended. */
 export function answerQuestions<Question, Reply>(ready: unknown, answer: (question: Question) => Promise<Reply>): void {
   process.on("message", (question: Question) => {
     answer(question).then(

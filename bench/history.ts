@@ -14,9 +14,9 @@ import { spread } from "./figures.ts";
 import { addPeople, fillHistory, RESELLER_HOST, seconds } from "./history_fill.ts";
 
 /**
- * Pages, charts, statements and jobs over millions of usage records, over HTTP where people ask for them: how long each takes,
- * and whether its sums are those of the records, counted one by one. Goal: each p99 within 50 ms. Ends with 1 where a sum is
- * not exact or a book does not balance, with 2 for flags that make no sense.
+ * Pages, charts, statements and jobs over millions of usage records, over HTTP if people use them: how long each takes,
+ * and whether its sums equal a recount of the records one by one. The goal is each p99 within 50 ms. Ends with 1 if a
+ * sum is not exact or the books do not balance, with 2 for invalid flags.
  */
 
 const USAGE = `bun run bench:history [flags]
@@ -26,10 +26,10 @@ const P99_MS_MAX = 50;
 const REPEAT_MAX = 10_000;
 const RECORDS_MAX = 100_000_000;
 const SAID_EVERY_MS = 10_000;
-/** A line of the table is measured for so long at most, after some calls that do not count. */
+/** The longest measurement of a row, after some calls that do not count. */
 const MEASURED_MS_MAX = 20_000;
 const WARM_UP = 5;
-/** Requests under way while the reaper looks for those that are lost. */
+/** Requests in flight while the reaper searches for lost ones. */
 const HOLDS_ALIVE = 2_000;
 const ZONES = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "Asia/Tokyo"] as const;
 const DAY_MS = 86_400_000;
@@ -40,7 +40,7 @@ const { records, repeat } = readFlags();
 const services = await startServices();
 process.env.DATABASE_URL = services.databaseUrl;
 process.env.REDIS_URL = services.redisUrl;
-// It reads the environment, so it comes after it was set.
+// It reads the environment, so it is imported after that is set.
 const { openShop } = await import("../test/gateway/shop.ts");
 const shop = await openShop({ redisUrl: "" });
 try {
@@ -67,7 +67,7 @@ function readFlags(): Flags {
   }
 }
 
-/** Everything that is asked, and by whom. */
+/** All calls, and who makes them. */
 type Stage = {
   shop: Shop;
   origin: string;
@@ -77,14 +77,14 @@ type Stage = {
   /** Two keys of the large account's: one by balance, and the one whose secret is known. */
   keyId: number;
   secret: string;
-  /** Moments at which no quarter of an hour begins. */
+  /** Moments within a quarter of an hour. */
   odd: { start: string; end: string };
   as: Record<"big" | "small" | "reseller" | "admin", PanelSession>;
 };
 type Line = { what: string; p50Ms: number; p99Ms: number; count: number };
 
 async function run(shop: Shop): Promise<boolean> {
-  // Nobody folds while the tables have no indexes.
+  // Nothing is folded while the tables have no indexes.
   await shop.replicas[0]?.stop();
   const people = await addPeople(shop.world);
   await fillHistory(shop.world, records);
@@ -155,7 +155,7 @@ async function printSizes({ world }: Shop): Promise<void> {
   console.log(`sizes: receipts ${receipts} MB, rollups ${rollups} MB in ${size?.rows} rows`);
 }
 
-/** Calls one after another, and how long each took; what `before` does does not count. */
+/** Makes calls one after another, and times each; `before` does not count. */
 async function measure<T>(
   what: string,
   call: (prepared: T) => Promise<unknown>,
@@ -177,7 +177,7 @@ async function measure<T>(
 
 async function nothing(): Promise<void> {}
 
-/** Throws when the answer is no good one. */
+/** Throws if the answer is not successful. */
 async function get(session: PanelSession, path: string) {
   const { status, text, json } = await session.get(path);
   if (status !== 200) throw new Error(`${path}: ${status} ${text}`);
@@ -263,7 +263,7 @@ async function measureJobs({ shop: { world } }: Stage): Promise<Line[]> {
 
 type Pairs = { line: Line; person: Person; count: number };
 
-/** Requests of another account, while somebody draws charts without end. */
+/** Requests of another account, while charts are read continuously. */
 async function measurePairs({ shop: { world }, as }: Stage): Promise<Pairs> {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
@@ -287,7 +287,7 @@ async function measurePairs({ shop: { world }, as }: Stage): Promise<Pairs> {
   }
 }
 
-/** Sums that are not those of the records, in words. The clock stands still, so that both count the same. */
+/** Sums that differ from the records, as text. The clock stands still, so that both count the same. */
 async function compareSums({ shop, origin, ...stage }: Stage, pairs: Pairs): Promise<string[]> {
   const { world } = shop;
   const startMs = performance.now();
@@ -300,7 +300,7 @@ async function compareSums({ shop, origin, ...stage }: Stage, pairs: Pairs): Pro
     const [is, counted] = [JSON.stringify(got), JSON.stringify(wanted)];
     if (is === counted) return;
     wrong.push(what);
-    // From a little before the first place where they differ.
+    // From shortly before the first difference.
     const from = Math.max(0, [...is].findIndex((char, i) => char !== counted[i]) - DIFFERENCE_CHARS);
     const show = (text: string) => text.slice(from, from + 2 * DIFFERENCE_CHARS);
     console.error(`not exact: ${what}\n  got     … ${show(is)} …\n  counted … ${show(counted)} …`);
@@ -342,7 +342,7 @@ async function compareSums({ shop, origin, ...stage }: Stage, pairs: Pairs): Pro
   return wrong;
 }
 
-/** The month of UTC, and the one before: the 30 days of records lie in both, but for the end of a long month. */
+/** The month of UTC, and the previous one: the 30 days of records are in both, except at the end of a long month. */
 function monthsUpTo(unixMs: number): [string, string] {
   const now = new Date(unixMs);
   const months = [0, 1].map((ago) =>
@@ -393,7 +393,7 @@ async function countedMonth(sql: Sql, { resellerId, from, to }: { resellerId: nu
   return { ...row, charges: Number(row.charges) };
 }
 
-/** Books that do not balance, and sums that a check found to be others than those of their rows. */
+/** Books that do not balance, and sums that differ from their rows, as a check found. */
 async function checkBooks({ world }: Shop): Promise<string[]> {
   const sql = connect({ databaseUrl: world.url, dbPrepare: true }, 1);
   const startMs = performance.now();

@@ -1,8 +1,9 @@
 import type { World } from "../test/world.ts";
 
 /**
- * What the history bench reads: 30 days of 2,000 accounts with 32 keys each, one account with a fifth of all records, one
- * reseller with half of them. Records are drawn at random; what is measured is compared with counting them.
+ * The data of the history bench: 30 days of 2,000 accounts with 32 keys each, one account with a fifth of all records,
+ * one
+ * reseller with half of them. Records are random; results are compared with a recount.
  */
 
 export const RESELLER_HOST = "ai.reseller.example";
@@ -11,7 +12,7 @@ const KEYS = 32;
 const DAYS = 30;
 /** Share of the large account; its reseller's other customers have the rest of a half. */
 const BIG_SHARE = 0.2;
-/** Records that one transaction writes, as many as one of the ledger's might, and how many write at once. */
+/** Records per transaction, as many as the ledger may write, and the number of concurrent writers. */
 const AT_ONCE = 500;
 const WRITERS = 2;
 const SAID_EVERY_MS = 10_000;

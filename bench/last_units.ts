@@ -8,8 +8,8 @@ import { startBenchServices } from "./servers.ts";
 
 /**
  * `bun run bench:last-units`: several replicas' ledgers use one account down to its last unit. It prints how long the last hundred grants
- * took, how many requests were refused while units were left (there should be none), and whether the books agree. Ends with 1
- * if a unit was lost or doubled, or a request refused too early.
+ * took, how many requests were refused while units were left (there should be none), and whether the books agree. Ends
+ * with 1 if a unit was lost or used twice, or a request was refused too early.
  */
 
 const UNITS = 2_000;
@@ -42,7 +42,7 @@ try {
   await services.stop();
 }
 
-/** Runs the rounds and prints a line. Returns whether all was exact. */
+/** Runs the rounds and prints a line. Returns whether everything was exact. */
 async function measure(count: number, { what, escrowUnitsMax }: (typeof DRAWS)[number]): Promise<boolean> {
   const bus = inProcessBus(createLog("silent"));
   const ledgers = await Promise.all(

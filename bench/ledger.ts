@@ -15,8 +15,8 @@ import { startBenchServices } from "./servers.ts";
 
 /**
  * Reserve + settle pairs a second on ONE hot account: group commit against a transaction for each step, alternating in
- * one run, on one Postgres of the bench's own, with the same SQL. Ends with 1 when a pair was lost or doubled, with 2 for flags
- * that make no sense.
+ * one run, on one Postgres of the bench's own, with the same SQL. Ends with 1 if a pair was lost or counted twice, with
+ * 2 for invalid flags.
  */
 
 const USAGE_TEXT = `bun run bench:ledger [flags]
@@ -29,7 +29,7 @@ const WARM_UP_MS = 500;
 const WARM_UP_IN_FLIGHT = 64;
 /** Connections of the one-by-one contender: the hot account lets one of them commit at a time. */
 const SINGLE_CONNECTIONS = 32;
-/** More of them wait for the account longer than its lock is waited for. */
+/** With more connections, some would wait for the account longer than the limit for its lock. */
 const SINGLE_IN_FLIGHT_MAX = 256;
 const LEASE_SECONDS = 600;
 const LOCK_NOT_AVAILABLE = "55P03";
@@ -75,7 +75,7 @@ async function delayCommits({ sql, url }: World): Promise<void> {
   await sql.unsafe(`alter database "${name}" set commit_siblings = 0`);
 }
 
-/** False: the books differ from what was driven. */
+/** false: the books differ from the requests. */
 async function run(world: World): Promise<boolean> {
   const ask = await hotAccount(world);
   const grouped = await openGrouped(world, ask);
@@ -93,7 +93,7 @@ async function run(world: World): Promise<boolean> {
     for (const inFlight of IN_FLIGHT) {
       const rounds: { grouped: number; single: number }[] = [];
       for (let round = 1; round <= ROUNDS; round++) {
-        // In turns: a machine that slows down meanwhile is not always slower for the same one.
+        // In turns, so that a slower phase of the machine does not always affect the same one.
         const first = round % 2 === 1 ? await rateOf(grouped, inFlight) : await rateOf(single, inFlight);
         const second = round % 2 === 1 ? await rateOf(single, inFlight) : await rateOf(grouped, inFlight);
         rounds.push(round % 2 === 1 ? { grouped: first, single: second } : { grouped: second, single: first });
@@ -114,7 +114,7 @@ async function hotAccount(world: World): Promise<Asker> {
   const { accountId } = await world.addCustomer();
   const { keyId } = await world.addKey({ accountId });
   await world.givePackage({ accountId }, { dailyLimit: 1_000_000 });
-  // More than is sold: a minute of this would use up the most that is.
+  // More than can be sold: a minute of this bench would use up the largest offering.
   await world.sql`update packages set daily_limit = 10000000, total_limit = 300000000`;
   return () => ({
     ...{ requestId: newRequestId(), accountId, keyId, tenantId: 0, host: "api.example.com", ownHost: true },
@@ -168,7 +168,7 @@ async function openGrouped(world: World, ask: Asker): Promise<Contender> {
   };
 }
 
-/** The ledger's own SQL, a transaction for each reserve and for each settlement. Nothing is drawn ahead. */
+/** The ledger's own SQL, with a transaction for each reserve and each settlement, and nothing drawn ahead. */
 function openSingle(world: World, ask: Asker): Contender {
   const connections = Array.from({ length: SINGLE_CONNECTIONS }, () => {
     const sql = connect({ databaseUrl: world.url, dbPrepare: true, fetchTypes: false }, 1);
@@ -248,7 +248,7 @@ async function step(
   }
 }
 
-/** Whether as many units and usage records are in the books as pairs were driven, and all balances. Prints it. */
+/** Prints and returns whether the books have one unit and one usage record per pair, and balance. */
 async function isExact(world: World, pairs: number): Promise<boolean> {
   const [row] = await world.sql`
     select sum(units_used)::int as used,

@@ -5,7 +5,7 @@ import type { ContenderName, Workload } from "./workloads.ts";
 
 /** The machine that figures were measured on, and what it lacks for some of them. */
 
-/** A gateway has two sockets for a stream; and some files besides. */
+/** A gateway has two sockets per stream, and some further files. */
 const SOCKETS_A_STREAM = 2;
 const FILES_BESIDE = 200;
 /** Above this share of its cores, other work disturbs the figures. */
@@ -33,7 +33,7 @@ export function disturbances({ cores, load }: Machine): string[] {
       ];
 }
 
-/** Takes away what this machine cannot do, with a sentence for each. */
+/** Removes the workloads that this machine cannot run, with a sentence for each. */
 export function possible(
   workloads: readonly Workload[],
   contenders: readonly ContenderName[],
@@ -76,6 +76,6 @@ function read(path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch {
-    return ""; // Not Linux: nothing is known, and nothing is left out for it.
+    return ""; // Not Linux: the limit is unknown, and nothing is left out because of it.
   }
 }

@@ -8,25 +8,25 @@ import type { BenchServices } from "./servers.ts";
 import { isPeer, type Workload } from "./workloads.ts";
 
 /**
- * Alternating rounds of every workload, and after each phase the question whether all who count agree: the client's good
- * answers, the provider's calls, the units charged and the usage records.
+ * Alternating rounds of every workload. After each phase it compares all counts: successful answers, provider calls,
+ * charged units and usage records.
  */
 
 const WARM_MS = 300;
-/** The warm-up goes on in steps until a request costs hardly less CPU than in the step before. */
+/** The warm-up continues in steps until a request costs hardly less CPU than in the previous step. */
 const STEP_MS = 4_000;
-/** Some programs go on starting after they first answer, such as further workers. */
+/** Some programs continue to start after their first answer, such as further workers. */
 const STARTED_MS_MAX = 60_000;
 const STEADY_RATIO = 0.95;
 const REPLY_MS_MAX = 120_000;
-/** Of 100 or fewer the p99 would be the slowest: so many commits, and so many answers to a client that is alone. */
+/** Measured commits, and answers of a single client: with 100 or fewer, the p99 would be the slowest one. */
 const COMMITS_A_ROUND = 200;
 const ANSWERS_MIN_ALONE = 200;
 /** While all streams are open. */
 const HELD_MS = 1_500;
 const REST_MS_MAX = 20_000;
 const REST_LOOK_MS = 500;
-/** A gateway is at rest when its memory has not fallen for so long; ours gives it back within this. */
+/** A gateway is at rest when its memory has not fallen for this long; ours returns memory within this time. */
 const REST_STABLE_MS = 11_000;
 const REST_RATIO_MAX = 1.05;
 
@@ -51,7 +51,7 @@ export type Results = {
   commits: Commit[];
   /** What was wrong; the run fails. */
   failures: string[];
-  /** What a reader of the figures must know, such as a workload that a peer failed: not the run's failure. */
+  /** Notes for readers of the figures, such as a workload that failed on a peer; they do not fail the run. */
   notes: string[];
 };
 
@@ -87,7 +87,7 @@ async function rounds(stage: Stage, workload: Workload, contenders: Contender[],
       }
       results.figures.push(figuresOf(reply, { workload: workload.name, round, contender: contender.name }));
     }
-    // What a commit takes is a goal's measure, so it is taken in the same minute.
+    // A goal depends on the time of a commit, so that is measured in the same minute.
     if (workload.inFlight === 1 && workload.plan.delayMs === 0) {
       await stage.quiet.wait();
       results.commits.push({ workload: workload.name, round, ms: await stage.services.commitMs(COMMITS_A_ROUND) });
@@ -95,13 +95,16 @@ async function rounds(stage: Stage, workload: Workload, contenders: Contender[],
   }
 }
 
-/** Each begins a round in its turn, and every second round runs backwards. */
+/** The contenders take turns in beginning a round, and every second round runs backwards. */
 function inTurn<T>(list: readonly T[], round: number): T[] {
   const turned = list.map((_, i) => list[(i + round - 1) % list.length] as T);
   return round % 2 === 0 ? turned.reverse() : turned;
 }
 
-/** Until code is compiled, pools are filled and caches are warm: a large program takes a minute to come to what it does for hours. */
+/**
+ * Runs until code is compiled, pools are filled and caches are warm: a large program needs a minute to reach its
+ * normal speed.
+ */
 async function warmUp(stage: Stage, results: Results): Promise<void> {
   const kinds = [
     { inFlight: 128, plan: { delayMs: 0, chunks: 0, everyMs: 0 } },
@@ -139,7 +142,7 @@ async function warmUpWith(
 
 type Phase = { workload: Workload; contender: Contender; round: number; runMs: number };
 
-/** One contender, one round. Undefined: something was wrong, and stands among the failures; of a peer, among the notes. */
+/** One contender, one round. Undefined: it failed, and the error is in the failures, or for a peer in the notes. */
 async function phase(stage: Stage, results: Results, of: Phase): Promise<GeneratorReply | undefined> {
   const { workload, contender, round } = of;
   const where = `${workload.name}, ${contender.name}, round ${round}`;
@@ -184,7 +187,7 @@ function jobOf({ services, provider, generator }: Stage, { workload, contender, 
   };
 }
 
-/** Counts now; what it returns counts again and says what differs from `good` answers in between. */
+/** Counts now. The returned function counts again, and reports differences from the `good` answers in between. */
 async function counting({ provider }: Stage, { shop }: Contender): Promise<(good: number) => Promise<string[]>> {
   const count = async () => ({
     calls: (await provider.helper.ask("count", REPLY_MS_MAX)).calls,
@@ -211,14 +214,14 @@ async function exhaust(contenders: Contender[], results: Results): Promise<void>
     for (const secret of shop?.exhausted ?? []) {
       const headers = { host, authorization: `Bearer ${secret}`, "content-type": "application/json" };
       const answer = await fetch(`http://127.0.0.1:${port}/v1/chat/completions`, { method: "POST", headers, body });
-      // 402: a round before this one has used it up.
+      // 402: an earlier round has used it up.
       if (answer.status !== 200 && answer.status !== 402)
         results.failures.push(`${name}: a small package answers ${answer.status}: ${await answer.text()}`);
     }
   }
 }
 
-/** Memory with many streams open: a first time to have had as many, a second time to measure. */
+/** Memory with many streams open: opened once as a warm-up, and a second time to measure. */
 async function hold(stage: Stage, workload: Workload, contender: Contender, results: Results): Promise<void> {
   const pid = contender.pid;
   if (pid === null || results.failures.length > 0) return;
@@ -230,7 +233,7 @@ async function hold(stage: Stage, workload: Workload, contender: Contender, resu
   results.held.push({ contender: contender.name, streams: workload.inFlight, startBytes, openBytes, endBytes });
 }
 
-/** Opens all streams, looks, and ends them. The memory while all were open. */
+/** Opens all streams, measures, and ends them. Returns the memory while all were open. */
 async function wave(stage: Stage, workload: Workload, contender: Contender, results: Results): Promise<number> {
   const { generator, provider } = stage;
   const check = await counting(stage, contender);
@@ -248,7 +251,7 @@ async function wave(stage: Stage, workload: Workload, contender: Contender, resu
   return bytes;
 }
 
-/** The least memory, once it falls no further, or is what it was before; bytes. */
+/** The lowest memory, once it no longer falls or is at the earlier level; bytes. */
 async function atRest(pid: number, before = 0): Promise<number> {
   const beganMs = performance.now();
   let least = Number.POSITIVE_INFINITY;
@@ -265,7 +268,7 @@ async function atRest(pid: number, before = 0): Promise<number> {
   }
 }
 
-/** The ledger's own invariants, over everything that was measured. */
+/** Checks the ledger's own invariants, over everything that was measured. */
 async function checkViews({ contenders, say }: Stage, results: Results): Promise<void> {
   for (const { name, shop } of contenders) {
     if (shop === null) continue;

@@ -23,7 +23,7 @@ export type Options = {
   isQuick: boolean;
   rounds: number;
   seconds: number;
-  /** Seconds that a contender is warmed up for at most. */
+  /** The longest warm-up of a contender, in seconds. */
   warmUp: number;
   json: string | undefined;
   /** The goals as earlier runs measured them. */
@@ -36,14 +36,14 @@ export type Options = {
   breaksOneIn: number;
 };
 
-/** Said on standard error; the process ends with 2. */
+/** Printed to standard error; the process ends with 2. */
 export class UsageError extends Error {
   override readonly name = "UsageError";
 }
 
-/** The tables' place in a page. */
+/** Where the tables are in a page. */
 export const PLACE = "figures";
-/** Whom the goals' ratios are of. */
+/** The contender whose ratios are compared with the goals. */
 const QUICK_CONTENDERS = ["bare", "tollgate"] as const;
 const ROUNDS_MAX = 100;
 const SECONDS_MAX = 120;
@@ -67,7 +67,7 @@ export const USAGE = `bun run bench [flags]
   --profile DIR      a CPU profile of the gateway
   --given-services   the Postgres and Redis of DATABASE_URL and REDIS_URL in place of the bench's own`;
 
-/** Throws UsageError in one line; also where `--write` would fail when all is measured. */
+/** Throws UsageError in one line, also if `--write` would fail after the measurement. */
 export function readOptions(args: string[]): Options | "help" {
   const values = parsed(args);
   if (values.help) return "help";
@@ -130,13 +130,13 @@ function goalsIn(file: string): Goal[] {
   return goals;
 }
 
-/** Those of `--contenders`, or all of our own; and with `--peers` the peers. In the order of the tables. */
+/** The contenders of `--contenders`, or all our own, and with `--peers` the peers, in the order of the tables. */
 function contendersOf({ contenders, peers, quick }: { contenders?: string; peers?: boolean; quick?: boolean }) {
   const named = chosen("--contenders", contenders, CONTENDERS, quick ? QUICK_CONTENDERS : OWN_CONTENDERS);
   return CONTENDERS.filter((name) => named.includes(name) || (peers === true && isPeer(name)));
 }
 
-/** The names that a flag has; without it `otherwise`. */
+/** The names given with a flag; without the flag `otherwise`. */
 function chosen<T extends string>(
   flag: string,
   value: string | undefined,

@@ -45,7 +45,7 @@ async function measured(work: () => Promise<unknown>, files: number): Promise<{ 
     const start = performance.now();
     await work();
     sumMs += performance.now() - start;
-    // So that no pause is longer than one file.
+    // One file after the other, so that no pause covers more than one file.
     await new Promise((resolve) => setTimeout(resolve, 5 * TICK_MS));
   }
   const fileMs = sumMs / files;

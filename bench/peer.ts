@@ -3,7 +3,7 @@ import { plugin } from "bun";
 
 /**
  * The equal-work peer: the same gateway from the same source, with two numbers changed as it is loaded: a batch of the
- * ledger holds one row, so that every reserve and every settlement is a transaction of its own; and one row is worth a
+ * ledger has one row, so that every reserve and every settlement is its own transaction; and one waiting row starts a
  * lane, so that no row waits while a connection is idle.
  */
 

@@ -33,9 +33,9 @@ type Peer = {
   install(folder: string, peer: Peer): string[][];
   /** How it is run. `folder` has the installation, `runFolder` its configuration and log. */
   program(place: { folder: string; runFolder: string; port: number; providerUrl: string }): Program;
-  /** Answers 200 once it takes requests; does not call the provider. */
+  /** Answers 200 once it accepts requests; does not call the provider. */
   readyPath: string;
-  /** What a client must send besides the usual. */
+  /** Headers that a client must send besides the usual ones. */
   headers(providerUrl: string): Record<string, string>;
 };
 
@@ -146,7 +146,7 @@ async function run(command: string[], cwd: string): Promise<void> {
   throw new Error(`its installation failed: ${why}`);
 }
 
-/** Its package asks for any 1.x of @hono/node-server, but its streams fail with those after 1.13.8. */
+/** Its package allows any 1.x of @hono/node-server, but its streams fail with versions after 1.13.8. */
 function installPortkey(folder: string, { packageName, version }: Peer): string[][] {
   programOf("node");
   const manifest = {

@@ -4,8 +4,9 @@ import { answerQuestions, sharedMicros } from "./helper.ts";
 import { STAMP_DIGITS, STAMP_SIGN } from "./workloads.ts";
 
 /**
- * The bench's provider: a process of its own, HTTP/1.1 over bare sockets, made to be no bottleneck. The first message of each
- * request says what it wants: `[[delay chunks every mark shape]]`; `shape` is an index of PROVIDER_STREAMS. The mark is repeated
+ * The bench's provider: a separate process, HTTP/1.1 over bare sockets, so that it is not the bottleneck. The first
+ * message of each request has its plan: `[[delay chunks every mark shape]]`; `shape` is an index of PROVIDER_STREAMS.
+ * The mark is repeated
  * in the answer, and every chunk contains the time at which it was written. It counts its calls. `BENCH_BREAKS_ONE_IN=n` breaks
  * every n-th answer.
  */
@@ -25,7 +26,7 @@ const STREAM_HEAD =
 const BROKEN = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
 /** A stream repeats this many different events: real ones differ in the length of their padding, and in their usage. */
 const EVENTS_OF_A_SHAPE = 64;
-/** Takes the place of the text while an event's frame is made. */
+/** A placeholder for the text while an event's frame is made. */
 const TEXT_PLACE = "@text@";
 
 const breaksOneIn = Number(process.env.BENCH_BREAKS_ONE_IN ?? 0);
@@ -39,7 +40,7 @@ const server = Bun.listen<Connection>({
   port: 0,
   socket: {
     open(socket) {
-      // Small writes one behind the other would wait for each other's acknowledgement.
+      // Otherwise small consecutive writes would wait for each other's acknowledgement.
       socket.setNoDelay(true);
       socket.data = new Connection(socket);
     },
@@ -57,7 +58,7 @@ answerQuestions<ProviderQuestion, ProviderReply>({ port: server.port } satisfies
 
 class Connection {
   readonly #socket: Client;
-  /** What is read of a head, or the parts of a body. */
+  /** The bytes read of a head, or the parts of a body. */
   #parts: Buffer[] = [];
   #bodyLeft = -1;
   #unsent: Buffer | undefined;
@@ -119,7 +120,7 @@ class Connection {
     else this.#timer = setTimeout(begin, Number(delay));
   }
 
-  /** Writes at once what the socket takes, and the rest when it takes more. */
+  /** Writes as much as the socket accepts now, and the rest when it accepts more. */
   write(text: string): void {
     if (this.#unsent !== undefined) {
       this.#unsent = Buffer.concat([this.#unsent, Buffer.from(text, "latin1")]);

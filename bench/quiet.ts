@@ -1,8 +1,8 @@
 import { cpuMs } from "./cpu.ts";
 
 /**
- * Waits until the bench's own processes have no work left. Stores and gateways go on working after an answer (checkpoints,
- * vacuum, batches, garbage collection): that work must not be charged to the contender that is measured next.
+ * Waits until the bench's own processes have no work left. Stores and gateways continue to work after an answer
+ * (checkpoints, vacuum, batches, garbage collection). That work must not count for the contender that is measured next.
  */
 
 /** The processes are quiet when, within one window, they together use less than this share of a core. */
@@ -31,7 +31,10 @@ export class Quiet {
     this.#options = options;
   }
 
-  /** Resolves when all is quiet, or after `msMax`: then it says who is still busy. Without CPU figures it resolves at once. */
+  /**
+   * Resolves when all processes are quiet, or after `msMax`: then it names the busy ones. Without CPU figures it
+   * resolves immediately.
+   */
   async wait(msMax = WAIT_MS_MAX): Promise<void> {
     if (process.platform !== "linux" && this.#options.read === undefined) return;
     this.#waits++;
@@ -56,7 +59,7 @@ export class Quiet {
     return `${this.#givenUp} of ${this.#waits} times, the bench's processes were still busy when a measurement began`;
   }
 
-  /** Who used how much CPU in one window; undefined: they are quiet. */
+  /** The CPU of each process in one window; undefined: they are quiet. */
   async #busy(): Promise<string | undefined> {
     const { pids, read = cpuMs } = this.#options;
     const [before, beganMs] = [read(pids), performance.now()];

@@ -69,7 +69,7 @@ function row(own: readonly Figures[], workload: string, contender: ContenderName
   ];
 }
 
-/** How far the provider and the generator are from being what is measured. */
+/** The load of provider and generator, which shows that they are not the bottleneck. */
 function distance(own: readonly Figures[]): string {
   const rate = (contender: ContenderName) =>
     rangeOf(own.filter((f) => f.contender === contender).map((f) => f.perSecond))?.median;
@@ -120,7 +120,7 @@ export function goalsTable(goals: readonly Goal[], earlier: readonly (readonly G
   };
 }
 
-/** Commits take their time in each run: a goal that counts in them is stated as of the last. */
+/** The time of a commit differs between runs: a goal that depends on it uses the last run's. */
 const LAST_RUNS = ", by the last run's commits";
 
 function verdict(met: readonly (boolean | null)[]): string {

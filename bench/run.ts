@@ -127,7 +127,7 @@ function pidsOf({ provider, generator, contenders }: Started, services: BenchSer
   return pids;
 }
 
-/** Tables, files, and last of all the goals, or what was wrong. */
+/** Writes tables and files, and finally the goals or the errors. */
 function show(report: Report, options: Options): void {
   const say = options.json === "-" ? console.error : console.log;
   const goals = goalsOf(report);

@@ -19,7 +19,7 @@ import { writeFigures } from "./written.ts";
  * `bun run bench:scale`: how far one Postgres carries the ledger, and what limits it. One and two replicas' ledgers,
  * each in a process of its own, on one hot account and on 10,000 accounts, in alternating rounds; then accounts that others
  * contend for beside a thousand that nobody does. The ledgers are driven directly: behind HTTP, the gateway's own work would
- * be the wall long before Postgres is. Ends with 1 when the books differ, with 2 when the command line is wrong.
+ * be the limit long before Postgres is. Ends with 1 when the books differ, with 2 when the command line is wrong.
  * Postgres's CPU is read from /proc: on Linux, with the server on this machine. Elsewhere those columns are empty.
  */
 
@@ -33,14 +33,17 @@ const WARM_MS = 400;
 const REPLY_MS_MAX = 60_000;
 const WHOLE = { rounds: 4, runMs: 4_000, fairMs: 8_000 } as const;
 const QUICK = { rounds: 2, runMs: 1_200, fairMs: 3_000 } as const;
-/** Of 100 or fewer the p99 would be the slowest. */
+/** With 100 or fewer samples, the p99 would be the slowest one. */
 const DISK_TIMES = 200;
 const COMMITS_A_ROUND = 200;
 const FAIRNESS = {
   /** Pairs a second of the accounts that nobody contends for, on each replica. */
   perSecond: 250,
   others: 1_000,
-  /** Requests at a time, on each replica, of the account that both work for, and of the one whose lock another holds. */
+  /**
+   * Concurrent requests on each replica, of the account that both serve, and of the account whose lock another session
+   * holds.
+   */
   contended: 16,
   held: 4,
   heldMs: 200,
@@ -54,7 +57,7 @@ const WALLS: Record<keyof Waits, string> = {
   idle: "the ledger's process",
   other: "other waits",
 };
-/** Above this share of its cores, a machine has none left. */
+/** Above this share of its cores, a machine has no idle core. */
 const FULL_SHARE = 0.9;
 
 type Case = { name: string; what: string; replicas: number; pick: "hot" | "uniform" | "zipf"; inFlight: number };
@@ -82,7 +85,7 @@ type Figures = {
   /** Reserves and settles of one transaction. */
   rowsACommit: number;
   waits: Waits;
-  /** Cores in use, by all that runs on the machine; null: not Linux. */
+  /** Cores used by everything on the machine; null: not Linux. */
   busyCores: number | null;
 };
 type Fair = { round: number; alone: Spread; beside: Spread; perSecond: number };
@@ -172,7 +175,7 @@ async function measure(
 ): Promise<Figures> {
   const meter = openServerMeter(stage.world.url, stage.services.postgresPid);
   const watcher = openServerMeter(stage.world.url, null);
-  await Promise.all([meter.read(), watcher.read()]); // Connected before it counts.
+  await Promise.all([meter.read(), watcher.read()]); // Connected before the measurement.
   const before = await meter.read();
   const [busyBefore, beganMs, pairsBefore] = [busyMs(), performance.now(), stage.pairs];
   const watched = watcher.watch();
@@ -188,7 +191,7 @@ async function measure(
   await Promise.all([meter.close(), watcher.close()]);
   const taken = replies.flatMap((reply) => reply.taken[name] ?? []);
   const measured = replies.reduce((sum, reply) => sum + (reply.taken[name]?.length ?? 0) / reply.seconds, 0);
-  // What the server counted, it counted from the first pair of the warm-up to the last.
+  // The server's counts are from the first pair of the warm-up to the last pair.
   const pairs = stage.pairs - pairsBefore;
   const cpu = before.cpuMs === null || after.cpuMs === null ? null : after.cpuMs - before.cpuMs;
   const commits = after.commits - before.commits;
@@ -203,7 +206,9 @@ async function measure(
   };
 }
 
-/** The others alone, and beside an account that both replicas work for and one whose lock somebody else holds. */
+/**
+ * Measures the others alone, and beside an account that both replicas serve and one whose lock another session holds.
+ */
 async function measureFairness(stage: Stage, { round, runMs }: Turn): Promise<Fair> {
   const { perSecond, others, contended, held, heldMs } = FAIRNESS;
   const [hot, locked] = stage.accounts as [Account, Account];
@@ -231,7 +236,10 @@ async function measureFairness(stage: Stage, { round, runMs }: Turn): Promise<Fa
   };
 }
 
-/** Somebody else: takes the account's lock, keeps it, gives it back, and takes it again, until the returned function is called. */
+/**
+ * Another session that takes the account's lock, keeps it, releases it, and takes it again, until the returned
+ * function is called.
+ */
 function holdLock(databaseUrl: string, { accountId, ms }: { accountId: number; ms: number }): () => Promise<void> {
   const sql = connect({ databaseUrl, dbPrepare: true }, 1);
   let isOver = false;
@@ -266,7 +274,7 @@ async function addAccounts({ sql }: World): Promise<Account[]> {
   return rows.map((row) => ({ accountId: Number(row.account_id), keyId: Number(row.id) }));
 }
 
-/** What does not agree: pairs driven, units charged, usage records; holds that are left; books that do not balance. */
+/** Differences between pairs, charged units and usage records; holds that are left; books that do not balance. */
 async function differencesOf({ world, pairs }: Stage): Promise<string[]> {
   const [row] = await world.sql`
     select (select sum(units_used) from packages) as units, (select sum(units_held) from packages) - (select coalesce(sum(idle_units), 0) from escrows) as held,
@@ -287,7 +295,7 @@ function busyMs(): number | null {
   return (fields.slice(0, 8).reduce((sum, n) => sum + n, 0) - idle - waiting) * 10;
 }
 
-/** What more of would make it faster: the largest share of the time, or cores where none is left. */
+/** What limits the rate: the largest share of the time, or the cores if none is idle. */
 function wallOf({ waits, busyCores }: Figures): string {
   if (busyCores !== null && busyCores > host.cores * FULL_SHARE) return `all ${host.cores} cores`;
   const kinds = Object.keys(WALLS) as (keyof Waits)[];

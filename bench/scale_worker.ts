@@ -10,11 +10,14 @@ import { answerQuestions } from "./helper.ts";
 
 export type Account = { accountId: number; keyId: number };
 
-/** Requests that come together. Closed: so many at a time, each after its last. Paced: so many a second, whatever happens. */
+/**
+ * A load. Closed: a fixed number of requests at a time, each after its last. Paced: a fixed number a second, whatever
+ * happens.
+ */
 export type Load = {
   name: string;
   accounts: Account[];
-  /** zipf: the n-th account is asked for 1/n as often as the first. */
+  /** zipf: the n-th account has 1/n of the requests of the first. */
   pick: "uniform" | "zipf";
   inFlight?: number;
   perSecond?: number;
@@ -92,7 +95,7 @@ async function drive({ loads, warmMs, runMs }: DriveQuestion): Promise<DriveRepl
   }
 
   const over = Promise.all(running);
-  over.catch(() => {}); // Thrown below; told once, not by each of those under way.
+  over.catch(() => {}); // Thrown below, once, and not for each request in flight.
   await Bun.sleep(warmMs);
   isMeasured = true;
   const cpuBefore = process.cpuUsage();

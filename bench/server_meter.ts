@@ -5,9 +5,9 @@ import { connect } from "../src/platform/db.ts";
 import { cpuMs } from "./cpu.ts";
 import { type Spread, spread } from "./figures.ts";
 
-/** What a Postgres did between two readings, and what its connections waited for meanwhile. */
+/** The work of a Postgres between two readings, and what its connections waited for. */
 
-/** How often the connections are looked at. */
+/** How often the connections are sampled. */
 const LOOK_MS = 20;
 const DISK_BLOCK = Buffer.alloc(8192);
 const DISK_BLOCKS = 256;
@@ -20,12 +20,15 @@ export type Reading = {
   cpuMs: number | null;
 };
 
-/** Of all looks: the share in which a connection was at work on the CPU, waiting for the disk, for a lock, or nobody was. */
+/**
+ * The share of samples in which a connection was on the CPU, waited for the disk, waited for a lock, or in which none
+ * was active.
+ */
 export type Waits = { cpu: number; disk: number; lock: number; other: number; idle: number };
 
 export type ServerMeter = {
   read(): Promise<Reading>;
-  /** Looks at the database's connections until the returned function is called. */
+  /** Samples the database's connections until the returned function is called. */
   watch(): () => Promise<Waits>;
   close(): Promise<void>;
 };
@@ -74,7 +77,7 @@ function kindOf(type: string, event: string): keyof Waits {
   return "other";
 }
 
-/** How long this machine's disk (that of the folder for temporary files) takes for a block to be safe; ms. */
+/** How long this machine's disk (that of the folder for temporary files) needs to flush a block; ms. */
 export function diskMs(times: number): Spread {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-bench-disk-"));
   const file = openSync(join(folder, "blocks"), "w");

@@ -3,7 +3,7 @@ import { connect, type Sql } from "../src/platform/db.ts";
 import { postmasterOf } from "./cpu.ts";
 import { type Spread, spread } from "./figures.ts";
 
-/** The Postgres and Redis of a run: the bench's own, fsync on and nobody else's, unless those of the environment are asked for. */
+/** The Postgres and Redis of a run: the bench's own, with fsync on, unless those of the environment are requested. */
 
 export type BenchServices = {
   databaseUrl: string;
@@ -27,7 +27,7 @@ export async function startBenchServices(givenServices: boolean, log: (line: str
   const started = givenServices ? await given() : await own(log);
   const sql = connect({ databaseUrl: started.databaseUrl, dbPrepare: true }, 1);
   const stop = async () => {
-    await sql`drop table if exists tollgate_bench_commits`.catch(() => {}); // The server may be gone before us.
+    await sql`drop table if exists tollgate_bench_commits`.catch(() => {}); // The server may have ended before us.
     await sql.end({ timeout: 5 }).catch(() => {});
     await started.stop();
   };

@@ -8,8 +8,9 @@ import type { ReplicaProcess } from "../test/replica.ts";
 import { curve, type Sample } from "./curve.ts";
 
 /**
- * Many streams for a long time through one replica, most of them left by their clients at a random moment. Afterwards the
- * replica must be as it was: memory within 10 % of the start, no socket, no hold, no listener left behind.
+ * Many streams for a long time through one replica, most of them left by their clients at a random moment. Afterwards
+ * the replica must be in its earlier state: memory within 10 % of the start, and no socket, hold or listener left
+ * behind.
  * `bun run soak [--minutes 10] [--open 1000] [--aborts 10000] [--picture docs/soak.svg]`. Linux: it reads /proc.
  */
 
@@ -19,14 +20,14 @@ const CHUNK_MS = 250;
 const LEFT_SHARE = 0.7;
 const SAMPLE_MS = 2_000;
 /**
- * The same load before the first look. A process that has served one such load keeps other memory than one that has served
- * three; what is asked for is that it does not grow from there.
+ * The same load before the first measurement. After one such load a process keeps a different amount of memory than
+ * after three; the goal is that it does not grow from there.
  */
 const WARM_UP_MS = 300_000;
-/** How long the replica has, when all is over, to be as it was. */
+/** The time that the replica has to return to its earlier state. */
 const REST_MS_MAX = 60_000;
 const MEMORY_RATIO_MAX = 1.1;
-/** What the garbage collector, a pool's spare connection or a timer may add. */
+/** The sockets that the garbage collector, a pool's spare connection or a timer may add. */
 const SOCKETS_SPARE = 8;
 
 const flags = readFlags();
@@ -37,7 +38,7 @@ if (process.platform !== "linux") {
 
 type Flags = { soakMs: number; openMax: number; abortsWanted: number; picture: string | undefined };
 
-/** Ends the process with 2, and one line, where the command line makes no sense. */
+/** Ends the process with 2, and one line, if the command line is invalid. */
 function readFlags(): Flags {
   try {
     const { values } = parseArgs({
@@ -58,13 +59,13 @@ function readFlags(): Flags {
   }
 }
 
-/** refused: with a status, as a replica does that does not keep up. broken: anything else that is no end. */
+/** refused: with a status, as by an overloaded replica. broken: any other unexpected end. */
 type Ending = "complete" | "left" | "refused" | "broken";
 
 const services = await startServices();
 process.env.DATABASE_URL = services.databaseUrl;
 process.env.REDIS_URL = services.redisUrl;
-// Both read the environment, so they come after it was set.
+// Both modules read the environment, so they are imported after it is set.
 const { openShop, chatBody } = await import("../test/gateway/shop.ts");
 const shop = await openShop({ env: { LOG_LEVEL: "info", LOG_REQUESTS: "0", LEASE_SECONDS: "60" } });
 try {
@@ -95,9 +96,9 @@ async function run(): Promise<boolean> {
     open.add(one);
   };
 
-  // As many leave as were asked for, however long a stream lives on this machine.
+  // As many clients leave as requested, however long a stream lasts on this machine.
   const lifeMs = Math.min((soakMs * openMax * LEFT_SHARE) / abortsWanted, TOKENS * CHUNK_MS);
-  /** Keeps as many streams open as were asked for until `over`; resolves when all have ended. */
+  /** Keeps the requested number of streams open until `over`; resolves when all have ended. */
   const load = async (over: () => boolean) => {
     while (!over()) {
       while (open.size < openMax) begin(Math.random() < LEFT_SHARE ? Math.random() * lifeMs : undefined);
@@ -197,7 +198,7 @@ function stream(port: number, secret: string, leaveAfterMs: number | undefined):
 
 type Rest = { rssBytes: number; sockets: number };
 
-/** The replica once it has come to rest: the lowest seen until it is as it was, or for the longest time allowed. */
+/** The replica at rest: the lowest values seen until it is in its earlier state, or until the time limit. */
 async function atRest(pid: number, before?: Rest): Promise<Rest> {
   const begunMs = performance.now();
   let best: Rest = { rssBytes: Number.POSITIVE_INFINITY, sockets: Number.POSITIVE_INFINITY };

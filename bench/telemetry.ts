@@ -7,8 +7,9 @@ import { createLog } from "../src/platform/log.ts";
 import { createMetrics, type Metrics } from "../src/platform/metrics.ts";
 
 /**
- * `bun run bench:telemetry`: what a request's telemetry costs: its id, facts and record, its metrics, and its log line, which is
- * written to nowhere. Tracing is off. CPU µs a request, the median of several rounds, and the smallest and largest. The goal is 5 µs.
+ * `bun run bench:telemetry`: the cost of a request's telemetry: its id, facts and record, its metrics, and its log
+ * line, which is not written anywhere. Tracing is off. CPU µs a request, the median of several rounds, and the smallest
+ * and largest. The goal is 5 µs.
  */
 
 const REQUESTS = 20_000;

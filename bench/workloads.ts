@@ -1,4 +1,4 @@
-/** What is measured: how many requests at once, of which size, against which provider. */
+/** The workloads: the number of concurrent requests, their size, and the provider's behaviour. */
 
 /** Other gateways, which are measured when asked for: `bench/peers.ts`. */
 export const PEER_NAMES = ["portkey", "litellm"] as const;
@@ -12,13 +12,13 @@ export type ContenderName = (typeof CONTENDERS)[number];
 /** The model that every request asks for. */
 export const MODEL = "chat-a";
 
-/** What a contender does for a request, as it is run here. Its figures mean little without this. */
+/** The work that a contender does for a request, as it runs here. Its figures mean little without this. */
 export type Work = {
   checksKey: boolean;
   keepsQuotaAndBalance: boolean;
   writesReceipt: boolean;
   limitsRate: boolean;
-  /** Parses requests and answers, and writes them anew where they need it; else bytes pass through. */
+  /** Parses requests and answers, and rewrites them if necessary; otherwise bytes pass through. */
   parsesBodies: boolean;
   note: string;
 };
@@ -52,7 +52,7 @@ export function isPeer(name: string): name is PeerName {
   return PEER_NAMES.some((peer) => peer === name);
 }
 
-/** How the provider answers; it stands in each request, so that every contender relays the same. */
+/** How the provider answers. It is in each request, so that every contender relays the same. */
 export type Plan = {
   /** Before the answer, ms. */
   delayMs: number;
@@ -81,7 +81,7 @@ export type Workload = {
 /** The text of a chunk begins with this sign and the time at which it was written, in microseconds. No other string begins with it. */
 export const STAMP_SIGN = "~";
 export const STAMP_DIGITS = 16;
-/** A request's mark, which comes back in its answer. */
+/** A request's mark, which the answer repeats. */
 export const MARK_DIGITS = 12;
 
 const PROXIES: readonly ContenderName[] = ["direct", "bare", "nginx", "tollgate", ...PEER_NAMES];
@@ -91,12 +91,12 @@ const KILOBYTE = 1024;
 const SMALL = KILOBYTE;
 /** Large bodies, and streams without a pause, are as many at once. */
 const BUSY = 32;
-/** Below that, what a process takes at random weighs too much. */
+/** Below this, the random part of a process's memory weighs too much. */
 export const HELD_STREAMS = 5_000;
 
 const QUICK_JSON = ["json1", "json32", "json256-20"];
 
-/** All workloads in the order in which they run; those of a quick run alone where `isQuick`. */
+/** All workloads in the order in which they run; with `isQuick` only those of a quick run. */
 export function workloads(isQuick: boolean): Workload[] {
   const all = [
     ...[0, 20].flatMap((delayMs) => [1, 32, 256, 1000].map((inFlight) => json(inFlight, delayMs))),

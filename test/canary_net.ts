@@ -1,9 +1,12 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 
-/** A secret that is let loose, and the net that it must not be found in: as it is, in lower case as hosts are written, in hex, or in base64. */
+/**
+ * Secrets that are put into the service, and the search for them in all outputs: as plain text, in lower case as hosts
+ * are written, in hex, or in base64.
+ */
 
-/** A secret is looked for by its ends, so that half of it is found too. */
+/** A secret is searched for by its two ends, so that half of it is found too. */
 const PIECE_CHARS = 20;
 /** A shorter one would be found by chance. */
 const SECRET_CHARS_MIN = 12;
@@ -11,9 +14,9 @@ const SECRET_CHARS_MIN = 12;
 const FILE_BYTES_MAX = 256 * 1024 * 1024;
 
 export type Net = {
-  /** Lets a secret loose. Everything that was caught before is looked through as well. */
+  /** Adds a secret. Texts that were remembered before are searched for it too. */
   plant(name: string, secret: string): void;
-  /** What is in a text or in bytes: "name as form in where", none when it is clean. `mayShow` names what is meant to be there. */
+  /** The secrets in a text or in bytes, as "name as form in where". `mayShow` names those that are allowed there. */
   find(where: string, what: string | Uint8Array, mayShow?: readonly string[]): string[];
   /** The same of every file below a folder. */
   findInFolder(where: string, folder: string): string[];
@@ -47,7 +50,8 @@ export function openNet(): Net {
     find,
     findInFolder: (where, folder) =>
       filesBelow(folder).flatMap((path) => {
-        // A running Postgres removes files, as pg_internal.init: one that is gone since it was listed keeps no secret.
+        // A running Postgres removes files, such as pg_internal.init: a file that was removed since it was listed
+        // contains no secret.
         const bytes = existsSync(path) ? readFileSync(path) : Buffer.alloc(0);
         return find(`${where} ${path.slice(folder.length + 1)}`, bytes);
       }),

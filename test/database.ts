@@ -6,7 +6,7 @@ import { migrate } from "../src/platform/migrate.ts";
 
 export type TestDatabase = {
   url: string;
-  /** Ends what is still connected, and removes the database. */
+  /** Ends remaining connections, and removes the database. */
   drop(): Promise<void>;
 };
 

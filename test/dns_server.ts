@@ -13,7 +13,7 @@ const startWaitMs = 15_000;
 const commandWaitMs = 10_000;
 const pollMs = 20;
 const portTriesMax = 5;
-/** A server that root starts goes on as nobody. */
+/** A server that root starts continues as the user nobody. */
 const nobody = 65_534;
 
 /** Zone name → its records, one a line as in a zone file: `ai A 203.0.113.7`, `@ TXT "a b"`. */
@@ -35,7 +35,7 @@ export type DnsServer = {
  * in `broken`. Throws one sentence when knot is not installed.
  */
 export async function startDnsServer(zones: Zones, { broken = [] }: { broken?: string[] } = {}): Promise<DnsServer> {
-  // Said at once: no other port would help.
+  // Thrown immediately, because no other port would help.
   program("knotd");
   for (let triesLeft = portTriesMax; ; triesLeft--) {
     const port = await freeForBoth();

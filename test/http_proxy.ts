@@ -1,12 +1,12 @@
 import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
 
-/** How often each backend is asked whether it is ready, and how long it may take to say so. */
+/** How often each backend is asked whether it is ready, and the time limit of its answer. */
 const POLL_MS = 100;
 const ANSWER_MS = 1_000;
-/** Answers that may fail to come one after the other, as proxies count them: a busy machine is late now and then. */
+/** Consecutive answers that may be missing, as proxies count them: a busy machine is sometimes late. */
 const MISSES_MAX = 2;
 
-/** A proxy in front of replicas, as small as one can be: it serves what is ready, in turn, and tells what failed. */
+/** A minimal proxy in front of replicas: it sends requests to ready replicas in turn, and records failures. */
 export type HttpProxy = {
   origin: string;
   /** Takes one more backend, by its port. It is served once it says that it is ready. */
@@ -14,7 +14,7 @@ export type HttpProxy = {
   remove(port: number): void;
   /** Whether this backend is served. */
   isReady(port: number): boolean;
-  /** What went wrong on the way to a backend or back: what a client would see as a failure of the service. */
+  /** Errors on the way to a backend or back, which a client would see as a failure of the service. */
   failures(): readonly string[];
   /** Requests passed on so far, by port. */
   passed(port: number): number;
@@ -80,7 +80,7 @@ export async function startHttpProxy(): Promise<HttpProxy> {
   }
 
   async function ask(backend: Backend): Promise<void> {
-    // One question at a time: questions that wait beside each other would make three misses of one pause.
+    // One check at a time: concurrent checks would count one pause as three misses.
     if (backend.asking) return;
     backend.asking = true;
     try {
@@ -92,7 +92,7 @@ export async function startHttpProxy(): Promise<HttpProxy> {
       backend.ready = answer.status === 200;
       backend.misses = 0;
     } catch {
-      // It is gone, or has nothing to say. A request that it refuses goes to another.
+      // It has ended, or does not answer. A request that it refuses goes to another backend.
       if (++backend.misses > MISSES_MAX) backend.ready = false;
     } finally {
       backend.asking = false;

@@ -1,6 +1,7 @@
 /**
- * Preloaded by the replicas of tests, but for those that count: their token counter's worker never gets ready, so that texts are
- * estimated, as in the first second of any replica. Its tables take a second of a processor at each start. Other workers are real.
+ * Preloaded by the replicas of tests, except those that count tokens: the token counter's worker never gets ready, so
+ * that texts are estimated, as in the first second of any replica. Its tables take a second of a processor at each
+ * start. Other workers are real.
  */
 const Silent = class extends EventTarget {
   postMessage(): void {}

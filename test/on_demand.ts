@@ -3,7 +3,10 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, w
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 
-/** Installs packages that only a few tests use, on demand into a cache folder: nobody needs them to run or change the product. */
+/**
+ * Installs packages that only a few tests use, on demand into a cache folder: they are not needed to run or change the
+ * product.
+ */
 
 export const INSTALL_MS_MAX = 240_000;
 const repository = dirname(import.meta.dirname);
@@ -28,7 +31,8 @@ export async function installOnDemand({ name, dependencies, options = [] }: Pack
   const parent = places.map((place) => join(place, "tollgate")).find(canMake);
   if (parent === undefined) throw new Error(`None of ${places.join(" and ")} can be written.`);
   console.log(`installing ${name} into ${parent}`);
-  // Made aside and renamed when whole: two runs at once, or one cut short, leave nothing half-made.
+  // Installed in another folder and renamed when complete, so that concurrent or interrupted runs leave no incomplete
+  // folder.
   const made = mkdtempSync(join(parent, `${name}.new-`));
   try {
     writeFileSync(join(made, "package.json"), JSON.stringify({ private: true, dependencies }));

@@ -1,4 +1,4 @@
-/** Chance that comes from a seed: the same seed gives the same sequence. */
+/** Random numbers from a seed: the same seed gives the same sequence. */
 export type Random = {
   /** From 0 up to, not including, 1. */
   next(): number;
@@ -8,7 +8,7 @@ export type Random = {
   pick<T>(items: readonly T[]): T;
   chance(share: number): boolean;
   shuffled<T>(items: readonly T[]): T[];
-  /** A sequence of its own, so that who asks more often changes nothing for others. */
+  /** A separate sequence, so that its use does not change the others. */
   fork(name: string): Random;
 };
 

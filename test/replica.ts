@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { denoReplicaCommand } from "../scripts/test_deno.ts";
 
-/** A replica as it runs in production: a process of its own, spoken to over a socket. */
+/** A replica as in production: a separate process, called over a socket. */
 export type ReplicaProcess = {
   /** http://localhost:port */
   origin: string;
@@ -21,12 +21,17 @@ export type ReplicaProcess = {
 
 export const TEST_SECRET_KEY = randomBytes(32).toString("base64");
 const READY_MS_MAX = 30_000;
-/** For a replica that is to count tokens: its tables take a second of a processor at each start, so that others go without. */
+/**
+ * For a replica that counts tokens. Others do not load the tables, which take a second of a processor at each start.
+ */
 export const COUNTING = { BUN_OPTIONS: "" };
 const NO_TABLES = fileURLToPath(new URL("no_token_tables.ts", import.meta.url));
 const ESTIMATING = { BUN_OPTIONS: `--preload=${NO_TABLES}` };
 const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
-/** Bun's most. A replica that finds less replaces itself when all is loaded, and loads it again: half a second of a processor. */
+/**
+ * Bun's maximum. A replica with a lower limit replaces itself when all is loaded, and loads everything again: half a
+ * second of a processor.
+ */
 const ROOMY = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
 
 /** What replicas run on: the contract suite is run once on each (`scripts/run_tests.ts`). Any other name is refused. */
@@ -50,7 +55,7 @@ export async function startReplicaProcess(env: Record<string, string>, command?:
       PANEL_URL: "http://panel.tollgate.test",
       DB_POOL_MAX: "5",
       LEDGER_LANES: "2",
-      // Test machines stand still for longer than a replica should.
+      // Test machines pause for longer than a replica should.
       EVENT_LOOP_LAG_MAX_MS: "5000",
       ...ESTIMATING,
       ...(command === undefined && ROOMY),

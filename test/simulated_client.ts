@@ -80,7 +80,7 @@ export function contentOf(answer: Body): string {
   return answer.choices[0]?.message.content ?? "";
 }
 
-/** A chat call with nothing but a socket, so that what really came is seen. `whole`: the answer came to its proper end. */
+/** A chat call over a bare socket, so that the exact bytes are seen. `whole`: the answer ended properly. */
 export function rawPost(to: FakeProvider, body: unknown, leaveAfterMs?: number, { paused = false } = {}) {
   return new Promise<{ head: string; status: number; body: string; writes: number; whole: boolean }>((resolve) => {
     const text = JSON.stringify(body);

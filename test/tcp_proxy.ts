@@ -1,27 +1,27 @@
 import { createServer, connect as dial, type Socket } from "node:net";
 
-/** What one direction of a connection keeps at most while it may not write; beyond it the sender is not read. */
+/** The buffer of one direction of a connection while it may not write; above it the sender is not read. */
 const KEPT_BYTES_MAX = 1024 * 1024;
 
-/** A TCP proxy in front of a server of the tests, which can be told to misbehave. One misbehaviour at a time. */
+/** A TCP proxy in front of a test server that can misbehave, in one way at a time. */
 export type TcpProxy = {
   /** The server's URL, by way of the proxy. */
   url: string;
   port: number;
-  /** Closes what is open, and what comes. */
+  /** Closes open connections, and new ones. */
   cut(): void;
-  /** Resets (RST) what is open, and what comes. */
+  /** Resets (RST) open connections, and new ones. */
   reset(): void;
-  /** Lets requests through and drops every reply: a server gone silent after it has heard. */
+  /** Passes requests and drops every reply, like a server that has received them and falls silent. */
   dropReplies(): void;
   /**
    * Swallows the next reply and resets that connection: a COMMIT whose answer is lost. With `asking`, the next reply on a
    * connection whose client sends this text from now on. Resolves when it has happened.
    */
   dropNextReply(asking?: string): Promise<void>;
-  /** Connections stay open and are taken, no byte passes either way. What is held up passes after `mend`. */
+  /** Connections stay open and new ones are accepted, but no byte passes. Kept bytes pass after `mend`. */
   hang(): void;
-  /** Every byte comes so many milliseconds later, in both directions. */
+  /** Every byte arrives this many milliseconds later, in both directions. */
   latency(ms: number): void;
   /** As a plain proxy again. Connections whose replies were dropped stay silent. */
   mend(): void;
@@ -120,7 +120,7 @@ export async function startTcpProxy(targetUrl: string): Promise<TcpProxy> {
   };
 }
 
-/** One direction of a connection: keeps what may not pass yet, in order, and does not read more than it may keep. */
+/** One direction of a connection: keeps bytes that may not pass yet, in order, and reads no more than its buffer. */
 function pump(from: Socket, to: Socket, gate: () => { open: boolean; delayMs: number }) {
   const kept: { bytes: Buffer; dueMs: number }[] = [];
   let keptBytes = 0;
@@ -158,7 +158,7 @@ function pump(from: Socket, to: Socket, gate: () => { open: boolean; delayMs: nu
       if (keptBytes >= KEPT_BYTES_MAX) from.pause();
       wake();
     },
-    /** One side is gone: the other gets what is still kept, then its end too. */
+    /** One side has ended: the other gets the kept bytes, and then its end. */
     end(): void {
       over = true;
       wake();

@@ -32,7 +32,7 @@ export async function createWorld() {
   const sql = postgres(database.url, { max: 4, onnotice: () => {} });
   const spoolDir = await mkdtemp(join(tmpdir(), "tollgate-spool-"));
   let names = 0;
-  /** What `setClock` set; null: the real time. */
+  /** The time set by `setClock`; null: the real time. */
   let clockMs: number | null = null;
 
   async function addAccount(
@@ -107,7 +107,7 @@ export async function createWorld() {
       return { code: row?.code as string | null, packageId: Number(row?.package_id) };
     },
 
-    /** An offering and its package in one go. */
+    /** Adds an offering and assigns it as a package. */
     async givePackage(person: Person, spec: OfferingSpec = {}): Promise<number> {
       return (await this.assign(person, await this.addOffering(spec))).packageId;
     },
@@ -129,7 +129,7 @@ export async function createWorld() {
       );
     },
 
-    /** The names of the books that do not balance: none, always. */
+    /** The names of invariants that are broken; always empty in a correct system. */
     async unbalanced(): Promise<string[]> {
       const views =
         await sql`select table_name as name from information_schema.views where table_name like 'inv\\_%' order by 1`;

@@ -1,9 +1,9 @@
 import type { Shop } from "../../test/gateway/shop.ts";
 
-/** One attempt of a customer to pay less or to harm others, and what came of it, in words for the table. */
+/** One attempt of a customer to pay less or to harm others, and its result, as text for the table. */
 export type Attack = {
   name: string;
-  /** How many replicas serve; 1 unless told otherwise. */
+  /** The number of replicas; default 1. */
   replicas?: number;
   run(shop: Shop): Promise<{
     /** What the attacker got and paid. */

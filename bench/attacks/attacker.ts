@@ -3,7 +3,7 @@ import process from "node:process";
 import { setTimeout as sleep } from "node:timers/promises";
 
 /**
- * One attack on a replica, in a process of its own so that its work does not delay whoever watches the neighbour.
+ * One attack on a replica, in a separate process, so that its work does not delay the measurement of the neighbour.
  * It reads an Assault as JSON from its first argument and prints a Toll as JSON. It stops by itself after `seconds`.
  */
 
@@ -12,7 +12,7 @@ export type Assault = {
   port: number;
   /** API keys that the attacker uses in turn. */
   secrets: readonly string[];
-  /** Requests at once: of all keys together for bombs and bodies, of each key for silent and usage. */
+  /** Concurrent requests: of all keys together for bombs and bodies, of each key for silent and usage. */
   atOnce: number;
   seconds: number;
 };
@@ -52,7 +52,7 @@ async function bombs(assault: Assault, note: Note): Promise<void> {
   await manyBodies(assault, note, { body, heldBackBytes: 0 });
 }
 
-/** Bodies that are legitimate but for their number: one long text each, whose last byte never comes. */
+/** Bodies that are legitimate except for their number: one long text each, whose last byte never arrives. */
 async function bodies(assault: Assault, note: Note): Promise<void> {
   const head = '{"model":"chat-a","messages":[{"role":"user","content":"';
   const tail = '"}]}';
@@ -70,7 +70,7 @@ async function manyBodies(
     Array.from({ length: atOnce }, async (_, n) => {
       const secret = secrets[n % secrets.length] ?? "";
       const sent = heldBackBytes === 0 ? body : body.subarray(0, -heldBackBytes);
-      // Whoever is refused comes again.
+      // A refused client tries again.
       while (performance.now() < endsAt) {
         note(await answerOf({ port, secret, length: body.length, sent, endsAt }));
         await sleep(AGAIN_AFTER_MS);
@@ -79,7 +79,7 @@ async function manyBodies(
   );
 }
 
-/** Requests whose body is announced and never comes. */
+/** Requests whose body is announced and never arrives. */
 async function silent({ port, secrets, atOnce, seconds }: Assault, note: Note): Promise<void> {
   const endsAt = performance.now() + seconds * 1000;
   const waiting: Promise<void>[] = [];
@@ -93,7 +93,7 @@ async function silent({ port, secrets, atOnce, seconds }: Assault, note: Note): 
 
 type Post = { port: number; secret: string; length: number; sent: Buffer; endsAt: number };
 
-/** The status of a chat request, or "none" where there was none until `endsAt`. */
+/** The status of a chat request, or "none" if there was none until `endsAt`. */
 function answerOf({ port, secret, length, sent, endsAt }: Post): Promise<string> {
   return new Promise((resolve) => {
     const socket: Socket = connect(port, "127.0.0.1", () => {
@@ -117,7 +117,7 @@ function answerOf({ port, secret, length, sent, endsAt }: Post): Promise<string>
   });
 }
 
-/** Lists of usage with a filter that no record passes. */
+/** Lists of usage with a filter that matches no record. */
 async function usage({ port, secrets, atOnce, seconds }: Assault, note: Note): Promise<void> {
   const endsAt = performance.now() + seconds * 1000;
   const read = async (secret: string) => {
@@ -147,7 +147,7 @@ async function usage({ port, secrets, atOnce, seconds }: Assault, note: Note): P
   );
 }
 
-/** Names that nobody serves, a new one each time, without a key. */
+/** Unknown host names, a new one each time, without a key. */
 async function hosts({ port, atOnce, seconds }: Assault, note: Note): Promise<void> {
   const endsAt = performance.now() + seconds * 1000;
   let names = 0;

@@ -3,7 +3,10 @@ import { openRawClient } from "../../test/gateway/raw_client.ts";
 import { chatBody, eventsOf, imageBody, type Shop } from "../../test/gateway/shop.ts";
 import type { Attack } from "./attack.ts";
 
-/** What a customer tries who wants to pay less, or to have others pay. Prices: 3 and 15 USD per million tokens, 0.04 USD an image. */
+/**
+ * Attempts of a customer to pay less, or to let others pay. Prices: 3 and 15 USD per million tokens, 0.04 USD an
+ * image.
+ */
 
 const USD = 1_000_000_000n;
 const HIDDEN_TOKENS = 5_000;
@@ -56,7 +59,7 @@ export const moneyAttacks: Attack[] = [
         tokens: 40,
         chunkDelayMs: 20,
       });
-      // Others read such answers to the end first, so that the model's habit is known.
+      // Other customers first read such answers to the end, so that the model is known to hide tokens.
       for (let n = 0; n < 10; n++) await readWhole(shop, mark);
       const whole = await readWhole(shop, mark);
       const left = await leaveEarly(shop, mark);
@@ -73,8 +76,7 @@ export const moneyAttacks: Attack[] = [
       for (let n = 0; n < 20; n++) {
         await shop.chat(attacker.secret, { model: "vendor/chat-b", messages, max_tokens: 10, ...mark });
       }
-      await sleep(1_500); // What was learned has reached the replica.
-      // An honest hold: 36 tokens at 3 USD and 100 at 15 USD a million; the neighbour has three times that.
+      await sleep(1_500); // The learned overhead has reached the replica. A normal hold is 36 tokens at 3 USD and 100 at 15 USD a million; the neighbour has three times that.
       let refused = 0;
       for (let n = 0; n < 20; n++) {
         const neighbour = await shop.payer(3n * (36n * 3_000n + 100n * 15_000n));
@@ -212,21 +214,21 @@ export const moneyAttacks: Attack[] = [
 
 let marks = 0;
 
-/** Has the provider behave like this for every call that carries the mark, which it returns: fields for the body. */
+/** Makes the provider behave like this for every call with the mark. Returns the mark as fields for the body. */
 function behave(shop: Shop, behaviour: Parameters<Shop["provider"]["when"]>[1]): { user: string } {
   const user = `attack-${++marks}-`;
   shop.provider.when((call) => call.body.includes(user), behaviour);
   return { user };
 }
 
-/** What a stream costs that is read to its end, nano-USD. */
+/** The cost of a stream that is read to its end, in nano-USD. */
 async function readWhole(shop: Shop, mark: object): Promise<number> {
   const payer = await shop.payer(10n * USD);
   await shop.chat(payer.secret, { stream: true, max_tokens: HIDDEN_TOKENS, ...mark });
   return paidBy(shop, payer.accountId, 10n * USD);
 }
 
-/** What the same stream costs when its client leaves after three events, nano-USD. */
+/** The cost of the same stream if its client leaves after three events, in nano-USD. */
 async function leaveEarly(shop: Shop, mark: object): Promise<number> {
   const payer = await shop.payer(10n * USD);
   const client = openRawClient(Number(new URL(shop.origin).port), payer.secret, {
@@ -239,7 +241,7 @@ async function leaveEarly(shop: Shop, mark: object): Promise<number> {
   return paidBy(shop, payer.accountId, 10n * USD);
 }
 
-/** What an account paid of its only top-up once all of its holds have ended, nano-USD. */
+/** The part of its only top-up that an account has paid once all of its holds have ended, in nano-USD. */
 async function paidBy(shop: Shop, accountId: number, toppedUp: bigint): Promise<number> {
   await until(async () => {
     const { holds, usage, released } = await shop.counters(accountId);

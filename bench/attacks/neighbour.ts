@@ -1,18 +1,18 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { chatBody } from "../../test/gateway/shop.ts";
 
-/** Customers who only want to be served: one small chat every 40 ms, whatever the others do. */
+/** Ordinary customers: one small chat every 40 ms, whatever the others do. */
 
 const EVERY_MS = 40;
-/** One request of so many comes with a key that the replica has not met yet, and has to look up. */
+/** One request in this many has a key that the replica does not know yet, and must look up. */
 const FRESH_EVERY = 5;
 const GIVE_UP_MS = 30_000;
 
-/** `secrets`: of as many customers as keep each of them within its rate, taken in turn. `fresh`: keys that are used once. */
+/** `secrets`: keys of enough customers to keep each within its rate, used in turn. `fresh`: keys that are used once. */
 export type Neighbour = { port: number; secrets: readonly string[]; fresh: string[] };
 export type Seen = { requests: number; refused: Record<string, number>; p50Ms: number; p99Ms: number };
 
-/** Sends until `isOver`, and says what came. */
+/** Sends until `isOver`, and reports the results. */
 export async function watch({ port, secrets, fresh }: Neighbour, isOver: () => boolean): Promise<Seen> {
   const tookMs: number[] = [];
   const refused: Record<string, number> = {};
@@ -32,7 +32,7 @@ export async function watch({ port, secrets, fresh }: Neighbour, isOver: () => b
       await response.text();
       status = String(response.status);
     } catch {
-      // Counted below as an answer that did not come.
+      // Counted below as a missing answer.
     }
     tookMs.push(performance.now() - startedMs);
     if (status !== "200") refused[status] = (refused[status] ?? 0) + 1;

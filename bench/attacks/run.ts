@@ -3,12 +3,12 @@ import { parseArgs } from "node:util";
 import { startServices } from "../../scripts/services.ts";
 
 /**
- * What a customer who means harm may try, as an attacker would run it, on a replica with its default limits:
+ * The attacks of a malicious customer, run against a replica with its default limits:
  * `bun run attacks [--only PART-OF-NAME]`. Prints a table; ends with 1 if an attack is not stopped.
  */
 
 const HEAD = ["attack", "the attacker", "others", "stopped"];
-/** As in production, where tests are more generous. */
+/** As in production; tests use larger values. */
 const DEFAULTS = {
   RATE_PER_MINUTE: "600",
   RATE_IN_FLIGHT: "300",
@@ -26,7 +26,7 @@ const only = readFlags();
 const services = await startServices();
 process.env.DATABASE_URL = services.databaseUrl;
 process.env.REDIS_URL = services.redisUrl;
-// These read the environment, so they come after it was set.
+// These modules read the environment, so they are imported after it is set.
 const { openShop } = await import("../../test/gateway/shop.ts");
 const { moneyAttacks } = await import("./money.ts");
 const { starvingAttacks } = await import("./starving.ts");
@@ -36,7 +36,7 @@ try {
   await services.stop();
 }
 
-/** Ends the process with 2, and one line, where the command line makes no sense. */
+/** Ends the process with 2, and one line, if the command line is invalid. */
 function readFlags(): string | undefined {
   try {
     return parseArgs({ options: { only: { type: "string" } } }).values.only;

@@ -9,11 +9,13 @@ import type { Attack } from "./attack.ts";
 import type { Assault, Toll } from "./attacker.ts";
 import { type Neighbour, refusals, type Seen, watch } from "./neighbour.ts";
 
-/** What a customer tries who wants others not to be served: each attack beside a neighbour who sends 25 small chats a second. */
+/**
+ * Attempts of a customer to keep others from being served, each beside a neighbour that sends 25 small chats a second.
+ */
 
 const ATTACK_SECONDS = 15;
 const ALONE_MS = 8_000;
-/** A neighbour's p99 may be so many times what it is alone. */
+/** The maximum ratio of a neighbour's p99 to its undisturbed p99. */
 const P99_RATIO_MAX = 3;
 const ATTACKER_KEYS = 34;
 const RECORDS = 300_000;
@@ -79,7 +81,7 @@ function attack(name: string, parts: readonly Part[]): Attack {
   };
 }
 
-/** Keys of one account that has used the service a lot. */
+/** Keys of one account with many usage records. */
 async function keysOf(shop: Shop, count: number): Promise<string[]> {
   const attacker = await shop.customer({ dailyLimit: 1_000_000, totalLimit: 30_000_000 });
   const keys = [attacker.secret];
@@ -100,7 +102,8 @@ async function watchFor(neighbour: Neighbour, forMs: number): Promise<Seen> {
 }
 
 /**
- * An attacker is a process of the lowest priority: its work, which elsewhere is another machine's, is not what the others wait for.
+ * An attacker is a process of the lowest priority, so that the others do not wait for its work, which would normally be
+ * on another machine.
  */
 function assault(what: Assault): Promise<Toll> {
   const child = spawn(process.execPath, [ATTACKER, JSON.stringify(what)], { stdio: ["ignore", "pipe", "inherit"] });

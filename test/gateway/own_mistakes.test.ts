@@ -79,7 +79,7 @@ describe("a request that is too large or too expensive for the provider is the c
     ["402 of a request that the operator's credit does not cover", OPENROUTER_SHORT],
     ["404 of images sent to a text model", NO_IMAGES],
   ] as const)
-    test(`${what}: after a dozen from one customer, another customer's chats are still answered`, async () => {
+    test(`after a dozen from one customer, another customer's chats are still answered: ${what}`, async () => {
       const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
       onPoison(behaviour);
       const neighbours: number[] = [];
@@ -128,7 +128,7 @@ describe("a provider that fails for one customer only is skipped for that custom
     ["403", { status: 403 }],
   ];
   for (const [what, behaviour] of FAILURES)
-    test(`${what}: the other customer's chats are all answered`, async () => {
+    test(`the other customer's chats are all answered: ${what}`, async () => {
       const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
       onPoison(behaviour);
       for (let i = 0; i < 6; i++) expectRefusal(await poisoned(attacker.secret), "provider_unavailable");
