@@ -10,7 +10,7 @@ import { startPostgres } from "./services.ts";
 
 /**
  * Takes screenshots of every page for each role, in the light and the dark theme, on a desktop and a phone:
- * `bun scripts/screenshots.ts`, or with a part of a page's name for only that page. Writes docs/panel/`<page>-<theme>[-phone].png`.
+ * `bun scripts/screenshots.ts`, or with parts of pages' names for only those pages. Writes docs/panel/`<page>-<theme>[-phone].png`.
  * The database is seeded with real requests, and the browser's clock is fixed. After all screenshots it fails if a page had a
  * problem: axe, errors, CSP, horizontal scrolling.
  */
@@ -294,7 +294,7 @@ async function undo(page: Page): Promise<void> {
 }
 
 async function main(): Promise<number> {
-  const part = process.argv[2] ?? "";
+  const parts = process.argv.slice(2);
   const postgres = process.env.DATABASE_URL ? undefined : await startPostgres();
   if (postgres) process.env.DATABASE_URL = postgres.url;
   const problems: string[] = [];
@@ -302,9 +302,9 @@ async function main(): Promise<number> {
     const seeded = await openSeededPanel({ days: DAYS });
     try {
       await mkdir(OUT_DIR, { recursive: true });
-      if (part === "") for (const file of await screenshotFiles()) await rm(join(OUT_DIR, file));
+      if (parts.length === 0) for (const file of await screenshotFiles()) await rm(join(OUT_DIR, file));
       for (const group of groupsOf(seeded)) {
-        const shots = group.shots.filter(({ name }) => name.includes(part));
+        const shots = group.shots.filter(({ name }) => parts.length === 0 || parts.some((part) => name.includes(part)));
         if (shots.length === 0) continue;
         const visit = await openGroup(seeded, group);
         for (const shot of shots) {

@@ -113,6 +113,39 @@ test("a reseller sees what Stripe took back: a disputed payment with its last da
   await visit.close();
 }, 120_000);
 
+test("ways to be paid: an empty field says what is missing, an error of the server stands at its field, what was saved shows none", async () => {
+  const visit = await panel.visit(panel.acme, "/payments", { host: ACME_HOST });
+  const { page } = visit;
+  visit.expectProblem(/^422 PUT \/api\/panel\/payment-settings\/shop$/);
+  const shop = page.getByRole("region", { name: /^Your own shop/ });
+  const address = shop.getByLabel("Address of the shop");
+  await shop.getByRole("button", { name: "Offer the shop" }).click();
+  await said(page, "Enter the address of your shop.");
+  await address.fill("http://shop.example.com");
+  await shop.getByRole("button", { name: "Offer the shop" }).click();
+  await said(page, "The address of the shop must begin with https://.");
+  expect(await address.getAttribute("aria-invalid")).toBe("true");
+  await visit.check();
+  await address.fill("https://shop.example.com/pay");
+  await shop.getByRole("button", { name: "Offer the shop" }).click();
+  const secret = page.getByRole("dialog");
+  await secret.getByRole("checkbox").check();
+  await secret.getByRole("button", { name: "Done" }).click();
+  await address.fill("");
+  await shop.getByRole("button", { name: "Stop offering the shop" }).click();
+  await said(page, "Not offered any more.");
+
+  const stripeForm = page.getByRole("region", { name: /^Stripe/ });
+  await stripeForm.getByLabel("Secret key").fill(STRIPE_KEY);
+  await stripeForm.getByLabel("Signing secret of the webhook").fill(STRIPE_WEBHOOK_SECRET);
+  await stripeForm.getByRole("button", { name: "Replace both" }).click();
+  await said(page, "Stripe accepts the key. Customers can pay by card now.");
+  expect(await stripeForm.getByLabel("Secret key").inputValue()).toBe("");
+  expect(await page.locator("[aria-invalid=true]").count()).toBe(0);
+  await visit.check();
+  await visit.close();
+}, 120_000);
+
 test("the operator's page of payments offers its own address for webhooks", async () => {
   const visit = await panel.visit(await panel.shop.world.addAdmin(), "/admin/payments");
   const address = await visit.page.getByLabel("Address for Stripe's webhooks").inputValue();

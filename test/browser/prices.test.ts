@@ -124,7 +124,7 @@ test("without a session the models are shown only where the seller made them pub
   expect((await page.content()).toLowerCase()).not.toContain("nonesuch");
   await open.check();
   await page.getByLabel("Search by name").fill("chat-a");
-  await page.getByText("1 model. US dollars").waitFor();
+  await page.getByText("1 model. In US dollars").waitFor();
   await page.getByLabel("Compare chat-a").check();
   await page.getByRole("table", { name: "Compared models" }).waitFor();
   await open.check();

@@ -176,7 +176,7 @@ test("a customer's order is fulfilled by the reseller and becomes a package", as
   const ask = buyer.page.getByRole("dialog", { name: "Ask for more" });
   await said(
     buyer.page,
-    `${BRAND} gets it. What has a price can be paid next; the answer to the rest appears under Orders.`,
+    `${BRAND} gets the order. What has a price you pay in the next step; otherwise the answer appears under Orders.`,
   );
   await ask.getByRole("combobox", { name: "Offering" }).click();
   await ask.getByRole("option", { name: new RegExp(offering) }).click();

@@ -8,7 +8,7 @@ import {
 } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { formatCount } from "../format.ts";
-import { CountField, Field, NativeSelect, TextArea, TextField } from "../ui/fields.tsx";
+import { CountField, Field, NativeSelect, PercentField, TextArea, TextField } from "../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
 import { HIDES_TOKENS, hidesTokensOf, MODALITY_OPTIONS, type Model, ROUTE_CHOICES } from "./admin_catalog.tsx";
@@ -184,12 +184,10 @@ function TokenFields({ form }: { form: Form<Details, keyof Details> }) {
         after="tokens"
         {...form.field("imageInputTokens")}
       />
-      <CountField
+      <PercentField
         label="Reserved on top"
         hint="Added to the maximum cost of every request. What a route costs beyond it is learned and added too."
         required
-        inputMode="decimal"
-        after="%"
         {...form.field("marginPermille")}
       />
       <Field

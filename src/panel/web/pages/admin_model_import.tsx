@@ -7,7 +7,7 @@ import { formatCount, formatMicroUsd, formatOf, formatPrice } from "../format.ts
 import { Button, TextLink } from "../ui/buttons.tsx";
 import { Checkbox } from "../ui/choices.tsx";
 import { Confirm } from "../ui/dialog.tsx";
-import { CountField, Field, NativeSelect } from "../ui/fields.tsx";
+import { Field, NativeSelect, PercentField } from "../ui/fields.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
 import { PageForm, useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
@@ -95,14 +95,7 @@ function Choice({
             }))}
           />
         </Field>
-        <CountField
-          label="Markup"
-          hint="Added to its prices."
-          required
-          inputMode="decimal"
-          after="%"
-          {...form.field("markup")}
-        />
+        <PercentField label="Markup" hint="Added to its prices." required {...form.field("markup")} />
       </div>
     </PageForm>
   );

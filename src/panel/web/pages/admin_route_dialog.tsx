@@ -4,6 +4,7 @@ import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { Checkbox, RadioList } from "../ui/choices.tsx";
 import { CountField, DollarField, Field, NativeSelect, TextField } from "../ui/fields.tsx";
 import { type DialogState, type FieldState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { choicesError } from "../ui/states.tsx";
 import type { Model, Route } from "./admin_catalog.tsx";
 import { useSaved } from "./admin_model_dialogs.tsx";
 import { dollars, PRICE } from "./admin_model_prices.tsx";
@@ -223,7 +224,7 @@ function ProviderField({ error, ...select }: FieldState) {
     ...(!enabled && { hint: "off" }),
   }));
   return (
-    <Field label="Provider" error={error} required>
+    <Field label="Provider" error={error ?? choicesError(providers)} required>
       <NativeSelect {...select} options={[{ value: "", label: "Choose…", disabled: true }, ...options]} />
     </Field>
   );

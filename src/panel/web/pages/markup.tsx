@@ -3,7 +3,7 @@ import { MARKUP_PERCENT } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { formatPicoUsd } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
-import { CountField } from "../ui/fields.tsx";
+import { PercentField } from "../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Facts, Page, Section } from "../ui/page.tsx";
 import { Empty, Loaded, Skeleton } from "../ui/states.tsx";
@@ -164,7 +164,7 @@ function MarkupDialog({ open, onClose, data, model }: DialogState & { data: Mark
       size="sm"
       submitLabel="Save markup"
     >
-      <CountField
+      <PercentField
         label="Markup"
         hint={
           isOptional
@@ -173,8 +173,6 @@ function MarkupDialog({ open, onClose, data, model }: DialogState & { data: Mark
         }
         optional={isOptional}
         required={!isOptional}
-        inputMode="decimal"
-        after="%"
         {...form.field("basisPoints")}
       />
       {model !== null && basisPoints !== null && (

@@ -14,6 +14,7 @@ import { Checkbox, CheckboxList, Segmented } from "../ui/choices.tsx";
 import { Combobox } from "../ui/combobox.tsx";
 import { CountField, DollarField, Field, TextField } from "../ui/fields.tsx";
 import { type DialogState, type FieldState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { choicesError } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import { OFFERINGS_KEY, type Offering } from "./offerings_query.ts";
 import { AllLimitFields, checkAllLimits, readAllLimits, typedAllLimits } from "./rate_limits.tsx";
@@ -265,6 +266,7 @@ function ModelsField(field: FieldState<string[] | null>) {
       label="Models"
       allLabel="All models, new ones too"
       {...field}
+      error={field.error ?? choicesError(models)}
       options={(models.data?.models ?? []).map(({ id, enabled }) => ({
         value: id,
         label: id,

@@ -11,7 +11,7 @@ import { CopyField } from "../ui/copy_field.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { EmailField, Field, FieldError, TextField } from "../ui/fields.tsx";
 import { type DialogState, type FieldState, FormDialog, isBlank, isEmail, useForm } from "../ui/form.tsx";
-import { Banner } from "../ui/states.tsx";
+import { Banner, choicesError } from "../ui/states.tsx";
 import { type Person, useRefresh, useViewer } from "./page_hooks.ts";
 
 /** Adding a person, and the links by which people choose their password. */
@@ -126,7 +126,7 @@ function ResellerField({ value, onValue, error }: FieldState) {
     <Field
       label="Belongs to"
       hint="This cannot be changed later."
-      error={error}
+      error={error ?? choicesError(resellers)}
       aside={
         hasNextPage && (
           <Button size="sm" variant="quiet" pending={isFetchingNextPage} onClick={() => void fetchNextPage()}>

@@ -7,6 +7,7 @@ import { Button, IconButton } from "../ui/buttons.tsx";
 import { Combobox } from "../ui/combobox.tsx";
 import { CountField, Field, FieldError } from "../ui/fields.tsx";
 import type { FieldState, Form } from "../ui/form.tsx";
+import { choicesError } from "../ui/states.tsx";
 import { type OwnKey, useKeyOptions } from "./account_queries.ts";
 import { checkCount, readCount } from "./typed_numbers.ts";
 
@@ -180,7 +181,7 @@ function ModelLimitFields({ value, onValue, error }: FieldState<TypedModels["lim
       </legend>
       {value.map((typed) => (
         <div key={typed.line} className="grid items-start gap-3 rounded-md border border-line p-3 sm:grid-cols-2">
-          <Field label="Model" error={null}>
+          <Field label="Model" error={choicesError(options)}>
             <Combobox value={typed.modelId} onValue={(modelId) => change(typed.line, { modelId })} options={models} />
           </Field>
           {KINDS.map(({ name, label, range }) => (

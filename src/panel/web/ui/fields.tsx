@@ -152,6 +152,11 @@ export function CountField({ label, hint, error, required, optional, aside, clas
   );
 }
 
+/** A percentage, kept as typed. */
+export function PercentField(props: TextFieldProps) {
+  return <CountField inputMode="decimal" after="%" {...props} />;
+}
+
 /** US dollars, kept as typed. */
 export function DollarField({ label, hint, error, required, optional, aside, className, ...input }: TextFieldProps) {
   return (

@@ -214,6 +214,11 @@ export function failureText(error: unknown): string {
   return isRefusal(error.code) ? refusalText({ ...errorFacts(error), now: nowMs() }) : error.message;
 }
 
+/** The error of a field whose choices did not load, or null. */
+export function choicesError({ data, error }: Pick<QueryLike<unknown>, "data" | "error">): string | null {
+  return data === undefined && error ? `The choices did not load. ${failureText(error)}` : null;
+}
+
 function errorFacts(error: ApiError): Omit<RefusalFacts, "now"> {
   const { code, message, limit, used, remaining, resetsAt, retryAfterSeconds } = error;
   return {

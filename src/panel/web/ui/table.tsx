@@ -36,7 +36,7 @@ export type Column<Row> = {
   className?: string;
 };
 
-export type Older = { hasMore: boolean; isPending: boolean; onLoad: () => void };
+export type Older = { hasMore: boolean; isPending: boolean; hasFailed?: boolean; onLoad: () => void };
 
 const HIDDEN = { md: "max-md:sm:hidden", lg: "max-lg:sm:hidden", xl: "max-xl:sm:hidden" };
 
@@ -88,7 +88,12 @@ export function DataTable<Row>(props: TableProps<Row>) {
       </table>
       {/* biome-ignore-end lint/a11y/noRedundantRoles: see above. */}
       {older?.hasMore && (
-        <div className="flex justify-center border-t border-line p-3">
+        <div className="flex flex-wrap items-center justify-center gap-x-3 border-t border-line p-3">
+          {older.hasFailed && !older.isPending && (
+            <p role="alert" className="text-13 text-bad">
+              The older rows did not load.
+            </p>
+          )}
           <Button variant="quiet" pending={older.isPending} onClick={older.onLoad}>
             Load older
           </Button>
@@ -217,7 +222,13 @@ function Opener({
 export function toOlder(query: {
   hasNextPage: boolean;
   isFetchingNextPage: boolean;
+  isFetchNextPageError: boolean;
   fetchNextPage: () => unknown;
 }): Older {
-  return { hasMore: query.hasNextPage, isPending: query.isFetchingNextPage, onLoad: () => void query.fetchNextPage() };
+  return {
+    hasMore: query.hasNextPage,
+    isPending: query.isFetchingNextPage,
+    hasFailed: query.isFetchNextPageError,
+    onLoad: () => void query.fetchNextPage(),
+  };
 }
