@@ -68,8 +68,9 @@ export async function chooseMethod(deps: ChangeDeps, { accountId, orderId, metho
 }
 
 /**
- * The page on which an order is paid: the open one, or a new one, which Stripe has yet to make. Read the seller's secrets after it: until
- * then they may change, and a change closes pages that have yet to be made. Throws InputError if the order is not open any more.
+ * The page on which an order is paid: the open one, or a new one, which Stripe has yet to make. Read the seller's
+ * secrets after this call: a change of the secrets before it closes pages that are yet to be made. Throws InputError
+ * if the order is no longer open.
  */
 export async function checkoutOf({ db }: { db: Db }, order: Order, returnTo: string): Promise<Checkout> {
   const { orderId, sellerId } = order;

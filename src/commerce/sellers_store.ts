@@ -26,12 +26,12 @@ export async function findSellerOf(tx: Tx, accountId: number): Promise<number | 
   return row ? sellerIdOf(row) : null;
 }
 
-/** The seller that a person is: an admin is the operator, a reseller itself. */
+/** The seller whose data a person sees: the operator for an admin, the reseller itself for a reseller. */
 export function sellerOfPerson({ role, accountId }: { role: Role; accountId: number }): number {
   return role === "admin" ? OPERATOR : accountId;
 }
 
-/** False also for a seller that never set anything. */
+/** Also false for a seller without a row. */
 export async function arePricesPublic({ db }: { db: Db }, sellerId: number): Promise<boolean> {
   const [row] = await db.orm
     .select({ pricesPublic: sellers.pricesPublic })

@@ -28,8 +28,8 @@ const PAGE_MAX = 100;
 const UNKNOWN_END = "how a refund ended is not known yet; it is asked for again";
 
 /**
- * Gives money back. A refund that Stripe has not made yet is returned as pending, and asked for again later. Throws as `startRefund`: then
- * there is no refund.
+ * Refunds a payment. A refund that Stripe has not made yet is returned as pending, and requested again later. Throws
+ * as `startRefund`; then no refund was recorded.
  */
 export async function makeRefund(deps: StripeDeps, wanted: NewRefund): Promise<Refund> {
   const begun = await startRefund(deps, wanted);
@@ -39,13 +39,13 @@ export async function makeRefund(deps: StripeDeps, wanted: NewRefund): Promise<R
     await send(deps, await callOf(deps, refundId));
     return (await callOf(deps, refundId)).refund;
   } catch (err) {
-    // Whoever was told of a failure would begin a second one.
+    // The refund is recorded: a person who saw an error would start a second one.
     deps.log.warn({ err, refundId }, UNKNOWN_END);
     return begun;
   }
 }
 
-/** Asks again for refunds that Stripe has not made yet. One that fails is logged, and asked for again later. */
+/** Requests again the refunds that Stripe has not made yet. A refund that fails is logged and requested again later. */
 export async function sendPendingRefunds(deps: StripeDeps): Promise<void> {
   await sendEach(deps, await takePendingRefunds(deps, REFUNDS_MAX));
 }
@@ -63,7 +63,7 @@ async function sendEach(deps: StripeDeps, calls: readonly RefundCall[]): Promise
   }
 }
 
-/** Throws only what the database throws. */
+/** Throws only the database's errors. */
 async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
   const { refundId, sellerId } = call.refund;
   // This change has no actor: it follows from an earlier change that a person made.

@@ -213,7 +213,7 @@ class ChatForm {
   }
 }
 
-/** Fields of chat completions, and their names here. */
+/** The names of fields in this API, by patterns of their names in chat completions. */
 const FIELDS: readonly [RegExp, string][] = [
   [/^messages$/, "input"],
   [/^max_(?:completion_)?tokens$/, "max_output_tokens"],

@@ -29,18 +29,18 @@ import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "
 export const RESPONSES_PATH = "/responses";
 const IMAGE_DATA = "data:image/";
 /**
- * Characters of JSON of all that a provider repeats in its events: everything but the input. An event of a provider has a limit of size;
- * one that is larger, which nobody pays, must not be brought about by long instructions of cheap tokens.
+ * The limit, in characters of JSON, of all fields except the input: a provider repeats them in its events. An event
+ * above the limit of event size ends the stream without a charge, so long instructions must not cause one.
  */
 const REPEATED_CHARS_MAX = 1024 * 1024;
-/** Parts that are text; all others may be counted as another kind of input. */
+/** Types of content parts that are text. All others may be counted as another kind of input. */
 const TEXT_PARTS: ReadonlySet<unknown> = new Set(["input_text", "output_text", "refusal"]);
-/** Events before the first of the answer itself. */
+/** Events that come before the answer itself. */
 const OPENING: ReadonlySet<unknown> = new Set(["response.created", "response.in_progress", "response.queued"]);
 /** Events with the whole response, which end a stream. */
 const ENDS: ReadonlySet<unknown> = new Set(["response.completed", "response.incomplete"]);
 const FAILURES: ReadonlySet<unknown> = new Set(["response.failed", "error"]);
-/** How much of a failed response's message is read. */
+/** Characters of a failed response's message that are read. */
 const MESSAGE_CHARS_MAX = 8_192;
 const EVENT_TYPE = /^[\w.]+$/;
 
@@ -54,8 +54,9 @@ export type OwnCall = TextCall & {
 };
 
 /**
- * The prompt of what is sent: all of its JSON counts, but not the data of images in contents and outputs, which providers read as
- * images. Anywhere else, as in the schema of a tool, the same JSON is text. Throws invalid_request if a provider would repeat too much.
+ * The prompt for counting: all of the JSON that is sent, without the data of images in contents and outputs, which
+ * providers read as images. The same JSON elsewhere, such as in a tool's schema, is text and is counted. Throws
+ * invalid_request if the fields that a provider repeats are too long.
  */
 export function ownPrompt({ fields: { input, ...repeated } }: OwnBody): Prompt {
   const items: readonly unknown[] = Array.isArray(input) ? input : [];
@@ -73,7 +74,7 @@ export function ownPrompt({ fields: { input, ...repeated } }: OwnBody): Prompt {
     if (!isRecord(item)) return item;
     const name = isMessage(item as never) ? "content" : "output";
     const parts = item[name];
-    // An output that is one object is that of a hosted tool, as a picture of a screen.
+    // An output that is an object comes from a hosted tool, such as a screenshot.
     hasMedia ||= isRecord(parts);
     return Array.isArray(parts) ? { ...item, [name]: parts.map(countedPart) } : item;
   });
@@ -134,7 +135,7 @@ export async function openOwnStream(call: OwnCall, route: KeyedRoute): Promise<O
   return opened;
 }
 
-/** The error for a response that failed before its answer began. What it quotes of the request is removed: it is logged. */
+/** The error for a response that failed before its answer began. It is logged, so quotes of the request are removed. */
 function failureOf(failed: Fields, route: KeyedRoute, sent: string): Error {
   const { code, type, param, message } = isRecord(failed.error) ? failed.error : failed;
   const said = typeof message === "string" ? message.slice(0, MESSAGE_CHARS_MAX) : "";
@@ -142,7 +143,7 @@ function failureOf(failed: Fields, route: KeyedRoute, sent: string): Error {
   return toProviderError({ status: STATUSES.get(code) ?? 500, text, secrets: [route.apiKey.reveal()] });
 }
 
-/** By error code of a failed response: the status that the same error has in HTTP. */
+/** The HTTP status of each error code of a failed response. */
 const STATUSES: ReadonlyMap<unknown, number> = new Map([
   ["rate_limit_exceeded", 429],
   ["insufficient_quota", 429],

@@ -12,11 +12,11 @@ import { checkSchema } from "./schema_check.ts";
 
 const ITEMS_MAX = 10_000;
 const PARTS_MAX = 1_000;
-/** In one list, and of functions in all of a request: their names are kept as long as its stream is open. */
+/** The limit of one list, and of all functions of a request. Their names are kept as long as the stream is open. */
 export const TOOLS_MAX = 1_000;
 const INCLUDES_MAX = 50;
 const NAME_CHARS_MAX = 128;
-/** Of a word such as an effort. Longer ones are sent to no provider, and would be kept for the response, which repeats them. */
+/** The limit of a word such as an effort. A response repeats these words, so a stream keeps them; longer ones are refused. */
 const WORD_CHARS_MAX = 64;
 const CALL_ID_CHARS_MAX = 512;
 /** OpenAI's limits of the metadata, which every response object repeats. */
@@ -228,7 +228,7 @@ function isReasoningId(id: string): boolean {
   return id.startsWith("rs_");
 }
 
-/** By type, the member of a content part that has what it says. */
+/** The member of a content part that has its content, by type. */
 const PARTS: ReadonlyMap<string, string> = new Map([
   ["input_text", "text"],
   ["output_text", "text"],

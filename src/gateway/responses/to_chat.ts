@@ -8,18 +8,18 @@ import { customArguments, type Tools } from "./tools.ts";
  * so that basic providers can serve it. Source: RSP-4, RSP-6, RSP-7.
  */
 
-/** Fields that are translated, or change nothing if they are left out: clients send some of them always. */
+/** Fields that are translated, or that have no effect when left out. They are not named as dropped: clients always send some. */
 const SILENT: ReadonlySet<string> = new Set(
   `model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls text reasoning include
   metadata store client_metadata previous_response_id conversation prompt background truncation`.split(/\s+/),
 );
-/** Fields that mean something else in chat completions, or nothing there: left out, and named. All further ones are sent on as they are. */
+/** Fields that are dropped and named: chat completions has no such field, or another meaning for it. All others are sent on as they are. */
 const NOT_SENT: ReadonlySet<string> = new Set(
   `messages n max_tokens max_completion_tokens functions function_call logprobs top_logprobs max_tool_calls`.split(" "),
 );
-/** The place of the system message, also if it was made of messages. */
+/** The path of the system message, even if it was made from messages. */
 export const INSTRUCTIONS = "instructions";
-/** What a tool message says if the tool's output is an image: few providers take images there. */
+/** The text of a tool message whose output is an image: few providers accept images there. */
 const IMAGE_FOLLOWS = "(The output follows as an image.)";
 
 type Fields = Record<string, unknown>;
@@ -29,9 +29,9 @@ export type ChatRequest = {
   body: Fields & { model: string; messages: Fields[] };
   /** The path of the item from which each message was made. */
   places: readonly string[];
-  /** By tool: the path of the tool that it was made of. */
+  /** The path of the tool from which each function was made. */
   toolPlaces: readonly string[];
-  /** The paths of what has no counterpart. */
+  /** The paths that have no counterpart. */
   dropped: readonly string[];
 };
 
@@ -80,7 +80,7 @@ function responseFormat(format: unknown): unknown {
   return { type: "json_schema", json_schema: { name, schema, ...more } };
 }
 
-/** Adds the tools, and which of them the model may or must call. Returns the tools' paths in the request. */
+/** Adds the tools and the tool choice. Returns the tools' paths in the request. */
 function addTools(
   body: Fields,
   { tool_choice: choice, parallel_tool_calls }: ResponsesBody,

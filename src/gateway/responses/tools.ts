@@ -24,9 +24,9 @@ export type ToolName = { name: string; namespace: string | undefined; isCustom: 
 type ChatFunction = { type: "function"; function: Record<string, unknown> & { name: string } };
 
 export type Tools = {
-  /** Those that can be sent to every route, each with its path in the request. */
+  /** The tools that can be sent to every route, each with its path in the request. */
   functions: readonly { tool: ChatFunction; place: string }[];
-  /** By the name that the provider is sent. */
+  /** The client's tools, by the name that is sent to the provider. */
   names: ToolNames;
   /** The paths of hosted tools, by their type. */
   hosted: ReadonlyMap<string, string>;
