@@ -6,7 +6,10 @@ import type { Cell } from "./formats.ts";
 
 /** A seller's invoices of a month as CSV: one header, in the order in which they were issued. */
 
-/** Rows of one file; a last line says if there are more. A month cannot be divided, so there is room for what one seller can issue. */
+/**
+ * Rows of one file; a last line says if there are more. A month cannot be divided, so the limit is above what one
+ * seller can issue.
+ */
 const ROWS_MAX = 1_000_000;
 
 const COLUMNS = [

@@ -63,14 +63,14 @@ function routeState({ enabled, providerEnabled, breaker }: Pick<Route, "enabled"
   return breaker.trouble === null ? "answers" : "refuses";
 }
 
-/** What the operator has to fix, by the kind of the last refusal. */
+/** What the operator must fix, by the kind of the last refusal. */
 const TROUBLES: Readonly<Record<string, string>> = {
   no_credit: "Provider asks for credit (402)",
   unknown_model: "Does not serve some requests (404)",
   too_large: "Above the provider's rate limit (429)",
 };
 
-/** `isShort`: without what the model's page says about it. */
+/** `isShort`: without the details that the model's page shows. */
 export function RouteState({ route, isShort = false }: { route: Parameters<typeof routeState>[0]; isShort?: boolean }) {
   const state = routeState(route);
   if (state === "answers") return <Status kind="active">Answers</Status>;
@@ -87,7 +87,7 @@ export function RouteState({ route, isShort = false }: { route: Parameters<typeo
   );
 }
 
-/** How many routes of a model can answer, in a few words. */
+/** The number of routes of a model that can answer, in a few words. */
 export function routesHealth(routes: readonly Route[]): { tone: Tone; words: string; answering: number } {
   const states = routes.map(routeState);
   // A route that refused one request may serve the next.

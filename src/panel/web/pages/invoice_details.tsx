@@ -19,7 +19,7 @@ import { useViewer } from "./page_hooks.ts";
 type Details = { name: string | null; address: string | null; tax: string | null };
 type FieldTexts = { label: string; hint?: string; placeholder?: string; optional?: true; maxLength: number };
 
-/** One of the two sides of an invoice: its texts, and how it is read and saved. */
+/** The seller's or the buyer's side of an invoice: its texts, and how its details are read and saved. */
 type Side = {
   queryKey: readonly string[];
   title: string;
@@ -36,14 +36,14 @@ const SELLER: Side = {
   queryKey: ["invoice details", "seller"],
   title: "Your details on invoices",
   description:
-    "For later invoices: those that were issued stay as they are. Until a name and an address are entered, buyers get receipts.",
+    "Your details on later invoices. Earlier invoices stay as they are. Until you enter a name and an address, buyers get receipts.",
   name: { label: "Name", hint: "Your company's legal name.", maxLength: INVOICE_NAME_CHARS_MAX },
   isAddressOptional: false,
   tax: {
     param: "taxLine",
     label: "Tax line",
     optional: true,
-    hint: "Printed as it is: a tax number, or why no tax is charged. Prices are not changed by it.",
+    hint: "Printed as it is: a tax number, or why no tax is charged. It does not change prices.",
     placeholder: "VAT ID DE123456789",
     maxLength: TAX_LINE_CHARS_MAX,
   },
@@ -57,7 +57,7 @@ const SELLER: Side = {
 const BUYER: Side = {
   queryKey: ["invoice details", "buyer"],
   title: "Invoices",
-  description: "What your invoices say about you. Earlier invoices stay as they are.",
+  description: "Your details on later invoices. Earlier invoices stay as they are.",
   name: {
     label: "Name on invoices",
     optional: true,

@@ -87,7 +87,7 @@ export function MessagesPage() {
               empty={
                 <Empty icon={Mail}>
                   {chosen === "all"
-                    ? "No messages yet. One is sent when something happens that people are told of, such as a paid order."
+                    ? "No messages yet. A message is sent after an event such as a paid order."
                     : "No message in this state."}
                 </Empty>
               }

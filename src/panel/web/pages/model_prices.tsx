@@ -18,9 +18,9 @@ import { bySize, PART_NAMES } from "./price_parts.ts";
 
 /** Models and their prices: to search, to sort, and to compare a few. The URL has search, order and choice. */
 
-/** Of a model without a price: the balance cannot pay for it. */
+/** Shown for a model without a price: the balance cannot pay for it. */
 const PACKAGE_ONLY = "Package only";
-/** Models side by side: more do not fit. */
+/** The most models that fit side by side. */
 const COMPARED_MAX = 6;
 
 type Model = NonNullable<Awaited<ReturnType<(typeof api)["model-prices"]["get"]>>["data"]>["models"][number];

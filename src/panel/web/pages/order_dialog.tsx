@@ -15,14 +15,16 @@ import { useRefresh, useViewer } from "./page_hooks.ts";
 import { forHowLong, PlanLines } from "./plan_cards.tsx";
 import { wrongAmount } from "./typed_numbers.ts";
 
-/** Places an order: for the package of a card, or for what the person chooses here. What has a price is paid on the order's own page. */
+/**
+ * Places an order, for the plan of a card or for a choice made here. An order with a price is paid on its own page.
+ */
 
 const KINDS = [
   { value: "package", label: "Package" },
   { value: "top_up", label: "Top-up" },
 ] as const satisfies readonly { value: OrderKind; label: string }[];
 
-/** Orders one package: what is in it, what it costs, and when it starts. */
+/** Orders one plan. Shows its terms, its price and its start. */
 export function BuyDialog({ open, onClose, offering }: DialogState & { offering: Offering }) {
   const order = useOrdering(onClose);
   const form = useForm({

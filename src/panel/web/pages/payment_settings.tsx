@@ -47,7 +47,7 @@ const STATES = {
   live: ["ok", "Live"],
 } as const;
 
-/** One way to be paid, with whether it is offered. */
+/** A way to be paid, and whether it is offered. */
 function WaySection({
   title,
   description,
@@ -81,7 +81,7 @@ function StripeSection({ saved }: { saved: Saved }) {
   return (
     <WaySection
       title="Stripe"
-      description="Customers pay by card on a page of Stripe, and get what they bought at once."
+      description="Customers pay by card on Stripe's page, and get what they bought immediately."
       state={stripe}
     >
       <ol className="grid list-decimal gap-2 pl-5 text-14 wrap-anywhere text-ink-2">

@@ -66,7 +66,7 @@ function PlanCard({ offering, onBuy }: { offering: Offering; onBuy: (offering: O
   );
 }
 
-/** What is in a package, with a tick each. */
+/** The terms of a plan, each with a tick. */
 export function PlanLines({ offering }: { offering: Offering }) {
   return (
     <ul className="grid flex-1 content-start gap-2 text-13 text-ink-2" title={offering.modelIds?.join(", ")}>
