@@ -78,7 +78,7 @@ test("a rejection ends the request with invalid_request, message and param: no f
   expect(breakers.dueInMs(1)).toBe(0);
 });
 
-test("a rejection does not tell the name that the model has at the provider, unless the client knows the model by it", async () => {
+test("a rejection hides the model's name at the provider, unless the client uses that name", async () => {
   const told = async (upstreamModel: string, message: string) => {
     const { run } = setUp([route("https://a.example/v1", { upstreamModel })]);
     return ((await rejectionOf(run(() => Promise.reject(new ProviderRejection(message, { status: 400 }))))) as Refusal)
@@ -98,7 +98,7 @@ test("a rejection does not tell the name that the model has at the provider, unl
     expect(await told(known, "Not with chat-a.")).toBe("Not with chat-a.");
 });
 
-test("a route with an open breaker is skipped; all open: provider_unavailable without a call, Retry-After until the first is due", async () => {
+test("a route with an open breaker is skipped; if all are open, no provider is called, and Retry-After lasts until the first is due", async () => {
   const { run, tried, clock } = setUp();
   for (let i = 0; i < 5; i++) expect(await run((one) => (one.id === 1 ? Promise.reject(down()) : "b"))).toBe("b");
   tried.length = 0;

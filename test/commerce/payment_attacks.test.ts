@@ -83,7 +83,7 @@ test("one of three concurrent reports of a payment, by Stripe, a shop and the se
   }
 });
 
-test("a webhook, the buyer's return and the upkeep at once, all several times, record one payment", async () => {
+test("a webhook, the buyer's return and the upkeep, repeated and concurrent, record one payment", async () => {
   const db = pay.world.openDb();
   const { log } = quietLog();
   const config = { secretKey: Buffer.from(TEST_SECRET_KEY, "base64"), stripeApiBase: pay.stripe.base };
@@ -126,7 +126,7 @@ test("one payment that a shop reports for two orders at once pays for one of the
   }
 });
 
-test("a seller that marks an order paid and says no more drops nothing of the package that its customer has", async () => {
+test("an order that is marked paid without further options leaves the customer's active package as it is", async () => {
   const buyer = await pay.newcomer();
   const had = await pay.world.givePackage(buyer);
   for (const body of [undefined, {}, { when: "after" }] as const) {
@@ -247,13 +247,13 @@ test("a checkout that Stripe failed to create can be created by the next try, ev
   expect(ok(await page(buyer, order)).url).toBe(url);
 });
 
-test("an order that is paid while its buyer goes to Stripe gets no page there, not even the one that it had", async () => {
+test("an order that is paid before its buyer opens Stripe's page gets no page, not even its earlier one", async () => {
   const db = pay.world.openDb();
   try {
     for (const hasPage of [false, true]) {
       const buyer = await pay.newcomer();
       const { orderId } = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
-      // As it was read before the seller marked it.
+      // The order as it was before the seller marked it paid.
       const open = await findOrder({ db }, { accountId: buyer.accountId, orderId });
       if (hasPage) ok(await page(buyer, open));
       ok(await pay.as.admin.post(`/orders/${orderId}/fulfil`));
@@ -265,7 +265,7 @@ test("an order that is paid while its buyer goes to Stripe gets no page there, n
   }
 });
 
-test("a changed address, and one that Stripe does not take, do not keep a customer from paying by card", async () => {
+test("a customer whose e-mail address has changed, or is refused by Stripe, can still pay by card", async () => {
   const buyer = await pay.newcomer();
   const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
   const address = `new${buyer.accountId}@example.test`;

@@ -175,7 +175,7 @@ describe("a refund made in Stripe's dashboard", () => {
     return { ...{ sellerId, buyer, order, session }, seller: pay.as.acme };
   }
 
-  test("of an order that waits: all of it means never fulfilled, a part of it waits for the seller", async () => {
+  test("of an order that waits cancels the order if it is whole; after a part the order waits for the seller", async () => {
     const it = await waiting();
     ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 300)));
     expect(await pay.orderRow(it.order.orderId)).toMatchObject({ status: "paid", waits_for: "seller", try_at: null });
@@ -183,7 +183,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.orderRow(it.order.orderId)).toMatchObject({ status: "refunded", package_id: null });
   });
 
-  test("of a part of an order that waits: its seller gives the rest back here, and the order is refunded", async () => {
+  test("of a part of an order that waits: the seller refunds the rest in the panel, and the order is refunded", async () => {
     const it = await waiting();
     ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 300)));
     const { paymentId } = await shownTo(it);
@@ -199,7 +199,7 @@ describe("a refund made in Stripe's dashboard", () => {
     ]);
   });
 
-  test("of a part of an order, while a replica is about to fulfil it: its seller decides, and nothing is fulfilled", async () => {
+  test("of a part of an order that a replica is about to fulfil: the order waits for the seller and is not fulfilled", async () => {
     const it = await waiting();
     const { orderId } = it.order;
     const db = pay.world.openDb();
@@ -223,7 +223,7 @@ describe("a refund made in Stripe's dashboard", () => {
     }
     expect(await pay.orderRow(orderId)).toMatchObject({ status: "paid", waits_for: "seller", try_at: null });
     expect(await pay.sql`select 1 from packages where account_id = ${it.buyer.accountId}`).toHaveLength(0);
-    // Its seller may still fulfil it.
+    // The seller may still fulfil it.
     ok(await it.seller.post(`/orders/${orderId}/fulfil`, {}));
   });
 

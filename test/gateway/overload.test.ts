@@ -213,7 +213,7 @@ describe("429 too_many_requests for one key; others are served", () => {
     });
   });
 
-  test("RATE_PER_MINUTE: the rate limit, over all endpoints", async () => {
+  test("RATE_PER_MINUTE limits the requests of a minute, over all endpoints", async () => {
     await withOwn({ RATE_PER_MINUTE: "3", REDIS_URL: "" }, async (replica) => {
       const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
       const call = (path: string) => shop.call(path, { secret: one.secret, origin: replica.origin });

@@ -151,7 +151,7 @@ describe("tokens a minute", () => {
     expectLimited(refused, "This API key may use 2000 tokens a minute", 2_000);
   });
 
-  test("each of n choices may fill the output cap, and is reserved", async () => {
+  test("reserve the whole output cap for each of n choices", async () => {
     const person = await limited({ account: { tokensPerMinute: 2_000 } });
     shop.provider.always({ delayMs: 500 });
     const answers = await many(8, 8, (i) => chat(person.secret, i, { ...CAPPED, n: 8 }));
@@ -160,7 +160,7 @@ describe("tokens a minute", () => {
     expect(served(answers)).toHaveLength(Math.floor(2_000 / wanted));
   });
 
-  test("an answer that used more than was reserved counts in full, and one that failed counts nothing", async () => {
+  test("count in full if an answer used more than was reserved, and not at all if it failed", async () => {
     const person = await limited({ account: { models: { "chat-a": { tokensPerMinute: 5_000 } } } });
     shop.provider.next({ status: 500 });
     expect((await chat(person.secret, 0, CAPPED)).status).toBe(503);

@@ -43,7 +43,7 @@ const origins = () => shop.replicas.map(({ origin }) => origin);
 const onBoth = (secret: string, over: Record<string, unknown> = {}) =>
   Promise.all(origins().map((origin) => shop.chat(secret, over, { origin })));
 
-/** Starts a killed Redis again, at its port. */
+/** Restarts a killed Redis on the same port. */
 async function restartRedis(): Promise<void> {
   const { port } = redis;
   await redis.stop();
@@ -51,7 +51,7 @@ async function restartRedis(): Promise<void> {
   await until(() => bus.healthy(), 10_000);
 }
 
-describe("200 at once through both replicas against 100 units: exactly 100 provider calls, usage records and refusals", () => {
+describe("200 concurrent requests through both replicas for 100 units: exactly 100 provider calls, usage records and refusals", () => {
   // 20 bytes of text, 16 tokens around it, 10 tokens of output: the provider uses exactly what was reserved.
   const HELD = { prompt_tokens: 36, completion_tokens: 10 };
   const HELD_NANO_USD = 36n * 3_000n + 10n * 15_000n;
@@ -131,7 +131,7 @@ describe("a revoked key", () => {
     await expectRevoked(() => {}, 2500);
   });
 
-  /** Revokes the key of a customer whose requests both replicas are serving, and checks those that were sent after it returned. */
+  /** Revokes a key while both replicas serve its requests, and checks the requests that were sent after the call returned. */
   async function revokeUnderLoad(): Promise<{ tookMs: number; sentAfter: number }> {
     shop.provider.reset();
     const customer = await shop.customer({ dailyLimit: 100_000 });
@@ -178,7 +178,7 @@ describe("a revoked key", () => {
   const ROUNDS = Number(process.env.REVOCATIONS ?? 3);
 
   test.each(STATES)(
-    "no request that is sent after the revocation has returned is granted, while both replicas are hammered and Redis is %s",
+    "grants no request that is sent after the revocation has returned, while both replicas are under load and Redis is %s",
     async (name, disturb, mend) => {
       disturb();
       const rounds: { tookMs: number; sentAfter: number }[] = [];
@@ -189,7 +189,7 @@ describe("a revoked key", () => {
       }
       const took = rounds.map(({ tookMs }) => Math.round(tookMs)).sort((a, b) => a - b);
       const sentAfter = rounds.reduce((sum, round) => sum + round.sentAfter, 0);
-      // The draws' validity, and what a commit and the last look at the rows may take on a busy machine.
+      // The validity of draws, plus the time for a commit and the last read of the rows on a busy machine.
       expect(took.at(-1)).toBeLessThan(ESCROW_VALID_MS + 2_000);
       console.log(
         `Redis ${name}: ${ROUNDS} revocations took ${took[0]} to ${took.at(-1)} ms, p50 ${took[took.length >> 1]} ms; ` +

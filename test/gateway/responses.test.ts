@@ -94,7 +94,7 @@ describe("bad input", () => {
     });
   });
 
-  test("what a provider would repeat in each of its events is limited: long texts belong in the input", async () => {
+  test("fields that a provider repeats in its events are limited; the input may be longer", async () => {
     const customer = await shop.customer();
     const long = " ".repeat(1024 * 1024);
     const tools = Array.from({ length: 5 }, (_, i) => ({
@@ -112,7 +112,7 @@ describe("bad input", () => {
     expect((await ask(customer.secret, { instructions: long })).status).toBe(200);
   });
 
-  test("a schema of 70 levels", async () => {
+  test("a schema of 70 levels is refused", async () => {
     const customer = await shop.customer();
     await withoutEffect(shop, async () => {
       const answer = await ask(customer.secret, schema(deep));
@@ -425,7 +425,7 @@ describe("routes", () => {
     expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([2, 2]);
   });
 
-  test("what a provider's own failed response quotes of the prompt is not logged", async () => {
+  test("the log leaves out what a provider's failed response quotes of the prompt", async () => {
     const { secret } = await shop.customer();
     const input = "The treasure is buried below the third gate of the southern road.";
     const error = { code: "server_error", message: `Overloaded while reading: ${input}` };
@@ -439,7 +439,7 @@ describe("routes", () => {
     expect(logged()).not.toContain("treasure");
   });
 
-  test("events before an answer that never begins are not kept without end", async () => {
+  test("events before the answer are kept up to a limit; above it the route has failed", async () => {
     const { accountId, secret } = await shop.customer();
     const response = { id: "resp_1", status: "in_progress", output: [], instructions: "x".repeat(4 * 1024 * 1024) };
     const opening = { type: "response.in_progress", response };
@@ -451,7 +451,7 @@ describe("routes", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, holds: 0 });
   });
 
-  test("hosted tools are dropped and named, also on a route of its own, unless it allows them", async () => {
+  test("hosted tools are dropped and named, also on a route with its own /responses, unless it allows them", async () => {
     const { secret } = await shop.customer();
     const tools = [{ type: "web_search" }, { type: "function", name: "a" }];
     for (const model of ["chat-a", "own"]) {

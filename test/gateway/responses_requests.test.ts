@@ -158,13 +158,13 @@ describe("requests", () => {
     expect(dropped).toEqual([]);
   });
 
-  test("a field named __proto__ is a field: what it has reaches no provider as a field of the request", () => {
+  test("a field named __proto__ is an ordinary field: its members do not become fields of the request", () => {
     const { body } = chatOf(JSON.parse('{"__proto__": {"stream_options": {"more": 1}, "n": 9}}'));
     expect(["stream_options", "n"].filter((name) => name in body)).toEqual([]);
     expect(Object.keys(body)).toEqual(["__proto__", "model", "messages"]);
   });
 
-  test("hosted tools and their items are left out and named; no choice is sent without tools", () => {
+  test("hosted tools and their items are dropped and named; tool_choice is not sent without tools", () => {
     const { body, dropped } = chatOf({
       tools: [{ type: "web_search" }, { type: "tool_search" }],
       tool_choice: "auto",
@@ -222,7 +222,7 @@ describe("requests", () => {
     expect(names[3]).not.toBe("a__b"); // The first tool of the list keeps the name.
   });
 
-  test("each reference of a schema is followed once, however many lead to it", () => {
+  test("each reference of a schema is followed once, even if many references lead to it", () => {
     let reads = 0;
     const to = (name: string) => ({
       get $ref() {
@@ -230,7 +230,7 @@ describe("requests", () => {
         return `#/$defs/${name}`;
       },
     });
-    // A way of 90 references, and 2,000 that lead to its beginning.
+    // A chain of 90 references, and 2,000 references to its first.
     const $defs: Fields = { 90: { type: "string" } };
     for (let i = 0; i < 90; i++) $defs[i] = to(String(i + 1));
     for (let i = 0; i < 2_000; i++) $defs[`d${i}`] = to("0");
@@ -238,7 +238,7 @@ describe("requests", () => {
     expect(reads).toBeLessThan(5 * 2_090);
   });
 
-  test("a reference that leads back is found, however long the way", () => {
+  test("a circle of references of any length is refused", () => {
     const ring = (length: number): Fields =>
       Object.fromEntries(Array.from({ length }, (_, i) => [`d${i}`, { $ref: `#/$defs/d${(i + 1) % length}` }]));
     const toolsWith = ($defs: Fields) =>

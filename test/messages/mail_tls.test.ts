@@ -85,7 +85,7 @@ test("a server without TLS never gets a password, unless the operator has allowe
   }
 });
 
-test("the page says what is wrong with a certificate, and the mails wait until it is mended", async () => {
+test("the page says what is wrong with a certificate, and the mails wait until it is replaced", async () => {
   const host = ownAddress();
   const allowed = `${host}:2525`;
   const world = await createMessagesWorld({ MESSAGES_ALLOW_PRIVATE: allowed });

@@ -89,7 +89,7 @@ test("a pending domain does not complete its step; a fulfilled order completes t
   expect(await openSteps(reseller)).toEqual(["funds", "domain", "brand", "prices"]);
 });
 
-test("an admin: once an offering has a retail price, customers need a way to pay", async () => {
+test("an admin's step for ways to pay appears once an offering has a retail price", async () => {
   const { world } = shop;
   const admin = await world.addAdmin();
   const offeringId = await world.addOffering();
@@ -102,7 +102,7 @@ test("an admin: once an offering has a retail price, customers need a way to pay
   expect(await openSteps(admin)).toEqual([]);
 });
 
-test("an admin: a model counts when its provider is on, an offering or pay-as-you-go sells it", async () => {
+test("an admin's model step is completed once a provider serves a model, and an offering or pay-as-you-go sells it", async () => {
   const { world } = shop;
   const admin = await world.addAdmin();
   await world.addOffering();

@@ -98,7 +98,7 @@ test("a mail server at a private address or on another port gets 422, and so doe
   expect((await customer.put("/mail-server", SERVER)).status).toBe(404);
 });
 
-test("a provider inside, which the operator may call, is no place for a webhook or for a mail server", async () => {
+test("a private address that is allowed for a provider is refused for webhooks and mail servers", async () => {
   const { port } = shop.provider;
   const calls = shop.provider.calls().length;
   for (const person of [customer, reseller, admin])
@@ -106,7 +106,7 @@ test("a provider inside, which the operator may call, is no place for a webhook 
       const answer = await person.post("/webhooks", { url, kinds: ["balance_low"] });
       expect([answer.status, answer.json.error.param]).toEqual([422, "url"]);
     }
-  // One that was added while it was allowed is called no more.
+  // An endpoint that was added while its address was allowed is no longer called.
   const { endpoint } = ok(await customer.post("/webhooks", { url: receiver.url, kinds: ["balance_low"] }));
   await shop.world
     .sql`update webhook_endpoints set url = ${`http://127.0.0.1:${port}/v1/models`} where id = ${endpoint.endpointId}`;
@@ -118,7 +118,7 @@ test("a provider inside, which the operator may call, is no place for a webhook 
   expect(shop.provider.calls()).toHaveLength(calls);
 });
 
-test("the page says since when the mail server has not answered, and why, until a test mail arrives", async () => {
+test("the page shows since when and why the mail server does not answer, until a test mail arrives", async () => {
   await shop.world
     .sql`insert into mail_breakers (tenant_id, since, failures, why, next_at) values (0, now() - interval '1 hour', 9, 'connect ECONNREFUSED', now() + interval '1 hour')`;
   const down = async (session: PanelSession) => ok(await session.get("/messages")).downServers;
