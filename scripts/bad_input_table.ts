@@ -53,7 +53,7 @@ export function badInputPage(): string {
   return [
     "# Bad input",
     "",
-    `${count(gateway)} inputs of the API that are refused, and ${count(commerce)} of [what is sold and paid](#what-is-sold-and-paid). Each of the first`,
+    `${count(gateway)} inputs of the API that are refused, and ${count(commerce)} of [sales and payments](#sales-and-payments). Each of the first`,
     "is a case of `test/gateway/bad_input.test.ts`, which also checks that nothing is charged, written or",
     "sent to a provider. The response is always the [error envelope](errors.md) with this status, code and `param`. The panel's playground refuses",
     "the same bodies, with 422 `validation_failed` where this table has 400.",
@@ -61,7 +61,7 @@ export function badInputPage(): string {
     "",
     ...gateway.flatMap(sectionLines),
     ...byTheRuntime(),
-    "# What is sold and paid",
+    "# Sales and payments",
     "",
     "Each is a case of `test/commerce/bad_input.test.ts`, which also checks that no order, payment, refund or balance has changed, unless the table",
     "says so.",
@@ -83,7 +83,7 @@ function byTheRuntime(): string[] {
     "Bun and Deno refuse some requests before the service sees them: without the error envelope, a request id, or a log line. Such a request costs",
     "nothing if it ends before its provider is called; after that it counts as a client that left. Measured with Bun 1.4.5 and Deno 2.9.6. Behind",
     "`deploy/Caddyfile` nearly all of them are served, or get the envelope and a request id (`test/deploy/topology.test.ts`). The id is Caddy's own",
-    "and is in its log. What Caddy's parser refuses gets one line of text.",
+    "and is in its log. A request that Caddy's parser refuses gets one line of text.",
     "",
     "| what | Bun | Deno | behind Caddy | what else prevents it |",
     "| --- | --- | --- | --- | --- |",
@@ -178,7 +178,7 @@ function commerceSections(): Section[] {
       rows: BAD_STRIPE_SIGNATURES.map((how) => unsigned(how, "stripe-signature")),
     },
     {
-      title: "What Stripe reports, signed well",
+      title: "Reports of Stripe with a valid signature",
       request: `${stripe}, for an order of $10.00`,
       rows: [
         ...KEPT.map(([what, change, problem]) => shown(change, `200: kept as \`${problem}\`, buys nothing`, what)),
@@ -190,7 +190,7 @@ function commerceSections(): Section[] {
       request: shop,
       rows: BAD_SHOP_SIGNATURES.map((how) => unsigned(how, "webhook-signature")),
     },
-    { title: "What a shop reports, signed well", request: shop, rows: BAD_SHOP_FIELDS.map(rowOfBody) },
+    { title: "Reports of a shop with a valid signature", request: shop, rows: BAD_SHOP_FIELDS.map(rowOfBody) },
     {
       title: "Codes of vouchers",
       request: "POST /api/panel/vouchers/redeem",
@@ -208,7 +208,7 @@ function commerceSections(): Section[] {
       rows: BAD_WEBHOOK_URLS.map((url) => field("not a public https address", url, "url")),
     },
     {
-      title: "Text that leads elsewhere",
+      title: "Text that could change a mail, an invoice or a link",
       request: "PUT /api/panel/…",
       rows: INJECTIONS.map(([what, path, body, param]) => {
         const [name = "", value] = Object.entries(body).find(([key]) => key === param) ?? [];

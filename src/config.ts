@@ -100,14 +100,14 @@ export const VARIABLES = {
     field: "dbPoolMax",
     default: "10",
     unit: "connections",
-    what: "size of the connection pool for everything but the ledger",
+    what: "size of the connection pool for everything except the ledger",
     parse: integer({ min: 1, max: 200 }),
   },
   LEDGER_LANES: {
     field: "ledgerLanes",
     default: "4",
     unit: "connections",
-    what: "maximum number of ledger batches that run at once",
+    what: "maximum number of concurrent ledger batches",
     parse: integer({ min: 1, max: 32 }),
   },
   LEDGER_QUEUE_MAX: {
@@ -128,20 +128,20 @@ export const VARIABLES = {
     field: "leaseSeconds",
     default: "60",
     unit: "s",
-    what: "lease of a replica, which it renews every second; when it ends, what the replica had drawn goes back",
+    what: "lease of a replica, which it renews every second; when it ends, the units and money that the replica had drawn are returned",
     parse: integer({ min: 2, max: 3600 }),
   },
   ESCROW_UNITS_MAX: {
     field: "escrowUnitsMax",
     default: "256",
     unit: "requests",
-    what: "the most units of a package that a replica draws ahead of requests; 0: none, and every request waits for Postgres",
+    what: "maximum units of a package that a replica draws ahead of requests; with 0, every request waits for Postgres",
     parse: integer({ min: 0, max: 10_000 }),
   },
   ESCROW_SHARE: {
     field: "escrowShare",
     default: "8",
-    what: "at most one part in this many of what is left, divided by the replicas, is drawn ahead at once",
+    what: "a replica draws ahead at most what is left, divided by this number and by the number of replicas",
     parse: integer({ min: 1, max: 1_000_000 }),
   },
   SPOOL_DIR: {
@@ -192,7 +192,7 @@ export const VARIABLES = {
   BRAND_SUPPORT: {
     field: "brandSupport",
     default: "",
-    what: "where people ask for help: an e-mail address or an https URL",
+    what: "support contact: an e-mail address or an https URL",
     parse: optional("", (value) => {
       if (/^(?:https:\/\/[^\s]+|[^\s@/]+@[^\s@/]+)$/i.test(value)) return value;
       throw new InvalidValue("must be an e-mail address or an https URL");
@@ -255,21 +255,21 @@ export const VARIABLES = {
     field: "bodyReadsMax",
     default: "4000",
     unit: "bodies",
-    what: "maximum number of request bodies that a replica reads at once; above it, 503",
+    what: "maximum number of request bodies that a replica reads concurrently; above it, 503",
     parse: integer({ min: 1 }),
   },
   BODY_MEMORY_MAX: {
     field: "bodyMemoryMax",
     default: String(192 * 1024 * 1024),
     unit: "bytes",
-    what: "maximum bytes of request bodies, and of expected embeddings, that a replica keeps at once (the process needs up to four times as much memory); above it, 503",
+    what: "maximum bytes of request bodies, and of expected embeddings, that a replica keeps in memory (the process needs up to four times as much memory); above it, 503",
     parse: integer({ min: 2048 }),
   },
   IN_FLIGHT_MAX: {
     field: "inFlightMax",
     default: "10000",
     unit: "requests",
-    what: "maximum number of metered requests that a replica serves at once; above it, 503",
+    what: "maximum number of metered requests that a replica serves concurrently; above it, 503",
     parse: integer({ min: 1 }),
   },
   ACCOUNT_SHARE: {
@@ -358,7 +358,7 @@ export const VARIABLES = {
     field: "providerTotalMs",
     default: "600000",
     unit: "ms",
-    what: "time limit of a whole answer that is not streamed, and of reading on a stream that its client left",
+    what: "time limit of a whole answer that is not streamed, and of reading a stream to its end after its client left",
     parse: integer({ min: 1 }),
   },
   IMAGE_URL_SECONDS: {
@@ -392,19 +392,19 @@ export const VARIABLES = {
   MESSAGES_ALLOW_PRIVATE: {
     field: "messagesAllowPrivate",
     default: "",
-    what: "host:port of mail servers and webhooks that may have private addresses, whoever enters them; such a mail server gets its password without TLS too",
+    what: "host:port of mail servers and webhooks that may have private addresses, for every account; such a mail server gets its password even without TLS",
     parse: hostsWithPorts,
   },
   PROVIDER_ALLOW_PRIVATE: {
     field: "providerAllowPrivate",
     default: "",
-    what: "host:port of providers, and of where they keep their images, that may have private addresses",
+    what: "host:port of providers, and of the servers of their images, that may have private addresses",
     parse: hostsWithPorts,
   },
   STRIPE_API_BASE: {
     field: "stripeApiBase",
     default: "https://api.stripe.com",
-    what: "where the API of Stripe is called; only tests call another place",
+    what: "base URL of Stripe's API; only tests change it",
     parse: url(["http", "https"]),
   },
   SESSION_IDLE_SECONDS: {
@@ -452,7 +452,7 @@ export const VARIABLES = {
   LOG_LEVEL: {
     field: "logLevel",
     default: "info",
-    what: "least important level that is logged: trace, debug, info, warn, error or silent",
+    what: "lowest level that is logged: trace, debug, info, warn, error or silent",
     parse: choice(["trace", "debug", "info", "warn", "error", "silent"]),
   },
   LOG_REQUESTS: {

@@ -238,7 +238,7 @@ async function checkUnpriced({ db }: Context): Promise<Found | Finding[]> {
   return counts.map(({ modelId, kind, tokens, requests, since }) => ({
     what: `unpriced ${modelId}`,
     state: "warning" as const,
-    detail: `its provider has reported ${tokens} tokens of ${kind} in ${requests} requests since ${since}, and it has no such price: charged at its dearest ${kind.endsWith("output") ? "output" : "input"} price`,
+    detail: `its provider has reported ${tokens} tokens of ${kind} in ${requests} requests since ${since}, and it has no such price: charged at its highest ${kind.endsWith("output") ? "output" : "input"} price`,
     advice: "Compare its prices with those of its provider: bun run cli model import",
   }));
 }

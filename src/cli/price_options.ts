@@ -40,33 +40,33 @@ export function priceOptions(command: Command): Command {
     .option("--output <usd>", "price of 1 million output tokens", price)
     .option(
       "--cache-write <usd>",
-      "of 1 million tokens written to the provider's cache (default: as the dearest text input)",
+      "of 1 million tokens written to the provider's cache (default: the highest text input price)",
       price,
     )
     .option(
       "--cache-write-1h <usd>",
-      "of 1 million tokens written to it for an hour (default: as the dearest text input)",
+      "of 1 million tokens written to it for an hour (default: the highest text input price)",
       price,
     )
     .option("--reasoning <usd>", "price of 1 million reasoning tokens (default: as --output)", price)
     .option(
       "--audio-input <usd>",
-      "price of 1 million audio tokens in the prompt (default: as the dearest input)",
+      "price of 1 million audio tokens in the prompt (default: the highest input price)",
       price,
     )
     .option(
       "--image-input <usd>",
-      "price of 1 million image tokens in the prompt (default: as the dearest input)",
+      "price of 1 million image tokens in the prompt (default: the highest input price)",
       price,
     )
     .option(
       "--audio-output <usd>",
-      "price of 1 million audio tokens in the answer (default: as the dearest output)",
+      "price of 1 million audio tokens in the answer (default: the highest output price)",
       price,
     )
     .option(
       "--image-output <usd>",
-      "price of 1 million image tokens in the answer (default: as the dearest output)",
+      "price of 1 million image tokens in the answer (default: the highest output price)",
       price,
     )
     .option(

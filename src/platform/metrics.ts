@@ -92,7 +92,7 @@ const STREAM_ENDS = ["complete", "client_left", "provider_broke_off", "ended_by_
 export type StreamEnd = (typeof STREAM_ENDS)[number];
 const HOLD_ENDS = ["settle", "release"] as const;
 export type HoldEnd = (typeof HOLD_ENDS)[number];
-/** The ledger's queues: of what nobody has locked, of what waits for a lock, and of what waits for one that is held for long. */
+/** The ledger's queues: rows of unlocked accounts, rows that wait for a lock, and rows that wait for a lock that is held for long. */
 const LANES = ["free", "waiting", "held"] as const;
 const CACHES = ["keys", "hosts", "brands", "sessions"] as const;
 export type CacheName = (typeof CACHES)[number];
@@ -161,7 +161,7 @@ const COUNTERS = {
 
 const HISTOGRAMS = {
   first_byte_seconds: {
-    help: "From receiving a metered request to the first byte of its answer. A JSON answer is sent at once.",
+    help: "From receiving a metered request to the first byte of its answer. A JSON answer is sent in one piece.",
     label: ["kind", ANSWER_KINDS],
     bounds: ANSWER_SECONDS,
   },
@@ -213,7 +213,7 @@ const GAUGES = {
   ledger_queue_rows: { help: "Reserves and settlements waiting or in progress. Limit: LEDGER_QUEUE_MAX." },
   ledger_lane_rows: { help: "Reserves and settlements waiting, by lane.", label: ["lane", LANES] },
   spool_bytes: { help: "Bytes of settlements on disk, waiting for the database. Limit: SPOOL_BYTES_MAX." },
-  spool_settlements: { help: "Settlements in the spool, with those waiting for the disk." },
+  spool_settlements: { help: "Settlements in the spool, including those that wait for the disk." },
   spool_aside_settlements: {
     help: "Settlements that the ledger rejected, in aside.jsonl of the spool's folder.",
   },
@@ -224,7 +224,7 @@ const GAUGES = {
   database_up: { help: "1: the last heartbeat reached the database." },
   bus_up: { help: "1: invalidations of other replicas arrive through Redis. Also 1 without Redis." },
   pool_queries: { help: "Queries and transactions running on the pool, or waiting for it. Limit: DB_POOL_MAX." },
-  long_reads: { help: "Lists, charts and files being read, on connections of their own. Limited." },
+  long_reads: { help: "Lists, charts and files being read, on separate connections. Limited." },
   breakers: {
     help: "Circuit breakers of routes: open, or half-open (one request tries). Includes breakers of single accounts.",
     label: ["state", BREAKER_STATES],
@@ -241,7 +241,7 @@ const GAUGES = {
   books_checked_timestamp_seconds: { help: "Time of the last check of the books by any replica; 0: not known yet." },
   messages_waiting: { help: "Mails and webhook calls of all replicas that wait to be sent." },
   messages_oldest_seconds: { help: "Age of the message that has waited longest; 0: none waits." },
-  messages_failed: { help: "Mails and webhook calls of all replicas that were given up in the last 24 hours." },
+  messages_failed: { help: "Mails and webhook calls of all replicas that failed for good in the last 24 hours." },
   mail_servers_down: {
     help: "Mail servers that do not answer: the operator's own, and resellers'. Their mails wait.",
     label: ["of", MAIL_SERVERS],
@@ -254,9 +254,9 @@ const COUNTED = {
   cache_hits_total: { help: "Lookups answered from memory.", label: ["cache", CACHES] },
   cache_misses_total: { help: "Lookups that read the database.", label: ["cache", CACHES] },
   cache_drops_total: { help: "Cache entries removed by invalidations.", label: ["cache", CACHES] },
-  holds_reaped_total: { help: "Escrows of dead replicas that this replica's reaper gave back." },
+  holds_reaped_total: { help: "Escrows of dead replicas that this replica's reaper returned." },
   unpriced_tokens_total: {
-    help: "Tokens that providers reported, that balances paid, and that the model's prices name no rate for, by the rate. Of all replicas together.",
+    help: "Tokens without a rate in the model's prices, by rate: reported by providers and paid by balances. Sum of all replicas.",
     label: ["kind", UNPRICED_KINDS],
   },
 } as const satisfies Record<string, Family>;

@@ -90,9 +90,9 @@ test(
       env: { DATABASE_URL: shop.world.url, SPOOL_DIR: shop.world.spoolDir },
     });
     expect(out).toMatch(
-      /warning {2}unpriced chat-a: its provider has reported 32 tokens of audio_input in 2 requests since \d{4}-\d\d-\d\d, and it has no such price: charged at its dearest input price\n/,
+      /warning {2}unpriced chat-a: its provider has reported 32 tokens of audio_input in 2 requests since \d{4}-\d\d-\d\d, and it has no such price: charged at its highest input price\n/,
     );
-    expect(out).toMatch(/unpriced chat-a: .* 7 tokens of audio_output .* charged at its dearest output price\n/);
+    expect(out).toMatch(/unpriced chat-a: .* 7 tokens of audio_output .* charged at its highest output price\n/);
     // Only the missing SECRET_KEY is wrong.
     expect([code, out.match(/^wrong /gm)?.length]).toEqual([1, 1]);
   },

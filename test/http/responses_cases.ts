@@ -18,7 +18,7 @@ const WRONG: readonly [what: string, over: Record<string, unknown>, param: strin
   ["input an object", { input: { role: "user" } }, "input"],
   ["an item that is a string", { input: ["Hello"] }, "input.0"],
   ["an item of an unknown type", { input: [USER, { type: "memory" }] }, "input.1.type"],
-  ["an item whose type every object has", { input: [USER, { type: "constructor" }] }, "input.1.type"],
+  ["an item whose type is a property of every object", { input: [USER, { type: "constructor" }] }, "input.1.type"],
   ["an item with a type that is a number", { input: [{ type: 1 }] }, "input.0.type"],
   ["a message without content", { input: [{ role: "user" }] }, "input.0.content"],
   ["a message with an unknown role", { input: [{ role: "owner", content: "Hello" }] }, "input.0.role"],
@@ -28,7 +28,7 @@ const WRONG: readonly [what: string, over: Record<string, unknown>, param: strin
     "input.0.content.0.type",
   ],
   [
-    "a part whose type every object has",
+    "a part whose type is a property of every object",
     { input: [{ role: "user", content: [{ type: "toString" }] }] },
     "input.0.content.0.type",
   ],

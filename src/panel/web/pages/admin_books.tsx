@@ -145,7 +145,7 @@ function Unpriced({ counts }: { counts: readonly UnpricedCount[] }) {
   return (
     <Section
       title="Counted, but not priced"
-      description="Providers report these tokens apart, and the model has no price for them. They are charged at its dearest input or output price. Days are in UTC."
+      description="Providers count these tokens separately, and the model has no price for them. They are charged at its highest input or output price. Days are in UTC."
       flush
     >
       <DataTable

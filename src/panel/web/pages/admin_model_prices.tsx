@@ -185,7 +185,7 @@ function FurtherFields({ form, prefix }: { form: PricesForm; prefix: string }) {
       isWrong={names.some(({ name }) => form.errorOf(name) !== null)}
     >
       <p className="pb-3 text-13 text-ink-2">
-        If empty, reasoning costs as output. Any other part costs the dearest price of its kind, so that nothing a
+        If empty, reasoning costs as output. Any other part costs the highest price of its kind, so that nothing a
         provider reports is free.
       </p>
       <div className="grid items-start gap-4 sm:grid-cols-3">

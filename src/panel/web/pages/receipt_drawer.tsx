@@ -267,7 +267,7 @@ function Calculation({
             .filter(({ hasOwnPrice }) => !hasOwnPrice)
             .map(({ part }) => PART_NAMES[part])
             .join(", ")}
-          : without a price of its own, charged at the dearest price of its kind.
+          : without a price of its own, charged at the highest price of its kind.
         </p>
       )}
     </Part>
