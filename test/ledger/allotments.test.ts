@@ -13,11 +13,11 @@ import type { Person } from "../world.ts";
 import { codeOf, tally } from "./ledger_world.ts";
 
 /**
- * What is handed out is paid for, by balance or by a piece of an allotment, however many ask at once; money that moves
- * between accounts is neither made nor lost. Source: RES-1, RES-2, RES-3.
+ * Every assigned package is paid for, by the balance or by a piece of an allotment, under any concurrency. Money that moves
+ * between accounts is neither created nor lost. Source: RES-1, RES-2, RES-3.
  */
 
-/** Connections, so that what is meant to be at once is. */
+/** Enough connections, so that the calls really are concurrent. */
 const AT_ONCE = 25;
 const USD = 1_000_000_000n;
 
@@ -60,7 +60,7 @@ const packagesOf = async ({ accountId }: Person) => {
   const [row] = await world.sql`select count(*)::int as packages from packages where account_id = ${accountId}`;
   return Number(row?.packages);
 };
-/** How each of many ended: "granted", a refusal's code, or the sentence of an InputError. */
+/** The result of each call: "granted", a refusal's code, or the sentence of an InputError. */
 const outcomes = async (work: Promise<unknown>[]) =>
   tally(
     await Promise.all(
@@ -104,7 +104,7 @@ test("a piece is valid for one reseller and one offering; without a piece nothin
     message: expect.stringContaining("allotment"),
     param: "payWith",
   });
-  // Nobody's allotment is none.
+  // Without a payer there is no allotment.
   const nobodys = { accountId: customer.accountId, offeringId, when: "now", actorId: null } as const;
   await expect(assignPackage(deps, { ...nobodys, payerId: null, fromAllotment: true })).rejects.toThrow("allotment");
   expect([await packagesOf(customer), await balanceOf(reseller)]).toEqual([0, 100n * USD]);

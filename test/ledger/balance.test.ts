@@ -76,7 +76,7 @@ test("mode package: the package first, then the balance; the package's own refus
   expect(await codeOf(ask())).toBe("daily_quota_exceeded");
   await world.setBalance(person, 1500n);
   expect((await ask()).mode).toBe("payg");
-  // Above zero, but the rest is held: the balance was chosen, and is short.
+  // The balance is above zero, but the rest is held: it was chosen, and does not suffice.
   expect(await codeOf(ask())).toBe("insufficient_balance");
 });
 

@@ -5,14 +5,14 @@ import { createWorld, type Person, type TestKey, type World } from "../world.ts"
 import { openSqlReplica, requestFor } from "./ledger_world.ts";
 
 /**
- * A batch answers many alike reserves at once. What it says must be what the reserves, one after the other, are told: of any keys,
- * models, prices and amounts, mixed in any way. Two equal sets of accounts are asked, one in a batch, one ask by ask.
+ * A batch answers many equal reserves together. Its answers must be those of the same reserves one after the other, for any mix of
+ * keys, models, prices and amounts. Of two equal sets of accounts, one is asked in a batch, the other one reserve at a time.
  * PROPERTY_SEED repeats a run. Source: PAY-9, QUO-1, QUO-4, QUO-5.
  */
 
 const RUNS = Number(process.env.PROPERTY_RUNS ?? 60);
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
-/** Enough to meet every answer that a reserve has. */
+/** Enough runs for every possible answer to a reserve. */
 const RUNS_TO_REACH_ALL = 60;
 const ACCOUNTS = 2;
 const NOW = "2026-05-10T12:00:00.000Z";
@@ -44,7 +44,7 @@ const ceilings = fc.record({
 const account = fc.record({
   offering: fc.option(offering, { freq: 6 }),
   nanoUsd: fc.constantFrom<bigint>(0n, 0n, 700n, 9000n, 40_000n),
-  /** Two keys that the package pays for first, and one that spends the balance alone. */
+  /** Two keys in mode `package`, and one in mode `payg`. */
   keys: fc.tuple(ceilings, ceilings, ceilings),
 });
 const run = fc.record({
@@ -52,7 +52,7 @@ const run = fc.record({
   key: fc.nat(2),
   model: fc.constantFrom("model-a", "model-a", "model-b"),
   outputPico: fc.constantFrom<bigint>(-1n, 0n, 500n, 1000n),
-  /** One ask each: what neighbours may differ in. */
+  /** One reserve each: the fields in which neighbours may differ. */
   reserves: fc.array(
     fc.record({
       capMax: fc.integer({ min: 1, max: 1500 }),
@@ -71,7 +71,7 @@ const plan = fc.record({
 });
 type Plan = typeof plan extends fc.Arbitrary<infer T> ? T : never;
 
-/** The plan's accounts, in the database once more; and what reserves them. */
+/** The plan's accounts, added to the database once more, and a function that reserves for them. */
 async function enact({ accounts, runs }: Plan): Promise<ReserveRequest[]> {
   const people: { person: Person; keys: TestKey[] }[] = [];
   for (const { offering, nanoUsd, keys } of accounts) {
@@ -96,7 +96,7 @@ async function enact({ accounts, runs }: Plan): Promise<ReserveRequest[]> {
   });
 }
 
-/** What is counted for the reserves' keys and accounts, in their order. */
+/** The counters of the reserves' keys and accounts, in their order. */
 async function countersOf(reserves: ReserveRequest[]) {
   const accounts = [...new Set(reserves.map(({ accountId }) => accountId))];
   const packages = await world.sql`
@@ -138,7 +138,7 @@ test(
       expect(await countersOf(together)).toEqual(await countersOf(apart));
       for (const { code, packageId } of reserved) seen.add(code ?? `granted by ${packageId ? "package" : "payg"}`);
 
-      // The same batch once more: the draws that gave something are stale, and nothing is counted twice.
+      // The same batch again: its successful draws are stale, and nothing is counted twice.
       const counted = await countersOf(together);
       const again = await replica.batch({ reserves: together, draws });
       const gave = new Set(together.flatMap(({ accountId }, i) => (reserved[i]?.code === null ? [accountId] : [])));
@@ -147,7 +147,7 @@ test(
       expect(await countersOf(together)).toEqual(counted);
     });
     await fc.assert(property, { seed: SEED, numRuns: RUNS });
-    // What is never met is never tested. Chance may leave out the rarest: then it goes on.
+    // Every answer must occur. If a rare one has not, more runs follow.
     if (RUNS < RUNS_TO_REACH_ALL) return;
     for (let more = 1; more <= MORE_MAX && seen.size < ALL.length; more++)
       await fc.assert(property, { seed: SEED + more, numRuns: RUNS });

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createWorld, type World } from "../world.ts";
 import { codeOf, openWorldLedger, requestFor } from "./ledger_world.ts";
 
-/** What a replica that shuts down does with requests that still wait for the database. */
+/** A replica that shuts down while requests still wait for the database. */
 
 let world: World;
 beforeAll(async () => {
@@ -17,7 +17,7 @@ test("a request that waits for a recall while its replica shuts down is refused 
   const holder = await openWorldLedger(world);
   const closing = await openWorldLedger(world, { timeoutMs: 600 });
   const hold = await holder.ledger.reserve(requestFor(person, key));
-  // As if its holder had drawn the unit ahead, and died.
+  // As if a replica had drawn the unit ahead, and died.
   await world.sql`update escrows set idle_units = 1 where account_id = ${person.accountId}`;
   const code = codeOf(closing.ledger.reserve(requestFor(person, key)));
   await Bun.sleep(100);

@@ -16,7 +16,7 @@ import {
   usageOf,
 } from "./ledger_world.ts";
 
-/** Races are tests: two ledgers, as two replicas have them, on one database. */
+/** Races between two ledgers on one database, as two replicas have them. */
 
 let world: World;
 let a: OpenLedger;
@@ -33,7 +33,7 @@ afterAll(async () => {
   await world.close();
 });
 
-/** Somebody else's transaction: what it locks is locked when this resolves, and until `release` is called. */
+/** Another transaction. Its locks are held from when this resolves until `release` is called. */
 async function holdIn(lock: (tx: TransactionSql) => Promise<unknown>) {
   const { promise: released, resolve: release } = Promise.withResolvers<void>();
   const { promise: taken, resolve: take } = Promise.withResolvers<void>();
@@ -145,11 +145,11 @@ test("closing waits for rows of locked accounts in every queue, and answers them
     outcome = code;
   });
   let closed = false;
-  // At once: the row is not in the lane yet where it waits for the lock.
+  // Immediately: the row is not yet in the lane of rows that wait for a lock.
   const closing = own.close().then(() => {
     closed = true;
   });
-  // Longer than a closed connection is left alone, and than a batch waits for a lock.
+  // Longer than the pause after a closed connection, and than a batch waits for a lock.
   await Bun.sleep(2500);
   expect({ outcome, closed }).toEqual({ outcome: "none", closed: false });
   release();

@@ -27,8 +27,8 @@ import {
 } from "./ledger_world.ts";
 
 /**
- * What must stay true while replicas draw units and money ahead of the requests that use them (src/ledger/README.md): three
- * ledgers on one database. Source: PAY-9, QUO-3, MON-2, END-13, ESC-4, REL-6.
+ * The invariants of escrow (src/ledger/README.md), with three ledgers on one database that draw units and money ahead of
+ * requests. Source: PAY-9, QUO-3, MON-2, END-13, ESC-4, REL-6.
  */
 
 setDefaultTimeout(120_000);
@@ -48,7 +48,7 @@ beforeAll(async () => {
 });
 afterEach(async () => {
   await Promise.all(opened.splice(0).map((open) => open.close()));
-  // How many leases run decides how much is drawn ahead.
+  // The number of live leases decides how much is drawn ahead.
   for (const { id } of await world.sql`select id::text from leases where not ended`) await reapLease(world, id);
   await world.setClock(null);
   expect(await world.unbalanced()).toEqual([]);
@@ -58,7 +58,7 @@ afterAll(async () => {
   await world.close();
 });
 
-/** Delivers nothing, as while Redis is frozen. */
+/** A bus that delivers nothing, as if Redis were frozen. */
 const frozenBus = (): Bus => ({ ...inProcessBus(createLog("silent")), publish: async () => {} });
 
 async function openLedgers(
@@ -87,14 +87,14 @@ async function addCustomer(spec: OfferingSpec | null, nanoUsd = 0n): Promise<Cus
 const ask = (customer: Customer, over: Partial<ReserveRequest> = {}) =>
   requestFor(customer, customer.key, { ...PRICED, known: knownAs(customer.mode), ...over });
 
-/** Requests one after the other, which stay open. */
+/** Sequential requests, which stay open. */
 async function reserveSome({ ledger }: { ledger: Ledger }, customer: Customer, count: number): Promise<Hold[]> {
   const holds: Hold[] = [];
   for (let i = 0; i < count; i++) holds.push(await ledger.reserve(ask(customer)));
   return holds;
 }
 
-/** Requests enough that something is drawn ahead. Returns those that stay open. */
+/** Sends requests until something is drawn ahead. Returns the open ones. */
 async function drawAhead(open: OpenLedger, customer: Customer, count = 6): Promise<Hold[]> {
   const holds = await reserveSome(open, customer, count);
   const { idle_units, idle_nano_usd } = await drawn(world, customer.accountId);
@@ -163,7 +163,7 @@ describe("never oversold", () => {
           }
         }
       };
-      // A worker stops at 402: units that others then release are used by the next round.
+      // A worker stops at 402. The next round uses the units that others release later.
       const codes: string[] = [];
       while ((await countersOf(customer)).used < limit)
         codes.push(...(await Promise.all(Array.from({ length: 24 }, (_, n) => worker(n)))));
@@ -216,7 +216,7 @@ describe("no false refusal and no false charge while units lie unused in another
       await reapLease(world, late.ledger.leaseId());
       const open = await drawAhead(other, customer);
       const { units, nano_usd } = await drawn(world, customer.accountId);
-      // The rest is in use: nothing is left but what lies unused.
+      // The other units are in use: only idle ones are left.
       const third = await openSqlReplica(world);
       const rest = Array.from({ length: 8 - units - nano_usd / 1_000 }, () => ask(customer));
       expect((await third.reserve(rest)).filter(({ code }) => code !== null)).toEqual([]);
@@ -308,7 +308,7 @@ test("asking the replicas for money, and a batch that writes their rows: neither
   for (const leaseId of leases) await reapLease(world, leaseId);
 });
 
-describe("a change of rights: no request is granted on what was true before, once the change has returned", () => {
+describe("a change of rights: no request is granted by the former state once the change has returned", () => {
   const CHANGES: [what: string, change: (tx: Tx, customer: Customer) => Promise<unknown>][] = [
     ["key disabled", (tx, { key }) => run(tx, `update keys set status = 'disabled' where id = ${key.keyId}`)],
     ["key revoked", (tx, { key }) => run(tx, `update keys set status = 'revoked' where id = ${key.keyId}`)],
@@ -331,7 +331,7 @@ describe("a change of rights: no request is granted on what was true before, onc
     { customer, change }: { customer: Customer; change: (tx: Tx, customer: Customer) => Promise<unknown> },
   ): Promise<{ before: number; after: number; tookMs: number }> {
     const [row] = await world.sql`select epoch::int from epochs where account_id = ${customer.accountId}`;
-    // What a cache that hears of nothing says.
+    // The entry of a cache that gets no invalidations.
     const known = { mode: customer.mode, epoch: Number(row?.epoch ?? 0), tenantEpoch: 0 };
     let [isOver, isDone, before, after] = [false, false, 0, 0];
     const hammer = async (open: OpenLedger) => {
@@ -392,7 +392,7 @@ describe("a change of rights: no request is granted on what was true before, onc
   });
 });
 
-describe("what was drawn ahead is valid for two seconds", () => {
+describe("units and money drawn ahead are valid for two seconds", () => {
   test("the database is away: requests are granted for at most two seconds, then 503", async () => {
     const proxy = await startTcpProxy(world.url);
     const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 300 }, null)) as [OpenLedger];
@@ -445,7 +445,7 @@ describe("what was drawn ahead is valid for two seconds", () => {
   test.each([false, true])(
     "at the day's end: units of yesterday are not granted today, and go back (carryover: %p)",
     async (carryover) => {
-      // The clocks run: of the database, and of the replica.
+      // Both clocks run: the database's and the replica's.
       const shiftMs = Math.round(Date.parse("2026-05-10T23:59:58Z") - Date.now());
       const unixMs = () => Date.now() + shiftMs;
       await world.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as
@@ -473,7 +473,7 @@ describe("what was drawn ahead is valid for two seconds", () => {
   );
 });
 
-test("/balance shows requests in flight as reserved, and not what is drawn ahead", async () => {
+test("/balance shows requests in flight as reserved, and not the amounts drawn ahead", async () => {
   const [a] = (await openLedgers(1)) as [OpenLedger];
   const units = await addCustomer({ dailyLimit: 1000, days: 5 });
   const money = await addCustomer(null, 1_000_000n);
@@ -527,7 +527,7 @@ test("units that were drawn under a ledger's lease and that it does not know of 
       insert into package_days (package_id, day, units_held, units_max) values (${packageId}, current_date, 3, 10)
       on conflict (package_id, day) do update set units_held = package_days.units_held + 3`;
   }
-  // Once says nothing of an account that has requests: an end may be on its way.
+  // An account with requests is not forgotten after one quiet round: an end may be in transit.
   await a.ledger.reconcile();
   await a.ledger.reconcile();
   expect([(await countersOf(unknown)).held, (await countersOf(known)).held]).toEqual([0, 1]);
@@ -593,7 +593,7 @@ test("the ends of requests that were granted from memory: sent twice, late, or u
   await reapLease(world, a.ledger.leaseId());
   expect(await countersOf(customer)).toMatchObject({ used: 1, held: 0 });
   expect(a.ledger.alive(late)).toBe(true);
-  // The next draw tells that the lease has ended; the request goes on under a new one.
+  // The next draw's answer says that the lease has ended; the request continues under a new one.
   const next = await a.ledger.reserve(ask(customer, { known: null }));
   expect(a.ledger.alive(late)).toBe(false);
   expect(a.ledger.alive(next)).toBe(true);

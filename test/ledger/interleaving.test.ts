@@ -25,8 +25,8 @@ import {
 
 /**
  * The same requests in any interleaving: two ledgers, each with its own batches and its own escrow, and a replica that calls the
- * SQL directly and may die, all on one database. Which of them is first is not determined, so what is checked is what holds in
- * every order: never oversold, exactly as many granted as are allowed, one end per request, and books that balance.
+ * SQL directly and may die, all on one database. Their order is not determined, so the test checks what holds in every order:
+ * never oversold, exactly as many granted as are allowed, one end per request, and books that balance.
  * PROPERTY_SEED repeats a run, PROPERTY_RUNS makes it longer. Source: PAY-9, END-15.
  */
 
@@ -34,12 +34,12 @@ const RUNS = Number(process.env.PROPERTY_RUNS ?? 25);
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const SEARCH_MS_MAX = Math.max(3 * 60_000, RUNS * 2000);
 const TEST_TIMEOUT_MS = SEARCH_MS_MAX + 60_000;
-/** Postgres's word for a lock that was waited for too long; a slow machine may need a few attempts. */
+/** Postgres's error code for a lock time-out; a slow machine may need a few attempts. */
 const LOCK_NOT_AVAILABLE = "55P03";
 const ATTEMPTS_MAX = 20;
-/** Stands still: a midnight on the way would be a right of its own. */
+/** The clock stands still: a midnight during the test would add units. */
 const NOW_MS = Date.parse("2026-05-10T12:00:00Z");
-/** What one request holds of a balance, and what one answer costs. */
+/** The amount that one request holds of a balance, and the cost of one answer. */
 const HELD_NANO_USD = 1000n;
 const PRICED: Partial<ReserveRequest> = { outputPico: 1000n, capMax: 1000, capMin: 1000 };
 
@@ -67,7 +67,7 @@ afterAll(async () => {
   await world.close();
 });
 
-/** A ledger (0, 1), or the SQL (2); and after how many milliseconds. */
+/** A ledger (0, 1) or the SQL (2), and the delay in milliseconds. */
 const request = fc.record({ who: fc.nat(2), replica: fc.nat(2), afterMs: fc.nat(4) });
 const end = fc.record({
   hold: fc.nat(60),
@@ -87,7 +87,7 @@ const plan = fc.record({
   ends: fc.array(end, { maxLength: 60, size: "max" }),
   meanwhile: fc.array(request, { maxLength: 30, size: "max" }),
   topUps: fc.array(fc.record({ nanoUsd: fc.bigInt({ min: 1n, max: 3000n }), afterMs: fc.nat(4) }), { maxLength: 4 }),
-  /** After how many milliseconds the lease of the SQL's replica ends. */
+  /** Milliseconds until the lease of the SQL's replica ends. */
   diesAfterMs: fc.option(fc.nat(6)),
 });
 type Plan = typeof plan extends fc.Arbitrary<infer T> ? T : never;
@@ -95,7 +95,7 @@ type RequestPlan = Plan["first"][number];
 type EndPlan = Plan["ends"][number];
 
 type Customer = { accountId: number; packageKeyId: number; paygKeyId: number };
-/** By package; by balance; by package, and then by balance. */
+/** Paid by package; by balance; by package and then by balance. */
 type Customers = [Customer, Customer, Customer];
 
 async function openAccounts({ dailyLimit, totalLimit, carryover, affordable }: Plan): Promise<Customers> {
@@ -135,7 +135,7 @@ async function reserve(customers: Customers, { who, replica, afterMs }: RequestP
   }
 }
 
-/** Many at once. */
+/** Concurrent requests. */
 async function reserveAll(customers: Customers, reserves: readonly RequestPlan[]): Promise<Hold[]> {
   const answers = await Promise.all(reserves.map((one) => reserve(customers, one)));
   reached.push(...answers.map((answer) => (typeof answer === "string" ? answer : `granted by ${answer.mode}`)));
@@ -150,7 +150,7 @@ function finishOf(hold: Hold, { settles, charge, strict }: Pick<EndPlan, "settle
 
 const release = (hold: Hold) => releaseOf(hold, "not_dispatched");
 
-/** Ends of requests of any replica: whoever sends them, they name their lease. Those that wait for idle money are sent again. */
+/** Ends of requests of any replica; each names its lease. Ends that wait for idle money are sent again. */
 async function finish(sql: Sql, finishes: readonly Finish[]): Promise<FinishResult[]> {
   const results: FinishResult[] = [];
   for (let left = [...finishes.keys()]; left.length > 0; ) {
@@ -163,7 +163,7 @@ async function finish(sql: Sql, finishes: readonly Finish[]): Promise<FinishResu
   return results;
 }
 
-/** One batch, sent again as the ledger's lanes do it when it waited for a lock too long. */
+/** One batch. After a lock time-out it is sent again, as the ledger's lanes do it. */
 async function patiently<T>(send: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -176,7 +176,7 @@ async function patiently<T>(send: () => Promise<T>): Promise<T> {
 
 type Ended = { finish: Finish; result: FinishResult };
 
-/** The ends of one group are a batch; all groups at once, each on a connection of its own as far as there are some. */
+/** The ends of one group are a batch. All groups run concurrently, each on a separate connection if one is free. */
 async function endAll(holds: readonly Hold[], ends: readonly EndPlan[]): Promise<Ended[]> {
   if (holds.length === 0) return [];
   const groups = Map.groupBy(ends, ({ group }) => group);
@@ -192,28 +192,28 @@ async function endAll(holds: readonly Hold[], ends: readonly EndPlan[]): Promise
 }
 
 /**
- * A request ends once: settled, or released; both, in this order, only when an answer that was refused for its overrun was delivered
- * all the same. All that comes later changes nothing. `deadLease`: what was drawn under it was returned at some moment.
+ * A request ends once: settled or released. Both occur, in this order, only when an answer that was refused for its overrun was
+ * delivered anyway. Later ends change nothing. `deadLease`: units and money drawn under it were returned at some moment.
  */
 function checkEnds(ended: readonly Ended[], deadLease: string | null): void {
   for (const [requestId, ends] of Map.groupBy(ended, ({ finish }) => finish.requestId)) {
     const outcomes = ends.map(({ finish, result }) => `${kindOf(finish)}: ${result.outcome}`);
     const count = tally(ends.map(({ result }) => result.outcome));
-    // A strict refusal is told again to each strict settlement.
+    // Each strict settlement gets the strict refusal again.
     const released = (count.released ?? 0) + Math.min(count.refused ?? 0, 1);
     const delivered =
       outcomes.includes("settle: refused") &&
       ends.some(({ finish, result }) => result.outcome === "settled" && !finish.strict);
     const facts = { requestId, outcomes };
     expect({ ...facts, once: (count.settled ?? 0) <= 1 && released <= 1 }).toEqual({ ...facts, once: true });
-    // A release that finds nothing any more: the reaper was first.
+    // A release that finds nothing: the reaper was first.
     const reaped = ends[0]?.finish.leaseId === deadLease && outcomes.every((outcome) => outcome === "release: gone");
     const all = (count.settled ?? 0) + released;
     expect({ ...facts, ends: all === 1 || (all === 2 && delivered) || (all === 0 && reaped) }).toEqual({
       ...facts,
       ends: true,
     });
-    // All that were told of the settlement were told the same.
+    // All answers about the settlement are equal.
     const told = ends.filter(({ result }) => result.outcome === "settled" || result.outcome === "already");
     expect(new Set(told.map(({ result }) => `${result.chargedNanoUsd} ${result.units}`)).size).toBeLessThanOrEqual(1);
   }
@@ -240,7 +240,7 @@ async function play(plan: Plan): Promise<void> {
   sqlReplica = await openSqlReplica(world);
   const units = Math.min(plan.dailyLimit, plan.totalLimit);
 
-  // Nothing is given back: exactly as many are granted as are asked for, or allowed.
+  // Nothing is returned: exactly as many are granted as are requested, or allowed.
   const holds = await reserveAll(customers, plan.first);
   for (const [who, allowed] of [units, plan.affordable, units + plan.affordable].entries()) {
     const asked = plan.first.filter((one) => one.who === who).length;
@@ -248,7 +248,7 @@ async function play(plan: Plan): Promise<void> {
     expect({ who, granted }).toEqual({ who, granted: Math.min(asked, allowed) });
   }
 
-  // Everything at once: requests end, some more than once and in more than one way, money comes, others ask, a replica dies.
+  // All of it concurrently: requests end, some repeatedly and in several ways; money is added; new requests arrive; a replica dies.
   const deadLease = plan.diesAfterMs === null ? null : sqlReplica.leaseId;
   const [ended, more] = await Promise.all([
     endAll(holds, plan.ends),
@@ -269,7 +269,7 @@ async function play(plan: Plan): Promise<void> {
   checkEnds(ended, deadLease);
   reached.push(...ended.map(({ finish, result }) => `${kindOf(finish)}: ${result.outcome}`));
 
-  // Told once more, they change nothing.
+  // Sent again, they change nothing.
   const before = await Promise.all(customers.map(booksOf));
   const again = await finish(
     world.sql,
@@ -286,7 +286,7 @@ async function play(plan: Plan): Promise<void> {
   });
 }
 
-/** The ends were sent around the ledgers: each still accounts for its requests, and now returns what is not drawn for them any more. */
+/** The ends bypassed the ledgers: each ledger still counts its requests, and now returns what is no longer drawn for them. */
 async function releaseAtHome(hold: Hold): Promise<unknown> {
   const home = ledgers.find(({ ledger }) => ledger.leaseId() === hold.leaseId);
   return home ? home.ledger.release(hold, "not_dispatched") : finish(world.sql, [release(hold)]);
@@ -296,7 +296,7 @@ const REPEATED = new Set<string>(["already", "gone", "refused"]);
 
 type Rest = { plan: Plan; ended: readonly Ended[]; units: number };
 
-/** What is left is what nobody took: requests that come one after the other get exactly that. */
+/** The rest is what no request took: sequential requests get exactly that. */
 async function checkRest(customers: Customers, { plan, ended, units }: Rest): Promise<void> {
   const topUps = plan.topUps.reduce((total, { nanoUsd }) => total + nanoUsd, 0n);
   const begun = BigInt(plan.affordable) * HELD_NANO_USD;

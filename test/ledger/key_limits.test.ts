@@ -14,8 +14,8 @@ import {
 } from "./ledger_world.ts";
 
 /**
- * A key's own ceilings: requests a day, and money of the balance a day, in the key's time zone. Counted in key_days, beside
- * what the account is entitled to. Source: KEY-9.
+ * A key's own daily limits of requests and of money of the balance, in the key's time zone. They are counted in key_days, in
+ * addition to the account's entitlement. Source: KEY-9.
  */
 
 /** 1,000 pico a token: a cap of 1,000 tokens holds 1,000 nano-USD. */
@@ -56,7 +56,7 @@ async function addKey(
   return key;
 }
 
-/** An account with a wide package and a balance of 100,000 nano-USD, and a key with ceilings. */
+/** An account with a large package and a balance of 100,000 nano-USD, and a key with daily limits. */
 async function customer(ceilings: Ceilings, { dailyLimit = 1000, nanoUsd = 100_000n } = {}) {
   const person = await world.addCustomer();
   if (dailyLimit > 0) await world.givePackage(person, { dailyLimit, days: 5 });
@@ -277,7 +277,7 @@ test("a raised or removed limit applies from the next request on", async () => {
   expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
   await world.sql`update keys set daily_units_max = null where id = ${key.keyId}`;
   await ask();
-  // What is not limited is not counted.
+  // Unlimited keys are not counted.
   expect(await countsOf(key)).toEqual([{ used: 0, held: 2, spent: 0, money_held: 0 }]);
 });
 

@@ -19,8 +19,8 @@ import { createWorld, type Person, type TestKey, type World } from "../world.ts"
 import { drawn, knownAs, openSqlReplica, requestFor, usageOf } from "./ledger_world.ts";
 
 /**
- * What a row says is idle, while ends of requests and draws run late: never less than its replica may grant. It may be more until the
- * replica draws again. The replica under test has the real escrow; its statements are sent by hand. Source: ESC-2, ESC-4, ESC-8.
+ * The idle amount of a row while ends of requests and draws run late: never below what its replica may grant. It may be higher until
+ * the replica draws again. The replica under test has the real escrow; its statements are sent by hand. Source: ESC-2, ESC-4, ESC-8.
  */
 
 setDefaultTimeout(60_000);
@@ -47,7 +47,7 @@ async function addCustomer(): Promise<Customer> {
   return { ...person, key: await world.addKey(person) };
 }
 
-/** A replica whose batches are composed and sent one by one. For its escrow, time stands still. */
+/** A replica whose batches are composed and sent one by one. The clock of its escrow stands still. */
 async function openManualReplica(customer: Customer) {
   const startUnixMs = world.unixMs();
   const escrow = new Escrow({ leaseMs: 60_000, unitsMax: 256, nowMs: () => 0, unixMs: () => startUnixMs });
@@ -67,7 +67,7 @@ async function openManualReplica(customer: Customer) {
     /** A batch of one end, as the replica would send it now. */
     endOf: (hold: Hold, usage: Partial<Usage> = {}) =>
       inputOf([settlementOf(hold, usageOf(usage), { strict: false, reason: "complete" })], [], false),
-    /** Sends a batch of one end. `isGivenUp`: the replica does not hear the answer. Returns its outcome. */
+    /** Sends a batch of one end. `isGivenUp`: the replica does not get the answer. Returns its outcome. */
     async send(input: BatchInput, isGivenUp = false): Promise<FinishOutcome | undefined> {
       const [finish, result] = [input.finishes[0], (await runBatch(world.sql, true, input)).finished[0]];
       if (finish && result && !isGivenUp) escrow.ended(finish, result.outcome === "already");
@@ -93,8 +93,8 @@ const ask = (customer: Customer) => requestFor(customer, customer.key, { known: 
 const idleUnits = async ({ accountId }: Customer) => (await drawn(world, accountId)).idle_units;
 
 /**
- * One unit is used, two are in flight, one is idle in the replica. The end of the first request was given up when nothing was idle yet,
- * and ran after the draw that brought the idle unit.
+ * One unit is used, two are in flight, one is idle in the replica. The end of the first request timed out when nothing was idle yet,
+ * and ran after the draw that added the idle unit.
  */
 async function runLateEnd() {
   const customer = await addCustomer();
@@ -141,7 +141,7 @@ test("an end that runs after a later draw: a change of rights waits until the re
   expect(performance.now() - startMs).toBeLessThan(1_500);
 });
 
-test("an end under the present draw lowers what is idle, and an older one does not raise it again", async () => {
+test("an end under the current draw lowers the idle amount, and an older one does not raise it again", async () => {
   const customer = await addCustomer();
   const replica = await openManualReplica(customer);
   const first = (await replica.draw(ask(customer))) as Hold;
@@ -155,7 +155,7 @@ test("an end under the present draw lowers what is idle, and an older one does n
     await replica.send(input);
     expect(await idleUnits(customer)).toBe(0);
   }
-  // So nobody waits for a unit that is in use.
+  // So no request waits for a unit that is in use.
   const other = await openSqlReplica(world);
   expect((await other.reserve([ask(customer)]))[0]?.code).toBe("daily_quota_exceeded");
 });
@@ -165,7 +165,7 @@ test("a row that says too much after a lost answer is corrected by the next draw
   const replica = await openManualReplica(customer);
   const first = (await replica.draw(ask(customer))) as Hold;
   await replica.draw(ask(customer));
-  // It runs, and draws ahead, but nobody hears of it. The end does not know of that row.
+  // It runs and draws ahead, but its answer is lost. The end does not know of that row.
   await replica.draw(undefined, true);
   const end = replica.endOf(first);
   expect(await idleUnits(customer)).toBe(2);
@@ -209,7 +209,7 @@ test("an end that costs more than its hold, and must wait for idle money, keeps 
 
   const end = replica.endOf(costly, { chargeNanoUsd: 680n });
   replica.escrow.recall(customer.accountId); // So it draws nothing ahead,
-  replica.escrow.unwanted(customer.accountId); // and gives back what it does not keep.
+  replica.escrow.unwanted(customer.accountId); // and returns what it does not keep.
   const draw = replica.escrow.compose(customer.accountId, 0, end.finishes);
   const both = await runBatch(world.sql, true, { ...end, draws: [draw] });
   expect(both.finished[0]?.outcome).toBe("recall");
@@ -219,7 +219,7 @@ test("an end that costs more than its hold, and must wait for idle money, keeps 
 
   await other.batch({ draws: [{ ...rest, number: 2, units: 0, nanoUsd: 0n }] });
   expect(await replica.send(replica.endOf(costly, { chargeNanoUsd: 680n }))).toBe("settled");
-  // The draw kept more than it needed, perhaps: another one follows.
+  // The draw may have kept more than it needed: another one follows.
   expect(replica.escrow.due()).toEqual([customer.accountId]);
   await replica.draw();
   expect(await drawn(world, customer.accountId)).toMatchObject({ nano_usd: 300, idle_nano_usd: 0 });

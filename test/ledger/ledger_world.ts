@@ -71,7 +71,7 @@ export async function openWorldLedger(
   };
 }
 
-/** Ends a lease at once, as if its replica had died, and returns what ended leases have drawn. Returns how many rows held something. */
+/** Ends a lease immediately, as if its replica had died, and reaps the rows of ended leases. Returns the number of rows that held something. */
 export async function reapLease({ sql }: World, leaseId: string): Promise<number> {
   await sql`update leases set ended = true where id = ${leaseId}`;
   let rows = 0;
@@ -87,14 +87,14 @@ export async function reapLease({ sql }: World, leaseId: string): Promise<number
   return rows;
 }
 
-/** Whatever changes, the caller knows of it: such a request may be granted from what was drawn ahead. */
+/** The caller knows of every change, so such a request may be granted from units and money drawn ahead. */
 export const knownAs = (mode: "package" | "payg"): ReserveRequest["known"] => ({
   mode,
   epoch: Number.MAX_SAFE_INTEGER,
   tenantEpoch: Number.MAX_SAFE_INTEGER,
 });
 
-/** Has the replicas return what they have drawn and do not use. */
+/** Makes the replicas return their idle units and money. */
 export async function returnIdle(world: World, bus: Pick<Bus, "publish">): Promise<void> {
   for (const deadlineMs = performance.now() + 10_000; ; await Bun.sleep(5)) {
     const rows = await world.sql`
@@ -105,7 +105,7 @@ export async function returnIdle(world: World, bus: Pick<Bus, "publish">): Promi
   }
 }
 
-/** What is drawn in all escrows, and how much of it no request uses. */
+/** The amounts drawn in all escrows, and the idle part of them. */
 export async function drawn({ sql }: World, accountId: number | null = null) {
   const [row] = await sql`
     select coalesce(sum(units) filter (where key_id = 0), 0)::int as units, coalesce(sum(idle_units), 0)::int as idle_units,
@@ -116,7 +116,7 @@ export async function drawn({ sql }: World, accountId: number | null = null) {
 
 type Rows = { reserves?: readonly ReserveRequest[]; finishes?: readonly Finish[]; sql?: Sql; wait?: boolean };
 
-/** A replica that has no memory: it sends batches, draws nothing ahead, and gives nothing back but by the ends of its requests. */
+/** A replica without memory: it sends batches, draws nothing ahead, and returns units and money only by the ends of its requests. */
 export type SqlReplica = {
   readonly leaseId: string;
   /** The draws of a batch with these requests, each with its number. */
@@ -208,7 +208,7 @@ export const usageOf = (over: Partial<Usage> = {}): Usage => ({
   ...over,
 });
 
-/** The code of the refusal a promise ends in; "granted" if it does not. */
+/** The code of the refusal that a promise rejects with; "granted" if it resolves. */
 export async function codeOf(promise: Promise<unknown>): Promise<string> {
   try {
     await promise;
@@ -219,7 +219,7 @@ export async function codeOf(promise: Promise<unknown>): Promise<string> {
   }
 }
 
-/** How often each word stands in a list. */
+/** The number of times that each word occurs in a list. */
 export function tally(words: string[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const word of words) counts[word] = (counts[word] ?? 0) + 1;

@@ -10,25 +10,24 @@ import type {
 } from "../../src/ledger/ledger_store.ts";
 
 /**
- * The ledger's rules in memory, written from the rulings and not from the SQL: the other opinion that the property tests ask.
- * It keeps no counters and no queue positions, knows no locks and no batches. It has lists of what was held, what ended and
- * what money came and went, and counts them anew for every question.
- * Of what replicas draw it has the rows: what is drawn counts as held until it is used or given back.
+ * The ledger's rules in memory, written from the specification and not from the SQL. The property tests compare both. The model has
+ * no counters, queue positions, locks or batches. It has lists of holds, ends and balance changes, and counts them again for every
+ * question. It has the rows of what replicas have drawn: drawn amounts count as held until they are used or returned.
  * Source: PAY-1, PAY-2, PAY-3, QUO-2, QUO-4, QUO-5, QUO-6, MON-7, END-13.
  */
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const MINUTE_MS = 60_000;
-/** No zone's clocks are changed twice within this, nor is a calendar day longer. */
+/** No zone changes its clocks twice within this time, and no calendar day is longer. */
 const ZONE_CALM_MS = 40 * HOUR_MS;
 const PICO_PER_NANO = 1000n;
 const TURNS = ["within what was drawn", "others"] as const;
 const BALANCE_DAY = "-infinity";
-/** The number of a row that the draw under way has added to. */
+/** The number of a row to which the current draw has added. */
 const NOT_YET = -1;
 
-/** What an offering sells. */
+/** The terms of an offering. */
 export type Terms = {
   days: number;
   dailyLimit: number;
@@ -63,14 +62,14 @@ type Account = { accountId: number; resellerId: number | null; active: boolean; 
 type Offering = { offeringId: number; terms: Terms; wholesaleNanoUsd: bigint };
 type Allotment = { allotmentId: number; resellerId: number; offeringId: number; granted: number };
 
-/** A request that was let through. */
+/** A granted request. */
 export type ModelHold = {
   request: { requestId: string; accountId: number; keyId: number };
   mode: "package" | "payg";
   package: ModelPackage | null;
-  /** The day of the reservation, in the package's zone: the one that counts, whenever the request ends. */
+  /** The day of the reservation, in the package's zone. It counts, whenever the request ends. */
   day: string | null;
-  /** The same in the key's zone, if the key had a ceiling then. */
+  /** The same in the key's zone, if the key had a daily limit then. */
   keyDay: string | null;
   nanoUsd: bigint;
   tokens: number;
@@ -116,7 +115,7 @@ export class LedgerModel {
   readonly offerings = new Map<number, Offering>();
   readonly packages: ModelPackage[] = [];
   readonly allotments: Allotment[] = [];
-  /** Money that people moved; what requests cost stands in the receipts. */
+  /** Balance changes made by people; the receipts have the costs of requests. */
   readonly moved: { accountId: number; nanoUsd: bigint }[] = [];
   /** Requests in flight, as their replicas know them. */
   readonly holds = new Map<string, ModelHold>();
@@ -128,7 +127,7 @@ export class LedgerModel {
     this.nowMs = nowMs;
   }
 
-  // What an account has, counted.
+  // The counts of an account.
 
   free(accountId: number): bigint {
     return this.balance(accountId) - this.drawnNano(accountId);
@@ -197,8 +196,8 @@ export class LedgerModel {
   // Requests.
 
   /**
-   * One batch of a replica. What ends frees what is drawn. Of those that end together, those within what was drawn for them come first;
-   * then the others, in the order in which they came.
+   * One batch of a replica. Ends free drawn amounts. Of the ends of one batch, those within the amount drawn for them come first, then
+   * the others in the order of their arrival.
    */
   batch(input: BatchInput): BatchOutput {
     const { finishes, idles, draws, reserves, leaseId } = input;
@@ -217,7 +216,7 @@ export class LedgerModel {
         if (turn !== "within what was drawn") continue;
         const escrow = this.escrowFor(finish);
         const idle = idles[i];
-        // After a later draw of its lease, an end says nothing of what is idle.
+        // After a later draw of its lease, an end's idle amount is ignored.
         if (escrow === undefined || idle?.drawNumber !== escrow.drawNumber) continue;
         escrow.idleUnits = Math.min(escrow.idleUnits, idle.units);
         escrow.idleNanoUsd = min(escrow.idleNanoUsd, idle.nanoUsd);
@@ -257,14 +256,14 @@ export class LedgerModel {
     return this.escrowsOf(accountId).filter((e) => e.leaseId === leaseId);
   }
 
-  /** Why a draw does not run; null: it does. */
+  /** The reason why a draw does not run; null if it runs. */
   private drawCode(draw: Draw, { leaseId, nowUnixMs }: BatchInput): string | null {
     if (this.endedLeases.has(leaseId)) return "lease_ended";
     if (Math.abs(nowUnixMs - this.nowMs) > HOUR_MS) return "clock_skew";
     return this.ownOf(draw, leaseId).some((e) => draw.number <= e.drawNumber) ? "stale" : null;
   }
 
-  /** What a lease has beyond what its replica keeps goes back. */
+  /** Returns what a lease has beyond what its replica keeps. */
   private giveBack(draw: Draw, leaseId: string): void {
     for (const e of this.ownOf(draw, leaseId)) {
       const keep = draw.keeps.find(
@@ -277,7 +276,7 @@ export class LedgerModel {
     }
   }
 
-  /** Decides the requests of a draw, in their order. Returns whether somebody waits for what lies unused. */
+  /** Decides the requests of a draw, in their order. Returns whether a request waits for idle units or money. */
   private decideAll(
     { draw, code, reserved, isShort }: { draw: Draw; code: string | null; reserved: ReserveResult[]; isShort: boolean },
     { reserves, leaseId }: BatchInput,
@@ -385,7 +384,7 @@ export class LedgerModel {
     return e;
   }
 
-  /** Asks the other leases for what they do not use. Returns whether there is something, with what is idle here. */
+  /** Recalls the idle amounts of the other leases. Returns whether any are idle, including this lease's. */
   private recall(accountId: number, p: ModelPackage | null, { draw, leaseId }: Asking): boolean {
     const others = this.escrowsOf(accountId).filter(
       (e) => e.leaseId !== leaseId && e.package === p && (e.idleUnits > 0 || e.idleNanoUsd > 0n),
@@ -397,7 +396,7 @@ export class LedgerModel {
     return others.length > 0 || own;
   }
 
-  /** What ended leases have drawn goes back. */
+  /** Returns what ended leases have drawn. */
   reap(): void {
     this.escrows = this.escrows.filter((e) => !this.endedLeases.has(e.leaseId));
   }
@@ -429,7 +428,7 @@ export class LedgerModel {
         const day = dateIn(p.timeZone, this.nowMs);
         return { mode: "package", package: p, day, keyDay, nanoUsd: 0n, tokens, capTokens: null };
       }
-      // The balance steps in only where an admin let it, and there is something on it.
+      // The balance pays only if an admin has enabled it and it is above zero.
       if (refusal?.code === "recall") return refusal;
       if (refusal !== null && !(account.paygEnabled && this.balance(request.accountId) > 0n)) return refusal;
     }
@@ -440,7 +439,7 @@ export class LedgerModel {
     return active && (resellerId === null || this.accounts.get(resellerId)?.active === true);
   }
 
-  /** What is left of a key's ceilings on its day; undefined: it has none. */
+  /** The rest of a key's daily limits on its day; undefined without limits. */
   private ceilingOf({ keyId, unitsMax, nanoUsdMax, timeZone }: ModelKey) {
     if (unitsMax === null && nanoUsdMax === null) return undefined;
     const day = dateIn(timeZone, this.nowMs);
@@ -456,7 +455,7 @@ export class LedgerModel {
     };
   }
 
-  /** Why the package cannot serve; null: it can. */
+  /** The reason why the package cannot serve; null if it can. */
   private packageRefusal(request: ReserveRequest, p: ModelPackage | undefined, asking: Asking): ReserveResult | null {
     if (p === undefined) {
       const had = this.packagesOf(request.accountId).some((x) => x.startsAtMs < x.endsAtMs && x.endsAtMs <= this.nowMs);
@@ -487,7 +486,7 @@ export class LedgerModel {
   /** Today's allowance of a package, or the accumulated one, and when there is more. */
   allowanceOf(p: ModelPackage, { asShown = false } = {}) {
     const today = dateIn(p.timeZone, this.nowMs);
-    // People are shown as left what replicas have drawn and do not use.
+    // Idle amounts of replicas are shown as left.
     const idle = (within?: (day: string) => boolean) => (asShown ? this.idleUnits(p, within) : 0);
     const begun = daysBegun(p, today);
     const dayLimit = p.carryover ? p.dailyLimit * begun : p.dailyLimit;
@@ -531,7 +530,7 @@ export class LedgerModel {
     const isLimited = left !== undefined && left < free;
     if (bound(capTokens) > free && !isLimited && this.recall(request.accountId, null, asking)) return refused("recall");
     if (bound(capTokens) > spendable) {
-      // A cap that the client did not ask for is the largest that can be paid, but not below the least that makes sense.
+      // Without a cap from the client, the cap is the largest that can be paid, but not below the minimum.
       while (capTokens > request.capMin && bound(capTokens) > spendable) capTokens--;
     }
     const nanoUsd = bound(capTokens);
@@ -593,7 +592,7 @@ export class LedgerModel {
     }
     receipt.outcome = "settled";
     receipt.units = hold.mode === "package" ? 1 : 0;
-    // Beyond the hold either the whole rest is taken, or nothing: then the rest is the operator's loss.
+    // The charge above the hold is taken whole or not at all; then it is the operator's loss.
     receipt.chargedNanoUsd =
       finish.chargeNanoUsd <= coveredNanoUsd ? finish.chargeNanoUsd : min(finish.chargeNanoUsd, hold.nanoUsd);
     receipt.shortfallNanoUsd = finish.chargeNanoUsd - receipt.chargedNanoUsd;
@@ -608,7 +607,7 @@ export class LedgerModel {
     escrow.nanoUsd -= nanoUsd;
   }
 
-  /** What an end says of its request. */
+  /** The data of an end about its request. */
   private holdOf(finish: Finish): ModelHold {
     const p = this.packages.find(({ packageId }) => packageId === finish.packageId) ?? null;
     return {
@@ -621,7 +620,7 @@ export class LedgerModel {
   /** A request that has ended, or whose escrow the reaper has returned. */
   private finishAgain(finish: Finish, before: ModelReceipt | undefined): FinishResult {
     if (before?.outcome === "settled") return ended("already", before);
-    // What was refused strictly, and delivered all the same since nobody heard of it, comes from the spool, not strict any more.
+    // A strict refusal whose answer was lost: the response was delivered, so the spool settles it, no longer strictly.
     if (before?.reason === "overrun_refused" && finish.settles && finish.strict) return ended("refused");
     if (!finish.settles || (before !== undefined && before.reason !== "overrun_refused")) return ended("gone");
 
@@ -631,7 +630,7 @@ export class LedgerModel {
       ...{ hold, outcome: "released", reason: "late", units: 0, chargedNanoUsd: 0n, shortfallNanoUsd: 0n, tokens: 0 },
     };
     this.receipts.set(finish.requestId, receipt);
-    // The reaper gave it back. The record is written; units and money as far as they are still there, the rest is a loss.
+    // The reaper has returned it. The record is written; units and money are taken as far as available, the rest is a loss.
     const p = hold.package;
     receipt.units = p !== null && hold.day !== null && this.hasRoomOn(p, hold.day) ? 1 : 0;
     let tokens = finish.promptTokens + finish.completionTokens;
@@ -646,7 +645,7 @@ export class LedgerModel {
     return ended("settled", receipt);
   }
 
-  /** Whether one more unit can be counted on a day. What carryover takes on a day is gone on all that follow. */
+  /** Whether one more unit can be counted on a day. With carryover, a unit used on a day is missing on all later days. */
   private hasRoomOn(p: ModelPackage, day: string): boolean {
     if (this.units(p) >= p.totalLimit) return false;
     if (!p.carryover) return this.units(p, (other) => other === day) < p.dailyLimit;
@@ -657,7 +656,7 @@ export class LedgerModel {
     return true;
   }
 
-  // What people change.
+  // Changes made by people.
 
   /** Gives an account a package, whose id the database chose. Returns the code of a refusal, or null. */
   assign(order: {
@@ -699,7 +698,7 @@ export class LedgerModel {
     return this.packages.filter((p) => p.allotmentId === allotmentId).length;
   }
 
-  /** Ends a package before its time; those behind it move up. False: it has ended. */
+  /** Ends a package early; the packages after it move up. False if it has already ended. */
   endPackage(p: ModelPackage): boolean {
     if (p.endsAtMs <= this.nowMs) return false;
     this.cut(p);
@@ -718,7 +717,7 @@ export class LedgerModel {
     return queued.sort((a, b) => a.startsAtMs - b.startsAtMs || a.packageId - b.packageId);
   }
 
-  /** Adds to a balance, or takes away what is not held. Returns the new balance, null if refused. */
+  /** Adds to a balance, or takes from its available part. Returns the new balance, null if refused. */
   addBalance(accountId: number, nanoUsd: bigint): bigint | null {
     if (this.free(accountId) + nanoUsd < 0n) return null;
     this.moved.push({ accountId, nanoUsd });
@@ -734,7 +733,7 @@ export class LedgerModel {
   }
 }
 
-/** Queued packages stand one behind the other. */
+/** Queued packages follow each other. */
 function lineUp(queued: readonly ModelPackage[], fromMs: number): void {
   let startsAtMs = fromMs;
   for (const p of queued) {
@@ -780,7 +779,7 @@ function ended(outcome: FinishResult["outcome"], receipt?: ModelReceipt): Finish
   };
 }
 
-// Calendars, by the runtime's own zones and not the database's.
+// Calendars, by the runtime's time zones and not the database's.
 
 const formats = new Map<string, Intl.DateTimeFormat>();
 
@@ -799,7 +798,7 @@ export function dateIn(timeZone: string, atMs: number): string {
   return new Date(wallMs(timeZone, atMs)).toISOString().slice(0, 10);
 }
 
-/** The first instant of the zone's next calendar day, whatever its clocks show then. */
+/** The first instant of the zone's next calendar day, at any local time. */
 export function nextDayMs(timeZone: string, atMs: number): number {
   const today = dateIn(timeZone, atMs);
   let before = Math.floor(atMs / MINUTE_MS);
@@ -813,8 +812,8 @@ export function nextDayMs(timeZone: string, atMs: number): number {
 }
 
 /**
- * The same time of day that many dates later. A time that the clocks leap over is read by the offset before the leap; of one
- * that they show twice it is the second.
+ * The same time of day, this many dates later. A time that the clocks skip is read by the offset before the change. Of a time that
+ * occurs twice, it is the second.
  */
 export function daysLaterMs(timeZone: string, atMs: number, days: number): number {
   const wanted = wallMs(timeZone, atMs) + days * DAY_MS;

@@ -19,7 +19,7 @@ import {
 
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const RUNS = 5000;
-/** What SQL's bigint holds, and the most that a balance may. */
+/** The maximum of SQL's bigint, and of a balance. */
 const BIGINT_MAX = 2n ** 63n - 1n;
 const BALANCE_NANO_USD_MAX = 9_000_000_000_000_000n;
 
@@ -31,7 +31,7 @@ test("a charge is tokens × price, rounded up once, on the total, to a nano-USD"
     812n * 3000n + 640n * 15000n,
   );
   const cheap = tokenPricesOf({ input: 1, output: 1 });
-  // 1 + 1 pico-USD: two roundings would make two nano-USD of it.
+  // 1 + 1 pico-USD: two roundings would give two nano-USD.
   expect(chatCharge(cheap, { promptTokens: 1, cachedTokens: 0, completionTokens: 1 })).toBe(1n);
   expect(chatCharge(cheap, { promptTokens: 0, cachedTokens: 0, completionTokens: 0 })).toBe(0n);
 });
@@ -82,7 +82,7 @@ test("a cap is lowered only if its price exceeds the range of SQL's integers", (
   expect(capWithin({ promptPico: 0n, outputPico: -1n }, 4096)).toBe(4096);
 });
 
-// All that an operator may enter, and prompts of a body full of the dearest images.
+// All prices that an operator may enter, and prompts with as many of the most expensive images as a body can have.
 const rate = fc.integer({ min: 0, max: 1_000_000_000 });
 const rates: fc.Arbitrary<Rates> = fc
   .record(
@@ -105,7 +105,7 @@ const parts: fc.Arbitrary<PriceParts & { tokens: TokenRates }> = fc.record(
   { tokens: tokenRates, request: rate },
   { requiredKeys: ["tokens"] },
 );
-/** Each kind may be reported or not, in any number: also more than its whole has. */
+/** Each kind may be reported or not, with any count, even above the total. */
 const further: fc.Arbitrary<FurtherCounts | undefined> = fc.option(
   fc.record(Object.fromEntries(FURTHER_PARTS.map((part) => [part, fc.integer({ min: 1, max: 3_000_000 })])), {
     requiredKeys: [],
@@ -120,7 +120,7 @@ const capTokens = fc.integer({ min: 1, max: 2_000_000_000 });
 const tokens = fc.oneof(fc.nat(10_000), fc.nat(30_000_000), fc.integer({ min: 0, max: 500_000_000_000 }));
 const part = fc.double({ min: 0, max: 1, noNaN: true });
 
-/** What ledger_draw holds for a bound and a cap. */
+/** The amount that ledger_draw holds for a bound and a cap. */
 function heldNanoUsd({ promptPico, outputPico }: Bound, cap: number): bigint {
   return (promptPico + BigInt(cap) * outputPico + 999n) / 1000n;
 }
@@ -167,7 +167,7 @@ test("any response within its bound costs at most the reserved amount, at any pr
   );
 });
 
-test("the bound is no higher than the dearest rates that apply: a plain request of a model with three rates holds these", () => {
+test("the bound uses the highest rates that apply, and no higher ones: a plain request of a model with three rates holds these", () => {
   const plain = { textTokens: 100, fixedTokens: 0, choices: 1 };
   const noMargin = { marginPermille: 1000, factorPermille: 1000 };
   expect(chatBound(PRICES, plain, noMargin)).toEqual({ promptPico: 300_000_000n, outputPico: 15_000_000n });
@@ -177,7 +177,7 @@ test("the bound is no higher than the dearest rates that apply: a plain request 
   expect(withMedia.promptPico).toBe(4_000_000_000n);
   const tiers = [{ above_input_tokens: 99, input: 6_000_000, output: 1 }];
   const tiered = tokenPricesOf({ ...RATES, tiers }, 2_000);
-  // The price per request on top; output at the dearer first tier, since fewer tokens than bound may be reported.
+  // The price per request on top; output at the higher rate of the first tier, because fewer tokens than the bound may be reported.
   expect(chatBound(tiered, plain, noMargin)).toEqual({ promptPico: 2_600_000_000n, outputPico: 15_000_000n });
   expect(chatBound(tiered, { ...plain, textTokens: 99 }, noMargin).promptPico).toBe(2_297_000_000n);
 });
@@ -221,7 +221,7 @@ test("each kind of token costs its own rate, and what no kind covers the base ra
   );
 });
 
-test("a kind without a price costs the dearest of its kind, never nothing; cached input and reasoning the base rate", () => {
+test("a kind without a price costs the highest rate of its kind, never nothing; cached input and reasoning cost the base rate", () => {
   const counts = { promptTokens: 100, cachedTokens: 0, completionTokens: 100 };
   const priceOf = (rates: Rates, part: (typeof FURTHER_PARTS)[number]) =>
     chargeLines(tokenPricesOf(rates), { ...counts, further: { [part]: 10 } }).find((line) => line.part === part)
@@ -248,7 +248,7 @@ test("a tier's rates replace those of the whole request once its input tokens ar
   const ratesAt = (promptTokens: number) =>
     chargeLines(prices, { promptTokens, cachedTokens: 1, completionTokens: 1 }).map(({ microUsd }) => microUsd);
   expect(ratesAt(100)).toEqual([10, 1, 100]);
-  // Without a cached price of its own, a tier's cached input costs as its input: nothing is inherited.
+  // Without its own cached price, a tier's cached input costs as much as its input: nothing is inherited.
   expect(ratesAt(101)).toEqual([20, 20, 200]);
   expect(ratesAt(1_000)).toEqual([20, 20, 200]);
   expect(ratesAt(1_001)).toEqual([30, 3, 300]);

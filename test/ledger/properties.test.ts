@@ -34,22 +34,22 @@ import {
 } from "./property_plans.ts";
 
 /**
- * Any sequence of what the ledger is asked gives the answers, and leaves the counters, that the rules in model.ts give. Three replicas
- * with the real escrow and the real SQL, one statement at a time: they draw ahead, grant from memory, lose answers, have statements
- * that run late, die, and settle late. PROPERTY_SEED repeats a run, PROPERTY_RUNS makes it longer.
+ * Any sequence of commands to the ledger gives the same answers and counters as the rules in model.ts. Three replicas use the real
+ * escrow and the real SQL, one statement at a time: they draw ahead, grant from memory, lose answers, have statements that run late,
+ * die, and settle late. PROPERTY_SEED repeats a run, PROPERTY_RUNS makes it longer.
  * Source: PAY-9, QUO-3, QUO-4, QUO-5, QUO-6, MON-6, MON-7, END-13.
  */
 
 const RUNS = Number(process.env.PROPERTY_RUNS ?? 100);
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
-/** After how many commands the tables are compared, besides at the end. */
+/** The tables are compared after this many commands, and at the end. */
 const COMPARE_EVERY = 12;
-/** Shrinking a counter-example may take long: what was found until then is reported. */
+/** Shrinking a counter-example may take long. Above this limit the smallest one so far is reported. */
 const SEARCH_MS_MAX = Math.max(4 * 60_000, RUNS * 2000);
 const TEST_TIMEOUT_MS = SEARCH_MS_MAX + 60_000;
 const MINUTE_MS = 60_000;
 
-/** Runs enough to meet every answer that the ledger has. */
+/** Enough runs for every possible answer of the ledger. */
 const RUNS_TO_REACH_ALL = 100;
 const ANSWERS = [
   ...[
@@ -103,11 +103,11 @@ type Run = {
   people: { accountId: number; tenantId: number; packageKeyId: number; paygKeyId: number }[];
   offeringIds: number[];
   replicas: Escrow[];
-  /** Requests that were let through. */
+  /** Granted requests. */
   granted: Hold[];
   /** Requests whose end has an answer. */
   ended: Set<string>;
-  /** Batches that were given up and have not run yet. */
+  /** Batches that timed out and have not run yet. */
   late: BatchInput[];
 };
 
@@ -173,7 +173,7 @@ function requestOf({ model, people }: Run, plan: RequestPlan): ReserveRequest {
   const keyId = plan.byBalance ? person.paygKeyId : person.packageKeyId;
   const key = model.keys.get(keyId);
   const modelId = MODELS[plan.model] as string;
-  // What the gateway checks before: only such a request may be granted from memory.
+  // The gateway checks this first: only such a request may be granted from memory.
   const isFit =
     key?.status === "enabled" &&
     key.unitsMax === null &&
@@ -215,12 +215,12 @@ function finishOf({ model, granted }: Run, plan: EndPlan): Finish | undefined {
     one_more: hold.heldNanoUsd + 1n,
     much_more: hold.heldNanoUsd + 1700n,
   };
-  // What a package pays is not charged. Source: PAY-2.
+  // A request that a package pays is not charged. Source: PAY-2.
   const chargeNanoUsd = hold.mode === "payg" ? charges[plan.charge] : 0n;
   return settlementOf(hold, usageOf({ promptTokens, completionTokens, chargeNanoUsd }), { strict, reason });
 }
 
-/** One command, on both sides. Throws where they disagree. */
+/** Runs one command on both sides. Throws if they differ. */
 async function step(run: Run, command: Command): Promise<void> {
   const { model, people } = run;
   switch (command.do) {
@@ -354,12 +354,12 @@ function personOf({ people }: Run, who: number): Run["people"][number] {
   return people[who] as Run["people"][number];
 }
 
-/** As each replica hears it. */
+/** Notifies each replica of a change of rights. */
 function rightsChanged({ replicas }: Run, accountId: number): void {
   for (const escrow of replicas) escrow.accountChanged(accountId);
 }
 
-/** Money is not refused for want of what lies unused: it is asked for. */
+/** No request is refused while idle money would suffice: it is recalled. */
 function idleIf({ model }: Run, payerId: number, code: string | null): string | null {
   return code === "insufficient_balance" && model.idleNano(payerId) > 0n ? "idle" : code;
 }
@@ -372,7 +372,7 @@ async function reap({ model, people }: Run): Promise<void> {
 type Batch = {
   reserves: ReserveRequest[];
   finishes: Finish[];
-  /** Accounts that draw though no request asks for it. */
+  /** Accounts that draw without a waiting request. */
   draws?: number[];
   replica: number;
   fate: "answered" | "lost" | "late";
@@ -430,7 +430,7 @@ async function batch(
   }
 }
 
-/** The first ends of requests of an account: a ledger sends no other. */
+/** The first ends of requests of an account: a ledger sends no others. */
 function endingOf({ ended }: Run, finishes: readonly Finish[], accountId: number): Finish[] {
   const own = finishes.filter((finish) => finish.accountId === accountId && !ended.has(finish.requestId));
   return [...new Map(own.map((finish) => [finish.requestId, finish])).values()];
@@ -490,8 +490,8 @@ function keep({ model, granted }: Run, hold: Hold): void {
 }
 
 /**
- * What is drawn covers all that replicas count on: requests in flight, and what is idle. And no row says that less is idle than its
- * replica may grant: refusals and changes of rights rely on that.
+ * The drawn amounts cover everything that replicas count: requests in flight and idle amounts. The idle amount of a row is never below
+ * what its replica may grant: refusals and changes of rights rely on that.
  */
 function checkCovered({ model, replicas }: Run): void {
   for (const escrow of replicas) {
@@ -518,7 +518,7 @@ function checkCovered({ model, replicas }: Run): void {
   }
 }
 
-/** Where the clock is set to. */
+/** The times to which the clock is set. */
 function momentOf({ model, people }: Run, command: Command & { do: "clock" }): number {
   const { accountId, paygKeyId } = people[command.who] as Run["people"][number];
   const active = model.activePackage(accountId);
@@ -553,7 +553,7 @@ async function play({ setup, commands }: Plan): Promise<void> {
   same("drawn in the end", left, []);
 }
 
-/** All requests end, late statements run, ended leases are reaped, and quiet replicas give back what they do not use. */
+/** Ends all requests, runs late statements, reaps ended leases, and lets quiet replicas return their idle amounts. */
 async function comeToRest(run: Run): Promise<void> {
   const { model } = run;
   for (const input of run.late.splice(0)) await send(run, input);
@@ -584,7 +584,7 @@ test(
       markInterruptAsFailure: true,
     });
     console.log(`properties: ${runs} runs, ${commandsRun} commands`, tally(reached));
-    // What random commands do not reach, they do not test.
+    // Random commands test only what they reach.
     if (runs >= RUNS_TO_REACH_ALL) expect([...ANSWERS].filter((answer) => !reached.includes(answer))).toEqual([]);
   },
   TEST_TIMEOUT_MS,

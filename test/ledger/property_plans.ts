@@ -4,14 +4,14 @@ import { END_REASONS } from "../../src/ledger/ledger_store.ts";
 /** Random sequences of commands for properties.test.ts, and the counter-examples that were found. */
 
 const COMMANDS_MAX = 60;
-/** Of the replicas: the most that each draws ahead, and its share of what is left. */
+/** The most that each replica draws ahead, and its share of what is left. */
 export const REPLICAS = [
   { unitsMax: 256, share: 1 },
   { unitsMax: 4, share: 2 },
   { unitsMax: 0, share: 8 },
 ];
 export const MODELS = ["model-a", "model-b"] as const;
-/** Clocks that change by an hour, half an hour, at midnight, over midnight; and such that never change. */
+/** Zones whose clocks change by an hour, by half an hour, at midnight or over midnight, and zones whose clocks never change. */
 const ZONES = [
   "UTC",
   "Europe/Berlin",
@@ -26,7 +26,7 @@ const ZONES = [
 ];
 /** A day or two before some of them change. */
 const STARTS = ["2026-03-27", "2026-04-03", "2026-04-23", "2026-06-15", "2026-09-04", "2026-10-23", "2026-10-30"];
-/** Output and prompt, pico-USD; the first has no price, the last is dearer than any balance. */
+/** Output and prompt, pico-USD; the first has no price, the last costs more than any balance. */
 export const PRICES: [bigint, bigint][] = [
   [-1n, 0n],
   [0n, 250_000n],
@@ -76,15 +76,15 @@ const setup = fc.record({
   start: fc.constantFrom(...STARTS),
   startMinute: fc.nat(2 * 24 * 60),
   offerings: fc.tuple(offering, offering, offering),
-  /** A reseller, its customer, and one of nobody's. */
+  /** A reseller, its customer, and a customer without a reseller. */
   people: fc.tuple(person, person, person),
 });
 
-// What may happen.
+// The commands.
 
 const who = fc.nat(2);
 const replica = fc.nat(REPLICAS.length - 1);
-/** Where a batch is sent from; whether its answer arrives, is lost, or it runs later, when nobody waits for it. */
+/** The sender of a batch, and its fate: the answer arrives, is lost, or the batch runs later, when no request waits for it. */
 const at = {
   replica,
   fate: fc.oneof(
@@ -104,7 +104,7 @@ const request = fc.record({
 });
 export type Charge = "none" | "half" | "exact" | "one_more" | "much_more";
 const end = fc.record({
-  /** Which of the requests that were let through, counted from the last. */
+  /** The granted request, counted from the last. */
   pick: fc.nat(12),
   of: fc.constantFrom("living" as const, "living" as const, "living" as const, "reaped" as const, "all" as const),
   settles: fc.constantFrom(true, true, true, false),
@@ -121,7 +121,7 @@ const command = fc.oneof(
       do: fc.constant("batch" as const),
       reserves: fc.array(request, { maxLength: 5 }),
       ends: fc.array(end, { maxLength: 4 }),
-      /** Every end is told twice in the one batch. */
+      /** Every end occurs twice in the batch. */
       twice: fc.constantFrom(false, false, false, true),
       wait: fc.boolean(),
       skewMinutes: fc.oneof({ weight: 30, arbitrary: fc.constant(0) }, fc.constantFrom(-61, -59, 59, 61)),
@@ -215,7 +215,7 @@ export type Command = typeof command extends fc.Arbitrary<infer T> ? T : never;
 export type RequestPlan = typeof request extends fc.Arbitrary<infer T> ? T : never;
 export type EndPlan = typeof end extends fc.Arbitrary<infer T> ? T : never;
 
-// Counter-examples that were found, made small by hand.
+// Counter-examples that were found, reduced by hand.
 
 const PLAIN_KEY = { unitsMax: null, nanoUsdMax: null, timeZone: "UTC", modelIds: null };
 const PLAIN_PERSON = { paygEnabled: false, nanoUsd: 0n, package: null, packageKey: PLAIN_KEY, paygKey: PLAIN_KEY };
@@ -231,7 +231,7 @@ const PLAIN_OFFERING: Setup["offerings"][number] = {
   timeZone: "UTC",
   wholesaleNanoUsd: 0n,
 };
-/** Costs 1,000 nano-USD where the balance pays. */
+/** Costs 1,000 nano-USD if the balance pays. */
 const REQUEST: RequestPlan = {
   who: 0,
   byBalance: false,
@@ -275,7 +275,7 @@ function begins(
 }
 
 export const FOUND: [Plan][] = [
-  // A settlement of a reaped hold stood in one batch twice, and was charged twice.
+  // A settlement of a reaped hold was in one batch twice, and was charged twice.
   [
     {
       setup: begins({ person: PAYING }),
@@ -286,7 +286,7 @@ export const FOUND: [Plan][] = [
       ],
     },
   ],
-  // An answer refused for its overrun gave its hold back too late for the next overrun of the batch: a loss without need.
+  // An answer refused for its overrun returned its hold too late for the next overrun of the batch: an unnecessary loss.
   [
     {
       setup: begins({ person: PAYING }),
@@ -296,7 +296,7 @@ export const FOUND: [Plan][] = [
       ],
     },
   ],
-  // What one package's answer used beyond its hold was taken off what the account's other package had left.
+  // Tokens of one package's answer beyond its hold were subtracted from the account's other package.
   [
     {
       setup: begins({ person: WITH_PACKAGE }, { tokenLimit: 200 }),
@@ -308,7 +308,7 @@ export const FOUND: [Plan][] = [
       ],
     },
   ],
-  // Clocks that are set back over midnight: the reset was told an hour late, of a key's day and of a package's.
+  // Clocks that are set back over midnight: the reset of a key's day and of a package's day was an hour late.
   [
     {
       setup: begins({
@@ -327,7 +327,7 @@ export const FOUND: [Plan][] = [
       commands: [{ ...BATCH, reserves: [REQUEST, REQUEST] }],
     },
   ],
-  // A reset was promised that brings nothing: the tokens are used up too.
+  // A reset was announced that adds nothing, because the tokens are used up too.
   [
     {
       setup: begins({ person: WITH_PACKAGE }, { dailyLimit: 1, tokenLimit: 100 }),
@@ -338,7 +338,7 @@ export const FOUND: [Plan][] = [
       ],
     },
   ],
-  // The model's own mistake: a late settlement takes what others of its batch give back.
+  // A mistake of the model: a late settlement takes what other ends of its batch return.
   [
     {
       setup: begins({ person: WITH_PACKAGE }, { dailyLimit: 1 }),
@@ -358,7 +358,7 @@ export const FOUND: [Plan][] = [
   ],
 ];
 
-// What random commands meet too seldom.
+// Cases that random commands rarely reach.
 export const SELDOM: [Plan][] = [
   // A key's daily limit of requests is reached.
   [
@@ -378,7 +378,7 @@ export const SELDOM: [Plan][] = [
       ],
     },
   ],
-  // An overrun waits for money that lies unused in another replica.
+  // An overrun waits for money that is idle in another replica.
   [
     {
       setup: begins({ person: PAYING }),
@@ -389,7 +389,7 @@ export const SELDOM: [Plan][] = [
       ],
     },
   ],
-  // An overrun that is told twice does not take twice of what the next may need.
+  // An overrun that is sent twice does not take twice the money that the next one may need.
   [
     {
       setup: begins({ person: { ...PAYING, nanoUsd: 5400n } }),
@@ -399,7 +399,7 @@ export const SELDOM: [Plan][] = [
       ],
     },
   ],
-  // Carryover: a late settlement of the first day finds that the second has used what was saved up.
+  // Carryover: before a late settlement of the first day, the second day has used the carried units.
   [
     {
       setup: begins({ person: WITH_PACKAGE }, { days: 3, dailyLimit: 1, totalLimit: 3, carryover: true }),

@@ -14,7 +14,7 @@ import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type OfferingSpec, type Person, type TestKey, type World } from "../world.ts";
 import { codeOf, drawn, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
-/** The real ledger on a real database; only the clock of the memory before it is the test's. */
+/** The real ledger on a real database. Only the clock of the cache before it is the test's. */
 
 setDefaultTimeout(120_000);
 let world: World;
@@ -37,7 +37,7 @@ afterAll(async () => {
 
 type Memory = Awaited<ReturnType<typeof openMemory>>;
 
-/** A ledger that remembers, with a clock that is set by hand and a count of what it asks the ledger behind it. */
+/** A ledger with the cache, a clock that the test sets, and a count of the calls to the ledger behind it. */
 async function openMemory({ ledger, db }: Pick<OpenLedger, "ledger" | "db"> = opened) {
   const log = createLog("silent");
   const bus = inProcessBus(log);
@@ -72,13 +72,13 @@ async function openMemory({ ledger, db }: Pick<OpenLedger, "ledger" | "db"> = op
       atMs += ms;
     },
     tell: (kind: Change["kind"], ref: string | number) => bus.deliver([{ kind, ref: String(ref) }]),
-    /** From now on the ledger decides, and its answers stay on their way until the function is called. */
+    /** From now on the ledger decides, and its answers are held back until the function is called. */
     holdAnswers(): () => void {
       const { promise, resolve } = Promise.withResolvers<void>();
       onTheirWay = promise;
       return resolve;
     },
-    /** How often the ledger is asked for this. */
+    /** The number of calls to the ledger for this. */
     async asks(work: () => Promise<unknown>): Promise<number> {
       const before = seen.asked;
       await work();
@@ -103,12 +103,12 @@ async function addPayer(nanoUsd: bigint): Promise<Buyer> {
 
 const reserve = (memory: Memory, { key, ...buyer }: Buyer, over: Partial<ReserveRequest> = {}) =>
   memory.reserve(requestFor(buyer, key, over));
-/** The code that a request of the buyer's is refused with, or "granted". */
+/** The refusal code of a request of the buyer, or "granted". */
 const code = (memory: Memory, buyer: Buyer, over: Partial<ReserveRequest> = {}) => codeOf(reserve(memory, buyer, over));
 const many = <T>(count: number, one: (i: number) => Promise<T>) =>
   Promise.all(Array.from({ length: count }, (_, i) => one(i)));
 
-/** A buyer who has just been refused for want of a package, and the memory of it. */
+/** A buyer without a package who has just been refused, and the cache with that refusal. */
 async function refusedOnce(memory: Memory): Promise<Buyer> {
   const buyer = await addBuyer(null);
   expect(await code(memory, buyer)).toBe("package_required");
@@ -125,7 +125,7 @@ async function exhausted(memory: Memory): Promise<{ buyer: Buyer; hold: Hold }> 
   return { buyer, hold };
 }
 
-describe("what was just refused", () => {
+describe("a recent refusal", () => {
   test("is refused from memory with the ledger's own refusal, for 250 ms", async () => {
     const memory = await openMemory();
     const { buyer, hold } = await exhausted(memory);
@@ -206,7 +206,7 @@ describe("an answer that is on its way", () => {
   test("is not shared if it is a grant: all waiting requests ask by themselves, and all that is left is granted", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
-    // Nobody tells this replica.
+    // This replica gets no notification.
     await world.givePackage(buyer, { dailyLimit: 7, days: 5 });
     memory.pass(250);
     const holds: Hold[] = [];
@@ -228,7 +228,7 @@ describe("an answer that is on its way", () => {
       proxy.hang();
       const startedMs = performance.now();
       expect(await memory.asks(() => many(20, () => code(memory, buyer)))).toBe(1);
-      // They waited once, not once for the other and once for themselves.
+      // They waited once, not once for the other request and once for themselves.
       expect(performance.now() - startedMs).toBeLessThan(1_900);
       expect(memory.seen).toMatchObject({ remembered: 1, shed: 19 });
       proxy.mend();
@@ -428,7 +428,7 @@ describe("amounts", () => {
     expect(remembered).toBeGreaterThan(30);
   });
 
-  /** One of each who has something to be refused for. */
+  /** One account for each reason of a refusal. */
   async function openBuyers(): Promise<Buyer[]> {
     const used = async (spec: OfferingSpec) => {
       const buyer = await addBuyer(spec);
@@ -477,7 +477,7 @@ test("many concurrent requests on two replicas, most refused, some released: eve
           const hold = await ledger.reserve(requestFor(buyer, buyer.key));
           expect(++holding + settled).toBeLessThanOrEqual(UNITS);
           await sleep((i * 7 + round * 3) % 11);
-          // What a hold has is only free for others from its end on, and no later.
+          // The amount of a hold is free for others from its end on, and no later.
           holding--;
           if ((i + round) % 3 === 0) await ledger.release(hold, "provider_failed");
           else {
@@ -499,7 +499,7 @@ test("many concurrent requests on two replicas, most refused, some released: eve
 
 type Told = { code: string } & Refusal["facts"];
 
-/** What a request is refused with; throws if it was granted. */
+/** The refusal of a request; throws if it was granted. */
 async function factsOf(reserved: Promise<Hold>): Promise<Told> {
   const error: unknown = await reserved.then(
     () => new Error("it was granted"),
@@ -509,7 +509,7 @@ async function factsOf(reserved: Promise<Hold>): Promise<Told> {
   return { code: error.code, ...error.facts };
 }
 
-/** What a ledger says to a request; a hold is given back. */
+/** The answer of a ledger to a request; a hold is released. */
 async function outcome(
   ledger: Pick<Ledger, "reserve" | "release">,
   { key, ...buyer }: Buyer,

@@ -140,7 +140,7 @@ test("a late settlement keeps its report", async () => {
 test("a spooled settlement keeps its report", async () => {
   const open = await openWorldLedger(world, { spool: "reported" });
   const hold = await open.ledger.reserve((await customer()).ask());
-  // The process ends while the settlement is on its way; what it wrote to the spool is replayed by its next life.
+  // The process ends while the settlement is being sent. The next process replays its spool.
   const settling = open.ledger.settle(hold, usageOf({ rawUsage: RAW }));
   await open.ledger.abandon();
   expect((await settling).spooled).toBe(true);

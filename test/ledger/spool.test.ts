@@ -7,7 +7,7 @@ import { openSpool } from "../../src/ledger/spool.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 
-/** The spool by itself: what waits is counted, and a disk that is full loses nothing and holds up nothing. */
+/** The spool alone: waiting settlements are counted, and a full disk loses and delays nothing. */
 
 const folders: string[] = [];
 afterEach(async () => {
@@ -105,7 +105,7 @@ test("a full disk: the spool is not ready, settlements wait in memory, a replay 
   const directory = await folder();
   await (await open(directory, { life: 1 })).add(settlement("old"));
   const spool = await open(directory);
-  // Whatever file it will want to write to is on a disk without room.
+  // Any file to which it will write is on a full disk.
   const wanted = Array.from({ length: 60 }, (_, i) => `000000000000002-${String(i).padStart(6, "0")}.spool`);
   for (const name of wanted) await symlink("/dev/full", join(directory, name));
   const adding = spool.add(settlement("new"));
@@ -113,11 +113,11 @@ test("a full disk: the spool is not ready, settlements wait in memory, a replay 
   expect([spool.empty(), spool.waiting().settlements]).toEqual([false, 2]);
   const seen: string[] = [];
   const apply = async ({ requestId }: Finish) => void seen.push(requestId);
-  // What the disk refuses goes to the ledger from memory.
+  // Settlements that the disk refuses go to the ledger from memory.
   await spool.replay(apply);
   await adding;
   expect([seen, spool.empty(), spool.ready()]).toEqual([["old", "new"], true, false]);
-  // More than one try later the disk is still full, and no torn file is left of any.
+  // After more than one attempt the disk is still full, and no partial file is left.
   await sleep(2_500);
   expect([spool.ready(), spool.waiting()]).toEqual([false, { bytes: 0, settlements: 0 }]);
   for (const name of wanted) await rm(join(directory, name), { force: true });

@@ -8,8 +8,8 @@ import { openSqlReplica, reapLease, requestFor, type SqlReplica, tally, usageOf 
 import { dateIn, daysLaterMs, nextDayMs, toIso, wallMs } from "./model.ts";
 
 /**
- * Days are the calendar's, in any zone: of 23, 24.5 and 25 hours, with a midnight that does not exist or stands twice, and one
- * that a whole country left out. Source: QUO-2.
+ * Days are calendar days, in any zone: of 23, 24.5 and 25 hours, with a midnight that does not exist or occurs twice, and a date that
+ * a whole country skipped. Source: QUO-2.
  */
 
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
@@ -18,7 +18,7 @@ const SEARCH_MS_MAX = Math.max(2 * 60_000, RUNS * 2000);
 const TEST_TIMEOUT_MS = SEARCH_MS_MAX + 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Zones that the database and the runtime have of different age. */
+/** Zones whose data differ between the database and the runtime, because one of them is older. */
 const STALE_ZONES_MAX = 10;
 const YEAR_FROM_MS = Date.parse("2026-01-01T00:00:00Z");
 const YEAR_DAYS = 365;
@@ -42,7 +42,7 @@ async function clock(at: string | number): Promise<void> {
   await world.setClock(toIso(nowMs));
 }
 
-/** The zones in which the database and the runtime read every noon and midnight of the year alike. */
+/** The zones in which the database and the runtime agree about every noon and midnight of the year. */
 async function sharedZones(): Promise<string[]> {
   const names = Intl.supportedValuesOf("timeZone");
   const halfDays = Array.from({ length: YEAR_DAYS * 2 }, (_, i) => YEAR_FROM_MS + (i * DAY_MS) / 2);
@@ -99,14 +99,14 @@ async function customer(spec: OfferingSpec, key: { unitsMax?: number; timeZone?:
   };
 }
 
-/** How many of so many are granted, and the code of the others. */
+/** The number of granted requests of `times`, and the code of the others. */
 async function codes({ ask }: Customer, times: number): Promise<Record<string, number>> {
   const all: string[] = [];
   for (let i = 0; i < times; i++) all.push((await ask()).code ?? "granted");
   return tally(all);
 }
 
-/** Uses up the day; says when there is more. */
+/** Uses up the day. Returns `resetsAt` of the refusal. */
 async function resetOf(one: Customer): Promise<string | null> {
   await one.ask();
   const { code, resetsAt } = await one.ask();
@@ -119,7 +119,7 @@ async function endOf({ packageId }: Customer): Promise<string> {
   return row?.ends_at.toISOString();
 }
 
-// One day is used up, and the next begins where its zone says: not a millisecond earlier.
+// One day is used up, and the next begins at midnight of its zone, not a millisecond earlier.
 test.each([
   ["Europe/Berlin", "a day of 23 hours", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00.000Z"],
   ["Europe/Berlin", "a day of 25 hours", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00.000Z"],
@@ -190,7 +190,7 @@ test("a request across midnight counts on the day it was reserved, however it en
     expect((await one.settle(settled.hold)).outcome).toBe("settled");
     expect((await one.release(released.hold)).outcome).toBe("released");
     expect(await one.days()).toEqual({ [day]: [1, 1] });
-    // The new day is whole: what yesterday gave back is yesterday's.
+    // The new day has all its units: units that yesterday's requests return belong to yesterday.
     expect(await codes(one, 4)).toEqual({ granted: 3, daily_quota_exceeded: 1 });
     await reapLease(world, dead.leaseId);
     expect(await one.days()).toEqual({ [day]: [0, 1], [next]: [3, 0] });
@@ -219,7 +219,7 @@ test("carryover adds the daily limit each calendar day, of any length, until all
     expect((await one.ask()).code).toBe("carryover_quota_exceeded");
     await clock(String(resetsAt));
     expect(await codes(one, 3)).toEqual({ granted: 2, carryover_quota_exceeded: 1 });
-    // The last day that the package has; it still stands at the end of it, on a fourth date.
+    // The package's last day. The package is still active at its end, on a fourth date.
     await clock(nextDayMs("Europe/Berlin", nowMs));
     expect(await codes(one, 2)).toEqual({ granted: 2 });
     expect(await one.ask()).toMatchObject({ code: "carryover_quota_exceeded", limit: 6, used: 6, resetsAt: null });
@@ -232,9 +232,9 @@ test("a package ends at the same local time days later, through skipped and repe
   for (const [from, days, timeZone, ends] of [
     ["2026-03-28T12:00:00Z", 1, "Europe/Berlin", "2026-03-29T11:00:00.000Z"],
     ["2026-10-24T12:00:00Z", 1, "Europe/Berlin", "2026-10-25T13:00:00.000Z"],
-    // 02:30 of the 29th is left out: 03:30 summer time.
+    // 02:30 of the 29th is skipped: 03:30 summer time.
     ["2026-03-28T01:30:00Z", 1, "Europe/Berlin", "2026-03-29T01:30:00.000Z"],
-    // 02:30 of the 25th stands twice: the second.
+    // 02:30 of the 25th occurs twice: the second.
     ["2026-10-24T00:30:00Z", 1, "Europe/Berlin", "2026-10-25T01:30:00.000Z"],
     ["2026-09-05T04:30:00Z", 1, "America/Santiago", "2026-09-06T04:30:00.000Z"],
     ["2026-03-28T12:00:00Z", 30, "Asia/Beirut", "2026-04-27T11:00:00.000Z"],
@@ -263,7 +263,7 @@ test("a package that ends during a request is charged for it, and the next packa
   expect((await one.release(broken.hold)).outcome).toBe("released");
   await reapLease(world, dead.leaseId);
   expect(await one.settle(lost.hold)).toMatchObject({ outcome: "settled", units: 1 });
-  // The queued one took over at that very instant, and is whole.
+  // The queued package started at that instant, and has all its units.
   expect(await codes(one, 4)).toEqual({ granted: 3, daily_quota_exceeded: 1 });
   const rows = await world.sql`
     select id::int, units_used, units_held from packages where account_id = ${one.accountId} order by id`;
@@ -285,7 +285,7 @@ test("a key's limits reset at midnight in the key's time zone, the quota in the 
   expect((await one.ask()).code).toBe("key_request_limit_exceeded");
   await clock("2026-10-25T00:00:00Z");
   expect(await codes(one, 2)).toEqual({ granted: 1, key_request_limit_exceeded: 1 });
-  await clock("2026-10-25T00:30:00Z"); // 23:30 was; 00:30, the first time
+  await clock("2026-10-25T00:30:00Z"); // 23:30 has passed; 00:30, the first time
   expect((await one.ask()).resetsAt).toBe("2026-10-26T01:00:00.000Z");
 });
 

@@ -29,7 +29,7 @@ import {
  * Leases, the reaper, late settlements, the spool, heartbeats and the books' check. Source: END-13, END-14, REL-3, REL-6, REL-8.
  */
 
-/** Nobody listens there: a database that is away. */
+/** Nothing listens there: an unreachable database. */
 const NOWHERE = "postgres://nobody@127.0.0.1:1/none";
 
 let world: World;
@@ -81,7 +81,7 @@ function startJobs({ ledger = open.ledger, replicaId = crypto.randomUUID() as st
 
 const replica = async (id: string) => (await recentReplicas(open.db.sql)).find((one) => one.id === id);
 
-/** Waits for what a beat will have done. */
+/** Waits for the effect of a heartbeat. */
 async function until(isSo: () => Promise<boolean>): Promise<void> {
   const deadline = performance.now() + 10_000;
   while (!(await isSo())) {
@@ -98,7 +98,7 @@ test("the reaper returns what a dead replica had drawn when its lease has ended,
   await reapLease(world, hold.leaseId);
   expect(await receiptOf(hold.requestId)).toBeUndefined();
   expect(await counters()).toEqual({ units_used: 0, units_held: 0 });
-  // Its end comes later: there is nothing left to release, and nothing is written.
+  // Its end arrives later: there is nothing to release, and nothing is written.
   await open.ledger.release(hold, "provider_failed");
   expect(await receiptOf(hold.requestId)).toBeUndefined();
   expect(await counters()).toEqual({ units_used: 0, units_held: 0 });
@@ -252,7 +252,7 @@ test("database away: a reservation is refused with service_unavailable within it
 
 test("database away after dispatch: the settlement is spooled, and replayed once after a restart", async () => {
   const { ask, counters } = await customer();
-  // A hold of the real database, in the hands of a ledger whose database is gone.
+  // A hold of the real database, in a ledger whose database is gone.
   const hold = await open.ledger.reserve(ask());
   const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 200, spool: "crashed" });
   const { chargeNanoUsd, ...row } = settlementOf(hold, usageOf({ promptTokens: 5 }), {
@@ -356,7 +356,7 @@ test("a replica writes its status every second; one that shuts down deletes its 
   await until(async () => (await replica(id)) !== undefined);
   const first = await replica(id);
   expect(first).toMatchObject({ version: "1.2.3", status: { reapedAt: null, databaseUp: false } });
-  // The reaper begins a whole lease after the first beat, and the beat after that tells.
+  // The reaper starts a full lease after the first heartbeat. The heartbeat after that shows it.
   await until(async () => (await replica(id))?.status?.reapedAt != null);
   const later = await replica(id);
   expect(later?.status).toEqual({
