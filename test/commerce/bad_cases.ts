@@ -1,8 +1,8 @@
 import type { BodyCase } from "../http/body_cases.ts";
 
 /**
- * Bad input of what is sold and paid. `bad_input.test.ts` sends each case; `bun scripts/bad_input_table.ts` writes docs/bad-input.md from
- * them.
+ * Bad input of sales and payments. `bad_input.test.ts` sends each case, and `bun scripts/bad_input_table.ts` writes docs/bad-input.md
+ * from them.
  */
 
 /** Bodies of the panel: 422 `validation_failed` unless another code is given. */
@@ -38,10 +38,10 @@ export const BAD_REFUNDS: readonly BodyCase[] = [
   panel("a reason of two lines", { amountNano: "1000000000", reason: "one\r\ntwo" }, "reason"),
 ];
 
-/** Who else may try to refund it. The payment does not exist for them. */
+/** Other accounts that may try to refund it. The payment does not exist for them. */
 export const STRANGERS = ["another seller", "the customer who paid"] as const;
 
-/** How a webhook of Stripe is spoilt: 400 `invalid_request`, `stripe-signature`. Source: BUY-2. */
+/** Invalid signatures of Stripe's webhooks: 400 `invalid_request`, `stripe-signature`. Source: BUY-2. */
 export const BAD_STRIPE_SIGNATURES = [
   "signed with another secret",
   "signed 301 s ago",
@@ -51,7 +51,7 @@ export const BAD_STRIPE_SIGNATURES = [
   "no signature",
 ] as const;
 
-/** What a signed report of a payment may say that pays for nothing. It is kept, to be given back. Source: BUY-3. */
+/** Signed reports of payments that pay for nothing. The payment is kept, and should be refunded. Source: BUY-3. */
 export const KEPT: readonly [what: string, change: Record<string, unknown>, problem: string][] = [
   ["a cent too little", { amount_total: 999 }, "wrong_amount"],
   ["a cent too much", { amount_total: 1001 }, "wrong_amount"],
@@ -60,7 +60,7 @@ export const KEPT: readonly [what: string, change: Record<string, unknown>, prob
   ["another currency", { currency: "eur" }, "wrong_currency"],
 ];
 
-/** Signed webhooks of Stripe that are accepted, since they may concern other business of the seller, and change nothing. */
+/** Signed webhooks of Stripe that are accepted and change nothing: they may concern other business of the seller. */
 export const IGNORED: readonly [what: string, change: Record<string, unknown>][] = [
   ["another seller's order", {}],
   ["an unknown order", { metadata: { order: "000000000000" } }],
@@ -69,7 +69,7 @@ export const IGNORED: readonly [what: string, change: Record<string, unknown>][]
   ["a page that is not paid yet", { payment_status: "unpaid" }],
 ];
 
-/** `POST /api/pay/shop/{seller}`: how a webhook is spoilt: 400 `invalid_request`, `webhook-signature`. Source: BUY-2. */
+/** `POST /api/pay/shop/{seller}`: invalid signatures: 400 `invalid_request`, `webhook-signature`. Source: BUY-2. */
 export const BAD_SHOP_SIGNATURES = [
   "signed with another secret",
   "signed 301 s ago",
@@ -85,7 +85,7 @@ const shop = (what: string, change: Record<string, unknown>, param: string, code
   code,
 ];
 
-/** Fields of a shop's webhook that is signed well. */
+/** Fields of a shop's webhook with a valid signature. */
 export const BAD_SHOP_FIELDS: readonly BodyCase[] = [
   shop("below zero", { amount: "-10.00" }, "amount"),
   shop("a part of a cent", { amount: "10.001" }, "amount"),
@@ -94,15 +94,15 @@ export const BAD_SHOP_FIELDS: readonly BodyCase[] = [
   shop("no amount", { amount: "" }, "amount"),
   shop("beyond any price", { amount: "99999999999" }, "amount"),
   shop("a number", { amount: 10 }, "amount"),
-  shop("no code of a currency", { currency: "dollars" }, "currency"),
+  shop("not a currency code", { currency: "dollars" }, "currency"),
   shop("a control character", { payment_id: "a\u0000b" }, "payment_id"),
   shop("a line break", { payment_id: "a\r\nX-Header: b" }, "payment_id"),
   shop("an unknown order", { order: "000000000000" }, "order", "not_found"),
 ];
 
-/** How a right code may be typed. Source: VOU-2. */
+/** Accepted spellings of a valid code. Source: VOU-2. */
 export const SPELLINGS: readonly [what: string, typed: (code: string) => string][] = [
-  ["as it was handed out", (code) => code],
+  ["as it was issued", (code) => code],
   ["small letters", (code) => code.toLowerCase()],
   ["without hyphens", (code) => code.replaceAll("-", "")],
   ["spaces around and inside", (code) => `  ${code.replaceAll("-", " ")}\n`],
@@ -110,7 +110,7 @@ export const SPELLINGS: readonly [what: string, typed: (code: string) => string]
   ["the letters l and o for the digits 1 and 0", (code) => code.replaceAll("1", "l").replaceAll("0", "o")],
 ];
 
-/** Codes that are none: 422 `validation_failed`, `code`. The example is of the form of a right one. Source: VOU-5, VOU-6. */
+/** Invalid codes: 422 `validation_failed`, `code`. The example has the form of a valid one. Source: VOU-5, VOU-6. */
 export const WRONG_CODES: readonly [what: string, code: string][] = [
   ["nothing", ""],
   ["a code that does not exist", "0000-0000-0000-0000-0000"],
@@ -121,10 +121,10 @@ export const WRONG_CODES: readonly [what: string, code: string][] = [
   ["a NUL", "\0"],
   ["SQL", "' or 1=1 --"],
 ];
-/** Wrong codes in 15 minutes, from one account or address, after which a right one is refused too. */
+/** Wrong codes in 15 minutes, from one account or address, after which a valid code is refused too. */
 export const GUESSES_MAX = 10;
 
-/** `POST /api/panel/webhooks`: addresses that lead inside, or are none. Source: MSG-9. */
+/** `POST /api/panel/webhooks`: private and invalid addresses. Source: MSG-9. */
 export const BAD_WEBHOOK_URLS: readonly string[] = [
   "https://127.0.0.1/",
   "https://10.0.0.1/",
@@ -140,7 +140,7 @@ export const BAD_WEBHOOK_URLS: readonly string[] = [
 
 const EVIL = "Eve\r\nBcc: victim@example.com";
 
-/** Text that becomes part of a mail's header, or of an invoice: by path. Source: MSG-7, INV-4. */
+/** Text that becomes part of a mail's header or of an invoice, by path. Source: MSG-7, INV-4. */
 export const INJECTIONS: readonly [what: string, path: string, body: Record<string, unknown>, param: string][] = [
   [
     "a header in the sender's name",
@@ -156,7 +156,7 @@ export const INJECTIONS: readonly [what: string, path: string, body: Record<stri
   ],
   ["a header in the name on invoices", "/settings/invoices", { name: EVIL, address: null, taxNumber: null }, "name"],
   [
-    "letters that turn the direction",
+    "characters that reverse the text direction",
     "/settings/invoices",
     { name: "Eve\u202e", address: null, taxNumber: null },
     "name",

@@ -20,7 +20,7 @@ import {
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 import { STRIPE_WEBHOOK_SECRET } from "./stripe_stand_in.ts";
 
-/** Bad input of what is sold and paid: refused by name, and nothing changes. Source: BUY-2, BUY-3, BUY-6, VOU-2, VOU-5, VOU-6, MSG-7, MSG-9. */
+/** Bad input of sales and payments: the refusal names the field, and nothing changes. Source: BUY-2, BUY-3, BUY-6, VOU-2, VOU-5, VOU-6, MSG-7, MSG-9. */
 
 setDefaultTimeout(60_000);
 let pay: PayShop;
@@ -30,7 +30,7 @@ beforeAll(async () => {
 });
 afterAll(() => pay.close());
 
-/** An open order of $10.00 of the operator, with its page of Stripe. */
+/** An open order of $10.00 at the operator, with its Stripe checkout page. */
 async function opened() {
   const buyer = await pay.newcomer();
   const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(10n * USD) });
@@ -65,7 +65,7 @@ describe("refunds", () => {
     expect(await pay.balanceOf(buyer)).toBe(10n * USD);
   };
   for (const [what, body, param] of BAD_REFUNDS)
-    test(`${what}: nothing is given back`, async () => {
+    test(`${what}: no refund is made`, async () => {
       const answer = await pay.as.admin.post(`/payments/${paymentId}/refunds`, body as object);
       expectRefusal(answer, "validation_failed", { param: param ?? null });
       await expectNone();

@@ -7,7 +7,7 @@ import { invoicePdf, titleOf } from "../../src/commerce/invoice_pdf.ts";
 import { fontFile, printable, SCRIPTS, scriptOf, unprintable } from "../../src/commerce/pdf_fonts.ts";
 import { INVOICE as invoice, LOOKS, textOf } from "./sample_invoice.ts";
 
-/** The PDF of an invoice: what it says, in which letters, and on how many pages. Source: INV-4. */
+/** The PDF of an invoice: its text, its letters, and its number of pages. Source: INV-4. */
 
 const line = { text: "Pro, 30 days", quantity: 2, amountNanoUsd: 58_000_000_000n };
 const pagesOf = (pdf: Uint8Array) => textOf(pdf).split("\f").length - 1;
@@ -34,7 +34,7 @@ test("an invoice has seller, buyer, lines, amounts and the date in the seller's 
     "Page 1 of 1",
   ])
     expect(text).toContain(said);
-  // How many orders the service has had is nobody's business.
+  // The number of the service's orders must not be revealed.
   expect(text).not.toContain("117");
 });
 

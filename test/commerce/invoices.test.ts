@@ -32,7 +32,7 @@ afterAll(async () => {
 });
 
 const line = { text: "Pro, 30 days", quantity: 1, amountNanoUsd: 29n * USD };
-/** Issues one; `fails`: the transaction is rolled back afterwards. */
+/** Issues an invoice. `fails`: the transaction is rolled back afterwards. */
 const issue = (over: Partial<NewInvoice> & { accountId: number }, { fails = false } = {}) =>
   deps.db.orm.transaction(async (tx) => {
     const issued = await issueInvoice(tx, { sellerId: 0, orderId: null, lines: [line], kind: "invoice", ...over });

@@ -5,7 +5,7 @@ import { ok, PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts
 import type { Person } from "../world.ts";
 import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET, startStripe } from "./stripe_stand_in.ts";
 
-/** A service that is paid: a replica, a stand-in for Stripe, the operator and a reseller with a customer each. */
+/** A service that sells: a replica, a stand-in for Stripe, and the operator and a reseller with a customer each. */
 
 export const USD = 1_000_000_000n;
 export const ACME = "ai.acme.test";
@@ -31,7 +31,7 @@ export async function openPayShop(env: Record<string, string> = {}) {
     [0, as.admin],
     [acme.accountId, as.acme],
   ] as const) {
-    // Each seller has an account of its own at Stripe.
+    // Each seller has its own account at Stripe.
     const keys = { apiKey: `${STRIPE_KEY}${sellerId}`, webhookSecret: `${STRIPE_WEBHOOK_SECRET}${sellerId}` };
     ok(await session.put("/payment-settings/stripe", { stripe: keys }));
     ok(await session.put("/payment-settings/instructions", { instructions: "IBAN XX00 1234" }));
@@ -98,7 +98,7 @@ export async function openPayShop(env: Record<string, string> = {}) {
       headers["webhook-signature"] = new Webhook(secret).sign(headers["webhook-id"], at, body);
       return shop.call(`/api/pay/shop/${sellerId}`, { host: PANEL, body: sent ?? body, headers });
     },
-    /** Ends everything, after the books were found to balance. */
+    /** Checks that the books balance, then ends everything. */
     async close(): Promise<void> {
       try {
         expect(await world.unbalanced()).toEqual([]);

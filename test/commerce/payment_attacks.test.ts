@@ -13,7 +13,7 @@ import { TEST_SECRET_KEY } from "../replica.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET } from "./stripe_stand_in.ts";
 
-/** What a buyer may try to pay less, or twice at once. Source: BUY-2, BUY-3, BUY-5. */
+/** Attempts of buyers to pay less, and concurrent reports of payments. Source: BUY-2, BUY-3, BUY-5. */
 
 setDefaultTimeout(60_000);
 let pay: PayShop;
@@ -29,7 +29,7 @@ test("a checkout that this service did not create pays for no order, even with t
   const buyer = await pay.newcomer();
   const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
   ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
-  // A payment link of the same Stripe account, for a mug of the same price: whoever pays chooses its client_reference_id in the URL.
+  // A payment link of the same Stripe account, for a mug of the same price: the payer chooses its client_reference_id in the URL.
   const mug = {
     id: "cs_test_mug",
     status: "complete",
@@ -138,7 +138,7 @@ test("an order that is marked paid without further options leaves the customer's
   expect(await runCli(`order paid ${order.orderId}`, { env })).toMatchObject({ code: 0, err: "" });
   const [first] = await packagesOf(buyer.accountId);
   expect(first).toMatchObject({ id: String(had), ended_early: null });
-  // Only if it is asked for.
+  // Only on request.
   const now = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
   expect(ok(await pay.as.admin.post(`/orders/${now.orderId}/fulfil`, { when: "now" })).package.state).toBe("active");
   expect((await packagesOf(buyer.accountId))[0]).toMatchObject({ ended_early: "replaced" });
@@ -177,7 +177,7 @@ test("a reseller's balance that covers one of ten orders fulfils one; the others
   expect((await states()).filter((status) => status === "fulfilled")).toHaveLength(1);
   expect(await pay.balanceOf(pay.acme)).toBe(1n * USD);
   await pay.topUp(pay.acme, 35n * USD);
-  // The upkeep may be quicker: then the order is already fulfilled.
+  // The upkeep may be faster: then the order is already fulfilled.
   for (const { order } of orders) await pay.as.acme.post(`/orders/${order.orderId}/fulfil`, { when: "after" });
   expect((await states()).filter((status) => status === "fulfilled")).toHaveLength(10);
   expect(await pay.balanceOf(pay.acme)).toBe(0n);
@@ -212,7 +212,7 @@ test("concurrent orders, vouchers, refunds and manual fulfilments on a balance t
     await Promise.all(Array.from({ length: 3 }, () => pay.as.acme.post(`/payments/${payment?.id}/refunds`, refund)));
     return order.orderId as number;
   };
-  // The first alone, while the balance covers it: so something is surely redeemed and given back.
+  // The first one alone, while the balance covers it, so that at least one is redeemed and refunded.
   const orderIds = [await one(0), ...(await Promise.all(Array.from({ length: 9 }, (_, n) => one(n + 1))))];
   const [row] = await pay.sql`
     select (select min(balance_nano_usd - held_nano_usd) from balances)::text as least,
@@ -237,7 +237,7 @@ test("a checkout that Stripe failed to create can be created by the next try, ev
   pay.stripe.setDown(true);
   expectRefusal(await page(buyer, order), "service_unavailable");
   pay.stripe.setDown(false);
-  // Stripe makes no page that ends in less than 30 minutes.
+  // A Stripe checkout page lasts at least 30 minutes.
   await pay.sql`update checkouts set expires_at = clock_timestamp() + interval '30 minutes 30 seconds' where order_id = ${order.orderId}`;
   pay.stripe.setBroken(true);
   expectRefusal(await page(buyer, order), "service_unavailable");
@@ -271,7 +271,7 @@ test("a customer whose e-mail address has changed, or is refused by Stripe, can 
   const address = `new${buyer.accountId}@example.test`;
   const forget = () => pay.sql`update checkouts set session_id = null, url = null where order_id = ${order.orderId}`;
   ok(await page(buyer, order));
-  // A crash before the page was noted: Stripe has kept the first address with its key.
+  // A crash before the page was recorded: Stripe has kept the first address under its idempotency key.
   await forget();
   await pay.sql`update accounts set email = ${address} where id = ${buyer.accountId}`;
   ok(await page(buyer, order));
@@ -282,7 +282,7 @@ test("a customer whose e-mail address has changed, or is refused by Stripe, can 
   ok(await page(buyer, order));
   pay.stripe.refuseEmail("");
   expect(pay.stripe.sessionOf(order.reference).customer_email).toBeNull();
-  // All tries at the same time are one page.
+  // All concurrent attempts get one page.
   await forget();
   const urls = await Promise.all(Array.from({ length: 5 }, () => page(buyer, order)));
   expect(new Set(urls.map((answer) => ok(answer).url)).size).toBe(1);
@@ -309,16 +309,16 @@ test("no open checkout of a seller's former Stripe account can be paid", async (
     ok(await put(secretsOf(other)));
     expect(statusOf(open.order)).toBe("expired");
     expect(await pay.orderRow(paid.order.orderId)).toMatchObject({ status: "fulfilled" });
-    // The order is paid at the other account.
+    // The order is paid through the other account.
     ok(await page(open.buyer, open.order));
     expect(pay.stripe.sessionOf(open.order.reference).account).toBe(other);
-    // While Stripe cannot be asked, nothing is changed; without pages, Stripe is not needed.
+    // While Stripe cannot be asked, nothing is changed. Without open pages, Stripe is not needed.
     pay.stripe.setDown(true);
     expectRefusal(await put({ stripe: null }), "service_unavailable");
     pay.stripe.setDown(false);
     expect(statusOf(open.order)).toBe("open");
     expect(ok(await pay.as.admin.get("/payment-settings")).settings.stripe).toBe("test");
-    // A bank debit is on its way: the order waits for it, or its seller declines it.
+    // A bank debit is pending: the order waits for it, or its seller declines it.
     Object.assign(pay.stripe.sessionOf(open.order.reference), { status: "complete", payment_intent: "pi_debit" });
     expectRefusal(await put({ stripe: null }), "validation_failed", { param: "stripe" });
     ok(await pay.as.admin.post(`/orders/${open.order.orderId}/decline`, {}));
@@ -326,7 +326,7 @@ test("no open checkout of a seller's former Stripe account can be paid", async (
     pay.stripe.setDown(true);
     ok(await put({ stripe: null }));
     pay.stripe.setDown(false);
-    // Nobody can end the pages of a key that was revoked, but a new key of their account keeps them, and they end by themselves.
+    // The pages of a revoked key cannot be expired. With a new key of the same account they stay, and they expire by themselves.
     ok(await put(secretsOf(own)));
     const { order } = await opened();
     pay.stripe.revoked.add(own);
@@ -341,11 +341,11 @@ test("no open checkout of a seller's former Stripe account can be paid", async (
   }
 });
 
-test("a seller that leaves its account at Stripe first hears of refunds that have no answer yet: none is given back twice", async () => {
+test("before a seller's Stripe account is changed, Stripe is asked about refunds without an answer: none is made twice", async () => {
   const secretsOf = (apiKey: string) => ({ stripe: { apiKey, webhookSecret: `${STRIPE_WEBHOOK_SECRET}0` } });
   const put = (body: object) => pay.as.admin.put("/payment-settings/stripe", body);
   const [own, other] = [`${STRIPE_KEY}0`, `${STRIPE_KEY}other`];
-  /** A top-up of $10, of which Stripe gives $4 back without an answer. */
+  /** A top-up of $10, of which Stripe refunds $4, and the answer is lost. */
   async function unanswered() {
     const buyer = await pay.newcomer();
     const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(10n * USD) });
@@ -371,7 +371,7 @@ test("a seller that leaves its account at Stripe first hears of refunds that hav
     expect(await first.status()).toBe("done");
     expect(await pay.balanceOf(first.buyer)).toBe(6n * USD);
     ok(await put(secretsOf(own)));
-    // Nobody can ask with a key that was revoked.
+    // Stripe cannot be asked with a revoked key.
     const second = await unanswered();
     pay.stripe.revoked.add(own);
     ok(await put({ stripe: null }));

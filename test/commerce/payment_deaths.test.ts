@@ -37,7 +37,7 @@ test(`${KILLS} replicas are killed between paid and fulfilled: no payment is los
       },
     );
     expect((await pay.orderRow(order.orderId)).status).toBe("open");
-    // Every third time the webhook never comes again: the survivor asks Stripe. Otherwise Stripe sends it again, twice at once.
+    // Every third time the webhook is not sent again: the survivor asks Stripe. Otherwise Stripe sends it again, twice concurrently.
     if (kill % 3 === 2) await pay.sql`update checkouts set ask_at = now() where order_id = ${order.orderId}`;
     else await Promise.all([pay.hook(sellerId, paid), pay.hook(sellerId, paid)]);
     await until(async () => (await pay.orderRow(order.orderId)).status === "fulfilled", 30_000);
@@ -49,7 +49,7 @@ test(`${KILLS} replicas are killed between paid and fulfilled: no payment is los
 test("an order that is paid and not fulfilled is fulfilled once by the replicas that are left, also if several try", async () => {
   const buyer = await pay.newcomer();
   const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(3n * USD) });
-  // As a fallback leaves it: paid, and its replica is gone.
+  // The state after a failed fulfilment: paid, and its replica is gone.
   await pay.sql.begin(async (tx) => {
     await tx`insert into payments (order_id, account_id, seller_id, method, external_id, currency, amount_nano)
       values (${order.orderId}, ${buyer.accountId}, 0, 'stripe', 'pi_left', 'usd', ${String(3n * USD)})`;

@@ -4,7 +4,7 @@ import { ok, PANEL, type PanelSession } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 
-/** Orders and payments: chosen, paid, fulfilled, each once. Source: BUY-1, BUY-2, BUY-3, BUY-4, BUY-5, BUY-6, BUY-7, BUY-8, BUY-9. */
+/** Orders and payments: each is chosen, paid and fulfilled once. Source: BUY-1, BUY-2, BUY-3, BUY-4, BUY-5, BUY-6, BUY-7, BUY-8, BUY-9. */
 
 setDefaultTimeout(60_000);
 let pay: PayShop;
@@ -17,7 +17,7 @@ afterAll(() => pay.close());
 const invoicesOf = (orderId: number) =>
   pay.sql`select kind, number, corrects_number, total_nano_usd::text as total from invoices where order_id = ${orderId} order by id`;
 const packagesOf = (accountId: number) => pay.sql`select * from packages where account_id = ${accountId}`;
-/** A new customer's order of a package, with its page of Stripe open. */
+/** A new customer's order of a package, with its Stripe checkout page open. */
 async function opened(of: "house" | "acme" = "house", price = 12n * USD) {
   const buyer = await pay.newcomer(of);
   const offeringId = await pay.offering(price);
@@ -39,7 +39,7 @@ describe("an order", () => {
     expectRefusal(await pay.as.house.post("/orders", { kind: "package", offeringId: unpriced }), "validation_failed", {
       param: "offeringId",
     });
-    // While nothing on sale has a price, all of it can be asked for.
+    // While no offering on sale has a price, all of them can be ordered without a price.
     await pay.sql`update offerings set enabled = false where id in (select offering_id from retail_prices where seller_id = 0)`;
     const asked = await pay.order(pay.as.house, { kind: "package", offeringId: unpriced });
     expect(asked.priceNanoUsd).toBeNull();
@@ -105,7 +105,7 @@ describe("Stripe", () => {
     expect(ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" })).url).toBe(url);
     const session = pay.stripe.sessionOf(order.reference);
     expect(session).toMatchObject({ amount_total: 1200, currency: "usd" });
-    // Completed, but the money is not there: a bank debit.
+    // Completed, but the money has not arrived: a bank debit.
     ok(await pay.hook(0, { ...session, status: "complete" }));
     expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "open" });
     const paid = { ...pay.stripe.pay(order.reference) };
@@ -141,7 +141,7 @@ describe("Stripe", () => {
     expect(await packagesOf(gone.buyer.accountId)).toHaveLength(1);
   });
 
-  test("the checkout of a withdrawn order is expired; money that still arrives is listed to be given back", async () => {
+  test("the checkout of a withdrawn order is expired; money that still arrives is listed for a refund", async () => {
     const { buyer, order } = await opened();
     ok(await buyer.post(`/orders/${order.orderId}/withdraw`));
     const paid = {
@@ -162,7 +162,7 @@ describe("Stripe", () => {
     );
     expect(refund.status).toBe("done");
     expect(pay.stripe.refunds.at(-1)).toMatchObject({ payment_intent: "pi_late", amount: 1200 });
-    // It paid for nothing, so there is neither an invoice nor a credit note.
+    // The payment paid for nothing, so there is neither an invoice nor a credit note.
     expect([...(await invoicesOf(order.orderId))]).toEqual([]);
     expect((await pay.orderRow(order.orderId)).status).toBe("withdrawn");
   });
@@ -208,11 +208,11 @@ describe("Stripe", () => {
     expectRefusal(await send(JSON.stringify({ pad: "x".repeat(1024 * 1024) })), "request_too_large");
     expectRefusal(await send("[]"), "invalid_request");
     expectRefusal(await pay.hook(987_654_321, paid, { secret: "whsec_guessed0123456789" }), "not_found");
-    // Signed by the reseller, whose own Stripe it may be, for an order of the operator.
+    // Signed by the reseller, for an order of the operator.
     ok(await pay.hook(pay.acme.accountId, paid));
     expect(await pay.paymentsOf(order.orderId)).toHaveLength(0);
     expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "open" });
-    // Events of other things are accepted.
+    // Other kinds of events are accepted.
     ok(await pay.hook(0, { id: "cs_foreign", payment_status: "paid", metadata: null, amount_total: 5 }));
     ok(
       await pay.hook(0, { id: "cs_foreign", payment_status: "paid", metadata: { order: "'; drop" }, amount_total: 5 }),
@@ -220,7 +220,7 @@ describe("Stripe", () => {
     ok(await pay.hook(0, { id: "in_1" }, { type: "invoice.paid" }));
   });
 
-  test("while Stripe is away, or refuses the key, the customer is told, and the order stays open", async () => {
+  test("while Stripe is unreachable, or refuses the key, the customer is told, and the order stays open", async () => {
     const buyer = await pay.newcomer();
     const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
     pay.stripe.setDown(true);
@@ -269,7 +269,7 @@ describe("a reseller", () => {
         await (action === "decline" ? pay.as.acme : buyer).post(`/orders/${order.orderId}/${action}`),
         "validation_failed",
       );
-    // Tried again, it is not told again.
+    // A second attempt sends no second message.
     await pay.sql`update orders set try_at = now() where id = ${order.orderId}`;
     await until(
       async () => (await pay.sql`select try_at > now() as again from orders where id = ${order.orderId}`)[0]?.again,
@@ -518,7 +518,7 @@ describe("a refund", () => {
     const send = () => pay.as.admin.post(`/payments/${paymentId}/refunds`, { amountNano: String(4n * USD) }, form);
     const room = 9_000_000n * USD - 6n * USD;
     pay.stripe.refuseRefunds("The charge is disputed.");
-    // The balance is filled up to its limit while Stripe is asked.
+    // The balance is filled up to its limit while Stripe is called.
     pay.stripe.whenRefunding(() => add(room));
     const { refund: kept } = ok(await send());
     pay.stripe.whenRefunding(async () => {});

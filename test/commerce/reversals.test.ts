@@ -9,7 +9,7 @@ import { quietLog } from "../platform/quiet_log.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 import type { Disputed, Made, Session } from "./stripe_stand_in.ts";
 
-/** What Stripe takes back by itself: refunds made in its dashboard, disputes, bank debits that fail. Source: BUY-3, BUY-4, BUY-10, BUY-11. */
+/** Reversals by Stripe: refunds made in its dashboard, disputes, bank debits that fail. Source: BUY-3, BUY-4, BUY-10, BUY-11. */
 
 setDefaultTimeout(60_000);
 const CENT = USD / 100n;
@@ -52,7 +52,7 @@ const toldOf = async (kind: string, { order }: Sold) =>
   (
     await pay.sql`select data from outbox_messages where kind = ${kind} and (data ->> 'orderId')::bigint = ${order.orderId}`
   ).map(({ data }) => data);
-/** Returns when so many wait for the locks of a buyer and its seller. */
+/** Returns when this many transactions wait for the locks of a buyer and its seller. */
 const waitersFor = ({ buyer, sellerId }: Sold, many: number) =>
   until(async () => {
     const found = await pay.sql`select 1 from pg_locks where locktype = 'advisory' and not granted
@@ -114,7 +114,7 @@ describe("a refund made in Stripe's dashboard", () => {
     await pay.sql`update stripe_reads set due_at = now()`;
     await until(async () => (await refundsOf(it)).length === 1, 30_000);
     expect(await pay.balanceOf(it.buyer)).toBe(7n * USD);
-    // The list has it again the next time.
+    // The next reading of the list has it again.
     await pay.sql`update stripe_reads set due_at = now()`;
     const [read] = await pay.sql`select read_until from stripe_reads where seller_id = ${it.sellerId}`;
     await until(async () => {
@@ -135,7 +135,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.balanceOf(it.buyer)).toBe(0n);
   });
 
-  test("of money that was spent takes what is left of the balance, never more, and the seller is told the shortfall", async () => {
+  test("of money that was spent takes at most the rest of the balance, and the seller is told the shortfall", async () => {
     const it = await sold("top_up", "acme");
     const before = await pay.balanceOf(pay.acme);
     await spend(it.buyer, 8n * USD);
@@ -147,7 +147,7 @@ describe("a refund made in Stripe's dashboard", () => {
       { refundNano: String(7n * USD), shortfallNano: String(5n * USD), origin: "stripe" },
     ]);
     expect((await shownTo(it)).refunds).toMatchObject([{ shortfallNano: String(5n * USD) }]);
-    // All of it is spent: no entry at all.
+    // All of it is spent, so there is no entry.
     ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 300)));
     expect(await pay.balanceOf(it.buyer)).toBe(0n);
     expect((await refundsOf(it)).map(({ short }) => short)).toEqual([String(5n * USD), String(3n * USD)]);
@@ -237,7 +237,7 @@ describe("a refund made in Stripe's dashboard", () => {
     made.status = "succeeded";
     ok(await tells(it, "refund.updated", made));
     expect(await refundsOf(it)).toMatchObject([{ status: "done" }]);
-    // Days later the bank sends it back.
+    // Days later the bank returns it.
     Object.assign(made, { status: "failed", failure_reason: "expired_or_canceled_card" });
     ok(await tells(it, "refund.failed", made));
     expect(await refundsOf(it)).toMatchObject([
@@ -251,10 +251,10 @@ describe("a refund made in Stripe's dashboard", () => {
       note?.number,
       String(4n * USD),
     ]);
-    // An old event does not make it again.
+    // An old event does not repeat it.
     ok(await tells(it, "refund.updated", { ...made, status: "succeeded" }));
     expect(await refundsOf(it)).toMatchObject([{ status: "failed" }]);
-    // And all of it can be given back.
+    // All of it can be refunded.
     ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 1000)));
     expect(await pay.balanceOf(it.buyer)).toBe(0n);
     expect(await refundsOf(it)).toMatchObject([{ status: "failed" }, { status: "done", nano: String(10n * USD) }]);
@@ -309,7 +309,7 @@ describe("a refund made in Stripe's dashboard", () => {
   test("of another seller's payment, or of an unknown payment, changes nothing", async () => {
     const it = await sold();
     const made = pay.stripe.refundInDashboard(it.session, 400);
-    // The reseller's own signature, about a payment of the operator.
+    // Signed by the reseller, about a payment of the operator.
     ok(await tells({ sellerId: pay.acme.accountId }, "refund.created", made));
     ok(await tells(it, "refund.created", { ...made, payment_intent: "pi_of_something_else" }));
     ok(await tells(it, "refund.created", { ...made, payment_intent: null }));
@@ -377,7 +377,7 @@ describe("a dispute", () => {
     expect(await pay.balanceOf(it.buyer)).toBe(10n * USD);
     disputed.status = "won";
     await Promise.all([1, 2, 3].map(() => tells(it, "charge.dispute.closed", disputed)));
-    // An old event: what Stripe says now counts.
+    // An old event: Stripe's current answer counts.
     ok(await tells(it, "charge.dispute.created", { ...disputed, status: "needs_response" }));
     expect((await shownTo(it)).disputes).toMatchObject([{ status: "won", isClosed: true }]);
     expect(await toldOf("dispute_closed", it)).toHaveLength(1);
@@ -385,7 +385,7 @@ describe("a dispute", () => {
     expect(await pay.balanceOf(it.buyer)).toBe(10n * USD);
   });
 
-  test("that is lost is recorded as one refund: the balance pays what is left, and the seller is told the shortfall", async () => {
+  test("that is lost is recorded as one refund: the rest of the balance is taken, and the seller is told the shortfall", async () => {
     const it = await sold();
     await spend(it.buyer, 4n * USD);
     const disputed = pay.stripe.dispute(it.session, { status: "lost", evidence_details: { due_by: 0 } });
@@ -397,7 +397,7 @@ describe("a dispute", () => {
     expect(await pay.balanceOf(it.buyer)).toBe(0n);
     expect((await shownTo(it)).disputes).toMatchObject([{ status: "lost", dueAt: null }]);
     expect(await toldOf("refund_shortfall", it)).toMatchObject([{ origin: "dispute" }]);
-    // The customer hears from its bank.
+    // The customer's bank informs the customer.
     expect(await toldOf("refund_made", it)).toEqual([]);
     expect((await invoicesOf(it)).map(({ kind }) => kind)).toEqual(["invoice", "credit_note"]);
     // An appeal is won: the money is back.

@@ -1,7 +1,7 @@
 import { expect } from "bun:test";
 import type { Invoice } from "../../src/commerce/invoices_store.ts";
 
-/** An invoice to draw, and what its file says. */
+/** An invoice to draw, and the text of its file. */
 
 const USD = 1_000_000_000n;
 export const LOOKS = { brandName: "Acme", logo: null, timeZone: "Europe/Berlin" };

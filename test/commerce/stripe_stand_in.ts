@@ -4,8 +4,7 @@ import Stripe from "stripe";
 
 /**
  * A stand-in for Stripe's API over a socket: Checkout Sessions, refunds, disputes and the list of events, with idempotency keys and pages.
- * It counts its calls. Its webhooks are signed by Stripe's own library. Its hosted page
- * can be paid in a browser.
+ * It counts its calls. Its webhooks are signed by Stripe's own library. Its hosted page can be paid in a browser.
  */
 
 export type Session = {
@@ -20,7 +19,7 @@ export type Session = {
   amount_total: number;
   currency: string;
   account: string;
-  /** The bank has refused, days after the page was completed. */
+  /** The bank has refused the debit, days after the page was completed. */
   failed?: boolean;
 };
 export type Made = {
@@ -60,27 +59,27 @@ export async function startStripe() {
   const events: Sent[] = [];
   const answered = new Map<string, { asked: string; reply: Reply }>();
   const calls: string[] = [];
-  /** Refunds are refused with this message; "": they are made. */
+  /** Refunds are refused with this message; with "" they are made. */
   let refuseRefunds = "";
   let isDown = false;
   /** Changes are made, and their answers are lost. */
   let losesAnswers = false;
   /** Calls are answered by 500, and the answer is kept by its idempotency key, as Stripe does. */
   let isBroken = false;
-  /** Keys that Stripe accepts no more. */
+  /** Keys that Stripe no longer accepts. */
   const revoked = new Set<string>();
-  /** Stripe does not take this address. */
+  /** An e-mail address that Stripe refuses. */
   let refusedEmail = "";
   let ids = 0;
   /** Called when a customer has paid on the page, before the browser is sent back: to send the webhook. */
   let onPaid: (session: Session) => Promise<void> = async () => {};
-  /** Called when a refund is asked for, before it is answered. */
+  /** Called when a refund is requested, before the answer. */
   let onRefund: () => Promise<unknown> = async () => {};
 
   function createSession(form: URLSearchParams, account: string): Reply {
     const amount = Number(form.get("line_items[0][price_data][unit_amount]"));
     if (amount < 50) return failure(400, "invalid_request_error", "amount_too_small");
-    // As Stripe: a page ends in 30 minutes at the soonest.
+    // As at Stripe, a page lasts at least 30 minutes.
     if (Number(form.get("expires_at")) < Date.now() / 1000 + 1800)
       return failure(400, "invalid_request_error", "expires_at", { param: "expires_at" });
     if (refusedEmail !== "" && form.get("customer_email") === refusedEmail)
@@ -219,7 +218,7 @@ export async function startStripe() {
     sessions,
     refunds,
     disputes,
-    /** Somebody gives money back in Stripe's dashboard, in cents. */
+    /** A refund made in Stripe's dashboard, in cents. */
     refundInDashboard: (session: Session, amount: number, over: Partial<Made> = {}): Made =>
       addRefund({ payment_intent: String(session.payment_intent), amount, account: session.account, ...over }),
     /** A customer disputes a payment at its bank. */
@@ -252,7 +251,7 @@ export async function startStripe() {
     loseAnswers: (lost: boolean) => {
       losesAnswers = lost;
     },
-    /** A day later Stripe knows its idempotency keys no more. */
+    /** A day later Stripe has forgotten its idempotency keys. */
     forgetKeys: () => answered.clear(),
     setBroken: (broken: boolean) => {
       isBroken = broken;
@@ -261,7 +260,7 @@ export async function startStripe() {
     refuseEmail: (email: string) => {
       refusedEmail = email;
     },
-    /** The session that an order's reference was given to last. */
+    /** The latest session with an order's reference. */
     sessionOf(reference: string): Session {
       const found = [...sessions.values()].filter((session) => session.client_reference_id === reference).at(-1);
       if (!found) throw new Error(`Stripe has no session of ${reference}`);
@@ -271,7 +270,7 @@ export async function startStripe() {
     pay(reference: string): Session {
       return complete(this.sessionOf(reference));
     },
-    /** What happens when a customer pays in the browser; by default no webhook comes. */
+    /** Sets what happens when a customer pays in the browser. By default no webhook is sent. */
     whenPaid: (call: (session: Session) => Promise<void>) => {
       onPaid = call;
     },
@@ -324,7 +323,7 @@ function isAsked({ type, created }: Sent, url: URL): boolean {
   return (types.length === 0 || types.includes(type)) && created >= Number(url.searchParams.get("created[gte]") ?? 0);
 }
 
-/** With its payment intent, which a bank that refused has left without a payment method. */
+/** The session with its payment intent, which has no payment method if the bank refused. */
 function expanded(session: Session) {
   const status = session.failed
     ? "requires_payment_method"

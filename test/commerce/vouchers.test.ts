@@ -14,9 +14,9 @@ import { addBalance } from "../../src/ledger/balances_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
 import type { Person } from "../world.ts";
 
-/** Vouchers: made once, redeemed exactly as often as they say, and paid for by whoever sells them. Source: VOU-1, VOU-2, VOU-3, VOU-4, VOU-5, VOU-7. */
+/** Vouchers: made once, redeemed exactly as often as they have uses, and paid for by their seller. Source: VOU-1, VOU-2, VOU-3, VOU-4, VOU-5, VOU-7. */
 
-/** Connections, so that what is meant to be at once is. */
+/** Enough connections, so that the calls really are concurrent. */
 const AT_ONCE = 40;
 const USD = 1_000_000_000n;
 const SLOW_MS = 60_000;
@@ -49,7 +49,7 @@ const codeOf = async (over: Partial<NewBatch> = {}) => {
   const { batch, codes } = await create(over);
   return { batch, code: String(codes[0]?.code), voucherId: Number(codes[0]?.voucherId) };
 };
-/** Tries again when a lock was not free in time, as a person does after a 503. */
+/** Tries again after a lock time-out, as a person does after a 503. */
 async function redeem({ accountId }: Person, code: string): Promise<Awaited<ReturnType<typeof redeemVoucher>>> {
   try {
     return await redeemVoucher(deps, { accountId, code });
@@ -66,7 +66,7 @@ const packagesOf = async ({ accountId }: Person) =>
   (await world.sql`select id from packages where account_id = ${accountId}`).length;
 const customers = (many: number, resellerId?: number) =>
   Promise.all(Array.from({ length: many }, () => world.addCustomer(resellerId)));
-/** How many got it, and how many each refusal. */
+/** The number of redemptions, and of each refusal. */
 async function outcomes(work: readonly Promise<unknown>[]): Promise<Record<string, number>> {
   const counts: Record<string, number> = {};
   for (const ended of await Promise.allSettled(work)) {

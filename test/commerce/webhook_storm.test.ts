@@ -3,7 +3,7 @@ import { fullCheck } from "../cli_process.ts";
 import { ok, PANEL } from "../panel/panel_client.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 
-/** A thousand webhooks of Stripe, doubled, shuffled, some forged, twenty at a time. Source: BUY-3, BUY-4. */
+/** A thousand webhooks of Stripe: repeated, shuffled, some forged, twenty at a time. Source: BUY-3, BUY-4. */
 
 setDefaultTimeout(300_000);
 const ORDERS = 200;
@@ -39,7 +39,7 @@ test("1,000 webhooks, repeated, shuffled and some forged, fulfil each paid order
   const sends = shuffled(
     Array.from({ length: WEBHOOKS }, (_, i) => {
       const order = placed[i % ORDERS] as (typeof placed)[number];
-      // Those that nobody paid get forged webhooks, and unpaid ones.
+      // Unpaid orders get forged webhooks, and webhooks without a payment.
       if (!order.isPaid && i % 2)
         return () => pay.hook(order.sellerId, sessionOf(order), { secret: "whsec_forged0123456789" });
       const state = order.isPaid ? {} : { payment_status: "unpaid" };
@@ -52,7 +52,7 @@ test("1,000 webhooks, repeated, shuffled and some forged, fulfil each paid order
     for (let send = sends.pop(); send; send = sends.pop()) {
       const { status } = await send();
       statuses.set(status, (statuses.get(status) ?? 0) + 1);
-      // As Stripe does: what was not accepted is sent again.
+      // As Stripe does, webhooks that were not accepted are sent again.
       if (status >= 500) sends.unshift(send);
     }
   };
@@ -73,7 +73,7 @@ test("1,000 webhooks, repeated, shuffled and some forged, fulfil each paid order
   expect(wholesale?.n).toBe(placed.filter(({ isPaid, sellerId }) => isPaid && sellerId !== 0).length);
   expect(await pay.world.unbalanced()).toEqual([]);
   expect(await fullCheck(pay.world)).toEqual(["ok"]);
-  // A panel host alone takes webhooks.
+  // Only panel hosts accept webhooks.
   const elsewhere = await pay.shop.call("/api/pay/stripe/0", { host: "api.tollgate.test", body: {} });
   expect(elsewhere.status).toBe(403);
   expect(ok(await pay.as.admin.get("/payments")).payments.length).toBeGreaterThan(0);
@@ -92,7 +92,7 @@ test("600 events about payments, refunds and disputes, repeated and shuffled, re
     const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(PAID) });
     ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
     const session = pay.stripe.pay(order.reference);
-    // One in four is given back in parts, one loses a dispute after a part, one wins one, one keeps its money.
+    // Of every four, one is refunded in parts, one loses a dispute after a partial refund, one wins a dispute, and one stays paid.
     const parts = i % 4 === 0 ? [200, 300, 500] : i % 4 === 1 ? [400] : [];
     const refunds = parts.map((cents) => pay.stripe.refundInDashboard(session, cents));
     const status = i % 4 === 1 ? "lost" : "won";

@@ -121,7 +121,7 @@ function usageOf(random: Random): Record<string, unknown> {
   }
 }
 
-/** What is asked for: a path, a body, and whether it is streamed. */
+/** A request: its path, its body, and whether it is streamed. */
 type Asked = { path: string; body: Record<string, unknown>; stream: boolean };
 const ENDPOINTS = ["chat", "responses", "own responses", "embeddings", "images"] as const;
 
@@ -182,14 +182,14 @@ async function request(random: Random, secrets: { rich: string; packaged: string
   const payer = random(10);
   const poor = payer === 1 ? (await shop.payer(20_000_000n)).secret : secrets.rich;
   const secret = payer === 0 ? secrets.packaged : poor;
-  // Each endpoint in each situation; only the rest is left to chance.
+  // Each endpoint occurs in each situation; the rest is random.
   const place = sent++;
   const endpoint = ENDPOINTS[place % ENDPOINTS.length] ?? "chat";
   const stream = Math.floor(place / ENDPOINTS.length) % 2 === 0;
   const asked = askedOf({ endpoint, stream }, random);
   const name = `${endpoint}${asked.stream ? ", stream" : ""}`;
   const { behaviour, leaves } = behaviourOf(Math.floor(place / ENDPOINTS.length / 2) % BEHAVIOURS, asked, random);
-  // Requests run side by side: the provider knows each by its mark.
+  // Requests run concurrently: the provider identifies each by its mark.
   const mark = `request ${place}`;
   const body = { ...asked.body, user: mark };
   shop.provider.when(({ body: received }) => received.includes(`"${mark}"`), behaviour);
@@ -202,7 +202,7 @@ async function request(random: Random, secrets: { rich: string; packaged: string
   const headers = { authorization: `Bearer ${secret}`, "content-type": "application/json" };
   const options = { method: "POST", headers, body: JSON.stringify(body), signal: leaving.signal };
   const answer = fetch(`${shop.origin}${asked.path}`, options);
-  // A whole answer is left while it is waited for, a stream after its first piece.
+  // The client leaves a whole answer while it waits, and a stream after its first piece.
   if (asked.stream) {
     endpointOf.set((await answer).headers.get("x-request-id"), `${name}, left`);
     await (await answer).body?.getReader().read();
@@ -216,7 +216,7 @@ const endpointOf = new Map<string | null, string>();
 
 type Prices = { tokens?: Record<string, unknown>; images?: Record<string, number>; request?: number };
 
-/** What a receipt's counts cost by a price version: each token is laid out, priced by its label, and the sum rounded up. */
+/** The cost of a receipt's counts by a price version: each token is listed, priced by its label, and the sum is rounded up. */
 function computedAgain(row: Record<string, unknown>, prices: Prices): bigint {
   const further = (row.further_counts ?? {}) as Record<string, number | string>;
   const micro = 1_000_000n;
@@ -261,7 +261,7 @@ test(`the charges of ${REQUESTS} mixed requests, recomputed from their receipts,
   console.log(`charges: PROPERTY_SEED=${SEED}`);
   const { whole } = randomOf(SEED);
   const random = (max: number) => whole(0, max - 1);
-  // Chance reaches it too seldom: a stream that uses more than its payer has.
+  // Random requests rarely reach this case: a stream that uses more than its payer has.
   for (const model of CHAT_MODELS) {
     const poor = await shop.payer(80_000_000n);
     shop.provider.next({ usage: { prompt_tokens: 90_000, completion_tokens: 500 } });
@@ -361,14 +361,14 @@ test("the check, the view and `cli receipt` find a charge, a count or a price ve
     [`further_counts = further_counts || '{"reasoning": 3}'`, `further_counts = further_counts || '{"reasoning": 15}'`],
     ["price_version_id = price_version_id - 1", "price_version_id = price_version_id + 1"],
   ]) {
-    // A count of reasoning matters only where it has a price of its own.
+    // A count of reasoning matters only if it has its own price.
     const matters = !breaks?.startsWith("further");
     await shop.world.sql.unsafe(`update receipts set ${breaks} where request_id = '${id}'`);
     expect(await shop.world.sql`select request_id::text as id from inv_prices`).toEqual(
       matters ? ([{ id }] as never) : ([] as never),
     );
     expect(await brokenPrices()).toBe(matters ? 1 : 0);
-    // It stays found, though the sweep has passed it.
+    // It is still found, although the sweep has passed it.
     expect(await brokenPrices()).toBe(matters ? 1 : 0);
     if (breaks?.startsWith("completion")) {
       const wrong = await cliReceipt(id);

@@ -4,8 +4,8 @@ import { ChunkRewriter } from "../../src/gateway/chunks.ts";
 import { DuplicateField } from "../../src/http/json_text.ts";
 
 /**
- * A provider's chunks made the client's: whatever JSON they are, all but six fields goes on as it came, and whatever
- * bytes they are, nothing is thrown but what says so. Source: STR-3, STR-4.
+ * A provider's chunks are rewritten for the client. For any JSON, all fields except six pass unchanged. For any bytes, only the
+ * documented errors are thrown. Source: STR-3, STR-4.
  */
 
 setDefaultTimeout(120_000);
@@ -130,7 +130,7 @@ describe("any JSON objects", () => {
           if (last === undefined) return;
           const lastEntries = new Map(entriesOf(last));
           expect(lastEntries.get("choices")).toBe("[]");
-          // The client is sent the usage that it is charged for.
+          // The client gets the usage that it is charged for.
           expect(JSON.parse(lastEntries.get("usage") ?? "")).toMatchObject({
             prompt_tokens: rewriter.relayed.usage?.promptTokens,
             completion_tokens: rewriter.relayed.usage?.completionTokens,
@@ -295,12 +295,12 @@ describe("what is counted as text, for a client that leaves", () => {
     expect(relayedOf(thinking("Hm. "), thinking("Well. "), text, text)).toBe("Hm. Well. Tolls.Tolls.");
   });
 
-  test("reasoning that stands in two fields counts once", () => {
+  test("reasoning that is in two fields counts once", () => {
     expect(relayedOf({ reasoning: "Hm.", reasoning_content: "Hm." }, { reasoning: " So." })).toBe("Hm. So.");
   });
 });
 
-test("who the provider is, and what it charges the operator, is in no chunk", () => {
+test("no chunk has the provider's name or what it charges the operator", () => {
   const envelope = {
     id: "c",
     provider: "Acme",

@@ -211,7 +211,7 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
       }
     });
 
-    test("402 insufficient_balance, with what it would take and what is there", async () => {
+    test("402 insufficient_balance, with the needed and the available amount", async () => {
       const { secret } = await shop.payer(1_000n);
       const error = await refused(() => send(secret), "insufficient_balance");
       expect(error.remaining).toBe(0.000001);
@@ -501,7 +501,7 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
   });
 });
 
-test("a replica shuts down: what ends within the drain time is answered and settled, the rest is released with an error", async () => {
+test("a replica shuts down: requests that end within the drain time are answered and settled, the others are released with an error", async () => {
   const replica = await shop.start({ DRAIN_SECONDS: String(DRAIN_SECONDS) });
   try {
     const { origin } = replica;

@@ -22,7 +22,7 @@ export type MeteredRow = {
   modality: "text" | "image" | "embedding";
   /** A model of another modality. */
   wrongModel: string;
-  /** Its routes have a /responses of their own. */
+  /** Its routes have their own /responses. */
   ownResponses?: boolean;
   /** How its streams end; null: it does not stream. */
   stream: StreamEnds | null;
@@ -34,7 +34,7 @@ export type MeteredRow = {
   expectAnswer(answer: Answer, model: string): void;
   /** What a request with these tokens costs a balance, in nano-USD. */
   costNano(promptTokens: number, completionTokens: number): number;
-  /** What the provider reports if the answer costs more than is reserved; null: the price does not depend on it. */
+  /** The provider's report if the answer costs more than was reserved; null if the price does not depend on it. */
   overrun: Behaviour | null;
 };
 
@@ -43,7 +43,7 @@ export type StreamEnds = {
   isWhole(answer: Answer): boolean;
   /** Checks a stream that was broken off, and returns the code and the message of its error. */
   brokenBy(answer: Answer): { code: string; message: string };
-  /** What the provider sends up to its finish, with the text "Whole.", and how the client's stream ends if it breaks behind that. */
+  /** The provider's stream up to its finish, with the text "Whole.", and the end of the client's stream if it breaks after that. */
   finish: { sent: string; ends: "whole" | "broken" };
 };
 
@@ -194,7 +194,7 @@ export const METERED_ROWS: readonly MeteredRow[] = [
   },
 ];
 
-/** The models of a row. Overruns have their own, because what they teach would change the holds of the others. */
+/** The models of a row. Overruns have their own model, because learned overheads would change the holds of the others. */
 const MODELS = ["main", "two-routes", "unpriced", "over-rest", "over-covered", "hides"] as const;
 type ModelName = (typeof MODELS)[number];
 

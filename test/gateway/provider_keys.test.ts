@@ -102,7 +102,7 @@ test("429 with Retry-After: 2: every replica uses the key again after two second
   });
   expect(new Set(watched.statuses)).toEqual(new Set([200]));
   for (const ms of watched.backMs) expect(ms).toBeWithin(1_900, 4_500);
-  // Before the others were told, each replica may have met it once for each of the two customers.
+  // Before the notification, each replica may have met the failure once for each of the two customers.
   expect(watched.callsWhileOut).toBeLessThanOrEqual(6);
 });
 

@@ -4,7 +4,7 @@ import { ChunkRewriter } from "../../src/gateway/chunks.ts";
 import { type EventSink, SseReader } from "../../src/gateway/sse.ts";
 import { PROVIDER_STREAMS, type ProviderStream, wireOf } from "./provider_streams.ts";
 
-/** What a client gets of the streams of real providers, compared with what another parser reads out of them. Source: STR-3, STR-4, STR-5. */
+/** The client's streams for the streams of real providers, compared with the result of another parser. Source: STR-3, STR-4, STR-5. */
 
 const MODEL = "sold/name";
 const REQUEST_ID = "r1";
@@ -64,7 +64,7 @@ const idsOf = ({ id, object, created, model }: Chunk) => ({ id, object, created,
 function othersOf({ id, object, created, model, usage, ...others }: Chunk) {
   return others;
 }
-/** Of what a provider sent: all but who it is. */
+/** A provider's payload without the fields that identify it. */
 function passedOf({ provider, x_groq, ...passed }: ReturnType<typeof othersOf>) {
   return passed;
 }
@@ -73,7 +73,7 @@ describe.each(PROVIDER_STREAMS.map((stream): [string, ProviderStream] => [stream
   const wire = wireOf(stream, TEXTS);
   const received = chunksIn(wire);
   const reported = received.findLast(({ usage }) => usage !== undefined && usage !== null)?.usage;
-  // Sent with the usage alone, where the client asked for it.
+  // Sent only with the usage, if the client asked for it.
   const isUsageOnly = ({ choices, usage }: Chunk) => choices.length === 0 && usage !== undefined && usage !== null;
   const withChoices = received.filter((chunk) => !isUsageOnly(chunk));
 

@@ -7,11 +7,11 @@ export type ProviderStream = {
   name: string;
   /** Where the shape was seen. */
   source: string;
-  /** Everything before the first text, as it stands on the wire. */
+  /** Everything before the first text, as bytes on the wire. */
   opening: string;
-  /** The payload of an event that brings `text`. `n` counts the events from 0. */
+  /** The payload of an event with `text`. `n` counts the events from 0. */
   event(text: string, n: number): string;
-  /** Everything after the last text, as it stands on the wire. */
+  /** Everything after the last text, as bytes on the wire. */
   ending: string;
   /** What the client reads: the field of the delta that has the text. */
   field: "content" | "reasoning_content" | "reasoning" | "arguments";
@@ -23,7 +23,7 @@ const DONE = "data: [DONE]\n\n";
 const json = JSON.stringify;
 const data = (payload: string) => `data: ${payload}\n\n`;
 
-/** As many letters as make the events of different texts look alike, as OpenAI sends them. */
+/** Padding that makes events of different texts equally long, as OpenAI sends it. */
 function padding(n: number): string {
   const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   return Array.from({ length: 4 + ((n * 7) % 13) }, (_, i) => letters[(n * 31 + i * 17) % letters.length]).join("");
@@ -231,7 +231,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
 ];
 
-/** A whole stream of `texts`, as it stands on the wire. */
+/** A whole stream of `texts`, as bytes on the wire. */
 export function wireOf(stream: ProviderStream, texts: readonly string[]): string {
   return stream.opening + texts.map((text, n) => data(stream.event(text, n))).join("") + stream.ending;
 }

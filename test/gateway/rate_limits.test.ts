@@ -127,7 +127,7 @@ describe("tokens a minute", () => {
       const answer = await chat(person.secret, i, CAPPED);
       if (answer.status === 200) {
         used += usedBy(answer);
-        // What is given back is reported within a moment: near the limit, the other replica must know.
+        // Returned tokens are reported soon: near the limit, the other replica must know.
         expect(header(answer, "remaining-tokens")).toBeGreaterThanOrEqual(3_000 - used - 200);
         if (3_000 - used < 400) await sleep(600);
       } else refused = answer;
@@ -135,7 +135,7 @@ describe("tokens a minute", () => {
     expectLimited(refused as Answer, "This account may use 3000 tokens a minute", 3_000);
     const wanted = wantedOf(refused as Answer);
     expect(wanted).toBeGreaterThan(100);
-    // It was refused only because what it might use was more than what was left.
+    // It was refused only because its reservation was above the rest of the limit.
     expect(3_000 - used).toBeLessThan(wanted);
     expect(refused?.json.error.remaining).toBe(3_000 - used);
     expect(header(refused as Answer, "remaining-tokens")).toBe(3_000 - used);
@@ -196,7 +196,7 @@ describe("tokens a minute", () => {
   });
 });
 
-describe("requests at once", () => {
+describe("concurrent requests", () => {
   test("are limited for a key, and for an account over two keys and two replicas; a slot is released when its request ends", async () => {
     const person = await limited({ account: { requestsAtOnce: 3 }, key: { requestsAtOnce: 2 } });
     const other = await shop.world.addKey(person);

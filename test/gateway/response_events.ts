@@ -2,7 +2,7 @@ import { expect } from "bun:test";
 
 /** Reads the events of a response's stream as strict clients do, and checks its life cycle. Source: RSP-9. */
 
-// biome-ignore lint/suspicious/noExplicitAny: what a test expects in an event is for the test to say.
+// biome-ignore lint/suspicious/noExplicitAny: each test decides what it expects in an event.
 export type ResponseEvent = { type: string; sequence_number: number } & Record<string, any>;
 const ENDS = new Set(["response.completed", "response.incomplete", "response.failed"]);
 

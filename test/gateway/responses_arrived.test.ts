@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { ArrivedItems } from "../../src/gateway/responses/arrived_items.ts";
 
-/** What of a provider's own response has arrived when it breaks off. Source: RSP-9, RSP-10. */
+/** The output of a provider's own response that has arrived when the stream breaks off. Source: RSP-9, RSP-10. */
 
 const event = (type: string, index: number, fields: Record<string, unknown>) => ({
   type: `response.${type}`,

@@ -8,7 +8,7 @@ import { closeBalanced, expectRefusal, tally } from "./checks.ts";
 import { openShop, type Shop } from "./shop.ts";
 
 /**
- * How routes do, over real sockets and two replicas: shared sums, the choice of a route, and tried routes on receipts.
+ * Statistics of routes, over real sockets and two replicas: shared sums, the choice of a route, and tried routes on receipts.
  * Source: PRV-19, PRV-20, PRV-21, PRV-22, PRV-23, PRV-24, PRV-25.
  */
 
@@ -56,11 +56,11 @@ async function addModel(routes: { first?: Fields; second?: Fields; third?: Field
 }
 
 let asked = 0;
-/** Each request is a conversation of its own: otherwise cache affinity would send all of them to one of several equal routes. */
+/** Each request is a separate conversation: otherwise cache affinity would send all of them to one of several equal routes. */
 const ask = (model: string, { origin = shop.origin, ...over }: Record<string, unknown> = {}) =>
   shop.chat(buyer.secret, { model, user: `conversation-${++asked}`, ...over }, { origin: String(origin) });
 
-/** Makes so many requests that are served. A busy machine may refuse one before it reaches a provider: it is made again. */
+/** Sends requests until this many are served. A busy machine may refuse one before it reaches a provider; it is sent again. */
 async function serve(model: string, count: number, origin: string): Promise<void> {
   for (let i = 0; i < count; i++) {
     await until(async () => {
@@ -71,7 +71,7 @@ async function serve(model: string, count: number, origin: string): Promise<void
   }
 }
 
-/** What is shared of these routes. */
+/** The shared statistics of these routes. */
 async function reports(...routeIds: number[]) {
   const known = reportsOf(await readRouteStats({ db }, "day", routeIds));
   return routeIds.map((id) => known.find(({ routeId }) => routeId === id));
@@ -171,7 +171,7 @@ describe("choice", () => {
       const streams = of.calls().filter(({ body }) => body.includes('"stream":true')).length;
       return { streams, whole: of.calls().length - streams };
     };
-    /** The second route's shares of so many requests of each kind. */
+    /** The second route's share of this many requests of each kind. */
     const shares = async (count: number) => {
       const before = callsOf(shop.second);
       const all = shop.replicas.flatMap(({ origin }) =>
@@ -193,7 +193,7 @@ describe("choice", () => {
       expect(slowed?.[kind]?.p50Ms).toBeGreaterThan(300);
       expect(fast?.[kind]?.p50Ms).toBeLessThan(300);
     }
-    // The slow route is measured now and then: nobody has to tell when it is fast again.
+    // The slow route is measured now and then, so its recovery is noticed automatically.
     shop.provider.reset();
     shop.second.always(slow(1_500));
     await shop.world.sql`delete from route_stats where span = 5`;

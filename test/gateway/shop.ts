@@ -8,7 +8,7 @@ import { createWorld, type OfferingSpec, type World } from "../world.ts";
 export type Shop = Awaited<ReturnType<typeof openShop>>;
 
 /** `json` is undefined if the text is not JSON. */
-// biome-ignore lint/suspicious/noExplicitAny: what a test expects in an answer is for the test to say.
+// biome-ignore lint/suspicious/noExplicitAny: each test decides what it expects in an answer.
 export type Answer = { status: number; headers: Headers; text: string; json: any };
 
 type Counters = { usage: number; released: number; holds: number; units: number; balance: number };

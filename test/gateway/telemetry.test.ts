@@ -12,7 +12,7 @@ import { closeBalanced } from "./checks.ts";
 import { metricsOf } from "./metrics_reader.ts";
 import { imageBody, openShop, type Shop } from "./shop.ts";
 
-/** What is reported of each request when it has ended: one log line, and the metrics. */
+/** The reports about each finished request: one log line, and the metrics. */
 
 setDefaultTimeout(60_000);
 const CHAT = "POST /v1/chat/completions";

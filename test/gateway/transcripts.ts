@@ -13,8 +13,8 @@ export const UPSTREAM = { id: "chatcmpl-7", created: 1_700_000_000, model: "up" 
 export const USAGE = { prompt_tokens: 11, completion_tokens: 7, total_tokens: 18 };
 
 /**
- * An answer with all that providers do: characters of two to four bytes, every line ending, comments, fields that are no
- * data, an event on several lines, reasoning, a tool's call in parts, and usage in one of three places.
+ * An answer with all the features of providers' streams: characters of two to four bytes, every line ending, comments, fields other
+ * than data, an event on several lines, reasoning, a tool's call in parts, and usage in one of three places.
  */
 export function richTranscript(usageIn: UsageIn): Transcript {
   const every = usageIn === "every" ? { usage: USAGE } : {};

@@ -431,10 +431,10 @@ describe("money", () => {
     expect((await chat()).status).toBe(200);
     const [switched] = await audited(person, "balances");
     expect(switched).toMatchObject({ actor_id: String(acme.accountId), after: { payg_enabled: true } });
-    // Not for itself, another reseller's customer or the operator's.
+    // Not for itself, nor for a customer of another reseller or the operator.
     for (const { accountId } of [acme, rivals, house])
       expectRefusal(await as.acme.patch(`/people/${accountId}/payg`, { enabled: true }), "not_found");
-    // The right is acme's alone.
+    // Only acme has the right.
     expectRefusal(await as.rival.patch(`/people/${rivals.accountId}/payg`, { enabled: true }), "validation_failed");
     ok(await right(as.admin, false));
     expectRefusal(await as.acme.patch(`${at}/payg`, { enabled: false }), "validation_failed");

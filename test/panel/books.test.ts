@@ -65,7 +65,7 @@ test("the books show open holds, the oldest one's age, losses of 30 days, waitin
   expect(after.holds).toEqual({ alive: 0, oldestAgeMs: null });
   expect(after.reapedAt).toMatch(INSTANT);
 
-  // As a request that cost more than its hold leaves it.
+  // The state after a request that cost more than its hold.
   const { secret: other } = await shop.customer();
   for (let i = 0; i < 2; i++) await shop.chat(other);
   await shop.world

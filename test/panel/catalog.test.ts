@@ -224,7 +224,7 @@ describe("models", () => {
       [{ inputMicroUsd: -1 }, "inputMicroUsd"],
       [{ outputMicroUsd: -1 }, "outputMicroUsd"],
       [{ outputMicroUsd: 1_000_000_001 }, "outputMicroUsd"],
-      // A cached price above the full one could overrun a hold.
+      // A cached price above the input price could overrun a hold.
       [{ cachedInputMicroUsd: 2 }, "cachedInputMicroUsd"],
       [{ further: { cache_write: -1 } }, "further.cache_write"],
       [{ further: { cache_writes: 1 } }, "further"],

@@ -41,7 +41,7 @@ async function somebody(host = PANEL): Promise<PanelSession> {
   return signInTo(shop, person, { host });
 }
 
-/** What the server asks the browser to create, after the password. */
+/** The creation options that the server sends after the password. */
 const begin = (session: PanelSession, proof: unknown = { password: PASSWORD }) =>
   session.post("/settings/passkeys/begin", { proof });
 
@@ -146,7 +146,7 @@ describe("adding a passkey", () => {
     for (const lie of lies) await refuse(passkey.create(ok(await begin(session)), lie));
     await refuse(passkey.create(ok(await begin(session)), { statement: CERTIFIED }));
     await refuse(passkey.create(ok(await begin(session)), { statement: { fmt: "tpm", attStmt: Buffer.of(0xa0) } }));
-    // A challenge is of one session and one purpose.
+    // A challenge is for one session and one purpose.
     await refuse(passkey.create(ok(await begin(other))));
     await refuse(passkey.create(await signInOptions()));
     await refuse(passkey.create(ok(await session.post("/settings/passkeys/challenge"))));
@@ -207,7 +207,7 @@ describe("adding a passkey", () => {
       [inner({ attestationObject: "a".repeat(8193) }), "response.response.attestationObject"],
       [inner({ clientDataJSON: "++//" }), "response.response.clientDataJSON"],
       [inner({ transports: Array(11).fill("usb") }), "response.response.transports"],
-      // In form, but not what it should be.
+      // The form is valid, the content is not.
       [inner({ attestationObject: "AAAA" }), "response"],
       [inner({ attestationObject: randomBytes(300).toString("base64url") }), "response"],
       [inner({ clientDataJSON: "AAAA" }), "response"],
@@ -240,7 +240,7 @@ describe("signing in", () => {
     expect(answer.headers.get("set-cookie")?.toLowerCase()).toContain("httponly");
     expect((await me(cookieOf(answer))).json.person.accountId).toBe(session.accountId);
     expect((await list(session))[0].lastUsedAt).toMatch(/^\d{4}-/);
-    // A use of a passkey is no change.
+    // Using a passkey is no change.
     expect(await audit(session)).toHaveLength(1);
   });
 
@@ -280,7 +280,7 @@ describe("signing in", () => {
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
     for (const answer of answers.filter(({ status }) => status !== 200)) expectRefusal(answer, "session_required");
     expectRefusal(await sendSignIn(signed), "session_required");
-    // Nor does a passkey that only was sent twice count as copied.
+    // A passkey's answer that was sent twice does not count as a copy either.
     expect((await signIn(passkey)).status).toBe(200);
   });
 
@@ -299,7 +299,7 @@ describe("signing in", () => {
     const reseller = await signInTo(shop, acme);
     const passkey = await addPasskeyTo(reseller);
     expect((await signIn(passkey)).status).toBe(200);
-    // The reseller signs in on its domain too, but this passkey is not of that host.
+    // The reseller also signs in on its domain, but this passkey belongs to another host.
     expectRefusal(await signIn(passkey, { origin: `http://${ACME}`, host: ACME }, ACME), "session_required");
     const there = await somebody(ACME);
     const theirs = await addPasskeyTo(there);
@@ -333,7 +333,7 @@ describe("signing in", () => {
     const entries = await audit(session);
     expect(entries).toHaveLength(2);
     expect(entries[1]).toMatchObject({ actor_id: null, action: "changed", after: { cloned_at: expect.any(String) } });
-    // A forged signature marks nothing: others could switch the passkey off.
+    // A forged signature does not mark the passkey as copied: otherwise others could switch it off.
     const safe = await addPasskeyTo(session, { counter: 5 });
     expectRefusal(await signIn(safe, { counter: 0, forged: true }), "session_required");
     expect((await signIn(safe, { counter: 6 })).status).toBe(200);
@@ -401,7 +401,7 @@ describe("signing in", () => {
     expect(leftMs).toBeLessThanOrEqual(5 * 60_000 + 1_000);
     bytes.writeUIntBE(Date.now() + 3_600_000, NONCE_BYTES, EXPIRY_BYTES);
     expectRefusal(await sendSignIn(passkey.get({ challenge: bytes.toString("base64url") })), "session_required");
-    // Made with the service's own key: only its end is past.
+    // Made with the service's own key; it has only expired.
     expect((await sendSignIn(passkey.get({ challenge: challengeUntil(Date.now() + 60_000) }))).status).toBe(200);
     const late = await sendSignIn(passkey.get({ challenge: challengeUntil(Date.now() - 1_000) }));
     expectRefusal(late, "session_required");
@@ -537,7 +537,7 @@ describe("renaming and removing", () => {
     expectRefusal(await session.post(`/settings/passkeys/${id}/remove`, { proof }), "validation_failed", {
       param: "passkey",
     });
-    // Nor one's own with a challenge of another session.
+    // The account's own passkey with a challenge of another session is refused too.
     const foreign = { passkey: own.get(ok(await other.post("/settings/passkeys/challenge"))) };
     expectRefusal(await session.post(`/settings/passkeys/${id}/remove`, { proof: foreign }), "validation_failed", {
       param: "passkey",

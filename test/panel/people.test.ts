@@ -320,7 +320,7 @@ describe("managing accounts", () => {
     ];
     await admin.post(suspend);
     expectRefusal(await acme.post(activate), "validation_failed");
-    // A second suspension by the reseller does not make it the reseller's.
+    // After a second suspension by the reseller, the suspension is still the operator's.
     await acme.post(suspend);
     expectRefusal(await acme.post(activate), "validation_failed");
     expect((await admin.post(activate)).json.status).toBe("active");

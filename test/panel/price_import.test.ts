@@ -42,7 +42,7 @@ test("a comparison is applied as it was shown, by the admin who confirmed it, an
     ...{ actor: admin.accountId, request: true },
     after: { providers: ["openai"], markup_percent: 20, added: [], changed: ["gpt-4o"] },
   });
-  // Sent again, it is no longer what is true.
+  // Sent again, it no longer matches the prices.
   expectRefusal(await admin.post(PATH, body), "validation_failed", { param: "confirmed" });
 });
 

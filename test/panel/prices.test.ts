@@ -275,7 +275,7 @@ describe("a seller", () => {
       month: { orders: 2, revenueNanoUsd: usd(29), costNanoUsd: usd(17), marginNanoUsd: usd(12), unpriced: 0 },
     });
     expect(home.month.earnedNanoUsd).toBe("0");
-    // A refund takes the money back: all of the top-up, which goes to the reseller's balance again, and a part of the package's price.
+    // Refunds: all of the top-up, which returns to the reseller's balance, and a part of the package's price.
     const { payments } = ok(await acme.get("/payments"));
     for (const [orderId, amountNano] of [
       [second, usd(5)],
@@ -343,7 +343,7 @@ describe("a seller", () => {
       expect(paged).toEqual(all);
       const balances = all.map(({ balanceNanoUsd }: { balanceNanoUsd: string }) => BigInt(balanceNanoUsd));
       if (sort === "balance") expect(balances).toEqual(balances.toSorted((a: bigint, b: bigint) => (a < b ? -1 : 1)));
-      // Another tenant's account is no place in this list: its name cannot be found by comparing.
+      // Another tenant's account is no valid position in this list, so its name cannot be found by comparison.
       expect(ok(await acme.get(`/people?sort=${sort}&before=${theirs.accountId}`)).people).toEqual([]);
     }
     expect((await acme.get("/people?sort=email")).status).toBe(422);

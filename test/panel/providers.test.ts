@@ -34,7 +34,7 @@ const idOf = (name: string) =>
 
 describe("providers", () => {
   const KEY = "sk-provider-secret-0123456789";
-  /** A key that has failed nothing, as the panel is told of it. */
+  /** A key without failures, as the panel gets it. */
   const ACTIVE_KEY = {
     id: expect.any(Number),
     weight: 1,
@@ -111,7 +111,7 @@ describe("providers", () => {
       param: "name",
     });
     expectRefusal(await admin.patch(`/admin/provider-keys/${second}`, {}), "validation_failed");
-    // With several keys it must be said which one.
+    // With several keys the request must name one.
     expectRefusal(await admin.patch(`/admin/providers/${id}`, { apiKey: KEY }), "validation_failed", {
       param: "apiKey",
     });
@@ -251,7 +251,7 @@ describe("providers", () => {
     const add = async (baseUrl: string, apiKey = KEY) => {
       const name = newName("Provider");
       await admin.post("/admin/providers", { name, baseUrl: shop.second.baseUrl, apiKey });
-      // As if its name had changed its address since.
+      // As if its name had since changed its address.
       await shop.world.sql`update providers set base_url = ${baseUrl} where name = ${name}`;
       return (await admin.post(`/admin/providers/${await idOf(name)}/test`)).json;
     };

@@ -17,7 +17,7 @@ afterAll(() => shop.close());
 
 const person = () => shop.world.addCustomer();
 /** A customer, signed in. */
-/** The kinds of messages that an account was told of. */
+/** The kinds of messages that were sent to an account. */
 const toldKinds = async ({ accountId }: { accountId: number }) =>
   (await shop.world.sql`select kind from outbox_messages where account_id = ${accountId} order by id`).map(
     ({ kind }) => kind,
@@ -204,7 +204,7 @@ test("new recovery codes need the password and a current code, and replace the o
   const remove = (typed = "") => session.post("/settings/totp/remove", { proof: { password: PASSWORD, code: typed } });
   for (const old of [second, renewed[1]]) expectRefusal(await remove(old), "validation_failed", { param: "code" });
   expect((await remove(again[0])).status).toBe(200);
-  // Told once: a second factor that was never switched on, or is off, is not switched off.
+  // One message: a second factor that was never on, or is off, cannot be switched off.
   expect((await remove(again[1])).status).toBe(422);
   expect(await toldKinds(session)).toEqual(["second_factor_off"]);
 });

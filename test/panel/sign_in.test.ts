@@ -248,7 +248,7 @@ describe("the second factor", () => {
     const answer = await trySignIn({ email, code: code(1) });
     expectRefusal(answer, "too_many_requests");
     expect(Number(answer.headers.get("retry-after"))).toBeGreaterThan(800);
-    // The password is not what was guessed.
+    // The codes were guessed, not the password.
     expect((await trySignIn({ email })).json.error.code).toBe("second_factor_required");
   });
 

@@ -51,7 +51,7 @@ const codesOf = (csv: string) =>
     .split("\r\n")
     .slice(1)
     .map((row) => String(row.split(",")[1]));
-/** An address that nothing else comes from, so that tests do not share the limits of one address. */
+/** An address that no other test uses, so that tests do not share its limits. */
 let addresses = 0;
 const ownAddress = () => `10.0.0.${++addresses}`;
 const customer = async (resellerId?: number) => {
@@ -158,13 +158,13 @@ describe("vouchers", () => {
       const { "422 validation_failed": wrong = 0, "429 too_many_requests": refused = 0 } = tally(answers);
       expect(wrong + refused).toBe(10_000);
       expect(wrong).toBeLessThanOrEqual(10);
-      // Also a right code, now.
+      // Now a valid code is refused too.
       const { csv } = ok(await seller.post("/vouchers", batchOf()));
       expectRefusal(await redeem(guesser, String(codesOf(csv)[0])), "too_many_requests");
       const { guesses } = ok(await seller.get("/vouchers/guesses"));
       expect(guesses).toMatchObject([{ account: { accountId: guesser.accountId }, wrong, refused: refused + 1 }]);
       expect(ok(await admin.get("/vouchers/guesses")).guesses).toEqual([]);
-      // Another customer is not concerned.
+      // Another customer is not affected.
       ok(await redeem(await customer(acme.accountId), String(codesOf(csv)[0])));
     },
     SLOW_MS,
@@ -200,7 +200,7 @@ describe("invoices", () => {
     const asked = Array.from({ length: 40 }, () => greedy.get(`/invoices/${many.invoiceId}/pdf`));
     expect((await other.get(`/invoices/${one.invoiceId}/pdf`)).status).toBe(200);
     expect(Object.keys(tally(await Promise.all(asked))).sort()).toEqual(["429 too_many_requests", "served"]);
-    // Some end before the others are asked for.
+    // Some end before the others are requested.
     for (let i = 0; i < 60; i++) await greedy.get(`/invoices/${many.invoiceId}/pdf`);
     expectRefusal(await greedy.get(`/invoices/${many.invoiceId}/pdf`), "too_many_requests");
     expect((await other.get(`/invoices/${one.invoiceId}/pdf`)).status).toBe(200);
