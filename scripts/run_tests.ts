@@ -55,11 +55,14 @@ const CONTRACT_FOLDERS = /^test\/(?:gateway|http|server|panel|commerce|messages|
 const STARTS_REPLICAS = /\bopen(?:\w*Shop|Billing)\(/;
 /** Tests outside the contract suite that run something on Deno themselves. */
 const DENO_FILES = /^test\/(?:deno\/|platform\/deno)/;
-/** What always runs on Deno: responses, errors and streams; markups, prices and statements in the panel. The rest needs `--all`. */
-const DENO_CORE = /^test\/(?:gateway\/(?:errors|hosts|stream|sdk|images)|panel\/(?:markup|prices|statement))\.test/;
-/** Slow by design: minutes of random faults, millions of rows, every page at every size, millions of states, clients to install. */
+/** What always runs on Deno: responses, errors and streams, and a file of the panel. The rest needs `--all`. */
+const DENO_CORE = /^test\/(?:gateway\/(?:errors|hosts|stream)|panel\/statement)\.test/;
+/**
+ * Slow by design: minutes of random faults, millions of rows, every page at every size, millions of states, clients to install, a whole
+ * month of trade, 5,000 turns of conversations, 1,000 webhooks, benches.
+ */
 const SLOW_FILES =
-  /^test\/(?:chaos|books\/long_reads|ledger\/long_reads|browser\/looks|model\/escrow_large|gateway\/(?:rolling|relay_cuts)|messages\/many|response_clients)\.test/;
+  /^test\/(?:chaos|bench|books\/(?:long_reads|month)|ledger\/long_reads|browser\/looks|model\/escrow_large|gateway\/(?:affinity|rolling|relay_cuts)|messages\/many|commerce\/webhook_storm|response_clients)\.test/;
 /** Databases of a Redis that was started here: each running file has one, because ids of accounts and keys begin at 1 in every file. */
 const REDIS_DATABASES = 16;
 /** Lines of output of each failed file that are repeated at the end. */

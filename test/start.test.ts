@@ -132,6 +132,7 @@ describe("the configuration", () => {
     PROVIDER_TOTAL_MS: "0",
     CLIENT_IDLE_MS: "0",
     PROVIDER_ALLOW_PRIVATE: "http://10.0.0.7:8000/v1",
+    MESSAGES_ALLOW_PRIVATE: "mail.example.com",
     SMTP_URL: "pw-canary@mail:587",
     MAIL_FROM: "nobody",
     STRIPE_API_BASE: "api.stripe.example",

@@ -86,9 +86,9 @@ describe("the list", () => {
   };
 
   test.each([
-    ["chat", "What is left out of a chat", 60],
-    ["image", "What is left out of an image", 8],
-    ["embedding", "What is left out of a request for embeddings", 8],
+    ["chat", "are left out of a chat:", 60],
+    ["image", "are left out of an image request:", 8],
+    ["embedding", "are left out of an embeddings request:", 8],
   ] as const)("%s: every parameter that docs/api.md says is left out is left out, and named", (kind, title, least) => {
     const names = leftOut(title);
     expect(names.length).toBeGreaterThan(least);
