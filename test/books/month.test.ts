@@ -187,7 +187,9 @@ async function replicasClose(day: number): Promise<void> {
   await locked`begin`;
   await locked`select lock_accounts(array[${acme.accountId}::bigint])`;
   const ofKilled = "killed while it credits";
-  const killed = await shop.start({ DATABASE_URL: `${shop.world.url}?application_name=${encodeURIComponent(ofKilled)}` });
+  const killed = await shop.start({
+    DATABASE_URL: `${shop.world.url}?application_name=${encodeURIComponent(ofKilled)}`,
+  });
   const waiting = () => shop.world.sql`
     select 1 from pg_stat_activity where application_name = ${ofKilled} and query like '%credit_earnings%' and wait_event_type = 'Lock'`;
   await until(async () => (await waiting()).length > 0, 30_000);

@@ -144,7 +144,7 @@ test("an order that is marked paid without further options leaves the customer's
   expect((await packagesOf(buyer.accountId))[0]).toMatchObject({ ended_early: "replaced" });
 });
 
-test("an account has at most five open orders, however many it places concurrently", async () => {
+test("an account has at most five open orders, even with concurrent requests", async () => {
   const buyer = await pay.newcomer();
   const answers = await Promise.all(
     Array.from({ length: 20 }, () => buyer.post("/orders", { kind: "top_up", amountNanoUsd: String(USD) })),

@@ -130,7 +130,7 @@ describe("Stripe", () => {
     ]);
   });
 
-  test("a lost webhook is made up for: Stripe is asked when the customer returns, and by the upkeep job", async () => {
+  test("a lost webhook loses no payment: Stripe is asked when the customer returns, and by the upkeep job", async () => {
     const returned = await opened();
     pay.stripe.pay(returned.order.reference);
     expect(ok(await returned.buyer.post(`/orders/${returned.order.orderId}/look`)).order.status).toBe("fulfilled");
@@ -510,7 +510,7 @@ describe("a refund", () => {
     expect(await pay.balanceOf(buyer)).toBe(6n * USD);
   });
 
-  test("whose money cannot be given to the balance again just now is kept, and its form makes no second one", async () => {
+  test("whose money cannot be returned to the balance now is kept, and its form makes no second refund", async () => {
     const { buyer, paymentId } = await toppedUp();
     const add = (nano: bigint) =>
       pay.sql`select add_balance(${buyer.accountId}, ${String(nano)}, 'correction', 'x', null)`;

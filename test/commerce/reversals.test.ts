@@ -90,7 +90,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await shownTo(it)).toMatchObject({ refundedNano: String(4n * USD), refunds: [{ origin: "stripe" }] });
   });
 
-  test("is recorded part by part, beside a refund that was made here", async () => {
+  test("is recorded part by part, in addition to a refund that was made in the panel", async () => {
     const it = await sold();
     const { paymentId } = await shownTo(it);
     pay.stripe.refundInDashboard(it.session, 100);

@@ -275,7 +275,7 @@ describe("any JSON objects", () => {
   });
 });
 
-describe("what is counted as text, for a client that leaves", () => {
+describe("text that is counted for a client that leaves", () => {
   const relayedOf = (...deltas: unknown[]) => {
     const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: false });
     for (const delta of deltas) rewriter.rewrite(JSON.stringify({ choices: [{ index: 0, delta }] }));

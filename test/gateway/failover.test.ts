@@ -158,7 +158,7 @@ describe("the provider refuses the request itself", () => {
     expect(receipt?.reason).toBe("provider_rejected");
   });
 
-  test("does not open the breaker, however often it happens", async () => {
+  test("does not open the breaker, even after many repetitions", async () => {
     const { secret } = await shop.customer();
     for (let i = 0; i < 8; i++) shop.provider.next(refusal());
     for (let i = 0; i < 8; i++) expect((await shop.chat(secret)).status).toBe(400);

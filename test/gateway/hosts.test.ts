@@ -37,7 +37,7 @@ describe("hosts", () => {
     }
   });
 
-  test("a reseller's active domain serves its own tenant and nobody else", async () => {
+  test("a reseller's active domain serves only its own tenant", async () => {
     const reseller = await shop.world.addReseller("ai.acme.test");
     const customer = await shop.world.addCustomer(reseller.accountId);
     await shop.world.givePackage(customer);

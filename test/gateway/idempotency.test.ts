@@ -409,7 +409,7 @@ describe("Redis", () => {
     }
   });
 
-  test("goes down while a request is in flight: the request is served; a retry gets what the ledger says", async () => {
+  test("goes down while a request is in flight: the request is served; a retry gets the ledger's answer", async () => {
     const own = await ownRedis();
     const env = { REDIS_URL: own.url, LEASE_SECONDS: String(LEASE_SECONDS) };
     const replica = await shop.start(env);

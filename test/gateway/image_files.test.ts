@@ -310,7 +310,7 @@ describe("when the provider does not give the image", () => {
     expect(answer.json.error.message).toContain("no longer");
   });
 
-  test.each([408, 429, 500, 502, 503])("%i: 503, it may come back", async (status) => {
+  test.each([408, 429, 500, 502, 503])("%i: 503, because the failure may be temporary", async (status) => {
     serve((response) => response.writeHead(status).end("no"));
     expectRefusal(await get(forged()), "provider_unavailable");
   });
@@ -378,7 +378,7 @@ describe("when the provider does not give the image", () => {
     expectRefusal(await get(forged()), "provider_unavailable");
   });
 
-  test("a slow image is passed on; one that hangs is given up after 20 s, with 503 before its first bytes, cut off after them", async () => {
+  test("a slow image is passed on; one that hangs times out after 20 s: 503 before its first bytes, and a cut-off after them", async () => {
     serve((response) => {
       response.writeHead(200);
       for (let i = 0; i < 10; i++) setTimeout(() => response.write(PNG.subarray(i * 200, (i + 1) * 200)), i * 50);

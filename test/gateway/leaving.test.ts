@@ -355,7 +355,7 @@ describe("a model that hides tokens", () => {
     }
   });
 
-  test("a draining replica waits for answers that are read on; at its deadline they are settled by what is known", async () => {
+  test("a draining replica waits for streams that are read to their end; at its deadline they are settled by the known usage", async () => {
     const model = await newModel("chat-hides-drained", true);
     for (const [drainSeconds, whole] of [
       ["60", true],

@@ -260,7 +260,7 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
       expect(await shop.counters(customer.accountId)).toMatchObject({ units: 1, usage: 1, balance: 5_000, holds: 0 });
     });
 
-    test("by the balance: exactly the price, within what was reserved", async () => {
+    test("by the balance: exactly the price, within the reservation", async () => {
       const { secret, accountId } = await shop.payer(BigInt(BALANCE));
       row.expectAnswer(await send(secret), modelOf(row));
       const receipt = await receiptOf(accountId);
@@ -348,7 +348,7 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
 
   const { stream } = row;
   if (stream !== null)
-    test("the provider breaks off after the finish: charged by what is known; the client keeps what it was sent", async () => {
+    test("the provider breaks off after the finish: charged by the known usage; the client keeps the relayed output", async () => {
       const { secret, accountId } = await shop.payer(BigInt(BALANCE));
       const { sent, ends } = stream.finish;
       // Less than what was announced.

@@ -57,7 +57,7 @@ const nanoOf = async (accountId: number): Promise<bigint> => {
 };
 const sentBody = () => shop.provider.lastCall()?.body ?? "";
 
-describe("/models lists what a request can be served with", () => {
+describe("/models lists the models that can serve a request", () => {
   const OVER = ["over-1", "over-2", "over-3"];
   const PRICED = ["chat-a", "chat-odd", "chat-same", "chat-two-routes", "embed-a", "image-a", ...OVER, "vendor/chat-b"];
 
@@ -441,7 +441,7 @@ describe("the output cap", () => {
   });
 });
 
-describe("what is passed through unchanged", () => {
+describe("fields that are passed through unchanged", () => {
   const RAW =
     '  {"messages" : [ {"role":"user", "content":"h\\u00e9 \\ud83d\\udc4d","prefix":1.0e2} ],\n\t"model":"chat-a" ,"temperature":1.00,"logit_bias":{"5":12345678901234567890},"guided_json":{"model":"chat-a"},"seed":null }\n';
 

@@ -100,7 +100,7 @@ test("images next to unknown fields still count as images", () => {
   expect(prompt.bytes).toBeLessThan(500);
 });
 
-test("what looks like an image is one only as a part of a content: anywhere else a provider may read it as text", () => {
+test("an image counts as an image only in a content part: elsewhere a provider may read the same JSON as text", () => {
   const image = { type: "image_url", image_url: { url: PNG } };
   const call = (called: object) => ({ id: "1", type: "function", function: { name: "f", ...called } });
   for (const message of [

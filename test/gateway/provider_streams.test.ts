@@ -113,7 +113,7 @@ describe.each(PROVIDER_STREAMS.map((stream): [string, ProviderStream] => [stream
     expect(sentOf(wire, false, 1_000_000).sent.filter((chunk) => "usage" in chunk)).toEqual([]);
   });
 
-  test("what was relayed counts the text of the model", () => {
+  test("the relayed count is that of the model's text", () => {
     const { rewriter } = sentOf(wire, false, 1_000_000);
     expect(rewriter.relayed.text).toEndWith(textOf(received, stream.field));
   });

@@ -241,7 +241,7 @@ describe("the headers", () => {
   const shown = ({ headers }: Answer) => NAMES.filter((name) => headers.has(name));
   const DURATION = /^(\d+ms|[1-5]?\ds|1m0s)$/;
 
-  test("say what is left, on 500 answers over two replicas; exactly if the limit is so low that every request asks Redis", async () => {
+  test("show the rest of the limit, on 500 answers over two replicas; exactly if the limit is so low that every request asks Redis", async () => {
     for (const [limit, off] of [
       [190, 0],
       [2_000, 20],

@@ -188,7 +188,7 @@ describe("reading on after the client has left", () => {
     return one;
   };
 
-  test("continues to the provider's end: the usage is the provider's, the text is what was relayed", async () => {
+  test("continues to the provider's end: the usage is the provider's, the text is the relayed text", async () => {
     const one = await openLeft();
     one.send(CHUNK({ content: "not relayed" }));
     one.send(CHUNK({}, "stop"));
@@ -218,7 +218,7 @@ describe("reading on after the client has left", () => {
   test.each([
     ["the provider falls silent", 121_000, ["provider_idle"]],
     ["it takes too long", 301_000, []],
-  ] as const)("%s: its call is ended, and what it reported last counts", async (_, ms, limits) => {
+  ] as const)("%s: its call is ended, and its last report counts", async (_, ms, limits) => {
     const one = await openLeft(limits.length > 0 ? {} : { providerIdleMs: 400_000 });
     one.send(usage(300));
     await one.jump(ms);
@@ -250,7 +250,7 @@ describe("reading on after the client has left", () => {
     one.own.close();
   });
 
-  test("is settled once, by what is known, if the replica shuts down", async () => {
+  test("is settled once, by the known usage, if the replica shuts down", async () => {
     const one = await openLeft();
     one.send(usage(300));
     await sleep(20); // Read by now.

@@ -94,7 +94,7 @@ test("an image's usage is kept", async () => {
   });
 });
 
-test("fields by which a provider says who it is are not sent on", async () => {
+test("fields that identify the provider are not sent on", async () => {
   const { secret } = await shop.customer();
   const choices = [{ index: 0, message: { role: "assistant", content: "Tolls." }, finish_reason: "stop" }];
   const answer = {

@@ -145,7 +145,7 @@ describe("bad input", () => {
   });
 });
 
-describe("what is charged", () => {
+describe("charges", () => {
   for (const model of ["chat-a", "own"]) {
     test(`${model}: the tokens that the provider reports, whole and streamed`, async () => {
       const { accountId, secret } = await shop.payer(1_000_000_000n);
@@ -228,7 +228,7 @@ describe("ends", () => {
       expect(await shop.counters(accountId)).toMatchObject({ usage: 2, units: 2, holds: 0 });
     });
 
-    test(`${model}: a client that leaves a stream pays for what was sent to it`, async () => {
+    test(`${model}: a client that leaves a stream pays for the relayed output`, async () => {
       const { accountId, secret } = await shop.customer();
       shop.provider.next({ tokens: 500, chunkDelayMs: 20 });
       const leave = new AbortController();
@@ -293,7 +293,7 @@ describe("ends", () => {
     expect(await refused("tools[1].function")).toBe("tools.2");
   });
 
-  test("a complaint of a provider's own names the item and the tool of the request, also behind those that were left out", async () => {
+  test("an error of a provider's own /responses names the item and the tool of the request, even if earlier ones were dropped", async () => {
     const { secret } = await shop.customer();
     const reasoning = { type: "reasoning", summary: [] };
     const tools = [{ type: "web_search" }, { type: "function", name: "a" }];

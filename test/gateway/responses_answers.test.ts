@@ -215,7 +215,7 @@ describe("answers", () => {
     }
   });
 
-  test("an answer that breaks off ends as failed, with what had arrived and without usage", () => {
+  test("an answer that breaks off ends as failed, with the output that had arrived and without usage", () => {
     const rewriter = new ResponseEvents(factsOf());
     const begun = rewriter.rewrite(chunk({ content: "Gates" })) ?? "";
     const error = JSON.stringify({ error: { message: "It broke off.", code: "provider_unavailable" } });

@@ -295,7 +295,7 @@ describe("requests for a provider's own /responses", () => {
       expect(prompt.bytes).toBeLessThan(1_000);
     });
 
-    test("what looks like an image anywhere else is text, and counts by its bytes", () => {
+    test("an image's JSON in any other place is text, and counts by its bytes", () => {
       const parameters = { type: "object", default: picture };
       const input = [{ role: "user", content: [{ type: "input_text", text: "Hello", more: picture }] }];
       for (const over of [

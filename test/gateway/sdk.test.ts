@@ -173,7 +173,7 @@ describe("chat", () => {
     for (const chunk of chunks) expect(chunk.usage).toBeNull();
   });
 
-  test("the SDK's own accumulator gives the answer that is not streamed", async () => {
+  test("the SDK's accumulator returns the same answer as without a stream", async () => {
     const whole = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES });
     const streamed = await client.chat.completions
       .stream({ model: "chat-a", messages: MESSAGES })

@@ -181,7 +181,7 @@ describe("framing", () => {
 
 describe("usage", () => {
   test.each(["own", "finish", "every"] as const)(
-    "the usage chunk comes only if asked for, last, the others with usage null (provider: %s)",
+    "the usage chunk is sent only on request, as the last one, and the others have usage null (provider: %s)",
     async (usageIn) => {
       const { secret } = await shop.customer();
       shop.provider.always({ usageIn, tokens: 5 });

@@ -222,25 +222,22 @@ describe("with a collector", () => {
     ["a chat", {}],
     ["a stream", { stream: true }],
     ["an image", undefined],
-  ] as const)(
-    "a client's traceparent is the parent; the provider is told of its own span alone: %s",
-    async (_, over) => {
-      const { secret } = await shop.customer();
-      const headers = { traceparent: `00-${CLIENTS_TRACE}-${CLIENTS_SPAN}-01`, tracestate: "a=b", baggage: "c=d" };
-      const path = over === undefined ? "/v1/images/generations" : "/v1/chat/completions";
-      const answer =
-        over === undefined
-          ? await shop.call(path, { secret, body: imageBody(), headers, origin })
-          : await shop.chat(secret, over, { headers, origin });
-      expect(answer.status).toBe(200);
-      const [root, ...parts] = await spansOf(idOf(answer));
-      expect(root).toMatchObject({ traceId: CLIENTS_TRACE, parentSpanId: CLIENTS_SPAN });
-      const provider = parts.find(({ name }) => name === "provider");
-      const told = shop.provider.lastCall()?.headers ?? {};
-      expect(told.traceparent).toBe(`00-${CLIENTS_TRACE}-${provider?.spanId}-01`);
-      expect([told.tracestate, told.baggage]).toEqual([undefined, undefined]);
-    },
-  );
+  ] as const)("a client's traceparent is the parent; the provider gets only its own span: %s", async (_, over) => {
+    const { secret } = await shop.customer();
+    const headers = { traceparent: `00-${CLIENTS_TRACE}-${CLIENTS_SPAN}-01`, tracestate: "a=b", baggage: "c=d" };
+    const path = over === undefined ? "/v1/images/generations" : "/v1/chat/completions";
+    const answer =
+      over === undefined
+        ? await shop.call(path, { secret, body: imageBody(), headers, origin })
+        : await shop.chat(secret, over, { headers, origin });
+    expect(answer.status).toBe(200);
+    const [root, ...parts] = await spansOf(idOf(answer));
+    expect(root).toMatchObject({ traceId: CLIENTS_TRACE, parentSpanId: CLIENTS_SPAN });
+    const provider = parts.find(({ name }) => name === "provider");
+    const told = shop.provider.lastCall()?.headers ?? {};
+    expect(told.traceparent).toBe(`00-${CLIENTS_TRACE}-${provider?.spanId}-01`);
+    expect([told.tracestate, told.baggage]).toEqual([undefined, undefined]);
+  });
 
   test("an unsampled client has no spans, and the provider's traceparent says so", async () => {
     const { secret } = await shop.customer();

@@ -124,7 +124,7 @@ const ALL = [
 ];
 
 test(
-  "any batch of reserves gives each the answer, and the counts, that they have when they come one by one",
+  "any batch of reserves gives the same answers and counts as the same reserves one by one",
   async () => {
     console.log(`batch runs: PROPERTY_SEED=${SEED}`);
     const property = fc.asyncProperty(plan, async (made) => {

@@ -121,7 +121,7 @@ describe("never oversold", () => {
     { escrowUnitsMax: 4, escrowShare: 1 },
     { escrowUnitsMax: 0, escrowShare: 8 },
   ])(
-    "500 requests at once on three ledgers for 50: exactly 50 are granted, the others get 402 (%o)",
+    "500 concurrent requests on three ledgers for 50 units: exactly 50 are granted, the others get 402 (%o)",
     async (options) => {
       for (const withBus of [true, false]) {
         const ledgers = await openLedgers(3, options, withBus ? undefined : null);
@@ -208,7 +208,7 @@ describe("no false refusal and no false charge while units lie unused in another
   });
 
   test.each(["package", "payg"] as const)(
-    "a late settlement gets what lies unused in another replica: no free unit, and no loss (%s)",
+    "a late settlement gets idle units and money of another replica: no free unit, and no loss (%s)",
     async (mode) => {
       const [late, other] = (await openLedgers(2, { escrowShare: 1 })) as [OpenLedger, OpenLedger];
       const customer = await addCustomer(mode === "package" ? { dailyLimit: 8, days: 5 } : null, 8_000n);
@@ -379,7 +379,7 @@ describe("a change of rights: no request is granted by the former state once the
     }
   });
 
-  test("a package replaced by another: the old one gives nothing any more", async () => {
+  test("a package that was replaced grants nothing any more", async () => {
     const [a] = (await openLedgers(1, {}, null)) as [OpenLedger];
     const customer = await addCustomer({ dailyLimit: 1_000_000 });
     const offeringId = await world.addOffering({ dailyLimit: 1_000_000 });
@@ -420,7 +420,7 @@ describe("units and money drawn ahead are valid for two seconds", () => {
     await proxy.close();
   });
 
-  test("a machine that was suspended grants nothing of what it had", async () => {
+  test("a machine that was suspended grants nothing from its escrow", async () => {
     const proxy = await startTcpProxy(world.url);
     let jumpMs = 0;
     const [a] = (await openLedgers(
@@ -555,7 +555,7 @@ test("an account that a ledger knows of only from its rows: its first request te
   expect(await codeOf(a.ledger.reserve(ask(customer, over)))).toBe("invalid_api_key");
 });
 
-test("a draw whose answer is lost: the request is granted once, and what the lost answer gave goes back", async () => {
+test("a draw whose answer is lost: the request is granted once, and the units of the lost answer are returned", async () => {
   const proxy = await startTcpProxy(world.url);
   const [a] = (await openLedgers(1, { databaseUrl: proxy.url, escrowShare: 1 }, null)) as [OpenLedger];
   const customer = await addCustomer({ dailyLimit: 100 });

@@ -325,7 +325,7 @@ async function checkRest(customers: Customers, { plan, ended, units }: Rest): Pr
 }
 
 test(
-  "in any interleaving: never oversold, exactly what is allowed, one end per request, and what is sent twice counts once",
+  "in any interleaving: never oversold, exactly what is allowed, one end per request, and an end that is sent twice counts once",
   async () => {
     console.log(`interleaving: PROPERTY_SEED=${SEED}`);
     await fc.assert(fc.asyncProperty(plan, play), {

@@ -135,7 +135,7 @@ test("402 key_spend_limit_exceeded counts reserved and charged amounts, with an 
   expect(await countsOf(key)).toEqual([{ used: 1, held: 2, spent: 700, money_held: 1800 }]);
 });
 
-test("the message says whether the limit is used up, or the request exceeds what is left of it", async () => {
+test("the message says whether the limit is used up, or the request exceeds the rest of it", async () => {
   const requests = await customer({ units: 1 });
   await requests.ask();
   expect(await refusalOf(requests.ask())).toMatchObject({
@@ -155,7 +155,7 @@ test("the message says whether the limit is used up, or the request exceeds what
   });
 });
 
-test("a default cap is lowered to what the spending limit leaves, to the minimum at most", async () => {
+test("a default cap is lowered to the rest of the spending limit, but not below the minimum", async () => {
   const { ask } = await customer({ mode: "payg", nanoUsd: 1300 });
   expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 1000, heldNanoUsd: 1000n });
   expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 300, heldNanoUsd: 300n });
@@ -178,7 +178,7 @@ test("402, not 500, for a prompt that costs more than the balance, at any output
   }
 });
 
-test("a release frees the request and the money; a settlement frees what was reserved too much", async () => {
+test("a release frees the request and the money; a settlement frees the unused part of the reservation", async () => {
   const { key, ask } = await customer({ mode: "payg", units: 1, nanoUsd: 1000 });
   await a.ledger.release(await ask(), "provider_failed");
   expect(await countsOf(key)).toEqual([{ used: 0, held: 0, spent: 0, money_held: 0 }]);

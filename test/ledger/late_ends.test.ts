@@ -122,7 +122,7 @@ test("an end that runs after a later draw: another replica's request is not refu
   expect((await other.reserve([ask(customer)]))[0]?.code).toBeNull();
 });
 
-test("an end that runs after a later draw: a change of rights waits until the replica has drawn anew", async () => {
+test("an end that runs after a later draw: a change of rights waits until the replica has drawn again", async () => {
   const { customer, replica } = await runLateEnd();
   const startMs = performance.now();
   let isOver = false;
@@ -192,7 +192,7 @@ test("a recall of units that are all in use by now is answered by a draw, and th
   expect((await other.reserve([ask(customer)]))[0]?.code).toBe("daily_quota_exceeded");
 });
 
-test("an end that costs more than its hold, and must wait for idle money, keeps its hold in the draw beside it", async () => {
+test("an end that costs more than its hold, and must wait for idle money, keeps its hold in the draw of the same batch", async () => {
   const person = await world.addCustomer();
   await world.setBalance(person, 1_000n);
   const customer = { ...person, key: await world.addKey(person, { mode: "payg" }) };

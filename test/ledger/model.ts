@@ -401,7 +401,7 @@ export class LedgerModel {
     this.escrows = this.escrows.filter((e) => !this.endedLeases.has(e.leaseId));
   }
 
-  /** The order of refusals: the key, its model scope, its ceilings, the entitlement. Source: ERR-3. */
+  /** The order of refusals: the key, its model scope, its daily limits, the entitlement. Source: ERR-3. */
   private decide(request: ReserveRequest, asking: Asking): ReserveResult | Decision {
     const key = this.keys.get(request.keyId);
     const account = this.accounts.get(request.accountId);

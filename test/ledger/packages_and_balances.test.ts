@@ -26,7 +26,7 @@ const assign = (
 const topUp = ({ accountId }: Person, nanoUsd: bigint) =>
   addBalance(world.deps, { accountId, nanoUsd, kind: "top_up", reason: "test", actorId: null });
 
-test("assigned now it takes over and says what was dropped, assigned after it queues; the change is published", async () => {
+test("assigned `now` it starts and returns the dropped rest; assigned `after` it queues; the change is published", async () => {
   const person = await world.addCustomer();
   const offeringId = await world.addOffering({ days: 2, dailyLimit: 100 });
   const told: Change[] = [];
@@ -58,7 +58,7 @@ test("assigned now it takes over and says what was dropped, assigned after it qu
   );
 });
 
-test("402 insufficient_balance: the payer's balance is short, nothing is assigned; ten at once spend it exactly", async () => {
+test("402 insufficient_balance: if the payer's balance is short, nothing is assigned; ten concurrent assignments spend it exactly", async () => {
   const reseller = await world.addReseller();
   const customer = await world.addCustomer(reseller.accountId);
   const offeringId = await world.addOffering({ wholesaleNanoUsd: 4_000_000_000n });
@@ -171,7 +171,7 @@ test("usage: settled requests only, newest first, paged, by account, host, model
   });
 });
 
-test("who pays: the operator for its own people, a reseller for itself and its customers, unless told otherwise", () => {
+test("the payer is the operator for its own people, and a reseller for itself and its customers, unless another is chosen", () => {
   const house = { accountId: 1, role: "customer", resellerId: null } as const;
   const reseller = { accountId: 2, role: "reseller", resellerId: null } as const;
   const customer = { accountId: 3, role: "customer", resellerId: 2 } as const;
@@ -191,7 +191,7 @@ test("who pays: the operator for its own people, a reseller for itself and its c
   }
 });
 
-test("a preview says what the assignment then does, and changes nothing", async () => {
+test("a preview shows the effect of the assignment, and changes nothing", async () => {
   const reseller = await world.addReseller();
   const customer = await world.addCustomer(reseller.accountId);
   const terms = { days: 3, dailyLimit: 100, timeZone: "Europe/Berlin", wholesaleNanoUsd: 4_000_000_000n };
@@ -250,7 +250,7 @@ test("a preview says what the assignment then does, and changes nothing", async 
   await world.setClock(null);
 });
 
-test("an active package says what it grants now, by its own midnight; one that is queued or over grants nothing", async () => {
+test("an active package shows what it grants now, by its own midnight; a queued or ended one grants nothing", async () => {
   const person = await world.addCustomer();
   const use = async (packageId: number, day: string, units: number) => {
     await world.sql`insert into package_days (package_id, day, units_used, units_max) values (${packageId}, ${day}, ${units}, 1000)`;

@@ -182,7 +182,7 @@ test("the bound uses the highest rates that apply, and no higher ones: a plain r
   expect(chatBound(tiered, { ...plain, textTokens: 99 }, noMargin).promptPico).toBe(2_297_000_000n);
 });
 
-test("each kind of token costs its own rate, and what no kind covers the base rate", () => {
+test("each kind of token costs its own rate, and all other tokens the base rate", () => {
   const tokens = { ...RATES, cache_write: 3_750_000, cache_write_1h: 6_000_000, reasoning: 20_000_000 };
   const media = { audio_input: 40_000_000, image_input: 5_000_000, audio_output: 80_000_000, image_output: 30_000_000 };
   const counts = { promptTokens: 1_000, cachedTokens: 200, completionTokens: 500 };
@@ -254,7 +254,7 @@ test("a tier's rates replace those of the whole request once its input tokens ar
   expect(ratesAt(1_001)).toEqual([30, 3, 300]);
 });
 
-test("a receipt's counts and price version give the charge again, and say which kinds had no price of their own", () => {
+test("a receipt's counts and price version give the same charge again, and the kinds without their own price", () => {
   const tokens = { input: 3, output: 15, audio_input: 40 };
   const counts = { promptTokens: 100, cachedTokens: 10, completionTokens: 50 };
   const again = recompute(

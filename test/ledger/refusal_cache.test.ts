@@ -401,7 +401,7 @@ describe("amounts", () => {
     await memory.release(hold, "not_dispatched");
   });
 
-  test("in any order of requests, memory answers what the ledger would have answered", async () => {
+  test("in any order of requests, the cache's answers are those of the ledger", async () => {
     const buyers = await openBuyers();
     let remembered = 0;
     const anAsk = fc.record({

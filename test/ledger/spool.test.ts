@@ -71,7 +71,7 @@ test("waiting settlements are counted in bytes and number, also those from befor
   expect(await readdir(directory)).toEqual([]);
 });
 
-test("a replay that fails keeps exactly what it had not applied", async () => {
+test("a replay that fails keeps exactly the settlements that were not applied", async () => {
   const spool = await open(await folder());
   await spool.add(settlement("a"));
   await spool.add(settlement("b"));
@@ -86,7 +86,7 @@ test("a replay that fails keeps exactly what it had not applied", async () => {
   expect(spool.empty()).toBe(true);
 });
 
-test("the replay after one that failed sends only what failed: nothing is set aside twice", async () => {
+test("the replay after a failed one sends only the failed settlements: none is set aside twice", async () => {
   const spool = await open(await folder());
   for (const id of ["a", "b", "c"]) await spool.add(settlement(id));
   const seen: string[] = [];

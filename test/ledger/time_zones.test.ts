@@ -177,7 +177,7 @@ test("the day that Samoa skipped: the next day begins at that instant, and days 
   expect(await endOf(daily)).toBe("2012-01-02T22:00:00.000Z");
 });
 
-test("a request across midnight counts on the day it was reserved, however it ends, in days of 23 and 25 hours too", async () => {
+test("a request across midnight counts on the day of its reservation, whatever its end, also in days of 23 and 25 hours", async () => {
   for (const [before, after, day, next] of [
     ["2026-10-25T22:59:59.999Z", "2026-10-25T23:00:00Z", "2026-10-25", "2026-10-26"],
     ["2026-03-28T22:59:59.999Z", "2026-03-28T23:00:00Z", "2026-03-28", "2026-03-29"],
@@ -314,7 +314,7 @@ function changesOf(timeZone: string): number[] {
 }
 
 test(
-  "in every zone, at any moment: a reset is told to the instant, and a package ends where the calendar says",
+  "in every zone, at any moment: a reset is exact to the instant, and a package ends by the calendar",
   async () => {
     expect(Intl.supportedValuesOf("timeZone").length - zones.length).toBeLessThanOrEqual(STALE_ZONES_MAX);
     console.log(`time zones: PROPERTY_SEED=${SEED}`);

@@ -90,7 +90,7 @@ async function until(isSo: () => Promise<boolean>): Promise<void> {
   }
 }
 
-test("the reaper returns what a dead replica had drawn when its lease has ended, and not before; the request has no receipt", async () => {
+test("the reaper returns a dead replica's drawn units and money when its lease has ended, and not before; the request has no receipt", async () => {
   const { ask, counters, accountId } = await customer();
   const hold = await open.ledger.reserve(ask());
   expect(await reapAccount(world.sql, accountId)).toBe(0);
@@ -455,7 +455,7 @@ describe("the books' check", () => {
     expect([...INVARIANTS].map(({ name }) => String(name)).sort()).toEqual(views.map(({ name }) => name));
   });
 
-  test("many replicas at once check once; then none is due until the interval has passed", async () => {
+  test("many concurrent replicas make one check; the next is due when the interval has passed", async () => {
     const clients = Array.from({ length: 5 }, () => client());
     const before = await stored();
     const checks = await Promise.all(clients.map((sql) => checkIfDue(sql, 300)));

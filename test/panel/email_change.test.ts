@@ -220,7 +220,7 @@ describe("addresses of others", () => {
     expect(await emailOf(session)).toBe(session.email);
   });
 
-  test("a reseller and its customers never share an address, whoever changes theirs; another tenant may have the same address", async () => {
+  test("a reseller and its customers never share an address after a change on either side; another tenant may have the same address", async () => {
     const { sql } = shop.world;
     const host = `ai.tenant${++count}.test`;
     const reseller = await shop.world.addReseller(host);

@@ -34,8 +34,8 @@ const begunDaysAgo = (packageId: number, days: number) =>
     update packages set starts_at = starts_at - make_interval(days => ${days}), ends_at = ends_at - make_interval(days => ${days}),
       first_day = first_day - ${days}::int where id = ${packageId}`;
 
-describe("what is left", () => {
-  test("a standard package shows what is left today, when it resets, and which of its days it is", async () => {
+describe("the rest of a package or balance", () => {
+  test("a standard package shows the rest of today, the time of the reset, and the day's number", async () => {
     const { person, session, packageId } = await open({ dailyLimit: 500, days: 30, timeZone: "Europe/Berlin" });
     await begunDaysAgo(packageId, 6);
     const { secret } = await shop.world.addKey(person);
@@ -90,7 +90,7 @@ describe("what is left", () => {
     expect((await homeOf(session)).package).toMatchObject({ daysBegun: 7, availableNow: 3499, resetsAt: null });
   });
 
-  test("the reserved amount is shown beside the available one", async () => {
+  test("the reserved amount is shown next to the available one", async () => {
     const payer = await shop.payer(1_000_000_000n);
     const session = await signInTo(shop, payer);
     shop.provider.next({ delayMs: 1000 });
@@ -187,7 +187,7 @@ describe("the notices", () => {
     expect(await kindsOf(session)).toEqual([]);
   });
 
-  test("list the refusals of the last week by code and key, with what is needed to act on them", async () => {
+  test("list the refusals of the last week by code and key, with the data for a remedy", async () => {
     const { person, session } = await open({ dailyLimit: 1 });
     const key = await shop.world.addKey(person);
     await shop.world

@@ -5,7 +5,7 @@ import { until } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** The page Markup, and what of a markup each person sees. Source: MRK-1, MRK-8, MRK-9. */
+/** The page Markup, and the parts of a markup that each role sees. Source: MRK-1, MRK-8, MRK-9. */
 
 setDefaultTimeout(60_000);
 const HOST = "ai.acme.test";

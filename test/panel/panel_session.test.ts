@@ -180,7 +180,7 @@ describe("the Idempotency-Key of a form", () => {
   const count = async () =>
     (await person.get("/keys")).json.rows.filter((key: { name: string }) => key.name === "double").length;
 
-  test("20 submits at once create one key; the others get 409 idempotency_conflict", async () => {
+  test("20 concurrent submits create one key; the others get 409 idempotency_conflict", async () => {
     const before = await count();
     const answers = await Promise.all(Array.from({ length: 20 }, () => create("form-1")));
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
@@ -222,7 +222,7 @@ describe("the Idempotency-Key of a form", () => {
     for (const key of ["x".repeat(101), "a b"]) expectRefusal(await create(key), "validation_failed");
   });
 
-  test("every form that creates something does so once for three submits at once", async () => {
+  test("every form that creates something does so once for three concurrent submits", async () => {
     const { world, provider } = shop;
     const [admin, reseller] = [await signInTo(shop, await world.addAdmin()), await signInTo(shop, acme)];
     const customer = await world.addCustomer(acme.accountId);

@@ -50,7 +50,7 @@ const atReplica = (session: PanelSession, replica: number, path: string, body?: 
     headers: { cookie: session.cookie, origin: `http://${session.host}`, "x-csrf-token": session.csrf },
   });
 
-describe("who sees which accounts", () => {
+describe("visibility of accounts", () => {
   test("a reseller lists its own customers, an admin all accounts", async () => {
     expect(ids(await acme.get("/people"))).toEqual([mine.accountId]);
     expect(ids(await other.get("/people"))).toEqual([theirs.accountId]);

@@ -349,7 +349,7 @@ describe("providers", () => {
   });
 });
 
-describe("what is learned about a route", () => {
+describe("data that is learned about a route", () => {
   const find = async (id: string) => (await admin.get(`/admin/model?id=${encodeURIComponent(id)}`)).json;
 
   test("a route's learned overhead is shown with its model; an admin resets it, with an entry in the audit log", async () => {

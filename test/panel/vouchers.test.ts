@@ -7,7 +7,7 @@ import { openShop, type Shop } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Vouchers and invoices over HTTP: who may do what, what is limited, and what nobody learns. Source: VOU-1, VOU-4, VOU-6, INV-3. */
+/** Vouchers and invoices over HTTP: permissions, limits, and data that nobody may learn. Source: VOU-1, VOU-4, VOU-6, INV-3. */
 
 const ACME = "ai.acme.test";
 const USD = 1_000_000_000n;

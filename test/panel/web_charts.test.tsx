@@ -11,7 +11,7 @@ const widths = (html: string) => [...html.matchAll(/width:([\d.]+)%/g)].map(([, 
 const sum = (amounts: readonly number[]) => amounts.reduce((total, amount) => total + amount, 0);
 
 describe("a meter", () => {
-  test("shows what is left in words, in the bar and to a screen reader", () => {
+  test("shows the rest in words, in the bar and to a screen reader", () => {
     const resets = renderToStaticMarkup(<Meter label="Today" used={642} limit={1_500} unit="requests" resets="" />);
     expect(resets).toContain('aria-valuenow="858"');
     expect(resets).toContain('aria-valuemax="1500"');

@@ -23,7 +23,7 @@ const NOW = Date.parse("2026-11-21T17:48:00Z");
 const OURS = "203.0.113.7";
 const THEIRS = "198.51.100.4";
 
-test("after sign-in the next page is a path of this panel; anything else leads to Home", () => {
+test("after sign-in the next page is a path of this panel; any other value opens Home", () => {
   const origin = "https://panel.acme.test";
   for (const next of ["/keys", "/usage?key=7&days=30", "/domains/ai.acme.test#top"])
     expect(pathAfterSignIn(next, origin)).toBe(next);

@@ -171,14 +171,14 @@ describe("the text of a refusal", () => {
     );
   });
 
-  test("insufficient_balance: the possible cost and what is available, or the server's message", () => {
+  test("insufficient_balance: the possible cost and the available amount, or the server's message", () => {
     expect(refusalText({ ...facts, code: "insufficient_balance", limit: 0.4, remaining: 0.12 })).toBe(
       "This could cost up to $0.40; $0.12 is available. Lower max tokens or ask for a top-up.",
     );
     expect(refusalText({ ...facts, code: "insufficient_balance", message: "Top up first." })).toBe("Top up first.");
   });
 
-  test("key_spend_limit_exceeded: what is left of the key's limit", () => {
+  test("key_spend_limit_exceeded: the rest of the key's limit", () => {
     const refused = { ...facts, code: "key_spend_limit_exceeded", limit: 5 };
     expect(refusalText({ ...refused, used: 0, remaining: 5 })).toStartWith(
       "This could cost more than the $5.00 that this key may still spend today.",
