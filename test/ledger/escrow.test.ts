@@ -238,7 +238,7 @@ describe("no false refusal and no false charge while units lie unused in another
 
   test("their holder is dead: 503, not 402, and no charge, until its lease has ended; then they are granted", async () => {
     const [dead] = (await openLedgers(1, { escrowShare: 1 }, null)) as [OpenLedger];
-    const [alive] = (await openLedgers(1, { timeoutMs: 400 }, null)) as [OpenLedger];
+    const [alive] = (await openLedgers(1, { timeoutMs: 1_500 }, null)) as [OpenLedger];
     const customer = await addCustomer({ dailyLimit: 12, days: 5 }, 100_000n);
     await drawAhead(dead, customer);
     await dead.ledger.abandon();
@@ -395,7 +395,7 @@ describe("a change of rights: no request is granted by the former state once the
 describe("units and money drawn ahead are valid for two seconds", () => {
   test("the database is away: requests are granted for at most two seconds, then 503", async () => {
     const proxy = await startTcpProxy(world.url);
-    const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 300 }, null)) as [OpenLedger];
+    const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 900 }, null)) as [OpenLedger];
     const customer = await addCustomer({ dailyLimit: 100_000 });
     const holds = await drawAhead(a, customer, 50);
     const cutMs = performance.now();
@@ -425,7 +425,7 @@ describe("units and money drawn ahead are valid for two seconds", () => {
     let jumpMs = 0;
     const [a] = (await openLedgers(
       1,
-      { databaseUrl: proxy.url, timeoutMs: 300, unixMs: () => Date.now() + jumpMs },
+      { databaseUrl: proxy.url, timeoutMs: 1_000, unixMs: () => Date.now() + jumpMs },
       null,
     )) as [OpenLedger];
     const customer = await addCustomer({ dailyLimit: 100_000 });

@@ -278,7 +278,7 @@ test("database away after dispatch: the settlement is spooled, and replayed once
 test("when the database goes away, settlements are spooled with fsync before `settle` resolves", async () => {
   const { ask, counters } = await customer();
   const proxy = await startTcpProxy(world.url);
-  const ledger = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 400, spool: "live" });
+  const ledger = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 1_500, spool: "live" });
   const hold = await ledger.ledger.reserve(ask());
   proxy.cut();
   const settlement = await ledger.ledger.settle(hold, usageOf({ promptTokens: 9 }));
@@ -304,7 +304,7 @@ test.each([
     const url = new URL(world.url);
     url.username = role;
     url.password = role;
-    const { ledger, close } = await openWorldLedger(world, { databaseUrl: url.href, timeoutMs: 500 });
+    const { ledger, close } = await openWorldLedger(world, { databaseUrl: url.href, timeoutMs: 1_500 });
     const reconnect = () => world.sql`select pg_terminate_backend(pid) from pg_stat_activity where usename = ${role}`;
     try {
       const hold = await ledger.reserve(ask());
@@ -397,7 +397,7 @@ test("a dead replica is shown for five minutes with its age; one of another rele
 test("a replica whose lanes cannot reach the database is shown, with a spool that is not empty", async () => {
   const { ask } = await customer();
   const proxy = await startTcpProxy(world.url);
-  const cut = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 400, spool: "waiting" });
+  const cut = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 1_500, spool: "waiting" });
   const hold = await cut.ledger.reserve(ask());
   proxy.cut();
   await cut.ledger.settle(hold, usageOf());
