@@ -71,7 +71,7 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
   const body = readChat(raw);
   if (body.stream) caller.record.kind = "stream";
   const model = requireModel(deps, caller, body.model, "text");
-  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, allowed: model.allowedParams });
+  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, by: model });
   const prompt = promptOf(body, raw, filtered.changed);
   const choices = body.n ?? 1;
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, body) : undefined;

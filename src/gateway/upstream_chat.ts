@@ -1,4 +1,4 @@
-import type { KeyedRoute, Model, Route } from "../catalog/catalog.ts";
+import type { KeyedRoute, Route } from "../catalog/catalog.ts";
 import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
@@ -9,7 +9,7 @@ import { deadline } from "../platform/deadline.ts";
 import { Stop } from "../platform/stop.ts";
 import { PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
-import { type Filtered, filterParameters } from "./parameters.ts";
+import { type Filtered, filterParameters, hasSameRules, type OwnRules } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import type { ChatBody } from "./request_shapes.ts";
 import { OversizedEvent, SseReader } from "./sse.ts";
@@ -36,9 +36,9 @@ export type TextCall = Attempt & {
 export type ChatCall = TextCall & {
   body: ChatBody;
   raw: Body;
-  /** The body filtered by what any of the model's routes allows. */
+  /** The body filtered by the model's rules: what any of its routes allows, without what all of them drop. */
   filtered: Filtered;
-  model: Pick<Model, "allowedParams">;
+  model: OwnRules;
   /** The output cap that was reserved; null if the client's own is sent on unchanged. */
   capTokens: number | null;
 };
@@ -51,10 +51,10 @@ export type Payload = { text: string; dropped: string | undefined };
  * usage, and the cap of the hold.
  */
 export function chatPayload({ body, raw, filtered, model, capTokens }: ChatCall, route: Route): Payload {
-  const { allowedParams: allowed } = route;
-  // Nearly always all routes allow the same. Then the body is sent as it was filtered for the reserve.
-  const isSame = allowed.size === model.allowedParams.size;
-  const { changed, dropped } = isSame ? filtered : filterParameters({ kind: "chat", body, spans: raw.spans, allowed });
+  // Nearly always all routes have the same rules. Then the body is sent as it was filtered for the reserve.
+  const { changed, dropped } = hasSameRules(route, model)
+    ? filtered
+    : filterParameters({ kind: "chat", body, spans: raw.spans, by: route });
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
