@@ -7,6 +7,7 @@ import { DuplicateField, type Span } from "../http/json_text.ts";
 import type { Usage } from "../ledger/ledger.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop } from "../platform/stop.ts";
+import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
 import { type Filtered, filterParameters, hasSameRules, type OwnRules } from "./parameters.ts";
@@ -17,8 +18,6 @@ import { jsonWithoutCosts, type ReportedUsage, reportedUsageOf } from "./usage_c
 
 /** Chat requests to a provider and its answers: what is changed in the body on the way out, and what is read on the way back. */
 
-/** Maximum size of an answer that is not streamed. */
-const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
 /** Maximum number of events that are read before one that begins the answer. */
 const OPENING_PAYLOADS_MAX = 1_000;
 /** Maximum size of all of them, in characters: twice an event of 8 MiB. */

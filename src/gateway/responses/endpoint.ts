@@ -5,6 +5,7 @@ import type { Deps } from "../../deps.ts";
 import { type Body, keepInstead } from "../../http/body.ts";
 import { topLevelSpans } from "../../http/json_spans.ts";
 import type { Admitted } from "../admission.ts";
+import { checkOwnAnswer } from "../answer_size.ts";
 import type { Caller } from "../authenticate.ts";
 import type { Attempt } from "../dispatch.ts";
 import { type MeteredEndpoint, serveStream, serveWhole, type TextRequest, unixSeconds } from "../flow.ts";
@@ -143,6 +144,7 @@ class OwnForm {
     this.#request = request;
     this.#model = model;
     this.#body = ownBody(request, model);
+    checkOwnAnswer(this.#body.fields, model);
     this.prompt = ownPrompt(this.#body);
   }
 
