@@ -250,7 +250,7 @@ async function fetchAnswer(request: ResponsesRequest, route: KeyedRoute, attempt
   try {
     const payload = chatPayload(chatCallOf(request, chat, call), route);
     const text = await call.provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-    const { value } = completionOf(text);
+    const { value } = completionOf(text, { route, sent: payload.text });
     return {
       ...fromChatAnswer(value, facts),
       usage: reportedUsageOf(value.usage),
