@@ -508,6 +508,7 @@ CREATE TABLE "routes" (
 	"stream_options" boolean DEFAULT true NOT NULL,
 	"own_responses" boolean DEFAULT false NOT NULL,
 	"allowed_params" text[] DEFAULT '{}' NOT NULL,
+	"dropped_params" text[] DEFAULT '{}' NOT NULL,
 	"cost_input_micro_usd" bigint,
 	"cost_output_micro_usd" bigint,
 	"cost_image_micro_usd" bigint,
@@ -516,6 +517,7 @@ CREATE TABLE "routes" (
 	CONSTRAINT "routes_weight" CHECK ("routes"."weight" between 1 and 1000),
 	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens')),
 	CONSTRAINT "routes_allowed_params" CHECK (cardinality("routes"."allowed_params") <= 50),
+	CONSTRAINT "routes_dropped_params" CHECK (cardinality("routes"."dropped_params") <= 50 and not "routes"."allowed_params" && "routes"."dropped_params"),
 	CONSTRAINT "routes_costs_together" CHECK (("routes"."cost_input_micro_usd" is null) = ("routes"."cost_output_micro_usd" is null)),
 	CONSTRAINT "routes_cost_range" CHECK ("routes"."cost_input_micro_usd" between 0 and 1000000000 and "routes"."cost_output_micro_usd" between 0 and 1000000000 and "routes"."cost_image_micro_usd" between 0 and 1000000000)
 );

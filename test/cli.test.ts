@@ -586,6 +586,22 @@ test.concurrent(
     expect(await refused(`model route chat-1 --change ${routeId} --allow-param n_predict`)).toContain("n_predict");
     const none = await json(`model route chat-1 --change ${routeId} --allow-param none`);
     expect(none.models[0].routes[0].allowedParams).toEqual([]);
+    const less = await json(
+      `model route chat-1 --change ${routeId} --drop-param reasoning_effort,seed --allow-param documents`,
+    );
+    expect(less.models[0].routes[0]).toMatchObject({
+      allowedParams: ["documents"],
+      droppedParams: ["reasoning_effort", "seed"],
+    });
+    expect((await cli("model list")).out).toContain(
+      `${routeId}: upstream/sim-chat + documents - reasoning_effort seed`,
+    );
+    for (const name of ["max_tokens", "messages", "stream_options", "documents"])
+      expect(await refused(`model route chat-1 --change ${routeId} --drop-param ${name}`)).toMatch(
+        /cannot (both )?.*drop/,
+      );
+    const all = await json(`model route chat-1 --change ${routeId} --drop-param none --allow-param none`);
+    expect(all.models[0].routes[0]).toMatchObject({ allowedParams: [], droppedParams: [] });
     const priced = await json("model price chat-1 --package-only --image 1024x1024=none --image 1024x1024/high=none");
     expect(priced.models[0]).toMatchObject({ inputMicroUsd: null, outputMicroUsd: null, imagePrices: [] });
     expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");

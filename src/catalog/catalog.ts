@@ -43,6 +43,8 @@ export type Model = {
   readonly hidesTokens: boolean | null;
   /** Parameters that any of its routes allows beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
+  /** Parameters that all of its routes drop. */
+  readonly droppedParams: ReadonlySet<string>;
   /** What its routes are ordered by. */
   readonly routeChoice: RouteChoice;
   /** If it is empty, no request can be served. */
@@ -74,6 +76,8 @@ export type Route = {
   readonly ownResponses: boolean;
   /** Parameters that are sent to it beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
+  /** Parameters that are not sent to it, whatever gateway/parameters.ts says. */
+  readonly droppedParams: ReadonlySet<string>;
   readonly overhead: Overhead;
 };
 
@@ -218,6 +222,7 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
       imagePrices: imagePrices.get(model.id) ?? new Map(),
       overhead: (routes.get(model.id) ?? []).map(({ overhead }) => overhead).reduce(greaterOverhead, NO_OVERHEAD),
       allowedParams: new Set((routes.get(model.id) ?? []).flatMap(({ allowedParams }) => [...allowedParams])),
+      droppedParams: droppedByAll(routes.get(model.id) ?? []),
       routes: Object.freeze(routes.get(model.id) ?? []),
       hasChoice: (routes.get(model.id) ?? []).flatMap(({ keyed }) => keyed).length > 1,
     }),
@@ -266,6 +271,7 @@ function routesByModel(rows: CatalogRows, providers: ReadonlyMap<number, KeyedPr
   for (const {
     modelId,
     allowedParams,
+    droppedParams,
     costInputMicroUsd,
     costOutputMicroUsd,
     costImageMicroUsd,
@@ -276,11 +282,17 @@ function routesByModel(rows: CatalogRows, providers: ReadonlyMap<number, KeyedPr
     const { providerName, baseUrl } = keys[0];
     const overhead = overheads.get(row.id) ?? NO_OVERHEAD;
     const cost = imageModels.has(modelId) ? costImageMicroUsd : tokenCost(costInputMicroUsd, costOutputMicroUsd);
-    const route: Route = { ...row, allowedParams: new Set(allowedParams), cost, providerName, baseUrl, overhead };
+    const params = { allowedParams: new Set(allowedParams), droppedParams: new Set(droppedParams) };
+    const route: Route = { ...row, ...params, cost, providerName, baseUrl, overhead };
     const keyed = keys.map(({ key, apiKey }): KeyedRoute => Object.freeze({ ...route, key, apiKey }));
     listIn(routes, modelId).push({ ...route, keyed: Object.freeze(keyed) });
   }
   return routes;
+}
+
+function droppedByAll([first, ...others]: readonly Route[]): ReadonlySet<string> {
+  const names = [...(first?.droppedParams ?? [])];
+  return new Set(names.filter((name) => others.every(({ droppedParams }) => droppedParams.has(name))));
 }
 
 function tokenCost(inputMicroUsd: number | null, outputMicroUsd: number | null): number | null {

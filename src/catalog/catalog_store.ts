@@ -14,6 +14,7 @@ import { loadOverheads } from "./overhead_store.ts";
 /** SQLSTATEs. */
 export const UNIQUE_VIOLATION = "23505";
 export const FOREIGN_KEY_VIOLATION = "23503";
+export const CHECK_VIOLATION = "23514";
 
 export const modelColumns = {
   id: models.id,
@@ -45,6 +46,7 @@ export const routeColumns = {
   streamOptions: routes.streamOptions,
   ownResponses: routes.ownResponses,
   allowedParams: routes.allowedParams,
+  droppedParams: routes.droppedParams,
   costInputMicroUsd: routes.costInputMicroUsd,
   costOutputMicroUsd: routes.costOutputMicroUsd,
   costImageMicroUsd: routes.costImageMicroUsd,

@@ -4,7 +4,14 @@ import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { providers, routes } from "../platform/schema_catalog.ts";
 import { checkModelId, checkRoute, type RouteInput, type RoutePatch } from "./catalog_input.ts";
-import { FOREIGN_KEY_VIOLATION, givenFields, refusing, routeColumns, UNIQUE_VIOLATION } from "./catalog_store.ts";
+import {
+  CHECK_VIOLATION,
+  FOREIGN_KEY_VIOLATION,
+  givenFields,
+  refusing,
+  routeColumns,
+  UNIQUE_VIOLATION,
+} from "./catalog_store.ts";
 
 /** Routes (a model at a provider), as an operator lists and changes them. */
 
@@ -39,7 +46,7 @@ export async function addRoute(deps: ChangeDeps, { modelId, providerId, ...rest 
   const { upstreamModel = modelId, ...checked } = checkRoute(rest);
   const values = { ...checked, modelId, providerId, upstreamModel };
   const missing = new InputError(`There is no model ${modelId}, or no provider ${providerId}.`, "modelId");
-  return await refusing({ [FOREIGN_KEY_VIOLATION]: missing }, () =>
+  return await refusing({ [FOREIGN_KEY_VIOLATION]: missing, [CHECK_VIOLATION]: contradiction() }, () =>
     changing(deps, async (tx) => {
       const [added] = await tx.insert(routes).values(values).onConflictDoNothing().returning({ id: routes.id });
       if (!added) throw routeExists();
@@ -51,7 +58,7 @@ export async function addRoute(deps: ChangeDeps, { modelId, providerId, ...rest 
 /** Changes the given fields of a route. */
 export async function updateRoute(deps: ChangeDeps, id: number, patch: RoutePatch): Promise<void> {
   const values = givenFields(checkRoute(patch));
-  await refusing({ [UNIQUE_VIOLATION]: routeExists() }, () =>
+  await refusing({ [UNIQUE_VIOLATION]: routeExists(), [CHECK_VIOLATION]: contradiction() }, () =>
     changing(deps, async (tx) => {
       const rows = await tx.update(routes).set(values).where(eq(routes.id, id)).returning({ id: routes.id });
       if (rows.length === 0) throw noRoute();
@@ -68,6 +75,11 @@ export async function removeRoute(deps: ChangeDeps, id: number): Promise<void> {
 
 function noRoute(): InputError {
   return new InputError("There is no such route.", "routeId");
+}
+
+/** All other checks of the table are made before. */
+function contradiction(): InputError {
+  return new InputError("A route cannot both allow and drop a parameter.", "droppedParams");
 }
 
 function routeExists(): InputError {

@@ -153,6 +153,7 @@ function addRouteCommand(model: Command): void {
     streamOptions: boolean;
     ownResponses?: boolean;
     allowParam?: string[];
+    dropParam?: string[];
     costInput?: number | null;
     costOutput?: number | null;
     costImage?: number | null;
@@ -177,18 +178,24 @@ function addRouteCommand(model: Command): void {
         "also send this parameter to the provider, as in documents or reasoning.max_tokens; repeat or use commas for more; none: no others",
         list,
       )
+      .option(
+        "--drop-param <name>",
+        "do not send this parameter, because the provider does not take it, as in reasoning_effort; repeat or use commas for more; none: leave nothing out",
+        list,
+      )
       .option("--cost-input <usd>", "what the provider charges you for 1 million input tokens; none: not known", cost)
       .option("--cost-output <usd>", "the same for 1 million output tokens", cost)
       .option("--cost-image <usd>", "the same for one image", cost)
       .addOption(new Option("--change <route-id>", "change this route").conflicts("provider"))
       .addOption(new Option("--remove <route-id>", "remove this route").conflicts(["provider", "change"])),
     { changes: true },
-    async (context, { provider, upstream, streamOptions, allowParam, change, remove, ...rest }, [id = ""]) => {
-      const { costInput, costOutput, costImage, ...settings } = rest;
+    async (context, { provider, upstream, streamOptions, change, remove, ...rest }, [id = ""]) => {
+      const { allowParam, dropParam, costInput, costOutput, costImage, ...settings } = rest;
       const fields = {
         ...settings,
         upstreamModel: upstream,
         allowedParams: allowParam?.filter((name) => name.trim() !== "none"),
+        droppedParams: dropParam?.filter((name) => name.trim() !== "none"),
         costInputMicroUsd: costInput,
         costOutputMicroUsd: costOutput,
         costImageMicroUsd: costImage,
@@ -278,8 +285,10 @@ async function showModels(context: Context, modelId?: string): Promise<Output> {
   return { text, json: { models } };
 }
 
-/** As in "3: acme/gpt-x + documents": the parameters after the plus are sent to the provider too. */
+/** As in "3: acme/gpt-x + documents - seed": the parameters after the plus are sent to the provider too, those after the minus are not. */
 function routeWords(route: Awaited<ReturnType<typeof listRoutes>>[number]): string {
-  const { id, providerName, upstreamModel, allowedParams } = route;
-  return `${id}: ${providerName}/${upstreamModel}${allowedParams.length > 0 ? ` + ${allowedParams.join(" ")}` : ""}`;
+  const { id, providerName, upstreamModel, allowedParams, droppedParams } = route;
+  const allowed = allowedParams.length > 0 ? ` + ${allowedParams.join(" ")}` : "";
+  const dropped = droppedParams.length > 0 ? ` - ${droppedParams.join(" ")}` : "";
+  return `${id}: ${providerName}/${upstreamModel}${allowed}${dropped}`;
 }

@@ -190,8 +190,9 @@ export class ChunkRewriter implements StreamRewriter {
       return true;
     }
     const choices = parsedLine(first);
-    // A chunk with only the usage is not sent now.
-    if (!Array.isArray(choices) || (choices.length === 0 && hasUsage)) return false;
+    // A chunk with only the usage is not sent now, and one with an error not at all.
+    if (!Array.isArray(choices) || (choices.length === 0 && hasUsage) || errorIn({ choices }) !== undefined)
+      return false;
     const text = this.#count(choices, sourceChars);
     if (text !== "" && this.#textBudget.take()) this.#textFrame = copied(textFrameOf(first, text, frame));
     return true;
@@ -210,7 +211,7 @@ export class ChunkRewriter implements StreamRewriter {
     const spans = topLevelSpans(payload);
     if (!isRecord(chunk) || spans === undefined)
       throw new Error("the provider sent an event that is not a JSON object");
-    if (isPresent(chunk.error)) throw new Error("the provider sent an error event");
+    if (errorIn(chunk) !== undefined) throw new Error("the provider sent an error event");
 
     const hasUsage = isPresent(chunk.usage);
     const usage = reportedUsageOf(chunk.usage);
@@ -425,6 +426,21 @@ function parsed(json: string): unknown {
 /** As `parsed`, but undefined for JSON with line breaks: in an event as it was received they end a line. */
 function parsedLine(json: string): unknown {
   return json.includes("\n") || json.includes("\r") ? undefined : parsed(json);
+}
+
+/**
+ * The error that an answer or a chunk reports, of itself or of a choice, as OpenRouter does; undefined if it reports none. A choice may
+ * say with its finish_reason alone that the provider failed. Source: END-2, END-3.
+ */
+export function errorIn({ error, choices }: Readonly<Record<string, unknown>>): unknown {
+  if (isPresent(error)) return error;
+  if (!Array.isArray(choices)) return undefined;
+  for (const choice of choices) {
+    if (!isRecord(choice)) continue;
+    if (isPresent(choice.error)) return choice.error;
+    if (choice.finish_reason === "error") return {};
+  }
+  return undefined;
 }
 
 function isFinish(choice: unknown): boolean {

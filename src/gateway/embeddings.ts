@@ -25,12 +25,7 @@ async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted):
   const body = readEmbedding(raw);
   caller.record.kind = "embedding";
   const model = requireModel(deps, caller, body.fields.model, "embedding");
-  const { changed } = filterParameters({
-    kind: "embedding",
-    body: body.fields,
-    spans: raw.spans,
-    allowed: model.allowedParams,
-  });
+  const { changed } = filterParameters({ kind: "embedding", body: body.fields, spans: raw.spans, by: model });
   const prompt = embeddingPromptOf(body.input, raw, changed);
   raw.room.grow(Math.min(answerBytesOf(body), deps.config.bodyBytesMax));
   const hold = await reserveEmbedding(deps, caller, { model, prompt });

@@ -6,6 +6,7 @@ import { factsOf } from "../http/request_facts.ts";
 import type { Usage } from "../ledger/ledger.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
 import { type Admitted, admit, Slots } from "./admission.ts";
+import { checkChatAnswer } from "./answer_size.ts";
 import { jsonResponse, streamResponse } from "./answers.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
 import { chatUsage, imageUsage, learnOverrun, NOTHING_RELAYED } from "./charge.ts";
@@ -71,7 +72,8 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
   const body = readChat(raw);
   if (body.stream) caller.record.kind = "stream";
   const model = requireModel(deps, caller, body.model, "text");
-  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, allowed: model.allowedParams });
+  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, by: model });
+  checkChatAnswer(body, filtered, model);
   const prompt = promptOf(body, raw, filtered.changed);
   const choices = body.n ?? 1;
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, body) : undefined;

@@ -1,3 +1,4 @@
+import type { Route } from "../catalog/catalog.ts";
 import type { Span } from "../http/json_text.ts";
 
 /**
@@ -14,7 +15,8 @@ import type { Span } from "../http/json_text.ts";
  * - Does it change the form of the answer, so that the gateway cannot read it?
  *
  * Then add its name to a group below, and run `bun scripts/parameters_table.ts`, which writes the tables of docs/api.md. A parameter
- * that only one provider needs is allowed on its route instead: `cli model route … --allow-param`.
+ * that only one provider needs is allowed on its route instead: `cli model route … --allow-param`. One that a provider does not take
+ * is dropped on its route: `--drop-param`.
  *
  * Other files change only if the parameter's value must be checked (`request_shapes.ts`) or rewritten (`chatPayload` in
  * `upstream_chat.ts`).
@@ -229,24 +231,35 @@ export type Filtered = {
   dropped: string | undefined;
 };
 
+/** What a route allows and drops. Of a model: what any of its routes allows, and what all of them drop. */
+export type OwnRules = Pick<Route, "allowedParams" | "droppedParams">;
+
+/** Whether a body that was filtered by the model's rules can be sent to one of its routes as it is. */
+export function hasSameRules(route: OwnRules, model: OwnRules): boolean {
+  // A route allows no more than its model, and drops no less.
+  return route.allowedParams.size === model.allowedParams.size && route.droppedParams.size === model.droppedParams.size;
+}
+
 export type ToFilter = {
   kind: RequestKind;
   /** The checked body, and where its fields are in its text. */
   body: Fields;
   spans: ReadonlyMap<string, Span>;
-  /** What the route allows in addition to the list. */
-  allowed: ReadonlySet<string>;
+  /** The route, or the model. */
+  by: OwnRules;
   /** A listed parameter that is dropped from this request. */
   leaveOut?: string | undefined;
 };
 
 /** Filters a body by the list. Costs one look-up for each field, and for each field of a message. */
-export function filterParameters({ kind, body, spans, allowed, leaveOut }: ToFilter): Filtered {
-  const filtering = new Filtering(body, allowed);
+export function filterParameters({ kind, body, spans, by, leaveOut }: ToFilter): Filtered {
+  const { allowedParams: allowed, droppedParams: left } = by;
+  const filtering = new Filtering(body, by);
   const filters = FILTERS[kind];
   for (const name of spans.keys()) {
-    const filter = name === leaveOut ? undefined : filters.get(name);
-    if (filter === UNFILTERED || (name !== leaveOut && allowed.has(name))) continue;
+    const isLeft = name === leaveOut || (left.size > 0 && left.has(name));
+    const filter = isLeft ? undefined : filters.get(name);
+    if (filter === UNFILTERED || (!isLeft && allowed.has(name))) continue;
     const value = body[name];
     // SDKs send null for options that were not set. A listed field is sent on with null; an unlisted one is not.
     if (filter !== undefined && value === null) continue;
@@ -276,19 +289,26 @@ const NAME_CHARS_MAX = 60;
 class Filtering implements Filtered {
   readonly body: Fields;
   readonly changed = new Map<string, unknown>();
-  readonly #allowed: ReadonlySet<string>;
+  readonly #by: OwnRules;
   readonly #names: string[] = [];
   /** The number of dropped parts. */
   count = 0;
 
-  constructor(body: Fields, allowed: ReadonlySet<string>) {
+  constructor(body: Fields, by: OwnRules) {
     this.body = body;
-    this.#allowed = allowed;
+    this.#by = by;
   }
 
   /** Whether the route allows `field.member`; indexes of lists are not part of it. */
   allows(field: string, member: string): boolean {
-    return this.#allowed.size > 0 && this.#allowed.has(`${field}.${member}`);
+    const { allowedParams: allowed } = this.#by;
+    return allowed.size > 0 && allowed.has(`${field}.${member}`);
+  }
+
+  /** Whether the route drops `field.member`. */
+  leavesOut(field: string, member: string): boolean {
+    const { droppedParams: left } = this.#by;
+    return left.size > 0 && left.has(`${field}.${member}`);
   }
 
   /** Notes a dropped part by its path, as in `messages.0.content.1`. */
@@ -336,8 +356,8 @@ type Place = { field: string; path: string; known: ReadonlySet<string>; scalar?:
 function filterMembers(value: Fields, { field, path, known, scalar = false }: Place, filtering: Filtering): Fields {
   let passes: Record<string, unknown> | undefined;
   for (const name in value) {
-    if (known.has(name) && (!scalar || value[name] === null || isScalar(value[name]))) continue;
-    if (filtering.allows(field, name)) continue;
+    const isKnown = known.has(name) && (!scalar || value[name] === null || isScalar(value[name]));
+    if ((isKnown || filtering.allows(field, name)) && !filtering.leavesOut(field, name)) continue;
     passes ??= { ...value };
     delete passes[name];
     if (value[name] !== null) filtering.drop(`${path}.${name}`);

@@ -5,7 +5,7 @@
  */
 
 /** Maximum size of one event, in bytes, and in characters of its complete lines. Without it an endless event would fill the memory. */
-const EVENT_SIZE_MAX = 8 * 1024 * 1024;
+export const EVENT_SIZE_MAX = 8 * 1024 * 1024;
 const LF = 10;
 const CR = 13;
 const DATA = "data:";

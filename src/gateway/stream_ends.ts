@@ -16,7 +16,7 @@ import type { ReservedRequest } from "./reserve.ts";
  *     isWhole            the same; the model hides tokens, so it     what the provider reports                       nothing more
  *                        was read to its end in the background
  *   broke_after_finish   broke off after a finish_reason             as `complete`                                   an error event
- *   broke_off            broke off before                            nothing                                         an error event
+ *   broke_off            broke off before, or reported an error      nothing                                         an error event
  *   ended_by_us          the replica shuts down                      nothing                                         an error event
  *
  * Before a stream's first event, `Calls` in dispatch.ts decides, and `endUnanswered` in flow.ts acts on it. A client that leaves before

@@ -1,15 +1,17 @@
-import type { KeyedRoute, Model, Route } from "../catalog/catalog.ts";
+import type { KeyedRoute, Route } from "../catalog/catalog.ts";
+import { redactPrompt } from "../catalog/prompt_redaction.ts";
 import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
-import { ProviderFailure } from "../catalog/provider_errors.ts";
+import { ProviderFailure, type ProviderRejection, toProviderError } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import { DuplicateField, type Span } from "../http/json_text.ts";
 import type { Usage } from "../ledger/ledger.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop } from "../platform/stop.ts";
-import { PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
+import { ANSWER_BYTES_MAX } from "./answer_size.ts";
+import { errorIn, PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
-import { type Filtered, filterParameters } from "./parameters.ts";
+import { type Filtered, filterParameters, hasSameRules, type OwnRules } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import type { ChatBody } from "./request_shapes.ts";
 import { OversizedEvent, SseReader } from "./sse.ts";
@@ -17,8 +19,10 @@ import { jsonWithoutCosts, type ReportedUsage, reportedUsageOf } from "./usage_c
 
 /** Chat requests to a provider and its answers: what is changed in the body on the way out, and what is read on the way back. */
 
-/** Maximum size of an answer that is not streamed. */
-const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
+/** How much of each text of a reported error is read. */
+const ERROR_TEXT_CHARS_MAX = 8_192;
+/** Of a reported error whose code is none: the provider failed. */
+const STATUS_UNKNOWN = 502;
 /** Maximum number of events that are read before one that begins the answer. */
 const OPENING_PAYLOADS_MAX = 1_000;
 /** Maximum size of all of them, in characters: twice an event of 8 MiB. */
@@ -36,9 +40,9 @@ export type TextCall = Attempt & {
 export type ChatCall = TextCall & {
   body: ChatBody;
   raw: Body;
-  /** The body filtered by what any of the model's routes allows. */
+  /** The body filtered by the model's rules: what any of its routes allows, without what all of them drop. */
   filtered: Filtered;
-  model: Pick<Model, "allowedParams">;
+  model: OwnRules;
   /** The output cap that was reserved; null if the client's own is sent on unchanged. */
   capTokens: number | null;
 };
@@ -51,10 +55,10 @@ export type Payload = { text: string; dropped: string | undefined };
  * usage, and the cap of the hold.
  */
 export function chatPayload({ body, raw, filtered, model, capTokens }: ChatCall, route: Route): Payload {
-  const { allowedParams: allowed } = route;
-  // Nearly always all routes allow the same. Then the body is sent as it was filtered for the reserve.
-  const isSame = allowed.size === model.allowedParams.size;
-  const { changed, dropped } = isSame ? filtered : filterParameters({ kind: "chat", body, spans: raw.spans, allowed });
+  // Nearly always all routes have the same rules. Then the body is sent as it was filtered for the reserve.
+  const { changed, dropped } = hasSameRules(route, model)
+    ? filtered
+    : filterParameters({ kind: "chat", body, spans: raw.spans, by: route });
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
@@ -93,7 +97,7 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
   const { provider, requestId } = call;
   const payload = chatPayload(call, route);
   const text = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-  const { value, spans, choices } = completionOf(text);
+  const { value, spans, choices } = completionOf(text, { route, sent: payload.text });
   const edits = new Map<string, string | null>(PROVIDER_FIELDS.map((name) => [name, null]));
   const used = spans.get("usage");
   if (used !== undefined) edits.set("usage", jsonWithoutCosts(value.usage, text.slice(used.start, used.end)));
@@ -115,13 +119,49 @@ export function limitsOf({ requestId, traceparent, beforeSend, signal, totalMs }
   return { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
 }
 
-/** Parses a whole chat answer. Throws ProviderFailure if it is none. */
-export function completionOf(text: string): JsonObject & { choices: unknown[] } {
+/** What was sent, and to which route. */
+type Called = { route: KeyedRoute; sent: string };
+
+/**
+ * Parses a whole chat answer. Throws ProviderFailure if it is none, or ProviderFailure or ProviderRejection if it reports an error, also
+ * of one of its choices: then it is broken off, as a stream is by an error event.
+ */
+export function completionOf(text: string, called: Called): JsonObject & { choices: unknown[] } {
   const answer = parseObject(text);
+  const error = answer && errorIn(answer.value);
+  if (error !== undefined) throw reportedError(isRecord(error) ? error : { message: error }, STATUS_UNKNOWN, called);
   const choices = answer?.value.choices;
   if (answer === undefined || !Array.isArray(choices))
     throw new ProviderFailure("not_json", "the answer is not a chat completion");
   return { ...answer, choices };
+}
+
+/**
+ * The error that an answer reports although its HTTP status is good. Its code may be the status that it stands for. What it quotes of
+ * the request is removed: it is logged.
+ */
+export function reportedError(
+  { code, type, param, metadata, message }: Readonly<Record<string, unknown>>,
+  status: number,
+  { route, sent }: Called,
+): ProviderFailure | ProviderRejection {
+  const error = { code: said(code), type: said(type), param: said(param), message: said(message) };
+  // OpenRouter: a refusal by moderation has reasons.
+  const isModerated = isRecord(metadata) && Array.isArray(metadata.reasons);
+  const text = redactPrompt(
+    JSON.stringify({ error: { ...error, ...(isModerated && { metadata: { reasons: [] } }) } }),
+    sent,
+  );
+  const isStatus = typeof code === "number" && Number.isInteger(code) && code >= 400 && code < 600;
+  return toProviderError({ status: isStatus ? code : status, text, secrets: [route.apiKey.reveal()] });
+}
+
+function said(value: unknown): string | undefined {
+  return typeof value === "string" ? value.slice(0, ERROR_TEXT_CHARS_MAX) : undefined;
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 export type OpenedChat = OpenedStream & Pick<Payload, "dropped">;
@@ -196,7 +236,7 @@ async function firstPayloads(
       // An answer may also end before it has begun: with nothing but its usage.
       if (checked > 0 && payload === "[DONE]") return payloads;
       const event = payload === "[DONE]" ? undefined : parseObject(payload)?.value;
-      if (event === undefined || (event.error !== undefined && event.error !== null))
+      if (event === undefined || errorIn(event) !== undefined)
         throw new ProviderFailure("not_json", "the stream began with an error");
       if (begins === undefined || begins(event)) return payloads;
       chars += payload.length;

@@ -59,8 +59,7 @@ export async function fetchEmbeddings(call: EmbeddingCall, route: KeyedRoute): P
 
 /** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and base64. */
 function embeddingPayload({ body: { fields }, raw }: EmbeddingCall, route: KeyedRoute): Payload {
-  const { allowedParams: allowed } = route;
-  const { changed, dropped } = filterParameters({ kind: "embedding", body: fields, spans: raw.spans, allowed });
+  const { changed, dropped } = filterParameters({ kind: "embedding", body: fields, spans: raw.spans, by: route });
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== fields.model) edits.set("model", JSON.stringify(route.upstreamModel));

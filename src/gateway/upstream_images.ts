@@ -76,7 +76,7 @@ function imagePayload({ body, raw, price }: ImageCall, route: KeyedRoute): Paylo
     kind: "image",
     body,
     spans: raw.spans,
-    allowed: route.allowedParams,
+    by: route,
     leaveOut: qualityOf(body) === price.quality ? undefined : "quality",
   });
   const edits = new Map<string, string | null>();

@@ -147,7 +147,7 @@ const HEADERS = {
   "X-Accel-Buffering": { description: "Set on streams: tells proxies not to buffer.", schema: { const: "no" } },
   "X-Dropped-Params": {
     description:
-      "Parameters of the request that were not sent to the provider, comma-separated; at most 20, then how many more, as in +7.",
+      "Parameters of the request that were not sent to the provider, because they are not listed or it does not take them, comma-separated; at most 20, then how many more, as in +7.",
     schema: { type: "string" },
   },
   "Idempotent-Replayed": {

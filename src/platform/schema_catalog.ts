@@ -193,6 +193,8 @@ export const routes = pgTable(
     ownResponses: boolean().notNull().default(false),
     /** Parameters that this route forwards beyond those of src/gateway/parameters.ts. */
     allowedParams: text().array().notNull().default(sql`'{}'`),
+    /** Parameters that are not sent on this route, whatever the list says: its provider does not take them. */
+    droppedParams: text().array().notNull().default(sql`'{}'`),
     /** What the provider charges the operator, for the choice by price: per million tokens, or per image. null: unknown. */
     costInputMicroUsd: bigint({ mode: "number" }),
     costOutputMicroUsd: bigint({ mode: "number" }),
@@ -206,6 +208,10 @@ export const routes = pgTable(
     check("routes_weight", sql`${t.weight} between 1 and 1000`),
     check("routes_cap_field", sql`${t.capField} in ('max_tokens', 'max_completion_tokens')`),
     check("routes_allowed_params", sql`cardinality(${t.allowedParams}) <= 50`),
+    check(
+      "routes_dropped_params",
+      sql`cardinality(${t.droppedParams}) <= 50 and not ${t.allowedParams} && ${t.droppedParams}`,
+    ),
     check("routes_costs_together", sql`(${t.costInputMicroUsd} is null) = (${t.costOutputMicroUsd} is null)`),
     check(
       "routes_cost_range",

@@ -92,9 +92,29 @@ test("a model has its prices, image prices and routes; its provider's key is not
     capField: "max_tokens",
     streamOptions: true,
     ownResponses: false,
+    allowedParams: new Set(),
+    droppedParams: new Set(),
   });
   expect(route?.keyed[0]?.apiKey.reveal()).toBe("sk-canary-0123456789");
   expect(JSON.stringify(model) + Bun.inspect(model)).not.toContain("sk-canary");
+});
+
+test("a model allows what any of its routes allows, and drops what all of them drop", async () => {
+  const { providerId, routeId } = await seed();
+  await updateRoute(deps, routeId, { allowedParams: ["documents"], droppedParams: ["seed", "stop"] });
+  const { catalog } = await openQuiet();
+  const rules = () => {
+    const { allowedParams, droppedParams } = catalog.model("m1") ?? {};
+    return [[...(allowedParams ?? [])], [...(droppedParams ?? [])]];
+  };
+  expect(rules()).toEqual([["documents"], ["seed", "stop"]]);
+  const fields = { upstreamModel: "up-2", allowedParams: ["plugins"], droppedParams: ["stop", "user"] };
+  await addRoute(deps, { modelId: "m1", providerId, ...fields });
+  await catalog.reload();
+  expect(rules()).toEqual([["documents", "plugins"], ["stop"]]);
+  await addRoute(deps, { modelId: "m1", providerId, upstreamModel: "up-3" });
+  await catalog.reload();
+  expect(rules()).toEqual([["documents", "plugins"], []]);
 });
 
 test("a model without prices has none; an unknown one is undefined", async () => {

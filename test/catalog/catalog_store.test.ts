@@ -182,6 +182,7 @@ test("a route's upstream name is the model's id by default", async () => {
       capField: "max_tokens",
       streamOptions: true,
       allowedParams: [],
+      droppedParams: [],
       enabled: true,
     },
   ]);
@@ -191,12 +192,16 @@ test("a route's upstream name is the model's id by default", async () => {
     capField: "max_completion_tokens",
     streamOptions: false,
     allowedParams: ["reasoning.max_tokens", " documents", "documents"],
+    droppedParams: ["tools.function.strict", " seed", "seed", "reasoning.effort"],
     enabled: false,
   });
   expect(await listRoutes(deps, modelId)).toMatchObject([
     { priority: 2, weight: 9, capField: "max_completion_tokens", streamOptions: false, enabled: false },
   ]);
-  expect((await listRoutes(deps, modelId))[0]?.allowedParams).toEqual(["documents", "reasoning.max_tokens"]);
+  expect((await listRoutes(deps, modelId))[0]).toMatchObject({
+    allowedParams: ["documents", "reasoning.max_tokens"],
+    droppedParams: ["reasoning.effort", "seed", "tools.function.strict"],
+  });
   await removeRoute(deps, id);
   expect(await listRoutes(deps, modelId)).toEqual([]);
 });
@@ -300,6 +305,27 @@ test("an invalid value is refused with the name of its field, without a query", 
     ["allowedParams", { allowedParams: ["documents", "stream"] }],
     ["allowedParams", { allowedParams: ["a".repeat(101)] }],
     ["allowedParams", { allowedParams: Array.from({ length: 51 }, (_, i) => `p${i}`) }],
+    ["droppedParams", { droppedParams: ["a.b.c.d"] }],
+    ["droppedParams", { droppedParams: Array.from({ length: 51 }, (_, i) => `p${i}`) }],
+    ["droppedParams", { allowedParams: ["documents", "seed"], droppedParams: ["seed"] }],
+    // What the gateway counts by, and what the request is about.
+    ...[
+      ...[
+        "model",
+        "messages",
+        "input",
+        "prompt",
+        "instructions",
+        "tools",
+        "functions",
+        "n",
+        "size",
+        "quality",
+        "stream",
+      ],
+      ...["stream_options", "stream_options.include_usage", "max_tokens", "max_completion_tokens", "max_output_tokens"],
+      ...["encoding_format", "dimensions", "messages.content", "messages.tool_calls", "tools.function", "content.text"],
+    ].map((name): [string, object] => ["droppedParams", { droppedParams: ["seed", name] }]),
   ];
   for (const [param, fields] of routes)
     expect(await paramOf(addRoute(deps, { modelId, providerId, ...fields } as RouteInput))).toBe(param);

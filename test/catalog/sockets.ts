@@ -27,6 +27,7 @@ export function route(baseUrl: string, fields: Partial<KeyedRoute> = {}): KeyedR
     streamOptions: true,
     ownResponses: false,
     allowedParams: new Set(),
+    droppedParams: new Set(),
     overhead: NO_OVERHEAD,
     ...fields,
   };

@@ -359,6 +359,20 @@ describe("anything else", () => {
     );
   });
 
+  test.each([{ error: { code: 502 } }, { error: "no" }, { finish_reason: "error" }])(
+    "a choice with an error is none of an answer, also where earlier chunks have the same frame: %j",
+    (broken) => {
+      const chunk = (over: object) =>
+        JSON.stringify({ id: "c", created: 1, choices: [{ index: 0, delta: { content: "a" }, ...over }] });
+      for (const before of [0, 1, 3]) {
+        const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: true });
+        for (let i = 0; i < before; i++) rewriter.rewrite(chunk({}));
+        expect(() => rewriter.rewrite(chunk(broken))).toThrow("the provider sent an error event");
+        expect(rewriter.relayed.text).toBe("a".repeat(before));
+      }
+    },
+  );
+
   test.each([",", "\n,", "\r,", "\r\n,"])(
     "in the text of a read, a line break within an event ends its line: %j",
     (comma) => {

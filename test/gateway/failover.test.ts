@@ -5,7 +5,7 @@ import { closeBalanced, expectRefusal } from "./checks.ts";
 import { type Answer, eventsOf, openShop, type Shop } from "./shop.ts";
 
 /**
- * A model with two routes: if one provider fails before the first byte, the other serves. Source: PRV-3.
+ * A model with two routes: if one provider fails before the first byte, the other serves. Source: PRV-3, END-2, END-3, END-4.
  */
 
 setDefaultTimeout(60_000);
@@ -41,6 +41,13 @@ function expectServed(answer: Answer, isStream: boolean): void {
   else expect(answer.json.object).toBe("chat.completion");
 }
 
+/** A whole answer whose second choice broke off, as OpenRouter sends it. */
+function answerWith(broken: Record<string, unknown>): string {
+  const choice = { index: 0, message: { role: "assistant", content: "Toll" }, finish_reason: "stop" };
+  const usage = { prompt_tokens: 10, completion_tokens: 2, total_tokens: 12 };
+  return JSON.stringify({ id: "gen-1", choices: [choice, { ...choice, index: 1, ...broken }], usage });
+}
+
 const FAILURES: [string, Behaviour][] = [
   ["500", { status: 500 }],
   ["503 with a Retry-After", { status: 503, headers: { "retry-after": "9" } }],
@@ -55,6 +62,9 @@ const FAILURES: [string, Behaviour][] = [
   ["a closed connection", { cutBeforeHeaders: true }],
   ["a body cut behind its headers", { cutAfterBytes: 0 }],
   ["200 with an error inside", { body: '{"error":{"message":"no","type":"server_error"}}' }],
+  ["200 with an error beside its choices", { body: '{"error":{"message":"no"},"choices":[]}' }],
+  ["200 with an error in a choice", { body: answerWith({ error: { code: 502, message: "no" } }) }],
+  ["200 with a choice that ended with an error", { body: answerWith({ finish_reason: "error" }) }],
 ];
 
 describe.each([
@@ -85,6 +95,67 @@ test("pay-as-you-go is charged once, for the answer of the second route", async 
     holds: 0,
     balance: 1_000_000_000 - 10 * 3_000 - 20 * 15_000,
   });
+});
+
+describe("a choice with an error is no answer", () => {
+  const ERROR = { code: 502, message: "Upstream of acme broke off" };
+  const ask = (secret: string, path: string) =>
+    path === "/chat/completions"
+      ? shop.chat(secret)
+      : shop.call("/v1/responses", { secret, body: { model: "chat-a", input: "Hello" } });
+
+  test.each(["/chat/completions", "/responses"])(
+    "%s, whole: 503, nothing charged, whatever it reports",
+    async (path) => {
+      const { secret, accountId } = await shop.payer(1_000_000_000n);
+      for (const broken of [{ error: ERROR }, { error: "broke off" }, { error: {}, finish_reason: "error" }]) {
+        shop.provider.next({ body: answerWith(broken) });
+        const answer = await ask(secret, path);
+        expectRefusal(answer, "provider_unavailable");
+        expect(answer.text).not.toContain("acme");
+      }
+      await until(async () => (await shop.counters(accountId)).released === 3);
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 0, holds: 0, balance: 1_000_000_000 });
+    },
+  );
+
+  test("its code counts as the status: a refusal of the request is 400 with its message", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ body: answerWith({ error: { code: 400, message: "The prompt is too long." } }) });
+    const refused = await twoRoutes(secret);
+    expectRefusal(refused, "invalid_request");
+    expect(refused.json.error.message).toContain("The prompt is too long.");
+    expect(shop.second.callCount()).toBe(0);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
+  });
+
+  test.each([{ error: ERROR }, { finish_reason: "error" }])(
+    "streamed: it breaks off, and nothing is charged: %j",
+    async (broken) => {
+      const { secret, accountId } = await shop.customer();
+      const chunk = (over: Record<string, unknown>) => ({
+        id: "gen-1",
+        choices: [{ index: 0, finish_reason: null, ...over }],
+      });
+      const payloads = [
+        chunk({ delta: { content: "Toll" } }),
+        chunk({ delta: { content: "s" } }),
+        chunk({ delta: {}, ...broken }),
+      ];
+      const body = payloads.map((payload) => `data: ${JSON.stringify(payload)}\n\n`).join("");
+      shop.provider.next({ contentType: "text/event-stream", body: `${body}data: [DONE]\n\n` });
+      const { text } = await twoRoutes(secret, { stream: true });
+      expect(text).toContain("Toll");
+      expect(text).toContain('"provider_unavailable"');
+      for (const never of ["[DONE]", "acme"]) expect(text).not.toContain(never);
+      await until(async () => (await shop.counters(accountId)).released === 1);
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
+      // Before anything was sent, the next route is tried.
+      shop.provider.next({ contentType: "text/event-stream", body: `data: ${JSON.stringify(chunk(broken))}\n\n` });
+      expectServed(await twoRoutes(secret, { stream: true }), true);
+      expect(shop.second.callCount()).toBe(1);
+    },
+  );
 });
 
 test("the second route serves a JSON answer that was cut in the middle, since nothing has reached the client", async () => {

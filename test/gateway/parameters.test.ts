@@ -1,18 +1,24 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { parametersTable } from "../../scripts/parameters_table.ts";
-import { filterParameters, PARAMETER_GROUPS, type RequestKind } from "../../src/gateway/parameters.ts";
+import {
+  filterParameters,
+  hasSameRules,
+  type OwnRules,
+  PARAMETER_GROUPS,
+  type RequestKind,
+} from "../../src/gateway/parameters.ts";
 import { topLevelSpans } from "../../src/http/json_spans.ts";
 import { signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
-import { type Answer, chatBody, embeddingBody, imageBody, openShop, PRICES, type Shop } from "./shop.ts";
+import { type Answer, chatBody, embeddingBody, imageBody, openShop, PRICES, responsesBody, type Shop } from "./shop.ts";
 
-/** Which fields of a request reach a provider. Source: PRV-1, PRV-2. */
+/** Which fields of a request reach a provider. Source: PRV-1, PRV-2, PRV-26. */
 
 setDefaultTimeout(60_000);
 const API_GUIDE = readFileSync(`${import.meta.dirname}/../../docs/api.md`, "utf8");
-const NO_MORE: ReadonlySet<string> = new Set();
+const LIST_ALONE: OwnRules = { allowedParams: new Set(), droppedParams: new Set() };
 
 let shop: Shop;
 let secret: string;
@@ -21,19 +27,23 @@ beforeAll(async () => {
   shop = await openShop();
   ({ secret } = await shop.customer());
   const { sql } = shop.world;
-  // A route that allows more than the list.
+  await sql`
+    insert into image_prices (model_id, size, quality, micro_usd)
+    values ('image-a', '1024x1024', 'high', 170000), ('image-a', '512x512', 'high', 90000)`;
+  await addLess();
+  // A route that allows more than the list. The last change: once a replica knows it, it knows all.
   await sql`insert into models (id, name, owned_by, modality) values ('chat-more', 'chat-more', 'x', 'text')`;
   await sql`
     insert into routes (model_id, provider_id, upstream_model, allowed_params)
     select 'chat-more', id, 'up-more',
       array['documents', 'reasoning.max_tokens', 'tools.web_search', 'content.input_audio', 'messages.cache_control', 'store']
     from providers where name = 'first'`;
-  await sql`
-    insert into image_prices (model_id, size, quality, micro_usd)
-    values ('image-a', '1024x1024', 'high', 170000), ('image-a', '512x512', 'high', 90000)`;
   await until(async () => (await shop.chat(secret, { model: "chat-more" })).status === 200);
 });
-afterEach(() => shop.provider.reset());
+afterEach(() => {
+  shop.provider.reset();
+  shop.second.reset();
+});
 afterAll(() => closeBalanced(shop));
 
 const sentText = () => shop.provider.lastCall()?.body ?? "";
@@ -51,9 +61,9 @@ describe("the list", () => {
     expect((["chat", "image", "responses", "embedding"] as const).map(isThere)).toEqual([true, true, true, true]);
   });
 
-  /** The names in the first column of the guide's tables of dropped parameters. */
-  const leftOut = (title: string): string[] => {
-    const section = API_GUIDE.split(title)[1]?.split(/\n\n(?!\|)/)[0] ?? "";
+  /** The names in the first column of a table of dropped parameters of the guide. `before`: how the sentence before it ends. */
+  const leftOut = (before: string): string[] => {
+    const section = API_GUIDE.split(before)[1]?.split(/\n\n(?!\|)/)[0] ?? "";
     const rows = section.split("\n").filter((line) => line.startsWith("| `"));
     return rows.flatMap((row) => [...(row.split("|")[1] ?? "").matchAll(/`([\w.]+)`/g)].map(([, name = ""]) => name));
   };
@@ -82,15 +92,15 @@ describe("the list", () => {
   const filteredOf = (kind: RequestKind, over: Record<string, unknown>) => {
     const body = { chat: chatBody, image: imageBody, embedding: embeddingBody }[kind](over);
     const spans = topLevelSpans(JSON.stringify(body)) ?? new Map();
-    return filterParameters({ kind, body, spans, allowed: NO_MORE, ...(kind === "image" && { leaveOut: "quality" }) });
+    return filterParameters({ kind, body, spans, by: LIST_ALONE, ...(kind === "image" && { leaveOut: "quality" }) });
   };
 
   test.each([
     ["chat", "are left out of a chat:", 60],
     ["image", "are left out of an image request:", 8],
     ["embedding", "are left out of an embeddings request:", 8],
-  ] as const)("%s: every parameter that docs/api.md says is left out is left out, and named", (kind, title, least) => {
-    const names = leftOut(title);
+  ] as const)("%s: every parameter that docs/api.md says is left out is left out, and named", (kind, before, least) => {
+    const names = leftOut(before);
     expect(names.length).toBeGreaterThan(least);
     const listed = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
     for (const name of names) {
@@ -433,7 +443,7 @@ describe("a route that allows more", () => {
     plugins: [],
   };
 
-  test("sends on only the parameters that it allows", async () => {
+  test("sends on what it allows, and nothing else", async () => {
     const answer = await shop.chat(secret, { model: "chat-more", ...more });
     expect(sent()).toEqual({
       model: "up-more",
@@ -451,6 +461,177 @@ describe("a route that allows more", () => {
       "reasoning.exclude",
       "tools.1",
     ]);
+  });
+});
+
+/** What the first provider does not take; the second takes everything. */
+const DROPPED = [
+  ...["reasoning_effort", "parallel_tool_calls", "verbosity", "logprobs", "top_logprobs", "stop", "response_format"],
+  ...["user", "reasoning.summary", "stream_options.include_obfuscation", "tools.function.strict", "messages.name"],
+  ...["messages.reasoning_content", "include.reasoning.encrypted_content", "text.verbosity"],
+];
+
+async function addLess(): Promise<void> {
+  const { sql } = shop.world;
+  const modelRow = async (id: string, modality: string) =>
+    await sql`insert into models (id, name, owned_by, modality) values (${id}, ${id}, 'x', ${modality})`;
+  const routeRow = async (id: string, provider: string, dropped: string[], own = false) =>
+    await sql`
+      insert into routes (model_id, provider_id, upstream_model, priority, own_responses, dropped_params)
+      select ${id}, id, ${`up-${id}`}, ${provider === "first" ? 0 : 1}, ${own}, ${dropped} from providers where name = ${provider}`;
+  for (const [id, modality] of [
+    ["chat-less", "text"],
+    ["image-less", "image"],
+    ["embed-less", "embedding"],
+  ] as const) {
+    await modelRow(id, modality);
+    await routeRow(id, "first", DROPPED);
+  }
+  await modelRow("chat-either", "text");
+  await routeRow("chat-either", "first", DROPPED);
+  await routeRow("chat-either", "second", []);
+  await modelRow("own-either", "text");
+  await routeRow("own-either", "first", [...DROPPED, "reasoning"], true);
+  await routeRow("own-either", "second", [], true);
+}
+
+describe("a route that drops some", () => {
+  const asked = {
+    reasoning_effort: "low",
+    verbosity: "low",
+    logprobs: true,
+    top_logprobs: 3,
+    stop: ["END"],
+    user: null,
+    reasoning: { effort: "low", summary: "auto" },
+    tools: [{ type: "function", function: { name: "f", strict: true } }],
+    tool_choice: "auto",
+    parallel_tool_calls: false,
+    messages: [
+      { role: "user", name: "anna", content: "x" },
+      { role: "assistant", content: "y", reasoning_content: "z" },
+    ],
+    seed: 7,
+  };
+  const left = {
+    reasoning: { effort: "low" },
+    tools: [{ type: "function", function: { name: "f" } }],
+    tool_choice: "auto",
+    messages: [
+      { role: "user", content: "x" },
+      { role: "assistant", content: "y" },
+    ],
+    seed: 7,
+  };
+  const named = [
+    ...["logprobs", "messages.0.name", "messages.1.reasoning_content", "parallel_tool_calls", "reasoning.summary"],
+    ...["reasoning_effort", "stop", "tools.0.function.strict", "top_logprobs", "verbosity"],
+  ];
+  const sentTo = (provider: Shop["provider"]) => JSON.parse(provider.lastCall()?.body ?? "null");
+  const namesOf = (answer: Answer) => droppedBy(answer)?.split(", ").sort();
+
+  test.each(["chat-less", "chat-either"])(
+    "%s: leaves them out of a chat and names them, and sends the rest",
+    async (model) => {
+      const answer = await shop.chat(secret, { ...asked, model });
+      expect([answer.status, sent()]).toEqual([200, { ...left, model: `up-${model}` }]);
+      expect(namesOf(answer)).toEqual(named);
+      const stream_options = { include_usage: true, include_obfuscation: false };
+      const streamed = await shop.chat(secret, { ...asked, model, stream: true, stream_options });
+      expect(sent()).toEqual({ ...left, model: `up-${model}`, stream: true, stream_options: { include_usage: true } });
+      expect(namesOf(streamed)).toEqual([...named, "stream_options.include_obfuscation"].sort());
+    },
+  );
+
+  test("is followed by one that takes them: it gets them, and no header names them", async () => {
+    for (const stream of [false, true]) {
+      shop.provider.next({ status: 500 });
+      const answer = await shop.chat(secret, { ...asked, model: "chat-either", stream });
+      const options = stream ? { stream, stream_options: { include_usage: true } } : { stream };
+      expect(sentTo(shop.provider)).toEqual({ ...left, model: "up-chat-either", ...options });
+      expect(sentTo(shop.second)).toEqual({ ...asked, model: "up-chat-either", ...options });
+      expect([answer.status, droppedBy(answer)]).toEqual([200, null]);
+    }
+  });
+
+  const response = {
+    reasoning: { effort: "low", summary: "auto" },
+    text: { verbosity: "low", format: { type: "text" } },
+    include: ["reasoning.encrypted_content"],
+    tools: [{ type: "function", name: "f" }],
+    parallel_tool_calls: false,
+    user: "anna",
+    input: [
+      { role: "user", content: "x" },
+      { type: "reasoning", summary: [{ type: "summary_text", text: "Hm." }] },
+      { role: "assistant", content: "y" },
+      { role: "user", content: "z" },
+    ],
+  };
+
+  test("of a translated response they are named by the fields of the request", async () => {
+    const answer = await shop.call("/v1/responses", {
+      secret,
+      body: responsesBody({ ...response, model: "chat-less" }),
+    });
+    expect(answer.status).toBe(200);
+    for (const name of ["reasoning_effort", "verbosity", "parallel_tool_calls", "user"])
+      expect(sent()).not.toHaveProperty(name);
+    expect(sent().messages[1]).toEqual({ role: "assistant", content: "y" });
+    expect(namesOf(answer)).toEqual(["input.1", "parallel_tool_calls", "reasoning.effort", "text.verbosity", "user"]);
+  });
+
+  test("a provider's own /responses leaves them out by their names there; nothing is stored all the same", async () => {
+    const { input, ...fields } = response;
+    const body = responsesBody({ ...fields, model: "own-either" });
+    const first = await shop.call("/v1/responses", { secret, body });
+    expect(sentTo(shop.provider)).toEqual({
+      ...{ model: "up-own-either", input: body.input, tools: fields.tools, include: [], store: false },
+      text: { format: { type: "text" } },
+    });
+    expect([first.status, namesOf(first)]).toEqual([
+      200,
+      ["include.0", "parallel_tool_calls", "reasoning", "text.verbosity", "user"],
+    ]);
+    shop.provider.next({ status: 500 });
+    const second = await shop.call("/v1/responses", { secret, body });
+    expect(sentTo(shop.second)).toEqual({ ...body, model: "up-own-either", store: false });
+    expect([second.status, droppedBy(second)]).toEqual([200, null]);
+  });
+
+  test("leaves them out of images and embeddings, and the image has the client's format all the same", async () => {
+    const drawn = await image(secret, { model: "image-less", response_format: "b64_json", user: "anna", seed: 1 });
+    expect(sent()).toEqual({ ...imageBody({ model: "up-image-less", seed: 1 }), size: "1024x1024" });
+    expect(drawn.json.data[0].b64_json).toBeString();
+    expect([drawn.status, droppedBy(drawn)]).toEqual([200, "response_format, user"]);
+    const body = embeddingBody({ model: "embed-less", user: "anna" });
+    const embedded = await shop.call("/v1/embeddings", { secret, body });
+    expect(sent()).toEqual(embeddingBody({ model: "up-embed-less", encoding_format: "base64" }));
+    expect([embedded.status, droppedBy(embedded)]).toEqual([200, "user"]);
+  });
+
+  test("the model's rules leave out only what all routes drop, so that the reserve counts what any is sent", async () => {
+    const body = chatBody({ reasoning_effort: "low", seed: null });
+    const spans = topLevelSpans(JSON.stringify(body)) ?? new Map();
+    const changedBy = (names: string[]) => {
+      const by = { allowedParams: new Set<string>(), droppedParams: new Set(names) };
+      const { changed, dropped } = filterParameters({ kind: "chat", body, spans, by });
+      return { left: [...changed.keys()], dropped };
+    };
+    expect(changedBy([])).toEqual({ left: [], dropped: undefined });
+    // A provider that does not take a parameter does not take its null either.
+    expect(changedBy(["seed", "reasoning_effort"])).toEqual({
+      left: ["reasoning_effort", "seed"],
+      dropped: "reasoning_effort",
+    });
+    const rules = (allowed: string[], dropped: string[]): OwnRules => ({
+      allowedParams: new Set(allowed),
+      droppedParams: new Set(dropped),
+    });
+    const model = rules(["documents"], ["seed"]);
+    expect(hasSameRules(rules(["documents"], ["seed"]), model)).toBe(true);
+    expect(hasSameRules(rules(["documents"], ["seed", "stop"]), model)).toBe(false);
+    expect(hasSameRules(rules([], ["seed"]), model)).toBe(false);
   });
 });
 

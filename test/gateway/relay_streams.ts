@@ -93,7 +93,7 @@ export function open(
       body: { model: CLIENT_MODEL, messages: [{ role: "user", content: "hello" }] },
       raw: { text, value: {}, spans: new Map(), room: NO_ROOM },
       filtered: { changed: new Map(), dropped: undefined },
-      model: { allowedParams: new Set<string>() },
+      model: to,
       capTokens: null,
       signal: new AbortController().signal,
       traceparent: undefined,

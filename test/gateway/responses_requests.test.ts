@@ -250,7 +250,8 @@ describe("requests", () => {
 });
 
 describe("requests for a provider's own /responses", () => {
-  const own = (over: Fields, allowed: string[] = []) => ownBody(read(over), new Set(allowed));
+  const own = (over: Fields, allowed: string[] = [], dropped: string[] = []) =>
+    ownBody(read(over), { allowedParams: new Set(allowed), droppedParams: new Set(dropped) });
 
   test("only listed fields are sent, nothing is stored, and ids of items that are not stored are left out", () => {
     const { fields, dropped } = own({
@@ -314,6 +315,25 @@ describe("requests for a provider's own /responses", () => {
       expect(promptOf({ input }).hasMedia).toBe(false);
       expect(promptOf({ input }, ["content.file"]).hasMedia).toBe(true);
       expect([promptOf({}).images, promptOf({}).hasMedia]).toEqual([0, false]);
+    });
+  });
+
+  test("what the route drops is left out and named, whole or a member of it; without tools as ever", () => {
+    const asked = {
+      reasoning: { effort: "low", summary: "auto" },
+      text: { format: { type: "text" }, verbosity: "low" },
+      include: ["reasoning.encrypted_content", "message.output_text.logprobs"],
+      top_logprobs: 2,
+      truncation: null,
+    };
+    const dropped = ["reasoning.effort", "text", "include.reasoning.encrypted_content", "top_logprobs", "truncation"];
+    const { fields, dropped: named } = own(asked, [], dropped);
+    expect(fields).toMatchObject({ reasoning: { summary: "auto" }, include: ["message.output_text.logprobs"] });
+    expect(Object.keys(fields).sort()).toEqual(["include", "input", "reasoning", "store"]);
+    expect(named.sort()).toEqual(["include.0", "reasoning.effort", "text", "top_logprobs"]);
+    expect(own({ reasoning: {}, tools: [{ type: "function", name: "a" }] }, [], ["reasoning"])).toMatchObject({
+      fields: { tools: [{ type: "function", name: "a" }] },
+      dropped: ["reasoning"],
     });
   });
 

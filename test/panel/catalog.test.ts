@@ -280,18 +280,31 @@ describe("models", () => {
       [{ allowedParams: ["max_output_tokens"] }, "allowedParams"],
       [{ allowedParams: ["a b"] }, "allowedParams"],
       [{ allowedParams: "documents" }, "allowedParams"],
+      [{ droppedParams: ["max_tokens"] }, "droppedParams"],
+      [{ droppedParams: ["seed", "tools"] }, "droppedParams"],
+      [{ droppedParams: ["a b"] }, "droppedParams"],
+      [{ droppedParams: "seed" }, "droppedParams"],
+      [{ allowedParams: ["documents"], droppedParams: ["documents"] }, "droppedParams"],
     ] as const)
       expectRefusal(await admin.post("/admin/routes", { ...wanted, providerId: first, ...over }), "validation_failed", {
         param,
       });
-    const change = { enabled: false, weight: 9, allowedParams: ["documents"] };
+    const change = { enabled: false, weight: 9, allowedParams: ["documents"], droppedParams: ["reasoning_effort"] };
     expect((await admin.patch(`/admin/routes/${id}`, change)).json).toEqual({ id });
+    // Also against what the route has already.
+    const against = await admin.patch(`/admin/routes/${id}`, { droppedParams: ["documents"] });
+    expectRefusal(against, "validation_failed", { param: "droppedParams" });
     expect((await find("chat-a")).routes[1]).toMatchObject({ id, ...change, providerName: "second" });
     expect((await admin.delete(`/admin/routes/${id}`)).json).toEqual({ id });
     expectRefusal(await admin.delete(`/admin/routes/${id}`), "validation_failed", { param: "routeId" });
     expectRefusal(await admin.patch("/admin/routes/0", { weight: 2 }), "not_found");
-    expect((await auditOf(shop, "routes", String(id))).map(({ action, actor }) => ({ action, actor }))).toEqual(
+    const audited = await auditOf(shop, "routes", String(id));
+    expect(audited.map(({ action, actor }) => ({ action, actor }))).toEqual(
       ["added", "changed", "removed"].map((action) => ({ action, actor: admin.accountId })),
     );
+    expect(audited[1]).toMatchObject({
+      before: { dropped_params: [] },
+      after: { dropped_params: ["reasoning_effort"] },
+    });
   });
 });

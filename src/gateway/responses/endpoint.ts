@@ -5,11 +5,12 @@ import type { Deps } from "../../deps.ts";
 import { type Body, keepInstead } from "../../http/body.ts";
 import { topLevelSpans } from "../../http/json_spans.ts";
 import type { Admitted } from "../admission.ts";
+import { checkOwnAnswer } from "../answer_size.ts";
 import type { Caller } from "../authenticate.ts";
 import type { Attempt } from "../dispatch.ts";
 import { type MeteredEndpoint, serveStream, serveWhole, type TextRequest, unixSeconds } from "../flow.ts";
 import { requireModel } from "../models.ts";
-import { droppedNames, type Filtered, filterParameters } from "../parameters.ts";
+import { droppedNames, type Filtered, filterParameters, hasSameRules } from "../parameters.ts";
 import { type Prompt, promptOf } from "../prompt.ts";
 import type { ChatBody } from "../request_shapes.ts";
 import { reserveChat } from "../reserve.ts";
@@ -136,25 +137,25 @@ class OwnForm {
   readonly prompt: Prompt;
   readonly #request: ResponsesBody;
   readonly #model: Model;
-  /** Filtered by what any of the model's routes allows; this form is reserved. */
+  /** Filtered by the model's rules; this form is reserved. */
   readonly #body: OwnBody;
 
   constructor(request: ResponsesBody, model: Model) {
     this.#request = request;
     this.#model = model;
-    this.#body = ownBody(request, model.allowedParams);
+    this.#body = ownBody(request, model);
+    checkOwnAnswer(this.#body.fields, model);
     this.prompt = ownPrompt(this.#body);
   }
 
-  bodyFor({ allowedParams }: Route): OwnBody {
-    const isSame = allowedParams.size === this.#model.allowedParams.size;
-    return isSame ? this.#body : ownBody(this.#request, allowedParams);
+  bodyFor(route: Route): OwnBody {
+    return hasSameRules(route, this.#model) ? this.#body : ownBody(this.#request, route);
   }
 
   /** A provider's rejection, with the client's path of the field. */
-  rejectionOf(error: unknown, { allowedParams }: Route): unknown {
+  rejectionOf(error: unknown, route: Route): unknown {
     if (!(error instanceof ProviderRejection) || error.param === null) return error;
-    const places = ownPlaces(this.#request, allowedParams);
+    const places = ownPlaces(this.#request, route);
     const param = error.param.replace(/^(input|tools)\.?\[?(\d+)\]?/, (path, name: "input" | "tools", i) => {
       const place = places[name][Number(i)];
       return place === undefined ? path : `${name}.${place}`;
@@ -170,18 +171,20 @@ class ChatForm {
   readonly raw: Body;
   readonly filtered: Filtered;
   readonly #places: readonly string[];
+  readonly #reasoningPlaces: readonly (string | undefined)[];
   readonly #toolPlaces: readonly string[];
   readonly #dropped: readonly string[];
 
   constructor({ raw, model, ...chat }: { raw: Body; model: Model } & ChatRequest) {
-    const { body, places, toolPlaces, dropped } = chat;
+    const { body, places, reasoningPlaces, toolPlaces, dropped } = chat;
     const text = JSON.stringify(body);
     const spans = topLevelSpans(text) ?? new Map();
     this.body = body as ChatBody;
     this.raw = { text, spans, value: body, room: raw.room };
-    this.filtered = filterParameters({ kind: "chat", body, spans, allowed: model.allowedParams });
+    this.filtered = filterParameters({ kind: "chat", body, spans, by: model });
     this.prompt = promptOf(this.body, this.raw, this.filtered.changed);
     this.#places = places;
+    this.#reasoningPlaces = reasoningPlaces;
     this.#toolPlaces = toolPlaces;
     this.#dropped = dropped;
   }
@@ -190,25 +193,34 @@ class ChatForm {
   droppedWith(byFilter: string | undefined): string | undefined {
     const ours = droppedNames(this.#dropped);
     if (byFilter === undefined) return ours;
-    const theirs = this.#inRequest(byFilter);
+    const theirs = byFilter
+      .split(", ")
+      .map((path) => this.#named(path))
+      .join(", ");
     return ours === undefined ? theirs : `${ours}, ${theirs}`;
   }
 
   /** A provider's rejection, with the client's name of the field. */
   rejectionOf(error: unknown): unknown {
     if (!(error instanceof ProviderRejection) || error.param === null) return error;
-    const named = FIELDS.find(([field]) => field.test(error.param ?? ""));
-    const param = named ? error.param.replace(...named) : this.#inRequest(error.param);
-    return new ProviderRejection(error.message, { status: error.status, param });
+    return new ProviderRejection(error.message, { status: error.status, param: this.#named(error.param) });
+  }
+
+  /** The path in the client's request of a path in the translation. */
+  #named(path: string): string {
+    const known = FIELDS.find(([field]) => field.test(path));
+    return known ? path.replace(...known) : this.#inRequest(path);
   }
 
   /** Providers write an index as in `messages.3`, `messages[3]` or `messages.[3]`. Instructions have no parts here. */
   #inRequest(paths: string): string {
     const placeOf = (index: string) => this.#places[Number(index)] ?? "input";
+    const pathOf = (i: string, rest: string) => {
+      if (rest === ".reasoning_content") return this.#reasoningPlaces[Number(i)] ?? placeOf(i);
+      return placeOf(i) === INSTRUCTIONS ? INSTRUCTIONS : placeOf(i) + rest;
+    };
     return paths
-      .replace(/\bmessages\.?\[?(\d+)\]?([\w.[\]-]*)/g, (_, i, rest) =>
-        placeOf(i) === INSTRUCTIONS ? INSTRUCTIONS : placeOf(i) + rest,
-      )
+      .replace(/\bmessages\.?\[?(\d+)\]?([\w.[\]-]*)/g, (_, i, rest) => pathOf(i, rest))
       .replace(/\btools\.?\[?(\d+)\]?(?:\.function)?/g, (path, i) => this.#toolPlaces[Number(i)] ?? path);
   }
 }
@@ -238,7 +250,7 @@ async function fetchAnswer(request: ResponsesRequest, route: KeyedRoute, attempt
   try {
     const payload = chatPayload(chatCallOf(request, chat, call), route);
     const text = await call.provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-    const { value } = completionOf(text);
+    const { value } = completionOf(text, { route, sent: payload.text });
     return {
       ...fromChatAnswer(value, facts),
       usage: reportedUsageOf(value.usage),

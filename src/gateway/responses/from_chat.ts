@@ -1,4 +1,4 @@
-import type { Relayed, StreamRewriter } from "../chunks.ts";
+import { errorIn, type Relayed, type StreamRewriter } from "../chunks.ts";
 import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
 import { Output, type OutputFacts } from "./output.ts";
 import { isRecord } from "./refusals.ts";
@@ -87,7 +87,7 @@ export class ResponseEvents implements StreamRewriter {
   rewrite(payload: string): string | undefined {
     const chunk: unknown = JSON.parse(payload);
     if (!isRecord(chunk)) throw new Error("the provider sent an event that is not a JSON object");
-    if (chunk.error !== undefined && chunk.error !== null) throw new Error("the provider sent an error event");
+    if (errorIn(chunk) !== undefined) throw new Error("the provider sent an error event");
     if (isRecord(chunk.usage)) this.#noteUsage(chunk.usage);
     const [choice] = Array.isArray(chunk.choices) ? (chunk.choices as unknown[]) : [];
     if (isRecord(choice)) {

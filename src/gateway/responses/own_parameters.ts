@@ -1,4 +1,4 @@
-import type { ParameterGroup } from "../parameters.ts";
+import type { OwnRules, ParameterGroup } from "../parameters.ts";
 import { isHostedTool } from "./hosted.ts";
 import { isRecord } from "./refusals.ts";
 import { isMessage, type ResponsesBody } from "./request.ts";
@@ -59,12 +59,12 @@ type Fields = Readonly<Record<string, unknown>>;
 /** The fields that are sent on, without `model`, and the paths of those that are not. */
 export type OwnBody = { fields: Record<string, unknown>; dropped: string[] };
 
-/** Filters a request. `allowed`: paths that the route also allows, as in `tools.web_search`. */
-export function ownBody(request: ResponsesBody, allowed: ReadonlySet<string>): OwnBody {
+/** Filters a request by the list and by what the route, or the model, allows and drops. Names are those of /responses: `reasoning.effort`. */
+export function ownBody(request: ResponsesBody, by: OwnRules): OwnBody {
   const body: OwnBody = { fields: { store: false }, dropped: [] };
   for (const [name, value] of Object.entries(request as Fields)) {
     if (SILENT.has(name) || value === null || value === undefined) continue;
-    const passes = allowed.has(name) ? value : passing(name, value, { allowed, dropped: body.dropped });
+    const passes = passing(name, value, { by, dropped: body.dropped });
     if (passes === undefined) body.dropped.push(name);
     else body.fields[name] = passes;
   }
@@ -75,9 +75,12 @@ export function ownBody(request: ResponsesBody, allowed: ReadonlySet<string>): O
   return body;
 }
 
-type Filtering = { allowed: ReadonlySet<string>; dropped: string[] };
+type Filtering = { by: OwnRules; dropped: string[] };
 
 function passing(name: string, value: unknown, filtering: Filtering): unknown {
+  const { allowedParams, droppedParams } = filtering.by;
+  if (droppedParams.has(name)) return undefined;
+  if (allowedParams.has(name)) return value;
   switch (name) {
     case "input":
       return Array.isArray(value) ? entries(value, (item, i) => itemOf(item, `input.${i}`, filtering)) : value;
@@ -92,15 +95,13 @@ function passing(name: string, value: unknown, filtering: Filtering): unknown {
     case "tools":
       return Array.isArray(value) ? entries(value, (tool, i) => toolOf(tool, `tools.${i}`, filtering)) : undefined;
     case "tool_choice":
-      return isRecord(value) && isHostedChoice(value, filtering.allowed) ? undefined : value;
+      return isRecord(value) && isHostedChoice(value, allowedParams) ? undefined : value;
     case "text":
       return members(value, { name, known: TEXT_MEMBERS }, filtering);
     case "reasoning":
       return members(value, { name, known: REASONING_MEMBERS }, filtering);
     case "include":
-      return Array.isArray(value)
-        ? value.filter((one) => INCLUDES.includes(one) || filtering.allowed.has(`include.${one}`))
-        : undefined;
+      return Array.isArray(value) ? entries(value, (one, i) => includeOf(one, `include.${i}`, filtering)) : undefined;
     case "truncation":
       return typeof value === "string" && value.length <= SCALAR_CHARS_MAX ? value : undefined;
     case "user":
@@ -117,16 +118,24 @@ function entries(list: readonly unknown[], pass: (entry: unknown, i: number) => 
   return list.map(pass).filter((entry) => entry !== undefined);
 }
 
+/** An unlisted value is not named: it asks for output of what the request does not have, such as a hosted tool. */
+function includeOf(one: unknown, path: string, { by: { allowedParams, droppedParams }, dropped }: Filtering): unknown {
+  if (droppedParams.has(`include.${one}`)) dropped.push(path);
+  else if (INCLUDES.includes(one) || allowedParams.has(`include.${one}`)) return one;
+  return undefined;
+}
+
 function members(
   value: unknown,
   { name, known }: { name: string; known: ReadonlySet<string> },
-  { allowed, dropped }: Filtering,
+  { by: { allowedParams, droppedParams }, dropped }: Filtering,
 ) {
   const passes: Record<string, unknown> = {};
   for (const [member, set] of Object.entries(value as Fields)) {
     if (set === null || set === undefined) continue;
-    if (known.has(member) || allowed.has(`${name}.${member}`)) passes[member] = set;
-    else dropped.push(`${name}.${member}`);
+    const path = `${name}.${member}`;
+    if ((known.has(member) || allowedParams.has(path)) && !droppedParams.has(path)) passes[member] = set;
+    else dropped.push(path);
   }
   return passes;
 }
@@ -138,7 +147,7 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
   if (type === "reasoning") return isForeign(fields) ? fields : undefined;
   if (!ITEMS.has(type)) {
     // Such an item is identified by its id.
-    if (filtering.allowed.has(`input.${type}`)) return item;
+    if (filtering.by.allowedParams.has(`input.${type}`)) return item;
     filtering.dropped.push(path);
     return undefined;
   }
@@ -153,11 +162,8 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
 }
 
 /** The places in the request of the items and tools that are sent on: a provider counts without those that are not. */
-export function ownPlaces(
-  { input, tools }: ResponsesBody,
-  allowed: ReadonlySet<string>,
-): { input: number[]; tools: number[] } {
-  const filtering = { allowed, dropped: [] };
+export function ownPlaces({ input, tools }: ResponsesBody, by: OwnRules): { input: number[]; tools: number[] } {
+  const filtering = { by, dropped: [] };
   const kept = (list: readonly unknown[], pass: typeof itemOf) =>
     list.flatMap((entry, i) => (pass(entry, "", filtering) === undefined ? [] : [i]));
   return { input: typeof input === "string" ? [] : kept(input, itemOf), tools: kept(tools ?? [], toolOf) };
@@ -169,14 +175,14 @@ function isForeign({ encrypted_content: sealed }: Fields): boolean {
 }
 
 /** Files and audio cost extra: as in chat completions, a route must allow `content.file` or `content.input_audio`. */
-function partOf(part: unknown, path: string, { allowed, dropped }: Filtering): unknown {
+function partOf(part: unknown, path: string, { by: { allowedParams: allowed }, dropped }: Filtering): unknown {
   const { type } = part as { type: unknown };
   if (PARTS.has(type) || allowed.has(`content.${type === "input_file" ? "file" : type}`)) return part;
   dropped.push(path);
   return undefined;
 }
 
-function toolOf(tool: unknown, path: string, { allowed, dropped }: Filtering): unknown {
+function toolOf(tool: unknown, path: string, { by: { allowedParams: allowed }, dropped }: Filtering): unknown {
   const { type } = tool as { type: unknown };
   if (TOOLS.has(type) || allowed.has(`tools.${type}`)) return tool;
   dropped.push(path);

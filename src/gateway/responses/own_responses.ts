@@ -1,6 +1,5 @@
 import type { KeyedRoute } from "../../catalog/catalog.ts";
-import { redactPrompt } from "../../catalog/prompt_redaction.ts";
-import { ProviderFailure, toProviderError } from "../../catalog/provider_errors.ts";
+import { ProviderFailure } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
 import { PROVIDER_FIELDS, type Relayed, type StreamRewriter, Written } from "../chunks.ts";
 import { Prompt } from "../prompt.ts";
@@ -10,6 +9,7 @@ import {
   type OpenedChat,
   openStream,
   parseObject,
+  reportedError,
   type TextCall,
 } from "../upstream_chat.ts";
 import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
@@ -40,8 +40,6 @@ const OPENING: ReadonlySet<unknown> = new Set(["response.created", "response.in_
 /** Events with the whole response, which end a stream. */
 const ENDS: ReadonlySet<unknown> = new Set(["response.completed", "response.incomplete"]);
 const FAILURES: ReadonlySet<unknown> = new Set(["response.failed", "error"]);
-/** Characters of a failed response's message that are read. */
-const MESSAGE_CHARS_MAX = 8_192;
 const EVENT_TYPE = /^[\w.]+$/;
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -135,12 +133,10 @@ export async function openOwnStream(call: OwnCall, route: KeyedRoute): Promise<O
   return opened;
 }
 
-/** The error for a response that failed before its answer began. It is logged, so quotes of the request are removed. */
+/** The error for a response that failed before its answer began. */
 function failureOf(failed: Fields, route: KeyedRoute, sent: string): Error {
-  const { code, type, param, message } = isRecord(failed.error) ? failed.error : failed;
-  const said = typeof message === "string" ? message.slice(0, MESSAGE_CHARS_MAX) : "";
-  const text = redactPrompt(JSON.stringify({ error: { code, type, param, message: said } }), sent);
-  return toProviderError({ status: STATUSES.get(code) ?? 500, text, secrets: [route.apiKey.reveal()] });
+  const error = isRecord(failed.error) ? failed.error : failed;
+  return reportedError(error, STATUSES.get(error.code) ?? 500, { route, sent });
 }
 
 /** The HTTP status of each error code of a failed response. */

@@ -29,7 +29,9 @@ export type ChatRequest = {
   body: Fields & { model: string; messages: Fields[] };
   /** The path of the item from which each message was made. */
   places: readonly string[];
-  /** The path of the tool from which each function was made. */
+  /** By message: the path of the item with its reasoning; undefined if it has none. */
+  reasoningPlaces: readonly (string | undefined)[];
+  /** By tool: the path of the tool from which it was made. */
   toolPlaces: readonly string[];
   /** The paths that have no counterpart. */
   dropped: readonly string[];
@@ -42,7 +44,7 @@ export function toChat(request: ResponsesBody, { tools, seal }: { tools: Tools; 
   if (instructions) talk.addSystem(instructions);
   if (typeof input === "string") talk.addUser(input, "input");
   else for (const [i, item] of input.entries()) talk.add(item as Item, `input.${i}`);
-  const { messages, places } = talk.messages();
+  const { messages, places, reasoningPlaces } = talk.messages();
   const others = Object.entries(request).filter(
     ([name, value]) => !SILENT.has(name) && value !== null && value !== undefined && !isUsualTier(name, value),
   );
@@ -58,7 +60,7 @@ export function toChat(request: ResponsesBody, { tools, seal }: { tools: Tools; 
   const format = responseFormat(text?.format);
   if (format !== undefined) body.response_format = format;
   const toolPlaces = addTools(body, request, { tools, dropped });
-  return { body, places, toolPlaces, dropped };
+  return { body, places, reasoningPlaces, toolPlaces, dropped };
 }
 
 /**
@@ -120,6 +122,7 @@ type Turn = {
   message: Fields;
   calls: Fields[];
   place: string;
+  reasoningPlace: string | undefined;
   outputs: { message: Fields; place: string }[];
   images: Fields[];
 };
@@ -141,6 +144,8 @@ class Conversation {
   #open: Turn | undefined;
   /** Reasoning that the next item of the assistant belongs to. */
   #reasoning = "";
+  /** Of its last item. */
+  #reasoningPlace = "";
 
   constructor(tools: Tools, seal: Seal) {
     this.#tools = tools;
@@ -224,37 +229,43 @@ class Conversation {
       : texts.map((part) => part.text).join("\n\n");
     this.#open = undefined;
     this.#reasoning = this.#reasoning === "" ? text : `${this.#reasoning}\n\n${text}`;
+    this.#reasoningPlace = place;
   }
 
   #begin(place: string): Turn {
     const message: Fields = { role: "assistant", content: null };
-    if (this.#reasoning !== "") message.reasoning_content = this.#reasoning;
-    this.#reasoning = "";
     const turn = turnOf(message, place);
+    if (this.#reasoning !== "") {
+      message.reasoning_content = this.#reasoning;
+      turn.reasoningPlace = this.#reasoningPlace;
+    }
+    this.#reasoning = "";
     this.#turns.push(turn);
     this.#open = turn;
     return turn;
   }
 
-  messages(): { messages: Fields[]; places: string[] } {
+  messages(): { messages: Fields[]; places: string[]; reasoningPlaces: (string | undefined)[] } {
     const messages: Fields[] = [];
     const places: string[] = [];
-    const add = (message: Fields, place: string) => {
+    const reasoningPlaces: (string | undefined)[] = [];
+    const add = (message: Fields, place: string, reasoningPlace?: string) => {
       messages.push(message);
       places.push(place);
+      reasoningPlaces.push(reasoningPlace);
     };
     if (this.#system.length > 0) add({ role: "system", content: this.#system.join("\n\n") }, INSTRUCTIONS);
-    for (const { message, calls, place, outputs, images } of this.#turns) {
-      add(calls.length === 0 ? message : { ...message, tool_calls: calls }, place);
+    for (const { message, calls, place, reasoningPlace, outputs, images } of this.#turns) {
+      add(calls.length === 0 ? message : { ...message, tool_calls: calls }, place, reasoningPlace);
       for (const output of outputs) add(output.message, output.place);
       if (images.length > 0) add({ role: "user", content: images }, outputs.at(-1)?.place ?? place);
     }
-    return { messages, places };
+    return { messages, places, reasoningPlaces };
   }
 }
 
 function turnOf(message: Fields, place: string): Turn {
-  return { message, calls: [], place, outputs: [], images: [] };
+  return { message, calls: [], place, reasoningPlace: undefined, outputs: [], images: [] };
 }
 
 /** The text of a content. `onOther` gets the index of each part that is not text. */

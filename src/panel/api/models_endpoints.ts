@@ -1,6 +1,6 @@
 import { Type } from "@sinclair/typebox";
 import { type Static, t } from "elysia";
-import { ALLOWED_PARAMS_MAX, imagePriceKey, PARAM_CHARS_MAX, QUALITY_CHARS_MAX } from "../../catalog/catalog_input.ts";
+import { imagePriceKey, PARAM_CHARS_MAX, QUALITY_CHARS_MAX, ROUTE_PARAMS_MAX } from "../../catalog/catalog_input.ts";
 import {
   addModel,
   findModel,
@@ -88,6 +88,7 @@ const NewModel = t.Object({
   ),
 });
 
+const Params = t.Array(t.String({ minLength: 1, maxLength: PARAM_CHARS_MAX }), { maxItems: ROUTE_PARAMS_MAX });
 const routeFields = {
   upstreamModel: t.Optional(Name),
   priority: t.Optional(Type.Integer()),
@@ -95,9 +96,8 @@ const routeFields = {
   capField: t.Optional(t.Union([t.Literal("max_tokens"), t.Literal("max_completion_tokens")])),
   streamOptions: t.Optional(t.Boolean()),
   ownResponses: t.Optional(t.Boolean()),
-  allowedParams: t.Optional(
-    t.Array(t.String({ minLength: 1, maxLength: PARAM_CHARS_MAX }), { maxItems: ALLOWED_PARAMS_MAX }),
-  ),
+  allowedParams: t.Optional(Params),
+  droppedParams: t.Optional(Params),
   costInputMicroUsd: t.Optional(orNull(Type.Integer())),
   costOutputMicroUsd: t.Optional(orNull(Type.Integer())),
   costImageMicroUsd: t.Optional(orNull(Type.Integer())),

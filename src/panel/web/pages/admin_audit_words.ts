@@ -78,6 +78,7 @@ const FIELDS: Readonly<Record<string, string>> = {
   stream_options: "asks for usage in streams",
   own_responses: "has /responses",
   allowed_params: "more parameters",
+  dropped_params: "parameters not sent",
   upstream_model: "name at the provider",
   default_cap_tokens: "output without max_tokens",
   margin_permille: "reserved, permille",

@@ -239,7 +239,7 @@ const ROUTE_COLUMNS: Column<Route>[] = [
   {
     head: "Sends",
     hideBelow: "lg",
-    cell: ({ capField, streamOptions, ownResponses, allowedParams }) => (
+    cell: ({ capField, streamOptions, ownResponses, allowedParams, droppedParams }) => (
       <span className="text-ink-2">
         <code className="font-mono text-12">{capField}</code>
         {streamOptions ? ", asks for usage" : ", no stream options"}
@@ -247,6 +247,11 @@ const ROUTE_COLUMNS: Column<Route>[] = [
         {allowedParams.length > 0 && (
           <>
             , and <code className="font-mono text-12 wrap-anywhere">{allowedParams.join(" ")}</code>
+          </>
+        )}
+        {droppedParams.length > 0 && (
+          <>
+            , without <code className="font-mono text-12 wrap-anywhere">{droppedParams.join(" ")}</code>
           </>
         )}
       </span>

@@ -31,6 +31,7 @@ function routeOf(model: Model, route: Route | null) {
     streamOptions: route?.streamOptions ?? true,
     ownResponses: route?.ownResponses ?? false,
     allowedParams: route?.allowedParams.join(" ") ?? "",
+    droppedParams: route?.droppedParams.join(" ") ?? "",
     costInputMicroUsd: dollars(route?.costInputMicroUsd),
     costOutputMicroUsd: dollars(route?.costOutputMicroUsd),
     costImageMicroUsd: dollars(route?.costImageMicroUsd),
@@ -58,6 +59,7 @@ function wrongRoute({
     streamOptions: null,
     ownResponses: null,
     allowedParams: null,
+    droppedParams: null,
     costInputMicroUsd: checkUsd(input, cost) ?? (isBlank(input) && !isBlank(output) ? together : null),
     costOutputMicroUsd: checkUsd(output, cost) ?? (isBlank(output) && !isBlank(input) ? together : null),
     costImageMicroUsd: checkUsd(image, cost),
@@ -72,6 +74,7 @@ function routeFields({
   streamOptions,
   ownResponses,
   allowedParams,
+  droppedParams,
   ...costs
 }: TypedRoute) {
   return {
@@ -84,8 +87,13 @@ function routeFields({
     capField,
     streamOptions,
     ownResponses,
-    allowedParams: allowedParams.split(/[\s,]+/).filter((name) => name !== ""),
+    allowedParams: namesIn(allowedParams),
+    droppedParams: namesIn(droppedParams),
   };
+}
+
+function namesIn(typed: string): string[] {
+  return typed.split(/[\s,]+/).filter((name) => name !== "");
 }
 
 /** Adds a route to a model, or with `route` changes that one. A route's provider cannot change. */
@@ -126,6 +134,13 @@ export function RouteDialog({ open, onClose, model, route }: DialogState & { mod
         hint="Sent to the provider in addition to those in the API guide. Separate names by spaces, for example: documents reasoning.max_tokens. Customers are not charged for what they cost."
         mono
         {...form.field("allowedParams")}
+      />
+      <TextField
+        label="Parameters not sent"
+        optional
+        hint="The provider does not take them, so requests are sent to it without them, for example: reasoning_effort parallel_tool_calls. The answer's header x-dropped-params names them."
+        mono
+        {...form.field("droppedParams")}
       />
     </FormDialog>
   );
