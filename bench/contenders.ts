@@ -8,7 +8,7 @@ import { createWorld, type World } from "../test/world.ts";
 import type { BareReady } from "./bare.ts";
 import { type Helper, startHelper } from "./helper.ts";
 import type { ProviderQuestion, ProviderReady, ProviderReply } from "./provider.ts";
-import { type ContenderName, MODEL, type PeerName } from "./workloads.ts";
+import { type ContenderName, MODEL, OWN_MODEL, type PeerName } from "./workloads.ts";
 
 /** Starts the contenders, each as in production and in its own process. */
 
@@ -40,7 +40,7 @@ export type Contender = {
   stop(): Promise<void>;
 };
 
-/** A database with accounts, keys and a model to sell. */
+/** A database with accounts, keys and models to sell. */
 export type Shop = { world: World; secrets: string[]; exhausted: string[]; databaseUrl: string };
 
 /** The gateway's settings other than its defaults, with reasons. */
@@ -222,10 +222,14 @@ async function openShop({ provider, secretKey, accounts }: ShopOptions): Promise
   const { sql } = world;
   const baseUrl = `http://127.0.0.1:${provider.port}/v1`;
   const providerId = await world.addProvider("bench", baseUrl, encrypt(secretKey, "sk-bench"));
-  await sql`
-    insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-    values (${MODEL}, ${MODEL}, 'tollgate', 'text', 1000000, 3000000, 15000000, 1000)`;
-  await sql`insert into routes (model_id, provider_id, upstream_model) values (${MODEL}, ${providerId}, ${MODEL})`;
+  for (const model of [MODEL, OWN_MODEL]) {
+    await sql`
+      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
+      values (${model}, ${model}, 'tollgate', 'text', 1000000, 3000000, 15000000, 1000)`;
+    await sql`
+      insert into routes (model_id, provider_id, upstream_model, own_responses)
+      values (${model}, ${providerId}, ${model}, ${model === OWN_MODEL})`;
+  }
   const secrets: string[] = [];
   const exhausted: string[] = [];
   const plenty = await world.addOffering({ dailyLimit: DAILY_LIMIT, totalLimit: TOTAL_LIMIT });

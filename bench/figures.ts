@@ -1,5 +1,5 @@
 import type { GeneratorReply } from "./generator.ts";
-import type { ContenderName } from "./workloads.ts";
+import type { ContenderName, Workload } from "./workloads.ts";
 
 export type Spread = { p50: number; p99: number };
 
@@ -86,13 +86,34 @@ export function rangeOf(values: readonly (number | null | undefined)[]): Range |
 /** The contender's figure over the other's of the same round, over all rounds that have both. */
 export function pairedRatio(
   all: readonly Figures[],
-  of: { workload: string; contender: ContenderName; to: ContenderName },
+  { workload, contender, to }: { workload: string; contender: ContenderName; to: ContenderName },
   pick: (figures: Figures) => number | null,
 ): Range | null {
-  const ours = all.filter((f) => f.workload === of.workload && f.contender === of.contender);
+  return ratioOf(all, { ours: { workload, contender }, theirs: { workload, contender: to } }, pick);
+}
+
+/** The gateway's figure over that of the workload with which this one is compared, round by round. */
+export function againstChat(
+  all: readonly Figures[],
+  { name, against = "" }: Pick<Workload, "name" | "against">,
+  pick: (figures: Figures) => number | null,
+): Range | null {
+  const contender = "tollgate";
+  return ratioOf(all, { ours: { workload: name, contender }, theirs: { workload: against, contender } }, pick);
+}
+
+type Side = { workload: string; contender: ContenderName };
+
+function ratioOf(
+  all: readonly Figures[],
+  { ours, theirs }: { ours: Side; theirs: Side },
+  pick: (figures: Figures) => number | null,
+): Range | null {
+  const of = ({ workload, contender }: Side) => all.filter((f) => f.workload === workload && f.contender === contender);
+  const others = of(theirs);
   return rangeOf(
-    ours.map((our) => {
-      const their = all.find((f) => f.workload === of.workload && f.contender === of.to && f.round === our.round);
+    of(ours).map((our) => {
+      const their = others.find((f) => f.round === our.round);
       const [a, b] = [pick(our), their === undefined ? null : pick(their)];
       return a === null || b === null || b === 0 ? null : a / b;
     }),

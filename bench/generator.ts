@@ -3,11 +3,13 @@ import { cpuMs, residentBytes } from "./cpu.ts";
 import { type Spread, spread } from "./figures.ts";
 import { answerQuestions, sharedMicros } from "./helper.ts";
 import { AnswerReader } from "./http_reader.ts";
-import { MARK_DIGITS, type Plan, STAMP_DIGITS, STAMP_SIGN } from "./workloads.ts";
+import { wrongInLastEvent, wrongInResponse } from "./response_checks.ts";
+import { type Api, MARK_DIGITS, MODEL, OWN_MODEL, type Plan, STAMP_DIGITS, STAMP_SIGN } from "./workloads.ts";
 
 /**
  * The load generator, a separate process: each client has its own socket, and sends its next request when the last one
- * is answered. It checks every answer: the status, the mark that it sent, each chunk counted, and [DONE].
+ * is answered. It checks every answer: the status, the mark that it sent, each chunk counted, and [DONE]; of a response, its whole
+ * text and its usage.
  */
 
 export type Job = {
@@ -18,6 +20,8 @@ export type Job = {
   headers?: Readonly<Record<string, string>> | undefined;
   /** Client n uses key n, modulo their number. Empty: each request has an unknown key. */
   secrets: string[];
+  /** Default: chat. */
+  api?: Api | undefined;
   inFlight: number;
   plan: Plan;
   bodyBytes: number;
@@ -68,6 +72,9 @@ const SAMPLES_MAX = 2_000_000;
 const EVENT_END = "\n\n";
 const STAMPED = `"${STAMP_SIGN}`;
 const KEY_CHARACTERS = 49;
+/** How the events of a response's stream begin: those with a text, and the last one. */
+const DELTA = "event: response.output_text.delta\ndata: ";
+const COMPLETED = "event: response.completed\ndata: ";
 
 let running: Run | undefined;
 
@@ -184,6 +191,7 @@ class Client {
   readonly #mark: Buffer;
   readonly #key: Buffer | undefined;
   readonly #index: number;
+  readonly #isResponse: boolean;
   readonly #reader: AnswerReader;
   #socket: Socket<Client> | undefined;
   #sent = 0;
@@ -197,6 +205,10 @@ class Client {
   #chunks = 0;
   #sawMark = false;
   #sawDone = false;
+  /** Of a response's stream: all events, the texts, the data of the last event. */
+  #events = 0;
+  #said = "";
+  #last = "";
 
   static async open(run: Run, index: number): Promise<Client> {
     const client = new Client(run, index);
@@ -207,6 +219,7 @@ class Client {
   private constructor(run: Run, index: number) {
     this.#run = run;
     this.#index = index;
+    this.#isResponse = isResponseOf(run.job);
     const { request, markAt, keyAt } = requestOf(run.job, index);
     this.#request = request;
     this.#mark = request.subarray(markAt, markAt + MARK_DIGITS);
@@ -232,6 +245,9 @@ class Client {
     this.#chunks = 0;
     this.#sawMark = false;
     this.#sawDone = false;
+    this.#events = 0;
+    this.#said = "";
+    this.#last = "";
     this.#sentMs = performance.now();
     this.#write(this.#request);
   }
@@ -285,18 +301,17 @@ class Client {
       this.onFirst?.();
     }
     if (this.#run.job.plan.chunks === 0 || this.#status !== 200) this.#parts.push(bytes);
-    else this.#events(bytes);
+    else this.#takeEvents(bytes);
   }
 
-  #events(bytes: Buffer): void {
+  #takeEvents(bytes: Buffer): void {
     const nowMicros = sharedMicros();
     const relay = this.#run.numbers?.relay;
     const text = this.#tail + bytes.toString("latin1");
     let at = 0;
     for (let end = text.indexOf(EVENT_END); end >= 0; end = text.indexOf(EVENT_END, at)) {
-      const contentAt = text.indexOf(STAMPED, at);
-      if (contentAt >= 0 && contentAt < end) {
-        const stampAt = contentAt + STAMPED.length;
+      const stampAt = this.#isResponse ? this.#takeResponseEvent(text, at, end) : stampOf(text, at, end);
+      if (stampAt >= 0) {
         const stamped = Number(text.slice(stampAt, stampAt + STAMP_DIGITS));
         if (this.#chunks++ === 0) this.#sawMark = text.slice(stampAt, end).includes(this.#mark.toString("latin1"));
         if (relay !== undefined && relay.length < SAMPLES_MAX) relay.push((nowMicros - stamped) / 1000);
@@ -304,6 +319,18 @@ class Client {
       at = end + EVENT_END.length;
     }
     this.#tail = at === 0 ? text : text.slice(at);
+  }
+
+  /** Where the stamp of an event is that brings a text; otherwise −1. The done events repeat the texts with their stamps. */
+  #takeResponseEvent(text: string, at: number, end: number): number {
+    this.#events++;
+    if (text.startsWith(COMPLETED, at)) {
+      this.#last = text.slice(at + COMPLETED.length, end);
+      this.#sawDone = true;
+    }
+    const stampAt = text.startsWith(DELTA, at) ? stampOf(text, at, end) : -1;
+    if (stampAt >= 0) this.#said += text.slice(stampAt - STAMP_SIGN.length, text.indexOf('"', stampAt));
+    return stampAt;
   }
 
   #end(): void {
@@ -326,16 +353,35 @@ class Client {
     const text = () => Buffer.concat(this.#parts).toString("utf8");
     if (this.#status !== status) return `status ${this.#status} in place of ${status}: ${text()}`;
     if (status !== 200) return undefined;
+    const mark = this.#mark.toString("latin1");
+    const model = modelOf(this.#run.job);
+    if (plan.chunks === 0 && this.#isResponse)
+      return wrongInResponse(text(), { model, isSaid: (said) => said.includes(mark) });
     if (plan.chunks === 0) {
       const [first] = this.#parts;
       const isWhole = this.#parts.length === 1 && first !== undefined && first.includes(this.#mark);
-      return isWhole || text().includes(this.#mark.toString("latin1")) ? undefined : `another's answer: ${text()}`;
+      return isWhole || text().includes(mark) ? undefined : `another's answer: ${text()}`;
     }
-    if (!this.#sawDone) return `a stream without [DONE], ${this.#chunks} chunks: ${this.#tail}`;
+    if (!this.#sawDone) return `a stream without its last event, ${this.#chunks} chunks: ${this.#tail}`;
     if (!this.#sawMark) return "another's stream";
     if (plan.chunks > 0 && this.#chunks !== plan.chunks) return `a stream of ${this.#chunks} chunks`;
-    return undefined;
+    if (!this.#isResponse) return undefined;
+    return wrongInLastEvent(this.#last, this.#events, { model, isSaid: (said) => said === this.#said });
   }
+}
+
+/** Where the stamp of an event is; −1: it has none. */
+function stampOf(text: string, at: number, end: number): number {
+  const contentAt = text.indexOf(STAMPED, at);
+  return contentAt >= 0 && contentAt < end ? contentAt + STAMPED.length : -1;
+}
+
+function isResponseOf({ api = "chat" }: Job): boolean {
+  return api !== "chat";
+}
+
+function modelOf({ api }: Job): string {
+  return api === "own" ? OWN_MODEL : MODEL;
 }
 
 /** The bytes of client `index`'s request, made once; the mark and a wrong key are written anew into each. */
@@ -343,14 +389,16 @@ function requestOf(job: Job, index: number): { request: Buffer; markAt: number; 
   const { delayMs, chunks, everyMs, shape = 0 } = job.plan;
   const mark = "0".repeat(MARK_DIGITS);
   const plan = `[[${delayMs} ${chunks} ${everyMs} ${mark} ${shape}]]`;
-  const start = `{"model":"chat-a","messages":[{"role":"user","content":"${plan} `;
-  const end = `"}]${chunks === 0 ? "" : ',"stream":true,"stream_options":{"include_usage":true}'}}`;
+  const isResponse = isResponseOf(job);
+  const start = `{"model":"${modelOf(job)}","${isResponse ? "input" : "messages"}":[{"role":"user","content":"${plan} `;
+  const options = isResponse ? "" : ',"stream_options":{"include_usage":true}';
+  const end = `"}]${chunks === 0 ? "" : `,"stream":true${options}`}}`;
   const filling = "Tell me what a gate is for, and who pays. ";
   const body = start + filling.repeat(Math.ceil(job.bodyBytes / filling.length)).slice(start.length + end.length) + end;
   const secret = job.secrets[index % job.secrets.length] ?? `sk-${"0".repeat(KEY_CHARACTERS)}`;
   const more = Object.entries(job.headers ?? {}).map(([name, value]) => `${name}: ${value}\r\n`);
   const head =
-    `POST /v1/chat/completions HTTP/1.1\r\nhost: ${job.host}\r\nauthorization: Bearer ${secret}\r\n` +
+    `POST ${isResponse ? "/v1/responses" : "/v1/chat/completions"} HTTP/1.1\r\nhost: ${job.host}\r\nauthorization: Bearer ${secret}\r\n` +
     `content-type: application/json\r\n${more.join("")}content-length: ${body.length}\r\n\r\n`;
   const keyAt = head.indexOf(secret) + "sk-".length;
   return { request: Buffer.from(head + body, "latin1"), markAt: head.length + body.indexOf(mark), keyAt };

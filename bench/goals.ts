@@ -1,7 +1,18 @@
-import { type Commit, type Figures, type HeldFigures, pairedRatio, type Range, rangeOf } from "./figures.ts";
-import { HELD_STREAMS } from "./workloads.ts";
+import {
+  againstChat,
+  type Commit,
+  type Figures,
+  type HeldFigures,
+  pairedRatio,
+  type Range,
+  rangeOf,
+} from "./figures.ts";
+import { HELD_STREAMS, responsesWorkloads } from "./workloads.ts";
 
-/** The goals for the cost of the full work against a bare proxy, and whether this run met them. */
+/**
+ * The goals for the cost of the full work against a bare proxy, and for responses against chats, and whether this run met
+ * them.
+ */
 
 const RSS_RATIO_MAX = 1.1;
 const BYTES_A_STREAM_MAX = 24 * 1024;
@@ -10,8 +21,28 @@ export type Goal = { what: string; goal: string; measured: string; met: boolean 
 
 export type Measured = { figures: Figures[]; held: HeldFigures[]; commits: Commit[] };
 
-/** All goals in their order; `met` is null where this run did not measure it. */
+/** CPU of a response against a chat of the same size. */
+const RESPONSES_RATIO_MAX = { own: 1.3, translated: 2 } as const;
+
+/** All goals in their order; `met` is null where this run did not measure it. Those of responses only if it measured them. */
 export function goalsOf(measured: Measured): Goal[] {
+  const [gateway, responses] = [gatewayGoals(measured), responsesGoals(measured.figures)];
+  const isAlone = responses.length > 0 && gateway.every(({ met }) => met === null);
+  return isAlone ? responses : [...gateway, ...responses];
+}
+
+function responsesGoals(figures: Figures[]): Goal[] {
+  return responsesWorkloads().flatMap((workload) => {
+    const { what, api } = workload;
+    const range = againstChat(figures, workload, (f) => f.gatewayCpuUs);
+    if (range === null || (api !== "own" && api !== "translated")) return [];
+    const max = RESPONSES_RATIO_MAX[api];
+    const goal = { what: `${what}: CPU against chat`, goal: `≤ ${max}×`, measured: rangeText(range) };
+    return [{ ...goal, met: range.median <= max }];
+  });
+}
+
+function gatewayGoals(measured: Measured): Goal[] {
   const { figures } = measured;
   const rate = (workload: string, what: string, min: number) =>
     ratioGoal(figures, { workload, what: `${what}: rate against bare`, min, pick: (f) => f.perSecond });

@@ -5,7 +5,7 @@ import type { GeneratorQuestion, GeneratorReply, Job } from "./generator.ts";
 import type { Helper } from "./helper.ts";
 import type { Quiet } from "./quiet.ts";
 import type { BenchServices } from "./servers.ts";
-import { isPeer, type Workload } from "./workloads.ts";
+import { type Api, isPeer, type Workload } from "./workloads.ts";
 
 /**
  * Alternating rounds of every workload. After each phase it compares all counts: successful answers, provider calls,
@@ -55,16 +55,21 @@ export type Results = {
   notes: string[];
 };
 
-/** Runs the workloads one after the other. Stops at the first phase with a failure. */
+/** Runs the workloads one after the other, or in turns if they are compared with each other. Stops at the first phase with a failure. */
 export async function measure(stage: Stage, workloads: readonly Workload[]): Promise<Results> {
   const results: Results = { figures: [], held: [], commits: [], failures: [], notes: [] };
-  await warmUp(stage, results);
-  for (const workload of workloads) {
-    const contenders = stage.contenders.filter(({ name }) => workload.contenders.includes(name));
+  await warmUp(stage, results, workloads);
+  for (const inTurns of turnsOf(workloads)) {
     if (results.failures.length > 0) break;
-    stage.say(`${workload.name}: ${workload.what}`);
-    if (workload.held) for (const contender of contenders) await hold(stage, workload, contender, results);
-    else await rounds(stage, workload, contenders, results);
+    for (const { name, what } of inTurns) stage.say(`${name}: ${what}`);
+    const measured = inTurns.flatMap((workload) =>
+      stage.contenders
+        .filter(({ name }) => workload.contenders.includes(name))
+        .map((contender) => ({ workload, contender })),
+    );
+    const held = measured.filter(({ workload }) => workload.held);
+    for (const { workload, contender } of held) await hold(stage, workload, contender, results);
+    if (held.length === 0) await rounds(stage, measured, results);
   }
   if (results.failures.length === 0) await checkViews(stage, results);
   const busy = stage.quiet.summary();
@@ -72,25 +77,38 @@ export async function measure(stage: Stage, workloads: readonly Workload[]): Pro
   return results;
 }
 
-async function rounds(stage: Stage, workload: Workload, contenders: Contender[], results: Results): Promise<void> {
-  if (workload.status === 402) await exhaust(contenders, results);
-  const failed = new Set<Contender>();
+/** The workloads that are measured in turns: those that are compared with the same one. Any other by itself. */
+function turnsOf(workloads: readonly Workload[]): Workload[][] {
+  return [...Map.groupBy(workloads, ({ name, against }) => against ?? name).values()];
+}
+
+type Measured = { workload: Workload; contender: Contender };
+
+async function rounds(stage: Stage, measured: readonly Measured[], results: Results): Promise<void> {
+  const exhausted = measured.filter(({ workload }) => workload.status === 402);
+  await exhaust(
+    exhausted.map(({ contender }) => contender),
+    results,
+  );
+  const failed = new Set<Measured>();
   for (let round = 1; round <= stage.rounds; round++) {
-    for (const contender of inTurn(contenders, round)) {
-      if (failed.has(contender)) continue;
+    for (const one of inTurn(measured, round)) {
+      if (failed.has(one)) continue;
       await stage.quiet.wait();
-      const reply = await phase(stage, results, { workload, contender, round, runMs: stage.roundMs });
+      const reply = await phase(stage, results, { ...one, round, runMs: stage.roundMs });
       if (reply === undefined) {
         if (results.failures.length > 0) return;
-        failed.add(contender);
+        failed.add(one);
         continue;
       }
+      const { workload, contender } = one;
       results.figures.push(figuresOf(reply, { workload: workload.name, round, contender: contender.name }));
     }
     // A goal depends on the time of a commit, so that is measured in the same minute.
-    if (workload.inFlight === 1 && workload.plan.delayMs === 0) {
+    for (const { name, inFlight, plan } of new Set(measured.map(({ workload }) => workload))) {
+      if (inFlight !== 1 || plan.delayMs !== 0) continue;
       await stage.quiet.wait();
-      results.commits.push({ workload: workload.name, round, ms: await stage.services.commitMs(COMMITS_A_ROUND) });
+      results.commits.push({ workload: name, round, ms: await stage.services.commitMs(COMMITS_A_ROUND) });
     }
   }
 }
@@ -105,11 +123,12 @@ function inTurn<T>(list: readonly T[], round: number): T[] {
  * Runs until code is compiled, pools are filled and caches are warm: a large program needs a minute to reach its
  * normal speed.
  */
-async function warmUp(stage: Stage, results: Results): Promise<void> {
-  const kinds = [
-    { inFlight: 128, plan: { delayMs: 0, chunks: 0, everyMs: 0 } },
-    { inFlight: 32, plan: { delayMs: 0, chunks: 100, everyMs: 0 } },
-  ];
+async function warmUp(stage: Stage, results: Results, workloads: readonly Workload[]): Promise<void> {
+  const apis = new Set<Api>(["chat", ...workloads.map(({ api = "chat" }) => api)]);
+  const kinds = [...apis].flatMap((api) => [
+    { api, inFlight: 128, plan: { delayMs: 0, chunks: 0, everyMs: 0 } },
+    { api, inFlight: 32, plan: { delayMs: 0, chunks: 100, everyMs: 0 } },
+  ]);
   await stage.quiet.wait(STARTED_MS_MAX);
   for (const contender of stage.contenders.filter(({ name }) => name !== "direct")) {
     stage.say(`${contender.name}: warming up, ${Math.ceil(stage.warmUpMs / 1000)} s at most`);
@@ -160,7 +179,7 @@ async function phase(stage: Stage, results: Results, of: Phase): Promise<Generat
 }
 
 function jobOf({ services, provider, generator }: Stage, { workload, contender, runMs }: Phase): Job {
-  const { inFlight, plan, bodyBytes, status, held } = workload;
+  const { api, inFlight, plan, bodyBytes, status, held } = workload;
   const secrets = status === 402 ? contender.shop?.exhausted : contender.shop?.secrets;
   const { postgresPid, redisPid } = services;
   return {
@@ -168,6 +187,7 @@ function jobOf({ services, provider, generator }: Stage, { workload, contender, 
       port: contender.port,
       host: contender.host,
       headers: contender.headers,
+      api,
       inFlight,
       plan,
       bodyBytes,

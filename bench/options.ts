@@ -8,6 +8,8 @@ import {
   isPeer,
   OWN_CONTENDERS,
   PEER_NAMES,
+  RESPONSES,
+  responsesWorkloads,
   type Workload,
   workloads,
 } from "./workloads.ts";
@@ -53,7 +55,7 @@ const ACCOUNTS_MAX = 1_000;
 
 export const USAGE = `bun run bench [flags]
   --quick            the workloads of the goals but memory's, against the bare proxy alone, in fewer and shorter rounds
-  --only NAME,…      only these workloads
+  --only NAME,…      only these workloads; ${RESPONSES}: those of POST /v1/responses, which no run without --only has
   --contenders NAME,…  only these of ${OWN_CONTENDERS.join(", ")}, ${PEER_NAMES.join(", ")}
   --peers            also other gateways, installed on first use into .cache/bench-peers: ${PEER_NAMES.join(", ")}
   --accounts N       accounts that share the load; 1: one hot account; default ${ACCOUNTS_DEFAULT}
@@ -72,12 +74,14 @@ export function readOptions(args: string[]): Options | "help" {
   const values = parsed(args);
   if (values.help) return "help";
   const isQuick = values.quick ?? false;
-  const all = workloads(isQuick && values.only === undefined);
-  const names = all.map(({ name }) => name);
-  const only = chosen("--only", values.only, names);
+  const measured = workloadsOf(values.only, isQuick);
+  const contenders = contendersOf(values).filter((name) =>
+    measured.some((workload) => workload.contenders.includes(name)),
+  );
+  if (contenders.length === 0) throw new UsageError("--contenders: none of them has these workloads");
   return {
-    workloads: all.filter(({ name }) => only.includes(name)),
-    contenders: contendersOf(values),
+    workloads: measured,
+    contenders,
     accounts: number("--accounts", values.accounts ?? String(ACCOUNTS_DEFAULT), { max: ACCOUNTS_MAX, isWhole: true }),
     isQuick,
     rounds: number("--rounds", values.rounds ?? (isQuick ? "2" : "3"), { max: ROUNDS_MAX, isWhole: true }),
@@ -128,6 +132,16 @@ function goalsIn(file: string): Goal[] {
   const { goals }: { goals?: Goal[] } = JSON.parse(readFileSync(file, "utf8"));
   if (!Array.isArray(goals)) throw new Error(`${file} is no JSON of bun run bench`);
   return goals;
+}
+
+/** The workloads of `--only`, or those of a whole or a quick run. */
+function workloadsOf(only: string | undefined, isQuick: boolean): Workload[] {
+  if (only === undefined) return workloads(isQuick);
+  const all = [...workloads(false), ...responsesWorkloads()];
+  const names = chosen("--only", only, [...all.map(({ name }) => name), RESPONSES]);
+  return all.filter(
+    ({ name, against }) => names.includes(name) || (against !== undefined && names.includes(RESPONSES)),
+  );
 }
 
 /** The contenders of `--contenders`, or all our own, and with `--peers` the peers, in the order of the tables. */

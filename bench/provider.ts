@@ -1,14 +1,14 @@
 import type { Socket } from "bun";
 import { PROVIDER_STREAMS, type ProviderStream } from "../test/gateway/provider_streams.ts";
+import { RESPONSES_STREAMS } from "../test/gateway/responses_streams.ts";
 import { answerQuestions, sharedMicros } from "./helper.ts";
 import { STAMP_DIGITS, STAMP_SIGN } from "./workloads.ts";
 
 /**
  * The bench's provider: a separate process, HTTP/1.1 over bare sockets, so that it is not the bottleneck. The first
- * message of each request has its plan: `[[delay chunks every mark shape]]`; `shape` is an index of PROVIDER_STREAMS.
- * The mark is repeated
- * in the answer, and every chunk contains the time at which it was written. It counts its calls. `BENCH_BREAKS_ONE_IN=n` breaks
- * every n-th answer.
+ * message of each request has its plan: `[[delay chunks every mark shape]]`; `shape` is an index of PROVIDER_STREAMS. It answers
+ * chat completions and /responses. The mark is repeated in the answer, and every chunk contains the time at which it was written. It
+ * counts its calls. `BENCH_BREAKS_ONE_IN=n` breaks every n-th answer.
  */
 
 export type ProviderQuestion = "count" | "end streams";
@@ -21,11 +21,13 @@ const HEAD_BYTES_MAX = 32 * 1024;
 const ANSWER_CONTENT_BYTES = 700;
 
 const USAGE = '"usage":{"prompt_tokens":120,"completion_tokens":50,"total_tokens":170}';
+const RESPONSES_LINE = "POST /v1/responses ";
 const STREAM_HEAD =
   "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
 const BROKEN = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
 /** A stream repeats this many different events: real ones differ in the length of their padding, and in their usage. */
 const EVENTS_OF_A_SHAPE = 64;
+const LAST_CHUNK = "0\r\n\r\n";
 /** A placeholder for the text while an event's frame is made. */
 const TEXT_PLACE = "@text@";
 
@@ -61,6 +63,7 @@ class Connection {
   /** The bytes read of a head, or the parts of a body. */
   #parts: Buffer[] = [];
   #bodyLeft = -1;
+  #isResponse = false;
   #unsent: Buffer | undefined;
   #stream: Stream | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -88,6 +91,7 @@ class Connection {
       return;
     }
     this.#parts = [];
+    this.#isResponse = head.toString("latin1", 0, RESPONSES_LINE.length) === RESPONSES_LINE;
     this.#bodyLeft = Number(length);
     this.#takeBody(head.subarray(end + 4));
   }
@@ -111,9 +115,10 @@ class Connection {
     calls++;
     const [, delay, chunks, every, mark = "", shape] = plan;
     const isBroken = breaksOneIn > 0 && calls % breaksOneIn === 0;
+    const isResponse = this.#isResponse;
     const begin = () => {
-      if (chunks === "0") return this.write(isBroken ? BROKEN : jsonAnswer(mark));
-      const wire = shapeAt(Number(shape));
+      if (chunks === "0") return this.write(isBroken ? BROKEN : jsonAnswer(mark, isResponse));
+      const wire = isResponse ? responsesWire : shapeAt(Number(shape));
       this.#stream = new Stream(this, { mark, chunks: Number(chunks), everyMs: Number(every), wire, isBroken });
     };
     if (delay === "0") begin();
@@ -146,8 +151,11 @@ class Connection {
   }
 }
 
-/** A provider's stream as HTTP chunks: those before the first text and after the last, and what is around the text of an event. */
-type Wire = { opening: string; events: { before: string; after: string }[]; ending: string };
+/** What is around the text of an event. */
+type EventFrame = { before: string; after: string };
+
+/** A provider's stream as HTTP chunks: those before the first text and after the last of `texts`, and the frame of the n-th event. */
+type Wire = { opening: string; frame(n: number): EventFrame; ending(whole: string, texts: number): string };
 
 const wires = new Map<number, Wire>();
 
@@ -163,11 +171,34 @@ function shapeAt(index: number): Wire {
 }
 
 function wireOf({ opening, event, ending }: ProviderStream): Wire {
-  const events = Array.from({ length: EVENTS_OF_A_SHAPE }, (_, n) => {
-    const [before = "", after = ""] = `data: ${event(TEXT_PLACE, n)}\n\n`.split(TEXT_PLACE);
-    return { before, after };
-  });
-  return { opening: httpChunk(opening), events, ending: `${httpChunk(ending)}0\r\n\r\n` };
+  const frames = Array.from({ length: EVENTS_OF_A_SHAPE }, (_, n) => frameOf(`data: ${event(TEXT_PLACE, n)}\n\n`));
+  const end = `${httpChunk(ending)}${LAST_CHUNK}`;
+  return {
+    opening: httpChunk(opening),
+    frame: (n) => frames[n % frames.length] as EventFrame,
+    ending: () => end,
+  };
+}
+
+/** The provider's own /responses. Each event has its number, and the last ones repeat the whole text. */
+const responsesWire = responsesWireOf();
+
+function responsesWireOf(): Wire {
+  const [{ opening, event, ending }] = RESPONSES_STREAMS;
+  const frames: EventFrame[] = [];
+  return {
+    opening: httpChunk(opening),
+    frame(n) {
+      frames[n] ??= frameOf(event(TEXT_PLACE, n));
+      return frames[n];
+    },
+    ending: (whole, texts) => `${httpChunk(ending(whole, texts))}${LAST_CHUNK}`,
+  };
+}
+
+function frameOf(event: string): EventFrame {
+  const [before = "", after = ""] = event.split(TEXT_PLACE);
+  return { before, after };
 }
 
 /** An HTTP chunk; the text is ASCII. */
@@ -182,6 +213,7 @@ class Stream {
   readonly #plan: StreamPlan;
   readonly #timer: ReturnType<typeof setInterval> | undefined;
   #written = 0;
+  #whole = "";
 
   constructor(to: Connection, plan: StreamPlan) {
     this.#to = to;
@@ -210,15 +242,16 @@ class Stream {
   }
 
   #event(mark: string): void {
-    const { events } = this.#plan.wire;
-    const { before, after } = events[this.#written++ % events.length] as Wire["events"][number];
-    this.#to.write(httpChunk(`${before}${STAMP_SIGN}${stamp()} ${mark}${after}`));
+    const { before, after } = this.#plan.wire.frame(this.#written++);
+    const text = `${STAMP_SIGN}${stamp()} ${mark}`;
+    this.#whole += text;
+    this.#to.write(httpChunk(`${before}${text}${after}`));
   }
 
   finish(): void {
     if (!open.has(this)) return;
     this.stop();
-    this.#to.write(this.#plan.wire.ending);
+    this.#to.write(this.#plan.wire.ending(this.#whole, this.#written));
   }
 
   stop(): void {
@@ -231,10 +264,14 @@ function stamp(): string {
   return String(Math.round(sharedMicros())).padStart(STAMP_DIGITS, "0");
 }
 
-function jsonAnswer(mark: string): string {
+function jsonAnswer(mark: string, isResponse: boolean): string {
   const content = mark.padEnd(ANSWER_CONTENT_BYTES, " Tolls are paid at the gate.");
-  const body = `{"id":"chatcmpl-bench","object":"chat.completion","created":1700000000,"model":"chat-a","choices":[{"index":0,"message":{"role":"assistant","content":"${content}"},"finish_reason":"stop"}],${USAGE}}`;
+  const body = isResponse ? RESPONSES_STREAMS[0].json(content) : chatAnswer(content);
   return `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+}
+
+function chatAnswer(content: string): string {
+  return `{"id":"chatcmpl-bench","object":"chat.completion","created":1700000000,"model":"chat-a","choices":[{"index":0,"message":{"role":"assistant","content":"${content}"},"finish_reason":"stop"}],${USAGE}}`;
 }
 
 /** How many of the parts' bytes are read. */

@@ -1,4 +1,12 @@
-import { type Commit, type Figures, type HeldFigures, pairedRatio, rangeOf } from "./figures.ts";
+import {
+  againstChat,
+  type Commit,
+  type Figures,
+  type HeldFigures,
+  pairedRatio,
+  type Range,
+  rangeOf,
+} from "./figures.ts";
 import type { Goal } from "./goals.ts";
 import { CONTENDERS, type ContenderName, WORK, type Workload } from "./workloads.ts";
 
@@ -24,9 +32,30 @@ export function workTable(all: readonly Figures[]): Table[] {
   return [{ title: "What each does for a request", note: "", head, rows }];
 }
 
-/** A table for each workload: medians over the rounds, and paired ratios. */
+const RESPONSES_HEAD = ["", "a second", "× chat", "CPU µs", "× chat", "Postgres µs", "p50 ms", "p99"];
+
+/** Responses beside the chats of the same size. */
+export function responsesTable(workloads: readonly Workload[], all: readonly Figures[]): Table[] {
+  const compared = workloads.filter(({ against }) => against !== undefined);
+  const rows = compared.map((workload) => {
+    const own = all.filter((f) => f.workload === workload.name);
+    const ratio = (pick: (f: Figures) => number | null) =>
+      workload.name === workload.against ? "1" : threeOf(againstChat(all, workload, pick));
+    return [
+      ...[`${workload.name}: ${workload.what}`, middle(own, (f) => f.perSecond), ratio((f) => f.perSecond)],
+      ...[middle(own, (f) => f.gatewayCpuUs), ratio((f) => f.gatewayCpuUs), middle(own, (f) => f.postgresCpuUs)],
+      ...[middle(own, (f) => f.wholeMs.p50, 2), middle(own, (f) => f.wholeMs.p99, 2)],
+    ];
+  });
+  if (rows.length === 0) return [];
+  const note = "measured in turns with the chat of the same size; ratios: min–median–max of the rounds";
+  return [{ title: "POST /v1/responses against chat", note, head: RESPONSES_HEAD, rows }];
+}
+
+/** A table for each workload that is compared with the bare proxy: medians over the rounds, and paired ratios. */
 export function workloadTables(workloads: readonly Workload[], all: readonly Figures[]): Table[] {
   return workloads
+    .filter(({ against }) => against === undefined)
     .map((workload) => ({ workload, own: all.filter((f) => f.workload === workload.name) }))
     .filter(({ own }) => own.length > 0)
     .map(({ workload: { name, what }, own }) => {
@@ -42,31 +71,36 @@ export function workloadTables(workloads: readonly Workload[], all: readonly Fig
 
 function row(own: readonly Figures[], workload: string, contender: ContenderName): string[] {
   const ours = own.filter((f) => f.contender === contender);
-  const middle = (pick: (f: Figures) => number | null, digits = 1) => {
-    const range = rangeOf(ours.map(pick));
-    return range === null ? "–" : range.median.toFixed(range.median >= 100 ? 0 : digits);
-  };
   const ratio = (pick: (f: Figures) => number | null) => {
     if (contender === "bare") return "1";
-    const range = pairedRatio(own, { workload, contender, to: "bare" }, pick);
-    return range === null ? "–" : `${range.min.toFixed(2)}–${range.median.toFixed(2)}–${range.max.toFixed(2)}`;
+    return threeOf(pairedRatio(own, { workload, contender, to: "bare" }, pick));
   };
   return [
     contender,
-    middle((f) => f.perSecond),
+    middle(ours, (f) => f.perSecond),
     ratio((f) => f.perSecond),
-    middle((f) => f.gatewayCpuUs),
+    middle(ours, (f) => f.gatewayCpuUs),
     ratio((f) => f.gatewayCpuUs),
-    middle((f) => f.postgresCpuUs),
-    middle((f) => f.redisCpuUs),
-    middle((f) => f.wholeMs.p50, 2),
-    middle((f) => f.wholeMs.p99, 2),
-    middle((f) => f.firstByteMs.p50, 2),
-    middle((f) => f.firstByteMs.p99, 2),
-    middle((f) => f.relayMs?.p50 ?? null, 2),
-    middle((f) => f.relayMs?.p99 ?? null, 2),
-    middle((f) => f.residentMb, 0),
+    middle(ours, (f) => f.postgresCpuUs),
+    middle(ours, (f) => f.redisCpuUs),
+    middle(ours, (f) => f.wholeMs.p50, 2),
+    middle(ours, (f) => f.wholeMs.p99, 2),
+    middle(ours, (f) => f.firstByteMs.p50, 2),
+    middle(ours, (f) => f.firstByteMs.p99, 2),
+    middle(ours, (f) => f.relayMs?.p50 ?? null, 2),
+    middle(ours, (f) => f.relayMs?.p99 ?? null, 2),
+    middle(ours, (f) => f.residentMb, 0),
   ];
+}
+
+/** The median of the rounds. */
+function middle(own: readonly Figures[], pick: (f: Figures) => number | null, digits = 1): string {
+  const range = rangeOf(own.map(pick));
+  return range === null ? "–" : range.median.toFixed(range.median >= 100 ? 0 : digits);
+}
+
+function threeOf(range: Range | null): string {
+  return range === null ? "–" : `${range.min.toFixed(2)}–${range.median.toFixed(2)}–${range.max.toFixed(2)}`;
 }
 
 /** The load of provider and generator, which shows that they are not the bottleneck. */

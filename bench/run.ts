@@ -11,7 +11,16 @@ import { measure, type Results } from "./measure.ts";
 import { type Options, PLACE, readOptions, USAGE, UsageError } from "./options.ts";
 import { installPeers, startPeer } from "./peers.ts";
 import { Quiet } from "./quiet.ts";
-import { asMarkdown, asText, commitLine, goalsTable, heldTable, workloadTables, workTable } from "./report.ts";
+import {
+  asMarkdown,
+  asText,
+  commitLine,
+  goalsTable,
+  heldTable,
+  responsesTable,
+  workloadTables,
+  workTable,
+} from "./report.ts";
 import { type BenchServices, startBenchServices } from "./servers.ts";
 import { CONTENDERS, type ContenderName, isPeer, type Workload } from "./workloads.ts";
 import { writeFigures } from "./written.ts";
@@ -134,6 +143,7 @@ function show(report: Report, options: Options): void {
   const tables = [
     ...workTable(report.figures),
     ...workloadTables(report.workloads, report.figures),
+    ...responsesTable(report.workloads, report.figures),
     ...heldTable(report.held),
   ];
   const { cpu, cores, memoryGb, system, bun } = report.machine;

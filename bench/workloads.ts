@@ -9,8 +9,15 @@ export const OWN_CONTENDERS = ["direct", "bare", "nginx", "tollgate", "peer"] as
 export const CONTENDERS = [...OWN_CONTENDERS, ...PEER_NAMES] as const;
 export type ContenderName = (typeof CONTENDERS)[number];
 
-/** The model that every request asks for. */
+/** The model of a provider that has only chat completions. */
 export const MODEL = "chat-a";
+/** The model of a provider with a /responses of its own. */
+export const OWN_MODEL = "own-a";
+
+/** What a request asks for: a chat, a response that is passed through from a provider's own, one that is made of a chat. */
+export type Api = "chat" | "own" | "translated";
+/** In this name's place, `--only` takes all the workloads that measure responses. */
+export const RESPONSES = "responses";
 
 /** The work that a contender does for a request, as it runs here. Its figures mean little without this. */
 export type Work = {
@@ -67,6 +74,10 @@ export type Plan = {
 export type Workload = {
   name: string;
   what: string;
+  /** Default: chat. */
+  api?: Api;
+  /** Measured in turns with the workload of this name, and compared with it. Only if asked for. */
+  against?: string;
   inFlight: number;
   plan: Plan;
   /** Of a request, about. */
@@ -96,13 +107,16 @@ export const HELD_STREAMS = 5_000;
 
 const QUICK_JSON = ["json1", "json32", "json256-20"];
 
-/** All workloads in the order in which they run; with `isQuick` only those of a quick run. */
+/** Chunks of the streams that are compared with others. */
+const MANY_CHUNKS = 200;
+
+/** The workloads in the order in which they run; with `isQuick` only those of a quick run. */
 export function workloads(isQuick: boolean): Workload[] {
   const all = [
     ...[0, 20].flatMap((delayMs) => [1, 32, 256, 1000].map((inFlight) => json(inFlight, delayMs))),
     stream("stream1", 1, { delayMs: 0, chunks: 50, everyMs: 0 }, true),
     stream("stream50", BUSY, { delayMs: 0, chunks: 50, everyMs: 0 }, false),
-    stream("stream200", BUSY, { delayMs: 0, chunks: 200, everyMs: 0 }, true),
+    stream("stream200", BUSY, { delayMs: 0, chunks: MANY_CHUNKS, everyMs: 0 }, true),
     stream("stream50x10", 200, { delayMs: 0, chunks: 50, everyMs: 10 }, true),
     body("body10k", 10 * KILOBYTE, false),
     body("body100k", 100 * KILOBYTE, true),
@@ -112,6 +126,30 @@ export function workloads(isQuick: boolean): Workload[] {
     held(HELD_STREAMS),
   ];
   return isQuick ? all.filter((workload) => workload.quick) : all;
+}
+
+const APIS = ["chat", "own", "translated"] as const;
+const ASKED: Readonly<Record<Api, string>> = {
+  chat: "chat",
+  own: "response, passed through",
+  translated: "response, translated from chat",
+};
+
+/** Responses, beside chats of the same size on the same gateway. They run only if asked for. */
+export function responsesWorkloads(): Workload[] {
+  return [0, MANY_CHUNKS].flatMap((chunks) =>
+    APIS.map((api) => {
+      const kind = chunks === 0 ? "json" : "stream";
+      const size = chunks === 0 ? "JSON 1 KB" : `stream of ${chunks} texts`;
+      return {
+        name: `${api}-${kind}`,
+        what: `${ASKED[api]}: ${size}, ${BUSY} in flight`,
+        ...{ api, against: `chat-${kind}`, inFlight: BUSY, bodyBytes: SMALL },
+        plan: { delayMs: 0, chunks, everyMs: 0 },
+        ...{ status: 200, held: false, contenders: ["tollgate"], quick: false },
+      } satisfies Workload;
+    }),
+  );
 }
 
 function json(inFlight: number, delayMs: number): Workload {

@@ -6,6 +6,8 @@ import { LEFT_OUT } from "../bench/left_out.ts";
 import { readOptions } from "../bench/options.ts";
 import { Quiet } from "../bench/quiet.ts";
 import { goalsTable } from "../bench/report.ts";
+import { wrongInLastEvent, wrongInResponse } from "../bench/response_checks.ts";
+import { RESPONSES_STREAMS } from "./gateway/responses_streams.ts";
 
 /** The bench as it is run, only shorter: on the tests' Postgres and Redis. */
 
@@ -76,6 +78,23 @@ describe("bench", () => {
   );
 
   test(
+    "a run of the responses measures them in turns with chats of the same size, and prints only their goals",
+    async () => {
+      const { stdout, stderr, code } = await bench(...SHORT, "--only", "responses");
+      expect({ code, stderr: code === 0 ? "" : stderr }).toEqual({ code: 0, stderr: "" });
+      const [table = "", goals = ""] = stdout.split("\n\n").slice(-2);
+      expect(table.split("\n").map((line) => line.split(":")[0])).toEqual([
+        ...["POST /v1/responses against chat", expect.stringContaining("× chat")],
+        ...["chat-json", "own-json", "translated-json", "chat-stream", "own-stream", "translated-stream"],
+        expect.stringContaining("in turns"),
+      ]);
+      expect(goals.match(/CPU against chat.*(met|MISSED)$/gm)).toHaveLength(4);
+      expect(goals).not.toContain("against bare");
+    },
+    TEST_MS_MAX,
+  );
+
+  test(
     "a run against a provider that breaks one answer in a hundred fails, and says why",
     async () => {
       const args = ["--only", "json32", "--contenders", "tollgate", "--breaks-one-in", "100"];
@@ -96,6 +115,7 @@ describe("bench", () => {
     { args: ["--accounts", "1.5"], says: '--accounts must be a whole number above 0 and at most 1000, not "1.5"' },
     { args: ["--write", "README.md"], says: "README.md has no <!-- figures --> and <!-- /figures --> behind it" },
     { args: ["--earlier", "package.json"], says: "package.json is no JSON of bun run bench" },
+    { args: ["--only", "responses", "--contenders", "bare"], says: "--contenders: none of them has these workloads" },
     { args: ["--fast"], says: "Unknown option '--fast'" },
   ])("bad flags end with 2 and one clear line: $args", async ({ args, says }) => {
     const { stderr, code } = await bench(...args);
@@ -123,6 +143,7 @@ describe("options", () => {
     { args: ["--peers"], contenders: ["direct", "bare", "nginx", "tollgate", "peer", "portkey", "litellm"] },
     { args: ["--quick", "--peers"], contenders: ["bare", "tollgate", "portkey", "litellm"] },
     { args: ["--contenders", "litellm,bare"], contenders: ["bare", "litellm"] },
+    { args: ["--only", "responses"], contenders: ["tollgate"] },
     { args: ["--contenders", "tollgate", "--peers"], contenders: ["tollgate", "portkey", "litellm"] },
   ])("other gateways are measured only when asked for: $args", ({ args, contenders }) => {
     expect(readOptions([...args])).toMatchObject({ contenders });
@@ -131,6 +152,35 @@ describe("options", () => {
   test("32 accounts share the load unless --accounts says otherwise", () => {
     expect(readOptions([])).toMatchObject({ accounts: 32 });
     expect(readOptions(["--accounts", "1"])).toMatchObject({ accounts: 1 });
+  });
+});
+
+describe("responses", () => {
+  const SAID = "All that was said.";
+  const [{ json, ending }] = RESPONSES_STREAMS;
+  const answer = json(SAID).replace("gpt-4o-mini-2024-07-18", "own-a");
+  const expected = { model: "own-a", isSaid: (text: string) => text === SAID };
+  const lastEvent = (ending(SAID, 3).split("\ndata: ").at(-1) ?? "").replace("gpt-4o-mini-2024-07-18", "own-a");
+
+  test("a whole answer, and a last event with its number, are right", () => {
+    expect([wrongInResponse(answer, expected), wrongInLastEvent(lastEvent, 11, expected)]).toEqual([
+      undefined,
+      undefined,
+    ]);
+    expect(wrongInLastEvent(lastEvent, 10, expected)).toBe("a stream of 10 events, whose last one has the number 10");
+  });
+
+  test.each([
+    { from: '"completed","background"', to: '"incomplete","background"', says: "a response that is incomplete" },
+    { from: "own-a", to: "up-a", says: "a response of the model up-a" },
+    { from: SAID, to: SAID.slice(0, -1), says: "a response with another output" },
+    { from: '"output":[', to: '"output":[{},', says: "a response with another output" },
+    { from: '"total_tokens":18', to: '"total_tokens":17', says: "a response with the usage" },
+    { from: "}}", to: "", says: "a response that is undefined" },
+  ])("the generator says what is wrong: $says", ({ from, to, says }) => {
+    expect(answer).toContain(from);
+    expect(wrongInResponse(answer.replace(from, to), expected)).toStartWith(says);
+    expect(wrongInLastEvent(lastEvent.replace(from, to), 11, expected)).toBeString();
   });
 });
 

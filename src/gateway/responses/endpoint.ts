@@ -83,7 +83,8 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
         createdUnix: unixSeconds(deps),
         modelId: body.model,
         metadata: JSON.stringify(body.metadata ?? {}),
-        echo: echoOf(body, tools),
+        // A provider's own response repeats the request itself.
+        echo: chat === undefined ? "" : echoOf(body, tools),
       },
       names: tools.names,
       seal: body.include?.includes(INCLUDE_REASONING) ? seal : undefined,
