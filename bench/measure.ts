@@ -13,8 +13,12 @@ import { type Api, isPeer, type Workload } from "./workloads.ts";
  */
 
 const WARM_MS = 300;
-/** The warm-up continues in steps until a request costs hardly less CPU than in the previous step. */
+/**
+ * The warm-up continues in steps until a request has cost hardly less CPU than before in this many of them. A single step may be chance:
+ * after twenty seconds the compiler still takes a tenth of a large program's CPU.
+ */
 const STEP_MS = 4_000;
+const STEADY_STEPS = 2;
 /** Some programs continue to start after their first answer, such as further workers. */
 const STARTED_MS_MAX = 60_000;
 const STEADY_RATIO = 0.95;
@@ -150,12 +154,13 @@ async function warmUpWith(
 ): Promise<void> {
   const endMs = performance.now() + maxMs;
   const of = { workload, contender, round: 0, runMs: Math.min(STEP_MS, maxMs) };
-  for (let lastUs = Number.POSITIVE_INFINITY; ; ) {
+  let leastUs = Number.POSITIVE_INFINITY;
+  for (let steady = 0; steady < STEADY_STEPS && performance.now() < endMs; ) {
     const reply = await phase(stage, results, of);
     if (reply === undefined) return;
     const us = ((reply.cpuMs.gateway ?? 0) * 1000) / reply.measured;
-    if (us > lastUs * STEADY_RATIO || performance.now() > endMs) return;
-    lastUs = us;
+    steady = us > leastUs * STEADY_RATIO ? steady + 1 : 0;
+    leastUs = Math.min(leastUs, us);
   }
 }
 
