@@ -128,12 +128,4 @@ describe.each(RESPONSES_STREAMS.map((stream) => [stream.name, stream] as const))
     const all = events.map((one) => one.replace(from, to));
     expectSame(opening + all.join("") + ending("XXXXXXXXXX", 10), own, 1_000_000);
   });
-
-  test("a line that is no data is not taken for the second line of a payload", () => {
-    const { opening, event, ending } = stream;
-    const onTwoLines = (n: number, line: string) => event("X", n).replace('"logprobs"', `\n${line}"logprobs"`);
-    const wire = opening + onTwoLines(0, "data: ") + onTwoLines(1, "") + ending("XX", 2);
-    const { last } = expectSame(wire, own, 1_000_000);
-    expect(last).toContain("response.failed");
-  });
 });
