@@ -8,18 +8,17 @@ import { isCount, jsonWithoutCosts, type ReportedUsage, reportedUsageOf } from "
 /** Relayed text is kept up to this length, in characters, for counting if the client leaves. Beyond it only the length is kept. */
 const TEXT_KEPT_MAX = 32 * 1024;
 /** A slice of a string keeps the whole string in memory. Once slices keep more than this alive, they are copied. */
-export const SLICED_CHARS_MAX = 4 * 1024;
+const SLICED_CHARS_MAX = 4 * 1024;
 /** A stream learns so many frames of a kind, and one more for each USES_A_FRAME chunks that had one: learning costs more than it saves once. */
 const FRAMES_FREE = 8;
 const USES_A_FRAME = 64;
 /** The content of a JSON string without escapes. Others are parsed. */
-export const PLAIN = /^[^"\\\p{Cc}]*$/u;
+const PLAIN = /^[^"\\\p{Cc}]*$/u;
 /** How the events that are sent begin and end. Only events that are received in this form can have a frame. */
 const EVENT_START = "data: ";
 const EVENT_END = "\n\n";
 const DONE_EVENT = "data: [DONE]\n\n";
-/** What providers fill strings with that nobody reads. */
-export const LETTERS = /^[\w-]*$/;
+const LETTERS = /^[\w-]*$/;
 /** Fields of an answer or a chunk by which a provider says who it is: OpenRouter, Groq. They are not sent on. Source: PRV-25. */
 export const PROVIDER_FIELDS = ["provider", "x_groq"];
 /** Fields of a chunk that are not sent on as received. */
@@ -279,7 +278,7 @@ export class ChunkRewriter implements StreamRewriter {
 }
 
 /** Whether a stream may learn another frame. */
-export class FrameBudget {
+class FrameBudget {
   /** Chunks that had the frame. */
   used = 0;
   #learned = 0;
@@ -329,7 +328,7 @@ export class Written {
 }
 
 /** A string of its own: a slice keeps the string that it was cut from in memory, and a concatenation all its parts. */
-export function copyOf(text: string): string {
+function copyOf(text: string): string {
   return Buffer.from(text).toString();
 }
 

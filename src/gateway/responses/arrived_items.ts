@@ -52,7 +52,7 @@ export class ArrivedItems {
       if (typeof open !== "object") return;
       const list = PARTS[String(type)];
       if (list !== undefined && isRecord(part)) open.parts.set(`${list}.${indexOf(event, list)}`, partOf(part));
-      else if (typeof delta !== "string" || !addText(open, event, { delta, chars })) return;
+      else if (typeof delta !== "string" || !addText(open, event, delta)) return;
     }
     this.#chars += typeof delta === "string" ? delta.length : chars;
     if (this.#chars > OUTPUT_CHARS_MAX) this.#items.clear();
@@ -76,14 +76,14 @@ function indexOf(event: Fields, list: List): number {
 }
 
 /** Adds the text of a delta. Returns false if its item or part is unknown. */
-function addText(item: OpenItem, event: Fields, { delta, chars }: { delta: string; chars: number }): boolean {
+function addText(item: OpenItem, event: Fields, delta: string): boolean {
   const place = PLACES[String(event.type)];
   if (place === undefined) return false;
   const part = place.list ? item.parts.get(`${place.list}.${indexOf(event, place.list)}`) : item.own;
   if (part === undefined) return false;
   const text = part.texts.get(place.field) ?? new Pieces();
   part.texts.set(place.field, text);
-  text.add(delta, chars);
+  text.add(delta);
   return true;
 }
 

@@ -83,8 +83,7 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
         createdUnix: unixSeconds(deps),
         modelId: body.model,
         metadata: JSON.stringify(body.metadata ?? {}),
-        // A provider's own response repeats the request itself.
-        echo: chat === undefined ? "" : echoOf(body, tools),
+        echo: echoOf(body, tools),
       },
       names: tools.names,
       seal: body.include?.includes(INCLUDE_REASONING) ? seal : undefined,

@@ -1,5 +1,3 @@
-import { SLICED_CHARS_MAX } from "../chunks.ts";
-
 /**
  * The text of a response's events. Each event has the next sequence number. Events of a JSON answer are not written. Source: RSP-9.
  */
@@ -54,26 +52,15 @@ const PIECES_MAX = 256;
 export class Pieces {
   #joined = "";
   #pieces: string[] = [];
-  /** The last pieces, and the length of what they may be slices of. */
-  #recent: string[] = [];
-  #slicedChars = 0;
 
-  /** `sourceChars`: the length of the part of the source that the piece may be a slice of. */
-  add(piece: string, sourceChars = piece.length): void {
-    this.#recent.push(piece);
-    this.#slicedChars += sourceChars;
-    const isMuch = this.#slicedChars > SLICED_CHARS_MAX || this.#recent.length >= PIECES_MAX;
-    // Joining a single piece returns the piece itself.
-    if (!isMuch || this.#recent.length === 1) return;
-    this.#pieces.push(this.#recent.join(""));
-    this.#recent = [];
-    this.#slicedChars = 0;
+  add(piece: string): void {
+    this.#pieces.push(piece);
     if (this.#pieces.length < PIECES_MAX) return;
     this.#joined = [this.#joined, ...this.#pieces].join("");
     this.#pieces = [];
   }
 
   get text(): string {
-    return [this.#joined, ...this.#pieces, ...this.#recent].join("");
+    return this.#pieces.length === 0 ? this.#joined : [this.#joined, ...this.#pieces].join("");
   }
 }

@@ -1,7 +1,5 @@
-import { errorIn, FrameBudget, LETTERS, type Relayed, type StreamRewriter } from "../chunks.ts";
-import { parseObject } from "../upstream_chat.ts";
+import { errorIn, type Relayed, type StreamRewriter } from "../chunks.ts";
 import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
-import { EventFrame, hasFrame, type Slot } from "./event_frame.ts";
 import { Output, type OutputFacts } from "./output.ts";
 import { isRecord } from "./refusals.ts";
 import { type CountedUsage, type ResponseState, usageJson } from "./response_object.ts";
@@ -61,11 +59,9 @@ export class ResponseEvents implements StreamRewriter {
   finished = false;
   readonly endsWithDone = true;
   readonly isOver = false;
-  rewritten = "";
+  /** Parses each chunk; there is no fast path. */
+  readonly rewritten = "";
   readonly #output: Output;
-  /** The frame of chunks that bring nothing but a text. */
-  #frame: EventFrame | undefined;
-  readonly #budget = new FrameBudget();
   #finish: string | undefined;
   #usage: ReportedUsage | undefined;
   #rawUsage: unknown;
@@ -84,14 +80,8 @@ export class ResponseEvents implements StreamRewriter {
     return this.#usage;
   }
 
-  rewriteEvent(received: string, at: number): number {
-    const frame = this.#frame;
-    const end = frame === undefined ? -1 : frame.match(received, at);
-    if (frame === undefined || end < 0) return -1;
-    this.#budget.used++;
-    this.#output.takeText(frame.text, end - at);
-    this.rewritten = this.#output.events();
-    return end;
+  rewriteEvent(): number {
+    return -1;
   }
 
   rewrite(payload: string): string | undefined {
@@ -105,7 +95,6 @@ export class ResponseEvents implements StreamRewriter {
       this.#finish ??= finishOf(choice);
       this.finished = this.#finish !== undefined;
     }
-    if (onlyTextOf(chunk) !== undefined && this.#budget.take()) this.#frame = textFrameOf(payload);
     return this.#output.events() || undefined;
   }
 
@@ -134,40 +123,6 @@ export class ResponseEvents implements StreamRewriter {
   #usageJson(): string | undefined {
     return this.#counted && usageJson(this.#counted);
   }
-}
-
-/** The text of a chunk that brings nothing else; undefined if it has no text, or more. */
-function onlyTextOf({ choices, usage }: Readonly<Record<string, unknown>>): string | undefined {
-  const [choice] = Array.isArray(choices) ? (choices as unknown[]) : [];
-  if (isRecord(usage) || !isRecord(choice) || finishOf(choice) !== undefined || !isRecord(choice.delta))
-    return undefined;
-  const { content, reasoning_content, reasoning, refusal, tool_calls } = choice.delta;
-  const hasMore = [reasoning_content, reasoning, refusal, tool_calls].some(hasText);
-  return typeof content === "string" && content !== "" && !hasMore ? content : undefined;
-}
-
-/** The frame around the text of a chunk, and around the letters at its end; undefined if it has none. */
-function textFrameOf(payload: string): EventFrame | undefined {
-  if (!hasFrame(payload)) return undefined;
-  const { value = {}, spans } = parseObject(payload) ?? {};
-  const choices = spans?.get("choices");
-  const text = onlyTextOf(value);
-  if (choices === undefined || text === undefined) return undefined;
-  const json = JSON.stringify(text);
-  const start = payload.lastIndexOf(json, choices.end);
-  if (start < choices.start) return undefined;
-  const end = start + json.length;
-  // Checked by putting another text there.
-  const other = `${text}~`;
-  const changed = parseObject(payload.slice(0, start) + JSON.stringify(other) + payload.slice(end));
-  if (changed === undefined || onlyTextOf(changed.value) !== other) return undefined;
-  const slots: Slot[] = [{ kind: "text", start: start + 1, end: end - 1 }];
-  const last = [...(spans?.values() ?? [])].at(-1);
-  if (last !== undefined && last.start > choices.end && payload[last.start] === '"') {
-    const letters = { start: last.start + 1, end: last.end - 1 };
-    if (LETTERS.test(payload.slice(letters.start, letters.end))) slots.push({ kind: "letters", ...letters });
-  }
-  return new EventFrame("data: ", payload, slots);
 }
 
 /**

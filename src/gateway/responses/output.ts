@@ -63,12 +63,6 @@ export class Output {
     if (Array.isArray(tool_calls)) for (const call of tool_calls) if (isRecord(call)) this.#call(call);
   }
 
-  /** Adds a delta of text. `sourceChars`: the length of the part of the source that it may be a slice of. */
-  takeText(delta: string, sourceChars: number): void {
-    this.#begin();
-    this.#say("output_text", delta, sourceChars);
-  }
-
   /**
    * Ends the response and returns it as JSON. Writes the last events of its items, unless it failed, and its final
    * event.
@@ -117,12 +111,12 @@ export class Output {
     this.#reasoning.add(delta);
   }
 
-  #say(kind: "output_text" | "refusal", delta: string, sourceChars = delta.length): void {
+  #say(kind: "output_text" | "refusal", delta: string): void {
     if (delta === "") return;
-    this.#count(delta, sourceChars);
+    this.#count(delta);
     this.#closeReasoning();
     this.#message ??= this.#add("msg", (place) => new MessageItem(place, this.#events));
-    this.#message.add(kind, delta, sourceChars);
+    this.#message.add(kind, delta);
   }
 
   /**
@@ -196,8 +190,8 @@ export class Output {
     return item;
   }
 
-  #count(piece: string, sourceChars = piece.length): void {
-    this.written.add(piece, sourceChars);
+  #count(piece: string): void {
+    this.written.add(piece, piece.length);
     if (this.written.length > OUTPUT_CHARS_MAX) throw new ProviderFailure("oversized", "the answer is too long");
   }
 }

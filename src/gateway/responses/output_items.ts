@@ -90,8 +90,8 @@ class MessagePart {
     events.write("response.content_part.added", `${at},"part":${this.#partJson('""')}`);
   }
 
-  add(delta: string, sourceChars: number): void {
-    this.#pieces.add(delta, sourceChars);
+  add(delta: string): void {
+    this.#pieces.add(delta);
     this.#events.writeDelta(this.#frame, delta);
   }
 
@@ -125,10 +125,9 @@ export class MessageItem implements OutputItem {
     added(events, place.index, this.#itemJson("in_progress", ""));
   }
 
-  /** `sourceChars`: as in `Pieces.add`. */
-  add(kind: PartKind, delta: string, sourceChars: number): void {
+  add(kind: PartKind, delta: string): void {
     if (this.#part?.kind !== kind) this.#part = this.#begin(kind);
-    this.#part.add(delta, sourceChars);
+    this.#part.add(delta);
   }
 
   /** A message always has a part, because some clients read the first one. */

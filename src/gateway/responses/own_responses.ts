@@ -1,7 +1,7 @@
 import type { KeyedRoute } from "../../catalog/catalog.ts";
 import { ProviderFailure } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
-import { FrameBudget, LETTERS, PROVIDER_FIELDS, type Relayed, type StreamRewriter, Written } from "../chunks.ts";
+import { PROVIDER_FIELDS, type Relayed, type StreamRewriter, Written } from "../chunks.ts";
 import { Prompt } from "../prompt.ts";
 import {
   type ChatAnswer,
@@ -14,7 +14,6 @@ import {
 } from "../upstream_chat.ts";
 import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
 import { ArrivedItems } from "./arrived_items.ts";
-import { EventFrame, hasFrame, type Slot } from "./event_frame.ts";
 import { eventText } from "./event_text.ts";
 import { responseError } from "./from_chat.ts";
 import type { OwnBody } from "./own_parameters.ts";
@@ -180,17 +179,14 @@ function writtenInOutput(output: readonly unknown[]): string {
 }
 
 /** Passes on the events of a provider's /responses. The last one waits for the settlement. */
-export class OwnEvents implements StreamRewriter {
+class OwnEvents implements StreamRewriter {
   readonly endsWithDone = false;
   finished = false;
   isOver = false;
-  rewritten = "";
+  readonly rewritten = "";
   readonly #facts: ResponseFacts;
   readonly #written = new Written();
   readonly #arrived = new ArrivedItems();
-  /** The frame of the last deltas, and one of them. */
-  #framed: { frame: EventFrame; event: Fields } | undefined;
-  readonly #budget = new FrameBudget();
   #usage: ReportedUsage | undefined;
   #rawUsage: unknown;
   #counted: CountedUsage | undefined;
@@ -212,26 +208,20 @@ export class OwnEvents implements StreamRewriter {
     return this.#usage;
   }
 
-  rewriteEvent(received: string, at: number): number {
-    if (this.#framed === undefined) return -1;
-    const { frame, event } = this.#framed;
-    const end = frame.match(received, at);
-    if (end < 0) return -1;
-    this.#budget.used++;
-    this.#note({ ...event, delta: frame.text, sequence_number: frame.number }, end - at);
-    this.rewritten = received.slice(at, end);
-    return end;
+  rewriteEvent(): number {
+    return -1;
   }
 
   rewrite(received: string): string | undefined {
     const event: unknown = JSON.parse(received);
     if (!isRecord(event) || typeof event.type !== "string" || !EVENT_TYPE.test(event.type))
       throw new Error("the provider sent an event without a type");
-    const { type, delta, response } = event;
+    const { type, delta, response, sequence_number: sequence } = event;
     if (FAILURES.has(type)) throw new Error("the provider sent an error event");
-    this.#note(event, received.length);
+    if (typeof sequence === "number") this.#sequence = sequence + 1;
+    if (typeof delta === "string") this.#written.add(delta, received.length);
     if (!isRecord(response)) {
-      if (typeof delta === "string" && this.#budget.take()) this.#framed = framedOf(type, received, event);
+      this.#arrived.take(event, received.length);
       // An event may arrive on several lines, and is sent on one: a line break is white space in JSON.
       return `event: ${type}\ndata: ${received.includes("\n") ? received.replaceAll("\n", " ") : received}\n\n`;
     }
@@ -251,14 +241,6 @@ export class OwnEvents implements StreamRewriter {
     return undefined;
   }
 
-  /** Notes the number and the content of an event. `chars`: its length as received. */
-  #note(event: Fields, chars: number): void {
-    const { delta, response, sequence_number: sequence } = event;
-    if (typeof sequence === "number") this.#sequence = sequence + 1;
-    if (typeof delta === "string") this.#written.add(delta, chars);
-    if (!isRecord(response)) this.#arrived.take(event, chars);
-  }
-
   counted(usage: CountedUsage): void {
     this.#counted = usage;
   }
@@ -275,21 +257,6 @@ export class OwnEvents implements StreamRewriter {
     const state = { status: "failed", items: this.#arrived.json(), error: responseError(error) } as const;
     return eventText("response.failed", this.#sequence, `"response":${responseJson(this.#facts, state)}`);
   }
-}
-
-/** The frame of a delta around its text, its number and its letters; undefined if it has none. */
-function framedOf(type: string, received: string, event: Fields): { frame: EventFrame; event: Fields } | undefined {
-  if (!hasFrame(received)) return undefined;
-  const slots: Slot[] = [];
-  for (const [name, { start, end }] of parseObject(received)?.spans ?? []) {
-    const inside = { start: start + 1, end: end - 1 };
-    const isLetters = typeof event[name] === "string" && LETTERS.test(received.slice(inside.start, inside.end));
-    if (name === "delta") slots.push({ kind: "text", ...inside });
-    else if (name === "sequence_number" && typeof event[name] === "number") slots.push({ kind: "number", start, end });
-    else if (name === "obfuscation" && isLetters) slots.push({ kind: "letters", ...inside });
-  }
-  if (slots.length === 0) return undefined;
-  return { frame: new EventFrame(`event: ${type}\ndata: `, received, slots), event };
 }
 
 function eventOf(event: Fields): string {
