@@ -179,7 +179,7 @@ function writtenInOutput(output: readonly unknown[]): string {
 }
 
 /** Passes on the events of a provider's /responses. The last one waits for the settlement. */
-class OwnEvents implements StreamRewriter {
+export class OwnEvents implements StreamRewriter {
   readonly endsWithDone = false;
   finished = false;
   isOver = false;
