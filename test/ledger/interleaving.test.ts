@@ -223,11 +223,17 @@ const kindOf = ({ settles }: Finish) => (settles ? "settle" : "release");
 
 type Books = { units: number; held: number; balance: bigint; heldNanoUsd: bigint; receipts: number };
 
+/**
+ * What requests hold, without what lies idle: a renewal that was under way while idle units were returned may have drawn ahead once
+ * more, and a request gets that too.
+ */
 async function booksOf({ accountId }: Customer): Promise<Books> {
   const [row] = await world.sql`
+    with idle as (
+      select coalesce(sum(idle_units), 0) as units, coalesce(sum(idle_nano_usd), 0) as nano_usd from escrows where account_id = ${accountId})
     select coalesce((select sum(units_used) from packages where account_id = b.account_id), 0)::int as units,
-      coalesce((select sum(units_held) from packages where account_id = b.account_id), 0)::int as held,
-      balance_nano_usd::text as balance, held_nano_usd::text as held_nano_usd,
+      (coalesce((select sum(units_held) from packages where account_id = b.account_id), 0) - (select units from idle))::int as held,
+      balance_nano_usd::text as balance, (held_nano_usd - (select nano_usd from idle))::text as held_nano_usd,
       (select count(*) from receipts where account_id = b.account_id)::int as receipts
     from balances b where account_id = ${accountId}`;
   const { units, held, balance, held_nano_usd, receipts } = row ?? {};
