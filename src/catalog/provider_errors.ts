@@ -1,4 +1,5 @@
 import type { FailureKind, TimeLimit } from "../platform/metrics.ts";
+import { isRecord } from "../platform/records.ts";
 
 export type { FailureKind } from "../platform/metrics.ts";
 
@@ -237,10 +238,6 @@ function firstText(...values: unknown[]): string | undefined {
 function firstDetail(detail: unknown): unknown {
   const first: unknown = Array.isArray(detail) ? detail[0] : undefined;
   return isRecord(first) ? first.msg : undefined;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** Whole seconds only: a date would need synchronized clocks. */

@@ -1,6 +1,7 @@
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 import type { Usage } from "../ledger/ledger.ts";
+import { isRecord } from "../platform/records.ts";
 import { isCount, jsonWithoutCosts, type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
 
 /** Rewrites the chunks of a chat stream for the client, and reads the text and usage out of them. Source: STR-3, STR-4. */
@@ -477,10 +478,6 @@ function textIn(content: unknown): string {
   if (Array.isArray(content))
     for (const part of content) if (isRecord(part)) text += textIn(part.text) + textIn(part.thinking);
   return text;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function isPresent(value: unknown): boolean {

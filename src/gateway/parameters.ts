@@ -1,5 +1,6 @@
 import type { Route } from "../catalog/catalog.ts";
 import type { Span } from "../http/json_text.ts";
+import { isRecord } from "../platform/records.ts";
 
 /**
  * The list of all parameters that are sent on to a provider. All other fields of a request are accepted, dropped, and named in the
@@ -445,8 +446,4 @@ function filterPart(part: unknown, path: string, filtering: Filtering): unknown 
   if (isRecord(part) && typeof part.type === "string" && filtering.allows("content", part.type)) return part;
   filtering.drop(path);
   return undefined;
-}
-
-function isRecord(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

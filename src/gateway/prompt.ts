@@ -1,5 +1,6 @@
 import type { Overhead } from "../catalog/overhead.ts";
 import type { Body } from "../http/body.ts";
+import { isRecord } from "../platform/records.ts";
 import type { EmbeddingInput } from "./embedding_input.ts";
 import type { ChatBody } from "./request_shapes.ts";
 
@@ -270,10 +271,6 @@ function isImageUrl(value: unknown): value is { url: string } {
 function hasOnly(value: Record<string, unknown>, names: ReadonlySet<string>): boolean {
   for (const name in value) if (!names.has(name)) return false;
   return true;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function bytesOf(texts: readonly string[]): number {

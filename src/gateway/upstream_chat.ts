@@ -7,6 +7,7 @@ import { patch, topLevelSpans } from "../http/json_spans.ts";
 import { DuplicateField, type Span } from "../http/json_text.ts";
 import type { Usage } from "../ledger/ledger.ts";
 import { deadline } from "../platform/deadline.ts";
+import { isRecord } from "../platform/records.ts";
 import { Stop } from "../platform/stop.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { errorIn, PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
@@ -158,10 +159,6 @@ export function reportedError(
 
 function said(value: unknown): string | undefined {
   return typeof value === "string" ? value.slice(0, ERROR_TEXT_CHARS_MAX) : undefined;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 export type OpenedChat = OpenedStream & Pick<Payload, "dropped">;

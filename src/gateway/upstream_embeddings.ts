@@ -3,6 +3,7 @@ import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
+import { isRecord } from "../platform/records.ts";
 import { nextTurn } from "../platform/runtime.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readVector, type Vector, vectorJson } from "./embedding_vectors.ts";
@@ -128,8 +129,4 @@ function usageOf(usage: unknown): ReportedUsage | undefined {
 
 function failure(why: string): ProviderFailure {
   return new ProviderFailure("not_json", why);
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

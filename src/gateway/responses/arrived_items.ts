@@ -1,6 +1,6 @@
+import { isRecord } from "../../platform/records.ts";
 import { Pieces } from "./event_text.ts";
 import { OUTPUT_CHARS_MAX } from "./output.ts";
-import { isRecord } from "./refusals.ts";
 
 /**
  * The output of a provider's own stream, as far as it has arrived. If the stream breaks off, its last event has this

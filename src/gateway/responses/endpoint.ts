@@ -29,7 +29,7 @@ import { reportedUsageOf } from "../usage_counts.ts";
 import { beginsAnswer, fromChatAnswer, ResponseEvents } from "./from_chat.ts";
 import type { OutputFacts } from "./output.ts";
 import { type OwnBody, ownBody, ownPlaces } from "./own_parameters.ts";
-import { fetchOwnResponse, openOwnStream, ownPrompt } from "./own_responses.ts";
+import { fetchOwnResponse, type OwnCall, openOwnStream, ownPrompt } from "./own_responses.ts";
 import { refusal } from "./refusals.ts";
 import { type ResponsesBody, readResponses } from "./request.ts";
 import { echoOf } from "./response_object.ts";
@@ -234,56 +234,70 @@ const FIELDS: readonly [RegExp, string][] = [
   [/^verbosity$/, "text.verbosity"],
 ];
 
-async function fetchAnswer(request: ResponsesRequest, route: KeyedRoute, attempt: Attempt): Promise<ChatAnswer> {
-  const { own, chat, facts } = request;
-  const call = callOf(request, attempt);
+function fetchAnswer(request: ResponsesRequest, route: KeyedRoute, attempt: Attempt): Promise<ChatAnswer> {
+  return ask(callFor(request, route, attempt), {
+    own: async (call, dropped) => ({ ...(await fetchOwnResponse(call, route)), dropped }),
+    translated: fetchTranslated,
+  });
+}
+
+function openAnswer(request: ResponsesRequest, route: KeyedRoute, attempt: Attempt): Promise<OpenedChat> {
+  return ask(callFor(request, route, attempt), {
+    own: async (call, dropped) => ({ ...(await openOwnStream(call, route)), dropped }),
+    translated: openTranslated,
+  });
+}
+
+type RouteCall = { request: ResponsesRequest; route: KeyedRoute; call: TextCall };
+type Translated = RouteCall & { chat: ChatForm };
+
+function callFor(request: ResponsesRequest, route: KeyedRoute, attempt: Attempt): RouteCall {
+  return { request, route, call: callOf(request, attempt) };
+}
+
+/** How a route is asked in each form of the request. */
+type Ways<T> = {
+  own: (call: OwnCall, dropped: string | undefined) => Promise<T>;
+  translated: (translated: Translated) => Promise<T>;
+};
+
+/** Asks a route in its form of the request. Rejections of the provider name the fields of this API. */
+async function ask<T>({ request, route, call }: RouteCall, ways: Ways<T>): Promise<T> {
+  const { own, chat, facts, capTokens } = request;
   if (route.ownResponses && own !== undefined) {
     const body = own.bodyFor(route);
-    const ownCall = { ...call, body, capTokens: request.capTokens, response: facts.response };
     try {
-      return { ...(await fetchOwnResponse(ownCall, route)), dropped: droppedNames(body.dropped) };
+      return await ways.own({ ...call, body, capTokens, response: facts.response }, droppedNames(body.dropped));
     } catch (error) {
       throw own.rejectionOf(error, route);
     }
   }
   if (chat === undefined) throw new Error("the request has no translation for this route");
   try {
-    const payload = chatPayload(chatCallOf(request, chat, call), route);
-    const text = await call.provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-    const { value } = completionOf(text, { route, sent: payload.text });
-    return {
-      ...fromChatAnswer(value, facts),
-      usage: reportedUsageOf(value.usage),
-      rawUsage: value.usage,
-      dropped: chat.droppedWith(payload.dropped),
-    };
+    return await ways.translated({ request, route, call, chat });
   } catch (error) {
     throw chat.rejectionOf(error);
   }
 }
 
-async function openAnswer(request: ResponsesRequest, route: KeyedRoute, attempt: Attempt): Promise<OpenedChat> {
-  const { own, chat, facts } = request;
-  const call = callOf(request, attempt);
-  if (route.ownResponses && own !== undefined) {
-    const body = own.bodyFor(route);
-    const ownCall = { ...call, body, capTokens: request.capTokens, response: facts.response };
-    try {
-      return { ...(await openOwnStream(ownCall, route)), dropped: droppedNames(body.dropped) };
-    } catch (error) {
-      throw own.rejectionOf(error, route);
-    }
-  }
-  if (chat === undefined) throw new Error("the request has no translation for this route");
-  try {
-    const { text, dropped } = chatPayload(chatCallOf(request, chat, call), route);
-    const opened = await openStream(call, route, { path: CHAT_PATH, text, dropped, begins: beginsAnswer });
-    opened.rewriter = new ResponseEvents(facts);
-    opened.dropped = chat.droppedWith(dropped);
-    return opened;
-  } catch (error) {
-    throw chat.rejectionOf(error);
-  }
+async function fetchTranslated({ request, chat, call, route }: Translated): Promise<ChatAnswer> {
+  const payload = chatPayload(chatCallOf(request, chat, call), route);
+  const text = await call.provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
+  const { value } = completionOf(text, { route, sent: payload.text });
+  return {
+    ...fromChatAnswer(value, request.facts),
+    usage: reportedUsageOf(value.usage),
+    rawUsage: value.usage,
+    dropped: chat.droppedWith(payload.dropped),
+  };
+}
+
+async function openTranslated({ request, chat, call, route }: Translated): Promise<OpenedChat> {
+  const { text, dropped } = chatPayload(chatCallOf(request, chat, call), route);
+  const opened = await openStream(call, route, { path: CHAT_PATH, text, dropped, begins: beginsAnswer });
+  opened.rewriter = new ResponseEvents(request.facts);
+  opened.dropped = chat.droppedWith(dropped);
+  return opened;
 }
 
 function callOf({ deps, caller }: ResponsesRequest, attempt: Attempt): TextCall {

@@ -1,7 +1,7 @@
+import { isRecord } from "../../platform/records.ts";
 import { errorIn, type Relayed, type StreamRewriter } from "../chunks.ts";
 import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
 import { Output, type OutputFacts } from "./output.ts";
-import { isRecord } from "./refusals.ts";
 import { type CountedUsage, type ResponseState, usageJson } from "./response_object.ts";
 
 /** Translates answers of chat completions into responses: whole ones, and streams chunk by chunk. Source: RSP-8, RSP-9, RSP-10. */

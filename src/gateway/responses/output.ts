@@ -1,8 +1,8 @@
 import { ProviderFailure } from "../../catalog/provider_errors.ts";
+import { isRecord } from "../../platform/records.ts";
 import { Written } from "../chunks.ts";
 import { EventText } from "./event_text.ts";
 import { CallItem, type ItemStatus, MessageItem, type OutputItem, ReasoningItem } from "./output_items.ts";
-import { isRecord } from "./refusals.ts";
 import { type ResponseFacts, type ResponseState, responseJson } from "./response_object.ts";
 import { type Seal, sealReasoning } from "./sealed_reasoning.ts";
 import type { ToolNames } from "./tools.ts";

@@ -1,6 +1,6 @@
+import { isRecord } from "../../platform/records.ts";
 import type { OwnRules, ParameterGroup } from "../parameters.ts";
 import { isHostedTool } from "./hosted.ts";
-import { isRecord } from "./refusals.ts";
 import { isMessage, type ResponsesBody } from "./request.ts";
 import { isSealedHere } from "./sealed_reasoning.ts";
 

@@ -1,6 +1,7 @@
 import type { KeyedRoute } from "../../catalog/catalog.ts";
 import { ProviderFailure } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
+import { isRecord } from "../../platform/records.ts";
 import { PROVIDER_FIELDS, type Relayed, type StreamRewriter, Written } from "../chunks.ts";
 import { Prompt } from "../prompt.ts";
 import {
@@ -17,7 +18,7 @@ import { ArrivedItems } from "./arrived_items.ts";
 import { eventText } from "./event_text.ts";
 import { responseError } from "./from_chat.ts";
 import type { OwnBody } from "./own_parameters.ts";
-import { isRecord, refusal } from "./refusals.ts";
+import { refusal } from "./refusals.ts";
 import { isMessage } from "./request.ts";
 import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
 

@@ -14,7 +14,3 @@ export function invalid(param: string, must: string): Refusal {
 export function required(param: string): Refusal {
   return refusal(param, `The field ${param} is required.`);
 }
-
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}

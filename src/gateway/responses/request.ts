@@ -1,8 +1,9 @@
 import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/typebox";
 import type { Body } from "../../http/body.ts";
 import { checker } from "../../http/checks.ts";
+import { isRecord } from "../../platform/records.ts";
 import { HOSTED_ITEMS } from "./hosted.ts";
-import { invalid, isRecord, refusal, required } from "./refusals.ts";
+import { invalid, refusal, required } from "./refusals.ts";
 import { checkSchema } from "./schema_check.ts";
 
 /**

@@ -1,4 +1,5 @@
-import { invalid, isRecord } from "./refusals.ts";
+import { isRecord } from "../../platform/records.ts";
+import { invalid } from "./refusals.ts";
 
 /** Checks the JSON schemas of tools and of structured output. */
 

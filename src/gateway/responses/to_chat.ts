@@ -1,4 +1,4 @@
-import { isRecord } from "./refusals.ts";
+import { isRecord } from "../../platform/records.ts";
 import { type Item, isMessage, type Part, type ResponsesBody } from "./request.ts";
 import { isSealedHere, openReasoning, type Seal } from "./sealed_reasoning.ts";
 import { customArguments, type Tools } from "./tools.ts";

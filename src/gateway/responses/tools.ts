@@ -1,6 +1,7 @@
+import { isRecord } from "../../platform/records.ts";
 import { sha256Hex } from "../../platform/runtime.ts";
 import { isHostedTool } from "./hosted.ts";
-import { invalid, isRecord, refusal, required } from "./refusals.ts";
+import { invalid, refusal, required } from "./refusals.ts";
 import { type ResponsesBody, TOOLS_MAX, type Tool } from "./request.ts";
 import { checkSchema } from "./schema_check.ts";
 
