@@ -2,12 +2,14 @@ import { answerQuestions } from "./helper.ts";
 
 /**
  * The minimum of any gateway on this runtime: a server and a fetch that relay bytes as they arrive, without reading
- * them.
+ * them. With BENCH_THROUGH_JS each piece of the answer passes through JavaScript, unchanged: the minimum of a gateway that
+ * reads what it relays.
  */
 
 export type BareReady = { port: number };
 
 const upstream = process.env.BENCH_UPSTREAM ?? "";
+const isThroughJs = process.env.BENCH_THROUGH_JS === "1";
 
 const server = Bun.serve({
   hostname: "127.0.0.1",
@@ -26,11 +28,29 @@ const server = Bun.serve({
       signal: request.signal,
       decompress: false,
     });
-    return new Response(answer.body, {
+    const body = isThroughJs && answer.body !== null ? throughJs(answer.body) : answer.body;
+    return new Response(body, {
       status: answer.status,
       headers: { "content-type": answer.headers.get("content-type") ?? "" },
     });
   },
 });
+
+/** The same bytes, read and written piece by piece by JavaScript. */
+function throughJs(body: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  return new ReadableStream({
+    start(controller) {
+      const onRead = ({ done, value }: Awaited<ReturnType<typeof reader.read>>) => {
+        if (done) return controller.close();
+        controller.enqueue(value);
+        reader.read().then(onRead, onError);
+      };
+      const onError = (error: unknown) => controller.error(error);
+      reader.read().then(onRead, onError);
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
+}
 
 answerQuestions<string, string>({ port: server.port ?? 0 } satisfies BareReady, async () => "here");

@@ -91,7 +91,8 @@ export async function startContender(
     case "direct":
       return { name, port: options.provider.port, host: "provider", pid: null, shop: null, stop: async () => {} };
     case "bare":
-      return startBare(options.provider);
+    case "bare-js":
+      return startBare(name, options.provider);
     case "nginx":
       return startNginx(options.provider);
     default:
@@ -105,10 +106,14 @@ export function nginxProgram(): string | undefined {
   return folders.map((folder) => join(folder, "nginx")).find((path) => existsSync(path));
 }
 
-async function startBare({ port }: Provider): Promise<Contender> {
-  const env = { BENCH_UPSTREAM: `http://127.0.0.1:${port}`, BUN_CONFIG_MAX_HTTP_REQUESTS: FETCHES_MAX };
+async function startBare(name: "bare" | "bare-js", { port }: Provider): Promise<Contender> {
+  const env = {
+    BENCH_UPSTREAM: `http://127.0.0.1:${port}`,
+    BENCH_THROUGH_JS: name === "bare-js" ? "1" : "0",
+    BUN_CONFIG_MAX_HTTP_REQUESTS: FETCHES_MAX,
+  };
   const { helper, ready } = await startHelper<string, string, BareReady>(beside("bare"), env);
-  return { name: "bare", port: ready.port, host: "bare", pid: helper.pid, shop: null, stop: helper.stop };
+  return { name, port: ready.port, host: "bare", pid: helper.pid, shop: null, stop: helper.stop };
 }
 
 async function startNginx(provider: Provider): Promise<Contender> {

@@ -24,6 +24,25 @@ export function cpuMs(roots: Readonly<Record<string, number>>): Record<string, n
   );
 }
 
+/** What a process's thread of this name does; any other does little. The thread that runs JavaScript has the process's id. */
+const THREADS: Readonly<Record<string, string>> = {
+  "HTTP Client": "fetch",
+  HeapHelper: "garbage collector",
+  JITWorker: "compiler",
+  "mi-scavenger": "allocator",
+};
+
+/** CPU so far of a process's threads, in ms, by what they do. Without its children. */
+export function threadMs(pid: number): Record<string, number> {
+  const found: Record<string, number> = {};
+  for (const thread of readdirSync(`/proc/${pid}/task`)) {
+    const work = Number(thread) === pid ? "JavaScript" : (THREADS[read(pid, `task/${thread}/comm`).trim()] ?? "others");
+    const nanoseconds = Number(read(pid, `task/${thread}/schedstat`).split(" ", 1)[0]);
+    found[work] = (found[work] ?? 0) + nanoseconds / 1e6;
+  }
+  return found;
+}
+
 /** Resident memory of a process and all its descendants, bytes; null without /proc. */
 export function residentBytes(pid: number): number | null {
   if (process.platform !== "linux") return null;

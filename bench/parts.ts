@@ -2,6 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { command, type Flags } from "./command.ts";
 import { type Contender, type Provider, startContender, startProvider } from "./contenders.ts";
+import { threadMs } from "./cpu.ts";
 import { type Range, rangeOf } from "./figures.ts";
 import type { GeneratorQuestion, GeneratorReply, Job } from "./generator.ts";
 import { rangeText } from "./goals.ts";
@@ -14,12 +15,15 @@ import { writeFigures } from "./written.ts";
 /**
  * `bun run bench:parts`: the CPU cost of each part of a JSON request. The gateway runs complete, and then with one more part removed
  * at a time (`bench/without.ts`), beside the bare proxy, in alternating rounds. A part costs the CPU per request that its removal
- * saves. CPU is read from /proc, so it needs Linux. Exits with 1 if a response was not the expected one.
+ * saves. For the bare proxy and the whole gateway it also shows the CPU of each thread. CPU is read from /proc, so it needs Linux.
+ * Exits with 1 if a response was not the expected one.
  */
 
+const BARE = "bare proxy";
+const WHOLE = "whole";
 /** One gateway per line, without the parts in `without`. `part` is what the next line's gateway lacks in addition. */
 const LINES: readonly { what: string; part: string; without: readonly string[] }[] = [
-  { what: "whole", part: "the rate limiter, in Redis", without: [] },
+  { what: WHOLE, part: "the rate limiter, in Redis", without: [] },
   { what: "without the rate limiter", part: "the ledger: reserve and settle", without: ["limiter"] },
   { what: "… and the ledger", part: "the call to the provider", without: ["limiter", "ledger"] },
   {
@@ -40,13 +44,16 @@ const LINES: readonly { what: string; part: string; without: readonly string[] }
 ];
 const IN_FLIGHT = [32, 256];
 const BODY_BYTES = 1024;
+/** As `threadMs` names them. */
+const THREADS_SHOWN = ["JavaScript", "fetch", "garbage collector", "compiler", "allocator", "others"];
 const WARM_MS = 300;
 const WARM_UP_MS = 12_000;
 const REPLY_MS_MAX = 60_000;
 const FULL = { rounds: 5, runMs: 3_000 } as const;
 const QUICK = { rounds: 3, runMs: 1_500 } as const;
 
-type Measured = { inFlight: number; round: number; what: string; us: number };
+/** `us`: CPU of the gateway per request, in µs; `threadUs`: the same by thread. */
+type Measured = { inFlight: number; round: number; what: string; us: number; threadUs: Record<string, number> };
 type Stage = {
   services: BenchServices;
   provider: Provider;
@@ -70,7 +77,7 @@ await command("parts", async (flags, atEnd) => {
   );
   atEnd(generator.stop);
   const stage: Stage = { services, provider, generator, contenders: [], problems: [] };
-  for (const { what, without } of [{ what: "bare proxy", without: undefined }, ...LINES]) {
+  for (const { what, without } of [{ what: BARE, without: undefined }, ...LINES]) {
     const options = { provider, redisUrl: services.redisUrl, ...(without && { without }) };
     const contender = await startContender(without === undefined ? "bare" : "tollgate", options);
     atEnd(contender.stop);
@@ -95,10 +102,10 @@ async function run(stage: Stage, { isQuick, write, json }: Flags, facts: string[
       say(`${inFlight} in flight, round ${round} of ${rounds}`);
       const inTurn = round % 2 === 0 ? stage.contenders.toReversed() : stage.contenders;
       for (const { what, contender } of inTurn)
-        measured.push({ inFlight, round, what, us: await measure(stage, contender, { inFlight, runMs }) });
+        measured.push({ inFlight, round, what, ...(await measure(stage, contender, { inFlight, runMs })) });
     }
   }
-  const tables = IN_FLIGHT.map((inFlight) => tableOf(measured, inFlight, rounds));
+  const tables = [...IN_FLIGHT.map((inFlight) => tableOf(measured, inFlight, rounds)), threadTable(measured)];
   for (const line of facts) console.log(line);
   for (const table of tables) console.log(asText(table));
   if (json !== undefined) writeFileSync(json, `${JSON.stringify({ facts, measured }, null, 1)}\n`);
@@ -108,9 +115,13 @@ async function run(stage: Stage, { isQuick, write, json }: Flags, facts: string[
   return stage.problems.length === 0;
 }
 
-/** CPU of the gateway per request, µs. */
-async function measure(stage: Stage, contender: Contender, load: { inFlight: number; runMs: number }): Promise<number> {
+async function measure(
+  stage: Stage,
+  contender: Contender,
+  load: { inFlight: number; runMs: number },
+): Promise<Pick<Measured, "us" | "threadUs">> {
   const { generator, provider } = stage;
+  const before = threadMs(contender.pid ?? 0);
   const job: Job = {
     ...{ port: contender.port, host: contender.host, secrets: contender.shop?.secrets ?? ["sk-unused"] },
     ...{ plan: { delayMs: 0, chunks: 0, everyMs: 0 }, bodyBytes: BODY_BYTES, status: 200, held: false },
@@ -120,7 +131,11 @@ async function measure(stage: Stage, contender: Contender, load: { inFlight: num
   const reply = await generator.ask({ kind: "run", job }, REPLY_MS_MAX);
   if (reply === "held") throw new Error("the generator held the streams open instead of measuring them");
   stage.problems.push(...reply.problems);
-  return ((reply.cpuMs.gateway ?? 0) * 1000) / reply.measured;
+  const after = threadMs(contender.pid ?? 0);
+  const threadUs = Object.fromEntries(
+    Object.entries(after).map(([work, ms]) => [work, ((ms - (before[work] ?? 0)) * 1000) / reply.good]),
+  );
+  return { us: ((reply.cpuMs.gateway ?? 0) * 1000) / reply.measured, threadUs };
 }
 
 function tableOf(measured: readonly Measured[], inFlight: number, rounds: number) {
@@ -133,14 +148,29 @@ function tableOf(measured: readonly Measured[], inFlight: number, rounds: number
   const rows = LINES.map(({ what, part }, i) => {
     const next = LINES[i + 1]?.what;
     const cost = overRounds((round) => of(what, round) - (next === undefined ? 0 : of(next, round)));
-    const ratio = overRounds((round) => of(what, round) / of("bare proxy", round));
+    const ratio = overRounds((round) => of(what, round) / of(BARE, round));
     return [what, us(overRounds((round) => of(what, round))), rangeText(ratio), part, us(cost)];
   });
   return {
     title: `${inFlight} in flight`,
     note: `CPU of the gateway, µs a request: median (smallest–largest) of ${rounds} rounds`,
     head: ["gateway", "CPU µs", "× bare", "what the next line lacks", "costs µs"],
-    rows: [["bare proxy", us(overRounds((round) => of("bare proxy", round))), "1", "", ""], ...rows],
+    rows: [[BARE, us(overRounds((round) => of(BARE, round))), "1", "", ""], ...rows],
+  };
+}
+
+/** The fetch thread runs none of our code: what it costs more in the gateway than in the bare proxy, it costs by where it runs. */
+function threadTable(measured: readonly Measured[]) {
+  const columns = IN_FLIGHT.flatMap((inFlight) => [BARE, WHOLE].map((what) => ({ inFlight, what })));
+  const cell = (work: string, { inFlight, what }: (typeof columns)[number]) => {
+    const rounds = measured.filter((one) => one.inFlight === inFlight && one.what === what);
+    return rangeOf(rounds.map(({ threadUs }) => threadUs[work] ?? 0))?.median.toFixed(1) ?? "–";
+  };
+  return {
+    title: "By thread",
+    note: "CPU, µs a request: median of the rounds, with the requests before each measurement",
+    head: ["thread", ...columns.map(({ inFlight, what }) => `${what}, ${inFlight} in flight`)],
+    rows: THREADS_SHOWN.map((work) => [work, ...columns.map((column) => cell(work, column))]),
   };
 }
 

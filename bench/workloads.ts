@@ -5,7 +5,7 @@ export const PEER_NAMES = ["portkey", "litellm"] as const;
 export type PeerName = (typeof PEER_NAMES)[number];
 
 /** Contenders of a run in which none is named. */
-export const OWN_CONTENDERS = ["direct", "bare", "nginx", "tollgate", "peer"] as const;
+export const OWN_CONTENDERS = ["direct", "bare", "bare-js", "nginx", "tollgate", "peer"] as const;
 export const CONTENDERS = [...OWN_CONTENDERS, ...PEER_NAMES] as const;
 export type ContenderName = (typeof CONTENDERS)[number];
 
@@ -48,6 +48,7 @@ const EVERYTHING = {
 export const WORK: Readonly<Record<ContenderName, Work>> = {
   direct: { ...NOTHING, note: "no gateway" },
   bare: { ...NOTHING, note: "" },
+  "bare-js": { ...NOTHING, note: "each chunk passes through JavaScript" },
   nginx: { ...NOTHING, note: "" },
   tollgate: { ...EVERYTHING, note: "" },
   peer: { ...EVERYTHING, note: "a transaction for each ledger row" },
@@ -95,7 +96,7 @@ export const STAMP_DIGITS = 16;
 /** A request's mark, which the answer repeats. */
 export const MARK_DIGITS = 12;
 
-const PROXIES: readonly ContenderName[] = ["direct", "bare", "nginx", "tollgate", ...PEER_NAMES];
+const PROXIES: readonly ContenderName[] = ["direct", "bare", "bare-js", "nginx", "tollgate", ...PEER_NAMES];
 const ALL = CONTENDERS;
 const KILOBYTE = 1024;
 /** A request's size where nothing else is said. */
@@ -218,7 +219,7 @@ function held(streams: number): Workload {
     bodyBytes: SMALL,
     status: 200,
     held: true,
-    contenders: ["bare", "tollgate"],
+    contenders: ["bare", "bare-js", "tollgate"],
     // Memory has to come to rest twice, which takes a minute.
     quick: false,
   };

@@ -139,8 +139,8 @@ test("the goals of several runs have a column each, and the number of runs that 
 
 describe("options", () => {
   test.each([
-    { args: [], contenders: ["direct", "bare", "nginx", "tollgate", "peer"] },
-    { args: ["--peers"], contenders: ["direct", "bare", "nginx", "tollgate", "peer", "portkey", "litellm"] },
+    { args: [], contenders: ["direct", "bare", "bare-js", "nginx", "tollgate", "peer"] },
+    { args: ["--peers"], contenders: ["direct", "bare", "bare-js", "nginx", "tollgate", "peer", "portkey", "litellm"] },
     { args: ["--quick", "--peers"], contenders: ["bare", "tollgate", "portkey", "litellm"] },
     { args: ["--contenders", "litellm,bare"], contenders: ["bare", "litellm"] },
     { args: ["--only", "responses"], contenders: ["tollgate"] },
