@@ -47,7 +47,7 @@ const BODY_BYTES = 1024;
 /** As `threadMs` names them. */
 const THREADS_SHOWN = ["JavaScript", "fetch", "garbage collector", "compiler", "allocator", "others"];
 const WARM_MS = 300;
-const WARM_UP_MS = 12_000;
+const WARM_UP_MS = 30_000;
 const REPLY_MS_MAX = 60_000;
 const FULL = { rounds: 5, runMs: 3_000 } as const;
 const QUICK = { rounds: 3, runMs: 1_500 } as const;

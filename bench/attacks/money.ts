@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { openRawClient } from "../../test/gateway/raw_client.ts";
 import { chatBody, eventsOf, imageBody, type Shop } from "../../test/gateway/shop.ts";
 import type { Attack } from "./attack.ts";
+import { callsLetThrough } from "./other_counters.ts";
 
 /**
  * Attempts of a customer to pay less, or to let others pay. Prices: 3 and 15 USD per million tokens, 0.04 USD an
@@ -34,9 +35,13 @@ export const moneyAttacks: Attack[] = [
       ).length;
       const calls = shop.provider.callCount() - before;
       const { usage, units } = await shop.counters(buyer.accountId);
+      const race = { requests: RACERS, units: UNITS, gateways: 3 };
+      const body = JSON.stringify(chatBody());
+      const checked = await callsLetThrough(shop.provider, body, { ...race, counting: "check, call, subtract" });
+      const summed = await callsLetThrough(shop.provider, body, { ...race, counting: "sum from time to time" });
       return {
         attacker: `${served} served, ${refused} refused`,
-        others: `${calls} provider calls, ${usage} usage records, ${units} units`,
+        others: `${calls} provider calls, ${usage} usage records, ${units} units; a gateway that checks, calls, then subtracts: ${checked} calls; one that sums up every two seconds: ${summed} calls`,
         isStopped: [served, calls, usage, units].every((n) => n === UNITS) && refused === RACERS - UNITS,
       };
     },
