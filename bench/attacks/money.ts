@@ -35,10 +35,9 @@ export const moneyAttacks: Attack[] = [
       ).length;
       const calls = shop.provider.callCount() - before;
       const { usage, units } = await shop.counters(buyer.accountId);
-      const race = { requests: RACERS, units: UNITS, gateways: 3 };
-      const body = JSON.stringify(chatBody());
-      const checked = await callsLetThrough(shop.provider, body, { ...race, counting: "check, call, subtract" });
-      const summed = await callsLetThrough(shop.provider, body, { ...race, counting: "sum from time to time" });
+      const race = { body: JSON.stringify(chatBody()), requests: RACERS, units: UNITS, gateways: 3 };
+      const checked = await callsLetThrough(shop.provider, { ...race, counting: "check, call, subtract" });
+      const summed = await callsLetThrough(shop.provider, { ...race, counting: "sum from time to time" });
       return {
         attacker: `${served} served, ${refused} refused`,
         others: `${calls} provider calls, ${usage} usage records, ${units} units; a gateway that checks, calls, then subtracts: ${checked} calls; one that sums up every two seconds: ${summed} calls`,

@@ -3,8 +3,8 @@ import type { FakeProvider } from "../../test/fake_provider.ts";
 import { answerQuestions, startHelper } from "../helper.ts";
 
 /**
- * How gateways count that do not reserve: three small ones that share a counter in Redis, with the same provider, as many requests at
- * once, and as many of them paid for. They do nothing else. They run in a process of their own, whose `fetch` has room for all.
+ * How gateways count that do not reserve: small ones, each a process, that share a counter in Redis and call the same provider. They
+ * do nothing else.
  */
 
 export type Counting =
@@ -13,62 +13,63 @@ export type Counting =
   /** Calls while the last sum was below what is paid for; sums are made every SUM_EVERY_MS. */
   | "sum from time to time";
 
-type Race = { counting: Counting; requests: number; units: number; gateways: number };
-type Upstream = { url: string; apiKey: string; body: string };
+type Race = { counting: Counting; body: string; requests: number; units: number; gateways: number };
+type Gateway = { counting: Counting; counter: string; url: string; apiKey: string };
+type Ready = { port: number };
 
 const SUM_EVERY_MS = 2_000;
 const FETCHES_MAX = "65535";
-const RACE_MS_MAX = 60_000;
 
-/** The number of requests that reached the provider. */
-export async function callsLetThrough(provider: FakeProvider, body: string, race: Race): Promise<number> {
-  const upstream: Upstream = { url: `${provider.baseUrl}/chat/completions`, apiKey: provider.apiKey, body };
-  const { helper } = await startHelper<Race, string, null>(import.meta.path, {
-    UPSTREAM: JSON.stringify(upstream),
-    REDIS_URL: process.env.REDIS_URL ?? "",
-    BUN_CONFIG_MAX_HTTP_REQUESTS: FETCHES_MAX,
-  });
+/** The number of requests that reached the provider. All are sent at once, to each gateway in turn. */
+export async function callsLetThrough(provider: FakeProvider, race: Race): Promise<number> {
+  const { counting, body, requests, units } = race;
+  const redisUrl = process.env.REDIS_URL ?? "";
+  const counter = `bench:attacks:${crypto.randomUUID()}`;
+  const gateway: Gateway = { counting, counter, url: `${provider.baseUrl}/chat/completions`, apiKey: provider.apiKey };
+  const redis = new Redis(redisUrl);
+  await redis.set(counter, units);
+  const env = { GATEWAY: JSON.stringify(gateway), REDIS_URL: redisUrl, BUN_CONFIG_MAX_HTTP_REQUESTS: FETCHES_MAX };
+  const started = await Promise.all(
+    Array.from({ length: race.gateways }, () => startHelper<string, string, Ready>(import.meta.path, env)),
+  );
   try {
     const before = provider.callCount();
-    await helper.ask(race, RACE_MS_MAX);
+    const answers = Array.from({ length: requests }, async (_, n) => {
+      const { port } = started[n % started.length]?.ready ?? { port: 0 };
+      await (await fetch(`http://127.0.0.1:${port}/`, { method: "POST", body })).text();
+    });
+    await Promise.all(answers);
     return provider.callCount() - before;
   } finally {
-    await helper.stop();
+    await Promise.all(started.map(({ helper }) => helper.stop()));
+    await redis.del(counter);
+    redis.disconnect();
   }
 }
 
-if (import.meta.main) answerQuestions<Race, string>(null, async (race) => run(race));
+if (import.meta.main) await serve(JSON.parse(process.env.GATEWAY ?? ""));
 
-async function run({ counting, requests, units, gateways }: Race): Promise<string> {
-  const { url, apiKey, body }: Upstream = JSON.parse(process.env.UPSTREAM ?? "");
+async function serve({ counting, counter, url, apiKey }: Gateway): Promise<void> {
   const redis = new Redis(process.env.REDIS_URL ?? "");
-  const key = `bench:attacks:${crypto.randomUUID()}`;
-  await redis.set(key, units);
-  let lastSum = units;
-  const sums = setInterval(async () => {
-    lastSum = Number(await redis.get(key));
-  }, SUM_EVERY_MS);
-  const left = async () => (counting === "check, call, subtract" ? Number(await redis.get(key)) : lastSum);
-  const serve = async (request: Request): Promise<Response> => {
-    if ((await left()) <= 0) return new Response(null, { status: 402 });
-    const headers = { authorization: `Bearer ${apiKey}`, "content-type": "application/json" };
-    const answer = await fetch(url, { method: "POST", headers, body: await request.text() });
-    const text = await answer.text();
-    await redis.decr(key);
-    return new Response(text, { status: answer.status });
-  };
-  const servers = Array.from({ length: gateways }, () => Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: serve }));
-  try {
-    const asked = Array.from({ length: requests }, async (_, n) => {
-      const answer = await fetch(`http://127.0.0.1:${servers[n % gateways]?.port}/`, { method: "POST", body });
-      await answer.text();
-    });
-    await Promise.all(asked);
-    return "done";
-  } finally {
-    clearInterval(sums);
-    await Promise.all(servers.map((server) => server.stop(true)));
-    await redis.del(key);
-    redis.disconnect();
+  const left = async () => Number(await redis.get(counter));
+  let lastSum = await left();
+  if (counting === "sum from time to time") {
+    setInterval(async () => {
+      lastSum = await left();
+    }, SUM_EVERY_MS);
   }
+  const server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    async fetch(request) {
+      if ((counting === "check, call, subtract" ? await left() : lastSum) <= 0)
+        return new Response(null, { status: 402 });
+      const headers = { authorization: `Bearer ${apiKey}`, "content-type": "application/json" };
+      const answer = await fetch(url, { method: "POST", headers, body: await request.text() });
+      const text = await answer.text();
+      await redis.decr(counter);
+      return new Response(text, { status: answer.status });
+    },
+  });
+  answerQuestions<string, string>({ port: server.port ?? 0 } satisfies Ready, async () => "here");
 }
