@@ -114,10 +114,12 @@ test("locks of two accounts held: their requests are shed in time; both replicas
 test.concurrent("an account's lock held while its stream ends: the client gets the complete answer; the settlement waits and is applied once", async () => {
   const [buyer, other] = (await customers(2)) as [Buyer, Buyer];
   const before = await shop.counters(buyer.accountId);
-  const mark = behave(shop, { tokens: 10, chunkDelayMs: 50 });
+  // Long enough that the lock is taken before it ends, also while the other tests of this file keep the machine busy.
+  const mark = behave(shop, { tokens: 10, chunkDelayMs: 400 });
   const call = openCall(shop.origin, buyer.secret, { stream: true, ...mark });
   await flowing([call]);
   await whileHeld(accountLock(buyer), async () => {
+    expect(call.over()).toBe(false);
     await call.ended;
     expect(call.got()).toEndWith("data: [DONE]\n\n");
     expect((await shop.counters(buyer.accountId)).usage).toBe(before.usage);
