@@ -1,12 +1,8 @@
-import { answerQuestions } from "./helper.ts";
-
 /**
  * The minimum of any gateway on this runtime: a server and a fetch that relay bytes as they arrive, without reading
  * them. With BENCH_THROUGH_JS each piece of the answer passes through JavaScript, unchanged: the minimum of a gateway that
  * reads what it relays.
  */
-
-export type BareReady = { port: number };
 
 const upstream = process.env.BENCH_UPSTREAM ?? "";
 const isThroughJs = process.env.BENCH_THROUGH_JS === "1";
@@ -53,4 +49,4 @@ function throughJs(body: ReadableStream<Uint8Array>): ReadableStream<Uint8Array>
   });
 }
 
-answerQuestions<string, string>({ port: server.port ?? 0 } satisfies BareReady, async () => "here");
+console.log(JSON.stringify({ port: server.port, message: "listening" }));

@@ -5,7 +5,6 @@ import { freePort, isListening } from "../src/demo/free_port.ts";
 import { startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
 import { encrypt } from "../src/platform/crypto.ts";
 import { createWorld, type World } from "../test/world.ts";
-import type { BareReady } from "./bare.ts";
 import { type Helper, startHelper } from "./helper.ts";
 import type { ProviderQuestion, ProviderReady, ProviderReply } from "./provider.ts";
 import { type ContenderName, MODEL, OWN_MODEL, type PeerName } from "./workloads.ts";
@@ -107,13 +106,41 @@ export function nginxProgram(): string | undefined {
 }
 
 async function startBare(name: "bare" | "bare-js", { port }: Provider): Promise<Contender> {
-  const env = {
+  const server = await startListening(name, [beside("bare")], {
     BENCH_UPSTREAM: `http://127.0.0.1:${port}`,
     BENCH_THROUGH_JS: name === "bare-js" ? "1" : "0",
     BUN_CONFIG_MAX_HTTP_REQUESTS: FETCHES_MAX,
-  };
-  const { helper, ready } = await startHelper<string, string, BareReady>(beside("bare"), env);
-  return { name, port: ready.port, host: "bare", pid: helper.pid, shop: null, stop: helper.stop };
+  });
+  return { name, host: "bare", shop: null, ...server };
+}
+
+/**
+ * Starts a contender that runs on Bun, and waits until its output says which port it listens on. All contenders have a session of
+ * their own, as a service has: Linux shares a processor between sessions (`sched_autogroup`). In the session of client and provider, a proxy relays
+ * fast streams for less CPU, because it runs less often and finds more to relay each time.
+ */
+async function startListening(
+  name: ContenderName,
+  args: string[],
+  env: Record<string, string>,
+  folder = mkdtempSync(join(tmpdir(), `tollgate-bench-${name}-`)),
+): Promise<Pick<Contender, "port" | "stop"> & { pid: number }> {
+  const outputFile = join(folder, "output.log");
+  const server = startOwnedProcess({
+    command: process.execPath,
+    args,
+    env: { PATH: process.env.PATH ?? "", ...env },
+    outputFile,
+    stopSignal: "SIGTERM",
+  });
+  const said = () => (existsSync(outputFile) ? readFileSync(outputFile, "utf8") : "");
+  const portSaid = () => Number(/"port":(\d+).*"message":"listening"/.exec(said())?.[1] ?? 0);
+  await until(
+    async () => portSaid() !== 0,
+    () => (server.hasExited() ? `${name} did not start: ${said()}` : undefined),
+  );
+  const stop = () => server.stop().finally(() => rmSync(folder, { recursive: true, force: true }));
+  return { port: portSaid(), pid: server.pid, stop };
 }
 
 async function startNginx(provider: Provider): Promise<Contender> {
@@ -180,44 +207,21 @@ async function startGateway(name: "tollgate" | "peer", options: StartOptions): P
   const profile = profileDir !== undefined && name === "tollgate" ? ["--cpu-prof", `--cpu-prof-dir=${profileDir}`] : [];
   const folder = mkdtempSync(join(tmpdir(), `tollgate-bench-${name}-`));
   mkdirSync(join(folder, "spool"));
-  const outputFile = join(folder, "output.log");
-  const server = startOwnedProcess({
-    command: process.execPath,
-    args: [...profile, entry],
-    env: {
-      PATH: process.env.PATH ?? "",
-      HOME: process.env.HOME ?? "/tmp",
-      ...GATEWAY_SETTINGS,
-      DATABASE_URL: shop.databaseUrl,
-      REDIS_URL: redisUrl,
-      SECRET_KEY: secretKey.toString("base64"),
-      BASE_URL: `http://${HOST}/v1`,
-      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}`,
-      SPOOL_DIR: join(folder, "spool"),
-      ...(name === "peer" && { LEDGER_LANES: PEER_LANES }),
-      ...(without.length > 0 && { BENCH_WITHOUT: without.join(",") }),
-    },
-    outputFile,
-    stopSignal: "SIGTERM",
-  });
-  const said = () => (existsSync(outputFile) ? readFileSync(outputFile, "utf8") : "");
-  const portSaid = () => Number(/"port":(\d+).*"message":"listening"/.exec(said())?.[1] ?? 0);
-  await until(
-    async () => portSaid() !== 0,
-    () => (server.hasExited() ? `${name} did not start: ${said()}` : undefined),
-  );
-  return {
-    name,
-    port: portSaid(),
-    host: HOST,
-    pid: server.pid,
-    shop,
-    async stop() {
-      await server.stop();
-      await shop.world.close();
-      rmSync(folder, { recursive: true, force: true });
-    },
+  const env = {
+    HOME: process.env.HOME ?? "/tmp",
+    ...GATEWAY_SETTINGS,
+    DATABASE_URL: shop.databaseUrl,
+    REDIS_URL: redisUrl,
+    SECRET_KEY: secretKey.toString("base64"),
+    BASE_URL: `http://${HOST}/v1`,
+    PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}`,
+    SPOOL_DIR: join(folder, "spool"),
+    ...(name === "peer" && { LEDGER_LANES: PEER_LANES }),
+    ...(without.length > 0 && { BENCH_WITHOUT: without.join(",") }),
   };
+  const server = await startListening(name, [...profile, entry], env, folder);
+  const stop = () => server.stop().finally(() => shop.world.close());
+  return { name, host: HOST, shop, ...server, stop };
 }
 
 type ShopOptions = { provider: Provider; secretKey: Buffer; accounts: number };

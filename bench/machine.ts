@@ -18,10 +18,16 @@ export function machine(): Machine {
     cpu: cpus()[0]?.model.trim() || "unknown",
     cores: availableParallelism(),
     memoryGb: Math.round(totalmem() / 1024 ** 3),
-    system: `${process.platform} ${release()} ${process.arch}`,
+    system: `${process.platform} ${release()} ${process.arch}${scheduling()}`,
     bun: Bun.version,
     load: loadavg()[0] ?? 0,
   };
+}
+
+/** Whether Linux shares the processors between sessions, of which each contender has its own, or between all processes alike. */
+function scheduling(): string {
+  const isOn = read("/proc/sys/kernel/sched_autogroup_enabled").trim();
+  return isOn === "" ? "" : `, sched_autogroup ${isOn === "1" ? "on" : "off"}`;
 }
 
 /** A sentence for whatever disturbs the figures of all workloads. */
