@@ -79,6 +79,8 @@ export type StartOptions = {
   profileDir?: string | undefined;
   /** Parts of the gateway's work that are left out: `bench/without.ts`. */
   without?: readonly string[];
+  /** Starts the lean gateway in place of the whole one: `bench/lean.ts`. */
+  isLean?: boolean;
 };
 
 /** Starts one contender. Throws one sentence when it does not come up. */
@@ -199,11 +201,12 @@ http {
 }
 
 async function startGateway(name: "tollgate" | "peer", options: StartOptions): Promise<Contender> {
-  const { provider, redisUrl, accounts = ACCOUNTS_DEFAULT, profileDir, without = [] } = options;
+  const { provider, redisUrl, accounts = ACCOUNTS_DEFAULT, profileDir, without = [], isLean = false } = options;
   const secretKey = Buffer.from(crypto.getRandomValues(new Uint8Array(32)));
   const shop = await openShop({ provider, secretKey, accounts });
   const whole = name === "peer" ? beside("peer") : join(import.meta.dirname, "../src/main.ts");
-  const entry = without.length > 0 ? beside("without") : whole;
+  const reduced = isLean ? "lean" : without.length > 0 ? "without" : undefined;
+  const entry = reduced === undefined ? whole : beside(reduced);
   const profile = profileDir !== undefined && name === "tollgate" ? ["--cpu-prof", `--cpu-prof-dir=${profileDir}`] : [];
   const folder = mkdtempSync(join(tmpdir(), `tollgate-bench-${name}-`));
   mkdirSync(join(folder, "spool"));

@@ -15,7 +15,7 @@ import { writeFigures } from "./written.ts";
 /**
  * `bun run bench:parts`: the CPU cost of each part of a JSON request. The gateway runs complete, and then with one more part removed
  * at a time (`bench/without.ts`), beside the bare proxy, in alternating rounds. A part costs the CPU per request that its removal
- * saves. For the bare proxy and the whole gateway it also shows the CPU of each thread. CPU is read from /proc, so it needs Linux.
+ * saves. The lean gateway beside them does the least that is possible with this ledger. For the bare proxy and the whole gateway it also shows the CPU of each thread. CPU is read from /proc, so it needs Linux.
  * Exits with 1 if a response was not the expected one.
  */
 
@@ -42,6 +42,11 @@ const LINES: readonly { what: string; part: string; without: readonly string[] }
     without: ["limiter", "ledger", "provider", "flow", "admission"],
   },
 ];
+/** Gateways that are measured beside those: see `bench/lean.ts`. */
+const LEAN = [
+  { what: "lean, no ledger", without: ["ledger"], isLean: true },
+  { what: "lean", without: [], isLean: true },
+] as const;
 const IN_FLIGHT = [32, 256];
 const BODY_BYTES = 1024;
 /** As `threadMs` names them. */
@@ -77,9 +82,12 @@ await command("parts", async (flags, atEnd) => {
   );
   atEnd(generator.stop);
   const stage: Stage = { services, provider, generator, contenders: [], problems: [] };
-  for (const { what, without } of [{ what: BARE, without: undefined }, ...LINES]) {
-    const options = { provider, redisUrl: services.redisUrl, ...(without && { without }) };
-    const contender = await startContender(without === undefined ? "bare" : "tollgate", options);
+  const options = { provider, redisUrl: services.redisUrl };
+  const bare = await startContender("bare", options);
+  atEnd(bare.stop);
+  stage.contenders.push({ what: BARE, contender: bare });
+  for (const { what, without, isLean } of [...LEAN, ...LINES.map((line) => ({ ...line, isLean: false }))]) {
+    const contender = await startContender("tollgate", { ...options, without, isLean });
     atEnd(contender.stop);
     stage.contenders.push({ what, contender });
   }
@@ -145,17 +153,21 @@ function tableOf(measured: readonly Measured[], inFlight: number, rounds: number
     rangeOf(Array.from({ length: rounds }, (_, i) => pick(i + 1)));
   const us = (range: Range | null) =>
     range === null ? "–" : `${range.median.toFixed(0)} (${range.min.toFixed(0)}–${range.max.toFixed(0)})`;
+  const cpu = (what: string) => {
+    const ratio = what === BARE ? "1" : rangeText(overRounds((round) => of(what, round) / of(BARE, round)));
+    return [what, us(overRounds((round) => of(what, round))), ratio];
+  };
   const rows = LINES.map(({ what, part }, i) => {
     const next = LINES[i + 1]?.what;
     const cost = overRounds((round) => of(what, round) - (next === undefined ? 0 : of(next, round)));
-    const ratio = overRounds((round) => of(what, round) / of(BARE, round));
-    return [what, us(overRounds((round) => of(what, round))), rangeText(ratio), part, us(cost)];
+    return [...cpu(what), part, us(cost)];
   });
+  const beside = [BARE, ...LEAN.map(({ what }) => what)].map((what) => [...cpu(what), "", ""]);
   return {
     title: `${inFlight} in flight`,
     note: `CPU of the gateway, µs a request: median (smallest–largest) of ${rounds} rounds`,
     head: ["gateway", "CPU µs", "× bare", "what the next line lacks", "costs µs"],
-    rows: [[BARE, us(overRounds((round) => of(BARE, round))), "1", "", ""], ...rows],
+    rows: [...beside, ...rows],
   };
 }
 
