@@ -118,8 +118,8 @@ async function startBare(name: "bare" | "bare-js", { port }: Provider): Promise<
 
 /**
  * Starts a contender that runs on Bun, and waits until its output says which port it listens on. All contenders have a session of
- * their own, as a service has: Linux shares a processor between sessions (`sched_autogroup`). In the session of client and provider, a proxy relays
- * fast streams for less CPU, because it runs less often and finds more to relay each time.
+ * their own, as a service has: Linux shares the processors between sessions (`sched_autogroup`). In the session of client and provider, the
+ * same proxy relays fast streams for much less CPU.
  */
 async function startListening(
   name: ContenderName,

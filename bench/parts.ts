@@ -15,8 +15,8 @@ import { writeFigures } from "./written.ts";
 /**
  * `bun run bench:parts`: the CPU cost of each part of a JSON request. The gateway runs complete, and then with one more part removed
  * at a time (`bench/without.ts`), beside the bare proxy, in alternating rounds. A part costs the CPU per request that its removal
- * saves. The lean gateway beside them does the least that is possible with this ledger. For the bare proxy and the whole gateway it also shows the CPU of each thread. CPU is read from /proc, so it needs Linux.
- * Exits with 1 if a response was not the expected one.
+ * saves. The lean gateway beside them does the least that is possible with this ledger. For the bare proxy and the whole gateway it also
+ * shows the CPU of each thread. CPU is read from /proc, so it needs Linux. Exits with 1 if a response was not the expected one.
  */
 
 const BARE = "bare proxy";
