@@ -17,11 +17,16 @@ import { startReplica } from "../src/replica.ts";
  */
 
 const FETCHES_MAX = 11_000;
+/** What is reserved, the same for all requests. A package pays, so the amounts do not matter. */
 const OUTPUT_TOKENS_MAX = 1_000;
+const PROMPT_PICO = 1_000_000n;
+const OUTPUT_PICO = 15_000_000n;
 
 raiseFetchLimit(FETCHES_MAX);
 const clock = { nowMs: () => performance.now(), unixMs: () => Date.now() };
-const { deps, drain } = await startReplica(readConfig(process.env), clock);
+const config = readConfig(process.env);
+const { deps, drain } = await startReplica(config, clock);
+const host = new URL(config.baseUrl).hostname;
 const hasLedger = process.env.BENCH_WITHOUT !== "ledger";
 
 const server = Bun.serve({ hostname: "127.0.0.1", port: 0, idleTimeout: 0, fetch: answer });
@@ -41,14 +46,20 @@ async function answer(request: Request): Promise<Response> {
   const { accountId, tenantId, keyId, mode, epoch, tenantEpoch } = key;
   const hold = hasLedger
     ? await deps.ledger.reserve({
-        ...{ requestId, accountId, tenantId, keyId, modelId, host: "api.example.com", ownHost: true },
-        ...{
-          promptPico: 1_000_000n,
-          outputPico: 15_000_000n,
-          priceVersionId: model.priceVersionId,
-          markupBasisPoints: 0,
-        },
-        ...{ capMax: OUTPUT_TOKENS_MAX, capMin: OUTPUT_TOKENS_MAX, tokenBound: 2 * OUTPUT_TOKENS_MAX },
+        requestId,
+        accountId,
+        tenantId,
+        keyId,
+        host,
+        ownHost: true,
+        modelId,
+        promptPico: PROMPT_PICO,
+        outputPico: OUTPUT_PICO,
+        capMax: OUTPUT_TOKENS_MAX,
+        capMin: OUTPUT_TOKENS_MAX,
+        tokenBound: 2 * OUTPUT_TOKENS_MAX,
+        priceVersionId: model.priceVersionId,
+        markupBasisPoints: 0,
         known: { mode, epoch, tenantEpoch },
       })
     : undefined;
