@@ -295,7 +295,7 @@ function startBackground({ deps, latency }: Parts) {
       pruneAll(deps).catch((err) => log.warn({ err }, "pruning failed; it is tried again later"));
     }, PRUNE_EVERY_MS),
     paymentUpkeep: startPaymentUpkeep(deps),
-    memoryTrim: trimMemory({ inFlight: gate.inFlight, giveBack: giveMemoryBack }),
+    memoryTrim: trimMemory({ inFlight: gate.inFlight, takePeak: gate.takePeak, giveBack: giveMemoryBack }),
   };
 }
 

@@ -29,6 +29,8 @@ export type Gate = {
   admit(owner: Owner): Admission;
   /** Requests that have a slot. */
   inFlight(): number;
+  /** The most requests that had a slot at once since the last call. */
+  takePeak(): number;
   /** The replica is about to stop or is stopping: clients are told to connect elsewhere. */
   draining(): boolean;
   /** Reports the replica as draining, but still takes new work. */
@@ -115,6 +117,7 @@ export function createGate({ max, fractions, isSpoolFull, lag, onShed }: GateOpt
       return new GateAdmission(slots, owner, onRelease);
     },
     inFlight: () => slots.held,
+    takePeak: () => slots.takePeak(),
     draining: () => isAnnounced,
     announce() {
       isAnnounced = true;

@@ -38,6 +38,7 @@ export class ShareLimit {
   readonly #accounts = new Map<number, number>();
   readonly #tenants = new Map<number, number>();
   #held = 0;
+  #peak = 0;
 
   constructor(options: ShareLimitOptions) {
     const { max, fractions, min = 1 } = options;
@@ -49,6 +50,13 @@ export class ShareLimit {
   /** The amount in use. */
   get held(): number {
     return this.#held;
+  }
+
+  /** The most that was in use at once since the last call. */
+  takePeak(): number {
+    const peak = this.#peak;
+    this.#peak = this.#held;
+    return peak;
   }
 
   /** Throws what `take` would throw. */
@@ -85,6 +93,7 @@ export class ShareLimit {
 
   #add({ accountId, tenantId }: Owner, amount: number): void {
     this.#held += amount;
+    if (this.#held > this.#peak) this.#peak = this.#held;
     if (accountId !== 0) add(this.#accounts, accountId, amount);
     if (tenantId !== 0) add(this.#tenants, tenantId, amount);
   }

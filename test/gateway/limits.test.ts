@@ -36,6 +36,20 @@ describe("the gate", () => {
     expect(shed).toEqual(["lag"]);
   });
 
+  test("it knows the most requests that had a slot at once since it was last asked", () => {
+    const { gate } = gateOf();
+    const [first, second] = [gate.admit(BUSY), gate.admit(BUSY)];
+    expect(gate.takePeak()).toBe(0);
+    first.takeSlot();
+    second.takeSlot();
+    first.release();
+    expect(gate.takePeak()).toBe(2);
+    expect(gate.takePeak()).toBe(1);
+    second.release();
+    expect(gate.takePeak()).toBe(1);
+    expect(gate.takePeak()).toBe(0);
+  });
+
   test("while the replica is overwhelmed, every request is refused", () => {
     const { gate, state, shed } = gateOf();
     state.lag = "overwhelmed";
