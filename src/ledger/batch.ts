@@ -1,4 +1,4 @@
-import { connect, isPassing, LOCK_NOT_AVAILABLE, type Sql, sqlState } from "../platform/db.ts";
+import { connect, isOfValues, isPassing, LOCK_NOT_AVAILABLE, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import type { Escrow } from "./escrow.ts";
 import type { Hold, LaneName } from "./ledger.ts";
@@ -44,14 +44,12 @@ const LOOK_EVERY_MS = 50;
 /** A row without an answer. */
 export class LedgerError extends Error {
   override readonly name = "LedgerError";
+  /** A row may have been committed although it failed, unless `full`. */
   readonly kind: "full" | "unreachable" | "bad_row" | "closed";
-  /** The row was sent: it may have been committed. */
-  readonly sent: boolean;
 
-  constructor(kind: LedgerError["kind"], sent: boolean, cause?: unknown) {
+  constructor(kind: LedgerError["kind"], cause?: unknown) {
     super(`ledger: ${kind}`, { cause });
     this.kind = kind;
-    this.sent = sent;
   }
 }
 
@@ -103,7 +101,6 @@ class Row {
   readonly accountId: number;
   readonly work: Work;
   readonly deadlineMs: number;
-  wasSent = false;
   /** How often it found that it has to wait for a recall. */
   recalls = 0;
   /** It has its answer, or was rejected. */
@@ -177,9 +174,9 @@ export function openBatcher(options: BatcherOptions): Batcher {
   const queues = [free, waiting, held];
 
   function submit<R extends Result>(accountId: number, work: Work): Promise<R> {
-    if (closed) return Promise.reject(new LedgerError("closed", false));
+    if (closed) return Promise.reject(new LedgerError("closed"));
     // A settlement is never rejected here: the client has been served.
-    if (open.size >= queueMax && "reserve" in work) return Promise.reject(new LedgerError("full", false));
+    if (open.size >= queueMax && "reserve" in work) return Promise.reject(new LedgerError("full"));
     const row = new Row(accountId, work, { deadlineMs: nowMs() + timeoutMs, open });
     free.add(row);
     return row.answer as Promise<R>;
@@ -210,7 +207,7 @@ export function openBatcher(options: BatcherOptions): Batcher {
     abandon() {
       closed = true;
       clearInterval(timer);
-      for (const row of open) row.reject(new LedgerError("closed", true));
+      for (const row of open) row.reject(new LedgerError("closed"));
     },
   };
 }
@@ -219,7 +216,7 @@ export function openBatcher(options: BatcherOptions): Batcher {
 function giveUp(open: ReadonlySet<Row>, nowMs: number): void {
   for (const row of open) {
     if (nowMs < row.deadlineMs) break; // All have the same time limit: later rows have later deadlines.
-    row.reject(new LedgerError("unreachable", row.wasSent));
+    row.reject(new LedgerError("unreachable"));
   }
 }
 
@@ -410,13 +407,7 @@ class Lane {
         pending = await this.#attempt(pending);
       } catch (error) {
         const state = sqlState(error);
-        if (state.startsWith("22") || state.startsWith("23")) return this.#split(pending, error);
-        if (!isPassing(error)) {
-          log.error({ err: error, rows: pending.length }, "ledger batch failed");
-          // This attempt or an earlier one may have been committed.
-          for (const row of pending) row.reject(new LedgerError("bad_row", true, error));
-          return;
-        }
+        if (!isPassing(error)) return this.#split(pending, error);
         log.warn({ state, rows: pending.length }, "the ledger sends a batch again");
         if (state === LOCK_NOT_AVAILABLE && this.#onHeld) return pending.forEach(this.#onHeld);
         await sleep(RETRY_DELAY_MS);
@@ -424,12 +415,16 @@ class Lane {
     }
   }
 
-  /** One bad row must not fail its batch: halves the batch until the row is alone. */
+  /**
+   * One bad row must not fail its batch: halves the batch until the row is alone. The end of a hold is bad only if the database rejects
+   * its values. With any other error, as of a damaged page or a missing permission, it can succeed later, and goes to the spool.
+   */
   async #split(rows: Row[], error: unknown): Promise<void> {
-    if (rows.length === 1) {
+    const [row] = rows;
+    if (rows.length === 1 && row !== undefined) {
       this.#options.log.error({ err: error }, "the database rejected a row of the ledger");
-      rows[0]?.reject(new LedgerError("bad_row", false, error));
-      return;
+      const canSucceed = "finish" in row.work && !isOfValues(error);
+      return row.reject(new LedgerError(canSucceed ? "unreachable" : "bad_row", error));
     }
     const middle = Math.ceil(rows.length / 2);
     await this.carry(rows.slice(0, middle));
@@ -504,7 +499,7 @@ class Lane {
         if (row.over) continue; // It is in the spool, and will be sent again.
         if (result?.outcome === "busy") this.#passOn(row, again);
         else if (result?.outcome === "recall") this.#onRecall(row);
-        else if (result === undefined) row.reject(new LedgerError("bad_row", true));
+        else if (result === undefined) row.reject(new LedgerError("bad_row"));
         else {
           // `already`: the answer of the attempt that ended it was lost, and a draw since then may have counted it.
           escrow.ended(row.work.finish, result.outcome === "gone" || result.outcome === "already");
@@ -529,7 +524,7 @@ class Lane {
       again: Row[];
     },
   ): void {
-    if (result === undefined) row.reject(new LedgerError("bad_row", true));
+    if (result === undefined) row.reject(new LedgerError("bad_row"));
     // Handled too late, what was granted may be somebody else's by now: the next draw gives it back, and asks again.
     else if (result.code === null && !isTimely) again.push(row);
     else if (result.code === null) row.resolve({ hold: this.#options.escrow.granted(request, result) });
@@ -548,7 +543,6 @@ class Lane {
   /** One attempt. If the server does not answer in time, the next attempt uses a new connection. */
   async #send(rows: readonly Row[], input: BatchInput): Promise<BatchOutput> {
     const { databaseUrl, dbPrepare, nowMs, timeoutMs } = this.#options;
-    for (const row of rows) row.wasSent = true;
     this.#connection ??= connect({ databaseUrl, dbPrepare, fetchTypes: false }, 1);
     const connection = this.#connection;
     // The attempt ends at the latest when its last row is rejected.

@@ -1,4 +1,5 @@
-import { mkdir, open, readdir, readFile, rm } from "node:fs/promises";
+import { randomBytes } from "node:crypto";
+import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Log } from "../platform/log.ts";
 import type { Finish } from "./ledger_store.ts";
@@ -7,6 +8,9 @@ import type { Finish } from "./ledger_store.ts";
  * Settlements on disk while the database is away. One line per settlement: ids and counts, no client text and no secrets. A
  * line is written with fsync before the client is told that its response is complete. Replay goes file by file, many lines at
  * once; the next one sends what is left of a file. Replaying a line twice, as after a restart, is harmless, because a hold ends once.
+ *
+ * A process that starts takes over the files that it finds, by renaming them. The process that wrote them may still run, as during a
+ * restart. It then notices that its file is no longer there, and writes the same lines to another one.
  */
 
 const RETRY_MS = 1000;
@@ -16,7 +20,7 @@ const REPLAYED_AT_ONCE = 500;
 const LOTS_FAILED_MAX = 3;
 /** The largest file: a replay reads a whole file into memory. */
 const FILE_BYTES_MAX = 8 * 1024 * 1024;
-const FILE_NAME = /^\d{15}-\d+\.spool$/;
+const FILE_NAME = /^\d{15}-[\w-]+\.spool$/;
 const ASIDE_NAME = "aside.jsonl";
 
 export type Spool = {
@@ -49,15 +53,26 @@ type SpoolOptions = {
   log: Log;
 };
 
-/** Opens the spool. Reads the files that an earlier process left. */
+/** Opens the spool. Takes over and reads the files that another process left. */
 export async function openSpool(options: SpoolOptions): Promise<Spool> {
-  const { directory } = options;
+  const { directory, startedMs } = options;
   await mkdir(directory, { recursive: true });
+  const names = namesFrom(startedMs);
   const files = new Map<string, Size>();
-  for (const name of (await readdir(directory)).filter((name) => FILE_NAME.test(name)).sort())
-    files.set(name, sizeOf(await textOf(join(directory, name))));
+  for (const found of (await readdir(directory)).filter((name) => FILE_NAME.test(name)).sort()) {
+    const name = names();
+    const isTaken = await orAbsent(rename(join(directory, found), join(directory, name)).then(() => true));
+    if (isTaken) files.set(name, sizeOf(await textOf(join(directory, name))));
+  }
   const { lines } = sizeOf(await textOf(join(directory, ASIDE_NAME)));
-  return new DiskSpool(options, { files, aside: lines });
+  return new DiskSpool(options, { names, files, aside: lines });
+}
+
+/** Names of files, in ascending order; no other process makes the same. */
+function namesFrom(startedMs: number): () => string {
+  const started = `${String(startedMs).padStart(15, "0")}-${randomBytes(4).toString("hex")}`;
+  let sequence = 0;
+  return () => `${started}-${String(sequence++).padStart(6, "0")}.spool`;
 }
 
 class DiskSpool implements Spool {
@@ -66,22 +81,26 @@ class DiskSpool implements Spool {
   readonly #files: Map<string, Size>;
   /** Of files that were not replayed completely: the places of the settlements that were. */
   readonly #replayed = new Map<string, Set<number>>();
+  readonly #nextName: () => string;
   #aside: number;
-  #sequence = 0;
   /** The file being written; undefined: the next write begins one. */
   #writing: string | undefined;
   /** Settlements that are not on disk yet. */
   readonly #queue = new Set<Waiting>();
   #flushing = false;
   /** The write in progress. */
-  #appending: Promise<void> | undefined;
+  #appending: Promise<unknown> | undefined;
   #diskFailed = false;
   #replaying: Promise<number> | undefined;
 
-  constructor(options: SpoolOptions, found: { files: Map<string, Size>; aside: number }) {
+  constructor(
+    options: SpoolOptions,
+    { names, files, aside }: { names: () => string; files: Map<string, Size>; aside: number },
+  ) {
     this.#options = options;
-    this.#files = found.files;
-    this.#aside = found.aside;
+    this.#nextName = names;
+    this.#files = files;
+    this.#aside = aside;
   }
 
   add(finish: Finish): Promise<void> {
@@ -139,9 +158,11 @@ class DiskSpool implements Spool {
     this.#files.set(name, before);
     const text = batch.map(({ finish }) => toLine(finish)).join("") || "\n";
     try {
-      this.#appending = append(this.#pathOf(name), text);
-      await this.#appending;
-      this.#files.set(name, sum([before, sizeOf(text)]));
+      const appending = append(this.#pathOf(name), text);
+      this.#appending = appending;
+      const now = sum([before, sizeOf(text)]);
+      if ((await appending) < now.bytes) return this.#wasTaken(name);
+      this.#files.set(name, now);
       this.#diskFailed = false;
       for (const settlement of batch) this.#leave(settlement);
       if (batch.length === 0) await this.#discard(name);
@@ -155,6 +176,17 @@ class DiskSpool implements Spool {
       if (before === EMPTY) await this.#discard(name);
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
+  }
+
+  /**
+   * A process that has started meanwhile replays the file. It may have read it before the last lines were written, so they are written to
+   * another one.
+   */
+  async #wasTaken(name: string): Promise<void> {
+    const { log } = this.#options;
+    log.warn({ file: name }, "another process uses the spool's folder: each replica needs its own");
+    this.#writing = undefined;
+    await this.#discard(name);
   }
 
   /** It is on disk or in the database. */
@@ -205,11 +237,6 @@ class DiskSpool implements Spool {
         this.#options.log.error({ file }, "skipped a torn line in the spool: its hold is released when its lease ends");
       return finish ?? [];
     });
-  }
-
-  #nextName(): string {
-    const started = String(this.#options.startedMs).padStart(15, "0");
-    return `${started}-${String(this.#sequence++).padStart(6, "0")}.spool`;
   }
 
   #pathOf(name: string): string {
@@ -272,19 +299,26 @@ function createReplay(apply: (finish: Finish) => Promise<void>) {
 
 /** A file's text; empty if there is no such file. */
 async function textOf(path: string): Promise<string> {
+  return (await orAbsent(readFile(path, "utf8"))) ?? "";
+}
+
+/** undefined if there is no such file. */
+async function orAbsent<T>(found: Promise<T>): Promise<T | undefined> {
   try {
-    return await readFile(path, "utf8");
+    return await found;
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return "";
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
     throw error;
   }
 }
 
-async function append(path: string, text: string): Promise<void> {
+/** Appends to a file. Returns its size, once the text is on disk; 0: the file was renamed meanwhile. */
+async function append(path: string, text: string): Promise<number> {
   const file = await open(path, "a", 0o600);
   try {
     await file.writeFile(text);
     await file.datasync();
+    return (await orAbsent(stat(path)))?.size ?? 0;
   } finally {
     await file.close();
   }

@@ -179,13 +179,18 @@ function isCancellable(query: unknown): query is Cancellable & { handler(query: 
 
 /**
  * Whether an error is a temporary problem of the database: deadlock, serialization, resources, shutdown, a lock held too long, a
- * connection lost or refused, a read-only server (a standby after a failover), or a rejected login (a password being changed, a
- * database being restored). drizzle wraps the errors of postgres.js.
+ * connection lost or refused, a name server that does not answer, a read-only server (a standby after a failover), or a rejected login (a
+ * password being changed, a database being restored). drizzle wraps the errors of postgres.js.
  */
 export function isPassing(error: unknown): boolean {
-  return /^(40P01|40001|53...|57P0.|57014|55P03|08...|25006|28...|3D000|CONN\w*|CONNECT_TIMEOUT|E[A-Z]{3,})$/.test(
+  return /^(40P01|40001|53...|57P0.|57014|55P03|08...|25006|28...|3D000|CONN\w*|CONNECT_TIMEOUT|E[A-Z]{3,}|EAI_[A-Z]+)$/.test(
     sqlState(error),
   );
+}
+
+/** Whether Postgres rejected a value, or a constraint did: the same statement fails each time. */
+export function isOfValues(error: unknown): boolean {
+  return /^2[23]...$/.test(sqlState(error));
 }
 
 /** The state of the error of a row that breaks a unique index. */

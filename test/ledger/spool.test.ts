@@ -86,6 +86,27 @@ test("a replay that fails keeps exactly the settlements that were not applied", 
   expect(spool.empty()).toBe(true);
 });
 
+test("two processes on one folder: the one that starts takes over what it finds, and what the other writes meanwhile is not lost", async () => {
+  const directory = await folder();
+  const old = await open(directory, { life: 1 });
+  await old.add(settlement("a"));
+  const next = await open(directory, { life: 1 });
+  const seen: string[] = [];
+  const { promise: mayEnd, resolve: end } = Promise.withResolvers<void>();
+  const replay = next.replay(async ({ requestId }) => {
+    await mayEnd;
+    seen.push(requestId);
+  });
+  await sleep(50); // It has read the file.
+  await old.add(settlement("b"));
+  end();
+  expect(await replay).toBe(1);
+  expect(old.waiting().settlements).toBe(1);
+  await old.replay(async ({ requestId }) => void seen.push(requestId));
+  expect(seen).toEqual(["a", "b"]);
+  expect(await readdir(directory)).toEqual([]);
+});
+
 test("the replay after a failed one sends only the failed settlements: none is set aside twice", async () => {
   const spool = await open(await folder());
   for (const id of ["a", "b", "c"]) await spool.add(settlement(id));
@@ -105,8 +126,9 @@ test("a full disk: the spool is not ready, settlements wait in memory, a replay 
   const directory = await folder();
   await (await open(directory, { life: 1 })).add(settlement("old"));
   const spool = await open(directory);
+  const [taken = ""] = await readdir(directory);
   // Any file to which it will write is on a full disk.
-  const wanted = Array.from({ length: 60 }, (_, i) => `000000000000002-${String(i).padStart(6, "0")}.spool`);
+  const wanted = Array.from({ length: 60 }, (_, i) => taken.replace("-000000", `-${String(i + 1).padStart(6, "0")}`));
   for (const name of wanted) await symlink("/dev/full", join(directory, name));
   const adding = spool.add(settlement("new"));
   await until(() => !spool.ready());

@@ -41,6 +41,13 @@ test.each(["idle", "active"])(
   },
 );
 
+test("an error of the connection or the name server passes, an error of a statement does not", () => {
+  const passes = (code: string) => isPassing(Object.assign(new Error("failed"), { code }));
+  const passing = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EAI_FAIL", "CONNECT_TIMEOUT", "57P01", "08006", "53300"];
+  expect(passing.filter((code) => !passes(code))).toEqual([]);
+  expect(["23505", "22003", "42501", "XX001", "P0001", "CERT_HAS_EXPIRED"].filter(passes)).toEqual([]);
+});
+
 test.each([
   ["the connection is lost", "case when i = 500 then pg_terminate_backend(pg_backend_pid()) end"],
   ["the statement fails", "1 / (500 - i)"],

@@ -1,0 +1,86 @@
+import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import type { Hold } from "../../src/ledger/ledger.ts";
+import { createWorld, type World } from "../world.ts";
+import { type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
+
+/** Rows that the database rejects: the other rows of their batch are not affected, and only a row that can never succeed is set aside. */
+
+let world: World;
+let open: OpenLedger;
+
+beforeAll(async () => {
+  world = await createWorld();
+  open = await openWorldLedger(world, { escrowUnitsMax: 0 });
+});
+afterEach(async () => void (await world.sql`drop trigger if exists bad_row on receipts`));
+afterAll(async () => {
+  await open.close();
+  await world.close();
+});
+
+/** Ten accounts with one hold each. */
+async function tenHolds(): Promise<Hold[]> {
+  const people = await Promise.all(
+    Array.from({ length: 10 }, async () => {
+      const person = await world.addCustomer();
+      await world.givePackage(person, { dailyLimit: 100 });
+      return requestFor(person, await world.addKey(person));
+    }),
+  );
+  return Promise.all(people.map((request) => open.ledger.reserve(request)));
+}
+
+/** From now on a receipt of this account fails with this error. */
+async function fail(accountId: number, state: string): Promise<void> {
+  await world.sql.unsafe(`
+    create or replace function bad_row() returns trigger language plpgsql as $$ begin
+      if new.account_id = ${accountId} then raise exception 'bad' using errcode = '${state}'; end if;
+      return new;
+    end $$;
+    create trigger bad_row before insert on receipts for each row execute function bad_row()`);
+}
+
+async function settledOf(holds: readonly Hold[]): Promise<string[]> {
+  const ids = holds.map(({ requestId }) => requestId);
+  const rows = await world.sql<
+    { request_id: string }[]
+  >`select request_id from receipts where outcome = 'settled' and request_id = any(${ids})`;
+  return rows.map((row) => row.request_id).sort();
+}
+
+/** Settles all at once. Returns the ids of those that the database took. */
+async function settleAll(holds: readonly Hold[]): Promise<string[]> {
+  const ends = await Promise.all(holds.map((hold) => open.ledger.settle(hold, usageOf())));
+  return holds.filter((_, i) => ends[i]?.spooled === false).map(({ requestId }) => requestId);
+}
+
+const idsOf = (holds: readonly Hold[]) => holds.map(({ requestId }) => requestId).sort();
+
+test.each(["XX001", "42501", "P0001"])(
+  "one account's rows fail with %s: the others are settled, and its settlement waits in the spool until it succeeds",
+  async (state) => {
+    const holds = await tenHolds();
+    const bad = holds[3] as Hold;
+    const others = holds.filter((hold) => hold !== bad);
+    await fail(bad.accountId, state);
+    const asideBefore = open.ledger.aside();
+    expect((await settleAll(holds)).sort()).toEqual(idsOf(others));
+    expect(await settledOf(holds)).toEqual(idsOf(others));
+    await expect(open.ledger.replaySpool()).rejects.toThrow("unreachable");
+    await world.sql`drop trigger bad_row on receipts`;
+    expect(await open.ledger.replaySpool()).toBe(1);
+    expect(await settledOf(holds)).toEqual(idsOf(holds));
+    expect(open.ledger.aside()).toBe(asideBefore);
+  },
+);
+
+test("one row has a value that the database never takes: it alone is set aside", async () => {
+  const holds = await tenHolds();
+  const bad = holds[7] as Hold;
+  await fail(bad.accountId, "22003");
+  const asideBefore = open.ledger.aside();
+  const others = holds.filter((hold) => hold !== bad);
+  expect((await settleAll(holds)).sort()).toEqual(idsOf(others));
+  expect(open.ledger.aside()).toBe(asideBefore + 1);
+  expect(await open.ledger.replaySpool()).toBe(0);
+});
