@@ -1,6 +1,6 @@
 import { countTokens } from "gpt-tokenizer/encoding/o200k_base";
 import { serveJobs } from "../platform/worker_side.ts";
-import type { TokenJob } from "./tokens.ts";
+import type { TokenJob, TokensOfBeginning } from "./tokens.ts";
 
 /**
  * Counts tokens in a worker, within a job's time budget. The tokenizer's time grows with the square of the length of an unbroken
@@ -13,17 +13,17 @@ const RUN_LENGTH_MAX = 256;
 /** Text that looks like a control token is counted as plain text. */
 const AS_PLAIN_TEXT = { disallowedSpecial: new Set<string>() };
 
-/** The number of tokens of `text`; undefined if counting takes longer than `budgetMs`. */
-export function countInRuns(text: string, budgetMs: number): number | undefined {
+/** Counts the tokens of `text`, or of as much of it as `budgetMs` allows. */
+export function countInRuns(text: string, budgetMs: number): TokensOfBeginning {
   const endsAt = performance.now() + budgetMs;
   let tokens = 0;
-  for (let start = 0; start < text.length; ) {
-    if (performance.now() > endsAt) return undefined;
-    const end = endOfRun(text, start);
-    tokens += countTokens(text.slice(start, end), AS_PLAIN_TEXT);
-    start = end;
+  let chars = 0;
+  while (chars < text.length && performance.now() <= endsAt) {
+    const end = endOfRun(text, chars);
+    tokens += countTokens(text.slice(chars, end), AS_PLAIN_TEXT);
+    chars = end;
   }
-  return tokens;
+  return { tokens, chars };
 }
 
 /** Where a run ends: before its last space, where a token would end anyway, and never inside a surrogate pair. */
