@@ -42,6 +42,9 @@ type BodyOptions = {
 /** A body up to this size must arrive within SMALL_BODY_READ_MS, so that clients that send nothing do not take places for long. */
 const SMALL_BODY_BYTES = 64 * 1024;
 const SMALL_BODY_READ_MS = 10_000;
+/** A chunked body is kept in blocks, each twice as large as the one before it. */
+const BLOCK_BYTES_MIN = 1024;
+const BLOCK_BYTES_MAX = 64 * 1024;
 /** Characters of a field's path that an error message repeats. */
 const PATH_CHARS_MAX = 100;
 const UTF_8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -177,22 +180,50 @@ function readBlob({ config, metrics }: BodyDeps, request: Request, reading: Read
 /** Calls `onLarge` once the body is larger than a small body. */
 async function readChunks(request: Request, { bytesMax, room }: Reading, onLarge: () => void): Promise<Blob> {
   const reader = (request.body as ReadableStream<Uint8Array<ArrayBuffer>>).getReader();
-  const chunks: Uint8Array<ArrayBuffer>[] = [];
+  const blocks = new Blocks();
   let size = 0;
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) return new Blob(chunks);
+      if (done) return blocks.toBlob();
       const before = size;
       size += value.byteLength;
       if (size > bytesMax) throw tooLarge(bytesMax);
       room.grow(value.byteLength);
       if (before <= SMALL_BODY_BYTES && size > SMALL_BODY_BYTES) onLarge();
-      chunks.push(value);
+      blocks.add(value);
     }
   } catch (error) {
     reader.cancel().catch(() => {}); // The client may have left; the body is refused anyway.
     throw error;
+  }
+}
+
+/**
+ * Copies the chunks of a body into a few blocks. A client may send it in chunks of one byte, and on Deno each of them keeps a buffer of
+ * 64 KiB.
+ */
+class Blocks {
+  readonly #blocks: Uint8Array<ArrayBuffer>[] = [];
+  #last = new Uint8Array(0);
+  #lastBytes = 0;
+
+  add(chunk: Uint8Array): void {
+    for (let at = 0; at < chunk.byteLength; ) {
+      if (this.#lastBytes === this.#last.byteLength) {
+        this.#last = new Uint8Array(Math.min(BLOCK_BYTES_MAX, Math.max(BLOCK_BYTES_MIN, 2 * this.#last.byteLength)));
+        this.#lastBytes = 0;
+        this.#blocks.push(this.#last);
+      }
+      const part = chunk.subarray(at, at + this.#last.byteLength - this.#lastBytes);
+      this.#last.set(part, this.#lastBytes);
+      this.#lastBytes += part.byteLength;
+      at += part.byteLength;
+    }
+  }
+
+  toBlob(): Blob {
+    return new Blob([...this.#blocks.slice(0, -1), this.#last.subarray(0, this.#lastBytes)]);
   }
 }
 

@@ -220,6 +220,23 @@ describe("bodies that are large", () => {
   });
 });
 
+describe("bodies in chunks of one byte", () => {
+  test("ten of 10,000 chunks take little more memory than their bytes, and are served when they end", async () => {
+    const { result: all, growthMib } = await withGrowth(replica, async () => {
+      const stalled = Array.from({ length: 10 }, () =>
+        openSocket(head(attacker.secret, "chunked"), "1\r\n \r\n".repeat(10_000)),
+      );
+      await until(async () => (await gaugeOf(replica, "body_bytes")) === 100_000, 20_000);
+      return stalled;
+    });
+    console.log(`100,000 chunks of one byte took ${Math.round(growthMib)} MiB`);
+    expect(growthMib).toBeLessThan(GROWTH_MIB_MAX);
+    const body = JSON.stringify(chatBody());
+    for (const { socket } of all) socket.write(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`);
+    await until(() => countOf(all, 200) === all.length);
+  });
+});
+
 describe("bodies of many values", () => {
   const bombs: [string, (bytes: number) => string, string][] = [
     ["content parts", (bytes) => `{"messages":[{"content":[${"{},".repeat(bytes / 3)}{}]}]}`, "messages.0.content"],
