@@ -12,6 +12,8 @@ import type { EventSink, SseReader } from "./sse.ts";
 const KEEP_ALIVE_AFTER_MS = 15_000;
 const WATCH_EVERY_MS = 1_000;
 const CLOSE_AFTER_DONE_MS = 1_000;
+/** A client that takes nothing for this long holds up the provider, which may then break off for that reason. */
+const HELD_UP_MS = 2_000;
 /** Maximum number of answers that are read to their end at once after their clients have left. Further ones are aborted. */
 const READ_ON_MAX = 1_000;
 const LF = 10;
@@ -47,6 +49,8 @@ export type RelayEnd =
   | { how: "broke_off"; why: string }
   /** The provider broke off after it had sent a finish_reason. */
   | { how: "broke_after_finish"; relayed: Relayed; why: string }
+  /** The provider broke off before it finished, after the client had held it up. */
+  | { how: "broke_held_up"; relayed: Relayed; why: string }
   /**
    * The client left, or read too slowly. With `readsOn` this is reported when the provider has been read to its end. `isWhole`: the usage
    * is that of the whole answer; otherwise it is what the provider reported last, if anything.
@@ -166,6 +170,8 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   #awaitsProviderSinceMs: number | undefined;
   /** When the client was last sent bytes. */
   #wroteMs: number;
+  /** The client once took nothing for so long that the provider may have noticed. */
+  #wasHeldUp = false;
   #bytesOut = 0;
   /** Set while the provider is read on: what had been relayed when the client left, and the deadline. */
   #left: { relayed: Relayed; untilMs: number } | undefined;
@@ -195,7 +201,9 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
 
   /** The client can take more. Returns no promise, which would be one for each chunk. */
   pull(): void {
-    if (!this.#isReading) this.#write();
+    if (this.#isReading) return;
+    if (this.#options.nowMs() - this.#wroteMs > HELD_UP_MS) this.#wasHeldUp = true;
+    this.#write();
   }
 
   cancel(): Promise<void> {
@@ -301,13 +309,16 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   async #brokeOff(why: string): Promise<void> {
     if (!this.#end()) return;
     this.#call.stop();
-    const { finished, relayed } = this.#rewriter;
+    const { relayed } = this.#rewriter;
     await this.#tell(async () => {
-      const payload = await this.#owner.ended(
-        finished ? { how: "broke_after_finish", relayed, why } : { how: "broke_off", why },
-      );
+      const payload = await this.#owner.ended(this.#breakOf(relayed, why));
       this.#close(this.#rewriter.errorEvents(payload));
     });
+  }
+
+  #breakOf(relayed: Relayed, why: string): RelayEnd {
+    if (this.#rewriter.finished) return { how: "broke_after_finish", relayed, why };
+    return this.#wasHeldUp ? { how: "broke_held_up", relayed, why } : { how: "broke_off", why };
   }
 
   async #clientLeft(): Promise<void> {

@@ -17,6 +17,8 @@ import type { ReservedRequest } from "./reserve.ts";
  *                        was read to its end in the background
  *   broke_after_finish   broke off after a finish_reason             as `complete`                                   an error event
  *   broke_off            broke off before, or reported an error      nothing                                         an error event
+ *   broke_held_up        the same, after the client had taken        as `client_left`                                an error event
+ *                        nothing for two seconds
  *   ended_by_us          the replica shuts down                      nothing                                         an error event
  *
  * Before a stream's first event, `Calls` in dispatch.ts decides, and `endUnanswered` in flow.ts acts on it. A client that leaves before
@@ -65,6 +67,14 @@ export function streamOutcome({ deps, caller, model }: ReservedRequest, end: Rel
       const message = "The model service broke off. Nothing was charged.";
       const event = errorEvent(new Refusal("provider_unavailable", { message }), requestId);
       return { how: "failed", reason: "provider_broke_off", event };
+    }
+
+    case "broke_held_up": {
+      deps.log.warn({ ...facts, why: end.why }, "a provider's stream broke off after its client had held it up");
+      const message =
+        "The model service broke off after the answer had not been read for a while. What was sent is charged.";
+      const event = errorEvent(new Refusal("provider_unavailable", { message }), requestId);
+      return { how: "client_left", answer: { ...answerOf(end.relayed), isPart: true }, event };
     }
 
     case "ended_by_us":

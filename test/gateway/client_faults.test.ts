@@ -133,6 +133,22 @@ describe("a client that does not read", () => {
     clearInterval(sip);
   });
 
+  test("and so makes the provider break off, has left: it pays for what it was sent, and is told so", async () => {
+    shop.provider.next({ endless: "events", cutWhenBlockedMs: 3_000 });
+    const { secret, accountId } = await shop.customer();
+    const client = openRawClient(patient.port, secret);
+    client.socket.once("data", () => client.socket.pause());
+    await until(() => shop.provider.counters().open === 1);
+    await until(() => shop.provider.counters().open === 0, 30_000);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 0 });
+    client.socket.resume();
+    await until(() => client.got().includes("What was sent is charged."), 20_000);
+    expect(await receiptOf(accountId)).toMatchObject({ reason: "client_left", estimated: true });
+    expect(client.events()).toBeGreaterThan(20);
+    expect(client.got()).not.toContain("[DONE]");
+    client.leave();
+  });
+
   test("may wait through endless comments; when it leaves, the request is settled", async () => {
     shop.provider.next({ endless: "comments" });
     const { secret, accountId } = await shop.customer();

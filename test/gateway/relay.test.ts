@@ -390,6 +390,22 @@ describe("silence", () => {
     own.close();
   });
 
+  test.each([
+    [1_900, "broke_off"],
+    [2_100, "broke_held_up"],
+  ] as const)("a provider that breaks off after its client took nothing for %d ms: %s", async (ms, how) => {
+    const { own, next, jump, send, close, ended } = await openOne();
+    await jump(ms);
+    expect(await next()).toContain("one");
+    send(CHUNK({ content: "two" }));
+    expect(await next()).toContain("two");
+    close();
+    expect(await next()).toBe(`data: ${BROKE_OFF}\n\n`);
+    expect(ended.map((end) => end.how)).toEqual([how]);
+    if (how === "broke_held_up") expect(ended[0]?.relayed?.text).toBe("onetwo");
+    own.close();
+  });
+
   test("a client that takes nothing for CLIENT_IDLE_MS is disconnected and settled, whatever the provider does", async () => {
     const { own, jump, send, ended, timeouts, state, reader } = await openOne();
     send(CHUNK({ content: "two" }));

@@ -49,7 +49,7 @@ export function noteEnds(onEnd: OnEnd = {}) {
         ...(how === "client_left" && { isWhole: end.isWhole }),
       });
       if (how === "ended_by_us") return '{"error":"ended by us"}';
-      return how === "broke_off" || how === "broke_after_finish" ? BROKE_OFF : undefined;
+      return how === "broke_off" || how === "broke_after_finish" || how === "broke_held_up" ? BROKE_OFF : undefined;
     },
   };
   return { ended, owner };

@@ -91,7 +91,7 @@ export async function writeReply(writer: ReplyWriter, reply: Reply, call: Call, 
     if (chunk && !writer.isClosed) call.chunksSent++;
     if (typeof bytes !== "string") bytesLeft -= bytes.length;
     if (bytesLeft <= 0) return writer.cut(behaviour.cutDelayMs);
-    if (chunk && behaviour.endless) return writer.endless(ENDLESS[behaviour.endless]);
+    if (chunk && behaviour.endless) return writer.endless(ENDLESS[behaviour.endless], behaviour.cutWhenBlockedMs);
     // Checked here too: after the last chunk, the finish event must not be sent.
     if (chunk && call.chunksSent === cutAt) return writer.cut(behaviour.cutDelayMs);
     if (chunk && call.chunksSent === hangAt) return writer.hang();
@@ -139,11 +139,11 @@ export class ReplyWriter {
     if (ms > 0 && !this.isClosed) await this.#pause(ms);
   }
 
-  /** Waits until the caller has read what was written. */
-  async drained(): Promise<void> {
+  /** Waits until the caller has read what was written, at most `maxMs`. */
+  async drained(maxMs?: number): Promise<void> {
     if (this.isClosed || !this.response.writableNeedDrain) return;
     this.response.once("drain", () => this.#wake?.());
-    await this.#pause();
+    await this.#pause(maxMs);
   }
 
   /** Sends nothing more, and waits until the caller leaves. */
@@ -155,17 +155,25 @@ export class ReplyWriter {
   async cut(afterMs = 0): Promise<void> {
     if (this.response.headersSent) await this.#flush("");
     await this.sleep(afterMs);
+    this.#cutNow();
+  }
+
+  /** Writes the same text without end, as fast as it is read, until the caller leaves or takes nothing for `blockedMsMax`. */
+  async endless(text: string, blockedMsMax?: number): Promise<void> {
+    while (!this.isClosed) {
+      if (this.response.write(text))
+        await new Promise((resolve) => setImmediate(resolve)); // Lets the event loop report that the caller has left.
+      else {
+        await this.drained(blockedMsMax);
+        if (blockedMsMax !== undefined && this.response.writableNeedDrain) return this.#cutNow();
+      }
+    }
+  }
+
+  #cutNow(): void {
     if (this.isClosed) return;
     this.isCut = true; // Before the socket is closed: the handler of "close" reads it.
     this.response.socket?.destroy();
-  }
-
-  /** Writes the same text without end, as fast as it is read, until the caller leaves. */
-  async endless(text: string): Promise<void> {
-    while (!this.isClosed) {
-      if (!this.response.write(text)) await this.drained();
-      else await new Promise((resolve) => setImmediate(resolve)); // Lets the event loop report that the caller has left.
-    }
   }
 
   async writeSplit(text: string | Buffer, bytesEach: number): Promise<void> {

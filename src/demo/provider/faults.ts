@@ -49,6 +49,8 @@ export const Behaviour = Type.Partial(
       cutDelayMs: count,
       /** After the first chunk, sends content events, one line, or comments without end, until the caller leaves. */
       endless: Type.Union([Type.Literal("events"), Type.Literal("line"), Type.Literal("comments")]),
+      /** Closes the socket of an endless stream when the caller has taken nothing for this long. */
+      cutWhenBlockedMs: count,
 
       /** Writes this many bytes at a time and flushes each: splits lines and multi-byte characters. */
       splitEvery: Type.Integer({ minimum: 1 }),
