@@ -112,7 +112,7 @@ describe("alerts", () => {
     const sources = [...new Bun.Glob("src/**/*.ts").scanSync({ cwd: REPOSITORY })].map(repositoryText).join("\n");
     for (const said of [
       "the books could not be checked",
-      "ledger batch failed",
+      "the database rejected a row of the ledger",
       "the end of a stream could not be settled or released",
     ]) {
       expect(repositoryText(ALERTS).replace(/\n\s+/g, " ")).toContain(said);
