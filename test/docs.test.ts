@@ -9,7 +9,7 @@ import { Glob } from "bun";
 import postgres from "postgres";
 import { DOCUMENT, diagramOf, sources, withDiagram } from "../scripts/architecture_diagram.ts";
 import { denoReplicaCommand } from "../scripts/test_deno.ts";
-import { VARIABLES } from "../src/config.ts";
+import { readConfig, VARIABLES } from "../src/config.ts";
 import { freePort } from "../src/demo/free_port.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
 import { runCli } from "./cli_process.ts";
@@ -46,6 +46,10 @@ const FOREIGN = [
   "printf",
   "echo",
   "su",
+  "set",
+  ".",
+  "useradd",
+  "systemctl",
 ];
 const SCRIPT_MS_MAX = 200_000;
 const END_MS_MAX = 20_000;
@@ -167,6 +171,32 @@ test("docs/deno.md has the flags that the tests start Deno with, each with a rea
   expect(command).toBe(`NODE_ENV=production deno run ${flags.join(" ")} src/main.ts`);
   const table = sectionOf(read("docs/deno.md"), "Deploy");
   for (const flag of flags) expect(table).toMatch(new RegExp(`^\\| .*\`${flag}\`.*\\|`, "m"));
+});
+
+test("the service of the first steps has valid settings, which systemd and a shell read alike", () => {
+  const text = sectionOf(read(FIRST_STEPS), "5. Keep it running");
+  const [file = "", unit = ""] = blocksOf(text).flatMap((block) => (block.language === "ini" ? [block.text] : []));
+  // The optional ones too.
+  const lines = file.split("\n").map((line) => line.replace(/^# (?=[A-Z_]+=)/, ""));
+  const settings = lines.filter((line) => !line.startsWith("#"));
+  // Neither expands nor ends such a value: no `$`, no comment, and quotes around what a shell interprets.
+  const plain = /^([A-Z_]+)=(?:'([^']*)'|([\w:/.@,…-]*))$/;
+  expect(settings.filter((line) => !plain.test(line))).toEqual([]);
+  const env = Object.fromEntries(
+    settings.map((line) => plain.exec(line) ?? []).map(([, name = "", quoted, bare]) => [name, quoted ?? bare]),
+  );
+  expect(Object.keys(env).filter((name) => !(name in VARIABLES))).toEqual([]);
+  const config = readConfig({ ...env, SECRET_KEY: "11".repeat(32), SMTP_URL: "smtp://mail.example.com" });
+  const service = (name: string) => new RegExp(`^${name}=(.+)$`, "m").exec(unit)?.[1] ?? "";
+  expect({ production: config.production, file: service("EnvironmentFile") }).toEqual({
+    production: true,
+    file: "/etc/tollgate.env",
+  });
+  // The command line reads the file alone, so nothing may be set in the unit.
+  expect(unit).not.toMatch(/^Environment=/m);
+  expect(config.spoolDir).toStartWith(`/var/lib/${service("StateDirectory")}/`);
+  expect(text).toContain(`useradd --system ${service("User")}\n`);
+  expect(Number(service("TimeoutStopSec"))).toBeGreaterThan(config.drainNoticeSeconds + config.drainSeconds + 15);
 });
 
 test("log messages that the operator's guide quotes are in the code", () => {
