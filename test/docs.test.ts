@@ -50,6 +50,7 @@ const FOREIGN = [
   ".",
   "useradd",
   "systemctl",
+  "umask",
 ];
 const SCRIPT_MS_MAX = 200_000;
 const END_MS_MAX = 20_000;

@@ -83,6 +83,33 @@ describe("compose.yaml", () => {
     }
   });
 
+  test("every variable of tollgate.env reaches the replicas and the migration", () => {
+    for (const [name, { env_file: files }] of ours) expect({ name, files }).toEqual({ name, files: ["tollgate.env"] });
+  });
+
+  test("Redis keeps idempotency keys over a restart, and never drops one", () => {
+    const { command, volumes } = compose.services.redis;
+    const options = [...command.join(" ").matchAll(/--([\w-]+) (\w+)/g)].map(([, name, value]) => [name, value]);
+    expect(Object.fromEntries(options)).toMatchObject({ appendonly: "yes", "maxmemory-policy": "noeviction" });
+    expect(volumes).toEqual(["redis:/data"]);
+  });
+
+  test("the documented backup uses the options of scripts/backup.ts", () => {
+    const [script, guide] = [repositoryText("scripts/backup.ts"), repositoryText("deploy/README.md")];
+    const given = (options: RegExp) => [...(options.exec(script)?.[1] ?? "").matchAll(/"(--[\w-]+(?:=\w+)?)"/g)];
+    for (const [program, options] of [
+      ["pg_dump", /"pg_dump", \[(.+?)\]/],
+      ["pg_restore", /const args = \[(.+?)\]/],
+    ] as const) {
+      const expected = given(options).map(([, option = ""]) => option);
+      const [, documented = ""] = new RegExp(`^ +${program} (--.+) [<>] tollgate\\.dump$`, "m").exec(guide) ?? [];
+      expect(expected.length).toBeGreaterThan(2);
+      expect(documented.split(" ")).toEqual(["--username=tollgate", "--dbname=tollgate", ...expected]);
+    }
+    const { POSTGRES_USER: user, POSTGRES_DB: database } = compose.services.postgres.environment;
+    expect([user, database]).toEqual(["tollgate", "tollgate"]);
+  });
+
   test("tollgate.env.example has every setting that it reads, and no other", () => {
     const asked = [...repositoryText("deploy/compose.yaml").matchAll(/\$\{(\w+)/g)].map(([, name = ""]) => name);
     expect(new Set(Object.keys(example))).toEqual(new Set(asked));
