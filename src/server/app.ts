@@ -30,8 +30,14 @@ import {
   type Serve,
 } from "./routing.ts";
 
-/** APIs that clients look for and that this service does not offer. Source: API-10. */
-const OUT_OF_CONTRACT = /^\/v1\/(responses|messages)(\/|$)/;
+/** Paths that clients look for and that this service does not offer, and what to use instead. Source: API-10, RSP-3. */
+const NOT_OFFERED: readonly (readonly [path: RegExp, message: string])[] = [
+  [/^\/v1\/messages(\/|$)/, "This API is not offered here. Use POST /v1/chat/completions."],
+  [
+    /^\/v1\/responses\//,
+    "Nothing is stored here, so a response cannot be fetched. Send the whole conversation to POST /v1/responses.",
+  ],
+];
 /** A read of the panel that the database has not answered by then gets 503. */
 const PANEL_READ_MS_MAX = 15_000;
 /** Status in metrics and logs of a request whose client left before its answer. No client sees it. */
@@ -168,8 +174,6 @@ async function pageOrRefusal(deps: Deps, allowed: AllowedMethods, request: Reque
   const path = factsOf(request).url.pathname;
   const allow = allowed(path);
   if (allow.length > 0) return new Refusal("method_not_allowed", { allow: allow.join(", ") });
-  if (OUT_OF_CONTRACT.test(path)) {
-    return new Refusal("not_found", { message: "This API is not offered here. Use POST /v1/chat/completions." });
-  }
-  return new Refusal("not_found");
+  const message = NOT_OFFERED.find(([pattern]) => pattern.test(path))?.[1];
+  return new Refusal("not_found", message === undefined ? {} : { message });
 }

@@ -120,11 +120,16 @@ describe("every row of the table", () => {
       for (const path of ["/", "/v1", "/v2/models", "/v1/chat", "/v1/%zz", "/api/panel/nothing"]) {
         expectRefusal(await shop.call(path, { secret, headers }), "not_found");
       }
-      for (const path of ["/v1/messages", "/v1/responses/resp_1"]) {
-        const answer = await shop.call(path, { secret, body: {} });
-        expectRefusal(answer, "not_found");
-        expect(answer.json.error.message).toContain("/chat/completions");
-      }
+      for (const [path, says] of [
+        ["/v1/messages", "Use POST /v1/chat/completions."],
+        ["/v1/responses/resp_1", "Nothing is stored here, so a response cannot be fetched."],
+        ["/v1/responses/resp_1/cancel", "Send the whole conversation to POST /v1/responses."],
+      ] as const)
+        for (const body of [undefined, {}]) {
+          const answer = await shop.call(path, { secret, headers, body });
+          expectRefusal(answer, "not_found");
+          expect(answer.json.error.message).toContain(says);
+        }
     });
   });
 
