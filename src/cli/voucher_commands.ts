@@ -38,7 +38,10 @@ function addCreate(voucher: Command): void {
       .option("--amount <usd>", "or the amount that a code adds to a balance", parsedBy(parseUsd))
       .option("--codes <number>", "how many codes", integer, 1)
       .option("--uses <number>", "how many accounts can redeem each code, once each", integer, 1)
-      .requiredOption("--ends <time>", "until when codes can be redeemed, as 2030-01-31 or 2030-01-31T12:00:00Z")
+      .requiredOption(
+        "--ends <time>",
+        "until when codes can be redeemed: 2030-01-31 (the end of that day, UTC) or 2030-01-31T12:00:00Z",
+      )
       .option("--seller <reseller>", SELLER)
       .option("--pay-with <what>", "what a reseller pays with: balance or allotment (default: balance)"),
     {},
@@ -51,7 +54,7 @@ function addCreate(voucher: Command): void {
         payWith: paymentOf(payWith),
         codes,
         usesPerCode: uses,
-        endsAt: ends,
+        endsAt: endOf(ends),
       });
       return { text: voucherCsv(made.batch, made.codes).trimEnd(), json: made };
     },
@@ -85,6 +88,11 @@ function addDisable(voucher: Command): void {
       return { text: batchTable([disabled]), json: disabled };
     },
   );
+}
+
+/** A date without a time is the last day, as in the panel. The store checks the rest. */
+function endOf(text: string): string {
+  return /^\d{4}-\d{2}-\d{2}$/.test(text) ? `${text}T23:59:59Z` : text;
 }
 
 function paymentOf(text: string | undefined): PayVoucherWith | undefined {

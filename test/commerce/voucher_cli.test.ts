@@ -33,13 +33,30 @@ test(
       amountNanoUsd: 12_500_000_000n,
     });
     const list = await cli("voucher list");
-    expect(list.out).toMatch(/fair\s+\$12\.50\s+3\s+1\s+1\s+2\s+2029-06-30T00:00:00\.000Z\s+active/);
+    expect(list.out).toMatch(/fair\s+\$12\.50\s+3\s+1\s+1\s+2\s+2029-06-30T23:59:59\.000Z\s+active/);
     for (const code of codes) expect(list.out).not.toContain(code);
     const [batch] = await world.sql`select id from voucher_batches`;
     expect((await cli(`voucher disable ${batch?.id}`)).out).toContain("disabled");
     await expect(
       redeemVoucher(world.deps, { accountId: (await world.addCustomer()).accountId, code: String(codes[1]) }),
     ).rejects.toThrow("withdrawn");
+  },
+  SLOW_MS,
+);
+
+test(
+  "a date without a time is the whole last day, in UTC, and a time is that time",
+  async () => {
+    const tomorrow = new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
+    const lines = async (ends: string) => {
+      const made = await cli(`voucher create --name ends --amount 5 --ends ${ends}`);
+      expect(made).toMatchObject({ code: 0, err: "" });
+      return made.out;
+    };
+    expect(await lines(tomorrow)).toContain(`${tomorrow}T23:59:59.000Z`);
+    expect(await lines("2029-06-30T12:00:00Z")).toContain("2029-06-30T12:00:00.000Z");
+    const failed = await cli("voucher create --name ends --amount 5 --ends 2029-13-01");
+    expect([failed.code, failed.err]).toEqual([1, expect.stringContaining("must be a time")]);
   },
   SLOW_MS,
 );
