@@ -113,6 +113,29 @@ test("a reseller sees what Stripe took back: a disputed payment with its last da
   await visit.close();
 }, 120_000);
 
+test("a top-up that was paid by bank transfer: the dialog says what fulfilling it records", async () => {
+  const { shop, acme } = panel;
+  const { accountId } = await shop.world.addCustomer(acme.accountId);
+  await shop.world.sql`
+    insert into orders (account_id, kind, amount_nano_usd, price_nano_usd)
+    values (${accountId}, 'top_up', 7000000000, 7000000000)`;
+  const visit = await panel.visit(acme, "/customers", { host: ACME_HOST });
+  const { page } = visit;
+  await page.getByRole("button", { name: "See orders" }).click();
+  await page.getByRole("button", { name: "Paid: fulfil Top-up of $7.00" }).click();
+  const dialog = page.getByRole("dialog", { name: "Top up $7.00?" });
+  await dialog.getByText("Records the payment of $7.00 and issues the invoice.").waitFor();
+  await visit.check();
+  await page.setViewportSize(PHONE);
+  await visit.check();
+  await dialog.getByRole("button", { name: "Paid: fulfil" }).click();
+  await dialog.waitFor({ state: "hidden" });
+  const paid = await shop.world
+    .sql`select p.amount_nano::text as nano, i.kind from payments p join invoices i using (order_id) where p.account_id = ${accountId}`;
+  expect([...paid]).toEqual([{ nano: "7000000000", kind: "invoice" }]);
+  await visit.close();
+}, 60_000);
+
 test("ways to be paid: an empty field says what is missing, an error of the server stands at its field, what was saved shows none", async () => {
   const visit = await panel.visit(panel.acme, "/payments", { host: ACME_HOST });
   const { page } = visit;

@@ -236,8 +236,11 @@ test("by bank transfer: the buyer is told when it starts, gets the reference, an
   const dialog = seller.page.getByRole("dialog", { name: "Fulfil order: Day pass" });
   // What the buyer was told is chosen.
   expect(await dialog.getByRole("radio", { name: /^After Starter/ }).isChecked()).toBe(true);
+  await dialog.getByText("Records the payment of $2.00 and issues the invoice.").waitFor();
   await seller.check();
-  await dialog.getByRole("button", { name: "Assign for $1.00" }).click();
+  await seller.page.setViewportSize(PHONE);
+  await seller.check();
+  await dialog.getByRole("button", { name: "Paid: fulfil" }).click();
   await dialog.waitFor({ state: "hidden" });
   await seller.close();
   await said(page, "You have the package Day pass.");

@@ -12,6 +12,7 @@ import { Loading, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import { type Billing, useBilling } from "./billing_query.ts";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
+import { PAID_FULFIL } from "./orders.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 
 /**
@@ -46,7 +47,8 @@ export function AssignDialog({
   open: boolean;
   onClose: () => void;
   holder: Holder;
-  order?: { orderId: number; offeringId: number; offeringName: string };
+  /** `records`: what fulfilling it records besides. */
+  order?: { orderId: number; offeringId: number; offeringName: string; records: string | null };
   /** Chosen initially. */
   first?: Offering | null;
 }) {
@@ -86,7 +88,7 @@ export function AssignDialog({
       onClose={onClose}
       title={order ? `Fulfil order: ${order.offeringName}` : "Assign a package"}
       description={`For ${holder.name}`}
-      submitLabel={submitLabel(preview.data, pay.payWith)}
+      submitLabel={order?.records ? PAID_FULFIL : submitLabel(preview.data, pay.payWith)}
       canSubmit={asked !== null && preview.data?.enough === true && !preview.isPlaceholderData}
     >
       {!order && (
@@ -100,6 +102,7 @@ export function AssignDialog({
       {preview.data && asked && (
         <PreviewBox preview={preview.data} {...{ holder, payWith: pay.payWith, payer: pay.payer, onClose }} />
       )}
+      {order?.records && <p className="text-14 text-ink-2">{order.records}</p>}
       {order && form.errorOf("offeringId") && <p className="text-13 text-bad">{form.errorOf("offeringId")}</p>}
     </FormDialog>
   );

@@ -8,7 +8,7 @@ import { toast } from "../ui/toast.tsx";
 import { AssignDialog } from "./assign_dialog.tsx";
 import { useBilling } from "./billing_query.ts";
 import { IdleMoney } from "./idle_money.tsx";
-import { type IncomingOrder, wants } from "./orders.tsx";
+import { type IncomingOrder, PAID_FULFIL, paidByHand, wants } from "./orders.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 
 type DecideProps = DialogState & { order: IncomingOrder };
@@ -24,7 +24,7 @@ export function DecideDialog({ isFulfil, ...props }: DecideProps & { isFulfil: b
       open={props.open}
       onClose={props.onClose}
       holder={order.account}
-      order={{ orderId: order.orderId, offeringId, offeringName: name }}
+      order={{ orderId: order.orderId, offeringId, offeringName: name, records: paidByHand(order) }}
     />
   );
 }
@@ -72,6 +72,7 @@ function FulfilTopUp({ open, onClose, order }: DecideProps) {
     enabled: open,
   });
   const amount = order.amountNanoUsd ?? "0";
+  const records = paidByHand(order);
   const { payer, available } = usePayer(order, { enabled: open });
   const isShort = available !== undefined && BigInt(available) < BigInt(amount);
   const form = useForm({
@@ -91,11 +92,12 @@ function FulfilTopUp({ open, onClose, order }: DecideProps) {
       title={`Top up ${formatMoney(amount)}?`}
       description={`For ${name}`}
       size="sm"
-      submitLabel={`Top up ${formatMoney(amount)}`}
+      submitLabel={records === null ? `Top up ${formatMoney(amount)}` : PAID_FULFIL}
       canSubmit={!isShort}
     >
       {holder.data && <IdleMoney person={holder.data} />}
       <p className="text-14 text-ink-2">{sourceText({ payer, available, amount })}</p>
+      {records && <p className="text-14 text-ink-2">{records}</p>}
       {isShort && (
         <p className="text-13 font-medium text-warn">That is not enough. Decline the order, or top up first.</p>
       )}

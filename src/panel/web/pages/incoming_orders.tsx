@@ -11,7 +11,7 @@ import { Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
-import { type IncomingOrder, OrderState, type OrderStatus, Wish, wants } from "./orders.tsx";
+import { type IncomingOrder, OrderState, type OrderStatus, PAID_FULFIL, paidByHand, Wish, wants } from "./orders.tsx";
 import { useOpened, useViewer, type Viewer } from "./page_hooks.ts";
 import { DisputeState } from "./payment_state.tsx";
 
@@ -166,7 +166,7 @@ function columnsFor(decide: (decision: Decision) => void, lock: Viewer["lock"]):
             {order.status === "paid" && <PaidNote order={order} />}
             <Disputes order={order} />
             <Button size="sm" onClick={() => decide({ order, isFulfil: true })} {...lock}>
-              {order.status === "open" && order.priceNanoUsd !== null ? "Paid: fulfil" : "Fulfil"}
+              {paidByHand(order) === null ? "Fulfil" : PAID_FULFIL}
               <span className="sr-only"> {wants(order)}</span>
             </Button>
             {order.status === "open" && (

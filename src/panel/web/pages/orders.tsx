@@ -35,6 +35,15 @@ export function wants({ offering, amountNanoUsd }: Pick<OwnOrder, "offering" | "
   return offering ? offering.name : `Top-up of ${formatMoney(amountNanoUsd ?? "0")}`;
 }
 
+/** What fulfilling records besides, for an order that was not paid by itself; null for others. */
+export function paidByHand({ status, priceNanoUsd }: Pick<OwnOrder, "status" | "priceNanoUsd">): string | null {
+  if (status !== "open" || priceNanoUsd === null) return null;
+  return `Records the payment of ${formatMoney(priceNanoUsd)} and issues the invoice.`;
+}
+
+/** The button that fulfils such an order. */
+export const PAID_FULFIL = "Paid: fulfil";
+
 /** What the order asks for, and its note as plain text with its line breaks. */
 export function Wish({ order }: { order: Pick<OwnOrder, "offering" | "amountNanoUsd" | "note"> }) {
   return (
