@@ -265,7 +265,10 @@ test("a domain shows what is wrong with its records and what to do, until it is 
     .waitFor();
   expect((await shop.chat(secret, {}, { host })).status).toBe(403);
   await check(`shop A ${OURS}`);
-  await said(page, `Live: https://${host}`);
+  const address = panel.at(host);
+  await said(page, `Live: ${address}`);
+  await said(page, `Customers sign in there. The API is at ${address}/v1.`);
+  expect(await page.getByRole("link", { name: "Open" }).getAttribute("href")).toBe(address);
   await visit.check();
   expect((await shop.chat(secret, {}, { host })).status).toBe(200);
 

@@ -95,7 +95,8 @@ describe("a reseller's domain", () => {
     const stranger = await customerOf(other);
     expect(await chatsOn(host, customer.secret)).toEqual([403, 403]);
     const added = (await add(acme, host)).json;
-    expect(added).toMatchObject({ host, status: "pending", contested: false, report: null, nextCheckAt: null });
+    const url = `http://${host}`; // The scheme and port of PANEL_URL.
+    expect(added).toMatchObject({ host, url, status: "pending", contested: false, report: null, nextCheckAt: null });
     expect(added.records).toEqual([{ type: "A", name: host, label: "live", value: OURS }]);
     expect(added.instructions).toContain(OURS);
     setRecords(`live A ${OURS}`);

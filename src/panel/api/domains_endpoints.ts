@@ -14,6 +14,7 @@ import {
 } from "../../accounts/hosts_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
+import { siteUrl } from "../../http/host.ts";
 import { Id, NO_NUL, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { longRead, signedIn } from "./panel_session.ts";
@@ -157,12 +158,14 @@ function ownerOf({ resellerId, resellerName }: { resellerId: number; resellerNam
   return { resellerId, resellerName };
 }
 
-/** A domain with the DNS records it needs, the report of the last check, and its suspension if it is suspended. */
+/** A domain with its address, the DNS records it needs, the report of the last check, and its suspension if it is suspended. */
 async function describe(deps: Deps, domain: ResellerHost) {
   const records = recordsOf(domain, deps.config);
   const suspension = domain.status === "suspended" ? await suspensionOf(deps, domain) : undefined;
   return {
     ...summaryOf(domain),
+    /** Where customers sign in once it is active. */
+    url: siteUrl(deps, domain.host),
     suspension: suspension ?? null,
     records,
     report: domain.report,

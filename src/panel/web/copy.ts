@@ -269,7 +269,7 @@ export const DNS = {
   notYet: (sees: readonly string[], not: string) =>
     `${formatList(sees)} ${sees.length === 1 ? "sees" : "see"} it, ${not} not yet.`,
   contested: (host: string) => `Another account claims ${host}. Prove it is yours with the TXT record.`,
-  live: (host: string) => `Live: https://${host}`,
+  live: (url: string) => `Live: ${url}`,
   off: (day: string, what: string) => `Off since ${day}: ${what}`,
 } as const;
 

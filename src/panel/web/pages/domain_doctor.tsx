@@ -152,7 +152,7 @@ export function DoctorPage({
       }
     >
       {doctor.error && <Problem error={doctor.error} />}
-      {domain.status === "active" && domain.failures === 0 && <LiveBanner host={domain.host} />}
+      {domain.status === "active" && domain.failures === 0 && <LiveBanner url={domain.url} />}
       <Section>
         <div className="grid gap-6">
           <Stepper
@@ -180,30 +180,30 @@ const STEPS = ["Records", "Check", "Certificate", "Live"];
 const VIEWERS_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** Announces that the domain has gone live while the page is open. */
-function useLiveAnnouncement({ host, status }: DomainFacts): void {
+function useLiveAnnouncement({ host, url, status }: Domain): void {
   const before = useRef(status);
   useEffect(() => {
     if (before.current !== status && status === "active") {
-      announce(DNS.live(host));
+      announce(DNS.live(url));
       toast.done(`${host} is live.`);
     }
     before.current = status;
-  }, [host, status]);
+  }, [host, url, status]);
 }
 
-function LiveBanner({ host }: { host: string }) {
+function LiveBanner({ url }: { url: string }) {
   return (
     <Banner
       tone="ok"
-      title={DNS.live(host)}
+      title={DNS.live(url)}
       action={
-        <ButtonLink href={`https://${host}`} target="_blank" size="sm" icon={ExternalLink}>
+        <ButtonLink href={url} target="_blank" size="sm" icon={ExternalLink}>
           Open
         </ButtonLink>
       }
     >
-      Customers sign in there. The API is at https://{host}/v1. The first visit takes some seconds, because it creates
-      the certificate.
+      Customers sign in there. The API is at {url}/v1.
+      {url.startsWith("https:") && " The first visit takes some seconds, because it creates the certificate."}
     </Banner>
   );
 }
