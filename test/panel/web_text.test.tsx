@@ -15,12 +15,27 @@ import {
   wrongUsd,
 } from "../../src/panel/web/format.ts";
 import { checkUsd, readCount, wrongAmount } from "../../src/panel/web/pages/typed_numbers.ts";
+import { dayLabels } from "../../src/panel/web/ui/chart.tsx";
 import { MarkdownTokens } from "../../src/panel/web/ui/markdown_tokens.tsx";
 
 /** How the panel formats money, time and refusals, and renders Markdown. */
 
 const NOW = Date.parse("2026-11-21T17:48:00Z");
 const MINUTE_MS = 60_000;
+
+test("the dates below a chart never run together, and the last day has one", () => {
+  /** "30 Nov" in the chart's font, in pixels. */
+  const dateWidth = 44;
+  for (const count of [1, 7, 14, 30, 31, 90])
+    for (let width = 260; width <= 1200; width += 7) {
+      const step = (width - 44) / count;
+      const labels = dayLabels(count, width, { step, x: (day) => 44 + step * day });
+      expect(labels.at(-1)?.day).toBe(count - 1);
+      const gaps = labels.slice(1).map(({ middle }, at) => middle - (labels[at]?.middle ?? 0));
+      expect({ count, width, least: Math.min(...gaps) > dateWidth }).toEqual({ count, width, least: true });
+      expect((labels.at(-1)?.middle ?? 0) + dateWidth / 2).toBeLessThanOrEqual(width);
+    }
+});
 
 describe("money", () => {
   test("an amount from $1 has two decimals, and is exact beyond the precision of a double", () => {

@@ -235,7 +235,7 @@ function Axes({
   width: number;
   formatAxis: (amount: number) => string;
 }) {
-  const { x, y, step } = plot;
+  const { y } = plot;
   return (
     <g aria-hidden>
       {ticksOf(plot.top).map((amount) => (
@@ -252,14 +252,8 @@ function Axes({
           </text>
         </g>
       ))}
-      {labelDays(days.length, plot.width).map((day) => (
-        <text
-          key={day}
-          x={Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6)}
-          y={HEIGHT - 6}
-          textAnchor="middle"
-          className="fill-ink-3 text-12 tabular-nums"
-        >
+      {dayLabels(days.length, width, plot).map(({ day, middle }) => (
+        <text key={day} x={middle} y={HEIGHT - 6} textAnchor="middle" className="fill-ink-3 text-12 tabular-nums">
           {formatCalendarDay(days[day] ?? "")}
         </text>
       ))}
@@ -480,8 +474,12 @@ function ticksOf(top: number): number[] {
   return Array.from({ length: GRID_LINES + 1 }, (_, line) => (top / GRID_LINES) * line);
 }
 
-/** Days with a label, so that labels do not overlap; the last day always has one. */
-function labelDays(count: number, width: number): number[] {
-  const every = Math.max(1, Math.ceil((count * LABEL_WIDTH) / Math.max(1, width)));
-  return Array.from({ length: count }, (_, day) => day).filter((day) => (count - 1 - day) % every === 0);
+/** The days that have a label, and its middle. Labels do not overlap; the last day always has one, moved so that it is not cut off. */
+export function dayLabels(count: number, width: number, { x, step }: Pick<Plot, "x" | "step">) {
+  const labels: { day: number; middle: number }[] = [];
+  for (let day = count - 1; day >= 0; day--) {
+    const middle = Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6);
+    if (middle + LABEL_WIDTH <= (labels[0]?.middle ?? Number.POSITIVE_INFINITY)) labels.unshift({ day, middle });
+  }
+  return labels;
 }
