@@ -120,6 +120,11 @@ const keysOf = (demo: Demo) =>
     .match(/\bsk-\w+/g)
     ?.slice(0, 2);
 
+/** The printed lines of the panel: address, role, e-mail address, password. */
+const signInsOf = (demo: Demo) => [
+  ...demo.output().matchAll(/(http:\/\/\S+) +(admin|customer|reseller) +(\S+@\S+) +(\S.*)$/gm),
+];
+
 /** Waits until it and everything below it has ended; returns its exit code. */
 async function endOf(demo: Demo, below: number[]): Promise<number | null> {
   const code = await Promise.race([demo.exited, sleep(END_MS_MAX).then(() => "still running")]);
@@ -161,7 +166,7 @@ test("first start with the README's command: every printed command and sign-in w
   expect(usage.data.map(({ model }: { model: string }) => model)).toEqual(["sim-image", "sim-small"]);
 
   // One sign-in for each role works at the printed URL.
-  const signIns = [...demo.output().matchAll(/(http:\/\/\S+) +(admin|customer|reseller) +(\S+@\S+) +(\S+)$/gm)];
+  const signIns = signInsOf(demo);
   expect(signIns.map(([, , role]) => role)).toEqual(["admin", "customer", "reseller"]);
   // Node and Python do not resolve names below localhost, so the demo prints the line that they need.
   expect(demo.output()).toMatch(/\/etc\/hosts: 127\.0\.0\.1 ai\.reseller\.localhost$/m);
@@ -185,6 +190,15 @@ test("first start with the README's command: every printed command and sign-in w
     const cookie = signIn.headers.get("set-cookie")?.split(";", 1)[0] ?? "";
     const me = (await (await at("/api/panel/me", { headers: { cookie } })).json()) as { person: { role: string } };
     expect(me.person.role).toBe(role ?? "");
+    if (role !== "admin") continue;
+    // For the second start.
+    const { csrfToken } = (await signIn.json()) as { csrfToken: string };
+    const changed = await at("/api/panel/settings/password", {
+      method: "POST",
+      headers: { "content-type": "application/json", origin, cookie, "x-csrf-token": csrfToken },
+      body: JSON.stringify({ next: "a password of my own", proof: { password } }),
+    });
+    expect(changed.status).toBe(200);
   }
 
   const below = demo.below();
@@ -206,6 +220,12 @@ test("second start: ready within 5 s with the same keys and usage; SIGTERM to th
   await demo.ready;
   const startedInMs = performance.now() - demo.startedAt;
   expect(keysOf(demo)).toEqual(keysOf(demos[0] as Demo));
+  // A password that somebody changed is not printed as if it still worked.
+  const before = signInsOf(demos[0] as Demo).map(([, , role, , password]) => [role, password]);
+  expect(signInsOf(demo).map(([, , role, , password]) => [role, password])).toEqual([
+    ["admin", "changed in the panel"],
+    ...before.slice(1),
+  ]);
   expect((await pasteJson(demo, "Usage")).data).toHaveLength(2);
   expect((await pasteJson(demo, "Balance")).payg.balance_usd).toBeLessThan(25);
   expect(await pasteJson(demo, "Chat")).toMatchObject({ object: "chat.completion" });

@@ -4,9 +4,9 @@ import { addHost, findHost, setHostStatus } from "../accounts/hosts_store.ts";
 import { loadKeySnapshots } from "../accounts/key_snapshots_store.ts";
 import { createKey, type KeyMode, listKeys, revokeKey } from "../accounts/keys_store.ts";
 import { addOffering, findOffering, type NewOffering } from "../accounts/offerings_store.ts";
-import { hashPassword } from "../accounts/passwords.ts";
+import { hashPassword, verifyPassword } from "../accounts/passwords.ts";
 import type { Role } from "../accounts/roles.ts";
-import { setPassword } from "../accounts/sign_in_store.ts";
+import { passwordHashOf, setPassword } from "../accounts/sign_in_store.ts";
 import { addModel, listModels, updateModel } from "../catalog/models_store.ts";
 import { listProviderKeys, removeProviderKey, updateProviderKey } from "../catalog/provider_keys_store.ts";
 import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
@@ -35,6 +35,8 @@ const NANO_USD = 1_000_000_000n;
 const BALANCE_LOW_NANO_USD = 1n * NANO_USD;
 const PAYG_NANO_USD = 25n * NANO_USD;
 const RESELLER_NANO_USD = 100n * NANO_USD;
+/** Stands in place of a password that a person changed. */
+const CHANGED = "changed in the panel";
 /** The demo's own providers. Models and providers that a person added stay unchanged. */
 const PROVIDER_NAMES = ["simulated", "provider"];
 
@@ -206,20 +208,26 @@ function peopleOf(deps: Deps, known: Credentials) {
     async ensure(role: Role, email: string, name: string, reseller?: Account): Promise<Account> {
       const resellerId = reseller?.accountId ?? null;
       const knownPassword = known.people.find((person) => person.email === email)?.password;
-      const password = knownPassword ?? randomToken(12);
+      const found = (await findAccountsByEmail(deps, email)).find((account) => account.resellerId === resellerId);
+      const password = await ensurePassword(deps, found, knownPassword);
       const { panelUrl } = deps.config;
       const belongsToReseller = role === "reseller" || resellerId !== null;
       const signInAt = belongsToReseller ? panelUrl.replace("localhost", RESELLER_HOST) : panelUrl;
       list.push({ email, role, password, signInAt });
-      const found = (await findAccountsByEmail(deps, email)).find((account) => account.resellerId === resellerId);
-      if (!found)
-        return addAccount(deps, { role, email, name, resellerId, passwordHash: await hashPassword(password) });
-      if (knownPassword === undefined) {
-        await setPassword(deps, { accountId: found.accountId, passwordHash: await hashPassword(password) });
-      }
-      return found;
+      if (found) return found;
+      return addAccount(deps, { role, email, name, resellerId, passwordHash: await hashPassword(password) });
     },
   };
+}
+
+/** The password of a person, or what stands in its place. An unknown one of an account is replaced, a changed one is kept. */
+async function ensurePassword(deps: Deps, account: Account | undefined, known: string | undefined): Promise<string> {
+  const password = known === undefined || (known === CHANGED && !account) ? randomToken(12) : known;
+  if (!account) return password;
+  const { accountId } = account;
+  if (known === undefined) await setPassword(deps, { accountId, passwordHash: await hashPassword(password) });
+  else if (!(await verifyPassword(await passwordHashOf(deps, accountId), known))) return CHANGED;
+  return password;
 }
 
 async function ensureHost(deps: Deps, { accountId }: Account): Promise<void> {

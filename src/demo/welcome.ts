@@ -50,7 +50,7 @@ export function welcome({ baseUrl, provider, seeded, credentialsFile, logFile }:
     row("", `to use their SDKs, add this line to /etc/hosts: 127.0.0.1 ${RESELLER_HOST}`),
     ...panelRows(seeded).map(([label, text]) => row(label, text)),
     row("More", `all people, passwords and keys are in ${credentialsFile}`),
-    row("Log", logFile),
+    row("Log", `${logFile} (warnings; LOG_LEVEL=info for every request)`),
     ...provider.notes.map((note) => row("Note", note)),
     "",
     "Paste into another terminal:",
