@@ -12,6 +12,7 @@ import { denoReplicaCommand } from "../scripts/test_deno.ts";
 import { readConfig, VARIABLES } from "../src/config.ts";
 import { freePort } from "../src/demo/free_port.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
+import { statusWords } from "../src/panel/web/pages/domain_text.ts";
 import { runCli } from "./cli_process.ts";
 import { anchorsOf, blocksOf, commandsOf, relativeLinksOf, sectionOf } from "./doc_text.ts";
 import { startFakeProvider } from "./fake_provider.ts";
@@ -198,6 +199,25 @@ test("the service of the first steps has valid settings, which systemd and a she
   expect(config.spoolDir).toStartWith(`/var/lib/${service("StateDirectory")}/`);
   expect(text).toContain(`useradd --system ${service("User")}\n`);
   expect(Number(service("TimeoutStopSec"))).toBeGreaterThan(config.drainNoticeSeconds + config.drainSeconds + 15);
+});
+
+test("the reseller's guide explains every state of a domain in the panel's words, with the command line's", () => {
+  const guide = read("docs/resellers.md");
+  const rows = [...guide.matchAll(/^\| ([A-Z][^|]*) \(`(\w+)`\) +\|/gm)].map(
+    ([, words, status]) => `${words} ${status}`,
+  );
+  const shown = (["pending", "verifying", "active", "failed", "suspended", "removed"] as const).flatMap((status) =>
+    [{}, { byHand: true }, { contested: true }, { failures: 1 }].map((facts) => {
+      const { words } = statusWords({ host: "", status, byHand: false, contested: false, failures: 0, ...facts });
+      return { words, status };
+    }),
+  );
+  // Two kinds of Live are explained in its row.
+  const isNamed = ({ words, status }: { words: string; status: string }) =>
+    rows.includes(`${words} ${status}`) || guide.includes(`_${words}_:`);
+  expect(shown.filter((state) => !isNamed(state))).toEqual([]);
+  const all = shown.map(({ words, status }) => `${words} ${status}`);
+  expect(rows.filter((row) => !all.includes(row))).toEqual([]);
 });
 
 test("log messages that the operator's guide quotes are in the code", () => {
