@@ -479,7 +479,9 @@ export function dayLabels(count: number, width: number, { x, step }: Pick<Plot, 
   const labels: { day: number; middle: number }[] = [];
   for (let day = count - 1; day >= 0; day--) {
     const middle = Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6);
-    if (middle + LABEL_WIDTH <= (labels[0]?.middle ?? Number.POSITIVE_INFINITY)) labels.unshift({ day, middle });
+    // Rounded: distances that are equal must not differ by a fraction of a pixel.
+    if (Math.round((labels[0]?.middle ?? Number.POSITIVE_INFINITY) - middle) >= LABEL_WIDTH)
+      labels.unshift({ day, middle });
   }
   return labels;
 }
