@@ -272,6 +272,39 @@ describe("ends", () => {
     });
   }
 
+  test("an answer above the limits of an output is response.incomplete, charged once, and made by one provider only", async () => {
+    const { accountId, secret } = await shop.customer();
+    const usage = { prompt_tokens: 20, completion_tokens: 30_000, total_tokens: 30_020 };
+    const call = (n: number) => ({
+      index: n,
+      id: `call_${n}`,
+      type: "function",
+      function: { name: "f", arguments: "{}" },
+    });
+    const answers: Record<string, unknown>[] = [
+      { content: "x".repeat(5 * 1024 * 1024) },
+      { content: "Gates.", tool_calls: Array.from({ length: 1_001 }, (_, n) => call(n)) },
+    ];
+    for (const said of answers) {
+      shop.provider.next(streamOf(chunk(said), chunk({}, "stop"), { choices: [], usage }));
+      const ended = checkLifeCycle((await stream(secret, { model: "own-second" })).events);
+      const choices = [{ index: 0, message: { role: "assistant", ...said }, finish_reason: "stop" }];
+      shop.provider.next({ contentType: "application/json", body: JSON.stringify({ choices, usage }) });
+      const { json } = await ask(secret, { model: "own-second" });
+      for (const response of [ended, json]) {
+        expect(response).toMatchObject({ status: "incomplete", incomplete_details: { reason: "max_output_tokens" } });
+        expect(response.usage).toMatchObject({ input_tokens: 20, output_tokens: 30_000 });
+      }
+      expect(json.output.length).toBe(ended.output.length);
+    }
+    expect(shop.second.callCount()).toBe(0);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 4, released: 0, units: 4, holds: 0 });
+    const receipts = await receiptsOf(accountId);
+    expect(receipts.map(({ completion_tokens: tokens, estimated }) => [Number(tokens), estimated])).toEqual(
+      receipts.map(() => [30_000, false]),
+    );
+  });
+
   test("a provider's error about a field of chat completions names the field of this API", async () => {
     const { secret } = await shop.customer();
     const inner = { type: "function", name: "a" };

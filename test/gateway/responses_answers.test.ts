@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { beginsAnswer, fromChatAnswer, ResponseEvents } from "../../src/gateway/responses/from_chat.ts";
+import { OUTPUT_CHARS_MAX } from "../../src/gateway/responses/output.ts";
 import { echoOf } from "../../src/gateway/responses/response_object.ts";
 import { openReasoning } from "../../src/gateway/responses/sealed_reasoning.ts";
 import { readTools } from "../../src/gateway/responses/tools.ts";
@@ -228,13 +229,46 @@ describe("answers", () => {
     });
   });
 
-  test("an error event or an endless answer fails the stream", () => {
+  test("an error event fails the stream", () => {
     const rewriter = new ResponseEvents(factsOf());
     expect(() => rewriter.rewrite('{"error":{"message":"no"}}')).toThrow("error event");
-    const piece = chunk({ content: "x".repeat(1024 * 1024) });
-    expect(() => {
-      for (let i = 0; i < 5; i++) rewriter.rewrite(piece);
-    }).toThrow("too long");
+  });
+
+  test("an answer of more than 4 Mi characters is incomplete: the rest is counted, and not kept", () => {
+    // The limit is inside a character of two units.
+    const first = "x".repeat(OUTPUT_CHARS_MAX - 3);
+    const { events, response, rewriter } = streamed([
+      chunk({ content: first }),
+      chunk({ content: "🚦🚦🚦" }),
+      chunk({ reasoning: "more" }),
+      callChunk(0, "call_1", "get_toll", "{}"),
+      chunk({ refusal: "no" }),
+      STOP,
+    ]);
+    expect(response).toMatchObject({ status: "incomplete", incomplete_details: { reason: "max_output_tokens" } });
+    expect(kindsOf(response)).toEqual(["message"]);
+    expect(response.output[0].content[0].text).toBe(`${first}🚦\ufffd`);
+    expect(events.filter(({ delta }) => delta !== undefined)).toHaveLength(2);
+    expect(rewriter.relayed.chars).toBe(first.length + "🚦🚦🚦moreget_toll{}no".length);
+  });
+
+  test("an answer of more than 1,000 items is incomplete, and has the first 1,000; a filter stays the reason", () => {
+    const calls = Array.from({ length: 1_005 }, (_, i) => callChunk(i, `call_${i}`, "get_toll", `{"a":${i}}`));
+    for (const [finish, reason] of [
+      ["tool_calls", "max_output_tokens"],
+      ["content_filter", "content_filter"],
+    ] as const) {
+      const { response, rewriter } = streamed([
+        ...calls,
+        callChunk(3, undefined, undefined, "more"),
+        chunk({}, finish),
+      ]);
+      expect(response).toMatchObject({ status: "incomplete", incomplete_details: { reason } });
+      expect(response.output.map((item: Fields) => item.arguments)).toEqual(
+        calls.slice(0, 1_000).map((_, i) => `{"a":${i}}`),
+      );
+      expect(rewriter.relayed.text).toContain('{"a":1004}');
+    }
   });
 
   test("a role alone does not begin an answer: after an error the next route can be tried", () => {
@@ -294,6 +328,15 @@ describe("answers", () => {
     expect(whole).toEqual(response);
     expect(kindsOf(whole)).toEqual(["reasoning", "message", "function_call", "function_call"]);
     expect(completionText).toContain("Let me see.");
+  });
+
+  test("a whole answer above the limits has what the stream has", () => {
+    const message = { role: "assistant", content: "x".repeat(OUTPUT_CHARS_MAX + 5) };
+    const { text, completionChars } = fromChatAnswer({ choices: [{ message, finish_reason: "stop" }] }, factsOf());
+    const { response } = streamed([chunk(message), STOP]);
+    expect(JSON.parse(text(USAGE))).toEqual(response);
+    expect(response).toMatchObject({ status: "incomplete", incomplete_details: { reason: "max_output_tokens" } });
+    expect(completionChars).toBe(OUTPUT_CHARS_MAX + 5);
   });
 
   test("the response object has the fields that clients read, and those of the request", () => {

@@ -13,9 +13,9 @@ const INCOMPLETE: Readonly<Record<string, string>> = {
   content_filter: "content_filter",
 };
 
-/** The status of an answer that ended normally. */
-function stateOf(finish: string | undefined): Pick<ResponseState, "status" | "incompleteReason"> {
-  const incompleteReason = INCOMPLETE[finish ?? ""];
+/** The status of an answer that ended normally. Beyond the limits of an output it is cut, as by a limit of tokens. */
+function stateOf(finish: string | undefined, { isFull }: Output): Pick<ResponseState, "status" | "incompleteReason"> {
+  const incompleteReason = INCOMPLETE[finish ?? ""] ?? (isFull ? "max_output_tokens" : undefined);
   return { status: incompleteReason === undefined ? "completed" : "incomplete", incompleteReason };
 }
 
@@ -27,7 +27,7 @@ export function fromChatAnswer(value: Readonly<Record<string, unknown>>, facts: 
   const output = new Output(facts, { isStreamed: false });
   const [choice] = Array.isArray(value.choices) ? (value.choices as unknown[]) : [];
   if (isRecord(choice)) output.take(choice.message);
-  const state = stateOf(isRecord(choice) ? finishOf(choice) : undefined);
+  const state = stateOf(isRecord(choice) ? finishOf(choice) : undefined, output);
   return {
     completionText: output.written.text,
     completionChars: output.written.length,
@@ -103,7 +103,7 @@ export class ResponseEvents implements StreamRewriter {
   }
 
   lastEvents(): string {
-    this.#output.end({ ...stateOf(this.#finish), usage: this.#usageJson() });
+    this.#output.end({ ...stateOf(this.#finish, this.#output), usage: this.#usageJson() });
     return this.#output.events();
   }
 

@@ -1,4 +1,3 @@
-import { ProviderFailure } from "../../catalog/provider_errors.ts";
 import { isRecord } from "../../platform/records.ts";
 import { Written } from "../chunks.ts";
 import { EventText } from "./event_text.ts";
@@ -12,7 +11,10 @@ import type { ToolNames } from "./tools.ts";
  * message. Source: RSP-8, RSP-9.
  */
 
-/** Maximum size of an output, in characters. It is kept until the end, because the last event repeats it. */
+/**
+ * Maximum size of an output, in characters. It is kept until the end, because the last event repeats it. What the model writes beyond
+ * the limits is counted, but is not in the output.
+ */
 export const OUTPUT_CHARS_MAX = 4 * 1024 * 1024;
 /** Maximum number of items of an output. */
 const ITEMS_MAX = 1_000;
@@ -31,6 +33,8 @@ type OpenCall = { item: CallItem | undefined; callId: string; early: string };
 export class Output {
   /** The text that the model wrote, for counting. */
   readonly written = new Written();
+  /** A limit was reached: nothing more is added. */
+  isFull = false;
   readonly #facts: OutputFacts;
   readonly #events: EventText;
   readonly #items: OutputItem[] = [];
@@ -50,7 +54,7 @@ export class Output {
     return this.#events.take();
   }
 
-  /** Adds a delta of a chunk, or the message of a whole answer. Throws if the output gets too large. */
+  /** Adds a delta of a chunk, or the message of a whole answer. */
   take(delta: unknown): void {
     this.#begin();
     if (!isRecord(delta)) return;
@@ -103,20 +107,21 @@ export class Output {
   }
 
   #think(delta: unknown): void {
-    if (typeof delta !== "string" || delta === "") return;
-    this.#count(delta);
+    if (typeof delta !== "string") return;
+    const text = this.#fitting(delta);
+    if (text === "") return;
     const { seal } = this.#facts;
     const sealed = seal && ((text: string) => sealReasoning(seal, text));
     this.#reasoning ??= this.#add("rs", (place) => new ReasoningItem(place, this.#events, sealed));
-    this.#reasoning.add(delta);
+    this.#reasoning?.add(text);
   }
 
   #say(kind: "output_text" | "refusal", delta: string): void {
-    if (delta === "") return;
-    this.#count(delta);
+    const text = this.#fitting(delta);
+    if (text === "") return;
     this.#closeReasoning();
     this.#message ??= this.#add("msg", (place) => new MessageItem(place, this.#events));
-    this.#message.add(kind, delta);
+    this.#message?.add(kind, text);
   }
 
   /**
@@ -126,9 +131,10 @@ export class Output {
     if (!isRecord(called)) return;
     const callId = typeof id === "string" ? id : "";
     const name = typeof called.name === "string" ? called.name : "";
-    const args = typeof called.arguments === "string" ? called.arguments : JSON.stringify(called.arguments ?? "");
+    const said = typeof called.arguments === "string" ? called.arguments : JSON.stringify(called.arguments ?? "");
+    const args = this.#fitting(name + said).slice(name.length);
+    if (this.isFull && args === "") return;
     const call = this.#callOf({ index, callId, name });
-    this.#count(name + args);
     if (call.item === undefined && name === "") {
       call.early += args;
       return;
@@ -141,9 +147,9 @@ export class Output {
         call.callId ||= `call_${place.id.slice(place.id.indexOf("_") + 1)}`;
         return new CallItem(place, this.#events, { callId: call.callId, tool });
       });
-      call.item.add(call.early);
+      call.item?.add(call.early);
     }
-    call.item.add(args);
+    call.item?.add(args);
   }
 
   /** The call that a part belongs to. Some providers omit the index, and some give all calls the index 0. */
@@ -181,17 +187,29 @@ export class Output {
     item.close(status);
   }
 
-  #add<T extends OutputItem>(kind: "rs" | "msg" | "fc" | "ctc", make: (place: { id: string; index: number }) => T): T {
+  /** Adds an item. Returns undefined if the output is full. */
+  #add<T extends OutputItem>(
+    kind: "rs" | "msg" | "fc" | "ctc",
+    make: (place: { id: string; index: number }) => T,
+  ): T | undefined {
     const index = this.#items.length;
-    if (index >= ITEMS_MAX) throw new ProviderFailure("oversized", "the answer has too many items");
+    if (index >= ITEMS_MAX) {
+      this.isFull = true;
+      return undefined;
+    }
     const { id } = this.#facts.response;
     const item = make({ id: `${kind}_${id.slice(id.indexOf("_") + 1)}${index.toString(16).padStart(4, "0")}`, index });
     this.#items.push(item);
     return item;
   }
 
-  #count(piece: string): void {
+  /** Counts a piece of what the model wrote, and returns the part of it that the output has room for. */
+  #fitting(piece: string): string {
+    const room = this.isFull ? 0 : OUTPUT_CHARS_MAX - this.written.length;
     this.written.add(piece, piece.length);
-    if (this.written.length > OUTPUT_CHARS_MAX) throw new ProviderFailure("oversized", "the answer is too long");
+    if (piece.length <= room) return piece;
+    this.isFull = true;
+    // The cut may be within a character of two units.
+    return piece.slice(0, room).toWellFormed();
   }
 }
