@@ -39,7 +39,14 @@ export type Relayed = {
   rawUsage: unknown;
 };
 
-export type StreamFacts = { requestId: string; createdUnix: number; modelId: string; wantsUsage: boolean };
+export type StreamFacts = {
+  requestId: string;
+  createdUnix: number;
+  modelId: string;
+  wantsUsage: boolean;
+  /** How many were asked for; one if it is not given. */
+  choices?: number;
+};
 
 /** Turns the events of a provider's stream into those of the client, and reads the text and usage out of them. */
 export type StreamRewriter = {
@@ -105,13 +112,17 @@ export class ChunkRewriter implements StreamRewriter {
   #usage: ReportedUsage | undefined;
   #rawUsage: unknown;
   readonly #written = new Written();
+  /** Only of an answer with several choices. */
+  readonly #choiceEnds: ChoiceEnds | undefined;
   finished = false;
   readonly endsWithDone = true;
   readonly isOver = false;
 
   constructor(facts: StreamFacts) {
+    const { choices = 1 } = facts;
     this.#facts = facts;
     this.#model = JSON.stringify(facts.modelId);
+    this.#choiceEnds = choices > 1 ? new ChoiceEnds(choices) : undefined;
   }
 
   get relayed(): Relayed {
@@ -271,10 +282,36 @@ export class ChunkRewriter implements StreamRewriter {
 
   /** Notes the text of the choices, and whether they finish the answer. Returns the text. */
   #count(choices: unknown[], sourceChars: number): string {
-    if (choices.some(isFinish)) this.finished = true;
+    if (this.#choiceEnds !== undefined) this.finished = this.#choiceEnds.note(choices);
+    else if (choices.some(isFinish)) this.finished = true;
     const written = writtenInAll(choices);
     this.#written.add(written, sourceChars);
     return written;
+  }
+}
+
+/**
+ * Which of several choices have begun and finished. Not how many were asked for: some providers always send one, and some of them
+ * end without [DONE]. Source: END-3, END-11.
+ */
+class ChoiceEnds {
+  readonly #asked: number;
+  readonly #begun = new Set<number>();
+  readonly #finished = new Set<number>();
+
+  constructor(asked: number) {
+    this.#asked = asked;
+  }
+
+  /** Notes the choices of a chunk. Returns whether all that have begun have finished. */
+  note(choices: unknown[]): boolean {
+    for (const choice of choices) {
+      if (!isRecord(choice)) continue;
+      const index = isCount(choice.index) ? Math.min(choice.index, this.#asked - 1) : 0;
+      this.#begun.add(index);
+      if (isFinish(choice)) this.#finished.add(index);
+    }
+    return this.#finished.size > 0 && this.#finished.size === this.#begun.size;
   }
 }
 

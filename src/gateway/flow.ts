@@ -89,6 +89,7 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
     createdUnix: unixSeconds(deps),
     modelId: body.model,
     wantsUsage: body.stream_options?.include_usage === true,
+    choices,
     readsOn: model.hidesTokens === true,
   };
   return await serveStream(request, plan, (route, attempt) => openChatStream(callOf(request, attempt), route));

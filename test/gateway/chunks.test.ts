@@ -275,6 +275,46 @@ describe("any JSON objects", () => {
   });
 });
 
+describe("several choices finish the answer once each that began has finished", () => {
+  const piece = (index: number | undefined, finish: string | null = null, content = "a") => ({
+    choices: [{ index, delta: finish === null ? { content } : {}, finish_reason: finish }],
+  });
+  const finishedAfter = (asked: number | undefined, ...chunks: unknown[]) => {
+    const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: false, ...(asked !== undefined && { choices: asked }) });
+    return chunks.map((chunk) => {
+      rewriter.rewrite(JSON.stringify(chunk));
+      return rewriter.finished;
+    });
+  };
+
+  test("in turn, one after the other, in one chunk, and with more behind the finish", () => {
+    const both = { choices: [...piece(0, "stop").choices, ...piece(1, "length").choices] };
+    expect(finishedAfter(2, piece(0), piece(1), piece(0, "stop"), piece(1, null, "b"), piece(1, "stop"))).toEqual([
+      ...[false, false, false, false, true],
+    ]);
+    expect(finishedAfter(2, piece(0), piece(0, "stop"), piece(1), piece(1, "stop"), piece(0))).toEqual([
+      ...[false, true, false, true, true],
+    ]);
+    expect(finishedAfter(2, piece(1), piece(0), both, { choices: [] })).toEqual([false, false, true, true]);
+  });
+
+  test("a provider that sends one of them, or leaves out the index, also ends", () => {
+    expect(finishedAfter(8, piece(0), piece(0, "stop"))).toEqual([false, true]);
+    expect(finishedAfter(2, piece(undefined), piece(undefined, "stop"))).toEqual([false, true]);
+    expect(finishedAfter(2, piece(7), piece(1, "stop"))).toEqual([false, true]);
+  });
+
+  test("with one choice any finish_reason does", () => {
+    for (const asked of [1, undefined]) expect(finishedAfter(asked, piece(0), piece(1, "stop"))).toEqual([false, true]);
+  });
+
+  test("also where most chunks have the frame of earlier ones", () => {
+    const pieces = Array.from({ length: 200 }, (_, n) => piece(n % 2, null, `word${n}`));
+    const finished = finishedAfter(2, ...pieces, piece(1, "stop"), ...pieces, piece(0, "stop"));
+    expect([finished.indexOf(true), finished.length]).toEqual([401, 402]);
+  });
+});
+
 describe("text that is counted for a client that leaves", () => {
   const relayedOf = (...deltas: unknown[]) => {
     const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: false });

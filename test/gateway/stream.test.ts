@@ -246,10 +246,11 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
   async function expectBrokenOff(
     behaviour: Parameters<Shop["provider"]["next"]>[0],
     reason = "provider_broke_off",
+    over: Record<string, unknown> = {},
   ): Promise<string> {
     const { secret, accountId } = await shop.customer();
     shop.provider.next(behaviour);
-    const { status, text, headers } = await stream(secret);
+    const { status, text, headers } = await stream(secret, over);
     expect({ status, text: status === 200 ? "" : text }).toEqual({ status: 200, text: "" });
     const events = eventsOf(text);
     expect(text).not.toContain("[DONE]");
@@ -308,6 +309,18 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endWithoutFinish: true, tokens: 4 });
     expect(eventsOf((await stream(secret)).text).at(-1)).toBe("[DONE]");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0 });
+  });
+
+  test("a finish_reason of one choice does not finish an answer with another that was cut", async () => {
+    const part = (index: number, content: string, finish: string | null = null) =>
+      chunkOf({}, { choices: [{ index, delta: { content }, finish_reason: finish }] });
+    const begun = [part(0, "yes"), part(1, "a long answer of which only the begin"), part(0, "", "stop")];
+    const text = await expectBrokenOff(streamOf(...begun), "provider_broke_off", { n: 2 });
+    expect(text).toContain("only the begin");
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next(streamOf(...begun, part(1, "ning.", "stop")));
+    expect(eventsOf((await stream(secret, { n: 2 })).text).at(-1)).toBe("[DONE]");
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0 });
   });
 
