@@ -36,8 +36,10 @@ export const NOTHING_RELAYED: AnswerToCount = { usage: undefined, completionText
 
 /** What a chat answer used and costs, by the prices at which the request was reserved. */
 export async function chatUsage({ deps, model, hold, prompt }: ChatToCharge, answer: AnswerToCount): Promise<Usage> {
-  const { usage, isPart = false } = answer;
-  const estimated = usage === undefined || isPart;
+  const { usage, completionText, isPart = false } = answer;
+  // A count of zero is none: every prompt has a token, and so has every text.
+  const isCounted = usage !== undefined && usage.promptTokens > 0 && (usage.completionTokens > 0 || !completionText);
+  const estimated = !isCounted || isPart;
   const { promptTokens, cachedTokens, completionTokens, further } = estimated
     ? largerOf(await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens }), usage)
     : usage;

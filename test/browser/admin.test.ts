@@ -197,10 +197,10 @@ test("a changed price applies from the next request on, and the playground shows
   await customer.check();
   await customer.close();
 
-  panel.shop.provider.next({ usage: { prompt_tokens: 0, completion_tokens: 1_000 } });
+  panel.shop.provider.next({ usage: { prompt_tokens: 1, completion_tokens: 1_000 } });
   const before = await shop.counters(payer.accountId);
   expect((await shop.chat(payer.secret, chatBody({ model: "vendor/chat-b" }))).status).toBe(200);
-  expect(before.balance - (await shop.counters(payer.accountId)).balance).toBe(22_500_000);
+  expect(before.balance - (await shop.counters(payer.accountId)).balance).toBe(22_503_000);
 });
 
 test("Books shows which rule is broken and its rows, and balances again when it is repaired", async () => {

@@ -362,6 +362,35 @@ describe("the balance is charged exactly", () => {
       expect(await nanoOf(payer.accountId)).toBeLessThan(1_000_000_000n);
     }
   });
+
+  for (const stream of [false, true])
+    test(`a count of zero is none: the tokens are counted here, and marked estimated${stream ? ", streamed" : ""}`, async () => {
+      const content = "a long answer ".repeat(1000);
+      for (const [reported, promptMin, completion] of [
+        [{ prompt_tokens: 0, completion_tokens: 0 }, 1, 3000],
+        [{ prompt_tokens: 40, completion_tokens: 0 }, 40, 3000],
+        [{ prompt_tokens: 0, completion_tokens: 5000 }, 1, 5000],
+      ] as const) {
+        const payer = await shop.payer(1_000_000_000n);
+        shop.provider.next({ content, usage: reported });
+        expect((await shop.chat(payer.secret, { stream })).status).toBe(200);
+        const { json } = await shop.call("/v1/usage", { secret: payer.secret });
+        const { promptTokens, completionTokens, estimated } = json.data[0];
+        expect(estimated).toBe(true);
+        expect(promptTokens).toBeGreaterThanOrEqual(promptMin);
+        expect(Math.abs(completionTokens - completion)).toBeLessThan(50);
+        const charge = BigInt(promptTokens) * 3_000n + BigInt(completionTokens) * 15_000n;
+        expect(await nanoOf(payer.accountId)).toBe(1_000_000_000n - charge);
+      }
+    });
+
+  test("a report of no completion for an answer without text is taken as it is", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next({ content: "", tokens: 0, usage: { prompt_tokens: 12, completion_tokens: 0 } });
+    await shop.chat(secret);
+    const { json } = await shop.call("/v1/usage", { secret });
+    expect(json.data[0]).toMatchObject({ promptTokens: 12, completionTokens: 0, estimated: false });
+  });
 });
 
 describe("the output cap", () => {
