@@ -81,8 +81,7 @@ function check({ choices, capTokens, logprobs, bytesMax, param }: Asked, model: 
   });
 }
 
-/** As `true` or as a number: how many of them are asked for. */
+/** As `true`, as a number, or as a text that a provider may read as one: how many of them are asked for. */
 function countOf(value: unknown): number {
-  if (value === true) return 1;
-  return typeof value === "number" && value > 0 ? value : 0;
+  return Math.max(0, Number(value) || 0);
 }

@@ -42,13 +42,19 @@ const words = (names: string): readonly string[] => names.trim().split(/\s+/);
 
 const SCALAR_CHARS_MAX = 64;
 const TEXT_CHARS_MAX = 512;
-const TOP_LOGPROBS_MAX = 20;
+/** Maximum number of log probabilities of each token, beside its own. */
+export const TOP_LOGPROBS_MAX = 20;
 const SCALAR = "a number, a boolean or a string of at most 64 characters";
 
 /** Long strings are refused: some chat templates print such values, and the prompt would grow uncounted. */
 function isScalar(value: unknown): boolean {
   if (typeof value === "string") return value.length <= SCALAR_CHARS_MAX;
   return typeof value === "number" || typeof value === "boolean";
+}
+
+/** Only a number, which `answer_size.ts` counts: some providers would read a text as one. Source: END-16. */
+export function isTopLogprobs(value: unknown): boolean {
+  return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= TOP_LOGPROBS_MAX;
 }
 
 const CHAT_GROUPS: readonly ParameterGroup[] = [
@@ -86,7 +92,7 @@ const CHAT_GROUPS: readonly ParameterGroup[] = [
   {
     title: "Log probabilities",
     names: ["top_logprobs"],
-    filter: only((value) => Number.isInteger(value) && Number(value) >= 0 && Number(value) <= TOP_LOGPROBS_MAX),
+    filter: only(isTopLogprobs),
     condition: `0 to ${TOP_LOGPROBS_MAX}`,
   },
   {

@@ -102,6 +102,8 @@ describe("what a request may ask for", () => {
     expect(own({ include, top_logprobs: 20, max_output_tokens: 6_000, stream: true })).toBe("top_logprobs");
     expect(own({ include, top_logprobs: 20, max_output_tokens: 1_500, stream: true })).toBeNull();
     expect(own({ include, max_output_tokens: 100_000, stream: true })).toBe("include");
+    // Only where an admin allows the parameter as it comes.
+    expect(own({ top_logprobs: "20", max_output_tokens: 8_000 })).toBe("top_logprobs");
   });
 });
 
@@ -119,6 +121,10 @@ describe("a request for more", () => {
       });
     }
     const { secret } = await shop.customer();
+    const asText = { model: "own", include: ["message.output_text.logprobs"], top_logprobs: "20", stream: true };
+    const served = await shop.call("/v1/responses", { secret, body: responsesBody(asText) });
+    expect(served.headers.get("x-dropped-params")).toBe("top_logprobs");
+    expect(JSON.parse(shop.provider.lastCall()?.body ?? "{}")).not.toHaveProperty("top_logprobs");
     expect((await shop.chat(secret, { ...huge, n: 2, stream: true })).status).toBe(200);
     expect((await shop.chat(secret, { n: 2, logprobs: true, top_logprobs: 5, max_tokens: 100 })).status).toBe(200);
   });

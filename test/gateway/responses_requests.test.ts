@@ -337,6 +337,14 @@ describe("requests for a provider's own /responses", () => {
     });
   });
 
+  test("top_logprobs is sent on only as a number from 0 to 20, which is what the size of the answer is computed from", () => {
+    for (const top_logprobs of [0, 20]) expect(own({ top_logprobs }).fields).toMatchObject({ top_logprobs });
+    for (const top_logprobs of ["20", 21, -1, 1.5, true, [20], { a: 1 }]) {
+      const { fields, dropped } = own({ top_logprobs });
+      expect([fields.top_logprobs, dropped]).toEqual([undefined, ["top_logprobs"]]);
+    }
+  });
+
   test("every name of the list is sent on, and no other", () => {
     const values: Fields = {
       ...{ stream: true, temperature: 1, top_p: 1, top_logprobs: 1, max_output_tokens: 1, parallel_tool_calls: true },

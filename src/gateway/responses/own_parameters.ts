@@ -1,5 +1,5 @@
 import { isRecord } from "../../platform/records.ts";
-import type { OwnRules, ParameterGroup } from "../parameters.ts";
+import { isTopLogprobs, type OwnRules, type ParameterGroup, TOP_LOGPROBS_MAX } from "../parameters.ts";
 import { isHostedTool } from "./hosted.ts";
 import { isMessage, type ResponsesBody } from "./request.ts";
 import { isSealedHere } from "./sealed_reasoning.ts";
@@ -14,7 +14,8 @@ const words = (names: string): readonly string[] => names.trim().split(/\s+/);
 /** The table of docs/api.md: names, and what passes of them. */
 export const OWN_RESPONSES_GROUPS: readonly Omit<ParameterGroup, "filter">[] = [
   { title: "Basics", names: words("model input instructions stream max_output_tokens") },
-  { title: "Sampling", names: words("temperature top_p top_logprobs") },
+  { title: "Sampling", names: words("temperature top_p") },
+  { title: "Log probabilities", names: ["top_logprobs"], condition: `0 to ${TOP_LOGPROBS_MAX}` },
   {
     title: "Tools",
     names: words("tools tool_choice parallel_tool_calls"),
@@ -89,9 +90,10 @@ function passing(name: string, value: unknown, filtering: Filtering): unknown {
     case "max_output_tokens":
     case "temperature":
     case "top_p":
-    case "top_logprobs":
     case "parallel_tool_calls":
       return value;
+    case "top_logprobs":
+      return isTopLogprobs(value) ? value : undefined;
     case "tools":
       return Array.isArray(value) ? entries(value, (tool, i) => toolOf(tool, `tools.${i}`, filtering)) : undefined;
     case "tool_choice":
