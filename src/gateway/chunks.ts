@@ -65,6 +65,8 @@ export type StreamRewriter = {
   readonly rewritten: string;
   /** The events for the client; undefined if none is sent now. Throws if the payload is no event of an answer. */
   rewrite(payload: string): string | undefined;
+  /** The next event is too large to be read, and breaks the stream off. */
+  oversized?(): void;
   /** What the answer used, as it is charged. Called before `lastEvents`. */
   counted?(usage: Pick<Usage, "promptTokens" | "cachedTokens" | "completionTokens" | "further">): void;
   /** The last events of an answer that is complete. */

@@ -1,7 +1,7 @@
 import { deadline } from "../platform/deadline.ts";
 import type { Stop } from "../platform/stop.ts";
 import { ChunkRewriter, type Relayed, type StreamFacts, type StreamRewriter } from "./chunks.ts";
-import type { EventSink, SseReader } from "./sse.ts";
+import { type EventSink, OversizedEvent, type SseReader } from "./sse.ts";
 
 /**
  * Relays a provider's stream to the client until the first of its possible ends. Nothing here knows about money: `stream_ends.ts` says
@@ -245,6 +245,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
       if (done) this.#sse.finish(this);
       else this.#sse.read(value, this);
     } catch (error) {
+      if (error instanceof OversizedEvent) this.#rewriter.oversized?.();
       this.#broken ??= error;
     }
     this.#sawEnd = done;

@@ -406,6 +406,43 @@ describe("routes", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
   });
 
+  test("a provider's own stream whose last events are too large to be read is charged for what was delivered", async () => {
+    const { accountId, secret } = await shop.customer();
+    const { body, contentType, length } = ownStream();
+    const begun = body.slice(0, body.lastIndexOf("data: "));
+    const line = "toll gates ".repeat(1_000);
+    const at = { item_id: "msg_1", output_index: 0, content_index: 0 };
+    const deltas = Array.from({ length: 800 }, (_, n) =>
+      JSON.stringify({ type: "response.output_text.delta", sequence_number: length + n, ...at, delta: line }),
+    );
+    const said = line.repeat(800);
+    const response = { id: "resp_1", status: "completed", output: [item(said)], usage: null };
+    const last = JSON.stringify({ type: "response.completed", sequence_number: length + 800, response });
+    expect(last.length).toBeGreaterThan(8 * 1024 * 1024);
+    const events = [...deltas, last].map((payload) => `data: ${payload}\n\n`).join("");
+    shop.provider.next({ contentType, body: begun + events });
+    const sentEvents = (await stream(secret, { model: "own" })).events;
+    expect(sentEvents.filter(({ delta }) => delta === line)).toHaveLength(800);
+    const ended = sentEvents.at(-1)?.response;
+    expect([ended.status, ended.error.message]).toEqual(["failed", expect.stringContaining("It was charged")]);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, units: 1, holds: 0 });
+    const [receipt] = await receiptsOf(accountId);
+    expect(receipt).toMatchObject({ outcome: "settled", estimated: true });
+    expect(Number(receipt?.completion_tokens)).toBeGreaterThan(1_000_000);
+    expect(ended.usage.output_tokens).toBe(Number(receipt?.completion_tokens));
+  });
+
+  test("an event of a provider's own stream that is too large before any text was delivered is not charged", async () => {
+    const { accountId, secret } = await shop.customer();
+    const { contentType } = ownStream();
+    const giant = `data: {"type":"response.output_text.delta","delta":"${"x".repeat(9 * 1024 * 1024)}"}\n\n`;
+    const begun = `data: {"type":"response.output_item.added","output_index":0,"item":{}}\n\n`;
+    shop.provider.next({ contentType, body: begun + giant });
+    const { text } = await stream(secret, { model: "own" });
+    expect(text).toContain("Nothing was charged");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
+  });
+
   test("the last event of a provider's own stream has the whole output, and the usage that is charged, whatever it leaves out", async () => {
     const { accountId, secret } = await shop.customer();
     const usage = { input_tokens: 20, output_tokens: 6, total_tokens: 30, input_tokens_details: null, cost: 0.01 };

@@ -242,6 +242,11 @@ export class OwnEvents implements StreamRewriter {
     return undefined;
   }
 
+  /** Only events that repeat the answer are so large: its text has been delivered, and is charged by our count. Source: END-16. */
+  oversized(): void {
+    this.finished = this.#written.length > 0;
+  }
+
   counted(usage: CountedUsage): void {
     this.#counted = usage;
   }
@@ -255,7 +260,8 @@ export class OwnEvents implements StreamRewriter {
   }
 
   errorEvents(error: string | undefined): string {
-    const state = { status: "failed", items: this.#arrived.json(), error: responseError(error) } as const;
+    const usage = this.#counted && usageJson(this.#counted);
+    const state = { status: "failed", items: this.#arrived.json(), error: responseError(error), usage } as const;
     return eventText("response.failed", this.#sequence, `"response":${responseJson(this.#facts, state)}`);
   }
 }
