@@ -55,16 +55,16 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
 /**
  * Runs `attempt` on one route after another, and within a route on one key after another, until one succeeds: in the
  * order of `orderRoutes`, skipping open breakers and resting keys. `attempt` ends at the first byte, and throws
- * ProviderFailure (the next key or route is tried) or ProviderRejection (no other is tried); any other error passes
- * through. `attempt` must obey `signal` itself.
+ * ProviderFailure (the next key or route is tried, unless the answer was made and is too large) or ProviderRejection
+ * (no other is tried); any other error passes through. `attempt` must obey `signal` itself.
  *
  * Throws invalid_request (with the provider's cleaned message, or with ours if no route can serve this request),
  * provider_unavailable, or the reason of `signal`.
- * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13.
+ * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13, END-16.
  */
 export async function withFailover<T>(failover: Failover, attempt: (route: KeyedRoute) => Promise<T>): Promise<T> {
   const { routes, breakers, keys, requester, affinity, random, signal, observer } = failover;
-  const failures: Failures = { retryAfter: undefined, unserved: undefined, others: 0, attempts: 0, keyFailures: 0 };
+  const failures = noFailures();
   for (const route of orderRoutes(routes, failover)) {
     if (isEnough(failures)) break;
     signal.throwIfAborted();
@@ -107,10 +107,16 @@ type Failures = {
   others: number;
   attempts: number;
   keyFailures: number;
+  /** A provider has made the answer, which is too large. */
+  wasMade: boolean;
 };
 
-function isEnough({ attempts, keyFailures }: Failures): boolean {
-  return attempts >= ATTEMPTS_MAX || keyFailures >= KEY_FAILURES_MAX;
+function noFailures(): Failures {
+  return { retryAfter: undefined, unserved: undefined, others: 0, attempts: 0, keyFailures: 0, wasMade: false };
+}
+
+function isEnough({ attempts, keyFailures, wasMade }: Failures): boolean {
+  return wasMade || attempts >= ATTEMPTS_MAX || keyFailures >= KEY_FAILURES_MAX;
 }
 
 type Attempted = { failover: Failover; keyed: KeyedRoute; pass: Pass };
@@ -146,6 +152,7 @@ function note(
   keys.failed(keyed, requester, failure);
   if (blame === "key") failures.keyFailures += 1;
   else failures.attempts += 1;
+  failures.wasMade ||= failure.wasMade;
   if (blame === "request") {
     failures.unserved ??= kind;
     log.warn({ ...namesOf(keyed), kind, status, detail }, "a route does not serve this request");

@@ -46,7 +46,12 @@ const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
  */
 export type Blame = "connection" | "provider" | "key" | "request";
 
-export type FailureFacts = { status?: number | null; retryAfterSeconds?: number | null; limit?: TimeLimit };
+export type FailureFacts = {
+  status?: number | null;
+  retryAfterSeconds?: number | null;
+  limit?: TimeLimit;
+  wasMade?: boolean;
+};
 
 /**
  * The provider could not serve the request, but another route may. The message is the provider's, cleaned, for the log
@@ -59,14 +64,18 @@ export class ProviderFailure extends Error {
   readonly retryAfterSeconds: number | null;
   /** For a `timeout`: the limit that was exceeded. */
   readonly limit: TimeLimit | null;
+  /** The provider has made an answer that is too large, and charges for it. Another route would make it again. */
+  readonly wasMade: boolean;
   readonly blame: Blame;
 
-  constructor(kind: FailureKind, message: string, { status, retryAfterSeconds, limit }: FailureFacts = {}) {
+  constructor(kind: FailureKind, message: string, facts: FailureFacts = {}) {
+    const { status, retryAfterSeconds, limit, wasMade = false } = facts;
     super(message);
     this.kind = kind;
     this.status = status ?? null;
     this.retryAfterSeconds = retryAfterSeconds ?? null;
     this.limit = limit ?? null;
+    this.wasMade = wasMade;
     this.blame = blameOf(this);
   }
 }

@@ -10,10 +10,17 @@ import { EVENT_SIZE_MAX } from "./sse.ts";
  * provider charges the operator for it. So a request that may bring it about is refused before anything is reserved. Source: END-16.
  */
 
-/** Maximum size of an answer that is not streamed. */
-export const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
-/** Bytes of a token in JSON. Words have about 4; two characters that are written as in \u4e2d have 12. */
+/** What the texts and log probabilities of an answer that is not streamed may take. */
+const TEXT_BYTES_MAX = 32 * 1024 * 1024;
+/** Maximum size of an answer that is not streamed. Beside the texts it has ids, roles and the usage. */
+export const ANSWER_BYTES_MAX = TEXT_BYTES_MAX + 64 * 1024;
+/** Bytes of a token in JSON, beside its log probabilities. Words have about 4; two characters that are written as in \u4e2d have 12. */
 const TOKEN_BYTES = 16;
+/**
+ * The same of several choices. The longest tokens of OpenAI's vocabularies are 128 spaces, and a prompt can ask for nothing else. A
+ * model that writes so many of them in one choice is rare; in many choices each may be short.
+ */
+const TOKEN_BYTES_OF_SEVERAL = 128;
 /** Bytes of a token with its log probability. OpenAI indents its JSON, and gives each byte of the token a line. */
 const LOGPROB_BYTES = 256;
 
@@ -43,7 +50,7 @@ export function checkChatAnswer(body: ChatBody, { changed }: Filtered, model: Li
       choices: body.n ?? 1,
       capTokens: body.max_completion_tokens ?? body.max_tokens,
       logprobs,
-      bytesMax: ANSWER_BYTES_MAX,
+      bytesMax: TEXT_BYTES_MAX,
       param: top > 0 ? "top_logprobs" : logprobs > 0 ? "logprobs" : "n",
     },
     model,
@@ -59,7 +66,7 @@ export function checkOwnAnswer({ stream, max_output_tokens: cap, top_logprobs, i
       choices: 1,
       capTokens: typeof cap === "number" ? cap : null,
       logprobs: top > 0 || isIncluded ? 1 + top : 0,
-      bytesMax: stream === true ? EVENT_SIZE_MAX : ANSWER_BYTES_MAX,
+      bytesMax: stream === true ? EVENT_SIZE_MAX : TEXT_BYTES_MAX,
       param: top > 0 ? "top_logprobs" : "include",
     },
     model,
@@ -73,7 +80,8 @@ function check({ choices, capTokens, logprobs, bytesMax, param }: Asked, model: 
     model.contextLength ?? MODEL_CAP_TOKENS.max,
     MODEL_CAP_TOKENS.max,
   );
-  const tokensMax = Math.floor(bytesMax / (choices * (TOKEN_BYTES + logprobs * LOGPROB_BYTES)));
+  const textBytes = choices === 1 ? TOKEN_BYTES : TOKEN_BYTES_OF_SEVERAL;
+  const tokensMax = Math.floor(bytesMax / (choices * (textBytes + logprobs * LOGPROB_BYTES)));
   if (tokens <= tokensMax) return;
   throw new Refusal("invalid_request", {
     message: `The answer may become larger than ${bytesMax / 1024 / 1024} MiB. Ask for fewer choices or log probabilities, or for at most ${tokensMax} tokens.`,

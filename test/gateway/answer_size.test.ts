@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { Model } from "../../src/catalog/catalog.ts";
 import { Refusal } from "../../src/errors.ts";
-import { checkChatAnswer, checkOwnAnswer } from "../../src/gateway/answer_size.ts";
+import { ANSWER_BYTES_MAX, checkChatAnswer, checkOwnAnswer } from "../../src/gateway/answer_size.ts";
 import type { Filtered } from "../../src/gateway/parameters.ts";
 import type { ChatBody } from "../../src/gateway/request_shapes.ts";
 import { until } from "../platform/own_redis.ts";
@@ -52,13 +52,13 @@ describe("what a request may ask for", () => {
     for (const over of [
       {},
       { max_tokens: 2_000_000_000 },
-      { n: 128 },
-      { n: 128, max_tokens: 16_384 },
-      { n: 8, max_completion_tokens: 100_000 },
+      { n: 64 },
+      { n: 128, max_tokens: 2_048 },
+      { n: 8, max_completion_tokens: 32_768 },
       { logprobs: true, top_logprobs: 20 },
       { logprobs: true, top_logprobs: 5, n: 5, max_tokens: 4_000 },
       { logprobs: true, max_tokens: 100_000 },
-      { logprobs: false, top_logprobs: null, n: 128 },
+      { logprobs: false, top_logprobs: null, n: 64 },
     ])
       expect([over, refused(over)]).toEqual([over, null]);
   });
@@ -68,7 +68,9 @@ describe("what a request may ask for", () => {
       [{ n: 128, logprobs: true, top_logprobs: 20 }, "top_logprobs"],
       [{ logprobs: true, top_logprobs: 20, max_tokens: 16_384 }, "top_logprobs"],
       [{ n: 128, logprobs: true }, "logprobs"],
-      [{ n: 128, max_tokens: 32_768 }, "n"],
+      [{ n: 128 }, "n"],
+      [{ n: 8, max_tokens: 40_000 }, "n"],
+      [{ n: 2, max_tokens: 140_000 }, "n"],
     ] as const)
       expect([over, refused(over)]).toEqual([over, param]);
   });
@@ -80,8 +82,8 @@ describe("what a request may ask for", () => {
       ["logprobs", undefined],
       ["top_logprobs", undefined],
     ]);
-    expect(refused(huge, model, { changed, dropped: "logprobs, top_logprobs" })).toBeNull();
-    expect(refused({ n: 128, max_tokens: 2_000_000_000 }, { ...model, contextLength: 16_384 })).toBeNull();
+    expect(refused({ ...huge, n: 64 }, model, { changed, dropped: "logprobs, top_logprobs" })).toBeNull();
+    expect(refused({ n: 16, max_tokens: 2_000_000_000 }, { ...model, contextLength: 16_384 })).toBeNull();
   });
 
   test("the largest answer that is asked for fits, also if its JSON is indented", () => {
@@ -91,6 +93,18 @@ describe("what a request may ask for", () => {
     const content = Array(tokens).fill({ ...ENTRY, top_logprobs: Array(20).fill(ENTRY) });
     const answer = { choices: [{ index: 0, message: { content: "word".repeat(tokens) }, logprobs: { content } }] };
     expect(JSON.stringify(answer, null, 2).length).toBeLessThan(32 * MIB);
+  });
+
+  test("several choices of the longest tokens fit", () => {
+    let tokens = 1;
+    while (refused({ n: 8, max_tokens: tokens + 1 }) === null) tokens++;
+    const choice = {
+      index: 0,
+      message: { role: "assistant", content: " ".repeat(128 * tokens) },
+      finish_reason: "stop",
+    };
+    const answer = { id: "x", choices: Array(8).fill(choice), usage: {} };
+    expect(JSON.stringify(answer, null, 2).length).toBeLessThan(ANSWER_BYTES_MAX);
   });
 
   test("of a provider's own /responses: the last event of a stream has all of it, so less fits", () => {
@@ -129,10 +143,12 @@ describe("a request for more", () => {
     expect((await shop.chat(secret, { n: 2, logprobs: true, top_logprobs: 5, max_tokens: 100 })).status).toBe(200);
   });
 
-  test("an answer that is too large all the same is the provider's failure: 503, and nobody pays", async () => {
+  test("an answer that is too large all the same is the provider's failure: 503, nobody pays, and no other route is asked", async () => {
     const { accountId, secret } = await shop.payer(1_000_000_000n);
     shop.provider.next({ giantLineBytes: 33 * MIB });
-    expectRefusal(await shop.chat(secret), "provider_unavailable");
+    // Another route would make it again, at the operator's cost.
+    expectRefusal(await shop.chat(secret, { model: "chat-two-routes" }), "provider_unavailable");
+    expect(shop.second.callCount()).toBe(0);
     await until(async () => (await shop.counters(accountId)).released === 1);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, holds: 0, balance: 1_000_000_000 });
   });
