@@ -16,6 +16,7 @@ import type { PdfDrawer } from "./commerce/pdf_drawer.ts";
 import type { PricesPublicLookup } from "./commerce/prices_public_lookup.ts";
 import type { Config } from "./config.ts";
 import type { HiddenTokens } from "./gateway/hidden_tokens.ts";
+import type { LargeEmbeddings } from "./gateway/large_embeddings.ts";
 import type { Bodies, Gate } from "./gateway/limits.ts";
 import type { RefusalCounts } from "./gateway/refusal_counts.ts";
 import type { Relays } from "./gateway/relay.ts";
@@ -80,6 +81,7 @@ export type Deps = {
   tokens: TokenCounter;
   pdfs: PdfDrawer;
   hiddenTokens: HiddenTokens;
+  largeEmbeddings: LargeEmbeddings;
   ledger: Ledger;
   booksCheck: BooksCheck;
   relays: Relays;

@@ -34,11 +34,13 @@ import type { Config } from "./config.ts";
 import type { Clock, Deps } from "./deps.ts";
 import { createHiddenTokens } from "./gateway/hidden_tokens.ts";
 import { createImagePlaces } from "./gateway/image_files.ts";
+import { LargeEmbeddings } from "./gateway/large_embeddings.ts";
 import { createBodies, createGate, type LagWatch, watchLag } from "./gateway/limits.ts";
 import { openRefusalCounts } from "./gateway/refusal_counts.ts";
 import { createRelays } from "./gateway/relay.ts";
 import { createTelemetry } from "./gateway/telemetry.ts";
 import { createTokenCounter } from "./gateway/tokens.ts";
+import { EMBEDDINGS_BYTES_MAX } from "./gateway/upstream_embeddings.ts";
 import { startLedgerJobs } from "./ledger/jobs.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import { openLedger } from "./ledger/open_ledger.ts";
@@ -204,6 +206,7 @@ function createProviderParts({ config, log, metrics, db, bus, nowMs }: Base) {
     providerTests: createProviderTests({ config, db, log }),
     tokens: createTokenCounter(log),
     hiddenTokens: createHiddenTokens({ db, bus, log }),
+    largeEmbeddings: new LargeEmbeddings(EMBEDDINGS_BYTES_MAX),
     relays: createRelays({
       providerIdleMs: config.providerIdleMs,
       clientIdleMs: config.clientIdleMs,

@@ -36,6 +36,7 @@ async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted):
     body,
     raw,
     totalMs: deps.config.providerTotalMs,
+    large: deps.largeEmbeddings,
   };
   // The call runs to its end even if the client leaves, and is settled. Source: END-7.
   const result = await dispatch(request, "finish", (route, attempt) => fetchEmbeddings({ ...call, ...attempt }, route));

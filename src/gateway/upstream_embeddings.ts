@@ -1,5 +1,5 @@
 import type { KeyedRoute } from "../catalog/catalog.ts";
-import type { ProviderClient } from "../catalog/provider_client.ts";
+import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
@@ -7,6 +7,7 @@ import { isRecord } from "../platform/records.ts";
 import { nextTurn } from "../platform/runtime.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readVector, type Vector, vectorJson } from "./embedding_vectors.ts";
+import { type LargeEmbeddings, TEXT_BYTES_A_NUMBER } from "./large_embeddings.ts";
 import { filterParameters } from "./parameters.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
 import type { Payload } from "./upstream_chat.ts";
@@ -18,7 +19,7 @@ import { type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
  */
 
 /** 2,048 embeddings of 4,096 numbers in base64 have 43 MiB. */
-const ANSWER_BYTES_MAX = 64 * 1024 * 1024;
+export const EMBEDDINGS_BYTES_MAX = 64 * 1024 * 1024;
 /** Numbers that are converted in one turn of the event loop: about 10 ms of work. */
 const NUMBERS_A_TURN = 50_000;
 const PATH = "/embeddings";
@@ -33,6 +34,7 @@ export type EmbeddingCall = Attempt & {
   body: EmbeddingRequest;
   raw: Body;
   totalMs: number;
+  large: LargeEmbeddings;
 };
 
 /** `data` is the JSON of the embeddings in the client's form; `rawUsage` is the provider's usage object, unchanged. */
@@ -43,19 +45,38 @@ export type EmbeddingAnswer = {
   dropped: string | undefined;
 };
 
-/** About how large the answer will be. A short request may have one of 43 MiB, so memory is reserved for it. Source: ADM-3. */
+/** About how large the client's answer will be. A short request may have one of many MiB, so memory is reserved for it. Source: ADM-3. */
 export function answerBytesOf({ input, fields }: EmbeddingRequest): number {
-  return Math.ceil(input.count * (fields.dimensions ?? DIMENSIONS_ASSUMED) * BASE64_BYTES_A_NUMBER);
+  const bytesANumber = fields.encoding_format === "base64" ? BASE64_BYTES_A_NUMBER : TEXT_BYTES_A_NUMBER;
+  return Math.ceil(input.count * (fields.dimensions ?? DIMENSIONS_ASSUMED) * bytesANumber);
 }
 
-/** Calls a route and reads its answer. Throws ProviderFailure if it does not have one embedding for each input. */
+/**
+ * Calls a route and reads its answer. Throws ProviderFailure if it does not have one embedding for each input, or if the route's answer
+ * to so many was too large before.
+ */
 export async function fetchEmbeddings(call: EmbeddingCall, route: KeyedRoute): Promise<EmbeddingAnswer> {
-  const { provider, requestId, traceparent, beforeSend, signal, totalMs, body } = call;
-  const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
+  const { requestId, traceparent, beforeSend, signal, totalMs, body, large } = call;
+  if (large.has(route.id, body)) throw new ProviderFailure("too_large", "its answer to so many was too large before");
+  const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: EMBEDDINGS_BYTES_MAX };
   const payload = embeddingPayload(call, route);
-  const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits));
+  const answer = parseAnswer(await textOf(call, route, { sent: payload.text, limits }));
   const data = await dataJson(inOrder(answer.data, body.input.count), body.fields.encoding_format ?? "float");
   return { data, usage: usageOf(answer.usage), rawUsage: answer.usage, dropped: payload.dropped };
+}
+
+/** The text of a route's answer. Notes if it is too large. */
+async function textOf(
+  { provider, large, body }: EmbeddingCall,
+  route: KeyedRoute,
+  { sent, limits }: { sent: string; limits: WholeOptions },
+): Promise<string> {
+  try {
+    return await provider.postWhole(route, PATH, sent, limits);
+  } catch (error) {
+    if (error instanceof ProviderFailure && error.wasMade) large.note(route.id, body);
+    throw error;
+  }
 }
 
 /** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and base64. */

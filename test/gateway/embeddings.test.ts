@@ -157,6 +157,39 @@ describe("an answer that is not an embedding for each input: 503, released, noth
   });
 });
 
+describe("a provider that sends numbers in place of base64", () => {
+  const many = (count: number) => Array.from({ length: count }, () => "a");
+  /** As long as 3,072 numbers a text would be. */
+  const TOO_LARGE = { giantLineBytes: 70 * 1024 * 1024 };
+
+  test("is asked only once for so many that its answer cannot be read: then 400, and fewer are still sent", async () => {
+    const { secret, accountId } = await shop.payer(BigInt(BALANCE));
+    const before = shop.provider.callCount();
+    shop.provider.next(TOO_LARGE);
+    expectRefusal(await embed(secret, { input: many(2_048) }), "provider_unavailable");
+    for (const over of [{ input: many(2_048) }, { input: many(2_048), encoding_format: "base64" }])
+      expectRefusal(await embed(secret, over), "invalid_request");
+    expect(shop.provider.callCount()).toBe(before + 1);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 3, holds: 0, balance: BALANCE });
+    expect((await embed(secret, { input: many(1_536), encoding_format: "base64" })).status).toBe(200);
+  });
+
+  test("the same for requests that say their dimensions, by the numbers of their answers", async () => {
+    const { secret } = await shop.payer(BigInt(BALANCE));
+    shop.provider.next(TOO_LARGE);
+    expectRefusal(await embed(secret, { input: many(1_200), dimensions: 3_072 }), "provider_unavailable");
+    expectRefusal(await embed(secret, { input: many(1_800), dimensions: 2_048 }), "invalid_request");
+    expect((await embed(secret, { input: many(1_200), dimensions: 64 })).status).toBe(200);
+  });
+
+  test("an oversized answer to few embeddings is garbage, and closes nothing", async () => {
+    const { secret } = await shop.payer(BigInt(BALANCE));
+    shop.provider.next(TOO_LARGE);
+    expectRefusal(await embed(secret, { input: many(3) }), "provider_unavailable");
+    expect((await embed(secret, { input: many(3) })).status).toBe(200);
+  });
+});
+
 describe("money", () => {
   const receiptOf = async (accountId: number) => {
     const [receipt] = await shop.world.sql`select * from receipts where account_id = ${accountId}`;
@@ -268,5 +301,18 @@ test("a short request may have a large answer: its expected size takes memory of
   expect((await send(neighbour.secret)).status).toBe(200);
   expect((await Promise.all(first)).map(({ status }) => status)).toEqual([200, 200]);
   expect(await gaugeOf(replica, "body_bytes")).toBe(0);
+  // Numbers as text have four times the bytes of base64.
+  for (const [form, bytesANumber] of [
+    ["float", 22],
+    ["base64", 16 / 3],
+  ] as const) {
+    const small = { ...body, dimensions: 16, encoding_format: form };
+    const calls = shop.provider.callCount();
+    const sending = shop.call("/v1/embeddings", { secret, body: small, origin: replica.origin });
+    await shop.provider.waitForCalls(calls + 1);
+    const expected = JSON.stringify(small).length + Math.ceil(2_000 * 16 * bytesANumber);
+    expect(await gaugeOf(replica, "body_bytes")).toBe(expected);
+    expect((await sending).status).toBe(200);
+  }
   await replica.stop();
 });
