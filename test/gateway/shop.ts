@@ -94,7 +94,7 @@ export async function openShop({
           ...headers,
         },
         ...(body !== undefined && {
-          body: typeof body === "string" || body instanceof Uint8Array ? (body as string) : JSON.stringify(body),
+          body: isSentAsIs(body) ? (body as BodyInit) : JSON.stringify(body),
         }),
       });
       const text = await response.text();
@@ -134,6 +134,9 @@ export async function openShop({
     },
   };
 }
+
+const isSentAsIs = (body: unknown) =>
+  typeof body === "string" || body instanceof Uint8Array || body instanceof ReadableStream;
 
 export type CallOptions = {
   secret?: string;

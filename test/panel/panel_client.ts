@@ -82,6 +82,22 @@ export async function addSecondFactor(session: PanelSession) {
   return { secret: String(secret), recoveryCodes, code: (steps: number) => codeAt(secret, steps, unixMs) };
 }
 
+/** A POST whose body's end is held back until `finish`. */
+export function postHeldBack(session: PanelSession, path: string, body: object) {
+  const text = JSON.stringify(body);
+  let finish = () => {};
+  const held = new ReadableStream<Uint8Array>({
+    start(controller) {
+      controller.enqueue(new TextEncoder().encode(text.slice(0, -1)));
+      finish = () => {
+        controller.enqueue(new TextEncoder().encode(text.slice(-1)));
+        controller.close();
+      };
+    },
+  });
+  return { answer: session.call(path, { method: "POST", body: held }), finish };
+}
+
 /** The JSON of a 200 response. Throws Error for any other. */
 export function ok({ status, json, text }: Answer): Answer["json"] {
   if (status !== 200) throw new Error(`200 was expected, not ${status}: ${text}`);

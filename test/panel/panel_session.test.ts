@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { expectRefusal, withoutEffect } from "../gateway/checks.ts";
 import { type Answer, chatBody, imageBody, openShop, type Shop } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";
-import { ok, PANEL, PASSWORD, type PanelSession, signInTo } from "./panel_client.ts";
+import { ok, PANEL, PASSWORD, type PanelSession, postHeldBack, signInTo } from "./panel_client.ts";
 
 /**
  * Rules that all endpoints of the panel share: session, CSRF, rate, bodies, ids, queries, forms, changes a day.
@@ -73,6 +73,35 @@ describe("session and CSRF", () => {
     await withoutEffect(shop, async () =>
       expectRefusal(await session.post("/ai/chat", chatBody()), "session_required"),
     );
+  });
+
+  test("a session that ends while a body arrives changes nothing any more", async () => {
+    const { world } = shop;
+    const operator = await signInTo(shop, await world.addAdmin());
+    const admin = await signInTo(shop, await world.addAdmin());
+    const reseller = await world.addReseller();
+    await world.sql`select add_balance(${reseller.accountId}, 5, 'top_up', 'test', null)`;
+    const buyer = await world.addCustomer(reseller.accountId);
+    const [seller, customer] = [await signInTo(shop, reseller), await signInTo(shop, await shop.customer())];
+    await withoutEffect(shop, async () => {
+      const held = [
+        postHeldBack(admin, "/people", { email: "late@example.com", name: "Late", role: "admin" }),
+        postHeldBack(seller, `/people/${buyer.accountId}/balance`, { kind: "top_up", amountNanoUsd: "5" }),
+        postHeldBack(customer, "/keys", { name: "late", mode: "package" }),
+        postHeldBack(customer, "/ai/chat", chatBody()),
+      ];
+      await Bun.sleep(500); // The sessions are found valid meanwhile.
+      ok(await operator.post(`/people/${admin.accountId}/suspend`));
+      ok(await operator.post(`/people/${seller.accountId}/suspend`));
+      ok(await customer.post("/sign-out-everywhere", { thisToo: true }));
+      for (const { finish } of held) finish();
+      for (const { answer } of held) expectRefusal(await answer, "session_required");
+    });
+    const [late] = await world.sql`
+      select (select count(*)::int from accounts where email = 'late@example.com') as people,
+        (select count(*)::int from keys where name = 'late') as keys,
+        (select count(*)::int from balances where account_id = ${buyer.accountId} and balance_nano_usd > 0) as paid`;
+    expect(late).toEqual({ people: 0, keys: 0, paid: 0 });
   });
 
   test("a session works on its own host only; hosts of the API have no panel", async () => {

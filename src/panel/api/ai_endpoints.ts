@@ -32,7 +32,7 @@ export function aiEndpoints(deps: Deps) {
   const serve = async (request: Request, token: unknown, kind: AiKind) => {
     const visitor = await visitorOf(deps, request, token);
     if (visitor.session.viewing) throw new Refusal("read_only");
-    return await panelAi(deps, { visitor, request, kind });
+    return await panelAi(deps, { visitor, request, token, kind });
   };
   return new Elysia({ normalize: false })
     .post("/ai/chat", ({ request, cookie }) => serve(request, cookie[name]?.value, "chat"), {
@@ -53,10 +53,10 @@ export function aiEndpoints(deps: Deps) {
     });
 }
 
-type AiCall = { visitor: Visitor; request: Request; kind: AiKind };
+type AiCall = { visitor: Visitor; request: Request; token: unknown; kind: AiKind };
 
 /** Refusals have the gateway's codes; some have another status in the panel. */
-async function panelAi(deps: Deps, { visitor, request, kind }: AiCall): Promise<Response> {
+async function panelAi(deps: Deps, { visitor, request, token, kind }: AiCall): Promise<Response> {
   const { requestId } = factsOf(request);
   const { read, serve, numbersMax } = KINDS[kind];
   const { accountId, tenantId } = visitor.session;
@@ -69,6 +69,7 @@ async function panelAi(deps: Deps, { visitor, request, kind }: AiCall): Promise<
   record.limits = limits;
   try {
     const raw = await admit(deps, request, { owner, slots, numbersMax });
+    await visitorOf(deps, request, token); // Again: the session may have ended while the body arrived.
     const { body, keyId } = withoutKeyId(raw, numbersMax);
     read(body); // An invalid body is reported before an unusable key.
     const key = await chooseKey(deps, visitor.session.accountId, { host, keyId });

@@ -15,8 +15,8 @@ import { noteFormBody } from "./form_once.ts";
 import { cookieName, visitorOf } from "./session_auth.ts";
 
 /**
- * What every signed-in endpoint of the panel starts with, in this order: host, session, CSRF, role, body. A file of endpoints
- * begins with `signedIn(deps, ...roles)`, which puts `person` into each handler's context.
+ * What every signed-in endpoint of the panel starts with, in this order: host, session, CSRF, role, body, and the session once
+ * more. A file of endpoints begins with `signedIn(deps, ...roles)`, which puts `person` into each handler's context.
  */
 
 /** The largest form has a picture in base64. */
@@ -50,6 +50,8 @@ export function signedIn(deps: Deps, ...roles: Role[]) {
       const { value, text, room } = await readBody(deps, request, { bytesMax: BODY_BYTES_MAX, owner: session });
       room.close(); // Only bodies still being read count against the limit; parsed forms are small.
       noteFormBody(request, text);
+      // Again: the body may have taken a minute, in which the session may have ended.
+      await visitorOf(deps, request, cookie[name]?.value);
       return value;
     })
     .derive(async ({ request, cookie, set }) => {
