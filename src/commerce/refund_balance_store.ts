@@ -1,12 +1,14 @@
-import { sql } from "drizzle-orm";
+import { eq, type SQLWrapper, sql } from "drizzle-orm";
 import { addBalanceIn, insufficientBalance, lastEntryOf } from "../ledger/balances_store.ts";
 import { IdleMoneyError } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";
+import { balanceEntries } from "../platform/schema_ledger.ts";
+import { orders } from "../platform/schema_offerings.ts";
 import type { Order } from "./orders_store.ts";
-import { OPERATOR } from "./sellers_store.ts";
 
 /**
- * The balance's side of a refund: a top-up is taken back from the balance, and returned to it if the refund fails.
+ * The balance's side of a refund: a top-up is taken back from the balance, and returned to it if the refund fails. The entries say
+ * between whom the money moved, not the order's seller: an admin may have paid a reseller's order for the operator.
  * Source: BUY-6, BUY-10.
  */
 
@@ -22,16 +24,16 @@ export type Taking = {
 export type Taken = { entryId: number | null; takenNano: bigint };
 
 /**
- * Takes a top-up back from the customer's balance, and returns it to the reseller that it came from. The accounts are
- * locked. Throws
+ * Takes a top-up back from the customer's balance, and returns it to the reseller that it came from. The accounts are locked. Throws
  * insufficient_balance, IdleMoneyError.
  */
 export async function takeTopUp(
   tx: Tx,
-  { reference, account, sellerId }: Order,
+  { orderId, reference, account }: Order,
   { amountNano, reason, actorId, isPartial = false }: Taking,
 ): Promise<Taken> {
-  const to = sellerId === OPERATOR ? null : sellerId;
+  const topUpId = tx.select({ id: orders.entryId }).from(orders).where(eq(orders.id, orderId));
+  const to = await otherSideOf(tx, topUpId);
   const said = reason ?? `order ${reference}`;
   const row = await refundBalance(
     tx,
@@ -46,31 +48,40 @@ export async function takeTopUp(
 }
 
 /**
- * Returns to the customer what a failed refund had taken, from the reseller's balance if it went there. Returns the
- * entry's id. Throws
- * insufficient_balance, IdleMoneyError.
+ * Returns to the customer what a failed refund had taken, from the reseller's balance if it went there. `entryId`: the refund's.
+ * Returns the new entry's id. Throws insufficient_balance, IdleMoneyError.
  */
 export async function giveTopUpAgain(
   tx: Tx,
   order: Order,
-  { refundId, takenNano }: { refundId: number; takenNano: bigint },
+  { refundId, entryId, takenNano }: { refundId: number; entryId: number; takenNano: bigint },
 ): Promise<number> {
   const { accountId } = order.account;
   const reason = `refund ${refundId} failed`;
-  if (order.sellerId === OPERATOR)
-    await addBalanceIn(tx, { accountId, nanoUsd: takenNano, kind: "refund", reason, actorId: null });
+  const from = await otherSideOf(tx, entryId);
+  if (from === null) await addBalanceIn(tx, { accountId, nanoUsd: takenNano, kind: "refund", reason, actorId: null });
   else {
     const row = await refundBalance(
       tx,
       sql`
-      ${order.sellerId}::bigint, ${accountId}::bigint, ${String(takenNano)}::text::bigint, ${reason}, null`,
+      ${from}::bigint, ${accountId}::bigint, ${String(takenNano)}::text::bigint, ${reason}, null`,
     );
-    if (row.code === "idle") throw new IdleMoneyError(order.sellerId);
+    if (row.code === "idle") throw new IdleMoneyError(from);
     if (row.code === "insufficient_balance")
       throw insufficientBalance("The reseller's available balance is smaller than the refund.", row.free_nano_usd);
     if (row.code !== null) throw new Error(`refund_balance answered ${row.code}`);
   }
   return await lastEntryOf(tx, accountId);
+}
+
+/** The reseller on the other side of an entry of a customer's balance; null: the operator. */
+async function otherSideOf(tx: Tx, entryId: number | SQLWrapper): Promise<number | null> {
+  const [entry] = await tx
+    .select({ resellerId: balanceEntries.counterpartId })
+    .from(balanceEntries)
+    .where(eq(balanceEntries.id, entryId));
+  if (!entry) throw new Error("a top-up or its refund has no entry");
+  return entry.resellerId;
 }
 
 type Row = { code: string | null; entry_id: string | null; free_nano_usd: string | null; taken_nano_usd: string };

@@ -212,7 +212,7 @@ export async function awaitIn(tx: Tx, { id }: RefundRow): Promise<void> {
 export async function failIn(tx: Tx, order: Order, row: RefundRow, problem: string): Promise<void> {
   const { id, amountNano, shortfallNano, entryId } = row;
   const takenNano = amountNano - shortfallNano;
-  const returnEntryId = entryId === null ? null : await giveTopUpAgain(tx, order, { refundId: id, takenNano });
+  const returnEntryId = entryId === null ? null : await giveTopUpAgain(tx, order, { refundId: id, entryId, takenNano });
   const said = problem.slice(0, PROBLEM_CHARS_MAX);
   await tx.update(refunds).set({ status: "failed", problem: said, returnEntryId }).where(eq(refunds.id, id));
   if (order.status === "refunded" && (await problemOfPayment(tx, row.paymentId)) === null)

@@ -453,6 +453,29 @@ describe("a refund", () => {
     expect(await pay.balanceOf(buyer)).toBe(0n);
   });
 
+  test("of a reseller's customer whose top-up the operator paid changes no balance of the reseller, made or failed", async () => {
+    const empty = () =>
+      pay.sql`select add_balance(${pay.acme.accountId}, -balance_nano_usd, 'correction', 'x', null) from balances where account_id = ${pay.acme.accountId}`;
+    await empty();
+    const buyer = await pay.newcomer("acme");
+    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(10n * USD) });
+    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+    ok(await pay.hook(pay.acme.accountId, { ...pay.stripe.pay(order.reference) }));
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "paid", waits_for: "seller_balance" });
+    ok(await pay.as.admin.post(`/orders/${order.orderId}/fulfil`, { payWith: "operator" }));
+    const paymentId = Number((await pay.paymentsOf(order.orderId))[0]?.id);
+    const balances = async () => [await pay.balanceOf(buyer), await pay.balanceOf(pay.acme)];
+    ok(await refund(pay.as.acme, paymentId, 4n * USD));
+    expect(await balances()).toEqual([6n * USD, 0n]);
+    await pay.topUp(pay.acme, 3n * USD);
+    pay.stripe.refuseRefunds("The charge is disputed.");
+    const failed = ok(await refund(pay.as.acme, paymentId, 6n * USD)).refund;
+    pay.stripe.refuseRefunds("");
+    expect(failed.status).toBe("failed");
+    expect(await balances()).toEqual([6n * USD, 3n * USD]);
+    await empty();
+  });
+
   test("of a package ends it if wanted", async () => {
     const { buyer, order } = await opened();
     ok(await pay.hook(0, { ...pay.stripe.pay(order.reference) }));
