@@ -107,7 +107,7 @@ export async function endEmailChanges(tx: Tx, accountId: number): Promise<void> 
 
 /** Cancels an account's own change. False: none is pending. */
 export async function cancelEmailChange(deps: ChangeDeps, accountId: number): Promise<boolean> {
-  return changing(deps, async (tx) => {
+  const cancel = async (tx: Tx) => {
     await lockAccountRow(tx, accountId);
     const ended = await tx
       .update(emailChanges)
@@ -115,7 +115,8 @@ export async function cancelEmailChange(deps: ChangeDeps, accountId: number): Pr
       .where(isPendingOf(accountId))
       .returning({ id: emailChanges.id });
     return ended.length > 0;
-  });
+  };
+  return changing(deps, cancel, { protects: true });
 }
 
 function isPendingOf(accountId: number): SQL | undefined {
@@ -219,7 +220,7 @@ export async function answerEmailChange(
     await endSessions(tx, accountId, change.sessionDigest);
     return "changed";
   };
-  return changing(deps, answered).catch((error: unknown) => {
+  return changing(deps, answered, { protects: answer === "cancel" }).catch((error: unknown) => {
     // Taken by an account that was added, or changed, between the question above and the update.
     throw sqlState(error) === UNIQUE_VIOLATION ? emailTaken() : error;
   });

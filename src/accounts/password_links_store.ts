@@ -219,7 +219,7 @@ export async function takeLink(
 ): Promise<{ totpEnabled: boolean } | undefined> {
   const digest = digestOfToken(token);
   if (digest === undefined) return undefined;
-  return changing(deps, async (tx) => {
+  const take = async (tx: Tx) => {
     // Lock order: the account's row before the link's.
     const [account] = await tx
       .select({
@@ -240,7 +240,8 @@ export async function takeLink(
     await endSessions(tx, accountId);
     if (account.hadPassword) await tell(tx, { kind: "password_changed", accountId, data: {} });
     return { totpEnabled: account.totpEnabled };
-  });
+  };
+  return changing(deps, take, { protects: true });
 }
 
 /**

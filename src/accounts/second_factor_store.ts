@@ -150,7 +150,7 @@ export async function replaceRecoveryCodes(
  * False: there was none. Source: SGN-14.
  */
 export async function removeTotp(deps: ChangeDeps, accountId: number, keepSession?: Buffer): Promise<boolean> {
-  return changing(deps, async (tx) => {
+  const remove = async (tx: Tx) => {
     const [before] = await tx
       .select({ enabledAt: accounts.totpEnabledAt })
       .from(accounts)
@@ -166,7 +166,8 @@ export async function removeTotp(deps: ChangeDeps, accountId: number, keepSessio
     await endSessions(tx, accountId, keepSession);
     if (before?.enabledAt) await tell(tx, { kind: "second_factor_off", accountId, data: {} });
     return true;
-  });
+  };
+  return changing(deps, remove, { protects: true });
 }
 
 /** The caller has locked the account's row. */

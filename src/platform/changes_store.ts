@@ -22,8 +22,8 @@ const PRUNE_MAX = 10_000;
 
 /**
  * Audit log entries that one account may add within 24 hours, since each is kept for a long time. Admins and the command line are not
- * limited. A change that takes rights away has twice the limit, so that an account that has used up its changes can still revoke a
- * key.
+ * limited. A change that protects the account has twice the limit, so that an account whose changes are used up, perhaps by a thief,
+ * can still revoke a key or be recovered.
  */
 const ENTRIES_MAX = { customer: 300, reseller: 5_000 } as const;
 const PROTECTING_FACTOR = 2;
@@ -35,7 +35,7 @@ export type ChangeDeps = { db: Db; bus: Bus; by?: Actor };
 
 /** What kind of change it is. */
 type ChangeOptions = {
-  /** It takes a right away, as revoking a key does. */
+  /** It takes a right away, as revoking a key does, or gives the account back to its owner, as a new password does. */
   protects?: boolean;
   /** Whether it ended a right of a reseller and of its customers, or one of its domains. Asked after the commit. */
   endsTenantRight?: () => boolean;

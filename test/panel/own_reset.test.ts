@@ -146,6 +146,24 @@ test("the link does not replace the second factor", async () => {
   expect(set.headers.get("set-cookie")).toBeNull();
 });
 
+test("a stolen session that uses up the day's changes does not stop its owner: address, second factor and password can be taken back", async () => {
+  const person = await addPerson();
+  const stolen = await signInTo(shop, person);
+  ok(await stolen.post("/settings/email", { email: "thief@example.com", proof: { password: PASSWORD } }));
+  const { code } = await addSecondFactor(stolen);
+  ok(await forgot(person.email));
+  await shop.world.sql`insert into audit_entries (actor_id, action, subject, subject_id, account_id)
+    select ${person.accountId}, 'changed', 'accounts', ${String(person.accountId)}, ${person.accountId} from generate_series(1, 300)`;
+  expectRefusal(await stolen.patch("/settings/profile", { name: "Thief" }), "too_many_requests");
+  const mails = await mailedTo(shop, person);
+  const tokenOf = (wanted: object) => mails.find((mail) => Bun.deepMatch(wanted, mail))?.token;
+  const cancelled = await post(`/email-changes/${tokenOf({ to: "old" })}`, { answer: "cancel" });
+  expect(ok(cancelled)).toEqual({ outcome: "cancelled" });
+  ok(await stolen.post("/settings/totp/remove", { proof: { password: PASSWORD, code: code(1) } }));
+  ok(await post(`/links/${tokenOf({ kind: "password_reset" })}`, { password: NEW_PASSWORD }));
+  expectRefusal(await stolen.get("/me"), "session_required");
+});
+
 test("without a mail server the page says so, and nothing is written", async () => {
   const customer = await addPerson(acme.accountId);
   expect(ok(await shop.call("/api/panel/brand/public", { host: PANEL })).sendsMail).toBe(true);
