@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { eq, sql } from "drizzle-orm";
+import { and, eq, inArray, isNotNull, sql } from "drizzle-orm";
 import { checkText } from "../accounts/input_checks.ts";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
@@ -65,6 +65,22 @@ export async function stripeSecretsOf(deps: Deps, sellerId: number): Promise<Str
 export async function shopSecretOf(deps: Deps, sellerId: number): Promise<Secret | undefined> {
   const ciphertext = (await rowOf(deps, sellerId))?.shopSecretCiphertext;
   return ciphertext == null ? undefined : new Secret(decrypt(deps.config.secretKey, ciphertext));
+}
+
+export type WebhookSender = "stripe" | "shop";
+
+/** Those of the sellers, by their ids as text, that have the secret by which the sender's webhooks are signed. */
+export async function sellersWithWebhooks(
+  { db }: Pick<Deps, "db">,
+  sender: WebhookSender,
+  sellerIds: readonly string[],
+): Promise<ReadonlyMap<string, true>> {
+  const secret = sender === "stripe" ? sellers.stripeWebhookCiphertext : sellers.shopSecretCiphertext;
+  const rows = await db.orm
+    .select({ sellerId: sellers.sellerId })
+    .from(sellers)
+    .where(and(inArray(sellers.sellerId, sellerIds.map(Number)), isNotNull(secret)));
+  return new Map(rows.map(({ sellerId }) => [String(sellerId), true]));
 }
 
 /** Sets the instructions for customers who pay by them; null or empty: not offered. Throws InputError. */

@@ -1,9 +1,12 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { fullCheck } from "../cli_process.ts";
+import { expectRefusal } from "../gateway/checks.ts";
+import type { Answer } from "../gateway/shop.ts";
 import { ok, PANEL } from "../panel/panel_client.ts";
+import { until } from "../platform/own_redis.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 
-/** A thousand webhooks of Stripe: repeated, shuffled, some forged, twenty at a time. Source: BUY-3, BUY-4. */
+/** A thousand webhooks of Stripe: repeated, shuffled, some forged, twenty at a time. Source: BUY-3, BUY-4, BUY-8. */
 
 setDefaultTimeout(300_000);
 const ORDERS = 200;
@@ -136,3 +139,55 @@ function shuffled<T>(items: T[]): T[] {
   }
   return items;
 }
+
+describe("webhooks of strangers", () => {
+  let small: PayShop;
+  beforeAll(async () => {
+    // One account may have a quarter of the bodies.
+    small = await openPayShop({ RATE_PER_MINUTE: "20", BODY_READS_MAX: "8", ACCOUNT_SHARE: "0.25" });
+  });
+  afterAll(() => small.close());
+
+  const send = (path: string, body: unknown) =>
+    small.shop.call(`/api/pay/${path}`, { host: PANEL, body, method: "POST" });
+  /** A body that does not end until `end`. */
+  function unended() {
+    let end = () => {};
+    const body = new ReadableStream<Uint8Array>({
+      start(controller) {
+        controller.enqueue(new TextEncoder().encode("{"));
+        end = () => controller.close();
+      },
+    });
+    return { body, end };
+  }
+
+  test("for sellers that take none are refused before the body, and have one limit together, whichever sellers they name", async () => {
+    expectRefusal(await send("stripe/999999", unended().body), "not_found");
+    await small.as.acme.put("/payment-settings/shop", { shopUrl: null });
+    expectRefusal(await send(`shop/${small.acme.accountId}`, unended().body), "not_found");
+    const answers = await Promise.all(Array.from({ length: 60 }, (_, i) => send(`stripe/${1_000_000 + i}`, {})));
+    const statuses = answers.map(({ status }) => status);
+    expect(statuses.filter((status) => status === 404).length).toBeLessThanOrEqual(20);
+    expect(statuses.filter((status) => status !== 404 && status !== 429)).toEqual([]);
+    // A seller's own limit is not used up.
+    expectRefusal(await send("stripe/0", {}), "invalid_request", { param: "stripe-signature" });
+  });
+
+  test("take no more bodies than one account may have, and customers are served meanwhile", async () => {
+    const bodies = [unended(), unended()];
+    const path = `stripe/${small.acme.accountId}`;
+    const held = bodies.map(({ body }) => send(path, body));
+    let refused: Answer | undefined;
+    await until(async () => {
+      await Bun.sleep(300); // Seldom enough for the limit of requests a minute.
+      refused = await send(path, {});
+      return refused.status === 429;
+    }, 5_000);
+    expect(refused?.json.error.message).toContain("bodies");
+    const { secret } = await small.shop.customer();
+    expect((await small.shop.chat(secret)).status).toBe(200);
+    for (const { end } of bodies) end();
+    await Promise.all(held);
+  });
+});

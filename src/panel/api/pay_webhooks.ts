@@ -1,4 +1,5 @@
 import { Elysia, t } from "elysia";
+import { sellersWithWebhooks, type WebhookSender } from "../../commerce/payment_settings_store.ts";
 import { takeShopWebhook } from "../../commerce/shop_webhook.ts";
 import { takeStripeEvent } from "../../commerce/stripe_events.ts";
 import type { Deps } from "../../deps.ts";
@@ -6,6 +7,8 @@ import { Refusal } from "../../errors.ts";
 import { readBody } from "../../http/body.ts";
 import { networkOf } from "../../http/client_address.ts";
 import { factsOf } from "../../http/request_facts.ts";
+import { createBatchLoader } from "../../platform/batch_loader.ts";
+import { inTime } from "../../platform/time_limit.ts";
 import { whole } from "./fields.ts";
 import { panelHostOf } from "./session_auth.ts";
 
@@ -14,11 +17,18 @@ import { panelHostOf } from "./session_auth.ts";
 /** The largest event of Stripe is far below this. */
 const BODY_BYTES_MAX = 256 * 1024;
 const HEADER_CHARS_MAX = 2_000;
+/**
+ * An owner of bodies that is no account: all webhooks share what one account may use. Who sent a webhook is known only once its body
+ * was read, so a forger must not get more.
+ */
+const WEBHOOKS_ID = -1;
 
 /** 0: the operator. */
 const OfSeller = { params: t.Object({ sellerId: whole(0, Number.MAX_SAFE_INTEGER) }), parse: "none" } as const;
 
 export function payWebhooks(deps: Deps) {
+  const receiveStripe = receiver(deps, "stripe");
+  const receiveShop = receiver(deps, "shop");
   return new Elysia({ prefix: "/api/pay", normalize: false })
     .onRequest(({ request, set }) => {
       if (factsOf(request).url.pathname.startsWith("/api/pay/"))
@@ -26,37 +36,52 @@ export function payWebhooks(deps: Deps) {
     })
     .post(
       "/stripe/:sellerId",
-      async ({ request, params: { sellerId } }) => {
-        const body = await bodyOf(deps, request, sellerId);
-        await takeStripeEvent(deps, { sellerId, body, signature: headerOf(request, "stripe-signature") });
-        return { received: true };
-      },
+      ({ request, params: { sellerId } }) =>
+        receiveStripe(request, sellerId, async (body) => {
+          await takeStripeEvent(deps, { sellerId, body, signature: headerOf(request, "stripe-signature") });
+          return { received: true };
+        }),
       OfSeller,
     )
     .post(
       "/shop/:sellerId",
-      async ({ request, params: { sellerId } }) => {
-        const body = await bodyOf(deps, request, sellerId);
-        const headers = {
-          "webhook-id": headerOf(request, "webhook-id"),
-          "webhook-timestamp": headerOf(request, "webhook-timestamp"),
-          "webhook-signature": headerOf(request, "webhook-signature"),
-        };
-        const { outcome, order, problem } = await takeShopWebhook(deps, { sellerId, body, headers });
-        return { received: true, known: outcome === "known", status: order?.status ?? null, problem };
-      },
+      ({ request, params: { sellerId } }) =>
+        receiveShop(request, sellerId, async (body) => {
+          const headers = {
+            "webhook-id": headerOf(request, "webhook-id"),
+            "webhook-timestamp": headerOf(request, "webhook-timestamp"),
+            "webhook-signature": headerOf(request, "webhook-signature"),
+          };
+          const { outcome, order, problem } = await takeShopWebhook(deps, { sellerId, body, headers });
+          return { received: true, known: outcome === "known", status: order?.status ?? null, problem };
+        }),
       OfSeller,
     );
 }
 
-/** The body as received: its signature is over these bytes. Throws host_not_allowed, too_many_requests, and as `readBody`. */
-async function bodyOf(deps: Deps, request: Request, sellerId: number): Promise<string> {
-  await panelHostOf(deps, request);
-  // Limited by seller and sender, so that a forger does not use up the limit of the seller's payment provider.
-  await deps.limiter.take(`pay:${sellerId}:${networkOf(factsOf(request).peerAddress())}`);
-  const { text, room } = await readBody(deps, request, { bytesMax: BODY_BYTES_MAX, owner: undefined });
-  room.close();
-  return text;
+/**
+ * Gives a webhook's body to `take` as it was received, since its signature is over these bytes. A seller that takes no webhooks is
+ * refused before the body is read. Throws host_not_allowed, not_found, too_many_requests, and as `readBody` and `take`.
+ */
+function receiver(deps: Deps, sender: WebhookSender) {
+  // Concurrent look-ups share a read, so that a flood of made-up sellers takes no connections from others.
+  const isKnown = createBatchLoader((sellerIds) => sellersWithWebhooks(deps, sender, sellerIds));
+  return async <T>(request: Request, sellerId: number, take: (body: string) => Promise<T>): Promise<T> => {
+    await panelHostOf(deps, request);
+    const known = await inTime(isKnown(String(sellerId)));
+    // Limited by seller and sender, so that a forger does not use up the limit of the seller's payment provider. Made-up sellers count
+    // as one, so that they do not each have a limit.
+    const network = networkOf(factsOf(request).peerAddress());
+    await deps.limiter.take(`pay:${known ? sellerId : "unknown"}:${network}`);
+    if (!known) throw new Refusal("not_found", { message: "This seller takes no such webhooks." });
+    const owner = { accountId: WEBHOOKS_ID, tenantId: sellerId };
+    const { text, room } = await readBody(deps, request, { bytesMax: BODY_BYTES_MAX, owner });
+    try {
+      return await take(text);
+    } finally {
+      room.close();
+    }
+  };
 }
 
 function headerOf(request: Request, name: string): string {
