@@ -49,6 +49,8 @@ export const SCOPE_MODELS_MAX = 200;
 
 // Orders, allotments, and why money moved
 export const ORDER_TEXT_CHARS_MAX = 500;
+/** An order keeps its price, so it can be paid for this long only. */
+export const ORDER_PAYABLE_DAYS = 14;
 export const REASON_CHARS_MAX = 500;
 export const PAY_INSTRUCTIONS_CHARS_MAX = 2_000;
 export const SHOP_URL_CHARS_MAX = 500;

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { and, desc, eq, isNotNull, isNull, sql } from "drizzle-orm";
 import { InputError, Refusal } from "../errors.ts";
-import { CENT_NANO_USD } from "../limits.ts";
+import { CENT_NANO_USD, ORDER_PAYABLE_DAYS } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { tell } from "../platform/outbox_store.ts";
@@ -46,6 +46,11 @@ const columns = {
   expiresAt: sql<number>`floor(extract(epoch from ${checkouts.expiresAt}))`.mapWith(Number),
 };
 
+const UNPAYABLE = {
+  not_on_sale: "This package is not on sale any more. Withdraw the order, or ask the seller.",
+  too_old: `An order can be paid for ${ORDER_PAYABLE_DAYS} days. Withdraw this one, and order again.`,
+} as const;
+
 export type Choice = { accountId: number; orderId: number; method: Method };
 
 /**
@@ -60,6 +65,7 @@ export async function chooseMethod(deps: ChangeDeps, { accountId, orderId, metho
     if (order.status !== "open") throw alreadyDecided(order.status);
     if (order.priceNanoUsd === null)
       throw new InputError("This order has no price: wait for an answer before you pay.", "method");
+    if (order.unpayable !== null) throw new InputError(UNPAYABLE[order.unpayable]);
     if (method !== "instructions" && order.priceNanoUsd % CENT_NANO_USD !== 0n)
       throw new InputError("Only whole cents can be paid in this way.", "method");
     if (order.method !== method) await tx.update(orders).set({ method }).where(eq(orders.id, orderId));

@@ -3,7 +3,7 @@ import { alias } from "drizzle-orm/pg-core";
 import { checkText, isRowId } from "../accounts/input_checks.ts";
 import type { Role } from "../accounts/roles.ts";
 import { InputError, Refusal } from "../errors.ts";
-import { MONEY_NANO_USD_MAX, ORDER_TEXT_CHARS_MAX } from "../limits.ts";
+import { MONEY_NANO_USD_MAX, ORDER_PAYABLE_DAYS, ORDER_TEXT_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
@@ -47,6 +47,8 @@ export type Order = {
   reference: string;
   /** At the time of ordering; null: a person decides, and is paid outside. */
   priceNanoUsd: bigint | null;
+  /** Why an open order can no longer be paid, though it has a price; null: it can, or it is not open. Source: BUY-1. */
+  unpayable: "not_on_sale" | "too_old" | null;
   /** How the customer chose to pay; null: not yet, or the seller took the money. */
   method: Method | null;
   paidAt: string | null;
@@ -294,6 +296,10 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Or
       sellerId: orders.sellerId,
       reference: orders.reference,
       priceNanoUsd: orders.priceNanoUsd,
+      unpayable: sql<Order["unpayable"]>`case
+        when ${orders.status} <> 'open' or ${orders.priceNanoUsd} is null then null
+        when not ${sold.enabled} then 'not_on_sale'
+        when ${orders.createdAt} < clock_timestamp() - make_interval(days => ${ORDER_PAYABLE_DAYS}::int) then 'too_old' end`,
       method: orders.method,
       paidAt: orders.paidAt,
       waitsFor: orders.waitsFor,

@@ -61,6 +61,24 @@ test("price, order, Stripe's page, back, paid, the package is active: without a 
   await visit.close();
 }, 120_000);
 
+test("an order that is too old to be paid says so, and offers no way to pay", async () => {
+  const { world } = panel.shop;
+  const person = await world.addCustomer(panel.acme.accountId);
+  const [order] = await world.sql`
+    insert into orders (account_id, seller_id, kind, amount_nano_usd, price_nano_usd, method, created_at)
+    values (${person.accountId}, ${panel.acme.accountId}, 'top_up', 5000000000, 5000000000, 'instructions', now() - interval '15 days') returning id`;
+  const visit = await panel.visit(person, `/billing/orders/${order?.id}`, { host: ACME_HOST });
+  const { page } = visit;
+  await said(page, "This order cannot be paid any more.");
+  expect(await page.getByText("IBAN XX00 1234").count()).toBe(0);
+  expect(await page.getByRole("button", { name: /pay/i }).count()).toBe(0);
+  await visit.check();
+  await page.goto("/billing");
+  await page.getByRole("button", { name: /^Withdraw/ }).waitFor();
+  expect(await page.getByRole("link", { name: /^Pay/ }).count()).toBe(0);
+  await visit.close();
+});
+
 test("a reseller sees the payment, and gives a part of it back", async () => {
   const visit = await panel.visit(panel.acme, "/payments", { host: ACME_HOST });
   const { page } = visit;

@@ -52,6 +52,34 @@ describe("an order", () => {
     for (const { orderId } of [order, topUp, asked]) ok(await pay.as.house.post(`/orders/${orderId}/withdraw`));
   });
 
+  test("cannot be paid once its offering is not on sale, or after 14 days; money on a page that was open before still pays for it", async () => {
+    const { buyer, order, offeringId } = await opened();
+    const session = pay.stripe.pay(order.reference);
+    const unpayable = async () => ok(await buyer.get(`/orders/${order.orderId}`)).order.unpayable;
+    const expectRefused = async (message: string) => {
+      for (const method of ["stripe", "shop", "instructions"]) {
+        const answer = await buyer.post(`/orders/${order.orderId}/pay`, { method });
+        expectRefusal(answer, "validation_failed");
+        expect(answer.json.error.message).toContain(message);
+      }
+    };
+    ok(await pay.as.admin.patch(`/admin/offerings/${offeringId}`, { enabled: false }));
+    expect(await unpayable()).toBe("not_on_sale");
+    await expectRefused("not on sale any more");
+    ok(await pay.as.admin.patch(`/admin/offerings/${offeringId}`, { enabled: true }));
+    const age = (time: string) =>
+      pay.sql`update orders set created_at = clock_timestamp() - ${time}::interval where id = ${order.orderId}`;
+    await age("13 days 23 hours");
+    expect(await unpayable()).toBeNull();
+    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "instructions" }));
+    await age("14 days 1 second");
+    expect(await unpayable()).toBe("too_old");
+    await expectRefused("order again");
+    ok(await pay.hook(0, { ...session }));
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "fulfilled" });
+    expect(await unpayable()).toBeNull();
+  });
+
   test("shows its buyer neither the seller's id nor the wholesale price, and others nothing", async () => {
     const { buyer, order } = await opened("acme");
     const { text } = await buyer.get(`/orders/${order.orderId}`);

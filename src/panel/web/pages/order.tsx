@@ -2,6 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CreditCard, Landmark, type LucideIcon, Store } from "lucide-react";
 import { useEffect, useState } from "react";
 import { useParams } from "wouter";
+import { ORDER_PAYABLE_DAYS } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { formatMoney } from "../format.ts";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
@@ -73,7 +74,7 @@ function useOrder(orderId: number, isBack: boolean) {
 
 function OrderSections({ shown, isBack }: { shown: Shown; isBack: boolean }) {
   const { order, ways } = shown;
-  const isPayable = order.status === "open" && order.priceNanoUsd !== null;
+  const isPayable = order.status === "open" && order.priceNanoUsd !== null && order.unpayable === null;
   const [isChoosing, setChoosing] = useState(order.method === null);
   const count = Number(ways.stripe) + Number(ways.shop) + Number(ways.instructions !== null);
   const hasWays = count > 0;
@@ -146,6 +147,16 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
     );
   if (order.status === "refunded")
     return <Banner title="Your money was given back.">You were not charged for this order.</Banner>;
+  if (order.unpayable !== null)
+    return (
+      <Banner tone="warn" title="This order cannot be paid any more.">
+        {order.unpayable === "too_old"
+          ? `It is older than ${ORDER_PAYABLE_DAYS} days, and prices may have changed: withdraw it, and order again.`
+          : "The package is not on sale any more: withdraw the order, or ask the seller."}{" "}
+        {order.method !== null &&
+          "If you have already paid, the seller sees the money and fulfils the order or gives it back."}
+      </Banner>
+    );
   if (order.status === "open" && isAwaited)
     return (
       <Banner tone="warn" title="We are waiting for the payment.">

@@ -41,7 +41,7 @@ export function OwnOrders() {
       cell: (order) =>
         order.status === "open" && (
           <span className="row-above inline-flex flex-wrap justify-end gap-2">
-            {order.priceNanoUsd !== null && (
+            {order.priceNanoUsd !== null && order.unpayable === null && (
               <ButtonLink size="sm" href={`/billing/orders/${order.orderId}`}>
                 Pay<span className="sr-only"> for {wants(order)}</span>
               </ButtonLink>
