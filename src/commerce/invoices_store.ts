@@ -1,4 +1,4 @@
-import { and, asc, desc, eq, gte, lt, type SQL, sql } from "drizzle-orm";
+import { and, asc, desc, eq, gte, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { INVOICE_LINE_CHARS_MAX, INVOICE_LINES_MAX, MONEY_NANO_USD_MAX } from "../limits.ts";
@@ -198,12 +198,15 @@ export async function findInvoice({ db }: { db: Db }, whose: InvoicesOf, invoice
   return invoice;
 }
 
-/** The invoice of an order that the account paid, not its credit notes; null: it has none. */
+/**
+ * The invoice of an order that the account paid, not its credit notes, nor an invoice that reverses one of them; null: it has none.
+ */
 export async function invoiceOfOrder(
   { db }: { db: Db },
   { accountId, orderId }: { accountId: number; orderId: number },
 ): Promise<Invoice | null> {
-  const isOfOrder = and(isOf({ accountId }), eq(invoices.orderId, orderId), eq(invoices.kind, "invoice"));
+  const isFirst = and(eq(invoices.kind, "invoice"), isNull(invoices.correctsNumber));
+  const isOfOrder = and(isOf({ accountId }), eq(invoices.orderId, orderId), isFirst);
   return (await select(db.orm, isOfOrder, 1))[0] ?? null;
 }
 

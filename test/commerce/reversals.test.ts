@@ -234,6 +234,7 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await refundsOf(it)).toMatchObject([{ status: "pending" }]);
     expect(await pay.balanceOf(it.buyer)).toBe(6n * USD);
     expect(await invoicesOf(it)).toHaveLength(1);
+    const shown = ok(await it.buyer.get(`/orders/${it.order.orderId}`)).invoice;
     made.status = "succeeded";
     ok(await tells(it, "refund.updated", made));
     expect(await refundsOf(it)).toMatchObject([{ status: "done" }]);
@@ -245,6 +246,8 @@ describe("a refund made in Stripe's dashboard", () => {
     ]);
     expect(await pay.balanceOf(it.buyer)).toBe(10n * USD);
     const [invoice, note, again] = await invoicesOf(it);
+    // The order's page still has the order's invoice.
+    expect(ok(await it.buyer.get(`/orders/${it.order.orderId}`)).invoice).toEqual(shown);
     expect([note?.corrects, again?.kind, again?.corrects, again?.total]).toEqual([
       invoice?.number,
       "invoice",
