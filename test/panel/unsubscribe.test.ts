@@ -171,6 +171,15 @@ test("guesses are limited by address; other addresses are served", async () => {
   expect(ok(await press(tokenFor(person.accountId)))).toEqual({ mailed: false });
 });
 
+test("all addresses of an IPv6 /64 count as one", async () => {
+  const from = (n: number, network = "2001:db8:8:1") => ({ "x-forwarded-for": `${network}::${n.toString(16)}` });
+  let status = 404;
+  for (let i = 1; i <= BAD_TOKENS_MAX && status === 404; i++)
+    status = (await look(`guess${i}`, { headers: from(i) })).status;
+  expect(status).toBe(429);
+  expectRefusal(await look("guess", { headers: from(1, "2001:db8:8:2") }), "not_found");
+});
+
 test("a change of a person's sign-in is mailed to that person, without any secret", async () => {
   const person = await shop.world.addCustomer();
   const session = await signInTo(shop, person, { address: "192.0.2.201" });

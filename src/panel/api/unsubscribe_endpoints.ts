@@ -78,10 +78,10 @@ async function unsubscribe(deps: Deps, arrival: Arrival, token: string): Promise
  */
 async function openLink(
   deps: Deps,
-  { host, device }: Arrival,
+  { host, network }: Arrival,
   token: string,
 ): Promise<Unsubscribe & { isMailed: boolean }> {
-  return limited(deps, { shared: [`link:${device.address}`], own: [] }, async () => {
+  return limited(deps, { shared: [`link:${network}`], own: [] }, async () => {
     const wanted = readUnsubscribeToken(deps.config.secretKey, token);
     if (wanted === undefined) return notFound();
     await deps.limiter.take(`unsubscribe:${wanted.accountId}`);
