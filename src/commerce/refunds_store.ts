@@ -14,6 +14,7 @@ import { lockOrderOf } from "./order_fulfilment_store.ts";
 import { refundFailed, refundMade } from "./order_paid.ts";
 import type { Order } from "./orders_store.ts";
 import { giveTopUpAgain, takeTopUp } from "./refund_balance_store.ts";
+import { stepNanoOf } from "./stripe_amounts.ts";
 
 /**
  * Refunds: separate entries, never above their payment. A refund through Stripe is first taken from the balance, and
@@ -45,7 +46,7 @@ export type Refund = Pick<
 };
 
 /** What Stripe needs for a refund. */
-export type RefundCall = { refund: Refund; requestKey: string; paymentExternalId: string };
+export type RefundCall = { refund: Refund; requestKey: string; paymentExternalId: string; currency: string };
 
 export type NewRefund = {
   /** The seller of the payment: payments of other sellers are not found. */
@@ -160,7 +161,7 @@ export async function unansweredRefundsOf({ db }: { db: Db }, sellerId: number):
 export async function callOf({ db }: { db: Db }, refundId: number): Promise<RefundCall> {
   const refund = await oneRefund(db.orm, refundId);
   const [row] = await db.orm
-    .select({ requestKey: refunds.requestKey, paymentExternalId: payments.externalId })
+    .select({ requestKey: refunds.requestKey, paymentExternalId: payments.externalId, currency: payments.currency })
     .from(refunds)
     .innerJoin(payments, eq(payments.id, refunds.paymentId))
     .where(eq(refunds.id, refundId));
@@ -266,7 +267,7 @@ export async function onePayment(tx: Tx, where: SQL | undefined): Promise<Paymen
   return { ...payment, refundedNano: given?.sum ?? 0n };
 }
 
-function checkAmount({ amountNano, refundedNano, method }: PaymentRow, wanted: bigint): void {
+function checkAmount({ amountNano, refundedNano, method, currency }: PaymentRow, wanted: bigint): void {
   if (wanted > amountNano - refundedNano)
     throw new InputError(
       refundedNano === 0n
@@ -274,8 +275,11 @@ function checkAmount({ amountNano, refundedNano, method }: PaymentRow, wanted: b
         : "Together with what was already given back, that is more than the payment.",
       "amountNano",
     );
-  if (method !== "instructions" && wanted % CENT_NANO_USD !== 0n)
-    throw new InputError("Only whole cents can be given back in this way.", "amountNano");
+  const stepNano = method === "stripe" ? stepNanoOf(currency) : CENT_NANO_USD;
+  if (method !== "instructions" && wanted % stepNano !== 0n) {
+    const what = stepNano === CENT_NANO_USD ? "cents" : `amounts of ${currency.toUpperCase()}`;
+    throw new InputError(`Only whole ${what} can be given back in this way.`, "amountNano");
+  }
 }
 
 async function problemOfPayment(tx: Tx, paymentId: number): Promise<string | null | undefined> {

@@ -1,6 +1,5 @@
 import Stripe from "stripe";
 import type { Config } from "../config.ts";
-import { CENT_NANO_USD } from "../limits.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Failpoint } from "../platform/failpoints.ts";
 import type { Log } from "../platform/log.ts";
@@ -17,6 +16,7 @@ import {
 import type { Order } from "./orders_store.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
 import { CURRENCY, EXTERNAL_ID_CHARS_MAX, receivePayment } from "./payments_store.ts";
+import { fromStripe, toStripe } from "./stripe_amounts.ts";
 import { asStripeRefusal, createStripe } from "./stripe_client.ts";
 
 /**
@@ -97,7 +97,7 @@ function sessionFor(order: Order, { returnTo, expiresAt }: { returnTo: string; e
         quantity: 1,
         price_data: {
           currency: CURRENCY,
-          unit_amount: Number(priceNanoUsd / CENT_NANO_USD),
+          unit_amount: toStripe(priceNanoUsd, CURRENCY),
           product_data: { name: offering?.name ?? "Top-up" },
         },
       },
@@ -160,14 +160,9 @@ export async function takeSession(
     const paidBy = typeof intent === "string" ? intent : intent?.id;
     const externalId = paidBy ?? session.id;
     if (externalId.length > EXTERNAL_ID_CHARS_MAX) throw new Error("Stripe's id is longer than any of its ids");
-    await receivePayment(deps, {
-      sellerId,
-      reference,
-      method: "stripe",
-      externalId,
-      currency: session.currency ?? "",
-      amountNano: BigInt(session.amount_total ?? 0) * CENT_NANO_USD,
-    });
+    const currency = session.currency ?? "";
+    const amountNano = fromStripe(session.amount_total ?? 0, currency);
+    await receivePayment(deps, { sellerId, reference, method: "stripe", externalId, currency, amountNano });
   }
   const hasEnded = session.status === "expired" || (session.status === "complete" && isPaid);
   if (hasEnded || failed) await closeCheckout(deps, { sellerId, sessionId: session.id, failed: failed && !isPaid });

@@ -1,6 +1,5 @@
 import type Stripe from "stripe";
 import { InputError, Refusal } from "../errors.ts";
-import { CENT_NANO_USD } from "../limits.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
 import {
   callOf,
@@ -14,6 +13,7 @@ import {
   unansweredRefundsOf,
 } from "./refunds_store.ts";
 import { takeRefund } from "./reversals_store.ts";
+import { toStripe } from "./stripe_amounts.ts";
 import type { StripeDeps } from "./stripe_checkout.ts";
 import { createStripe, isFinal } from "./stripe_client.ts";
 import { asReported } from "./stripe_reversals.ts";
@@ -95,7 +95,7 @@ async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
  */
 async function askStripe(
   deps: StripeDeps,
-  { refund, requestKey, paymentExternalId }: RefundCall,
+  { refund, requestKey, paymentExternalId, currency }: RefundCall,
 ): Promise<Stripe.Refund> {
   const secrets = await stripeSecretsOf(deps, refund.sellerId);
   if (secrets === undefined) throw new Error("Stripe's key was removed: set it again, or give the money back there.");
@@ -109,7 +109,7 @@ async function askStripe(
   return await refunds.create(
     {
       payment_intent: paymentExternalId,
-      amount: Number(refund.amountNano / CENT_NANO_USD),
+      amount: toStripe(refund.amountNano, currency),
       metadata: { refund_key: requestKey },
     },
     { idempotencyKey: requestKey },

@@ -1,7 +1,7 @@
 import type Stripe from "stripe";
-import { CENT_NANO_USD } from "../limits.ts";
 import { takeDispute } from "./disputes_store.ts";
 import { databaseTime, isPayment, type ReportedRefund, takeRefund } from "./reversals_store.ts";
+import { fromStripe } from "./stripe_amounts.ts";
 import { type StripeDeps, takeSession } from "./stripe_checkout.ts";
 
 /**
@@ -38,7 +38,7 @@ export async function askAboutPayment(deps: StripeDeps, { sellerId, stripe, inte
     await takeDispute(plain, {
       ...whose,
       ...{ externalId: dispute.id, currency: dispute.currency, reason: dispute.reason, status: dispute.status },
-      amountNano: BigInt(dispute.amount) * CENT_NANO_USD,
+      amountNano: fromStripe(dispute.amount, dispute.currency),
       dueAt: dispute.evidence_details.due_by ? new Date(dispute.evidence_details.due_by * 1000).toISOString() : null,
       askedAt,
     });
@@ -52,12 +52,12 @@ async function recordFirst(deps: StripeDeps, { sellerId, stripe, intentId }: AtS
 
 /** A refund of Stripe, as it is recorded. */
 export function asReported(refund: Stripe.Refund): Omit<ReportedRefund, "sellerId" | "paymentExternalId"> {
-  const { id, amount, metadata, reason, status, failure_reason: why } = refund;
+  const { id, amount, currency, metadata, reason, status, failure_reason: why } = refund;
   const isOver = status === "failed" || status === "canceled";
   return {
     externalId: id,
     requestKey: metadata?.refund_key ?? null,
-    amountNano: BigInt(amount) * CENT_NANO_USD,
+    amountNano: fromStripe(amount, currency),
     reason: reason?.replaceAll("_", " ") ?? null,
     state: isOver ? "failed" : status === "pending" || status === "requires_action" ? "waiting" : "done",
     problem: `Stripe could not make it${why ? `: ${why.replaceAll("_", " ")}` : ""}.`,

@@ -26,7 +26,7 @@ export const payments = pgTable(
     externalId: text().notNull(),
     /** In lower case, as in `usd`. */
     currency: text().notNull(),
-    /** Billionths of the currency: its smallest unit as told by the payment provider, times ten million. */
+    /** Billionths of the currency. */
     amountNano: nanoUsd().notNull(),
     problem: text({ enum: PAYMENT_PROBLEMS }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),

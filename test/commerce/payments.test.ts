@@ -528,6 +528,28 @@ describe("a refund", () => {
     expectRefusal(await pay.as.acme.post(`/orders/${order.orderId}/fulfil`), "validation_failed");
   });
 
+  test("of a payment in a currency without cents, or with three decimals, is requested in that currency's unit", async () => {
+    const cases: [currency: string, amount: number, nano: bigint, tooFine: bigint][] = [
+      ["jpy", 1_500, 1_500n * USD, USD / 2n],
+      ["kwd", 5_120, 5_120n * (USD / 1_000n), USD / 1_000n],
+    ];
+    for (const [currency, amount, nano, tooFine] of cases) {
+      const { order } = await opened();
+      const session = Object.assign(pay.stripe.pay(order.reference), { currency, amount_total: amount });
+      ok(await pay.hook(0, { ...session }));
+      const [payment] = await pay.paymentsOf(order.orderId);
+      expect(payment).toMatchObject({ problem: "wrong_currency", currency, amount_nano: String(nano) });
+      expectRefusal(await refund(pay.as.admin, Number(payment?.id), tooFine), "validation_failed", {
+        param: "amountNano",
+      });
+      expect(ok(await refund(pay.as.admin, Number(payment?.id), nano)).refund).toMatchObject({
+        status: "done",
+        amountNano: String(nano),
+      });
+      expect(pay.stripe.refunds.at(-1)).toMatchObject({ currency, amount });
+    }
+  });
+
   test("that Stripe refuses for good fails, and the balance gets the money back; one without an answer is requested again, and made once", async () => {
     const { buyer, paymentId } = await toppedUp();
     pay.stripe.refuseRefunds("The charge is disputed.");

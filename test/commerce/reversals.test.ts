@@ -448,6 +448,23 @@ describe("a dispute", () => {
     expect((await shownTo(it)).disputes).toMatchObject([{ currency: "eur", amountNano: String(870n * CENT) }]);
   });
 
+  test("in a currency without cents, or with three decimals, has its amount in that currency", async () => {
+    const it = await sold();
+    const amounts: [currency: string, amount: number, nano: bigint][] = [
+      ["jpy", 1_500, 1_500n * USD],
+      ["kwd", 5_120, 5_120n * (USD / 1_000n)],
+      ["isk", 150_000, 1_500n * USD],
+      ["eur", 870, 870n * CENT],
+    ];
+    for (const [currency, amount, nano] of amounts) {
+      const disputed = pay.stripe.dispute(it.session, { currency, amount, status: "warning_needs_response" });
+      ok(await tells(it, "charge.dispute.created", disputed));
+      const { disputes } = await shownTo(it);
+      const shown = disputes.find(({ externalId }: { externalId: string }) => externalId === disputed.id);
+      expect(shown).toMatchObject({ currency, amountNano: String(nano) });
+    }
+  });
+
   test("is found in Stripe's list if its webhook was lost, and is shown only to its seller", async () => {
     const it = await sold("package");
     pay.stripe.happened("charge.dispute.created", pay.stripe.dispute(it.session, { status: "warning_needs_response" }));

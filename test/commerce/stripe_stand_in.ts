@@ -27,6 +27,7 @@ export type Made = {
   object: "refund";
   payment_intent: string;
   amount: number;
+  currency: string;
   status: "pending" | "succeeded" | "failed" | "canceled";
   failure_reason?: string;
   reason: string | null;
@@ -106,6 +107,7 @@ export async function startStripe() {
     const made: Made = {
       id: `re_${++ids}`,
       object: "refund",
+      currency: [...sessions.values()].find((one) => one.payment_intent === over.payment_intent)?.currency ?? "usd",
       status: "succeeded",
       reason: null,
       metadata: {},
@@ -218,7 +220,7 @@ export async function startStripe() {
     sessions,
     refunds,
     disputes,
-    /** A refund made in Stripe's dashboard, in cents. */
+    /** A refund made in Stripe's dashboard, in its currency's smallest unit. */
     refundInDashboard: (session: Session, amount: number, over: Partial<Made> = {}): Made =>
       addRefund({ payment_intent: String(session.payment_intent), amount, account: session.account, ...over }),
     /** A customer disputes a payment at its bank. */
