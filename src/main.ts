@@ -33,14 +33,21 @@ async function main(): Promise<void> {
   const config = readConfig(process.env);
   const fetches = raiseFetchLimit(config.inFlightMax + FETCHES_BESIDE);
   const log = createLog(config.logLevel);
+  if (fetches < config.inFlightMax)
+    log.warn({ fetches }, "the runtime allows fewer requests to providers than IN_FLIGHT_MAX");
+  await run(config, log).catch(async (error) => {
+    await written(log);
+    throw error;
+  });
+}
+
+async function run(config: Config, log: Log): Promise<void> {
   let onSignal = (signal: string) => {
     log.info({ signal }, "stopped before it was listening");
     void exit(log, 0);
   };
   // From the beginning: PID 1 of a container ignores signals that it does not handle.
   for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => onSignal(signal));
-  if (fetches < config.inFlightMax)
-    log.warn({ fetches }, "the runtime allows fewer requests to providers than IN_FLIGHT_MAX");
   await checkSpoolDir(config.spoolDir);
   await checkSchema(config, log);
   // Loaded only now: a process that replaces itself to raise its fetch limit would load everything twice.
@@ -53,8 +60,13 @@ async function main(): Promise<void> {
 }
 
 async function exit(log: Log, code: number): Promise<void> {
-  await within(LOG_MS_MAX, log.flush()).catch(() => {}); // A log that nobody reads must not keep the process alive.
+  await written(log);
   process.exit(code);
+}
+
+/** Waits for the log to be written. One that nobody reads must not keep the process alive. */
+async function written(log: Log): Promise<void> {
+  await within(LOG_MS_MAX, log.flush()).catch(() => {});
 }
 
 /** The first signal drains, and exits with 0 if everything is settled. A second one, or `secondsMax`, exits at once with 1. */

@@ -1,4 +1,5 @@
-import { type DestinationStream, destination, type Logger, pino, stdTimeFunctions } from "pino";
+import { type DestinationStream, type Logger, pino, stdTimeFunctions } from "pino";
+import SonicBoom from "sonic-boom";
 import { wallClockMs } from "./runtime.ts";
 
 /** Longer text in a field is truncated. */
@@ -7,7 +8,7 @@ const STACK_LENGTH_MAX = 4000;
 const LIST_LENGTH_MAX = 20;
 /** Depth of an error's chain of causes. */
 const CAUSES_MAX = 3;
-/** Bytes of lines that wait in memory for a slow reader of standard output; further lines are dropped. */
+/** Bytes of lines that wait in memory for a full disk or a slow reader of standard output; further lines are dropped. */
 const BUFFER_BYTES_MAX = 16 * 1024 * 1024;
 /** Request lines are gathered for this time, or up to this many characters, and written together: a write costs more than ten lines. */
 const GATHER_MS = 100;
@@ -177,10 +178,18 @@ function createGathering(to: DestinationStream & Flushing): Gathering {
   };
 }
 
-/** Writes asynchronously: a slow reader of the log must not delay requests. */
-function standardOutput(): DestinationStream {
+/**
+ * Writes asynchronously: a slow reader of the log must not delay requests. What could not be written, as on a full disk, stays in the
+ * buffer and is tried with the next line. pino's own destination would throw that error outside of every call, and would then try
+ * until it succeeds when the process exits.
+ */
+function standardOutput(): DestinationStream & Flushing {
   // With minLength 0, `flush` would resolve before the last lines are written.
-  return destination({ dest: 1, sync: false, minLength: 1, maxLength: BUFFER_BYTES_MAX });
+  const output = new SonicBoom({ fd: 1, sync: false, minLength: 1, maxLength: BUFFER_BYTES_MAX });
+  output.on("error", () => {});
+  // A full buffer drops the line before it tries to write.
+  output.on("drop", () => output.flush());
+  return output;
 }
 
 function safeValue(value: unknown): unknown {

@@ -1,4 +1,9 @@
 import { expect, test } from "bun:test";
+import { execFile, execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
 import { createLog, type RequestLine } from "../../src/platform/log.ts";
 import { quietLog } from "./quiet_log.ts";
 
@@ -102,6 +107,60 @@ test("the last line is written before the process exits, also while the thread p
     process.exit(0);`;
   const child = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe", stderr: "inherit" });
   expect((await new Response(child.stdout).text()).trim().split("\n").length).toBe(2);
+});
+
+/** A process that logs each line of its input to a named pipe: "many" 20,000 times. */
+function logsInput(pipe: string) {
+  const script = `
+    import { createInterface } from "node:readline";
+    import { createLog } from ${JSON.stringify(new URL("../../src/platform/log.ts", import.meta.url).href)};
+    const log = createLog("info");
+    for await (const line of createInterface(process.stdin))
+      for (let left = line === "many" ? 20_000 : 1; left > 0; left--) log.info(line.padEnd(900));
+    await log.flush();
+    process.exit(0);`;
+  return spawn("sh", ["-c", 'exec "$1" -e "$2" > "$0"', pipe, process.execPath, script], {
+    stdio: ["pipe", "ignore", "inherit"],
+  });
+}
+
+/** Reads messages from a named pipe until one of them is `last`, then closes it; how many there were of each. */
+async function messagesUntil(last: string, pipe: string): Promise<Record<string, number>> {
+  const { stdout } = await promisify(execFile)("sed", [`/"${last} /q`, pipe], { maxBuffer: 64 * 1024 * 1024 });
+  const lines = stdout.trim().split("\n");
+  return Object.fromEntries(
+    Map.groupBy(lines, (line) => JSON.parse(line).message.trim())
+      .entries()
+      .map(([message, of]) => [message, of.length]),
+  );
+}
+
+test("lines that could not be written are written with later ones, also after more of them than the buffer has room for", async () => {
+  const folder = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-log-`));
+  const pipe = join(folder, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  const child = logsInput(pipe);
+  const exited = new Promise((resolve) => child.once("exit", resolve));
+  const say = (line: string) => void child.stdin?.write(`${line}\n`);
+  /** Reads what was logged until it finds `line`, which is logged until somebody reads. */
+  const read = async (line: string) => {
+    const timer = setInterval(() => say(line), 100);
+    return await messagesUntil(line, pipe).finally(() => clearInterval(timer));
+  };
+  try {
+    expect(await read("first")).toMatchObject({ first: 1 });
+    say("alone"); // Nobody reads: the write fails.
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(await read("second")).toMatchObject({ alone: 1 });
+    say("many");
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    expect((await read("third")).many).toBeGreaterThan(15_000);
+    child.stdin?.end();
+    expect(await exited).toBe(0);
+  } finally {
+    child.kill("SIGKILL");
+    rmSync(folder, { recursive: true });
+  }
 });
 
 const LINE: RequestLine = {

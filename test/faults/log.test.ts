@@ -1,0 +1,102 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { freePort } from "../../src/demo/free_port.ts";
+import { openShop, type Shop } from "../gateway/shop.ts";
+import { until } from "../platform/own_redis.ts";
+import { TEST_SECRET_KEY } from "../replica.ts";
+import { CALM, closeAtRest } from "./fault_shop.ts";
+
+/** The disk of the log is full, or nobody reads it: the replica serves, and ends when it is told to. */
+
+setDefaultTimeout(60_000);
+/** Many times what an idle replica needs to drain on a busy machine. */
+const ENDED_MS_MAX = 20_000;
+/** Their lines fill a pipe. */
+const REQUESTS = 300;
+const REQUESTS_AT_ONCE = 20;
+let folder: string;
+let shop: Shop;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-log-`));
+  shop = await openShop({ env: CALM });
+});
+afterAll(() => closeAtRest(shop, () => rmSync(folder, { recursive: true })));
+
+/** Starts a replica that logs to this file, and waits until it answers. */
+async function loggingTo(path: string): Promise<{ origin: string; process: ChildProcess }> {
+  const port = await freePort();
+  const main = new URL("../../src/main.ts", import.meta.url).pathname;
+  const child = spawn("sh", ["-c", 'exec "$1" "$2" > "$0"', path, process.execPath, main], {
+    env: {
+      ...CALM,
+      PATH: process.env.PATH,
+      HOME: folder,
+      PORT: String(port),
+      LISTEN_HOST: "127.0.0.1",
+      SECRET_KEY: TEST_SECRET_KEY,
+      DATABASE_URL: shop.world.url,
+      REDIS_URL: process.env.REDIS_URL ?? "",
+      SPOOL_DIR: join(folder, `spool${port}`),
+      BASE_URL: "http://api.tollgate.test/v1",
+      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
+      RATE_PER_MINUTE: "100000",
+    },
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  const origin = `http://127.0.0.1:${port}`;
+  await until(() => isHealthy(origin), 30_000).catch((error) => {
+    child.kill("SIGKILL");
+    throw error;
+  });
+  return { origin, process: child };
+}
+
+async function isHealthy(origin: string): Promise<boolean> {
+  const answer = await fetch(`${origin}/healthz`, { signal: AbortSignal.timeout(5_000) }).catch(() => undefined);
+  return answer?.status === 200;
+}
+
+/** Sends requests of a new customer; how often each status was answered. */
+async function ask(origin: string): Promise<Record<number, number>> {
+  const { secret } = await shop.customer({ dailyLimit: REQUESTS });
+  const statuses: Record<number, number> = {};
+  for (let sent = 0; sent < REQUESTS; sent += REQUESTS_AT_ONCE) {
+    const answers = Array.from({ length: REQUESTS_AT_ONCE }, () => shop.chat(secret, { max_tokens: 10 }, { origin }));
+    for (const { status } of await Promise.all(answers)) statuses[status] = (statuses[status] ?? 0) + 1;
+  }
+  return statuses;
+}
+
+/** Sends SIGTERM; its exit code, or undefined if it does not end. */
+async function endOf(child: ChildProcess): Promise<number | null | undefined> {
+  child.kill("SIGTERM");
+  await until(() => child.exitCode !== null || child.signalCode !== null, ENDED_MS_MAX);
+  return child.exitCode;
+}
+
+test("the disk of the log is full: every request is served, and SIGTERM ends the replica with exit code 0", async () => {
+  const replica = await loggingTo("/dev/full");
+  try {
+    expect(await ask(replica.origin)).toEqual({ 200: REQUESTS });
+    expect(await endOf(replica.process)).toBe(0);
+  } finally {
+    replica.process.kill("SIGKILL");
+  }
+});
+
+test("nobody reads the log any more: every request is served, and SIGTERM ends the replica with exit code 0", async () => {
+  const pipe = join(folder, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  const reader = spawn("sh", ["-c", 'exec < "$0"; head -c 1 > /dev/null; exec sleep 60', pipe]);
+  const replica = await loggingTo(pipe);
+  try {
+    expect(await ask(replica.origin)).toEqual({ 200: REQUESTS });
+    expect(await endOf(replica.process)).toBe(0);
+  } finally {
+    replica.process.kill("SIGKILL");
+    reader.kill("SIGKILL");
+  }
+});
