@@ -1,4 +1,4 @@
-import { connect, isOfValues, isPassing, LOCK_NOT_AVAILABLE, type Sql, sqlState } from "../platform/db.ts";
+import { connect, isOfValues, isPassing, LOCK_NOT_AVAILABLE, READ_ONLY, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import type { Escrow } from "./escrow.ts";
 import type { Hold, LaneName } from "./ledger.ts";
@@ -36,6 +36,8 @@ const HELD_MS = 10_000;
 /** How many such accounts are remembered. */
 const HELD_MAX = 1_000;
 const RETRY_DELAY_MS = 25;
+/** Each attempt on a read-only server needs a new connection. */
+const READ_ONLY_DELAY_MS = 200;
 /** How long a request waits for a recall before it asks again; the last one repeats. */
 const RECALL_DELAYS_MS = [1, 4, 8, 16, 32, 50];
 /** How often the timer runs. It rejects rows past their deadline, and starts another lane if a batch takes this long. */
@@ -410,9 +412,16 @@ class Lane {
         if (!isPassing(error)) return this.#split(pending, error);
         log.warn({ state, rows: pending.length }, "the ledger sends a batch again");
         if (state === LOCK_NOT_AVAILABLE && this.#onHeld) return pending.forEach(this.#onHeld);
-        await sleep(RETRY_DELAY_MS);
+        if (state === READ_ONLY) this.#disconnect();
+        await sleep(state === READ_ONLY ? READ_ONLY_DELAY_MS : RETRY_DELAY_MS);
       }
     }
+  }
+
+  /** The next attempt uses a new connection. */
+  #disconnect(): void {
+    if (this.#connection) drop(this.#connection);
+    this.#connection = undefined;
   }
 
   /**
@@ -551,8 +560,7 @@ class Lane {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const silence = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
-        this.#connection = undefined;
-        drop(connection);
+        this.#disconnect();
         reject(new SilentServer());
       }, patienceMs);
     });

@@ -1,4 +1,4 @@
-import type { Db } from "../platform/db.ts";
+import { type Db, READ_ONLY, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { runtimeName } from "../platform/runtime.ts";
 import { within } from "../platform/time_limit.ts";
@@ -113,7 +113,7 @@ class Upkeep {
     } catch (error) {
       if (this.#upSinceMs !== undefined) log.error({ err: error }, "the database does not answer");
       this.#upSinceMs = undefined;
-      if (error instanceof BeatTimeout) db.reset();
+      if (error instanceof BeatTimeout || sqlState(error) === READ_ONLY) db.reset();
     }
   }
 

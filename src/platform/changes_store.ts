@@ -264,11 +264,15 @@ type Found = {
   changes: Change[] | "too many";
 };
 
-/** The changes committed after `since`; none without `since`. One statement, hence one snapshot. */
+/**
+ * The changes committed after `since`; none without `since`. One statement, hence one snapshot. Throws if the server is read-only: a
+ * standby may be far behind, and keeps this connection when another server is the primary.
+ */
 async function readSince(client: Sql, since: string | undefined): Promise<Found> {
   const [row] = await client`
     select pg_current_snapshot()::text as snapshot,
       pg_postmaster_start_time()::text as server,
+      current_setting('transaction_read_only') = 'on' as is_read_only,
       coalesce((
         select json_agg(found) from (
           select kind, ref from changes
@@ -276,6 +280,7 @@ async function readSince(client: Sql, since: string | undefined): Promise<Found>
           group by kind, ref limit ${READ_MAX + 1}
         ) as found
       ), '[]') as changes`;
+  if (row?.is_read_only === true) throw new Error("the server is read-only");
   const changes: unknown = row?.changes;
   if (typeof row?.snapshot !== "string" || typeof row.server !== "string" || !Array.isArray(changes))
     throw new Error("the changes table returned an unexpected result");

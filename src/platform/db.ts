@@ -19,7 +19,7 @@ export type Tx = Parameters<Parameters<Orm["transaction"]>[0]>[0] | Orm;
 export type Db = {
   readonly sql: Sql;
   readonly orm: Orm;
-  /** Replaces the pool. For a silent server, which postgres.js would wait for without end. */
+  /** Replaces the pool. For a silent server, which postgres.js would wait for without end, and for one that is read-only. */
   reset(): void;
   /** Queries and transactions in progress. Those beyond the pool's size wait for a connection. */
   underWay(): number;
@@ -201,6 +201,9 @@ export const QUERY_CANCELED = "57014";
 
 /** The state of an error of a statement that waited too long for a lock. */
 export const LOCK_NOT_AVAILABLE = "55P03";
+
+/** The state of an error of a write to a server that is read-only, as a standby is. The connection stays there: it must be replaced. */
+export const READ_ONLY = "25006";
 
 /** The SQLSTATE of an error, or the code of a connection error; "": another error. */
 export function sqlState(error: unknown): string {

@@ -213,6 +213,18 @@ test("Postgres silent: the read is abandoned and its connection closed", async (
   await proxy.close();
 });
 
+test("a read-only server, as a standby is, counts as an outage: the next read is on a new connection, and a gap", async () => {
+  const name = new URL(database.url).pathname.slice(1);
+  const state = reader();
+  await db.sql.unsafe(`alter database ${name} set default_transaction_read_only = on`);
+  await state.read();
+  expect(state.healthy()).toBe(false);
+  await db.sql.unsafe(`alter database ${name} reset default_transaction_read_only`);
+  await state.read();
+  expect(state.healthy()).toBe(true);
+  expect(state.gaps).toBe(1);
+});
+
 test("the reader reads about once a second", async () => {
   const state = reader(database.url, 100);
   await until(() => state.gaps === 1);
