@@ -23,6 +23,8 @@ export type TcpProxy = {
   hang(): void;
   /** Every byte arrives this many milliseconds later, in both directions. */
   latency(ms: number): void;
+  /** New connections lead to the server of this URL. Open ones stay where they are, as when a name moves. */
+  moveTo(url: string): void;
   /** As a plain proxy again. Connections whose replies were dropped stay silent. */
   mend(): void;
   close(): Promise<void>;
@@ -34,7 +36,7 @@ type Link = { client: Socket; upstream: Socket; wake(): void };
 
 /** Listens on a free port before the server of `targetUrl`. */
 export async function startTcpProxy(targetUrl: string): Promise<TcpProxy> {
-  const target = new URL(targetUrl);
+  let target = new URL(targetUrl);
   const links = new Set<Link>();
   let mode: Mode = "pass";
   let delayMs = 0;
@@ -112,6 +114,9 @@ export async function startTcpProxy(targetUrl: string): Promise<TcpProxy> {
     },
     hang: () => become("hang"),
     latency: (ms) => become("pass", ms),
+    moveTo(url) {
+      target = new URL(url);
+    },
     mend: () => become("pass"),
     async close() {
       become("cut");

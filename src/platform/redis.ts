@@ -11,8 +11,8 @@ const RECONNECT_MAX_MS = 1000;
 const REDIS_REST_MS = 1000;
 
 /**
- * A connection that does not queue commands while disconnected, closes when the server is silent, reconnects forever, and logs an
- * outage once.
+ * A connection that does not queue commands while disconnected, closes when the server is silent or takes no writes, reconnects
+ * forever, and logs an outage once.
  */
 export function connectRedis(redisUrl: string, { log, use }: { log: Log; use: string }): Redis {
   const redis = new Redis(redisUrl, {
@@ -24,6 +24,8 @@ export function connectRedis(redisUrl: string, { log, use }: { log: Log; use: st
     // The callers have already continued without these answers.
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
+    // After a failover this server may have become a replica. The command fails, and the name is looked up again.
+    reconnectOnError: ({ message }) => message.includes("READONLY"),
     retryStrategy: (times) => Math.min(50 * times, RECONNECT_MAX_MS),
   });
   let away = false;

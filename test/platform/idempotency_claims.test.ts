@@ -8,6 +8,7 @@ import {
   inProcessIdempotencyClaims,
 } from "../../src/platform/idempotency_claims.ts";
 import { redisIdempotencyClaims } from "../../src/platform/redis_idempotency_claims.ts";
+import { startTcpProxy } from "../tcp_proxy.ts";
 import { ownRedis, sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
@@ -277,4 +278,25 @@ describe("in Redis", () => {
     await redis.start();
     await until(async () => (await claims.take(wanted("b")).catch(() => undefined))?.state === "ours", 20_000);
   });
+});
+
+test("a failover of Redis whose former primary stays as a replica: after a refusal or two, claims are taken at the new one", async () => {
+  const former = await ownRedis();
+  const admin = new Redis(former.url);
+  const name = await startTcpProxy(former.url);
+  const claims = replica({ redisUrl: name.url });
+  const isTaken = async (id: string) => (await claims.take(wanted(id)).catch(() => undefined))?.state === "ours";
+  try {
+    await until(() => isTaken("before"));
+    name.moveTo(redis.url);
+    const { hostname, port } = new URL(redis.url);
+    await admin.replicaof(hostname, Number(port));
+    await expect(claims.take(wanted("refused"))).rejects.toMatchObject({ code: "service_unavailable" });
+    let tries = 0;
+    await until(() => isTaken(`after${tries++}`));
+  } finally {
+    await name.close();
+    admin.disconnect();
+    await former.stop();
+  }
 });
