@@ -23,6 +23,8 @@ const CLOSE_SECONDS_MAX = 15;
 /** A process that exits at once takes at most this long to write its spool, and its log. */
 const ABANDON_MS_MAX = 1_000;
 const LOG_MS_MAX = 500;
+/** Under `bun run`, one Ctrl-C arrives twice: from the terminal, and from the parent process. */
+const SAME_SIGNAL_MS = 1_000;
 
 await main().catch((error) => {
   process.stderr.write(`${knownSentence(error) ?? error?.stack ?? error}\n`);
@@ -69,7 +71,7 @@ async function written(log: Log): Promise<void> {
   await within(LOG_MS_MAX, log.flush()).catch(() => {});
 }
 
-/** The first signal drains, and exits with 0 if everything is settled. A second one, or `secondsMax`, exits at once with 1. */
+/** The first signal drains, and exits with 0 if everything is settled. A later one, or `secondsMax`, exits at once with 1. */
 function drainer(replica: Replica, log: Log, secondsMax: number): (signal: string) => void {
   const endNow = async (why: string) => {
     log.error({ why }, "exits at once: settlements under way go to the spool, open holds end with their leases");
@@ -78,10 +80,13 @@ function drainer(replica: Replica, log: Log, secondsMax: number): (signal: strin
     );
     await exit(log, 1);
   };
-  let draining = false;
+  let firstMs: number | undefined;
   return (signal) => {
-    if (draining) return void endNow("a second signal");
-    draining = true;
+    if (firstMs !== undefined) {
+      if (performance.now() - firstMs > SAME_SIGNAL_MS) void endNow("a second signal");
+      return;
+    }
+    firstMs = performance.now();
     log.info({ signal }, "draining");
     setTimeout(() => void endNow("the deadline"), secondsMax * 1000);
     replica.drain().then(

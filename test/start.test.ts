@@ -303,6 +303,35 @@ describe("Postgres at the start", () => {
   });
 });
 
+test("Ctrl-C under `bun run start`, which reaches the replica twice, drains it", async () => {
+  const child = spawn(process.execPath, ["run", "start"], {
+    env: {
+      PATH: process.env.PATH,
+      HOME: folder,
+      PORT: "0",
+      LISTEN_HOST: "127.0.0.1",
+      DRAIN_NOTICE_SECONDS: "0",
+      ...right(),
+    },
+    stdio: ["ignore", "pipe", "pipe"],
+    cwd: join(SOURCES, ".."),
+    detached: true,
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (bytes) => (output += bytes));
+  const closed = new Promise((resolve) => child.once("close", resolve));
+  const interrupt = (signal: NodeJS.Signals) => process.kill(-(child.pid ?? 0), signal);
+  try {
+    await until(() => output.includes('"message":"listening"'), 30_000);
+    interrupt("SIGINT"); // As a terminal: to the whole process group.
+    await closed;
+    expect(output).toContain('"message":"drained"');
+    expect(output).not.toContain("exits at once");
+  } finally {
+    if (child.exitCode === null && child.signalCode === null) interrupt("SIGKILL");
+  }
+});
+
 test("without Redis, refused or silent, the replica starts, is ready and logs a warning", async () => {
   const proxy = await startTcpProxy(process.env.REDIS_URL ?? "");
   proxy.hang();

@@ -19,6 +19,8 @@ import { chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
 
 setDefaultTimeout(120_000);
 const LEASE_SECONDS = 4;
+/** Signals within a second are one. */
+const LATER_MS = 1_200;
 /** Twice the duration of the short streams, for slow machines. */
 const GRACE_SECONDS = 8;
 
@@ -317,6 +319,7 @@ describe("while the database is away", () => {
       const exited = exitOf(replica);
       signal(replica);
       await until(async () => (await gaugeOf(replica, "draining")) === 1);
+      await sleep(LATER_MS);
       const startedAt = performance.now();
       signal(replica);
       expect(await exited).toBe(1);
@@ -332,6 +335,21 @@ describe("while the database is away", () => {
     }));
 });
 
+test.concurrent("two signals at once are one, as Ctrl-C under `bun run`: an open stream ends within the drain time, and the exit code is 0", () =>
+  withOwn({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
+    const { secret, accountId } = await shop.customer();
+    const stream = await openStream(replica.origin, secret, { chunkDelayMs: 50, tokens: 40 });
+    await until(() => stream.got().includes("data: "));
+    const exited = exitOf(replica);
+    replica.process.kill("SIGINT");
+    replica.process.kill("SIGINT");
+    await until(() => replica.logged().includes('"draining"'));
+    replica.process.kill("SIGINT");
+    expect(isWhole(await stream.ended)).toBe(true);
+    expect(await exited).toBe(0);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, holds: 0 });
+  }));
+
 test.concurrent("a second SIGTERM with open streams ends the process immediately with exit code 1: they are cut without [DONE], and their units return when the lease ends", () =>
   withOwn({ DRAIN_SECONDS: "60" }, async (replica) => {
     const { secret, accountId } = await shop.customer();
@@ -340,6 +358,7 @@ test.concurrent("a second SIGTERM with open streams ends the process immediately
     const exited = exitOf(replica);
     signal(replica);
     await until(async () => (await gaugeOf(replica, "draining")) === 1);
+    await sleep(LATER_MS);
     const startedAt = performance.now();
     signal(replica);
     expect(await exited).toBe(1);
