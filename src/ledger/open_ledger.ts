@@ -4,6 +4,7 @@ import type { Bus } from "../platform/bus.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import type { Metrics } from "../platform/metrics.ts";
+import { within } from "../platform/time_limit.ts";
 import { type Batcher, LedgerError, openBatcher, type Reserved } from "./batch.ts";
 import { openDatabaseClock } from "./database_clock_store.ts";
 import { Escrow } from "./escrow.ts";
@@ -26,6 +27,8 @@ import { openSpool } from "./spool.ts";
  *   ledger_store.ts    the SQL of a batch
  */
 
+/** How long a ledger that closes waits for the end of its lease. */
+const END_LEASE_MS_MAX = 1_000;
 /** How often accounts are looked for whose idle units are due for renewal or return. */
 const DUE_EVERY_MS = 100;
 
@@ -128,7 +131,9 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
       await finisher.idle();
       // If it cannot be ended now, it ends by itself.
       if (spool.empty())
-        await endLease(db.sql, escrow.leaseId).catch((err) => log.warn({ err }, "the lease was not ended"));
+        await within(END_LEASE_MS_MAX, endLease(db.sql, escrow.leaseId)).catch((err) =>
+          log.warn({ err }, "the lease was not ended"),
+        );
     },
     async abandon() {
       clearInterval(timer);

@@ -288,6 +288,15 @@ describe("while the database is away", () => {
       }));
   }
 
+  test.concurrent("(it hears all and says nothing) with nothing open, the replica ends before its deadline, with exit code 0", () =>
+    behindProxy({ DRAIN_SECONDS: "20", LEDGER_TIMEOUT_MS: "1800" }, async ({ replica, database }) => {
+      database.dropReplies();
+      const exited = exitOf(replica);
+      signal(replica);
+      expect({ code: await exited, log: replica.logged() }).toMatchObject({ code: 0 });
+      expect(replica.logged()).not.toContain("the deadline");
+    }));
+
   test.concurrent("the spool is replayed and the exit code is 0 if the database comes back within the drain time", () =>
     behindProxy({ DRAIN_SECONDS: "60" }, async ({ replica, database, spoolDir }) => {
       const { secret, accountId } = await shop.customer();
