@@ -15,7 +15,7 @@ const READ_EVERY_MS = 1000;
 const READ_TIMEOUT_MS = 3000;
 /** More distinct changes than this in one read are not delivered one by one: all caches are flushed. */
 const READ_MAX = 5000;
-/** How long changes are kept. A replica that missed more flushes its caches. */
+/** How long changes are kept. A replica that did not read for half of it flushes its caches: it may have missed some. */
 const KEEP_SECONDS = 3600;
 /** Rows deleted in one statement. */
 const PRUNE_MAX = 10_000;
@@ -198,7 +198,7 @@ export function startChangeReader({
   everyMs = READ_EVERY_MS,
 }: ChangeReaderOptions): ChangeReader {
   let client: Sql | undefined;
-  let last: { snapshot: string; server: string } | undefined;
+  let last: Seen | undefined;
   let failing = false;
   let closed = false;
   let reading: Promise<void> | undefined;
@@ -207,15 +207,13 @@ export function startChangeReader({
   async function readOnce(): Promise<void> {
     try {
       client ??= connect();
-      const found = await within(READ_TIMEOUT_MS, readSince(client, last?.snapshot));
+      const { seen, changes, isGap } = await within(READ_TIMEOUT_MS, readSince(client, last));
       if (closed) return;
-      // Changes before the first read, or during an outage, were not seen.
-      const gap = last === undefined || found.server !== last.server;
-      last = { snapshot: found.snapshot, server: found.server };
+      last = seen;
       if (failing) log.info("the changes table can be read again");
       failing = false;
-      if (gap || found.changes === "too many") onGap();
-      else if (found.changes.length > 0) onChanges(found.changes);
+      if (isGap) onGap();
+      else if (changes.length > 0) onChanges(changes);
     } catch (error) {
       if (closed) return;
       if (!failing) log.error({ err: error }, "the changes table cannot be read; retrying every second");
@@ -256,37 +254,49 @@ export async function pruneChanges(db: Db): Promise<number> {
   return deleted.length;
 }
 
-type Found = {
-  /** The snapshot of this read: everything it could see. */
+/** What a read has seen. */
+type Seen = {
   snapshot: string;
   /** Differs when another server has taken over, or this one was restarted. */
   server: string;
-  changes: Change[] | "too many";
+  /** When it began, by the database's clock. */
+  readAt: string;
 };
 
+/** `isGap`: changes may have been missed, or are too many to be delivered one by one. */
+type Found = { seen: Seen; changes: Change[]; isGap: boolean };
+
 /**
- * The changes committed after `since`; none without `since`. One statement, hence one snapshot. Throws if the server is read-only: a
- * standby may be far behind, and keeps this connection when another server is the primary.
+ * The changes committed after the read that saw `last`; without it, none and a gap. One statement, hence one snapshot. Rows restored from
+ * another server may have transaction ids that this one has not reached: no snapshot sees them, and each read would deliver them. Throws if the
+ * server is read-only: a standby may be far behind, and keeps this connection when another server is the primary.
  */
-async function readSince(client: Sql, since: string | undefined): Promise<Found> {
+async function readSince(client: Sql, last: Seen | undefined): Promise<Found> {
+  const since = last?.snapshot ?? null;
   const [row] = await client`
     select pg_current_snapshot()::text as snapshot,
       pg_postmaster_start_time()::text as server,
-      current_setting('transaction_read_only') = 'on' as is_read_only,
+      statement_timestamp()::text as "readAt",
+      statement_timestamp() - ${last?.readAt ?? null}::text::timestamptz > make_interval(secs => ${KEEP_SECONDS / 2}) as "isLate",
+      current_setting('transaction_read_only') = 'on' as "isReadOnly",
       coalesce((
         select json_agg(found) from (
           select kind, ref from changes
-          where xid >= pg_snapshot_xmin(${since ?? null}::pg_snapshot) and not pg_visible_in_snapshot(xid, ${since ?? null}::pg_snapshot)
+          where xid >= pg_snapshot_xmin(${since}::pg_snapshot) and not pg_visible_in_snapshot(xid, ${since}::pg_snapshot)
+            and xid < pg_snapshot_xmax(pg_current_snapshot())
           group by kind, ref limit ${READ_MAX + 1}
         ) as found
       ), '[]') as changes`;
-  if (row?.is_read_only === true) throw new Error("the server is read-only");
-  const changes: unknown = row?.changes;
-  if (typeof row?.snapshot !== "string" || typeof row.server !== "string" || !Array.isArray(changes))
+  if (row?.isReadOnly === true) throw new Error("the server is read-only");
+  const { snapshot, server, readAt, changes }: Record<string, unknown> = row ?? {};
+  if (
+    typeof snapshot !== "string" ||
+    typeof server !== "string" ||
+    typeof readAt !== "string" ||
+    !Array.isArray(changes)
+  )
     throw new Error("the changes table returned an unexpected result");
-  return {
-    snapshot: row.snapshot,
-    server: row.server,
-    changes: changes.length > READ_MAX ? "too many" : changes.filter(isChange),
-  };
+  // Changes before the first read, on another server, or pruned since the last read were not seen.
+  const isGap = server !== last?.server || row?.isLate === true || changes.length > READ_MAX;
+  return { seen: { snapshot, server, readAt }, changes: changes.filter(isChange), isGap };
 }

@@ -225,6 +225,41 @@ test("a read-only server, as a standby is, counts as an outage: the next read is
   expect(state.gaps).toBe(1);
 });
 
+test("rows of another server's transactions, as after a restore, are not delivered; later changes are, once", async () => {
+  const { told, read } = reader();
+  await read();
+  await db.sql`
+    insert into changes (kind, ref, xid)
+    values ('account', 'restored', (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000000)::text::xid8)`;
+  await read();
+  await note(db.sql, "after the restore");
+  await read();
+  await read();
+  expect(refs(told)).toEqual(["after the restore"]);
+});
+
+test("a reader that has not read for more than half of what is kept reports a gap", async () => {
+  await db.sql.unsafe(`
+    create schema later;
+    create table later.by (span interval not null);
+    insert into later.by values ('0');
+    create function later.statement_timestamp() returns timestamptz language sql
+      as 'select pg_catalog.statement_timestamp() + span from later.by'`);
+  const url = new URL(database.url);
+  url.searchParams.set("search_path", "later, pg_catalog, public");
+  const state = reader(url.href);
+  await state.read();
+  await db.sql`update later.by set span = '29 minutes'`;
+  await state.read();
+  expect(state.gaps).toBe(1);
+  await db.sql`update later.by set span = '60 minutes'`;
+  await state.read();
+  expect(state.gaps).toBe(2);
+  await note(db.sql, "after the pause");
+  await state.read();
+  expect(state).toMatchObject({ gaps: 2, told: [{ ref: "after the pause" }] });
+});
+
 test("the reader reads about once a second", async () => {
   const state = reader(database.url, 100);
   await until(() => state.gaps === 1);
