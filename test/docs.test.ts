@@ -220,6 +220,30 @@ test("the reseller's guide explains every state of a domain in the panel's words
   expect(rows.filter((row) => !all.includes(row))).toEqual([]);
 });
 
+test("the table of decisions names all decisions of each subject, and no number is used twice", () => {
+  const [table = "", ...subjects] = read("docs/decisions.md").split(/^## /m);
+  const listed = new Map<string, number[]>();
+  for (const [, title = "", list = ""] of table.matchAll(/^\| \[(.+?)\]\(#\S+ +\| (.+?) +\|$/gm))
+    listed.set(title, list.split(", ").flatMap(rangeOf));
+  const written = new Map<string, number[]>();
+  for (const subject of subjects) {
+    const numbers = [...subject.matchAll(/^\*\*(\d+)\. /gm)].map(([, number]) => Number(number));
+    written.set(
+      subject.slice(0, subject.indexOf("\n")),
+      numbers.sort((a, b) => a - b),
+    );
+  }
+  expect(listed).toEqual(written);
+  const all = [...written.values()].flat();
+  expect(new Set(all).size).toBe(all.length);
+});
+
+/** The numbers of "5" or "5 to 7". */
+function rangeOf(text: string): number[] {
+  const [first = 0, last = first] = text.split(" to ").map(Number);
+  return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+}
+
 test("log messages that the operator's guide quotes are in the code", () => {
   const code = sources()
     .map(({ text }) => text)
