@@ -69,7 +69,6 @@ const ALARMS = [
   '"level":"fatal"',
   "was ended twice",
   "the database rejected a row of the ledger",
-  "ledger batch failed",
   "the ledger refused to reserve a request",
   "a request failed",
   "UnhandledPromiseRejection",
