@@ -12,10 +12,12 @@ import {
   imageCharge,
   type PriceParts,
   recompute,
+  retailChatCharge,
   sumOfLines,
+  withMarkup,
 } from "../../src/ledger/price.ts";
 
-/** Source: MON-1, MON-11, MON-12, MON-13, MON-14. */
+/** Source: MON-1, MON-11, MON-12, MON-13, MON-14, MRK-3. */
 
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const RUNS = 5000;
@@ -130,7 +132,21 @@ function check<T>(arbitrary: fc.Arbitrary<T>, rule: (value: T) => void): void {
   fc.assert(fc.property(arbitrary, rule), { seed: SEED, numRuns: RUNS });
 }
 
-test("any response within its bound costs at most the reserved amount, at any price, tier, margin and number of choices", () => {
+test("a bound with a markup covers the charge with it, to the nano-USD", () => {
+  const prices = tokenPricesOf({ input: 1000, output: 1 });
+  const noMargin = { marginPermille: 1000, factorPermille: 1000 };
+  const heldAndCharge = (textTokens: number, cap: number) => {
+    const bound = withMarkup(chatBound(prices, { textTokens, fixedTokens: 0, choices: 1 }, noMargin), 1);
+    const counts = { promptTokens: textTokens, cachedTokens: 0, completionTokens: cap };
+    return [heldNanoUsd(bound, cap), retailChatCharge(prices, counts, 1).chargeNanoUsd];
+  };
+  // 0.1 pico-USD above a whole nano-USD.
+  expect(heldAndCharge(1, 0)).toEqual([2n, 2n]);
+  // An output token costs 1.0001 pico-USD, and reserves 2.
+  expect(heldAndCharge(0, 10_000)).toEqual([20n, 11n]);
+});
+
+test("any response within its bound costs at most the reserved amount, at any price, tier, margin, markup and number of choices", () => {
   const answers = fc.record({
     ...{
       parts,
@@ -138,6 +154,7 @@ test("any response within its bound costs at most the reserved amount, at any pr
       marginPermille,
       factorPermille,
       choices,
+      markup: fc.nat(100_000),
       capTokens: fc.nat(1_000_000),
       hasMedia: fc.boolean(),
     },
@@ -149,17 +166,18 @@ test("any response within its bound costs at most the reserved amount, at any pr
     ({ parts, further, hasMedia, marginPermille, factorPermille, choices, textTokens, fixedTokens, ...rest }) => {
       const prices = pricesOf(parts);
       const tokens = { textTokens, fixedTokens, choices, hasMedia };
-      const bound = chatBound(prices, tokens, { marginPermille, factorPermille });
+      const bound = withMarkup(chatBound(prices, tokens, { marginPermille, factorPermille }), rest.markup);
       const cap = capWithin(bound, rest.capTokens);
       const prompt = Math.floor((textTokens + fixedTokens) * rest.promptPart);
       // A provider counts no audio or images in a prompt that has only text.
       const { audio_input: _, image_input: __, ...ofText } = further ?? {};
-      const charge = chatCharge(prices, {
+      const counts = {
         promptTokens: prompt,
         cachedTokens: Math.floor(prompt * rest.cachedPart),
         completionTokens: Math.floor(cap * choices * rest.completionPart),
         further: hasMedia ? further : ofText,
-      });
+      };
+      const { chargeNanoUsd: charge } = retailChatCharge(prices, counts, rest.markup);
       // What a balance can pay at all: beyond it the bound is cut, and no balance covers it.
       const held = heldNanoUsd(bound, cap);
       if (held <= BALANCE_NANO_USD_MAX) expect(charge).toBeLessThanOrEqual(held);
