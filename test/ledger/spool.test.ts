@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from "bun:test";
-import { mkdtemp, readdir, rm, symlink } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Finish } from "../../src/ledger/ledger_store.ts";
@@ -69,6 +69,19 @@ test("waiting settlements are counted in bytes and number, also those from befor
   expect(seen).toEqual(["a", "b", "c"].map(settlement));
   expect([next.waiting(), next.empty(), next.ready()]).toEqual([{ bytes: 0, settlements: 0 }, true, true]);
   expect(await readdir(directory)).toEqual([]);
+});
+
+test("a settlement with a markup is replayed with all its amounts; a line from before there were markups has none", async () => {
+  const directory = await folder();
+  const marked: Finish = { ...settlement("a"), markupBasisPoints: 250, costNanoUsd: 12_044_564_781_692_260n };
+  await (await open(directory, { life: 1 })).add(marked);
+  const [file] = await readdir(directory);
+  const path = join(directory, String(file));
+  const { furtherCounts, markupBasisPoints, costNanoUsd, ...former } = JSON.parse(await readFile(path, "utf8"));
+  await writeFile(path, `${JSON.stringify({ ...former, requestId: "b" })}\n`, { flag: "a" });
+  const seen: Finish[] = [];
+  await (await open(directory)).replay(async (finish) => void seen.push(finish));
+  expect(seen).toEqual([marked, settlement("b")]);
 });
 
 test("a replay that fails keeps exactly the settlements that were not applied", async () => {
