@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
+import { drawn } from "../ledger/ledger_world.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { behave, booksAtRest, CALM, callsOf, flowing, HELD_USAGE, openCall, receiptsOf } from "./fault_shop.ts";
@@ -113,6 +114,17 @@ describe("two replicas with clocks ten minutes ahead and ten minutes behind", ()
       expectRefusal(await shop.chat(customer.secret, { stream, ...mark }, { origin }), "invalid_api_key");
     expect(callsOf(shop, mark)).toBe(0);
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, holds: 0, released: 0 });
+  });
+
+  test.concurrent("give no answer to an expired key from units that another key of its account has drawn ahead", async () => {
+    const customer = await shop.customer();
+    const expired = await shop.world.addKey(customer, { expiresAt: new Date(Date.now() - MINUTE_MS).toISOString() });
+    const { origin } = behind;
+    await until(async () => {
+      expect((await shop.chat(customer.secret, {}, { origin })).status).toBe(200);
+      return (await drawn(shop.world, customer.accountId)).idle_units > 0;
+    });
+    expectRefusal(await shop.chat(expired.secret, {}, { origin }), "invalid_api_key");
   });
 
   // Alone and last: it moves the clocks for all.

@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import { drawn } from "../ledger/ledger_world.ts";
 import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { closeBalanced, expectRefusal, rawCall, withoutEffect } from "./checks.ts";
@@ -233,6 +234,20 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
       await shop.world.sql`update keys set daily_spend_max_nano_usd = 1000 where id = ${other.keyId}`;
       const spent = await refused(() => send(other.secret), "key_spend_limit_exceeded");
       expect(spent).toMatchObject({ limit: 0.000001, used: 0, remaining: 0.000001, resets_at: expect.any(String) });
+    });
+
+    test("402 key_request_limit_exceeded, also while units lie ready that another key of the account has drawn ahead", async () => {
+      const limited = await shop.customer();
+      const other = await shop.world.addKey(limited);
+      await shop.world.sql`update keys set daily_units_max = 1 where id = ${limited.keyId}`;
+      const isDrawnAhead = async () => {
+        expect((await send(other.secret)).status).toBe(200);
+        return (await drawn(shop.world, limited.accountId)).idle_units > 0;
+      };
+      await until(isDrawnAhead);
+      expect((await send(limited.secret)).status).toBe(200);
+      await until(isDrawnAhead);
+      await refused(() => send(limited.secret), "key_request_limit_exceeded");
     });
 
     test("405 for another method", async () => {
