@@ -5,7 +5,7 @@ import { type ChatBody, ChatBody as ChatShape } from "../../src/gateway/request_
 import { bodyOf } from "../../src/http/body.ts";
 import { checker } from "../../src/http/checks.ts";
 
-/** The bound of a prompt: everything that is sent on counts, and nothing counts twice. Source: MON-3. */
+/** The bound of a prompt: everything that is sent on counts, and nothing counts twice. Source: MON-3, MON-14. */
 
 const checkChat = checker(ChatShape);
 const LONG = 1_100_000;
@@ -112,6 +112,16 @@ test("an image counts as an image only in a content part: elsewhere a provider m
     { content: [{ ...image, text: image }] },
   ])
     expect(promptOfBody({ messages: [{ role: "assistant", ...message }] }).bytes).toBeGreaterThan(LONG);
+});
+
+test("a provider may report any kind of input for images and for unknown parts of messages, such as audio; of text and tool calls it may not", () => {
+  const hasMedia = (message: object) => promptOfBody({ messages: [...HI, { role: "user", ...message }] }).hasMedia;
+  const audio = { type: "input_audio", input_audio: { data: "AA", format: "wav" } };
+  expect(hasMedia({ content: [{ type: "image_url", image_url: { url: PNG } }] })).toBe(true);
+  expect(hasMedia({ content: [{ type: "text", text: "hi" }, audio] })).toBe(true);
+  expect(hasMedia({ content: null, audio: { id: "audio_1" } })).toBe(true);
+  const call = { id: "1", type: "function", function: { name: "f", arguments: "{}" } };
+  expect(hasMedia({ content: [{ type: "text", text: "hi" }], tool_calls: [call] })).toBe(false);
 });
 
 test("a dropped field does not count, and a changed one counts as it is sent", () => {
