@@ -107,17 +107,18 @@ test("a streamed overrun of a thousand times the hold leaves the rest of the bal
   expect(await balance()).toEqual([899_000, 0]);
 });
 
-test("a late settlement takes no more than its hold was, unless the balance covers the whole charge", async () => {
-  for (const [balanceNano, charged] of [
-    [5000n, 1000n],
-    [9000n, 7000n],
-    [700n, 700n],
+test("a late settlement takes no more than its hold was, unless the balance covers the whole charge, and is never refused", async () => {
+  for (const [balanceNano, charged, strict] of [
+    [5000n, 1000n, false],
+    [5000n, 1000n, true],
+    [9000n, 7000n, false],
+    [700n, 700n, false],
   ] as const) {
     const { person, ask, balance } = await customer(1000n);
     const hold = await ask();
     await reapLease(world, hold.leaseId);
     await world.sql`select add_balance(${person.accountId}, ${String(balanceNano - 1000n)}, 'correction', 'test', null)`;
-    expect(await open.ledger.settle(hold, usageOf({ chargeNanoUsd: 7000n }))).toMatchObject({
+    expect(await open.ledger.settle(hold, usageOf({ chargeNanoUsd: 7000n }), { strict })).toMatchObject({
       chargedNanoUsd: charged,
       shortfallNanoUsd: 7000n - charged,
     });

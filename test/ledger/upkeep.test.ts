@@ -228,6 +228,16 @@ test("a late settlement whose unit was used by another request records 0 units",
   expect(await counters()).toEqual({ units_used: 1, units_held: 0 });
 });
 
+test("a late settlement that gets no unit takes nothing of the package's tokens", async () => {
+  const { ask, packageId } = await customer({ dailyLimit: 1, days: 2, carryover: true, tokenLimit: 100 });
+  const late = await open.ledger.reserve(ask());
+  await reapLease(world, late.leaseId);
+  await open.ledger.settle(await open.ledger.reserve(ask()), usageOf({ promptTokens: 5, completionTokens: 5 }));
+  await open.ledger.settle(late, usageOf({ promptTokens: 40, completionTokens: 40 }));
+  const [row] = await world.sql`select tokens_used::int, tokens_held::int from packages where id = ${packageId}`;
+  expect({ ...row }).toEqual({ tokens_used: 10, tokens_held: 0 });
+});
+
 test("a late charge takes the available balance; the rest is recorded as a loss", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: "payg" });
