@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { expectRefusal } from "../gateway/checks.ts";
 import { ok, PANEL, type PanelSession } from "../panel/panel_client.ts";
-import { until } from "../platform/own_redis.ts";
+import { sleep, until } from "../platform/own_redis.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 
 /** Orders and payments: each is chosen, paid and fulfilled once. Source: BUY-1, BUY-2, BUY-3, BUY-4, BUY-5, BUY-6, BUY-7, BUY-8, BUY-9. */
@@ -508,7 +508,16 @@ describe("a refund", () => {
     const { buyer, order } = await opened();
     ok(await pay.hook(0, { ...pay.stripe.pay(order.reference) }));
     const [payment] = await pay.paymentsOf(order.orderId);
-    ok(await refund(pay.as.admin, Number(payment?.id), 12n * USD, { endPackage: true }));
+    // All have read the payment before the first of them has the order's lock.
+    const race = await pay.sql.begin(async (tx) => {
+      await tx`select 1 from orders where id = ${order.orderId} for update`;
+      const refunds = Array.from({ length: 4 }, () =>
+        refund(pay.as.admin, Number(payment?.id), 12n * USD, { endPackage: true }),
+      );
+      await sleep(500);
+      return { answers: Promise.all(refunds) };
+    });
+    expect((await race.answers).map(({ status }) => status).sort()).toEqual([200, 422, 422, 422]);
     const [ended] = await packagesOf(buyer.accountId);
     expect(ended?.ended_early).toBe("ended");
     expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "fulfilled" });

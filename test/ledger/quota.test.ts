@@ -4,7 +4,7 @@ import { entitlementOf, hasLeft } from "../../src/ledger/entitlement_store.ts";
 import { holdingsOf } from "../../src/ledger/holdings_store.ts";
 import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, reapLease, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /** Source: KEY-8, PAY-2, PAY-3, PAY-9, QUO-3, QUO-4, QUO-5, QUO-6, QUO-7, QUO-8, QUO-9, QUO-10, REL-1. */
 
@@ -72,6 +72,26 @@ test("carryover keeps unused units; carryover_quota_exceeded when all accumulate
   expect(tally(codes)).toEqual({ granted: 5, carryover_quota_exceeded: 1 });
   const refusal = await refusalOf(ask());
   expect(refusal.facts).toMatchObject({ limit: 6, used: 6, remaining: 0, resetsAt: null });
+});
+
+test("carryover: a late settlement takes a unit only if every day since has room for it", async () => {
+  await world.setClock("2026-05-10 12:00:00+00");
+  await world.sql`select make_receipt_months(0)`;
+  const { ask, packageId } = await customer({ dailyLimit: 1, days: 3, carryover: true });
+  const late = await ask();
+  await reapLease(world, late.leaseId);
+  await world.setClock("2026-05-11 12:00:00+00");
+  for (let i = 0; i < 2; i++) await open.ledger.settle(await ask(), usageOf());
+  // The package has one unit left, but only from the third day on.
+  await open.ledger.settle(late, usageOf());
+  const days =
+    await world.sql`select day::text, units_used from package_days where package_id = ${packageId} order by day`;
+  expect(days.map(({ day, units_used }) => [day, units_used])).toEqual([
+    ["2026-05-10", 0],
+    ["2026-05-11", 2],
+  ]);
+  await world.setClock("2026-05-12 12:00:00+00");
+  expect(await codeOf(ask())).toBe("granted");
 });
 
 test("package_quota_exceeded when only the total is used up; the daily code when both are", async () => {
