@@ -352,6 +352,27 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.world.unbalanced()).toEqual([]);
   });
 
+  test("of a duplicate payment that Stripe refuses does not revive the order, whose own payment was given back", async () => {
+    await pay.sql`select add_balance(${pay.acme.accountId}, -balance_nano_usd, 'correction', 'x', null) from balances
+      where account_id = ${pay.acme.accountId} and balance_nano_usd > 0`;
+    const buyer = await pay.newcomer("acme");
+    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(10n * USD) });
+    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+    const session = pay.stripe.pay(order.reference);
+    ok(await pay.hook(pay.acme.accountId, { ...session }));
+    const twice = { ...session, id: `${session.id}_twice`, payment_intent: `${session.payment_intent}_twice` };
+    ok(await pay.hook(pay.acme.accountId, twice));
+    const [own, duplicate] = await pay.paymentsOf(order.orderId);
+    const giveBack = (payment: typeof own) =>
+      pay.as.acme.post(`/payments/${payment?.id}/refunds`, { amountNano: String(10n * USD) });
+    expect(ok(await giveBack(own)).refund.status).toBe("done");
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "refunded" });
+    pay.stripe.refuseRefunds("The charge is disputed.");
+    expect(ok(await giveBack(duplicate)).refund.status).toBe("failed");
+    pay.stripe.refuseRefunds("");
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "refunded", waits_for: null });
+  });
+
   test("of a duplicate payment takes nothing from the balance, and has no credit note", async () => {
     const it = await sold();
     const twice = { ...it.session, id: "cs_twice", payment_intent: `${it.session.payment_intent}_twice` };
