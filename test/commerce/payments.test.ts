@@ -1,7 +1,10 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { failRefund } from "../../src/commerce/refunds_store.ts";
+import { inProcessBus } from "../../src/platform/bus.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { ok, PANEL, type PanelSession } from "../panel/panel_client.ts";
 import { sleep, until } from "../platform/own_redis.ts";
+import { quietLog } from "../platform/quiet_log.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 
 /** Orders and payments: each is chosen, paid and fulfilled once. Source: BUY-1, BUY-2, BUY-3, BUY-4, BUY-5, BUY-6, BUY-7, BUY-8, BUY-9. */
@@ -564,6 +567,12 @@ describe("a refund", () => {
     pay.stripe.refuseRefunds("The charge is disputed.");
     const failed = ok(await refund(pay.as.admin, paymentId, 4n * USD)).refund;
     expect(failed).toMatchObject({ status: "failed", problem: "The charge is disputed." });
+    expect(await pay.balanceOf(buyer)).toBe(10n * USD);
+    // Another replica has the same answer, later.
+    const db = pay.world.openDb();
+    const again = await failRefund({ db, bus: inProcessBus(quietLog().log) }, failed.refundId, "again");
+    await db.close();
+    expect(again).toMatchObject({ status: "failed", problem: "The charge is disputed." });
     expect(await pay.balanceOf(buyer)).toBe(10n * USD);
     pay.stripe.refuseRefunds("");
     pay.stripe.setDown(true);

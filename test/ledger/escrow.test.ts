@@ -392,6 +392,30 @@ describe("a change of rights: no request is granted by the former state once the
   });
 });
 
+describe("units drawn ahead are units of their day, for the models of their package", () => {
+  test("a model that the package does not have gets none of them", async () => {
+    const [a] = (await openLedgers(1)) as [OpenLedger];
+    const customer = await addCustomer({ dailyLimit: 100_000, modelIds: ["model-a"] });
+    const holds = await drawAhead(a, customer);
+    expect(await codeOf(a.ledger.reserve(ask(customer, { modelId: "model-b" })))).toBe("model_not_in_package");
+    holds.push(await a.ledger.reserve(ask(customer)));
+    await release(a, holds);
+  });
+
+  test("after the package's midnight a request gets a unit of the new day", async () => {
+    const [a] = (await openLedgers(1)) as [OpenLedger];
+    await world.setClock("2031-05-10 23:59:59.7+00");
+    const customer = await addCustomer({ dailyLimit: 100_000 });
+    const holds = await drawAhead(a, customer);
+    await world.setClock("2031-05-11 00:00:00.1+00");
+    await sleep(400);
+    holds.push(await a.ledger.reserve(ask(customer)));
+    expect(holds.map(({ day }) => day)).toEqual([...Array(6).fill("2031-05-10"), "2031-05-11"]);
+    await world.sql`select make_receipt_months(0)`;
+    await release(a, holds);
+  });
+});
+
 describe("units and money drawn ahead are valid for two seconds", () => {
   test("the database is away: requests are granted for at most two seconds, then 503", async () => {
     const proxy = await startTcpProxy(world.url);
