@@ -392,7 +392,28 @@ describe("a change of rights: no request is granted by the former state once the
   });
 });
 
-describe("units drawn ahead are units of their day, for the models of their package", () => {
+describe("units drawn ahead are units of their day, for the models of their package and the domains of its reseller", () => {
+  test("a request by what was known before a domain was switched off gets none of them", async () => {
+    const [a] = (await openLedgers(1)) as [OpenLedger];
+    const host = "off.example.com";
+    const { accountId: tenantId } = await world.addReseller(host);
+    const epochOf = async () => {
+      const [row] = await world.sql`select epoch::int from epochs where account_id = ${tenantId}`;
+      return row?.epoch as number;
+    };
+    const before = { ...knownAs("package"), tenantEpoch: await epochOf() };
+    await world.sql`update hosts set status = 'suspended' where host = ${host}`;
+    const person = await world.addCustomer(tenantId);
+    const packageId = await world.givePackage(person, { dailyLimit: 100_000 });
+    const customer: Customer = { ...person, key: await world.addKey(person), packageId, mode: "package" };
+    const here = (over: Partial<ReserveRequest> = {}) => a.ledger.reserve(ask(customer, { tenantId, ...over }));
+    const holds: Hold[] = [];
+    for (let i = 0; i < 6; i++) holds.push(await here());
+    expect((await drawn(world, customer.accountId)).idle_units).toBeGreaterThan(0);
+    expect(await codeOf(here({ host, ownHost: false, known: before }))).toBe("host_not_allowed");
+    await release(a, holds);
+  });
+
   test("a model that the package does not have gets none of them", async () => {
     const [a] = (await openLedgers(1)) as [OpenLedger];
     const customer = await addCustomer({ dailyLimit: 100_000, modelIds: ["model-a"] });
