@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
 import type { Hold } from "../../src/ledger/ledger.ts";
+import { until } from "../platform/own_redis.ts";
 import { createWorld, type World } from "../world.ts";
-import { type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
+import { drawn, type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /** Rows that the database rejects: the other rows of their batch are not affected, and only a row that can never succeed is set aside. */
 
@@ -74,7 +75,7 @@ test.each(["XX001", "42501", "P0001"])(
   },
 );
 
-test("one row has a value that the database never takes: it alone is set aside", async () => {
+test("one row has a value that the database never takes: it alone is set aside, and the unit that was drawn for it goes back", async () => {
   const holds = await tenHolds();
   const bad = holds[7] as Hold;
   await fail(bad.accountId, "22003");
@@ -82,5 +83,6 @@ test("one row has a value that the database never takes: it alone is set aside",
   const others = holds.filter((hold) => hold !== bad);
   expect((await settleAll(holds)).sort()).toEqual(idsOf(others));
   expect(open.ledger.aside()).toBe(asideBefore + 1);
+  await until(async () => (await drawn(world, bad.accountId)).units === 0);
   expect(await open.ledger.replaySpool()).toBe(0);
 });
