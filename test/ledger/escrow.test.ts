@@ -518,6 +518,20 @@ describe("units and money drawn ahead are valid for two seconds", () => {
   );
 });
 
+test("a request that is granted from money drawn ahead holds its amount rounded up, as the database does", async () => {
+  const [a] = (await openLedgers(1)) as [OpenLedger];
+  const customer = await addCustomer(null, 1_000_000_000n);
+  const holds = await drawAhead(a, customer);
+  for (const known of [knownAs("payg"), null]) {
+    const hold = await a.ledger.reserve(
+      ask(customer, { known, promptPico: 1_000n, outputPico: 1n, capMax: 1, capMin: 1 }),
+    );
+    expect(hold.heldNanoUsd).toBe(2n);
+    holds.push(hold);
+  }
+  await release(a, holds);
+});
+
 test("/balance shows requests in flight as reserved, and not the amounts drawn ahead", async () => {
   const [a] = (await openLedgers(1)) as [OpenLedger];
   const units = await addCustomer({ dailyLimit: 1000, days: 5 });
