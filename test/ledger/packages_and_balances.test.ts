@@ -58,6 +58,22 @@ test("assigned `now` it starts and returns the dropped rest; assigned `after` it
   );
 });
 
+test("when a queued package is ended, those behind it move up to the end of the active one", async () => {
+  const person = await world.addCustomer();
+  const offeringId = await world.addOffering({ days: 2 });
+  const active = await assign(person, offeringId);
+  const next = await assign(person, offeringId, { when: "after" });
+  const last = await assign(person, offeringId, { when: "after" });
+  await endPackage(world.deps, { ...person, packageId: next.packageId });
+  const { startsAt, endsAt } = active;
+  expect(await findPackage(world.deps, active.packageId)).toMatchObject({ state: "active", startsAt, endsAt });
+  expect(await findPackage(world.deps, last.packageId)).toMatchObject({
+    state: "queued",
+    startsAt: endsAt,
+    endsAt: next.endsAt,
+  });
+});
+
 test("402 insufficient_balance: if the payer's balance is short, nothing is assigned; ten concurrent assignments spend it exactly", async () => {
   const reseller = await world.addReseller();
   const customer = await world.addCustomer(reseller.accountId);
