@@ -721,3 +721,20 @@ test("a quiet account whose draw is under way is not forgotten: the answer is ac
   expect(escrow.grant(request)).toMatchObject({ packageId: 9, reservedAtUs: 12_000_000 });
   expect(escrow.compare(7, { units: 1, nanoUsd: 0n })).toBe(false);
 });
+
+test("an answer of the database counts for two seconds and within the lease, by both clocks of the replica", () => {
+  const clock = { nowMs: 0, unixMs: 0 };
+  const escrow = new Escrow({ leaseMs: 1_500, unitsMax: 10, nowMs: () => clock.nowMs, unixMs: () => clock.unixMs });
+  const { leaseId } = escrow;
+  escrow.leaseRenewed(leaseId, 0);
+  const isTimely = (nowMs: number, unixMs = nowMs) => {
+    Object.assign(clock, { nowMs, unixMs });
+    return escrow.isTimely({ leaseId, sentMs: 0, sentUnixMs: 0 });
+  };
+  expect([isTimely(1_499), isTimely(1_500)]).toEqual([true, false]);
+  escrow.leaseRenewed(leaseId, 1_499);
+  expect([isTimely(1_999), isTimely(2_000)]).toEqual([true, false]);
+  // The machine was suspended, or its clock was set, while the answer was on its way.
+  expect([isTimely(10, 1_010), isTimely(10, 1_011), isTimely(10, -991)]).toEqual([true, false, false]);
+  expect(escrow.isTimely({ leaseId: "another", sentMs: 10, sentUnixMs: 10 })).toBe(false);
+});
