@@ -401,7 +401,7 @@ describe("units drawn ahead are units of their day, for the models of their pack
       const [row] = await world.sql`select epoch::int from epochs where account_id = ${tenantId}`;
       return row?.epoch as number;
     };
-    const before = { ...knownAs("package"), tenantEpoch: await epochOf() };
+    const before = { mode: "package", epoch: Number.MAX_SAFE_INTEGER, tenantEpoch: await epochOf() } as const;
     await world.sql`update hosts set status = 'suspended' where host = ${host}`;
     const person = await world.addCustomer(tenantId);
     const packageId = await world.givePackage(person, { dailyLimit: 100_000 });

@@ -1,9 +1,12 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
 import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
+import { until } from "../platform/own_redis.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 import {
   codeOf,
+  drawn,
+  knownAs,
   type OpenLedger,
   openSqlReplica,
   openWorldLedger,
@@ -160,6 +163,19 @@ test("a default cap is lowered to the rest of the spending limit, but not below 
   expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 1000, heldNanoUsd: 1000n });
   expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 300, heldNanoUsd: 300n });
   expect(await codeOf(ask({ capMin: 256 }))).toBe("key_spend_limit_exceeded");
+});
+
+test("what goes back from an escrow leaves the key's count of requests in flight as it is", async () => {
+  const { key, person, ask } = await customer({ mode: "payg", units: 1 }, { dailyLimit: 0 });
+  await ask();
+  const other = await addKey(person, { mode: "payg" });
+  const known = knownAs("payg");
+  for (let i = 0; i < 6; i++) await a.ledger.reserve(requestFor(person, other, { ...PRICED, known }));
+  const idleNano = async () => (await drawn(world, person.accountId)).idle_nano_usd;
+  expect(await idleNano()).toBeGreaterThan(0);
+  await until(async () => (await idleNano()) === 0);
+  expect(await countsOf(key)).toEqual([{ used: 0, held: 1, spent: 0, money_held: 1000 }]);
+  expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
 });
 
 test("insufficient_balance when less is left of the balance than of the limit, or there is no limit", async () => {
