@@ -53,6 +53,25 @@ test("a reseller whose account stays locked delays no other reseller's credit", 
   expect(await credited(locked)).toBe(5);
 });
 
+test("two replicas that credit a reseller at once, and wait for its lock, credit it once", async () => {
+  const { accountId } = await addEarner();
+  const credits = await world.sql.begin(async (holder) => {
+    await holder`select lock_accounts(array[${accountId}]::bigint[])`;
+    const both = [1, 2].map(() => db.sql`select credit_earnings(${accountId})`.execute());
+    await until(async () => {
+      const waiting = await holder`
+        select 1 from pg_locks where locktype = 'advisory' and not granted and objid = ${accountId}
+          and database = (select oid from pg_database where datname = current_database())`;
+      return waiting.length === 2;
+    });
+    return { ended: Promise.allSettled(both) };
+  });
+  await credits.ended;
+  const entries =
+    await world.sql`select amount_nano_usd::int as nano from balance_entries where account_id = ${accountId}`;
+  expect(entries.map(({ nano }) => nano)).toEqual([5]);
+});
+
 test("a reseller whose balance is full is credited when there is room; meanwhile the books are checked, and their result is known", async () => {
   const full = await addEarner();
   await world.setBalance(full, BALANCE_MAX);
