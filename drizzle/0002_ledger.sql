@@ -436,8 +436,7 @@ BEGIN
         v_amount := (request_prompt_pico[i] + v_cap * run.output_pico + 999) / 1000;
         -- At most what is available, and what is left of the key's daily spending limit.
         v_spendable := least(v_available, limit_nano[v_limit]);
-        IF v_amount > v_available AND v_available <= coalesce(limit_nano[v_limit], v_available)
-          AND recall_idle(v_account, 0, p_lease, EXISTS (
+        IF v_amount > v_available AND recall_idle(v_account, 0, p_lease, EXISTS (
             SELECT FROM generate_series(coalesce(draw_keep_lasts[run.place - 1], 0) + 1, draw_keep_lasts[run.place]) AS y
             WHERE idle_nano[y] > 0)) THEN
           -- Neither refused, nor with a lower output cap, while money lies unused.

@@ -184,6 +184,21 @@ test("insufficient_balance when less is left of the balance than of the limit, o
   expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 600 });
 });
 
+test("key_spend_limit_exceeded, not insufficient_balance, when the balance suffices with what another replica has drawn ahead", async () => {
+  const { ask, person } = await customer({ mode: "payg", nanoUsd: 100 }, { dailyLimit: 0, nanoUsd: 1000n });
+  const other = await addKey(person, { mode: "payg" });
+  const small = { ...PRICED, capMax: 10, capMin: 10, known: knownAs("payg") };
+  for (let i = 0; i < 4; i++) await b.ledger.reserve(requestFor(person, other, small));
+  const { nano_usd, idle_nano_usd } = await drawn(world, person.accountId);
+  expect(idle_nano_usd).toBeGreaterThan(10);
+  // More than is available now, less than is neither spent nor in use.
+  const capMax = 1000 - nano_usd + 5;
+  expect(await refusalOf(ask({ capMax, capMin: capMax }))).toMatchObject({
+    code: "key_spend_limit_exceeded",
+    facts: { limit: 100, used: 0, remaining: 100 },
+  });
+});
+
 test("402, not 500, for a prompt that costs more than the balance, at any output price", async () => {
   for (const ceilings of [{ nanoUsd: 1000 }, {}]) {
     const { ask } = await customer({ mode: "payg", ...ceilings }, { nanoUsd: 2000n });
