@@ -536,6 +536,34 @@ test.concurrent(
 );
 
 test.concurrent(
+  "a provider's key comes from the environment only when one is added, so a variable left there replaces no key",
+  async () => {
+    const env = { SECRET_KEY, PROVIDER_KEY: "sk-of-another-provider" };
+    const stored = async () =>
+      await world.sql`
+        select k.name, encode(key_ciphertext, 'hex') as bytes from provider_keys k join providers p on p.id = provider_id
+        where p.name = 'kept' order by k.id`;
+    await json(`provider add --name kept --url ${provider.url}/v1 --key sk-kept-1`, { env });
+    const before = await stored();
+    expect(await json("provider set kept --disable", { env })).toMatchObject({ providers: [{ enabled: false }] });
+    expect(await json("provider key set kept default --weight 2", { env })).toMatchObject({ keys: [{ weight: 2 }] });
+    expect(await refused("provider set kept", { env })).toContain("Nothing to change");
+    expect(await refused("provider key set kept default", { env })).toContain("Nothing to change");
+    expect(await stored()).toEqual(before);
+    expect((await json("provider key add kept --name second", { env })).keys).toHaveLength(2);
+    for (const command of ["set", "key set"])
+      expect((await cli(`provider ${command} --help`)).out).not.toContain("PROVIDER_KEY");
+    expect(await cli("provider key set kept second --key-stdin", { env, stdin: "sk-kept-2\n" })).toMatchObject({
+      code: 0,
+    });
+    const after = await stored();
+    expect(after[0]).toEqual(before[0]);
+    expect(after).toHaveLength(2);
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
   "prices in USD are stored exactly; a route names its provider",
   async () => {
     const added = await json(

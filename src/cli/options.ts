@@ -38,7 +38,7 @@ export function idOf(text: string | undefined, what: string): number {
   return Number(text);
 }
 
-/** A secret from the option, else from standard input if `stdin`, else from the environment variable. Throws InputError. */
+/** A secret from the option, else from standard input if `stdin`, else from the environment variable, if one is named. Throws InputError. */
 export async function readSecret({
   given,
   stdin,
@@ -46,12 +46,13 @@ export async function readSecret({
 }: {
   given?: string;
   stdin?: boolean;
-  variable: string;
+  variable?: string;
 }): Promise<string | undefined> {
   if (given !== undefined && stdin)
     throw new InputError("Give the secret as an option or on standard input, not both.");
   if (given !== undefined) return given;
-  return stdin ? await readStdin() : terminal().env[variable] || undefined;
+  if (stdin) return await readStdin();
+  return variable === undefined ? undefined : terminal().env[variable] || undefined;
 }
 
 async function readStdin(): Promise<string> {

@@ -3,7 +3,15 @@ import { addProvider, listProviders, updateProvider } from "../catalog/providers
 import { type Context, defineCommand } from "./context.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { addProviderKeyCommands } from "./provider_key_commands.ts";
-import { type KeyOptions, keyOptions, providerIdOf, readKey, switched, withoutKey } from "./provider_options.ts";
+import {
+  addedKeyOptions,
+  type KeyOptions,
+  providerIdOf,
+  readAddedKey,
+  readReplacedKey,
+  replacedKeyOptions,
+  switched,
+} from "./provider_options.ts";
 import { testProviders, unlistedSentence } from "./provider_test.ts";
 
 /** The command `provider`. */
@@ -18,7 +26,7 @@ export function addProviderCommands(program: Command): void {
 
 function addAdd(provider: Command): void {
   defineCommand<KeyOptions & { name: string; url: string }>(
-    keyOptions(
+    addedKeyOptions(
       provider
         .command("add")
         .description("add a provider; its key is stored encrypted")
@@ -27,9 +35,7 @@ function addAdd(provider: Command): void {
     ),
     { changes: true, secretKey: true },
     async (context, { name, url, ...key }) => {
-      const apiKey = await readKey(key);
-      if (apiKey === undefined) throw withoutKey();
-      await addProvider(context, { name, baseUrl: url, apiKey });
+      await addProvider(context, { name, baseUrl: url, apiKey: await readAddedKey(key) });
       return showProviders(context, name);
     },
   );
@@ -37,7 +43,7 @@ function addAdd(provider: Command): void {
 
 function addSet(provider: Command): void {
   defineCommand<KeyOptions & { url?: string; enable?: true; disable?: true }>(
-    keyOptions(
+    replacedKeyOptions(
       provider
         .command("set <name>")
         .description("change a provider's URL, or its key if it has only one, or enable or disable it")
@@ -47,7 +53,7 @@ function addSet(provider: Command): void {
     ),
     { changes: true, secretKey: true },
     async (context, { url, enable, disable, ...key }, [name = ""]) => {
-      const apiKey = await readKey(key);
+      const apiKey = await readReplacedKey(key);
       await updateProvider(context, await providerIdOf(context, name), {
         baseUrl: url,
         apiKey,

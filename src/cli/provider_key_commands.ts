@@ -10,7 +10,15 @@ import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
 import { integer } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
-import { type KeyOptions, keyOptions, providerIdOf, readKey, switched, withoutKey } from "./provider_options.ts";
+import {
+  addedKeyOptions,
+  type KeyOptions,
+  providerIdOf,
+  readAddedKey,
+  readReplacedKey,
+  replacedKeyOptions,
+  switched,
+} from "./provider_options.ts";
 
 /** The command `provider key`: the keys of one provider. */
 
@@ -30,7 +38,7 @@ export function addProviderKeyCommands(provider: Command): void {
 
 function addAdd(key: Command): void {
   defineCommand<KeyOptions & { name: string; weight?: number }>(
-    keyOptions(
+    addedKeyOptions(
       key
         .command("add <provider>")
         .description("add a key, which is stored encrypted")
@@ -39,8 +47,7 @@ function addAdd(key: Command): void {
     ),
     { changes: true, secretKey: true },
     async (context, { name, weight, ...options }, [provider = ""]) => {
-      const apiKey = await readKey(options);
-      if (apiKey === undefined) throw withoutKey();
+      const apiKey = await readAddedKey(options);
       const providerId = await providerIdOf(context, provider);
       await addProviderKey(context, providerId, { name, apiKey, ...(weight !== undefined && { weight }) });
       return showKeys(context, providerId);
@@ -52,7 +59,7 @@ type Changes = KeyOptions & { rename?: string; weight?: number; enable?: true; d
 
 function addSet(key: Command): void {
   defineCommand<Changes>(
-    keyOptions(
+    replacedKeyOptions(
       key
         .command("set <provider> <name>")
         .description("replace a key, rename it, change its weight, or enable or disable it")
@@ -63,7 +70,7 @@ function addSet(key: Command): void {
     ),
     { changes: true, secretKey: true },
     async (context, { rename, weight, enable, disable, ...options }, [provider = "", name = ""]) => {
-      const apiKey = await readKey(options);
+      const apiKey = await readReplacedKey(options);
       const { providerId, keyId } = await keyNamed(context, provider, name);
       const enabled = switched({ enable, disable });
       await updateProviderKey(context, keyId, { name: rename, weight, apiKey, enabled });

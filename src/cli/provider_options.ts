@@ -10,18 +10,36 @@ const KEY_VARIABLE = "PROVIDER_KEY";
 
 export type KeyOptions = { key?: string; keyStdin?: true };
 
-export function keyOptions(command: Command): Command {
+/** The options of a command that adds a key. */
+export function addedKeyOptions(command: Command): Command {
+  return keyOptions(command, `--key-stdin, or the variable ${KEY_VARIABLE}`);
+}
+
+/** The options of a command that may replace a key. */
+export function replacedKeyOptions(command: Command): Command {
+  return keyOptions(command, "--key-stdin");
+}
+
+function keyOptions(command: Command, safer: string): Command {
   return command
-    .option("--key <key>", `its API key; safer: --key-stdin, or the variable ${KEY_VARIABLE}`)
+    .option("--key <key>", `its API key; safer: ${safer}`)
     .option("--key-stdin", "read its API key from standard input");
 }
 
-export function readKey({ key, keyStdin }: KeyOptions): Promise<string | undefined> {
-  return readSecret({ given: key, stdin: keyStdin, variable: KEY_VARIABLE });
+/** The key of a command that adds one. Throws InputError if none was given. */
+export async function readAddedKey({ key, keyStdin }: KeyOptions): Promise<string> {
+  const apiKey = await readSecret({ given: key, stdin: keyStdin, variable: KEY_VARIABLE });
+  if (apiKey === undefined)
+    throw new InputError(`Give its API key: --key-stdin, --key, or the variable ${KEY_VARIABLE}.`);
+  return apiKey;
 }
 
-export function withoutKey(): InputError {
-  return new InputError(`Give its API key: --key-stdin, --key, or the variable ${KEY_VARIABLE}.`);
+/**
+ * The key of a command that may replace one; undefined: it stays. Not from the environment: a variable that was left there for another
+ * provider would replace the stored key at every change.
+ */
+export function readReplacedKey({ key, keyStdin }: KeyOptions): Promise<string | undefined> {
+  return readSecret({ given: key, stdin: keyStdin });
 }
 
 /** Throws InputError if there is no provider of this name. */
