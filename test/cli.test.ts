@@ -662,6 +662,60 @@ test.concurrent(
 );
 
 test.concurrent(
+  "model price sets everything that it is given, or refuses it and changes nothing",
+  async () => {
+    const { models } = await json("model add priced-1 --input 3 --output 15 --image 512x512=0.02");
+    for (const [given, says] of [
+      ["--input 9 --output 45 --image 1024x1024=0.04 --image 1024x=0.05", "size must be one of"],
+      ["--input 9 --output 45 --image 1024x1024=0.04 --image 1024x1024/standard=0.05", "1024x1024 stands twice"],
+      ["--input 9 --output 45 --image 512x512=none --image 1024x1024/High=0.17", "1024x1024/high"],
+    ] as const)
+      expect(await refused(`model price priced-1 ${given}`)).toContain(says);
+    for (const [given, says] of [
+      ["--input 9 --output 45 --tier 200000:input=6,output=22.5:cached-input=0.6", "one colon"],
+      ["--input 9 --output 45 --tier 200000:input=6,output=22.5=7", "one colon"],
+      ["--image 1024x1024=0.04=9", "1024x1024=0.04"],
+      ["--image 1024x1024", "1024x1024=0.04"],
+    ] as const)
+      expect(await cli(`model price priced-1 ${given}`)).toMatchObject({ code: 2, err: expect.stringContaining(says) });
+    const { models: all } = await json("model list");
+    expect(all.find(({ id }: { id: string }) => id === "priced-1")).toEqual(models[0]);
+    expect(await refused("model price absent-1 --image 512x512=none")).toContain("no model absent-1");
+    const changed = await json(
+      "model price priced-1 --input 9 --output 45 --image 512x512=none --image 1024x1024=0.04",
+    );
+    expect(changed.models[0]).toMatchObject({
+      inputMicroUsd: 9_000_000,
+      imagePrices: [{ size: "1024x1024", microUsd: 40_000 }],
+    });
+    await json("model set priced-1 --disable");
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
+  "limits of one model are collected over the options of a command, and none stands twice",
+  async () => {
+    await json("account add --email models@example.com --name Models");
+    await json("model add limited-1");
+    const set = (given: string) => `account limits models@example.com ${given}`;
+    const { limits } = await json(
+      set("--model-limits limited-1=requests:60,at-once:2 --model-limits limited-1=tokens:500"),
+    );
+    const all = { requestsPerMinute: 60, tokensPerMinute: 500, requestsAtOnce: 2 };
+    expect(limits.own.models).toEqual({ "limited-1": all });
+    await json("model set limited-1 --disable");
+    for (const [given, says] of [
+      ["--model-limits limited-1=requests:60 --model-limits limited-1=requests:5", "requests stands twice"],
+      ["--model-limits limited-1=tokens:500,tokens:600", "tokens stands twice"],
+      ["--model-limits limited-1=constructor:5", "at-once:5"],
+    ] as const)
+      expect(await cli(set(given))).toMatchObject({ code: 2, err: expect.stringContaining(says) });
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
   "usage lists records by account and time, in exact USD",
   async () => {
     const { accountId } = await world.addCustomer();

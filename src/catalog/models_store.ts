@@ -13,14 +13,7 @@ import {
   type ModelPatch,
   type PricesInput,
 } from "./catalog_input.ts";
-import {
-  FOREIGN_KEY_VIOLATION,
-  givenFields,
-  imagePriceOrder,
-  modelColumns,
-  type RowPage,
-  refusing,
-} from "./catalog_store.ts";
+import { givenFields, imagePriceOrder, modelColumns, type RowPage } from "./catalog_store.ts";
 import { checkPrices } from "./token_prices.ts";
 
 /** Models and their prices, as an operator lists and changes them. */
@@ -95,12 +88,7 @@ export async function updateModel(deps: ChangeDeps, id: string, patch: ModelPatc
 
 /** Replaces all token prices of a model, the further ones included; null: it is sold by package only. */
 export async function setPrices(deps: ChangeDeps, modelId: string, prices: PricesInput | null): Promise<void> {
-  checkModelId(modelId);
-  const values = checkPrices(prices);
-  await changing(deps, async (tx) => {
-    const rows = await tx.update(models).set(values).where(eq(models.id, modelId)).returning({ id: models.id });
-    if (rows.length === 0) throw noModel(modelId);
-  });
+  await changePrices(deps, modelId, { prices });
 }
 
 /** The price of one image. Without `quality`: of the default quality. */
@@ -111,23 +99,52 @@ export async function setImagePrice(
   deps: ChangeDeps,
   { modelId, size, quality, microUsd }: ImagePriceInput,
 ): Promise<void> {
-  const checked = checkImagePrice(imagePriceKey(size, quality), microUsd ?? 0);
-  const price = { ...checked, modelId: checkModelId(modelId) };
+  await changePrices(deps, modelId, { imagePrices: { [imagePriceKey(size, quality)]: microUsd } });
+}
+
+/**
+ * `prices`: all token prices, as `setPrices` takes them; absent: they stay. `imagePrices`: by size, or size and quality, as
+ * `imagePriceKey` writes them; null removes one. Others stay.
+ */
+export type PriceChange = {
+  prices?: PricesInput | null | undefined;
+  imagePrices?: Readonly<Record<string, number | null>>;
+};
+
+/** Changes prices of a model: all that are given, or none if one of them is refused. */
+export async function changePrices(
+  deps: ChangeDeps,
+  modelId: string,
+  { prices, imagePrices: byKey = {} }: PriceChange,
+): Promise<void> {
+  checkModelId(modelId);
+  const values = prices === undefined ? undefined : checkPrices(prices);
+  const images = Object.entries(byKey).map(([key, microUsd]) => ({
+    price: { ...checkImagePrice(key, microUsd ?? 0), modelId },
+    isRemoved: microUsd === null,
+  }));
+  await changing(deps, async (tx) => {
+    const isModel = eq(models.id, modelId);
+    const [known] = await tx.select({ id: models.id }).from(models).where(isModel).for("no key update");
+    if (!known) throw noModel(modelId);
+    if (values !== undefined) await tx.update(models).set(values).where(isModel);
+    for (const { price, isRemoved } of images) await (isRemoved ? deleteImagePrice : upsertImagePrice)(tx, price);
+  });
+}
+
+type ImagePrice = typeof imagePrices.$inferSelect;
+
+async function deleteImagePrice(tx: Tx, { modelId, size, quality }: ImagePrice): Promise<void> {
   const { modelId: byModel, size: bySize, quality: byQuality } = imagePrices;
-  await refusing({ [FOREIGN_KEY_VIOLATION]: noModel(modelId) }, () =>
-    changing(deps, async (tx) => {
-      if (microUsd === null) {
-        await tx
-          .delete(imagePrices)
-          .where(and(eq(byModel, modelId), eq(bySize, price.size), eq(byQuality, price.quality)));
-      } else {
-        await tx
-          .insert(imagePrices)
-          .values(price)
-          .onConflictDoUpdate({ target: [byModel, bySize, byQuality], set: { microUsd: price.microUsd } });
-      }
-    }),
-  );
+  await tx.delete(imagePrices).where(and(eq(byModel, modelId), eq(bySize, size), eq(byQuality, quality)));
+}
+
+async function upsertImagePrice(tx: Tx, price: ImagePrice): Promise<void> {
+  const { modelId: byModel, size: bySize, quality: byQuality } = imagePrices;
+  await tx
+    .insert(imagePrices)
+    .values(price)
+    .onConflictDoUpdate({ target: [byModel, bySize, byQuality], set: { microUsd: price.microUsd } });
 }
 
 /**

@@ -12,11 +12,11 @@ export type LimitOptions = {
   modelLimits?: Record<string, Partial<LimitSet>>;
 };
 
-const MODEL_LIMIT_NAMES: Readonly<Record<string, keyof LimitSet>> = {
-  requests: "requestsPerMinute",
-  tokens: "tokensPerMinute",
-  "at-once": "requestsAtOnce",
-};
+const MODEL_LIMIT_NAMES: ReadonlyMap<string, keyof LimitSet> = new Map([
+  ["requests", "requestsPerMinute"],
+  ["tokens", "tokensPerMinute"],
+  ["at-once", "requestsAtOnce"],
+]);
 
 /** Adds the options. `models`: also the option for limits of single models. */
 export function limitOptions(command: Command, { models }: { models: boolean }): Command {
@@ -33,19 +33,23 @@ export function limitOptions(command: Command, { models }: { models: boolean }):
   return command;
 }
 
+type ModelLimits = NonNullable<LimitOptions["modelLimits"]>;
+
 /** Parses `gpt-x=requests:60,tokens:100000`; the options of one command are collected. */
-function modelLimits(text: string, before: Record<string, Partial<LimitSet>> = {}): Record<string, Partial<LimitSet>> {
+function modelLimits(text: string, before: ModelLimits = {}): ModelLimits {
   const split = text.lastIndexOf("=");
-  const pairs = text.slice(split + 1).split(",");
   if (split < 1) throw new InvalidArgumentError("Write the model, =, and its limits: gpt-x=requests:60.");
-  const set = pairs.map((pair): [keyof LimitSet, number] => {
+  const id = text.slice(0, split);
+  const set = new Map(Object.entries(before[id] ?? {}));
+  for (const pair of text.slice(split + 1).split(",")) {
     const [name = "", count = "", ...rest] = pair.split(":");
-    const limit = MODEL_LIMIT_NAMES[name];
+    const limit = MODEL_LIMIT_NAMES.get(name);
     if (limit === undefined || rest.length > 0)
       throw new InvalidArgumentError("The limits of a model are requests, tokens and at-once: requests:60,at-once:5.");
-    return [limit, integer(count)];
-  });
-  return { ...before, [text.slice(0, split)]: Object.fromEntries(set) };
+    if (set.has(limit)) throw new InvalidArgumentError(`For ${id}, ${name} stands twice.`);
+    set.set(limit, integer(count));
+  }
+  return { ...before, [id]: Object.fromEntries(set) };
 }
 
 /** The limits that were given; null: none. */

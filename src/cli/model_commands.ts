@@ -1,19 +1,6 @@
 import { type Command, Option } from "commander";
-import {
-  checkImagePrice,
-  imagePriceKey,
-  MODALITIES,
-  ROUTE_CHOICES,
-  type RouteChoice,
-} from "../catalog/catalog_input.ts";
-import {
-  addModel,
-  listImagePrices,
-  listModels,
-  setImagePrice,
-  setPrices,
-  updateModel,
-} from "../catalog/models_store.ts";
+import { imagePriceKey, MODALITIES, ROUTE_CHOICES, type RouteChoice } from "../catalog/catalog_input.ts";
+import { addModel, changePrices, listImagePrices, listModels, updateModel } from "../catalog/models_store.ts";
 import { addRoute, listRoutes, removeRoute, updateRoute } from "../catalog/routes_store.ts";
 import { pricesOfColumns } from "../catalog/token_prices.ts";
 import { InputError } from "../errors.ts";
@@ -23,7 +10,14 @@ import { formatPrice, parsePrice } from "./money.ts";
 import { idOf, integer, list, parsedBy } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { addOverheadCommands } from "./overhead_commands.ts";
-import { furtherWords, type PriceOptions, priceOptions, pricesOf, TOKEN_PRICE_OPTIONS } from "./price_options.ts";
+import {
+  furtherWords,
+  imagePricesOf,
+  type PriceOptions,
+  priceOptions,
+  pricesOf,
+  TOKEN_PRICE_OPTIONS,
+} from "./price_options.ts";
 import { providerIdOf, switched } from "./provider_options.ts";
 
 /** The command `model`; its `show` and `reset-overhead` are in overhead_commands.ts. */
@@ -59,7 +53,7 @@ function addAdd(model: Command): void {
     ),
     { changes: true },
     async (context, options, [id = ""]) => {
-      const imagePrices = (options.image ?? []).flatMap(({ key, microUsd }) =>
+      const imagePrices = Object.entries(imagePricesOf(options)).flatMap(([key, microUsd]) =>
         microUsd === null ? [] : [[key, microUsd] as const],
       );
       await addModel(context, {
@@ -133,11 +127,7 @@ function addListAndPrice(model: Command): void {
       const prices = packageOnly ? null : pricesOf(options);
       if (prices === undefined && !options.image)
         throw new InputError("Give --input and --output, --image, or --package-only.");
-      if (prices !== undefined) await setPrices(context, id, prices);
-      for (const { key, microUsd } of options.image ?? []) {
-        const { size, quality } = checkImagePrice(key, 0);
-        await setImagePrice(context, { modelId: id, size, quality, microUsd });
-      }
+      await changePrices(context, id, { prices, imagePrices: imagePricesOf(options) });
       return showModels(context, id);
     },
   );

@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError } from "commander";
-import type { PricesInput } from "../catalog/catalog_input.ts";
+import { checkImagePrice, imagePriceKey, type PricesInput } from "../catalog/catalog_input.ts";
 import { FURTHER_PARTS, type FurtherPrices } from "../catalog/rates.ts";
 import { InputError } from "../errors.ts";
 import { formatPrice, parsePrice } from "./money.ts";
@@ -105,6 +105,18 @@ export function pricesOf(options: PriceOptions): PricesInput | undefined {
   return { inputMicroUsd: input, cachedInputMicroUsd: cachedInput ?? null, outputMicroUsd: output, further };
 }
 
+/** The prices of images by their keys; null: removed. Throws InputError. */
+export function imagePricesOf({ image = [] }: PriceOptions): Record<string, number | null> {
+  const prices = new Map<string, number | null>();
+  for (const { key: typed, microUsd } of image) {
+    const { size, quality } = checkImagePrice(typed, 0);
+    const key = imagePriceKey(size, quality);
+    if (prices.has(key)) throw new InputError(`The price of ${key} stands twice.`);
+    prices.set(key, microUsd);
+  }
+  return Object.fromEntries(prices);
+}
+
 /** As in "cache_write $3.75, above 200000: input $6.00 output $22.50". */
 export function furtherWords({ tiers = [], request, ...rates }: FurtherPrices): string {
   const words = FURTHER_PARTS.flatMap((part) => {
@@ -120,15 +132,21 @@ export function furtherWords({ tiers = [], request, ...rates }: FurtherPrices): 
 }
 
 function tier(text: string, before: Tier[] = []): Tier[] {
-  const [above = "", prices = ""] = text.split(":");
+  const [above = "", prices = "", ...more] = text.split(":");
+  if (more.length > 0) throw wrongTier();
   const read: Tier = { above_input_tokens: parsedBy(tokens)(above) };
   for (const price of prices.split(",")) {
-    const [name = "", usd = ""] = price.split("=");
+    const [name = "", usd = "", ...rest] = price.split("=");
+    if (rest.length > 0) throw wrongTier();
     const part = name.trim().replaceAll("-", "_");
     if (part in read) throw new InvalidArgumentError(`${name} stands twice.`);
     read[part] = parsedBy(parsePrice)(usd);
   }
   return [...before, read];
+}
+
+function wrongTier(): InvalidArgumentError {
+  return new InvalidArgumentError("A tier has one colon, and one = for each price: 200000:input=6,output=22.5.");
 }
 
 function tokens(text: string): number {
@@ -137,6 +155,8 @@ function tokens(text: string): number {
 }
 
 function imagePrice(text: string, before: ImagePrice[] = []): ImagePrice[] {
-  const [key = "", usd = ""] = text.split("=");
+  const [key = "", usd, ...rest] = text.split("=");
+  if (usd === undefined || rest.length > 0)
+    throw new InvalidArgumentError("Write the size, =, and the price of one image: 1024x1024=0.04.");
   return [...before, { key, microUsd: usd === "none" ? null : parsedBy(parsePrice)(usd) }];
 }

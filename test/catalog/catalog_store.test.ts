@@ -3,6 +3,7 @@ import type { ModelInput, RouteInput } from "../../src/catalog/catalog_input.ts"
 import { loadCatalog } from "../../src/catalog/catalog_store.ts";
 import {
   addModel,
+  changePrices,
   listImagePrices,
   listModels,
   noteHidesTokens,
@@ -94,6 +95,28 @@ test("an image has one price per size and quality, which can be replaced and rem
     "1024x1024 standard",
     "512x512 high",
   ]);
+});
+
+test("prices of tokens and images are changed together, or not at all", async () => {
+  const id = await newModel({
+    prices: { inputMicroUsd: 5, outputMicroUsd: 6 },
+    imagePrices: { "512x512": 10_000 },
+  });
+  const state = async () => ({ ...(await modelRow(id)), images: await listImagePrices(deps, id) });
+  const before = await state();
+  const prices = { inputMicroUsd: 7, outputMicroUsd: 8 };
+  expect(await paramOf(changePrices(deps, id, { prices, imagePrices: { "512x512": null, "1024x1024": -1 } }))).toBe(
+    "microUsd",
+  );
+  expect(await paramOf(changePrices(deps, id, { prices, imagePrices: { "512x512": null, "1024x": 1 } }))).toBe("size");
+  expect(await state()).toEqual(before);
+  await changePrices(deps, id, { prices, imagePrices: { "512x512": null, "1024x1024/high": 9 } });
+  expect(await state()).toMatchObject({
+    ...prices,
+    images: [{ size: "1024x1024", quality: "high", microUsd: 9 }],
+  });
+  const versions = await world.sql`select prices from price_versions where model_id = ${id} order by id`;
+  expect(versions.map((row) => row.prices)).toMatchObject([{ tokens: { input: 5 } }, { tokens: { input: 7 } }]);
 });
 
 test("only the given fields of a model change", async () => {
@@ -222,6 +245,7 @@ test("a duplicate or missing row is refused with one sentence", async () => {
   expect(await paramOf(updateModel(deps, "absent", { name: "x" }))).toBe("modelId");
   expect(await paramOf(setPrices(deps, "absent", null))).toBe("modelId");
   expect(await paramOf(setImagePrice(deps, { modelId: "absent", size: "512x512", microUsd: 1 }))).toBe("modelId");
+  expect(await paramOf(setImagePrice(deps, { modelId: "absent", size: "512x512", microUsd: null }))).toBe("modelId");
   expect(await paramOf(updateProvider(deps, 999_999, { enabled: false }))).toBe("providerId");
   await removeRoute(deps, routeId);
   expect(await paramOf(removeRoute(deps, routeId))).toBe("routeId");
