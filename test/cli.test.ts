@@ -311,7 +311,33 @@ test.concurrent(
     expect(await refused("account limits limits@example.com --requests-per-minute 0")).toContain("from 1 to 1000000");
     expect(await refused("account limits limits@example.com --model-limits no-such=requests:5")).toContain("no model");
     expect((await cli("account limits limits@example.com --model-limits x=speed:5")).err).toContain("at-once:5");
-    expect(await json(`key limits ${keyId}`)).toMatchObject({ limits: null });
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
+  "limits are shown without an option, and removed only with --none",
+  async () => {
+    const { accountId } = await json("account add --email shown@example.com --name Shown");
+    const set = await json("account limits shown@example.com --requests-per-minute 60");
+    expect(set.limits.own).toMatchObject({ requestsPerMinute: 60 });
+    expect(await json("account limits shown@example.com")).toEqual(set);
+    const { keyId } = await json("key add --account shown@example.com --name k --requests-at-once 5");
+    expect(await json(`key limits ${keyId}`)).toMatchObject({ keyId, limits: { requestsAtOnce: 5 } });
+    const written = async () =>
+      await world.sql`
+        select a.limits is null as account, k.limits is null as key from accounts a join keys k on k.account_id = a.id
+        where a.id = ${accountId}`;
+    expect(await written()).toMatchObject([{ account: false, key: false }]);
+    for (const command of ["account limits shown@example.com", `key limits ${keyId}`])
+      expect(await cli(`${command} --none --requests-per-minute 5`)).toMatchObject({ code: 2, out: "" });
+    expect(await json(`key limits ${keyId} --none`)).toMatchObject({ keyId, limits: null });
+    expect((await json("account limits shown@example.com --none")).limits.own).toBeNull();
+    expect(await written()).toMatchObject([{ account: true, key: true }]);
+    await json(`key revoke ${keyId}`);
+    expect(await json(`key limits ${keyId}`)).toMatchObject({ status: "revoked", limits: null });
+    expect(await refused("account limits absent@example.com")).toContain("no account");
+    expect(await refused("key limits 999999")).toContain("no key");
   },
   SLOW_MS,
 );

@@ -3,13 +3,13 @@ import { type Account, activateAccount, addAccount, listAccounts, suspendAccount
 import { removePasskeysOf } from "../accounts/passkeys_store.ts";
 import { hashPassword } from "../accounts/passwords.ts";
 import { appliedLimits } from "../accounts/rate_limits.ts";
-import { setAccountLimits } from "../accounts/rate_limits_store.ts";
+import { accountLimits, setAccountLimits } from "../accounts/rate_limits_store.ts";
 import type { Role } from "../accounts/roles.ts";
 import { removeTotp } from "../accounts/second_factor_store.ts";
 import { setPassword } from "../accounts/sign_in_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
-import { givenLimits, type LimitOptions, limitOptions, limitsText } from "./limit_options.ts";
+import { changedLimits, type LimitChangeOptions, limitChangeOptions, limitsText } from "./limit_options.ts";
 import { addMarkupCommand } from "./markup_command.ts";
 import { formatUsd } from "./money.ts";
 import { accountOf, integer, readSecret } from "./options.ts";
@@ -151,17 +151,23 @@ async function setSuspended(context: Context, reference: string | undefined, sus
 }
 
 function addLimits(account: Command): void {
-  defineCommand<LimitOptions>(
-    limitOptions(
+  defineCommand<LimitChangeOptions>(
+    limitChangeOptions(
       account
         .command("limits <account>")
-        .description("set the limits of an account over all its keys; a limit that is left out is removed"),
+        .description(
+          "show the limits of an account over all its keys, or set all of them: one that is left out is removed",
+        ),
       { models: true },
     ),
     { changes: true },
     async (context, options, [reference]) => {
       const { accountId } = await accountOf(context, reference);
-      const limits = await setAccountLimits(context, { accountId, limits: givenLimits(options) });
+      const own = changedLimits(options);
+      const limits =
+        own === undefined
+          ? await accountLimits(context, accountId)
+          : await setAccountLimits(context, { accountId, limits: own });
       const applied = appliedLimits(limits);
       const text = facts([
         ["account", String(accountId)],

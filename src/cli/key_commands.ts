@@ -13,7 +13,15 @@ import {
 } from "../accounts/keys_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
-import { givenLimits, type LimitOptions, limitOptions, limitsText } from "./limit_options.ts";
+import {
+  changedLimits,
+  givenLimits,
+  type LimitChangeOptions,
+  type LimitOptions,
+  limitChangeOptions,
+  limitOptions,
+  limitsText,
+} from "./limit_options.ts";
 import { accountOf, idOf, integer, list } from "./options.ts";
 import { facts, scope, table, withMore } from "./output.ts";
 
@@ -133,27 +141,31 @@ function addRotate(key: Command): void {
 }
 
 function addLimits(key: Command): void {
-  defineCommand<LimitOptions>(
-    limitOptions(
+  defineCommand<LimitChangeOptions>(
+    limitChangeOptions(
       key
         .command("limits <key-id>")
-        .description("set a key's limits, at most those of its account; a limit that is left out is removed"),
+        .description(
+          "show a key's limits, or set all of them, at most those of its account: one that is left out is removed",
+        ),
       { models: false },
     ),
     { changes: true },
-    async (context, limits, [id]) => {
-      const changed = await updateKey(context, await keyOf(context, id), { limits: givenLimits(limits) });
-      return { text: keyFacts(changed), json: changed };
+    async (context, options, [id]) => {
+      const known = await keyOf(context, id);
+      const limits = changedLimits(options);
+      const shown = limits === undefined ? known : await updateKey(context, known, { limits });
+      return { text: keyFacts(shown), json: shown };
     },
   );
 }
 
-/** The key with this id, and its account. Throws InputError. */
-async function keyOf(context: Context, id: string | undefined): Promise<{ accountId: number; keyId: number }> {
+/** The key with this id. Throws InputError. */
+async function keyOf(context: Context, id: string | undefined): Promise<Key> {
   const keyId = idOf(id, "key's id");
   const key = await findKey(context, { keyId });
   if (!key) throw new InputError(`There is no key ${keyId}.`);
-  return { accountId: key.accountId, keyId };
+  return key;
 }
 
 function keyFacts(key: Key): string {

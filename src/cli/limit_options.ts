@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import type { RateLimitsInput } from "../accounts/rate_limits.ts";
 import type { LimitSet, RateLimits } from "../platform/rate_tallies.ts";
 import { integer } from "./options.ts";
@@ -31,6 +31,22 @@ export function limitOptions(command: Command, { models }: { models: boolean }):
       modelLimits,
     );
   return command;
+}
+
+export type LimitChangeOptions = LimitOptions & { none?: true };
+
+/** Adds the options of a command that shows limits if it is given none. */
+export function limitChangeOptions(command: Command, which: { models: boolean }): Command {
+  return limitOptions(command, which).addOption(
+    new Option("--none", "remove all its limits").conflicts([
+      ...["requestsPerMinute", "tokensPerMinute", "requestsAtOnce", "modelLimits"],
+    ]),
+  );
+}
+
+/** The limits to set; null: none of its own; undefined: they stay, and are shown. */
+export function changedLimits({ none, ...options }: LimitChangeOptions) {
+  return givenLimits(options) ?? (none ? null : undefined);
 }
 
 type ModelLimits = NonNullable<LimitOptions["modelLimits"]>;
