@@ -449,7 +449,16 @@ test.concurrent(
     expect(await json(`key revoke ${rotated.keyId}`)).toMatchObject({ status: "revoked" });
     expect(await refused(`key enable ${rotated.keyId}`)).toContain("cannot be undone");
     expect(await refused("key revoke 999999")).toContain("There is no key");
-    expect(await refused("key add --account keys@example.com --name x --expires yesterday")).toContain("expiry");
+    const tomorrow = new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
+    for (const [given, expiresAt] of [
+      [tomorrow, `${tomorrow}T23:59:59.000Z`],
+      [`${tomorrow}T12:00:00+02:00`, `${tomorrow}T10:00:00.000Z`],
+    ])
+      expect(await json(`key add --account keys@example.com --name x --expires ${given}`)).toMatchObject({ expiresAt });
+    for (const given of ["yesterday", "2030-02-31", "01/02/2030", `${tomorrow}T12:00:00`])
+      expect(await refused(`key add --account keys@example.com --name x --expires ${given}`)).toContain(
+        "with its zone",
+      );
   },
   SLOW_MS,
 );

@@ -1,5 +1,7 @@
 import { InputError } from "../errors.ts";
+import { INSTANT } from "../http/checks.ts";
 import { EMAIL_CHARS_MAX } from "../limits.ts";
+import { toIso } from "../platform/iso_time.ts";
 
 /** Checks of what people type. Each returns the normalized value or throws InputError. */
 
@@ -8,6 +10,9 @@ import { EMAIL_CHARS_MAX } from "../limits.ts";
 const EMAIL = /^[^\s@\p{C}()<>[\]:;,"\\]+@[^\s@\p{C}()<>[\]:;,"\\]+$/u;
 const CONTROL = /\p{Cc}/u;
 const SURROGATE = /\p{Cs}/u;
+const IS_INSTANT = new RegExp(INSTANT.pattern);
+// The years 1 to 9999: Postgres has no year 0, and a later one is written with a sign.
+const HAS_YEAR = /^(?!0000)\d{4}-/;
 
 /** A name of 1 to `charsMax` characters (code points) on one line, trimmed. */
 export function checkName(value: string, { param, charsMax }: { param: string; charsMax: number }): string {
@@ -47,6 +52,16 @@ export function checkInteger(
     throw new InputError(`The ${what} must be a whole number from ${min} to ${max}.`, param);
   }
   return value;
+}
+
+/**
+ * A time with its zone, or a date, which is its first moment: in UTC, as ISO 8601. Without a zone the time would depend on the machine.
+ * `what` names it in the message.
+ */
+export function checkInstant(value: string, { param, what }: { param: string; what: string }): string {
+  const utc = IS_INSTANT.test(value) ? toIso(value) : "";
+  if (!HAS_YEAR.test(utc)) throw new InputError(`The ${what} must be ${INSTANT.says}.`, param);
+  return utc;
 }
 
 /** A list without duplicates, of at most `max` entries; null means "all" and is kept. */

@@ -11,7 +11,7 @@ import type { RateLimits } from "../platform/rate_tallies.ts";
 import { accounts, hosts, keys, keyUses } from "../platform/schema_accounts.ts";
 import { keyDays } from "../platform/schema_ledger.ts";
 import { type HostConfig, ownHosts } from "./host_names.ts";
-import { checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
+import { checkInstant, checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
 import { isUsable } from "./key_snapshots_store.ts";
 import { lockAccountRow, lockAccounts } from "./locks_store.ts";
 import { checkModelIds } from "./model_scope_store.ts";
@@ -63,7 +63,7 @@ export type NewKey = {
   mode: KeyMode;
   modelIds: readonly string[] | null;
   hosts: readonly string[] | null;
-  /** ISO 8601 with a time zone, in the future; null: never. */
+  /** As `checkInstant` takes it, in the future; null: never. */
   expiresAt: string | null;
   limits?: LimitSetInput | null | undefined;
 } & Partial<Ceilings>;
@@ -374,9 +374,7 @@ function checkCeilings({ dailyUnitsMax, dailySpendMaxNanoUsd }: Ceilings): void 
 /** Returns the expiry in UTC. Throws InputError. */
 async function checkExpiry(tx: Tx, expiresAt: string | null): Promise<string | null> {
   if (expiresAt === null) return null;
-  const utc = Number.isFinite(Date.parse(expiresAt)) ? toIso(expiresAt) : "";
-  if (!/^\d{4}-/.test(utc))
-    throw new InputError("The expiry must be a date and time, as in 2030-01-31T00:00:00Z.", "expiresAt");
+  const utc = checkInstant(expiresAt, { param: "expiresAt", what: "expiry" });
   const result = await tx.execute<{ fits: boolean }>(sql`
     select ${utc}::text::timestamptz > ledger_now() and ${utc}::text::timestamptz < ledger_now() + make_interval(days => ${DAYS_AHEAD_MAX}) as fits`);
   if (!result[0]?.fits) throw new InputError("The expiry must be in the future, within ten years.", "expiresAt");

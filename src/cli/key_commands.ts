@@ -22,7 +22,7 @@ import {
   limitOptions,
   limitsText,
 } from "./limit_options.ts";
-import { accountOf, idOf, integer, list } from "./options.ts";
+import { accountOf, END_OF_DAY, endOfDay, idOf, integer, list } from "./options.ts";
 import { facts, scope, table, withMore } from "./output.ts";
 
 /** The command `key`. */
@@ -51,11 +51,11 @@ function addAdd(key: Command): void {
         .addOption(new Option("--mode <mode>", "billing mode").choices(["package", "payg"]).default("package"))
         .option("--model <id>", "a model the key may use; repeat for more (default: all)", list)
         .option("--host <host>", "a host the key may be used on; repeat for more (default: all)", list)
-        .option("--expires <time>", "when the key expires, as in 2030-01-31T00:00:00Z (default: never)"),
+        .option("--expires <time>", `when the key expires: ${END_OF_DAY} (default: never)`),
       { models: false },
     ),
     { changes: true },
-    async (context, { account, name, mode, model = null, host = null, expires = null, ...limits }) => {
+    async (context, { account, name, mode, model = null, host = null, expires, ...limits }) => {
       const { accountId } = await accountOf(context, account);
       const { secret, key: created } = await createKey(context, {
         accountId,
@@ -63,7 +63,7 @@ function addAdd(key: Command): void {
         mode,
         modelIds: model,
         hosts: host,
-        expiresAt: expires,
+        expiresAt: expires === undefined ? null : endOfDay(expires),
         limits: givenLimits(limits),
       });
       return { text: `${secret}\n\n${ONCE}\n\n${keyFacts(created)}`, json: { secret, ...created } };

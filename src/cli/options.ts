@@ -38,6 +38,14 @@ export function idOf(text: string | undefined, what: string): number {
   return Number(text);
 }
 
+/** What `endOfDay` reads. */
+export const END_OF_DAY = "2030-01-31 (the end of that day, UTC) or 2030-01-31T12:00:00Z";
+
+/** A date without a time is the last day, as in the panel. The stores check the rest. */
+export function endOfDay(text: string): string {
+  return /^\d{4}-\d{2}-\d{2}$/.test(text) ? `${text}T23:59:59Z` : text;
+}
+
 /** A secret from the option, else from standard input if `stdin`, else from the environment variable, if one is named. Throws InputError. */
 export async function readSecret({
   given,

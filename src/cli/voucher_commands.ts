@@ -5,7 +5,7 @@ import { voucherCsv } from "../panel/api/voucher_csv.ts";
 import { defineCommand } from "./context.ts";
 import { formatUsd, parseUsd } from "./money.ts";
 import { offeringOf } from "./offering_commands.ts";
-import { idOf, integer, parsedBy, SELLER, sellerOf } from "./options.ts";
+import { END_OF_DAY, endOfDay, idOf, integer, parsedBy, SELLER, sellerOf } from "./options.ts";
 import { type Output, table } from "./output.ts";
 
 /** The command `voucher`. Source: VOU-1. */
@@ -38,10 +38,7 @@ function addCreate(voucher: Command): void {
       .option("--amount <usd>", "or the amount that a code adds to a balance", parsedBy(parseUsd))
       .option("--codes <number>", "how many codes", integer, 1)
       .option("--uses <number>", "how many accounts can redeem each code, once each", integer, 1)
-      .requiredOption(
-        "--ends <time>",
-        "until when codes can be redeemed: 2030-01-31 (the end of that day, UTC) or 2030-01-31T12:00:00Z",
-      )
+      .requiredOption("--ends <time>", `until when codes can be redeemed: ${END_OF_DAY}`)
       .option("--seller <reseller>", SELLER)
       .option("--pay-with <what>", "what a reseller pays with: balance or allotment (default: balance)"),
     {},
@@ -54,7 +51,7 @@ function addCreate(voucher: Command): void {
         payWith: paymentOf(payWith),
         codes,
         usesPerCode: uses,
-        endsAt: endOf(ends),
+        endsAt: endOfDay(ends),
       });
       return { text: voucherCsv(made.batch, made.codes).trimEnd(), json: made };
     },
@@ -88,11 +85,6 @@ function addDisable(voucher: Command): void {
       return { text: batchTable([disabled]), json: disabled };
     },
   );
-}
-
-/** A date without a time is the last day, as in the panel. The store checks the rest. */
-function endOf(text: string): string {
-  return /^\d{4}-\d{2}-\d{2}$/.test(text) ? `${text}T23:59:59Z` : text;
 }
 
 function paymentOf(text: string | undefined): PayVoucherWith | undefined {

@@ -1,5 +1,5 @@
 import { and, desc, eq, lt, type SQL, sql } from "drizzle-orm";
-import { checkInteger, checkName, isRowId } from "../accounts/input_checks.ts";
+import { checkInstant, checkInteger, checkName, isRowId } from "../accounts/input_checks.ts";
 import { requireOnSale } from "../accounts/offerings_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import {
@@ -47,7 +47,7 @@ export type NewBatch = {
   payWith?: PayVoucherWith | undefined;
   codes: number;
   usesPerCode: number;
-  /** ISO 8601. */
+  /** As `checkInstant` takes it. */
   endsAt: string;
 };
 
@@ -229,8 +229,7 @@ async function checkRoom(tx: Tx, sellerId: number): Promise<void> {
 
 /** Throws InputError unless the end is in the future, by the database's clock. */
 async function checkEnd(tx: Tx, endsAt: string): Promise<string> {
-  if (Number.isNaN(Date.parse(endsAt))) throw new InputError("The end must be a time, in ISO 8601.", "endsAt");
-  const at = new Date(endsAt).toISOString();
+  const at = checkInstant(endsAt, { param: "endsAt", what: "end" });
   const [row] = await tx.execute<{ ahead: boolean; near: boolean }>(sql`
     select ${at}::timestamptz > ledger_now() as ahead,
       ${at}::timestamptz <= ledger_now() + make_interval(years => ${VOUCHER_YEARS_MAX}) as near`);

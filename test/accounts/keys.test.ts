@@ -93,6 +93,12 @@ test("an expiry must be in the future, by the database's clock", async () => {
   for (const expiresAt of ["soon", await inSeconds(-1), "9999-01-01T00:00:00Z", "+275760-09-13T00:00:00Z"]) {
     await expect(create(person, { expiresAt })).rejects.toThrow("expiry");
   }
+  for (const expiresAt of ["01/02/2030", "2030", "2030-01-31T12:00:00", "2030-02-31", "2031-02-29T00:00:00Z"])
+    await expect(create(person, { expiresAt })).rejects.toThrow(
+      "The expiry must be a date, as in 2030-01-31, or a time",
+    );
+  for (const expiresAt of ["0000-01-01", "0000-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
+    await expect(create(person, { expiresAt })).rejects.toThrow("expiry");
   const expiresAt = await inSeconds(3600);
   expect((await create(person, { expiresAt })).key.expiresAt).toBe(expiresAt);
 });

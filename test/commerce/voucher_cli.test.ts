@@ -55,8 +55,15 @@ test(
     };
     expect(await lines(tomorrow)).toContain(`${tomorrow}T23:59:59.000Z`);
     expect(await lines("2029-06-30T12:00:00Z")).toContain("2029-06-30T12:00:00.000Z");
-    const failed = await cli("voucher create --name ends --amount 5 --ends 2029-13-01");
-    expect([failed.code, failed.err]).toEqual([1, expect.stringContaining("must be a time")]);
+    expect(await lines("2029-06-30T12:00:00+02:00")).toContain("2029-06-30T10:00:00.000Z");
+    for (const ends of [
+      ...["2029-13-01", "2029-02-31", "2029-02-29T12:00:00Z", "01/02/2029", "2029", "2029-06-30T12:00:00", "soon"],
+      ...["0000-01-01", "9999-12-31T23:59:59-01:00"],
+    ]) {
+      const failed = await cli(`voucher create --name ends --amount 5 --ends ${ends}`);
+      const says = expect.stringContaining("The end must be a date, as in 2030-01-31, or a time with its zone");
+      expect([ends, failed.code, failed.out, failed.err]).toEqual([ends, 1, "", says]);
+    }
   },
   SLOW_MS,
 );
