@@ -96,7 +96,7 @@ export type Statement = {
   usage: Rows<UsageLine> & { totals: UsageSums };
   packages: Rows<PackageLine>;
   entries: Rows<TransactionLine>;
-  /** opening + the six sums = closing, always. */
+  /** opening + the seven sums = closing, always. */
   balance: {
     openingNanoUsd: bigint;
     sumsNanoUsd: Record<StatementTransactionKind | "charge", bigint>;

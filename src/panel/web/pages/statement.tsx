@@ -128,9 +128,9 @@ function StatementBody({ data }: { data: Data }) {
         empty={<Empty>No package was assigned in this month.</Empty>}
       />
       <More part={data.packages} />
-      <Part title="Top-ups, transfers, corrections and earnings" />
+      <Part title="Top-ups, transfers, corrections, refunds and earnings" />
       <DataTable
-        caption="Top-ups, transfers, corrections and earnings"
+        caption="Top-ups, transfers, corrections, refunds and earnings"
         // The price of a package is shown with the package.
         rows={data.entries.rows.filter(({ kind }) => kind !== "wholesale")}
         rowKey={({ entryId }) => String(entryId)}
@@ -153,7 +153,7 @@ function Part({ title, aside, children }: { title: string; aside?: ReactNode; ch
   );
 }
 
-/** Opening balance, the six sums, and the closing balance: they add up. */
+/** Opening balance, the seven sums, and the closing balance: they add up. */
 function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: boolean }) {
   const { openingNanoUsd, sumsNanoUsd, charges, closingNanoUsd } = balance;
   const sums = [
@@ -161,6 +161,7 @@ function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: bo
     ["Packages assigned", sumsNanoUsd.wholesale],
     ["Transfers to customers", sumsNanoUsd.transfer],
     ["Corrections", sumsNanoUsd.correction],
+    ["Refunds", sumsNanoUsd.refund],
     ["Earnings", sumsNanoUsd.earning],
     [`Own requests (${formatCount(charges)})`, sumsNanoUsd.charge],
   ] as const;
