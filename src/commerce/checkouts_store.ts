@@ -66,6 +66,7 @@ export async function chooseMethod(deps: ChangeDeps, { accountId, orderId, metho
     if (order.priceNanoUsd === null)
       throw new InputError("This order has no price: wait for an answer before you pay.", "method");
     if (order.unpayable !== null) throw new InputError(UNPAYABLE[order.unpayable]);
+    // A top-up that was ordered before they had to be whole cents.
     if (method !== "instructions" && order.priceNanoUsd % CENT_NANO_USD !== 0n)
       throw new InputError("Only whole cents can be paid in this way.", "method");
     if (order.method !== method) await tx.update(orders).set({ method }).where(eq(orders.id, orderId));

@@ -3,7 +3,7 @@ import { alias } from "drizzle-orm/pg-core";
 import { checkText, isRowId } from "../accounts/input_checks.ts";
 import type { Role } from "../accounts/roles.ts";
 import { InputError, Refusal } from "../errors.ts";
-import { MONEY_NANO_USD_MAX, ORDER_PAYABLE_DAYS, ORDER_TEXT_CHARS_MAX } from "../limits.ts";
+import { CENT_NANO_USD, MONEY_NANO_USD_MAX, ORDER_PAYABLE_DAYS, ORDER_TEXT_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
@@ -228,9 +228,11 @@ export function alreadyDecided(status: OrderStatus): InputError {
   return new InputError(`This order is already ${status}. Nothing was changed.${next}`);
 }
 
+/** Whole cents, since Stripe and a shop take nothing else. */
 function checkAmount(nanoUsd: bigint): bigint {
   if (nanoUsd <= 0n || nanoUsd > MONEY_NANO_USD_MAX)
     throw new InputError("The amount must be above zero, and at most $9,000,000.", "amountNanoUsd");
+  if (nanoUsd % CENT_NANO_USD !== 0n) throw new InputError("The amount must be in whole cents.", "amountNanoUsd");
   return nanoUsd;
 }
 

@@ -61,6 +61,25 @@ test("price, order, Stripe's page, back, paid, the package is active: without a 
   await visit.close();
 }, 120_000);
 
+test("a top-up is in whole cents, at most nine million dollars: anything else is refused at its field, in plain words", async () => {
+  const person = await panel.shop.world.addCustomer(panel.acme.accountId);
+  const visit = await panel.visit(person, "/billing?ask=top_up", { host: ACME_HOST });
+  const dialog = visit.page.getByRole("dialog");
+  for (const [amount, why] of [
+    ["20.0050", "Whole cents."],
+    ["10000000", "From $0.01 to $9,000,000."],
+  ] as const) {
+    await dialog.getByLabel("Amount").fill(amount);
+    await dialog.getByRole("button", { name: "Continue" }).click();
+    await said(visit.page, why);
+  }
+  await visit.check();
+  await dialog.getByLabel("Amount").fill("20.05");
+  await dialog.getByRole("button", { name: "Continue" }).click();
+  await visit.page.getByRole("heading", { name: "Pay $20.05" }).waitFor();
+  await visit.close();
+});
+
 test("an order that is too old to be paid says so, and offers no way to pay", async () => {
   const { world } = panel.shop;
   const person = await world.addCustomer(panel.acme.accountId);

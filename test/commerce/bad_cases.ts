@@ -20,6 +20,7 @@ export const BAD_TOP_UPS: readonly BodyCase[] = [
   panel("zero", topUp("0"), "amountNanoUsd"),
   panel("below zero", topUp("-5000000000"), "amountNanoUsd"),
   panel("above $9,000,000", topUp("9000000000000001"), "amountNanoUsd"),
+  panel("a part of a cent", topUp("20005000000"), "amountNanoUsd"),
   panel("beyond 64 bits", topUp("99999999999999999999"), "amountNanoUsd"),
   panel("a fraction of a nano-USD", topUp("1.5"), "amountNanoUsd"),
   panel("an exponent", topUp("1e9"), "amountNanoUsd"),

@@ -262,7 +262,9 @@ describe("Stripe", () => {
     expectRefusal(await buyer.post(`/orders/${tiny.orderId}/pay`, { method: "stripe" }), "validation_failed", {
       param: "method",
     });
-    const odd = await pay.order(buyer, { kind: "top_up", amountNanoUsd: "10000001" });
+    // As it could be ordered before top-ups had to be whole cents.
+    const odd = await pay.order(buyer, { kind: "top_up", amountNanoUsd: "10000000" });
+    await pay.sql`update orders set amount_nano_usd = 10000001, price_nano_usd = 10000001 where id = ${odd.orderId}`;
     expectRefusal(await buyer.post(`/orders/${odd.orderId}/pay`, { method: "stripe" }), "validation_failed", {
       param: "method",
     });
@@ -274,7 +276,7 @@ describe("Stripe", () => {
     expectRefusal(await pay.as.admin.put("/payment-settings/stripe", { stripe: publishable }), "validation_failed", {
       param: "apiKey",
     });
-    for (const amountNanoUsd of ["0", "-5", "9000000000000001", "1.5", ""])
+    for (const amountNanoUsd of ["0", "-5", "10000001", "9000000000000001", "1.5", ""])
       expect((await buyer.post("/orders", { kind: "top_up", amountNanoUsd })).json.error).toMatchObject({
         code: "validation_failed",
         param: "amountNanoUsd",

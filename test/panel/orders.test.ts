@@ -83,25 +83,25 @@ test("a top-up order is fulfilled by a reseller's transfer or an admin's top-up,
   ]);
 
   const direct = await customerOfHouse();
-  const theirs = await orderTopUp(direct, 7n);
+  const theirs = await orderTopUp(direct, 7n * USD);
   ok(await as.admin.post(`/orders/${theirs.orderId}/fulfil`));
   expect(ok(await direct.get("/billing/entries")).entries).toMatchObject([
     {
       kind: "top_up",
       reason: `order ${theirs.reference}`,
       orderId: theirs.orderId,
-      amountNanoUsd: "7",
+      amountNanoUsd: String(7n * USD),
       actor: { accountId: as.admin.accountId },
     },
   ]);
 
   // A reseller's own order is paid by the operator, never from the reseller's balance.
-  const own = await orderTopUp(as.rival, 9n);
+  const own = await orderTopUp(as.rival, 9n * USD);
   expectRefusal(await as.admin.post(`/orders/${own.orderId}/fulfil`, { payWith: "balance" }), "validation_failed", {
     param: "payWith",
   });
   ok(await as.admin.post(`/orders/${own.orderId}/fulfil`));
-  expect(await balanceOf(as.rival)).toBe(9n);
+  expect(await balanceOf(as.rival)).toBe(9n * USD);
 });
 
 test("an admin also fulfils orders of a reseller's customers, and chooses who pays; the default is the reseller", async () => {
@@ -204,20 +204,20 @@ test("402 insufficient_balance leaves the order open, and the seller can decline
 test("an account has at most five open orders, concurrent ones included; after one is withdrawn it can place another", async () => {
   const customer = await customerOfHouse();
   const answers = await Promise.all(
-    Array.from({ length: 12 }, () => customer.post("/orders", { kind: "top_up", amountNanoUsd: "5" })),
+    Array.from({ length: 12 }, () => customer.post("/orders", { kind: "top_up", amountNanoUsd: "50000000" })),
   );
   expect(answers.filter(({ status }) => status === 200)).toHaveLength(5);
   for (const answer of answers.filter(({ status }) => status !== 200)) expectRefusal(answer, "validation_failed");
   const [latest] = ok(await customer.get("/orders")).orders;
   expect(ok(await customer.post(`/orders/${latest.orderId}/withdraw`)).order.status).toBe("withdrawn");
   expectRefusal(await customer.post(`/orders/${latest.orderId}/withdraw`), "validation_failed");
-  await orderTopUp(customer, 5n);
+  await orderTopUp(customer, 5n * USD);
 });
 
 test("an order is seen and decided by its own reseller and by admins; 404 for all others", async () => {
   const customer = await customerOfAcme();
-  const { orderId } = await orderTopUp(customer, 5n);
-  const direct = await orderTopUp(as.house, 5n);
+  const { orderId } = await orderTopUp(customer, 5n * USD);
+  const direct = await orderTopUp(as.house, 5n * USD);
   const strangers: [PanelSession, string][] = [
     [as.rival, "fulfil"],
     [as.rival, "decline"],
@@ -262,6 +262,7 @@ test("422 validation_failed for wrong fields of an order, an answer or a fulfilm
       [{ kind: "package", offeringId: off }, "offeringId"],
       [{ kind: "package", offeringId: 999_999 }, "offeringId"],
       [{ kind: "top_up", amountNanoUsd: "9000000000000001" }, "amountNanoUsd"],
+      [{ kind: "top_up", amountNanoUsd: "20005000000" }, "amountNanoUsd"],
       [{ kind: "package", offeringId, note: "a\u0000b" }, "note"],
       [{ kind: "package", offeringId, note: "bell\u0007" }, "note"],
       [{ kind: "package", offeringId, note: "x".repeat(501) }, "note"],

@@ -267,7 +267,7 @@ describe("the Idempotency-Key of a form", () => {
     const forms: [session: PanelSession, path: string, body: object, table: string][] = [
       [person, "/keys", { name: "double", mode: "package" }, "keys"],
       [person, `/keys/${keyId}/rotate`, { overlapSeconds: 3600 }, "keys"],
-      [person, "/orders", { kind: "top_up", amountNanoUsd: "5" }, "orders"],
+      [person, "/orders", { kind: "top_up", amountNanoUsd: "50000000" }, "orders"],
       [reseller, "/people", newPerson, "accounts"],
       [reseller, `${at}/link`, {}, "links"],
       [reseller, `${at}/packages`, { offeringId, when: "after" }, "packages"],

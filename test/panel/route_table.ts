@@ -82,7 +82,7 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "POST /keys": { name: "k", mode: "package" },
   "PATCH /keys/:id": { name: "k" },
   "POST /keys/:id/rotate": { overlapSeconds: 0 },
-  "POST /orders": { kind: "top_up", amountNanoUsd: "1000", note: "x" },
+  "POST /orders": { kind: "top_up", amountNanoUsd: "10000000", note: "x" },
   "POST /vouchers": {
     name: "x",
     amountNanoUsd: "10000000",

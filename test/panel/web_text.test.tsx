@@ -14,7 +14,7 @@ import {
   toUsdInput,
   wrongUsd,
 } from "../../src/panel/web/format.ts";
-import { checkUsd, readCount, wrongAmount } from "../../src/panel/web/pages/typed_numbers.ts";
+import { checkPrice, checkUsd, readCount, wrongAmount } from "../../src/panel/web/pages/typed_numbers.ts";
 import { dayLabels } from "../../src/panel/web/ui/chart.tsx";
 import { MarkdownTokens } from "../../src/panel/web/ui/markdown_tokens.tsx";
 
@@ -122,7 +122,21 @@ describe("money", () => {
     expect(wrongAmount("1.250")).toBe(asked);
     expect(wrongAmount("-1.250", { mayTake: true })).toContain("write -1250 or -1.25");
     expect(readCount("15,000")).toBe(15_000);
+    expect(checkPrice("1.250")).toBe(asked);
     for (const typed of ["1,5", "1.500", "15,00", ",5"]) expect(readCount(typed)).toBeNaN();
+  });
+
+  test("an amount is at most nine million dollars; one that people pay is in whole cents", () => {
+    for (const typed of ["9000000.01", "10000000"]) {
+      expect(wrongAmount(typed)).toBe("At most $9,000,000.");
+      expect(wrongAmount(`-${typed}`, { mayTake: true })).toBe("At most $9,000,000.");
+      expect(checkPrice(typed)).toBe("From $0.01 to $9,000,000.");
+    }
+    for (const typed of ["20.0050", "0.001"]) {
+      expect(checkPrice(typed)).toBe("Whole cents.");
+      expect(wrongAmount(typed)).toBeNull();
+    }
+    for (const typed of ["9000000", "0.01"]) expect([wrongAmount(typed), checkPrice(typed)]).toEqual([null, null]);
   });
 });
 

@@ -13,7 +13,7 @@ import { type OrderKind, wants } from "./orders.tsx";
 import { PackageStart } from "./package_start.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 import { forHowLong, PlanLines } from "./plan_cards.tsx";
-import { wrongAmount } from "./typed_numbers.ts";
+import { checkPrice } from "./typed_numbers.ts";
 
 /**
  * Places an order, for the plan of a card or for a choice made here. An order with a price is paid on its own page.
@@ -67,7 +67,7 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
     first: { kind: first, offeringId: null as Offering | null, amountNanoUsd: "", note: "" },
     wrong: ({ kind, offeringId, amountNanoUsd }) => ({
       offeringId: kind === "package" && offeringId === null ? "Choose an offering." : null,
-      amountNanoUsd: kind === "top_up" ? wrongAmount(amountNanoUsd) : null,
+      amountNanoUsd: kind === "top_up" ? checkPrice(amountNanoUsd) : null,
       note: null,
     }),
     send: ({ kind, offeringId, amountNanoUsd, note }) =>

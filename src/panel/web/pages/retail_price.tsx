@@ -1,4 +1,3 @@
-import { MONEY_USD_MAX } from "../../../limits.ts";
 import { formatMoney, parseUsd } from "../format.ts";
 import { Checkbox } from "../ui/choices.tsx";
 import { FieldError } from "../ui/fields.tsx";
@@ -21,14 +20,14 @@ export function wrongRetailPrice(
   if (optional && isBlank(priceNanoUsd)) return { priceNanoUsd: null, belowWholesale: null };
   const isLoss = lossOf(priceNanoUsd, wholesaleNanoUsd) > 0n;
   return {
-    priceNanoUsd: checkPrice(priceNanoUsd, { maxUsd: MONEY_USD_MAX }),
+    priceNanoUsd: checkPrice(priceNanoUsd),
     belowWholesale: isLoss && !belowWholesale ? "Confirm it, or set a higher price." : null,
   };
 }
 
 /** The nano-USD by which a price is below wholesale; 0n if it is not, or if either cannot be read. */
 function lossOf(price: string, wholesaleNanoUsd: string | null): bigint {
-  if (wholesaleNanoUsd === null || checkPrice(price, { maxUsd: MONEY_USD_MAX }) !== null) return 0n;
+  if (wholesaleNanoUsd === null || checkPrice(price) !== null) return 0n;
   const loss = BigInt(wholesaleNanoUsd) - BigInt(parseUsd(price) ?? 0);
   return loss > 0n ? loss : 0n;
 }

@@ -1,4 +1,4 @@
-import { CENT_NANO_USD } from "../../../limits.ts";
+import { CENT_NANO_USD, MONEY_NANO_USD_MAX, MONEY_USD_MAX } from "../../../limits.ts";
 import { formatCount, parseUsd, wrongUsd } from "../format.ts";
 
 /**
@@ -55,17 +55,17 @@ export function wrongAmount(typed: string, { mayTake = false } = {}): string | n
   if (wrong !== null) return wrong;
   const nanoUsd = BigInt(parseUsd(typed) ?? 0);
   if (nanoUsd === 0n || (!mayTake && nanoUsd < 0n)) return "Enter an amount above zero.";
-  return null;
+  const isTooMuch = nanoUsd > MONEY_NANO_USD_MAX || nanoUsd < -MONEY_NANO_USD_MAX;
+  return isTooMuch ? `At most $${formatCount(MONEY_USD_MAX)}.` : null;
 }
 
-/** The error of a typed price that people pay, in whole cents, or null. */
-export function checkPrice(typed: string, { maxUsd }: { maxUsd: number }): string | null {
+/** The error of a typed amount that people pay, in whole cents, or null. */
+export function checkPrice(typed: string): string | null {
   const wrong = wrongUsd(typed);
   if (wrong !== null) return wrong;
   const amount = BigInt(parseUsd(typed) ?? 0);
   if (amount % CENT_NANO_USD !== 0n) return "Whole cents.";
-  if (amount <= 0n || amount > BigInt(maxUsd) * NANO_PER_USD) return `From $0.01 to $${formatCount(maxUsd)}.`;
-  return null;
+  return amount <= 0n || amount > MONEY_NANO_USD_MAX ? `From $0.01 to $${formatCount(MONEY_USD_MAX)}.` : null;
 }
 
 /** The error of a typed percentage with at most two decimals, or null. */

@@ -13,7 +13,7 @@ import { Banner } from "../ui/states.tsx";
 import { saveAs } from "./download.ts";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
-import { checkCount, readCount, wrongAmount } from "./typed_numbers.ts";
+import { checkCount, checkPrice, readCount } from "./typed_numbers.ts";
 import { type Batch, codesText } from "./voucher_words.tsx";
 
 /** Making a batch of vouchers, and its codes, which are shown once. */
@@ -54,7 +54,7 @@ export function CreateVouchers({ open, onClose, onMade }: DialogState & { onMade
       kind: null,
       name: isBlank(name) ? "Enter a name, so that you find the batch again." : null,
       offeringId: kind === "package" && offeringId === null ? "Choose an offering." : null,
-      amountNanoUsd: kind === "amount" ? wrongAmount(amountNanoUsd) : null,
+      amountNanoUsd: kind === "amount" ? checkPrice(amountNanoUsd) : null,
       payWith: null,
       codes: checkCount(codes, VOUCHER_CODES),
       usesPerCode: checkCount(usesPerCode, VOUCHER_USES),
