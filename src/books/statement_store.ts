@@ -30,6 +30,8 @@ export type StatementQuery = {
   timeZone: string;
   /** Only usage of this host. Packages and the balance belong to no host, and are complete. */
   host?: string;
+  /** Also lists the prices of packages among the transactions, though `packages` has them. */
+  pricesAsTransactions?: boolean;
   /** Rows of each part at most. */
   rowsMax: number;
 };
@@ -68,7 +70,10 @@ export type PackageLine = {
   allotmentId: number | null;
 };
 
-/** A transaction of the reseller's balance, except the charges of its own requests, which are summed. */
+/**
+ * A transaction of the reseller's balance, except the charges of its own requests, which are summed, and unless asked for
+ * the prices of packages.
+ */
 export type TransactionLine = {
   at: string;
   entryId: number;
@@ -291,16 +296,17 @@ async function balanceOf(tx: Tx, { resellerId }: StatementQuery, { from, to }: S
   return balance;
 }
 
-/** The first transactions of the month, except charges. */
+/** The first transactions of the month, as `TransactionLine` says. */
 async function transactionsOf(
   tx: Tx,
-  { resellerId, rowsMax }: StatementQuery,
+  { resellerId, pricesAsTransactions = false, rowsMax }: StatementQuery,
   { from, to }: Span,
 ): Promise<Rows<TransactionLine>> {
+  const listed = pricesAsTransactions ? sql`true` : sql`e.kind <> 'wholesale'`;
   const rows = await tx.execute<Record<string, unknown>>(sql`
     select e.id, e.kind, e.amount_nano_usd, e.created_at, e.reason, e.package_id, e.counterpart_id, a.name as counterpart
     from balance_entries e left join accounts a on a.id = e.counterpart_id
-    where e.account_id = ${resellerId}::bigint and e.kind <> 'charge' and e.created_at >= ${from}::text::timestamptz
+    where e.account_id = ${resellerId}::bigint and e.kind <> 'charge' and ${listed} and e.created_at >= ${from}::text::timestamptz
       and e.created_at < ${to}::text::timestamptz
     order by e.id limit ${rowsMax + 1}`);
   return cut(rows.map(toTransaction), rowsMax);

@@ -21,6 +21,27 @@ const statement = () => panel.visit(panel.acme, "/customers?view=statement", { h
 /** "+$20.00" → 20, "−$4.20" → −4.2, "–" → 0. */
 const toNumber = (money: string) => (money === "–" ? 0 : Number(money.replace("−", "-").replace(/[+$,]/g, "")));
 
+test("a top-up is listed, however many packages were assigned before it", async () => {
+  const { world } = panel.shop;
+  const seller = await world.addReseller("ai.busy.localhost");
+  const packages = 1_001;
+  await world.setBalance(seller, BigInt(packages) * USD);
+  const price = -Number(USD);
+  await world.sql`
+    with paid as (
+      insert into balance_entries (account_id, amount_nano_usd, kind)
+      select ${seller.accountId}, ${price}, 'wholesale' from generate_series(1, ${packages}) returning amount_nano_usd)
+    update balances set balance_nano_usd = balance_nano_usd + (select sum(amount_nano_usd) from paid)
+    where account_id = ${seller.accountId}`;
+  await world.sql`select add_balance(${seller.accountId}, ${String(7n * USD)}, 'top_up', 'the last one', null)`;
+  const visit = await panel.visit(seller, "/customers?view=statement", { host: "ai.busy.localhost" });
+  const list = visit.page.getByRole("table", { name: "Top-ups, transfers" });
+  expect(await textOf(list.getByRole("row").filter({ hasText: "the last one" }))).toContain("+$7.00");
+  expect(await list.getByRole("row").count()).toBe(3);
+  await visit.check();
+  await visit.close();
+});
+
 test("the lines of the balance add up, with a refund too, which is listed below", async () => {
   const { world } = panel.shop;
   await world.setBalance(panel.acme, 31n * USD);

@@ -169,7 +169,7 @@ test("usage by host, customer and model: requests that ended in the month, in th
   expect((await statement(as.acme, "month=2026-10&host=ai.rival.test")).usage).toMatchObject({ rows: [] });
 });
 
-test("assigned packages, at their price or from an allotment, and every transaction of the balance", async () => {
+test("assigned packages, at their price or from an allotment, and every other transaction of the balance", async () => {
   const { packages, entries } = await statement(as.acme, "month=2026-10");
   expect(packages.rows).toMatchObject([
     { customerId: ann.accountId, priceNanoUsd: String(4n * USD), allotmentId: null, at: "2026-10-05T10:00:00.000Z" },
@@ -181,10 +181,8 @@ test("assigned packages, at their price or from an allotment, and every transact
     entries.rows.map((row: { kind: string; amountNanoUsd: string }) => [row.kind, BigInt(row.amountNanoUsd)]),
   ).toEqual([
     ["top_up", 10n * USD],
-    ["wholesale", -4n * USD],
     ["transfer", -3n * USD],
     ["correction", -USD],
-    ["wholesale", -4n * USD],
   ]);
 });
 
@@ -333,7 +331,11 @@ test("lists are cut at their limit and say so; sums are of the whole month", asy
   const query = { resellerId: acme.accountId, month: "2026-10", timeZone: "Europe/Berlin" };
   const whole = await statementOf({ db }, { ...query, rowsMax: 100 });
   const cut = await statementOf({ db }, { ...query, rowsMax: 2 });
+  const withPrices = await statementOf({ db }, { ...query, pricesAsTransactions: true, rowsMax: 3 });
   await db.close();
+  // Without their prices, packages leave the room to other transactions.
+  expect(cut.entries.rows.map(({ kind }) => kind)).toEqual(["top_up", "transfer"]);
+  expect(withPrices.entries.rows.map(({ kind }) => kind)).toEqual(["top_up", "wholesale", "transfer"]);
   for (const part of ["usage", "packages", "entries"] as const) {
     expect(whole[part].hasMore).toBe(false);
     expect(cut[part]).toMatchObject({ hasMore: true, rows: whole[part].rows.slice(0, 2) });

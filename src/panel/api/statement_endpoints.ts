@@ -33,7 +33,8 @@ export function statementEndpoints(deps: Deps) {
     .get(
       "/statement.csv",
       async ({ person, query, set, request: { signal } }) => {
-        const statement = await statementFor(deps, { person, signal }, { ...query, rowsMax: FILE_ROWS_MAX });
+        const filter = { ...query, pricesAsTransactions: true, rowsMax: FILE_ROWS_MAX };
+        const statement = await statementFor(deps, { person, signal }, filter);
         if (statement.usage.hasMore || statement.packages.hasMore || statement.entries.hasMore)
           throw new InputError(
             `The month has more than ${FILE_ROWS_MAX} lines of one kind. Export one host at a time.`,
@@ -53,7 +54,13 @@ function fileName({ host }: Person, statement: Statement): string {
   return `statement-${name}-${statement.month}${statement.closed ? "" : "-so-far"}.csv`;
 }
 
-type StatementFilter = { month: string; host?: string; resellerId?: number; rowsMax: number };
+type StatementFilter = {
+  month: string;
+  host?: string;
+  resellerId?: number;
+  pricesAsTransactions?: boolean;
+  rowsMax: number;
+};
 
 /** A reseller gets its own statement; an admin names the reseller. Throws not_found for any other account. */
 async function statementFor(deps: Deps, { person, signal }: Reader, filter: StatementFilter): Promise<Statement> {

@@ -131,8 +131,7 @@ function StatementBody({ data }: { data: Data }) {
       <Part title="Top-ups, transfers, corrections, refunds and earnings" />
       <DataTable
         caption="Top-ups, transfers, corrections, refunds and earnings"
-        // The price of a package is shown with the package.
-        rows={data.entries.rows.filter(({ kind }) => kind !== "wholesale")}
+        rows={data.entries.rows}
         rowKey={({ entryId }) => String(entryId)}
         columns={ENTRY_COLUMNS}
         empty={<Empty>None in this month.</Empty>}
