@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { ACME_HOST, openPanel, type Panel, textOf } from "./browser.ts";
+import { ACME_HOST, openPanel, type Panel, said, settled, textOf, type Visit } from "./browser.ts";
 
 /** A reseller's statement in the browser. Source: RES-5. */
 
@@ -9,7 +9,7 @@ const USD = 1_000_000_000n;
 let panel: Panel;
 
 beforeAll(async () => {
-  panel = await openPanel();
+  panel = await openPanel({ env: { BILLING_TIMEZONE: "America/Los_Angeles" } });
 }, START_MS_MAX);
 afterAll(async () => {
   expect(await panel.shop.world.unbalanced()).toEqual([]);
@@ -17,6 +17,18 @@ afterAll(async () => {
 });
 
 const statement = () => panel.visit(panel.acme, "/customers?view=statement", { host: ACME_HOST });
+
+/** Sets the ledger's clock, and the server's time that a page is told. */
+async function setNow({ page }: Visit, now: string): Promise<void> {
+  await panel.shop.world.setClock(now);
+  await page.route("**/api/panel/me", async (route) => {
+    // Fetched by its address, because this process cannot resolve the browser's host names.
+    const request = route.request();
+    const headers = { ...(await request.allHeaders()), host: new URL(request.url()).host };
+    const response = await route.fetch({ url: `${panel.shop.origin}/api/panel/me`, headers });
+    await route.fulfill({ response, json: { ...Object(await response.json()), serverTime: now } });
+  });
+}
 
 /** "+$20.00" → 20, "−$4.20" → −4.2, "–" → 0. */
 const toNumber = (money: string) => (money === "–" ? 0 : Number(money.replace("−", "-").replace(/[+$,]/g, "")));
@@ -61,4 +73,24 @@ test("the lines of the balance add up, with a refund too, which is listed below"
   expect(await textOf(list.getByRole("row").filter({ hasText: "paid twice" }))).toContain("Refund");
   await visit.check();
   await visit.close();
+});
+
+test("it begins with the current month of the billing time zone, as the invoices do", async () => {
+  const visit = await panel.enter(panel.acme, { host: ACME_HOST });
+  // December in UTC, and November in Los Angeles.
+  await setNow(visit, "2026-12-01T03:00:00.000Z");
+  const { page } = visit;
+  await page.goto("/customers?view=statement");
+  await said(page, /^Balance so far/);
+  const months = async (label: string) => {
+    const options = page.getByRole("combobox", { name: label, exact: true }).getByRole("option");
+    return [await options.first().textContent(), await options.count()];
+  };
+  expect(await months("Month")).toEqual(["November 2026", 24]);
+  await page.goto("/invoices");
+  await settled(page);
+  expect(await months("Month of the CSV file")).toEqual(["November 2026", 24]);
+  await visit.check();
+  await visit.close();
+  await panel.shop.world.setClock(null);
 });

@@ -379,6 +379,7 @@ describe("the new session", () => {
       brand: { name: "Tollgate", logoLight: null, logoDark: null, support: null },
       csrfToken: here.csrf,
       serverTime: expect.stringMatching(/^\d{4}-.*Z$/),
+      billingTimeZone: "UTC",
       apiBaseUrl: "http://api.tollgate.test/v1",
     });
     expect((await there.get("/me")).json).toMatchObject({

@@ -10,6 +10,7 @@ import {
   formatRelative,
   formatShare,
   formatUsd,
+  lastMonths,
   parseUsd,
   toUsdInput,
   wrongUsd,
@@ -161,6 +162,13 @@ describe("time", () => {
     expect(formatDay("2026-12-13T23:30:00Z", "Europe/Berlin", NOW)).toBe("14 Dec");
     expect(formatDay("2026-12-13T23:30:00Z", "UTC", NOW)).toBe("13 Dec");
     expect(formatDay("2027-01-01T00:00:00Z", "UTC", NOW)).toBe("1 Jan 2027");
+  });
+
+  test("the last months are those of a time zone", () => {
+    const at = Date.parse("2026-12-31T23:30:00Z");
+    expect(lastMonths(3, "America/Los_Angeles", at)).toEqual(["2026-12", "2026-11", "2026-10"]);
+    expect(lastMonths(14, "Europe/Berlin", at).slice(0, 2)).toEqual(["2027-01", "2026-12"]);
+    expect(lastMonths(14, "Europe/Berlin", at).at(-1)).toBe("2025-12");
   });
 
   test("a share is shown as 100% or 0% only if it is exactly that", () => {

@@ -108,6 +108,7 @@ function ownEndpoints(deps: Deps) {
       brand: publicBrand(await deps.brands.get(person.host.resellerId)),
       csrfToken: person.session.csrfToken,
       serverTime: new Date(deps.clock.unixMs()).toISOString(),
+      billingTimeZone: deps.config.billingTimeZone,
       apiBaseUrl: person.host.resellerId === null ? deps.config.baseUrl : `${siteUrl(deps, person.host.name)}/v1`,
     }))
     .post(

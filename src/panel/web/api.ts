@@ -27,6 +27,8 @@ export type Me = {
   brand: { name: string; logoLight: string | null; logoDark: string | null; support: string | null };
   csrfToken: string;
   serverTime: string;
+  /** In which months begin: an IANA name. */
+  billingTimeZone: string;
   apiBaseUrl: string;
 };
 

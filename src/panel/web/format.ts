@@ -187,6 +187,15 @@ export function formatMonth(month: string): string {
   );
 }
 
+/** This month in a zone and those before it, newest first, as the API writes them: "2026-11". */
+export function lastMonths(count: number, zone: string, now: number): string[] {
+  const text = new Intl.DateTimeFormat(DATES, { month: "numeric", year: "numeric", timeZone: zone }).format(now);
+  const [month = 1, year = 0] = text.split("/").map(Number);
+  return Array.from({ length: count }, (_, back) =>
+    new Date(Date.UTC(year, month - 1 - back, 1)).toISOString().slice(0, 7),
+  );
+}
+
 /** "08:00" in a zone. */
 export function formatTime(iso: string, zone?: string): string {
   return new Intl.DateTimeFormat(DATES, {

@@ -1,5 +1,6 @@
 import { useState } from "react";
-import { formatMonth } from "../format.ts";
+import { useMe } from "../api.ts";
+import { formatMonth, lastMonths } from "../format.ts";
 import { nowMs } from "../ui/clock.ts";
 import { NativeSelect } from "../ui/fields.tsx";
 import { Page, Section } from "../ui/page.tsx";
@@ -27,7 +28,8 @@ export function InvoicesPage() {
 
 /** A month of invoices as CSV. */
 function MonthCsv() {
-  const months = lastMonths(nowMs());
+  const { billingTimeZone } = useMe();
+  const months = lastMonths(MONTHS_BACK, billingTimeZone, nowMs());
   const [month, setMonth] = useState(months[0] ?? "");
   return (
     <>
@@ -41,13 +43,5 @@ function MonthCsv() {
         CSV
       </DownloadButton>
     </>
-  );
-}
-
-/** The last months, newest first, by UTC. */
-function lastMonths(now: number): string[] {
-  const date = new Date(now);
-  return Array.from({ length: MONTHS_BACK }, (_, back) =>
-    new Date(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() - back, 1)).toISOString().slice(0, 7),
   );
 }

@@ -1,8 +1,8 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { api, ask } from "../api.ts";
+import { api, ask, useMe } from "../api.ts";
 import { ENTRY_KINDS } from "../copy.ts";
-import { formatCompact, formatCount, formatMoney, formatMonth, formatZoneTime } from "../format.ts";
+import { formatCompact, formatCount, formatMoney, formatMonth, formatZoneTime, lastMonths } from "../format.ts";
 import { nowMs } from "../ui/clock.ts";
 import { NativeSelect } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
@@ -24,7 +24,8 @@ type EntryLine = Data["entries"]["rows"][number];
 
 /** Without `resellerId`: the reseller's own. The URL contains month and host. */
 export function Statement({ resellerId }: { resellerId?: number }) {
-  const months = lastMonths(nowMs());
+  const { billingTimeZone } = useMe();
+  const months = lastMonths(MONTHS_BACK, billingTimeZone, nowMs());
   const [filters, setFilters] = useUrlState({ month: months[0] ?? "", host: "" });
   const month = months.includes(filters.month) ? filters.month : (months[0] ?? "");
   const query = {
@@ -54,14 +55,6 @@ export function Statement({ resellerId }: { resellerId?: number }) {
         {(data) => <StatementBody data={data} />}
       </Loaded>
     </Section>
-  );
-}
-
-/** The last months, newest first. By UTC, because the statement's time zone is not known before it is loaded. */
-function lastMonths(now: number): string[] {
-  const date = new Date(now);
-  return Array.from({ length: MONTHS_BACK }, (_, back) =>
-    new Date(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() - back, 1)).toISOString().slice(0, 7),
   );
 }
 
