@@ -1,14 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
-import { useSyncExternalStore } from "react";
 import { api, ask, explainRepeat, useMe } from "../api.ts";
 import { apiSnippets, SecretOnce } from "../ui/copy_field.tsx";
+import { keptOnce } from "../ui/kept_once.ts";
 import { KEYS_KEY, useKeyOptions } from "./account_queries.ts";
 import { useRefresh } from "./page_hooks.ts";
 
-/**
- * A new key's secret, from its creation until the person has stored it. It is kept here, not in the page, so that neither the browser's
- * Back button nor a reloaded list loses it: the Keys page shows it again.
- */
+/** A new key's secret, from its creation until the person has stored it. The Keys page shows it. */
 
 export type FreshKey = {
   secret: string;
@@ -18,21 +15,11 @@ export type FreshKey = {
   hosts: readonly string[] | null;
 };
 
-let fresh: FreshKey | null = null;
-const listeners = new Set<() => void>();
-
-export function showSecret(next: FreshKey | null): void {
-  fresh = next;
-  for (const listener of listeners) listener();
-}
-
-function subscribe(listener: () => void): () => void {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
-}
+const fresh = keptOnce<FreshKey>();
+export const showSecret = fresh.show;
 
 export function KeySecret() {
-  const shown = useSyncExternalStore(subscribe, () => fresh);
+  const shown = fresh.useShown();
   return shown && <Secret shown={shown} />;
 }
 

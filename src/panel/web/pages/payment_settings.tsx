@@ -7,6 +7,7 @@ import { CopyField, SecretOnce } from "../ui/copy_field.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Field, PasswordField, TextArea, TextField } from "../ui/fields.tsx";
 import { isBlank, PageForm, useForm } from "../ui/form.tsx";
+import { keptOnce } from "../ui/kept_once.ts";
 import { Section } from "../ui/page.tsx";
 import { Badge, Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
@@ -192,9 +193,11 @@ function InstructionsSection({ saved }: { saved: Saved }) {
 
 const NOT_OFFERED = "Not offered any more.";
 
+const shopSecret = keptOnce<string>();
+
 function ShopSection({ saved }: { saved: Saved }) {
   const put = useSaved();
-  const [secret, setSecret] = useState<string | null>(null);
+  const secret = shopSecret.useShown();
   return (
     <WaySection
       title="Your own shop"
@@ -206,7 +209,7 @@ function ShopSection({ saved }: { saved: Saved }) {
         shopUrl={saved.settings.shopUrl}
         onSaved={(data, made) => {
           put(data);
-          setSecret(made);
+          shopSecret.show(made);
         }}
       />
       <SecretOnce
@@ -214,7 +217,7 @@ function ShopSection({ saved }: { saved: Saved }) {
         title="Your shop signs with this secret"
         label="Signing secret"
         value={secret ?? ""}
-        onDone={() => setSecret(null)}
+        onDone={() => shopSecret.show(null)}
       />
     </WaySection>
   );

@@ -9,7 +9,8 @@ import { Checkbox } from "../ui/choices.tsx";
 import { OnceDialog } from "../ui/copy_field.tsx";
 import { CopyButton } from "../ui/copy_text.tsx";
 import { TextField } from "../ui/fields.tsx";
-import { FormDialog, isBlank, type DialogState as OpenState, useForm } from "../ui/form.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { keptOnce } from "../ui/kept_once.ts";
 import { Section } from "../ui/page.tsx";
 import { Badge, Banner, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
@@ -23,8 +24,10 @@ import { useHasPasskey } from "./passkeys.tsx";
 /** With fewer left, the page warns. */
 const CODES_LOW = 3;
 
+/** `isFirst`: of a second factor that was just switched on. */
+const recovery = keptOnce<{ codes: readonly string[]; isFirst: boolean }>();
+
 type Changed = () => Promise<void>;
-type DialogState = OpenState & { onChanged: Changed };
 
 export function SecondFactor({
   isOn,
@@ -39,7 +42,13 @@ export function SecondFactor({
 }) {
   const { lock } = useViewer();
   const dialog = useOpened<"set up" | "renew" | "remove">();
-  const state = { open: dialog.isOpen, onClose: dialog.close, onChanged };
+  const fresh = recovery.useShown();
+  const state = { open: dialog.isOpen, onClose: dialog.close };
+  const stored = async () => {
+    recovery.show(null);
+    if (fresh?.isFirst) toast.done("The second factor is on. Your other devices are signed out.");
+    await onChanged();
+  };
   return (
     <Section
       title={
@@ -77,26 +86,18 @@ export function SecondFactor({
           Set up
         </Button>
       )}
-      {dialog.what === "set up" && <SetUp key={dialog.times} email={email} {...state} />}
-      {dialog.what === "renew" && <Renew key={dialog.times} email={email} {...state} />}
-      {dialog.what === "remove" && <Remove key={dialog.times} {...state} />}
+      {dialog.what === "set up" && <SetUp key={dialog.times} {...state} />}
+      {dialog.what === "renew" && <Renew key={dialog.times} {...state} />}
+      {dialog.what === "remove" && <Remove key={dialog.times} {...state} onChanged={onChanged} />}
+      {fresh && <RecoveryCodes codes={fresh.codes} email={email} onDone={() => void stored()} />}
     </Section>
   );
 }
 
-/** Three steps: a proof of the person; the app's key and a code from the app; the recovery codes. */
-function SetUp({ open, onClose, onChanged, email }: DialogState & { email: string }) {
+/** Two steps: a proof of the person; the app's key and a code from the app. Then the recovery codes are shown. */
+function SetUp({ open, onClose }: DialogState) {
   const [key, setKey] = useState<SecretKey | null>(null);
-  const [codes, setCodes] = useState<string[] | null>(null);
-  if (codes) {
-    const done = async () => {
-      onClose();
-      toast.done("The second factor is on. Your other devices are signed out.");
-      await onChanged();
-    };
-    return <RecoveryCodes open={open} codes={codes} email={email} onDone={() => void done()} />;
-  }
-  if (key) return <ScanStep open={open} onClose={onClose} secretKey={key} onCodes={setCodes} />;
+  if (key) return <ScanStep open={open} onClose={onClose} secretKey={key} />;
   return (
     <ProofStep
       open={open}
@@ -111,17 +112,16 @@ function SetUp({ open, onClose, onChanged, email }: DialogState & { email: strin
 
 type SecretKey = { secret: string; uri: string };
 
-function ScanStep({
-  secretKey,
-  onCodes,
-  ...dialog
-}: OpenState & { secretKey: SecretKey; onCodes: (codes: string[]) => void }) {
+function ScanStep({ secretKey, ...dialog }: DialogState & { secretKey: SecretKey }) {
   const input = useRef<HTMLInputElement>(null);
   const form = useForm({
     first: { code: "" },
     wrong: ({ code }) => ({ code: isBlank(code) ? "Enter the six digits that your app shows now." : null }),
     send: ({ code }) => ask(api.settings.totp.confirm.post({ code: code.trim() })),
-    onSent: ({ recoveryCodes }) => onCodes(recoveryCodes),
+    onSent: ({ recoveryCodes }) => {
+      recovery.show({ codes: recoveryCodes, isFirst: true });
+      dialog.onClose();
+    },
   });
   return (
     <FormDialog
@@ -174,15 +174,7 @@ function SecretKeyView({ secretKey: { secret, uri } }: { secretKey: SecretKey })
 
 const QrCode = lazy(() => import("../ui/qr_code.tsx").then((module) => ({ default: module.QrCode })));
 
-function Renew({ open, onClose, onChanged, email }: DialogState & { email: string }) {
-  const [codes, setCodes] = useState<string[] | null>(null);
-  if (codes) {
-    const done = () => {
-      onClose();
-      void onChanged();
-    };
-    return <RecoveryCodes open={open} codes={codes} email={email} onDone={done} />;
-  }
+function Renew({ open, onClose }: DialogState) {
   return (
     <ProofStep
       open={open}
@@ -191,7 +183,10 @@ function Renew({ open, onClose, onChanged, email }: DialogState & { email: strin
       description="The old ones stop working."
       asksForCode
       send={(proof) => ask(api.settings["recovery-codes"].post({ proof }))}
-      onSent={({ recoveryCodes }) => setCodes(recoveryCodes)}
+      onSent={({ recoveryCodes }) => {
+        recovery.show({ codes: recoveryCodes, isFirst: false });
+        onClose();
+      }}
     />
   );
 }
@@ -207,7 +202,7 @@ function ProofStep<Sent>({
   cancelLabel = "Cancel",
   isDanger = false,
   ...dialog
-}: OpenState & {
+}: DialogState & {
   title: string;
   description: string;
   submitLabel?: string;
@@ -231,7 +226,7 @@ function ProofStep<Sent>({
   );
 }
 
-function Remove({ onChanged, ...dialog }: DialogState) {
+function Remove({ onChanged, ...dialog }: DialogState & { onChanged: Changed }) {
   return (
     <ProofStep
       {...dialog}
@@ -252,17 +247,7 @@ function Remove({ onChanged, ...dialog }: DialogState) {
 }
 
 /** The recovery codes, shown once, to be copied or downloaded. */
-function RecoveryCodes({
-  open,
-  codes,
-  email,
-  onDone,
-}: {
-  open: boolean;
-  codes: readonly string[];
-  email: string;
-  onDone: () => void;
-}) {
+function RecoveryCodes({ codes, email, onDone }: { codes: readonly string[]; email: string; onDone: () => void }) {
   const { host } = useMe();
   const [isKept, setKept] = useState(false);
   const [isTicked, setTicked] = useState(false);
@@ -273,7 +258,7 @@ function RecoveryCodes({
   );
   return (
     <OnceDialog
-      open={open}
+      open
       title="Your recovery codes"
       isSafe={isKept || isTicked}
       closeEarly={RECOVERY.closeEarly}

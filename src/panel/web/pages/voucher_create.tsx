@@ -154,7 +154,7 @@ function useSendBatch() {
 }
 
 /** The codes of a new batch, which can be downloaded as CSV only now. */
-export function CodesOnce({ open, onDone, batch, csv }: Made & { open: boolean; onDone: () => void }) {
+export function CodesOnce({ onDone, batch, csv }: Made & { onDone: () => void }) {
   const [isSaved, setSaved] = useState(false);
   const codes = csv
     .split("\r\n")
@@ -174,7 +174,7 @@ export function CodesOnce({ open, onDone, batch, csv }: Made & { open: boolean; 
   );
   return (
     <OnceDialog
-      open={open}
+      open
       title={codesText(batch)}
       isSafe={isSaved}
       closeEarly="Close without the codes? They cannot be shown again."

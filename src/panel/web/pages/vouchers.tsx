@@ -4,6 +4,7 @@ import { lazy, Suspense } from "react";
 import { api, ask } from "../api.ts";
 import { formatCalendarDay, formatCount, formatOf } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
+import { keptOnce } from "../ui/kept_once.ts";
 import { Page, Section } from "../ui/page.tsx";
 import { Badge, Banner, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
@@ -15,11 +16,12 @@ import { type Batch, BatchState, VOUCHERS_KEY, worthOf } from "./voucher_words.t
 
 const CreateDialog = lazy(() => import("./voucher_create.tsx").then((m) => ({ default: m.CreateVouchers })));
 const CodesOnce = lazy(() => import("./voucher_create.tsx").then((m) => ({ default: m.CodesOnce })));
+const codes = keptOnce<{ batch: Batch; csv: string }>();
 
 export function VouchersPage() {
   const { role, lock } = useViewer();
   const creating = useOpened<true>();
-  const made = useOpened<{ batch: Batch; csv: string }>();
+  const made = codes.useShown();
   const batches = useInfiniteQuery({
     queryKey: [...VOUCHERS_KEY, "list"],
     queryFn: ({ pageParam }) => ask(api.vouchers.get({ query: { ...(pageParam > 0 && { before: pageParam }) } })),
@@ -61,9 +63,9 @@ export function VouchersPage() {
       </Section>
       <Suspense>
         {creating.times > 0 && (
-          <CreateDialog key={creating.times} open={creating.isOpen} onClose={creating.close} onMade={made.open} />
+          <CreateDialog key={creating.times} open={creating.isOpen} onClose={creating.close} onMade={codes.show} />
         )}
-        {made.what && <CodesOnce key={`codes ${made.times}`} open={made.isOpen} onDone={made.close} {...made.what} />}
+        {made && <CodesOnce onDone={() => codes.show(null)} {...made} />}
       </Suspense>
     </Page>
   );

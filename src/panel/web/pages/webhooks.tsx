@@ -1,10 +1,10 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, MoreHorizontal, Pencil, Play, Plus, RotateCw, Send, Trash2, Webhook } from "lucide-react";
-import { useState } from "react";
 import { api, ask } from "../api.ts";
 import { Button, IconButton } from "../ui/buttons.tsx";
 import { SecretOnce } from "../ui/copy_field.tsx";
 import { Confirm } from "../ui/dialog.tsx";
+import { keptOnce } from "../ui/kept_once.ts";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
@@ -23,10 +23,12 @@ type Opened =
   | { kind: "edit"; endpoint: Endpoint | null }
   | { kind: "rotate" | "remove" | "deliveries"; endpoint: Endpoint };
 
+const secret = keptOnce<string>();
+
 export function WebhooksPage() {
   const { lock } = useViewer();
   const dialog = useOpened<Opened>();
-  const [secret, setSecret] = useState<string | null>(null);
+  const shown = secret.useShown();
   const webhooks = useQuery({ queryKey: WEBHOOKS_KEY, queryFn: () => ask(api.webhooks.get()) });
   return (
     <Page
@@ -62,17 +64,17 @@ export function WebhooksPage() {
                 }
               />
             </Section>
-            <Dialogs dialog={dialog} kinds={kinds} onSecret={setSecret} />
+            <Dialogs dialog={dialog} kinds={kinds} onSecret={secret.show} />
           </>
         )}
       </Loaded>
-      {secret !== null && (
+      {shown !== null && (
         <SecretOnce
           open
           title="The endpoint's secret"
           label="Signing secret"
-          value={secret}
-          onDone={() => setSecret(null)}
+          value={shown}
+          onDone={() => secret.show(null)}
         />
       )}
     </Page>
