@@ -169,6 +169,24 @@ test("assigning a package leaves the balance that the preview showed; a double c
   await visit.close();
 });
 
+test("a top-up of slightly more than the balance: the available amount is shown exactly", async () => {
+  const { world } = panel.shop;
+  const host = "ai.exact.localhost";
+  const seller = await world.addReseller(host);
+  await world.setBalance(seller, 1_999_000_000n);
+  const customer = await world.addCustomer(seller.accountId);
+  const visit = await panel.visit(seller, `/customers/${customer.accountId}`, { host });
+  const { page } = visit;
+  await page.getByRole("button", { name: "Top up" }).first().click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Amount").fill("2");
+  await dialog.getByRole("button", { name: /^Top up/ }).click();
+  await said(page, "Your balance has only $1.9990 available.");
+  expect(await textOf(dialog)).not.toContain("$2.00 available");
+  await visit.check();
+  await visit.close();
+});
+
 test("a customer's order is fulfilled by the reseller and becomes a package", async () => {
   const customer = await addCustomer();
   const buyer = await panel.visit(customer, "/billing", { host: ACME_HOST });

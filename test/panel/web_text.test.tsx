@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { renderToStaticMarkup } from "react-dom/server";
 import { refusalText } from "../../src/panel/web/copy.ts";
 import {
+  formatApart,
   formatCompact,
   formatDay,
   formatDuration,
@@ -127,6 +128,17 @@ describe("money", () => {
     for (const typed of ["1,5", "1.500", "15,00", ",5"]) expect(readCount(typed)).toBeNaN();
   });
 
+  test("two amounts that differ never look alike", () => {
+    for (const [one, other, shown] of [
+      ["2000000000", "1000000000", ["$2.00", "$1.00"]],
+      ["2000000000", "2000000000", ["$2.00", "$2.00"]],
+      ["2000000000", "1999000000", ["$2.00", "$1.9990"]],
+      ["1250500000000", "1250499999999", ["$1,250.50", "$1,250.499999999"]],
+      ["200", "300", ["$0.0000002", "$0.0000003"]],
+    ] as const)
+      expect([formatApart(one, other), one]).toEqual([[...shown], one]);
+  });
+
   test("an amount is at most nine million dollars; one that people pay is in whole cents", () => {
     for (const typed of ["9000000.01", "10000000"]) {
       expect(wrongAmount(typed)).toBe("At most $9,000,000.");
@@ -214,6 +226,9 @@ describe("the text of a refusal", () => {
   test("insufficient_balance: the possible cost and the available amount, or the server's message", () => {
     expect(refusalText({ ...facts, code: "insufficient_balance", limit: 0.4, remaining: 0.12 })).toBe(
       "This could cost up to $0.40; $0.12 is available. Lower max tokens or ask for a top-up.",
+    );
+    expect(refusalText({ ...facts, code: "insufficient_balance", limit: 2, remaining: 1.999 })).toStartWith(
+      "This could cost up to $2.00; $1.9990 is available.",
     );
     expect(refusalText({ ...facts, code: "insufficient_balance", message: "Top up first." })).toBe("Top up first.");
   });

@@ -1,4 +1,14 @@
-import { formatCount, formatDay, formatDuration, formatList, formatOf, formatReset, formatUsd } from "./format.ts";
+import {
+  formatApart,
+  formatCount,
+  formatDay,
+  formatDuration,
+  formatList,
+  formatOf,
+  formatReset,
+  formatUsd,
+  toNanoUsd,
+} from "./format.ts";
 
 /**
  * The panel's texts that several pages share. The text of a refusal follows from its code, never from its status, because some
@@ -81,10 +91,11 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
       KEYS_KEPT(facts),
     ),
   package_required: (facts) => sentences("No package is active.", KEYS_KEPT(facts)),
-  insufficient_balance: (facts) =>
-    facts.limit === undefined || facts.remaining === undefined
-      ? (facts.message ?? "The balance does not cover this.")
-      : `This could cost up to ${formatUsd(facts.limit)}; ${formatUsd(facts.remaining)} is available. Lower max tokens or ask for a top-up.`,
+  insufficient_balance: ({ limit, remaining, message = "The balance does not cover this." }) => {
+    if (limit === undefined || remaining === undefined) return message;
+    const [cost, available] = formatApart(toNanoUsd(limit), toNanoUsd(remaining));
+    return `This could cost up to ${cost}; ${available} is available. Lower max tokens or ask for a top-up.`;
+  },
   key_request_limit_exceeded: (facts) =>
     sentences(
       facts.limit === undefined

@@ -63,9 +63,24 @@ export function formatMoney(nanoUsd: string | bigint, { sign = false }: { sign?:
   return `${prefix}$${text}`;
 }
 
+/**
+ * Two amounts of one sentence: as formatMoney, unless they differ and would look alike. Then both are exact: a cost of "$2.00" and a
+ * balance of "$1.9990".
+ */
+export function formatApart(one: string | bigint, other: string | bigint): [string, string] {
+  const shown: [string, string] = [formatMoney(one), formatMoney(other)];
+  if (shown[0] !== shown[1] || BigInt(one) === BigInt(other)) return shown;
+  return [`$${exactUsd(typedUsd(BigInt(one)))}`, `$${exactUsd(typedUsd(BigInt(other)))}`];
+}
+
 /** Dollars as in the API's errors (`limit`, `remaining` of insufficient_balance) → as formatMoney. */
 export function formatUsd(usd: number): string {
-  return formatMoney(BigInt(Math.round(usd * Number(NANO_PER_USD))));
+  return formatMoney(toNanoUsd(usd));
+}
+
+/** Dollars as in the API's errors → nano-USD. */
+export function toNanoUsd(usd: number): bigint {
+  return BigInt(Math.round(usd * Number(NANO_PER_USD)));
 }
 
 /** A price in micro-USD per million tokens: "3000000" → "$3.00/M", "1225000" → "$1.225/M". */
@@ -75,8 +90,7 @@ export function formatPrice(microUsdPerMillion: string | number | bigint): strin
 
 /** Micro-USD without rounding, for amounts that are multiplied: "1225000" → "$1.225", "40000" → "$0.04". */
 export function formatMicroUsd(microUsd: string | number | bigint): string {
-  const [whole = "0", fraction = ""] = decimalUsd(BigInt(microUsd) * 1_000n).split(".");
-  return `$${formatCount(BigInt(whole))}.${fraction.padEnd(2, "0")}`;
+  return `$${exactUsd(decimalUsd(BigInt(microUsd) * 1_000n))}`;
 }
 
 /** Pico-USD without rounding, for prices with a markup: "1408750000" → "$0.00140875". */
@@ -233,6 +247,12 @@ export function formatBytes(bytes: number): string {
   if (bytes < 1024) return `${bytes} B`;
   if (bytes < 1024 * 1024) return `${Math.round(bytes / 1024)} KB`;
   return `${(bytes / 1024 / 1024).toFixed(1)} MB`;
+}
+
+/** Dollars with all their decimals, at least two: "1250.5" → "1,250.50". */
+function exactUsd(usd: string): string {
+  const [whole = "0", fraction = ""] = usd.split(".");
+  return `${formatCount(BigInt(whole))}.${fraction.padEnd(2, "0")}`;
 }
 
 /** A size in nano-USD with this many decimals, half up. */

@@ -2,7 +2,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { TriangleAlert } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { api, ask, type Role, sentOnce, useIdempotencyKey } from "../api.ts";
-import { formatCount, formatDay, formatList, formatMoney, formatOf, formatZoneTime } from "../format.ts";
+import { formatApart, formatCount, formatDay, formatList, formatMoney, formatOf, formatZoneTime } from "../format.ts";
 import { TextLink } from "../ui/buttons.tsx";
 import { RadioList } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
@@ -266,9 +266,10 @@ function Cost({ preview, payWith, payer, onClose }: CostProps) {
         {formatMoney(costNanoUsd)}; {payer} balance becomes {formatMoney(paying.balanceAfterNanoUsd)}.
       </Headline>
     );
+  const [cost, available] = formatApart(costNanoUsd, paying.freeNanoUsd);
   return (
     <Warning>
-      It costs {formatMoney(costNanoUsd)}, but {payer} balance has only {formatMoney(paying.freeNanoUsd)} available.{" "}
+      It costs {cost}, but {payer} balance has only {available} available.{" "}
       {viewer.role === "reseller" && (
         <TextLink href="/billing?ask=top_up" onClick={onClose}>
           Ask for a top-up

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { ORDER_TEXT_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
-import { formatMoney } from "../format.ts";
+import { formatApart, formatMoney } from "../format.ts";
 import { Field, TextArea } from "../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
@@ -121,5 +121,6 @@ function sourceText(of: { payer: string | null; available: string | undefined; a
   if (of.payer === null) return "It is added to their balance. No other balance is charged.";
   if (of.available === undefined) return `It comes from ${of.payer}.`;
   const after = BigInt(of.available) - BigInt(of.amount);
-  return `It comes from ${of.payer}: ${formatMoney(of.available)} available, ${formatMoney(after)} afterwards.`;
+  const [available] = formatApart(of.available, of.amount);
+  return `It comes from ${of.payer}: ${available} available, ${formatMoney(after)} afterwards.`;
 }

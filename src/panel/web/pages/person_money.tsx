@@ -1,6 +1,6 @@
 import { ALLOTMENT_PIECES, REASON_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
-import { formatMoney, formatOf, parseUsd } from "../format.ts";
+import { formatApart, formatMoney, formatOf, parseUsd } from "../format.ts";
 import { Segmented } from "../ui/choices.tsx";
 import { CountField, DollarField, TextField } from "../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
@@ -93,13 +93,14 @@ function amountOf({ kind, amountNanoUsd }: BalanceForm): bigint | null {
 function wrongTopUp(typed: string, { available, mayTake }: { available: bigint | undefined; mayTake: boolean }) {
   const wrong = wrongAmount(typed, { mayTake });
   if (wrong !== null || available === undefined) return wrong;
-  return BigInt(parseUsd(typed) ?? 0) > available ? `Your balance has only ${formatMoney(available)} available.` : null;
+  const nanoUsd = BigInt(parseUsd(typed) ?? 0);
+  return nanoUsd > available ? `Your balance has only ${formatApart(available, nanoUsd)[0]} available.` : null;
 }
 
 /** What a top-up does to a reseller's own balance. For an admin, whose top-up comes from no balance, only the currency. */
 function ownBalanceHint(available: bigint | undefined, nanoUsd: bigint | null): string {
   if (available === undefined) return "In US dollars.";
-  const now = `From your balance: ${formatMoney(available)} available`;
+  const now = `From your balance: ${formatApart(available, nanoUsd ?? available)[0]} available`;
   return nanoUsd === null || nanoUsd > available
     ? `${now}.`
     : `${now}, ${formatMoney(available - nanoUsd)} afterwards.`;
