@@ -68,6 +68,15 @@ export async function usageByDay(
   return { timeZone: calendar.timeZone, days: calendar.days, rows, models: byMeasure(rows, measure) };
 }
 
+/** When the first of the days of `usageByDay` begins, in ISO 8601. */
+export async function firstDayBegins(
+  { db }: { db: Db },
+  { days, ...calendar }: { accountId: number; days: number; timeZone: string },
+): Promise<string> {
+  const { edges } = await calendarOf(db, { ...calendar, days: Math.min(Math.max(days, 1), DAYS_MAX) });
+  return new Date(edges[0] ?? 0).toISOString();
+}
+
 /** Usage records of an account in the last 24 hours, counted by key. */
 export async function requestsByKey({ db }: { db: Db }, accountId: number): Promise<Map<number, number>> {
   const [clock] = await db.orm.execute<{ since: string; upto: string }>(

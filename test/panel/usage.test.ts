@@ -145,6 +145,9 @@ describe("usage records", () => {
       "host=a_b",
       `model=${"x".repeat(201)}`,
       "unknown=1",
+      "days=0",
+      "days=93",
+      "days=7&start=2026-11-01T00:00:00Z",
     ]) {
       for (const path of ["/usage", "/usage.csv"]) {
         if (path === "/usage.csv" && /^(after|limit)/.test(query)) continue;
@@ -407,6 +410,27 @@ describe("days", () => {
     expect(await models("days=3&measure=charged")).toEqual(["chat-a", "vendor/chat-b"]);
     expect(await models("days=3&mode=package")).toEqual(["vendor/chat-b"]);
     expect(await models("days=1")).toEqual(["chat-a"]);
+  });
+
+  test("a list and a file of some days begin with the first of them, at its midnight in the package's time zone", async () => {
+    const person = await shop.world.addCustomer();
+    const timeZone = "Pacific/Kiritimati";
+    await shop.world.givePackage(person, { timeZone });
+    const key = await shop.world.addKey(person);
+    const session = await signInTo(shop, person);
+    const [row] = await shop.world.sql`
+      select ((clock_timestamp() at time zone ${timeZone})::date - 6)::timestamp at time zone ${timeZone} as midnight`;
+    const minutesAgo = (Date.now() - Date.parse(String(row?.midnight))) / 60_000;
+    await addReceipt(person, key, minutesAgo + 0.1);
+    const first = await addReceipt(person, key, minutesAgo - 0.1);
+    const last = await addReceipt(person, key, 0);
+    const listed = idsOf(await session.get("/usage?days=7"));
+    expect(listed).toEqual([last, first]);
+    const { models } = (await session.get("/usage/days?days=7")).json;
+    expect(models).toMatchObject([{ requests: listed.length }]);
+    const [, ...rows] = (await session.get("/usage.csv?days=7")).text.trimEnd().split("\r\n");
+    expect(rows.map((line) => line.split(",")[0])).toEqual([last, first]);
+    expect(idsOf(await session.get("/usage?days=8"))).toHaveLength(3);
   });
 
   test("without a package the days are in the service's time zone; days without usage have no row", async () => {

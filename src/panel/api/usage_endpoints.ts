@@ -2,10 +2,10 @@ import { Elysia, t } from "elysia";
 import { namesOf } from "../../accounts/accounts_store.ts";
 import { findRequestAccount } from "../../books/receipts_store.ts";
 import { listNotCharged, listReleased, listUsageRecords, type UsageQuery } from "../../books/usage_records_store.ts";
-import { usageByDay } from "../../books/usage_sums_store.ts";
+import { firstDayBegins, usageByDay } from "../../books/usage_sums_store.ts";
 import { modelPlaces } from "../../catalog/models_store.ts";
 import type { Deps } from "../../deps.ts";
-import { Refusal } from "../../errors.ts";
+import { InputError, Refusal } from "../../errors.ts";
 import type { Db } from "../../platform/db.ts";
 import { csvResponse, FILE_WAIT_MS_MAX } from "./csv_stream.ts";
 import { BillingMode, HostFilter, Id, Instant, NO_NUL, RequestId, whole } from "./fields.ts";
@@ -38,6 +38,10 @@ const Filter = {
 };
 const FilterQuery = t.Object(Filter);
 type FilterQuery = typeof FilterQuery.static;
+/** `days`: the days of `/usage/days`, instead of `start`. */
+const ListFilter = { ...Filter, days: t.Optional(whole(1, DAYS_MAX)) };
+const ListQuery = t.Object(ListFilter);
+type ListQuery = typeof ListQuery.static;
 const Kind = { kind: t.Optional(t.Union([t.Literal("charged"), t.Literal("not_charged")])) };
 
 export function usageEndpoints(deps: Deps) {
@@ -53,14 +57,14 @@ function listEndpoints(deps: Deps) {
     .get(
       "/usage",
       async ({ person, request: { signal }, query: { kind, limit = PAGE_DEFAULT, after, ...filter } }) => {
-        const query = { ...(await queryOf(deps, person, filter)), limit, after };
+        const query = { ...(await listQueryOf(deps, person, filter)), limit, after };
         const page = async (reading: { db: Db }) =>
           toJson(kind === "not_charged" ? await listNotCharged(reading, query) : await chargedPage(reading, query));
         return await longRead(deps, { person, signal }, page);
       },
       {
         query: t.Object({
-          ...Filter,
+          ...ListFilter,
           ...Kind,
           after: t.Optional(RequestId),
           limit: t.Optional(whole(1, PAGE_MAX)),
@@ -92,7 +96,7 @@ function fileEndpoints(deps: Deps) {
   return signedIn(deps).get(
     "/usage.csv",
     async ({ person, query: { kind = "charged", ...filter } }) => {
-      const query = await queryOf(deps, person, filter);
+      const query = await listQueryOf(deps, person, filter);
       const csv = await usageCsv(
         (page, signal) => longRead(deps, { person, signal, waitMsMax: FILE_WAIT_MS_MAX }, page),
         kind,
@@ -100,7 +104,7 @@ function fileEndpoints(deps: Deps) {
       );
       return csvResponse(csv, fileName(deps, person, kind));
     },
-    { query: t.Object({ ...Filter, ...Kind }) },
+    { query: t.Object({ ...ListFilter, ...Kind }) },
   );
 }
 
@@ -160,6 +164,15 @@ async function queryOf(deps: Deps, person: Person, { accountId, model, host, ...
     modelId: model,
     hosts: host === undefined ? null : [host],
   } satisfies UsageQuery;
+}
+
+/** The same for a list or a file, whose `days` name its start. Throws not_found and InputError. */
+async function listQueryOf(deps: Deps, person: Person, { days, ...filter }: ListQuery) {
+  const query = await queryOf(deps, person, filter);
+  if (days === undefined) return query;
+  if (filter.start !== undefined) throw new InputError("Use days or start, not both.", "days");
+  const { accountId } = query;
+  return { ...query, start: await firstDayBegins(deps, { accountId, days, timeZone: deps.config.billingTimeZone }) };
 }
 
 /** The person's own account, or the named one if the person manages it. Throws not_found. */

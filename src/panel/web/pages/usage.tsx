@@ -132,10 +132,11 @@ function filterOf({ key, model, host, mode, kind }: Filters, accountId: number |
   };
 }
 
-/** null: no start. */
-function startOf(range: string): string | null {
+/** The period of a list or a file. Several days are those of the chart, so that its sum is that of the list. */
+function periodOf(range: string): { start?: string; days?: number } {
   const days = daysOf(range);
-  return Number.isFinite(days) ? new Date(nowMs() - days * DAY_MS).toISOString() : null;
+  if (days === 1) return { start: new Date(nowMs() - DAY_MS).toISOString() };
+  return Number.isFinite(days) ? { days } : {};
 }
 
 function daysOf(range: string): number {
@@ -147,9 +148,9 @@ function useList(filter: ListFilter, range: string) {
   return useInfiniteQuery({
     queryKey: ["usage", "list", filter.kind, filter, range],
     queryFn: ({ pageParam, signal }) => {
-      const start = startOf(range);
+      const period = periodOf(range);
       return filledPage<UsageRow, string>(PAGE_SIZE, pageParam, async (after, limit) => {
-        const query = { ...filter, limit, ...(start && { start }), ...(after && { after }) };
+        const query = { ...filter, limit, ...period, ...(after && { after }) };
         const { rows, nextAfter } = await ask(api.usage.get({ query, fetch: { signal } }));
         return { rows, next: nextAfter };
       });
@@ -298,9 +299,8 @@ function withAll(all: string, chosen: string, options: Option[]): Option[] {
 
 function ExportCsv({ filter, range }: { filter: ListFilter; range: string }) {
   const path = () => {
-    const start = startOf(range);
-    const search = new URLSearchParams(Object.entries(filter).map(([name, value]) => [name, String(value)]));
-    if (start) search.set("start", start);
+    const query = Object.entries({ ...filter, ...periodOf(range) });
+    const search = new URLSearchParams(query.map(([name, value]) => [name, String(value)]));
     return `/api/panel/usage.csv?${search}`;
   };
   return (
@@ -311,5 +311,7 @@ function ExportCsv({ filter, range }: { filter: ListFilter; range: string }) {
 }
 
 function ChartOf({ filter: { kind: _, ...filter }, range }: { filter: ListFilter; range: string }) {
-  return <UsageChart title="By day" filter={filter} days={Math.min(daysOf(range), CHART_DAYS_MAX)} empty={null} />;
+  const days = Math.min(daysOf(range), CHART_DAYS_MAX);
+  const title = days < daysOf(range) ? `Last ${days} days` : "By day";
+  return <UsageChart title={title} filter={filter} days={days} empty={null} />;
 }
