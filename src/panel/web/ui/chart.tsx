@@ -474,14 +474,13 @@ function ticksOf(top: number): number[] {
   return Array.from({ length: GRID_LINES + 1 }, (_, line) => (top / GRID_LINES) * line);
 }
 
-/** The days that have a label, and its middle. Labels do not overlap; the last day always has one, moved so that it is not cut off. */
+/** The days that have a label, and its middle: as many days apart as labels need. The last day has one, moved so that it is not cut off. */
 export function dayLabels(count: number, width: number, { x, step }: Pick<Plot, "x" | "step">) {
-  const labels: { day: number; middle: number }[] = [];
-  for (let day = count - 1; day >= 0; day--) {
-    const middle = Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6);
-    // Rounded: distances that are equal must not differ by a fraction of a pixel.
-    if (Math.round((labels[0]?.middle ?? Number.POSITIVE_INFINITY) - middle) >= LABEL_WIDTH)
-      labels.unshift({ day, middle });
-  }
-  return labels;
+  const last = count - 1;
+  const middleOf = (day: number) => Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6);
+  let apart = 1;
+  // The moved label is the nearest to its neighbour. Rounded: equal distances must not differ by a fraction of a pixel.
+  while (apart <= last && Math.round(middleOf(last) - middleOf(last - apart)) < LABEL_WIDTH) apart++;
+  const days = Array.from({ length: count }, (_, day) => day).filter((day) => (last - day) % apart === 0);
+  return days.map((day) => ({ day, middle: middleOf(day) }));
 }
