@@ -64,6 +64,8 @@ export type RefusalFacts = {
   /** ISO 8601, or null if the quota will not reset again. */
   resetsAt?: string | null;
   retryAfterSeconds?: number;
+  /** The same request would fail again: SDKs are told not to retry it, although they retry its status. */
+  isFinal?: true;
   /** For 405: the supported methods. */
   allow?: string;
   /** A status other than the table's. Only the panel sets it. */
@@ -134,9 +136,10 @@ export function toErrorResponse(refusal: Refusal, requestId: string): Response {
     "cache-control": "no-store",
     "x-request-id": requestId,
   };
-  const { retryAfterSeconds } = refusal.facts;
+  const { retryAfterSeconds, isFinal = false } = refusal.facts;
   // SDKs retry these statuses by themselves, but a quota does not reset while they wait, and a finished request stays finished.
-  if (status === 402 || (status === 409 && retryAfterSeconds === undefined)) headers["x-should-retry"] = "false";
+  if (isFinal || status === 402 || (status === 409 && retryAfterSeconds === undefined))
+    headers["x-should-retry"] = "false";
   if (status === 429 || status === 503 || (status === 409 && retryAfterSeconds !== undefined))
     headers["retry-after"] = String(Math.max(1, Math.ceil(retryAfterSeconds ?? RETRY_AFTER_DEFAULT_SECONDS)));
   if (status === 401) headers["www-authenticate"] = "Bearer";

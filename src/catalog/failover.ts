@@ -52,6 +52,8 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
   unknown_model: "The model cannot do what the request asks for.",
 };
 
+const TOO_LARGE_ANSWER = "The answer of the model service is too large. Ask for less in one request.";
+
 /**
  * Runs `attempt` on one route after another, and within a route on one key after another, until one succeeds: in the
  * order of `orderRoutes`, skipping open breakers and resting keys. `attempt` ends at the first byte, and throws
@@ -194,9 +196,11 @@ function unservedRefusal({ routes, breakers, keys, requester, log }: Failover, f
       failures.retryAfter?.get(route.id) ?? 0,
     ),
   );
-  const { attempts, keyFailures } = failures;
+  const { attempts, keyFailures, wasMade } = failures;
   log.error({ routes: routes.length, attempts, keyFailures, retryAfterSeconds }, "no route could serve");
-  return new Refusal("provider_unavailable", { retryAfterSeconds });
+  // Retried, the same answer would be made again, at the operator's cost.
+  const more = wasMade ? ({ message: TOO_LARGE_ANSWER, isFinal: true } as const) : undefined;
+  return new Refusal("provider_unavailable", { retryAfterSeconds, ...more });
 }
 
 /** What routes are ordered by. */

@@ -287,10 +287,13 @@ function refusalObjects(refusals: readonly RefusalSpec[], envelope: Json): Recor
 type HeaderName = keyof typeof HEADERS;
 const LIMIT_HEADERS = (Object.keys(HEADERS) as HeaderName[]).filter((name) => name.startsWith("X-RateLimit-"));
 
-/** The headers that such answers really have, with and without a time to wait. */
+/** The headers that such answers really have: with and without a time to wait, and where no retry helps. */
 function headerNamesOf(refusals: readonly RefusalSpec[]): HeaderName[] {
+  const isFinal = true as const;
   const answers = refusals.flatMap(({ code, status }) =>
-    [{ status }, { status, retryAfterSeconds: 1 }].map((facts) => toErrorResponse(new Refusal(code, facts), "")),
+    [{ status }, { status, retryAfterSeconds: 1 }, ...(code === "provider_unavailable" ? [{ isFinal }] : [])].map(
+      (facts) => toErrorResponse(new Refusal(code, facts), ""),
+    ),
   );
   const names = Object.keys(HEADERS) as HeaderName[];
   return names.filter((name) => answers.some(({ headers }) => headers.has(name)));

@@ -147,7 +147,9 @@ describe("a request for more", () => {
     const { accountId, secret } = await shop.payer(1_000_000_000n);
     shop.provider.next({ giantLineBytes: 33 * MIB });
     // Another route would make it again, at the operator's cost.
-    expectRefusal(await shop.chat(secret, { model: "chat-two-routes" }), "provider_unavailable");
+    const refused = await shop.chat(secret, { model: "chat-two-routes" });
+    expectRefusal(refused, "provider_unavailable");
+    expect(refused.headers.get("x-should-retry")).toBe("false");
     expect(shop.second.callCount()).toBe(0);
     await until(async () => (await shop.counters(accountId)).released === 1);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, holds: 0, balance: 1_000_000_000 });

@@ -370,4 +370,11 @@ describe("errors", () => {
     expect(patient.sent.requests).toBe(2);
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, units: 1, released: 2, holds: 0 });
   });
+
+  test("503 for an answer that is too large is not retried: the provider would make it again", async () => {
+    const { client: patient, sent } = counted((await shop.customer()).secret);
+    shop.provider.next({ giantLineBytes: 33 * 1024 * 1024 });
+    expect(await errorOf(ask(patient))).toMatchObject({ status: 503, code: "provider_unavailable" });
+    expect(sent.requests).toBe(1);
+  });
 });
