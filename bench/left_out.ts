@@ -15,9 +15,9 @@ export const LEFT_OUT: Readonly<Record<string, readonly Edit[]>> = {
   ledger: [
     {
       file: "ledger/open_ledger.ts",
-      from: "  let hold = escrow.grant(request);",
+      from: "  const hold = escrow.grant(request);",
       to: `  const { requestId, accountId, keyId, host, modelId, priceVersionId, markupBasisPoints } = request;
-  let hold: Hold | undefined = { requestId, accountId, keyId, host, modelId, priceVersionId, markupBasisPoints, leaseId: escrow.leaseId, packageId: 1,
+  const hold: Hold | undefined = { requestId, accountId, keyId, host, modelId, priceVersionId, markupBasisPoints, leaseId: escrow.leaseId, packageId: 1,
     day: "2026-01-01", keyDay: null, heldNanoUsd: 0n, heldTokens: null, capTokens: null, reservedAtUs: 0, mode: "package" };`,
     },
     {
@@ -46,11 +46,10 @@ export const LEFT_OUT: Readonly<Record<string, readonly Edit[]>> = {
   admission: [
     {
       file: "gateway/flow.ts",
-      from: "  const caller = await authenticate(deps, request);\n  const slots = new Slots(caller.limits);",
+      from: "  const authenticated = authenticate(deps, request);",
       to: `
         if (request.method) return ${CANNED}(await request.text());
-        const caller = await authenticate(deps, request);
-        const slots = new Slots(caller.limits);`,
+        const authenticated = authenticate(deps, request);`,
     },
   ],
 };

@@ -35,16 +35,30 @@ export type CallerClaim = {
   holdEnded(isCharged: boolean): void;
 };
 
-/** Host → key. Throws host_not_allowed, invalid_api_key, service_unavailable. */
-export async function authenticate(deps: Deps, request: Request): Promise<Caller> {
-  // Awaited only when it is a promise: a cached host or key costs no turn of the event loop.
-  const named = hostOf(deps, request);
-  const host = named instanceof Promise ? await named : named;
+/**
+ * Host → key. Returns a promise only if the host or the key is not cached. Throws host_not_allowed, invalid_api_key,
+ * service_unavailable, also by rejecting.
+ */
+export function authenticate(deps: Deps, request: Request): Caller | Promise<Caller> {
+  const host = hostOf(deps, request);
+  return host instanceof Promise
+    ? host.then((named) => authenticateOn(deps, request, named))
+    : authenticateOn(deps, request, host);
+}
+
+function authenticateOn(deps: Deps, request: Request, host: Host): Caller | Promise<Caller> {
   // The panel's own host serves the panel only.
   if (host.resellerId === null && !deps.apiHosts.has(host.name)) throw unservedHost();
   const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
-  const known = secret === undefined ? undefined : deps.keys.find(secret);
-  const found = known instanceof Promise ? await known : known;
+  const key = secret === undefined ? undefined : deps.keys.find(secret);
+  return key instanceof Promise
+    ? key.then((found) => callerOf(deps, request, { host, secret, found }))
+    : callerOf(deps, request, { host, secret, found: key });
+}
+
+type Presented = { host: Host; secret: string | undefined; found: KeySnapshot | undefined };
+
+function callerOf(deps: Deps, request: Request, { host, secret, found }: Presented): Caller {
   const record = startRecord(request, host, found);
   if (found && secret) record.keyPrefix = keyPrefixOf(secret);
   try {

@@ -4,7 +4,7 @@ import { overheadShown } from "../catalog/overhead.ts";
 import { learnOverhead } from "../catalog/overhead_store.ts";
 import type { Deps } from "../deps.ts";
 import type { Usage } from "../ledger/ledger.ts";
-import { retailChatCharge, retailImageCharge } from "../ledger/price.ts";
+import { type Charge, retailChatCharge, retailImageCharge } from "../ledger/price.ts";
 import { requesterOf } from "./authenticate.ts";
 import type { PromptSample } from "./prompt.ts";
 import { type ImagePrice, overheadOf, type ReservedRequest } from "./reserve.ts";
@@ -15,7 +15,7 @@ import type { ReportedUsage } from "./usage_counts.ts";
 /** Rough estimate for text that is too long to be kept; the beginning of it may show that it has more. */
 const TOKENS_A_CHAR_MIN = 1 / 4;
 /** A package pays. */
-const FREE = { chargeNanoUsd: 0n };
+const FREE: Charge = { chargeNanoUsd: 0n };
 
 type ChatToCharge = ReservedRequest & { prompt: PromptSample };
 type ChatToLearnFrom = ReservedRequest & { prompt: Pick<PromptSample, "framedTokens" | "images">; choices: number };
@@ -34,19 +34,36 @@ export type AnswerToCount = {
 };
 export const NOTHING_RELAYED: AnswerToCount = { usage: undefined, completionText: "" };
 
-/** What a chat answer used and costs, by the prices at which the request was reserved. */
-export async function chatUsage({ deps, model, hold, prompt }: ChatToCharge, answer: AnswerToCount): Promise<Usage> {
+/**
+ * What a chat answer used and costs, by the prices at which the request was reserved. Returns a promise only if tokens have to be
+ * counted.
+ */
+export function chatUsage(request: ChatToCharge, answer: AnswerToCount): Usage | Promise<Usage> {
   const { usage, completionText, isPart = false } = answer;
   // A count of zero is none: every prompt has a token, and so has every text.
   const isCounted = usage !== undefined && usage.promptTokens > 0 && (usage.completionTokens > 0 || !completionText);
-  const estimated = !isCounted || isPart;
-  const { promptTokens, cachedTokens, completionTokens, further } = estimated
-    ? largerOf(await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens }), usage)
-    : usage;
-  const counts = { promptTokens, cachedTokens, completionTokens, further };
+  return isCounted && !isPart ? charged(request, answer, usage, false) : estimatedUsage(request, answer);
+}
+
+async function estimatedUsage(request: ChatToCharge, answer: AnswerToCount): Promise<Usage> {
+  const { deps, model, prompt } = request;
+  const counted = await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens });
+  return charged(request, answer, largerOf(counted, answer.usage), true);
+}
+
+function charged(
+  { model, hold }: ChatToCharge,
+  answer: AnswerToCount,
+  usage: ReportedUsage,
+  estimated: boolean,
+): Usage {
+  const { promptTokens, cachedTokens, completionTokens, further } = usage;
   const isCharged = hold.mode === "payg" && model.prices !== null;
-  const charge = isCharged ? retailChatCharge(model.prices, counts, hold.markupBasisPoints) : FREE;
-  return { ...counts, ...charge, estimated, rawUsage: answer.rawUsage };
+  const { chargeNanoUsd, costNanoUsd }: Charge = isCharged
+    ? retailChatCharge(model.prices, usage, hold.markupBasisPoints)
+    : FREE;
+  const counts = { promptTokens, cachedTokens, completionTokens, further };
+  return { ...counts, chargeNanoUsd, costNanoUsd, estimated, rawUsage: answer.rawUsage };
 }
 
 /** What an image used and costs. Images count no tokens; the receipt names the price by its size and quality. */

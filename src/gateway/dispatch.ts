@@ -8,6 +8,7 @@ import { noteTried } from "../ledger/tried_routes.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop, type StopSignal } from "../platform/stop.ts";
 import { requesterOf } from "./authenticate.ts";
+import type { DeadlineWaiter } from "./limits.ts";
 import type { ReservedRequest } from "./reserve.ts";
 import { traced } from "./trace_spans.ts";
 
@@ -119,7 +120,7 @@ class ClientLeft extends Refusal {
 type Cut = "shutdown" | "left_charged" | "left_free";
 
 /** The calls of one request, one after another: the state of the current call, and why the calls were cut. */
-class Calls implements Observer {
+class Calls implements Observer, DeadlineWaiter {
   readonly signal = new Stop();
   /** Only a stream's calls may end when the client leaves. */
   readonly kind: AnswerKind;
@@ -137,7 +138,7 @@ class Calls implements Observer {
   /** The request was sent to an earlier route, which failed. */
   #hasFailed = false;
   #hasHeaders = false;
-  #cancelDeadline = () => {};
+  #stopListening: (() => void) | undefined;
   #stopClock: (() => void) | undefined;
 
   constructor(request: ReservedRequest, whenLeft: WhenLeft) {
@@ -155,16 +156,20 @@ class Calls implements Observer {
   /** Listens for what may cut the calls. Throws ClientLeft if the client has left already. */
   watch(): void {
     const { deps, caller } = this.#request;
-    this.#cancelDeadline = deps.gate.onDeadline(this.#onDeadline);
-    if (caller.signal.aborted) throw new ClientLeft();
+    const { signal } = caller;
+    deps.gate.onDeadline(this);
+    if (signal.aborted) throw new ClientLeft();
     // With "finish" no listener is needed: the signal is checked before each step.
-    if (this.#whenLeft !== "finish") caller.signal.addEventListener("abort", this.#onLeft, { once: true });
+    if (this.#whenLeft === "finish") return;
+    const onLeft = () => this.#onLeft();
+    signal.addEventListener("abort", onLeft, { once: true });
+    this.#stopListening = () => signal.removeEventListener("abort", onLeft);
   }
 
   close(): void {
-    this.#cancelDeadline();
+    this.#request.deps.gate.forget(this);
+    this.#stopListening?.();
     this.#stopClock?.();
-    if (this.#whenLeft !== "finish") this.#request.caller.signal.removeEventListener("abort", this.#onLeft);
   }
 
   /** Starts the call of a route. Throws if no provider may be called any more. */
@@ -273,32 +278,32 @@ class Calls implements Observer {
     if (this.#whenLeft === "abort" && this.#request.caller.signal.aborted) this.#end("left_charged");
   };
 
-  readonly #onDeadline = (): void => {
+  onDeadline(): void {
     // A client that left a provider at work ended the request before the shutdown did.
     this.#end(
       this.#hasHeaders && this.#whenLeft !== "finish" && this.#request.caller.signal.aborted
         ? "left_charged"
         : "shutdown",
     );
-  };
+  }
 
-  readonly #onLeft = (): void => {
+  #onLeft(): void {
     const { clock, config } = this.#request.deps;
     if (this.#hasHeaders) {
       if (this.#whenLeft === "abort") this.#end("left_charged");
     } else if (this.#sentMs === undefined || clock.nowMs() - this.#sentMs >= config.providerHeadersMs) {
       this.#end("left_free");
     } else {
-      this.#stopClock = deadline(SEND_MS_MAX, this.#onSent);
+      this.#stopClock = deadline(SEND_MS_MAX, () => void this.#onSent());
     }
-  };
+  }
 
   /** SEND_MS_MAX after the client left there are still no headers: a provider that can be connected to has the request. */
-  readonly #onSent = async (): Promise<void> => {
+  async #onSent(): Promise<void> {
     const { provider } = this.#request.deps;
     const route = this.#route;
     const hasIt = route !== undefined && (await provider.canConnect(route));
     if (!hasIt) this.#end("left_free");
     else if (this.#whenLeft === "abort") this.#end("left_charged");
-  };
+  }
 }

@@ -54,7 +54,8 @@ export async function serveMetered(
   request: Request,
   { serve, numbersMax }: MeteredEndpoint,
 ): Promise<Response> {
-  const caller = await authenticate(deps, request);
+  const authenticated = authenticate(deps, request);
+  const caller = authenticated instanceof Promise ? await authenticated : authenticated;
   const slots = new Slots(caller.limits);
   caller.record.limits = caller.limits;
   try {
@@ -77,7 +78,9 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
   const prompt = promptOf(body, raw, filtered.changed);
   const choices = body.n ?? 1;
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, body) : undefined;
-  const hold = await reserveChat(deps, caller, { model, body, prompt, choices });
+  const reserved = reserveChat(deps, caller, { model, body, prompt, choices });
+  // Awaited only when it is a promise: what was drawn ahead is granted without a turn of the event loop.
+  const hold = reserved instanceof Promise ? await reserved : reserved;
   const request: ChatRequest = { deps, caller, model, body, raw, filtered, prompt, choices, hold, slots, affinity };
   if (!body.stream) {
     return await serveWhole(request, (route, attempt) =>
@@ -110,7 +113,8 @@ export async function serveWhole(
   const result = await dispatch(request, "finish", ask);
   if (result.how === "answered") {
     const { answer, route } = result;
-    const usage = await chatUsage(request, answer);
+    const counted = chatUsage(request, answer);
+    const usage = counted instanceof Promise ? await counted : counted;
     learnOverrun(request, route, usage);
     noteUsed(deps, { route, kind: "whole", usage });
     await endHold(request, { how: "answered", usage });

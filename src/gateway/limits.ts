@@ -37,11 +37,15 @@ export type Gate = {
   announce(): void;
   /** Refuses new work. Resolves when the last admitted request has ended. */
   drain(): Promise<void>;
-  /** Calls `end` at the drain's deadline, or immediately if that has passed. Returns a function that cancels this. */
-  onDeadline(end: () => void): () => void;
+  /** Tells `waiter` when the drain's deadline has passed, or immediately if it has, until `forget`. */
+  onDeadline(waiter: DeadlineWaiter): void;
+  forget(waiter: DeadlineWaiter): void;
   /** The drain's deadline has passed: ends all requests whose answer has not started. */
   endAll(): void;
 };
+
+/** A request whose answer has not started. An object, not a function: a function for each request costs memory. */
+export type DeadlineWaiter = { onDeadline(): void };
 
 /** One admitted request. */
 export type Admission = {
@@ -89,7 +93,7 @@ export function createGate({ max, fractions, isSpoolFull, lag, onShed }: GateOpt
   let isClosed = false;
   let isPastDeadline = false;
   let onEmpty = () => {};
-  const ends = new Set<() => void>();
+  const waiters = new Set<DeadlineWaiter>();
   const onRelease = (accountId: number) => {
     admittedCount--;
     const left = (admitted.get(accountId) ?? 1) - 1;
@@ -130,14 +134,14 @@ export function createGate({ max, fractions, isSpoolFull, lag, onShed }: GateOpt
         else onEmpty = resolve;
       });
     },
-    onDeadline(end) {
-      if (isPastDeadline) end();
-      else ends.add(end);
-      return () => void ends.delete(end);
+    onDeadline(waiter) {
+      if (isPastDeadline) waiter.onDeadline();
+      else waiters.add(waiter);
     },
+    forget: (waiter) => void waiters.delete(waiter),
     endAll() {
       isPastDeadline = true;
-      for (const end of ends) end();
+      for (const waiter of waiters) waiter.onDeadline();
     },
   };
 }

@@ -47,39 +47,43 @@ type ChatToReserve = {
 
 /**
  * Reserves a chat request: by the bound in bytes, and if only the money falls short and the text is short, by the tokenizer's
- * count. Throws the entitlement's refusal.
+ * count. Returns a promise only if something outside the process has to be asked. Throws the entitlement's refusal.
  */
-export async function reserveChat(
-  deps: Deps,
-  caller: Caller,
-  { model, body, prompt, choices }: ChatToReserve,
-): Promise<Hold> {
-  const wanted = body.max_completion_tokens ?? body.max_tokens;
-  const overhead = overheadOf(model, caller.key);
-  const onTop = { marginPermille: model.marginPermille, factorPermille: overhead.factorPermille };
-  const ask = (): ReserveRequest => {
-    const { textTokens, fixedTokens } = promptTokens(prompt, { imageInputTokens: model.imageInputTokens, overhead });
-    const bound = withMarkup(
-      model.prices === null
-        ? UNPRICED
-        : chatBound(model.prices, { textTokens, fixedTokens, choices, hasMedia: prompt.hasMedia }, onTop),
-      markupFor(caller.key.markups, model.id),
-    );
-    const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
-    const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
-    const tokenBound = textTokens + fixedTokens + capMax * choices;
-    return { ...askOf(deps, caller, model, bound), capMax, capMin, tokenBound };
-  };
+export function reserveChat(deps: Deps, caller: Caller, chat: ChatToReserve): Hold | Promise<Hold> {
+  const asked = reserve(deps, caller, chatAsk(deps, caller, chat));
+  return asked instanceof Promise ? orByCount(asked, deps, caller, chat) : asked;
+}
+
+/** What a reservation by the bound in bytes brings, or else one by the tokenizer's count. */
+async function orByCount(asked: Promise<Hold>, deps: Deps, caller: Caller, chat: ChatToReserve): Promise<Hold> {
+  const { prompt } = chat;
   try {
-    return await reserve(deps, caller, ask());
+    return await asked;
   } catch (error) {
     const isShort = error instanceof Refusal && MONEY_SHORT.includes(error.code);
     if (!isShort || prompt.bytes > TOKENIZED_BYTES_MAX) throw error;
     const counted = await deps.tokens.count(prompt.text);
     if (!counted.exact) throw error;
     prompt.textTokens = counted.tokens + prompt.beyond;
-    return await reserve(deps, caller, ask());
+    return await reserve(deps, caller, chatAsk(deps, caller, chat));
   }
+}
+
+function chatAsk(deps: Deps, caller: Caller, { model, body, prompt, choices }: ChatToReserve): ReserveRequest {
+  const wanted = body.max_completion_tokens ?? body.max_tokens;
+  const overhead = overheadOf(model, caller.key);
+  const onTop = { marginPermille: model.marginPermille, factorPermille: overhead.factorPermille };
+  const { textTokens, fixedTokens } = promptTokens(prompt, { imageInputTokens: model.imageInputTokens, overhead });
+  const bound = withMarkup(
+    model.prices === null
+      ? UNPRICED
+      : chatBound(model.prices, { textTokens, fixedTokens, choices, hasMedia: prompt.hasMedia }, onTop),
+    markupFor(caller.key.markups, model.id),
+  );
+  const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
+  const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
+  const tokenBound = textTokens + fixedTokens + capMax * choices;
+  return askOf(deps, caller, { model, bound, capMax, capMin, tokenBound });
 }
 
 /** Reserves an embedding request: a chat request without output. Throws the entitlement's refusal. */
@@ -87,7 +91,7 @@ export function reserveEmbedding(
   deps: Deps,
   caller: Caller,
   { model, prompt }: Pick<ChatToReserve, "model" | "prompt">,
-): Promise<Hold> {
+): Hold | Promise<Hold> {
   return reserveChat(deps, caller, { model, prompt, body: { max_tokens: 0 }, choices: 0 });
 }
 
@@ -104,7 +108,7 @@ export async function reserveImage(
   const priced = microUsd === undefined ? UNPRICED : imageBound(microUsd);
   const bound = withMarkup(priced, markupFor(caller.key.markups, model.id));
   try {
-    return await reserve(deps, caller, { ...askOf(deps, caller, model, bound), capMax: 0, capMin: 0, tokenBound: 0 });
+    return await reserve(deps, caller, askOf(deps, caller, { model, bound, capMax: 0, capMin: 0, tokenBound: 0 }));
   } catch (error) {
     if (!(error instanceof Refusal) || error.code !== "payg_pricing_unavailable" || model.imagePrices.size === 0)
       throw error;
@@ -140,22 +144,33 @@ export function qualityOf(body: Readonly<Record<string, unknown>>): unknown {
 }
 
 /**
- * Counts the request to the limits of its model and of tokens a minute, and asks the ledger for a hold. Throws too_many_requests, and the
- * entitlement's refusal.
+ * Counts the request to the limits of its model and of tokens a minute, and asks the ledger for a hold. Returns a promise only if
+ * something outside the process has to be asked. Throws too_many_requests, and the entitlement's refusal.
  */
-async function reserve(deps: Deps, { record, key, host, limits }: Caller, ask: ReserveRequest): Promise<Hold> {
-  // Awaited only when it is a promise: a request without such limits costs no turn of the event loop.
-  const entered = limits.enterModel(ask.modelId, ask.tokenBound);
-  if (entered !== undefined) await entered;
+function reserve(deps: Deps, caller: Caller, ask: ReserveRequest): Hold | Promise<Hold> {
+  const entered = caller.limits.enterModel(ask.modelId, ask.tokenBound);
+  return entered === undefined ? grantOrAsk(deps, caller, ask) : entered.then(() => grantOrAsk(deps, caller, ask));
+}
+
+function grantOrAsk(deps: Deps, caller: Caller, ask: ReserveRequest): Hold | Promise<Hold> {
   deps.failpoint("before_reserve");
-  record.reserveStartedMs = deps.clock.nowMs();
+  caller.record.reserveStartedMs = deps.clock.nowMs();
+  const hold = deps.ledger.grant(ask);
+  return hold === undefined ? askDatabase(deps, caller, ask) : reserved(deps, caller, hold);
+}
+
+async function askDatabase(deps: Deps, caller: Caller, ask: ReserveRequest): Promise<Hold> {
   let hold: Hold;
   try {
     hold = await deps.ledger.reserve(ask);
   } catch (error) {
-    record.reserveRefusedMs = deps.clock.nowMs();
+    caller.record.reserveRefusedMs = deps.clock.nowMs();
     throw error;
   }
+  return reserved(deps, caller, hold);
+}
+
+function reserved(deps: Deps, { record, key, host }: Caller, hold: Hold): Hold {
   record.reservedMs = deps.clock.nowMs();
   deps.failpoint("after_reserve");
   record.isReserved = true;
@@ -172,12 +187,9 @@ function knownOf({ key, host }: Caller, nowUnixMs: number): ReserveRequest["know
   return { mode: key.mode, epoch: key.epoch, tenantEpoch: Math.min(key.tenantEpoch, host.tenantEpoch) };
 }
 
-function askOf(
-  deps: Deps,
-  caller: Caller,
-  model: Model,
-  bound: Bound,
-): Omit<ReserveRequest, "capMax" | "capMin" | "tokenBound"> {
+type ToAsk = Pick<ReserveRequest, "capMax" | "capMin" | "tokenBound"> & { model: Model; bound: Bound };
+
+function askOf(deps: Deps, caller: Caller, { model, bound, capMax, capMin, tokenBound }: ToAsk): ReserveRequest {
   const { requestId, key, host } = caller;
   return {
     requestId,
@@ -189,6 +201,9 @@ function askOf(
     modelId: model.id,
     promptPico: bound.promptPico,
     outputPico: bound.outputPico,
+    capMax,
+    capMin,
+    tokenBound,
     priceVersionId: model.priceVersionId,
     markupBasisPoints: markupFor(key.markups, model.id),
     known: knownOf(caller, deps.clock.unixMs()),

@@ -99,7 +99,8 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
   const payload = chatPayload(call, route);
   const text = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
   const { value, spans, choices } = completionOf(text, { route, sent: payload.text });
-  const edits = new Map<string, string | null>(PROVIDER_FIELDS.map((name) => [name, null]));
+  const edits = new Map<string, string | null>();
+  for (const name of PROVIDER_FIELDS) edits.set(name, null);
   const used = spans.get("usage");
   if (used !== undefined) edits.set("usage", jsonWithoutCosts(value.usage, text.slice(used.start, used.end)));
   if (value.model !== call.body.model) edits.set("model", JSON.stringify(call.body.model));

@@ -53,10 +53,14 @@ const REPLACEMENT = "\uFFFD";
 /** For a body that counts for nobody. */
 export const NO_ROOM: BodyRoom = { grow() {}, wasRead() {}, close() {} };
 
-const JSON_TYPE = { pattern: /^application\/json\s*(;|$)/i, refusal: {} };
-const FORM_TYPE = {
+const JSON_TYPE: BodyType<Body> = { pattern: /^application\/json\s*(;|$)/i, refusal: {}, parse: bodyOf };
+const FORM_TYPE: BodyType<string> = {
   pattern: /^(application\/x-www-form-urlencoded|multipart\/form-data)\s*(;|$)/i,
   refusal: { message: "Send the form as application/x-www-form-urlencoded or multipart/form-data." },
+  parse(text, room) {
+    room.close();
+    return text;
+  },
 };
 
 /**
@@ -73,29 +77,24 @@ export function hasBody({ body, headers }: Request): boolean {
  * request_too_large, too_many_requests and service_unavailable (no room), invalid_request (also when it takes longer than
  * BODY_READ_MS, or a small body longer than 10 s). Source: ERR-7, ADM-5.
  */
-export async function readBody(deps: BodyDeps, request: Request, options: BodyOptions): Promise<Body> {
-  const { text, room } = await readText(deps, request, options, JSON_TYPE);
-  try {
-    return bodyOf(text, room, options.numbersMax);
-  } catch (error) {
-    room.close();
-    throw error;
-  }
+export function readBody(deps: BodyDeps, request: Request, options: BodyOptions): Promise<Body> {
+  return readAs(JSON_TYPE, deps, request, options);
 }
 
 /** Reads a form as it was sent, of nobody's account. Throws as `readBody`. */
-export async function readForm(deps: BodyDeps, request: Request, bytesMax: number): Promise<string> {
-  const { text, room } = await readText(deps, request, { bytesMax, owner: undefined }, FORM_TYPE);
-  room.close();
-  return text;
+export function readForm(deps: BodyDeps, request: Request, bytesMax: number): Promise<string> {
+  return readAs(FORM_TYPE, deps, request, { bytesMax, owner: undefined });
 }
 
-async function readText(
-  deps: BodyDeps,
-  request: Request,
-  { bytesMax, owner }: BodyOptions,
-  type: { pattern: RegExp; refusal: { message?: string } },
-): Promise<{ text: string; room: BodyRoom }> {
+/** A type of body. `parse` makes of its text what is kept, and throws what refuses it. */
+type BodyType<T> = {
+  pattern: RegExp;
+  refusal: { message?: string };
+  parse: (text: string, room: BodyRoom, numbersMax: number | undefined) => T;
+};
+
+async function readAs<T>(type: BodyType<T>, deps: BodyDeps, request: Request, options: BodyOptions): Promise<T> {
+  const { bytesMax, owner, numbersMax } = options;
   const { headers } = request;
   if (!type.pattern.test(headers.get("content-type") ?? "")) throw new Refusal("unsupported_media_type", type.refusal);
   const encoding = headers.get("content-encoding");
@@ -106,10 +105,11 @@ async function readText(
   const room = owner === undefined ? NO_ROOM : deps.bodies.open(owner, declared ?? 0);
   try {
     const blob = await readBlob(deps, request, { declared, bytesMax, room });
-    const text = await textOf(blob);
+    const decoded = await blob.text();
+    const text = isDecoded(decoded, blob) ? decoded : decode(await blob.arrayBuffer());
     room.grow(Math.max(0, memoryOf(text, blob.size) - blob.size));
     room.wasRead();
-    return { text, room };
+    return type.parse(text, room, numbersMax);
   } catch (error) {
     room.close();
     throw error;
@@ -231,13 +231,18 @@ function tooLarge(bytesMax: number): Refusal {
   return new Refusal("request_too_large", { message: `The body is larger than ${bytesMax} bytes.`, limit: bytesMax });
 }
 
-/** Decodes a blob as UTF-8. Throws invalid_request for other bytes. */
-async function textOf(blob: Blob): Promise<string> {
-  const text = await blob.text();
-  // Invalid bytes become replacement characters, and a byte order mark is dropped. ASCII text is as long as its bytes.
-  if (!text.includes(REPLACEMENT) && (text.length === blob.size || Buffer.byteLength(text) === blob.size)) return text;
+/**
+ * Whether `Blob.text` has decoded the bytes without a loss: it replaces invalid bytes, and drops a byte order mark. ASCII text is as long
+ * as its bytes.
+ */
+function isDecoded(text: string, { size }: Blob): boolean {
+  return !text.includes(REPLACEMENT) && (text.length === size || Buffer.byteLength(text) === size);
+}
+
+/** Decodes bytes as UTF-8. Throws invalid_request for other bytes. */
+function decode(bytes: ArrayBuffer): string {
   try {
-    return UTF_8.decode(await blob.arrayBuffer());
+    return UTF_8.decode(bytes);
   } catch {
     throw new Refusal("invalid_request", { message: "The body is not valid UTF-8." });
   }

@@ -21,9 +21,17 @@ export type Finisher = {
   idle(): Promise<void>;
 };
 
-type FinisherOptions = { batcher: Batcher; escrow: Escrow; spool: Spool; log: Log };
+type FinisherOptions = {
+  batcher: Batcher;
+  escrow: Escrow;
+  spool: Spool;
+  log: Log;
+  nowMs: () => number;
+  /** Called once for each `finish`, also if neither the database nor the spool took the row. */
+  onEnded: (row: Finish, tookMs: number, isSpooled: boolean) => void;
+};
 
-export function createFinisher({ batcher, escrow, spool, log }: FinisherOptions): Finisher {
+export function createFinisher({ batcher, escrow, spool, log, nowMs, onEnded }: FinisherOptions): Finisher {
   let inProgress = 0;
   const onIdle: (() => void)[] = [];
 
@@ -36,6 +44,8 @@ export function createFinisher({ batcher, escrow, spool, log }: FinisherOptions)
 
   return {
     async finish(row) {
+      const startMs = nowMs();
+      let isSpooled = false;
       inProgress++;
       try {
         return await batcher.finish(row);
@@ -43,8 +53,10 @@ export function createFinisher({ batcher, escrow, spool, log }: FinisherOptions)
         if (error instanceof LedgerError && error.kind === "bad_row") await setAside(row);
         // By the time of the replay the response has been sent: what the balance does not cover is a loss, not a refusal.
         else await spool.add({ ...row, strict: false });
+        isSpooled = true;
         return "spooled";
       } finally {
+        onEnded(row, nowMs() - startMs, isSpooled);
         inProgress--;
         if (inProgress === 0) for (const resolve of onIdle.splice(0)) resolve();
       }

@@ -35,6 +35,8 @@ export type LaneName = "free" | "waiting" | "held";
 export type Settlement = { chargedNanoUsd: bigint; shortfallNanoUsd: bigint; spooled: boolean };
 
 export type Ledger = {
+  /** Reserves one request from what this replica has drawn ahead; undefined: only `reserve` can decide. Source: ESC-1. */
+  grant(request: ReserveRequest): Hold | undefined;
   /** Reserves one request. Throws the Refusal of `ledger_draw`, or service_unavailable. Source: PAY-9. */
   reserve(request: ReserveRequest): Promise<Hold>;
   /** Whether the lease under which it was drawn still runs. After it ends do not dispatch: the reaper may have returned it. */
@@ -47,6 +49,8 @@ export type Ledger = {
   settle(hold: Hold, usage: Usage, end?: { strict?: boolean; reason?: EndReason }): Promise<Settlement>;
   /** Ends a hold without a charge. */
   release(hold: Hold, reason: EndReason): Promise<{ spooled: boolean }>;
+  /** `listener` is called with the account of each hold that has ended, as far as the database was reached. */
+  onEnd(listener: (accountId: number) => void): void;
   /** Settles what the spool holds. Returns how many. Throws LedgerError if the database is still away. */
   replaySpool(): Promise<number>;
   /** The id of the lease under which this process draws. It changes when the lease has ended. */

@@ -11,18 +11,18 @@ import { Escrow } from "./escrow.ts";
 import { createFinisher, type Finisher, releaseOf, settlementOf } from "./finisher.ts";
 import { drawnBy, endLease, liveLeases, renewLease, takeLease } from "./leases_store.ts";
 import type { Hold, Ledger, Settlement } from "./ledger.ts";
-import type { Finish, FinishResult, ReserveRequest } from "./ledger_store.ts";
+import type { EndReason, Finish, ReserveRequest } from "./ledger_store.ts";
 import { cacheRefusals } from "./refusal_cache.ts";
 import { toRefusal, unanswered } from "./refusals.ts";
 import type { ReserveLatency } from "./reserve_latency.ts";
-import { openSpool } from "./spool.ts";
+import { openSpool, type Spool } from "./spool.ts";
 
 /**
  * Builds the ledger of one replica. A reservation passes these layers:
  *
- *   refusal_cache.ts   refuses from memory what the database refused a moment ago
  *   this file          measures, keeps the open holds, translates refusals
- *   escrow.ts          grants from memory what was drawn ahead
+ *   escrow.ts          grants from memory what was drawn ahead; what it cannot grant goes on
+ *   refusal_cache.ts   refuses from memory what the database refused a moment ago
  *   batch.ts           joins many rows in one transaction
  *   ledger_store.ts    the SQL of a batch
  */
@@ -67,6 +67,7 @@ type Parts = LedgerOptions & {
   finisher: Finisher;
   /** Open holds by request id, and whether their end is on its way. */
   open: Map<string, { reservedMs: number; isEnding: boolean }>;
+  onEnd: ((accountId: number) => void)[];
   /** Accounts for which a draw was submitted. */
   drawing: Set<number>;
   replicas: number;
@@ -94,13 +95,15 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     ...(metrics && { onBatch: metrics.batched }),
     onRecall: (accountId) => void bus?.publish([{ kind: "escrow", ref: String(accountId) }]),
   });
-  const finisher = createFinisher({ batcher, escrow, spool, log });
+  const onEnded = (row: Finish, tookMs: number, isSpooled: boolean) => ended(parts, row, tookMs, isSpooled);
+  const finisher = createFinisher({ batcher, escrow, spool, log, nowMs, onEnded });
   const parts: Parts = {
     ...options,
     escrow,
     batcher,
     finisher,
     open: new Map(),
+    onEnd: [],
     drawing: new Set(),
     replicas: 1,
     renewing: undefined,
@@ -110,10 +113,12 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
   if (bus) watchChanges(parts, bus);
 
   const ledger: Ledger = {
-    reserve: (request) => reserve(parts, request),
+    grant: (request) => grant(parts, request),
+    reserve: async (request) => grant(parts, request) ?? (await reserve(parts, request)),
     alive: ({ leaseId }) => escrow.isAlive(leaseId),
     settle: (hold, usage, end) => settle(parts, hold, usage, end),
-    release: async (hold, reason) => ({ spooled: (await end(parts, hold, releaseOf(hold, reason))) === "spooled" }),
+    release: (hold, reason) => release(parts, hold, reason),
+    onEnd: (listener) => void parts.onEnd.push(listener),
     replaySpool: finisher.replay,
     leaseId: () => escrow.leaseId,
     renewLease: () => renew(parts),
@@ -125,15 +130,7 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     aside: () => spool.aside(),
     async close() {
       clearInterval(timer);
-      await Promise.all(escrow.close().map((accountId) => draw(parts, accountId)));
-      await batcher.close();
-      // Rows that the closed lanes rejected are still being written to the spool.
-      await finisher.idle();
-      // If it cannot be ended now, it ends by itself.
-      if (spool.empty())
-        await within(END_LEASE_MS_MAX, endLease(db.sql, escrow.leaseId)).catch((err) =>
-          log.warn({ err }, "the lease was not ended"),
-        );
+      await close(parts, spool);
     },
     async abandon() {
       clearInterval(timer);
@@ -142,6 +139,19 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     },
   };
   return bus ? cacheRefusals(ledger, { bus, clock: openDatabaseClock({ db, log, nowMs }), nowMs, metrics }) : ledger;
+}
+
+async function close(parts: Parts, spool: Spool): Promise<void> {
+  const { batcher, db, escrow, finisher, log } = parts;
+  await Promise.all(escrow.close().map((accountId) => draw(parts, accountId)));
+  await batcher.close();
+  // Rows that the closed lanes rejected are still being written to the spool.
+  await finisher.idle();
+  // If it cannot be ended now, it ends by itself.
+  if (spool.empty())
+    await within(END_LEASE_MS_MAX, endLease(db.sql, escrow.leaseId)).catch((err) =>
+      log.warn({ err }, "the lease was not ended"),
+    );
 }
 
 function openHolds({ open, nowMs }: Parts): { holds: number; oldestHoldMs: number | null } {
@@ -217,18 +227,23 @@ async function reconcile(parts: Parts): Promise<void> {
   await Promise.all(due.map(({ accountId }) => draw(parts, accountId)));
 }
 
+function grant(parts: Parts, request: ReserveRequest): Hold | undefined {
+  const { escrow, latency, metrics } = parts;
+  const hold = escrow.grant(request);
+  if (hold === undefined) return undefined;
+  latency?.note(0);
+  metrics?.held(0);
+  return opened(parts, hold);
+}
+
 async function reserve(parts: Parts, request: ReserveRequest): Promise<Hold> {
-  const { escrow, open, log } = parts;
-  let hold = escrow.grant(request);
-  if (hold === undefined) {
-    const reserved = await reserveInDatabase(parts, request);
-    if ("refused" in reserved) throw toRefusal(reserved.refused, log);
-    hold = reserved.hold;
-  } else {
-    parts.latency?.note(0);
-    parts.metrics?.held(0);
-  }
-  open.set(hold.requestId, { reservedMs: parts.nowMs(), isEnding: false });
+  const reserved = await reserveInDatabase(parts, request);
+  if ("refused" in reserved) throw toRefusal(reserved.refused, parts.log);
+  return opened(parts, reserved.hold);
+}
+
+function opened({ open, nowMs }: Parts, hold: Hold): Hold {
+  open.set(hold.requestId, { reservedMs: nowMs(), isEnding: false });
   return hold;
 }
 
@@ -256,7 +271,8 @@ async function settle(
   ...[hold, usage, { strict = false, reason = "complete" } = {}]: Parameters<Ledger["settle"]>
 ): Promise<Settlement> {
   const row = settlementOf(hold, usage, { strict, reason });
-  const result = await end(parts, hold, row);
+  noteEnding(parts, hold);
+  const result = await parts.finisher.finish(row);
   if (result === "spooled") return { chargedNanoUsd: 0n, shortfallNanoUsd: 0n, spooled: true };
   // The lease ended, and a retry with the same Idempotency-Key took its place: that request sends the response.
   if (strict && result.outcome === "gone") throw new Refusal("service_unavailable", { retryAfterSeconds: 1 });
@@ -269,23 +285,20 @@ async function settle(
   return { chargedNanoUsd: result.chargedNanoUsd, shortfallNanoUsd: result.shortfallNanoUsd, spooled: false };
 }
 
-/** Ends a hold, charged or not. Throws if it was ended before: that is a bug of the caller and must be noticed. */
-async function end(
-  { finisher, open, metrics, nowMs }: Parts,
-  { requestId }: Hold,
-  row: Finish,
-): Promise<FinishResult | "spooled"> {
-  const startMs = nowMs();
+async function release(parts: Parts, hold: Hold, reason: EndReason): Promise<{ spooled: boolean }> {
+  noteEnding(parts, hold);
+  return { spooled: (await parts.finisher.finish(releaseOf(hold, reason))) === "spooled" };
+}
+
+/** Throws if the hold was ended before: that is a bug of the caller and must be noticed. */
+function noteEnding({ open }: Parts, { requestId }: Hold): void {
   const known = open.get(requestId);
   if (known === undefined || known.isEnding) throw new Error(`hold ${requestId} was ended twice`);
   known.isEnding = true;
-  let spooled = false;
-  try {
-    const result = await finisher.finish(row);
-    spooled = result === "spooled";
-    return result;
-  } finally {
-    open.delete(requestId);
-    metrics?.holdEnded(row.settles ? "settle" : "release", nowMs() - startMs, spooled);
-  }
+}
+
+function ended({ open, onEnd, metrics }: Parts, row: Finish, tookMs: number, isSpooled: boolean): void {
+  open.delete(row.requestId);
+  metrics?.holdEnded(row.settles ? "settle" : "release", tookMs, isSpooled);
+  for (const listener of onEnd) listener(row.accountId);
 }

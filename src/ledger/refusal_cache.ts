@@ -59,23 +59,10 @@ type Arrival = { request: ReserveRequest; atMs: number };
 /** The same ledger with a cache of refusals in front. */
 export function cacheRefusals(ledger: Ledger, options: Options): Ledger {
   const cache = new RefusalCache(ledger, options);
+  ledger.onEnd((accountId) => cache.invalidate(accountId));
   return {
     ...ledger,
     reserve: (request) => cache.reserve(request),
-    async settle(hold, usage, end) {
-      try {
-        return await ledger.settle(hold, usage, end);
-      } finally {
-        cache.invalidate(hold.accountId);
-      }
-    },
-    async release(hold, reason) {
-      try {
-        return await ledger.release(hold, reason);
-      } finally {
-        cache.invalidate(hold.accountId);
-      }
-    },
     replaySpool: () => ledger.replaySpool().finally(() => cache.clear()),
   };
 }

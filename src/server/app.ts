@@ -60,22 +60,21 @@ export function createApp(deps: Deps): App {
   const nameOf = routeNames(routes);
   const meteredAt = meteredUrls(Object.entries(metered), nameOf);
 
-  /** Metered requests go straight to their endpoint, without the router. */
-  async function serveMetered(request: Request, serve: Serve): Promise<Response> {
-    try {
-      return await serve(request);
-    } catch (error) {
-      return onError({ error, code: "", request });
-    }
-  }
-
   function serveRouted(request: Request, url: URL): Promise<Response> {
     if (url.pathname.startsWith("/v1/")) return api.handle(request);
     const handling = rest.handle(request);
     // A change is never given up: nobody would know whether it was made.
     if (request.method !== "GET") return handling;
-    const late = () => new Refusal("service_unavailable");
-    return within(PANEL_READ_MS_MAX, handling, late).catch((error) => onError({ error, code: "", request }));
+    return within(PANEL_READ_MS_MAX, handling, () => new Refusal("service_unavailable"));
+  }
+
+  /** Metered requests go straight to their endpoint, without the router. */
+  async function respond(request: Request, url: URL, metered: Serve | undefined): Promise<Response> {
+    try {
+      return await (metered === undefined ? serveRouted(request, url) : metered(request));
+    } catch (error) {
+      return onError({ error, code: "", request });
+    }
   }
 
   return {
@@ -103,7 +102,7 @@ export function createApp(deps: Deps): App {
         trace: deps.tracing?.begin(request.headers.get("traceparent")),
       };
       noteFacts(request, facts);
-      const handled = await (hot === undefined ? serveRouted(request, url) : serveMetered(request, hot.serve));
+      const handled = await respond(request, url, hot?.serve);
       const response = received.method === "HEAD" ? await headOf(handled) : handled;
       // An answer may be cached only where it says so itself.
       if (!response.headers.has("cache-control")) response.headers.set("cache-control", "no-store");
