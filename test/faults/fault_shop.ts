@@ -30,6 +30,7 @@ export const SMALL_USAGE = { prompt_tokens: 16, completion_tokens: 10 };
 
 /** The maximum number of replicas that start concurrently: each needs a second of a processor. */
 const STARTS_AT_ONCE = 2;
+/** Tests of a file that begin at once wait for each other. Shorter than their own time limits. */
 const START_WAIT_MS_MAX = 110_000;
 const LOG_CHARS_SHOWN = 3000;
 let starting = 0;
