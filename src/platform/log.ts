@@ -145,10 +145,13 @@ function isoTime(): string {
 let timedMs = 0;
 let timeText = "";
 
-type Flushing = { flush?(done?: (error?: Error) => void): void; flushSync?(): void };
+type Flushing = { flush?(done?: (error?: Error) => void): void };
 type Gathering = DestinationStream & Required<Flushing> & { gather(line: string): void; letGo(): void };
 
-/** Gathers request lines before `to`. Another line flushes them first, which keeps the order. */
+/**
+ * Gathers request lines before `to`. Another line flushes them first, which keeps the order. It has no `flushSync`, which pino calls at
+ * each fatal line: sonic-boom's tries until everything is written, and blocks the process for good if the disk is full or nobody reads.
+ */
 function createGathering(to: DestinationStream & Flushing): Gathering {
   let lines = "";
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -174,7 +177,6 @@ function createGathering(to: DestinationStream & Flushing): Gathering {
       to.write(line);
     },
     flush: (done) => (to.flush ? to.flush(done) : done?.()),
-    flushSync: () => to.flushSync?.(),
   };
 }
 

@@ -1,13 +1,14 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "../../src/demo/free_port.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
-import { until } from "../platform/own_redis.ts";
+import { sleep, until } from "../platform/own_redis.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
-import { CALM, closeAtRest } from "./fault_shop.ts";
+import { startTcpProxy } from "../tcp_proxy.ts";
+import { behave, CALM, callsOf, closeAtRest } from "./fault_shop.ts";
 
 /** The disk of the log is full, or nobody reads it: the replica serves, and ends when it is told to. */
 
@@ -17,17 +18,24 @@ const ENDED_MS_MAX = 20_000;
 /** Their lines fill a pipe. */
 const REQUESTS = 300;
 const REQUESTS_AT_ONCE = 20;
+/** Short, so that a lost hold returns soon. */
+const LEASE_SECONDS = "4";
+/** Signals within a second are one. */
+const LATER_MS = 1_200;
 let folder: string;
 let shop: Shop;
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-log-`));
-  shop = await openShop({ env: CALM });
+  shop = await openShop({ env: { ...CALM, LEASE_SECONDS } });
 });
 afterAll(() => closeAtRest(shop, () => rmSync(folder, { recursive: true })));
 
+type Logging = { origin: string; process: ChildProcess; spoolDir: string };
+
 /** Starts a replica that logs to this file, and waits until it answers. */
-async function loggingTo(path: string): Promise<{ origin: string; process: ChildProcess }> {
+async function loggingTo(path: string, databaseUrl = shop.world.url): Promise<Logging> {
   const port = await freePort();
+  const spoolDir = join(folder, `spool${port}`);
   const main = new URL("../../src/main.ts", import.meta.url).pathname;
   const child = spawn("sh", ["-c", 'exec "$1" "$2" > "$0"', path, process.execPath, main], {
     env: {
@@ -37,9 +45,10 @@ async function loggingTo(path: string): Promise<{ origin: string; process: Child
       PORT: String(port),
       LISTEN_HOST: "127.0.0.1",
       SECRET_KEY: TEST_SECRET_KEY,
-      DATABASE_URL: shop.world.url,
+      DATABASE_URL: databaseUrl,
       REDIS_URL: process.env.REDIS_URL ?? "",
-      SPOOL_DIR: join(folder, `spool${port}`),
+      SPOOL_DIR: spoolDir,
+      LEASE_SECONDS,
       BASE_URL: "http://api.tollgate.test/v1",
       PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
       RATE_PER_MINUTE: "100000",
@@ -51,7 +60,7 @@ async function loggingTo(path: string): Promise<{ origin: string; process: Child
     child.kill("SIGKILL");
     throw error;
   });
-  return { origin, process: child };
+  return { origin, process: child, spoolDir };
 }
 
 async function isHealthy(origin: string): Promise<boolean> {
@@ -98,5 +107,27 @@ test("nobody reads the log any more: every request is served, and SIGTERM ends t
   } finally {
     replica.process.kill("SIGKILL");
     reader.kill("SIGKILL");
+  }
+});
+
+test("the disk of the log is full, and a settlement cannot be written anywhere: a second SIGTERM ends the replica with exit code 1", async () => {
+  const database = await startTcpProxy(shop.world.url);
+  const replica = await loggingTo("/dev/full", database.url);
+  try {
+    const { secret } = await shop.customer();
+    const mark = behave(shop, { delayMs: 1_500 });
+    const cut = shop.chat(secret, { max_tokens: 10, ...mark }, { origin: replica.origin }).catch(() => "cut");
+    await until(() => callsOf(shop, mark) === 1);
+    database.cut();
+    rmSync(replica.spoolDir, { recursive: true });
+    writeFileSync(replica.spoolDir, "a file, not a folder");
+    for (const { id, generation } of shop.provider.calls()) if (generation) await shop.provider.waitForEnd(id);
+    replica.process.kill("SIGTERM");
+    await sleep(LATER_MS);
+    expect(await endOf(replica.process)).toBe(1);
+    expect(await cut).toBe("cut");
+  } finally {
+    replica.process.kill("SIGKILL");
+    await database.close();
   }
 });
