@@ -1,5 +1,6 @@
 import { connect, isOfValues, isPassing, LOCK_NOT_AVAILABLE, READ_ONLY, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
+import { within } from "../platform/time_limit.ts";
 import type { Escrow } from "./escrow.ts";
 import type { Hold, LaneName } from "./ledger.ts";
 import {
@@ -442,8 +443,8 @@ class Lane {
 
   /** Sends the rows once. Returns those that must be sent again. */
   async #attempt(rows: Row[]): Promise<Row[]> {
-    const { escrow, nowMs, renewLease } = this.#options;
-    if (!escrow.isLeased()) await renewLease();
+    const { escrow, nowMs } = this.#options;
+    if (!escrow.isLeased()) await this.#renewLease(rows);
     const sentMs = nowMs();
     const input = this.#inputOf(rows);
     let output: BatchOutput;
@@ -463,9 +464,21 @@ class Lane {
     const again = this.#answer(rows, output, isTimely);
     if (output.drawn.some((result) => result?.code === "lease_ended")) {
       escrow.leaseEnded(leaseId);
-      await renewLease();
+      await this.#renewLease(rows);
     }
     return again;
+  }
+
+  /** The pool may wait for a silent server without end. A lane must not: a ledger that closes waits for its lanes. */
+  async #renewLease(rows: readonly Row[]): Promise<void> {
+    await within(this.#patienceMs(rows), this.#options.renewLease(), () => new SilentServer());
+  }
+
+  /** How long an attempt may wait for the server: at the latest until its last row is rejected. */
+  #patienceMs(rows: readonly Row[]): number {
+    const { nowMs, timeoutMs } = this.#options;
+    const lastMs = Math.max(...rows.map((row) => row.deadlineMs)) - nowMs();
+    return Math.min(timeoutMs / 2, Math.max(lastMs, LOOK_EVERY_MS));
   }
 
   /** What the rows send, and the draws that go with them. */
@@ -551,18 +564,15 @@ class Lane {
 
   /** One attempt. If the server does not answer in time, the next attempt uses a new connection. */
   async #send(rows: readonly Row[], input: BatchInput): Promise<BatchOutput> {
-    const { databaseUrl, dbPrepare, nowMs, timeoutMs } = this.#options;
+    const { databaseUrl, dbPrepare } = this.#options;
     this.#connection ??= connect({ databaseUrl, dbPrepare, fetchTypes: false }, 1);
     const connection = this.#connection;
-    // The attempt ends at the latest when its last row is rejected.
-    const lastMs = Math.max(...rows.map((row) => row.deadlineMs)) - nowMs();
-    const patienceMs = Math.min(timeoutMs / 2, Math.max(lastMs, LOOK_EVERY_MS));
     let timer: ReturnType<typeof setTimeout> | undefined;
     const silence = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
         this.#disconnect();
         reject(new SilentServer());
-      }, patienceMs);
+      }, this.#patienceMs(rows));
     });
     try {
       return await Promise.race([runBatch(connection, dbPrepare, input), silence]);

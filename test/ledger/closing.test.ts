@@ -1,8 +1,11 @@
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { before } from "../platform/own_redis.ts";
 import { createWorld, type World } from "../world.ts";
 import { codeOf, openWorldLedger, requestFor } from "./ledger_world.ts";
 
 /** A replica that shuts down while requests still wait for the database. */
+
+setDefaultTimeout(30_000);
 
 let world: World;
 beforeAll(async () => {
@@ -26,4 +29,31 @@ test("a request that waits for a recall while its replica shuts down is refused 
   await holder.ledger.release(hold, "not_dispatched");
   await holder.close();
   expect(await world.unbalanced()).toEqual([]);
+});
+
+test("a ledger whose lease has ended and cannot be renewed closes in time", async () => {
+  const person = await world.addCustomer();
+  await world.givePackage(person, { dailyLimit: 5, days: 1 });
+  const key = await world.addKey(person);
+  let passedMs = 0;
+  const { ledger, db } = await openWorldLedger(world, { timeoutMs: 600, nowMs: () => performance.now() + passedMs });
+  await ledger.release(await ledger.reserve(requestFor(person, key)), "not_dispatched");
+  // The renewal waits for this lock, as it would for a database that fell silent.
+  const locked = Promise.withResolvers<void>();
+  const unlock = Promise.withResolvers<void>();
+  const holding = world.sql.begin(async (tx) => {
+    await tx`select from leases where id = ${ledger.leaseId()} for update`;
+    locked.resolve();
+    await unlock.promise;
+  });
+  await locked.promise;
+  passedMs = 3_600_000;
+  expect(await codeOf(ledger.reserve(requestFor(person, key)))).toBe("service_unavailable");
+  try {
+    await before(10_000, ledger.close());
+  } finally {
+    unlock.resolve();
+    await holding;
+    await db.close();
+  }
 });
