@@ -75,7 +75,11 @@ export async function startReplicaProcess(env: Record<string, string>, command?:
     output += bytes;
   });
   const port = await new Promise<number>((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`the replica does not listen:\n${output}`)), READY_MS_MAX);
+    const timer = setTimeout(() => {
+      // Nobody else knows of it, and it would run on.
+      child.kill("SIGKILL");
+      reject(new Error(`the replica does not listen:\n${output}`));
+    }, READY_MS_MAX);
     exited.then((code) => reject(new Error(`the replica exited with ${code}:\n${output}`)));
     createInterface({ input: child.stdout }).on("line", (line) => {
       output += `${line}\n`;
