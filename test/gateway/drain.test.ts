@@ -19,6 +19,7 @@ import { chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
 
 /** All tests begin at once and wait for the start of their replicas: on a busy machine, for longer than they take themselves. */
 setDefaultTimeout(300_000);
+const START_WAIT_MS_MAX = 200_000;
 /** A replica on a busy machine may renew its lease seconds late. */
 const LEASE_SECONDS = 8;
 /** Signals within a second are one. */
@@ -49,6 +50,7 @@ const withOwn = (env: Record<string, string>, work: (replica: ReplicaProcess) =>
       await until(async () => (await shop.chat(secret, {}, { origin: replica.origin })).status === 200, 30_000);
       await work(replica);
     },
+    START_WAIT_MS_MAX,
   );
 
 /** A stream that is read as it arrives. `ended` resolves with its text. */
