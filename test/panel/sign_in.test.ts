@@ -179,6 +179,18 @@ describe("the password", () => {
       expectRefusal(await trySignIn({ email: other }, { address }), "too_many_requests");
   });
 
+  test("no other spelling of an address has a limit of its own", async () => {
+    const { email } = await addPerson();
+    // Postgres has no NUL in text: an address with one is nobody's, whatever is around it.
+    for (const at of [0, 3, email.length])
+      expectRefusal(await trySignIn({ email: `${email.slice(0, at)}\0${email.slice(at)}` }), "session_required");
+    for (let i = 0; i < 10; i++) {
+      const spelling = [email, ` ${email} `, email.toUpperCase()][i % 3] ?? "";
+      expectRefusal(await trySignIn({ email: spelling, password: `wrong password ${i}` }), "session_required");
+    }
+    expectRefusal(await trySignIn({ email }), "too_many_requests");
+  });
+
   test("admins sign in on the panel's host only, resellers there and on their domains, a reseller's customers on its domains only", async () => {
     const admin = await shop.world.addAdmin();
     const customer = await addPerson(acme.accountId);

@@ -1,5 +1,6 @@
 import { createHmac } from "node:crypto";
 import { type Static, Type } from "@sinclair/typebox";
+import { emailForm } from "../../accounts/input_checks.ts";
 import { findLink, type OpenedLink, takeLink } from "../../accounts/password_links_store.ts";
 import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
 import { takeCode } from "../../accounts/second_factor.ts";
@@ -74,7 +75,7 @@ export async function signIn(
 
 /** The limiter's id of a typed address. A digest: people type passwords into the wrong field, and Redis has the ids. */
 export function emailLimitId({ config }: Deps, { resellerId }: Host, email: string): string {
-  const typed = createHmac("sha256", config.secretKey).update(email.trim().toLowerCase()).digest("base64url");
+  const typed = createHmac("sha256", config.secretKey).update(emailForm(email)).digest("base64url");
   return `email:${resellerId ?? 0}:${typed}`;
 }
 
