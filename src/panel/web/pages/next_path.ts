@@ -8,6 +8,7 @@ export function pathAfterSignIn(next: string | null, origin: string): string {
   // Two slashes or a backslash turn what follows into a host, so the parsed URL decides.
   if (next === null || !next.startsWith("/") || !URL.canParse(next, origin)) return "/";
   const url = new URL(next, origin);
-  if (url.origin !== origin || NOT_A_TARGET.test(url.pathname)) return "/";
+  // "/.//host" parses as a path of ours, "//host", which alone is a host.
+  if (url.origin !== origin || url.pathname.startsWith("//") || NOT_A_TARGET.test(url.pathname)) return "/";
   return `${url.pathname}${url.search}${url.hash}`;
 }
