@@ -76,6 +76,9 @@ export function meteredUrls(
   return (href) => known.get(href) ?? find(href);
 }
 
+/** Methods that no new Request can have. No endpoint has them either, so such a request is refused as it is. */
+const NOT_COPIED = new Set(["CONNECT", "TRACE", "TRACK"]);
+
 /**
  * The request as routers expect it: HEAD becomes GET, doubled slashes and a slash at the end are removed, as SDKs send them.
  * Changes the path of `url` to match.
@@ -84,6 +87,7 @@ export function asRoutable(request: Request, url: URL): Request {
   const path = url.pathname;
   if (!/\/\/|.\/$/.test(path) && request.method !== "HEAD") return request;
   url.pathname = path.replace(/\/{2,}/g, "/").replace(/(.)\/$/, "$1");
+  if (NOT_COPIED.has(request.method.toUpperCase())) return request;
   const init = {
     method: request.method === "HEAD" ? "GET" : request.method,
     headers: request.headers,

@@ -297,6 +297,16 @@ describe("paths, ids and queries", () => {
     });
   });
 
+  test("405 for methods that no request object can have, also with two slashes in the path", async () => {
+    // Bun closes the connection of a method that it does not know.
+    for (const method of RUNTIME === "deno" ? ["TRACE", "TRACK"] : ["TRACE"]) {
+      for (const path of ["/v1/models", "//v1/models"]) {
+        const head = `${method} ${path} HTTP/1.1\r\nHost: api.tollgate.test\r\nConnection: close\r\n\r\n`;
+        expectRefusal(await rawCall(shop.replicas[0]?.port ?? 0, head), "method_not_allowed");
+      }
+    }
+  });
+
   for (const [query, param] of BAD_QUERIES) {
     test(`/usage?${query.slice(0, 60)}: invalid_request, param ${param}`, async () => {
       expectRefusal(await get(`/v1/usage?${query}`), "invalid_request", { param });
