@@ -480,7 +480,12 @@ describe("the CSV file", () => {
       // A plain number is no formula.
       ["-1", "-1"],
       ["@sum", "'@sum"],
+      ["\uff1d1+1", "'\uff1d1+1"],
       ['=HYPERLINK("x", "y")', `"'=HYPERLINK(""x"", ""y"")"`],
+      // Where the comma is the decimal sign, spreadsheets divide lines at semicolons, and do not see the quotes.
+      ["a;=1+1;b; -2;3-1", "a;'=1+1;b;' -2;3-1"],
+      ["a, b;@sum;", `"a, b;'@sum;"`],
+      ["a\n=1+1", `"a\n'=1+1"`],
       ['a, "b"', '"a, ""b"""'],
     ];
     for (const [name] of cells) {

@@ -24,10 +24,18 @@ export function csvLine(cells: readonly Cell[]): string {
   return `${cells.map(cellText).join(",")}\r\n`;
 }
 
+/** What a spreadsheet runs as a formula: text that begins with one of these signs, also of full width. */
+const FORMULA = /^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r]/;
+/**
+ * The same where a spreadsheet may begin another cell within a text. With a decimal comma it divides lines at semicolons, and then it also
+ * divides what stands in quotes.
+ */
+const LATER_FORMULA = /[;\t\r\n](?=[ \u00a0]*[=+\-@\uff1d\uff0b\uff0d\uff20])/g;
+
 /** Numbers as they are, also as text. Other text that a spreadsheet would run as a formula gets an apostrophe in front. */
 function cellText(cell: Cell): string {
   if (cell === null) return "";
   if (typeof cell !== "string" || DECIMAL.test(cell)) return String(cell);
-  const safe = /^\s*[=+\-@]|^[\t\r]/.test(cell) ? `'${cell}` : cell;
+  const safe = (FORMULA.test(cell) ? `'${cell}` : cell).replace(LATER_FORMULA, "$&'");
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
