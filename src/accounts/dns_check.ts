@@ -49,14 +49,27 @@ export type DnsTodo =
  * Plain JSON. `ok`: every resolver answered, and all records are right. `wrong`: at least one resolver saw a wrong record. `unknown`:
  * no wrong record was seen, but some answers are missing. `todo`: in this order: delete, change, add, wait.
  */
-export type DnsReport = { verdict: "ok" | "wrong" | "unknown"; resolvers: DnsResolverReport[]; todo: DnsTodo[] };
+export type DnsReport = {
+  verdict: "ok" | "wrong" | "unknown";
+  resolvers: DnsResolverReport[];
+  todo: DnsTodo[];
+  /** Set if a name beside the host, which nobody has set, leads to us too. */
+  wildcard?: true;
+};
+
+type TxtRecord = { name: string; value: string };
 
 export type DnsCheckOptions = {
   host: string;
   /** Our addresses: the host must have all of them as A records, and no others. */
   addresses: readonly string[];
   /** The TXT record that proves ownership; null: the name is not contested. */
-  txt: { name: string; value: string } | null;
+  txt: TxtRecord | null;
+  /**
+   * A name beside the host that nobody has set. If it leads to us, a wildcard record does, and whoever knows that could claim any name
+   * below it: then `txt` is needed although the name is not contested. Left out: not asked.
+   */
+  beside?: { name: string; txt: TxtRecord };
   /** As in "1.1.1.1" or "127.0.0.1:5353". All must agree. */
   resolvers: readonly string[];
   /** For the whole check. */
@@ -70,20 +83,35 @@ type Wanted = DnsQuestion & { expected: string[] };
 /** Asks every resolver for every record, concurrently. Throws Error for invalid options, never for an answer. */
 export async function checkDns(options: DnsCheckOptions): Promise<DnsReport> {
   assertValid(options);
-  const { host, addresses, txt, resolvers, timeoutMs = TIMEOUT_MS_DEFAULT } = options;
+  const { host, addresses, txt, beside, resolvers, timeoutMs = TIMEOUT_MS_DEFAULT } = options;
   const wanted: Wanted[] = [
     { type: "A", name: host, expected: [...new Set(addresses)] },
     { type: "AAAA", name: host, expected: [] },
     { type: "CNAME", name: host, expected: [] },
   ];
-  if (txt) wanted.push({ type: "TXT", name: txt.name, expected: [txt.value] });
-  const reports = await Promise.all(
+  const proof = txt ?? beside?.txt;
+  if (proof) wanted.push({ type: "TXT", name: proof.name, expected: [proof.value] });
+  const probe: DnsQuestion[] = beside ? [{ type: "A", name: beside.name }] : [];
+  const seen = await Promise.all(
     resolvers.map(async (resolver) => {
-      const observed = observe(host, await queryDns(resolver, wanted, timeoutMs));
-      return { resolver, records: wanted.map((record) => judge(record, observed[record.type])) };
+      const answers = await queryDns(resolver, [...wanted, ...probe], timeoutMs);
+      const found = answers[wanted.length]?.records ?? [];
+      const isCovered = found.some(({ type, value }) => type === "A" && addresses.includes(value));
+      return { resolver, isCovered, observed: observe(host, answers) };
     }),
   );
-  return { verdict: verdictOf(reports), resolvers: reports, todo: [...changesOf(reports), ...waitsOf(reports)] };
+  const wildcard = seen.some(({ isCovered }) => isCovered);
+  const needed = txt || wildcard ? wanted : wanted.filter(({ type }) => type !== "TXT");
+  const reports = seen.map(({ resolver, observed }) => ({
+    resolver,
+    records: needed.map((record) => judge(record, observed[record.type])),
+  }));
+  return {
+    verdict: verdictOf(reports),
+    resolvers: reports,
+    todo: [...changesOf(reports), ...waitsOf(reports)],
+    ...(wildcard && { wildcard }),
+  };
 }
 
 /** Whether a value from the database is a report of this release's form. */
@@ -95,13 +123,21 @@ export function isDnsReport(value: unknown): value is DnsReport {
 }
 const VERDICTS: readonly unknown[] = ["ok", "wrong", "unknown"] satisfies DnsReport["verdict"][];
 
-function assertValid({ host, addresses, txt, resolvers, timeoutMs = TIMEOUT_MS_DEFAULT }: DnsCheckOptions): void {
+function assertValid({
+  host,
+  addresses,
+  txt,
+  beside,
+  resolvers,
+  timeoutMs = TIMEOUT_MS_DEFAULT,
+}: DnsCheckOptions): void {
   if (!isHostName(host)) throw new Error(`"${host}" is not the name of a host.`);
   if (addresses.length < 1 || addresses.length > VALUES_MAX || !addresses.every((address) => isIPv4(address)))
     throw new Error(`A DNS check needs 1 to ${VALUES_MAX} IPv4 addresses of ours.`);
   if (resolvers.length < 1 || resolvers.length > RESOLVERS_MAX)
     throw new Error(`A DNS check needs 1 to ${RESOLVERS_MAX} resolvers.`);
-  if (txt && !OWNERSHIP_VALUE.test(txt.value)) throw new Error("The value of the TXT record must be a plain token.");
+  if ([txt, beside?.txt].some((record) => record && !OWNERSHIP_VALUE.test(record.value)))
+    throw new Error("The value of the TXT record must be a plain token.");
   if (!(timeoutMs > 0)) throw new Error("The time for a DNS check must be above 0 ms.");
 }
 

@@ -7,7 +7,7 @@ import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import { checkDns } from "./dns_check.ts";
 import { finishCheck, type StartedCheck, startCheck, startDueChecks } from "./domain_checks_store.ts";
-import { proofNameOf } from "./domain_records.ts";
+import { nameBeside, proofNameOf } from "./domain_records.ts";
 import { CHECK_GAP_SECONDS, findHost, type HostRef, type ResellerHost } from "./hosts_store.ts";
 
 /** Runs checks of resellers' domains: the due ones, each in any one replica, and the requested ones. */
@@ -46,9 +46,13 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
   let ticking: Promise<void> | undefined;
 
   async function check(started: StartedCheck, by?: Actor): Promise<void> {
-    const { host, resellerId, contested, token } = started;
-    const txt = contested ? { name: proofNameOf(host), value: token } : null;
-    const report = await checkDns({ host, addresses, txt, resolvers, timeoutMs: DNS_MS_MAX });
+    const { host, resellerId, contested, isNew, token } = started;
+    const proof = { name: proofNameOf(host), value: token };
+    const report = await checkDns({
+      ...{ host, addresses, resolvers, timeoutMs: DNS_MS_MAX },
+      txt: contested ? proof : null,
+      ...(isNew && { beside: { name: nameBeside(host, token), txt: proof } }),
+    });
     const outcome = await finishCheck({ db, bus, ...(by && { by }) }, started, report);
     if (outcome && outcome.from !== outcome.to)
       log.info({ host, resellerId, from: outcome.from, to: outcome.to }, "a check changed the status of a domain");

@@ -33,6 +33,8 @@ export type StartedCheck = HostRef & {
   token: string;
   /** Whether the TXT record is checked too. */
   contested: boolean;
+  /** Whether it has yet to become active: then a wildcard record is no proof. */
+  isNew: boolean;
   claimedAt: string;
   /** Whether a failure counts: it was scheduled, not requested early. */
   isDue: boolean;
@@ -73,7 +75,8 @@ async function start(tx: Tx, which: SQL): Promise<StartedCheck[]> {
       next_check_at = case when taken.next_check_at is null and taken.status in ('active', 'suspended') then null
         else greatest(taken.next_check_at, clock_timestamp() + make_interval(secs => ${START_SECONDS})) end
     from taken where hosts.host = taken.host and hosts.reseller_id = taken.reseller_id
-    returning hosts.host, hosts.reseller_id, hosts.token, ${contested} as contested, hosts.checked_at::text as claimed_at,
+    returning hosts.host, hosts.reseller_id, hosts.token, ${contested} as contested,
+      hosts.status = 'verifying' as is_new, hosts.checked_at::text as claimed_at,
       taken.next_check_at::text as planned_at,
       taken.status in ('pending', 'failed') or coalesce(taken.next_check_at <= clock_timestamp(), false) as is_due`);
   return rows.map((row) => ({
@@ -81,6 +84,7 @@ async function start(tx: Tx, which: SQL): Promise<StartedCheck[]> {
     resellerId: Number(row.reseller_id),
     token: String(row.token),
     contested: row.contested === true,
+    isNew: row.is_new === true,
     claimedAt: String(row.claimed_at),
     isDue: row.is_due === true,
     plannedAt: typeof row.planned_at === "string" ? row.planned_at : null,

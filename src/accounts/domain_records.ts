@@ -6,6 +6,8 @@ import type { ResellerHost } from "./hosts_store.ts";
 
 /** Below the domain, so that it conflicts with no other record; does not reveal the operator. */
 const PROOF_LABEL = "_verify";
+/** Characters of a token that make a name nobody has set: 48 bits. The longest domain leaves room for them. */
+const BESIDE_CHARS = 12;
 
 export type DomainRecord = {
   type: "A" | "TXT";
@@ -29,6 +31,11 @@ export function recordsOf(
 /** The name of the TXT record that proves a domain. */
 export function proofNameOf(host: string): string {
   return `${PROOF_LABEL}.${host}`;
+}
+
+/** A name beside a domain that nobody has set, because it is made of the domain's token. Only a wildcard record answers for it. */
+export function nameBeside(host: string, token: string): string {
+  return `${token.slice(0, BESIDE_CHARS)}${host.slice(host.indexOf("."))}`;
 }
 
 /** The same in plain text, to pass on to the DNS administrator. Does not reveal the operator. */

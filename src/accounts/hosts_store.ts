@@ -240,13 +240,16 @@ export function isRow({ host, resellerId }: HostRef): SQL | undefined {
 
 /**
  * Whether the reseller of a row must prove the name. The owner need not, since anybody can claim any name; nor a reseller whose domain
- * was suspended and had by nobody else since. Plain SQL, because the inner columns must keep their table's name.
+ * was suspended and had by nobody else since. A new one must also if the last check found a wildcard record. Plain SQL, because the inner
+ * columns must keep their table's name.
  */
-export const contested = sql<boolean>`(hosts.status <> 'active' and exists (
-  select from hosts other where other.host = hosts.host and other.reseller_id <> hosts.reseller_id
-    and (other.status = 'active' or (
-      (other.status <> 'removed' or other.activated_at is not null)
-      and not coalesce(hosts.status = 'suspended' and hosts.activated_at > coalesce(other.activated_at, '-infinity'), false)))))`;
+export const contested = sql<boolean>`(hosts.status <> 'active' and (
+  hosts.status <> 'suspended' and coalesce(hosts.report ->> 'wildcard', '') = 'true'
+  or exists (
+    select from hosts other where other.host = hosts.host and other.reseller_id <> hosts.reseller_id
+      and (other.status = 'active' or (
+        (other.status <> 'removed' or other.activated_at is not null)
+        and not coalesce(hosts.status = 'suspended' and hosts.activated_at > coalesce(other.activated_at, '-infinity'), false))))))`;
 
 export async function ownerOf(tx: Tx, host: string): Promise<number | undefined> {
   const [row] = await tx

@@ -396,6 +396,37 @@ describe("contested names", () => {
     expect(secondsUntil(seen.nextCheckAt)).toBeLessThanOrEqual(0);
   });
 
+  test("a name that a wildcard record leads to us must be proven, because nobody has set it", async () => {
+    const checks = start();
+    setRecords(`*.wild A ${OURS}`);
+    // The owner of the zone and a stranger, who knows that every name in it leads to us.
+    const owner = await addDomain("shop.wild.acme.test");
+    const stranger = await addDomain("login.wild.acme.test");
+    for (const ref of [owner, stranger]) {
+      const seen = await checks.now(ref, by);
+      expect(seen).toMatchObject({ status: "verifying", contested: true, activatedAt: null });
+      const { host, token } = seen;
+      expect(seen.report?.todo).toEqual([{ kind: "add_txt", name: `_verify.${host}`, value: token }]);
+      expect(recordsOf(seen, { serverAddresses: [OURS] })).toMatchObject([
+        { type: "A" },
+        { type: "TXT", value: token },
+      ]);
+      expect((await due(checks, ref)).status).toBe("verifying");
+    }
+    // With a record below it the name exists, and the wildcard no longer answers for it.
+    setRecords(proof("shop.wild", (await look(owner)).token), `shop.wild A ${OURS}`);
+    expect(await ask(checks, owner)).toMatchObject({ status: "active", contested: false });
+    // An active domain is checked as before.
+    dropRecords("_verify.shop.wild");
+    expect(await due(checks, owner)).toMatchObject({ status: "active", failures: 0 });
+    expect(await due(checks, stranger)).toMatchObject({ status: "verifying", contested: true });
+    // Without the wildcard an A record is enough again.
+    dropRecords("*.wild");
+    setRecords(`login.wild A ${OURS}`, `*.wild A ${THEIRS}`);
+    await ask(checks, stranger);
+    expect(await ask(checks, stranger)).toMatchObject({ status: "active", contested: false });
+  });
+
   test("two claimants prove a name at the same moment, for twenty names: each name has exactly one owner", async () => {
     const pairs: HostRef[][] = [];
     for (let i = 0; i < 20; i++)

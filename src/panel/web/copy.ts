@@ -279,7 +279,8 @@ export const DNS = {
   serversFail: "The name servers of your domain do not answer.",
   notYet: (sees: readonly string[], not: string) =>
     `${formatList(sees)} ${sees.length === 1 ? "sees" : "see"} it, ${not} not yet.`,
-  contested: (host: string) => `Another account claims ${host}. Prove it is yours with the TXT record.`,
+  contested: (host: string) =>
+    `Prove with the TXT record that ${host} is yours: another account claims it, or a wildcard record answers for it.`,
   live: (url: string) => `Live: ${url}`,
   off: (day: string, what: string) => `Off since ${day}: ${what}`,
 } as const;
