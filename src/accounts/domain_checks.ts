@@ -17,6 +17,8 @@ const TICK_MS = 2000;
 /** Concurrent checks in one replica: resolvers limit their clients. */
 const DUE_AT_ONCE = 4;
 const ASKED_AT_ONCE = 8;
+/** The same for the domains of one reseller: whose name servers do not answer must not take the places of others. */
+const ASKED_OF_RESELLER = 2;
 /** Time limit for all DNS questions of a check; shorter than the gap between two checks of a domain. */
 const DNS_MS_MAX = 3000;
 /** A replica that shuts down waits this long for its checks. Unfinished ones are started again by another replica. */
@@ -42,7 +44,7 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
   const { serverAddresses: addresses, dnsResolvers: resolvers } = config;
   let closed = false;
   let failing = false;
-  let asked = 0;
+  const places = createPlaces();
   let ticking: Promise<void> | undefined;
 
   async function check(started: StartedCheck, by?: Actor): Promise<void> {
@@ -86,14 +88,13 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
     async now(ref, by) {
       requireAddresses(config);
       if (!(await findHost({ db }, ref))) throw new Refusal("not_found");
-      if (asked >= ASKED_AT_ONCE) throw tooSoon("Many domains are being checked right now.");
-      asked++;
+      const leave = places.take(ref.resellerId);
       try {
         const started = await startCheck({ db, bus, by }, ref);
         if (!started) throw tooSoon("This domain is being checked, or was checked a moment ago.");
         await check(started, by);
       } finally {
-        asked--;
+        leave();
       }
       const host = await findHost({ db }, ref);
       if (!host) throw new Refusal("not_found");
@@ -105,6 +106,28 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
       await within(CLOSE_MS_MAX, ticking ?? Promise.resolve()).catch((err: unknown) =>
         log.warn({ err }, "a domain check was still running at shutdown"),
       );
+    },
+  };
+}
+
+/** The places of requested checks. */
+function createPlaces() {
+  let all = 0;
+  const ofReseller = new Map<number, number>();
+  return {
+    /** Takes a place; returns what gives it back. Throws too_many_requests. */
+    take(resellerId: number): () => void {
+      const own = ofReseller.get(resellerId) ?? 0;
+      if (own >= ASKED_OF_RESELLER) throw tooSoon("Other domains of this account are being checked right now.");
+      if (all >= ASKED_AT_ONCE) throw tooSoon("Many domains are being checked right now.");
+      all++;
+      ofReseller.set(resellerId, own + 1);
+      return () => {
+        all--;
+        const left = (ofReseller.get(resellerId) ?? 1) - 1;
+        if (left > 0) ofReseller.set(resellerId, left);
+        else ofReseller.delete(resellerId);
+      };
     },
   };
 }

@@ -565,6 +565,27 @@ describe("the job", () => {
   });
 });
 
+test("one reseller's slow domains leave room for the checks of others", async () => {
+  // Accepts questions and never answers: each check takes its whole time limit.
+  const silent = createServer(() => {});
+  await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
+  const address = silent.address();
+  const port = address !== null && typeof address === "object" ? address.port : 0;
+  const checks = start({ resolvers: [`127.0.0.1:${port}`] });
+  const { accountId: resellerId } = await world.addReseller();
+  const slow = Array.from({ length: 8 }, (_, i) => ({ host: `slow${i}.acme.test`, resellerId }));
+  for (const ref of slow) await addHost(world.deps, ref);
+  const other = await addDomain("quick.acme.test");
+  const asked = slow.map((ref) => checks.now(ref, by));
+  const others = [checks.now(other, by)];
+  const results = await Promise.allSettled(asked);
+  expect(results.filter(({ status }) => status === "fulfilled").length).toBe(2);
+  for (const result of results)
+    if (result.status === "rejected") expect(result.reason).toMatchObject({ code: "too_many_requests" });
+  expect(await Promise.all(others)).toMatchObject([{ status: "verifying" }]);
+  silent.close();
+});
+
 type CountingRelay = { resolver: string; asked: Map<string, number>; close(): void };
 
 /** Forwards questions to a DNS server, and counts the A questions by name. */
