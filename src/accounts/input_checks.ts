@@ -8,7 +8,9 @@ import { toIso } from "../platform/iso_time.ts";
 // Excludes control, formatting and unassigned characters: Postgres rejects NUL in text, and the others could forge lines in logs, tables and the
 // headers of mail. Excludes what separates addresses, comments and names in such headers too. Source: RFC 5322 › 3.4.
 const EMAIL = /^[^\s@\p{C}()<>[\]:;,"\\]+@[^\s@\p{C}()<>[\]:;,"\\]+$/u;
-const CONTROL = /\p{Cc}/u;
+// Excludes line separators and marks that turn the direction of what follows too: an amount behind such a name would read backwards.
+const CONTROL = /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u;
+const CONTROL_IN_LINES = /[^\P{Cc}\n]|[\u202a-\u202e\u2066-\u2069]/u;
 const SURROGATE = /\p{Cs}/u;
 const IS_INSTANT = new RegExp(INSTANT.pattern);
 // The years 1 to 9999: Postgres has no year 0, and a later one is written with a sign.
@@ -47,7 +49,8 @@ export function checkText(
 ): string | null {
   const text = value?.trim().replaceAll("\r\n", "\n") ?? "";
   if ([...text].length > charsMax) throw new InputError(`The ${param} may have at most ${charsMax} characters.`, param);
-  if (/[^\P{Cc}\n]|\p{Cs}/u.test(text)) throw new InputError(`The ${param} must be plain text.`, param);
+  if (CONTROL_IN_LINES.test(text) || SURROGATE.test(text))
+    throw new InputError(`The ${param} must be plain text.`, param);
   return text === "" ? null : text;
 }
 
