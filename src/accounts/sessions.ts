@@ -1,4 +1,5 @@
 import type { Config } from "../config.ts";
+import { createBatchLoader } from "../platform/batch_loader.ts";
 import type { Bus } from "../platform/bus.ts";
 import type { CacheCounters } from "../platform/cache.ts";
 import { openCachedLookup } from "../platform/cached_lookup.ts";
@@ -11,7 +12,7 @@ import {
   insertSession,
   type ListedSession,
   listSessions,
-  loadSession,
+  loadSessions,
   type Proof,
   type StoredSession,
   touchSession,
@@ -70,6 +71,8 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
   const idleMs = idleSeconds * 1000;
   // Often enough that a session in use never reaches its idle time.
   const touchEveryMs = Math.min(TOUCH_EVERY_MS, idleMs / 4);
+  // In batches: anybody can make up cookies, and each is looked up.
+  const load = createBatchLoader((digests) => loadSessions({ db }, digests, idleSeconds));
   const { get, drop, counters, close } = openCachedLookup<CachedSession>({
     bus,
     nowMs,
@@ -78,7 +81,7 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
     ttlMs: config.cacheTtlMs,
     load: async (digestHex) => {
       const askedMs = nowMs();
-      const stored = await loadSession({ db }, Buffer.from(digestHex, "hex"), idleSeconds);
+      const stored = await load(digestHex);
       if (!stored) return undefined;
       const { endsInMs, unseenMs, ...session } = stored;
       return { session, endsMs: askedMs + endsInMs, seenMs: askedMs - unseenMs };

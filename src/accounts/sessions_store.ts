@@ -123,16 +123,19 @@ async function isStillProven(tx: Tx, accountId: number, proof: Proof): Promise<b
   return found.length > 0;
 }
 
-/** The session with this digest, unless it has ended or its account or the account's reseller is suspended. */
-export async function loadSession(
+/** The sessions with these digests (hex), without those that have ended or whose account, or its reseller, is suspended. */
+export async function loadSessions(
   { db }: { db: Db },
-  digest: Buffer,
+  digests: readonly string[],
   idleSeconds: number,
-): Promise<StoredSession | undefined> {
+): Promise<Map<string, StoredSession>> {
   const reseller = alias(accounts, "reseller");
   const viewed = alias(accounts, "viewed");
-  const [row] = await db.orm
+  // One array literal, so that the statement is the same for any number of digests.
+  const literal = `{${digests.map((digest) => `"\\\\x${digest}"`).join(",")}}`;
+  const rows = await db.orm
     .select({
+      digest: sessions.digest,
       viewed: {
         accountId: viewed.id,
         role: viewed.role,
@@ -159,17 +162,25 @@ export async function loadSession(
       and(eq(viewed.id, sessions.viewingAccountId), eq(accounts.role, "admin"), ne(viewed.role, "admin")),
     )
     .where(
-      and(eq(sessions.digest, digest), alive(idleSeconds), sql`coalesce(${reseller.status}, 'active') = 'active'`),
+      and(
+        sql`${sessions.digest} = any(${literal}::text::bytea[])`,
+        alive(idleSeconds),
+        sql`coalesce(${reseller.status}, 'active') = 'active'`,
+      ),
     );
-  if (!row) return undefined;
-  const { resellerId, viewed: seen, accountLimits, ...rest } = row;
-  return {
-    ...rest,
-    limits: requestLimits(null, accountLimits),
-    digestHex: digest.toString("hex"),
-    tenantId: tenantOf({ ...row, resellerId }),
-    viewing: seen && { ...withoutReseller(seen), tenantId: tenantOf(seen) },
-  };
+  return new Map(
+    rows.map(({ digest, resellerId, viewed: seen, accountLimits, ...rest }) => {
+      const digestHex = digest.toString("hex");
+      const session = {
+        ...rest,
+        limits: requestLimits(null, accountLimits),
+        digestHex,
+        tenantId: tenantOf({ ...rest, resellerId }),
+        viewing: seen && { ...withoutReseller(seen), tenantId: tenantOf(seen) },
+      };
+      return [digestHex, session];
+    }),
+  );
 }
 
 function withoutReseller<T extends { resellerId: unknown }>({ resellerId, ...rest }: T): Omit<T, "resellerId"> {

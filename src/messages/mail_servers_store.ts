@@ -31,6 +31,18 @@ export async function findMailServer({ db }: { db: Db }, resellerId: number): Pr
   return row;
 }
 
+/** Which of these resellers have a server. By id as text, as a batch loader asks. */
+export async function resellersWithMailServer(
+  { db }: { db: Db },
+  resellerIds: readonly string[],
+): Promise<Map<string, true>> {
+  const rows = await db.orm
+    .select({ resellerId: mailServers.resellerId })
+    .from(mailServers)
+    .where(sql`${mailServers.resellerId} = any(${`{${resellerIds.join(",")}}`}::text::bigint[])`);
+  return new Map(rows.map(({ resellerId }) => [String(resellerId), true]));
+}
+
 /** What pages may see of a server. */
 export function shownMailServer({
   host,

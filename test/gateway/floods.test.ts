@@ -1,8 +1,9 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { randomBytes } from "node:crypto";
 import { Redis } from "ioredis";
 import { type Service, startRedis } from "../../scripts/services.ts";
 import { newApiKey } from "../../src/platform/crypto.ts";
-import { type PanelSession, signInTo } from "../panel/panel_client.ts";
+import { PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
@@ -225,6 +226,26 @@ describe("2,000 requests", () => {
     expect(statements).toBeLessThan(2_000 / 8);
     // Keys that are known not to exist are not looked up again.
     expect(await statementsOf(strangers)).toBeLessThan(OWN_STATEMENTS_MAX);
+  });
+
+  test("of the panel without a session, 64 at a time, are looked up in batches: made-up cookies, and a reseller's brand", async () => {
+    const domain = "panel.flood.example";
+    await shop.world.addHost(await shop.world.addReseller(), domain);
+    const madeUp = () => {
+      const cookie = `tollgate_session=${randomBytes(32).toString("base64url")}`;
+      return shop.call("/api/panel/me", { host: PANEL, headers: { cookie } });
+    };
+    expect(
+      await statementsOf(async () => {
+        expect(await flood(2_000, madeUp, 64)).toEqual({ "401 session_required": 2_000 });
+      }),
+    ).toBeLessThan(2_000 / 8);
+    expect(
+      await statementsOf(async () => {
+        const brand = () => shop.call("/api/panel/brand/public", { host: domain });
+        expect(await flood(2_000, brand, 64)).toEqual({ served: 2_000 });
+      }),
+    ).toBeLessThan(2_000 / 8);
   });
 });
 

@@ -6,7 +6,10 @@ import { LOGO_TYPE } from "../../accounts/pictures.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { factsOf } from "../../http/request_facts.ts";
+import { resellersWithMailServer } from "../../messages/mail_servers_store.ts";
 import { canMail } from "../../messages/senders.ts";
+import { createBatchLoader } from "../../platform/batch_loader.ts";
+import { inTime } from "../../platform/time_limit.ts";
 import { signedIn } from "./panel_session.ts";
 import { panelHostOf } from "./session_auth.ts";
 
@@ -26,13 +29,16 @@ const LogoBody = t.Object({ theme: t.Union([t.Literal("light"), t.Literal("dark"
 const IconBody = t.Object({ image: Image });
 
 export function brandEndpoints(deps: Deps) {
+  // In batches: anybody can ask, and as often as they like.
+  const hasMailServer = createBatchLoader((resellerIds) => resellersWithMailServer(deps, resellerIds), { readsMax: 1 });
   return new Elysia({ normalize: false })
     .get("/brand/public", async ({ request, set }) => {
       const { resellerId } = await panelHostOf(deps, request);
       set.headers["x-request-id"] = factsOf(request).requestId;
       set.headers["cache-control"] = "no-store";
       const brand = publicBrand(await deps.brands.get(resellerId));
-      return { ...brand, sendsMail: await canMail(deps, resellerId ?? 0) };
+      const sendsMail = resellerId === null ? canMail(deps, 0) : inTime(hasMailServer(String(resellerId)));
+      return { ...brand, sendsMail: (await sendsMail) === true };
     })
     .use(
       signedIn(deps, "reseller")
