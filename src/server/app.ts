@@ -43,6 +43,12 @@ const PANEL_READ_MS_MAX = 15_000;
 /** Status in metrics and logs of a request whose client left before its answer. No client sees it. */
 const CLIENT_LEFT = 499;
 
+/**
+ * Browsers that have been here come back by TLS only, so that nobody between them and the first redirect can show a sign-in page. Thirty
+ * days, because a reseller's domain may move to a service without TLS. Without subdomains, which may be somebody else's. Source: RFC 6797.
+ */
+const TLS_ONLY = `max-age=${30 * 24 * 3600}`;
+
 export type App = {
   fetch(request: Request, peer: Peer): Promise<Response>;
   routes: { method: string; path: string }[];
@@ -58,6 +64,7 @@ export function createApp(deps: Deps): App {
   const { api, rest, routes } = elysiaApps(deps, metered, onError);
   const allowed = allowedMethods(routes);
   const nameOf = routeNames(routes);
+  const isTls = deps.config.panelUrl.startsWith("https:");
   const meteredAt = meteredUrls(Object.entries(metered), nameOf);
 
   function serveRouted(request: Request, url: URL): Promise<Response> {
@@ -106,6 +113,7 @@ export function createApp(deps: Deps): App {
       const response = received.method === "HEAD" ? await headOf(handled) : handled;
       // An answer may be cached only where it says so itself.
       if (!response.headers.has("cache-control")) response.headers.set("cache-control", "no-store");
+      if (isTls && hot === undefined) response.headers.set("strict-transport-security", TLS_ONLY);
       const { record } = facts;
       if (record instanceof RequestRecord && record.limits !== undefined)
         setLimitHeaders(response.headers, record.limits);

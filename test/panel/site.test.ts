@@ -130,6 +130,22 @@ describe("the panel's page", () => {
     expect(text).not.toMatch(/<script(?![^>]*\bsrc=)/);
     expect(text).not.toMatch(/<style|\son\w+=|style=/);
   });
+
+  test("over TLS, browsers are told to come by TLS only, on every host of the panel", async () => {
+    expect((await page("/")).headers.get("strict-transport-security")).toBeNull();
+    const { origin, kill } = await shop.start({ PANEL_URL: `https://${PANEL}` });
+    try {
+      for (const [path, host] of [
+        ["/", PANEL],
+        ["/sign-in", ACME],
+        [REFERENCE, PANEL],
+        ["/api/panel/brand/public", ACME],
+      ] as const)
+        expect((await page(path, host, { origin })).headers.get("strict-transport-security")).toBe("max-age=2592000");
+    } finally {
+      await kill();
+    }
+  });
 });
 
 describe("brands and files", () => {
