@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { randomInt } from "node:crypto";
 import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Log } from "../platform/log.ts";
@@ -68,11 +68,14 @@ export async function openSpool(options: SpoolOptions): Promise<Spool> {
   return new DiskSpool(options, { names, files, aside: lines });
 }
 
-/** Names of files, in ascending order; no other process makes the same. */
+/**
+ * Names of files, in ascending order; no other process makes the same. Only digits: a replica of an older release, as after a return
+ * to it, reads no other names.
+ */
 function namesFrom(startedMs: number): () => string {
-  const started = `${String(startedMs).padStart(15, "0")}-${randomBytes(4).toString("hex")}`;
+  const started = `${String(startedMs).padStart(15, "0")}-${String(randomInt(10 ** 10)).padStart(10, "0")}`;
   let sequence = 0;
-  return () => `${started}-${String(sequence++).padStart(6, "0")}.spool`;
+  return () => `${started}${String(sequence++).padStart(6, "0")}.spool`;
 }
 
 class DiskSpool implements Spool {

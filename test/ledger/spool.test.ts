@@ -71,6 +71,17 @@ test("waiting settlements are counted in bytes and number, also those from befor
   expect(await readdir(directory)).toEqual([]);
 });
 
+test("a replica of an older release finds the files, and this one finds those of every release", async () => {
+  const directory = await folder();
+  await (await open(directory)).add(settlement("a"));
+  const names = await readdir(directory);
+  expect(names).toEqual([expect.stringMatching(/^\d{15}-\d+\.spool$/)]);
+  const line = await readFile(join(directory, String(names[0])), "utf8");
+  await writeFile(join(directory, "000000000000001-000000.spool"), line);
+  await writeFile(join(directory, "000000000000001-1f2e3d4c-000000.spool"), line);
+  expect((await open(directory)).waiting().settlements).toBe(3);
+});
+
 test("a settlement with a markup is replayed with all its amounts; a line from before there were markups has none", async () => {
   const directory = await folder();
   const marked: Finish = { ...settlement("a"), markupBasisPoints: 250, costNanoUsd: 12_044_564_781_692_260n };
@@ -141,7 +152,9 @@ test("a full disk: the spool is not ready, settlements wait in memory, a replay 
   const spool = await open(directory);
   const [taken = ""] = await readdir(directory);
   // Any file to which it will write is on a full disk.
-  const wanted = Array.from({ length: 60 }, (_, i) => taken.replace("-000000", `-${String(i + 1).padStart(6, "0")}`));
+  const wanted = Array.from({ length: 60 }, (_, i) =>
+    taken.replace("000000.spool", `${String(i + 1).padStart(6, "0")}.spool`),
+  );
   for (const name of wanted) await symlink("/dev/full", join(directory, name));
   const adding = spool.add(settlement("new"));
   await until(() => !spool.ready());
