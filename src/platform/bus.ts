@@ -65,6 +65,9 @@ export function redisBus(redisUrl: string, log: Log): Bus {
   const publisher = connectRedis(redisUrl, { log, use: "bus publisher" });
   const sendBeat = () => {
     publisher.publish(beatChannel, "").catch(() => {}); // Its absence is noticed.
+    // A former primary that has become a read-only replica publishes too, and only this replica may hear it. But it refuses a write, and
+    // then the connection is replaced (redis.ts).
+    publisher.set(beatChannel, "", "PX", SILENCE_MAX_MS).catch(() => {});
   };
   const listener = startListener(connectRedis(redisUrl, { log, use: "bus subscriber" }), {
     log,

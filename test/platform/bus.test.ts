@@ -142,6 +142,33 @@ test("a subscriber whose connection is dead notices the silence and subscribes a
   await proxy.close();
 });
 
+test("a failover of Redis whose former primary stays as a replica: the bus publishes at the new primary, where the others hear it", async () => {
+  const former = await ownRedis();
+  const admin = new Redis(former.url);
+  const name = await startTcpProxy(former.url);
+  const [a, b] = [replica(name.url), replica()];
+  try {
+    await until(() => a.bus.healthy() && b.bus.healthy());
+    name.moveTo(redis.url);
+    const { hostname, port } = new URL(redis.url);
+    await admin.replicaof(hostname, Number(port));
+    await until(async () => {
+      await a.bus.publish([change("moved")]);
+      return b.heard.length > 0;
+    });
+    // The subscriber may still be at the replica, which passes on what its primary publishes.
+    await until(async () => {
+      await b.bus.publish([change("back")]);
+      return a.heard.some(({ ref }) => ref === "back");
+    }, 10_000);
+  } finally {
+    a.bus.close();
+    await name.close();
+    admin.disconnect();
+    await former.stop();
+  }
+});
+
 test("an outage is logged once", async () => {
   const a = replica();
   await until(() => a.bus.healthy());
