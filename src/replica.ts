@@ -277,6 +277,7 @@ function startBackground({ deps, latency }: Parts) {
       connect: () => connect(config, 1),
       onChanges: bus.deliver,
       onGap: bus.gap,
+      onNewServer: deps.longReads.reconnect,
       log,
     }),
     jobs: startLedgerJobs({

@@ -180,6 +180,8 @@ type ChangeReaderOptions = {
   onChanges: (changes: readonly Change[]) => void;
   /** Changes may have been missed: everything cached must be dropped. */
   onGap: () => void;
+  /** The first server has answered, or another one, as after a failover or a restart. Called before `onGap`. */
+  onNewServer?: () => void;
   log: Log;
   /** 0: no timer; the caller calls `read`. */
   everyMs?: number;
@@ -194,11 +196,13 @@ export function startChangeReader({
   connect,
   onChanges,
   onGap,
+  onNewServer,
   log,
   everyMs = READ_EVERY_MS,
 }: ChangeReaderOptions): ChangeReader {
   let client: Sql | undefined;
   let last: Seen | undefined;
+  let server: string | undefined;
   let failing = false;
   let closed = false;
   let reading: Promise<void> | undefined;
@@ -212,6 +216,8 @@ export function startChangeReader({
       last = seen;
       if (failing) log.info("the changes table can be read again");
       failing = false;
+      if (seen.server !== server) onNewServer?.();
+      server = seen.server;
       if (isGap) onGap();
       else if (changes.length > 0) onChanges(changes);
     } catch (error) {

@@ -47,6 +47,8 @@ export type LongReads = {
    */
   run<T>(reader: Reader, options: ReadOptions, work: (deps: { db: Db }) => Promise<T>): Promise<T>;
   underWay(): number;
+  /** Replaces the connections: after a failover they may be to a standby, where a read succeeds and is out of date. Reads in progress fail. */
+  reconnect(): void;
   close(): Promise<void>;
 };
 
@@ -117,6 +119,7 @@ export function openLongReads({ config, log, onShed, onTimeOut }: LongReadsOptio
       }
     },
     underWay: places.taken,
+    reconnect: () => db.reset(),
     close: () => db.close(),
   };
 }

@@ -1,15 +1,24 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import process from "node:process";
+import postgres from "postgres";
+import { type Service, startPostgres } from "../../scripts/services.ts";
 import { ESCROW_VALID_MS } from "../../src/platform/changes_store.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
-import { CALM, closeAtRest } from "./fault_shop.ts";
+import { startTcpProxy } from "../tcp_proxy.ts";
+import { CALM, closeAtRest, withReplica } from "./fault_shop.ts";
+import { type OwnPostgres, ownPostgres } from "./own_postgres.ts";
 
 /**
  * A failover of Postgres. For a moment its name leads to a server that takes no writes; connections that were opened then
  * stay there. Source: REL-4.
  */
 
-setDefaultTimeout(60_000);
+setDefaultTimeout(120_000);
 /** The heartbeat finds a connection each second; the rest is for a slow machine. */
 const RECOVERED_MS_MAX = 15_000;
 let shop: Shop;
@@ -50,5 +59,64 @@ test("connections that were opened to a read-only server are replaced: the repli
   for (let i = 0; i < 5; i++) {
     expect(await Promise.all(Array.from({ length: 20 }, chat))).toEqual(Array.from({ length: 20 }, () => 200));
     await sleep(300);
+  }
+});
+
+async function dataDirectoryOf(url: string): Promise<string> {
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  try {
+    const [row] = await sql`select setting as "at" from pg_settings where name = 'data_directory'`;
+    return String(row?.at);
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+/** The server comes back as a standby that receives nothing. Returns a primary with the data of this moment. */
+async function failOver(former: OwnPostgres, dataDir: string): Promise<Service> {
+  const from = await dataDirectoryOf(former.url);
+  await former.crash("SIGQUIT");
+  const to = join(dataDir, basename(from));
+  execFileSync("cp", ["-a", from, to]);
+  rmSync(join(to, "postmaster.pid"), { force: true });
+  writeFileSync(join(from, "standby.signal"), "");
+  await former.start();
+  return await startPostgres({ dataDir });
+}
+
+test("lists that were read from a standby are read from the primary after the failover", async () => {
+  const before = process.env.DATABASE_URL;
+  const former = await ownPostgres();
+  const dataDir = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-postgres-`));
+  const own = await openShop({ env: { ...CALM, LEDGER_TIMEOUT_MS: "1800" } });
+  await own.replicas[0]?.kill();
+  const name = await startTcpProxy(own.world.url);
+  let primary: Service | undefined;
+  try {
+    const { secret } = await own.customer({ dailyLimit: 1000 });
+    await withReplica(
+      () => own.start({ DATABASE_URL: name.url }),
+      async ({ origin }) => {
+        const chat = async () => (await own.chat(secret, { max_tokens: 10 }, { origin })).status;
+        const listed = async () => (await own.call("/v1/usage", { secret, origin })).json?.data?.length;
+        expect(await chat()).toBe(200);
+        primary = await failOver(former, dataDir);
+        // The name still leads to the former primary.
+        await until(async () => (await listed()) === 1, RECOVERED_MS_MAX);
+        name.moveTo(primary.url);
+        await until(async () => (await chat()) === 200, RECOVERED_MS_MAX);
+        await until(async () => (await listed()) === 2, RECOVERED_MS_MAX);
+      },
+    );
+  } finally {
+    await name.close();
+    await primary?.stop();
+    await own.provider.stop();
+    await own.second.stop();
+    await own.world.sql.end({ timeout: 5 });
+    rmSync(own.world.spoolDir, { recursive: true, force: true });
+    await former.remove();
+    expect(process.env.DATABASE_URL).toBe(before);
+    rmSync(dataDir, { recursive: true, force: true });
   }
 });

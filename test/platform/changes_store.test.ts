@@ -26,11 +26,12 @@ afterAll(async () => {
 function reader(url = database.url, everyMs = 0) {
   const { log, lines } = quietLog();
   const told: Change[] = [];
-  const state = { told, gaps: 0, lines };
+  const state = { told, gaps: 0, servers: 0, lines };
   const one = startChangeReader({
     connect: () => connect({ databaseUrl: url, dbPrepare: true }, 1),
     onChanges: (changes) => void told.push(...changes),
     onGap: () => void state.gaps++,
+    onNewServer: () => void state.servers++,
     log,
     everyMs,
   });
@@ -210,6 +211,7 @@ test("Postgres silent: the read is abandoned and its connection closed", async (
   proxy.mend();
   await state.read();
   expect(state.healthy()).toBe(true);
+  expect(state.servers).toBe(1); // The same one.
   await proxy.close();
 });
 
