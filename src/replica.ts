@@ -155,7 +155,7 @@ async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts>
     messages: startMessages({ config, log, db, bus, random: Math.random, failpoint, unixMs: () => clock.unixMs() }),
     ...providerParts,
     ...createLimits(base, ledger, lag),
-    site: await loadSite(config.panelDir),
+    site: await loadSite(config.panelDir, log),
     failpoint,
   };
   return { deps, latency, lag };

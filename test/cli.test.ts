@@ -881,7 +881,7 @@ test(
     expect(gone.code).toBe(1);
     expect(finding(gone.out, "Postgres")).toMatchObject({
       state: "wrong",
-      advice: "Start it, or correct DATABASE_URL.",
+      detail: "Postgres does not answer: start it, or correct DATABASE_URL.",
     });
   },
   SLOW_MS,

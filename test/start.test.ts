@@ -7,11 +7,13 @@ import { join } from "node:path";
 import postgres from "postgres";
 import { readConfig, VARIABLES } from "../src/config.ts";
 import { freePort } from "../src/demo/free_port.ts";
+import { loadSite } from "../src/panel/built_site.ts";
 import { decrypt, encrypt } from "../src/platform/crypto.ts";
 import { openDb } from "../src/platform/db.ts";
 import { checkSecretKey } from "../src/platform/secret_key_store.ts";
 import { createTestDatabase, type TestDatabase } from "./database.ts";
 import { until } from "./platform/own_redis.ts";
+import { quietLog } from "./platform/quiet_log.ts";
 import { type ReplicaProcess, startReplicaProcess } from "./replica.ts";
 import { startTcpProxy } from "./tcp_proxy.ts";
 
@@ -229,6 +231,12 @@ describe("the configuration", () => {
   }
 });
 
+test("a replica without the built panel says so, and what to run", async () => {
+  const { log, lines } = quietLog();
+  expect(await loadSite(join(folder, "absent"), log)).toBeUndefined();
+  expect(lines).toMatchObject([{ folder: join(folder, "absent"), message: expect.stringContaining("bun run build") }]);
+});
+
 describe("Postgres at the start", () => {
   test("connection refused: a log line for each attempt, waits that double, then one sentence and exit code 1", async () => {
     const DATABASE_URL = `postgres://user:pw-canary@127.0.0.1:${await freePort()}/x`;
@@ -256,6 +264,26 @@ describe("Postgres at the start", () => {
       });
     } finally {
       await proxy.close();
+    }
+  });
+
+  test("what an operator can correct is one sentence: a missing right, no connection left, no TLS", async () => {
+    const role = `poor_${process.pid}`;
+    const url = new URL(database.url);
+    await sql.unsafe(`create role ${role} login password 'pw-canary' connection limit 1`);
+    try {
+      url.username = role;
+      url.password = "pw-canary";
+      const start = (DATABASE_URL: string) => run("main.ts", { ...right(), DATABASE_URL, DB_WAIT_SECONDS: "0" });
+      const said = (pattern: RegExp) => ({ code: 1, output: expect.stringMatching(pattern) });
+      expect(await start(url.href)).toEqual(said(/^The user in DATABASE_URL has no right to do this: .*\n$/));
+      const only = postgres(url.href, { max: 1, onnotice: () => {} });
+      await only`select 1`;
+      expect(await start(url.href)).toEqual(said(/^Postgres allows no more connections: .*\n$/));
+      await only.end({ timeout: 5 });
+      expect(await start(`${database.url}?sslmode=require`)).toEqual(said(/^Postgres closed the connection: .*\n$/));
+    } finally {
+      await sql.unsafe(`drop role ${role}`);
     }
   });
 

@@ -15,7 +15,7 @@ import { migrationState, schemaSentence } from "../platform/migrate.ts";
 import { connectRedis } from "../platform/redis.ts";
 import { type Context, defineCommand } from "./context.ts";
 import { readOutbox, readServer, replicasUp } from "./doctor_store.ts";
-import { sentenceOf } from "./errors.ts";
+import { knownSentence, sentenceOf } from "./errors.ts";
 import type { Output } from "./output.ts";
 import { testProviders, unlistedSentence } from "./provider_test.ts";
 import { terminal } from "./terminal.ts";
@@ -75,7 +75,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
   ];
 }
 
-/** The finding of `check`. A check that throws is a finding too. */
+/** The finding of `check`. A check that throws is a finding too; the sentence of a known error says itself what to do. */
 async function guarded(
   what: string,
   advice: string,
@@ -85,7 +85,10 @@ async function guarded(
     const found = await check();
     return Array.isArray(found) ? found : [{ what, ...found }];
   } catch (error) {
-    return [{ what, state: "wrong", detail: sentenceOf(error), advice }];
+    const known = knownSentence(error);
+    return [
+      { what, state: "wrong", ...(known === undefined ? { detail: sentenceOf(error), advice } : { detail: known }) },
+    ];
   }
 }
 

@@ -3,6 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
+import type { Log } from "../platform/log.ts";
 import { sha256 } from "../platform/runtime.ts";
 
 /** The panel as `scripts/build_panel.ts` built it, read into memory at start. Serving it: site.ts. */
@@ -29,9 +30,15 @@ export type Site = {
 type Asset = { bytes: Uint8Array<ArrayBuffer>; gzipped: Uint8Array<ArrayBuffer> | null; type: string; etag: string };
 
 /** Reads the built panel. undefined: it was not built, and this replica serves the API only. */
-export async function loadSite(panelDir: string): Promise<Site | undefined> {
+export async function loadSite(panelDir: string, log: Log): Promise<Site | undefined> {
   const folder = resolve(REPOSITORY, panelDir);
-  if (!existsSync(join(folder, "index.html"))) return undefined;
+  if (!existsSync(join(folder, "index.html"))) {
+    log.info(
+      { folder },
+      "PANEL_DIR has no built panel: only the API is served; to build the panel, run: bun run build",
+    );
+    return undefined;
+  }
   const names = await readdir(join(folder, "assets"));
   const assets = await Promise.all(
     names.map(async (name) => {
