@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdir, writeFile } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
+import { Redis } from "ioredis";
 import { openKeyLookup } from "../src/accounts/key_lookup.ts";
 import { verifyPassword } from "../src/accounts/passwords.ts";
 import { findSignIn } from "../src/accounts/sign_in_store.ts";
@@ -839,6 +840,31 @@ test.concurrent(
       }
     } finally {
       silent.close();
+    }
+  },
+  SLOW_MS,
+);
+
+test(
+  "doctor reports a Redis that takes no writes, and one that may drop Idempotency-Keys",
+  async () => {
+    const redis = await ownRedis();
+    const admin = new Redis(redis.url);
+    const found = async () => (await cliProcess("doctor", { env: { SECRET_KEY, REDIS_URL: redis.url } })).out;
+    try {
+      await admin.config("SET", "maxmemory-policy", "allkeys-lru");
+      expect(await found()).toMatch(/ok\s+Redis: answers\n/); // Without a limit it drops nothing.
+      await admin.config("SET", "maxmemory", "100mb");
+      expect(await found()).toMatch(/warning\s+Redis: .*allkeys-lru.*\n\s+→ Set maxmemory-policy to noeviction/);
+      await admin.config("SET", "maxmemory-policy", "noeviction");
+      await admin.config("SET", "maxmemory", "1");
+      expect(await found()).toMatch(/wrong\s+Redis: it refuses to write \(OOM.*\n\s+→ If it is full/);
+      await admin.config("SET", "maxmemory", "0");
+      await admin.replicaof("127.0.0.1", 1);
+      expect(await found()).toMatch(/wrong\s+Redis: it refuses to write \(READONLY.*\n\s+→ .* name the primary/);
+    } finally {
+      admin.disconnect();
+      await redis.stop();
     }
   },
   SLOW_MS,

@@ -1,5 +1,6 @@
 import { readdir } from "node:fs/promises";
 import type { Command } from "commander";
+import type { Redis } from "ioredis";
 import type { CheckOptions } from "../books/check.ts";
 import { checkNow } from "../books/check_runs_store.ts";
 import { listUnpriced } from "../books/unpriced_store.ts";
@@ -113,11 +114,32 @@ async function checkRedis({ config: { redisUrl } }: Context): Promise<Found> {
       if (waitedMs >= REDIS_WAIT_MS) throw new Error(`it does not answer (${lost?.message || "no connection"})`);
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
-    await redis.ping();
-    return { state: "ok", detail: "answers" };
+    return await checkRedisServer(redis);
   } finally {
     redis.disconnect();
   }
+}
+
+/** Whether it takes writes, which one that is full or has become a replica does not, and keeps what it has. */
+async function checkRedisServer(redis: Redis): Promise<Found> {
+  const refusal = await redis.set("tollgate:doctor", "", "PX", 1000).then(
+    () => undefined,
+    (error: Error) => error.message,
+  );
+  if (refusal !== undefined)
+    return {
+      state: "wrong",
+      detail: `it refuses to write (${refusal})`,
+      advice: "If it is full, give it more memory. If it is a replica, name the primary in REDIS_URL.",
+    };
+  const facts = await redis.info("memory").catch(() => ""); // Its user may have no right to ask.
+  const policy = /^maxmemory_policy:(\S+)/m.exec(facts)?.[1] ?? "noeviction";
+  if (policy === "noeviction" || /^maxmemory:0\s/m.test(facts)) return { state: "ok", detail: "answers" };
+  return {
+    state: "warning",
+    detail: `answers, but its maxmemory-policy is ${policy}: a request whose Idempotency-Key it has dropped may be served twice`,
+    advice: "Set maxmemory-policy to noeviction.",
+  };
 }
 
 async function checkMigrations({ config }: Context): Promise<Found> {
