@@ -13,6 +13,8 @@ import { migrationState } from "../src/platform/migrate.ts";
 
 /** Limit of a client program's output. */
 const OUTPUT_BYTES_MAX = 64 * 1024 * 1024;
+/** More ids than were given between the backup and the restore. */
+const IDS_SKIPPED = 1_000_000;
 /** Tables that every backup of this service contains. */
 const TABLES_EXPECTED = ["accounts", "packages", "balances", "balance_entries", "receipts", "book_closing"];
 /** Parameters of a connection string, and the environment variables by which libpq takes them. */
@@ -51,6 +53,7 @@ export async function restore(databaseUrl: string, file: string): Promise<{ know
   if (tables > 0) throw new BackupError(`The database already has ${tables} tables. Restore into an empty one.`);
   const args = ["--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges"];
   run("pg_restore", [...args, `--dbname=${databaseOf(databaseUrl)}`, file], databaseUrl);
+  await skipIds(databaseUrl);
   return migrationState(databaseUrl);
 }
 
@@ -60,6 +63,21 @@ function checkContents(file: string, databaseUrl: string): void {
   const missing = TABLES_EXPECTED.filter((table) => !new RegExp(` TABLE public ${table} `).test(contents));
   if (missing.length > 0)
     throw new BackupError(`${file} is not a backup of this service: it lacks ${missing.join(", ")}.`);
+}
+
+/**
+ * What happened after the backup is lost, but the spools of replicas still name its accounts, keys and packages. If their ids were
+ * given again, somebody would get another customer's usage.
+ */
+async function skipIds(databaseUrl: string): Promise<void> {
+  const sql = connect({ databaseUrl, dbPrepare: false }, 1);
+  try {
+    await sql`
+      select setval(format('%I.%I', schemaname, sequencename), coalesce(last_value, 0) + ${IDS_SKIPPED}::int)
+      from pg_sequences where schemaname = 'public'`;
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
 }
 
 async function countTables(databaseUrl: string): Promise<number> {
