@@ -26,16 +26,16 @@ test("it reads every rule", () => {
   expect({ status, said }).toEqual({ status: 0, said: expect.stringContaining(`${rules.length} rules found`) });
 });
 
-test("alerts fire when they should and not before, with their summaries; every paging alert is tested", () => {
+test("alerts fire when they should and not before, with their summaries; every alert is tested", () => {
   const { status, said } = run(["test", "rules", ALERT_TESTS]);
   expect({ status, said }).toEqual({ status: 0, said: expect.stringContaining("SUCCESS") });
   const { tests }: Parsed = YAML.parse(repositoryText(ALERT_TESTS));
-  const tried = new Set(
-    tests.flatMap(({ alert_rule_test: tries }: Parsed) => tries.map(({ alertname }: Parsed) => alertname)),
+  const fired = new Set(
+    tests.flatMap(({ alert_rule_test: tries }: Parsed) =>
+      tries.filter(({ exp_alerts: seen = [] }: Parsed) => seen.length > 0).map(({ alertname }: Parsed) => alertname),
+    ),
   );
-  const paging = rules.filter(({ labels }) => labels.severity === "page").map(({ alert }) => alert);
-  expect(paging.length).toBeGreaterThan(10);
-  expect(paging.filter((alert) => !tried.has(alert))).toEqual([]);
+  expect(rules.map(({ alert }) => alert).filter((alert) => !fired.has(alert))).toEqual([]);
 });
 
 test("it refuses invalid rules", () => {
