@@ -4,7 +4,7 @@ import { addBalance, transferBalance } from "../../src/ledger/balances_store.ts"
 import { entitlementOf } from "../../src/ledger/entitlement_store.ts";
 import { Escrow } from "../../src/ledger/escrow.ts";
 import type { Hold, Ledger } from "../../src/ledger/ledger.ts";
-import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
+import type { ReserveRequest, ReserveResult } from "../../src/ledger/ledger_store.ts";
 import { assignPackage } from "../../src/ledger/packages_store.ts";
 import { type Bus, inProcessBus } from "../../src/platform/bus.ts";
 import { changing, IdleMoneyError } from "../../src/platform/changes_store.ts";
@@ -34,6 +34,8 @@ import {
 setDefaultTimeout(120_000);
 /** Changes of rights wait at most this long, and a busy machine needs a little more. */
 const CHANGE_MS_MAX = 2_600;
+/** Long enough to stop a reply on its way. */
+const REPLY_MS = 1_000;
 /** A balance that pays 1,000 nano-USD for each request. */
 const PRICED: Partial<ReserveRequest> = { outputPico: 1000n, capMax: 1000, capMin: 1000 };
 
@@ -629,6 +631,33 @@ test("a draw whose answer is lost: the request is granted once, and the units of
   await a.close();
   opened.length = 0;
   await reapLease(world, a.ledger.leaseId());
+  await proxy.close();
+});
+
+test("a unit that was granted under a lease that ended before the answer was read is not used: another replica may have it", async () => {
+  const proxy = await startTcpProxy(world.url);
+  const [a] = (await openLedgers(1, { databaseUrl: proxy.url, escrowUnitsMax: 0 }, null)) as [OpenLedger];
+  const other = await openSqlReplica(world);
+  const [first, customer] = [await addCustomer({ dailyLimit: 1 }), await addCustomer({ dailyLimit: 1 })];
+  // It connects, so that the next answer is that of a batch.
+  await release(a, await reserveSome(a, first, 1));
+  const leaseId = a.ledger.leaseId();
+  proxy.latency(REPLY_MS);
+  const late = codeOf(a.ledger.reserve(ask(customer)));
+  await until(async () => (await drawn(world, customer.accountId)).units === 1);
+  proxy.hang();
+  await reapLease(world, leaseId);
+  await a.ledger.renewLease();
+  expect(a.ledger.leaseId()).not.toBe(leaseId);
+  const request = ask(customer);
+  const [granted] = (await other.reserve([request])) as [ReserveResult];
+  expect(granted.code).toBeNull();
+  proxy.mend();
+  expect(await late).toBe("daily_quota_exceeded");
+  await a.ledger.reconcile();
+  expect(await countersOf(customer)).toMatchObject({ used: 0, held: 1 });
+  await a.close();
+  opened.length = 0;
   await proxy.close();
 });
 
