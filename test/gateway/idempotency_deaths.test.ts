@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { Redis } from "ioredis";
 import { type Service, startRedis } from "../../scripts/services.ts";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import { type Buyer, behave, CALM, callsOf, closeAtRest, receiptsOf, withReplica } from "../faults/fault_shop.ts";
@@ -21,14 +22,21 @@ const IN_FLIGHT_MS = 2_500;
 const IN_FLIGHT_MS_MAX = 60_000;
 
 let redis: Service;
+let spy: Redis;
 let shop: Shop;
 
 beforeAll(async () => {
   redis = await startRedis();
+  spy = new Redis(redis.url);
   // The shop's own replica is the one that survives.
   shop = await openShop({ redisUrl: redis.url, env: { ...CALM, LEASE_SECONDS: String(LEASE_SECONDS) } });
 });
-afterAll(() => closeAtRest(shop, () => redis.stop()));
+afterAll(() =>
+  closeAtRest(shop, async () => {
+    spy.disconnect();
+    await redis.stop();
+  }),
+);
 
 /** One request with an Idempotency-Key: its customer, its key, its body, and the number of provider calls for it. */
 async function order(buying: Promise<Buyer>, over: Record<string, unknown> = {}, behaviour: Behaviour = {}) {
@@ -82,6 +90,15 @@ async function settledAnswer({ ask }: Order): Promise<Answer> {
   throw new Error("in flight for ever");
 }
 
+/** Whether Redis has a claim of this request that is not done: of a replica that serves it, or that died. */
+async function isClaimOpen(requestId: string): Promise<boolean> {
+  for (const name of await spy.keys("tollgate:claim:*")) {
+    const [request, lease] = await spy.hmget(name, "request", "lease");
+    if (request === requestId) return lease !== null;
+  }
+  throw new Error("the request has no claim");
+}
+
 for (const stream of [false, true]) {
   const kind = stream ? "stream" : "JSON";
 
@@ -111,6 +128,21 @@ for (const stream of [false, true]) {
     });
   });
 }
+
+test.concurrent("SIGKILL between settle and reply: another body is a mismatch, also when it finds the claim of the dead replica first", async () => {
+  const wanted = await order(shop.customer());
+  await dying("after_settle=kill", wanted, async () => {
+    const [receipt] = await receiptsOf(shop, wanted.accountId);
+    const first = String(receipt?.requestId);
+    await until(async () => {
+      expectRefusal(await wanted.ask(shop.origin, { n: 1 }), "idempotency_mismatch");
+      return !(await isClaimOpen(first));
+    }, 30_000);
+    expectConflict(await wanted.ask(), { inFlight: false, first });
+    expect(wanted.calls()).toBe(1);
+    expect(await wanted.counters()).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
+  });
+});
 
 test.concurrent("SIGKILL before the reserve: the ledger has nothing, and a retry is served, also with another body", async () => {
   const wanted = await order(shop.customer());
