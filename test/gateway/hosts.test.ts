@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { until } from "../platform/own_redis.ts";
 import { RUNTIME } from "../replica.ts";
 import { closeBalanced, expectRefusal, rawCall, withoutEffect } from "./checks.ts";
 import { openShop, type Shop } from "./shop.ts";
@@ -76,6 +77,43 @@ describe("hosts", () => {
     await shop.world.sql`update hosts set status = 'suspended' where host = 'late.acme.test'`;
     await Bun.sleep(1500);
     expectRefusal(await shop.call("/v1/models", { secret, host: "late.acme.test" }), "host_not_allowed");
+  });
+
+  test("what was drawn ahead after a domain was suspended serves no request on it, though the replica never hears of the change", async () => {
+    const [first, host] = ["heard.acme.test", "unheard.acme.test"];
+    const reseller = await shop.world.addReseller(first, host);
+    const customer = await shop.world.addCustomer(reseller.accountId);
+    await shop.world.givePackage(customer, { dailyLimit: 100_000 });
+    const [early, late] = [await shop.world.addKey(customer), await shop.world.addKey(customer)];
+    const replica = await shop.start({ CACHE_TTL_MS: "60000" });
+    const { origin } = replica;
+    const statusOn = async (on: string) =>
+      (await shop.call("/v1/models", { secret: early.secret, host: on, origin })).status;
+    try {
+      // The replica has read the changes once: from then on it flushes its caches no more.
+      expect(await statusOn(first)).toBe(200);
+      await shop.world.sql`update hosts set status = 'suspended' where host = ${first}`;
+      await until(async () => (await statusOn(first)) === 403, 30_000);
+      expect(await statusOn(host)).toBe(200);
+      await shop.world.sql.begin(async (tx) => {
+        await tx`update hosts set status = 'suspended' where host = ${host}`;
+        await tx`delete from changes where xid = pg_current_xact_id()`;
+      });
+      // The other key is read only now. With it, the account draws ahead.
+      let served = 0;
+      await until(async () => {
+        expect((await shop.chat(late.secret, {}, { origin })).status).toBe(200);
+        served++;
+        const [drawn] = await shop.world
+          .sql`select sum(idle_units)::int as idle from escrows where account_id = ${customer.accountId}`;
+        return drawn?.idle > 0;
+      }, 30_000);
+      expectRefusal(await shop.chat(late.secret, {}, { host, origin }), "host_not_allowed");
+      expect(await statusOn(host)).toBe(200);
+      expect((await shop.counters(customer.accountId)).usage).toBe(served);
+    } finally {
+      await replica.kill();
+    }
   });
 
   test("a missing, duplicate, malformed or unknown Host is refused, with the error envelope wherever HTTP allows a body", async () => {
