@@ -224,3 +224,16 @@ test("ten thousand payers who see failures use bounded memory, and the bound let
   for (const pass of passes) pass?.failed();
   expect(breakers.enter(1, { accountId: 99_999, payerId: 99_999 })).toBeUndefined();
 });
+
+test("beyond the payers that are remembered, nobody counts as new: a probe comes only when it is due", () => {
+  const { clock, breakers } = clocked();
+  const payer = (id: number) => ({ accountId: id, payerId: id });
+  const passes = Array.from({ length: 100 }, (_, i) => breakers.enter(1, payer(i + 1)));
+  for (const pass of passes) pass?.failed();
+  clock.ms = 1000;
+  breakers.enter(1, payer(1))?.failed();
+  clock.ms = 2999;
+  expect(breakers.enter(1, payer(100))).toBeUndefined();
+  clock.ms = 3000;
+  expect(breakers.enter(1, payer(100))).toBeDefined();
+});

@@ -78,6 +78,23 @@ test("a rejection ends the request with invalid_request, message and param: no f
   expect(breakers.dueInMs(1)).toBe(0);
 });
 
+test("a rejection shows that the provider works: the count of failures begins anew, and an open breaker closes", async () => {
+  const { run, breakers, clock } = setUp([A]);
+  const reject = () => rejectionOf(run(() => Promise.reject(new ProviderRejection("too long", { status: 400 }))));
+  const fail = async (times: number) => {
+    for (let i = 0; i < times; i++) await rejectionOf(run(() => Promise.reject(down("status"))));
+  };
+  await fail(4);
+  await reject();
+  await fail(4);
+  expect(breakers.states()).toEqual({ open: 0, half_open: 0 });
+  await fail(1);
+  expect(breakers.states()).toEqual({ open: 1, half_open: 0 });
+  clock.ms = 1_000;
+  await reject();
+  expect(breakers.states()).toEqual({ open: 0, half_open: 0 });
+});
+
 test("a rejection hides the model's name at the provider, unless the client uses that name", async () => {
   const told = async (upstreamModel: string, message: string) => {
     const { run } = setUp([route("https://a.example/v1", { upstreamModel })]);

@@ -151,6 +151,24 @@ test("a 401 and a used-up quota quarantine the key, without a time limit", async
   }
 });
 
+test("a 403 may concern the request: the key stays active, and is tried as before", async () => {
+  const { ask, tried, keys } = setUp([withKeys([1, 2])]);
+  expect(await ask({ 1: fail("credentials", { status: 403 }) })).toBe(2);
+  expect(keys.states()).toEqual({ cooling: 0, quarantined: 0 });
+  expect(await ask()).toBe(1);
+  expect(tried).toEqual([1]);
+});
+
+test("a failure that is not a probe's does not move the next probe of a quarantined key", async () => {
+  const { ask, clock, keys } = setUp([withKeys([1, 2])]);
+  await ask({ 1: NO_QUOTA });
+  clock.ms = 700;
+  // Another payer's request tries the key last.
+  await rejectionOf(ask({ 1: NO_QUOTA, 2: NO_QUOTA }, BEN));
+  clock.ms = 1_000;
+  expect(keys.due().map(({ keyId }) => keyId)).toEqual([1]);
+});
+
 test("a 402 makes the key the last choice and closes it for nobody; the client gets 400 when every key answers 402", async () => {
   const { ask, refusedWith, tried } = setUp([withKeys([1, 2])]);
   expect(await ask({ 1: NO_CREDIT })).toBe(2);
