@@ -142,6 +142,20 @@ test("unreported requests of a minute do not count in the next, which has the wh
   }
 });
 
+test("a report of a minute that has ended is not counted in the next minute", async () => {
+  const [one, other] = await replicas(2, {});
+  await one?.enter("1");
+  for (let i = 0; i < 3; i++) await one?.enter("1");
+  expect(one?.unasked).toBe(3);
+  const endsAtUnixMs = await spy.pexpiretime("tollgate:minute:1");
+  await spy.del("tollgate:minute:1");
+  await until(() => Date.now() > endsAtUnixMs - 60_000 + 2);
+  await other?.enter("1");
+  // The report says how many slots the replica has, too.
+  await until(async () => (await spy.hvals("tollgate:in-flight:1")).some((slots) => slots.startsWith("4 ")));
+  expect(await spy.get("tollgate:minute:1")).toBe("1");
+});
+
 test("slots over three replicas never exceed the limit by more than 1 %, and all are released", async () => {
   const some = await replicas(3, { inFlight: 300 });
   let now = 0;
