@@ -249,3 +249,14 @@ test("shared states replace the replica's own, except for keys whose own state i
   keys.replace([], (keyId) => keyId === 2);
   expect([keys.isQuarantined(1), keys.isQuarantined(2)]).toEqual([false, true]);
 });
+
+test("a probe that was allowed ends with the quarantine: a later quarantine waits for a probe of its own", async () => {
+  const { ask, keys, tried } = setUp([withKeys([1, 2])]);
+  await ask({ 1: NO_QUOTA });
+  keys.letOneProbe(1, 10_000);
+  // Another replica's request was served by the key.
+  keys.replace([], () => false);
+  await ask({ 1: NO_QUOTA });
+  expect(await ask()).toBe(2);
+  expect(tried).toEqual([2]);
+});

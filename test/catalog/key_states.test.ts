@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
+import { openKeyStates } from "../../src/catalog/key_states.ts";
 import {
   endQuarantine,
   loadKeyRests,
@@ -7,9 +8,12 @@ import {
   storeRest,
   takeProbe,
 } from "../../src/catalog/key_states_store.ts";
-import { listProviderKeys, updateProviderKey } from "../../src/catalog/provider_keys_store.ts";
+import { ProviderFailure } from "../../src/catalog/provider_errors.ts";
+import { addProviderKey, listProviderKeys, updateProviderKey } from "../../src/catalog/provider_keys_store.ts";
 import { addProvider } from "../../src/catalog/providers_store.ts";
+import { until } from "../platform/own_redis.ts";
 import { type CatalogWorld, createCatalogWorld } from "./catalog_world.ts";
+import { route } from "./sockets.ts";
 
 /** The states of keys in the database: how reports of replicas are merged, and when a key is probed. Source: PRV-11, PRV-14, PRV-15. */
 
@@ -50,6 +54,7 @@ const only = async () => {
   return all[0];
 };
 const leftSeconds = async () => ((await only())?.leftMs ?? Number.NaN) / 1000;
+const addKey = (name: string) => addProviderKey(deps, providerId, { name, apiKey: "sk-9876543210" });
 const listed = async () => (await listProviderKeys(deps, [providerId]))[0];
 
 test("a refused key is probed immediately, then after 5 s, doubling up to 5 minutes; a key without credit waits 5 s first", async () => {
@@ -152,4 +157,37 @@ test("a key's state is published for that key alone, without a reload of the cat
   expect(await listed()).toMatchObject({ state: "quarantined", why: "credentials", forAll: false });
   await updateProviderKey(deps, keyId, { apiKey: "sk-new-0123456789" });
   expect([await rests(), await listed()]).toMatchObject([[], { state: "active", why: null, until: null }]);
+});
+
+test("a replica that loads the shared states keeps a key's own state until it is written, however long the database takes", async () => {
+  const [slow, unwritten, shared] = [keyId, await addKey("second"), await addKey("third")];
+  const none = async (): Promise<never> => {
+    throw new Error("not asked here");
+  };
+  const states = await openKeyStates({
+    ...deps,
+    catalog: { upstreamOf: () => undefined },
+    provider: { listModels: none },
+    nowMs: () => performance.now(),
+  });
+  const { pool } = states;
+  const refuse = (id: number) => {
+    const base = route("http://127.0.0.1:9000/v1");
+    const failure = new ProviderFailure("credentials", "they said no", { status: 401 });
+    pool.failed({ ...base, key: { ...base.key, id } }, { accountId: 1, payerId: 1 }, failure);
+  };
+  await world.sql.begin(async (tx) => {
+    await tx`select 1 from provider_keys where id = ${slow} for update`;
+    refuse(slow);
+    refuse(unwritten);
+    // Another replica's report makes this one load the states.
+    await quarantine({ keyId: shared });
+    await until(() => pool.isQuarantined(shared), 20_000);
+    expect([pool.isQuarantined(slow), pool.isQuarantined(unwritten)]).toEqual([true, true]);
+  });
+  await until(async () => {
+    const written = (await loadKeyRests(deps)).map((rest) => rest.keyId);
+    return written.includes(slow) && written.includes(unwritten);
+  }, 20_000);
+  states.close();
 });
