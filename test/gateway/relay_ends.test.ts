@@ -115,6 +115,20 @@ describe("exactly one end", () => {
     one.own.close();
   });
 
+  test("of a client that left before it was sent anything: the usage that has arrived counts, and no text", async () => {
+    const one = await openOne();
+    const report = { choices: [], usage: { prompt_tokens: 1, completion_tokens: 300 } };
+    const hand = handProvider(`${CHUNK({ content: "not sent" })}data: ${JSON.stringify(report)}\n\n`);
+    const left = noteEnds();
+    await one.own.start(await open(hand.provider), facts(), left.owner).cancel();
+    expect(left.ended).toMatchObject([
+      { how: "client_left", isWhole: false, relayed: { text: "", usage: { completionTokens: 300 } } },
+    ]);
+    expect(hand.state.aborted).toBe(true);
+    await one.reader.cancel();
+    one.own.close();
+  });
+
   test("is kept if the client leaves while the end is being settled", async () => {
     const settled = Promise.withResolvers<void>();
     const ended: string[] = [];
@@ -250,6 +264,23 @@ describe("reading on after the client has left", () => {
     one.own.close();
   });
 
+  test("happens after the finish_reason too, until the usage has arrived", async () => {
+    const one = await openOne({}, {}, true);
+    await one.next();
+    one.send(CHUNK({}, "stop"));
+    await one.next();
+    await one.reader.cancel();
+    expect([one.own.readOn(), one.ended]).toEqual([1, []]);
+    one.send(usage(700));
+    one.send("data: [DONE]\n\n");
+    one.close();
+    await until(() => one.ended.length > 0);
+    expect(one.ended).toMatchObject([
+      { how: "client_left", isWhole: true, relayed: { usage: { completionTokens: 700 } } },
+    ]);
+    one.own.close();
+  });
+
   test("is settled once, by the known usage, if the replica shuts down", async () => {
     const one = await openLeft();
     one.send(usage(300));
@@ -286,6 +317,20 @@ describe("after [DONE]", () => {
   const wire = `${CHUNK({ content: "one" })}${CHUNK({}, "stop")}data: [DONE]\n\n`;
   const chunked = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
   const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+
+  test("nothing that the provider sends behind it is relayed or counted, whether it looks like the events before or not", async () => {
+    const said = ["one", "two", "three"].map((content) => CHUNK({ content }));
+    for (const behind of [CHUNK({ content: "four" }), CHUNK({ reasoning_content: "four" }, "length"), "data: four\n\n"]) {
+      const pieces = [...said, `data: [DONE]\n\n${behind}`];
+      // Sent apart, they are rewritten as they are read; in one piece, from the payloads of the stream's beginning.
+      for (const sent of [[pieces[0] ?? "", pieces.slice(1).join("")], [pieces.join("")]]) {
+        const { text, ended } = await relayed(piecesFrom(sent.map(bytesOf)));
+        expect(text).toEndWith("data: [DONE]\n\n");
+        expect(text).not.toContain("four");
+        expect(ended).toMatchObject([{ how: "complete", relayed: { text: "onetwothree" } }]);
+      }
+    }
+  });
 
   test("the provider closes the stream: the connection is reused", async () => {
     behave = (socket) => socket.write(`${HEAD}transfer-encoding: chunked\r\n\r\n${chunked(wire)}0\r\n\r\n`);
