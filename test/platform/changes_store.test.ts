@@ -262,6 +262,22 @@ test("a reader that has not read for more than half of what is kept reports a ga
   expect(state).toMatchObject({ gaps: 2, told: [{ ref: "after the pause" }] });
 });
 
+test("another server than at the last read is a gap, though no read has failed", async () => {
+  await db.sql.unsafe(`
+    create schema moved;
+    create table moved.server (started timestamptz not null);
+    insert into moved.server values ('2026-01-01');
+    create function moved.pg_postmaster_start_time() returns timestamptz language sql as 'select started from moved.server'`);
+  const url = new URL(database.url);
+  url.searchParams.set("search_path", "moved, pg_catalog, public");
+  const state = reader(url.href);
+  for (let i = 0; i < 2; i++) await state.read();
+  expect(state.gaps).toBe(1);
+  await db.sql`update moved.server set started = '2026-01-02'`;
+  for (let i = 0; i < 2; i++) await state.read();
+  expect([state.gaps, state.healthy()]).toEqual([2, true]);
+});
+
 test("the reader reads about once a second", async () => {
   const state = reader(database.url, 100);
   await until(() => state.gaps === 1);
