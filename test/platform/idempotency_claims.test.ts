@@ -217,6 +217,19 @@ describe("in Redis", () => {
     expect(await replica().take(wanted("a"))).toMatchObject({ state: "done", answer: undefined });
   });
 
+  test("a claim that another replica has found to be served stays served when its own replica renews it late", async () => {
+    const [holder, other] = [replica({ leaseMs: 1500 }), replica()];
+    const claim = await taken(holder, "a");
+    await spy.hset("tollgate:claim:a", "lease", "1");
+    const found = await other.take(wanted("a"));
+    if (found.state === "lapsed") await found.lapsed.finish();
+    // Its renewal tells the holder.
+    await until(() => !claim.alive(), 10_000);
+    expect((await other.take(wanted("a"))).state).toBe("done");
+    await claim.finish(Buffer.from("answer"));
+    expect(answerIn(await other.take(wanted("a")))).toBe("answer");
+  });
+
   test("after Redis lost its data, claims in flight are written again", async () => {
     const [holder, other] = [replica({ leaseMs: 1500 }), replica()];
     await taken(holder, "a");
