@@ -89,6 +89,10 @@ test("spaces and digits that parsing removes count, because a provider may read 
     promptOfText(`{"model":"m","messages":[{"role":"user","content":"hi"}],${field}}`).bytes;
   expect(of(`"tools":[{"x":1${"0".repeat(LONG)}}]`)).toBeGreaterThan(LONG);
   expect(of(`"tools":[${" ".repeat(LONG)}]`)).toBeGreaterThan(LONG);
+  const ofMember = (member: string) =>
+    promptOfText(`{"model":"m","messages":[{"role":"user","content":"hi",${member}}]}`).bytes;
+  expect(ofMember(`"x":1${"0".repeat(LONG)}`)).toBeGreaterThan(LONG);
+  expect(ofMember(`"x":[${" ".repeat(LONG)}]`)).toBeGreaterThan(LONG);
 });
 
 test("images next to unknown fields still count as images", () => {
