@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { promptOf } from "../../src/gateway/prompt.ts";
+import { readInput } from "../../src/gateway/embedding_input.ts";
+import { embeddingPromptOf, promptOf } from "../../src/gateway/prompt.ts";
 import { type ChatBody, ChatBody as ChatShape } from "../../src/gateway/request_shapes.ts";
 import { bodyOf } from "../../src/http/body.ts";
 import { checker } from "../../src/http/checks.ts";
@@ -93,6 +94,22 @@ test("spaces and digits that parsing removes count, because a provider may read 
     promptOfText(`{"model":"m","messages":[{"role":"user","content":"hi",${member}}]}`).bytes;
   expect(ofMember(`"x":1${"0".repeat(LONG)}`)).toBeGreaterThan(LONG);
   expect(ofMember(`"x":[${" ".repeat(LONG)}]`)).toBeGreaterThan(LONG);
+  // Beside an image, whose own data does not count.
+  const image = `"content":[{"type":"image_url","image_url":{"url":"${PNG}"}}]`;
+  const beside = promptOfText(`{"model":"m","messages":[{"role":"user",${image},"x":1${"0".repeat(LONG)}}]}`);
+  expect([beside.images, beside.bytes > LONG, beside.bytes < LONG + 500]).toEqual([1, true, true]);
+});
+
+test("an embedding's prompt is its input, and the bytes of all other fields that are sent on", () => {
+  const bytesOf = (input: unknown, more: object, changed = new Map<string, unknown>()) => {
+    const value = { model: "m", input, dimensions: 8, encoding_format: "float", ...more };
+    return embeddingPromptOf(readInput(input), bodyOf(JSON.stringify(value), value), changed).bytes;
+  };
+  expect(bytesOf(["été", "x"], {})).toBe(5 + 1 + 1);
+  expect(bytesOf([7, 8, 9], {})).toBe(3);
+  expect(bytesOf("hi", { user: "anna" })).toBe(2 + Buffer.byteLength('"user":"anna"'));
+  expect(bytesOf("hi", { note: "x".repeat(LONG) })).toBeGreaterThan(LONG);
+  expect(bytesOf("hi", { note: "x".repeat(LONG) }, new Map([["note", undefined]]))).toBe(2);
 });
 
 test("images next to unknown fields still count as images", () => {

@@ -37,6 +37,14 @@ describe("the sample of a prompt", () => {
     }
   });
 
+  test("is taken at random places: nobody knows which parts of a prompt are counted", () => {
+    const prompt = promptOf(Array.from({ length: 20_000 }, (_, i) => String(i)).join(" "));
+    const places = [() => 0, () => 0.5, () => 0.999_999].map((random) => prompt.sample(random).text.slice(0, 20));
+    expect(new Set(places).size).toBe(3);
+    const samples = Array.from({ length: 10 }, () => prompt.sample().text);
+    expect(new Set(samples).size).toBe(10);
+  });
+
   test("takes from each text in proportion to its length", () => {
     const prompt = promptOf("a".repeat(300_000), "b".repeat(100_000));
     let [a, b] = [0, 0];
