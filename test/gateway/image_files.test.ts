@@ -4,6 +4,7 @@ import { type AddressInfo, connect } from "node:net";
 import { type ImageToken, imageUrl, openImageToken } from "../../src/gateway/image_addresses.ts";
 import { createImagePlaces, imageTypeOf } from "../../src/gateway/image_files.ts";
 import { originOf } from "../../src/http/host.ts";
+import { encrypt } from "../../src/platform/crypto.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
@@ -212,6 +213,29 @@ describe("an image by URL", () => {
     expect(image?.headers.authorization).toBe(`Bearer ${shop.provider.apiKey}`);
     await get(await order(store.url));
     expect(store.state.calls[0]).not.toHaveProperty("authorization");
+  });
+
+  test("is fetched with the key that it was ordered with; if that was removed, with another of its provider", async () => {
+    const { secret } = await shop.customer();
+    const { json } = await shop.call("/v1/images/generations", { secret, host: HOST, body: imageBody() });
+    await get(json.data[0].url);
+    const { path } = shop.provider.calls().findLast((call) => call.path.startsWith("/images/")) ?? { path: "" };
+    const url = `http://127.0.0.1:${shop.provider.port}${path}`;
+    const [second] = await shop.world.sql`
+      insert into provider_keys (provider_id, name, key_ciphertext) values (1, 'second', ${encrypt(KEY, "sk-the-second-key")})
+      returning id::int`;
+    const keyFor = async (keyId: number) => {
+      expect((await get(forged({ url, keyId }))).status).toBe(200);
+      return shop.provider.calls().at(-1)?.headers.authorization;
+    };
+    try {
+      // A replica learns of the key within a moment.
+      await until(async () => (await keyFor(second?.id)) === "Bearer sk-the-second-key", 20_000);
+      expect(await keyFor(1)).toBe(`Bearer ${shop.provider.apiKey}`);
+      expect(await keyFor(99_999)).toStartWith("Bearer sk-");
+    } finally {
+      await shop.world.sql`delete from provider_keys where id = ${second?.id}`;
+    }
   });
 
   test("members of the provider's answer that are not listed do not reach the client", async () => {
