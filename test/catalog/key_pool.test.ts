@@ -260,3 +260,18 @@ test("a probe that was allowed ends with the quarantine: a later quarantine wait
   expect(await ask()).toBe(2);
   expect(tried).toEqual([2]);
 });
+
+test("the route that an affinity chooses does not decide which of its keys is tried first", async () => {
+  const { keys, breakers } = setUp();
+  const routes = [withKeys([1, 2]), withKeys([1, 2], { id: 2 })];
+  const chosen: Record<string, number> = {};
+  for (let i = 0; i < 400; i++) {
+    const choice = { ...IN_ORDER, affinity: (i * 2_654_435_761) % 2 ** 32, random: () => 0.5 };
+    const { signal } = new AbortController();
+    const options = { modelId: "chat-a", routes, ...choice, breakers, keys, requester: ANN, signal, log: quietLog().log };
+    const name = await withFailover(options, async ({ id, key }) => `route ${id}, key ${key.id}`);
+    chosen[name] = (chosen[name] ?? 0) + 1;
+  }
+  expect(Object.keys(chosen).length).toBe(4);
+  for (const count of Object.values(chosen)) expect(count).toBeWithin(60, 141);
+});
