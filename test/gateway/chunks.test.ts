@@ -275,6 +275,17 @@ describe("any JSON objects", () => {
   });
 });
 
+test("fields behind the random letters of a chunk are read, though the chunks before had none", () => {
+  const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: false });
+  const start = '{"id":"c","object":"chat.completion.chunk","created":7,"model":"up",';
+  const choices = '"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]';
+  const chunk = (letters: string) => `${start}${choices},"obfuscation":"${letters}"}`;
+  for (let i = 0; i < 3; i++) sentBy(rewriter, chunk("aB12"));
+  const sent = sentBy(rewriter, chunk('aB","usage":{"prompt_tokens":9,"completion_tokens":4},"more":"aB'));
+  expect(JSON.parse(sent ?? "")).not.toHaveProperty("usage");
+  expect(rewriter.usage).toMatchObject({ promptTokens: 9, completionTokens: 4 });
+});
+
 describe("several choices finish the answer once each that began has finished", () => {
   const piece = (index: number | undefined, finish: string | null = null, content = "a") => ({
     choices: [{ index, delta: finish === null ? { content } : {}, finish_reason: finish }],

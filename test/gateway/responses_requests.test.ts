@@ -283,10 +283,28 @@ describe("requests for a provider's own /responses", () => {
     expect(dropped).toEqual(["input.4", "service_tier", "tools.0", "text.more", "frequency_penalty"]);
   });
 
+  test("a choice of a hosted tool is sent only if the route allows that tool", () => {
+    const over = { tools: [{ type: "function", name: "a" }, { type: "web_search" }], tool_choice: { type: "web_search" } };
+    expect(own(over).fields).not.toHaveProperty("tool_choice");
+    expect(own(over).dropped).toEqual(["tools.1", "tool_choice"]);
+    expect(own(over, ["tools.web_search"]).fields.tool_choice).toEqual({ type: "web_search" });
+    expect(own({ ...over, tool_choice: { type: "function", name: "a" } }).fields).toHaveProperty("tool_choice");
+  });
+
   describe("its prompt", () => {
     const DATA = `data:image/png;base64,${"A".repeat(50_000)}`;
     const picture = { type: "input_image", image_url: DATA };
     const promptOf = (over: Fields, allowed?: string[]) => ownPrompt(own(over, allowed));
+
+    test("what is not text may be reported as any kind of input: parts, and outputs that are objects", () => {
+      const screenshot = { type: "computer_call_output", call_id: "call_1", output: { type: "computer_screenshot" } };
+      const said = { role: "user", content: [{ type: "input_text", text: "Hi" }] };
+      const file = { role: "user", content: [{ type: "input_file", file_data: "data:text/plain,hi" }] };
+      const allowed = ["input.computer_call_output", "content.file"];
+      const hasMedia = (input: unknown) => promptOf({ input }, allowed).hasMedia;
+      expect([hasMedia("Hi"), hasMedia([said])]).toEqual([false, false]);
+      expect([hasMedia([screenshot]), hasMedia([said, file])]).toEqual([true, true]);
+    });
 
     test("an image in a content or an output is an image, of any size", () => {
       const call = { type: "function_call", call_id: "call_1", name: "a", arguments: "{}" };
