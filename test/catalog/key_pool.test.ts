@@ -268,7 +268,16 @@ test("the route that an affinity chooses does not decide which of its keys is tr
   for (let i = 0; i < 400; i++) {
     const choice = { ...IN_ORDER, affinity: (i * 2_654_435_761) % 2 ** 32, random: () => 0.5 };
     const { signal } = new AbortController();
-    const options = { modelId: "chat-a", routes, ...choice, breakers, keys, requester: ANN, signal, log: quietLog().log };
+    const options = {
+      modelId: "chat-a",
+      routes,
+      ...choice,
+      breakers,
+      keys,
+      requester: ANN,
+      signal,
+      log: quietLog().log,
+    };
     const name = await withFailover(options, async ({ id, key }) => `route ${id}, key ${key.id}`);
     chosen[name] = (chosen[name] ?? 0) + 1;
   }

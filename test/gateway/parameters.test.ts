@@ -352,6 +352,7 @@ describe("parameters that cost extra or leave the scope do not reach the provide
       user: "x".repeat(513),
       include_reasoning: false,
       reasoning_format: "hidden",
+      tool_choice: "x".repeat(65),
     });
     expect(sent()).toEqual({
       ...chatBody(),
@@ -372,6 +373,7 @@ describe("parameters that cost extra or leave the scope do not reach the provide
       "reasoning_format",
       "stream_options.continuous_usage_stats",
       "thinking",
+      "tool_choice",
       "top_logprobs",
       "user",
     ]);

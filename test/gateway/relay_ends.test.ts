@@ -320,7 +320,11 @@ describe("after [DONE]", () => {
 
   test("nothing that the provider sends behind it is relayed or counted, whether it looks like the events before or not", async () => {
     const said = ["one", "two", "three"].map((content) => CHUNK({ content }));
-    for (const behind of [CHUNK({ content: "four" }), CHUNK({ reasoning_content: "four" }, "length"), "data: four\n\n"]) {
+    for (const behind of [
+      CHUNK({ content: "four" }),
+      CHUNK({ reasoning_content: "four" }, "length"),
+      "data: four\n\n",
+    ]) {
       const pieces = [...said, `data: [DONE]\n\n${behind}`];
       // Sent apart, they are rewritten as they are read; in one piece, from the payloads of the stream's beginning.
       for (const sent of [[pieces[0] ?? "", pieces.slice(1).join("")], [pieces.join("")]]) {

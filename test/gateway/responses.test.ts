@@ -65,6 +65,25 @@ async function receiptsOf(accountId: number) {
   return await shop.world.sql`select * from receipts where account_id = ${accountId}`;
 }
 
+test("a model with routes of both kinds reserves for the larger of the two forms of a request", async () => {
+  const heldFor = async (model: string, over: Record<string, unknown>) => {
+    const { secret, accountId } = await shop.payer(1_000_000_000n);
+    expect((await ask(secret, { model, max_output_tokens: 10, ...over })).status).toBe(200);
+    return Number((await receiptsOf(accountId))[0]?.held_nano_usd);
+  };
+  // A custom tool becomes a function with a schema, so that its translation is larger.
+  const tools = Array.from({ length: 20 }, (_, i) => ({ type: "custom", name: `tool${i}` }));
+  for (const [over, larger] of [
+    [{}, "own"],
+    [{ tools }, "chat-a"],
+  ] as const) {
+    const held = { own: await heldFor("own", over), "chat-a": await heldFor("chat-a", over) };
+    expect(held[larger]).toBe(Math.max(...Object.values(held)));
+    expect(held.own).not.toBe(held["chat-a"]);
+    for (const model of ["own-first", "own-second"]) expect(await heldFor(model, over)).toBe(held[larger]);
+  }
+});
+
 const USER = { role: "user", content: "Hello" };
 const schema = (of: unknown) => ({ tools: [{ type: "function", name: "a", parameters: of }] });
 let deep: unknown = {};

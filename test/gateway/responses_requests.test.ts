@@ -284,7 +284,10 @@ describe("requests for a provider's own /responses", () => {
   });
 
   test("a choice of a hosted tool is sent only if the route allows that tool", () => {
-    const over = { tools: [{ type: "function", name: "a" }, { type: "web_search" }], tool_choice: { type: "web_search" } };
+    const over = {
+      tools: [{ type: "function", name: "a" }, { type: "web_search" }],
+      tool_choice: { type: "web_search" },
+    };
     expect(own(over).fields).not.toHaveProperty("tool_choice");
     expect(own(over).dropped).toEqual(["tools.1", "tool_choice"]);
     expect(own(over, ["tools.web_search"]).fields.tool_choice).toEqual({ type: "web_search" });

@@ -49,3 +49,16 @@ test.each(RESPONSES_STREAMS)("passed through: $name", ({ opening, event, ending 
     expect(upTo(sent)).toBe(upTo(wire).replaceAll("gpt-4o-mini-2024-07-18", "sold"));
   }
 });
+
+test("an event that is too large ends a provider's own stream as complete only if it has brought text; one that reports a failure never does", () => {
+  const text = JSON.stringify({ type: "response.output_text.delta", output_index: 0, content_index: 0, delta: "Hi" });
+  const events = new OwnEvents(response);
+  events.oversized();
+  expect(events.finished).toBe(false);
+  events.rewrite(text);
+  for (const type of ["response.failed", "error"])
+    expect(() => events.rewrite(JSON.stringify({ type, response: { status: "failed" } }))).toThrow("an error event");
+  expect(events.finished).toBe(false);
+  events.oversized();
+  expect([events.finished, events.relayed.text]).toEqual([true, "Hi"]);
+});
