@@ -165,3 +165,16 @@ test("a raised limit applies immediately to requests that it had refused", async
   expect(await enter(10)).toMatchObject({ limit: 10 });
   await expect(enter(1)).rejects.toThrow("may send 1 requests a minute");
 });
+
+test("the limit of which the least remains is shown: of the key or the account, never the tenant's", async () => {
+  const limits = { perMinute: 100, accountPerMinute: 100, tenantPerMinute: 50 };
+  const limiter = limiterOf({ redisUrl: "", ...limits });
+  const shownTo = async (key: string, accountId: number) => {
+    const request = limiter.begin(key, { accountId, tenantId: 9 });
+    await request.enter();
+    return request.requests();
+  };
+  expect(await shownTo("key:1", 1)).toMatchObject({ limit: 100, remaining: 99 });
+  expect(await shownTo("key:2", 1)).toMatchObject({ limit: 100, remaining: 98 });
+  expect(await shownTo("key:3", 2)).toMatchObject({ limit: 100, remaining: 99 });
+});
