@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { asDuration } from "../../src/gateway/limit_headers.ts";
-import { createGate, type LagState, watchLag } from "../../src/gateway/limits.ts";
+import { createBodies, createGate, type LagState, watchLag } from "../../src/gateway/limits.ts";
 import type { ShedReason } from "../../src/platform/metrics.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
@@ -21,6 +21,17 @@ function gateOf() {
   });
   return { gate, state, shed };
 }
+
+test("a body that still arrives after its request was answered is not kept, and its memory stays free", () => {
+  const bodies = createBodies({ readsMax: 2, bytesMax: 100, bodyBytesMax: 10, fractions: FRACTIONS, onShed: () => {} });
+  const room = bodies.open(BUSY, 10);
+  room.grow(5);
+  expect([bodies.reading(), bodies.bytes()]).toEqual([1, 15]);
+  room.close();
+  expect(() => room.grow(5)).toThrow("not kept any more");
+  room.close();
+  expect([bodies.reading(), bodies.bytes()]).toEqual([0, 0]);
+});
 
 describe("the gate", () => {
   test("while the event loop lags, an account that has a request here is refused, and others are admitted", () => {
@@ -48,6 +59,16 @@ describe("the gate", () => {
     second.release();
     expect(gate.takePeak()).toBe(1);
     expect(gate.takePeak()).toBe(0);
+  });
+
+  test("while all slots are taken, a request is refused before its body is read", () => {
+    const { gate, shed } = gateOf();
+    const taken = Array.from({ length: 10 }, () => gate.admit(BUSY));
+    for (const one of taken) one.takeSlot();
+    expect(() => gate.admit(IDLE)).toThrow();
+    expect(shed).toEqual(["full"]);
+    taken[0]?.release();
+    gate.admit(IDLE).release();
   });
 
   test("while the replica is overwhelmed, every request is refused", () => {
