@@ -394,6 +394,24 @@ describe("a change of rights: no request is granted by the former state once the
   });
 });
 
+test("a change that ends a right of a reseller returns when nothing is granted by the former state, though no replica hears of it", async () => {
+  const [a] = (await openLedgers(1, {}, null)) as [OpenLedger];
+  const { accountId: tenantId } = await world.addReseller();
+  const person = await world.addCustomer(tenantId);
+  const packageId = await world.givePackage(person, { dailyLimit: 100_000 });
+  const customer: Customer = { ...person, key: await world.addKey(person), packageId, mode: "package" };
+  const [row] = await world.sql`select epoch::int from epochs where account_id = ${tenantId}`;
+  const known = { ...knownAs("package"), tenantEpoch: Number(row?.epoch) } as ReserveRequest["known"];
+  const here = () => a.ledger.reserve(ask(customer, { tenantId, known }));
+  const holds: Hold[] = [];
+  for (let i = 0; i < 6; i++) holds.push(await here());
+  expect((await drawn(world, customer.accountId)).idle_units).toBeGreaterThan(0);
+  const suspend = (tx: Tx) => tx.execute(`update accounts set status = 'suspended' where id = ${tenantId}`);
+  await changing({ db, bus }, suspend, { endsTenantRight: () => true });
+  expect(await codeOf(here())).toBe("invalid_api_key");
+  await release(a, holds);
+});
+
 describe("units drawn ahead are units of their day, for the models of their package and the domains of its reseller", () => {
   test("a request by what was known before a domain was switched off gets none of them", async () => {
     const [a] = (await openLedgers(1)) as [OpenLedger];
