@@ -17,6 +17,8 @@ import { ALL_KEYS, EARNED, MONTH, QUARTER, UNFOLDED_RECORDS } from "./usage_roll
 
 /** When a month counts as closed: what was written in its last moments is committed by then. */
 const CLOSED_AFTER = "10 minutes";
+/** A package and the transaction of its price are written in one statement, so no further apart than this. */
+const WRITTEN_WITHIN = "1 hour";
 /** Time limit of each part. */
 const STATEMENT_MS_MAX = 2_000;
 /** Time zones differ from UTC by less than this: adding it gives the UTC month nearest to a zone's month. */
@@ -327,8 +329,8 @@ function toTransaction(row: Record<string, unknown>): TransactionLine {
 
 /**
  * The first packages by time. A paid package counts when its balance transaction was written, so that prices and
- * transactions add up in every month; one from an allotment, or of a free offering, has no transaction and counts when
- * it was created.
+ * transactions add up in every month; one from an allotment, or of an offering that was free then, has no transaction
+ * and counts when it was created.
  */
 async function packagesOf(
   tx: Tx,
@@ -337,10 +339,16 @@ async function packagesOf(
 ): Promise<Rows<PackageLine>> {
   const columns = sql`p.id, p.account_id, p.offering_id, p.name, p.allotment_id, a.name as customer`;
   const inMonth = (at: SQL) => sql`${at} >= ${from}::text::timestamptz and ${at} < ${to}::text::timestamptz`;
+  // `paid` also has the transactions just before and after the month: a package and its transaction are written together. What the
+  // offering costs now says nothing about a package of an earlier day.
   // `kind <> 'charge'` is redundant, but lets Postgres use the index of transactions that are no charges.
   const rows = await tx.execute<Record<string, unknown>>(sql`
     with accounts_asked as materialized (
-      select id from accounts where reseller_id = ${resellerId}::bigint union all select ${resellerId}::bigint)
+      select id from accounts where reseller_id = ${resellerId}::bigint union all select ${resellerId}::bigint),
+    paid as materialized (
+      select package_id from balance_entries e where e.account_id = ${resellerId}::bigint and e.kind = 'wholesale' and e.kind <> 'charge'
+        and e.created_at >= ${from}::text::timestamptz - ${WRITTEN_WITHIN}::text::interval
+        and e.created_at < ${to}::text::timestamptz + ${WRITTEN_WITHIN}::text::interval)
     select * from (
       select ${columns}, -e.amount_nano_usd as price, e.created_at as at
       from balance_entries e join packages p on p.id = e.package_id join accounts a on a.id = p.account_id
@@ -348,9 +356,8 @@ async function packagesOf(
       union all
       select ${columns}, 0, p.created_at
       from accounts_asked join accounts a on a.id = accounts_asked.id join packages p on p.account_id = a.id
-        join offerings f on f.id = p.offering_id
-      where p.paid_by_account_id = ${resellerId}::bigint and (p.allotment_id is not null or f.wholesale_nano_usd = 0)
-        and ${inMonth(sql`p.created_at`)}) assigned
+      where p.paid_by_account_id = ${resellerId}::bigint and ${inMonth(sql`p.created_at`)}
+        and not exists (select from paid where paid.package_id = p.id)) assigned
     order by at, id limit ${rowsMax + 1}`);
   const lines = rows.map((row) => ({
     at: toIso(String(row.at)),

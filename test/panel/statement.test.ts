@@ -270,7 +270,9 @@ test("new names, sales, requests and money never change a closed month's file", 
   const before = await ask();
   await shop.world
     .sql`update accounts set name = name || ' renamed', email = 'new-' || email where reseller_id = ${acme.accountId}`;
-  await shop.world.sql`update offerings set enabled = false`;
+  // A paid offering becomes free, and a free one is no longer.
+  await shop.world.sql`
+    update offerings set enabled = false, wholesale_nano_usd = case wholesale_nano_usd when 0 then ${String(USD)}::bigint else 0 end`;
   await add(acme, 3n * USD);
   await transfer(acme, bob, USD, "later");
   await shop.world.assign(bob, await shop.world.addOffering({ wholesaleNanoUsd: USD }), "now", acme);
