@@ -10,6 +10,7 @@ import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
+import { sellers } from "../platform/schema_sellers.ts";
 import { lockOrderOf } from "./order_fulfilment_store.ts";
 import { refundFailed, refundMade } from "./order_paid.ts";
 import type { Order } from "./orders_store.ts";
@@ -29,6 +30,8 @@ const TRY_AGAIN_SECONDS = 60;
  */
 const ASK_AGAIN_SECONDS = 3600;
 const PROBLEM_CHARS_MAX = 300;
+/** A change of a seller's settings is seen by all requests within this time. */
+const CHANGE_SECONDS_MAX = 60;
 
 export type RefundRow = typeof refunds.$inferSelect;
 
@@ -46,7 +49,14 @@ export type Refund = Pick<
 };
 
 /** What Stripe needs for a refund. */
-export type RefundCall = { refund: Refund; requestKey: string; paymentExternalId: string; currency: string };
+export type RefundCall = {
+  refund: Refund;
+  requestKey: string;
+  paymentExternalId: string;
+  currency: string;
+  /** The seller's settings were changed since: another account at Stripe may have been asked for it. */
+  isBeforeChange: boolean;
+};
 
 export type NewRefund = {
   /** The seller of the payment: payments of other sellers are not found. */
@@ -161,9 +171,16 @@ export async function unansweredRefundsOf({ db }: { db: Db }, sellerId: number):
 export async function callOf({ db }: { db: Db }, refundId: number): Promise<RefundCall> {
   const refund = await oneRefund(db.orm, refundId);
   const [row] = await db.orm
-    .select({ requestKey: refunds.requestKey, paymentExternalId: payments.externalId, currency: payments.currency })
+    .select({
+      requestKey: refunds.requestKey,
+      paymentExternalId: payments.externalId,
+      currency: payments.currency,
+      isBeforeChange: sql<boolean>`coalesce(
+        ${refunds.createdAt} < ${sellers.updatedAt} + make_interval(secs => ${CHANGE_SECONDS_MAX}), false)`,
+    })
     .from(refunds)
     .innerJoin(payments, eq(payments.id, refunds.paymentId))
+    .leftJoin(sellers, eq(sellers.sellerId, refunds.sellerId))
     .where(eq(refunds.id, refundId));
   if (!row) throw new Error("a refund has no payment");
   return { refund, ...row };
@@ -175,7 +192,8 @@ export async function failRefund(deps: ChangeDeps, refundId: number, problem: st
     const known = await oneRefund(tx, refundId);
     const order = await lockOrderOf(tx, known.orderId);
     const [row] = await tx.select().from(refunds).where(eq(refunds.id, refundId)).for("update");
-    if (row?.status === "pending") await failIn(tx, order, row, problem);
+    // With an id at Stripe it was accepted meanwhile, and only its state there decides.
+    if (row?.status === "pending" && row.externalId === null) await failIn(tx, order, row, problem);
     return oneRefund(tx, refundId);
   });
 }

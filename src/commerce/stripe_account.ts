@@ -5,7 +5,7 @@ import type { Secret } from "../platform/crypto.ts";
 import { type Asked, closeCheckout, openPagesOf } from "./checkouts_store.ts";
 import { type StripeSecrets, setStripe, stripeSecretsOf } from "./payment_settings_store.ts";
 import { hasFailed, type StripeDeps, takeSession } from "./stripe_checkout.ts";
-import { checkStripeKey, createStripe } from "./stripe_client.ts";
+import { checkStripeKey, createStripe, isMissing } from "./stripe_client.ts";
 import { settleRefunds } from "./stripe_refunds.ts";
 
 /**
@@ -105,10 +105,6 @@ async function endPage(deps: StripeDeps, stripe: Stripe, page: Asked): Promise<b
   }
   await closeCheckout(deps, { sellerId, sessionId });
   return true;
-}
-
-function isMissing(error: unknown): boolean {
-  return error instanceof Stripe.errors.StripeInvalidRequestError && error.code === "resource_missing";
 }
 
 function notAsked(): Refusal {

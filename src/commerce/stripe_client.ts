@@ -74,6 +74,11 @@ export function isFinal(error: unknown): error is Error {
   );
 }
 
+/** Whether the account of the key has no such page or payment. Another account may have it. */
+export function isMissing(error: unknown): boolean {
+  return error instanceof Stripe.errors.StripeInvalidRequestError && error.code === "resource_missing";
+}
+
 /** Asks Stripe whether it accepts a key. Throws InputError (it does not) or service_unavailable. */
 export async function checkStripeKey(config: StripeConfig, apiKey: Secret): Promise<void> {
   try {

@@ -15,7 +15,7 @@ import {
 import { takeRefund } from "./reversals_store.ts";
 import { toStripe } from "./stripe_amounts.ts";
 import type { StripeDeps } from "./stripe_checkout.ts";
-import { createStripe, isFinal } from "./stripe_client.ts";
+import { createStripe, isFinal, isMissing } from "./stripe_client.ts";
 import { asReported } from "./stripe_reversals.ts";
 
 /** Refunds through Stripe: requested under one idempotency key until Stripe has answered. Source: BUY-6. */
@@ -25,6 +25,8 @@ const REFUNDS_MAX = 20;
 /** Refunds of one payment that are searched for one that is already made. */
 const SEARCHED_MAX = 1_000;
 const PAGE_MAX = 100;
+const OTHER_ACCOUNT =
+  "The account at Stripe that is set now does not know this payment. The former one may have made the refund: set a key of it again, or look there.";
 const UNKNOWN_END = "how a refund ended is not known yet; it is asked for again";
 
 /**
@@ -36,7 +38,7 @@ export async function makeRefund(deps: StripeDeps, wanted: NewRefund): Promise<R
   if (begun.status !== "pending") return begun;
   const { refundId } = begun;
   try {
-    await send(deps, await callOf(deps, refundId));
+    await send(deps, await callOf(deps, refundId), true);
     return (await callOf(deps, refundId)).refund;
   } catch (err) {
     // The refund is recorded: a person who saw an error would start a second one.
@@ -50,21 +52,34 @@ export async function sendPendingRefunds(deps: StripeDeps): Promise<void> {
   await sendEach(deps, await takePendingRefunds(deps, REFUNDS_MAX));
 }
 
-/** Asks for a seller's refunds that have no answer yet. Returns whether all have one now. */
+/**
+ * Asks for a seller's refunds that have no answer yet. Returns whether this account at Stripe has answered all that it
+ * may have made: those of a former account wait for that one.
+ */
 export async function settleRefunds(deps: StripeDeps, sellerId: number): Promise<boolean> {
-  await sendEach(deps, await unansweredRefundsOf(deps, sellerId));
-  return (await unansweredRefundsOf(deps, sellerId)).length === 0;
+  const elsewhere = await sendEach(deps, await unansweredRefundsOf(deps, sellerId));
+  return (await unansweredRefundsOf(deps, sellerId)).every(({ refund }) => elsewhere.has(refund.refundId));
 }
 
-async function sendEach(deps: StripeDeps, calls: readonly RefundCall[]): Promise<void> {
+/** Returns the ids of those whose payment another account at Stripe has. */
+async function sendEach(deps: StripeDeps, calls: readonly RefundCall[]): Promise<ReadonlySet<number>> {
+  const elsewhere = new Set<number>();
   for (const call of calls) {
     const { refundId } = call.refund;
-    await send(deps, call).catch((err) => deps.log.warn({ err, refundId }, UNKNOWN_END));
+    try {
+      if ((await send(deps, call)) === "elsewhere") elsewhere.add(refundId);
+    } catch (err) {
+      deps.log.warn({ err, refundId }, UNKNOWN_END);
+    }
   }
+  return elsewhere;
 }
 
-/** Throws only the database's errors. */
-async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
+/**
+ * `isFirst`: Stripe was not asked for this refund before. Returns `elsewhere` if another account at Stripe has its
+ * payment, and may have made it. Throws only the database's errors.
+ */
+async function send(deps: StripeDeps, call: RefundCall, isFirst = false): Promise<"elsewhere" | undefined> {
   const { refundId, sellerId } = call.refund;
   // This change has no actor: it follows from an earlier change that a person made.
   const plain = { db: deps.db, bus: deps.bus };
@@ -74,19 +89,23 @@ async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
     await takeRefund(plain, { ...whose, ...asReported(made), requestKey: call.requestKey });
   } catch (error) {
     deps.log.warn({ err: error, sellerId, refundId }, "a refund was not made by Stripe");
-    const problem = error instanceof Error ? error.message : String(error);
+    // An earlier request may have gone to a former account, and may have been granted: only that account knows.
+    const isElsewhere = isMissing(error) && !isFirst && call.isBeforeChange;
+    const problem = isElsewhere ? OTHER_ACCOUNT : error instanceof Error ? error.message : String(error);
     // A refund that Stripe has accepted cannot be requested again; only its state can be read.
-    if (isFinal(error) && call.refund.externalId === null) {
+    if (isFinal(error) && !isElsewhere && call.refund.externalId === null) {
       try {
         await failRefund(plain, refundId, problem);
-        return;
+        return undefined;
       } catch (other) {
         // The balance cannot take its money again now: a reseller has spent it, or the balance is full.
         if (!(other instanceof Refusal || other instanceof InputError)) throw other;
       }
     }
     await noteRefundProblem(deps, refundId, problem);
+    return isElsewhere ? "elsewhere" : undefined;
   }
+  return undefined;
 }
 
 /**

@@ -8,6 +8,7 @@ import { inProcessBus } from "../../src/platform/bus.ts";
 import { runCli } from "../cli_process.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { ok, type PanelSession } from "../panel/panel_client.ts";
+import { until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
@@ -358,8 +359,14 @@ test("before a seller's Stripe account is changed, Stripe is asked about refunds
     );
     pay.stripe.loseAnswers(false);
     expect(refund.status).toBe("pending");
-    const status = async () => (await pay.sql`select status from refunds where id = ${refund.refundId}`)[0]?.status;
-    return { buyer, status };
+    const row = async () => (await pay.sql`select status, problem from refunds where id = ${refund.refundId}`)[0];
+    const status = async () => (await row())?.status;
+    /** Waits until Stripe was asked for it once more. */
+    const askAgain = async () => {
+      await pay.sql`update refunds set try_at = now(), problem = null where id = ${refund.refundId}`;
+      await until(async () => (await row())?.problem !== null, 30_000);
+    };
+    return { buyer, status, askAgain, paymentId: payment?.id };
   }
   try {
     const first = await unanswered();
@@ -376,6 +383,25 @@ test("before a seller's Stripe account is changed, Stripe is asked about refunds
     pay.stripe.revoked.add(own);
     ok(await put({ stripe: null }));
     expect(await second.status()).toBe("pending");
+    // The other account knows nothing of the payment, so it cannot say that the refund was not made.
+    ok(await put(secretsOf(other)));
+    await second.askAgain();
+    expect(await second.status()).toBe("pending");
+    expect(await pay.balanceOf(second.buyer)).toBe(6n * USD);
+    // A refund that no other account was asked for is refused for good, and can be made in another way: at once, or later.
+    const refund = async () =>
+      ok(await pay.as.admin.post(`/payments/${second.paymentId}/refunds`, { amountNano: String(USD) })).refund;
+    expect((await refund()).status).toBe("failed");
+    pay.stripe.setDown(true);
+    const { refundId } = await refund();
+    pay.stripe.setDown(false);
+    // As if the account had been changed earlier.
+    await pay.sql`update refunds set try_at = now(), created_at = now() + interval '5 minutes' where id = ${refundId}`;
+    const isOver = async () => (await pay.sql`select 1 from refunds where id = ${refundId} and status = 'failed'`)[0];
+    await until(async () => (await isOver()) !== undefined, 30_000);
+    expect(await pay.balanceOf(second.buyer)).toBe(6n * USD);
+    // It is asked for at every account that is set, until the one that made it answers.
+    ok(await put({ stripe: null }));
     pay.stripe.revoked.clear();
     ok(await put(secretsOf(own)));
     ok(await put(secretsOf(other)));
