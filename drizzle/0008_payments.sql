@@ -202,14 +202,26 @@ CREATE FUNCTION order_problem(o orders) RETURNS text LANGUAGE sql STABLE AS $$
       AND NOT EXISTS (SELECT FROM balance_entries e WHERE e.id = o.entry_id AND e.account_id = o.account_id AND e.amount_nano_usd = o.amount_nano_usd) THEN 'is fulfilled without its top-up'
     WHEN EXISTS (SELECT FROM payments p JOIN refunds r ON r.payment_id = p.id AND r.status <> 'failed' WHERE p.order_id = o.id
       GROUP BY p.id, p.amount_nano HAVING sum(r.amount_nano) > p.amount_nano) THEN 'has more refunds than payments'
-    WHEN EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id WHERE r.order_id = o.id AND (p.order_id <> o.id OR p.seller_id <> r.seller_id))
-      THEN 'has a refund of another order'
+    WHEN EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id WHERE r.order_id = o.id
+      AND (p.order_id <> o.id OR p.seller_id <> r.seller_id OR p.account_id <> r.account_id)) THEN 'has a refund of another order'
+    WHEN o.status = 'refunded' AND o.price_nano_usd IS DISTINCT FROM (SELECT sum(r.amount_nano) FROM refunds r JOIN payments p ON p.id = r.payment_id
+      WHERE r.order_id = o.id AND r.status <> 'failed' AND p.problem IS NULL) THEN 'is refunded without its refunds'
+    WHEN o.status = 'paid' AND o.try_at IS NOT NULL AND EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id
+      WHERE r.order_id = o.id AND r.status <> 'failed' AND p.problem IS NULL) THEN 'has a refund and waits to be fulfilled'
+    WHEN EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id
+      WHERE r.order_id = o.id AND r.entry_id IS NOT NULL AND (o.kind <> 'top_up' OR p.problem IS NOT NULL)) THEN 'has a refund that took too much'
+    -- It goes back to the balance that the top-up came from.
     WHEN EXISTS (SELECT FROM refunds r LEFT JOIN balance_entries e ON e.id = r.entry_id WHERE r.order_id = o.id AND r.entry_id IS NOT NULL
-      AND (e.id IS NULL OR e.kind <> 'refund' OR e.amount_nano_usd <> r.shortfall_nano - r.amount_nano OR e.account_id <> o.account_id)) THEN 'has a refund without its entry'
+      AND (e.id IS NULL OR e.kind <> 'refund' OR e.amount_nano_usd <> r.shortfall_nano - r.amount_nano OR e.account_id <> o.account_id
+        OR e.counterpart_id IS DISTINCT FROM (SELECT counterpart_id FROM balance_entries WHERE id = o.entry_id))) THEN 'has a refund without its entry'
     WHEN o.kind = 'top_up' AND o.status = 'fulfilled' AND EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id
       WHERE r.order_id = o.id AND r.status <> 'failed' AND p.problem IS NULL AND r.entry_id IS NULL AND r.shortfall_nano < r.amount_nano AND r.created_at >= o.decided_at) THEN 'has a refund that took nothing from the balance'
+    -- The reason names the refund, so no entry returns two of them.
     WHEN EXISTS (SELECT FROM refunds r LEFT JOIN balance_entries e ON e.id = r.return_entry_id WHERE r.order_id = o.id
-      AND (r.status = 'failed' AND r.entry_id IS NOT NULL) IS DISTINCT FROM (e.id IS NOT NULL AND e.amount_nano_usd = r.amount_nano - r.shortfall_nano)) THEN 'has a failed refund that was not returned'
+      AND (r.status = 'failed' AND r.entry_id IS NOT NULL) IS DISTINCT FROM (e.id IS NOT NULL AND e.amount_nano_usd = r.amount_nano - r.shortfall_nano
+        AND e.account_id = o.account_id AND e.reason = 'refund ' || r.id || ' failed')) THEN 'has a failed refund that was not returned'
+    WHEN EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id
+      WHERE r.order_id = o.id AND r.status = 'done' AND (p.problem IS NULL) <> (r.credit_note IS NOT NULL)) THEN 'has a refund without its credit note'
     WHEN EXISTS (SELECT FROM disputes d JOIN payments p ON p.id = d.payment_id WHERE d.order_id = o.id AND (p.order_id <> o.id OR p.seller_id <> d.seller_id))
       THEN 'has a dispute of another order'
   END

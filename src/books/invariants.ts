@@ -40,7 +40,7 @@ export const INVARIANTS = [
   },
   {
     name: "inv_payments",
-    says: "Every paid order has one payment of its price and is fulfilled at most once; refunds are never above their payment.",
+    says: "Every paid order has one payment of its price and is fulfilled at most once; refunds fit their payment, what they took, and their order.",
   },
 ] as const;
 export type InvariantName = (typeof INVARIANTS)[number]["name"];
