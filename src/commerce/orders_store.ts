@@ -11,7 +11,7 @@ import { tell } from "../platform/outbox_store.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { offerings, orders } from "../platform/schema_offerings.ts";
-import { refunds } from "../platform/schema_payments.ts";
+import { payments, refunds } from "../platform/schema_payments.ts";
 import { requireOffered } from "./retail_prices_store.ts";
 import { sellerIdOf } from "./sellers_store.ts";
 
@@ -56,7 +56,7 @@ export type Order = {
   waitsFor: "seller_balance" | "seller" | null;
   /** The package that fulfilled it. */
   packageId: number | null;
-  /** Total of the refunds, those of duplicate payments included. */
+  /** Total of the refunds, those of duplicate payments included, and those in other currencies left out. */
   refundedNanoUsd: bigint;
   /** The message of the person who decided. */
   answer: string | null;
@@ -307,6 +307,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Or
       waitsFor: orders.waitsFor,
       packageId: orders.packageId,
       refundedNanoUsd: sql<bigint>`coalesce((select sum(${refunds.amountNano}) from ${refunds}
+        join ${payments} on ${payments.id} = ${refunds.paymentId} and ${payments.currency} = 'usd'
         where ${refunds.orderId} = ${orders.id} and ${refunds.status} <> 'failed'), 0)`.mapWith(BigInt),
       answer: orders.answer,
       decidedAt: orders.decidedAt,
