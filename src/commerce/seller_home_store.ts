@@ -16,8 +16,9 @@ export type SellerHome = {
   timeZone: string;
   ordersOpen: number;
   /**
-   * Orders of customers that were fulfilled this month: their price less refunds, and the wholesale price, which is not
-   * refunded. A top-up costs its amount.
+   * Orders of customers that were fulfilled this month: their price less refunds, and the wholesale price that was paid,
+   * which is not refunded. A top-up costs its amount. A package from an allotment, or that the operator paid for, costs
+   * today's wholesale price.
    */
   month: {
     /** As in 2026-11: the month of the statement. */
@@ -74,10 +75,13 @@ async function withoutEarnings(
       with month as materialized (
         select date_trunc('month', now) at time zone ${timeZone} as since, to_char(now, 'YYYY-MM') as name
         from (select ledger_now() at time zone ${timeZone} as now) clock
+      ), paid as materialized (
+        select e.package_id, -e.amount_nano_usd as price from balance_entries e cross join month
+        where e.account_id = ${sellerId} and e.kind = 'wholesale' and e.kind <> 'charge' and e.created_at >= month.since - interval '1 hour'
       ), done as materialized (
-        select o.id, o.kind, o.price_nano_usd as revenue, coalesce(o.amount_nano_usd, f.wholesale_nano_usd) as cost
+        select o.id, o.kind, o.price_nano_usd as revenue, coalesce(o.amount_nano_usd, paid.price, f.wholesale_nano_usd) as cost
         from orders o join accounts a on a.id = o.account_id cross join month
-          left join offerings f on f.id = o.offering_id
+          left join paid on paid.package_id = o.package_id left join offerings f on f.id = o.offering_id
         where o.decided_at >= month.since and o.status <> 'open' and o.status = 'fulfilled' and a.reseller_id = ${sellerId}
       ), given as (
         select coalesce(sum(r.amount_nano), 0) as back, coalesce(sum(r.amount_nano - r.shortfall_nano) filter (where done.kind = 'top_up'), 0) as of_top_ups

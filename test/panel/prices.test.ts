@@ -287,6 +287,10 @@ describe("a seller", () => {
     expect(ok(await acme.get("/home/selling")).month).toMatchObject({
       ...{ orders: 2, revenueNanoUsd: usd(20), costNanoUsd: usd(12), marginNanoUsd: usd(8) },
     });
+    // A new wholesale price changes nothing of what was paid before.
+    await shop.world.sql`update offerings set wholesale_nano_usd = wholesale_nano_usd + 1 where id = ${starter}`;
+    expect(ok(await acme.get("/home/selling")).month).toMatchObject({ costNanoUsd: usd(12) });
+    await shop.world.sql`update offerings set wholesale_nano_usd = wholesale_nano_usd - 1 where id = ${starter}`;
     const empty = ok(await other.get("/home/selling"));
     expect(empty).toMatchObject({ ordersOpen: 0, month: { orders: 0, revenueNanoUsd: "0" } });
     expect((await mine.get("/home/selling")).status).toBe(404);
