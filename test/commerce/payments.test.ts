@@ -262,12 +262,15 @@ describe("Stripe", () => {
     expectRefusal(await buyer.post(`/orders/${tiny.orderId}/pay`, { method: "stripe" }), "validation_failed", {
       param: "method",
     });
-    // As it could be ordered before top-ups had to be whole cents.
-    const odd = await pay.order(buyer, { kind: "top_up", amountNanoUsd: "10000000" });
-    await pay.sql`update orders set amount_nano_usd = 10000001, price_nano_usd = 10000001 where id = ${odd.orderId}`;
-    expectRefusal(await buyer.post(`/orders/${odd.orderId}/pay`, { method: "stripe" }), "validation_failed", {
-      param: "method",
-    });
+    // As it could be ordered before top-ups had to be whole cents. Five dollars alone can be paid in each of these ways.
+    const odd = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
+    const nano = String(5n * USD + 1n);
+    await pay.sql`update orders set amount_nano_usd = ${nano}, price_nano_usd = ${nano} where id = ${odd.orderId}`;
+    for (const method of ["stripe", "shop"])
+      expectRefusal(await buyer.post(`/orders/${odd.orderId}/pay`, { method }), "validation_failed", {
+        param: "method",
+      });
+    ok(await buyer.post(`/orders/${odd.orderId}/pay`, { method: "instructions" }));
     const bad = { apiKey: "sk_test_revoked000000", webhookSecret: "whsec_0123456789ab" };
     expectRefusal(await pay.as.admin.put("/payment-settings/stripe", { stripe: bad }), "validation_failed", {
       param: "apiKey",
