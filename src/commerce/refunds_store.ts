@@ -71,8 +71,7 @@ export type NewRefund = {
 /**
  * Refunds a payment: takes a top-up back from the balance, ends the package if wanted, and records the refund. A refund
  * through Stripe is `pending` until Stripe has confirmed it. Throws not_found, insufficient_balance, InputError (more
- * than the payment, or only a part
- * of an order that was not fulfilled).
+ * than the payment, only a part of an order that was not fulfilled, or Stripe's key was removed).
  */
 export async function startRefund(deps: ChangeDeps, wanted: NewRefund): Promise<Refund> {
   checkReason(wanted.reason);
@@ -83,10 +82,11 @@ export async function startRefund(deps: ChangeDeps, wanted: NewRefund): Promise<
     // Read under the lock: the second of two concurrent refunds sees the first.
     const payment = await paymentOf(tx, wanted);
     checkAmount(payment, wanted.amountNano);
+    const isStripe = payment.method === "stripe";
+    if (isStripe) await requireStripe(tx, wanted.sellerId);
     const actorId = deps.by?.accountId ?? null;
     const entryId = payment.problem === null ? await takeBack(tx, order, { ...wanted, payment, actorId }) : null;
     const { amountNano, reason } = wanted;
-    const isStripe = payment.method === "stripe";
     const row = await addRefund(tx, payment, {
       ...{ amountNano, reason, entryId, actorId },
       status: isStripe ? "pending" : "done",
@@ -298,6 +298,19 @@ function checkAmount({ amountNano, refundedNano, method, currency }: PaymentRow,
     const what = stepNano === CENT_NANO_USD ? "cents" : `amounts of ${currency.toUpperCase()}`;
     throw new InputError(`Only whole ${what} can be given back in this way.`, "amountNano");
   }
+}
+
+/**
+ * Throws InputError if Stripe cannot be asked. The refund would only wait, and a seller who then makes it in Stripe's
+ * dashboard would make it twice: it is requested as soon as a key is set.
+ */
+async function requireStripe(tx: Tx, sellerId: number): Promise<void> {
+  const [seller] = await tx
+    .select({ key: sellers.stripeKeyCiphertext })
+    .from(sellers)
+    .where(eq(sellers.sellerId, sellerId));
+  if (!seller?.key)
+    throw new InputError("Stripe's key was removed. Set it again, or make the refund in Stripe's dashboard.");
 }
 
 async function problemOfPayment(tx: Tx, paymentId: number): Promise<string | null | undefined> {

@@ -117,7 +117,8 @@ async function askStripe(
   { refund, requestKey, paymentExternalId, currency }: RefundCall,
 ): Promise<Stripe.Refund> {
   const secrets = await stripeSecretsOf(deps, refund.sellerId);
-  if (secrets === undefined) throw new Error("Stripe's key was removed: set it again, or give the money back there.");
+  if (secrets === undefined)
+    throw new Error("Stripe's key was removed. As soon as one is set, this refund is asked for.");
   const { refunds } = createStripe(deps.config, secrets.apiKey);
   if (refund.externalId !== null) return await refunds.retrieve(refund.externalId);
   const made = await refunds

@@ -6,6 +6,7 @@ import { ok, PANEL, type PanelSession } from "../panel/panel_client.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
+import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET } from "./stripe_stand_in.ts";
 
 /** Orders and payments: each is chosen, paid and fulfilled once. Source: BUY-1, BUY-2, BUY-3, BUY-4, BUY-5, BUY-6, BUY-7, BUY-8, BUY-9. */
 
@@ -591,6 +592,17 @@ describe("a refund", () => {
     const state = async () => (await pay.sql`select status from refunds where id = ${waiting.refundId}`)[0]?.status;
     await until(async () => (await state()) === "done", 30_000);
     expect(pay.stripe.refunds.filter(({ amount }) => amount === 300)).toHaveLength(1);
+  });
+
+  test("through Stripe is refused while no key is set, and takes nothing", async () => {
+    const { buyer, paymentId } = await toppedUp("acme");
+    ok(await pay.as.acme.put("/payment-settings/stripe", { stripe: null }));
+    expectRefusal(await refund(pay.as.acme, paymentId, 4n * USD), "validation_failed");
+    expect(await pay.balanceOf(buyer)).toBe(10n * USD);
+    const { accountId } = pay.acme;
+    const keys = { apiKey: `${STRIPE_KEY}${accountId}`, webhookSecret: `${STRIPE_WEBHOOK_SECRET}${accountId}` };
+    ok(await pay.as.acme.put("/payment-settings/stripe", { stripe: keys }));
+    expect(ok(await refund(pay.as.acme, paymentId, 4n * USD)).refund.status).toBe("done");
   });
 
   test("that Stripe has made, and whose answer was lost, is found there a day later, and made once", async () => {

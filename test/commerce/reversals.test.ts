@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { takeDispute } from "../../src/commerce/disputes_store.ts";
 import { fulfilWaiting } from "../../src/commerce/order_fulfilment_store.ts";
+import { failRefund } from "../../src/commerce/refunds_store.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { ok } from "../panel/panel_client.ts";
@@ -234,6 +235,12 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await refundsOf(it)).toMatchObject([{ status: "pending" }]);
     expect(await pay.balanceOf(it.buyer)).toBe(6n * USD);
     expect(await invoicesOf(it)).toHaveLength(1);
+    // Stripe has accepted it: a refusal of an earlier request for it, by a replica that is late, changes nothing.
+    const db = pay.world.openDb();
+    const [row] = await pay.sql`select id from refunds where order_id = ${it.order.orderId}`;
+    await failRefund({ db, bus: inProcessBus(quietLog().log) }, Number(row?.id), "refused");
+    await db.close();
+    expect(await refundsOf(it)).toMatchObject([{ status: "pending" }]);
     const shown = ok(await it.buyer.get(`/orders/${it.order.orderId}`)).invoice;
     made.status = "succeeded";
     ok(await tells(it, "refund.updated", made));
