@@ -73,11 +73,15 @@ export async function openPayShop(env: Record<string, string> = {}) {
       return rows.map(({ kind }) => String(kind));
     },
 
-    /** Sends a webhook of Stripe about a session, a refund, a charge or a dispute. */
-    async hook(sellerId: number, session: object, options: Record<string, unknown> = {}): Promise<Answer> {
+    /** Sends a webhook of Stripe about a session, a refund, a charge or a dispute. `origin`: to another replica. */
+    async hook(
+      sellerId: number,
+      session: object,
+      { origin, ...options }: Record<string, unknown> & { origin?: string } = {},
+    ): Promise<Answer> {
       const secret = `${STRIPE_WEBHOOK_SECRET}${sellerId}`;
       const { body, headers } = await stripe.event(session, { secret, ...options });
-      return shop.call(`/api/pay/stripe/${sellerId}`, { host: PANEL, body, headers });
+      return shop.call(`/api/pay/stripe/${sellerId}`, { host: PANEL, body, headers, ...(origin && { origin }) });
     },
     /** Sends a webhook of a shop, signed now. */
     shopHook(
