@@ -76,7 +76,7 @@ const COLUMNS: readonly Column<Row>[] = [
     head: "Offering",
     cell: ({ name, offering }) => (
       <span className="grid min-w-0">
-        <span className="font-medium">{name}</span>
+        <span className="font-medium wrap-anywhere">{name}</span>
         {offering && <span className="text-ink-2">{termsText(offering)}</span>}
       </span>
     ),

@@ -146,7 +146,7 @@ function EntryWords({ entry, accountId }: { entry: Entry; accountId: number | nu
   return (
     <span className="grid min-w-0">
       <span className="font-medium">{ENTRY_KINDS[kind]}</span>
-      <span className="text-ink-2">
+      <span className="wrap-anywhere text-ink-2">
         {requestId === null ? (
           <Reason entry={entry} isOwn={accountId === null} />
         ) : (

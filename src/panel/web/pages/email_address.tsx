@@ -31,7 +31,7 @@ export function EmailAddress({
   return (
     <Section title="E-mail" description="You sign in with this address.">
       <div className="grid gap-4">
-        <p className="text-14 font-medium break-words">{email}</p>
+        <p className="text-14 font-medium wrap-anywhere">{email}</p>
         {emailChange && <Waiting change={emailChange} email={email} onChanged={onChanged} />}
         {sendsMail ? (
           <div>

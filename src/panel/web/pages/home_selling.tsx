@@ -87,7 +87,7 @@ function Month({ data: { month, ordersOpen } }: { data: Data }) {
 
 const COLUMNS: readonly Column<Row>[] = [
   { head: "Customer", cell: ({ name }) => <span className="wrap-anywhere">{name}</span> },
-  { head: "Why", cell: (row) => whyText(row) },
+  { head: "Why", cell: (row) => whyText(row), className: "wrap-anywhere" },
   {
     head: "Ends or ended",
     align: "right",

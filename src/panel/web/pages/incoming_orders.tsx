@@ -141,8 +141,8 @@ function columnsFor(decide: (decision: Decision) => void, lock: Viewer["lock"]):
       head: "From",
       cell: ({ account }) => (
         <span className="grid min-w-0">
-          <span className="font-medium">{account.name}</span>
-          <span className="truncate font-normal text-ink-3">{account.email}</span>
+          <span className="font-medium wrap-anywhere">{account.name}</span>
+          <span className="font-normal wrap-anywhere text-ink-3">{account.email}</span>
         </span>
       ),
     },
@@ -179,7 +179,9 @@ function columnsFor(decide: (decision: Decision) => void, lock: Viewer["lock"]):
           <span className="grid justify-items-end gap-1 sm:justify-items-start">
             <OrderState order={order} />
             <Disputes order={order} />
-            {order.answer && <span className="max-w-[20rem] whitespace-pre-line text-ink-2">{order.answer}</span>}
+            {order.answer && (
+              <span className="max-w-[20rem] wrap-anywhere whitespace-pre-line text-ink-2">{order.answer}</span>
+            )}
           </span>
         ),
     },

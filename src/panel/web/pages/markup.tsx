@@ -110,8 +110,8 @@ function columnsFor(everyModel: number): readonly Column<Model>[] {
 function ModelName({ name, modelId }: { name: string; modelId: string }) {
   return (
     <span className="grid min-w-0">
-      <span className="font-medium">{name}</span>
-      {name !== modelId && <span className="font-mono text-12 break-all text-ink-3">{modelId}</span>}
+      <span className="font-medium wrap-anywhere">{name}</span>
+      {name !== modelId && <span className="font-mono text-12 wrap-anywhere text-ink-3">{modelId}</span>}
     </span>
   );
 }

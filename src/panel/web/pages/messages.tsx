@@ -143,7 +143,7 @@ const COLUMNS: Column<Delivery>[] = [
     cell: ({ address, accountName }) => (
       <span className="grid min-w-0">
         <span className="wrap-anywhere">{address}</span>
-        <span className="text-12 text-ink-3">{accountName}</span>
+        <span className="text-12 wrap-anywhere text-ink-3">{accountName}</span>
       </span>
     ),
   },

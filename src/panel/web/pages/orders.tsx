@@ -48,8 +48,10 @@ export const PAID_FULFIL = "Paid: fulfil";
 export function Wish({ order }: { order: Pick<OwnOrder, "offering" | "amountNanoUsd" | "note"> }) {
   return (
     <span className="grid min-w-0 text-left">
-      <span className="font-medium">{wants(order)}</span>
-      {order.note && <span className="max-w-[28rem] text-13 whitespace-pre-line text-ink-2">{order.note}</span>}
+      <span className="font-medium wrap-anywhere">{wants(order)}</span>
+      {order.note && (
+        <span className="max-w-[28rem] text-13 wrap-anywhere whitespace-pre-line text-ink-2">{order.note}</span>
+      )}
     </span>
   );
 }

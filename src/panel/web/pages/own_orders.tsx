@@ -34,7 +34,10 @@ export function OwnOrders() {
     { head: "Placed", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
     { head: "Price", align: "right", cell: ({ priceNanoUsd }) => priceNanoUsd !== null && formatMoney(priceNanoUsd) },
     { head: "State", cell: (order) => <OrderState order={order} /> },
-    { head: "Answer", cell: ({ answer }) => answer && <span className="whitespace-pre-line">{answer}</span> },
+    {
+      head: "Answer",
+      cell: ({ answer }) => answer && <span className="wrap-anywhere whitespace-pre-line">{answer}</span>,
+    },
     {
       head: "Action",
       align: "right",

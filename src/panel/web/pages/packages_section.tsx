@@ -58,7 +58,7 @@ function ActivePackage({ row, actions, onTurn }: { row: Package; actions: ReactN
     <div className="grid gap-6 p-4 sm:p-6">
       <div className="flex items-start gap-3">
         <div className="min-w-0 flex-1">
-          <h3 className="flex flex-wrap items-center gap-x-3 gap-y-1 text-16">
+          <h3 className="flex flex-wrap items-center gap-x-3 gap-y-1 text-16 wrap-anywhere">
             {row.name} <Status kind="active" />
           </h3>
           <PackageTerms row={row} />
@@ -92,7 +92,7 @@ function QueuedPackage({ row, actions }: { row: Package; actions: ReactNode }) {
   return (
     <div className="flex items-start gap-3 border-t border-line px-4 py-4 sm:px-6">
       <div className="min-w-0 flex-1">
-        <h3 className="flex flex-wrap items-center gap-x-3 gap-y-1 text-14">
+        <h3 className="flex flex-wrap items-center gap-x-3 gap-y-1 text-14 wrap-anywhere">
           {row.name} <Badge tone="accent">Next, from {day(row.startsAt)}</Badge>
         </h3>
         <PackageTerms row={row} />
@@ -114,7 +114,7 @@ function EndedPackages({ rows }: { rows: readonly Package[] }) {
         rows={rows}
         rowKey={({ packageId }) => String(packageId)}
         columns={[
-          { head: "Package", cell: (row) => row.name },
+          { head: "Package", cell: (row) => row.name, className: "wrap-anywhere" },
           { head: "From", cell: (row) => day(row, row.startsAt) },
           { head: "To", cell: (row) => day(row, row.endsAt) },
           {

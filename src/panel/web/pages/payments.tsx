@@ -102,7 +102,7 @@ function Payments() {
 
 function columnsFor(refund: (payment: ListedPayment) => void, lock: Viewer["lock"]): Column<ListedPayment>[] {
   return [
-    { head: "From", cell: ({ name }) => <span className="font-medium">{name}</span> },
+    { head: "From", cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
     { head: "Received", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
     { head: "By", cell: ({ method }) => METHODS[method], hideBelow: "md" },
     { head: "Order", cell: ({ reference }) => <span className="font-mono text-13">{reference}</span>, hideBelow: "lg" },

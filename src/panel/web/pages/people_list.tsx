@@ -151,18 +151,23 @@ const WHO: readonly Column<Row>[] = [
     head: "Name",
     cell: ({ name, email }) => (
       <span className="grid min-w-0">
-        <span className="font-medium break-words">{name}</span>
-        <span className="font-normal break-all text-ink-3">{email}</span>
+        <span className="font-medium wrap-anywhere">{name}</span>
+        <span className="font-normal wrap-anywhere text-ink-3">{email}</span>
       </span>
     ),
   },
 ];
 const WHOSE: readonly Column<Row>[] = [
   { head: "Role", cell: ({ role }) => ROLE_WORDS[role] },
-  { head: "Reseller", hideBelow: "lg", cell: ({ resellerName }) => resellerName ?? <None /> },
+  {
+    head: "Reseller",
+    hideBelow: "lg",
+    cell: ({ resellerName }) => resellerName ?? <None />,
+    className: "wrap-anywhere",
+  },
 ];
 const WHAT: readonly Column<Row>[] = [
-  { head: "Package", cell: ({ packageName }) => packageName ?? <None /> },
+  { head: "Package", cell: ({ packageName }) => packageName ?? <None />, className: "wrap-anywhere" },
   { head: "Balance", align: "right", cell: ({ balanceNanoUsd }) => formatMoney(balanceNanoUsd) },
   { head: "Status", cell: (row) => <PersonStatus person={row} /> },
   { head: "Added", hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },

@@ -32,7 +32,7 @@ export function TheirKeys({ accountId }: { accountId: number }) {
     getNextPageParam: ({ keys: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.keyId : undefined),
   });
   const columns: Column<TheirKey>[] = [
-    { head: "Name", cell: ({ name }) => <span className="font-medium">{name}</span> },
+    { head: "Name", cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
     { head: "Key", cell: ({ masked }) => <span className="font-mono text-12">{masked}</span> },
     { head: "Billing", cell: ({ mode }) => BILLING_MODE[mode] },
     { head: "Created", hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
@@ -91,7 +91,7 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
   const taking = useOpened<Grant>();
   const grants = useGrants(person.accountId);
   const columns: Column<Grant>[] = [
-    { head: "Offering", cell: ({ offeringName }) => <span className="font-medium">{offeringName}</span> },
+    { head: "Offering", cell: ({ offeringName }) => <span className="font-medium wrap-anywhere">{offeringName}</span> },
     { head: "Reason", hideBelow: "lg", cell: ({ reason }) => reason },
     { head: "Granted", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
     { head: "Pieces", align: "right", cell: ({ granted }) => formatCount(granted) },

@@ -178,7 +178,7 @@ function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: bo
 }
 
 const USAGE_COLUMNS: readonly Column<UsageLine>[] = [
-  { head: "Customer", cell: ({ customerName }) => <span className="font-medium">{customerName}</span> },
+  { head: "Customer", cell: ({ customerName }) => <span className="font-medium wrap-anywhere">{customerName}</span> },
   { head: "Host", cell: ({ host }) => <span className="break-all">{host}</span> },
   { head: "Model", cell: ({ modelId }) => <span className="break-all">{modelId}</span> },
   { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
@@ -215,8 +215,8 @@ function usageTotals(totals: Data["usage"]["totals"]): ReactNode[] {
 }
 
 const PACKAGE_COLUMNS: readonly Column<PackageLine>[] = [
-  { head: "Package", cell: ({ name }) => <span className="font-medium">{name}</span> },
-  { head: "Customer", cell: ({ customerName }) => customerName },
+  { head: "Package", cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
+  { head: "Customer", cell: ({ customerName }) => customerName, className: "wrap-anywhere" },
   { head: "Time", cell: ({ at }) => <Instant iso={at} /> },
   {
     head: "Price",
@@ -227,8 +227,8 @@ const PACKAGE_COLUMNS: readonly Column<PackageLine>[] = [
 
 const ENTRY_COLUMNS: readonly Column<EntryLine>[] = [
   { head: "Kind", cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },
-  { head: "From or to", cell: ({ counterpartName }) => counterpartName },
-  { head: "Reason", cell: ({ reason }) => reason },
+  { head: "From or to", cell: ({ counterpartName }) => counterpartName, className: "wrap-anywhere" },
+  { head: "Reason", cell: ({ reason }) => reason, className: "wrap-anywhere" },
   { head: "Time", cell: ({ at }) => <Instant iso={at} /> },
   { head: "Amount", align: "right", cell: ({ amountNanoUsd }) => <Amount nanoUsd={amountNanoUsd} /> },
 ];

@@ -117,8 +117,8 @@ const COLUMNS: readonly Column<Use>[] = [
     head: "Customer",
     cell: ({ account }) => (
       <span className="grid min-w-0">
-        <span className="font-medium">{account.name}</span>
-        <span className="truncate font-normal text-ink-3">{account.email}</span>
+        <span className="font-medium wrap-anywhere">{account.name}</span>
+        <span className="font-normal wrap-anywhere text-ink-3">{account.email}</span>
       </span>
     ),
   },

@@ -134,7 +134,7 @@ export function Section({
         >
           <div className="min-w-0 flex-[1_1_12rem]">
             {title && (
-              <h2 id={headingId} className="flex items-center gap-2 text-14 font-semibold">
+              <h2 id={headingId} className="flex items-center gap-2 text-14 font-semibold wrap-anywhere">
                 {Icon && <Icon size={16} aria-hidden className="flex-none text-ink-3" />}
                 {title}
               </h2>
