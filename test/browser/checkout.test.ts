@@ -80,7 +80,7 @@ test("a top-up is in whole cents, at most nine million dollars: anything else is
   await visit.close();
 });
 
-test("an order that is too old to be paid says so, and offers no way to pay", async () => {
+test("an order that is too old to be paid says so, offers no way to pay, and can be withdrawn there", async () => {
   const { world } = panel.shop;
   const person = await world.addCustomer(panel.acme.accountId);
   const [order] = await world.sql`
@@ -95,6 +95,10 @@ test("an order that is too old to be paid says so, and offers no way to pay", as
   await page.goto("/billing");
   await page.getByRole("button", { name: /^Withdraw/ }).waitFor();
   expect(await page.getByRole("link", { name: /^Pay/ }).count()).toBe(0);
+  await page.goBack();
+  await page.getByRole("button", { name: "Withdraw Top-up of $5.00" }).click();
+  await said(page, "Withdrawn");
+  expect(await page.getByText("This order cannot be paid any more.").count()).toBe(0);
   await visit.close();
 });
 

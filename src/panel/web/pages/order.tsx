@@ -18,6 +18,7 @@ import { DownloadButton } from "./download_button.tsx";
 import { OrderState, wants } from "./orders.tsx";
 import { PackageStart, startText } from "./package_start.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
+import { WithdrawOrder } from "./withdraw_order.tsx";
 
 /** One of the person's own orders: how to pay for it, and its state. Stripe and shops send the customer back here. */
 
@@ -149,7 +150,11 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
     return <Banner title="Your money was given back.">You were not charged for this order.</Banner>;
   if (order.unpayable !== null)
     return (
-      <Banner tone="warn" title="This order cannot be paid any more.">
+      <Banner
+        tone="warn"
+        title="This order cannot be paid any more."
+        action={order.status === "open" && <WithdrawOrder order={order} />}
+      >
         {order.unpayable === "too_old"
           ? `It is older than ${ORDER_PAYABLE_DAYS} days, and prices may have changed: withdraw it, and order again.`
           : "The package is not on sale any more: withdraw the order, or ask the seller."}{" "}

@@ -1,33 +1,22 @@
-import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { formatMoney } from "../format.ts";
-import { Button, ButtonLink } from "../ui/buttons.tsx";
+import { ButtonLink } from "../ui/buttons.tsx";
 import { Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
-import { toast } from "../ui/toast.tsx";
 import { OrderState, type OwnOrder, Wish, wants } from "./orders.tsx";
-import { useRefresh, useViewer } from "./page_hooks.ts";
+import { WithdrawOrder } from "./withdraw_order.tsx";
 
 /** The person's own orders and their state. */
 export function OwnOrders() {
-  const { lock } = useViewer();
-  const refresh = useRefresh();
   const orders = useInfiniteQuery({
     queryKey: ["orders", "own"],
     queryFn: ({ pageParam }) => ask(api.orders.get({ query: { ...(pageParam > 0 && { before: pageParam }) } })),
     initialPageParam: 0,
     getNextPageParam: ({ orders: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.orderId : undefined),
-  });
-  const withdraw = useMutation({
-    mutationFn: (orderId: number) => ask(api.orders({ id: orderId }).withdraw.post()),
-    onSuccess: async ({ order }) => {
-      await refresh();
-      toast.done(`${wants(order)}: order withdrawn.`);
-    },
-    onError: (error) => toast.failed(error),
   });
   const columns: Column<OwnOrder>[] = [
     { head: "Order", cell: (order) => <Wish order={order} /> },
@@ -49,15 +38,7 @@ export function OwnOrders() {
                 Pay<span className="sr-only"> for {wants(order)}</span>
               </ButtonLink>
             )}
-            <Button
-              size="sm"
-              variant="quiet"
-              pending={withdraw.isPending && withdraw.variables === order.orderId}
-              onClick={() => withdraw.mutate(order.orderId)}
-              {...lock}
-            >
-              Withdraw<span className="sr-only"> {wants(order)}</span>
-            </Button>
+            <WithdrawOrder order={order} variant="quiet" />
           </span>
         ),
     },
