@@ -53,7 +53,7 @@ export function EndpointDialog({
     >
       <TextField
         label="URL"
-        hint="Begins with https:// and is reachable on the internet."
+        {...(edited === null && { hint: "Begins with https:// and is reachable on the internet." })}
         mono
         required
         readOnly={edited !== null}
