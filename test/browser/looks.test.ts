@@ -197,6 +197,18 @@ test("dark mode follows the system until the user chooses; the choice survives a
   await visit.close();
 });
 
+test("in a dark dialog, the chosen one of several choices stands out from the dialog; the others do not", async () => {
+  const visit = await seeded.panel.visit(seeded.jonas, "/settings", { colorScheme: "dark" });
+  const { page } = visit;
+  await page.getByRole("button", { name: "Change password" }).click();
+  const dialog = page.getByRole("dialog", { name: "Change your password" });
+  const chosen = dialog.locator("label").filter({ has: page.getByRole("radio", { checked: true }) });
+  const ground = (of: Locator) => of.evaluate((element) => getComputedStyle(element).backgroundColor);
+  expect(await ground(chosen)).not.toBe(await ground(dialog));
+  await visit.check();
+  await visit.close();
+});
+
 const isFocused = (locator: Locator) => locator.evaluate((element) => element === document.activeElement);
 
 test("by keyboard: skip link, Ctrl+K, a menu, into a dialog and out", async () => {

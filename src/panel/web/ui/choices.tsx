@@ -35,7 +35,8 @@ export function Segmented<Value extends string>({
             "flex min-h-[calc(var(--control)-0.25rem)] items-center justify-center gap-2 rounded-[6px] px-3 text-13 font-medium whitespace-nowrap transition-colors",
             "has-focus-visible:outline-2 has-focus-visible:outline-offset-2 has-focus-visible:outline-focus",
             own === value
-              ? "bg-raised text-ink shadow-[0_1px_2px_var(--shadow)] ring-1 ring-line"
+              ? // Not the ground of a dialog: then the other choices would look like the chosen one in the dark theme.
+                "bg-accent-soft text-accent-text ring-1 ring-accent ring-inset"
               : "text-ink-2 hover:text-ink",
             disabled && "opacity-50",
           )}
