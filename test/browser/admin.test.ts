@@ -3,7 +3,7 @@ import { READ_ONLY } from "../../src/panel/web/copy.ts";
 import { chatBody } from "../gateway/shop.ts";
 import { givePassword } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
-import { ACME_HOST, openPanel, type Panel, said, textOf } from "./browser.ts";
+import { ACME_HOST, openPanel, type Panel, said, textOf, until } from "./browser.ts";
 
 /** An admin in the browser. Source: ACC-8, ACC-9, PAN-10. */
 
@@ -265,6 +265,28 @@ test("a new offering is described in a sentence, and sold below wholesale only i
     .getByText(/\$15\.00\/M.*\$22\.50\/M/)
     .waitFor();
   await visit.check();
+  await visit.close();
+});
+
+test("older entries of the audit log that do not load say so, and load when asked again", async () => {
+  const { accountId } = admin;
+  await panel.shop.world.sql`
+    insert into audit_entries (actor_id, action, subject, subject_id, account_id, before, after)
+    select ${accountId}, 'changed', 'accounts', ${String(accountId)}, ${accountId}, '{"name": "old"}', '{"name": "new"}' from generate_series(1, 60)`;
+  const visit = await panel.visit(admin, "/admin/audit");
+  const { page } = visit;
+  visit.expectProblem(/^503 GET \/api\/panel\/audit$/);
+  const older = /\/api\/panel\/audit\?.*before=/;
+  await page.route(older, (route) => route.fulfill({ status: 503, body: "" }));
+  await page.getByRole("button", { name: "Load older" }).click();
+  await page.getByRole("alert").getByText("This did not load. Try again.").waitFor();
+  await visit.check();
+  await page.unroute(older);
+  const entries = page.getByRole("list", { name: "Changes, newest first" }).getByRole("listitem");
+  const before = await entries.count();
+  await page.getByRole("button", { name: "Load older" }).click();
+  await until("older entries", async () => (await entries.count()) > before);
+  expect(await page.getByRole("alert").count()).toBe(0);
   await visit.close();
 });
 

@@ -13,6 +13,7 @@ import { NativeSelect } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { LoadOlder, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { type Change, changesOf, nameIn, SUBJECTS } from "./admin_audit_words.ts";
 import { modelHref, providerHref } from "./admin_catalog.tsx";
@@ -70,13 +71,7 @@ export function AuditPage() {
             );
           }}
         </Loaded>
-        {audit.hasNextPage && (
-          <div className="flex justify-center border-t border-line p-3">
-            <Button variant="quiet" pending={audit.isFetchingNextPage} onClick={() => void audit.fetchNextPage()}>
-              Load older
-            </Button>
-          </div>
-        )}
+        <LoadOlder older={toOlder(audit)} />
       </Section>
     </Page>
   );

@@ -13,7 +13,7 @@ import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded } from "../ui/states.tsx";
-import { type Column, DataTable } from "../ui/table.tsx";
+import { type Column, DataTable, LoadOlder, toOlder } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
 import {
   type ListedModel,
@@ -103,13 +103,7 @@ function ModelList() {
             );
           }}
         </Loaded>
-        {models.hasNextPage && (
-          <div className="flex justify-center border-t border-line p-3">
-            <Button variant="quiet" pending={models.isFetchingNextPage} onClick={() => void models.fetchNextPage()}>
-              Load more
-            </Button>
-          </div>
-        )}
+        <LoadOlder older={toOlder(models)}>Load more</LoadOlder>
       </Section>
       {adding.times > 0 && <AddModel key={adding.times} open={adding.isOpen} onClose={adding.close} />}
     </Page>

@@ -14,7 +14,7 @@ import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Facts, Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
-import { type Column, DataTable } from "../ui/table.tsx";
+import { type Column, DataTable, LoadOlder, toOlder } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
 import { modelHref, type Route, RouteState } from "./admin_catalog.tsx";
 import { ProviderKeyField, ProviderKeys, ProviderNameField } from "./admin_provider_keys.tsx";
@@ -83,7 +83,7 @@ export function ProvidersPage() {
             />
           )}
         </Loaded>
-        <MoreProviders providers={providers} />
+        <LoadOlder older={toOlder(providers)}>Load more</LoadOlder>
       </Section>
       <ProviderDrawer
         id={openId}
@@ -100,17 +100,6 @@ export function ProvidersPage() {
         />
       )}
     </Page>
-  );
-}
-
-function MoreProviders({ providers }: { providers: ReturnType<typeof useProviders> }) {
-  if (!providers.hasNextPage) return null;
-  return (
-    <div className="flex justify-center border-t border-line p-3">
-      <Button variant="quiet" pending={providers.isFetchingNextPage} onClick={() => void providers.fetchNextPage()}>
-        Load more
-      </Button>
-    </div>
   );
 }
 

@@ -6,6 +6,7 @@ import { Button } from "../ui/buttons.tsx";
 import { Drawer } from "../ui/dialog.tsx";
 import type { DialogState } from "../ui/form.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { LoadOlder, toOlder } from "../ui/table.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import { kindWords } from "./message_words.ts";
@@ -32,18 +33,14 @@ export function WebhookDeliveries({ open, onClose, endpoint }: DialogState & { e
           const rows = pages.flatMap((page) => page.deliveries);
           if (rows.length === 0) return <Empty>Nothing has been sent to this endpoint yet.</Empty>;
           return (
-            <ul className="grid">
-              {rows.map((delivery) => (
-                <Line key={delivery.deliveryId} endpoint={endpoint} delivery={delivery} />
-              ))}
-              {sent.hasNextPage && (
-                <li className="flex justify-center p-3">
-                  <Button variant="quiet" pending={sent.isFetchingNextPage} onClick={() => void sent.fetchNextPage()}>
-                    Load older
-                  </Button>
-                </li>
-              )}
-            </ul>
+            <>
+              <ul className="grid">
+                {rows.map((delivery) => (
+                  <Line key={delivery.deliveryId} endpoint={endpoint} delivery={delivery} />
+                ))}
+              </ul>
+              <LoadOlder older={toOlder(sent)} />
+            </>
           );
         }}
       </Loaded>

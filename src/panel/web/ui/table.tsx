@@ -87,19 +87,26 @@ export function DataTable<Row>(props: TableProps<Row>) {
         {footer && <Foot columns={columns} cells={footer} />}
       </table>
       {/* biome-ignore-end lint/a11y/noRedundantRoles: see above. */}
-      {older?.hasMore && (
-        <div className="flex flex-wrap items-center justify-center gap-x-3 border-t border-line p-3">
-          {older.hasFailed && !older.isPending && (
-            <p role="alert" className="text-13 text-bad">
-              The older rows did not load.
-            </p>
-          )}
-          <Button variant="quiet" pending={older.isPending} onClick={older.onLoad}>
-            Load older
-          </Button>
-        </div>
-      )}
+      {older && <LoadOlder older={older} />}
     </>
+  );
+}
+
+/** The button below a list that loads more of it, and says if that failed. `children` replaces its text. */
+export function LoadOlder({ older, children = "Load older" }: { older: Older; children?: string }) {
+  const { hasMore, isPending, hasFailed, onLoad } = older;
+  if (!hasMore) return null;
+  return (
+    <div className="flex flex-wrap items-center justify-center gap-x-3 border-t border-line p-3">
+      {hasFailed && !isPending && (
+        <p role="alert" className="text-13 text-bad">
+          This did not load. Try again.
+        </p>
+      )}
+      <Button variant="quiet" pending={isPending} onClick={onLoad}>
+        {children}
+      </Button>
+    </div>
   );
 }
 
@@ -218,7 +225,7 @@ function Opener({
   return children;
 }
 
-/** `older` of a react-query useInfiniteQuery. */
+/** `older` of a react-query useInfiniteQuery, for a DataTable, or for a LoadOlder below another list. */
 export function toOlder(query: {
   hasNextPage: boolean;
   isFetchingNextPage: boolean;
