@@ -171,10 +171,11 @@ class SharedStates implements KeyStates {
         () => undefined,
         (thrown: unknown) => thrown,
       );
-      if (failure === undefined) await endQuarantine(this.#deps, { keyId, isServed: false });
+      const isAccepted = failure === undefined || mayNotList(failure);
+      if (isAccepted) await endQuarantine(this.#deps, { keyId, isServed: false });
       else await this.#storeFailedProbe(keyId, failure);
       const { providerName } = upstream;
-      if (failure === undefined) log.info({ provider: providerName, keyId }, "a provider key works again");
+      if (isAccepted) log.info({ provider: providerName, keyId }, "a provider key works again");
       else log.warn({ provider: providerName, keyId, err: failure }, "a provider key is still refused");
     } catch (err) {
       log.warn({ err, keyId }, "the result of a provider key's probe could not be stored; it is probed again");
@@ -185,12 +186,17 @@ class SharedStates implements KeyStates {
 
   async #storeFailedProbe(keyId: number, failure: unknown): Promise<void> {
     // A provider that cannot be reached says nothing about the key.
-    const isProven = failure instanceof ProviderFailure && failure.kind === "credentials";
+    const isProven = failure instanceof ProviderFailure && failure.blame === "key";
     await storeRest(this.#deps, {
       ...{ keyId, state: "quarantined", why: "credentials", model: null, seconds: 0 },
       ...{ accountId: NOBODY, payerId: NOBODY, isProbe: true, isProven },
     });
   }
+}
+
+/** The provider knows the key, and only does not let it list models: it may be restricted to what requests need. */
+function mayNotList(failure: unknown): boolean {
+  return failure instanceof ProviderFailure && failure.kind === "credentials" && failure.status === 403;
 }
 
 /** The key of a report: a quarantine and its end replace each other, and each pause has its own. */

@@ -159,6 +159,22 @@ test("a key's state is published for that key alone, without a reload of the cat
   expect([await rests(), await listed()]).toMatchObject([[], { state: "active", why: null, until: null }]);
 });
 
+test("a key that may not list models is known to the provider: its quarantine ends; one that is refused again is closed to everybody", async () => {
+  for (const status of [403, 401]) {
+    await quarantine({ accountId: 11, payerId: 10 });
+    const { providerName, baseUrl, apiKey } = route("http://127.0.0.1:9000/v1");
+    const states = await openKeyStates({
+      ...deps,
+      catalog: { upstreamOf: (id) => (id === keyId ? { providerName, baseUrl, apiKey } : undefined) },
+      provider: { listModels: () => Promise.reject(new ProviderFailure("credentials", "they said no", { status })) },
+      nowMs: () => performance.now(),
+    });
+    if (status === 403) await until(async () => (await rests()).length === 0, 20_000);
+    else await until(async () => (await only())?.payerId === null, 20_000);
+    states.close();
+  }
+});
+
 test("a replica that loads the shared states keeps a key's own state until it is written, however long the database takes", async () => {
   const [slow, unwritten, shared] = [keyId, await addKey("second"), await addKey("third")];
   const none = async (): Promise<never> => {
