@@ -180,7 +180,7 @@ type ChangeReaderOptions = {
   onChanges: (changes: readonly Change[]) => void;
   /** Changes may have been missed: everything cached must be dropped. */
   onGap: () => void;
-  /** The first server has answered, or another one, as after a failover or a restart. Called before `onGap`. */
+  /** Another server has answered than before, as after a failover or a restart. Called before `onGap`. */
   onNewServer?: () => void;
   log: Log;
   /** 0: no timer; the caller calls `read`. */
@@ -216,7 +216,7 @@ export function startChangeReader({
       last = seen;
       if (failing) log.info("the changes table can be read again");
       failing = false;
-      if (seen.server !== server) onNewServer?.();
+      if (server !== undefined && seen.server !== server) onNewServer?.();
       server = seen.server;
       if (isGap) onGap();
       else if (changes.length > 0) onChanges(changes);

@@ -62,12 +62,13 @@ const readiness = async (origin: string) => {
 };
 
 /** Opens streams that take some seconds; half are paid by a package, half by a balance. */
-async function openStreams(origin: string, count: number) {
+/** The streams take 0.4 s a token. */
+async function openStreams(origin: string, count: number, tokens = 10) {
   const customer = await shop.customer({ dailyLimit: 1000 });
   const payer = await shop.payer(BigInt(count) * HELD_NANO_USD);
   for (const { secret } of [customer, payer])
     await until(async () => (await shop.call("/v1/models", { secret, origin })).status === 200, 20_000);
-  const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 400 });
+  const mark = behave(shop, { tokens, usage: HELD_USAGE, chunkDelayMs: 400 });
   const calls = Array.from({ length: count }, (_, i) =>
     openCall(origin, i % 2 === 0 ? customer.secret : payer.secret, { stream: true, ...mark }),
   );
@@ -224,11 +225,10 @@ else
 
     test.concurrent("full of waiting settlements, it gets its room from the replay", () =>
       onTinyDisk("full-of-itself", async ({ origin, proxy, folder, fill }) => {
-        const first = await openStreams(origin, 8);
-        const second = await openStreams(origin, 8);
+        // Long enough that none has ended before the cut on a busy machine. The second eight end when no page is left.
+        const [first, second] = await Promise.all([openStreams(origin, 8, 20), openStreams(origin, 8, 30)]);
         proxy.cut();
         await Promise.all(first.calls.map(({ ended }) => ended));
-        // The second eight end a little later, when no page is left.
         fill();
         expect(spooledIn(folder).length).toBeGreaterThanOrEqual(8);
         proxy.mend();
