@@ -23,6 +23,8 @@ import { writeFigures } from "./written.ts";
  */
 
 const CONCURRENCY = [1, 256] as const;
+/** Less than this says nothing about how many requests a core carries. */
+const MEASURED_US_MIN = 0.5;
 const REPLY_MS_MAX = 120_000;
 const BODY_BYTES = 1024;
 /** A backend reports its statistics when it has been idle for this long, or with its next transaction. */
@@ -281,7 +283,8 @@ function cpuUs(name: "gateway" | "postgres" | "redis"): Figure {
   return ({ counts, cpuMs, reply }) => {
     const [ms, requests] =
       name === "postgres" ? [counts.postgresMs, reply.good] : [cpuMs[name] ?? null, reply.measured];
-    return ms === null ? null : (ms * 1000) / requests;
+    // What is subtracted for the time without requests may be more than a process uses that is hardly asked.
+    return ms === null ? null : Math.max(0, (ms * 1000) / requests);
   };
 }
 
@@ -322,12 +325,15 @@ function carriedTable(costs: Cost[], recordBytes: number) {
   const row = rowsOf(costs);
   const aCore = (name: Parameters<typeof cpuUs>[0]): Figure => {
     const us = cpuUs(name);
-    return (cost) => (us(cost) === null ? null : perCore(us(cost) as number));
+    return (cost) => {
+      const ofRequest = us(cost) ?? 0;
+      return ofRequest < MEASURED_US_MIN ? null : perCore(ofRequest);
+    };
   };
   const gbADay = (bytes: number) => (bytes * AT_A_SECOND * SECONDS_A_DAY) / 1e9;
   return {
     title: "What that carries",
-    note: "assumes that a core is busy for 70 % of the time",
+    note: "assumes that a core is busy for 70 % of the time; –: too little to be measured",
     head,
     rows: [
       row("requests a second, a core of gateway", 0, aCore("gateway")),
