@@ -157,7 +157,7 @@ class Calls implements Observer, DeadlineWaiter {
   watch(): void {
     const { deps, caller } = this.#request;
     const { signal } = caller;
-    deps.gate.onDeadline(this);
+    deps.gate.addWaiter(this);
     if (signal.aborted) throw new ClientLeft();
     // With "finish" no listener is needed: the signal is checked before each step.
     if (this.#whenLeft === "finish") return;
@@ -167,7 +167,7 @@ class Calls implements Observer, DeadlineWaiter {
   }
 
   close(): void {
-    this.#request.deps.gate.forget(this);
+    this.#request.deps.gate.removeWaiter(this);
     this.#stopListening?.();
     this.#stopClock?.();
   }

@@ -37,9 +37,9 @@ export type Gate = {
   announce(): void;
   /** Refuses new work. Resolves when the last admitted request has ended. */
   drain(): Promise<void>;
-  /** Tells `waiter` when the drain's deadline has passed, or immediately if it has, until `forget`. */
-  onDeadline(waiter: DeadlineWaiter): void;
-  forget(waiter: DeadlineWaiter): void;
+  /** Tells `waiter` when the drain's deadline has passed, or immediately if it has, until it is removed. */
+  addWaiter(waiter: DeadlineWaiter): void;
+  removeWaiter(waiter: DeadlineWaiter): void;
   /** The drain's deadline has passed: ends all requests whose answer has not started. */
   endAll(): void;
 };
@@ -134,11 +134,11 @@ export function createGate({ max, fractions, isSpoolFull, lag, onShed }: GateOpt
         else onEmpty = resolve;
       });
     },
-    onDeadline(waiter) {
+    addWaiter(waiter) {
       if (isPastDeadline) waiter.onDeadline();
       else waiters.add(waiter);
     },
-    forget: (waiter) => void waiters.delete(waiter),
+    removeWaiter: (waiter) => void waiters.delete(waiter),
     endAll() {
       isPastDeadline = true;
       for (const waiter of waiters) waiter.onDeadline();

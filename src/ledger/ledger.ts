@@ -49,7 +49,7 @@ export type Ledger = {
   settle(hold: Hold, usage: Usage, end?: { strict?: boolean; reason?: EndReason }): Promise<Settlement>;
   /** Ends a hold without a charge. */
   release(hold: Hold, reason: EndReason): Promise<{ spooled: boolean }>;
-  /** `listener` is called with the account of each hold that has ended, as far as the database was reached. */
+  /** `listener` is called with the account of each hold whose end was written, to the database or the spool, or could not be. */
   onEnd(listener: (accountId: number) => void): void;
   /** Settles what the spool holds. Returns how many. Throws LedgerError if the database is still away. */
   replaySpool(): Promise<number>;

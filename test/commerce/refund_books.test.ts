@@ -102,6 +102,12 @@ async function problemsAfter(change: (sql: TransactionSql) => Promise<unknown>):
 
 const entryOf = (sql: TransactionSql, refundId: number) => sql`(select entry_id from refunds where id = ${refundId})`;
 
+/** The refund takes its amount from the balance, as only the refund of a top-up may. */
+const takeMoney = (sql: TransactionSql, refundId: number) => sql`
+  with taken as (insert into balance_entries (account_id, amount_nano_usd, kind, reason)
+    select account_id, -amount_nano, 'refund', 'x' from refunds where id = ${refundId} returning id)
+  update refunds set entry_id = taken.id from taken where refunds.id = ${refundId}`;
+
 const CASES: [what: string, problem: string, change: (sql: TransactionSql) => Promise<unknown>][] = [
   [
     "refunds above the payment",
@@ -133,21 +139,11 @@ const CASES: [what: string, problem: string, change: (sql: TransactionSql) => Pr
     "has a refund that took nothing from the balance",
     (sql) => sql`update refunds set entry_id = null where id = ${of.done}`,
   ],
-  [
-    "a refund of a package that took money",
-    "has a refund that took too much",
-    (sql) => sql`
-      with taken as (insert into balance_entries (account_id, amount_nano_usd, kind, reason)
-        select account_id, -amount_nano, 'refund', 'x' from refunds where id = ${of.package} returning id)
-      update refunds set entry_id = taken.id from taken where refunds.id = ${of.package}`,
-  ],
+  ["a refund of a package that took money", "has a refund that took too much", (sql) => takeMoney(sql, of.package)],
   [
     "a refund of a second payment that took money",
     "has a refund that took too much",
-    (sql) => sql`
-      with taken as (insert into balance_entries (account_id, amount_nano_usd, kind, reason)
-        select account_id, -amount_nano, 'refund', 'x' from refunds where id = ${of.twice} returning id)
-      update refunds set entry_id = taken.id from taken where refunds.id = ${of.twice}`,
+    (sql) => takeMoney(sql, of.twice),
   ],
   [
     "a refund that failed and returned nothing",
