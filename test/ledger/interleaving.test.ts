@@ -227,7 +227,7 @@ type Books = { units: number; held: number; balance: bigint; heldNanoUsd: bigint
  * What requests hold, without what lies idle: a renewal that was under way while idle units were returned may have drawn ahead once
  * more, and a request gets that too.
  */
-async function booksOf({ accountId }: Customer): Promise<Books> {
+async function booksOf({ accountId }: Pick<Customer, "accountId">): Promise<Books> {
   const [row] = await world.sql`
     with idle as (
       select coalesce(sum(idle_units), 0) as units, coalesce(sum(idle_nano_usd), 0) as nano_usd from escrows where account_id = ${accountId})
@@ -271,10 +271,15 @@ async function play(plan: Plan): Promise<void> {
     }),
   ]);
   if (deadLease !== null) await reapLease(world, deadLease);
-  // The ends bypassed the ledgers. A ledger that does not know of them would return fewer idle units than it has, when asked.
+  // The ends bypassed the ledgers. Until a ledger knows of them, it keeps units in the place of requests that have ended.
   const endedIds = new Set(ended.map(({ finish }) => finish.requestId));
   await Promise.all(holds.filter(({ requestId }) => endedIds.has(requestId)).map(releaseAtHome));
   await returnIdle(world, bus);
+  const open = [...holds, ...more].filter(({ requestId }) => !endedIds.has(requestId));
+  for (const { accountId } of customers) {
+    const own = open.filter((hold) => hold.accountId === accountId && hold.leaseId !== deadLease);
+    await onlyHeldFor(own, accountId);
+  }
   checkEnds(ended, deadLease);
   reached.push(...ended.map(({ finish, result }) => `${kindOf(finish)}: ${result.outcome}`));
 
@@ -288,11 +293,20 @@ async function play(plan: Plan): Promise<void> {
   expect(await Promise.all(customers.map(booksOf))).toEqual(before);
 
   await checkRest(customers, { plan, ended, units });
-  const open = [...holds, ...more].filter(({ requestId }) => !endedIds.has(requestId));
   await Promise.all(open.map(releaseAtHome));
   await until(async () => {
     const all = await Promise.all(customers.map(({ accountId }) => drawn(world, accountId)));
     return all.every((amounts) => Object.values(amounts).every((amount) => amount === 0));
+  });
+}
+
+/** Waits until exactly what these requests hold is held. */
+async function onlyHeldFor(open: readonly Hold[], accountId: number): Promise<void> {
+  const held = open.filter(({ mode }) => mode === "package").length;
+  const heldNanoUsd = open.reduce((sum, hold) => sum + hold.heldNanoUsd, 0n);
+  await until(async () => {
+    const books = await booksOf({ accountId });
+    return books.held === held && books.heldNanoUsd === heldNanoUsd;
   });
 }
 
