@@ -2,8 +2,8 @@ import type { Command } from "commander";
 import { fulfilOrder } from "../commerce/order_fulfilment_store.ts";
 import { listIncoming, type Order } from "../commerce/orders_store.ts";
 import { type ListedPayment, listPayments } from "../commerce/payments_store.ts";
-import type { Refund } from "../commerce/refunds_store.ts";
-import { makeRefund } from "../commerce/stripe_refunds.ts";
+import { type Refund, refundsOf } from "../commerce/refunds_store.ts";
+import { endRefund, makeRefund } from "../commerce/stripe_refunds.ts";
 import { InputError } from "../errors.ts";
 import { defineCommand } from "./context.ts";
 import { formatUsd, parseUsd } from "./money.ts";
@@ -57,7 +57,8 @@ export function addPaymentCommands(program: Command): void {
       const show = problems ? "problems" : disputed ? "disputed" : "all";
       const wanted = { sellerId: await sellerOf(context, seller), show } as const;
       const { rows, hasMore } = await listPayments(context, { ...wanted, ...(before !== undefined && { before }) });
-      return showPayments(rows, hasMore);
+      const paymentIds = rows.map(({ paymentId }) => paymentId);
+      return showPayments(rows, { hasMore, refunds: await refundsOf(context, paymentIds) });
     },
   );
   defineCommand<{ amount: bigint; reason?: string; seller?: string; endPackage?: true }>(
@@ -82,6 +83,20 @@ export function addPaymentCommands(program: Command): void {
       return showRefund(refund);
     },
   );
+  defineCommand<{ made?: true; notMade?: true; seller?: string }>(
+    command
+      .command("end-refund <refund-id>")
+      .description("say how a refund ended for which a former account at Stripe no longer answers")
+      .option("--made", "that account has made it")
+      .option("--not-made", "it has not: what the refund took from a balance is returned")
+      .option("--seller <reseller>", SELLER),
+    { changes: true, secretKey: true },
+    async (context, { made, notMade, seller }, [id]) => {
+      if (made === notMade) throw new InputError("Use --made or --not-made: look at the former account at Stripe.");
+      const wanted = { sellerId: await sellerOf(context, seller), refundId: idOf(id, "refund's id") };
+      return showRefund(await endRefund(context, { ...wanted, isMade: made === true }));
+    },
+  );
 }
 
 function showOrders(rows: readonly Order[], hasMore: boolean): Output {
@@ -101,22 +116,34 @@ function showOrders(rows: readonly Order[], hasMore: boolean): Output {
   return { text: withMore(text, hasMore, `--before ${rows.at(-1)?.orderId}`), json: { orders: rows, hasMore } };
 }
 
-function showPayments(rows: readonly ListedPayment[], hasMore: boolean): Output {
+function showPayments(
+  rows: readonly ListedPayment[],
+  { hasMore, refunds }: { hasMore: boolean; refunds: readonly Refund[] },
+): Output {
+  const pending = Map.groupBy(
+    refunds.filter(({ status }) => status === "pending"),
+    ({ paymentId }) => paymentId,
+  );
+  const listed = rows.map((row) => ({
+    ...row,
+    pendingRefundIds: (pending.get(row.paymentId) ?? []).map(({ refundId }) => refundId),
+  }));
   const text = table(
-    ["ID", "REFERENCE", "FROM", "BY", "AMOUNT", "REFUNDED", "PROBLEM", "RECEIVED"],
-    rows.map((payment) => [
+    ["ID", "REFERENCE", "FROM", "BY", "AMOUNT", "REFUNDED", "PENDING REFUND", "PROBLEM", "RECEIVED"],
+    listed.map((payment) => [
       String(payment.paymentId),
       payment.reference,
       payment.name,
       payment.method,
       `${formatUsd(payment.amountNano)} ${payment.currency}`,
       formatUsd(payment.refundedNano),
+      payment.pendingRefundIds.join(", "),
       payment.problem ?? "",
       payment.createdAt,
     ]),
     "There are no payments.",
   );
-  return { text: withMore(text, hasMore, `--before ${rows.at(-1)?.paymentId}`), json: { payments: rows, hasMore } };
+  return { text: withMore(text, hasMore, `--before ${rows.at(-1)?.paymentId}`), json: { payments: listed, hasMore } };
 }
 
 function showRefund(refund: Refund): Output {

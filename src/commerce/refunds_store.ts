@@ -32,6 +32,7 @@ const ASK_AGAIN_SECONDS = 3600;
 const PROBLEM_CHARS_MAX = 300;
 /** A change of a seller's settings is seen by all requests within this time. */
 const CHANGE_SECONDS_MAX = 60;
+const NOT_MADE = "The seller found that the former account at Stripe had not made it.";
 
 export type RefundRow = typeof refunds.$inferSelect;
 
@@ -46,6 +47,8 @@ export type Refund = Pick<
   status: "pending" | "done" | "failed";
   /** What Stripe said. */
   problem: string | null;
+  /** The seller's settings were changed since: another account at Stripe may have been asked for it. */
+  isBeforeChange: boolean;
 };
 
 /** What Stripe needs for a refund. */
@@ -54,8 +57,6 @@ export type RefundCall = {
   requestKey: string;
   paymentExternalId: string;
   currency: string;
-  /** The seller's settings were changed since: another account at Stripe may have been asked for it. */
-  isBeforeChange: boolean;
 };
 
 export type NewRefund = {
@@ -175,12 +176,9 @@ export async function callOf({ db }: { db: Db }, refundId: number): Promise<Refu
       requestKey: refunds.requestKey,
       paymentExternalId: payments.externalId,
       currency: payments.currency,
-      isBeforeChange: sql<boolean>`coalesce(
-        ${refunds.createdAt} < ${sellers.updatedAt} + make_interval(secs => ${CHANGE_SECONDS_MAX}), false)`,
     })
     .from(refunds)
     .innerJoin(payments, eq(payments.id, refunds.paymentId))
-    .leftJoin(sellers, eq(sellers.sellerId, refunds.sellerId))
     .where(eq(refunds.id, refundId));
   if (!row) throw new Error("a refund has no payment");
   return { refund, ...row };
@@ -188,12 +186,36 @@ export async function callOf({ db }: { db: Db }, refundId: number): Promise<Refu
 
 /** Stripe will never make the refund: see `failIn`. */
 export async function failRefund(deps: ChangeDeps, refundId: number, problem: string): Promise<Refund> {
+  return endingPending(deps, refundId, async (tx, order, row) => {
+    // With an id at Stripe it was accepted meanwhile, and only its state there decides.
+    if (row.externalId === null) await failIn(tx, order, row, problem);
+  });
+}
+
+/** Whether a refund was made that no account at Stripe answers for any more, as its seller found out. Throws as `failIn`. */
+export async function decideRefund(
+  deps: ChangeDeps,
+  { refundId, isMade }: { refundId: number; isMade: boolean },
+): Promise<Refund> {
+  return endingPending(deps, refundId, async (tx, order, row) => {
+    const payment = await onePayment(tx, eq(payments.id, row.paymentId));
+    if (!payment) throw new Error("a refund has no payment");
+    if (isMade) await confirmIn(tx, order, row, payment);
+    else await failIn(tx, order, row, NOT_MADE);
+  });
+}
+
+/** Calls `end` if the refund is pending, with its order and its row locked. Returns the refund. */
+async function endingPending(
+  deps: ChangeDeps,
+  refundId: number,
+  end: (tx: Tx, order: Order, row: RefundRow) => Promise<void>,
+): Promise<Refund> {
   return changing(deps, async (tx) => {
     const known = await oneRefund(tx, refundId);
     const order = await lockOrderOf(tx, known.orderId);
     const [row] = await tx.select().from(refunds).where(eq(refunds.id, refundId)).for("update");
-    // With an id at Stripe it was accepted meanwhile, and only its state there decides.
-    if (row?.status === "pending" && row.externalId === null) await failIn(tx, order, row, problem);
+    if (row?.status === "pending") await end(tx, order, row);
     return oneRefund(tx, refundId);
   });
 }
@@ -331,7 +353,21 @@ const columns = {
   status: refunds.status,
   problem: refunds.problem,
   createdAt: refunds.createdAt,
+  // Raw names: Drizzle leaves the table's name out where one table is read.
+  isBeforeChange: sql<boolean>`exists (select from sellers s where s.seller_id = refunds.seller_id
+    and refunds.created_at < s.updated_at + make_interval(secs => ${CHANGE_SECONDS_MAX}))`,
 };
+
+/** A seller's refund. Throws not_found. */
+export async function findRefund(
+  { db }: { db: Db },
+  { sellerId, refundId }: { sellerId: number; refundId: number },
+): Promise<Refund> {
+  const isIt = and(eq(refunds.id, refundId), eq(refunds.sellerId, sellerId));
+  const [row] = isRowId(refundId) ? await db.orm.select(columns).from(refunds).where(isIt) : [];
+  if (!row) throw new Refusal("not_found", { message: "There is no such refund." });
+  return toRefund(row);
+}
 
 /** One refund, which must exist. */
 export async function oneRefund(tx: Tx, refundId: number): Promise<Refund> {

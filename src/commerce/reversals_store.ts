@@ -86,12 +86,15 @@ async function noteUnreturned({ db }: ChangeDeps, { sellerId, externalId }: Repo
   await db.orm.update(refunds).set({ problem: UNRETURNED }).where(isIt);
 }
 
-/** Finds a refund by its id at Stripe, or one that was requested here and has no id yet. */
+/**
+ * Finds a refund by its id at Stripe, or one that was requested here and has no id yet. One that failed here and is made at Stripe is
+ * not found: that takes the money once more.
+ */
 function isKnown({ id }: PaymentRow, { externalId, requestKey }: ReportedRefund) {
   const isAsked =
     requestKey === null
       ? undefined
-      : and(isNull(refunds.externalId), eq(refunds.requestKey, requestKey), eq(refunds.status, "pending"));
+      : and(isNull(refunds.externalId), eq(refunds.requestKey, requestKey), ne(refunds.status, "failed"));
   return and(eq(refunds.paymentId, id), or(eq(refunds.externalId, externalId), isAsked));
 }
 

@@ -1,9 +1,12 @@
 import type Stripe from "stripe";
 import { InputError, Refusal } from "../errors.ts";
+import type { ChangeDeps } from "../platform/changes_store.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
 import {
   callOf,
+  decideRefund,
   failRefund,
+  findRefund,
   type NewRefund,
   noteRefundProblem,
   type Refund,
@@ -27,6 +30,8 @@ const SEARCHED_MAX = 1_000;
 const PAGE_MAX = 100;
 const OTHER_ACCOUNT =
   "The account at Stripe that is set now does not know this payment. The former one may have made the refund: set a key of it again, or look there.";
+const MAY_ANSWER =
+  "The account at Stripe that is set now has not said that it does not know this payment. Try again in a minute; if its key is not accepted any more, remove the key first.";
 const UNKNOWN_END = "how a refund ended is not known yet; it is asked for again";
 
 /**
@@ -50,6 +55,29 @@ export async function makeRefund(deps: StripeDeps, wanted: NewRefund): Promise<R
 /** Requests again the refunds that Stripe has not made yet. A refund that fails is logged and requested again later. */
 export async function sendPendingRefunds(deps: StripeDeps): Promise<void> {
   await sendEach(deps, await takePendingRefunds(deps, REFUNDS_MAX));
+}
+
+/**
+ * Ends a refund that a former account at Stripe may have made, and that this account no longer answers for: its seller has looked
+ * there, and says whether it was made. The account that is set now is asked first, and its answer comes before the seller's. Returns
+ * the refund as it ended. Throws not_found, service_unavailable (the present account may still answer) and InputError (no other account
+ * was ever set); also what `failIn` throws. Source: BUY-12.
+ */
+export async function endRefund(
+  deps: StripeDeps & Pick<ChangeDeps, "by">,
+  wanted: { sellerId: number; refundId: number; isMade: boolean },
+): Promise<Refund> {
+  const refund = await findRefund(deps, wanted);
+  if (refund.status !== "pending") return refund;
+  if (!refund.isBeforeChange)
+    throw new InputError("Stripe is still asked for this refund. Only Stripe can say how it ends.");
+  const isAsked = (await stripeSecretsOf(deps, refund.sellerId)) !== undefined;
+  if (isAsked && (await send(deps, await callOf(deps, refund.refundId))) !== "elsewhere") {
+    const now = await findRefund(deps, wanted);
+    if (now.status !== "pending") return now;
+    throw new Refusal("service_unavailable", { message: MAY_ANSWER, retryAfterSeconds: 60 });
+  }
+  return decideRefund(deps, wanted);
 }
 
 /**
@@ -90,7 +118,7 @@ async function send(deps: StripeDeps, call: RefundCall, isFirst = false): Promis
   } catch (error) {
     deps.log.warn({ err: error, sellerId, refundId }, "a refund was not made by Stripe");
     // An earlier request may have gone to a former account, and may have been granted: only that account knows.
-    const isElsewhere = isMissing(error) && !isFirst && call.isBeforeChange;
+    const isElsewhere = isMissing(error) && !isFirst && call.refund.isBeforeChange;
     const problem = isElsewhere ? OTHER_ACCOUNT : error instanceof Error ? error.message : String(error);
     // A refund that Stripe has accepted cannot be requested again; only its state can be read.
     if (isFinal(error) && !isElsewhere && call.refund.externalId === null) {

@@ -154,6 +154,45 @@ test("a reseller sees what Stripe took back: a disputed payment with its last da
   await visit.close();
 }, 120_000);
 
+test("a refund whose account at Stripe was closed is ended by the reseller: it must choose, and the list shows the end", async () => {
+  const { shop, acme } = panel;
+  const seller = await signInTo(shop, acme, { host: ACME_HOST });
+  const buyer = await signInTo(shop, await shop.world.addCustomer(acme.accountId), { host: ACME_HOST });
+  const { order } = ok(await buyer.post("/orders", { kind: "top_up", amountNanoUsd: String(9n * USD) }));
+  ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+  stripe.pay(order.reference);
+  ok(await buyer.post(`/orders/${order.orderId}/look`, {}));
+  const [payment] = ok(await seller.get("/payments")).payments;
+  stripe.loseAnswers(true);
+  ok(await seller.post(`/payments/${payment.paymentId}/refunds`, { amountNano: String(9n * USD) }));
+  stripe.loseAnswers(false);
+  stripe.revoked.add(STRIPE_KEY);
+  ok(await seller.put("/payment-settings/stripe", { stripe: null }));
+  const visit = await panel.visit(acme, "/payments", { host: ACME_HOST });
+  const { page } = visit;
+  await page.getByRole("button", { name: /^End refund/ }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByRole("button", { name: "Record it" }).click();
+  await said(page, "Choose one.");
+  // Neither choice looks chosen.
+  const marks = await dialog
+    .getByRole("radio")
+    .evaluateAll((all) => all.map((one) => getComputedStyle(one, "::before").transform));
+  expect(marks).toEqual(Array(2).fill("matrix(0, 0, 0, 0, 0, 0)"));
+  await visit.check();
+  await page.setViewportSize(PHONE);
+  await visit.check();
+  await dialog.getByLabel(/^It was not made/).check();
+  await dialog.getByRole("button", { name: "Record it" }).click();
+  await said(page, "Refund failed: The seller found that the former account at Stripe had not made it.");
+  expect(await page.getByRole("button", { name: /^End refund/ }).count()).toBe(0);
+  await visit.check();
+  await visit.close();
+  stripe.revoked.clear();
+  const keys = { apiKey: STRIPE_KEY, webhookSecret: STRIPE_WEBHOOK_SECRET };
+  ok(await seller.put("/payment-settings/stripe", { stripe: keys }));
+}, 120_000);
+
 test("a top-up that was paid by bank transfer: the dialog says what fulfilling it records", async () => {
   const { shop, acme } = panel;
   const { accountId } = await shop.world.addCustomer(acme.accountId);

@@ -289,11 +289,13 @@ test("a customer whose e-mail address has changed, or is refused by Stripe, can 
   expect(new Set(urls.map((answer) => ok(answer).url)).size).toBe(1);
 });
 
+/** Two accounts at Stripe; the first is the operator's. */
+const [own, other] = [`${STRIPE_KEY}0`, `${STRIPE_KEY}other`];
+const secretsOf = (apiKey: string) => ({ stripe: { apiKey, webhookSecret: `${STRIPE_WEBHOOK_SECRET}0` } });
+const put = (body: object) => pay.as.admin.put("/payment-settings/stripe", body);
+
 test("no open checkout of a seller's former Stripe account can be paid", async () => {
-  const secretsOf = (apiKey: string) => ({ stripe: { apiKey, webhookSecret: `${STRIPE_WEBHOOK_SECRET}0` } });
-  const put = (body: object) => pay.as.admin.put("/payment-settings/stripe", body);
   const statusOf = ({ reference }: { reference: string }) => pay.stripe.sessionOf(reference).status;
-  const [own, other] = [`${STRIPE_KEY}0`, `${STRIPE_KEY}other`];
   const opened = async () => {
     const buyer = await pay.newcomer();
     const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
@@ -342,34 +344,30 @@ test("no open checkout of a seller's former Stripe account can be paid", async (
   }
 });
 
+/** A top-up of $10, of which Stripe refunds $4, and the answer is lost. */
+async function unansweredRefund() {
+  const buyer = await pay.newcomer();
+  const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(10n * USD) });
+  ok(await page(buyer, order));
+  ok(await pay.hook(0, { ...pay.stripe.pay(order.reference) }));
+  const [payment] = await pay.paymentsOf(order.orderId);
+  pay.stripe.loseAnswers(true);
+  const { refund } = ok(await pay.as.admin.post(`/payments/${payment?.id}/refunds`, { amountNano: String(4n * USD) }));
+  pay.stripe.loseAnswers(false);
+  expect(refund.status).toBe("pending");
+  const row = async () => (await pay.sql`select * from refunds where id = ${refund.refundId}`)[0];
+  const status = async () => (await row())?.status;
+  /** Waits until Stripe was asked for it once more. */
+  const askAgain = async () => {
+    await pay.sql`update refunds set try_at = now(), problem = null where id = ${refund.refundId}`;
+    await until(async () => (await row())?.problem !== null, 30_000);
+  };
+  return { buyer, order, refundId: refund.refundId, row, status, askAgain, paymentId: payment?.id };
+}
+
 test("before a seller's Stripe account is changed, Stripe is asked about refunds without an answer: none is made twice", async () => {
-  const secretsOf = (apiKey: string) => ({ stripe: { apiKey, webhookSecret: `${STRIPE_WEBHOOK_SECRET}0` } });
-  const put = (body: object) => pay.as.admin.put("/payment-settings/stripe", body);
-  const [own, other] = [`${STRIPE_KEY}0`, `${STRIPE_KEY}other`];
-  /** A top-up of $10, of which Stripe refunds $4, and the answer is lost. */
-  async function unanswered() {
-    const buyer = await pay.newcomer();
-    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(10n * USD) });
-    ok(await page(buyer, order));
-    ok(await pay.hook(0, { ...pay.stripe.pay(order.reference) }));
-    const [payment] = await pay.paymentsOf(order.orderId);
-    pay.stripe.loseAnswers(true);
-    const { refund } = ok(
-      await pay.as.admin.post(`/payments/${payment?.id}/refunds`, { amountNano: String(4n * USD) }),
-    );
-    pay.stripe.loseAnswers(false);
-    expect(refund.status).toBe("pending");
-    const row = async () => (await pay.sql`select status, problem from refunds where id = ${refund.refundId}`)[0];
-    const status = async () => (await row())?.status;
-    /** Waits until Stripe was asked for it once more. */
-    const askAgain = async () => {
-      await pay.sql`update refunds set try_at = now(), problem = null where id = ${refund.refundId}`;
-      await until(async () => (await row())?.problem !== null, 30_000);
-    };
-    return { buyer, status, askAgain, paymentId: payment?.id };
-  }
   try {
-    const first = await unanswered();
+    const first = await unansweredRefund();
     pay.stripe.setDown(true);
     expectRefusal(await put({ stripe: null }), "service_unavailable");
     pay.stripe.setDown(false);
@@ -379,7 +377,7 @@ test("before a seller's Stripe account is changed, Stripe is asked about refunds
     expect(await pay.balanceOf(first.buyer)).toBe(6n * USD);
     ok(await put(secretsOf(own)));
     // Stripe cannot be asked with a revoked key.
-    const second = await unanswered();
+    const second = await unansweredRefund();
     pay.stripe.revoked.add(own);
     ok(await put({ stripe: null }));
     expect(await second.status()).toBe("pending");
@@ -406,6 +404,75 @@ test("before a seller's Stripe account is changed, Stripe is asked about refunds
     ok(await put(secretsOf(own)));
     ok(await put(secretsOf(other)));
     expect(await second.status()).toBe("done");
+  } finally {
+    pay.stripe.setDown(false);
+    pay.stripe.loseAnswers(false);
+    pay.stripe.revoked.clear();
+    ok(await put(secretsOf(own)));
+  }
+});
+
+test("a refund for which a closed account at Stripe no longer answers is ended by its seller, as that one found it", async () => {
+  const end = (refundId: number, isMade: boolean, session = pay.as.admin) =>
+    session.post(`/refunds/${refundId}/end`, { isMade });
+  const canEnd = async (refundId: number) => {
+    const { payments } = ok(await pay.as.admin.get("/payments"));
+    type Listed = { refunds: { refundId: number; canEnd: boolean }[] };
+    const refunds = payments.flatMap((payment: Listed) => payment.refunds) as Listed["refunds"];
+    return refunds.find((one) => one.refundId === refundId)?.canEnd;
+  };
+  try {
+    const [made, lost, late] = [await unansweredRefund(), await unansweredRefund(), await unansweredRefund()];
+    // While the account is set that was asked, only that one decides.
+    await pay.sql`update sellers set updated_at = now() - interval '5 minutes' where seller_id = 0`;
+    pay.stripe.revoked.add(own);
+    expect(await canEnd(made.refundId)).toBe(false);
+    expectRefusal(await end(made.refundId, false), "validation_failed");
+    // Its key is no longer accepted: it is removed, and another account is set.
+    ok(await put({ stripe: null }));
+    ok(await put(secretsOf(other)));
+    expect(await canEnd(made.refundId)).toBe(true);
+    for (const session of [pay.as.acme, pay.as.house])
+      expectRefusal(await end(made.refundId, true, session), "not_found");
+    expectRefusal(await end(999_999, true), "not_found");
+    pay.stripe.setDown(true);
+    expectRefusal(await end(made.refundId, true), "service_unavailable");
+    pay.stripe.setDown(false);
+    expect(await made.status()).toBe("pending");
+
+    // It was made: a credit note, and the balance keeps what was taken. Repeated, and said otherwise, it changes nothing.
+    expect(ok(await end(made.refundId, true)).refund).toMatchObject({ status: "done", problem: null, canEnd: false });
+    expect(ok(await end(made.refundId, false)).refund.status).toBe("done");
+    expect(await made.row()).toMatchObject({ credit_note: expect.anything(), return_entry_id: null });
+    expect(await pay.balanceOf(made.buyer)).toBe(6n * USD);
+    expect(await pay.tells(made.order.orderId)).toContain("refund_made");
+
+    // It was not made: the balance has its money again, and the payment can be refunded in another way. Also without a key.
+    ok(await put({ stripe: null }));
+    const env = { DATABASE_URL: pay.world.url, SECRET_KEY: TEST_SECRET_KEY, STRIPE_API_BASE: pay.stripe.base };
+    const cli = (args: string) => runCli(`payment ${args}`, { env });
+    const isIts = ({ paymentId }: { paymentId: number }) => paymentId === Number(lost.paymentId);
+    expect(JSON.parse((await cli("list --json")).out).payments.find(isIts).pendingRefundIds).toEqual([lost.refundId]);
+    expect((await cli(`end-refund ${lost.refundId}`)).code).toBe(1);
+    expect(await cli(`end-refund ${lost.refundId} --not-made`)).toMatchObject({ code: 0, err: "" });
+    expect(await lost.status()).toBe("failed");
+    expect(await pay.balanceOf(lost.buyer)).toBe(10n * USD);
+
+    // The former account answers after all: what is known changes nothing, and what the seller got wrong is taken once.
+    expect(ok(await end(late.refundId, false)).refund.status).toBe("failed");
+    pay.stripe.revoked.clear();
+    ok(await put(secretsOf(own)));
+    for (const { payment_intent } of [made, late].map(({ order }) => pay.stripe.sessionOf(order.reference)))
+      for (const refund of pay.stripe.refunds.filter((one) => one.payment_intent === payment_intent))
+        for (let i = 0; i < 2; i++) ok(await pay.hook(0, refund, { type: "refund.updated" }));
+    expect(await pay.balanceOf(made.buyer)).toBe(6n * USD);
+    expect(await pay.balanceOf(late.buyer)).toBe(6n * USD);
+    const rows = await pay.sql`select origin, status from refunds where payment_id = ${late.paymentId} order by id`;
+    expect([...rows]).toEqual([
+      { origin: "seller", status: "failed" },
+      { origin: "stripe", status: "done" },
+    ]);
+    expect(await pay.sql`select 1 from refunds where payment_id = ${made.paymentId}`).toHaveLength(1);
   } finally {
     pay.stripe.setDown(false);
     pay.stripe.loseAnswers(false);

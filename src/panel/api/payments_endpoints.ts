@@ -19,7 +19,7 @@ import { shopPageOf } from "../../commerce/shop_webhook.ts";
 import { changeStripe } from "../../commerce/stripe_account.ts";
 import { askAboutOrder, openCheckout } from "../../commerce/stripe_checkout.ts";
 import { checkStripeKey } from "../../commerce/stripe_client.ts";
-import { makeRefund } from "../../commerce/stripe_refunds.ts";
+import { endRefund, makeRefund } from "../../commerce/stripe_refunds.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError } from "../../errors.ts";
 import { originOf } from "../../http/host.ts";
@@ -161,6 +161,15 @@ function receivingEndpoints(deps: Deps) {
           endPackage: t.Optional(t.Boolean()),
         }),
       },
+    )
+    .post(
+      // A former account at Stripe no longer answers: the seller says whether it has made the refund.
+      "/refunds/:id/end",
+      async ({ person, params, body: { isMade } }) => {
+        const wanted = { sellerId: sellerOfPerson(person), refundId: params.id, isMade };
+        return toJson({ refund: refundView(await endRefund({ ...deps, by: person.by }, wanted)) });
+      },
+      { ...OfOrder, body: t.Object({ isMade: t.Boolean() }) },
     );
 }
 
@@ -169,8 +178,11 @@ function withReversals<P extends Payment>(payment: P, given: readonly Refund[], 
   return { ...payment, refunds: given.filter(isOf).map(refundView), disputes: disputed.filter(isOf) };
 }
 
-function refundView({ refundId, amountNano, origin, shortfallNano, reason, status, problem, createdAt }: Refund) {
-  return { refundId, amountNano, origin, shortfallNano, reason, status, problem, createdAt };
+function refundView({ isBeforeChange, ...refund }: Refund) {
+  const { refundId, amountNano, origin, shortfallNano, reason, status, problem, createdAt } = refund;
+  // Shown once Stripe was asked in vain.
+  const canEnd = status === "pending" && isBeforeChange && problem !== null;
+  return { refundId, amountNano, origin, shortfallNano, reason, status, problem, createdAt, canEnd };
 }
 
 function settingsEndpoints(deps: Deps) {

@@ -5,6 +5,8 @@ import { formatMoney } from "../format.ts";
 
 export type ListedPayment = NonNullable<Awaited<ReturnType<typeof api.payments.get>>["data"]>["payments"][number];
 
+export type ListedRefund = ListedPayment["refunds"][number];
+
 /** An amount of a payment: dollars, or another currency by its code. */
 export function amountOf(amountNano: string, currency: string): string {
   const text = formatMoney(amountNano);

@@ -10,10 +10,11 @@ import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { useOpened, useViewer, type Viewer } from "./page_hooks.ts";
-import { amountOf, type ListedPayment } from "./payment_amounts.ts";
+import { amountOf, type ListedPayment, type ListedRefund } from "./payment_amounts.ts";
 import { PaymentSettings } from "./payment_settings.tsx";
 import { PaymentState } from "./payment_state.tsx";
 
+const EndRefundDialog = lazy(() => import("./end_refund_dialog.tsx").then((m) => ({ default: m.EndRefundDialog })));
 const RefundDialog = lazy(() => import("./refund_dialog.tsx").then((m) => ({ default: m.RefundDialog })));
 
 /** A seller's payments and refunds, and its ways to be paid: an admin's page is the operator's. */
@@ -59,6 +60,7 @@ function Payments() {
     getNextPageParam: ({ payments: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.paymentId : undefined),
   });
   const refunding = useOpened<ListedPayment>();
+  const ending = useOpened<{ payment: ListedPayment; refund: ListedRefund }>();
   const people = role === "admin" ? "/admin/people" : "/customers";
   return (
     <Section
@@ -80,7 +82,7 @@ function Payments() {
             rows={pages.flatMap((page) => page.payments)}
             rowKey={({ paymentId }) => String(paymentId)}
             rowHref={({ accountId }) => `${people}/${accountId}`}
-            columns={columnsFor(refunding.open, lock)}
+            columns={columnsFor({ refund: refunding.open, end: ending.open, lock })}
             empty={<Empty icon={Banknote}>{NOTHING[show]}</Empty>}
             older={toOlder(payments)}
           />
@@ -95,12 +97,21 @@ function Payments() {
             payment={refunding.what}
           />
         )}
+        {ending.what && (
+          <EndRefundDialog key={ending.times} open={ending.isOpen} onClose={ending.close} {...ending.what} />
+        )}
       </Suspense>
     </Section>
   );
 }
 
-function columnsFor(refund: (payment: ListedPayment) => void, lock: Viewer["lock"]): Column<ListedPayment>[] {
+type Actions = {
+  refund: (payment: ListedPayment) => void;
+  end: (what: { payment: ListedPayment; refund: ListedRefund }) => void;
+  lock: Viewer["lock"];
+};
+
+function columnsFor(actions: Actions): Column<ListedPayment>[] {
   return [
     { head: "From", cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
     { head: "Received", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
@@ -111,12 +122,25 @@ function columnsFor(refund: (payment: ListedPayment) => void, lock: Viewer["lock
     {
       head: "Action",
       align: "right",
-      cell: (payment) =>
-        BigInt(payment.refundedNano) < BigInt(payment.amountNano) && (
-          <Button size="sm" className="row-above" onClick={() => refund(payment)} {...lock}>
-            Refund<span className="sr-only"> {payment.name}</span>
-          </Button>
-        ),
+      cell: (payment) => <PaymentActions payment={payment} {...actions} />,
     },
   ];
+}
+
+function PaymentActions({ payment, refund, end, lock }: Actions & { payment: ListedPayment }) {
+  const unanswered = payment.refunds.find(({ canEnd }) => canEnd);
+  return (
+    <span className="inline-flex flex-wrap justify-end gap-2">
+      {unanswered && (
+        <Button size="sm" className="row-above" onClick={() => end({ payment, refund: unanswered })} {...lock}>
+          End refund<span className="sr-only"> of {payment.name}</span>
+        </Button>
+      )}
+      {BigInt(payment.refundedNano) < BigInt(payment.amountNano) && (
+        <Button size="sm" className="row-above" onClick={() => refund(payment)} {...lock}>
+          Refund<span className="sr-only"> {payment.name}</span>
+        </Button>
+      )}
+    </span>
+  );
 }
