@@ -339,3 +339,25 @@ test("a customer gets Not found on an admin page, and no admin data is requested
   await visit.check();
   await visit.close();
 });
+
+// The last test of this file: the others need no hundreds of resellers.
+test("older resellers that do not load say so, and load when asked again", async () => {
+  const { world } = panel.shop;
+  const [oldest] = await world.sql`select email from accounts where role = 'reseller' order by id limit 1`;
+  for (let i = 0; i < 200; i++) await world.addReseller();
+  const visit = await panel.visit(admin, "/admin/people");
+  const { page } = visit;
+  visit.expectProblem(/^503 GET \/api\/panel\/people$/);
+  await page.getByRole("button", { name: "Add person" }).click();
+  const older = /\/api\/panel\/people\?.*before=/;
+  await page.route(older, (route) => route.fulfill({ status: 503, body: "" }));
+  await page.getByRole("button", { name: "Load older resellers" }).click();
+  await said(page, "They did not load. Try again.");
+  await visit.check();
+  await page.unroute(older);
+  await page.getByRole("button", { name: "Load older resellers" }).click();
+  await page.getByText("They did not load. Try again.").waitFor({ state: "detached" });
+  await page.getByRole("combobox", { name: "Belongs to" }).fill(String(oldest?.email));
+  await page.getByRole("option", { name: String(oldest?.email) }).waitFor();
+  await visit.close();
+}, 60_000);

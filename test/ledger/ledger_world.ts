@@ -47,7 +47,8 @@ export async function openWorldLedger(
       ledgerLanes: 4,
       ledgerQueueMax: 20_000,
       ledgerTimeoutMs: options.timeoutMs ?? 10_000,
-      leaseSeconds: options.leaseSeconds ?? 60,
+      // Nothing renews the lease while a test runs, and a slow machine may take minutes.
+      leaseSeconds: options.leaseSeconds ?? 3600,
       escrowUnitsMax: options.escrowUnitsMax ?? 256,
       escrowShare: options.escrowShare ?? 8,
       spoolDir: join(world.spoolDir, options.spool ?? `ledger${++ledgers}`),

@@ -120,13 +120,13 @@ function ResellerField({ value, onValue, error }: FieldState) {
     initialPageParam: 0,
     getNextPageParam: ({ people, hasMore }) => (hasMore ? people[people.length - 1]?.accountId : undefined),
   });
-  const { hasNextPage, isFetchingNextPage, fetchNextPage } = resellers;
+  const { hasNextPage, isFetchingNextPage, isFetchNextPageError, fetchNextPage } = resellers;
   const all = resellers.data?.pages.flatMap(({ people }) => people) ?? [];
   return (
     <Field
       label="Belongs to"
       hint="This cannot be changed later."
-      error={error ?? choicesError(resellers)}
+      error={error ?? choicesError(resellers) ?? (isFetchNextPageError ? "They did not load. Try again." : null)}
       aside={
         hasNextPage && (
           <Button size="sm" variant="quiet" pending={isFetchingNextPage} onClick={() => void fetchNextPage()}>

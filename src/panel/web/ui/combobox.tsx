@@ -96,7 +96,10 @@ function useChoosing<Value extends string>(
   const [typed, setTyped] = useState("");
   const [active, setActive] = useState(0);
   const wanted = typed.trim().toLowerCase();
-  const found = options.filter((option) => `${option.label} ${option.value}`.toLowerCase().includes(wanted));
+  // A person is found by the e-mail address too, which is the hint.
+  const found = options.filter(({ label, value: own, hint = "" }) =>
+    `${label} ${own} ${hint}`.toLowerCase().includes(wanted),
+  );
   const shown = found.slice(0, SHOWN_MAX);
   useEffect(() => {
     if (isOpen && typed !== "") announce(`${found.length} found`);
