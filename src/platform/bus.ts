@@ -1,4 +1,4 @@
-import type { Redis } from "ioredis";
+import { type Redis, ReplyError } from "ioredis";
 import { randomToken } from "./crypto.ts";
 import type { Log } from "./log.ts";
 import { connectRedis } from "./redis.ts";
@@ -40,6 +40,8 @@ export type Bus = {
   onGap(handler: () => void): void;
   /** False while messages may be lost. */
   healthy(): boolean;
+  /** False if Redis refused the last write: it is full, or read-only. */
+  takesWrites(): boolean;
   close(): void;
 };
 
@@ -53,6 +55,7 @@ export function inProcessBus(log: Log): Bus {
     subscribe: handlers.subscribe,
     onGap: handlers.onGap,
     healthy: () => true,
+    takesWrites: () => true,
     close: () => {},
   };
 }
@@ -63,11 +66,21 @@ export function redisBus(redisUrl: string, log: Log): Bus {
   const sender = randomToken(9);
   const beatChannel = BEAT_CHANNEL_PREFIX + sender;
   const publisher = connectRedis(redisUrl, { log, use: "bus publisher" });
+  let takesWrites = true;
+  const noteWrite = (refusal?: Error) => {
+    if (takesWrites && refusal) log.warn({ err: refusal }, "Redis refuses writes");
+    if (!takesWrites && !refusal) log.info("Redis takes writes again");
+    takesWrites = refusal === undefined;
+  };
   const sendBeat = () => {
     publisher.publish(beatChannel, "").catch(() => {}); // Its absence is noticed.
     // A former primary that has become a read-only replica publishes too, and only this replica may hear it. But it refuses a write, and
     // then the connection is replaced (redis.ts).
-    publisher.set(beatChannel, "", "PX", SILENCE_MAX_MS).catch(() => {});
+    publisher.set(beatChannel, "", "PX", SILENCE_MAX_MS).then(
+      () => noteWrite(),
+      // Without an answer nothing is known, and the heartbeat's absence is noticed.
+      (error) => error instanceof ReplyError && noteWrite(error),
+    );
   };
   const listener = startListener(connectRedis(redisUrl, { log, use: "bus subscriber" }), {
     log,
@@ -101,6 +114,7 @@ export function redisBus(redisUrl: string, log: Log): Bus {
     subscribe: handlers.subscribe,
     onGap: handlers.onGap,
     healthy: listener.isHearing,
+    takesWrites: () => takesWrites,
     close() {
       listener.close();
       publisher.disconnect();

@@ -223,6 +223,7 @@ const GAUGES = {
   ready: { help: "1: metered requests are accepted. 0: draining, the spool is full, or the database is unreachable." },
   database_up: { help: "1: the last heartbeat reached the database." },
   bus_up: { help: "1: invalidations of other replicas arrive through Redis. Also 1 without Redis." },
+  redis_takes_writes: { help: "0: Redis refused the last write, because it is full or read-only. 1 without Redis." },
   pool_queries: { help: "Queries and transactions running on the pool, or waiting for it. Limit: DB_POOL_MAX." },
   long_reads: { help: "Lists, charts and files being read, on separate connections. Limited." },
   breakers: {

@@ -36,6 +36,7 @@ export function metricSources(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag
     ready: () => Number(!gate.draining() && ledger.ready() && jobs.databaseUp()),
     database_up: () => Number(jobs.databaseUp()),
     bus_up: () => Number(deps.bus.healthy()),
+    redis_takes_writes: () => Number(deps.bus.takesWrites()),
     pool_queries: deps.db.underWay,
     long_reads: deps.longReads.underWay,
     breakers: deps.breakers.states,

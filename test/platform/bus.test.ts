@@ -179,3 +179,26 @@ test("an outage is logged once", async () => {
   await redis.start();
   await until(() => a.bus.healthy(), 10_000);
 });
+
+test("a Redis that is full says so, once, and so does one that has room again", async () => {
+  const a = replica();
+  const [full, room] = ["Redis refuses writes", "Redis takes writes again"];
+  const said = () => a.lines.map(({ message }) => message).filter((message) => message === full || message === room);
+  const admin = new Redis(redis.url);
+  try {
+    await until(() => a.bus.healthy());
+    expect(a.bus.takesWrites()).toBe(true);
+    await admin.config("SET", "maxmemory", "1");
+    await until(() => !a.bus.takesWrites());
+    await sleep(1500);
+    expect(said()).toEqual([full]);
+    expect(a.bus.healthy()).toBe(true);
+    await admin.config("SET", "maxmemory", "0");
+    await until(() => a.bus.takesWrites());
+    expect(said()).toEqual([full, room]);
+  } finally {
+    await admin.config("SET", "maxmemory", "0");
+    admin.disconnect();
+    a.bus.close();
+  }
+});
