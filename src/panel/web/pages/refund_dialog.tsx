@@ -57,7 +57,9 @@ export function RefundDialog({ open, onClose, payment }: DialogState & { payment
         {method === "stripe"
           ? "Stripe sends it back to the card."
           : "This only records it: send the money back yourself, the way it came."}
-        {problem === null && " A top-up is taken from the balance again, as far as it is available."}
+        {problem === null &&
+          !payment.isPackage &&
+          " The top-up is taken from the balance again; more than is available cannot be given back."}
       </p>
       {isDollars && <DollarField label="Amount" {...form.field("amountNano")} />}
       <TextField
