@@ -178,10 +178,10 @@ function withReversals<P extends Payment>(payment: P, given: readonly Refund[], 
   return { ...payment, refunds: given.filter(isOf).map(refundView), disputes: disputed.filter(isOf) };
 }
 
-function refundView({ isBeforeChange, ...refund }: Refund) {
+function refundView(refund: Refund) {
   const { refundId, amountNano, origin, shortfallNano, reason, status, problem, createdAt } = refund;
-  // Shown once Stripe was asked in vain.
-  const canEnd = status === "pending" && isBeforeChange && problem !== null;
+  // Not before Stripe was asked in vain.
+  const canEnd = status === "pending" && refund.isBeforeChange && problem !== null;
   return { refundId, amountNano, origin, shortfallNano, reason, status, problem, createdAt, canEnd };
 }
 
