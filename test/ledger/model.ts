@@ -527,8 +527,7 @@ export class LedgerModel {
     const spendable = left !== undefined && left < free ? left : free;
     const bound = (cap: number) => ceilDivide(request.promptPico + BigInt(cap) * request.outputPico, PICO_PER_NANO);
     let capTokens = request.capMax;
-    const isLimited = left !== undefined && left < free;
-    if (bound(capTokens) > free && !isLimited && this.recall(request.accountId, null, asking)) return refused("recall");
+    if (bound(capTokens) > free && this.recall(request.accountId, null, asking)) return refused("recall");
     if (bound(capTokens) > spendable) {
       // Without a cap from the client, the cap is the largest that can be paid, but not below the minimum.
       while (capTokens > request.capMin && bound(capTokens) > spendable) capTokens--;
@@ -555,16 +554,7 @@ export class LedgerModel {
     const hold = this.holdOf(finish);
     const isMoney = finish.packageId === 0;
     const extraMax = this.free(finish.accountId);
-    if (
-      finish.settles &&
-      isMoney &&
-      finish.chargeNanoUsd > hold.nanoUsd &&
-      finish.chargeNanoUsd > hold.nanoUsd + extraMax
-    ) {
-      const others = this.escrowsOf(finish.accountId).filter((e) => e.package === null && e.idleNanoUsd > 0n);
-      for (const e of others) if (e.leaseId !== finish.leaseId) e.recalled = true;
-      if (others.length > 0) return ended("recall");
-    }
+    if (finish.settles && this.recallFor(finish, { isLive: true })) return ended("recall");
     const tokensLeft =
       hold.package?.tokenLimit == null ? undefined : hold.package.tokenLimit - this.tokens(hold.package);
     this.holds.delete(finish.requestId);
@@ -623,6 +613,7 @@ export class LedgerModel {
     // A strict refusal whose answer was lost: the response was delivered, so the spool settles it, no longer strictly.
     if (before?.reason === "overrun_refused" && finish.settles && finish.strict) return ended("refused");
     if (!finish.settles || (before !== undefined && before.reason !== "overrun_refused")) return ended("gone");
+    if (this.recallFor(finish, { isLive: false })) return ended("recall");
 
     this.holds.delete(finish.requestId);
     const hold = before?.hold ?? this.holdOf(finish);
@@ -643,6 +634,24 @@ export class LedgerModel {
     receipt.outcome = "settled";
     receipt.reason = "late";
     return ended("settled", receipt);
+  }
+
+  /**
+   * No loss, no refusal and no free unit while money or units are idle: the settlement waits for them. isLive: what was drawn for the
+   * request is still there. Source: ESC-2, END-13.
+   */
+  private recallFor(finish: Finish, { isLive }: { isLive: boolean }): boolean {
+    const { package: p, day, nanoUsd } = this.holdOf(finish);
+    const isShort =
+      p === null
+        ? finish.chargeNanoUsd > this.free(finish.accountId) + (isLive ? nanoUsd : 0n)
+        : !isLive && day !== null && !this.hasRoomOn(p, day);
+    if (!isShort) return false;
+    const idle = this.escrowsOf(finish.accountId).filter(
+      (e) => e.package === p && (e.idleUnits > 0 || e.idleNanoUsd > 0n),
+    );
+    for (const e of idle) if (e.leaseId !== finish.leaseId) e.recalled = true;
+    return idle.length > 0;
   }
 
   /** Whether one more unit can be counted on a day. With carryover, a unit used on a day is missing on all later days. */

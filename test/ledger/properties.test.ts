@@ -80,6 +80,7 @@ const ANSWERS = [
     "released",
     "refused",
     "recall of an end",
+    "recall of a late end",
     "already",
     "gone",
   ],
@@ -446,8 +447,9 @@ async function send({ model }: Run, input: BatchInput): Promise<BatchOutput> {
   reached.push(...wanted.reserved.map(({ code, packageId }) => code ?? `granted by ${packageId ? "package" : "payg"}`));
   for (const [i, { outcome, shortfallNanoUsd }] of wanted.finished.entries()) {
     const reason = model.receipts.get((input.finishes[i] as Finish).requestId)?.reason;
+    const isLate = outcome === "recall" && model.escrowFor(input.finishes[i] as Finish) === undefined;
     const word = outcome === "settled" && reason === "late" ? "settled late" : outcome;
-    reached.push(word === "recall" ? "recall of an end" : word);
+    reached.push(word === "recall" ? `recall of ${isLate ? "a late" : "an"} end` : word);
     if (shortfallNanoUsd > 0n) reached.push("shortfall");
   }
   return output;

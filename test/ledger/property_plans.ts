@@ -356,6 +356,39 @@ export const FOUND: [Plan][] = [
       ],
     },
   ],
+  // A mistake of the model: a late settlement waits for money, or for a unit, that is idle in a replica.
+  [
+    {
+      setup: begins({ person: PAYING }),
+      commands: [
+        { do: "reserve", request: { ...REQUEST, byBalance: true }, ...AT },
+        ...LEASES_END,
+        { do: "burst", request: { ...REQUEST, byBalance: true, capMax: 500 }, count: 3, ...AT, replica: 0 },
+        { do: "end", end: { ...END, of: "reaped", charge: "much_more" }, ...AT },
+      ],
+    },
+  ],
+  [
+    {
+      setup: begins({ person: WITH_PACKAGE }, { dailyLimit: 20, totalLimit: 20 }),
+      commands: [
+        { do: "reserve", request: REQUEST, ...AT },
+        ...LEASES_END,
+        ...[8, 8, 3].map((count) => ({ do: "burst" as const, request: REQUEST, count, ...AT, replica: 0 })),
+        { do: "end", end: { ...END, of: "reaped" }, ...AT },
+      ],
+    },
+  ],
+  // A mistake of the model: a request above the balance waits for idle money even if it is also above its key's spending limit.
+  [
+    {
+      setup: begins({ person: { ...PAYING, nanoUsd: 20_000n, packageKey: { ...PLAIN_KEY, nanoUsdMax: 300n } } }),
+      commands: [
+        { do: "burst", request: { ...REQUEST, byBalance: true, capMax: 1 }, count: 3, ...AT, replica: 0 },
+        { do: "reserve", request: { ...REQUEST, price: 5 }, ...AT },
+      ],
+    },
+  ],
 ];
 
 // Cases that random commands rarely reach.
