@@ -154,7 +154,8 @@ test("a reseller sees what Stripe took back: a disputed payment with its last da
   await visit.close();
 }, 120_000);
 
-test("a refund whose account at Stripe was closed is ended by the reseller: it must choose, and the list shows the end", async () => {
+/** A refund whose answer was lost, and whose account at Stripe no longer answers. `restore` sets the account again. */
+async function lostRefund() {
   const { shop, acme } = panel;
   const seller = await signInTo(shop, acme, { host: ACME_HOST });
   const buyer = await signInTo(shop, await shop.world.addCustomer(acme.accountId), { host: ACME_HOST });
@@ -168,6 +169,18 @@ test("a refund whose account at Stripe was closed is ended by the reseller: it m
   stripe.loseAnswers(false);
   stripe.revoked.add(STRIPE_KEY);
   ok(await seller.put("/payment-settings/stripe", { stripe: null }));
+  const [{ refunds }] = ok(await seller.get("/payments")).payments;
+  const restore = async () => {
+    stripe.revoked.clear();
+    const keys = { apiKey: STRIPE_KEY, webhookSecret: STRIPE_WEBHOOK_SECRET };
+    ok(await seller.put("/payment-settings/stripe", { stripe: keys }));
+  };
+  return { seller, refundId: refunds[0].refundId, restore };
+}
+
+test("a refund whose account at Stripe was closed is ended by the reseller: it must choose, and the list shows the end", async () => {
+  const { acme } = panel;
+  const { restore } = await lostRefund();
   const visit = await panel.visit(acme, "/payments", { host: ACME_HOST });
   const { page } = visit;
   await page.getByRole("button", { name: /^End refund/ }).click();
@@ -188,9 +201,22 @@ test("a refund whose account at Stripe was closed is ended by the reseller: it m
   expect(await page.getByRole("button", { name: /^End refund/ }).count()).toBe(0);
   await visit.check();
   await visit.close();
-  stripe.revoked.clear();
-  const keys = { apiKey: STRIPE_KEY, webhookSecret: STRIPE_WEBHOOK_SECRET };
-  ok(await seller.put("/payment-settings/stripe", { stripe: keys }));
+  await restore();
+}, 120_000);
+
+test("a refund that a colleague has ended meanwhile keeps its end, and the page says so", async () => {
+  const { acme } = panel;
+  const { seller, refundId, restore } = await lostRefund();
+  const visit = await panel.visit(acme, "/payments", { host: ACME_HOST });
+  const { page } = visit;
+  await page.getByRole("button", { name: /^End refund/ }).click();
+  ok(await seller.post(`/refunds/${refundId}/end`, { isMade: true }));
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel(/^It was not made/).check();
+  await dialog.getByRole("button", { name: "Record it" }).click();
+  await said(page, /is recorded as done\. It had ended before you answered\.$/);
+  await visit.close();
+  await restore();
 }, 120_000);
 
 test("a top-up that was paid by bank transfer: the dialog says what fulfilling it records", async () => {

@@ -28,15 +28,15 @@ export function EndRefundDialog({
   const form = useForm({
     first: { end: null as End | null },
     wrong: ({ end }) => ({ end: end === null ? "Choose one." : null }),
-    send: ({ end }) => ask(api.refunds({ id: refundId }).end.post({ isMade: end === "made" })),
-    onSent: async ({ refund }) => {
+    send: async ({ end }) => {
+      const { refund } = await ask(api.refunds({ id: refundId }).end.post({ isMade: end === "made" }));
+      return { status: refund.status, isAsChosen: (refund.status === "done") === (end === "made") };
+    },
+    onSent: async ({ status, isAsChosen }) => {
       await refresh();
-      // If Stripe has answered after all, its word counts.
-      toast.done(
-        refund.status === "done"
-          ? `The refund of ${amount} to ${name} is recorded as done.`
-          : `The refund of ${amount} to ${name} is recorded as failed.`,
-      );
+      // Stripe's answer counts, or what a colleague said before.
+      const why = isAsChosen ? "" : " It had ended before you answered.";
+      toast.done(`The refund of ${amount} to ${name} is recorded as ${status}.${why}`);
       onClose();
     },
   });
