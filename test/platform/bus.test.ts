@@ -6,6 +6,8 @@ import { ownRedis, sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
 setDefaultTimeout(30_000);
+/** A publication waits 250 ms for Redis, and not until Redis answers; the rest is for a slow machine. */
+const PUBLISHED_MS_MAX = 1_500;
 const redis = await ownRedis();
 const open: Bus[] = [];
 afterEach(() => {
@@ -91,7 +93,7 @@ test("when Redis is killed, the bus is unhealthy and caches are flushed immediat
   expect(a.gaps).toBe(gaps + 1);
   const startedAt = performance.now();
   await a.bus.publish([change("lost")]);
-  expect(performance.now() - startedAt).toBeLessThan(400);
+  expect(performance.now() - startedAt).toBeLessThan(PUBLISHED_MS_MAX);
   expect(a.heard).toEqual([change("lost")]);
   await redis.start();
   await until(() => a.bus.healthy() && b.bus.healthy(), 10_000);
@@ -110,7 +112,7 @@ test("while Redis is frozen, publish does not hang; after 3 s caches are flushed
   const startedAt = performance.now();
   try {
     await a.bus.publish([change("1")]);
-    expect(performance.now() - startedAt).toBeLessThan(400);
+    expect(performance.now() - startedAt).toBeLessThan(PUBLISHED_MS_MAX);
     await until(() => a.gaps > gaps, 8000);
     expect(performance.now() - startedAt).toBeLessThan(5500);
     expect(a.bus.healthy()).toBe(false);
