@@ -18,6 +18,8 @@ import { type Services, startServices } from "./services.ts";
 
 const TEST_MS_MAX = 60_000;
 const FILE_MS_MAX = 8 * 60_000;
+/** Concurrent tests of a file that run at once. Many of them start a replica: twelve starts at once leave a slow machine no time for leases. */
+const TESTS_AT_ONCE_MAX = 4;
 /** Each file uses about half of a processor: two processors run four at once. */
 const ORDINARY_AT_ONCE_MAX = availableParallelism() >= 2 ? 4 : 1;
 /** Files that mostly wait, for leases, time limits and slow clients, use a sixth of a processor: they run beside the others. */
@@ -249,6 +251,8 @@ async function runFile(file: string, env: NodeJS.ProcessEnv, report: string): Pr
     `./${file}`,
     "--timeout",
     String(TEST_MS_MAX),
+    "--max-concurrency",
+    String(TESTS_AT_ONCE_MAX),
     "--reporter=junit",
     "--reporter-outfile",
     report,
