@@ -21,7 +21,7 @@ const AT_ONCE = 4;
 /** Statements of two idle replicas (heartbeats, polls of changes): 17 a second were measured. */
 const IDLE_PER_SECOND = 20;
 /** What is left of the count without those: the test itself, and what replicas write down about a flood. */
-const OWN_STATEMENTS_MAX = 150;
+const OWN_STATEMENTS_MAX = 100;
 /** A refusal is remembered for 250 ms; the rest is for a slow machine. */
 const HEARD_MS_MAX = 1_500;
 const USD = 1_000_000_000;
@@ -209,7 +209,7 @@ describe("2,000 requests", () => {
       expect(await flooding).toEqual({ "401 invalid_api_key": 2_000 });
     });
     expect(served).toEqual([200, 200, 200]);
-    expect(statements).toBeLessThan(1_000);
+    expect(statements).toBeLessThan(2_000 / 4);
   });
 
   test("on different unknown hosts, 64 at a time, are looked up in batches, and a reseller's domain is served meanwhile", async () => {
@@ -227,7 +227,7 @@ describe("2,000 requests", () => {
     });
     expect(served).toEqual([200, 200, 200]);
     // One look-up for all that arrived during the previous one.
-    expect(statements).toBeLessThan(2_000 / 8);
+    expect(statements).toBeLessThan(2_000 / 10);
     // Hosts that are known not to exist are not looked up again.
     expect(await statementsOf(strangers)).toBeLessThan(OWN_STATEMENTS_MAX);
   });
@@ -243,13 +243,13 @@ describe("2,000 requests", () => {
       await statementsOf(async () => {
         expect(await flood(2_000, madeUp, 64)).toEqual({ "401 session_required": 2_000 });
       }),
-    ).toBeLessThan(2_000 / 8);
+    ).toBeLessThan(2_000 / 10);
     expect(
       await statementsOf(async () => {
         const brand = () => shop.call("/api/panel/brand/public", { host: domain });
         expect(await flood(2_000, brand, 64)).toEqual({ served: 2_000 });
       }),
-    ).toBeLessThan(2_000 / 8);
+    ).toBeLessThan(2_000 / 10);
   });
 });
 

@@ -408,6 +408,8 @@ describe("the client leaves", () => {
       expect(completion).toBeLessThanOrEqual(call.chunksSent * 2 + 5);
     }
     console.log(`abort reached the provider after ${latencies.join(", ")} ms`);
+    // One of them may meet a pause of the machine, and not most of them.
+    expect(latencies.filter((ms) => ms < 200).length).toBeGreaterThan(latencies.length / 2);
   });
 
   test("while the provider is silent: also aborted", async () => {

@@ -6,8 +6,8 @@ import { ownRedis, sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
 setDefaultTimeout(30_000);
-/** A publication waits 250 ms for Redis, and not until Redis answers; the rest is for a slow machine. */
-const PUBLISHED_MS_MAX = 1_500;
+/** A publication waits 250 ms for Redis, and not until Redis answers. */
+const PUBLISHED_MS_MAX = 400;
 const redis = await ownRedis();
 const open: Bus[] = [];
 afterEach(() => {
@@ -27,6 +27,17 @@ function replica(url = redis.url) {
   return state;
 }
 const change = (ref: string): Change => ({ kind: "account", ref });
+
+/** Publishes three times, because the machine may pause during one. Returns the ms of the fastest. */
+async function fastestPublication(bus: Bus, sent: Change): Promise<number> {
+  const tookMs: number[] = [];
+  for (let i = 0; i < 3; i++) {
+    const startedAt = performance.now();
+    await bus.publish([sent]);
+    tookMs.push(performance.now() - startedAt);
+  }
+  return Math.min(...tookMs);
+}
 
 test("a change reaches this replica synchronously, and the others through Redis, once", async () => {
   const [a, b] = [replica(), replica()];
@@ -91,10 +102,8 @@ test("when Redis is killed, the bus is unhealthy and caches are flushed immediat
   await redis.stop();
   await until(() => !a.bus.healthy());
   expect(a.gaps).toBe(gaps + 1);
-  const startedAt = performance.now();
-  await a.bus.publish([change("lost")]);
-  expect(performance.now() - startedAt).toBeLessThan(PUBLISHED_MS_MAX);
-  expect(a.heard).toEqual([change("lost")]);
+  expect(await fastestPublication(a.bus, change("lost"))).toBeLessThan(PUBLISHED_MS_MAX);
+  expect(a.heard).toEqual(Array(3).fill(change("lost")));
   await redis.start();
   await until(() => a.bus.healthy() && b.bus.healthy(), 10_000);
   expect(a.gaps).toBe(gaps + 2);
@@ -111,8 +120,7 @@ test("while Redis is frozen, publish does not hang; after 3 s caches are flushed
   redis.freeze();
   const startedAt = performance.now();
   try {
-    await a.bus.publish([change("1")]);
-    expect(performance.now() - startedAt).toBeLessThan(PUBLISHED_MS_MAX);
+    expect(await fastestPublication(a.bus, change("1"))).toBeLessThan(PUBLISHED_MS_MAX);
     await until(() => a.gaps > gaps, 8000);
     expect(performance.now() - startedAt).toBeLessThan(5500);
     expect(a.bus.healthy()).toBe(false);
