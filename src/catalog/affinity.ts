@@ -56,7 +56,8 @@ function hashBeginning(seed: number, messages: readonly unknown[]): number {
   for (const message of messages.slice(0, MESSAGES_MAX)) {
     if (!isRecord(message)) return hash;
     const { role, content } = message;
-    hash = hashText(hash, String(role));
+    // A call or its output has none.
+    hash = hashText(hash, typeof role === "string" ? role : "");
     if (typeof content === "string") hash = hashText(hash, content);
     else if (Array.isArray(content)) for (const part of content.slice(0, PARTS_MAX)) hash = hashPart(hash, part);
     if (role !== "system" && role !== "developer") return hash;

@@ -244,9 +244,9 @@ class Calls implements Observer, DeadlineWaiter {
         return { how: "failed", reason: this.#unsentOrFailed(), error: new ClientLeft() };
     }
     if (error instanceof ClientLeft) return { how: "failed", reason: this.#unsentOrFailed(), error };
+    if (!(error instanceof Refusal)) return { how: "failed", reason: "gateway_failed", error };
     if (this.#route === undefined) return { how: "failed", reason: "not_dispatched", error };
-    const isRejection = error instanceof Refusal && error.code === "invalid_request";
-    return { how: "failed", reason: isRejection ? "provider_rejected" : "provider_failed", error };
+    return { how: "failed", reason: error.code === "invalid_request" ? "provider_rejected" : "provider_failed", error };
   }
 
   /** We ended the call of this route. A provider that left its client waiting until it was gone has failed. */

@@ -1,16 +1,17 @@
 import type { Deps } from "../deps.ts";
+import type { Body } from "../http/body.ts";
 import { EMBEDDING_TOKENS_MAX } from "../limits.ts";
 import type { Admitted } from "./admission.ts";
-import { jsonResponse } from "./answers.ts";
 import type { Caller } from "./authenticate.ts";
 import { chatUsage, learnOverrun } from "./charge.ts";
 import { dispatch } from "./dispatch.ts";
-import { endHold, type MeteredEndpoint } from "./flow.ts";
+import type { MeteredEndpoint } from "./flow.ts";
+import { type Outcome, withHold } from "./hold.ts";
 import { requireModel } from "./models.ts";
 import { filterParameters } from "./parameters.ts";
-import { embeddingPromptOf } from "./prompt.ts";
-import { readEmbedding } from "./request_shapes.ts";
-import { reserveEmbedding } from "./reserve.ts";
+import { embeddingPromptOf, type Prompt } from "./prompt.ts";
+import { type EmbeddingRequest, readEmbedding } from "./request_shapes.ts";
+import { type ReservedRequest, reserveEmbedding } from "./reserve.ts";
 import { noteUsed } from "./route_notes.ts";
 import { answerBytesOf, fetchEmbeddings } from "./upstream_embeddings.ts";
 
@@ -28,8 +29,17 @@ async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted):
   const { changed } = filterParameters({ kind: "embedding", body: body.fields, spans: raw.spans, by: model });
   const prompt = embeddingPromptOf(body.input, raw, changed);
   raw.room.grow(Math.min(answerBytesOf(body), deps.config.bodyBytesMax));
-  const hold = await reserveEmbedding(deps, caller, { model, prompt });
-  const request = { deps, caller, model, hold, slots, prompt, choices: 0 };
+  const reserving = reserveEmbedding(deps, caller, { model, prompt });
+  return await withHold({ deps, caller, model, slots }, reserving, (reserved) =>
+    serveEmbeddings({ ...reserved, prompt, choices: 0 }, { body, raw }),
+  );
+}
+
+async function serveEmbeddings(
+  request: ReservedRequest & { prompt: Prompt; choices: number },
+  { body, raw }: { body: EmbeddingRequest; raw: Body },
+): Promise<Outcome> {
+  const { deps, caller, model } = request;
   const call = {
     provider: deps.provider,
     requestId: caller.requestId,
@@ -40,18 +50,13 @@ async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted):
   };
   // The call runs to its end even if the client leaves, and is settled. Source: END-7.
   const result = await dispatch(request, "finish", (route, attempt) => fetchEmbeddings({ ...call, ...attempt }, route));
-  if (result.how === "answered") {
-    const { answer, route } = result;
-    const { data, usage: reported, rawUsage, dropped } = answer;
-    const usage = await chatUsage(request, { usage: reported, rawUsage, completionText: "" });
-    learnOverrun(request, route, usage);
-    noteUsed(deps, { route, kind: "whole", usage });
-    await endHold(request, { how: "answered", usage });
-    const tokens = { prompt_tokens: usage.promptTokens, total_tokens: usage.promptTokens + usage.completionTokens };
-    const text = `{"object":"list","data":${data},"model":${JSON.stringify(model.id)},"usage":${JSON.stringify(tokens)}}`;
-    caller.record.bytesOut = Buffer.byteLength(text);
-    return jsonResponse(text, caller.requestId, dropped);
-  }
-  await endHold(request, result);
-  throw result.error;
+  if (result.how === "failed") return result;
+  const { answer, route } = result;
+  const { data, usage: reported, rawUsage, dropped } = answer;
+  const usage = await chatUsage(request, { usage: reported, rawUsage, completionText: "" });
+  learnOverrun(request, route, usage);
+  noteUsed(deps, { route, kind: "whole", usage });
+  const tokens = { prompt_tokens: usage.promptTokens, total_tokens: usage.promptTokens + usage.completionTokens };
+  const text = `{"object":"list","data":${data},"model":${JSON.stringify(model.id)},"usage":${JSON.stringify(tokens)}}`;
+  return { how: "answered", usage, text, dropped };
 }

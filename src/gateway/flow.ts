@@ -3,15 +3,13 @@ import type { KeyedRoute } from "../catalog/catalog.ts";
 import type { Deps } from "../deps.ts";
 import { originOf } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
-import type { Usage } from "../ledger/ledger.ts";
-import type { EndReason } from "../ledger/ledger_store.ts";
 import { type Admitted, admit, Slots } from "./admission.ts";
 import { checkChatAnswer } from "./answer_size.ts";
-import { jsonResponse, streamResponse } from "./answers.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
 import { chatUsage, imageUsage, learnOverrun, NOTHING_RELAYED } from "./charge.ts";
 import type { StreamRewriter } from "./chunks.ts";
-import { type Attempt, dispatch, type Unanswered } from "./dispatch.ts";
+import { type Attempt, dispatch } from "./dispatch.ts";
+import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
 import { serveOnce } from "./idempotency.ts";
 import { requireModel } from "./models.ts";
 import { type Filtered, filterParameters } from "./parameters.ts";
@@ -29,10 +27,10 @@ import { fetchImageAnswer, type ImageCall, type ImageLinks } from "./upstream_im
  * The steps of one metered request, in order. Each step that can refuse is one function:
  *
  *   authenticate (host → key) → admit (gate → rate and per-key concurrency → body → replica slot) → serveOnce (idempotency claim)
- *   → readChat (body check) → requireModel → reserveChat (limits of model and tokens → entitlement) → dispatch → endHold (settle or release) → response
+ *   → readChat (body check) → requireModel → reserveChat (limits of model and tokens → entitlement) → withHold: dispatch → settle or release → response
  *
  * With warm caches, only the rate limit and an Idempotency-Key ask anything outside the process before `reserveChat`: Redis, and
- * Postgres when a dead replica's claim is taken over. In the reserve, the database decides. Every hold ends exactly once, in `endHold`.
+ * Postgres when a dead replica's claim is taken over. In the reserve, the database decides. Every hold ends exactly once, in hold.ts.
  *
  * This file says when a request is charged. Embeddings go the same way, in `embeddings.ts`. Who pays for each end, also when the client
  * leaves: the table in `stream_ends.ts`.
@@ -78,24 +76,26 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
   const prompt = promptOf(body, raw, filtered.changed);
   const choices = body.n ?? 1;
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, body) : undefined;
-  const reserved = reserveChat(deps, caller, { model, body, prompt, choices });
-  // Awaited only when it is a promise: what was drawn ahead is granted without a turn of the event loop.
-  const hold = reserved instanceof Promise ? await reserved : reserved;
-  const request: ChatRequest = { deps, caller, model, body, raw, filtered, prompt, choices, hold, slots, affinity };
-  if (!body.stream) {
-    return await serveWhole(request, (route, attempt) =>
-      fetchChatAnswer(callOf(request, attempt), route, unixSeconds(deps)),
-    );
-  }
+  const reserving = reserveChat(deps, caller, { model, body, prompt, choices });
+  return await withHold({ deps, caller, model, slots, affinity }, reserving, (reserved) =>
+    serveChat({ ...reserved, body, raw, filtered, prompt, choices }),
+  );
+}
+
+function serveChat(request: ChatRequest): Promise<Outcome> {
+  const { deps, caller, body, choices, model } = request;
+  const createdUnix = unixSeconds(deps);
+  if (!body.stream)
+    return serveWhole(request, (route, attempt) => fetchChatAnswer(callOf(request, attempt), route, createdUnix));
   const plan = {
     requestId: caller.requestId,
-    createdUnix: unixSeconds(deps),
+    createdUnix,
     modelId: body.model,
     wantsUsage: body.stream_options?.include_usage === true,
     choices,
     readsOn: model.hidesTokens === true,
   };
-  return await serveStream(request, plan, (route, attempt) => openChatStream(callOf(request, attempt), route));
+  return serveStream(request, plan, (route, attempt) => openChatStream(callOf(request, attempt), route));
 }
 
 /** A request for text that has a hold: chat or responses. */
@@ -103,63 +103,59 @@ export type TextRequest = ReservedRequest & Pick<Admitted, "raw"> & { prompt: Pr
 
 type ChatRequest = TextRequest & { body: ChatBody; filtered: Filtered };
 
-/** Dispatch → settle → JSON response. `ask` calls one route, and reads its whole answer. */
+/** Dispatch → the whole answer and its usage. `ask` calls one route, and reads its whole answer. */
 export async function serveWhole(
   request: TextRequest,
   ask: (route: KeyedRoute, attempt: Attempt) => Promise<ChatAnswer>,
-): Promise<Response> {
+): Promise<Outcome> {
   const { deps, caller, model } = request;
   // The call runs to its end even if the client leaves, and is settled. Source: END-7.
   const result = await dispatch(request, "finish", ask);
-  if (result.how === "answered") {
-    const { answer, route } = result;
-    const counted = chatUsage(request, answer);
-    const usage = counted instanceof Promise ? await counted : counted;
-    learnOverrun(request, route, usage);
-    noteUsed(deps, { route, kind: "whole", usage });
-    await endHold(request, { how: "answered", usage });
-    deps.hiddenTokens.note(model, caller.key.accountId, answer);
-    const text = typeof answer.text === "string" ? answer.text : answer.text(usage);
-    caller.record.bytesOut = Buffer.byteLength(text);
-    return jsonResponse(text, caller.requestId, answer.dropped);
-  }
-  await endHold(request, result);
-  throw result.error;
+  if (result.how === "failed") return result;
+  const { answer, route } = result;
+  const counted = chatUsage(request, answer);
+  const usage = counted instanceof Promise ? await counted : counted;
+  learnOverrun(request, route, usage);
+  noteUsed(deps, { route, kind: "whole", usage });
+  deps.hiddenTokens.note(model, caller.key.accountId, answer);
+  const text = typeof answer.text === "string" ? answer.text : answer.text(usage);
+  return { how: "answered", usage, text, dropped: answer.dropped };
 }
 
-/**
- * Dispatch → relay → settle, for a stream. `open` calls one route, and waits for the first event of its answer.
- */
+/** Dispatch → relay. `open` calls one route, and waits for the first event of its answer. */
 export async function serveStream(
   request: TextRequest,
   plan: StreamPlan,
   open: (route: KeyedRoute, attempt: Attempt) => Promise<OpenedChat>,
-): Promise<Response> {
-  const { deps, caller, model, prompt, choices, hold, slots } = request;
-  const result = await dispatch(request, model.hidesTokens ? "read_on" : "abort", open);
+): Promise<Outcome> {
+  const result = await dispatch(request, request.model.hidesTokens ? "read_on" : "abort", open);
   // No other route will be tried: the body is no longer needed.
   request.raw.room.close();
-  if (result.how === "answered") {
-    const { answer, route } = result;
-    const { rewriter } = answer;
-    // From here on `OpenChat` ends the hold.
-    const owner = new OpenChat({ deps, caller, model, prompt: prompt.sample(), choices, hold, slots, route, rewriter });
-    let stream: ReadableStream<Uint8Array> | null = deps.relays.start(answer, plan, owner);
-    if (caller.signal.aborted) {
-      // The client has left. The runtime does not cancel a stream that it has not started to read.
-      void stream.cancel();
-      stream = null;
-    }
-    return streamResponse(stream, caller.requestId, answer.dropped);
-  }
-  return await endUnanswered(request, result);
+  if (result.how === "failed") return result;
+  if (result.how === "answered") return relay(request, result, plan);
+  // A client that left while a provider was working pays its prompt.
+  return { how: "client_left", usage: await chatUsage(request, NOTHING_RELAYED), error: result.error };
 }
 
-/** Ends the hold of a stream that no provider began. A client that left while a provider was working pays its prompt. Throws the refusal. */
-async function endUnanswered(request: TextRequest, result: Unanswered): Promise<never> {
-  if (result.how === "failed") await endHold(request, result);
-  else await endHold(request, { how: "client_left", usage: await chatUsage(request, NOTHING_RELAYED) });
-  throw result.error;
+/** Hands the hold over to an `OpenChat`. If that fails, the provider's call is aborted. */
+function relay(
+  { deps, caller, model, prompt, choices, hold, slots }: TextRequest,
+  { answer, route }: { answer: OpenedChat; route: KeyedRoute },
+  plan: StreamPlan,
+): Outcome {
+  const { rewriter, dropped } = answer;
+  let stream: ReadableStream<Uint8Array>;
+  try {
+    const owner = new OpenChat({ deps, caller, model, prompt: prompt.sample(), choices, hold, slots, route, rewriter });
+    stream = deps.relays.start(answer, plan, owner);
+  } catch (error) {
+    answer.call.stop();
+    throw error;
+  }
+  if (!caller.signal.aborted) return { how: "relayed", stream, dropped };
+  // The client has left. The runtime does not cancel a stream that it has not started to read.
+  void stream.cancel();
+  return { how: "relayed", stream: null, dropped };
 }
 
 type StreamedRequest = ReservedRequest & {
@@ -183,28 +179,29 @@ class OpenChat implements StreamOwner {
 
   /** Ends the hold, before the last event goes out. Returns the error event, if the client is sent one. */
   async ended(end: RelayEnd): Promise<string | undefined> {
-    const request = this.#request;
-    const { deps, caller, model, route } = request;
-    const outcome = streamOutcome(request, end);
-    if (end.how === "broke_off" || end.how === "broke_after_finish") noteBreak(request, route);
-    if (outcome.how === "failed") {
-      await endHold(request, outcome);
-      return outcome.event;
-    }
-    if (end.how === "complete") deps.hiddenTokens.note(model, caller.key.accountId, outcome.answer);
-    const usage = await chatUsage(request, outcome.answer);
-    learnOverrun(request, route, usage);
-    noteUsed(deps, { route, kind: "stream", usage });
-    await endHold(request, { how: outcome.how, usage });
-    request.rewriter?.counted?.(usage);
-    if (end.how === "broke_after_finish") caller.record.end = "provider_broke_off";
-    return outcome.event;
+    const event = await endStream(this.#request, () => streamEndOf(this.#request, end));
+    if (end.how === "broke_after_finish") this.#request.caller.record.end = "provider_broke_off";
+    return event;
   }
 
   closed(bytesOut: number): void {
     const { deps, caller } = this.#request;
     deps.telemetry.streamOver(caller.record, bytesOut);
   }
+}
+
+/** What the end of a stream means for its hold. Tells the rewriter what the answer used. */
+async function streamEndOf(request: StreamedRequest, end: RelayEnd): Promise<StreamEnd> {
+  const { deps, caller, model, route, rewriter } = request;
+  const outcome = streamOutcome(request, end);
+  if (end.how === "broke_off" || end.how === "broke_after_finish") noteBreak(request, route);
+  if (outcome.how === "failed") return outcome;
+  if (end.how === "complete") deps.hiddenTokens.note(model, caller.key.accountId, outcome.answer);
+  const usage = await chatUsage(request, outcome.answer);
+  learnOverrun(request, route, usage);
+  noteUsed(deps, { route, kind: "stream", usage });
+  rewriter?.counted?.(usage);
+  return { how: outcome.how, usage, event: outcome.event };
 }
 
 /** Body → model → reserve → dispatch → settle, for images. Source: API-7. */
@@ -217,32 +214,28 @@ export async function image(
   caller.record.kind = "image";
   const model = requireModel(deps, caller, body.model, "image");
   const price = imagePriceOf(body, model.imagePrices);
-  const hold = await reserveImage(deps, caller, { model, price });
-  const request: ReservedRequest = { deps, caller, model, hold, slots };
-  const call: Omit<ImageCall, keyof Attempt> = {
-    provider: deps.provider,
-    requestId: caller.requestId,
-    body,
-    raw,
-    price,
-    totalMs: deps.config.providerTotalMs,
-    allowPrivate: deps.config.providerAllowPrivate,
-    createdUnix: unixSeconds(deps),
-    links: imageLinks(deps, caller, received),
-  };
-  // The call runs to its end even if the client leaves: the image was ordered, and is paid.
-  const result = await dispatch(request, "finish", (route, attempt) =>
-    fetchImageAnswer({ ...call, ...attempt }, route),
-  );
-  const usage = imageUsage(request, price);
-  if (result.how === "answered") {
-    const { answer } = result;
-    await endHold(request, { how: "answered", usage: { ...usage, rawUsage: answer.rawUsage } });
-    caller.record.bytesOut = Buffer.byteLength(answer.text);
-    return jsonResponse(answer.text, caller.requestId, answer.dropped);
-  }
-  await endHold(request, result);
-  throw result.error;
+  const links = imageLinks(deps, caller, received);
+  const reserving = reserveImage(deps, caller, { model, price });
+  return await withHold({ deps, caller, model, slots }, reserving, async (reserved) => {
+    const call: Omit<ImageCall, keyof Attempt> = {
+      provider: deps.provider,
+      requestId: caller.requestId,
+      body,
+      raw,
+      price,
+      totalMs: deps.config.providerTotalMs,
+      allowPrivate: deps.config.providerAllowPrivate,
+      createdUnix: unixSeconds(deps),
+      links,
+    };
+    // The call runs to its end even if the client leaves: the image was ordered, and is paid.
+    const result = await dispatch(reserved, "finish", (route, attempt) =>
+      fetchImageAnswer({ ...call, ...attempt }, route),
+    );
+    if (result.how === "failed") return result;
+    const { text, rawUsage, dropped } = result.answer;
+    return { how: "answered", usage: { ...imageUsage(reserved, price), rawUsage }, text, dropped };
+  });
 }
 
 /** What the URLs of a request's images are made of. */
@@ -251,73 +244,6 @@ function imageLinks(deps: Deps, { key: { accountId, tenantId } }: Caller, reques
   // Called once there is an image: it may take as long to make as its URL is valid.
   const expiresUnixMs = () => deps.clock.unixMs() + imageUrlSeconds * 1000;
   return { secretKey, origin: originOf(deps, factsOf(request).url), accountId, tenantId, expiresUnixMs };
-}
-
-/** How a request that has a hold ended. */
-type Outcome =
-  /** The whole answer has arrived, and nothing of it was sent to the client yet. */
-  | { how: "answered"; usage: Usage }
-  /** A stream's answer is complete. All of it but the last event was sent. */
-  | { how: "streamed"; usage: Usage }
-  /** The client of a stream left after the request had reached a provider. */
-  | { how: "client_left"; usage: Usage }
-  /** There is no answer, or it broke off: nobody pays. */
-  | { how: "failed"; reason: EndReason };
-
-/**
- * Ends the hold of a request: the only place in the gateway that settles or releases. (The ledger itself releases a reservation that
- * got no answer in time, and a hold whose lease has ended.) Afterwards, the request's slots are released and its idempotency claim is
- * told. For a whole answer it throws insufficient_balance if the answer cost more than the balance covers, and
- * service_unavailable if a retry took the request over: the client does not get the answer, and pays nothing.
- */
-export function endHold(request: ReservedRequest, outcome: Outcome): Promise<void> {
-  switch (outcome.how) {
-    case "answered": {
-      const reason = request.caller.signal.aborted ? "client_left" : "complete";
-      return settle(request, outcome.usage, { strict: true, reason });
-    }
-    case "streamed":
-      return settle(request, outcome.usage, { reason: "complete" });
-    case "client_left":
-      return settle(request, outcome.usage, { reason: "client_left" });
-    case "failed":
-      return release(request, outcome.reason);
-  }
-}
-
-async function settle(
-  { deps, caller, hold, slots }: ReservedRequest,
-  usage: Usage,
-  end: { strict?: boolean; reason: EndReason },
-): Promise<void> {
-  const { record, claim } = caller;
-  let isCharged = false;
-  slots.tokensUsed = usage.promptTokens + usage.completionTokens;
-  try {
-    deps.failpoint("before_settle");
-    record.settleStartedMs = deps.clock.nowMs();
-    await deps.ledger.settle(hold, usage, end);
-    isCharged = true;
-    record.settledMs = deps.clock.nowMs();
-    record.end = end.reason;
-    deps.failpoint("after_settle");
-  } finally {
-    slots.release();
-    claim?.holdEnded(isCharged);
-  }
-}
-
-async function release({ deps, caller, hold, slots }: ReservedRequest, reason: EndReason): Promise<void> {
-  const { record, claim } = caller;
-  try {
-    record.releaseStartedMs = deps.clock.nowMs();
-    await deps.ledger.release(hold, reason);
-    record.releasedMs = deps.clock.nowMs();
-    record.end = reason;
-  } finally {
-    slots.release();
-    claim?.holdEnded(false);
-  }
 }
 
 function callOf({ deps, caller, model, body, raw, filtered, hold }: ChatRequest, attempt: Attempt): ChatCall {

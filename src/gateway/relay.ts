@@ -57,7 +57,9 @@ export type RelayEnd =
    */
   | { how: "client_left"; relayed: Relayed; isWhole: boolean }
   /** The replica shuts down. */
-  | { how: "ended_by_us" };
+  | { how: "ended_by_us" }
+  /** A step of ours threw, so how the stream really ended is not known. */
+  | { how: "failed"; error: unknown };
 
 /** Whom the relay tells how a stream ended. */
 export type StreamOwner = {
@@ -99,7 +101,7 @@ export type RelayOptions = {
   nowMs: () => number;
   /** Called when a stream is ended because one side was silent. */
   onTimeout?: (limit: IdleLimit) => void;
-  /** Called when the owner failed to end the hold, which then waits until the replica stops. */
+  /** Called with what a step of ours threw at the end of a stream. */
   onFailure?: (error: unknown) => void;
 };
 
@@ -291,10 +293,10 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
     if (!this.#end()) return;
     if (!this.#sawEnd) this.#letProviderClose();
     // Settled before the last byte is sent: a client that has read [DONE] has been charged, exactly once.
-    await this.#tell(async () => {
-      await this.#owner.ended({ how: "complete", relayed: this.#rewriter.relayed });
-      this.#close(this.#rewriter.lastEvents());
-    });
+    await this.#tell(
+      () => ({ how: "complete", relayed: this.#rewriter.relayed }),
+      () => this.#rewriter.lastEvents(),
+    );
   }
 
   /** Reads the end of the stream behind [DONE]: only then can the connection be used again. */
@@ -310,11 +312,10 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   async #brokeOff(why: string): Promise<void> {
     if (!this.#end()) return;
     this.#call.stop();
-    const { relayed } = this.#rewriter;
-    await this.#tell(async () => {
-      const payload = await this.#owner.ended(this.#breakOf(relayed, why));
-      this.#close(this.#rewriter.errorEvents(payload));
-    });
+    await this.#tell(
+      () => this.#breakOf(this.#rewriter.relayed, why),
+      (payload) => this.#rewriter.errorEvents(payload),
+    );
   }
 
   #breakOf(relayed: Relayed, why: string): RelayEnd {
@@ -326,9 +327,16 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
     if (!this.#end()) return;
     const { readOn, over } = this.#sets;
     const { nowMs, readOnMs, readOnMax = READ_ON_MAX } = this.#options;
-    const { relayed } = this.#rewriter;
-    // Payloads that were received and not relayed may contain the usage.
-    this.#takeFirst();
+    let relayed: Relayed;
+    try {
+      relayed = this.#rewriter.relayed;
+      // Payloads that were received and not relayed may contain the usage.
+      this.#takeFirst();
+    } catch (error) {
+      this.#call.stop();
+      await this.#tell(() => ({ how: "failed", error }));
+      return;
+    }
     if (this.#readsOn && !this.#isWhole() && !over && readOn.size < readOnMax) {
       this.#left = { relayed, untilMs: nowMs() + readOnMs };
       readOn.add(this);
@@ -359,10 +367,10 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
 
   /** The text is what the client was sent; the usage is what the provider reported last, for the whole answer. */
   #tellLeft(relayed: Relayed): Promise<void> {
-    const { usage } = this.#rewriter;
-    return this.#tell(() =>
-      this.#owner.ended({ how: "client_left", relayed: { ...relayed, usage }, isWhole: this.#isWhole() }),
-    );
+    return this.#tell(() => {
+      const { usage } = this.#rewriter;
+      return { how: "client_left", relayed: { ...relayed, usage }, isWhole: this.#isWhole() };
+    });
   }
 
   /** The provider has finished the answer, and reported its usage. */
@@ -373,21 +381,38 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   async endByUs(): Promise<void> {
     if (!this.#end()) return;
     this.#call.stop();
-    await this.#tell(async () => {
-      const payload = await this.#owner.ended({ how: "ended_by_us" });
-      this.#close(this.#rewriter.errorEvents(payload));
-    });
+    await this.#tell(
+      () => ({ how: "ended_by_us" }),
+      (payload) => this.#rewriter.errorEvents(payload),
+    );
   }
 
-  /** Lets the owner end the hold. If that fails the stream is cut: a clean end would report success. */
-  async #tell(end: () => Promise<unknown>): Promise<void> {
+  /**
+   * Tells the owner how the stream ended, whatever throws on the way, and then the client by `last`. If a step fails the stream is cut: a
+   * clean end would report success.
+   */
+  async #tell(endOf: () => RelayEnd, last?: (payload: string | undefined) => string): Promise<void> {
+    const { onFailure } = this.#options;
     try {
-      await end();
+      const payload = await this.#owner.ended(this.#endOr(endOf));
+      if (last !== undefined) this.#close(last(payload));
     } catch (error) {
+      onFailure?.(error);
       this.#controller.error(error);
-      this.#options.onFailure?.(error);
     }
-    this.#owner.closed?.(this.#bytesOut);
+    try {
+      this.#owner.closed?.(this.#bytesOut);
+    } catch (error) {
+      onFailure?.(error);
+    }
+  }
+
+  #endOr(endOf: () => RelayEnd): RelayEnd {
+    try {
+      return endOf();
+    } catch (error) {
+      return { how: "failed", error };
+    }
   }
 
   /** Called every second while the stream is open. */

@@ -27,7 +27,7 @@ const KEY_ENDS_SOON_MS = 3_600_000;
 /** Refusals that a tighter bound may avoid: the bound by bytes reserves too much. */
 const MONEY_SHORT: readonly ErrorCode[] = ["insufficient_balance", "key_spend_limit_exceeded"];
 
-/** A request that has a hold. `flow.ts` ends the hold, exactly once. */
+/** A request that has a hold. `hold.ts` ends the hold, exactly once. */
 export type ReservedRequest = {
   deps: Deps;
   caller: Caller;
@@ -155,27 +155,17 @@ function reserve(deps: Deps, caller: Caller, ask: ReserveRequest): Hold | Promis
 function grantOrAsk(deps: Deps, caller: Caller, ask: ReserveRequest): Hold | Promise<Hold> {
   deps.failpoint("before_reserve");
   caller.record.reserveStartedMs = deps.clock.nowMs();
-  const hold = deps.ledger.grant(ask);
-  return hold === undefined ? askDatabase(deps, caller, ask) : reserved(deps, caller, hold);
+  // Nothing may follow that can throw: the hold belongs to nobody before `withHold` has it.
+  return deps.ledger.grant(ask) ?? askDatabase(deps, caller, ask);
 }
 
 async function askDatabase(deps: Deps, caller: Caller, ask: ReserveRequest): Promise<Hold> {
-  let hold: Hold;
   try {
-    hold = await deps.ledger.reserve(ask);
+    return await deps.ledger.reserve(ask);
   } catch (error) {
     caller.record.reserveRefusedMs = deps.clock.nowMs();
     throw error;
   }
-  return reserved(deps, caller, hold);
-}
-
-function reserved(deps: Deps, { record, key, host }: Caller, hold: Hold): Hold {
-  record.reservedMs = deps.clock.nowMs();
-  deps.failpoint("after_reserve");
-  record.isReserved = true;
-  deps.keyUses.note(key.keyId, host.name);
-  return hold;
 }
 
 /** What the ledger may rely on without asking the database: nothing for a key that only the database can check. */

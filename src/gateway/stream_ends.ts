@@ -20,11 +20,12 @@ import type { ReservedRequest } from "./reserve.ts";
  *   broke_held_up        the same, after the client had taken        as `client_left`                                an error event
  *                        nothing for two seconds
  *   ended_by_us          the replica shuts down                      nothing                                         an error event
+ *   failed               a step of ours threw: a defect              nothing                                         an error event
  *
- * Before a stream's first event, `Calls` in dispatch.ts decides, and `endUnanswered` in flow.ts acts on it. A client that leaves before
+ * Before a stream's first event, `Calls` in dispatch.ts decides, and hold.ts acts on it. A client that leaves before
  * the request was sent to a provider, or when the provider has sent no headers for `PROVIDER_HEADERS_MS`, pays nothing. A client that
  * leaves while a provider works on the request pays its prompt. A client that leaves an answer that is not streamed pays as if it had
- * stayed: the call runs to its end (`jsonChat`, `image` in flow.ts).
+ * stayed: the call runs to its end (`serveWhole`, `image` in flow.ts).
  *
  * "Charged" means tokens at the model's prices if the balance pays, and one unit if a package pays. A charged prompt has at least one
  * token. The counting is in charge.ts.
@@ -79,6 +80,10 @@ export function streamOutcome({ deps, caller, model }: ReservedRequest, end: Rel
 
     case "ended_by_us":
       return { how: "failed", reason: "ended_by_us", event: errorEvent(restarting(), requestId) };
+
+    case "failed":
+      deps.log.error({ ...facts, err: end.error }, "an error of ours ended a stream");
+      return { how: "failed", reason: "gateway_failed", event: errorEvent(new Refusal("internal_error"), requestId) };
   }
 }
 

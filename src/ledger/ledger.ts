@@ -47,6 +47,8 @@ export type Ledger = {
    * balance covers, and service_unavailable if the hold is gone because a retry of the same request replaced it.
    */
   settle(hold: Hold, usage: Usage, end?: { strict?: boolean; reason?: EndReason }): Promise<Settlement>;
+  /** Whether no end of the hold is on its way. */
+  isOpen(hold: Hold): boolean;
   /** Ends a hold without a charge. */
   release(hold: Hold, reason: EndReason): Promise<{ spooled: boolean }>;
   /** `listener` is called with the account of each hold whose end was written, to the database or the spool, or could not be. */

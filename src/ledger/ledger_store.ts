@@ -94,6 +94,7 @@ export const END_REASONS = [
   "provider_rejected",
   "ended_by_us",
   "not_dispatched",
+  "gateway_failed",
 ] as const;
 export type EndReason = (typeof END_REASONS)[number];
 

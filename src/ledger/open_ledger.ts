@@ -116,6 +116,7 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     grant: (request) => grant(parts, request),
     reserve: async (request) => grant(parts, request) ?? (await reserve(parts, request)),
     alive: ({ leaseId }) => escrow.isAlive(leaseId),
+    isOpen: ({ requestId }) => parts.open.get(requestId)?.isEnding === false,
     settle: (hold, usage, end) => settle(parts, hold, usage, end),
     release: (hold, reason) => release(parts, hold, reason),
     onEnd: (listener) => void parts.onEnd.push(listener),

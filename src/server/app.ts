@@ -110,20 +110,29 @@ export function createApp(deps: Deps): App {
       };
       noteFacts(request, facts);
       const handled = await respond(request, url, hot?.serve);
-      const response = received.method === "HEAD" ? await headOf(handled) : handled;
-      // An answer may be cached only where it says so itself.
-      if (!response.headers.has("cache-control")) response.headers.set("cache-control", "no-store");
-      if (isTls && hot === undefined) response.headers.set("strict-transport-security", TLS_ONLY);
-      const { record } = facts;
-      if (record instanceof RequestRecord && record.limits !== undefined)
-        setLimitHeaders(response.headers, record.limits);
-      // The client's next request then opens a new connection, to another replica.
-      if (deps.gate.draining()) response.headers.set("connection", "close");
-      const status = response.status >= 500 && request.signal.aborted ? CLIENT_LEFT : response.status;
-      deps.telemetry.answered(hot?.route ?? nameOf(request.method, url.pathname, status), facts, status);
-      return response;
+      try {
+        const response = received.method === "HEAD" ? await headOf(handled) : handled;
+        completeHead(deps, response, facts);
+        if (isTls && hot === undefined) response.headers.set("strict-transport-security", TLS_ONLY);
+        const status = response.status >= 500 && request.signal.aborted ? CLIENT_LEFT : response.status;
+        deps.telemetry.answered(hot?.route ?? nameOf(request.method, url.pathname, status), facts, status);
+        return response;
+      } catch (error) {
+        // Nobody will read it. A stream holds what it holds until it ends.
+        void handled.body?.cancel();
+        throw error;
+      }
     },
   };
+}
+
+/** Adds the headers that every answer has. */
+function completeHead(deps: Deps, { headers }: Response, { record }: RequestFacts): void {
+  // An answer may be cached only where it says so itself.
+  if (!headers.has("cache-control")) headers.set("cache-control", "no-store");
+  if (record instanceof RequestRecord && record.limits !== undefined) setLimitHeaders(headers, record.limits);
+  // The client's next request then opens a new connection, to another replica.
+  if (deps.gate.draining()) headers.set("connection", "close");
 }
 
 type Failure = { error: unknown; code: string | number; request: Request };

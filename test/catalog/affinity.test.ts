@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import fc from "fast-check";
 import { affinityOf, drawsOf } from "../../src/catalog/affinity.ts";
 import { orderKeys } from "../../src/catalog/key_pool.ts";
 import { route } from "./sockets.ts";
@@ -88,4 +89,11 @@ test("only the share of a removed key moves, evenly to the others; when the key 
   }
   expect(stayed).toBeWithin(7_300, 7_700);
   for (const id of [1, 3, 4]) expect(moved.get(id) ?? 0).toBeWithin(730, 940);
+});
+
+test("fields of any type have an affinity: nothing throws", () => {
+  const value = fc.jsonValue().chain((json) => fc.constantFrom(json, { toString: 1, valueOf: 1 }, [{ toString: 1 }]));
+  const message = fc.record({ role: value, content: value });
+  const body = fc.record({ prompt_cache_key: value, user: value, messages: fc.oneof(value, fc.array(message)) });
+  fc.assert(fc.property(body, (fields) => expect(affinityOf(1, fields)).toBeNumber()));
 });

@@ -42,6 +42,12 @@ const WRONG: readonly [what: string, over: Record<string, unknown>, param: strin
     { input: [{ role: "user", content: [{ type: "input_image", file_id: "file-1" }] }] },
     "input.0.content.0.file_id",
   ],
+  [
+    "a call with a role that has no text",
+    { model: "chat-two-routes", input: [{ ...call, role: { toString: 1, valueOf: 1 } }] },
+    "input.0.role",
+  ],
+  ["an item of a hosted tool with a role", { input: [USER, { type: "web_search_call", role: [] }] }, "input.1.role"],
   ["a call without arguments", { input: [{ ...call, arguments: undefined }] }, "input.0.arguments"],
   [
     "an output without its call",

@@ -9,6 +9,7 @@ import { checkOwnAnswer } from "../answer_size.ts";
 import type { Caller } from "../authenticate.ts";
 import type { Attempt } from "../dispatch.ts";
 import { type MeteredEndpoint, serveStream, serveWhole, type TextRequest, unixSeconds } from "../flow.ts";
+import { type Outcome, withHold } from "../hold.ts";
 import { requireModel } from "../models.ts";
 import { droppedNames, type Filtered, filterParameters, hasSameRules } from "../parameters.ts";
 import { type Prompt, promptOf } from "../prompt.ts";
@@ -65,39 +66,45 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
   // From here on nothing of the received text is sent or kept. Source: ADM-5.
   keepInstead(raw, [own?.prompt.text ?? "", chat?.raw.text ?? ""]);
   const prompt = largerOf(own?.prompt, chat?.prompt);
-  const { max_output_tokens } = body;
-  const hold = await reserveChat(deps, caller, {
-    model,
-    body: { max_completion_tokens: max_output_tokens },
-    prompt,
-    choices: 1,
-  });
-  const request: ResponsesRequest = {
-    ...{ deps, caller, model, raw, slots, prompt, choices: 1, hold, own, chat },
-    affinity: model.hasChoice ? affinityOf(caller.key.accountId, beginningOf(body)) : undefined,
-    // The reserved cap is the client's own, if it sent one.
-    capTokens: hold.capTokens ?? max_output_tokens ?? null,
-    facts: {
-      response: {
-        id: `resp_${caller.requestId.replaceAll("-", "")}`,
-        createdUnix: unixSeconds(deps),
-        modelId: body.model,
-        metadata: JSON.stringify(body.metadata ?? {}),
-        echo: echoOf(body, tools),
-      },
-      names: tools.names,
-      seal: body.include?.includes(INCLUDE_REASONING) ? seal : undefined,
+  const { max_output_tokens, stream } = body;
+  const affinity = model.hasChoice ? affinityOf(caller.key.accountId, beginningOf(body)) : undefined;
+  const facts: OutputFacts = {
+    response: {
+      id: `resp_${caller.requestId.replaceAll("-", "")}`,
+      createdUnix: unixSeconds(deps),
+      modelId: body.model,
+      metadata: JSON.stringify(body.metadata ?? {}),
+      echo: echoOf(body, tools),
     },
+    names: tools.names,
+    seal: body.include?.includes(INCLUDE_REASONING) ? seal : undefined,
   };
-  if (!body.stream) return await serveWhole(request, (route, attempt) => fetchAnswer(request, route, attempt));
+  const toReserve = { model, body: { max_completion_tokens: max_output_tokens }, prompt, choices: 1 };
+  return await withHold(
+    { deps, caller, model, slots, affinity },
+    reserveChat(deps, caller, toReserve),
+    (reserved): Promise<Outcome> => {
+      // The reserved cap is the client's own, if it sent one.
+      const capTokens = reserved.hold.capTokens ?? max_output_tokens ?? null;
+      const request = { ...reserved, raw, prompt, choices: 1, own, chat, capTokens, facts };
+      return stream === true ? serveEvents(request) : serveJson(request);
+    },
+  );
+}
+
+function serveJson(request: ResponsesRequest): Promise<Outcome> {
+  return serveWhole(request, (route, attempt) => fetchAnswer(request, route, attempt));
+}
+
+function serveEvents(request: ResponsesRequest): Promise<Outcome> {
+  const { caller, facts, model } = request;
+  const { createdUnix, modelId } = facts.response;
   const plan = {
-    requestId: caller.requestId,
-    createdUnix: request.facts.response.createdUnix,
-    modelId: body.model,
+    ...{ requestId: caller.requestId, createdUnix, modelId },
     wantsUsage: true,
     readsOn: model.hidesTokens === true,
   };
-  return await serveStream(request, plan, (route, attempt) => openAnswer(request, route, attempt));
+  return serveStream(request, plan, (route, attempt) => openAnswer(request, route, attempt));
 }
 
 /** The fields that `affinityOf` reads, by their names in chat completions. */

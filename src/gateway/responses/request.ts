@@ -200,7 +200,13 @@ function checkItems(items: readonly AnyItem[]): void {
     const path = `input.${i}`;
     if (isMessage(item)) {
       checkContent(item.content, `${path}.content`);
-    } else if (item.type === "function_call" || item.type === "custom_tool_call") {
+      continue;
+    }
+    // Only messages have a role, but it is read of any item.
+    const { role }: Readonly<Record<string, unknown>> = item;
+    if (role !== undefined && role !== null && typeof role !== "string")
+      throw invalid(`${path}.role`, "must be a string");
+    if (item.type === "function_call" || item.type === "custom_tool_call") {
       calls.add((item as { call_id: string }).call_id);
     } else if (item.type === "function_call_output" || item.type === "custom_tool_call_output") {
       const { call_id, output } = item as Static<typeof FunctionCallOutput>;
