@@ -261,7 +261,13 @@ CREATE TABLE "models" (
 	"output_micro_usd" bigint,
 	"further_prices" jsonb DEFAULT '{}'::jsonb NOT NULL,
 	"default_cap_tokens" integer DEFAULT 4096 NOT NULL,
-	"image_input_tokens" integer DEFAULT 2048 NOT NULL,
+	"request_tokens" integer DEFAULT 640 NOT NULL,
+	"message_tokens" integer DEFAULT 16 NOT NULL,
+	"image_base_tokens" integer DEFAULT 2833 NOT NULL,
+	"image_tile_tokens" integer DEFAULT 5667 NOT NULL,
+	"image_tile_pixels" integer DEFAULT 512 NOT NULL,
+	"image_most_tokens" integer DEFAULT 50000 NOT NULL,
+	"file_most_tokens" integer DEFAULT 1048576 NOT NULL,
 	"margin_permille" integer DEFAULT 1000 NOT NULL,
 	"hides_tokens" boolean,
 	"route_choice" text DEFAULT 'order' NOT NULL,
@@ -272,6 +278,7 @@ CREATE TABLE "models" (
 	CONSTRAINT "models_price_range" CHECK ("models"."input_micro_usd" between 0 and 1000000000 and "models"."cached_input_micro_usd" between 0 and "models"."input_micro_usd" and "models"."output_micro_usd" between 0 and 1000000000),
 	CONSTRAINT "models_further_prices" CHECK (jsonb_typeof("models"."further_prices") = 'object' and ("models"."input_micro_usd" is not null or "models"."further_prices" = '{}')),
 	CONSTRAINT "models_cap" CHECK ("models"."default_cap_tokens" between 1 and 1000000),
+	CONSTRAINT "models_bounds" CHECK ("models"."request_tokens" between 0 and 1000000 and "models"."message_tokens" between 0 and 10000 and "models"."image_base_tokens" between 0 and 1000000 and "models"."image_tile_tokens" between 0 and 1000000 and "models"."image_tile_pixels" between 8 and 100000 and "models"."image_most_tokens" between 0 and 10000000 and "models"."file_most_tokens" between 0 and 100000000),
 	CONSTRAINT "models_margin" CHECK ("models"."margin_permille" between 1000 and 100000),
 	CONSTRAINT "models_route_choice" CHECK ("models"."route_choice" in ('order', 'weight', 'price', 'latency'))
 );
@@ -466,22 +473,6 @@ CREATE TABLE "replicas" (
 	"status" jsonb
 );
 --> statement-breakpoint
-CREATE TABLE "route_overheads" (
-	"account_id" bigint NOT NULL,
-	"route_id" bigint NOT NULL,
-	"payer_id" bigint NOT NULL,
-	"constant_tokens" integer NOT NULL,
-	"image_tokens" integer NOT NULL,
-	"factor_permille" integer NOT NULL,
-	"first_at" timestamp with time zone NOT NULL,
-	"last_at" timestamp with time zone NOT NULL,
-	"decayed_at" timestamp with time zone NOT NULL,
-	CONSTRAINT "route_overheads_account_id_route_id_pk" PRIMARY KEY("account_id","route_id"),
-	CONSTRAINT "route_overheads_constant" CHECK ("route_overheads"."constant_tokens" between 0 and 262144),
-	CONSTRAINT "route_overheads_image" CHECK ("route_overheads"."image_tokens" between 0 and 262144),
-	CONSTRAINT "route_overheads_factor" CHECK ("route_overheads"."factor_permille" between 1000 and 100000)
-);
---> statement-breakpoint
 CREATE TABLE "route_stats" (
 	"route_id" bigint NOT NULL,
 	"kind" text NOT NULL,
@@ -513,7 +504,6 @@ CREATE TABLE "routes" (
 	"cost_output_micro_usd" bigint,
 	"cost_image_micro_usd" bigint,
 	"enabled" boolean DEFAULT true NOT NULL,
-	"overhead_reset_at" timestamp with time zone,
 	CONSTRAINT "routes_weight" CHECK ("routes"."weight" between 1 and 1000),
 	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens')),
 	CONSTRAINT "routes_allowed_params" CHECK (cardinality("routes"."allowed_params") <= 50),
@@ -603,7 +593,6 @@ ALTER TABLE "packages" ADD CONSTRAINT "packages_offering_id_offerings_id_fk" FOR
 ALTER TABLE "provider_key_pauses" ADD CONSTRAINT "provider_key_pauses_key_id_provider_keys_id_fk" FOREIGN KEY ("key_id") REFERENCES "public"."provider_keys"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "provider_keys" ADD CONSTRAINT "provider_keys_provider_id_providers_id_fk" FOREIGN KEY ("provider_id") REFERENCES "public"."providers"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "recovery_codes" ADD CONSTRAINT "recovery_codes_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
-ALTER TABLE "route_overheads" ADD CONSTRAINT "route_overheads_route_id_routes_id_fk" FOREIGN KEY ("route_id") REFERENCES "public"."routes"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "routes" ADD CONSTRAINT "routes_model_id_models_id_fk" FOREIGN KEY ("model_id") REFERENCES "public"."models"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "routes" ADD CONSTRAINT "routes_provider_id_providers_id_fk" FOREIGN KEY ("provider_id") REFERENCES "public"."providers"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "sessions" ADD CONSTRAINT "sessions_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
@@ -638,7 +627,6 @@ CREATE INDEX "receipts_losses" ON "receipts" USING btree ("request_id") WHERE "r
 CREATE INDEX "receipts_released" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
 CREATE INDEX "receipts_all_released" ON "receipts" USING btree ("request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
 CREATE INDEX "refusal_counts_minute" ON "refusal_counts" USING btree ("minute");--> statement-breakpoint
-CREATE INDEX "route_overheads_route" ON "route_overheads" USING btree ("route_id");--> statement-breakpoint
 CREATE INDEX "route_stats_begins" ON "route_stats" USING btree ("span","begins");--> statement-breakpoint
 CREATE UNIQUE INDEX "routes_once" ON "routes" USING btree ("model_id","provider_id","upstream_model");--> statement-breakpoint
 CREATE INDEX "sent_forms_age" ON "sent_forms" USING btree ("created_at");--> statement-breakpoint

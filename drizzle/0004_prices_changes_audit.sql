@@ -83,10 +83,6 @@ CREATE TRIGGER image_prices_changed AFTER INSERT OR DELETE OR UPDATE ON image_pr
 --> statement-breakpoint
 CREATE TRIGGER routes_changed AFTER INSERT OR DELETE OR UPDATE ON routes FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'model_id');
 --> statement-breakpoint
-CREATE TRIGGER route_overheads_changed AFTER INSERT OR DELETE OR UPDATE ON route_overheads FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'route_id');
---> statement-breakpoint
-CREATE TRIGGER own_overheads_changed AFTER INSERT OR DELETE OR UPDATE ON route_overheads FOR EACH ROW EXECUTE FUNCTION note_change('account', 'account_id');
---> statement-breakpoint
 CREATE TRIGGER providers_changed AFTER INSERT OR DELETE OR UPDATE ON providers FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'name');
 --> statement-breakpoint
 -- What an operator set is part of the catalog; the state of a key is not, and is loaded by itself.

@@ -92,7 +92,6 @@ export const CATALOG_NAME_CHARS_MAX = 200;
 export const PROVIDER_URL_CHARS_MAX = 500;
 export const PROVIDER_KEY_CHARS_MAX = 4_000;
 export const MODEL_CAP_TOKENS: Range = { min: 1, max: 1_000_000 };
-export const MODEL_IMAGE_TOKENS: Range = { min: 0, max: 1_000_000 };
 export const MODEL_CONTEXT_TOKENS: Range = { min: 1, max: 100_000_000 };
 export const MODEL_MARGIN_PERMILLE: Range = { min: 1_000, max: 100_000 };
 /** Per million tokens, or per image. The tables' CHECKs say the same. */

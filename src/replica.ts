@@ -18,7 +18,6 @@ import { createBreakers } from "./catalog/breaker.ts";
 import { openCatalog } from "./catalog/catalog.ts";
 import { openKeyStates } from "./catalog/key_states.ts";
 import { prunePauses } from "./catalog/key_states_store.ts";
-import { decayOverheads } from "./catalog/overhead_store.ts";
 import { createProviderTests } from "./catalog/provider_check.ts";
 import { createProviderClient } from "./catalog/provider_client.ts";
 import { openRouteSpeeds } from "./catalog/route_speeds.ts";
@@ -314,7 +313,6 @@ async function pruneAll(deps: Deps): Promise<void> {
   await pruneGuesses(deps);
   await pruneRefusals(deps);
   await pruneRouteStats(deps);
-  await decayOverheads(deps);
   await prunePauses(deps);
   await pruneOutbox(deps);
   if (config.historyDays === 0) return;

@@ -673,16 +673,14 @@ test.concurrent(
     expect(await refused("receipt 0190a5b2-6c1e-7d3f-8a4b-5c6d7e8f9a0b")).toContain("no finished request");
     expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");
     expect((await cli("model price chat-1 --input 1.250 --output 4")).err).toContain("write 1250 or 1.25.");
-    for (const accountId of [1, 2, 3])
-      await world.sql`
-        insert into route_overheads (account_id, route_id, payer_id, constant_tokens, image_tokens, factor_permille, first_at, last_at, decayed_at)
-        values (${accountId}, ${routeId}, ${accountId}, 400, 0, 1200, now(), now(), now())`;
-    expect((await cli("model show chat-1")).out).toMatch(
-      /upstream\/sim-chat\s+yes\s+400 tokens a request, text and output × 1\.2\s.*3 accounts, 3 of 3 payers/,
-    );
-    expect(await refused("model reset-overhead chat-1 --route 999999")).toContain("no route 999999");
+    expect(await refused("model set chat-1 --image-most-tokens -1")).toContain("imageMostTokens");
+    const bounds = "--request-tokens 12 --message-tokens 4 --image-base-tokens 85 --image-tile-tokens 170";
+    await json(`model set chat-1 ${bounds} --image-tile-pixels 256 --image-most-tokens 1445 --file-most-tokens 9000`);
+    const { model } = await json("model show chat-1");
+    expect(model).toMatchObject({ requestTokens: 12, messageTokens: 4, imageBaseTokens: 85, imageTileTokens: 170 });
+    expect(model).toMatchObject({ imageTilePixels: 256, imageMostTokens: 1445, fileMostTokens: 9000 });
+    expect((await cli("model show chat-1")).out).toContain("Image, at most: 1445 tokens");
     expect(await refused("model show chat-9")).toContain("no model chat-9");
-    expect(await json("model reset-overhead chat-1")).toMatchObject({ overheads: [], routes: [{ id: routeId }] });
     const removed = await json(`model route chat-1 --remove ${routed.models[0].routes[0].id}`);
     expect(removed.models[0].routes).toEqual([]);
     expect(await json("model set chat-1 --disable")).toMatchObject({ models: [{ enabled: false }] });
@@ -884,9 +882,6 @@ test(
     for (const what of ["Postgres", "Redis", "migrations", "provider sim", "models", "books", "receipts", "spool"])
       expect(finding(well.out, what)?.state).toBe("ok");
 
-    expect(finding(well.out, "overheads")?.state).toBe("ok");
-    await world.sql`
-      insert into route_overheads select 1, id, 1, 400, 0, 1000, now(), now(), now() from routes where model_id = 'doctor-1'`;
     await world.sql`update balances set balance_nano_usd = balance_nano_usd + 1 where account_id = (select min(account_id) from balances)`;
     await world.setClock("2099-12-15T00:00:00Z");
     await world.sql`select make_receipt_months(1)`;
@@ -897,9 +892,6 @@ test(
     expect(ill.out).toMatch(/wrong\s+books: do not balance: inv_balance_entries \(1\)/);
     expect(ill.out).toMatch(/warning\s+receipts: tables for only 1 months ahead/);
     expect(ill.out).toMatch(/warning\s+spool: 1 files/);
-    expect(ill.out).toMatch(
-      /warning\s+overhead doctor-1 .*only for the account with such answers: .* 400 tokens a request/,
-    );
     expect(ill.out).toMatch(/wrong\s+Redis: .*\n\s+→ Start it, or correct REDIS_URL/);
     await world.setClock(null);
 

@@ -30,6 +30,8 @@ export type OfferingSpec = {
 export async function createWorld() {
   const database = await createTestDatabase();
   const sql = postgres(database.url, { max: 4, onnotice: () => {} });
+  // Small and round, so that a test can calculate holds: 8 tokens for the request and for each message.
+  await sql`alter table models alter request_tokens set default 8, alter message_tokens set default 8`;
   const spoolDir = await mkdtemp(join(tmpdir(), "tollgate-spool-"));
   let names = 0;
   /** The time set by `setClock`; null: the real time. */

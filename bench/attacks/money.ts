@@ -80,7 +80,7 @@ export const moneyAttacks: Attack[] = [
       for (let n = 0; n < 20; n++) {
         await shop.chat(attacker.secret, { model: "vendor/chat-b", messages, max_tokens: 10, ...mark });
       }
-      await sleep(1_500); // The learned overhead has reached the replica. A normal hold is 36 tokens at 3 USD and 100 at 15 USD a million; the neighbour has three times that.
+      // A normal hold is 36 tokens at 3 USD and 100 at 15 USD a million; the neighbour has three times that.
       let refused = 0;
       for (let n = 0; n < 20; n++) {
         const neighbour = await shop.payer(3n * (36n * 3_000n + 100n * 15_000n));

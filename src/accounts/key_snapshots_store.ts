@@ -3,7 +3,6 @@ import { alias } from "drizzle-orm/pg-core";
 import type { Db } from "../platform/db.ts";
 import type { RequestLimits } from "../platform/rate_tallies.ts";
 import { accounts, keys } from "../platform/schema_accounts.ts";
-import type { Overhead } from "../platform/schema_catalog.ts";
 import { epochs } from "../platform/schema_ledger.ts";
 import { isRowId } from "./input_checks.ts";
 import { type Markups, sharedMarkups } from "./markups.ts";
@@ -36,8 +35,6 @@ export type KeySnapshot = {
   /** The epochs of the account and of its tenant when this was read: the ledger grants nothing from an older snapshot. */
   epoch: number;
   tenantEpoch: number;
-  /** Usage beyond a model's bounds that the account's own requests have shown, by model; null: none. Source: MON-8. */
-  overheads: ReadonlyMap<string, Overhead> | null;
   /** What the account's reseller adds to balance prices; null: nothing. Source: MRK-1. */
   markups: Markups | null;
 };
@@ -100,7 +97,6 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
       tenantEpoch: epochOf(
         sql`coalesce(${accounts.resellerId}, case when ${accounts.role} = 'reseller' then ${accounts.id} end)`,
       ),
-      overheads: OWN_OVERHEADS,
       markups: MARKUPS_OF_RESELLER,
     })
     .from(keys)
@@ -109,23 +105,20 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
     .where(where)
     .orderBy(desc(keys.id))
     .limit(rowsMax);
-  return rows.map(
-    ({ digest, resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, overheads, markups, ...rest }) => {
-      const { keyLimits, accountLimits, ...row } = rest;
-      const snapshot = {
-        ...row,
-        limits: requestLimits(keyLimits, accountLimits),
-        tenantId: tenantOf({ ...row, resellerId }),
-        tenantStatus: resellerStatus ?? (row.role === "reseller" ? row.accountStatus : "active"),
-        modelIds: modelIds && new Set(modelIds),
-        hosts: hostList && new Set(hostList),
-        expiresAtMs: expiresAt === null ? null : Date.parse(expiresAt),
-        overheads: overheads && new Map(overheads.map(({ modelId, ...overhead }) => [modelId, overhead])),
-        markups: resellerId === null || markups === null ? null : sharedMarkups(resellerId, markups),
-      };
-      return [digest.toString("hex"), snapshot];
-    },
-  );
+  return rows.map(({ digest, resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, markups, ...rest }) => {
+    const { keyLimits, accountLimits, ...row } = rest;
+    const snapshot = {
+      ...row,
+      limits: requestLimits(keyLimits, accountLimits),
+      tenantId: tenantOf({ ...row, resellerId }),
+      tenantStatus: resellerStatus ?? (row.role === "reseller" ? row.accountStatus : "active"),
+      modelIds: modelIds && new Set(modelIds),
+      hosts: hostList && new Set(hostList),
+      expiresAtMs: expiresAt === null ? null : Date.parse(expiresAt),
+      markups: resellerId === null || markups === null ? null : sharedMarkups(resellerId, markups),
+    };
+    return [digest.toString("hex"), snapshot];
+  });
 }
 
 /** The epoch of an account: see `epochs` in schema_ledger.ts. */
@@ -138,12 +131,3 @@ export function epochOf(accountId: SQLWrapper): SQL<number> {
 /** The markups of the reseller of the key's account, as JSON text: few rows differ, so it is parsed once. */
 const MARKUPS_OF_RESELLER = sql<string | null>`(
   select json_object_agg(model_id, basis_points order by model_id)::text from markups where markups.reseller_id = ${accounts.resellerId})`;
-
-/** For each model, the highest overhead that any of its routes has shown to the key's account. Few accounts have one. */
-const OWN_OVERHEADS = sql<(Overhead & { modelId: string })[] | null>`(
-  select json_agg(own) from (
-    select model_id as "modelId", max(constant_tokens) as "constantTokens", max(image_tokens) as "imageTokens",
-      max(factor_permille) as "factorPermille"
-    from route_overheads join routes on routes.id = route_id
-    where route_overheads.account_id = ${keys.accountId} group by model_id
-  ) as own)`;

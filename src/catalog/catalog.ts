@@ -6,7 +6,7 @@ import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import { imagePriceKey, type Modality, type RouteChoice } from "./catalog_input.ts";
 import { type CatalogRows, loadCatalog } from "./catalog_store.ts";
-import { greaterOverhead, NO_OVERHEAD, type Overhead } from "./overhead.ts";
+import type { ModelBounds } from "./model_bounds.ts";
 import type { TokenPrices } from "./rates.ts";
 import { type ColumnsRead, pricesOfColumns } from "./token_prices.ts";
 
@@ -18,7 +18,7 @@ const RETRY_MAX_MS = 30_000;
 /** Input tokens assumed for each output token when costs of routes are compared. */
 const INPUT_FOR_OUTPUT = 3;
 
-export type Model = {
+export type Model = ModelBounds & {
   readonly id: string;
   readonly name: string;
   readonly ownedBy: string;
@@ -34,11 +34,8 @@ export type Model = {
   /** Micro-USD per image, by `imagePriceKey` of its size and quality. */
   readonly imagePrices: ReadonlyMap<string, number>;
   readonly defaultCapTokens: number;
-  readonly imageInputTokens: number;
   /** The operator's safety margin on every hold, in thousandths. */
   readonly marginPermille: number;
-  /** The overhead of its routes: the largest of any route, for each part. */
-  readonly overhead: Overhead;
   /** It reports more tokens than it shows; null: not known. */
   readonly hidesTokens: boolean | null;
   /** Parameters that any of its routes allows beyond those of gateway/parameters.ts. */
@@ -78,7 +75,6 @@ export type Route = {
   readonly allowedParams: ReadonlySet<string>;
   /** Parameters that are not sent to it, whatever gateway/parameters.ts says. */
   readonly droppedParams: ReadonlySet<string>;
-  readonly overhead: Overhead;
 };
 
 /** A key of a provider: enabled, and decrypted. */
@@ -220,7 +216,6 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
         { model: model.id, log },
       ),
       imagePrices: imagePrices.get(model.id) ?? new Map(),
-      overhead: (routes.get(model.id) ?? []).map(({ overhead }) => overhead).reduce(greaterOverhead, NO_OVERHEAD),
       allowedParams: new Set((routes.get(model.id) ?? []).flatMap(({ allowedParams }) => [...allowedParams])),
       droppedParams: droppedByAll(routes.get(model.id) ?? []),
       routes: Object.freeze(routes.get(model.id) ?? []),
@@ -265,7 +260,6 @@ function keysByProvider(rows: CatalogRows, secretKey: Uint8Array, log: Log): Map
 }
 
 function routesByModel(rows: CatalogRows, providers: ReadonlyMap<number, KeyedProvider[]>): Map<string, ModelRoute[]> {
-  const overheads = new Map(rows.overheads.map(({ routeId, overhead }) => [routeId, overhead]));
   const imageModels = new Set(rows.models.filter(({ modality }) => modality === "image").map(({ id }) => id));
   const routes = new Map<string, ModelRoute[]>();
   for (const {
@@ -280,10 +274,9 @@ function routesByModel(rows: CatalogRows, providers: ReadonlyMap<number, KeyedPr
     const keys = providers.get(row.providerId);
     if (!keys?.[0]) continue;
     const { providerName, baseUrl } = keys[0];
-    const overhead = overheads.get(row.id) ?? NO_OVERHEAD;
     const cost = imageModels.has(modelId) ? costImageMicroUsd : tokenCost(costInputMicroUsd, costOutputMicroUsd);
     const params = { allowedParams: new Set(allowedParams), droppedParams: new Set(droppedParams) };
-    const route: Route = { ...row, ...params, cost, providerName, baseUrl, overhead };
+    const route: Route = { ...row, ...params, cost, providerName, baseUrl };
     const keyed = keys.map(({ key, apiKey }): KeyedRoute => Object.freeze({ ...route, key, apiKey }));
     listIn(routes, modelId).push({ ...route, keyed: Object.freeze(keyed) });
   }

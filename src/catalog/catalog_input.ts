@@ -4,7 +4,6 @@ import {
   IMAGE_SIZES,
   MODEL_CAP_TOKENS,
   MODEL_CONTEXT_TOKENS,
-  MODEL_IMAGE_TOKENS,
   MODEL_MARGIN_PERMILLE,
   PRICE_MICRO_USD,
   PROVIDER_KEY_CHARS_MAX,
@@ -12,6 +11,7 @@ import {
   ROUTE_PRIORITY,
   ROUTE_WEIGHT,
 } from "../limits.ts";
+import { type BoundsPatch, byBound, MODEL_BOUNDS } from "./model_bounds.ts";
 
 /** What an operator enters to describe the catalog, and its checks: pure, each throws InputError with one sentence. */
 
@@ -78,7 +78,7 @@ export type PricesInput = {
   further?: Readonly<Record<string, unknown>> | null | undefined;
 };
 
-export type ModelPatch = {
+export type ModelPatch = BoundsPatch & {
   name?: string | undefined;
   ownedBy?: string | undefined;
   contextLength?: number | null | undefined;
@@ -87,8 +87,7 @@ export type ModelPatch = {
   architecture?: Record<string, unknown> | null | undefined;
   enabled?: boolean | undefined;
   defaultCapTokens?: number | undefined;
-  imageInputTokens?: number | undefined;
-  /** The safety margin on every bound, in thousandths. Learned overheads are separate. */
+  /** The safety margin on every bound, in thousandths. */
   marginPermille?: number | undefined;
   /** null: learned from its answers. */
   hidesTokens?: boolean | null | undefined;
@@ -159,15 +158,17 @@ export function checkModel(patch: ModelPatch): ModelPatch {
     ),
     enabled: patch.enabled,
     defaultCapTokens: given(patch.defaultCapTokens, (cap) => checkInteger(cap, "defaultCapTokens", MODEL_CAP_TOKENS)),
-    imageInputTokens: given(patch.imageInputTokens, (count) =>
-      checkInteger(count, "imageInputTokens", MODEL_IMAGE_TOKENS),
-    ),
+    ...checkBounds(patch),
     marginPermille: given(patch.marginPermille, (margin) =>
       checkInteger(margin, "marginPermille", MODEL_MARGIN_PERMILLE),
     ),
     hidesTokens: patch.hidesTokens,
     routeChoice: given(patch.routeChoice, (choice) => checkOneOf(choice, "routeChoice", ROUTE_CHOICES)),
   };
+}
+
+function checkBounds(patch: BoundsPatch): BoundsPatch {
+  return byBound((name) => given(patch[name], (value) => checkInteger(value, name, MODEL_BOUNDS[name])));
 }
 
 /** The key of an image price: `1024x1024`, or `1024x1024/high` for another quality than the default. */

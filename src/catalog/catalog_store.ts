@@ -3,7 +3,6 @@ import { InputError } from "../errors.ts";
 import { type Orm, sqlState, type Tx } from "../platform/db.ts";
 import { imagePrices, models, providerKeys, providers, routes } from "../platform/schema_catalog.ts";
 import { QUALITY_DEFAULT } from "./catalog_input.ts";
-import { loadOverheads } from "./overhead_store.ts";
 
 /**
  * Loads the catalog that replicas keep in memory. `models_store.ts`, `providers_store.ts` and `routes_store.ts` list and change its
@@ -30,7 +29,13 @@ export const modelColumns = {
   outputMicroUsd: models.outputMicroUsd,
   furtherPrices: models.furtherPrices,
   defaultCapTokens: models.defaultCapTokens,
-  imageInputTokens: models.imageInputTokens,
+  requestTokens: models.requestTokens,
+  messageTokens: models.messageTokens,
+  imageBaseTokens: models.imageBaseTokens,
+  imageTileTokens: models.imageTileTokens,
+  imageTilePixels: models.imageTilePixels,
+  imageMostTokens: models.imageMostTokens,
+  fileMostTokens: models.fileMostTokens,
   marginPermille: models.marginPermille,
   hidesTokens: models.hidesTokens,
   routeChoice: models.routeChoice,
@@ -102,7 +107,6 @@ export async function loadCatalog(orm: Orm) {
       .from(routes)
       .where(eq(routes.enabled, true))
       .orderBy(asc(routes.priority), asc(routes.id)),
-    overheads: await loadOverheads(tx),
   });
   // One snapshot, so that no route is read without its provider.
   return await orm.transaction(read, { isolationLevel: "repeatable read", accessMode: "read only" });

@@ -5,8 +5,6 @@ import type { CheckOptions } from "../books/check.ts";
 import { checkNow } from "../books/check_runs_store.ts";
 import { listUnpriced } from "../books/unpriced_store.ts";
 import { listModels } from "../catalog/models_store.ts";
-import { isNone, overheadWords } from "../catalog/overhead.ts";
-import { listOverheads } from "../catalog/overhead_store.ts";
 import type { ProviderTest } from "../catalog/provider_check.ts";
 import { listProviders } from "../catalog/providers_store.ts";
 import { listRoutes } from "../catalog/routes_store.ts";
@@ -27,7 +25,6 @@ const POSTGRES_VERSION_MIN = 150_000;
 const REDIS_WAIT_MS = 3000;
 const MONTHS_AHEAD_MIN = 2;
 const REPLICA_SECONDS = 10;
-const OVERHEADS_SHOWN = 20;
 const MESSAGE_SECONDS_MAX = 1800;
 const PROGRESS_MS = 2_000;
 
@@ -66,7 +63,6 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
     ...migrations,
     ...(await guarded("providers", "See the provider's own status page.", () => checkProviders(context))),
     ...(await guarded("models", "See: bun run cli model list", () => checkModels(context))),
-    ...(await guarded("overheads", "See: bun run cli model show", () => checkOverheads(context))),
     ...(await guarded("books", "Run doctor again.", () => checkBooks(context, full))),
     ...(await guarded("unpriced", "Run doctor again.", () => checkUnpriced(context))),
     ...(await guarded("messages", "See the page Mail.", () => checkMessages(context))),
@@ -207,25 +203,6 @@ async function checkModels(context: Context): Promise<Found> {
       advice: "Add one with model route, or disable the model with model set --disable.",
     };
   return { state: "ok", detail: `${enabled.length} enabled, each has a route` };
-}
-
-/** Routes whose answers cost more than was reserved for them: they lose money until their settings are corrected. */
-async function checkOverheads(context: Context): Promise<Found | Finding[]> {
-  const known = await listOverheads(context);
-  if (known.length === 0) return { state: "ok", detail: "no recent answer cost more than was reserved for it" };
-  const routes = await listRoutes(context);
-  return known.slice(0, OVERHEADS_SHOWN).map(({ routeId, overhead, largest, accounts, firstAt }) => {
-    const route = routes.find(({ id }) => id === routeId);
-    const reserved = isNone(overhead)
-      ? `reserved on top only for ${accounts === 1 ? "the account" : `the ${accounts} accounts`} with such answers: at most ${overheadWords(largest)}`
-      : `reserved on top for every account: ${overheadWords(overhead)}`;
-    return {
-      what: `overhead ${route?.modelId ?? ""} ${routeId}: ${route?.providerName ?? ""}/${route?.upstreamModel ?? ""}`,
-      state: "warning" as const,
-      detail: `answers have cost more than was reserved since ${firstAt}; ${reserved}`,
-      advice: `Correct --image-tokens, --cap-field or the prices; then run: bun run cli model reset-overhead ${route?.modelId ?? ""}`,
-    };
-  });
 }
 
 /** The same check as replicas run, stored in the same place. It runs in slices so that requests do not slow down. */

@@ -1,15 +1,16 @@
 import { type Command, Option } from "commander";
 import { imagePriceKey, MODALITIES, ROUTE_CHOICES, type RouteChoice } from "../catalog/catalog_input.ts";
+import { BOUND_NAMES, type BoundsPatch, byBound, MODEL_BOUNDS } from "../catalog/model_bounds.ts";
 import { addModel, changePrices, listImagePrices, listModels, updateModel } from "../catalog/models_store.ts";
 import { addRoute, listRoutes, removeRoute, updateRoute } from "../catalog/routes_store.ts";
 import { pricesOfColumns } from "../catalog/token_prices.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
 import { addImport } from "./model_import.ts";
+import { addShow } from "./model_show.ts";
 import { formatPrice, parsePrice } from "./money.ts";
 import { idOf, integer, list, parsedBy } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
-import { addOverheadCommands } from "./overhead_commands.ts";
 import {
   furtherWords,
   imagePricesOf,
@@ -20,7 +21,7 @@ import {
 } from "./price_options.ts";
 import { providerIdOf, switched } from "./provider_options.ts";
 
-/** The command `model`; its `show` and `reset-overhead` are in overhead_commands.ts. */
+/** The command `model`; its `show` is in model_show.ts. */
 
 const STATUSES = ["active", "preview", "deprecated"] as const;
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
@@ -28,7 +29,7 @@ const HIDES_TOKENS = { yes: true, no: false, unknown: null } as const;
 
 export function addModelCommands(program: Command): void {
   const model = program.command("model").description("models, their prices, and the routes that serve them");
-  addOverheadCommands(model);
+  addShow(model);
   addAdd(model);
   addSet(model);
   addListAndPrice(model);
@@ -36,14 +37,13 @@ export function addModelCommands(program: Command): void {
   addRouteCommand(model);
 }
 
-type ModelOptions = {
+type ModelOptions = BoundsPatch & {
   name?: string;
   ownedBy?: string;
   modality?: (typeof MODALITIES)[number];
   status?: (typeof STATUSES)[number];
   context?: number;
   defaultCap?: number;
-  imageTokens?: number;
 };
 
 function addAdd(model: Command): void {
@@ -211,17 +211,22 @@ async function routeIdOf(context: Context, modelId: string, text: string): Promi
 }
 
 function modelOptions(command: Command): Command {
-  return command
+  command
     .option("--name <name>", "display name (default: the id)")
     .option("--owned-by <owner>", "owner of the model")
     .addOption(new Option("--modality <modality>", "modality (default: text)").choices(MODALITIES))
     .addOption(new Option("--status <status>", "status that clients see (default: active)").choices(STATUSES))
     .option("--context <tokens>", "its context length", integer)
-    .option("--default-cap <tokens>", "output limit of a pay-as-you-go request that sets none", integer)
-    .option("--image-tokens <tokens>", "tokens that one image in a prompt counts as", integer);
+    .option("--default-cap <tokens>", "output limit of a pay-as-you-go request that sets none", integer);
+  for (const name of BOUND_NAMES) {
+    const { hint, unit } = MODEL_BOUNDS[name];
+    // Commander calls the option by the bound's name again.
+    command.option(`--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)} <${unit}>`, hint, integer);
+  }
+  return command;
 }
 
-function modelFields({ name, ownedBy, modality, status, context, defaultCap, imageTokens }: ModelOptions) {
+function modelFields({ name, ownedBy, modality, status, context, defaultCap, ...rest }: ModelOptions) {
   return {
     name,
     ownedBy,
@@ -229,7 +234,7 @@ function modelFields({ name, ownedBy, modality, status, context, defaultCap, ima
     status,
     contextLength: context,
     defaultCapTokens: defaultCap,
-    imageInputTokens: imageTokens,
+    ...byBound((bound) => rest[bound]),
   };
 }
 

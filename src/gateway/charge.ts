@@ -1,13 +1,10 @@
 import type { Route } from "../catalog/catalog.ts";
 import { imagePriceKey } from "../catalog/catalog_input.ts";
-import { overheadShown } from "../catalog/overhead.ts";
-import { learnOverhead } from "../catalog/overhead_store.ts";
 import type { Deps } from "../deps.ts";
 import type { Usage } from "../ledger/ledger.ts";
 import { type Charge, retailChatCharge, retailImageCharge } from "../ledger/price.ts";
-import { requesterOf } from "./authenticate.ts";
 import type { PromptSample } from "./prompt.ts";
-import { type ImagePrice, overheadOf, type ReservedRequest } from "./reserve.ts";
+import type { ImagePrice, ReservedRequest } from "./reserve.ts";
 import type { ReportedUsage } from "./usage_counts.ts";
 
 /** What an answer used, and what that costs. Source: MON-1, MON-7, END-5, MRK-2. */
@@ -18,7 +15,6 @@ const TOKENS_A_CHAR_MIN = 1 / 4;
 const FREE: Charge = { chargeNanoUsd: 0n };
 
 type ChatToCharge = ReservedRequest & { prompt: PromptSample };
-type ChatToLearnFrom = ReservedRequest & { prompt: Pick<PromptSample, "framedTokens" | "images">; choices: number };
 
 /** An answer whose usage is counted: as the provider reports it, or else from the text. */
 export type AnswerToCount = {
@@ -46,8 +42,8 @@ export function chatUsage(request: ChatToCharge, answer: AnswerToCount): Usage |
 }
 
 async function estimatedUsage(request: ChatToCharge, answer: AnswerToCount): Promise<Usage> {
-  const { deps, model, prompt } = request;
-  const counted = await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens });
+  const { deps, prompt } = request;
+  const counted = await estimate(deps, answer, prompt);
   return charged(request, answer, largerOf(counted, answer.usage), true);
 }
 
@@ -74,14 +70,8 @@ export function imageUsage({ hold }: ReservedRequest, { size, quality, microUsd 
   return { promptTokens: 0, cachedTokens: 0, completionTokens: 0, further, ...charge, estimated: false };
 }
 
-type PromptToCount = { prompt: PromptSample; imageInputTokens: number };
-
-async function estimate(
-  deps: Deps,
-  answer: AnswerToCount,
-  { prompt, imageInputTokens }: PromptToCount,
-): Promise<ReportedUsage> {
-  const { text, textBytes, images, ids } = prompt;
+async function estimate(deps: Deps, answer: AnswerToCount, prompt: PromptSample): Promise<ReportedUsage> {
+  const { text, textBytes, mediaTokens, ids } = prompt;
   const [prompted, completed] = await Promise.all([deps.tokens.count(text), deps.tokens.count(answer.completionText)]);
   const countedBytes = Buffer.byteLength(text);
   const promptTokens =
@@ -91,7 +81,7 @@ async function estimate(
   const tokensAChar = Math.max(TOKENS_A_CHAR_MIN, completed.tokens / Math.max(1, completionText.length));
   return {
     // Never zero: a prompt without text still has its message format. Source: END-5.
-    promptTokens: Math.max(1, promptTokens + ids + images * imageInputTokens),
+    promptTokens: Math.max(1, promptTokens + ids + mediaTokens),
     cachedTokens: 0,
     completionTokens: completed.tokens + Math.ceil(beyond * tokensAChar),
   };
@@ -110,38 +100,18 @@ function largerOf(counted: ReportedUsage, reported: ReportedUsage | undefined): 
 }
 
 /**
- * Learns the overhead of a route from an answer that cost more than was reserved. It applies to this account immediately, and to all
- * accounts once several payers have met it. Source: MON-8.
+ * Counts and logs an answer that cost more than was reserved. The bounds of its model are too low, or the provider ignores the output
+ * cap. Later reservations do not change: an operator decides. Source: MON-8.
  */
-export function learnOverrun(
-  { deps, model, hold, caller, prompt, choices }: ChatToLearnFrom,
-  route: Route,
-  usage: Usage,
-): void {
-  if (hold.mode !== "payg" || usage.chargeNanoUsd <= hold.heldNanoUsd || model.prices === null) return;
-  deps.metrics.overran();
-  const reserved = {
-    textTokens: prompt.framedTokens,
-    images: prompt.images,
-    imageInputTokens: model.imageInputTokens,
-    outputTokens: (hold.capTokens ?? 0) * choices,
-  };
-  // Our own estimate says nothing about how the provider counts.
-  const known = overheadOf(model, caller.key);
-  const { held } = model.prices.tiers[0];
-  const prices = {
-    inputMicroUsd: prompt.images > 0 ? held.anyInput : held.textInput,
-    outputMicroUsd: held.output,
-  };
-  const shown = usage.estimated ? undefined : overheadShown(reserved, usage, { known, prices });
-  const facts = { requestId: caller.requestId, model: model.id, provider: route.providerName, routeId: route.id };
+export function noteOverrun({ deps, model, hold, caller }: ReservedRequest, route: Route, usage: Usage): void {
   const { heldNanoUsd } = hold;
+  const { chargeNanoUsd, promptTokens, completionTokens, estimated } = usage;
+  if (hold.mode !== "payg" || chargeNanoUsd <= heldNanoUsd) return;
+  deps.metrics.overran();
+  const facts = { requestId: caller.requestId, model: model.id, provider: route.providerName, routeId: route.id };
+  const used = { promptTokens, completionTokens, capTokens: hold.capTokens, estimated };
   deps.log.warn(
-    { ...facts, shown, heldNanoUsd: String(heldNanoUsd), chargeNanoUsd: String(usage.chargeNanoUsd) },
+    { ...facts, ...used, heldNanoUsd: String(heldNanoUsd), chargeNanoUsd: String(chargeNanoUsd) },
     "an answer cost more than was reserved for it",
-  );
-  if (shown === undefined) return;
-  learnOverhead(deps, { routeId: route.id, ...requesterOf(caller.key), shown }).catch((err) =>
-    deps.log.error({ ...facts, err }, "the overhead of a route could not be saved"),
   );
 }

@@ -3,7 +3,7 @@ import type { Body } from "../http/body.ts";
 import { EMBEDDING_TOKENS_MAX } from "../limits.ts";
 import type { Admitted } from "./admission.ts";
 import type { Caller } from "./authenticate.ts";
-import { chatUsage, learnOverrun } from "./charge.ts";
+import { chatUsage, noteOverrun } from "./charge.ts";
 import { dispatch } from "./dispatch.ts";
 import type { MeteredEndpoint } from "./flow.ts";
 import { type Outcome, withHold } from "./hold.ts";
@@ -27,7 +27,7 @@ async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted):
   caller.record.kind = "embedding";
   const model = requireModel(deps, caller, body.fields.model, "embedding");
   const { changed } = filterParameters({ kind: "embedding", body: body.fields, spans: raw.spans, by: model });
-  const prompt = embeddingPromptOf(body.input, raw, changed);
+  const prompt = embeddingPromptOf(body.input, { raw, changed, model });
   raw.room.grow(Math.min(answerBytesOf(body), deps.config.bodyBytesMax));
   const reserving = reserveEmbedding(deps, caller, { model, prompt });
   return await withHold({ deps, caller, model, slots }, reserving, (reserved) =>
@@ -54,7 +54,7 @@ async function serveEmbeddings(
   const { answer, route } = result;
   const { data, usage: reported, rawUsage, dropped } = answer;
   const usage = await chatUsage(request, { usage: reported, rawUsage, completionText: "" });
-  learnOverrun(request, route, usage);
+  noteOverrun(request, route, usage);
   noteUsed(deps, { route, kind: "whole", usage });
   const tokens = { prompt_tokens: usage.promptTokens, total_tokens: usage.promptTokens + usage.completionTokens };
   const text = `{"object":"list","data":${data},"model":${JSON.stringify(model.id)},"usage":${JSON.stringify(tokens)}}`;

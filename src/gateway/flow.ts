@@ -6,7 +6,7 @@ import { factsOf } from "../http/request_facts.ts";
 import { type Admitted, admit, Slots } from "./admission.ts";
 import { checkChatAnswer } from "./answer_size.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
-import { chatUsage, imageUsage, learnOverrun, NOTHING_RELAYED } from "./charge.ts";
+import { chatUsage, imageUsage, NOTHING_RELAYED, noteOverrun } from "./charge.ts";
 import type { StreamRewriter } from "./chunks.ts";
 import { type Attempt, dispatch } from "./dispatch.ts";
 import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
@@ -73,7 +73,7 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
   const model = requireModel(deps, caller, body.model, "text");
   const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, by: model });
   checkChatAnswer(body, filtered, model);
-  const prompt = promptOf(body, raw, filtered.changed);
+  const prompt = promptOf(body, { raw, changed: filtered.changed, model });
   const choices = body.n ?? 1;
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, body) : undefined;
   const reserving = reserveChat(deps, caller, { model, body, prompt, choices });
@@ -115,7 +115,7 @@ export async function serveWhole(
   const { answer, route } = result;
   const counted = chatUsage(request, answer);
   const usage = counted instanceof Promise ? await counted : counted;
-  learnOverrun(request, route, usage);
+  noteOverrun(request, route, usage);
   noteUsed(deps, { route, kind: "whole", usage });
   deps.hiddenTokens.note(model, caller.key.accountId, answer);
   const text = typeof answer.text === "string" ? answer.text : answer.text(usage);
@@ -198,7 +198,7 @@ async function streamEndOf(request: StreamedRequest, end: RelayEnd): Promise<Str
   if (outcome.how === "failed") return outcome;
   if (end.how === "complete") deps.hiddenTokens.note(model, caller.key.accountId, outcome.answer);
   const usage = await chatUsage(request, outcome.answer);
-  learnOverrun(request, route, usage);
+  noteOverrun(request, route, usage);
   noteUsed(deps, { route, kind: "stream", usage });
   rewriter?.counted?.(usage);
   return { how: outcome.how, usage, event: outcome.event };

@@ -1,17 +1,15 @@
-import type { Overhead } from "../catalog/overhead.ts";
 import type { Body } from "../http/body.ts";
 import { isRecord } from "../platform/records.ts";
 import type { EmbeddingInput } from "./embedding_input.ts";
+import { fileTokens, imageTokens, type PromptBounds } from "./media_tokens.ts";
 import type { ChatBody } from "./request_shapes.ts";
 
 /**
  * An upper bound for the tokens of a prompt, without a tokenizer: a token is at least one byte of UTF-8. Everything that is sent to the
- * provider counts: known fields by their text, all others by the bytes of their JSON as it was sent. Source: MON-3.
+ * provider counts: known fields by their text, all others by the bytes of their JSON as it was sent. What is no text, and what the
+ * provider adds, counts by the settings of the model. Source: MON-3.
  */
 
-/** Tokens for role, separators and priming: chat formats use 3 to 7. */
-const TOKENS_A_MESSAGE = 8;
-const TOKENS_A_REPLY = 8;
 /** Parameters that add no text to the prompt if their value is a number, a boolean or null. Other values count by their bytes. */
 const SCALARS: ReadonlySet<string> = new Set(
   `stream n seed temperature top_p top_k min_p top_a max_tokens max_completion_tokens presence_penalty frequency_penalty
@@ -28,6 +26,12 @@ const FUNCTION_FIELDS: ReadonlySet<string> = new Set(["name", "arguments"]);
 const TEXT_FIELDS: ReadonlySet<string> = new Set(["type", "text"]);
 const IMAGE_FIELDS: ReadonlySet<string> = new Set(["type", "image_url"]);
 const IMAGE_URL_FIELDS: ReadonlySet<string> = new Set(["url", "detail"]);
+/** Types of content parts that are text. All others but `image_url` are files: their tokens cannot be counted by their bytes. */
+const TEXT_PARTS: ReadonlySet<unknown> = new Set(["text", "refusal", "thinking", "reasoning"]);
+/** Fields of messages that name audio and files which the provider has, or contain them. */
+const FILE_FIELDS = ["audio", "images", "video", "file_ids", "attachments"] as const;
+/** Types of tools that the client runs. All others run at the provider, and add what they find to the prompt. */
+const CLIENT_TOOLS: ReadonlySet<unknown> = new Set([undefined, null, "function", "custom", "namespace"]);
 /** A longer `detail` is not one of `auto`, `low` and `high`. */
 const DETAIL_CHARS_MAX = 16;
 const IMAGE_DATA = "data:image/";
@@ -42,18 +46,21 @@ export type PromptSample = {
   readonly text: string;
   /** Bytes of the whole text, as UTF-8. */
   readonly textBytes: number;
-  readonly images: number;
   /** Token ids that the client sent in place of text. */
   readonly ids: number;
-  readonly framedTokens: number;
+  /** As in Prompt. */
+  readonly overheadTokens: number;
+  readonly mediaTokens: number;
 };
 
-type PromptFacts = { messages: number; images: number; ids?: number; beyond?: number; hasMedia?: boolean };
+type PromptFacts = { overheadTokens: number; mediaTokens?: number; ids?: number; beyond?: number; hasMedia?: boolean };
 
-/** What a provider reads as prompt: its text, and the number of messages and images. */
+/** What a provider reads as prompt: its text, and the most tokens of everything else. */
 export class Prompt {
-  readonly messages: number;
-  readonly images: number;
+  /** What the chat format and the provider add, at most. */
+  readonly overheadTokens: number;
+  /** Images and files, at most. */
+  readonly mediaTokens: number;
   /** Token ids that the client sent in place of text. They are part of `beyond`. */
   readonly ids: number;
   /** Bytes of everything that is sent: of the text, as UTF-8, and `beyond`. */
@@ -66,10 +73,13 @@ export class Prompt {
   textTokens: number;
   readonly #texts: readonly string[];
 
-  constructor(texts: readonly string[], { messages, images, ids = 0, beyond = 0, hasMedia = images > 0 }: PromptFacts) {
+  constructor(
+    texts: readonly string[],
+    { overheadTokens, mediaTokens = 0, ids = 0, beyond = 0, hasMedia = false }: PromptFacts,
+  ) {
     this.#texts = texts;
-    this.messages = messages;
-    this.images = images;
+    this.overheadTokens = overheadTokens;
+    this.mediaTokens = mediaTokens;
     this.ids = ids;
     this.beyond = beyond;
     this.hasMedia = hasMedia;
@@ -86,23 +96,24 @@ export class Prompt {
     return this.bytes - this.beyond;
   }
 
-  /** The bound of the text with the tokens that the chat format adds. */
-  get framedTokens(): number {
-    return this.textTokens + this.messages * TOKENS_A_MESSAGE + TOKENS_A_REPLY;
+  /** The upper bound of the whole prompt. */
+  get tokens(): number {
+    return this.textTokens + this.overheadTokens + this.mediaTokens;
   }
 
   /** The sample. Its places are random, so that nobody can write a prompt that is counted too low. */
   sample(random: () => number = Math.random): PromptSample {
-    const { textBytes, images, ids, framedTokens } = this;
+    const { textBytes, ids, overheadTokens, mediaTokens } = this;
+    const facts = { textBytes, ids, overheadTokens, mediaTokens };
     let chars = Math.max(0, this.#texts.length - 1);
     for (const text of this.#texts) chars += text.length;
-    if (chars <= SAMPLE_CHARS) return { text: this.text, textBytes, images, ids, framedTokens };
+    if (chars <= SAMPLE_CHARS) return { text: this.text, ...facts };
     const stride = chars / SAMPLE_PIECES;
     const starts = Array.from({ length: SAMPLE_PIECES }, (_, i) =>
       Math.floor(i * stride + random() * (stride - PIECE_CHARS)),
     );
     // Copied: a slice of a string keeps the whole string in memory.
-    return { text: Buffer.from(piecesOf(this.#texts, starts)).toString(), textBytes, images, ids, framedTokens };
+    return { text: Buffer.from(piecesOf(this.#texts, starts)).toString(), ...facts };
   }
 }
 
@@ -127,11 +138,14 @@ function piecesOf(texts: readonly string[], starts: readonly number[]): string {
 type Changed = ReadonlyMap<string, unknown>;
 const UNCHANGED: Changed = new Map();
 
-/** The prompt of a chat request. `raw` is sent on, except for the fields in `changed`. Every field of it counts. */
-export function promptOf(body: ChatBody, raw: Pick<Body, "text" | "spans">, changed: Changed = UNCHANGED): Prompt {
+/** What is sent on: the text of a body, except for the fields in `changed`; and to which model. */
+type Sent = { raw: Pick<Body, "text" | "spans">; changed?: Changed; model: PromptBounds };
+
+/** The prompt of a chat request. Every field of it counts. */
+export function promptOf(body: ChatBody, { raw, changed = UNCHANGED, model }: Sent): Prompt {
   const messages = changed.get("messages") ?? body.messages;
-  const known = readMessages(messages);
-  const found = known ?? readUnknown(messages, sentBytes("messages", raw, changed));
+  const known = readMessages(messages, model);
+  const found = known ?? readUnknown(messages, { bytes: sentBytes("messages", raw, changed), model });
   const fields = body as Record<string, unknown>;
   for (const name of raw.spans.keys()) {
     if (name === "messages" || name === "model") continue;
@@ -140,10 +154,12 @@ export function promptOf(body: ChatBody, raw: Pick<Body, "text" | "spans">, chan
     const json = JSON.stringify(value);
     found.texts.push(json);
     found.beyond += Math.max(0, sentBytes(name, raw, changed) - Buffer.byteLength(json));
+    if (name === "tools" && Array.isArray(value) && !value.every(isClientTool)) found.hasFiles = true;
   }
-  const { texts, images, beyond } = found;
-  const hasMedia = known === undefined || images > 0;
-  return new Prompt(texts, { messages: body.messages.length, images, beyond, hasMedia });
+  const { texts, imageTokens, hasFiles, beyond } = found;
+  const hasMedia = known === undefined || imageTokens > 0 || hasFiles;
+  const mediaTokens = imageTokens + (hasFiles ? fileTokens(model) : 0);
+  return new Prompt(texts, { overheadTokens: overheadOf(body.messages.length, model), mediaTokens, beyond, hasMedia });
 }
 
 /** Fields of an embedding request that are no text for the model. `input` is counted by itself. */
@@ -152,8 +168,7 @@ const EMBEDDING_SCALARS: ReadonlySet<string> = new Set(["model", "input", "encod
 /** The prompt of an embedding request: its texts, or a token for each token id. All other fields that are sent on count by their bytes. */
 export function embeddingPromptOf(
   { count, texts, ids }: EmbeddingInput,
-  raw: Pick<Body, "text" | "spans">,
-  changed: Changed,
+  { raw, changed = UNCHANGED, model }: Sent,
 ): Prompt {
   let beyond = ids;
   for (const name of raw.spans.keys()) {
@@ -161,7 +176,7 @@ export function embeddingPromptOf(
     beyond += sentBytes(name, raw, changed);
   }
   // Models add tokens to each input, as a chat format does to a message.
-  return new Prompt(texts, { messages: count, images: 0, ids, beyond });
+  return new Prompt(texts, { overheadTokens: overheadOf(count, model), ids, beyond });
 }
 
 /** Bytes of a field with its name, as it is sent: a provider may read spaces or digits that parsing removes. */
@@ -171,24 +186,18 @@ function sentBytes(name: string, { text, spans }: Pick<Body, "text" | "spans">, 
   return span === undefined ? 0 : Buffer.byteLength(text.slice(span.keyStart, span.end));
 }
 
-/** The upper bound of the prompt's tokens, in two parts: `textTokens` are multiplied by the overhead factor, `fixedTokens` are not. */
-export function promptTokens(
-  prompt: Prompt,
-  { imageInputTokens, overhead }: { imageInputTokens: number; overhead: Overhead },
-): { textTokens: number; fixedTokens: number } {
-  return {
-    textTokens: prompt.framedTokens,
-    fixedTokens: overhead.constantTokens + prompt.images * (imageInputTokens + overhead.imageTokens),
-  };
+/** The most tokens that the format adds to messages, or the model to inputs, and the provider to the request. */
+export function overheadOf(messages: number, { messageTokens, requestTokens }: PromptBounds): number {
+  return messages * messageTokens + requestTokens;
 }
 
-/** The texts, the number of images, and the bytes that are in neither. */
-type Found = { texts: string[]; images: number; beyond: number };
+/** The texts, the most tokens of the images, whether there are files, and the bytes that are in none of them. */
+type Found = { texts: string[]; imageTokens: number; hasFiles: boolean; beyond: number };
 
 /** The texts and images of messages; undefined if the messages contain anything unknown. */
-function readMessages(messages: unknown): Found | undefined {
+function readMessages(messages: unknown, model: PromptBounds): Found | undefined {
   if (!Array.isArray(messages)) return undefined;
-  const found: Found = { texts: [], images: 0, beyond: 0 };
+  const found: Found = { texts: [], imageTokens: 0, hasFiles: false, beyond: 0 };
   for (const message of messages as unknown[]) {
     if (!isRecord(message)) return undefined;
     // A loop over names: Object.entries makes a list for each field of each message. The objects come from JSON.parse.
@@ -198,7 +207,7 @@ function readMessages(messages: unknown): Found | undefined {
       if (name === "role" || value === null) continue;
       if (typeof value === "string") found.texts.push(value);
       else if (name === "content" && Array.isArray(value)) {
-        if (!value.every((part) => readPart(part, found))) return undefined;
+        if (!value.every((part) => readPart(part, found, model))) return undefined;
       } else if (name === "tool_calls" && Array.isArray(value) && value.every(isToolCall)) {
         found.texts.push(JSON.stringify(value));
       } else return undefined;
@@ -208,38 +217,48 @@ function readMessages(messages: unknown): Found | undefined {
 }
 
 /** Adds a part of a message. Returns false if the part is unknown. */
-function readPart(part: unknown, found: Found): boolean {
+function readPart(part: unknown, found: Found, model: PromptBounds): boolean {
   if (!isRecord(part)) return false;
   if (part.type === "text" && typeof part.text === "string" && hasOnly(part, TEXT_FIELDS)) {
     found.texts.push(part.text);
     return true;
   }
   if (part.type !== "image_url" || !hasOnly(part, IMAGE_FIELDS) || !isImageUrl(part.image_url)) return false;
-  found.images += 1;
   const { url } = part.image_url;
-  // An image counts as one image, whatever the size of its data. A URL counts as text.
-  if (!url.startsWith(IMAGE_DATA)) found.texts.push(url);
+  const isData = url.startsWith(IMAGE_DATA);
+  found.imageTokens += imageTokens(isData ? url : undefined, model);
+  // The data of an image does not count, only its width and height. Any other URL counts as text too.
+  if (!isData) found.texts.push(url);
   return true;
 }
 
 /** Counts messages by the bytes of their JSON, without the data of images in their contents. */
-function readUnknown(messages: unknown, bytes: number): Found {
-  let images = 0;
+function readUnknown(messages: unknown, { bytes, model }: { bytes: number; model: PromptBounds }): Found {
+  let tokens = 0;
+  let hasFiles = false;
   let imageBytes = 0;
   const countedPart = (part: unknown): unknown => {
-    if (!isRecord(part) || part.type !== "image_url") return part;
-    images += 1;
+    if (!isRecord(part) || TEXT_PARTS.has(part.type)) return part;
+    if (part.type !== "image_url") {
+      hasFiles = true;
+      return part;
+    }
     const { image_url: image } = part;
-    if (!isRecord(image) || typeof image.url !== "string" || !image.url.startsWith(IMAGE_DATA)) return part;
-    imageBytes += Buffer.byteLength(image.url);
+    const url = isRecord(image) && typeof image.url === "string" ? image.url : "";
+    const isData = url.startsWith(IMAGE_DATA);
+    tokens += imageTokens(isData ? url : undefined, model);
+    if (!isData || !isRecord(image)) return part;
+    imageBytes += Buffer.byteLength(url);
     return { ...part, image_url: { ...image, url: "" } };
   };
-  const counted = (message: unknown): unknown =>
-    isRecord(message) && Array.isArray(message.content)
-      ? { ...message, content: message.content.map(countedPart) }
-      : message;
+  const counted = (message: unknown): unknown => {
+    if (!isRecord(message)) return message;
+    hasFiles ||= FILE_FIELDS.some((name) => (message[name] ?? null) !== null);
+    return Array.isArray(message.content) ? { ...message, content: message.content.map(countedPart) } : message;
+  };
   const json = JSON.stringify(Array.isArray(messages) ? messages.map(counted) : messages);
-  return { texts: [json], images, beyond: Math.max(0, bytes - imageBytes - Buffer.byteLength(json)) };
+  const beyond = Math.max(0, bytes - imageBytes - Buffer.byteLength(json));
+  return { texts: [json], imageTokens: tokens, hasFiles, beyond };
 }
 
 function isScalar(name: string, value: unknown): boolean {
@@ -250,6 +269,11 @@ function isScalar(name: string, value: unknown): boolean {
 
 function isFlag([name, value]: [string, unknown]): boolean {
   return (name === "include_usage" || name === "include_obfuscation") && (value === null || typeof value === "boolean");
+}
+
+/** Whether the client runs the tool. */
+export function isClientTool(tool: unknown): boolean {
+  return isRecord(tool) && CLIENT_TOOLS.has(tool.type);
 }
 
 function isToolCall(call: unknown): boolean {

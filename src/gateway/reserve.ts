@@ -1,8 +1,6 @@
-import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
 import { markupFor } from "../accounts/markups.ts";
 import type { Model } from "../catalog/catalog.ts";
 import { imagePriceKey, QUALITY_DEFAULT } from "../catalog/catalog_input.ts";
-import { greaterOverhead, type Overhead } from "../catalog/overhead.ts";
 import type { Deps } from "../deps.ts";
 import { type ErrorCode, Refusal } from "../errors.ts";
 import type { Hold } from "../ledger/ledger.ts";
@@ -10,7 +8,7 @@ import type { ReserveRequest } from "../ledger/ledger_store.ts";
 import { type Bound, capWithin, chatBound, imageBound, UNPRICED, withMarkup } from "../ledger/price.ts";
 import type { Slots } from "./admission.ts";
 import type { Caller } from "./authenticate.ts";
-import { type Prompt, promptTokens } from "./prompt.ts";
+import type { Prompt } from "./prompt.ts";
 import { type ChatBody, IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 
 /**
@@ -71,18 +69,16 @@ async function orByCount(asked: Promise<Hold>, deps: Deps, caller: Caller, chat:
 
 function chatAsk(deps: Deps, caller: Caller, { model, body, prompt, choices }: ChatToReserve): ReserveRequest {
   const wanted = body.max_completion_tokens ?? body.max_tokens;
-  const overhead = overheadOf(model, caller.key);
-  const onTop = { marginPermille: model.marginPermille, factorPermille: overhead.factorPermille };
-  const { textTokens, fixedTokens } = promptTokens(prompt, { imageInputTokens: model.imageInputTokens, overhead });
+  const { tokens: promptTokens, hasMedia } = prompt;
   const bound = withMarkup(
     model.prices === null
       ? UNPRICED
-      : chatBound(model.prices, { textTokens, fixedTokens, choices, hasMedia: prompt.hasMedia }, onTop),
+      : chatBound(model.prices, { promptTokens, choices, hasMedia }, model.marginPermille),
     markupFor(caller.key.markups, model.id),
   );
   const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
   const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
-  const tokenBound = textTokens + fixedTokens + capMax * choices;
+  const tokenBound = promptTokens + capMax * choices;
   return askOf(deps, caller, { model, bound, capMax, capMin, tokenBound });
 }
 
@@ -198,10 +194,4 @@ function askOf(deps: Deps, caller: Caller, { model, bound, capMax, capMin, token
     markupBasisPoints: markupFor(key.markups, model.id),
     known: knownOf(caller, deps.clock.unixMs()),
   };
-}
-
-/** What is reserved on top of a request's bound: the greater of what every account reserves and of what this account's own overruns require. */
-export function overheadOf(model: Model, key: KeySnapshot): Overhead {
-  const own = key.overheads?.get(model.id);
-  return own === undefined ? model.overhead : greaterOverhead(model.overhead, own);
 }

@@ -216,38 +216,30 @@ export function toUsd(nanoUsd: bigint): number {
   return Number(nanoUsd) / NANO_PER_USD;
 }
 
-/** What to reserve, in pico-USD: for the whole prompt, and per output token. Margin and factor included. */
+/** What to reserve, in pico-USD: for the whole prompt, and per output token. The margin is included. */
 export type Bound = { promptPico: bigint; outputPico: bigint };
 
-/** `marginPermille`: the operator's margin on everything. `factorPermille`: the route's overhead on text and output. */
-type OnTop = { marginPermille: number; factorPermille: number };
-
 /** The tokens that a request may use. `hasMedia`: its prompt may have more than text, so any input may be reported. */
-type BoundTokens = { textTokens: number; fixedTokens: number; choices: number; hasMedia?: boolean };
+type BoundTokens = { promptTokens: number; choices: number; hasMedia?: boolean };
 
 /**
- * The upper bound of a chat request. `textTokens` of its prompt depend on the text, `fixedTokens` do not. Each of `choices` may
- * fill the output cap. Each token is reserved at the dearest rate that it may be charged at, of the dearest tier that the prompt
- * may reach. The prompt's part, with the price per request, is limited to what SQL's bigint can hold, above any balance: a package
- * may still serve the request. Source: MON-2, MON-14.
+ * The upper bound of a chat request, with the operator's margin on all of it. Each of `choices` may fill the output cap. Each token is
+ * reserved at the dearest rate that it may be charged at, of the dearest tier that the prompt may reach. The prompt's part, with the
+ * price per request, is limited to what SQL's bigint can hold, above any balance: a package may still serve the request.
+ * Source: MON-2, MON-14.
  */
 export function chatBound(
   prices: TokenPrices,
-  { textTokens, fixedTokens, choices, hasMedia = false }: BoundTokens,
-  { marginPermille, factorPermille }: OnTop,
+  { promptTokens, choices, hasMedia = false }: BoundTokens,
+  marginPermille: number,
 ): Bound {
-  // Not both: the operator's margin may cover the same overhead that was learned since.
-  const permille = Math.max(marginPermille, factorPermille);
-  const inputTokens = Math.ceil((textTokens * permille + fixedTokens * marginPermille) / PERMILLE_NUMBER);
-  const { held } = tierFor(prices, inputTokens);
+  const { held } = tierFor(prices, Math.ceil((promptTokens * marginPermille) / PERMILLE_NUMBER));
   const inputMicroUsd = BigInt(hasMedia ? held.anyInput : held.textInput);
   const promptPico =
-    withMargin(BigInt(textTokens) * inputMicroUsd, permille) +
-    withMargin(BigInt(fixedTokens) * inputMicroUsd, marginPermille) +
-    BigInt(prices.requestMicroUsd) * PICO_PER_MICRO;
+    withMargin(BigInt(promptTokens) * inputMicroUsd, marginPermille) + BigInt(prices.requestMicroUsd) * PICO_PER_MICRO;
   return {
     promptPico: min(promptPico, HOLD_PICO_MAX),
-    outputPico: withMargin(BigInt(held.output) * BigInt(choices), permille),
+    outputPico: withMargin(BigInt(held.output) * BigInt(choices), marginPermille),
   };
 }
 

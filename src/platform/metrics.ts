@@ -234,9 +234,6 @@ const GAUGES = {
     help: "Keys of providers that are not active: cooling (the provider asked for a pause), or quarantined (refused, or out of credit).",
     label: ["state", KEY_STATES],
   },
-  route_overheads: {
-    help: "Routes for which more than the bound is reserved, because answers of several accounts used more.",
-  },
   books_broken: { help: "Invariants that the last check of the books found violated." },
   books_uncounted: { help: "Invariants that the last check of the books had no time to check." },
   books_checked_timestamp_seconds: { help: "Time of the last check of the books by any replica; 0: not known yet." },

@@ -39,9 +39,15 @@ export const models = pgTable(
     furtherPrices: jsonb().$type<unknown>().notNull().default({}),
     /** The output cap of a pay-as-you-go request that has none. */
     defaultCapTokens: integer().notNull().default(4096),
-    /** Input tokens per image in a prompt. */
-    imageInputTokens: integer().notNull().default(2048),
-    /** The operator's margin on reservations: bound × margin / 1,000. What is learned from overruns is in `route_overheads`. */
+    /** How many input tokens a request may use beyond its text: ModelBounds of `catalog/model_bounds.ts`. Source: MON-3. */
+    requestTokens: integer().notNull().default(640),
+    messageTokens: integer().notNull().default(16),
+    imageBaseTokens: integer().notNull().default(2_833),
+    imageTileTokens: integer().notNull().default(5_667),
+    imageTilePixels: integer().notNull().default(512),
+    imageMostTokens: integer().notNull().default(50_000),
+    fileMostTokens: integer().notNull().default(1_048_576),
+    /** The operator's margin on reservations: bound × margin / 1,000. */
     marginPermille: integer().notNull().default(1000),
     /** Whether it bills hidden tokens; null: unknown, to be learned from its responses. */
     hidesTokens: boolean(),
@@ -64,6 +70,10 @@ export const models = pgTable(
       sql`jsonb_typeof(${t.furtherPrices}) = 'object' and (${t.inputMicroUsd} is not null or ${t.furtherPrices} = '{}')`,
     ),
     check("models_cap", sql`${t.defaultCapTokens} between 1 and 1000000`),
+    check(
+      "models_bounds",
+      sql`${t.requestTokens} between 0 and 1000000 and ${t.messageTokens} between 0 and 10000 and ${t.imageBaseTokens} between 0 and 1000000 and ${t.imageTileTokens} between 0 and 1000000 and ${t.imageTilePixels} between 8 and 100000 and ${t.imageMostTokens} between 0 and 10000000 and ${t.fileMostTokens} between 0 and 100000000`,
+    ),
     check("models_margin", sql`${t.marginPermille} between 1000 and 100000`),
     check("models_route_choice", sql`${t.routeChoice} in ('order', 'weight', 'price', 'latency')`),
   ],
@@ -200,8 +210,6 @@ export const routes = pgTable(
     costOutputMicroUsd: bigint({ mode: "number" }),
     costImageMicroUsd: bigint({ mode: "number" }),
     enabled: boolean().notNull().default(true),
-    /** When its learned overhead was last reset. */
-    overheadResetAt: instant(),
   },
   (t) => [
     uniqueIndex("routes_once").on(t.modelId, t.providerId, t.upstreamModel),
@@ -219,42 +227,6 @@ export const routes = pgTable(
     ),
   ],
 );
-
-/**
- * The overhead of a route beyond the reserved amount, learned from an account's requests. It decays; `decayedAt`: up to when.
- * Overhead that several payers have seen applies to all requests of the route. Source: MON-8.
- */
-export const routeOverheads = pgTable(
-  "route_overheads",
-  {
-    accountId: bigint({ mode: "number" }).notNull(),
-    routeId: bigint({ mode: "number" })
-      .notNull()
-      .references(() => routes.id, { onDelete: "cascade" }),
-    /** The account's reseller, or the account itself. */
-    payerId: bigint({ mode: "number" }).notNull(),
-    /** Input tokens per request. */
-    constantTokens: integer().notNull(),
-    /** Input tokens per image in a prompt. */
-    imageTokens: integer().notNull(),
-    /** Text and output × factor / 1,000. */
-    factorPermille: integer().notNull(),
-    firstAt: instant().notNull(),
-    lastAt: instant().notNull(),
-    decayedAt: instant().notNull(),
-  },
-  (t) => [
-    primaryKey({ columns: [t.accountId, t.routeId] }),
-    index("route_overheads_route").on(t.routeId),
-    check("route_overheads_constant", sql`${t.constantTokens} between 0 and 262144`),
-    check("route_overheads_image", sql`${t.imageTokens} between 0 and 262144`),
-    check("route_overheads_factor", sql`${t.factorPermille} between 1000 and 100000`),
-  ],
-);
-
-export type Overhead = Readonly<
-  Pick<typeof routeOverheads.$inferSelect, "constantTokens" | "imageTokens" | "factorPermille">
->;
 
 /**
  * How a route did in a span of time: sums that all replicas add to every few seconds. No decision about money depends on them.

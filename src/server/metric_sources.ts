@@ -1,5 +1,4 @@
 import { statfs } from "node:fs/promises";
-import { isNone } from "../catalog/overhead.ts";
 import type { Deps } from "../deps.ts";
 import type { LagWatch } from "../gateway/limits.ts";
 import type { LedgerJobs } from "../ledger/jobs.ts";
@@ -41,10 +40,6 @@ export function metricSources(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag
     long_reads: deps.longReads.underWay,
     breakers: deps.breakers.states,
     provider_keys: () => deps.keyStates.pool.states(),
-    route_overheads: () =>
-      deps.catalog
-        .models()
-        .reduce((sum, { routes }) => sum + routes.filter((route) => !isNone(route.overhead)).length, 0),
     books_broken: () => booksCheck.last().broken,
     books_uncounted: () => booksCheck.last().uncounted,
     books_checked_timestamp_seconds: () => booksCheck.last().checkedUnix,

@@ -75,7 +75,7 @@ test("a model has its prices, image prices and routes; its provider's key is not
     architecture: { family: "x" },
     prices: { requestMicroUsd: 0, tiers: [{ rates: { input: 500, cached_input: 500, output: 1500 } }] },
     defaultCapTokens: 4096,
-    imageInputTokens: 2048,
+    imageMostTokens: 50_000,
     marginPermille: 1000,
   });
   expect(Math.abs((model?.createdUnix ?? 0) - Date.now() / 1000)).toBeLessThan(3600);

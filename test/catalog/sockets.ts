@@ -1,7 +1,6 @@
 import { spawn } from "node:child_process";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import type { KeyedRoute, ModelRoute } from "../../src/catalog/catalog.ts";
-import { NO_OVERHEAD } from "../../src/catalog/overhead.ts";
 import { Secret } from "../../src/platform/crypto.ts";
 
 /** Raw peers that behave as no HTTP server does, and a route to them. */
@@ -28,7 +27,6 @@ export function route(baseUrl: string, fields: Partial<KeyedRoute> = {}): KeyedR
     ownResponses: false,
     allowedParams: new Set(),
     droppedParams: new Set(),
-    overhead: NO_OVERHEAD,
     ...fields,
   };
   return { ...only, keyed: [only] };

@@ -23,8 +23,7 @@ export const HELD_NANO_USD = BigInt((36 * PRICES.inputMicroUsd) / 1000) + BigInt
 export const HELD_USAGE = { prompt_tokens: 36, completion_tokens: 10 };
 /**
  * Usage that is within the hold, however the prompt was counted: if the balance does not cover the bound by bytes, the
- * hold uses the tokenizer's smaller count. A larger usage would be an overrun, after which more is reserved for the
- * account.
+ * hold uses the tokenizer's smaller count. A larger usage would be an overrun.
  */
 export const SMALL_USAGE = { prompt_tokens: 16, completion_tokens: 10 };
 

@@ -194,7 +194,7 @@ export const METERED_ROWS: readonly MeteredRow[] = [
   },
 ];
 
-/** The models of a row. Overruns have their own model, because learned overheads would change the holds of the others. */
+/** The models of a row. */
 const MODELS = ["main", "two-routes", "unpriced", "over-rest", "over-covered", "hides"] as const;
 type ModelName = (typeof MODELS)[number];
 

@@ -548,27 +548,17 @@ describe("fields that are passed through unchanged", () => {
 });
 
 describe("a provider that overruns the hold", () => {
-  /** The overhead learned from the account's answers, once it is saved. */
-  const shownBy = async (accountId: number) => {
-    const rows = () => shop.world.sql`
-      select constant_tokens as constant, image_tokens as image, factor_permille as factor from route_overheads where account_id = ${accountId}`;
-    for (let i = 0; i < 100 && (await rows()).length === 0; i++) await Bun.sleep(20);
-    return (await rows())[0];
-  };
-  // A cap of 100 that was overrun by 100: the constant that costs the same, in input tokens.
-  const SHOWN = { constant: Math.ceil((100 * ODD.output) / ODD.input), image: 0, factor: 1000 };
   // Prompt of 36 and a cap of 100: the reserved amount, and the cost of twice the cap.
   const held = BigInt(Math.ceil((36 * ODD.input + 100 * ODD.output) / 1000));
   const charge = BigInt(Math.ceil((36 * ODD.input + 200 * ODD.output) / 1000));
   const overrun = { usage: { prompt_tokens: 36, completion_tokens: 200 } };
 
-  test("gets 402 insufficient_balance if its answer is not streamed and not covered: nothing charged, no usage record, the overhead learned", async () => {
+  test("gets 402 insufficient_balance if its answer is not streamed and not covered: nothing charged, no usage record", async () => {
     const payer = await shop.payer(charge - 1n);
     shop.provider.next(overrun);
     expectRefusal(await shop.chat(payer.secret, { model: "over-1", max_tokens: 100 }), "insufficient_balance");
     expect(await nanoOf(payer.accountId)).toBe(charge - 1n);
     expect(await shop.counters(payer.accountId)).toMatchObject({ usage: 0, released: 1, holds: 0 });
-    expect(await shownBy(payer.accountId)).toEqual(SHOWN);
   });
 
   test("is charged in full if the rest of the balance covers it", async () => {
@@ -576,7 +566,6 @@ describe("a provider that overruns the hold", () => {
     shop.provider.next(overrun);
     expect((await shop.chat(payer.secret, { model: "over-2", max_tokens: 100 })).status).toBe(200);
     expect(await nanoOf(payer.accountId)).toBe(0n);
-    expect(await shownBy(payer.accountId)).toEqual(SHOWN);
   });
 
   test("is charged the reserved amount if its answer is streamed and not covered; the operator bears the rest, and the balance is never negative", async () => {
@@ -588,6 +577,5 @@ describe("a provider that overruns the hold", () => {
       .sql`select charged_nano_usd::text as charged, shortfall_nano_usd::text as shortfall from receipts where account_id = ${payer.accountId}`;
     expect(receipt).toEqual({ charged: String(held), shortfall: String(charge - held) });
     expect(await nanoOf(payer.accountId)).toBe(charge - 1n - held);
-    expect(await shownBy(payer.accountId)).toEqual(SHOWN);
   });
 });

@@ -13,21 +13,27 @@ const LONG = 1_100_000;
 const HI = [{ role: "user", content: "hi" }];
 const PNG = `data:image/png;base64,${"A".repeat(LONG)}`;
 
+/** Each part of a prompt can be read from its tokens. */
+const MODEL = {
+  ...{ requestTokens: 100_000, messageTokens: 1_000, contextLength: null, fileMostTokens: 7 },
+  ...{ imageBaseTokens: 10, imageTileTokens: 3, imageTilePixels: 100, imageMostTokens: 100 },
+};
+
 function promptOfText(text: string) {
   const raw = bodyOf(text, JSON.parse(text));
-  return promptOf(checkChat(raw.value) as ChatBody, raw);
+  return promptOf(checkChat(raw.value) as ChatBody, { raw, model: MODEL });
 }
 const promptOfBody = (over: Record<string, unknown>) =>
   promptOfText(JSON.stringify({ model: "m", messages: HI, ...over }));
 
-test("a chat counts the bytes of its texts with one byte between them, and its images by number, whatever their size", () => {
+test("a chat counts the bytes of its texts with one byte between them, and its images by the settings of the model", () => {
   expect(promptOfBody({}).bytes).toBe(2);
   expect(promptOfBody({ messages: [...HI, { role: "assistant", content: "متن", name: "x" }] }).bytes).toBe(
     2 + 1 + 6 + 1 + 1,
   );
   const part = { type: "image_url", image_url: { url: PNG, detail: "high" } };
   const prompt = promptOfBody({ messages: [{ role: "user", content: [{ type: "text", text: "hi" }, part, part] }] });
-  expect([prompt.bytes, prompt.images]).toEqual([2, 2]);
+  expect([prompt.bytes, prompt.mediaTokens, prompt.tokens]).toEqual([2, 200, 101_202]);
 });
 
 test("escapes count as the characters they stand for; numbers, booleans and null of known parameters count nothing", () => {
@@ -97,13 +103,15 @@ test("spaces and digits that parsing removes count, because a provider may read 
   // Beside an image, whose own data does not count.
   const image = `"content":[{"type":"image_url","image_url":{"url":"${PNG}"}}]`;
   const beside = promptOfText(`{"model":"m","messages":[{"role":"user",${image},"x":1${"0".repeat(LONG)}}]}`);
-  expect([beside.images, beside.bytes > LONG, beside.bytes < LONG + 500]).toEqual([1, true, true]);
+  expect([beside.mediaTokens, beside.bytes > LONG, beside.bytes < LONG + 500]).toEqual([100, true, true]);
 });
 
 test("an embedding's prompt is its input, and the bytes of all other fields that are sent on", () => {
   const bytesOf = (input: unknown, more: object, changed = new Map<string, unknown>()) => {
     const value = { model: "m", input, dimensions: 8, encoding_format: "float", ...more };
-    return embeddingPromptOf(readInput(input), bodyOf(JSON.stringify(value), NO_ROOM), changed).bytes;
+    return embeddingPromptOf(readInput(input), {
+      ...{ raw: bodyOf(JSON.stringify(value), NO_ROOM), changed, model: MODEL },
+    }).bytes;
   };
   expect(bytesOf(["été", "x"], {})).toBe(5 + 1 + 1);
   expect(bytesOf([7, 8, 9], {})).toBe(3);
@@ -117,7 +125,7 @@ test("images next to unknown fields still count as images", () => {
   const prompt = promptOfBody({
     messages: [{ role: "user", content: [image, { type: "text", text: "hi", cache_control: {} }] }],
   });
-  expect(prompt.images).toBe(1);
+  expect(prompt.mediaTokens).toBe(100);
   expect(prompt.bytes).toBeLessThan(500);
 });
 
@@ -145,6 +153,23 @@ test("a provider may report any kind of input for images and for unknown parts o
   expect(hasMedia({ content: [{ type: "text", text: "hi" }], tool_calls: [call] })).toBe(false);
 });
 
+test("files, audio and hosted tools count once for the whole request, by the settings of the model; tools of the client do not", () => {
+  const mediaOf = (over: Record<string, unknown>) => promptOfBody(over).mediaTokens;
+  const parts = (...content: object[]) => ({ messages: [{ role: "user", content }] });
+  const file = { type: "file", file: { file_id: "file_1" } };
+  const audio = { type: "input_audio", input_audio: { data: "AA", format: "wav" } };
+  const image = { type: "image_url", image_url: { url: "https://example.com/a.png" } };
+  expect([mediaOf(parts(file)), mediaOf(parts(file, audio, file)), mediaOf(parts(image, audio))]).toEqual([7, 7, 107]);
+  expect(mediaOf({ messages: [...HI, { role: "assistant", content: null, audio: { id: "audio_1" } }] })).toBe(7);
+  expect(mediaOf({ tools: [{ type: "web_search" }] })).toBe(7);
+  const ours = [
+    { type: "function", function: { name: "f" } },
+    { function: { name: "g" } },
+    { type: "custom", custom: {} },
+  ];
+  expect(mediaOf({ tools: ours, ...parts({ type: "text", text: "hi", cache_control: {} }) })).toBe(0);
+});
+
 test("a dropped field does not count, and a changed one counts as it is sent", () => {
   const text = JSON.stringify({
     model: "m",
@@ -157,15 +182,14 @@ test("a dropped field does not count, and a changed one counts as it is sent", (
     ["documents", undefined],
     ["metadata", { a: "b" }],
   ]);
-  const prompt = promptOf(checkChat(raw.value) as ChatBody, raw, changed);
+  const prompt = promptOf(checkChat(raw.value) as ChatBody, { raw, changed, model: MODEL });
   expect(prompt.bytes).toBe(2 + 1 + '{"metadata":{"a":"b"}}'.length);
   const messages = [{ role: "user", content: "hello" }];
   expect(
-    promptOf(
-      checkChat(raw.value) as ChatBody,
-      raw,
-      new Map<string, unknown>([...changed, ["metadata", undefined], ["messages", messages]]),
-    ).bytes,
+    promptOf(checkChat(raw.value) as ChatBody, {
+      ...{ raw, model: MODEL },
+      changed: new Map<string, unknown>([...changed, ["metadata", undefined], ["messages", messages]]),
+    }).bytes,
   ).toBe(5);
 });
 

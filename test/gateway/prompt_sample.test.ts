@@ -3,7 +3,7 @@ import { Prompt } from "../../src/gateway/prompt.ts";
 
 /** What is kept of a prompt while its stream is open: a small sample, enough to count it. */
 
-const promptOf = (...texts: string[]) => new Prompt(texts, { messages: texts.length, images: 1 });
+const promptOf = (...texts: string[]) => new Prompt(texts, { overheadTokens: 9, mediaTokens: 70 });
 const KEPT_BYTES_MAX = 16 * 1024;
 
 describe("the sample of a prompt", () => {
@@ -13,9 +13,9 @@ describe("the sample of a prompt", () => {
       expect(prompt.sample()).toEqual({
         text: texts.join("\n"),
         textBytes: prompt.textBytes,
-        images: 1,
         ids: 0,
-        framedTokens: prompt.framedTokens,
+        overheadTokens: 9,
+        mediaTokens: 70,
       });
     }
   });

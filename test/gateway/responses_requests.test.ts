@@ -297,7 +297,11 @@ describe("requests for a provider's own /responses", () => {
   describe("its prompt", () => {
     const DATA = `data:image/png;base64,${"A".repeat(50_000)}`;
     const picture = { type: "input_image", image_url: DATA };
-    const promptOf = (over: Fields, allowed?: string[]) => ownPrompt(own(over, allowed));
+    const MODEL = {
+      ...{ requestTokens: 8, messageTokens: 8, contextLength: 5_000, fileMostTokens: 7_000 },
+      ...{ imageBaseTokens: 10, imageTileTokens: 3, imageTilePixels: 100, imageMostTokens: 100 },
+    };
+    const promptOf = (over: Fields, allowed?: string[]) => ownPrompt(own(over, allowed), MODEL);
 
     test("what is not text may be reported as any kind of input: parts, and outputs that are objects", () => {
       const screenshot = { type: "computer_call_output", call_id: "call_1", output: { type: "computer_screenshot" } };
@@ -313,7 +317,7 @@ describe("requests for a provider's own /responses", () => {
       const call = { type: "function_call", call_id: "call_1", name: "a", arguments: "{}" };
       const output = { type: "function_call_output", call_id: "call_1", output: [picture] };
       const prompt = promptOf({ input: [{ role: "user", content: [picture, picture] }, call, output] });
-      expect([prompt.images, prompt.hasMedia]).toEqual([3, true]);
+      expect([prompt.mediaTokens, prompt.hasMedia]).toEqual([300, true]);
       expect(prompt.bytes).toBeLessThan(1_000);
     });
 
@@ -334,8 +338,22 @@ describe("requests for a provider's own /responses", () => {
       const file = { type: "input_file", file_data: "data:application/pdf;base64,AA==" };
       const input = [{ role: "user", content: [{ type: "input_text", text: "Hello" }, file] }];
       expect(promptOf({ input }).hasMedia).toBe(false);
-      expect(promptOf({ input }, ["content.file"]).hasMedia).toBe(true);
-      expect([promptOf({}).images, promptOf({}).hasMedia]).toEqual([0, false]);
+      const { hasMedia, mediaTokens } = promptOf({ input }, ["content.file"]);
+      // No more than the context of the model.
+      expect([hasMedia, mediaTokens]).toEqual([true, 5_000]);
+      expect([promptOf({}).mediaTokens, promptOf({}).hasMedia]).toEqual([0, false]);
+    });
+
+    test("tools that run at the provider count as files, and so do the items that they left", () => {
+      const search = { tools: [{ type: "web_search" }] };
+      expect([promptOf(search).mediaTokens, promptOf(search, ["tools.web_search"]).mediaTokens]).toEqual([0, 5_000]);
+      const found = {
+        input: [
+          { type: "web_search_call", id: "ws_1" },
+          { role: "user", content: "Hello" },
+        ],
+      };
+      expect(promptOf(found, ["input.web_search_call"]).mediaTokens).toBe(5_000);
     });
   });
 

@@ -46,11 +46,7 @@ test("cached input has its own price and is never more than the prompt", () => {
 });
 
 test("the bound covers the charge of any response within it, margin and choices included", () => {
-  const bound = chatBound(
-    PRICES,
-    { textTokens: 60, fixedTokens: 40, choices: 2 },
-    { marginPermille: 1500, factorPermille: 1000 },
-  );
+  const bound = chatBound(PRICES, { promptTokens: 100, choices: 2 }, 1500);
   const heldPico = bound.promptPico + 50n * bound.outputPico;
   const charge = chatCharge(PRICES, { promptTokens: 100, cachedTokens: 0, completionTokens: 100 });
   expect(heldPico / 1000n).toBeGreaterThanOrEqual((charge * 3n) / 2n);
@@ -61,23 +57,20 @@ test("an image costs its price; its bound is the same", () => {
   expect(imageBound(40_000)).toEqual({ promptPico: 40_000_000_000n, outputPico: 0n });
 });
 
-test("the factor applies to text and output, the margin to everything; of both the greater applies", () => {
-  const tokens = { textTokens: 100, fixedTokens: 40, choices: 1 };
-  const boundOf = (marginPermille: number, factorPermille: number) => {
-    const { promptPico, outputPico } = chatBound(PRICES, tokens, { marginPermille, factorPermille });
+test("the margin applies to the prompt and to the output", () => {
+  const boundOf = (marginPermille: number) => {
+    const { promptPico, outputPico } = chatBound(PRICES, { promptTokens: 140, choices: 1 }, marginPermille);
     return [Number(promptPico) / RATES.input, Number(outputPico) / RATES.output];
   };
-  expect(boundOf(1000, 1000)).toEqual([140, 1]);
-  expect(boundOf(1000, 2000)).toEqual([240, 2]);
-  expect(boundOf(2000, 1000)).toEqual([280, 2]);
-  expect(boundOf(2000, 3000)).toEqual([380, 3]);
+  expect(boundOf(1000)).toEqual([140, 1]);
+  expect(boundOf(2000)).toEqual([280, 2]);
 });
 
 test("a cap is lowered only if its price exceeds the range of SQL's integers", () => {
   const { outputPico } = chatBound(
     tokenPricesOf({ ...RATES, output: 1_000_000_000 }),
-    { textTokens: 0, fixedTokens: 0, choices: 128 },
-    { marginPermille: 100_000, factorPermille: 1000 },
+    { promptTokens: 0, choices: 128 },
+    100_000,
   );
   expect(capWithin({ promptPico: 0n, outputPico }, 2_000_000_000) * Number(outputPico)).toBeLessThanOrEqual(9.1e18);
   expect(capWithin({ promptPico: 0n, outputPico: 15n }, 4096)).toBe(4096);
@@ -115,8 +108,8 @@ const further: fc.Arbitrary<FurtherCounts | undefined> = fc.option(
   { nil: undefined },
 );
 const pricesOf = ({ tokens, request }: PriceParts & { tokens: TokenRates }) => tokenPricesOf(tokens, request);
+const NO_MARGIN = 1000;
 const marginPermille = fc.integer({ min: 1000, max: 100_000 });
-const factorPermille = fc.integer({ min: 1000, max: 100_000 });
 const choices = fc.integer({ min: 1, max: 128 });
 const capTokens = fc.integer({ min: 1, max: 2_000_000_000 });
 const tokens = fc.oneof(fc.nat(10_000), fc.nat(30_000_000), fc.integer({ min: 0, max: 500_000_000_000 }));
@@ -134,10 +127,9 @@ function check<T>(arbitrary: fc.Arbitrary<T>, rule: (value: T) => void): void {
 
 test("a bound with a markup covers the charge with it, to the nano-USD", () => {
   const prices = tokenPricesOf({ input: 1000, output: 1 });
-  const noMargin = { marginPermille: 1000, factorPermille: 1000 };
-  const heldAndCharge = (textTokens: number, cap: number) => {
-    const bound = withMarkup(chatBound(prices, { textTokens, fixedTokens: 0, choices: 1 }, noMargin), 1);
-    const counts = { promptTokens: textTokens, cachedTokens: 0, completionTokens: cap };
+  const heldAndCharge = (promptTokens: number, cap: number) => {
+    const bound = withMarkup(chatBound(prices, { promptTokens, choices: 1 }, NO_MARGIN), 1);
+    const counts = { promptTokens, cachedTokens: 0, completionTokens: cap };
     return [heldNanoUsd(bound, cap), retailChatCharge(prices, counts, 1).chargeNanoUsd];
   };
   // 0.1 pico-USD above a whole nano-USD.
@@ -152,52 +144,47 @@ test("any response within its bound costs at most the reserved amount, at any pr
       parts,
       further,
       marginPermille,
-      factorPermille,
       choices,
       markup: fc.nat(100_000),
       capTokens: fc.nat(1_000_000),
       hasMedia: fc.boolean(),
     },
-    ...{ textTokens: fc.oneof(fc.nat(3_000_000), fc.nat(30_000_000)), fixedTokens: fc.nat(1_000_000) },
+    ...{ promptTokens: fc.oneof(fc.nat(3_000_000), fc.nat(30_000_000)) },
     ...{ promptPart: part, cachedPart: part, completionPart: part },
   });
-  check(
-    answers,
-    ({ parts, further, hasMedia, marginPermille, factorPermille, choices, textTokens, fixedTokens, ...rest }) => {
-      const prices = pricesOf(parts);
-      const tokens = { textTokens, fixedTokens, choices, hasMedia };
-      const bound = withMarkup(chatBound(prices, tokens, { marginPermille, factorPermille }), rest.markup);
-      const cap = capWithin(bound, rest.capTokens);
-      const prompt = Math.floor((textTokens + fixedTokens) * rest.promptPart);
-      // A provider counts no audio or images in a prompt that has only text.
-      const { audio_input: _, image_input: __, ...ofText } = further ?? {};
-      const counts = {
-        promptTokens: prompt,
-        cachedTokens: Math.floor(prompt * rest.cachedPart),
-        completionTokens: Math.floor(cap * choices * rest.completionPart),
-        further: hasMedia ? further : ofText,
-      };
-      const { chargeNanoUsd: charge } = retailChatCharge(prices, counts, rest.markup);
-      // What a balance can pay at all: beyond it the bound is cut, and no balance covers it.
-      const held = heldNanoUsd(bound, cap);
-      if (held <= BALANCE_NANO_USD_MAX) expect(charge).toBeLessThanOrEqual(held);
-    },
-  );
+  check(answers, ({ parts, further, hasMedia, marginPermille, choices, promptTokens, ...rest }) => {
+    const prices = pricesOf(parts);
+    const tokens = { promptTokens, choices, hasMedia };
+    const bound = withMarkup(chatBound(prices, tokens, marginPermille), rest.markup);
+    const cap = capWithin(bound, rest.capTokens);
+    const prompt = Math.floor(promptTokens * rest.promptPart);
+    // A provider counts no audio or images in a prompt that has only text.
+    const { audio_input: _, image_input: __, ...ofText } = further ?? {};
+    const counts = {
+      promptTokens: prompt,
+      cachedTokens: Math.floor(prompt * rest.cachedPart),
+      completionTokens: Math.floor(cap * choices * rest.completionPart),
+      further: hasMedia ? further : ofText,
+    };
+    const { chargeNanoUsd: charge } = retailChatCharge(prices, counts, rest.markup);
+    // What a balance can pay at all: beyond it the bound is cut, and no balance covers it.
+    const held = heldNanoUsd(bound, cap);
+    if (held <= BALANCE_NANO_USD_MAX) expect(charge).toBeLessThanOrEqual(held);
+  });
 });
 
 test("the bound uses the highest rates that apply, and no higher ones: a plain request of a model with three rates holds these", () => {
-  const plain = { textTokens: 100, fixedTokens: 0, choices: 1 };
-  const noMargin = { marginPermille: 1000, factorPermille: 1000 };
-  expect(chatBound(PRICES, plain, noMargin)).toEqual({ promptPico: 300_000_000n, outputPico: 15_000_000n });
+  const plain = { promptTokens: 100, choices: 1 };
+  expect(chatBound(PRICES, plain, NO_MARGIN)).toEqual({ promptPico: 300_000_000n, outputPico: 15_000_000n });
   const media = tokenPricesOf({ ...RATES, cache_write: 3_750_000, audio_input: 40_000_000, reasoning: 20_000_000 });
-  expect(chatBound(media, plain, noMargin)).toEqual({ promptPico: 375_000_000n, outputPico: 20_000_000n });
-  const withMedia = chatBound(media, { ...plain, hasMedia: true }, noMargin);
+  expect(chatBound(media, plain, NO_MARGIN)).toEqual({ promptPico: 375_000_000n, outputPico: 20_000_000n });
+  const withMedia = chatBound(media, { ...plain, hasMedia: true }, NO_MARGIN);
   expect(withMedia.promptPico).toBe(4_000_000_000n);
   const tiers = [{ above_input_tokens: 99, input: 6_000_000, output: 1 }];
   const tiered = tokenPricesOf({ ...RATES, tiers }, 2_000);
   // The price per request on top; output at the higher rate of the first tier, because fewer tokens than the bound may be reported.
-  expect(chatBound(tiered, plain, noMargin)).toEqual({ promptPico: 2_600_000_000n, outputPico: 15_000_000n });
-  expect(chatBound(tiered, { ...plain, textTokens: 99 }, noMargin).promptPico).toBe(2_297_000_000n);
+  expect(chatBound(tiered, plain, NO_MARGIN)).toEqual({ promptPico: 2_600_000_000n, outputPico: 15_000_000n });
+  expect(chatBound(tiered, { ...plain, promptTokens: 99 }, NO_MARGIN).promptPico).toBe(2_297_000_000n);
 });
 
 test("each kind of token costs its own rate, and all other tokens the base rate", () => {
@@ -315,19 +302,18 @@ test("every token is charged exactly once: the lines of input are the prompt, th
 
 test("every bound fits SQL's integers, and a limited one is above any balance", () => {
   const asked = fc.record({
-    ...{ parts, marginPermille, factorPermille, choices, textTokens: tokens, fixedTokens: tokens, capTokens },
+    ...{ parts, marginPermille, choices, promptTokens: tokens, capTokens },
   });
-  check(asked, ({ parts, marginPermille, factorPermille, choices, textTokens, fixedTokens, capTokens }) => {
+  check(asked, ({ parts, marginPermille, choices, promptTokens, capTokens }) => {
     const prices = pricesOf(parts);
-    const bound = chatBound(prices, { textTokens, fixedTokens, choices }, { marginPermille, factorPermille });
+    const bound = chatBound(prices, { promptTokens, choices }, marginPermille);
     const cap = capWithin(bound, capTokens);
     expect(cap >= 0 && cap <= capTokens).toBe(true);
     expect(bound.promptPico + BigInt(cap) * bound.outputPico + 999n <= BIGINT_MAX).toBe(true);
     // A prompt's part is never cut below what any of its rates would make of it, except to the range of SQL's integers.
     const all = [parts.tokens, ...(parts.tokens.tiers ?? [])];
     const least = Math.min(...all.map(({ input }) => input));
-    const pico = (count: number, permille: number) => (BigInt(count) * BigInt(least) * BigInt(permille) + 999n) / 1000n;
-    const leastPico = pico(textTokens, Math.max(marginPermille, factorPermille)) + pico(fixedTokens, marginPermille);
+    const leastPico = (BigInt(promptTokens) * BigInt(least) * BigInt(marginPermille) + 999n) / 1000n;
     if (cap < capTokens || bound.promptPico < leastPico || bound.promptPico === 9_100_000_000_000_000_000n)
       expect(heldNanoUsd(bound, cap)).toBeGreaterThan(BALANCE_NANO_USD_MAX);
   });

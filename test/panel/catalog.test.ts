@@ -242,6 +242,8 @@ describe("models", () => {
       [{ contextLength: 0 }, "contextLength"],
       [{ status: "gone" }, "status"],
       [{ marginPermille: 999 }, "marginPermille"],
+      [{ messageTokens: 10_001 }, "messageTokens"],
+      [{ imageTilePixels: 0 }, "imageTilePixels"],
       [{ defaultCapTokens: 1e9 }, "defaultCapTokens"],
       [{ architecture: { text: "x".repeat(5000) } }, "architecture"],
       [{}, null],

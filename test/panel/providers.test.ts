@@ -352,27 +352,6 @@ describe("providers", () => {
 describe("data that is learned about a route", () => {
   const find = async (id: string) => (await admin.get(`/admin/model?id=${encodeURIComponent(id)}`)).json;
 
-  test("a route's learned overhead is shown with its model; an admin resets it, with an entry in the audit log", async () => {
-    const [route] = (await find("chat-a")).routes;
-    expect(route.overhead).toBeNull();
-    for (const accountId of [1, 2, 3])
-      await shop.world.sql`
-        insert into route_overheads (account_id, route_id, payer_id, constant_tokens, image_tokens, factor_permille, first_at, last_at, decayed_at)
-        values (${accountId}, ${route.id}, ${accountId}, ${accountId * 100}, 0, 1500, now(), now(), now())`;
-    expect((await find("chat-a")).routes[0].overhead).toMatchObject({
-      overhead: { constantTokens: 100, imageTokens: 0, factorPermille: 1500 },
-      largest: { constantTokens: 300 },
-      accounts: 3,
-      payers: 3,
-      firstAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
-    });
-    expect((await admin.delete(`/admin/routes/${route.id}/overhead`)).json).toEqual({ id: route.id });
-    expect((await find("chat-a")).routes[0].overhead).toBeNull();
-    expectRefusal(await admin.delete("/admin/routes/999999/overhead"), "validation_failed", { param: "routeId" });
-    const entry = (await auditOf(shop, "routes", String(route.id))).at(-1);
-    expect(entry).toMatchObject({ action: "changed", actor: admin.accountId });
-  });
-
   test("a model shows why its route refused requests, until the route serves one", async () => {
     const { secret } = await shop.customer();
     const body = JSON.stringify({ error: { message: "Insufficient Balance", code: "invalid_request_error" } });

@@ -467,7 +467,6 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /admin/routes": { who: admin },
   "PATCH /admin/routes/:id": { who: admin },
   "DELETE /admin/routes/:id": { who: admin },
-  "DELETE /admin/routes/:id/overhead": { who: admin },
   "GET /admin/providers": { who: admin },
   "POST /admin/providers": { who: admin },
   "GET /admin/providers/:id": { who: admin },

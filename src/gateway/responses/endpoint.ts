@@ -134,7 +134,7 @@ function checkHostedChoice({ tool_choice: choice }: ResponsesBody, { hosted }: T
 
 /** The hold must cover whichever of the two forms is sent. */
 function largerOf(one: Prompt | undefined, other: Prompt | undefined): Prompt {
-  const larger = one === undefined || (other !== undefined && other.bytes > one.bytes) ? other : one;
+  const larger = one === undefined || (other !== undefined && other.tokens > one.tokens) ? other : one;
   if (larger === undefined) throw new Error("a request has at least one form");
   return larger;
 }
@@ -152,7 +152,7 @@ class OwnForm {
     this.#model = model;
     this.#body = ownBody(request, model);
     checkOwnAnswer(this.#body.fields, model);
-    this.prompt = ownPrompt(this.#body);
+    this.prompt = ownPrompt(this.#body, model);
   }
 
   bodyFor(route: Route): OwnBody {
@@ -189,7 +189,7 @@ class ChatForm {
     this.body = body as ChatBody;
     this.raw = { text, spans, value: body, room: raw.room };
     this.filtered = filterParameters({ kind: "chat", body, spans, by: model });
-    this.prompt = promptOf(this.body, this.raw, this.filtered.changed);
+    this.prompt = promptOf(this.body, { raw: this.raw, changed: this.filtered.changed, model });
     this.#places = places;
     this.#reasoningPlaces = reasoningPlaces;
     this.#toolPlaces = toolPlaces;

@@ -3,7 +3,8 @@ import { ProviderFailure } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
 import { isRecord } from "../../platform/records.ts";
 import { PROVIDER_FIELDS, type Relayed, type StreamRewriter, Written } from "../chunks.ts";
-import { Prompt } from "../prompt.ts";
+import { fileTokens, imageTokens, type PromptBounds } from "../media_tokens.ts";
+import { isClientTool, overheadOf, Prompt } from "../prompt.ts";
 import {
   type ChatAnswer,
   limitsOf,
@@ -17,6 +18,7 @@ import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
 import { ArrivedItems } from "./arrived_items.ts";
 import { eventText } from "./event_text.ts";
 import { responseError } from "./from_chat.ts";
+import { HOSTED_ITEMS } from "./hosted.ts";
 import type { OwnBody } from "./own_parameters.ts";
 import { refusal } from "./refusals.ts";
 import { isMessage } from "./request.ts";
@@ -57,29 +59,41 @@ export type OwnCall = TextCall & {
  * providers read as images. The same JSON elsewhere, such as in a tool's schema, is text and is counted. Throws
  * invalid_request if the fields that a provider repeats are too long.
  */
-export function ownPrompt({ fields: { input, ...repeated } }: OwnBody): Prompt {
+export function ownPrompt({ fields: { input, ...repeated } }: OwnBody, model: PromptBounds): Prompt {
   const items: readonly unknown[] = Array.isArray(input) ? input : [];
-  let images = 0;
+  let tokens = 0;
   let hasMedia = false;
+  let hasFiles = hasHostedTools(repeated.tools);
   const countedPart = (part: unknown): unknown => {
     if (!isRecord(part) || TEXT_PARTS.has(part.type)) return part;
     hasMedia = true;
+    hasFiles ||= part.type !== "input_image";
     if (part.type !== "input_image") return part;
-    images += 1;
     const { image_url: url } = part;
-    return typeof url === "string" && url.startsWith(IMAGE_DATA) ? { ...part, image_url: "" } : part;
+    const isData = typeof url === "string" && url.startsWith(IMAGE_DATA);
+    tokens += imageTokens(isData ? url : undefined, model);
+    return isData ? { ...part, image_url: "" } : part;
   };
   const counted = items.map((item): unknown => {
     if (!isRecord(item)) return item;
     const name = isMessage(item as never) ? "content" : "output";
     const parts = item[name];
     // An output that is an object comes from a hosted tool, such as a screenshot.
-    hasMedia ||= isRecord(parts);
+    hasFiles ||= isRecord(parts) || HOSTED_ITEMS.has(String(item.type)) || hasHostedTools(item.tools);
     return Array.isArray(parts) ? { ...item, [name]: parts.map(countedPart) } : item;
   });
   const texts = [JSON.stringify(repeated), JSON.stringify(Array.isArray(input) ? counted : input)] as const;
   if (texts[0].length > REPEATED_CHARS_MAX) throw tooMuchRepeated(repeated);
-  return new Prompt(texts, { messages: items.length === 0 ? 2 : items.length + 1, images, hasMedia });
+  return new Prompt(texts, {
+    overheadTokens: overheadOf(items.length === 0 ? 2 : items.length + 1, model),
+    mediaTokens: tokens + (hasFiles ? fileTokens(model) : 0),
+    hasMedia: hasMedia || hasFiles,
+  });
+}
+
+/** What such tools find is added to the prompt. */
+function hasHostedTools(tools: unknown): boolean {
+  return Array.isArray(tools) && !tools.every(isClientTool);
 }
 
 function tooMuchRepeated({ instructions }: Fields): Error {

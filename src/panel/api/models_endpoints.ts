@@ -1,6 +1,7 @@
 import { Type } from "@sinclair/typebox";
 import { type Static, t } from "elysia";
 import { imagePriceKey, PARAM_CHARS_MAX, QUALITY_CHARS_MAX, ROUTE_PARAMS_MAX } from "../../catalog/catalog_input.ts";
+import { byBound } from "../../catalog/model_bounds.ts";
 import {
   addModel,
   findModel,
@@ -10,7 +11,6 @@ import {
   setPrices,
   updateModel,
 } from "../../catalog/models_store.ts";
-import { listOverheads, resetOverhead } from "../../catalog/overhead_store.ts";
 import { readRouteStats } from "../../catalog/route_stats_store.ts";
 import { reportsOf } from "../../catalog/route_sums.ts";
 import { addRoute, listRoutes, removeRoute, updateRoute } from "../../catalog/routes_store.ts";
@@ -51,7 +51,7 @@ const modelFields = {
   architecture: t.Optional(orNull(t.Record(t.String(), t.Unknown()))),
   enabled: t.Optional(t.Boolean()),
   defaultCapTokens: t.Optional(Type.Integer()),
-  imageInputTokens: t.Optional(Type.Integer()),
+  ...byBound(() => t.Optional(Type.Integer())),
   marginPermille: t.Optional(Type.Integer()),
   hidesTokens: t.Optional(orNull(t.Boolean())),
   routeChoice: t.Optional(t.Union([t.Literal("order"), t.Literal("weight"), t.Literal("price"), t.Literal("latency")])),
@@ -186,14 +186,6 @@ function routeEndpoints(deps: Deps) {
         return { id };
       },
       { params },
-    )
-    .delete(
-      "/admin/routes/:id/overhead",
-      async ({ person, params: { id } }) => {
-        await resetOverhead({ ...deps, by: person.by }, id);
-        return { id };
-      },
-      { params },
     );
 }
 
@@ -228,8 +220,6 @@ async function describe(deps: Deps, rows: ModelRow[]) {
   const ids = rows.map(({ id }) => id);
   const images = await listImagePrices(deps, ids);
   const routes = await listRoutes(deps, ids);
-  const routeIds = routes.map(({ id }) => id);
-  const overheads = await listOverheads(deps, routeIds);
   return rows.map((row) => {
     const { createdUnix, inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, furtherPrices: _, ...model } = row;
     const { tokens = null, further = {} } = pricesOfColumns(row) ?? {};
@@ -248,8 +238,6 @@ async function describe(deps: Deps, rows: ModelRow[]) {
         .map(({ modelId: _, ...route }) => ({
           ...route,
           breaker: breakerOf(deps, route.id),
-          /** null: no recent answer cost more than its hold. */
-          overhead: overheads.find(({ routeId }) => routeId === route.id) ?? null,
         })),
     };
   });

@@ -24,8 +24,8 @@ import {
   routesHealth,
   useEnabling,
 } from "./admin_catalog.tsx";
+import { Bounds, EditBounds } from "./admin_model_bounds.tsx";
 import { EditModel } from "./admin_model_dialogs.tsx";
-import { Overheads } from "./admin_model_overheads.tsx";
 import { ImagePrices, TokenPrices } from "./admin_model_price_sections.tsx";
 import { ImagePricesDialog, PricesDialog } from "./admin_model_prices.tsx";
 import { RouteDialog } from "./admin_route_dialog.tsx";
@@ -37,9 +37,8 @@ import { RouteReports } from "./route_reports.tsx";
 
 /** A breaker opens and closes within seconds. */
 const REFETCH_MS = 5_000;
-const PERMILLE = 1_000;
 
-type Opening = { kind: "fields" | "prices" | "images" } | { kind: "route"; route: Route | null };
+type Opening = { kind: "fields" | "bounds" | "prices" | "images" } | { kind: "route"; route: Route | null };
 
 export function ModelPage({ id }: { id: string }) {
   const model = useQuery({
@@ -84,13 +83,13 @@ export function ModelPage({ id }: { id: string }) {
             <Reachable model={loaded} onAddRoute={() => dialog.open({ kind: "route", route: null })} />
             <RoutesSection model={loaded} onOpen={(route) => dialog.open({ kind: "route", route })} />
             <RouteReports model={loaded} />
-            <Overheads model={loaded} />
             {(loaded.modality !== "image" || loaded.prices) && (
               <TokenPrices model={loaded} onChange={() => dialog.open({ kind: "prices" })} />
             )}
             {(loaded.modality === "image" || loaded.imagePrices.length > 0) && (
               <ImagePrices model={loaded} onChange={() => dialog.open({ kind: "images" })} />
             )}
+            {loaded.modality !== "image" && <Bounds model={loaded} onChange={() => dialog.open({ kind: "bounds" })} />}
             <Details model={loaded} onChange={() => dialog.open({ kind: "fields" })} />
             {dialog.what && <OpenDialog key={dialog.times} model={loaded} dialog={dialog} what={dialog.what} />}
           </>
@@ -111,6 +110,7 @@ function OpenDialog({
 }) {
   const props = { open: isOpen, onClose: close, model };
   if (what.kind === "route") return <RouteDialog {...props} route={what.route} />;
+  if (what.kind === "bounds") return <EditBounds {...props} />;
   if (what.kind === "prices") return <PricesDialog {...props} />;
   return what.kind === "images" ? <ImagePricesDialog {...props} /> : <EditModel {...props} />;
 }
@@ -288,7 +288,6 @@ function useRouteEnabling(refresh: () => Promise<void>) {
 }
 
 function Details({ model, onChange }: { model: Model; onChange: () => void }) {
-  const extra = (model.marginPermille - PERMILLE) / 10;
   return (
     <Section
       title="Details"
@@ -306,11 +305,6 @@ function Details({ model, onChange }: { model: Model; onChange: () => void }) {
           ["Kind", MODALITIES[model.modality]],
           ["Context", model.contextLength === null ? "Unknown" : `${formatCount(model.contextLength)} tokens`],
           ["Output without max_tokens", `${formatCount(model.defaultCapTokens)} tokens for pay-as-you-go`],
-          ["An image in a prompt", `Counts as ${formatCount(model.imageInputTokens)} tokens`],
-          [
-            "Reserved on top",
-            extra === 0 ? "Nothing: the maximum cost is reserved" : `${formatCount(extra)}% more than the maximum cost`,
-          ],
           ["Routes chosen by", ROUTE_CHOICES[model.routeChoice]],
           ["Hides tokens", HIDES_TOKENS[hidesTokensOf(model)]],
           ...(model.architecture

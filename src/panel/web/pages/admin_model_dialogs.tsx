@@ -1,24 +1,16 @@
 import { useQueryClient } from "@tanstack/react-query";
-import {
-  CATALOG_NAME_CHARS_MAX,
-  MODEL_CAP_TOKENS,
-  MODEL_CONTEXT_TOKENS,
-  MODEL_IMAGE_TOKENS,
-  MODEL_MARGIN_PERMILLE,
-} from "../../../limits.ts";
+import { CATALOG_NAME_CHARS_MAX, MODEL_CAP_TOKENS, MODEL_CONTEXT_TOKENS } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
-import { formatCount } from "../format.ts";
-import { CountField, Field, NativeSelect, PercentField, TextArea, TextField } from "../ui/fields.tsx";
+import { CountField, Field, NativeSelect, TextArea, TextField } from "../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
 import { HIDES_TOKENS, hidesTokensOf, MODALITY_OPTIONS, type Model, ROUTE_CHOICES } from "./admin_catalog.tsx";
 import { checkCount, readCount } from "./typed_numbers.ts";
 
-/** The dialogs of a model's details. Of its prices: admin_model_prices.tsx; of its routes: admin_route_dialog.tsx. */
-
-const PERMILLE = 1_000;
-const PERMILLE_PER_PERCENT = 10;
-const EXTRA_PERCENT_MAX = (MODEL_MARGIN_PERMILLE.max - PERMILLE) / PERMILLE_PER_PERCENT;
+/**
+ * The dialogs of a model's details. Of its bounds: admin_model_bounds.tsx; of its prices: admin_model_prices.tsx; of its
+ * routes: admin_route_dialog.tsx.
+ */
 
 const STATUS_OPTIONS = [
   { value: "active", label: "Active" },
@@ -57,9 +49,6 @@ function detailsOf(model: Model) {
     status: model.status,
     contextLength: model.contextLength === null ? "" : String(model.contextLength),
     defaultCapTokens: String(model.defaultCapTokens),
-    imageInputTokens: String(model.imageInputTokens),
-    /** Typed as the percent above the bound. */
-    marginPermille: String((model.marginPermille - PERMILLE) / PERMILLE_PER_PERCENT),
     architecture: model.architecture === null ? "" : JSON.stringify(model.architecture, null, 2),
     hidesTokens: hidesTokensOf(model),
     routeChoice: model.routeChoice,
@@ -75,11 +64,6 @@ function wrongDetails(details: Details): Record<keyof Details, string | null> {
     status: null,
     contextLength: checkCount(details.contextLength, { ...MODEL_CONTEXT_TOKENS, optional: true }),
     defaultCapTokens: checkCount(details.defaultCapTokens, MODEL_CAP_TOKENS),
-    imageInputTokens: checkCount(details.imageInputTokens, MODEL_IMAGE_TOKENS),
-    marginPermille:
-      readPermille(details.marginPermille) === null
-        ? `From 0 to ${formatCount(EXTRA_PERCENT_MAX)}, with one decimal.`
-        : null,
     architecture:
       readObject(details.architecture) === undefined ? 'Enter a JSON object, as in {"tokenizer": "o200k"}.' : null,
     hidesTokens: null,
@@ -87,9 +71,9 @@ function wrongDetails(details: Details): Record<keyof Details, string | null> {
   };
 }
 
-/** The request's body. The margin and `hidesTokens`, which answers can change too, are sent only if they were edited. */
+/** The request's body. `hidesTokens`, which answers can change too, is sent only if it was edited. */
 function patchOf(details: Details, before: Details) {
-  const { hidesTokens, marginPermille } = details;
+  const { hidesTokens } = details;
   return {
     name: details.name,
     ownedBy: details.ownedBy,
@@ -98,10 +82,6 @@ function patchOf(details: Details, before: Details) {
     routeChoice: details.routeChoice,
     contextLength: readCount(details.contextLength),
     defaultCapTokens: Number(readCount(details.defaultCapTokens)),
-    imageInputTokens: Number(readCount(details.imageInputTokens)),
-    ...(marginPermille !== before.marginPermille && {
-      marginPermille: PERMILLE + Number(readPermille(marginPermille)),
-    }),
     ...(hidesTokens !== before.hidesTokens && {
       hidesTokens: hidesTokens === "unknown" ? null : hidesTokens === "yes",
     }),
@@ -177,19 +157,6 @@ function TokenFields({ form }: { form: Form<Details, keyof Details> }) {
         after="tokens"
         {...form.field("defaultCapTokens")}
       />
-      <CountField
-        label="An image in a prompt"
-        hint="Counts as this many tokens if the provider does not report them."
-        required
-        after="tokens"
-        {...form.field("imageInputTokens")}
-      />
-      <PercentField
-        label="Reserved on top"
-        hint="Added to the maximum cost of every request. What a route costs beyond it is learned and added too."
-        required
-        {...form.field("marginPermille")}
-      />
       <Field
         label="Hides tokens"
         hint="If yes, a stream whose client disconnects is read to its end, to learn how many tokens it used."
@@ -199,13 +166,6 @@ function TokenFields({ form }: { form: Form<Details, keyof Details> }) {
       </Field>
     </>
   );
-}
-
-/** Typed percent, "12.5", as permille; null if it is not valid. */
-function readPermille(typed: string): number | null {
-  const found = /^(\d{1,4})(?:\.(\d))?$/.exec(typed.trim());
-  const permille = Number(found?.[1]) * PERMILLE_PER_PERCENT + Number(found?.[2] ?? 0);
-  return permille <= EXTRA_PERCENT_MAX * PERMILLE_PER_PERCENT ? permille : null;
 }
 
 /** A JSON object; null for an empty text, undefined if it is not valid. */
