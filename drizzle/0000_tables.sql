@@ -247,6 +247,19 @@ CREATE TABLE "links" (
 	CONSTRAINT "links_kind" CHECK ("links"."kind" in ('invitation', 'reset'))
 );
 --> statement-breakpoint
+CREATE TABLE "losses" (
+	"holder" text NOT NULL,
+	"holder_id" bigint NOT NULL,
+	"kind" text NOT NULL,
+	"hour_began_at" timestamp with time zone NOT NULL,
+	"hour_amount" bigint NOT NULL,
+	"amount" bigint NOT NULL,
+	"times" bigint NOT NULL,
+	"last_at" timestamp with time zone NOT NULL,
+	CONSTRAINT "losses_holder_holder_id_kind_pk" PRIMARY KEY("holder","holder_id","kind"),
+	CONSTRAINT "losses_holder" CHECK ("losses"."holder" in ('account', 'tenant'))
+);
+--> statement-breakpoint
 CREATE TABLE "models" (
 	"id" text PRIMARY KEY NOT NULL,
 	"name" text NOT NULL,
@@ -614,6 +627,7 @@ CREATE INDEX "hosts_reseller" ON "hosts" USING btree ("reseller_id");--> stateme
 CREATE INDEX "hosts_next_check" ON "hosts" USING btree ("next_check_at");--> statement-breakpoint
 CREATE INDEX "keys_revoked" ON "keys" USING btree ("revoked_at") WHERE "keys"."status" = 'revoked';--> statement-breakpoint
 CREATE INDEX "keys_account" ON "keys" USING btree ("account_id","id");--> statement-breakpoint
+CREATE INDEX "losses_hour" ON "losses" USING btree ("hour_began_at");--> statement-breakpoint
 CREATE INDEX "orders_account" ON "orders" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "orders_open" ON "orders" USING btree ("id") WHERE "orders"."status" = 'open';--> statement-breakpoint
 CREATE INDEX "orders_decided" ON "orders" USING btree ("decided_at") WHERE "orders"."status" <> 'open';--> statement-breakpoint

@@ -326,6 +326,20 @@ export const VARIABLES = {
     what: "how long a rate limit waits for Redis before the replica decides alone",
     parse: integer({ min: 1, max: 1000 }),
   },
+  UNPAID_ACCOUNT_MINUTES: {
+    field: "unpaidAccountMinutes",
+    default: "120",
+    unit: "minutes",
+    what: "provider time an hour that an account's requests may take unpaid, by ending at a time limit; then it is refused until the hour ends",
+    parse: integer({ min: 1, max: 1_000_000 }),
+  },
+  UNPAID_TENANT_MINUTES: {
+    field: "unpaidTenantMinutes",
+    default: "1200",
+    unit: "minutes",
+    what: "the same for a reseller with its customers, of which each counts up to its own bound",
+    parse: integer({ min: 1, max: 1_000_000 }),
+  },
   PROVIDER_CONNECT_MS: {
     field: "providerConnectMs",
     default: "5000",

@@ -3,6 +3,7 @@ import type { DomainChecks } from "./accounts/domain_checks.ts";
 import type { HostLookup } from "./accounts/host_lookup.ts";
 import type { KeyLookup } from "./accounts/key_lookup.ts";
 import type { KeyUses } from "./accounts/key_uses.ts";
+import type { Losses } from "./accounts/losses.ts";
 import type { Sessions } from "./accounts/sessions.ts";
 import type { BooksCheck } from "./books/check_schedule.ts";
 import type { Breakers } from "./catalog/breaker.ts";
@@ -52,6 +53,8 @@ export type Deps = {
   keys: KeyLookup;
   keyUses: KeyUses;
   refusals: RefusalCounts;
+  /** What the operator bears of requests that nobody pays, and who is stopped for it. */
+  losses: Losses;
   hosts: HostLookup;
   domainChecks: DomainChecks;
   messages: Messages;

@@ -9,6 +9,7 @@ import { ownHosts } from "./accounts/host_names.ts";
 import { openKeyLookup } from "./accounts/key_lookup.ts";
 import { openKeyUses } from "./accounts/key_uses.ts";
 import { pruneKeys } from "./accounts/keys_store.ts";
+import { lossBoundsOf, openLosses } from "./accounts/losses.ts";
 import { pruneChallenges } from "./accounts/passkeys_store.ts";
 import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
 import { openSessions } from "./accounts/sessions.ts";
@@ -187,10 +188,11 @@ function openLookups(base: Base) {
 }
 
 /** What is written or checked in the background of requests. */
-function openRecords({ config, log, db, bus, nowMs }: Base) {
+function openRecords({ config, log, metrics, db, bus, nowMs }: Base) {
   return {
     keyUses: openKeyUses({ db, log, nowMs }),
     refusals: openRefusalCounts({ db, log }),
+    losses: openLosses({ db, log, nowMs, metrics, bounds: lossBoundsOf(config) }),
     routeStats: openRouteStats({ db, log }),
     domainChecks: startDomainChecks({ db, bus, config, log }),
     booksCheck: startBooksCheck({ config, log }),
@@ -349,7 +351,7 @@ async function drain({ deps, lag }: Parts, background: Background, servers: Serv
   await Promise.race([idle, sleep(RELEASE_MS_MAX)]);
   // A database that comes back in time still gets what waits in the spool.
   while (!ledger.status().spoolEmpty && clock.nowMs() < deadlineMs) await sleep(SPOOL_POLL_MS);
-  const { booksCheck, domainChecks, messages, keyUses, refusals, routeStats, claims } = deps;
+  const { booksCheck, domainChecks, messages, keyUses, refusals, losses, routeStats, claims } = deps;
   await closeInTime(log, {
     jobs: background.jobs.stop(),
     paymentUpkeep: background.paymentUpkeep.close(),
@@ -363,6 +365,7 @@ async function drain({ deps, lag }: Parts, background: Background, servers: Serv
   await closeInTime(log, {
     keyUses: keyUses.stop(),
     refusals: refusals.stop(),
+    losses: losses.stop(),
     routeStats: routeStats.stop(),
     claims: claims.close(),
     clients,

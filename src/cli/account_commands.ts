@@ -10,6 +10,7 @@ import { setPassword } from "../accounts/sign_in_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
 import { changedLimits, type LimitChangeOptions, limitChangeOptions, limitsText } from "./limit_options.ts";
+import { addLossesCommand } from "./losses_command.ts";
 import { addMarkupCommand } from "./markup_command.ts";
 import { formatUsd } from "./money.ts";
 import { accountOf, integer, readSecret } from "./options.ts";
@@ -27,6 +28,7 @@ export function addAccountCommands(program: Command): void {
   addRemoveSecondFactor(account);
   addSuspendAndActivate(account);
   addLimits(account);
+  addLossesCommand(account);
   addMarkupCommand(account);
 }
 

@@ -1,6 +1,8 @@
 import { readdir } from "node:fs/promises";
 import type { Command } from "commander";
 import type { Redis } from "ioredis";
+import { lossBoundsOf } from "../accounts/losses.ts";
+import { readStops } from "../accounts/losses_store.ts";
 import type { CheckOptions } from "../books/check.ts";
 import { checkNow } from "../books/check_runs_store.ts";
 import { listUnpriced } from "../books/unpriced_store.ts";
@@ -65,6 +67,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
     ...(await guarded("models", "See: bun run cli model list", () => checkModels(context))),
     ...(await guarded("books", "Run doctor again.", () => checkBooks(context, full))),
     ...(await guarded("unpriced", "Run doctor again.", () => checkUnpriced(context))),
+    ...(await guarded("losses", "See: bun run cli account losses", () => checkLosses(context))),
     ...(await guarded("messages", "See the page Mail.", () => checkMessages(context))),
     ...(await guarded("receipts", "Run doctor again.", () => checkMonths(context))),
     ...(await guarded("replicas", "Run doctor again.", () => checkReplicas(context))),
@@ -243,6 +246,18 @@ async function checkUnpriced({ db }: Context): Promise<Found | Finding[]> {
     detail: `its provider has reported ${tokens} tokens of ${kind} in ${requests} requests since ${since}, and it has no such price: charged at its highest ${kind.endsWith("output") ? "output" : "input"} price`,
     advice: "Compare its prices with those of its provider: bun run cli model import",
   }));
+}
+
+/** Accounts and resellers that are refused, because nobody paid what their requests cost. */
+async function checkLosses({ db, config }: Context): Promise<Found> {
+  const bounds = Object.entries(lossBoundsOf(config)).map(([kind, most]) => ({ kind, ...most }));
+  const stops = await readStops({ db }, bounds);
+  if (stops.length === 0) return { state: "ok", detail: "no account is refused for what nobody paid" };
+  return {
+    state: "warning",
+    detail: `${stops.length} accounts or resellers are refused for up to an hour, because too much of what their requests cost was not paid`,
+    advice: "See who: bun run cli account losses",
+  };
 }
 
 /** Mail servers that do not answer, and mails and webhook calls that have waited too long. */

@@ -34,7 +34,7 @@ export class Slots {
 export type Admitted = { request: Request; raw: Body; slots: Slots };
 
 /**
- * Gate → rate and per-key concurrency → body → replica slot, in this order: no byte of the body is read for a request over its rate
+ * Gate → losses of the hour → rate and per-key concurrency → body → replica slot, in this order: no byte of the body is read for a request over its rate
  * limit. Fills `slots`; the caller releases them, also after an error. `owner` is whose share of the replica is used;
  * `numbersMax` as in `readBody`. Throws too_many_requests, service_unavailable, and what `readBody` throws.
  */
@@ -44,6 +44,7 @@ export async function admit(
   { owner, slots, numbersMax }: { owner: Owner; slots: Slots; numbersMax?: number | undefined },
 ): Promise<Body> {
   slots.admission = deps.gate.admit(owner);
+  deps.losses.check(owner);
   // Awaited only when it is a promise: far below its limits a request costs no turn of the event loop.
   const entered = slots.limits.enter();
   if (entered !== undefined) await entered;

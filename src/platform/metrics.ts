@@ -46,6 +46,8 @@ const SHED_REASONS = [
   "body_bytes_per_account",
   "body_bytes_per_tenant",
   "image_files",
+  "losses_per_account",
+  "losses_per_tenant",
 ] as const;
 export type ShedReason = (typeof SHED_REASONS)[number];
 
@@ -108,6 +110,10 @@ export const UNPRICED_KINDS = [
   "image_output",
 ] as const;
 export type UnpricedKind = (typeof UNPRICED_KINDS)[number];
+/** What the operator bears: `accounts/losses.ts`. */
+const LOSSES = ["provider_time"] as const;
+export type LossKind = (typeof LOSSES)[number];
+const LOSS_HOLDERS = ["account", "tenant"] as const;
 const BREAKER_STATES = ["open", "half_open"] as const;
 const MAIL_SERVERS = ["operator", "reseller"] as const;
 const KEY_STATES = ["cooling", "quarantined"] as const;
@@ -139,6 +145,14 @@ const COUNTERS = {
     label: ["kind", PROVIDER_FAILURES],
   },
   overruns_total: { help: "Pay-as-you-go answers that cost more than was reserved for them." },
+  losses_total: {
+    help: "Requests of which the operator bore something, by kind. provider_time: ended at a time limit, after a provider had begun to work.",
+    label: ["kind", LOSSES],
+  },
+  loss_amount_total: {
+    help: "What the operator bore, by kind. provider_time: in milliseconds.",
+    label: ["kind", LOSSES],
+  },
   voucher_guesses_total: {
     help: "Voucher codes that do not exist. wrong: looked up; refused: not looked up, because too many had been wrong.",
     label: ["kind", VOUCHER_GUESSES],
@@ -234,6 +248,10 @@ const GAUGES = {
     help: "Keys of providers that are not active: cooling (the provider asked for a pause), or quarantined (refused, or out of credit).",
     label: ["state", KEY_STATES],
   },
+  losses_stopped: {
+    help: "Accounts and tenants that are refused, because the losses of their hour have reached the bound.",
+    label: ["of", LOSS_HOLDERS],
+  },
   books_broken: { help: "Invariants that the last check of the books found violated." },
   books_uncounted: { help: "Invariants that the last check of the books had no time to check." },
   books_checked_timestamp_seconds: { help: "Time of the last check of the books by any replica; 0: not known yet." },
@@ -311,6 +329,8 @@ export type Metrics = {
   timedOut(limit: TimeLimit): void;
   /** An answer cost more than was reserved for it. */
   overran(): void;
+  /** The operator bore something of a request. */
+  lost(kind: LossKind, amount: number): void;
   /** An attempt at a provider failed. */
   providerFailed(kind: FailureKind): void;
   /** A voucher code was not found, or not looked up after too many wrong ones. */
@@ -339,9 +359,9 @@ export function createMetrics(): Metrics {
   const requests = createRequestCounter();
   let sources: MetricSources | undefined;
 
-  const count = (name: keyof typeof COUNTERS, value = "") => {
+  const count = (name: keyof typeof COUNTERS, value = "", amount = 1) => {
     const series = counters[name];
-    series[value] = (series[value] ?? 0) + 1;
+    series[value] = (series[value] ?? 0) + amount;
   };
   const observe = (name: keyof typeof HISTOGRAMS, value: string, measured: number) =>
     histograms[name][value]?.observe(measured);
@@ -361,6 +381,10 @@ export function createMetrics(): Metrics {
     shed: (reason) => count("shed_requests_total", reason),
     timedOut: (limit) => count("time_outs_total", limit),
     overran: () => count("overruns_total"),
+    lost(kind, amount) {
+      count("losses_total", kind);
+      count("loss_amount_total", kind, amount);
+    },
     providerFailed: (kind) => count("provider_failures_total", kind),
     breakerOpened: () => count("breaker_openings_total"),
     refusalRemembered: () => count("ledger_refusals_remembered_total"),

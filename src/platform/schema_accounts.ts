@@ -160,6 +160,29 @@ export const refusalCounts = pgTable(
 );
 
 /**
+ * What the operator bore of an account, or of a tenant, in the current hour and in all. An hour begins with its first loss. The unit is
+ * that of the kind (`LOSS_KINDS` in `accounts/losses.ts`). Source: LOS-1.
+ */
+export const losses = pgTable(
+  "losses",
+  {
+    holder: text({ enum: ["account", "tenant"] }).notNull(),
+    holderId: bigint({ mode: "number" }).notNull(),
+    kind: text().notNull(),
+    hourBeganAt: instant().notNull(),
+    hourAmount: bigint({ mode: "bigint" }).notNull(),
+    amount: bigint({ mode: "bigint" }).notNull(),
+    times: bigint({ mode: "number" }).notNull(),
+    lastAt: instant().notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.holder, t.holderId, t.kind] }),
+    index("losses_hour").on(t.hourBeganAt),
+    check("losses_holder", sql`${t.holder} in ('account', 'tenant')`),
+  ],
+);
+
+/**
  * White-label domains of resellers, including removed ones. The service's own hosts are in the configuration. Several
  * resellers may claim a name; one has it. Source: DOM-3.
  */

@@ -40,6 +40,7 @@ export function metricSources(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag
     long_reads: deps.longReads.underWay,
     breakers: deps.breakers.states,
     provider_keys: () => deps.keyStates.pool.states(),
+    losses_stopped: deps.losses.stopped,
     books_broken: () => booksCheck.last().broken,
     books_uncounted: () => booksCheck.last().uncounted,
     books_checked_timestamp_seconds: () => booksCheck.last().checkedUnix,

@@ -1,0 +1,196 @@
+import type { Config } from "../config.ts";
+import { RETRY_AFTER_SECONDS_MAX, Refusal } from "../errors.ts";
+import { type BufferedWrites, createBufferedWrites } from "../platform/buffered_writes.ts";
+import type { Db } from "../platform/db.ts";
+import type { Log } from "../platform/log.ts";
+import type { LossKind, Metrics } from "../platform/metrics.ts";
+import type { Owner } from "../platform/share_limit.ts";
+import { addLosses, type Loss, type LossBound, readStops, type Stop } from "./losses_store.ts";
+
+/**
+ * What the operator bears for requests that nobody pays, bounded in each hour by account and by tenant. Who has reached a bound is
+ * stopped until the hour ends: 429.
+ *
+ * Losses are rare. A replica adds its own to the database, which sums those of all replicas, and reads who is stopped: after each write,
+ * and every few seconds. A request only looks at what was read. What is lost between a write and the next look, and with what is in
+ * flight by then, exceeds the bound. Source: LOS-1, LOS-2, LOS-3.
+ */
+
+/** Accounts with losses that wait to be written. */
+const WAITING_MAX = 20_000;
+/** From a loss to the write; further losses join it. */
+const WRITE_AFTER_MS = 100;
+/** How often it is read who is stopped: other replicas write too. */
+const READ_EVERY_MS = 3_000;
+const MS_A_MINUTE = 60_000;
+
+type Kind = {
+  /** For those who are stopped: what their requests did, and what to do instead. */
+  ended: string;
+  instead: string;
+  /** An amount, for people. */
+  shown: (amount: bigint) => string;
+};
+/** The kinds of losses. Their amounts are whole numbers of a unit. A kind has its bounds in `lossBoundsOf`. */
+export const LOSS_KINDS = {
+  /** Time in which providers worked for requests that reached a time limit of ours, in ms. */
+  provider_time: {
+    ended: "ended unpaid at a time limit",
+    instead: "Ask for shorter answers",
+    shown: (ms) => `${Math.ceil(Number(ms) / MS_A_MINUTE)} min`,
+  },
+} as const satisfies Record<LossKind, Kind>;
+
+/** The most that is borne of each kind in an hour, for an account and for a tenant. */
+export type LossBounds = Readonly<Record<LossKind, { account: bigint; tenant: bigint }>>;
+
+export function lossBoundsOf({
+  unpaidAccountMinutes,
+  unpaidTenantMinutes,
+}: Pick<Config, "unpaidAccountMinutes" | "unpaidTenantMinutes">): LossBounds {
+  const msOf = (minutes: number) => BigInt(minutes * MS_A_MINUTE);
+  return { provider_time: { account: msOf(unpaidAccountMinutes), tenant: msOf(unpaidTenantMinutes) } };
+}
+
+export type Losses = {
+  /** The operator bears so much of a request of this account. Never throws. */
+  note(owner: Owner, kind: LossKind, amount: bigint): void;
+  /** Throws too_many_requests if the account or its tenant is stopped. */
+  check(owner: Owner): void;
+  /** How many accounts and tenants are stopped. */
+  stopped(): Record<Stop["holder"], number>;
+  /** Writes what waits, and stops. */
+  stop(): Promise<void>;
+};
+
+type LossesOptions = {
+  db: Db;
+  log: Log;
+  /** The monotonic clock, in ms. */
+  nowMs: () => number;
+  bounds: LossBounds;
+  metrics: Pick<Metrics, "lost" | "shed">;
+  readEveryMs?: number;
+};
+
+/** Opens the losses of a replica, and begins to read who is stopped. */
+export function openLosses(options: LossesOptions): Losses {
+  return new SharedLosses(options);
+}
+
+type Stopped = { kind: LossKind; untilMs: number };
+
+class SharedLosses implements Losses {
+  readonly #options: LossesOptions;
+  readonly #bounds: readonly LossBound[];
+  readonly #buffer: BufferedWrites<string, Loss>;
+  readonly #timer: ReturnType<typeof setInterval>;
+  /** By holder, as in `account 7`. */
+  #stops = new Map<string, Stopped>();
+  #writing: ReturnType<typeof setTimeout> | undefined;
+  #reading: Promise<void> | undefined;
+  #failsToRead = false;
+
+  constructor(options: LossesOptions) {
+    const { db, log, bounds, readEveryMs = READ_EVERY_MS } = options;
+    this.#options = options;
+    this.#bounds = Object.entries(bounds).map(([kind, most]) => ({ kind, ...most }));
+    this.#buffer = createBufferedWrites<string, Loss>({
+      name: "losses",
+      max: WAITING_MAX,
+      merge: (older, newer) => ({ ...newer, amount: older.amount + newer.amount, times: older.times + newer.times }),
+      write: async (losses) => {
+        await addLosses({ db }, losses, this.#bounds);
+        // A read in progress may have begun before the write.
+        await this.#reading;
+        await this.#read();
+      },
+      log,
+    });
+    this.#timer = setInterval(() => void this.#read(), readEveryMs);
+    void this.#read();
+  }
+
+  note({ accountId, tenantId }: Owner, kind: LossKind, amount: bigint): void {
+    if (amount <= 0n) return;
+    this.#options.metrics.lost(kind, Number(amount));
+    this.#buffer.note(`${accountId} ${kind}`, { accountId, tenantId, kind, amount, times: 1 });
+    this.#writing ??= setTimeout(() => {
+      this.#writing = undefined;
+      void this.#buffer.flush();
+    }, WRITE_AFTER_MS);
+  }
+
+  check({ accountId, tenantId }: Owner): void {
+    if (this.#stops.size === 0) return;
+    this.#checkHolder("account", accountId);
+    this.#checkHolder("tenant", tenantId);
+  }
+
+  /** An arrow function, because the metrics call it without `this`. */
+  readonly stopped = () => {
+    const counts = { account: 0, tenant: 0 };
+    for (const id of this.#stops.keys()) counts[id.startsWith("account") ? "account" : "tenant"]++;
+    return counts;
+  };
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    clearTimeout(this.#writing);
+    await this.#buffer.stop();
+  }
+
+  #checkHolder(holder: Stop["holder"], id: number): void {
+    const stopped = this.#stops.get(`${holder} ${id}`);
+    if (stopped === undefined) return;
+    const leftMs = stopped.untilMs - this.#options.nowMs();
+    if (leftMs <= 0) return;
+    this.#options.metrics.shed(`losses_per_${holder}`);
+    throw tooMany(holder, stopped.kind, leftMs);
+  }
+
+  /** Callers at the same time share one attempt. Without an answer, known stops go on to the end of their hours. */
+  #read(): Promise<void> {
+    this.#reading ??= this.#readOnce().finally(() => {
+      this.#reading = undefined;
+    });
+    return this.#reading;
+  }
+
+  async #readOnce(): Promise<void> {
+    const { db, log, nowMs } = this.#options;
+    try {
+      const found = await readStops({ db }, this.#bounds);
+      const now = nowMs();
+      const before = this.#stops;
+      this.#stops = new Map();
+      for (const { holder, holderId, kind, leftMs } of found) {
+        if (!isLossKind(kind)) continue;
+        const id = `${holder} ${holderId}`;
+        this.#stops.set(id, { kind, untilMs: now + leftMs });
+        if (!before.has(id)) log.warn({ [`${holder}Id`]: holderId, kind, leftMs: Math.round(leftMs) }, STOPPED);
+      }
+      this.#failsToRead = false;
+    } catch (err) {
+      if (!this.#failsToRead) log.warn({ err }, "who is stopped for losses could not be read; it is tried again");
+      this.#failsToRead = true;
+    }
+  }
+}
+
+const STOPPED = "the losses of an hour have reached their bound: requests are refused until the hour ends";
+
+function tooMany(holder: Stop["holder"], kind: LossKind, leftMs: number): Refusal {
+  const { ended, instead } = LOSS_KINDS[kind];
+  // The message does not reveal the reseller to its customers.
+  const whose = holder === "account" ? "this account" : "this service";
+  return new Refusal("too_many_requests", {
+    message: `Too many requests of ${whose} ${ended} within an hour. ${instead}, and try again later.`,
+    retryAfterSeconds: Math.max(1, Math.min(RETRY_AFTER_SECONDS_MAX, Math.ceil(leftMs / 1000))),
+  });
+}
+
+/** A later release may know other kinds. */
+export function isLossKind(kind: string): kind is LossKind {
+  return Object.hasOwn(LOSS_KINDS, kind);
+}
