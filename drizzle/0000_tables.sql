@@ -118,6 +118,18 @@ CREATE TABLE "book_sums" (
 	CONSTRAINT "book_sums_kind_id_day_pk" PRIMARY KEY("kind","id","day")
 );
 --> statement-breakpoint
+CREATE TABLE "bound_uses" (
+	"model_id" text NOT NULL,
+	"day" date NOT NULL,
+	"part" text NOT NULL,
+	"bounds" text NOT NULL,
+	"requests" bigint NOT NULL,
+	"overruns" bigint NOT NULL,
+	"most_permille" integer NOT NULL,
+	CONSTRAINT "bound_uses_model_id_day_part_bounds_pk" PRIMARY KEY("model_id","day","part","bounds"),
+	CONSTRAINT "bound_uses_part" CHECK ("bound_uses"."part" in ('text', 'overhead', 'images', 'files', 'output'))
+);
+--> statement-breakpoint
 CREATE TABLE "brands" (
 	"reseller_id" bigint PRIMARY KEY NOT NULL,
 	"name" text NOT NULL,

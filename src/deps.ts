@@ -6,6 +6,7 @@ import type { KeyUses } from "./accounts/key_uses.ts";
 import type { Losses } from "./accounts/losses.ts";
 import type { Sessions } from "./accounts/sessions.ts";
 import type { BooksCheck } from "./books/check_schedule.ts";
+import type { BoundUses } from "./catalog/bound_uses.ts";
 import type { Breakers } from "./catalog/breaker.ts";
 import type { Catalog } from "./catalog/catalog.ts";
 import type { KeyStates } from "./catalog/key_states.ts";
@@ -72,6 +73,7 @@ export type Deps = {
   catalog: Catalog;
   breakers: Breakers;
   routeStats: RouteStats;
+  boundUses: BoundUses;
   /** For models that choose their routes by latency. */
   routeSpeeds: RouteSpeeds;
   keyStates: KeyStates;

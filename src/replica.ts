@@ -15,6 +15,8 @@ import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
 import { openSessions } from "./accounts/sessions.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
 import { startBooksCheck } from "./books/check_schedule.ts";
+import { openBoundUses } from "./catalog/bound_uses.ts";
+import { pruneBoundUses } from "./catalog/bound_uses_store.ts";
 import { createBreakers } from "./catalog/breaker.ts";
 import { openCatalog } from "./catalog/catalog.ts";
 import { openKeyStates } from "./catalog/key_states.ts";
@@ -194,6 +196,7 @@ function openRecords({ config, log, metrics, db, bus, nowMs }: Base) {
     refusals: openRefusalCounts({ db, log }),
     losses: openLosses({ db, log, nowMs, metrics, bounds: lossBoundsOf(config) }),
     routeStats: openRouteStats({ db, log }),
+    boundUses: openBoundUses({ db, log }),
     domainChecks: startDomainChecks({ db, bus, config, log }),
     booksCheck: startBooksCheck({ config, log }),
     pdfs: createPdfDrawer(log),
@@ -315,6 +318,7 @@ async function pruneAll(deps: Deps): Promise<void> {
   await pruneGuesses(deps);
   await pruneRefusals(deps);
   await pruneRouteStats(deps);
+  await pruneBoundUses(deps);
   await prunePauses(deps);
   await pruneOutbox(deps);
   if (config.historyDays === 0) return;
@@ -351,7 +355,7 @@ async function drain({ deps, lag }: Parts, background: Background, servers: Serv
   await Promise.race([idle, sleep(RELEASE_MS_MAX)]);
   // A database that comes back in time still gets what waits in the spool.
   while (!ledger.status().spoolEmpty && clock.nowMs() < deadlineMs) await sleep(SPOOL_POLL_MS);
-  const { booksCheck, domainChecks, messages, keyUses, refusals, losses, routeStats, claims } = deps;
+  const { booksCheck, domainChecks, messages, keyUses, refusals, losses, routeStats, boundUses, claims } = deps;
   await closeInTime(log, {
     jobs: background.jobs.stop(),
     paymentUpkeep: background.paymentUpkeep.close(),
@@ -367,6 +371,7 @@ async function drain({ deps, lag }: Parts, background: Background, servers: Serv
     refusals: refusals.stop(),
     losses: losses.stop(),
     routeStats: routeStats.stop(),
+    boundUses: boundUses.stop(),
     claims: claims.close(),
     clients,
   });

@@ -6,6 +6,7 @@ import { Redis } from "ioredis";
 import { openKeyLookup } from "../src/accounts/key_lookup.ts";
 import { verifyPassword } from "../src/accounts/passwords.ts";
 import { findSignIn } from "../src/accounts/sign_in_store.ts";
+import { boundsKey } from "../src/catalog/bound_advice.ts";
 import { redisBus } from "../src/platform/bus.ts";
 import { createLog } from "../src/platform/log.ts";
 import { migrationState } from "../src/platform/migrate.ts";
@@ -679,7 +680,12 @@ test.concurrent(
     const { model } = await json("model show chat-1");
     expect(model).toMatchObject({ requestTokens: 12, messageTokens: 4, imageBaseTokens: 85, imageTileTokens: 170 });
     expect(model).toMatchObject({ imageTilePixels: 256, imageMostTokens: 1445, fileMostTokens: 9000 });
-    expect((await cli("model show chat-1")).out).toContain("Image, at most: 1445 tokens");
+    const key = boundsKey(model);
+    await world.sql`insert into bound_uses values ('chat-1', now()::date, 'images', ${key}, 12400, 0, 610)`;
+    const shown = (await cli("model show chat-1")).out;
+    expect(shown).toContain("Image, at most: 1445 tokens");
+    expect(shown).toContain("12,400 requests that were mostly images used at most 61% of what was reserved.");
+    expect(shown).toContain("model set chat-1 --image-base-tokens 64 --image-tile-tokens 127 --image-most-tokens 1078");
     expect(await refused("model show chat-9")).toContain("no model chat-9");
     const removed = await json(`model route chat-1 --remove ${routed.models[0].routes[0].id}`);
     expect(removed.models[0].routes).toEqual([]);
@@ -882,6 +888,9 @@ test(
     for (const what of ["Postgres", "Redis", "migrations", "provider sim", "models", "books", "receipts", "spool"])
       expect(finding(well.out, what)?.state).toBe("ok");
 
+    expect(finding(well.out, "bounds")?.state).toBe("ok");
+    const { model } = await json("model show doctor-1");
+    await world.sql`insert into bound_uses values ('doctor-1', '2099-12-15', 'overhead', ${boundsKey(model)}, 20, 3, 1500)`;
     await world.sql`update balances set balance_nano_usd = balance_nano_usd + 1 where account_id = (select min(account_id) from balances)`;
     await world.setClock("2099-12-15T00:00:00Z");
     await world.sql`select make_receipt_months(1)`;
@@ -892,6 +901,8 @@ test(
     expect(ill.out).toMatch(/wrong\s+books: do not balance: inv_balance_entries \(1\)/);
     expect(ill.out).toMatch(/warning\s+receipts: tables for only 1 months ahead/);
     expect(ill.out).toMatch(/warning\s+spool: 1 files/);
+    expect(ill.out).toMatch(/warning\s+bounds doctor-1: .*used at most 150% of what was reserved; 3 used more/);
+    expect(ill.out).toContain("model set doctor-1 --request-tokens ");
     expect(ill.out).toMatch(/wrong\s+Redis: .*\n\s+→ Start it, or correct REDIS_URL/);
     await world.setClock(null);
 

@@ -15,6 +15,8 @@ import { createLog } from "../platform/log.ts";
 import { migrationState, schemaSentence } from "../platform/migrate.ts";
 import { connectRedis } from "../platform/redis.ts";
 import { type Context, defineCommand } from "./context.ts";
+import type { Finding, Found } from "./doctor_findings.ts";
+import { checkBounds } from "./doctor_models.ts";
 import { readOutbox, readServer, replicasUp } from "./doctor_store.ts";
 import { knownSentence, sentenceOf } from "./errors.ts";
 import type { Output } from "./output.ts";
@@ -29,15 +31,6 @@ const MONTHS_AHEAD_MIN = 2;
 const REPLICA_SECONDS = 10;
 const MESSAGE_SECONDS_MAX = 1800;
 const PROGRESS_MS = 2_000;
-
-export type Finding = {
-  what: string;
-  /** `wrong` makes the exit code 1. */
-  state: "ok" | "warning" | "wrong";
-  detail: string;
-  /** What to do about it. */
-  advice?: string;
-};
 
 type DoctorOptions = { full?: true };
 
@@ -65,6 +58,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
     ...migrations,
     ...(await guarded("providers", "See the provider's own status page.", () => checkProviders(context))),
     ...(await guarded("models", "See: bun run cli model list", () => checkModels(context))),
+    ...(await guarded("bounds", "See: bun run cli model show", () => checkBounds(context))),
     ...(await guarded("books", "Run doctor again.", () => checkBooks(context, full))),
     ...(await guarded("unpriced", "Run doctor again.", () => checkUnpriced(context))),
     ...(await guarded("losses", "See: bun run cli account losses", () => checkLosses(context))),
@@ -91,8 +85,6 @@ async function guarded(
     ];
   }
 }
-
-type Found = Omit<Finding, "what">;
 
 async function checkPostgres(context: Context): Promise<Found> {
   const { version } = await readServer(context);

@@ -7,7 +7,7 @@ import { pricesOfColumns } from "../catalog/token_prices.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
 import { addImport } from "./model_import.ts";
-import { addShow } from "./model_show.ts";
+import { addShow, boundOption } from "./model_show.ts";
 import { formatPrice, parsePrice } from "./money.ts";
 import { idOf, integer, list, parsedBy } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
@@ -221,7 +221,7 @@ function modelOptions(command: Command): Command {
   for (const name of BOUND_NAMES) {
     const { hint, unit } = MODEL_BOUNDS[name];
     // Commander calls the option by the bound's name again.
-    command.option(`--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)} <${unit}>`, hint, integer);
+    command.option(`${boundOption(name)} <${unit}>`, hint, integer);
   }
   return command;
 }

@@ -1,4 +1,6 @@
 import type { Command } from "commander";
+import { adviceOf, adviceWords, type BoundAdvice } from "../catalog/bound_advice.ts";
+import { readBoundUses } from "../catalog/bound_uses_store.ts";
 import { BOUND_NAMES, MODEL_BOUNDS } from "../catalog/model_bounds.ts";
 import { findModel } from "../catalog/models_store.ts";
 import { readRouteStats } from "../catalog/route_stats_store.ts";
@@ -26,6 +28,7 @@ async function showModel(context: Context, modelId: string): Promise<Output> {
   if (!model) throw new InputError(`There is no model ${modelId}.`);
   const routes = await listRoutes(context, modelId);
   const routeIds = routes.map(({ id }) => id);
+  const advice = adviceOf(model, (await readBoundUses(context, [model])).get(modelId) ?? []);
   const reports = reportsOf(await readRouteStats(context, "day", routeIds));
   const price = (microUsd: number | null) => (microUsd === null ? "none" : `${formatPrice(microUsd)} USD`);
   const facts = [
@@ -44,6 +47,7 @@ async function showModel(context: Context, modelId: string): Promise<Output> {
   ]);
   const text = [
     ...facts.map(([name, value]) => `${name}: ${value}`),
+    ...advice.flatMap((one) => ["", adviceWords(one), ...commandFor(modelId, one)]),
     "",
     table(["ROUTE", "ENABLED"], routeRows, "No routes."),
     "",
@@ -53,7 +57,20 @@ async function showModel(context: Context, modelId: string): Promise<Output> {
       "No routes.",
     ),
   ].join("\n");
-  return { text, json: { model, routes, reports } };
+  return { text, json: { model, advice, routes, reports } };
+}
+
+/** The command that applies an advice, if it suggests anything. */
+export function commandFor(modelId: string, { overruns, change }: BoundAdvice): string[] {
+  const options = Object.entries(change).map(([name, value]) => `${boundOption(name)} ${value}`);
+  if (options.length === 0) return [];
+  return [`To ${overruns > 0 ? "raise" : "lower"} the bound: bun run cli model set ${modelId} ${options.join(" ")}`];
+}
+
+/** `--image-most-tokens`; `--margin` for the margin. */
+export function boundOption(name: string): string {
+  if (name === "marginPermille") return "--margin";
+  return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
 function reportRow(id: number, reports: readonly RouteReport[]): string[] {

@@ -1,4 +1,3 @@
-import type { Route } from "../catalog/catalog.ts";
 import { imagePriceKey } from "../catalog/catalog_input.ts";
 import type { Deps } from "../deps.ts";
 import type { Usage } from "../ledger/ledger.ts";
@@ -71,7 +70,7 @@ export function imageUsage({ hold }: ReservedRequest, { size, quality, microUsd 
 }
 
 async function estimate(deps: Deps, answer: AnswerToCount, prompt: PromptSample): Promise<ReportedUsage> {
-  const { text, textBytes, mediaTokens, ids } = prompt;
+  const { text, textBytes, imageTokens, fileTokens, ids } = prompt;
   const [prompted, completed] = await Promise.all([deps.tokens.count(text), deps.tokens.count(answer.completionText)]);
   const countedBytes = Buffer.byteLength(text);
   const promptTokens =
@@ -81,7 +80,7 @@ async function estimate(deps: Deps, answer: AnswerToCount, prompt: PromptSample)
   const tokensAChar = Math.max(TOKENS_A_CHAR_MIN, completed.tokens / Math.max(1, completionText.length));
   return {
     // Never zero: a prompt without text still has its message format. Source: END-5.
-    promptTokens: Math.max(1, promptTokens + ids + mediaTokens),
+    promptTokens: Math.max(1, promptTokens + ids + imageTokens + fileTokens),
     cachedTokens: 0,
     completionTokens: completed.tokens + Math.ceil(beyond * tokensAChar),
   };
@@ -97,21 +96,4 @@ function largerOf(counted: ReportedUsage, reported: ReportedUsage | undefined): 
     completionTokens: Math.max(completionTokens, counted.completionTokens),
     further,
   };
-}
-
-/**
- * Counts and logs an answer that cost more than was reserved. The bounds of its model are too low, or the provider ignores the output
- * cap. Later reservations do not change: an operator decides. Source: MON-8.
- */
-export function noteOverrun({ deps, model, hold, caller }: ReservedRequest, route: Route, usage: Usage): void {
-  const { heldNanoUsd } = hold;
-  const { chargeNanoUsd, promptTokens, completionTokens, estimated } = usage;
-  if (hold.mode !== "payg" || chargeNanoUsd <= heldNanoUsd) return;
-  deps.metrics.overran();
-  const facts = { requestId: caller.requestId, model: model.id, provider: route.providerName, routeId: route.id };
-  const used = { promptTokens, completionTokens, capTokens: hold.capTokens, estimated };
-  deps.log.warn(
-    { ...facts, ...used, heldNanoUsd: String(heldNanoUsd), chargeNanoUsd: String(chargeNanoUsd) },
-    "an answer cost more than was reserved for it",
-  );
 }

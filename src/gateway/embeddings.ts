@@ -3,7 +3,7 @@ import type { Body } from "../http/body.ts";
 import { EMBEDDING_TOKENS_MAX } from "../limits.ts";
 import type { Admitted } from "./admission.ts";
 import type { Caller } from "./authenticate.ts";
-import { chatUsage, noteOverrun } from "./charge.ts";
+import { chatUsage } from "./charge.ts";
 import { dispatch } from "./dispatch.ts";
 import type { MeteredEndpoint } from "./flow.ts";
 import { type Outcome, withHold } from "./hold.ts";
@@ -54,8 +54,7 @@ async function serveEmbeddings(
   const { answer, route } = result;
   const { data, usage: reported, rawUsage, dropped } = answer;
   const usage = await chatUsage(request, { usage: reported, rawUsage, completionText: "" });
-  noteOverrun(request, route, usage);
-  noteUsed(deps, { route, kind: "whole", usage });
+  noteUsed(request, { route, kind: "whole", usage });
   const tokens = { prompt_tokens: usage.promptTokens, total_tokens: usage.promptTokens + usage.completionTokens };
   const text = `{"object":"list","data":${data},"model":${JSON.stringify(model.id)},"usage":${JSON.stringify(tokens)}}`;
   return { how: "answered", usage, text, dropped };

@@ -6,7 +6,7 @@ import { factsOf } from "../http/request_facts.ts";
 import { type Admitted, admit, Slots } from "./admission.ts";
 import { checkChatAnswer } from "./answer_size.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
-import { chatUsage, imageUsage, NOTHING_RELAYED, noteOverrun } from "./charge.ts";
+import { chatUsage, imageUsage, NOTHING_RELAYED } from "./charge.ts";
 import type { StreamRewriter } from "./chunks.ts";
 import { type Attempt, dispatch } from "./dispatch.ts";
 import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
@@ -115,8 +115,7 @@ export async function serveWhole(
   const { answer, route } = result;
   const counted = chatUsage(request, answer);
   const usage = counted instanceof Promise ? await counted : counted;
-  noteOverrun(request, route, usage);
-  noteUsed(deps, { route, kind: "whole", usage });
+  noteUsed(request, { route, kind: "whole", usage });
   deps.hiddenTokens.note(model, caller.key.accountId, answer);
   const text = typeof answer.text === "string" ? answer.text : answer.text(usage);
   return { how: "answered", usage, text, dropped: answer.dropped };
@@ -198,8 +197,7 @@ async function streamEndOf(request: StreamedRequest, end: RelayEnd): Promise<Str
   if (outcome.how === "failed") return outcome;
   if (end.how === "complete") deps.hiddenTokens.note(model, caller.key.accountId, outcome.answer);
   const usage = await chatUsage(request, outcome.answer);
-  noteOverrun(request, route, usage);
-  noteUsed(deps, { route, kind: "stream", usage });
+  noteUsed(request, { route, kind: "stream", usage });
   rewriter?.counted?.(usage);
   return { how: outcome.how, usage, event: outcome.event };
 }

@@ -12,7 +12,7 @@ import { imageSizeOf } from "./image_size.ts";
 export type PromptBounds = ModelBounds & Pick<Model, "contextLength">;
 
 /** An image, by its `data:` URL; undefined: it is elsewhere, and its size unknown. */
-export function imageTokens(url: string | undefined, bounds: PromptBounds): number {
+export function imageTokensOf(url: string | undefined, bounds: PromptBounds): number {
   const { imageBaseTokens, imageTileTokens, imageTilePixels, imageMostTokens } = bounds;
   const size = url === undefined ? undefined : imageSizeOf(url);
   if (size === undefined) return imageMostTokens;
@@ -21,6 +21,6 @@ export function imageTokens(url: string | undefined, bounds: PromptBounds): numb
 }
 
 /** All files, audio, video and hosted tools of a request: no prompt that a model has read is longer than its context. */
-export function fileTokens({ fileMostTokens, contextLength }: PromptBounds): number {
+export function fileTokensOf({ fileMostTokens, contextLength }: PromptBounds): number {
   return Math.min(fileMostTokens, contextLength ?? fileMostTokens);
 }

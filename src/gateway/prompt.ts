@@ -1,7 +1,7 @@
 import type { Body } from "../http/body.ts";
 import { isRecord } from "../platform/records.ts";
 import type { EmbeddingInput } from "./embedding_input.ts";
-import { fileTokens, imageTokens, type PromptBounds } from "./media_tokens.ts";
+import { fileTokensOf, imageTokensOf, type PromptBounds } from "./media_tokens.ts";
 import type { ChatBody } from "./request_shapes.ts";
 
 /**
@@ -42,25 +42,32 @@ const SAMPLE_PIECES = 8;
 const PIECE_CHARS = SAMPLE_CHARS / SAMPLE_PIECES;
 
 /** What is kept of a prompt to count it later: the whole text if it is short, and otherwise a sample and the length. */
-export type PromptSample = {
+export type PromptSample = Readonly<PromptParts> & {
   readonly text: string;
   /** Bytes of the whole text, as UTF-8. */
   readonly textBytes: number;
   /** Token ids that the client sent in place of text. */
   readonly ids: number;
-  /** As in Prompt. */
-  readonly overheadTokens: number;
-  readonly mediaTokens: number;
 };
 
-type PromptFacts = { overheadTokens: number; mediaTokens?: number; ids?: number; beyond?: number; hasMedia?: boolean };
+/** The most tokens of a prompt, by what they are reserved for. */
+export type PromptParts = {
+  /** The bytes of the text, or the tokenizer's count. */
+  textTokens: number;
+  /** What the chat format and the provider add. */
+  overheadTokens: number;
+  imageTokens: number;
+  /** Files, audio, video and hosted tools. */
+  fileTokens: number;
+};
+
+type PromptFacts = Partial<PromptParts> & { ids?: number; beyond?: number; hasMedia?: boolean };
 
 /** What a provider reads as prompt: its text, and the most tokens of everything else. */
-export class Prompt {
-  /** What the chat format and the provider add, at most. */
+export class Prompt implements PromptParts {
   readonly overheadTokens: number;
-  /** Images and files, at most. */
-  readonly mediaTokens: number;
+  readonly imageTokens: number;
+  readonly fileTokens: number;
   /** Token ids that the client sent in place of text. They are part of `beyond`. */
   readonly ids: number;
   /** Bytes of everything that is sent: of the text, as UTF-8, and `beyond`. */
@@ -75,11 +82,12 @@ export class Prompt {
 
   constructor(
     texts: readonly string[],
-    { overheadTokens, mediaTokens = 0, ids = 0, beyond = 0, hasMedia = false }: PromptFacts,
+    { overheadTokens = 0, imageTokens = 0, fileTokens = 0, ids = 0, beyond = 0, hasMedia = false }: PromptFacts,
   ) {
     this.#texts = texts;
     this.overheadTokens = overheadTokens;
-    this.mediaTokens = mediaTokens;
+    this.imageTokens = imageTokens;
+    this.fileTokens = fileTokens;
     this.ids = ids;
     this.beyond = beyond;
     this.hasMedia = hasMedia;
@@ -98,13 +106,13 @@ export class Prompt {
 
   /** The upper bound of the whole prompt. */
   get tokens(): number {
-    return this.textTokens + this.overheadTokens + this.mediaTokens;
+    return this.textTokens + this.overheadTokens + this.imageTokens + this.fileTokens;
   }
 
   /** The sample. Its places are random, so that nobody can write a prompt that is counted too low. */
   sample(random: () => number = Math.random): PromptSample {
-    const { textBytes, ids, overheadTokens, mediaTokens } = this;
-    const facts = { textBytes, ids, overheadTokens, mediaTokens };
+    const { textBytes, ids, textTokens, overheadTokens, imageTokens, fileTokens } = this;
+    const facts = { textBytes, ids, textTokens, overheadTokens, imageTokens, fileTokens };
     let chars = Math.max(0, this.#texts.length - 1);
     for (const text of this.#texts) chars += text.length;
     if (chars <= SAMPLE_CHARS) return { text: this.text, ...facts };
@@ -158,8 +166,9 @@ export function promptOf(body: ChatBody, { raw, changed = UNCHANGED, model }: Se
   }
   const { texts, imageTokens, hasFiles, beyond } = found;
   const hasMedia = known === undefined || imageTokens > 0 || hasFiles;
-  const mediaTokens = imageTokens + (hasFiles ? fileTokens(model) : 0);
-  return new Prompt(texts, { overheadTokens: overheadOf(body.messages.length, model), mediaTokens, beyond, hasMedia });
+  const fileTokens = hasFiles ? fileTokensOf(model) : 0;
+  const overheadTokens = overheadOf(body.messages.length, model);
+  return new Prompt(texts, { overheadTokens, imageTokens, fileTokens, beyond, hasMedia });
 }
 
 /** Fields of an embedding request that are no text for the model. `input` is counted by itself. */
@@ -226,7 +235,7 @@ function readPart(part: unknown, found: Found, model: PromptBounds): boolean {
   if (part.type !== "image_url" || !hasOnly(part, IMAGE_FIELDS) || !isImageUrl(part.image_url)) return false;
   const { url } = part.image_url;
   const isData = url.startsWith(IMAGE_DATA);
-  found.imageTokens += imageTokens(isData ? url : undefined, model);
+  found.imageTokens += imageTokensOf(isData ? url : undefined, model);
   // The data of an image does not count, only its width and height. Any other URL counts as text too.
   if (!isData) found.texts.push(url);
   return true;
@@ -234,7 +243,7 @@ function readPart(part: unknown, found: Found, model: PromptBounds): boolean {
 
 /** Counts messages by the bytes of their JSON, without the data of images in their contents. */
 function readUnknown(messages: unknown, { bytes, model }: { bytes: number; model: PromptBounds }): Found {
-  let tokens = 0;
+  let imageTokens = 0;
   let hasFiles = false;
   let imageBytes = 0;
   const countedPart = (part: unknown): unknown => {
@@ -246,7 +255,7 @@ function readUnknown(messages: unknown, { bytes, model }: { bytes: number; model
     const { image_url: image } = part;
     const url = isRecord(image) && typeof image.url === "string" ? image.url : "";
     const isData = url.startsWith(IMAGE_DATA);
-    tokens += imageTokens(isData ? url : undefined, model);
+    imageTokens += imageTokensOf(isData ? url : undefined, model);
     if (!isData || !isRecord(image)) return part;
     imageBytes += Buffer.byteLength(url);
     return { ...part, image_url: { ...image, url: "" } };
@@ -258,7 +267,7 @@ function readUnknown(messages: unknown, { bytes, model }: { bytes: number; model
   };
   const json = JSON.stringify(Array.isArray(messages) ? messages.map(counted) : messages);
   const beyond = Math.max(0, bytes - imageBytes - Buffer.byteLength(json));
-  return { texts: [json], imageTokens: tokens, hasFiles, beyond };
+  return { texts: [json], imageTokens, hasFiles, beyond };
 }
 
 function isScalar(name: string, value: unknown): boolean {

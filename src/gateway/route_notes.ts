@@ -1,18 +1,44 @@
 import type { KeyedRoute, Route } from "../catalog/catalog.ts";
 import type { AnswerKind } from "../catalog/route_sums.ts";
-import type { Deps } from "../deps.ts";
 import type { Usage } from "../ledger/ledger.ts";
 import { noteTried } from "../ledger/tried_routes.ts";
+import type { PromptParts } from "./prompt.ts";
 import type { ReservedRequest } from "./reserve.ts";
 
-/** What is noted of a route after it has answered. What is noted before: `dispatch.ts`. Source: PRV-22, PRV-24. */
+/** What is noted of a route after it has answered. What is noted before: `dispatch.ts`. Source: PRV-22, PRV-24, MON-8. */
 
-/** Adds what an answer used to the sums of its route. Our own estimate does not say what a provider's cache served. */
+/** An answer, its route, and what was reserved for it. */
+type Used = ReservedRequest & { prompt: PromptParts; choices: number };
+
+/** Notes what an answer used: for its route, and for the bounds of its model. Our own estimate says nothing about how a provider counts. */
 export function noteUsed(
-  { routeStats }: Deps,
+  request: Used,
   { route, kind, usage }: { route: Route; kind: AnswerKind; usage: Usage },
 ): void {
-  if (!usage.estimated) routeStats.used(route.id, kind, usage);
+  const { deps, model, prompt, choices, hold } = request;
+  if (!usage.estimated) {
+    deps.routeStats.used(route.id, kind, usage);
+    const capTokens = hold.capTokens === null ? null : hold.capTokens * choices;
+    deps.boundUses.note(model, { prompt, capTokens, used: usage });
+  }
+  noteOverrun(request, route, usage);
+}
+
+/**
+ * Counts and logs an answer that cost more than was reserved. The bounds of its model are too low, or the provider ignores the output
+ * cap. Later reservations do not change: an operator decides. Source: MON-8.
+ */
+function noteOverrun({ deps, model, hold, caller }: ReservedRequest, route: Route, usage: Usage): void {
+  const { heldNanoUsd } = hold;
+  const { chargeNanoUsd, promptTokens, completionTokens, estimated } = usage;
+  if (hold.mode !== "payg" || chargeNanoUsd <= heldNanoUsd) return;
+  deps.metrics.overran();
+  const facts = { requestId: caller.requestId, model: model.id, provider: route.providerName, routeId: route.id };
+  const used = { promptTokens, completionTokens, capTokens: hold.capTokens, estimated };
+  deps.log.warn(
+    { ...facts, ...used, heldNanoUsd: String(heldNanoUsd), chargeNanoUsd: String(chargeNanoUsd) },
+    "an answer cost more than was reserved for it",
+  );
 }
 
 /** The provider broke off a stream that had begun: an error of its route, and named on the receipt. */

@@ -3,6 +3,7 @@ import {
   bigint,
   boolean,
   check,
+  date,
   index,
   integer,
   jsonb,
@@ -225,6 +226,31 @@ export const routes = pgTable(
       "routes_cost_range",
       sql`${t.costInputMicroUsd} between 0 and 1000000000 and ${t.costOutputMicroUsd} between 0 and 1000000000 and ${t.costImageMicroUsd} between 0 and 1000000000`,
     ),
+  ],
+);
+
+/**
+ * How much of what was reserved for prompts their answers used, by day and by the part that was mostly reserved for: sums that all
+ * replicas add to every few seconds, and that only suggest other bounds. Kept for 30 days. See `catalog/bound_uses.ts`.
+ */
+export const boundUses = pgTable(
+  "bound_uses",
+  {
+    modelId: text().notNull(),
+    /** In UTC. */
+    day: date().notNull(),
+    part: text({ enum: ["text", "overhead", "images", "files", "output"] }).notNull(),
+    /** The bounds of the model under which it was reserved: `boundsKey` in `catalog/bound_advice.ts`. */
+    bounds: text().notNull(),
+    requests: bigint({ mode: "number" }).notNull(),
+    /** Requests that used more than was reserved. */
+    overruns: bigint({ mode: "number" }).notNull(),
+    /** The most that one request used of what was reserved. */
+    mostPermille: integer().notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.modelId, t.day, t.part, t.bounds] }),
+    check("bound_uses_part", sql`${t.part} in ('text', 'overhead', 'images', 'files', 'output')`),
   ],
 );
 

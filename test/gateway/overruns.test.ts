@@ -104,6 +104,22 @@ test("an admin raises a bound: it applies to the next request on every replica",
     });
 });
 
+test("what answers used of what was reserved is counted, for the model's page", async () => {
+  const read = async () => {
+    const rows = await shop.world.sql`
+      select part, sum(requests)::int as requests, sum(overruns)::int as overruns, max(most_permille) as most
+      from bound_uses where model_id = ${MODEL} group by part order by part`;
+    return rows.map((row) => ({ ...row }));
+  };
+  // Each replica writes every few seconds. Of the 36 tokens of a plain request, 20 are text.
+  const ofText = { part: "text", requests: 3, overruns: 2, most: Math.ceil((2_000_000 * 1_000) / 36) };
+  await until(
+    async () => Bun.deepEquals(await read(), [{ ...(await read())[0], part: "images", requests: 5 }, ofText]),
+    20_000,
+  );
+  expect((await read())[0]).toMatchObject({ part: "images", overruns: 0 });
+});
+
 describe("a megabyte that is sent on is reserved for", () => {
   const x = "x ".repeat(550_000);
   const toolCall = (args: string) => ({

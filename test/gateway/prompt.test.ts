@@ -33,7 +33,7 @@ test("a chat counts the bytes of its texts with one byte between them, and its i
   );
   const part = { type: "image_url", image_url: { url: PNG, detail: "high" } };
   const prompt = promptOfBody({ messages: [{ role: "user", content: [{ type: "text", text: "hi" }, part, part] }] });
-  expect([prompt.bytes, prompt.mediaTokens, prompt.tokens]).toEqual([2, 200, 101_202]);
+  expect([prompt.bytes, prompt.imageTokens, prompt.tokens]).toEqual([2, 200, 101_202]);
 });
 
 test("escapes count as the characters they stand for; numbers, booleans and null of known parameters count nothing", () => {
@@ -103,7 +103,7 @@ test("spaces and digits that parsing removes count, because a provider may read 
   // Beside an image, whose own data does not count.
   const image = `"content":[{"type":"image_url","image_url":{"url":"${PNG}"}}]`;
   const beside = promptOfText(`{"model":"m","messages":[{"role":"user",${image},"x":1${"0".repeat(LONG)}}]}`);
-  expect([beside.mediaTokens, beside.bytes > LONG, beside.bytes < LONG + 500]).toEqual([100, true, true]);
+  expect([beside.imageTokens, beside.bytes > LONG, beside.bytes < LONG + 500]).toEqual([100, true, true]);
 });
 
 test("an embedding's prompt is its input, and the bytes of all other fields that are sent on", () => {
@@ -125,7 +125,7 @@ test("images next to unknown fields still count as images", () => {
   const prompt = promptOfBody({
     messages: [{ role: "user", content: [image, { type: "text", text: "hi", cache_control: {} }] }],
   });
-  expect(prompt.mediaTokens).toBe(100);
+  expect(prompt.imageTokens).toBe(100);
   expect(prompt.bytes).toBeLessThan(500);
 });
 
@@ -154,7 +154,10 @@ test("a provider may report any kind of input for images and for unknown parts o
 });
 
 test("files, audio and hosted tools count once for the whole request, by the settings of the model; tools of the client do not", () => {
-  const mediaOf = (over: Record<string, unknown>) => promptOfBody(over).mediaTokens;
+  const mediaOf = (over: Record<string, unknown>) => {
+    const { imageTokens, fileTokens } = promptOfBody(over);
+    return imageTokens + fileTokens;
+  };
   const parts = (...content: object[]) => ({ messages: [{ role: "user", content }] });
   const file = { type: "file", file: { file_id: "file_1" } };
   const audio = { type: "input_audio", input_audio: { data: "AA", format: "wav" } };

@@ -3,7 +3,7 @@ import { getTableColumns } from "drizzle-orm";
 import fc from "fast-check";
 import { byBound, MODEL_BOUNDS } from "../../src/catalog/model_bounds.ts";
 import { tokenPricesOf } from "../../src/catalog/rates.ts";
-import { imageTokens, type PromptBounds } from "../../src/gateway/media_tokens.ts";
+import { imageTokensOf, type PromptBounds } from "../../src/gateway/media_tokens.ts";
 import { promptOf } from "../../src/gateway/prompt.ts";
 import type { ChatBody } from "../../src/gateway/request_shapes.ts";
 import { bodyOf, NO_ROOM } from "../../src/http/body.ts";
@@ -101,11 +101,11 @@ test("gpt-4o-mini: 36,835 tokens for an image of six tiles, and 48,169 for the l
     of({ width: 1_536, height: 768 }),
     of({ width: 2_048, height: 768 }),
   ]).toEqual([25_501, 36_835, 48_169]);
-  expect(imageTokens(pngUrl(1_536, 768), DEFAULTS)).toBe(36_835);
-  expect(imageTokens(pngUrl(8_000, 6_000), DEFAULTS)).toBeGreaterThanOrEqual(48_169);
-  expect(imageTokens(undefined, DEFAULTS)).toBeGreaterThanOrEqual(48_169);
+  expect(imageTokensOf(pngUrl(1_536, 768), DEFAULTS)).toBe(36_835);
+  expect(imageTokensOf(pngUrl(8_000, 6_000), DEFAULTS)).toBeGreaterThanOrEqual(48_169);
+  expect(imageTokensOf(undefined, DEFAULTS)).toBeGreaterThanOrEqual(48_169);
   // A small one does not cost the most.
-  expect(imageTokens(pngUrl(64, 64), DEFAULTS)).toBe(8_500);
+  expect(imageTokensOf(pngUrl(64, 64), DEFAULTS)).toBe(8_500);
 });
 
 for (const [name, { of, settings }] of Object.entries(FORMULAS))
@@ -157,6 +157,6 @@ for (const [name, { of, settings }] of Object.entries(FORMULAS))
 
 test("the settings scale: an image counts its base and each tile that is begun, up to the most", () => {
   const model = { ...DEFAULTS, imageBaseTokens: 10, imageTileTokens: 3, imageTilePixels: 100, imageMostTokens: 50 };
-  const of = (width: number, height: number) => imageTokens(pngUrl(width, height), model);
+  const of = (width: number, height: number) => imageTokensOf(pngUrl(width, height), model);
   expect([of(1, 1), of(100, 100), of(101, 100), of(101, 101), of(1_000, 1_000)]).toEqual([13, 13, 16, 22, 50]);
 });

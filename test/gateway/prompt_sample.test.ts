@@ -3,7 +3,7 @@ import { Prompt } from "../../src/gateway/prompt.ts";
 
 /** What is kept of a prompt while its stream is open: a small sample, enough to count it. */
 
-const promptOf = (...texts: string[]) => new Prompt(texts, { overheadTokens: 9, mediaTokens: 70 });
+const promptOf = (...texts: string[]) => new Prompt(texts, { overheadTokens: 9, imageTokens: 70, fileTokens: 5 });
 const KEPT_BYTES_MAX = 16 * 1024;
 
 describe("the sample of a prompt", () => {
@@ -14,8 +14,10 @@ describe("the sample of a prompt", () => {
         text: texts.join("\n"),
         textBytes: prompt.textBytes,
         ids: 0,
+        textTokens: prompt.textTokens,
         overheadTokens: 9,
-        mediaTokens: 70,
+        imageTokens: 70,
+        fileTokens: 5,
       });
     }
   });

@@ -317,7 +317,7 @@ describe("requests for a provider's own /responses", () => {
       const call = { type: "function_call", call_id: "call_1", name: "a", arguments: "{}" };
       const output = { type: "function_call_output", call_id: "call_1", output: [picture] };
       const prompt = promptOf({ input: [{ role: "user", content: [picture, picture] }, call, output] });
-      expect([prompt.mediaTokens, prompt.hasMedia]).toEqual([300, true]);
+      expect([prompt.imageTokens, prompt.hasMedia]).toEqual([300, true]);
       expect(prompt.bytes).toBeLessThan(1_000);
     });
 
@@ -338,22 +338,22 @@ describe("requests for a provider's own /responses", () => {
       const file = { type: "input_file", file_data: "data:application/pdf;base64,AA==" };
       const input = [{ role: "user", content: [{ type: "input_text", text: "Hello" }, file] }];
       expect(promptOf({ input }).hasMedia).toBe(false);
-      const { hasMedia, mediaTokens } = promptOf({ input }, ["content.file"]);
+      const { hasMedia, fileTokens } = promptOf({ input }, ["content.file"]);
       // No more than the context of the model.
-      expect([hasMedia, mediaTokens]).toEqual([true, 5_000]);
-      expect([promptOf({}).mediaTokens, promptOf({}).hasMedia]).toEqual([0, false]);
+      expect([hasMedia, fileTokens]).toEqual([true, 5_000]);
+      expect([promptOf({}).imageTokens, promptOf({}).hasMedia]).toEqual([0, false]);
     });
 
     test("tools that run at the provider count as files, and so do the items that they left", () => {
       const search = { tools: [{ type: "web_search" }] };
-      expect([promptOf(search).mediaTokens, promptOf(search, ["tools.web_search"]).mediaTokens]).toEqual([0, 5_000]);
+      expect([promptOf(search).fileTokens, promptOf(search, ["tools.web_search"]).fileTokens]).toEqual([0, 5_000]);
       const found = {
         input: [
           { type: "web_search_call", id: "ws_1" },
           { role: "user", content: "Hello" },
         ],
       };
-      expect(promptOf(found, ["input.web_search_call"]).mediaTokens).toBe(5_000);
+      expect(promptOf(found, ["input.web_search_call"]).fileTokens).toBe(5_000);
     });
   });
 

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { boundsKey } from "../../src/catalog/bound_advice.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, PRICES, type Shop } from "../gateway/shop.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
@@ -212,6 +213,21 @@ describe("models", () => {
       expect((after ?? before).size).toMatch(/^\d+x\d+$/);
       expect((after ?? before).quality).toMatch(/^(?:standard|high)$/);
     }
+  });
+
+  test("what answers used of what was reserved is shown with the bounds that it suggests, which an admin applies", async () => {
+    const before = await find("chat-a");
+    expect(before.advice).toEqual([]);
+    await shop.world.sql`
+      insert into bound_uses values ('chat-a', now()::date, 'overhead', ${boundsKey(before)}, 1000, 0, 500),
+        ('chat-a', now()::date, 'images', 'other bounds', 1000, 0, 500)`;
+    const { advice } = await find("chat-a");
+    const change = { requestTokens: 5, messageTokens: 5 }; // 500 ‰ of 8, over nine tenths, with a tenth of headroom.
+    expect(advice).toEqual([{ part: "overhead", requests: 1_000, overruns: 0, mostPermille: 500, change }]);
+    expect((await admin.patch("/admin/model?id=chat-a", change)).status).toBe(200);
+    expect(await find("chat-a")).toMatchObject({ ...change, advice: [] });
+    await admin.patch("/admin/model?id=chat-a", { requestTokens: 8, messageTokens: 8 });
+    await shop.world.sql`delete from bound_uses`;
   });
 
   test("422 validation_failed names the wrong field of a model or price, and nothing changes", async () => {

@@ -3,7 +3,7 @@ import { ProviderFailure } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
 import { isRecord } from "../../platform/records.ts";
 import { PROVIDER_FIELDS, type Relayed, type StreamRewriter, Written } from "../chunks.ts";
-import { fileTokens, imageTokens, type PromptBounds } from "../media_tokens.ts";
+import { fileTokensOf, imageTokensOf, type PromptBounds } from "../media_tokens.ts";
 import { isClientTool, overheadOf, Prompt } from "../prompt.ts";
 import {
   type ChatAnswer,
@@ -61,7 +61,7 @@ export type OwnCall = TextCall & {
  */
 export function ownPrompt({ fields: { input, ...repeated } }: OwnBody, model: PromptBounds): Prompt {
   const items: readonly unknown[] = Array.isArray(input) ? input : [];
-  let tokens = 0;
+  let imageTokens = 0;
   let hasMedia = false;
   let hasFiles = hasHostedTools(repeated.tools);
   const countedPart = (part: unknown): unknown => {
@@ -71,7 +71,7 @@ export function ownPrompt({ fields: { input, ...repeated } }: OwnBody, model: Pr
     if (part.type !== "input_image") return part;
     const { image_url: url } = part;
     const isData = typeof url === "string" && url.startsWith(IMAGE_DATA);
-    tokens += imageTokens(isData ? url : undefined, model);
+    imageTokens += imageTokensOf(isData ? url : undefined, model);
     return isData ? { ...part, image_url: "" } : part;
   };
   const counted = items.map((item): unknown => {
@@ -86,7 +86,8 @@ export function ownPrompt({ fields: { input, ...repeated } }: OwnBody, model: Pr
   if (texts[0].length > REPEATED_CHARS_MAX) throw tooMuchRepeated(repeated);
   return new Prompt(texts, {
     overheadTokens: overheadOf(items.length === 0 ? 2 : items.length + 1, model),
-    mediaTokens: tokens + (hasFiles ? fileTokens(model) : 0),
+    imageTokens,
+    fileTokens: hasFiles ? fileTokensOf(model) : 0,
     hasMedia: hasMedia || hasFiles,
   });
 }

@@ -1,5 +1,7 @@
 import { Type } from "@sinclair/typebox";
 import { type Static, t } from "elysia";
+import { adviceOf } from "../../catalog/bound_advice.ts";
+import { readBoundUses } from "../../catalog/bound_uses_store.ts";
 import { imagePriceKey, PARAM_CHARS_MAX, QUALITY_CHARS_MAX, ROUTE_PARAMS_MAX } from "../../catalog/catalog_input.ts";
 import { byBound } from "../../catalog/model_bounds.ts";
 import {
@@ -210,7 +212,8 @@ async function oneModel(deps: Deps, id: string) {
   if (!model) throw new Refusal("not_found", { message: "There is no such model." });
   const routeIds = model.routes.map((route) => route.id);
   const reports = reportsOf(await readRouteStats(deps, "day", routeIds));
-  return toJson({ ...model, reports, example: EXAMPLE });
+  const advice = row ? adviceOf(row, (await readBoundUses(deps, [row])).get(id) ?? []) : [];
+  return toJson({ ...model, reports, advice, example: EXAMPLE });
 }
 
 type ModelRow = NonNullable<Awaited<ReturnType<typeof findModel>>>;

@@ -10,7 +10,7 @@ import { MODALITIES } from "./modalities.ts";
 export const MODELS_KEY = ["admin", "models"];
 
 export type Model = NonNullable<Awaited<ReturnType<typeof api.admin.model.get>>["data"]>;
-export type ListedModel = Omit<Model, "example" | "reports">;
+export type ListedModel = Omit<Model, "example" | "reports" | "advice">;
 /** The report of a route for the last 24 hours. */
 export type Report = Model["reports"][number];
 

@@ -1,4 +1,6 @@
-import { Pencil } from "lucide-react";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { Check, Pencil } from "lucide-react";
+import { adviceWords, changeWords } from "../../../catalog/bound_advice.ts";
 import { BOUND_NAMES, byBound, MODEL_BOUNDS } from "../../../catalog/model_bounds.ts";
 import { MODEL_MARGIN_PERMILLE } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
@@ -7,6 +9,8 @@ import { Button } from "../ui/buttons.tsx";
 import { CountField, PercentField } from "../ui/fields.tsx";
 import { type DialogState, FormDialog, useForm } from "../ui/form.tsx";
 import { Facts, Section } from "../ui/page.tsx";
+import { Banner } from "../ui/states.tsx";
+import { toast } from "../ui/toast.tsx";
 import type { Model } from "./admin_catalog.tsx";
 import { useSaved } from "./admin_model_dialogs.tsx";
 import { checkCount, readCount } from "./typed_numbers.ts";
@@ -29,6 +33,9 @@ export function Bounds({ model, onChange }: { model: Model; onChange: () => void
         </Button>
       }
     >
+      {model.advice.map((advice) => (
+        <Advice key={advice.part} model={model} advice={advice} />
+      ))}
       <Facts
         facts={[
           ...BOUND_NAMES.map((name) => {
@@ -39,6 +46,36 @@ export function Bounds({ model, onChange }: { model: Model; onChange: () => void
         ]}
       />
     </Section>
+  );
+}
+
+/** What answers used of what was reserved, and a button that sets the bounds that this suggests. */
+function Advice({ model, advice }: { model: Model; advice: Model["advice"][number] }) {
+  const client = useQueryClient();
+  const apply = useMutation({
+    mutationFn: async () => {
+      await ask(api.admin.model.patch(advice.change, { query: { id: model.id } }));
+      await client.invalidateQueries({ queryKey: ["admin"] });
+    },
+    onSuccess: () => toast.done(`The bounds of ${model.id} are changed.`),
+    onError: (error) => toast.failed(error, "The bounds stay as they are."),
+  });
+  const change = changeWords(model, advice);
+  if (change === undefined && advice.overruns === 0) return <p className="text-13 text-ink-2">{adviceWords(advice)}</p>;
+  return (
+    <Banner
+      tone={advice.overruns > 0 ? "warn" : "neutral"}
+      title={adviceWords(advice)}
+      action={
+        change !== undefined && (
+          <Button size="sm" icon={Check} pending={apply.isPending} onClick={() => apply.mutate()}>
+            Apply
+          </Button>
+        )
+      }
+    >
+      {change === undefined ? "Check the prices of the model, and the output limit field of its routes." : `${change}.`}
+    </Banner>
   );
 }
 
