@@ -47,17 +47,16 @@ END $$;
 CREATE TRIGGER price_versions_fixed BEFORE UPDATE OR DELETE OR TRUNCATE ON price_versions FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 --> statement-breakpoint
 
--- Tells the caches what changed, and raises the epoch of the account concerned (of a host, its reseller's): nothing is granted from
--- what was read or drawn at an earlier epoch. A trigger, so that no writer can forget it, not even a person with psql.
+-- Tells the caches what changed, and raises the epoch of the account concerned: nothing is granted from what was read or drawn at an
+-- earlier epoch. A trigger, so that no writer can forget it, not even a person with psql.
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   v_row jsonb := to_jsonb(CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END);
 BEGIN
   INSERT INTO changes (kind, ref) VALUES (TG_ARGV[0], coalesce(v_row ->> TG_ARGV[1], ''));
-  IF TG_ARGV[0] IN ('account', 'host') THEN
+  IF TG_ARGV[0] = 'account' THEN
     INSERT INTO epochs AS e (account_id, epoch)
-    SELECT id, 1 FROM (SELECT (v_row ->> CASE TG_ARGV[0] WHEN 'host' THEN 'reseller_id' ELSE TG_ARGV[1] END)::bigint AS id) concerned
-    WHERE id IS NOT NULL
+    SELECT id, 1 FROM (SELECT (v_row ->> TG_ARGV[1])::bigint AS id) concerned WHERE id IS NOT NULL
     ON CONFLICT (account_id) DO UPDATE SET epoch = e.epoch + 1;
   END IF;
   RETURN NULL;
@@ -73,7 +72,14 @@ CREATE TRIGGER entries_changed AFTER INSERT ON balance_entries FOR EACH ROW WHEN
 --> statement-breakpoint
 CREATE TRIGGER payg_changed AFTER UPDATE OF payg_enabled ON balances FOR EACH ROW EXECUTE FUNCTION note_change('account', 'account_id');
 --> statement-breakpoint
-CREATE TRIGGER hosts_changed AFTER INSERT OR DELETE OR UPDATE ON hosts FOR EACH ROW EXECUTE FUNCTION note_change('host', 'host');
+-- A host that begins or ends to be served is a change of its reseller. What a check notes is none: checks of one domain must not
+-- cost the customers of others their caches.
+CREATE TRIGGER hosts_added AFTER INSERT ON hosts FOR EACH ROW WHEN (NEW.status = 'active') EXECUTE FUNCTION note_change('account', 'reseller_id');
+--> statement-breakpoint
+CREATE TRIGGER hosts_changed AFTER UPDATE ON hosts FOR EACH ROW WHEN ((OLD.status = 'active') <> (NEW.status = 'active'))
+  EXECUTE FUNCTION note_change('account', 'reseller_id');
+--> statement-breakpoint
+CREATE TRIGGER hosts_removed AFTER DELETE ON hosts FOR EACH ROW WHEN (OLD.status = 'active') EXECUTE FUNCTION note_change('account', 'reseller_id');
 --> statement-breakpoint
 CREATE TRIGGER brands_changed AFTER INSERT OR DELETE OR UPDATE ON brands FOR EACH ROW EXECUTE FUNCTION note_change('account', 'reseller_id');
 --> statement-breakpoint

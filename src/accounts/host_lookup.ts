@@ -50,8 +50,8 @@ export function openHostLookup({ db, bus, config, nowMs }: HostLookupOptions): H
     ttlMs: config.cacheTtlMs,
     serveStaleMs: SERVE_STALE_MS,
     load: createBatchLoader((names) => loadActiveHosts({ db }, names), { readsMax: 1, pauseMs: READ_PAUSE_MS }),
-    kinds: ["host", "account"],
-    tagsOf: ({ host, resellerId }) => [`host:${host}`, `account:${resellerId}`],
+    kinds: ["account"],
+    tagsOf: ({ resellerId }) => [`account:${resellerId}`],
   });
   return {
     isOwn: (host) => own.has(host),

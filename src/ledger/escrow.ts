@@ -324,10 +324,14 @@ export class Escrow {
     };
   }
 
-  /** The account's rights have changed, or may have: nothing is granted before the next draw. */
-  accountChanged(accountId: number): void {
+  /**
+   * Rights of these accounts, or of customers of these resellers, have changed, or may have: nothing is granted before the next draw.
+   * One pass, however many accounts changed.
+   */
+  accountsChanged(ids: ReadonlySet<number>): void {
+    if (ids.size === 0) return;
     for (const account of this.#accounts.values())
-      if (account.accountId === accountId || account.tenantId === accountId) account.isStale = true;
+      if (ids.has(account.accountId) || ids.has(account.tenantId)) account.isStale = true;
   }
 
   allChanged(): void {

@@ -1,6 +1,6 @@
 import type { Config } from "../config.ts";
 import { Refusal } from "../errors.ts";
-import type { Bus } from "../platform/bus.ts";
+import type { Bus, Change } from "../platform/bus.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import type { Metrics } from "../platform/metrics.ts";
@@ -189,11 +189,9 @@ async function renewOnce(parts: Parts): Promise<void> {
 function watchChanges(parts: Parts, bus: Pick<Bus, "subscribe" | "onGap">): void {
   const { escrow } = parts;
   bus.subscribe((changes) => {
-    for (const { kind, ref } of changes) {
-      if (kind === "account") escrow.accountChanged(Number(ref));
-      else if (kind === "host") escrow.allChanged();
-      else if (kind === "escrow") escrow.recall(Number(ref));
-    }
+    const refsOf = (wanted: Change["kind"]) => changes.filter(({ kind }) => kind === wanted).map(({ ref }) => Number(ref));
+    escrow.accountsChanged(new Set(refsOf("account")));
+    for (const accountId of refsOf("escrow")) escrow.recall(accountId);
     drawDue(parts);
   });
   bus.onGap(() => {

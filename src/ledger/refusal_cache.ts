@@ -12,7 +12,7 @@ import type { ReserveRequest } from "./ledger_store.ts";
  * is on the way. The first request after that asks again, and the requests behind it share its answer if it is a refusal.
  * The cache only refuses: every grant is the database's.
  *
- * Invalidated immediately by: a change of the account on the bus (package, top-up, pay-as-you-go, keys), the end of a hold of
+ * Invalidated immediately by: a change of the account or its reseller on the bus (package, top-up, pay-as-you-go, keys, hosts), the end of a hold of
  * the account in this replica, and the quota's reset. Other changes, such as the end of another replica's hold, are noticed
  * within `VALID_MS`.
  */
@@ -145,8 +145,8 @@ class RefusalCache {
 
 function subscribe(bus: Options["bus"], accounts: LRUCache<number, Account>): void {
   bus.subscribe((changes) => {
-    // A change of a host or a model may concern any account.
-    if (changes.some(({ kind }) => kind === "host" || kind === "catalog")) accounts.clear();
+    // A change of a model may concern any account.
+    if (changes.some(({ kind }) => kind === "catalog")) accounts.clear();
     const refs = new Set(changes.filter(({ kind }) => kind === "account").map(({ ref }) => Number(ref)));
     if (refs.size === 0) return;
     for (const [id, account] of accounts) if (refs.has(id) || refs.has(account.tenantId)) account.version++;

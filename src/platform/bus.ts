@@ -16,12 +16,13 @@ const BEAT_EVERY_MS = 1000;
 const SILENCE_MAX_MS = 3000;
 
 /**
- * A cached row has changed. `ref`: the account's id, the model's id or provider's name, the host, or the session's account id.
+ * A cached row has changed. `ref`: the account's id (for an active host, its reseller's), the model's id or provider's name, or the
+ * session's account id.
  * `escrow`: a request of the account waits for what replicas have drawn of it and do not use. `provider_key`: the state of a
  * provider's key, by its id.
  */
 export type Change = {
-  kind: "account" | "catalog" | "host" | "session" | "escrow" | "provider_key";
+  kind: "account" | "catalog" | "session" | "escrow" | "provider_key";
   ref: string;
 };
 
@@ -246,7 +247,6 @@ export function isChange(value: unknown): value is Change {
 const KINDS = new Set<string>([
   "account",
   "catalog",
-  "host",
   "session",
   "escrow",
   "provider_key",

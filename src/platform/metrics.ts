@@ -98,7 +98,7 @@ export type HoldEnd = (typeof HOLD_ENDS)[number];
 const LANES = ["free", "waiting", "held"] as const;
 const CACHES = ["keys", "hosts", "brands", "sessions"] as const;
 export type CacheName = (typeof CACHES)[number];
-const CHANGES = ["account", "catalog", "host", "session", "provider_key", "gap"] as const;
+const CHANGES = ["account", "catalog", "session", "provider_key", "gap"] as const;
 export type ChangeKind = (typeof CHANGES)[number];
 /** Rates of prices that a model may lack while its provider reports the count. */
 export const UNPRICED_KINDS = [

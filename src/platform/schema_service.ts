@@ -90,7 +90,7 @@ export const changes = pgTable(
   {
     id: id(),
     xid: writtenIn(),
-    kind: text({ enum: ["account", "catalog", "host", "session"] }).notNull(),
+    kind: text({ enum: ["account", "catalog", "session"] }).notNull(),
     ref: text().notNull(),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
   },

@@ -200,6 +200,29 @@ test("records to set: an A record for each address, TXT only for a contested nam
 });
 
 describe("checks", () => {
+  test("only a domain that begins or ends to be served is a change for the caches, and of its reseller alone", async () => {
+    const noted = async () => {
+      const rows = await world.sql`delete from changes returning kind, ref`;
+      return rows.map(({ kind, ref }) => `${kind}:${ref}`);
+    };
+    const checks = start();
+    const ref = await addDomain("quiet.acme.test");
+    await noted();
+    setRecords(`quiet A ${THEIRS}`);
+    for (let i = 0; i < 3; i++) await ask(checks, ref);
+    expect(await look(ref)).toMatchObject({ status: "verifying" });
+    expect(await noted()).toEqual([]);
+    dropRecords("quiet");
+    setRecords(`quiet A ${OURS}`);
+    await ask(checks, ref);
+    expect(await look(ref)).toMatchObject({ status: "active" });
+    expect(await noted()).toEqual([`account:${ref.resellerId}`]);
+    await due(checks, ref);
+    expect(await noted()).toEqual([]);
+    await world.sql`delete from hosts where host = ${ref.host}`;
+    expect(await noted()).toEqual([`account:${ref.resellerId}`]);
+  });
+
   test("a pending domain waits; a requested check verifies it: a wrong answer says what to do, a right one makes it active until tomorrow's check", async () => {
     const checks = start();
     const ref = await addDomain("first.acme.test");

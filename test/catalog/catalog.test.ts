@@ -149,7 +149,7 @@ test("a committed change of the catalog is soon in use; changes of other tables 
   const { catalog: quiet, tell } = await openQuiet();
   const before = quiet.models();
   tell("account");
-  tell("host");
+  tell("session");
   await new Promise((resolve) => setTimeout(resolve, 50));
   expect(quiet.models()).toBe(before);
 });

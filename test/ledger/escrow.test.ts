@@ -770,6 +770,21 @@ test("a quiet account whose draw is under way is not forgotten: the answer is ac
   expect(escrow.compare(7, { units: 1, nanoUsd: 0n })).toBe(false);
 });
 
+test("a bulk change costs one pass over the accounts in memory, however many have changed", () => {
+  const escrow = new Escrow({ leaseMs: 600_000, unitsMax: 10, nowMs: () => 0, unixMs: () => 0 });
+  const accounts = 500;
+  for (let id = 1; id <= accounts; id++) escrow.compose(id, 100_000 + (id % 2), []);
+  let asked = 0;
+  class Counted extends Set<number> {
+    override has(id: number): boolean {
+      asked++;
+      return super.has(id);
+    }
+  }
+  escrow.accountsChanged(new Counted(Array.from({ length: accounts }, (_, i) => i + 1)));
+  expect(asked).toBeWithin(accounts, 2 * accounts + 1);
+});
+
 test("an answer of the database counts for two seconds and within the lease, by both clocks of the replica", () => {
   const clock = { nowMs: 0, unixMs: 0 };
   const escrow = new Escrow({ leaseMs: 1_500, unitsMax: 10, nowMs: () => clock.nowMs, unixMs: () => clock.unixMs });

@@ -140,7 +140,7 @@ test("an end that runs after a later draw: a change of rights waits until the re
   const change = revokeKey(customer);
   await sleep(300);
   expect(change.state.isOver).toBe(false);
-  replica.escrow.accountChanged(customer.accountId);
+  replica.escrow.accountsChanged(new Set([customer.accountId]));
   expect(replica.escrow.due()).toEqual([customer.accountId]);
   await replica.draw();
   await change.done;

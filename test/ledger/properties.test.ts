@@ -357,7 +357,7 @@ function personOf({ people }: Run, who: number): Run["people"][number] {
 
 /** Notifies each replica of a change of rights. */
 function rightsChanged({ replicas }: Run, accountId: number): void {
-  for (const escrow of replicas) escrow.accountChanged(accountId);
+  for (const escrow of replicas) escrow.accountsChanged(new Set([accountId]));
 }
 
 /** No request is refused while idle money would suffice: it is recalled. */

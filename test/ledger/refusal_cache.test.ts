@@ -245,7 +245,6 @@ describe("an answer that is on its way", () => {
 describe("a refusal is invalidated immediately", () => {
   const news: [string, (memory: Memory, buyer: Buyer) => void][] = [
     ["the account has changed", (memory, { accountId }) => memory.tell("account", accountId)],
-    ["a host has changed", (memory) => memory.tell("host", "api.example.com")],
     ["a model has changed", (memory) => memory.tell("catalog", "model-a")],
     ["changes may have been missed", (memory) => memory.bus.gap()],
   ];

@@ -20,8 +20,8 @@ beforeEach(() => {
   bus = { ...inProcessBus(quietLog().log), healthy: () => isHealthy };
   lookup = openCachedLookup<Row>({
     ...{ bus, nowMs: () => nowMs, max: 10, missesMax: 10, ttlMs: 30_000, serveStaleMs: 5_000 },
-    kinds: ["account", "host"],
-    tagsOf: ({ name, owner }) => [`host:${name}`, `account:${owner}`],
+    kinds: ["account", "session"],
+    tagsOf: ({ name, owner }) => [`session:${name}`, `account:${owner}`],
     async load(key) {
       reads.push(key);
       return rows.get(key);

@@ -139,14 +139,14 @@ const rules: Record<string, () => Promise<boolean> | boolean> = {
     const heard: string[] = [];
     b.subscribe((changes) => void heard.push(...changes.map(({ ref }) => ref)));
     for (let i = 0; i < 200 && !(a.healthy() && b.healthy()); i++) await sleep(20);
-    await a.publish([{ kind: "host", ref: "h" }]);
+    await a.publish([{ kind: "account", ref: "1" }]);
     await sleep(100);
     const taken = await Promise.allSettled(Array.from({ length: 5 }, () => limiter.take("deno")));
     const entered = await Promise.allSettled(Array.from({ length: 5 }, async () => limiter.begin("deno too").enter()));
     const granted = (results: PromiseSettledResult<unknown>[]) =>
       results.filter(({ status }) => status === "fulfilled").length;
     for (const one of [a, b, limiter]) one.close();
-    return heard.join() === "h" && granted(taken) === 3 && granted(entered) === 2;
+    return heard.join() === "1" && granted(taken) === 3 && granted(entered) === 2;
   },
   "the log is written": async () => {
     const loud = createLog("info");
