@@ -26,6 +26,7 @@ import type { Telemetry } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Messages } from "./messages/delivery.ts";
+import type { CallPlaces } from "./panel/api/asked_calls.ts";
 import type { Site } from "./panel/built_site.ts";
 import type { Bus } from "./platform/bus.ts";
 import type { Db } from "./platform/db.ts";
@@ -95,6 +96,8 @@ export type Deps = {
   bodies: Bodies;
   /** For images that were handed out by URL, and are being fetched. */
   imagePlaces: Places;
+  /** For calls to other servers that people ask for. */
+  callPlaces: CallPlaces;
   failpoint: Failpoint;
 };
 

@@ -49,6 +49,7 @@ import { openLedger } from "./ledger/open_ledger.ts";
 import { createReserveLatency, type ReserveLatency } from "./ledger/reserve_latency.ts";
 import { pruneOutbox } from "./messages/deliveries_store.ts";
 import { startMessages } from "./messages/delivery.ts";
+import { createCallPlaces } from "./panel/api/asked_calls.ts";
 import { loadSite } from "./panel/built_site.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
 import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
@@ -264,6 +265,7 @@ function createLimits({ config, log, metrics, nowMs }: Base, ledger: Ledger, lag
       onShed,
     }),
     imagePlaces: createImagePlaces(onShed),
+    callPlaces: createCallPlaces(onShed),
   };
 }
 

@@ -48,6 +48,7 @@ const SHED_REASONS = [
   "image_files",
   "losses_per_account",
   "losses_per_tenant",
+  "asked_calls",
 ] as const;
 export type ShedReason = (typeof SHED_REASONS)[number];
 

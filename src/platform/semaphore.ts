@@ -93,7 +93,7 @@ export function createSemaphore({ max, waitingMax, shareFull, allFull }: PlacesO
       signal?.throwIfAborted();
       if (total < max && hasRoom(shares)) return take(shares);
       if (shares.some((share) => waitingOf.of(share.id) >= share.waitingMax)) throw shareFull();
-      if (waiting.size >= waitingMax) throw allFull();
+      if (waiting.size >= waitingMax) throw hasRoom(shares) ? allFull() : shareFull();
       return await wait(shares, waitMsMax, signal);
     },
     taken: () => total,

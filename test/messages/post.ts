@@ -122,6 +122,8 @@ export async function openReceiver() {
     hostPort: `127.0.0.1:${port}`,
     calls,
     does,
+    /** Ends all calls that have no answer yet. */
+    hangUp: () => server.closeAllConnections(),
     close: () => {
       server.closeAllConnections();
       return new Promise<void>((resolve) => server.close(() => resolve()));

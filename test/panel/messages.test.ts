@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { type MailBox, openMailBox, openReceiver, ownAddress } from "../messages/post.ts";
 import { until } from "../platform/own_redis.ts";
@@ -214,4 +214,52 @@ test("an account chooses which kinds it is mailed; kinds that never concern it a
   );
   expect(now.mailed).toBe(false);
   expect((await customer.put("/settings/mails", { kind: "invitation", mailed: false })).json.error.param).toBe("kind");
+});
+
+describe("calls that a person asks for", () => {
+  const addHook = async (person: PanelSession) => {
+    const { endpoint } = ok(await person.post("/webhooks", { url: receiver.url, kinds: ["balance_low"] }));
+    return { path: `/webhooks/${endpoint.endpointId}` };
+  };
+  const addPerson = async () => {
+    const { accountId } = await shop.world.addCustomer(reseller.accountId);
+    return await signInTo(shop, { accountId }, { host: LUMEN, origin });
+  };
+
+  test("of one account, three tests of a silent webhook are open at once; the others get 429, and another customer is served", async () => {
+    const [greedy, neighbour] = [await addPerson(), await addPerson()];
+    const [hook, other] = [await addHook(greedy), await addHook(neighbour)];
+    receiver.does.answer = () => null;
+    const before = receiver.calls.length;
+    const answers = Array.from({ length: 40 }, () => greedy.post(`${hook.path}/test`));
+    let refusals = 0;
+    for (const one of answers) void one.then(() => refusals++);
+    await until(() => refusals === 37 && receiver.calls.length === before + 3, 10_000);
+    receiver.does.answer = () => ({ status: 204 });
+    expect(ok(await neighbour.post(`${other.path}/test`))).toMatchObject({ ok: true });
+    expect(receiver.calls.length).toBe(before + 4);
+    receiver.hangUp();
+    const ended = await Promise.all(answers);
+    const refused = ended.filter(({ status }) => status === 429);
+    expect(refused.length).toBe(37);
+    expect(refused[0]?.json.error).toMatchObject({
+      code: "too_many_requests",
+      limit: 3,
+      message: "This account may wait for 3 answers of other servers at once. Try again when one has ended.",
+    });
+    expect(ok(await greedy.post(`${hook.path}/test`))).toMatchObject({ ok: true });
+  });
+
+  test("an account may ask for 60 tests and for 60 repeated deliveries a minute", async () => {
+    const greedy = await addPerson();
+    const { path } = await addHook(greedy);
+    const statuses: number[] = [];
+    for (let i = 0; i < 62; i++) statuses.push((await greedy.post(`${path}/test`)).status);
+    // The address of the new webhook was looked up too.
+    expect(statuses.filter((status) => status === 200)).toHaveLength(59);
+    const repeated: number[] = [];
+    for (let i = 0; i < 62; i++) repeated.push((await greedy.post(`${path}/deliveries/1/send-again`)).status);
+    expect(repeated.filter((status) => status === 404)).toHaveLength(60);
+    expect(repeated.at(-1)).toBe(429);
+  });
 });

@@ -16,6 +16,7 @@ import {
 import { canMail, smtpServerOf, testMail } from "../../messages/senders.ts";
 import { addressOf, MailError, operatorServer, sendMail } from "../../messages/smtp.ts";
 import { within } from "../../platform/time_limit.ts";
+import { askedCall, countDelivery } from "./asked_calls.ts";
 import { Id, IdParam, orNull, whole } from "./fields.ts";
 import { mailerOf, type Person, signedIn } from "./panel_session.ts";
 
@@ -23,8 +24,6 @@ import { mailerOf, type Person, signedIn } from "./panel_session.ts";
 
 /** Shorter than a browser's time limit. */
 const TEST_MS_MAX = 20_000;
-/** Tests of a mail server are limited: each opens a connection. */
-const TEST_POINT = "mail-test";
 
 const Status = t.Union([t.Literal("waiting"), t.Literal("sent"), t.Literal("failed")]);
 const Text = t.String({ maxLength: 1_000 });
@@ -62,6 +61,7 @@ function outboxEndpoints(deps: Deps) {
     .post(
       "/messages/:id/send-again",
       async ({ person, params }) => {
+        await countDelivery(deps, person);
         await sendAgain(deps, { deliveryId: params.id, ...scopeOf(person) }, now(deps));
         return { waiting: true };
       },
@@ -85,7 +85,7 @@ function mailServerEndpoints(deps: Deps) {
       "/mail-server",
       async ({ person, body }) => {
         ownServerOnly(person);
-        await checkPublic(deps, body);
+        await askedCall(deps, { person, kind: "receiver" }, () => checkPublic(deps, body));
         await saveMailServer({ ...deps, by: person.by }, person.accountId, body);
         return { saved: true };
       },
@@ -96,10 +96,9 @@ function mailServerEndpoints(deps: Deps) {
       await removeMailServer({ ...deps, by: person.by }, person.accountId);
       return { removed: true };
     })
-    .post("/mail-server/test", async ({ person }) => {
-      await deps.limiter.take(`${TEST_POINT}:${person.accountId}`);
-      return await sendTest(deps, person);
-    });
+    .post("/mail-server/test", ({ person }) =>
+      askedCall(deps, { person, kind: "receiver" }, () => sendTest(deps, person)),
+    );
 }
 
 function ownServerOnly({ role }: Person): void {

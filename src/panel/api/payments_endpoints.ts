@@ -26,6 +26,7 @@ import { originOf } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { findPackage, type Package } from "../../ledger/packages_store.ts";
 import { TYPED_STRIPE_SECRET_CHARS_MAX } from "../../limits.ts";
+import { askedCall } from "./asked_calls.ts";
 import { Id, IdParam, orNull } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
@@ -62,7 +63,7 @@ function payingEndpoints(deps: Deps) {
       "/orders/:id/look",
       async ({ person, params }) => {
         await findOrder(deps, { accountId: person.accountId, orderId: params.id });
-        await askAboutOrder(deps, params.id);
+        await askedCall(deps, { person, kind: "stripe" }, () => askAboutOrder(deps, params.id));
         return toJson(await ownOrder(deps, person, params.id));
       },
       OfOrder,
@@ -115,7 +116,7 @@ async function pageOf(deps: Deps, { person, order, method, request }: Paying): P
   const { shopUrl } = await waysOf(deps, person);
   if (method === "shop") return shopUrl === null ? null : shopPageOf(shopUrl, order);
   const returnTo = `${originOf(deps, factsOf(request).url)}/billing/orders/${order.orderId}`;
-  return await openCheckout(deps, { order, returnTo });
+  return await askedCall(deps, { person, kind: "stripe" }, () => openCheckout(deps, { order, returnTo }));
 }
 
 function receivingEndpoints(deps: Deps) {
@@ -149,7 +150,9 @@ function receivingEndpoints(deps: Deps) {
         };
         return toJson({
           refund: refundView(
-            await once(deps, { person, request }, () => makeRefund({ ...deps, by: person.by }, wanted)),
+            await once(deps, { person, request }, () =>
+              askedCall(deps, { person, kind: "stripe" }, () => makeRefund({ ...deps, by: person.by }, wanted)),
+            ),
           ),
         });
       },
@@ -167,7 +170,10 @@ function receivingEndpoints(deps: Deps) {
       "/refunds/:id/end",
       async ({ person, params, body: { isMade } }) => {
         const wanted = { sellerId: sellerOfPerson(person), refundId: params.id, isMade };
-        return toJson({ refund: refundView(await endRefund({ ...deps, by: person.by }, wanted)) });
+        const ended = await askedCall(deps, { person, kind: "stripe" }, () =>
+          endRefund({ ...deps, by: person.by }, wanted),
+        );
+        return toJson({ refund: refundView(ended) });
       },
       { ...OfOrder, body: t.Object({ isMade: t.Boolean() }) },
     );
@@ -208,8 +214,10 @@ function settingsEndpoints(deps: Deps) {
       "/payment-settings/stripe",
       async ({ person, body }) => {
         const secrets = body.stripe && checkStripeSecrets(body.stripe);
-        if (secrets) await checkStripeKey(deps.config, secrets.apiKey);
-        await changeStripe(deps, { sellerId: sellerOfPerson(person), secrets, by: person.by });
+        await askedCall(deps, { person, kind: "stripe" }, async () => {
+          if (secrets) await checkStripeKey(deps.config, secrets.apiKey);
+          await changeStripe(deps, { sellerId: sellerOfPerson(person), secrets, by: person.by });
+        });
         return ofPerson(person);
       },
       { body: t.Object({ stripe: orNull(t.Object({ apiKey: SecretText, webhookSecret: SecretText })) }) },

@@ -15,6 +15,7 @@ import {
 import { kindsFor, WEBHOOK_KINDS } from "../../messages/kinds.ts";
 import { callWebhook, checkWebhookUrl } from "../../messages/webhook_call.ts";
 import { newRequestId } from "../../platform/crypto.ts";
+import { askedCall, countDelivery } from "./asked_calls.ts";
 import { Id, IdParam, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { signedIn } from "./panel_session.ts";
@@ -38,7 +39,9 @@ function endpointEndpoints(deps: Deps) {
       "/webhooks",
       ({ person, request, body: { url, kinds } }) =>
         once(deps, { person, request }, async () => {
-          const checked = await checkWebhookUrl(url, deps.config.messagesAllowPrivate);
+          const checked = await askedCall(deps, { person, kind: "receiver" }, () =>
+            checkWebhookUrl(url, deps.config.messagesAllowPrivate),
+          );
           return await addEndpoint({ ...deps, by: person.by }, { accountId: person.accountId, url: checked, kinds });
         }),
       { body: t.Object({ url: t.String({ maxLength: 2_000 }), kinds: Kinds }) },
@@ -78,13 +81,15 @@ function endpointEndpoints(deps: Deps) {
         const endpoint = await endpointToCall({ db: deps.db, secretKey: deps.config.secretKey }, endpointId, at);
         if (endpoint === undefined) throw new Refusal("not_found");
         if (endpoint.secrets.length === 0) throw new InputError(UNREADABLE_SECRET);
-        const { ok, status, answer } = await callWebhook({
-          ...endpoint,
-          unixMs,
-          messageId: `msg_test_${newRequestId()}`,
-          body: JSON.stringify({ type: "test", timestamp: at, data: { url } }),
-          allowPrivate: deps.config.messagesAllowPrivate,
-        });
+        const { ok, status, answer } = await askedCall(deps, { person, kind: "receiver" }, () =>
+          callWebhook({
+            ...endpoint,
+            unixMs,
+            messageId: `msg_test_${newRequestId()}`,
+            body: JSON.stringify({ type: "test", timestamp: at, data: { url } }),
+            allowPrivate: deps.config.messagesAllowPrivate,
+          }),
+        );
         return { ok, status, answer: answer.slice(0, 300) };
       },
       { params: IdParam },
@@ -115,6 +120,7 @@ function deliveryEndpoints(deps: Deps) {
       "/webhooks/:id/deliveries/:deliveryId/send-again",
       async ({ person, params: { id, deliveryId } }) => {
         const { endpointId } = await findEndpoint(deps, { accountId: person.accountId, endpointId: id });
+        await countDelivery(deps, person);
         await sendAgain(deps, { deliveryId, endpointId }, new Date(deps.clock.unixMs()).toISOString());
         return { waiting: true };
       },

@@ -1,0 +1,76 @@
+import type { Deps } from "../../deps.ts";
+import { type ErrorCode, Refusal } from "../../errors.ts";
+import type { ShedReason } from "../../platform/metrics.ts";
+import type { RequestLimits } from "../../platform/rate_tallies.ts";
+import { createSemaphore, type Places } from "../../platform/semaphore.ts";
+import type { Person } from "./panel_session.ts";
+
+/**
+ * Calls to other servers that are made because a person asks, and whose answer the person waits for: the test of a webhook or a mail
+ * server, the look-up of an address, a question to Stripe. The other side decides how long they take. Source: ADM-11.
+ */
+
+/** Of one kind, by the account that signed in, over all replicas. A page that waits for a payment asks 20 times a minute. */
+const PER_MINUTE = 60;
+/** In one replica. Nobody waits for a place: pages show the refusal, and people try again. */
+const ACCOUNT_AT_ONCE = 3;
+const TENANT_AT_ONCE = 16;
+const AT_ONCE = 64;
+const RETRY_AFTER_SECONDS = 5;
+
+/**
+ * Each kind has places of its own, so that receivers that are silent on purpose keep nobody from paying. `receiver`: at an address that a
+ * person chose.
+ */
+type Kind = "receiver" | "stripe";
+export type CallPlaces = Readonly<Record<Kind, Places>>;
+
+const LIMITS: RequestLimits = {
+  key: { requestsPerMinute: PER_MINUTE, tokensPerMinute: null, requestsAtOnce: null },
+  account: null,
+  models: new Map(),
+};
+
+export function createCallPlaces(onShed: (reason: ShedReason) => void): CallPlaces {
+  const shed = (code: ErrorCode, words: string) => {
+    onShed("asked_calls");
+    const message = `${words} Try again when one has ended.`;
+    return new Refusal(code, { message, limit: ACCOUNT_AT_ONCE, retryAfterSeconds: RETRY_AFTER_SECONDS });
+  };
+  const create = () =>
+    createSemaphore({
+      max: AT_ONCE,
+      waitingMax: 0,
+      shareFull: () =>
+        shed("too_many_requests", `This account may wait for ${ACCOUNT_AT_ONCE} answers of other servers at once.`),
+      allFull: () => shed("service_unavailable", "Too many answers of other servers are waited for."),
+    });
+  return { receiver: create(), stripe: create() };
+}
+
+/** Makes a call that a person asked for. Throws what `call` throws, too_many_requests, service_unavailable. */
+export async function askedCall<T>(
+  deps: Deps,
+  { person, kind }: { person: Person; kind: Kind },
+  call: () => Promise<T>,
+): Promise<T> {
+  const { accountId, tenantId } = person.session;
+  const account = { id: `account:${accountId}`, atOnceMax: ACCOUNT_AT_ONCE, waitingMax: 1 };
+  const tenant = { id: `tenant:${tenantId}`, atOnceMax: TENANT_AT_ONCE, waitingMax: 1 };
+  const leave = await deps.callPlaces[kind].enter(tenantId === 0 ? [account] : [account, tenant], { waitMsMax: 0 });
+  try {
+    await count(deps, person, kind);
+    return await call();
+  } finally {
+    leave();
+  }
+}
+
+/** Counts a delivery that a person asks for again: the outbox makes it, and nobody waits. Throws too_many_requests. */
+export function countDelivery(deps: Deps, person: Person): Promise<void> {
+  return count(deps, person, "outbox");
+}
+
+async function count({ limiter }: Deps, { session }: Person, kind: Kind | "outbox"): Promise<void> {
+  await limiter.begin(`calls:${kind}:${session.accountId}`, undefined, LIMITS).take();
+}
