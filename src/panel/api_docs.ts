@@ -1,7 +1,11 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
 import { Elysia } from "elysia";
+import { LRUCache } from "lru-cache";
+import type { Brand } from "../accounts/brand_lookup.ts";
 import type { Deps } from "../deps.ts";
+import { networkOf } from "../http/client_address.ts";
 import { type Host, siteUrl } from "../http/host.ts";
 import type { OpenApi, Place } from "../http/openapi.ts";
 import { factsOf } from "../http/request_facts.ts";
@@ -15,6 +19,11 @@ import { brandOf, escapeHtml, file, fill, pageHeaders } from "./site.ts";
  * contract lists every path, and every path needs a key.
  */
 
+/** Rendered texts that are kept, of each kind: some 200 KB each. */
+const RENDERED_MAX = 32;
+const HTML = { type: "text/html; charset=utf-8" };
+/** The text changes with the brand and with the release. */
+const CHECKED = { "cache-control": "no-cache" };
 const STYLE = new Uint8Array(readFileSync(fileURLToPath(new URL("./api_page.css", import.meta.url).href)));
 const STYLE_ETAG = etagOf(STYLE);
 const STYLE_VERSION = STYLE_ETAG.replaceAll('"', "");
@@ -25,25 +34,54 @@ const PANEL_HEAD =
 export function apiDocsEndpoints(deps: Deps, openapi: OpenApi) {
   const template = apiPage(openapi);
   const head = panelHead(deps.site);
+  const page = rendered(({ brand, place: { apiUrls } }) =>
+    fill(template, brand, { BASE: escapeHtml(apiUrls[0] ?? ""), STYLE: STYLE_VERSION, PANEL: head }),
+  );
+  const document = rendered(({ place }) => JSON.stringify(openapi.document(place)));
   return new Elysia({ normalize: false })
     .get("/docs/api", async ({ request }) => {
-      const host = await panelHostOf(deps, request);
-      const brand = await brandOf(deps, request);
-      const [base = ""] = placeOf(deps, host, brand.name).apiUrls;
-      const page = fill(template, brand, { BASE: escapeHtml(base), STYLE: STYLE_VERSION, PANEL: head });
-      return new Response(page, { headers: pageHeaders(request) });
+      const text = page(await viewOf(deps, request));
+      return file(request, { ...text, ...HTML, headers: { ...pageHeaders(request), ...CHECKED } });
     })
     .get("/docs/api.css", async ({ request }) => {
       await panelHostOf(deps, request);
       return file(request, { bytes: STYLE, type: "text/css; charset=utf-8", etag: STYLE_ETAG });
     })
     .get("/docs/openapi.json", async ({ request }) => {
-      const host = await panelHostOf(deps, request);
-      const { name } = await brandOf(deps, request);
-      return Response.json(openapi.document(placeOf(deps, host, name)), {
-        headers: { "x-request-id": factsOf(request).requestId, "x-content-type-options": "nosniff" },
-      });
+      const text = document(await viewOf(deps, request));
+      return file(request, { ...text, type: "application/json", headers: CHECKED });
     });
+}
+
+/** What the reference depends on, beside the code. */
+type View = { brand: Brand; place: Place };
+
+/** Throws host_not_allowed, too_many_requests. */
+async function viewOf(deps: Deps, request: Request): Promise<View> {
+  const host = await panelHostOf(deps, request);
+  await deps.limiter.take(`docs:${networkOf(factsOf(request).peerAddress())}`);
+  const brand = await brandOf(deps, request);
+  return { brand, place: placeOf(deps, host, brand.name) };
+}
+
+/** A text that is rendered and compressed once for each host and version of its brand: anybody may ask for it. */
+export function rendered(render: (view: View) => string) {
+  const known = new LRUCache<
+    string,
+    { bytes: Uint8Array<ArrayBuffer>; gzipped: Uint8Array<ArrayBuffer>; etag: string }
+  >({
+    max: RENDERED_MAX,
+  });
+  return (view: View) => {
+    const key = JSON.stringify([view.place.panelUrl, view.brand.name, view.brand.version]);
+    let text = known.get(key);
+    if (text === undefined) {
+      const bytes = new TextEncoder().encode(render(view));
+      text = { bytes, gzipped: new Uint8Array(gzipSync(bytes)), etag: etagOf(bytes) };
+      known.set(key, text);
+    }
+    return text;
+  };
 }
 
 /** On a reseller's host, only that host is named. */

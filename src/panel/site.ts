@@ -22,9 +22,7 @@ export function siteEndpoints(deps: Deps) {
       await panelHostOf(deps, request);
       const asset = deps.site?.assets.get(params.name);
       if (asset === undefined) throw new Refusal("not_found");
-      return asset.gzipped !== null && acceptsGzip(request)
-        ? file(request, { ...asset, bytes: asset.gzipped, etag: asset.etag.replace(/"$/, '-gz"') }, "gzip")
-        : file(request, asset);
+      return file(request, asset);
     })
     .get("/brand.css", async ({ request }) => {
       const { css } = await brandOf(deps, request);
@@ -112,23 +110,37 @@ function acceptsGzip(request: Request): boolean {
   return /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/.test(request.headers.get("accept-encoding") ?? "");
 }
 
-/** A file that clients may cache for good, because its URL contains its version. Answers 304 to a matching If-None-Match. */
+/** `gzipped`: the same bytes for clients that accept it; null: not worth it. `headers`: more than those of every file, or others. */
+type File = {
+  bytes: Uint8Array<ArrayBuffer>;
+  type: string;
+  etag?: string;
+  gzipped?: Uint8Array<ArrayBuffer> | null;
+  headers?: Record<string, string>;
+};
+
+/**
+ * A file that clients may cache for good, because its URL contains its version, unless its headers say otherwise. Answers 304 to a
+ * matching If-None-Match.
+ */
 export function file(
   request: Request,
-  { bytes, type, etag = etagOf(bytes) }: { bytes: Uint8Array<ArrayBuffer>; type: string; etag?: string },
-  encoding?: "gzip",
+  { bytes, type, etag = etagOf(bytes), gzipped = null, headers: more }: File,
 ): Response {
+  const zipped = acceptsGzip(request) ? gzipped : null;
+  const tag = zipped === null ? etag : etag.replace(/"$/, '-gz"');
   const headers = {
     "content-type": type,
-    ...(encoding && { "content-encoding": encoding }),
+    ...(zipped !== null && { "content-encoding": "gzip" }),
     vary: "accept-encoding",
     "cache-control": FOR_EVER,
-    etag,
+    etag: tag,
     "x-content-type-options": "nosniff",
     "x-request-id": factsOf(request).requestId,
+    ...more,
   };
-  if (request.headers.get("if-none-match") === etag) return new Response(null, { status: 304, headers });
-  return new Response(bytes, { headers });
+  if (request.headers.get("if-none-match") === tag) return new Response(null, { status: 304, headers });
+  return new Response(zipped ?? bytes, { headers });
 }
 
 /** Escapes text for HTML. */

@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { gunzipSync } from "node:zlib";
+import { rendered } from "../../src/panel/api_docs.ts";
 import { ENDPOINTS, SHAPES } from "../gateway/api_tables.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, type CallOptions, openShop, type Shop } from "../gateway/shop.ts";
@@ -276,6 +278,57 @@ describe("the API reference", () => {
       headers: { "if-none-match": style.headers.get("etag") ?? "" },
     });
     expect(again.status).toBe(304);
+  });
+
+  test("page and document are rendered once for each host and version of its brand", () => {
+    const texts: string[] = [];
+    const text = rendered(({ place, brand }) => {
+      texts.push(`${place.panelUrl} ${brand.name}`);
+      return place.title;
+    });
+    const view = (panelUrl: string, name: string, version = "v1") => ({
+      place: { title: name, panelUrl, apiUrls: [], cookie: "", csrfHeader: "" },
+      brand: {
+        ...{ name, version, support: null, css: "", logoType: "" },
+        logoLight: null,
+        logoDark: null,
+        icon: null,
+      },
+    });
+    const first = text(view("https://a.test", "A"));
+    for (let i = 0; i < 100; i++) expect(text(view("https://a.test", "A"))).toBe(first);
+    text(view("https://b.test", "A"));
+    text(view("https://a.test", "A", "v2"));
+    expect(texts).toEqual(["https://a.test A", "https://b.test A", "https://a.test A"]);
+    expect(gunzipSync(first.gzipped).toString()).toBe("A");
+  });
+
+  test("page and document have an ETag, and 304 answers who has them already; a new name of the brand has a new one", async () => {
+    for (const path of [REFERENCE, OPENAPI]) {
+      const first = await get(path, PLAIN);
+      expect(first.headers.get("cache-control")).toBe("no-cache");
+      expect(first.headers.get("vary")).toBe("accept-encoding");
+      const etag = first.headers.get("etag") ?? "";
+      const again = await shop.call(path, { host: PLAIN, headers: { "if-none-match": etag } });
+      expect([again.status, again.text]).toEqual([304, ""]);
+      expect((await get(path, ACME)).headers.get("etag")).not.toBe(etag);
+    }
+  });
+
+  test("page and document are limited by address", async () => {
+    const few = await shop.start({ RATE_PER_MINUTE: "5", TRUSTED_PROXIES: "127.0.0.1" });
+    try {
+      const ask = (path: string, address: string) =>
+        shop.call(path, { host: PANEL, origin: few.origin, headers: { "x-forwarded-for": address } });
+      const statuses: number[] = [];
+      for (let i = 0; i < 4; i++)
+        for (const path of [REFERENCE, OPENAPI]) statuses.push((await ask(path, "192.0.2.1")).status);
+      expect(statuses).toEqual([200, 200, 200, 200, 200, 429, 429, 429]);
+      expectRefusal(await ask(OPENAPI, "192.0.2.1"), "too_many_requests");
+      expect((await ask(OPENAPI, "192.0.2.2")).status).toBe(200);
+    } finally {
+      await few.kill();
+    }
   });
 
   test("is also served if the panel is not built", async () => {
