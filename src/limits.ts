@@ -61,6 +61,9 @@ export const ALLOTMENT_PIECES: Range = { min: 1, max: 100_000 };
 // Vouchers. Source: VOU-1.
 export const VOUCHER_NAME_CHARS_MAX = 100;
 export const VOUCHER_CODES: Range = { min: 1, max: 10_000 };
+/** Of one seller, within 24 hours, and altogether: batches that have ended count until they are deleted. */
+export const VOUCHER_CODES_PER_DAY_MAX = 100_000;
+export const VOUCHER_CODES_KEPT_MAX = 1_000_000;
 export const VOUCHER_USES: Range = { min: 1, max: 100_000 };
 export const VOUCHER_YEARS_MAX = 5;
 /** More than a code with spaces between all its characters. */

@@ -11,6 +11,7 @@ import { sha256 } from "../platform/runtime.ts";
 const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const CODE_CHARS = 20;
 const GROUP_CHARS = 4;
+const GROUPS = new RegExp(`.{${GROUP_CHARS}}`, "g");
 const SUFFIX_CHARS = 4;
 const CODE_FORM = new RegExp(`^[${ALPHABET}]{${CODE_CHARS}}$`);
 /** Spaces, hyphens and dashes of any kind, and invisible characters that copying adds. */
@@ -28,7 +29,7 @@ export type NewVoucherCode = {
 export function newVoucherCode(): NewVoucherCode {
   // 256 is a multiple of 32, so that every character is equally likely.
   const plain = Array.from(randomBytes(CODE_CHARS), (byte) => ALPHABET.charAt(byte % ALPHABET.length)).join("");
-  const groups = plain.match(new RegExp(`.{${GROUP_CHARS}}`, "g")) ?? [];
+  const groups = plain.match(GROUPS) ?? [];
   return { code: groups.join("-"), digest: digestOf(plain), suffix: plain.slice(-SUFFIX_CHARS) };
 }
 

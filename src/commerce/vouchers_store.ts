@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { and, desc, eq, lt, type SQL, sql } from "drizzle-orm";
 import { checkInstant, checkInteger, checkName, isRowId } from "../accounts/input_checks.ts";
 import { requireOnSale } from "../accounts/offerings_store.ts";
@@ -6,6 +7,8 @@ import {
   CENT_NANO_USD,
   MONEY_NANO_USD_MAX,
   VOUCHER_CODES,
+  VOUCHER_CODES_KEPT_MAX,
+  VOUCHER_CODES_PER_DAY_MAX,
   VOUCHER_NAME_CHARS_MAX,
   VOUCHER_USES,
   VOUCHER_YEARS_MAX,
@@ -25,11 +28,13 @@ import { type NewVoucherCode, newVoucherCode } from "./voucher_codes.ts";
  * Source: VOU-1, VOU-2.
  */
 
-/** Batches of one seller that have not ended. Concurrent requests may add slightly more. */
+/** Batches of one seller: that have not ended, and made within 24 hours. */
 const BATCHES_MAX = 1_000;
+const BATCHES_PER_DAY_MAX = 200;
 const PAGE_MAX = 100;
-/** Codes inserted in one statement. */
-const INSERT_ROWS = 2_000;
+/** Codes inserted in one statement, and the pause before the next: a large batch leaves room for everything else. */
+const INSERT_ROWS = 500;
+const INSERT_PAUSE_MS = 10;
 /** Batches deleted in one statement; each may have ten thousand codes. */
 const PRUNE_ROWS = 5;
 
@@ -76,11 +81,18 @@ export type Batch = {
 /** A code as its seller gets it, once. */
 export type MadeCode = { voucherId: number; code: string };
 
-/** Makes a batch and returns its codes, which cannot be shown again. Throws InputError. */
-export async function createBatch(deps: ChangeDeps, wanted: NewBatch): Promise<{ batch: Batch; codes: MadeCode[] }> {
+/**
+ * Makes a batch and returns its codes, which cannot be shown again. All of it is made, or nothing: nothing if `signal` is aborted before
+ * the last code is written. Throws InputError, service_unavailable (aborted).
+ */
+export async function createBatch(
+  deps: ChangeDeps,
+  wanted: NewBatch,
+  { signal }: { signal?: AbortSignal } = {},
+): Promise<{ batch: Batch; codes: MadeCode[] }> {
   const row = checkBatch(wanted);
   return changing(deps, async (tx) => {
-    await checkRoom(tx, row.sellerId);
+    await checkRoom(tx, row);
     if (row.offeringId !== null) await requireOnSale(tx, row.offeringId);
     const endsAt = await checkEnd(tx, wanted.endsAt);
     const [added] = await tx
@@ -90,6 +102,9 @@ export async function createBatch(deps: ChangeDeps, wanted: NewBatch): Promise<{
     const batchId = Number(added?.id);
     const codes: MadeCode[] = [];
     for (let left = row.codes; left > 0; left -= INSERT_ROWS) {
+      if (codes.length > 0) await sleep(INSERT_PAUSE_MS);
+      // Nobody would get the codes.
+      if (signal?.aborted) throw new Refusal("service_unavailable");
       const made = Array.from({ length: Math.min(left, INSERT_ROWS) }, newVoucherCode);
       codes.push(...(await insertCodes(tx, { batchId, made, usesMax: row.usesPerCode })));
     }
@@ -218,13 +233,45 @@ function checkPayment(
   return chosen;
 }
 
-async function checkRoom(tx: Tx, sellerId: number): Promise<void> {
-  const [open] = await tx
-    .select({ count: sql<number>`count(*)::int` })
+/** Until commit, no other batch of the seller is made, so that the limits are exact. Throws InputError. Source: VOU-1. */
+async function checkRoom(tx: Tx, { sellerId, codes }: { sellerId: number; codes: number }): Promise<void> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('tollgate.vouchers', ${sellerId}::bigint))`);
+  const ofDay = sql`filter (where ${voucherBatches.createdAt} > clock_timestamp() - interval '24 hours')`;
+  const [made] = await tx
+    .select({
+      open: sql<number>`(count(*) filter (where ${voucherBatches.endsAt} > ledger_now()))::int`,
+      batchesOfDay: sql<number>`(count(*) ${ofDay})::int`,
+      codesOfDay: sql<number>`coalesce(sum(${voucherBatches.codes}) ${ofDay}, 0)::int`,
+      codesKept: sql<number>`coalesce(sum(${voucherBatches.codes}), 0)::int`,
+    })
     .from(voucherBatches)
-    .where(and(eq(voucherBatches.sellerId, sellerId), sql`${voucherBatches.endsAt} > ledger_now()`));
-  if ((open?.count ?? 0) >= BATCHES_MAX)
+    .where(eq(voucherBatches.sellerId, sellerId));
+  const { open = 0, batchesOfDay = 0, codesOfDay = 0, codesKept = 0 } = made ?? {};
+  if (open >= BATCHES_MAX)
     throw new InputError(`You have ${BATCHES_MAX} batches that have not ended, which is the limit.`);
+  if (batchesOfDay >= BATCHES_PER_DAY_MAX)
+    throw new InputError(`You have made ${BATCHES_PER_DAY_MAX} batches within 24 hours, which is the limit.`);
+  checkCodes(codes, {
+    had: codesOfDay,
+    max: VOUCHER_CODES_PER_DAY_MAX,
+    what: "You can make",
+    when: " within 24 hours",
+  });
+  checkCodes(codes, {
+    had: codesKept,
+    max: VOUCHER_CODES_KEPT_MAX,
+    what: "You can have",
+    when: ", ended ones included",
+  });
+}
+
+type CodeLimit = { had: number; max: number; what: string; when: string };
+
+/** Throws InputError. */
+function checkCodes(codes: number, { had, max, what, when }: CodeLimit): void {
+  if (had + codes <= max) return;
+  const number = (count: number) => count.toLocaleString("en");
+  throw new InputError(`${what} ${number(max)} codes${when}. ${number(Math.max(0, max - had))} are left.`, "codes");
 }
 
 /** Throws InputError unless the end is in the future, by the database's clock. */

@@ -394,6 +394,68 @@ describe("races", () => {
   );
 });
 
+describe("the limits of a seller", () => {
+  /** A batch of so many codes, made hours ago and ended since, in a row of its own. */
+  const hadMade = (sellerId: number, { codes, hours }: { codes: number; hours: number }) => world.sql`
+    insert into voucher_batches (seller_id, name, amount_nano_usd, pay_with, codes, uses_per_code, ends_at, created_at)
+    select ${sellerId}, 'old', 1, 'balance', ${codes}, 1, made + interval '30 seconds', made
+    from (select clock_timestamp() - make_interval(hours => ${hours}) as made) as at`;
+  const madeBy = async (sellerId: number) => {
+    const [row] = await world.sql`
+      select coalesce(sum(codes), 0)::int as codes, (select count(*)::int from vouchers v join voucher_batches b on b.id = v.batch_id
+        where b.seller_id = ${sellerId}) as rows from voucher_batches where seller_id = ${sellerId}`;
+    return { ...row };
+  };
+  const seller = async () => (await world.addReseller()).accountId;
+
+  test("100,000 codes within 24 hours, also of batches that have ended: the refusal says how many are left", async () => {
+    const sellerId = await seller();
+    await hadMade(sellerId, { codes: 500_000, hours: 25 });
+    await hadMade(sellerId, { codes: 99_900, hours: 23 });
+    await expect(create({ sellerId, codes: 101 })).rejects.toMatchObject({
+      param: "codes",
+      message: "You can make 100,000 codes within 24 hours. 100 are left.",
+    });
+    expect((await create({ sellerId, codes: 100 })).codes).toHaveLength(100);
+    await expect(create({ sellerId })).rejects.toThrow("You can make 100,000 codes within 24 hours. 0 are left.");
+    expect((await create({ sellerId: await seller() })).codes).toHaveLength(1);
+  });
+
+  test("1,000,000 codes that are kept, and 200 batches within 24 hours", async () => {
+    const [many, batches] = [await seller(), await seller()];
+    await hadMade(many, { codes: 999_999, hours: 1_000 });
+    await expect(create({ sellerId: many, codes: 2 })).rejects.toThrow(
+      "You can have 1,000,000 codes, ended ones included. 1 are left.",
+    );
+    for (let i = 0; i < 200; i++) await hadMade(batches, { codes: 1, hours: 1 });
+    await expect(create({ sellerId: batches })).rejects.toThrow("You have made 200 batches within 24 hours");
+  });
+
+  test("hold for concurrent batches, exactly", async () => {
+    const sellerId = await seller();
+    await hadMade(sellerId, { codes: 98_000, hours: 1 });
+    const ended = await Promise.allSettled(Array.from({ length: 10 }, () => create({ sellerId, codes: 1_000 })));
+    expect(ended.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
+    expect(await madeBy(sellerId)).toEqual({ codes: 100_000, rows: 2_000 });
+  });
+
+  test("a batch whose client leaves while it is written is not made, and counts for nothing", async () => {
+    const sellerId = await seller();
+    const { signal } = new AbortController();
+    let looks = 0;
+    Object.defineProperty(signal, "aborted", { get: () => ++looks > 2 });
+    const wanted = {
+      ...{ sellerId, name: "cut", offeringId: null, amountNanoUsd: USD, codes: 10_000 },
+      usesPerCode: 1,
+    };
+    await expect(createBatch(deps, { ...wanted, endsAt: later() }, { signal })).rejects.toMatchObject({
+      code: "service_unavailable",
+    });
+    expect(looks).toBe(3);
+    expect(await madeBy(sellerId)).toEqual({ codes: 0, rows: 0 });
+  });
+});
+
 test("a code that is disabled while its redemption waits for a lock is refused", async () => {
   const person = await world.addCustomer();
   const { code, batch } = await codeOf();

@@ -1,9 +1,12 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { once } from "node:events";
+import { connect } from "node:net";
 import { issueInvoice } from "../../src/commerce/invoices_store.ts";
 import { newVoucherCode } from "../../src/commerce/voucher_codes.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { expectRefusal, tally } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
+import { until } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
@@ -96,6 +99,54 @@ describe("vouchers", () => {
     expectRefusal(await seller.post("/vouchers", body, form), "idempotency_conflict");
     const { batches } = ok(await seller.get("/vouchers"));
     expect(batches.filter(({ name }: { name: string }) => name === "once")).toHaveLength(1);
+  });
+
+  test("of one seller, one batch is made and one waits; the others get 429, and another seller gets its batch", async () => {
+    const other = await shop.world.addReseller("ai.flood.test");
+    const neighbour = await signInTo(shop, other, { host: "ai.flood.test", address: ownAddress() });
+    // While the lock is held, the first batch does not end.
+    const { answers, theirs } = await shop.world.sql.begin(async (tx) => {
+      await tx`select pg_advisory_xact_lock(hashtextextended('tollgate.vouchers', ${acme.accountId}::bigint))`;
+      let refused = 0;
+      const answers = Array.from({ length: 20 }, async () => {
+        const answer = await seller.post("/vouchers", batchOf({ codes: 10_000 }));
+        if (answer.status === 429) refused++;
+        return answer;
+      });
+      const theirs = neighbour.post("/vouchers", batchOf({ codes: 5 }));
+      await until(() => refused === 18);
+      return { answers, theirs };
+    });
+    const ended = await Promise.all(answers);
+    expect(ended.filter(({ status }) => status === 200)).toHaveLength(2);
+    const [refusal] = ended.filter(({ status }) => status === 429);
+    expect(refusal?.json.error.message).toBe("A batch of yours is still being made. Try again when it has ended.");
+    expect(codesOf(ok(await theirs).csv)).toHaveLength(5);
+  });
+
+  test("a client that leaves before its batch is written gets nothing made, and may send the same form again", async () => {
+    const before = ok(await seller.get("/vouchers")).batches.length;
+    const headers = { "idempotency-key": "cut" };
+    const form = JSON.stringify(batchOf({ codes: 700 }));
+    await shop.world.sql.begin(async (tx) => {
+      await tx`select pg_advisory_xact_lock(hashtextextended('tollgate.vouchers', ${acme.accountId}::bigint))`;
+      const socket = connect(Number(new URL(shop.origin).port), "127.0.0.1");
+      const head = {
+        ...{ host: ACME, cookie: seller.cookie, origin: `http://${ACME}`, "x-csrf-token": seller.csrf, ...headers },
+        ...{ "content-type": "application/json", "content-length": String(Buffer.byteLength(form)) },
+      };
+      const lines = Object.entries(head).map(([name, value]) => `${name}: ${value}\r\n`);
+      socket.write(`POST /api/panel/vouchers HTTP/1.1\r\n${lines.join("")}\r\n${form}`);
+      await until(
+        async () =>
+          (await shop.world.sql`select 1 from pg_locks where locktype = 'advisory' and not granted`).length > 0,
+      );
+      // The server closes its side when it has learned that the client has left.
+      socket.end();
+      await once(socket, "close");
+    });
+    await until(async () => (await seller.post("/vouchers", form, headers)).status === 200);
+    expect(ok(await seller.get("/vouchers")).batches).toHaveLength(before + 1);
   });
 
   test("bad input is refused with its field", async () => {

@@ -3,29 +3,43 @@ import { Elysia, t } from "elysia";
 import { sellerOfPerson } from "../../commerce/sellers_store.ts";
 import { listGuesses, noteGuess } from "../../commerce/voucher_guesses_store.ts";
 import { type Redemption, redeemVoucher } from "../../commerce/voucher_redemption_store.ts";
-import { createBatch, disableBatch, findBatch, listBatches, listUses } from "../../commerce/vouchers_store.ts";
+import {
+  createBatch,
+  disableBatch,
+  findBatch,
+  listBatches,
+  listUses,
+  type NewBatch,
+} from "../../commerce/vouchers_store.ts";
 import type { Deps } from "../../deps.ts";
-import { InputError, Refusal } from "../../errors.ts";
+import { type ErrorCode, InputError, Refusal } from "../../errors.ts";
 import { INSTANT } from "../../http/checks.ts";
 import { networkOf } from "../../http/client_address.ts";
 import { factsOf } from "../../http/request_facts.ts";
+import { createSemaphore } from "../../platform/semaphore.ts";
 import { viewOf } from "./account_billing.ts";
 import { Id, IdInBody, IdParam, orNull, PackagePayment, PositiveNanoUsd, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
-import { type Person, signedIn } from "./panel_session.ts";
+import { type Person, type Reader, signedIn } from "./panel_session.ts";
 import { limited } from "./sign_in.ts";
 import { voucherCsv } from "./voucher_csv.ts";
 
 /** Vouchers: sellers make and disable them; their customers redeem them. Source: VOU-1, VOU-3, VOU-6. */
 
+/** Batches that one replica makes at once; of those that wait, all and one seller's; how long. */
+const BATCHES_AT_ONCE = 1;
+const BATCHES_WAITING_MAX = 8;
+const SELLER_WAITING_MAX = 1;
+const BATCH_WAIT_MS_MAX = 10_000;
+const RETRY_AFTER_SECONDS = 5;
 const PAGE_MAX = 100;
 const NAME_LENGTH_MAX = 400;
 /** Longer text gets the answer of any text that is not a code. */
 const CODE_LENGTH_MAX = 20_000;
 
 const Page = { before: t.Optional(Id), limit: t.Optional(whole(1, PAGE_MAX)) };
-const NewBatch = t.Object({
+const NewBatchBody = t.Object({
   name: t.String({ maxLength: NAME_LENGTH_MAX }),
   offeringId: t.Optional(orNull(IdInBody)),
   amountNanoUsd: t.Optional(orNull(PositiveNanoUsd)),
@@ -39,7 +53,30 @@ export function vouchersEndpoints(deps: Deps) {
   return new Elysia({ normalize: false }).use(sellingEndpoints(deps)).use(redeemingEndpoints(deps));
 }
 
+/** Places in which batches are made, in one replica. */
+function createBatchPlaces() {
+  const refuse = (code: ErrorCode, words: string) =>
+    new Refusal(code, { message: `${words} Try again when it has ended.`, retryAfterSeconds: RETRY_AFTER_SECONDS });
+  return createSemaphore({
+    max: BATCHES_AT_ONCE,
+    waitingMax: BATCHES_WAITING_MAX,
+    shareFull: () => refuse("too_many_requests", "A batch of yours is still being made."),
+    allFull: () => refuse("service_unavailable", "Another batch is still being made."),
+  });
+}
+
 function sellingEndpoints(deps: Deps) {
+  const places = createBatchPlaces();
+  /** Makes one batch at a time, since each writes thousands of rows. Throws as `createBatch`, too_many_requests. */
+  const makeBatch = async ({ person, signal }: Reader, wanted: NewBatch) => {
+    const share = { id: String(wanted.sellerId), atOnceMax: 1, waitingMax: SELLER_WAITING_MAX };
+    const leave = await places.enter([share], { waitMsMax: BATCH_WAIT_MS_MAX, signal });
+    try {
+      return await createBatch({ ...deps, by: person.by }, wanted, { signal });
+    } finally {
+      leave();
+    }
+  };
   return signedIn(deps, "reseller", "admin")
     .get(
       "/vouchers",
@@ -59,11 +96,11 @@ function sellingEndpoints(deps: Deps) {
           amountNanoUsd: body.amountNanoUsd ? BigInt(body.amountNanoUsd) : null,
         };
         const { batch, codes } = await once(deps, { person, request }, () =>
-          createBatch({ ...deps, by: person.by }, wanted),
+          makeBatch({ person, signal: request.signal }, wanted),
         );
         return toJson({ batch, csv: voucherCsv(batch, codes) });
       },
-      { body: NewBatch },
+      { body: NewBatchBody },
     )
     .get("/vouchers/guesses", async ({ person }) => ({ guesses: await listGuesses(deps, sellerOfPerson(person)) }))
     .get(
