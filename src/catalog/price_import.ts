@@ -1,5 +1,5 @@
 import { InputError } from "../errors.ts";
-import { MARKUP_PERCENT, PRICE_MICRO_USD } from "../limits.ts";
+import { MARKUP_PERCENT, PRICE_MICRO_USD, PRICE_TIERS_MAX } from "../limits.ts";
 import type { ListedModel, ListedPrices } from "./price_list.ts";
 
 /**
@@ -16,8 +16,6 @@ const PERCENT = 100n;
 /** Significant digits that a double holds exactly. Further digits are noise of its binary form: 0.18000000000000002. */
 const FAITHFUL_DIGITS = 15;
 const MICRO_DIGITS = 6;
-/** Tiers of a model: one for each number of input tokens above which any of its prices differs. */
-const TIERS_MAX = 10;
 
 /** Micro-USD per million tokens. A missing optional rate is charged as its kind's base, `input` or `output`. */
 export type Rates = { input: number; output: number } & { [Rate in OptionalRate]?: number };
@@ -106,7 +104,8 @@ function mapValid(listed: ListedPrices, given: { markup: Markup; isEmbedding: bo
   const lacking = lacks(base, given.isEmbedding);
   if (lacking !== undefined) return { reason: `${lacking}. It has: ${Object.keys(listed).join(", ") || "nothing"}.` };
   const starts = startsOf(listed);
-  if (starts.length > TIERS_MAX) return { reason: `It has more than ${TIERS_MAX} tiers.` };
+  // A model has a tier for each number of input tokens above which any of its prices differs.
+  if (starts.length > PRICE_TIERS_MAX) return { reason: `It has more than ${PRICE_TIERS_MAX} tiers.` };
   const tiers = starts.map((start) => ({ above_input_tokens: start, ...complete(ratesAt(start + 1)) }));
   const perRequest = listed[REQUESTS_PRICE];
   const prices: ModelPrices = {

@@ -2,7 +2,9 @@ import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import { type Mapped, mapPrices, readMarkup } from "../../src/catalog/price_import.ts";
 import { type ListedModel, packagedPriceList, parsePriceList } from "../../src/catalog/price_list.ts";
+import { checkPrices } from "../../src/catalog/token_prices.ts";
 import { InputError } from "../../src/errors.ts";
+import { PRICE_TIERS_MAX } from "../../src/limits.ts";
 
 /** Price lists, and how their prices become prices of models. Source: IMP-1, IMP-2, IMP-3. */
 
@@ -86,6 +88,20 @@ describe("prices", () => {
     expect(await map({ input_mtok: 3, output_mtok: 15, cache_write_mtok: 3.75 })).toMatchObject({
       prices: { tokens: { cache_write: 3_750_000, cache_write_1h: 3_750_000 } },
     });
+  });
+
+  test("a model has at most the tiers that it can be stored with; with more it is not imported, and says why", async () => {
+    const tiers = (count: number) => ({
+      input_mtok: { base: 1, tiers: Array.from({ length: count }, (_, i) => ({ start: (i + 1) * 1_000, price: 2 })) },
+      output_mtok: 3,
+    });
+    const mapped = await map(tiers(PRICE_TIERS_MAX));
+    const { tokens } = "prices" in mapped ? mapped.prices : {};
+    expect(tokens?.tiers).toHaveLength(PRICE_TIERS_MAX);
+    const { input = 0, output = 0, tiers: stored } = tokens ?? {};
+    const columns = { inputMicroUsd: input, cachedInputMicroUsd: null, outputMicroUsd: output };
+    expect(checkPrices({ ...columns, further: { tiers: stored } })).toMatchObject(columns);
+    expect(await map(tiers(PRICE_TIERS_MAX + 1))).toEqual({ reason: `It has more than ${PRICE_TIERS_MAX} tiers.` });
   });
 
   test("tiers replace all rates of the request; prices without tiers stay, and tiers with different starts are combined", async () => {
