@@ -104,11 +104,12 @@ CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_ac
 -- The audit log: what a person changed, written in the same transaction by triggers, so that no writer can forget it. The person
 -- is in the transaction's settings (`changing` in src/platform/changes_store.ts sets them); without them it was the command line or
 -- the service itself. Arguments: the column with the row's id; the column with the account concerned, or ''; the columns that are
--- always shown, separated by commas. Columns that the service maintains are left out. Secrets and pictures are shown as hidden.
+-- always shown, separated by commas. Columns that the service maintains are left out. Numbers, booleans and instants (`_at`) are shown;
+-- of all other columns those in k_shown only. So a new column with a secret is hidden, whatever its name.
 CREATE FUNCTION note_audit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   k_kept_up text[] := '{totp_last_step,revoked_at,checked_at,next_check_at,failures,report,css,version,units_used,units_held,tokens_used,tokens_held,balance_nano_usd,held_nano_usd,used,state,since,until,why,probed_at,met_account_id,met_payer_id,counter,last_used_at,next_invoice,asked,ask_at,asked_at,try_at,failing_since,old_secret_until}';
-  k_hidden text[] := '{password_hash,totp_ciphertext,digest,old_digest,new_digest,session_digest,credential_id,public_key,key_ciphertext,token,logo_light,logo_dark,icon,stripe_key_ciphertext,stripe_webhook_ciphertext,shop_secret_ciphertext,secret_ciphertext,old_secret_ciphertext,smtp_password_ciphertext,url}';
+  k_shown text[] := '{accent,address,allowed_params,answer,architecture,base_url,cap_field,currency,dropped_params,email,ended_early,external_id,first_day,from_address,from_name,further_prices,host,hosts,id,instructions,invoice_address,invoice_name,kind,kinds,limits,method,modality,mode,model_id,model_ids,name,new_email,note,old_email,origin,outcome,owned_by,paused_why,pay_with,prefix,problem,quality,reason,reference,request_id,request_key,role,route_choice,shop_url,size,status,suffix,support,tax_line,tax_number,time_zone,transports,upstream_model,user_name,waits_for,written_in}';
   v_old jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - k_kept_up END;
   v_new jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - k_kept_up END;
   v_row jsonb := coalesce(v_new, v_old);
@@ -116,10 +117,13 @@ DECLARE
   v_after jsonb;
 BEGIN
   IF v_old = v_new THEN RETURN NULL; END IF;
-  SELECT jsonb_object_agg(key, CASE WHEN key = ANY (k_hidden) THEN '"(hidden)"' ELSE v_old -> key END) FILTER (WHERE v_old ->> key IS NOT NULL),
-         jsonb_object_agg(key, CASE WHEN key = ANY (k_hidden) THEN '"(hidden)"' ELSE v_new -> key END) FILTER (WHERE v_new ->> key IS NOT NULL)
+  SELECT jsonb_object_agg(key, CASE WHEN shown OR jsonb_typeof(v_old -> key) IN ('number', 'boolean') THEN v_old -> key ELSE '"(hidden)"' END)
+           FILTER (WHERE v_old ->> key IS NOT NULL),
+         jsonb_object_agg(key, CASE WHEN shown OR jsonb_typeof(v_new -> key) IN ('number', 'boolean') THEN v_new -> key ELSE '"(hidden)"' END)
+           FILTER (WHERE v_new ->> key IS NOT NULL)
   INTO v_before, v_after
-  FROM jsonb_object_keys(v_row) AS key WHERE v_old -> key IS DISTINCT FROM v_new -> key OR key = ANY (string_to_array(TG_ARGV[2], ','));
+  FROM jsonb_object_keys(v_row) AS key CROSS JOIN LATERAL (SELECT key = ANY (k_shown) OR key ~ '_at$' AS shown) AS may
+  WHERE v_old -> key IS DISTINCT FROM v_new -> key OR key = ANY (string_to_array(TG_ARGV[2], ','));
   INSERT INTO audit_entries (actor_id, request_id, action, subject, subject_id, account_id, before, after)
   VALUES (nullif(current_setting('tollgate.actor_id', true), '')::bigint, nullif(current_setting('tollgate.request_id', true), '')::uuid,
     CASE TG_OP WHEN 'INSERT' THEN 'added' WHEN 'DELETE' THEN 'removed' ELSE 'changed' END,
