@@ -4,7 +4,7 @@ import { type MailBox, openMailBox, openReceiver, ownAddress } from "../messages
 import { until } from "../platform/own_redis.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** The pages Mail and Webhooks, and the choice of mails. Source: MSG-4, MSG-6, MSG-8, MSG-9, MSG-11. */
+/** The pages Mail and Webhooks, and the choice of mails. Source: MSG-4, MSG-6, MSG-8, MSG-9, MSG-11, ADM-11. */
 
 setDefaultTimeout(60_000);
 const MAIL_HOST = ownAddress();
