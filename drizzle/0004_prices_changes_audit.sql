@@ -51,12 +51,16 @@ CREATE TRIGGER price_versions_fixed BEFORE UPDATE OR DELETE OR TRUNCATE ON price
 -- earlier epoch. A trigger, so that no writer can forget it, not even a person with psql.
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-  v_row jsonb := to_jsonb(CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END);
+  -- Two, if the row has moved from one to the other.
+  v_refs text[] := ARRAY(
+    SELECT DISTINCT coalesce(v_row ->> TG_ARGV[1], '')
+    FROM unnest(ARRAY[CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END, CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END]) AS v_row
+    WHERE v_row IS NOT NULL);
 BEGIN
-  INSERT INTO changes (kind, ref) VALUES (TG_ARGV[0], coalesce(v_row ->> TG_ARGV[1], ''));
+  INSERT INTO changes (kind, ref) SELECT TG_ARGV[0], ref FROM unnest(v_refs) AS ref;
   IF TG_ARGV[0] = 'account' THEN
     INSERT INTO epochs AS e (account_id, epoch)
-    SELECT id, 1 FROM (SELECT (v_row ->> TG_ARGV[1])::bigint AS id) concerned WHERE id IS NOT NULL
+    SELECT ref::bigint, 1 FROM unnest(v_refs) AS ref WHERE ref <> '' ORDER BY ref::bigint
     ON CONFLICT (account_id) DO UPDATE SET epoch = e.epoch + 1;
   END IF;
   RETURN NULL;
@@ -76,7 +80,8 @@ CREATE TRIGGER payg_changed AFTER UPDATE OF payg_enabled ON balances FOR EACH RO
 -- cost the customers of others their caches.
 CREATE TRIGGER hosts_added AFTER INSERT ON hosts FOR EACH ROW WHEN (NEW.status = 'active') EXECUTE FUNCTION note_change('account', 'reseller_id');
 --> statement-breakpoint
-CREATE TRIGGER hosts_changed AFTER UPDATE ON hosts FOR EACH ROW WHEN ((OLD.status = 'active') <> (NEW.status = 'active'))
+CREATE TRIGGER hosts_changed AFTER UPDATE ON hosts FOR EACH ROW WHEN ((OLD.status = 'active' OR NEW.status = 'active')
+    AND (OLD.host, OLD.reseller_id, OLD.status) IS DISTINCT FROM (NEW.host, NEW.reseller_id, NEW.status))
   EXECUTE FUNCTION note_change('account', 'reseller_id');
 --> statement-breakpoint
 CREATE TRIGGER hosts_removed AFTER DELETE ON hosts FOR EACH ROW WHEN (OLD.status = 'active') EXECUTE FUNCTION note_change('account', 'reseller_id');

@@ -189,7 +189,8 @@ async function renewOnce(parts: Parts): Promise<void> {
 function watchChanges(parts: Parts, bus: Pick<Bus, "subscribe" | "onGap">): void {
   const { escrow } = parts;
   bus.subscribe((changes) => {
-    const refsOf = (wanted: Change["kind"]) => changes.filter(({ kind }) => kind === wanted).map(({ ref }) => Number(ref));
+    const refsOf = (wanted: Change["kind"]) =>
+      changes.filter(({ kind }) => kind === wanted).map(({ ref }) => Number(ref));
     escrow.accountsChanged(new Set(refsOf("account")));
     for (const accountId of refsOf("escrow")) escrow.recall(accountId);
     drawDue(parts);

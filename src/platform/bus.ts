@@ -244,10 +244,4 @@ export function isChange(value: unknown): value is Change {
   if (typeof value !== "object" || value === null || !("kind" in value) || !("ref" in value)) return false;
   return typeof value.kind === "string" && KINDS.has(value.kind) && typeof value.ref === "string";
 }
-const KINDS = new Set<string>([
-  "account",
-  "catalog",
-  "session",
-  "escrow",
-  "provider_key",
-] satisfies Change["kind"][]);
+const KINDS = new Set<string>(["account", "catalog", "session", "escrow", "provider_key"] satisfies Change["kind"][]);

@@ -219,8 +219,12 @@ describe("checks", () => {
     expect(await noted()).toEqual([`account:${ref.resellerId}`]);
     await due(checks, ref);
     expect(await noted()).toEqual([]);
+    const { accountId: other } = await world.addReseller();
+    await noted();
+    await world.sql`update hosts set reseller_id = ${other} where host = ${ref.host}`;
+    expect((await noted()).sort()).toEqual([`account:${ref.resellerId}`, `account:${other}`].sort());
     await world.sql`delete from hosts where host = ${ref.host}`;
-    expect(await noted()).toEqual([`account:${ref.resellerId}`]);
+    expect(await noted()).toEqual([`account:${other}`]);
   });
 
   test("a pending domain waits; a requested check verifies it: a wrong answer says what to do, a right one makes it active until tomorrow's check", async () => {

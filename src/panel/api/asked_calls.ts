@@ -12,7 +12,7 @@ import type { Person } from "./panel_session.ts";
 
 /** Of one kind, by the account that signed in, over all replicas. A page that waits for a payment asks 20 times a minute. */
 const PER_MINUTE = 60;
-/** In one replica. Nobody waits for a place: pages show the refusal, and people try again. */
+/** In one replica. */
 const ACCOUNT_AT_ONCE = 3;
 const TENANT_AT_ONCE = 16;
 const AT_ONCE = 64;
@@ -20,9 +20,13 @@ const RETRY_AFTER_SECONDS = 5;
 
 /**
  * Each kind has places of its own, so that receivers that are silent on purpose keep nobody from paying. `receiver`: at an address that a
- * person chose.
+ * person chose; nobody waits for a place, because it may be held on purpose. Of those that wait: an account's, and all.
  */
-type Kind = "receiver" | "stripe";
+const KINDS = {
+  receiver: { waitMsMax: 0, accountWaitingMax: 1, waitingMax: 0 },
+  stripe: { waitMsMax: 10_000, accountWaitingMax: 8, waitingMax: 64 },
+} as const;
+type Kind = keyof typeof KINDS;
 export type CallPlaces = Readonly<Record<Kind, Places>>;
 
 const LIMITS: RequestLimits = {
@@ -37,15 +41,15 @@ export function createCallPlaces(onShed: (reason: ShedReason) => void): CallPlac
     const message = `${words} Try again when one has ended.`;
     return new Refusal(code, { message, limit: ACCOUNT_AT_ONCE, retryAfterSeconds: RETRY_AFTER_SECONDS });
   };
-  const create = () =>
+  const create = (kind: Kind) =>
     createSemaphore({
       max: AT_ONCE,
-      waitingMax: 0,
+      waitingMax: KINDS[kind].waitingMax,
       shareFull: () =>
         shed("too_many_requests", `This account may wait for ${ACCOUNT_AT_ONCE} answers of other servers at once.`),
       allFull: () => shed("service_unavailable", "Too many answers of other servers are waited for."),
     });
-  return { receiver: create(), stripe: create() };
+  return { receiver: create("receiver"), stripe: create("stripe") };
 }
 
 /** Makes a call that a person asked for. Throws what `call` throws, too_many_requests, service_unavailable. */
@@ -55,9 +59,10 @@ export async function askedCall<T>(
   call: () => Promise<T>,
 ): Promise<T> {
   const { accountId, tenantId } = person.session;
-  const account = { id: `account:${accountId}`, atOnceMax: ACCOUNT_AT_ONCE, waitingMax: 1 };
-  const tenant = { id: `tenant:${tenantId}`, atOnceMax: TENANT_AT_ONCE, waitingMax: 1 };
-  const leave = await deps.callPlaces[kind].enter(tenantId === 0 ? [account] : [account, tenant], { waitMsMax: 0 });
+  const { waitMsMax, accountWaitingMax, waitingMax } = KINDS[kind];
+  const account = { id: `account:${accountId}`, atOnceMax: ACCOUNT_AT_ONCE, waitingMax: accountWaitingMax };
+  const tenant = { id: `tenant:${tenantId}`, atOnceMax: TENANT_AT_ONCE, waitingMax };
+  const leave = await deps.callPlaces[kind].enter(tenantId === 0 ? [account] : [account, tenant], { waitMsMax });
   try {
     await count(deps, person, kind);
     return await call();
