@@ -6,7 +6,13 @@ import type { Breakers, Pass, Requester } from "./breaker.ts";
 import type { KeyedRoute, ModelRoute, Route } from "./catalog.ts";
 import type { RouteChoice } from "./catalog_input.ts";
 import type { KeyPool } from "./key_pool.ts";
-import { type FailureKind, ProviderFailure, ProviderRejection, withoutModelName } from "./provider_errors.ts";
+import {
+  type FailureKind,
+  ProviderFailure,
+  ProviderRejection,
+  type Work,
+  withoutModelName,
+} from "./provider_errors.ts";
 import type { SpeedRanks } from "./route_speeds.ts";
 
 /** Attempts of one request that fail because of the route or the request. More would only delay the client. */
@@ -52,17 +58,21 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
   unknown_model: "The model cannot do what the request asks for.",
 };
 
-const TOO_LARGE_ANSWER = "The answer of the model service is too large. Ask for less in one request.";
+/** What the client is told of work that is not begun again. Retried, it would be done again, at the operator's cost. */
+const NOT_AGAIN: Readonly<Record<Exclude<Work, "none">, string>> = {
+  made: "The answer of the model service is too large. Ask for less in one request.",
+  begun: "The model service took too long. Nothing was charged. Ask for a shorter answer, or for a stream.",
+};
 
 /**
  * Runs `attempt` on one route after another, and within a route on one key after another, until one succeeds: in the
  * order of `orderRoutes`, skipping open breakers and resting keys. `attempt` ends at the first byte, and throws
- * ProviderFailure (the next key or route is tried, unless the answer was made and is too large) or ProviderRejection
+ * ProviderFailure (the next key or route is tried, unless a provider has done work that must not be done again) or ProviderRejection
  * (no other is tried); any other error passes through. `attempt` must obey `signal` itself.
  *
  * Throws invalid_request (with the provider's cleaned message, or with ours if no route can serve this request),
  * provider_unavailable, or the reason of `signal`.
- * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13, END-16.
+ * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13, END-16, END-18.
  */
 export async function withFailover<T>(failover: Failover, attempt: (route: KeyedRoute) => Promise<T>): Promise<T> {
   const { routes, breakers, keys, requester, affinity, random, signal, observer } = failover;
@@ -109,16 +119,16 @@ type Failures = {
   others: number;
   attempts: number;
   keyFailures: number;
-  /** A provider has made the answer, which is too large. */
-  wasMade: boolean;
+  /** What a provider has done that must not be done again. */
+  work: Work;
 };
 
 function noFailures(): Failures {
-  return { retryAfter: undefined, unserved: undefined, others: 0, attempts: 0, keyFailures: 0, wasMade: false };
+  return { retryAfter: undefined, unserved: undefined, others: 0, attempts: 0, keyFailures: 0, work: "none" };
 }
 
-function isEnough({ attempts, keyFailures, wasMade }: Failures): boolean {
-  return wasMade || attempts >= ATTEMPTS_MAX || keyFailures >= KEY_FAILURES_MAX;
+function isEnough({ attempts, keyFailures, work }: Failures): boolean {
+  return work !== "none" || attempts >= ATTEMPTS_MAX || keyFailures >= KEY_FAILURES_MAX;
 }
 
 type Attempted = { failover: Failover; keyed: KeyedRoute; pass: Pass };
@@ -154,7 +164,7 @@ function note(
   keys.failed(keyed, requester, failure);
   if (blame === "key") failures.keyFailures += 1;
   else failures.attempts += 1;
-  failures.wasMade ||= failure.wasMade;
+  failures.work = failure.work;
   if (blame === "request") {
     failures.unserved ??= kind;
     log.warn({ ...namesOf(keyed), kind, status, detail }, "a route does not serve this request");
@@ -196,10 +206,9 @@ function unservedRefusal({ routes, breakers, keys, requester, log }: Failover, f
       failures.retryAfter?.get(route.id) ?? 0,
     ),
   );
-  const { attempts, keyFailures, wasMade } = failures;
+  const { attempts, keyFailures, work } = failures;
   log.error({ routes: routes.length, attempts, keyFailures, retryAfterSeconds }, "no route could serve");
-  // Retried, the same answer would be made again, at the operator's cost.
-  const more = wasMade ? ({ message: TOO_LARGE_ANSWER, isFinal: true } as const) : undefined;
+  const more = work === "none" ? undefined : ({ message: NOT_AGAIN[work], isFinal: true } as const);
   return new Refusal("provider_unavailable", { retryAfterSeconds, ...more });
 }
 

@@ -6,7 +6,7 @@ import { controllerBy, type StopSignal } from "../platform/stop.ts";
 import { createAddressPins } from "./address_pins.ts";
 import type { Upstream } from "./catalog.ts";
 import type { Resolve } from "./guard.ts";
-import { cleanWords, ProviderFailure } from "./provider_errors.ts";
+import { cleanWords, ProviderFailure, type Work } from "./provider_errors.ts";
 import { isUsable, type MediaType, messageOf, readUpTo, toError } from "./provider_response.ts";
 
 /** Call URLs kept; base URLs change seldom, so this is far more than there are. */
@@ -86,16 +86,7 @@ export function createProviderClient(deps: ClientDeps): ProviderClient {
   const { config, log, now = () => performance.now() } = deps;
   const { send, pins, urlOf } = createSender({ ...deps, now });
 
-  async function whole(upstream: Upstream, call: Call, { signal, totalMs, bytesMax }: WholeOptions): Promise<string> {
-    const limit = limitedBy(signal, totalMs, wholeTooLate);
-    try {
-      const response = await send(upstream, call, limit.signal);
-      if (!isUsable(response, call.accept)) throw await toError(response, calledBy(upstream, call, limit.signal));
-      return await readUpTo(response, bytesMax, limit.signal);
-    } finally {
-      limit.stopClock();
-    }
-  }
+  const whole = wholeBy(send);
 
   async function listModels(upstream: Upstream, signal: StopSignal): Promise<string[]> {
     const totalMs = Math.min(config.providerFirstByteMs, MODELS_MS_MAX);
@@ -202,6 +193,26 @@ function createSender({ config, now, resolve }: ClientDeps & { now: () => number
   return { send, pins, urlOf };
 }
 
+/** Sends calls, and reads their whole answers. */
+function wholeBy(send: ReturnType<typeof createSender>["send"]) {
+  return async (upstream: Upstream, call: Call, { signal, totalMs, bytesMax }: WholeOptions): Promise<string> => {
+    let isSent = false;
+    const beforeSend = () => {
+      call.beforeSend?.();
+      isSent = true;
+    };
+    // Most providers send no headers before the answer is complete, so a request that was sent counts as accepted.
+    const limit = limitedBy(signal, totalMs, (ms) => wholeTooLate(ms, isSent ? "begun" : "none"));
+    try {
+      const response = await send(upstream, { ...call, beforeSend }, limit.signal);
+      if (!isUsable(response, call.accept)) throw await toError(response, calledBy(upstream, call, limit.signal));
+      return await readUpTo(response, bytesMax, limit.signal);
+    } finally {
+      limit.stopClock();
+    }
+  };
+}
+
 function calledBy({ apiKey }: Upstream, { body, accept }: Call, signal: StopSignal) {
   return { apiKey, sent: body ?? "", accept, signal };
 }
@@ -220,8 +231,8 @@ function headersTooLate(firstByteMs: number): ProviderFailure {
   return new ProviderFailure("timeout", `No headers within ${firstByteMs} ms.`, { limit: "provider_first_byte" });
 }
 
-function wholeTooLate(totalMs: number): ProviderFailure {
-  return new ProviderFailure("timeout", `No whole answer within ${totalMs} ms.`, { limit: "provider_total" });
+function wholeTooLate(totalMs: number, work: Work): ProviderFailure {
+  return new ProviderFailure("timeout", `No whole answer within ${totalMs} ms.`, { limit: "provider_total", work });
 }
 
 /** All headers that a provider gets. None comes from the client. */

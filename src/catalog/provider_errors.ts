@@ -50,8 +50,15 @@ export type FailureFacts = {
   status?: number | null;
   retryAfterSeconds?: number | null;
   limit?: TimeLimit;
-  wasMade?: boolean;
+  work?: Work;
 };
+
+/**
+ * What the provider had done of a request when its call failed: nothing that is known of; it had accepted the request, and worked until
+ * our time limit; or it has made an answer, which is too large. Work that was begun is not asked of another route: it would be done, and
+ * cost, twice. Source: PRV-3, END-16, END-18.
+ */
+export type Work = "none" | "begun" | "made";
 
 /**
  * The provider could not serve the request, but another route may. The message is the provider's, cleaned, for the log
@@ -64,18 +71,17 @@ export class ProviderFailure extends Error {
   readonly retryAfterSeconds: number | null;
   /** For a `timeout`: the limit that was exceeded. */
   readonly limit: TimeLimit | null;
-  /** The provider has made an answer that is too large, and charges for it. Another route would make it again. */
-  readonly wasMade: boolean;
+  readonly work: Work;
   readonly blame: Blame;
 
   constructor(kind: FailureKind, message: string, facts: FailureFacts = {}) {
-    const { status, retryAfterSeconds, limit, wasMade = false } = facts;
+    const { status, retryAfterSeconds, limit, work = "none" } = facts;
     super(message);
     this.kind = kind;
     this.status = status ?? null;
     this.retryAfterSeconds = retryAfterSeconds ?? null;
     this.limit = limit ?? null;
-    this.wasMade = wasMade;
+    this.work = work;
     this.blame = blameOf(this);
   }
 }

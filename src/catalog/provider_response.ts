@@ -33,7 +33,7 @@ export async function readUpTo(response: Response, bytesMax: number, signal: Abo
     signal.throwIfAborted();
     throw new ProviderFailure("cut", `The answer broke off. ${cleanWords(messageOf(thrown))}`);
   }
-  throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`, { wasMade: true });
+  throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`, { work: "made" });
 }
 
 /** The facts about the call that its error depends on. */

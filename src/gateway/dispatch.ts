@@ -10,6 +10,7 @@ import { Stop, type StopSignal } from "../platform/stop.ts";
 import { requesterOf } from "./authenticate.ts";
 import type { DeadlineWaiter } from "./limits.ts";
 import type { ReservedRequest } from "./reserve.ts";
+import { noteUnpaid } from "./route_notes.ts";
 import { traced } from "./trace_spans.ts";
 
 /**
@@ -26,7 +27,8 @@ import { traced } from "./trace_spans.ts";
 /** After this a request has been sent, or its provider cannot be connected to: three round trips and one lost packet. */
 const SEND_MS_MAX = 2_000;
 
-type Answered<T> = { how: "answered"; answer: T; route: KeyedRoute };
+/** `sentMs`: when the request was sent to the route. */
+export type Answered<T> = { how: "answered"; answer: T; route: KeyedRoute; sentMs: number };
 /** Nobody pays. `error` is what the client gets. */
 type Failed = { how: "failed"; reason: EndReason; error: unknown };
 
@@ -97,7 +99,7 @@ export async function dispatch<T>(
       },
     );
     calls.answered();
-    return { how: "answered", answer, route: calls.route };
+    return { how: "answered", answer, route: calls.route, sentMs: calls.sentMs };
   } catch (error) {
     return calls.resultOf(error);
   } finally {
@@ -138,6 +140,8 @@ class Calls implements Observer, DeadlineWaiter {
   /** The request was sent to an earlier route, which failed. */
   #hasFailed = false;
   #hasHeaders = false;
+  /** A time limit of ours ended the work of a provider. */
+  #isTimedOut = false;
   #stopListening: (() => void) | undefined;
   #stopClock: (() => void) | undefined;
 
@@ -151,6 +155,11 @@ class Calls implements Observer, DeadlineWaiter {
   get route(): KeyedRoute {
     if (this.#route === undefined) throw new Error("no route was tried");
     return this.#route;
+  }
+
+  /** When the request was sent to the current route. */
+  get sentMs(): number {
+    return this.#sentMs ?? this.#beganMs;
   }
 
   /** Listens for what may cut the calls. Throws ClientLeft if the client has left already. */
@@ -208,11 +217,14 @@ class Calls implements Observer, DeadlineWaiter {
     noteTried(this.#request.hold, { ...tried, why: "skipped" });
   }
 
-  failed(route: KeyedRoute, { kind, status, limit, blame }: ProviderFailure): void {
+  failed(route: KeyedRoute, { kind, status, limit, blame, work }: ProviderFailure): void {
     const { metrics, routeStats } = this.#request.deps;
     this.#isOpen = false;
     metrics.providerFailed(kind);
     if (limit !== null) metrics.timedOut(limit);
+    this.#isTimedOut = work === "begun";
+    if (this.#sentMs !== undefined && (limit !== null || work !== "none"))
+      noteUnpaid(this.#request, route, this.#sentMs);
     // Requests that a route cannot serve do not make it look bad: one account could send many. Source: PRV-5.
     if (blame === "request") routeStats.rejected(route.id, this.kind);
     else routeStats.failed(route.id, this.kind);
@@ -246,6 +258,7 @@ class Calls implements Observer, DeadlineWaiter {
     if (error instanceof ClientLeft) return { how: "failed", reason: this.#unsentOrFailed(), error };
     if (!(error instanceof Refusal)) return { how: "failed", reason: "gateway_failed", error };
     if (this.#route === undefined) return { how: "failed", reason: "not_dispatched", error };
+    if (this.#isTimedOut) return { how: "failed", reason: "timed_out", error };
     return { how: "failed", reason: error.code === "invalid_request" ? "provider_rejected" : "provider_failed", error };
   }
 
@@ -253,7 +266,10 @@ class Calls implements Observer, DeadlineWaiter {
   #noteCut(route: KeyedRoute): void {
     const { deps, hold } = this.#request;
     const isFailure = this.#cut === "left_free" && this.#sentMs !== undefined;
-    if (isFailure) deps.routeStats.failed(route.id, this.kind);
+    if (isFailure) {
+      deps.routeStats.failed(route.id, this.kind);
+      noteUnpaid(this.#request, route, this.sentMs);
+    }
     if (isFailure || hold.tried !== undefined) this.#note(route, "ended");
   }
 

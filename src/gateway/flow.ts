@@ -8,7 +8,7 @@ import { checkChatAnswer } from "./answer_size.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
 import { chatUsage, imageUsage, NOTHING_RELAYED } from "./charge.ts";
 import type { StreamRewriter } from "./chunks.ts";
-import { type Attempt, dispatch } from "./dispatch.ts";
+import { type Answered, type Attempt, dispatch } from "./dispatch.ts";
 import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
 import { serveOnce } from "./idempotency.ts";
 import { requireModel } from "./models.ts";
@@ -18,7 +18,7 @@ import { countRefusal } from "./refusal_counts.ts";
 import type { RelayEnd, StreamOwner, StreamPlan } from "./relay.ts";
 import { type ChatBody, readChat, readImage } from "./request_shapes.ts";
 import { imagePriceOf, type ReservedRequest, reserveChat, reserveImage } from "./reserve.ts";
-import { noteBreak, noteUsed } from "./route_notes.ts";
+import { noteBreak, noteUnpaid, noteUsed } from "./route_notes.ts";
 import { streamOutcome } from "./stream_ends.ts";
 import { type ChatAnswer, type ChatCall, fetchChatAnswer, type OpenedChat, openChatStream } from "./upstream_chat.ts";
 import { fetchImageAnswer, type ImageCall, type ImageLinks } from "./upstream_images.ts";
@@ -139,13 +139,14 @@ export async function serveStream(
 /** Hands the hold over to an `OpenChat`. If that fails, the provider's call is aborted. */
 function relay(
   { deps, caller, model, prompt, choices, hold, slots }: TextRequest,
-  { answer, route }: { answer: OpenedChat; route: KeyedRoute },
+  { answer, route, sentMs }: Answered<OpenedChat>,
   plan: StreamPlan,
 ): Outcome {
   const { rewriter, dropped } = answer;
   let stream: ReadableStream<Uint8Array>;
   try {
-    const owner = new OpenChat({ deps, caller, model, prompt: prompt.sample(), choices, hold, slots, route, rewriter });
+    const request = { deps, caller, model, prompt: prompt.sample(), choices, hold, slots, route, sentMs, rewriter };
+    const owner = new OpenChat(request);
     stream = deps.relays.start(answer, plan, owner);
   } catch (error) {
     answer.call.stop();
@@ -161,6 +162,7 @@ type StreamedRequest = ReservedRequest & {
   prompt: PromptSample;
   choices: number;
   route: KeyedRoute;
+  sentMs: number;
   /** Told what the answer used, if the client is told by it. */
   rewriter: StreamRewriter | undefined;
 };
@@ -193,7 +195,9 @@ class OpenChat implements StreamOwner {
 async function streamEndOf(request: StreamedRequest, end: RelayEnd): Promise<StreamEnd> {
   const { deps, caller, model, route, rewriter } = request;
   const outcome = streamOutcome(request, end);
-  if (end.how === "broke_off" || end.how === "broke_after_finish") noteBreak(request, route);
+  if (end.how === "broke_off" || end.how === "fell_silent" || end.how === "broke_after_finish")
+    noteBreak(request, route);
+  if (end.how === "fell_silent") noteUnpaid(request, route, request.sentMs);
   if (outcome.how === "failed") return outcome;
   if (end.how === "complete") deps.hiddenTokens.note(model, caller.key.accountId, outcome.answer);
   const usage = await chatUsage(request, outcome.answer);

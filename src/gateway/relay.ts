@@ -47,6 +47,8 @@ export type RelayEnd =
   | { how: "complete"; relayed: Relayed }
   /** The provider broke off before it finished. */
   | { how: "broke_off"; why: string }
+  /** The provider sent nothing for `providerIdleMs`. */
+  | { how: "fell_silent"; why: string }
   /** The provider broke off after it had sent a finish_reason. */
   | { how: "broke_after_finish"; relayed: Relayed; why: string }
   /** The provider broke off before it finished, after the client had held it up. */
@@ -309,18 +311,18 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
     }, stopClock); // The answer is complete; how the connection ends no longer matters.
   }
 
-  async #brokeOff(why: string): Promise<void> {
+  async #brokeOff(why: string, how: "broke_off" | "fell_silent" = "broke_off"): Promise<void> {
     if (!this.#end()) return;
     this.#call.stop();
     await this.#tell(
-      () => this.#breakOf(this.#rewriter.relayed, why),
+      () => this.#breakOf(this.#rewriter.relayed, why, how),
       (payload) => this.#rewriter.errorEvents(payload),
     );
   }
 
-  #breakOf(relayed: Relayed, why: string): RelayEnd {
+  #breakOf(relayed: Relayed, why: string, how: "broke_off" | "fell_silent"): RelayEnd {
     if (this.#rewriter.finished) return { how: "broke_after_finish", relayed, why };
-    return this.#wasHeldUp ? { how: "broke_held_up", relayed, why } : { how: "broke_off", why };
+    return this.#wasHeldUp ? { how: "broke_held_up", relayed, why } : { how, why };
   }
 
   async #clientLeft(): Promise<void> {
@@ -425,7 +427,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
       this.#controller.error(new Error("the client reads too slowly"));
     } else if (this.#awaitsProviderSinceMs !== undefined && now - this.#awaitsProviderSinceMs > providerIdleMs) {
       onTimeout?.("provider_idle");
-      void this.#brokeOff("the provider fell silent");
+      void this.#brokeOff("the provider fell silent", "fell_silent");
     } else if (isTaken && now - this.#wroteMs >= KEEP_ALIVE_AFTER_MS) {
       this.#send(KEEP_ALIVE);
     }

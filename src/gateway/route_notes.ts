@@ -5,7 +5,7 @@ import { noteTried } from "../ledger/tried_routes.ts";
 import type { PromptParts } from "./prompt.ts";
 import type { ReservedRequest } from "./reserve.ts";
 
-/** What is noted of a route after it has answered. What is noted before: `dispatch.ts`. Source: PRV-22, PRV-24, MON-8. */
+/** What is noted of a route's answer and work. What is noted of its calls: `dispatch.ts`. Source: PRV-22, PRV-24, MON-8, LOS-1. */
 
 /** An answer, its route, and what was reserved for it. */
 type Used = ReservedRequest & { prompt: PromptParts; choices: number };
@@ -47,4 +47,16 @@ export function noteBreak({ deps, caller, hold }: ReservedRequest, route: KeyedR
   const ms = deps.clock.nowMs() - caller.record.answeredMs;
   deps.routeStats.brokeOff(id);
   noteTried(hold, { routeId: id, provider, upstreamModel, key: key.name, ms, status: null, why: "broke_off" });
+}
+
+/** The provider has worked on the request since `sinceMs`, and nobody pays for it. Source: END-18, LOS-1. */
+export function noteUnpaid({ deps, caller, model }: ReservedRequest, route: KeyedRoute, sinceMs: number): void {
+  const ms = Math.ceil(deps.clock.nowMs() - sinceMs);
+  deps.losses.note(caller.key, "provider_time", BigInt(ms));
+  const { requestId, key } = caller;
+  const { id: routeId, providerName: provider } = route;
+  deps.log.warn(
+    { requestId, accountId: key.accountId, model: model.id, provider, routeId, ms },
+    "nobody pays for the time in which a provider worked",
+  );
 }

@@ -17,6 +17,7 @@ import type { ReservedRequest } from "./reserve.ts";
  *                        was read to its end in the background
  *   broke_after_finish   broke off after a finish_reason             as `complete`                                   an error event
  *   broke_off            broke off before, or reported an error      nothing                                         an error event
+ *   fell_silent          sent nothing for PROVIDER_IDLE_MS           nothing; it counts as a loss                    an error event
  *   broke_held_up        the same, after the client had taken        as `client_left`                                an error event
  *                        nothing for two seconds
  *   ended_by_us          the replica shuts down                      nothing                                         an error event
@@ -30,7 +31,7 @@ import type { ReservedRequest } from "./reserve.ts";
  * "Charged" means tokens at the model's prices if the balance pays, and one unit if a package pays. A charged prompt has at least one
  * token. The counting is in charge.ts.
  *
- * Source: END-3, END-5, END-6, END-7, END-8, END-9, END-10, END-11, END-12.
+ * Source: END-3, END-5, END-6, END-7, END-8, END-9, END-10, END-11, END-12, END-18.
  */
 
 /** `event`: the error event that the client is sent. */
@@ -63,11 +64,12 @@ export function streamOutcome({ deps, caller, model }: ReservedRequest, end: Rel
       return { how: "streamed", answer: answerOf(end.relayed), event };
     }
 
-    case "broke_off": {
+    case "broke_off":
+    case "fell_silent": {
       deps.log.warn({ ...facts, why: end.why }, "a provider's stream broke off");
       const message = "The model service broke off. Nothing was charged.";
       const event = errorEvent(new Refusal("provider_unavailable", { message }), requestId);
-      return { how: "failed", reason: "provider_broke_off", event };
+      return { how: "failed", reason: end.how === "broke_off" ? "provider_broke_off" : "timed_out", event };
     }
 
     case "broke_held_up": {

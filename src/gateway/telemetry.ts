@@ -1,6 +1,6 @@
 import type { RequestFacts } from "../http/request_facts.ts";
 import type { Log, RequestLine } from "../platform/log.ts";
-import type { Metrics, StreamEnd } from "../platform/metrics.ts";
+import { type Metrics, STREAM_ENDS, type StreamEnd } from "../platform/metrics.ts";
 import type { Tracing } from "../platform/tracing.ts";
 import { RequestRecord } from "./request_record.ts";
 import { type RequestEnd, spansOf } from "./trace_spans.ts";
@@ -89,9 +89,7 @@ export function createTelemetry({ metrics, log, logged, tracing, nowMs, random }
 
 /** "failed" if the end of the hold could not be written to the ledger. */
 function streamEndOf({ end }: RequestRecord): StreamEnd {
-  return end === "complete" || end === "client_left" || end === "provider_broke_off" || end === "ended_by_us"
-    ? end
-    : "failed";
+  return STREAM_ENDS.find((known) => known === end) ?? "failed";
 }
 
 type LineEnd = Pick<RequestLine, "status" | "refusal" | "totalMs"> & { firstByteMs: number };

@@ -182,6 +182,7 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
   const onAbort = () => stop.stop();
   signal.addEventListener("abort", onAbort, { once: true });
   let late = false;
+  let hasHeaders = false;
   const stopClock = deadline(firstByteMs, () => {
     late = true;
     stop.stop();
@@ -195,6 +196,7 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
       firstByteMs,
       accept: "text/event-stream",
     });
+    hasHeaders = true;
     call.onHeaders();
     if (response.body === null) throw new ProviderFailure("not_json", "the answer is not an event stream");
     const reader = response.body.getReader();
@@ -204,8 +206,11 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
   } catch (error) {
     // The call is aborted after any error: its response is not read further.
     stop.stop();
-    if (late && !signal.aborted)
-      throw new ProviderFailure("timeout", "no first event in time", { limit: "provider_first_byte" });
+    if (late && !signal.aborted) {
+      // A provider that has not even sent headers has probably not begun, and another may serve in time.
+      const work = hasHeaders ? "begun" : "none";
+      throw new ProviderFailure("timeout", "no first event in time", { limit: "provider_first_byte", work });
+    }
     throw error instanceof OversizedEvent ? new ProviderFailure("oversized", error.message) : error;
   } finally {
     stopClock();

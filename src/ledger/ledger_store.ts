@@ -92,6 +92,7 @@ export const END_REASONS = [
   "provider_failed",
   "provider_broke_off",
   "provider_rejected",
+  "timed_out",
   "ended_by_us",
   "not_dispatched",
   "gateway_failed",

@@ -91,7 +91,14 @@ export type FailureKind = (typeof PROVIDER_FAILURES)[number];
 const ANSWER_KINDS = ["json", "stream", "image", "embedding"] as const;
 export type AnswerKind = (typeof ANSWER_KINDS)[number];
 /** How a stream ended. `failed`: its end could not be told to the ledger. */
-const STREAM_ENDS = ["complete", "client_left", "provider_broke_off", "ended_by_us", "failed"] as const;
+export const STREAM_ENDS = [
+  "complete",
+  "client_left",
+  "provider_broke_off",
+  "timed_out",
+  "ended_by_us",
+  "failed",
+] as const;
 export type StreamEnd = (typeof STREAM_ENDS)[number];
 const HOLD_ENDS = ["settle", "release"] as const;
 export type HoldEnd = (typeof HOLD_ENDS)[number];

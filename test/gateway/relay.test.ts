@@ -377,7 +377,7 @@ describe("silence", () => {
     own.close();
   });
 
-  test("a provider that sends no complete line for PROVIDER_IDLE_MS has broken off, even if it sends bytes", async () => {
+  test("a provider that sends no complete line for PROVIDER_IDLE_MS has fallen silent, even if it sends bytes", async () => {
     const { own, next, jump, send, ended, timeouts, state } = await openOne();
     await next();
     send('data: {"choices":[{');
@@ -386,7 +386,7 @@ describe("silence", () => {
     send('"index":0,');
     await jump(60_000);
     expect(await next()).toBe(`data: ${BROKE_OFF}\n\n`);
-    expect([timeouts, ended, state.aborted]).toEqual([["provider_idle"], [{ how: "broke_off" }], true]);
+    expect([timeouts, ended, state.aborted]).toEqual([["provider_idle"], [{ how: "fell_silent" }], true]);
     own.close();
   });
 

@@ -67,7 +67,7 @@ describe("an end that the ledger fails to take", () => {
     await expectFailed(one);
   });
   test("the provider is silent: detected by the timer, which nothing awaits", async () => {
-    const one = await openOne({}, { broke_off: failing });
+    const one = await openOne({}, { fell_silent: failing });
     await one.next();
     one.send(": line\n");
     await one.jump(121_000);

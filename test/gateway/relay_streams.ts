@@ -18,6 +18,12 @@ import { sleep } from "../platform/own_redis.ts";
 export const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 export const CLIENT_MODEL = "client/model";
 export const BROKE_OFF = '{"error":"broke off"}';
+const ERRORS: ReadonlySet<RelayEnd["how"]> = new Set([
+  "broke_off",
+  "fell_silent",
+  "broke_after_finish",
+  "broke_held_up",
+]);
 
 /** A clock that a test sets. */
 const nowMs = 1_000_000;
@@ -49,7 +55,7 @@ export function noteEnds(onEnd: OnEnd = {}) {
         ...(how === "client_left" && { isWhole: end.isWhole }),
       });
       if (how === "ended_by_us") return '{"error":"ended by us"}';
-      return how === "broke_off" || how === "broke_after_finish" || how === "broke_held_up" ? BROKE_OFF : undefined;
+      return ERRORS.has(how) ? BROKE_OFF : undefined;
     },
   };
   return { ended, owner };

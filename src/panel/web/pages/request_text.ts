@@ -97,6 +97,7 @@ const REASONS: Record<string, { short: string; long: string }> = {
   provider_failed: { short: "Model did not answer", long: "The model did not answer." },
   provider_broke_off: { short: "Answer broke off", long: "The answer broke off." },
   provider_rejected: { short: "Refused by the model", long: "The model's provider refused the request." },
+  timed_out: { short: "Took too long", long: "The model took longer than we wait, or fell silent." },
   ended_by_us: { short: "Ended by us", long: "We ended the request before it was complete." },
   gateway_failed: { short: "Failed here", long: "An error of ours ended the request." },
   not_dispatched: { short: "Not sent", long: "The request never reached the model." },
