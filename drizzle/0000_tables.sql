@@ -252,10 +252,10 @@ CREATE TABLE "links" (
 	"digest" "bytea" PRIMARY KEY NOT NULL,
 	"kind" text NOT NULL,
 	"account_id" bigint NOT NULL,
+	"is_own" boolean DEFAULT false NOT NULL,
 	"created_by" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"expires_at" timestamp with time zone NOT NULL,
-	CONSTRAINT "links_accountId_unique" UNIQUE("account_id"),
 	CONSTRAINT "links_kind" CHECK ("links"."kind" in ('invitation', 'reset'))
 );
 --> statement-breakpoint
@@ -637,6 +637,8 @@ CREATE INDEX "escrows_lease" ON "escrows" USING btree ("lease_id","account_id");
 CREATE UNIQUE INDEX "hosts_one_owner" ON "hosts" USING btree ("host") WHERE "hosts"."status" = 'active';--> statement-breakpoint
 CREATE INDEX "hosts_reseller" ON "hosts" USING btree ("reseller_id");--> statement-breakpoint
 CREATE INDEX "hosts_next_check" ON "hosts" USING btree ("next_check_at");--> statement-breakpoint
+CREATE UNIQUE INDEX "links_one_made" ON "links" USING btree ("account_id") WHERE not "links"."is_own";--> statement-breakpoint
+CREATE INDEX "links_account" ON "links" USING btree ("account_id");--> statement-breakpoint
 CREATE INDEX "keys_revoked" ON "keys" USING btree ("revoked_at") WHERE "keys"."status" = 'revoked';--> statement-breakpoint
 CREATE INDEX "keys_account" ON "keys" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "losses_hour" ON "losses" USING btree ("hour_began_at");--> statement-breakpoint

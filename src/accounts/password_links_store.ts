@@ -1,4 +1,4 @@
-import { and, eq, gt, inArray, isNotNull, sql } from "drizzle-orm";
+import { and, eq, gt, inArray, isNotNull, not, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
@@ -15,16 +15,23 @@ import type { Role } from "./roles.ts";
 import { endSessions } from "./sessions_store.ts";
 
 /**
- * Links that set a password: an invitation, a reset that an admin or reseller passes on, or one that the person asked for by mail. One per account; the database has the
- * digest of its token. It works only on hosts where its account signs in, and does not replace the second factor.
+ * Links that set a password: an invitation or a reset that somebody who manages the account made, at most one of an account, and *own*
+ * resets, which the person asked for by mail. They are valid side by side, because strangers can ask for an own reset, too; the first
+ * that is used ends the others. The database has the digests of their tokens. A link works only on hosts where its account signs in, and
+ * does not replace the second factor.
  */
 
 const INVITATION_HOURS = 7 * 24;
 const RESET_HOURS = 24;
 /** A reset by mail is used at once. */
 const OWN_RESET_HOURS = 1;
-/** One mail to an account in this time: anyone can ask for it. */
+/**
+ * One mail to an account in this time, because anyone can ask for it. The link of the last mail is still valid, so a request in between
+ * needs no other.
+ */
 const OWN_RESET_PAUSE_MINUTES = 5;
+/** After this many mails within a day, the pause is as long as a link is valid. */
+const OWN_RESETS_QUICK = 3;
 
 export type LinkKind = "invitation" | "reset";
 /** A new link. Its `token` cannot be shown again. `expiresAt` is ISO 8601. */
@@ -51,7 +58,7 @@ export async function inviteAccount(
 }
 
 /**
- * Creates a link for an account, and replaces the previous one: an invitation while it has no password, otherwise a reset. Throws
+ * Creates a link for an account, and replaces the previous one that was made for it: an invitation while it has no password, otherwise a reset. Throws
  * InputError for a suspended account, and for an admin with a password: another admin could impersonate that one unnoticed.
  */
 export async function createLink(deps: By, accountId: number, sending: Sending): Promise<NewLink> {
@@ -82,7 +89,7 @@ async function putLink(tx: Tx, accountId: number, { by, config, site, isMailed }
   const [put] = await tx
     .insert(links)
     .values({ accountId, ...row })
-    .onConflictDoUpdate({ target: links.accountId, set: row })
+    .onConflictDoUpdate({ target: links.accountId, targetWhere: sql`not is_own`, set: row })
     .returning({ expiresAt: links.expiresAt });
   if (!put) throw new Error("an insert returned nothing");
   const link = { kind, token, expiresAt: toIso(put.expiresAt) };
@@ -115,9 +122,9 @@ type Forgotten = {
 };
 
 /**
- * Sends a link to the account that signs in with this address on the host, and replaces a previous link. Does nothing, and says nothing,
- * if there is no such account, it is suspended or of another role (an admin's always), has no password yet, or got a link in the last
- * minutes. Source: SGN-1, SGN-3.
+ * Sends a link to the account that signs in with this address on the host, beside the links that it has. Does nothing, and says nothing,
+ * if there is no such account, it is suspended or of another role (an admin's always), has no password yet, or was sent a link in the last
+ * minutes. Source: SGN-1, SGN-2, SGN-3.
  */
 export async function sendOwnReset(
   deps: ChangeDeps & { config: Pick<Config, "secretKey"> },
@@ -143,28 +150,35 @@ export async function sendOwnReset(
       .for("no key update", { of: accounts });
     if (!account) return;
     const { accountId } = account;
+    // The account's row is locked: of concurrent requests, one sends.
+    if (!(await mayMailReset(tx, accountId))) return;
     const { token, digest } = newToken();
-    const row = {
-      ...{ digest, kind: "reset" as const, createdBy: null, createdAt: sql`clock_timestamp()` },
-      expiresAt: sql`clock_timestamp() + make_interval(hours => ${OWN_RESET_HOURS})`,
-    };
+    const expiresAt = sql`clock_timestamp() + make_interval(hours => ${OWN_RESET_HOURS})`;
     const [put] = await tx
       .insert(links)
-      .values({ accountId, ...row })
-      .onConflictDoUpdate({
-        target: links.accountId,
-        set: row,
-        setWhere: sql`${links.createdAt} < clock_timestamp() - make_interval(mins => ${OWN_RESET_PAUSE_MINUTES})`,
-      })
+      .values({ digest, kind: "reset", accountId, isOwn: true, expiresAt })
       .returning({ expiresAt: links.expiresAt });
-    if (!put) return;
+    if (!put) throw new Error("an insert returned nothing");
     await holdSecretKey(tx, secretKey);
     const urlCiphertext = encrypt(secretKey, linkUrl(site, { kind: "reset", token })).toString("base64");
     await tell(tx, { kind: "password_reset", accountId, data: { urlCiphertext, expiresAt: toIso(put.expiresAt) } });
   });
 }
 
-/** An account's link that has not expired, for those who manage the account. */
+/** Whether an account may be mailed another own link by now. Deletes own links of the days before, which count no more. */
+async function mayMailReset(tx: Tx, accountId: number): Promise<boolean> {
+  const own = and(eq(links.accountId, accountId), links.isOwn);
+  await tx.delete(links).where(and(own, sql`${links.createdAt} < clock_timestamp() - interval '1 day'`));
+  const pause = sql`case when count(*) < ${OWN_RESETS_QUICK} then make_interval(mins => ${OWN_RESET_PAUSE_MINUTES})
+    else make_interval(hours => ${OWN_RESET_HOURS}) end`;
+  const [mailed] = await tx
+    .select({ isLongAgo: sql<boolean>`coalesce(max(${links.createdAt}) < clock_timestamp() - ${pause}, true)` })
+    .from(links)
+    .where(own);
+  return mailed?.isLongAgo === true;
+}
+
+/** The link that was made for an account and has not expired, for those who manage the account. */
 export async function pendingLinkOf(
   { db }: { db: Db },
   accountId: number,
@@ -172,7 +186,7 @@ export async function pendingLinkOf(
   const [row] = await db.orm
     .select({ kind: links.kind, expiresAt: links.expiresAt })
     .from(links)
-    .where(and(eq(links.accountId, accountId), gt(links.expiresAt, sql`clock_timestamp()`)));
+    .where(and(eq(links.accountId, accountId), not(links.isOwn), gt(links.expiresAt, sql`clock_timestamp()`)));
   return row ? { kind: row.kind, expiresAt: toIso(row.expiresAt) } : null;
 }
 
@@ -210,7 +224,7 @@ export async function findLink(
 }
 
 /**
- * Sets the password with a link that `findLink` found. The link is deleted; the account's sessions and its change of
+ * Sets the password with a link that `findLink` found. All links of the account are deleted; its sessions and its change of
  * address end, and the owner of a changed password is told. Of two concurrent calls one succeeds; the other returns undefined. `totpEnabled`: the person still has to sign in, with a code.
  */
 export async function takeLink(
@@ -235,6 +249,7 @@ export async function takeLink(
       .where(and(eq(links.digest, digest), eq(links.accountId, accountId), gt(links.expiresAt, sql`clock_timestamp()`)))
       .returning({ accountId: links.accountId });
     if (used.length === 0) return undefined;
+    await tx.delete(links).where(eq(links.accountId, accountId));
     await tx.update(accounts).set({ passwordHash }).where(eq(accounts.id, accountId));
     await endEmailChanges(tx, accountId);
     await endSessions(tx, accountId);

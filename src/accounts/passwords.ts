@@ -1,19 +1,51 @@
 import { hash, verify } from "@node-rs/argon2";
 import { InputError, Refusal } from "../errors.ts";
 import { NEW_PASSWORD_CHARS } from "../limits.ts";
+import { createSemaphore, type Share } from "../platform/semaphore.ts";
 
 /** Passwords, hashed with argon2id (the library's default) and OWASP's parameters: 19 MiB, two passes, one lane. */
 
 const PARAMETERS = { memoryCost: 19_456, timeCost: 2, parallelism: 1 };
+/**
+ * A hash with these parameters that belongs to no account: of random bytes that nobody has kept. A constant, because a hash that is made
+ * when it is first needed may fail, and then nobody could sign in.
+ */
+export const NOBODYS_HASH =
+  "$argon2id$v=19$m=19456,t=2,p=1$nw4L/W4bccMx54MI+RXB2A$KmawtMRgcuikZwkeOjk3r3ZYJJ8SmbYZZx0Tfwje5n0";
 /** Each hash takes a core and 19 MiB; requests to models have priority. */
 const RUNNING_MAX = 2;
-const WAITING_MAX = 64;
+const WAITING_MAX = 256;
+/**
+ * One network (an IPv4 address, or the /64 of an IPv6 address), and one account, have one hash running, and so many waiting: others take
+ * turns with them.
+ */
+const SHARE_WAITING_MAX = 8;
+/** Enough for all that wait. Each hash ends, so this guards only against a library that hangs. */
+const WAIT_MS_MAX = 30_000;
 const RETRY_AFTER_SECONDS = 2;
 
-/** Hashes a new password. Throws as `checkNewPassword`, and service_unavailable if too many hashes wait. */
-export async function hashPassword(password: string): Promise<string> {
+/** Whose share of the hashes is used. Source: SGN-15. */
+export type Asker = {
+  /** The address by which limits count; undefined: a signed-in person. */
+  network?: string | undefined;
+  /** The account, as in `account:7`, or a digest of the typed address, whether or not there is such an account. */
+  account: string;
+};
+
+const places = createSemaphore({
+  max: RUNNING_MAX,
+  waitingMax: WAITING_MAX,
+  shareFull: () => new Refusal("too_many_requests", { retryAfterSeconds: RETRY_AFTER_SECONDS }),
+  allFull: () => new Refusal("service_unavailable", { retryAfterSeconds: RETRY_AFTER_SECONDS }),
+});
+
+/**
+ * Hashes a new password. `asker`: undefined for commands, which take turns with nobody. Throws as `checkNewPassword`, and as
+ * `verifyPassword`.
+ */
+export async function hashPassword(password: string, asker?: Asker): Promise<string> {
   const clean = checkNewPassword(password);
-  return inTurn(() => hash(clean, PARAMETERS));
+  return inTurn(asker, () => hash(clean, PARAMETERS));
 }
 
 /** A new password as it is hashed. Throws InputError (for field `param`) if it is too short or too long. */
@@ -25,27 +57,28 @@ export function checkNewPassword(password: string, param = "password"): string {
   return clean;
 }
 
+/** An account's hash; undefined or null: there is no such account, or it has no password. */
+export type StoredHash = string | null | undefined;
+
 /**
- * Whether `password` matches the hash. undefined or null (no such account, no password) takes as long and is false, so that the
- * time does not reveal who has an account. Throws service_unavailable if too many hashes wait.
+ * Whether `password` matches the stored hash. A function reads the hash when the asker has its turn, so that a flood of attempts does
+ * not take the database's connections either. undefined or null (no such account, no password) takes as long and is false, so that the
+ * time does not reveal who has an account. Throws too_many_requests if too many hashes of the asker wait, service_unavailable if too
+ * many of all do.
  */
-export async function verifyPassword(passwordHash: string | null | undefined, password: string): Promise<boolean> {
+export async function verifyPassword(
+  stored: StoredHash | (() => Promise<StoredHash>),
+  password: string,
+  asker?: Asker,
+): Promise<boolean> {
   const clean = normalize(password);
-  // No longer password can have been set: do not spend time on hashing it.
-  const known = clean.length <= NEW_PASSWORD_CHARS.max * 2 ? passwordHash : null;
-  return inTurn(async () => {
-    const fallback = await nobodysHash();
-    const matches = await verify(known ?? fallback, known === null ? "" : clean);
+  return inTurn(asker, async () => {
+    const passwordHash = typeof stored === "function" ? await stored() : stored;
+    // No longer password can have been set: do not spend time on hashing it.
+    const known = clean.length <= NEW_PASSWORD_CHARS.max * 2 ? passwordHash : null;
+    const matches = await verify(known ?? NOBODYS_HASH, known === null ? "" : clean);
     return matches && typeof known === "string";
   });
-}
-
-let nobody: Promise<string> | undefined;
-
-/** A hash with the same parameters that belongs to no account. */
-function nobodysHash(): Promise<string> {
-  nobody ??= hash("nobody's password", PARAMETERS);
-  return nobody;
 }
 
 /** Keyboards compose the same characters in different ways. */
@@ -53,24 +86,20 @@ function normalize(password: string): string {
   return password.normalize("NFKC");
 }
 
-let running = 0;
-const waiting: (() => void)[] = [];
-
-/** Runs `work` as soon as fewer than RUNNING_MAX run. */
-async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-  if (running >= RUNNING_MAX) {
-    if (waiting.length >= WAITING_MAX)
-      throw new Refusal("service_unavailable", { retryAfterSeconds: RETRY_AFTER_SECONDS });
-    // The one that ends passes its place on, so `running` does not change.
-    await new Promise<void>((resolve) => waiting.push(resolve));
-  } else {
-    running++;
-  }
+/** Runs `work` when the asker has a place. */
+async function inTurn<T>(asker: Asker | undefined, work: () => Promise<T>): Promise<T> {
+  const leave = await places.enter(sharesOf(asker), { waitMsMax: WAIT_MS_MAX });
   try {
     return await work();
   } finally {
-    const next = waiting.shift();
-    if (next) next();
-    else running--;
+    leave();
   }
+}
+
+function sharesOf(asker: Asker | undefined): Share[] {
+  if (asker === undefined) return [];
+  const { network, account } = asker;
+  const own: Share = { id: account, atOnceMax: 1, waitingMax: SHARE_WAITING_MAX };
+  if (network === undefined) return [own];
+  return [own, { id: `network:${network}`, atOnceMax: 1, waitingMax: SHARE_WAITING_MAX }];
 }

@@ -12,8 +12,11 @@ const IDS_MAX = 50_000;
 const ATTEMPT_OPEN_MS = 10_000;
 
 export type FailedAttemptLimiter = {
-  /** Call before an attempt is checked. Throws too_many_requests if too many have failed or are being checked. */
-  check(id: string): Promise<void>;
+  /**
+   * Call before an attempt is checked. `max`: of this kind of attempts, in place of `points`. Throws too_many_requests if as many have
+   * failed or are being checked.
+   */
+  check(id: string, max?: number): Promise<void>;
   /** The attempt failed. It counts until its window ends. */
   fail(id: string): Promise<void>;
   /** The attempt succeeded; earlier failures still count. For ids that several people share, such as an address. */
@@ -52,13 +55,13 @@ export function createFailedAttemptLimiter({
   const failures = createFailures({ shared, memory, name, points, windowSeconds });
   const open = createOpenAttempts(now);
   return {
-    async check(id) {
+    async check(id, max = points) {
       // Begun before Redis is asked, so that two concurrent checks see each other.
       const others = open.begin(id);
       const { count, msLeft } = await failures.get(id);
-      if (count + others < points) return;
+      if (count + others < max) return;
       open.end(id);
-      throw tooMany(points, count >= points ? msLeft / 1000 : ATTEMPT_OPEN_MS / 1000);
+      throw tooMany(max, count >= max ? msLeft / 1000 : ATTEMPT_OPEN_MS / 1000);
     },
     async fail(id) {
       // Counted before it is ended, so that no check happens in between.

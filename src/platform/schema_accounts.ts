@@ -75,7 +75,10 @@ export const recoveryCodes = pgTable(
   (t) => [primaryKey({ columns: [t.accountId, t.digest] })],
 );
 
-/** Links to set a password: an invitation, or a reset by an admin or reseller. At most one per account. */
+/**
+ * Links to set a password: an invitation or a reset that an admin or reseller made, at most one of an account, and resets that the
+ * person asked for. See `accounts/password_links_store.ts`.
+ */
 export const links = pgTable(
   "links",
   {
@@ -83,13 +86,19 @@ export const links = pgTable(
     kind: text({ enum: ["invitation", "reset"] }).notNull(),
     accountId: bigint({ mode: "number" })
       .notNull()
-      .unique()
       .references(() => accounts.id),
+    /** The person asked for it by mail. Otherwise somebody who manages the account made it. */
+    isOwn: boolean().notNull().default(false),
     createdBy: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
     expiresAt: instant().notNull(),
   },
-  (t) => [check("links_kind", sql`${t.kind} in ('invitation', 'reset')`)],
+  (t) => [
+    check("links_kind", sql`${t.kind} in ('invitation', 'reset')`),
+    // Strangers can ask for an account's own links, so these replace none that was made for it.
+    uniqueIndex("links_one_made").on(t.accountId).where(sql`not ${t.isOwn}`),
+    index("links_account").on(t.accountId),
+  ],
 );
 
 /** API keys: a SHA-256 digest, and the parts that are shown to recognize a key. */

@@ -32,7 +32,7 @@ afterAll(() => shop.close());
 type Call = { host?: string; address?: string; replica?: number; headers?: Record<string, string> };
 
 /** An unused address, so that one test's failures do not count against another's. */
-const newAddress = () => `192.0.2.${++addresses}`;
+const newAddress = () => `198.18.${++addresses >> 8}.${addresses & 255}`;
 
 function post(path: string, body: unknown, { host = PANEL, address = newAddress(), replica = 0, headers }: Call = {}) {
   return shop.call(`/api/panel${path}`, {
@@ -71,6 +71,27 @@ async function addSecured(resellerId?: number) {
 }
 
 describe("the password", () => {
+  test("90 right sign-ins at once from ten networks do not keep ten other people out", async () => {
+    const [busy, others] = await Promise.all([
+      Promise.all(Array.from({ length: 10 }, () => addPerson())),
+      Promise.all(Array.from({ length: 10 }, () => addPerson())),
+    ]);
+    const networks = busy.map(() => newAddress());
+    const flood = Array.from({ length: 90 }, (_, i) =>
+      trySignIn({ email: busy[i % 10]?.email ?? "" }, { address: networks[(i + Math.floor(i / 10)) % 10] ?? "" }),
+    );
+    const statuses = await Promise.all(others.map(async ({ email }) => (await trySignIn({ email })).status));
+    expect(statuses).toEqual(others.map(() => 200));
+    for (const answer of await Promise.all(flood)) expect([200, 429]).toContain(answer.status);
+  }, 120_000);
+
+  test("after 60 right sign-ins within a quarter of an hour, an account gets 429, from any network; others sign in", async () => {
+    const [person, other] = [await addPerson(), await addPerson()];
+    for (let i = 0; i < 60; i++) expect((await trySignIn(person)).status).toBe(200);
+    expectRefusal(await trySignIn(person), "too_many_requests");
+    expect((await trySignIn(other)).status).toBe(200);
+  }, 120_000);
+
   test("sign-in sets a cookie that scripts cannot read, and returns the page's CSRF token", async () => {
     const answer = await trySignIn(await addPerson());
     expect(answer.status).toBe(200);

@@ -1,6 +1,5 @@
 import { type Static, t } from "elysia";
 import { expired } from "../../accounts/passkeys.ts";
-import { verifyPassword } from "../../accounts/passwords.ts";
 import { secondFactorOf } from "../../accounts/second_factor_store.ts";
 import { passwordHashOf } from "../../accounts/sign_in_store.ts";
 import type { Deps } from "../../deps.ts";
@@ -8,7 +7,7 @@ import { InputError } from "../../errors.ts";
 import { TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../limits.ts";
 import type { Person } from "./panel_session.ts";
 import { Assertion, CLONED, checkPasskeyOf, NOT_ACCEPTED } from "./passkey_sign_in.ts";
-import { checkCode, limited, WRONG_CODE } from "./sign_in.ts";
+import { checkCode, checkPassword, limited, WRONG_CODE } from "./sign_in.ts";
 
 /**
  * Proofs that the person at the screen is the one who signed in. They are required before a change of how the person
@@ -62,9 +61,9 @@ async function provePasskey(deps: Deps, { person, request }: Asked, response: St
 
 /** Throws InputError for `password`, too_many_requests. */
 async function provePassword(deps: Deps, person: Person, password: string): Promise<void> {
-  const limits = { shared: [], own: [`account:${person.accountId}`] };
-  await limited(deps, limits, async () => {
-    const matches = await verifyPassword(await passwordHashOf(deps, person.accountId), password);
+  const account = `account:${person.accountId}`;
+  await limited(deps, { shared: [], own: [account] }, async () => {
+    const matches = await checkPassword(deps, { account }, password, () => passwordHashOf(deps, person.accountId));
     return matches || new InputError("This is not your password.", "password");
   });
 }

@@ -7,7 +7,7 @@ import { siteUrl } from "../../http/host.ts";
 import { EMAIL_CHARS_MAX } from "../../limits.ts";
 import { canMail } from "../../messages/senders.ts";
 import { inTime } from "../../platform/time_limit.ts";
-import { type Arrival, countAttempt, emailLimitId } from "./sign_in.ts";
+import { type Arrival, countAttempt } from "./sign_in.ts";
 
 /** A password reset that a person asks for by mail. Source: SGN-1, SGN-2. */
 
@@ -31,7 +31,8 @@ export async function forgotPassword(deps: Deps, { host, network }: Arrival, ema
   // The operator mails a reseller, also for its own domain.
   const roles = (await canMail(deps, 0)) ? (["customer", "reseller"] as const) : (["customer"] as const);
   const startMs = deps.clock.nowMs();
-  await countAttempt(deps, [`reset-address:${network}`, `reset-${emailLimitId(deps, host, email)}`]);
+  // Not by e-mail address: strangers would lock its owner out. How often an account is mailed is limited by the account.
+  await countAttempt(deps, [`reset-address:${network}`]);
   await inTime(sendOwnReset(deps, { email, roles, resellerId, site: siteUrl(deps, name) }));
   const tookMs = deps.clock.nowMs() - startMs;
   const answerMs = Math.ceil(tookMs / ANSWER_STEP_MS) * ANSWER_STEP_MS;

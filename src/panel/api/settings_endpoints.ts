@@ -134,7 +134,7 @@ async function changePassword(
   // Read before the proof, so that of several changes at once one succeeds, however they were confirmed.
   const was = await passwordHashOf(deps, accountId);
   await provePerson(deps, { person, request }, proof);
-  const passwordHash = await hashPassword(next);
+  const passwordHash = await hashPassword(next, { account: `account:${accountId}` });
   const set = await setPassword({ ...deps, by }, { accountId, passwordHash, was, keepSession: digestOf(person) });
   if (!set) throw new InputError("The password has just been changed elsewhere.");
 }

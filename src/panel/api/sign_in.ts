@@ -2,7 +2,7 @@ import { createHmac } from "node:crypto";
 import { type Static, Type } from "@sinclair/typebox";
 import { emailForm } from "../../accounts/input_checks.ts";
 import { findLink, type OpenedLink, takeLink } from "../../accounts/password_links_store.ts";
-import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
+import { type Asker, hashPassword, type StoredHash, verifyPassword } from "../../accounts/passwords.ts";
 import { takeCode } from "../../accounts/second_factor.ts";
 import type { BegunSession, Device } from "../../accounts/sessions.ts";
 import { findSignIn } from "../../accounts/sign_in_store.ts";
@@ -29,6 +29,11 @@ export const checkSignIn = checker(SignInBody);
 
 export const LinkBody = Type.Object({ password: Type.String({ minLength: 1, maxLength: TYPED_PASSWORD_CHARS_MAX }) });
 export const checkLinkBody = checker(LinkBody);
+
+/** Right passwords of one account in a window of the limiter. A person signs in a few times a day; a script needs an API key. */
+const RIGHT_OF_ACCOUNT_MAX = 60;
+/** The same of one network, in which many people may be. */
+const RIGHT_OF_NETWORK_MAX = 600;
 
 /** Bodies of people who are not signed in: an address, a password and a code, or what a passkey has signed. */
 export const SIGN_IN_BODY = { bytesMax: 16 * 1024, owner: undefined };
@@ -57,8 +62,12 @@ export async function signIn(
   const accountLimitId = emailLimitId(deps, host, email);
   const shared = [`address:${network}`];
   const person = await limited(deps, { shared, own: [accountLimitId] }, async () => {
-    const found = await inTime(findSignIn(deps, { email, resellerId: host.resellerId }));
-    const matches = await verifyPassword(found?.passwordHash, password);
+    let found: Awaited<ReturnType<typeof findSignIn>>;
+    const asker = { network, account: accountLimitId };
+    const matches = await checkPassword(deps, asker, password, async () => {
+      found = await inTime(findSignIn(deps, { email, resellerId: host.resellerId }));
+      return found?.passwordHash;
+    });
     return matches && found && !found.suspended ? found : wrongPassword();
   });
   const { accountId, passwordHash, totpEnabled } = person;
@@ -71,6 +80,33 @@ export async function signIn(
   const begun = await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof }));
   if (begun === undefined) throw wrongPassword();
   return begun;
+}
+
+/**
+ * Whether a password is right. Right ones are counted too, by account and by network: each costs a hash, as a wrong one does. Throws
+ * too_many_requests, and as `verifyPassword`. Source: SGN-15.
+ */
+export async function checkPassword(
+  { signInLimiter: limiter }: Pick<Deps, "signInLimiter">,
+  asker: Asker,
+  password: string,
+  stored: () => Promise<StoredHash>,
+): Promise<boolean> {
+  const counted = [{ id: `right:${asker.account}`, max: RIGHT_OF_ACCOUNT_MAX }];
+  if (asker.network !== undefined) counted.push({ id: `right:network:${asker.network}`, max: RIGHT_OF_NETWORK_MAX });
+  const begun: string[] = [];
+  let matches = false;
+  try {
+    for (const { id, max } of counted) {
+      await limiter.check(id, max);
+      begun.push(id);
+    }
+    matches = await verifyPassword(stored, password, asker);
+  } finally {
+    for (const id of begun) if (!matches) limiter.pass(id);
+  }
+  if (matches) await Promise.all(begun.map((id) => limiter.fail(id)));
+  return matches;
 }
 
 /** The limiter's id of a typed address. A digest: people type passwords into the wrong field, and Redis has the ids. */
@@ -104,7 +140,7 @@ export async function signInByLink(
   { token, password }: { token: string; password: string },
 ): Promise<BegunSession | null> {
   const { accountId } = await openLink(deps, arrival, token);
-  const passwordHash = await hashPassword(password);
+  const passwordHash = await hashPassword(password, { network: arrival.network, account: `account:${accountId}` });
   const by = { accountId, requestId: arrival.requestId };
   const taken = await inTime(takeLink({ ...deps, by }, { token, accountId, passwordHash }));
   if (!taken) throw new Refusal("not_found", { message: "This link has just been used." });
