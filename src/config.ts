@@ -213,6 +213,12 @@ export const VARIABLES = {
     what: "DNS resolvers that must agree on a reseller's records: two or more addresses, as in 127.0.0.1:5353",
     parse: list(areResolvers, `must be the addresses of 2 to ${DNS_RESOLVERS_MAX} different resolvers`),
   },
+  NAME_SERVERS: {
+    field: "nameServers",
+    default: "",
+    what: "name servers for outbound calls, as in 127.0.0.1:5353; empty: those of the system (/etc/resolv.conf)",
+    parse: list(areServers, `must be at most ${DNS_RESOLVERS_MAX} addresses of name servers`),
+  },
   TRUSTED_PROXIES: {
     field: "trustedProxies",
     default: "",
@@ -587,9 +593,13 @@ function shown({ secret }: Variable, value: string): string {
 }
 
 function areResolvers(items: string[]): boolean {
+  return items.length >= 2 && areServers(items);
+}
+
+function areServers(items: string[]): boolean {
   try {
     const different = new Set(items.map((item) => JSON.stringify(parseResolver(item))));
-    return different.size === items.length && items.length >= 2 && items.length <= DNS_RESOLVERS_MAX;
+    return different.size === items.length && items.length <= DNS_RESOLVERS_MAX;
   } catch {
     return false; // parseResolver throws for text that is not an address.
   }

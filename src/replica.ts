@@ -61,6 +61,7 @@ import { inProcessIdempotencyClaims } from "./platform/idempotency_claims.ts";
 import { createLog, type Log } from "./platform/log.ts";
 import { openLongReads } from "./platform/long_reads.ts";
 import { createMetrics } from "./platform/metrics.ts";
+import { setNameServers } from "./platform/names.ts";
 import { createRateLimiter } from "./platform/rate_limit.ts";
 import { redisIdempotencyClaims } from "./platform/redis_idempotency_claims.ts";
 import { giveMemoryBack, type Server } from "./platform/runtime.ts";
@@ -126,6 +127,7 @@ type Base = Pick<Deps, "config" | "log" | "clock" | "metrics" | "db" | "bus"> & 
 
 async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts> {
   const nowMs = () => clock.nowMs();
+  setNameServers(config.nameServers);
   const db = openDb(config);
   // First: nothing may be decrypted or encrypted with a wrong key.
   await checkSecretKey(db, config.secretKey);

@@ -45,14 +45,14 @@ const clockFiles = [
 const outboundFiles = [
   // Decides which addresses may be called, and fetches files from them.
   "src/catalog/guard.ts",
-  // Connects to addresses that the guard has checked.
-  "src/catalog/address_pins.ts",
+  // Connects to addresses, and looks no names up.
+  "src/platform/connect_any.ts",
   // Call the address that they are given, without resolving names.
   runtimeFile,
   "src/platform/node_fetch.ts",
-  // Calls a reseller's mail server at the address that the guard has checked, and the operator's as configured.
+  // Speaks SMTP on a connection that it is given.
   "src/messages/smtp.ts",
-  // Asks the resolvers that the operator names.
+  // Asks the name servers of the system, or those that the operator names.
   "src/platform/dns_query.ts",
   // The demo's own processes, on this machine.
   "src/demo/demo_provider.ts",
@@ -61,7 +61,7 @@ const outboundFiles = [
   "src/panel/web/",
 ];
 /** Exports of node's network modules that open no outbound connection. */
-const inboundNames = ["isIP", "isIPv4", "isIPv6", "createServer", "Server", "STATUS_CODES"];
+const inboundNames = ["isIP", "isIPv4", "isIPv6", "createServer", "Server", "STATUS_CODES", "getServers"];
 const extensions = /\.(?:tsx?|css|json|svg|png|html|sql)$/;
 /** Folders of src deeper than this need not be on the README's map. */
 const mapDepthMax = 2;
@@ -152,6 +152,16 @@ export const houseRules: HouseRule[] = [
         ...matches(code, others),
         ...imported.map(({ from }) => `imports ${from}`),
       ];
+    },
+  },
+  {
+    name: "names are looked up over our own sockets: node:dns would take threads of the runtime's pool",
+    findings: ({ path, text }) => {
+      if (!isIn("src/", path)) return [];
+      return imports(text)
+        .filter(({ from, isType }) => !isType && /^(?:node:)?dns(?:\/promises)?$/.test(from))
+        .filter(({ names }) => names.length === 0 || names.some((name) => name !== "getServers"))
+        .map(({ from }) => `imports ${from}`);
     },
   },
   {

@@ -37,6 +37,11 @@ export function toIcon(bytes: Uint8Array): Promise<Buffer> {
   );
 }
 
+/** A stored logo as PNG. Throws as `toLogo` does. */
+export function toPng(bytes: Uint8Array): Promise<Buffer> {
+  return rewrite(bytes, (picture) => picture.png());
+}
+
 let decoding = 0;
 
 async function rewrite(bytes: Uint8Array, to: (picture: Sharp) => Sharp): Promise<Buffer> {

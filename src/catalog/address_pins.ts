@@ -1,14 +1,12 @@
-import { connect } from "node:net";
+import { firstReachable } from "../platform/connect_any.ts";
 import { orAborted } from "../platform/stop.ts";
-import { type Address, assertCallable, GuardError, type Resolve } from "./guard.ts";
+import { assertCallable, GuardError, type Resolve } from "./guard.ts";
 import { ProviderFailure } from "./provider_errors.ts";
 
 /** A provider that answered within this time is called without a new probe. */
 const PINNED_FOR_MS = 10_000;
 /** How often a busy provider's name is looked up and checked again, in the background. */
 const CHECKED_FOR_MS = 60_000;
-/** Addresses of each family that are tried concurrently. */
-const ADDRESSES_PER_FAMILY = 2;
 /** Pins kept; base URLs change seldom, so this is far more than there are. */
 const ORIGINS_MAX = 10_000;
 
@@ -62,7 +60,7 @@ export function createAddressPins({ connectMs, allowPrivate, now, resolve }: Pin
         ...(resolve && { resolve }),
       };
       const target = await orAborted(assertCallable(url, guard), deadline.signal);
-      const address = await connectToAny(target.addresses, target.port, deadline.signal);
+      const address = await firstReachable(target.addresses, target.port, deadline.signal);
       if (pins.size >= ORIGINS_MAX) pins.clear();
       pins.set(origin, { address, answeredMs: now(), checkedMs: now() });
       return address;
@@ -107,42 +105,6 @@ export function createAddressPins({ connectMs, allowPrivate, now, resolve }: Pin
     },
     unpin: ({ origin }) => void pins.delete(origin),
   };
-}
-
-/** The first address that accepts a connection: a family without a route must not use up the other's time. */
-async function connectToAny(addresses: readonly Address[], port: number, signal: AbortSignal): Promise<string> {
-  const chosen = [4, 6].flatMap((family) =>
-    addresses.filter((one) => one.family === family).slice(0, ADDRESSES_PER_FAMILY),
-  );
-  const ended = new AbortController();
-  const attempt = async ({ address }: Address) => {
-    await connectOnce(address, port, AbortSignal.any([signal, ended.signal]));
-    return address;
-  };
-  try {
-    return await Promise.any(chosen.map(attempt));
-  } catch (thrown) {
-    signal.throwIfAborted();
-    throw thrown instanceof AggregateError ? thrown.errors[0] : thrown;
-  } finally {
-    ended.abort();
-  }
-}
-
-function connectOnce(host: string, port: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const socket = connect({ host, port });
-    const abort = () => finish(() => reject(signal.reason));
-    const finish = (report: () => void) => {
-      signal.removeEventListener("abort", abort);
-      socket.destroy();
-      report();
-    };
-    signal.addEventListener("abort", abort, { once: true });
-    socket.once("connect", () => finish(resolve));
-    // Not removed: a destroyed socket may still emit an error, which would be uncaught.
-    socket.on("error", (error) => finish(() => reject(error)));
-  });
 }
 
 function toFailure(thrown: unknown): ProviderFailure {

@@ -1,8 +1,10 @@
-import { lookup as systemLookup } from "node:dns/promises";
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
 import { isIP, isIPv4, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
+import { Refusal } from "../errors.ts";
+import { type Address, type Resolve, resolveName } from "../platform/names.ts";
+import type { Owner } from "../platform/share_limit.ts";
 import { orAborted } from "../platform/stop.ts";
 import { within } from "../platform/time_limit.ts";
 
@@ -15,8 +17,7 @@ const PUBLIC_IPV6 = ipaddr.parseCIDR("2000::/3");
 /** Azure's metadata service: the only such address outside the special ranges. */
 const METADATA_IPV4 = "168.63.129.16";
 
-export type Address = { address: string; family: 4 | 6 };
-export type Resolve = (host: string) => Promise<Address[]>;
+export type { Address, Resolve };
 /** A URL that may be called, and the addresses of its host at this moment. */
 export type Callable = { url: URL; host: string; port: number; addresses: Address[] };
 
@@ -36,6 +37,8 @@ type GuardOptions = {
    * because a customer who chooses the URL could find out which internal names exist, and where.
    */
   tellsAddresses?: boolean;
+  /** The client that chooses the host, for its share of look-ups; left out: the operator chooses it. */
+  owner?: Owner;
   /** Looks a name up. Only tests give one. */
   resolve?: Resolve;
 };
@@ -59,7 +62,7 @@ export class GuardError extends Error {
 
 /**
  * Decides whether a URL may be called: http(s), no credentials, and every address of its host public, unless the
- * operator allowed that host and port. Throws GuardError (refused, unresolved). The name may resolve differently a
+ * operator allowed that host and port. Throws GuardError (refused, unresolved), and a Refusal while too many names are looked up. The name may resolve differently a
  * moment later: connect to the returned addresses, or use `guardedLookup`.
  */
 export async function assertCallable(address: string | URL, options: GuardOptions): Promise<Callable> {
@@ -92,6 +95,7 @@ export type FileOptions = {
   headers?: Readonly<Record<string, string>>;
   purpose?: string;
   signal?: AbortSignal;
+  owner?: Owner;
   resolve?: Resolve;
 };
 
@@ -216,13 +220,15 @@ function parseCallable(address: string | URL, purpose: string): Omit<Callable, "
 }
 
 async function resolveChecked(host: string, port: number, options: GuardOptions): Promise<Address[]> {
-  const { purpose, allowPrivate, tellsAddresses = false, resolve = resolveBySystem } = options;
+  const { purpose, allowPrivate, tellsAddresses = false, owner } = options;
+  const { resolve = (name: string) => resolveName(name, owner) } = options;
   const refuse = (kind: GuardError["kind"], detail: string) =>
     new GuardError(kind, purpose + (tellsAddresses ? detail : ": this host is unknown, or not a public address."));
   const family = isIP(host);
   const found =
     family === 0
       ? await resolve(host).catch((error: unknown) => {
+          if (error instanceof Refusal) throw error;
           throw refuse("unresolved", `: ${host} cannot be looked up (${messageOf(error)}).`);
         })
       : [{ address: host, family: family === 6 ? 6 : 4 } as const];
@@ -238,11 +244,6 @@ async function resolveChecked(host: string, port: number, options: GuardOptions)
     }
   }
   return addresses;
-}
-
-async function resolveBySystem(host: string): Promise<Address[]> {
-  const found = await systemLookup(host, { all: true, verbatim: true });
-  return found.map(({ address, family }) => ({ address, family: family === 6 ? 6 : 4 }));
 }
 
 /**

@@ -3,6 +3,7 @@ import { type Config, readConfig } from "../config.ts";
 import { type Bus, inProcessBus, redisBus } from "../platform/bus.ts";
 import { type Db, openDb } from "../platform/db.ts";
 import { createLog, type Log } from "../platform/log.ts";
+import { setNameServers } from "../platform/names.ts";
 import { type Output, toJson } from "./output.ts";
 import { terminal } from "./terminal.ts";
 
@@ -42,6 +43,7 @@ export function defineCommand<Options extends object>(
 async function withContext<T>(need: Need, work: (context: Context) => Promise<T>): Promise<T> {
   const { env } = terminal();
   const config = readConfig(need.secretKey ? env : { ...env, SECRET_KEY: env.SECRET_KEY || NO_SECRET_KEY });
+  setNameServers(config.nameServers);
   let done = false;
   const warn = warnings();
   // Closing the bus logs that Redis is lost, which is expected.

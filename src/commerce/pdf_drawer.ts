@@ -1,4 +1,4 @@
-import sharp from "sharp";
+import { toPng } from "../accounts/pictures.ts";
 import { Refusal } from "../errors.ts";
 import type { Log } from "../platform/log.ts";
 import { createWorkerJobs } from "../platform/worker_jobs.ts";
@@ -22,7 +22,7 @@ export type PdfJob = { invoice: Invoice; looks: Looks };
 
 export type PdfDrawer = {
   /**
-   * Draws a file. `logo` is a picture that sharp reads. Throws service_unavailable while too many files wait, or the
+   * Draws a file. `logo` is a picture that `toLogo` has made. Throws service_unavailable while too many files wait, or the
    * worker cannot be used.
    */
   draw(invoice: Invoice, looks: Looks): Promise<Uint8Array>;
@@ -37,8 +37,7 @@ export function createPdfDrawer(log: Log, startWorker: () => Worker = newWorker)
   });
   return {
     async draw(invoice, looks) {
-      // sharp converts it on its own threads.
-      const logo = looks.logo && new Uint8Array(await sharp(looks.logo).png().toBuffer());
+      const logo = looks.logo && new Uint8Array(await toPng(looks.logo));
       const file = await jobs.run({ invoice, looks: { ...looks, logo } });
       if (file !== undefined) return file;
       throw new Refusal("service_unavailable", {

@@ -1,7 +1,9 @@
 import Stripe from "stripe";
 import { assertCallable } from "../catalog/guard.ts";
+import { readUpTo } from "../catalog/provider_response.ts";
 import type { Config } from "../config.ts";
 import { InputError, Refusal } from "../errors.ts";
+import { firstReachable } from "../platform/connect_any.ts";
 import type { Secret } from "../platform/crypto.ts";
 import { upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
 
@@ -33,19 +35,24 @@ export function createStripe({ stripeApiBase }: StripeConfig, apiKey: Secret): S
 function callThroughGuard(base: URL) {
   const allowPrivate = [`${base.hostname}:${base.port || (base.protocol === "http:" ? 80 : 443)}`];
   const call = async (
-    address: unknown,
-    { method = "GET", headers, body, signal }: RequestInit = {},
+    asked: unknown,
+    { method = "GET", headers, body, signal: given }: RequestInit = {},
   ): Promise<Response> => {
-    const { url, addresses } = await assertCallable(String(address), { allowPrivate, purpose: "Stripe's address" });
-    const response = await upstreamFetch(upstreamTarget(url, addresses[0]?.address), {
+    const signal = given ?? AbortSignal.timeout(CALL_MS_MAX);
+    const { url, port, addresses } = await assertCallable(String(asked), {
+      allowPrivate,
+      purpose: "Stripe's address",
+    });
+    const address = await firstReachable(addresses, port, signal);
+    const response = await upstreamFetch(upstreamTarget(url, address), {
       method,
       headers: Object.fromEntries(new Headers(headers)),
       body: typeof body === "string" && body !== "" ? body : null,
-      ...(signal && { signal }),
+      signal,
     });
-    if (Number(response.headers.get("content-length") ?? 0) <= ANSWER_BYTES_MAX) return response;
-    await response.body?.cancel();
-    throw new Error("Stripe's answer is too large.");
+    // Read here, because the library ends its time limit with the headers, and reads whatever comes.
+    const text = await readUpTo(response, ANSWER_BYTES_MAX, signal);
+    return new Response(text === "" ? null : text, { status: response.status, headers: response.headers });
   };
   // Required by the type in one runtime. The library does not call it.
   return Object.assign(call, { preconnect: () => {} });

@@ -100,7 +100,8 @@ async function serveImage(
   }
 }
 
-function openImage(deps: Deps, { url, providerId, keyId }: ImageToken, signal: AbortSignal): Promise<OpenFile> {
+function openImage(deps: Deps, token: ImageToken, signal: AbortSignal): Promise<OpenFile> {
+  const { url, providerId, keyId, accountId, tenantId } = token;
   const routes = deps.catalog
     .models()
     .flatMap(({ routes }) => routes)
@@ -108,7 +109,13 @@ function openImage(deps: Deps, { url, providerId, keyId }: ImageToken, signal: A
     .filter((one) => one.providerId === providerId);
   // A key that was removed or disabled since is replaced by another one of the provider's.
   const route = routes.find(({ key }) => key.id === keyId) ?? routes[0];
-  const limits = { bytesMax: IMAGE_BYTES_MAX, timeoutMs: TOTAL_MS, idleMs: IDLE_MS, signal };
+  const limits = {
+    bytesMax: IMAGE_BYTES_MAX,
+    timeoutMs: TOTAL_MS,
+    idleMs: IDLE_MS,
+    signal,
+    owner: { accountId, tenantId },
+  };
   return openGuarded(url, { ...accessOf(route, url, deps.config.providerAllowPrivate), ...limits });
 }
 

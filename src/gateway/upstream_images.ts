@@ -4,6 +4,7 @@ import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
+import type { Owner } from "../platform/share_limit.ts";
 import { controllerBy } from "../platform/stop.ts";
 import { within } from "../platform/time_limit.ts";
 import type { Attempt } from "./dispatch.ts";
@@ -149,8 +150,17 @@ function typeOf(base64: string): string {
   return imageTypeOf(Buffer.from(base64.slice(0, 64), "base64")) ?? "image/png";
 }
 
-async function fetchBase64(address: string, { allowPrivate, signal }: ImageCall, route: KeyedRoute): Promise<string> {
-  const limits = { bytesMax: IMAGE_BYTES_MAX, timeoutMs: IMAGE_FETCH_MS, signal: controllerBy(signal).signal };
+async function fetchBase64(
+  address: string,
+  { allowPrivate, signal, links }: ImageCall,
+  route: KeyedRoute,
+): Promise<string> {
+  const limits = {
+    bytesMax: IMAGE_BYTES_MAX,
+    timeoutMs: IMAGE_FETCH_MS,
+    signal: controllerBy(signal).signal,
+    owner: ownerOf(links),
+  };
   const { bytes } = await callable(fetchGuarded(address, { ...accessOf(route, address, allowPrivate), ...limits }));
   return Buffer.from(bytes).toString("base64");
 }
@@ -161,10 +171,15 @@ async function handOut(address: string, { allowPrivate, links }: ImageCall, rout
   const { providerId, key } = route;
   const access = accessOf(route, address, allowPrivate);
   const late = () => new GuardError("timeout", `No address within ${LOOK_UP_MS} ms.`);
-  const checked = assertCallable(address, { ...access, purpose: "The image's address", tellsAddresses: true });
+  const guard = { ...access, owner: ownerOf(links), purpose: "The image's address", tellsAddresses: true };
+  const checked = assertCallable(address, guard);
   const { url } = await callable(within(LOOK_UP_MS, checked, late));
   const token = { url: url.href, providerId, keyId: key.id, accountId, tenantId, expiresUnixMs: expiresUnixMs() };
   return imageUrl(secretKey, origin, token);
+}
+
+function ownerOf({ accountId, tenantId }: ImageCall["links"]): Owner {
+  return { accountId, tenantId };
 }
 
 /** Turns a refusal of the guard into a failure of the provider: without its message, into which a provider could put a prompt. */

@@ -260,7 +260,8 @@ class Postman {
     }
   }
 
-  async #call({ endpointId, messageId, kind, data, createdAt, concernsId }: Claimed): Promise<Outcome> {
+  async #call(claimed: Claimed): Promise<Outcome> {
+    const { endpointId, messageId, kind, data, createdAt, concernsId, accountId, tenantId } = claimed;
     const { db, config, unixMs } = this.#options;
     const uncalled = { ok: false, status: null, tookMs: 0 };
     const endpoint =
@@ -275,6 +276,7 @@ class Postman {
       unixMs: unixMs(),
       body: JSON.stringify({ type: kind, timestamp: createdAt, data: { accountId: concernsId, ...data } }),
       allowPrivate: config.messagesAllowPrivate,
+      owner: { accountId, tenantId },
     });
   }
 }

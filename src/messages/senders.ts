@@ -35,7 +35,7 @@ export async function smtpServerOf({ db, config }: SenderDeps, tenantId: number)
   if (stored === undefined) return null;
   const { smtpPasswordCiphertext: ciphertext } = stored;
   const password = ciphertext === null ? null : passwordIn(ciphertext, config.secretKey);
-  return resellerServer(stored, password, config.messagesAllowPrivate);
+  return resellerServer({ ...stored, resellerId: tenantId }, password, config.messagesAllowPrivate);
 }
 
 /** Throws MailError. */

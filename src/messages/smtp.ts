@@ -1,8 +1,11 @@
-import { connect, isIP, type Socket } from "node:net";
+import { isIP, type Socket } from "node:net";
 import { domainToASCII } from "node:url";
 import { createTransport } from "nodemailer";
 import { assertCallable, mayBePrivate } from "../catalog/guard.ts";
 import type { Config } from "../config.ts";
+import { connectToAny } from "../platform/connect_any.ts";
+import { type Address, resolveName } from "../platform/names.ts";
+import type { Owner } from "../platform/share_limit.ts";
 import { within } from "../platform/time_limit.ts";
 
 /**
@@ -31,8 +34,8 @@ export type SmtpServer = {
   user: string | null;
   password: string | null;
   from: { name: string; address: string };
-  /** Whether only public addresses are called, as for a reseller's server. The operator's own may be anywhere. */
-  isGuarded: boolean;
+  /** The reseller whose server it is: only public addresses are called. null: the operator's, which may be anywhere. */
+  owner: Owner | null;
   /**
    * `host:port` pairs that may be private, and may get a password without TLS, because they are in the operator's own
    * network.
@@ -91,7 +94,7 @@ export function operatorServer({
     user: username === "" ? null : decodeURIComponent(username),
     password: password === "" ? null : decodeURIComponent(password),
     from: mailFrom,
-    isGuarded: false,
+    owner: null,
     allowPrivate: messagesAllowPrivate,
   };
 }
@@ -104,12 +107,14 @@ export function resellerServer(
     userName,
     fromAddress,
     fromName,
-  }: { host: string; port: number; userName: string | null; fromAddress: string; fromName: string },
+    resellerId,
+  }: { host: string; port: number; userName: string | null; fromAddress: string; fromName: string; resellerId: number },
   password: string | null,
   allowPrivate: readonly string[],
 ): SmtpServer {
   const from = { name: fromName, address: fromAddress };
-  return { host, port, tls: port === TLS_PORT, user: userName, password, from, isGuarded: true, allowPrivate };
+  const owner = { accountId: resellerId, tenantId: resellerId };
+  return { host, port, tls: port === TLS_PORT, user: userName, password, from, owner, allowPrivate };
 }
 
 /** Returns the server's answer when it has accepted the mail. Throws MailError. */
@@ -118,8 +123,7 @@ export async function sendMail(server: SmtpServer, mail: Mail): Promise<string> 
   if (!PLAIN_ADDRESS.test(mail.to.address)) throw new MailError("This address cannot be mailed.", { fault: "refused" });
   let socket: Socket | undefined;
   try {
-    const address = await addressOf(server);
-    socket = await connected(address, server.port);
+    socket = await connected(await addressesOf(server), server.port);
     return await within(
       SEND_MS_MAX,
       submit(server, mail, socket),
@@ -133,19 +137,22 @@ export async function sendMail(server: SmtpServer, mail: Mail): Promise<string> 
   }
 }
 
-/** The address to connect to, which is checked and not looked up again. Throws GuardError. */
-export async function addressOf({
+/**
+ * The addresses to connect to: those of a reseller's server are checked. Throws GuardError, NameError, and a Refusal while too many
+ * names are looked up.
+ */
+export async function addressesOf({
   host,
   port,
-  isGuarded,
+  owner,
   allowPrivate,
-}: Pick<SmtpServer, "host" | "port" | "isGuarded" | "allowPrivate">): Promise<string> {
-  if (!isGuarded) return host;
-  const { addresses } = await within(
-    CONNECT_MS_MAX,
-    assertCallable(urlOf(host, port), { allowPrivate, purpose: "The mail server" }),
-  );
-  return addresses[0]?.address ?? host;
+}: Pick<SmtpServer, "host" | "port" | "owner" | "allowPrivate">): Promise<Address[]> {
+  if (owner !== null) {
+    const checked = assertCallable(urlOf(host, port), { allowPrivate, owner, purpose: "The mail server" });
+    return (await within(CONNECT_MS_MAX, checked)).addresses;
+  }
+  const family = isIP(host);
+  return family === 0 ? await resolveName(host) : [{ address: host, family: family === 6 ? 6 : 4 }];
 }
 
 /** The guard checks URLs. */
@@ -153,16 +160,16 @@ function urlOf(host: string, port: number): string {
   return `http://${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
 }
 
-function connected(host: string, port: number): Promise<Socket> {
-  const socket = connect({ host, port });
-  const done = new Promise<Socket>((resolve, reject) => {
-    socket.once("connect", () => resolve(socket));
-    socket.on("error", reject); // Not removed, because a destroyed socket may still emit an error.
-  });
-  return within(CONNECT_MS_MAX, done, () => new Error("the mail server does not answer")).catch((error) => {
-    socket.destroy();
-    throw error;
-  });
+/** A connection to the first address that accepts one. */
+async function connected(addresses: readonly Address[], port: number): Promise<Socket> {
+  const late = new Error("the mail server does not answer");
+  const limit = new AbortController();
+  const timer = setTimeout(() => limit.abort(late), CONNECT_MS_MAX);
+  try {
+    return (await connectToAny(addresses, port, limit.signal)).socket;
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 async function submit(server: SmtpServer, mail: Mail, connection: Socket): Promise<string> {

@@ -1,8 +1,10 @@
 import { Webhook } from "standardwebhooks";
 import { assertCallable, GuardError, mayBePrivate, type Resolve } from "../catalog/guard.ts";
-import { InputError } from "../errors.ts";
+import { InputError, Refusal } from "../errors.ts";
 import { WEBHOOK_URL_CHARS_MAX } from "../limits.ts";
+import { firstReachable } from "../platform/connect_any.ts";
 import { upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
+import type { Owner } from "../platform/share_limit.ts";
 import { within } from "../platform/time_limit.ts";
 import type { Outcome } from "./claims_store.ts";
 
@@ -25,24 +27,29 @@ export type WebhookCall = {
   unixMs: number;
   body: string;
   allowPrivate: readonly string[];
+  /** Whose endpoint it is. */
+  owner: Owner;
   /** Looks up the host. Only tests set it. */
   resolve?: Resolve;
 };
 
-/** The URL of an endpoint, as it is stored. Throws InputError, also for an address that is not public. */
-export async function checkWebhookUrl(typed: string, allowPrivate: readonly string[]): Promise<string> {
+/** The URL of an endpoint, as it is stored. Throws InputError, also for an address that is not public, and too_many_requests. */
+export async function checkWebhookUrl(
+  typed: string,
+  options: Pick<WebhookCall, "allowPrivate" | "owner">,
+): Promise<string> {
   const url = typed.trim();
   if (url.length > WEBHOOK_URL_CHARS_MAX)
     throw new InputError(`The URL may have at most ${WEBHOOK_URL_CHARS_MAX} characters.`, "url");
   try {
-    const checked = await look(url, allowPrivate);
+    const checked = await look({ url, ...options });
     // Without https, events could be read on their way. A private address that the operator allowed is in its own
     // network.
-    if (checked.url.protocol !== "https:" && !mayBePrivate(url, allowPrivate))
+    if (checked.url.protocol !== "https:" && !mayBePrivate(url, options.allowPrivate))
       throw new InputError("The URL must begin with https://.", "url");
     return checked.url.href;
   } catch (error) {
-    if (error instanceof InputError) throw error;
+    if (error instanceof InputError || error instanceof Refusal) throw error;
     throw new InputError(error instanceof GuardError ? error.message : "The URL's host cannot be looked up.", "url");
   }
 }
@@ -54,8 +61,9 @@ export async function callWebhook(call: WebhookCall): Promise<Outcome> {
   const stop = new AbortController();
   const timer = setTimeout(() => stop.abort(new Error(`no answer within ${CALL_MS_MAX / 1000} s`)), CALL_MS_MAX);
   try {
-    const { url, addresses } = await look(call.url, call.allowPrivate, call.resolve);
-    const response = await upstreamFetch(upstreamTarget(url, addresses[0]?.address), {
+    const { url, port, addresses } = await look(call);
+    const address = await firstReachable(addresses, port, stop.signal);
+    const response = await upstreamFetch(upstreamTarget(url, address), {
       method: "POST",
       headers: { "content-type": "application/json", "user-agent": "webhooks/1", ...signatureOf(call) },
       body: call.body,
@@ -74,8 +82,8 @@ export async function callWebhook(call: WebhookCall): Promise<Outcome> {
   }
 }
 
-function look(url: string, allowPrivate: readonly string[], resolve?: Resolve) {
-  const options = { allowPrivate, purpose: "The webhook's URL", ...(resolve && { resolve }) };
+function look({ url, allowPrivate, owner, resolve }: Pick<WebhookCall, "url" | "allowPrivate" | "owner" | "resolve">) {
+  const options = { allowPrivate, owner, purpose: "The webhook's URL", ...(resolve && { resolve }) };
   return within(LOOK_UP_MS_MAX, assertCallable(url, options));
 }
 

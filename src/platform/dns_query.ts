@@ -172,12 +172,16 @@ function askOverUdp(
       if (answer.failure !== null) one.failed.add(server);
       if (isCut(message)) one.cutBy = server;
       const next = servers.find((other) => !one.failed.has(other));
-      if (answer.failure !== null && one.cutBy === undefined && next) return sendTo(next, one.request);
+      if (answer.failure !== null && one.cutBy === undefined && next) {
+        sendTo(next, one.request);
+        return;
+      }
       one.answer = answer;
-      if (asked.every((other) => other.answer)) return end();
-      if (graceMs === undefined || answer.records.length === 0) return;
-      clearTimeout(timer);
-      timer = setTimeout(end, Math.min(graceMs, endsAt - performance.now()));
+      if (asked.every((other) => other.answer)) end();
+      else if (graceMs !== undefined && answer.records.length > 0) {
+        clearTimeout(timer);
+        timer = setTimeout(end, Math.min(graceMs, endsAt - performance.now()));
+      }
     }
   });
 }

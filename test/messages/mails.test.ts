@@ -6,7 +6,7 @@ import { mutedKinds, setMailed } from "../../src/messages/mail_choices_store.ts"
 import { saveMailServer } from "../../src/messages/mail_servers_store.ts";
 import { type MailFacts, mailText } from "../../src/messages/mail_texts.ts";
 import { shownUsd } from "../../src/messages/mail_values.ts";
-import { addressOf } from "../../src/messages/smtp.ts";
+import { addressesOf } from "../../src/messages/smtp.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { EXAMPLES } from "./examples.ts";
 import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
@@ -35,6 +35,7 @@ afterAll(async () => {
   await resellerBox.close();
 });
 
+const OWNER = { accountId: 1, tenantId: 1 };
 const SERVER = {
   host: RESELLER_HOST,
   port: 2525,
@@ -226,7 +227,7 @@ test("a sender with a domain beyond ASCII uses the domain's DNS form in EHLO and
 
 test("a reseller's mail server must have a public address and a port for mail", async () => {
   for (const host of ["127.0.0.1", "10.0.0.7", "169.254.169.254", "localhost", "[::1]", "0x7f.1"])
-    await expect(addressOf({ host, port: 587, isGuarded: true, allowPrivate: [] })).rejects.toThrow();
+    await expect(addressesOf({ host, port: 587, owner: OWNER, allowPrivate: [] })).rejects.toThrow();
   const { accountId } = await world.addReseller();
   const save = (over: object) => saveMailServer(by(), accountId, { ...SERVER, ...over });
   await expect(save({ port: 6379 })).rejects.toThrow("The port must be one of 25, 465, 587, 2525.");

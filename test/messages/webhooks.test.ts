@@ -195,6 +195,7 @@ test("410 switches an endpoint off at once", async () => {
 });
 
 test("an endpoint must have a public address and https", async () => {
+  const options = { allowPrivate: [], owner: { accountId: 1, tenantId: 0 } };
   for (const url of [
     "https://127.0.0.1/",
     "https://10.0.0.1/",
@@ -222,9 +223,9 @@ test("an endpoint must have a public address and https", async () => {
     "nonsense",
     "https://a:b@example.com/",
   ])
-    await expect(checkWebhookUrl(url, [])).rejects.toMatchObject({ param: "url" });
-  await expect(checkWebhookUrl("http://93.184.216.34/", [])).rejects.toThrow("must begin with https://");
-  expect(await checkWebhookUrl(" https://93.184.216.34/a ", [])).toBe("https://93.184.216.34/a");
+    await expect(checkWebhookUrl(url, options)).rejects.toMatchObject({ param: "url" });
+  await expect(checkWebhookUrl("http://93.184.216.34/", options)).rejects.toThrow("must begin with https://");
+  expect(await checkWebhookUrl(" https://93.184.216.34/a ", options)).toBe("https://93.184.216.34/a");
 });
 
 test("a name that resolves to a private address later is refused at the call", async () => {
@@ -246,7 +247,8 @@ async function calledAt(
   const resolve = async () => (answers[lookUps++] ?? []).map((address) => ({ address, family: 4 as const }));
   const call = { secrets: [`whsec_${Buffer.alloc(32).toString("base64")}`], messageId: "msg_1", unixMs: Date.now() };
   const url = `http://${host}:${port}/`;
-  const outcome = await callWebhook({ ...call, url, body: "{}", allowPrivate, resolve });
+  const owner = { accountId: 1, tenantId: 0 };
+  const outcome = await callWebhook({ ...call, url, body: "{}", allowPrivate, owner, resolve });
   return { outcome, lookUps };
 }
 

@@ -1,6 +1,6 @@
 import { Elysia, t } from "elysia";
 import type { Deps } from "../../deps.ts";
-import { InputError } from "../../errors.ts";
+import { InputError, Refusal } from "../../errors.ts";
 import { EMAIL_CHARS_MAX } from "../../limits.ts";
 import { type DeliveryFilter, listDeliveries, outboxState, sendAgain } from "../../messages/deliveries_store.ts";
 import { kindsFor, OPTIONAL_KINDS } from "../../messages/kinds.ts";
@@ -14,7 +14,8 @@ import {
   shownMailServer,
 } from "../../messages/mail_servers_store.ts";
 import { canMail, smtpServerOf, testMail } from "../../messages/senders.ts";
-import { addressOf, MailError, operatorServer, sendMail } from "../../messages/smtp.ts";
+import { addressesOf, MailError, operatorServer, sendMail } from "../../messages/smtp.ts";
+import type { Owner } from "../../platform/share_limit.ts";
 import { within } from "../../platform/time_limit.ts";
 import { askedCall, countDelivery } from "./asked_calls.ts";
 import { Id, IdParam, orNull, whole } from "./fields.ts";
@@ -85,7 +86,7 @@ function mailServerEndpoints(deps: Deps) {
       "/mail-server",
       async ({ person, body }) => {
         ownServerOnly(person);
-        await askedCall(deps, { person, kind: "receiver" }, () => checkPublic(deps, body));
+        await askedCall(deps, { person, kind: "receiver" }, () => checkPublic(deps, person, body));
         await saveMailServer({ ...deps, by: person.by }, person.accountId, body);
         return { saved: true };
       },
@@ -106,11 +107,12 @@ function ownServerOnly({ role }: Person): void {
 }
 
 /** Throws InputError for a server that is not at a public address. */
-async function checkPublic(deps: Deps, { host, port }: MailServerSpec): Promise<void> {
+async function checkPublic(deps: Deps, owner: Owner, { host, port }: MailServerSpec): Promise<void> {
   const allowPrivate = deps.config.messagesAllowPrivate;
   try {
-    await addressOf({ host: host.trim().toLowerCase(), port, isGuarded: true, allowPrivate });
+    await addressesOf({ host: host.trim().toLowerCase(), port, owner, allowPrivate });
   } catch (error) {
+    if (error instanceof Refusal) throw error;
     throw new InputError(error instanceof Error ? error.message : "This server cannot be looked up.", "host");
   }
 }

@@ -40,7 +40,7 @@ function endpointEndpoints(deps: Deps) {
       ({ person, request, body: { url, kinds } }) =>
         once(deps, { person, request }, async () => {
           const checked = await askedCall(deps, { person, kind: "receiver" }, () =>
-            checkWebhookUrl(url, deps.config.messagesAllowPrivate),
+            checkWebhookUrl(url, { allowPrivate: deps.config.messagesAllowPrivate, owner: person }),
           );
           return await addEndpoint({ ...deps, by: person.by }, { accountId: person.accountId, url: checked, kinds });
         }),
@@ -88,6 +88,7 @@ function endpointEndpoints(deps: Deps) {
             messageId: `msg_test_${newRequestId()}`,
             body: JSON.stringify({ type: "test", timestamp: at, data: { url } }),
             allowPrivate: deps.config.messagesAllowPrivate,
+            owner: person,
           }),
         );
         return { ok, status, answer: answer.slice(0, 300) };
