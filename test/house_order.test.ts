@@ -175,6 +175,15 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
     ],
   },
   {
+    rule: "names are looked up over our own sockets: node:dns would take threads of the runtime's pool",
+    bad: [
+      { path: "src/catalog/guard.ts", text: 'import { lookup } from "node:dns/promises";' },
+      { path: "src/platform/names.ts", text: 'import { getServers, lookup } from "node:dns";' },
+      { path: "src/platform/names.ts", text: 'import dns from "dns";' },
+    ],
+    good: [{ path: "src/platform/names.ts", text: 'import { getServers } from "node:dns";' }],
+  },
+  {
     rule: "relative imports carry their extension",
     bad: [
       { path: "src/gateway/a.ts", text: 'import { b } from "./b";' },

@@ -111,6 +111,7 @@ describe("the configuration", () => {
     BRAND_SUPPORT: "ask Bob",
     SERVER_ADDRESSES: "192.0.2.1,example.com",
     DNS_RESOLVERS: "1.1.1.1",
+    NAME_SERVERS: "dns.example",
     TRUSTED_PROXIES: "10.0.0.0/33",
     ALLOW_LOCAL_HOSTS: "1",
     BILLING_TIMEZONE: "Berlin",
