@@ -151,7 +151,7 @@ const WHY: Record<DnsFailure, string> = {
   garbled: "the name servers sent no valid answer",
 };
 
-/** Source: resolv.conf(5), `search` and `ndots`. */
+/** The names that are asked for: by `search` and `ndots`, as resolv.conf(5) says. */
 export function candidatesOf(host: string, { search, ndots }: Pick<SystemNames, "search" | "ndots">): string[] {
   const below = search.map((domain) => `${host}.${domain}`);
   const dots = host.split(".").length - 1;
