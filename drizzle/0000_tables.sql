@@ -507,6 +507,8 @@ CREATE TABLE "route_stats" (
 	"errors" bigint NOT NULL,
 	"input_tokens" bigint NOT NULL,
 	"cached_tokens" bigint NOT NULL,
+	"cost_nano_usd" bigint DEFAULT 0 NOT NULL,
+	"priced_nano_usd" bigint DEFAULT 0 NOT NULL,
 	"durations" integer[] NOT NULL,
 	CONSTRAINT "route_stats_route_id_span_begins_kind_pk" PRIMARY KEY("route_id","span","begins","kind"),
 	CONSTRAINT "route_stats_kind" CHECK ("route_stats"."kind" in ('stream', 'whole')),

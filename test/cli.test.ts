@@ -889,8 +889,15 @@ test(
       expect(finding(well.out, what)?.state).toBe("ok");
 
     expect(finding(well.out, "bounds")?.state).toBe("ok");
-    const { model } = await json("model show doctor-1");
+    const { model, routes } = await json("model show doctor-1");
+    const routeId = routes[0].id;
     await world.sql`insert into bound_uses values ('doctor-1', '2099-12-15', 'overhead', ${boundsKey(model)}, 20, 3, 1500)`;
+    expect(finding(well.out, "margins")?.detail).toContain("not known: ");
+    await json("model price doctor-1 --input 3 --output 15");
+    await json(`model route doctor-1 --change ${routeId} --cost-input 30 --cost-output 150`);
+    expect((await cli("model show doctor-1")).out).toMatch(
+      /sim-small\s+yes\s+-900% \(set\)\nWARNING: .* costs 10 times the price of input, output/,
+    );
     await world.sql`update balances set balance_nano_usd = balance_nano_usd + 1 where account_id = (select min(account_id) from balances)`;
     await world.setClock("2099-12-15T00:00:00Z");
     await world.sql`select make_receipt_months(1)`;
@@ -903,6 +910,10 @@ test(
     expect(ill.out).toMatch(/warning\s+spool: 1 files/);
     expect(ill.out).toMatch(/warning\s+bounds doctor-1: .*used at most 150% of what was reserved; 3 used more/);
     expect(ill.out).toContain("model set doctor-1 --request-tokens ");
+    expect(ill.out).toMatch(
+      /warning\s+margin doctor-1: its route sim\/sim-small costs 10 times the price of input, output/,
+    );
+    expect(ill.out).toMatch(/ok\s+margins: .*doctor-1 -900%/);
     expect(ill.out).toMatch(/wrong\s+Redis: .*\n\s+→ Start it, or correct REDIS_URL/);
     await world.setClock(null);
 

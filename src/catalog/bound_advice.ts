@@ -133,7 +133,8 @@ export function adviceWords({ part, requests, overruns, mostPermille }: BoundUse
 /** "Lower: The most for an image, 50,000 → 34,000 tokens"; undefined if nothing should change. */
 export function changeWords(model: BoundedModel, { overruns, change }: BoundAdvice): string | undefined {
   const changes = Object.entries(change).map(([name, to]) => {
-    if (name === "marginPermille") return `margin, ${model.marginPermille / ALL_PERMILLE} → ${to / ALL_PERMILLE}`;
+    if (name === "marginPermille")
+      return `factor for what is reserved, ${model.marginPermille / ALL_PERMILLE} → ${to / ALL_PERMILLE}`;
     const bound = name as BoundName;
     return `${MODEL_BOUNDS[bound].label}, ${model[bound].toLocaleString("en")} → ${to.toLocaleString("en")}`;
   });

@@ -145,10 +145,6 @@ async function readCatalog(tx: Tx): Promise<Catalog> {
     .orderBy(asc(routes.id));
   const upstreamNames = Map.groupBy(upstream, ({ modelId }) => modelId);
   const rows = await tx.select().from(models).orderBy(asc(models.id));
-  const [now] = await tx.execute<{ day: string }>(
-    sql`select (clock_timestamp() at time zone 'UTC')::date::text as day`,
-  );
-  if (now === undefined) throw new Error("the database did not say what day it is");
   return {
     models: rows.map(
       ({ id, modality, status, contextLength, ...prices }): OwnModel => ({
@@ -157,7 +153,7 @@ async function readCatalog(tx: Tx): Promise<Catalog> {
         upstreamNames: (upstreamNames.get(id) ?? []).map(({ name }) => name),
       }),
     ),
-    day: now.day,
+    day: await readDay(tx),
     unstorable,
   };
 }
@@ -170,4 +166,13 @@ function pricesOf(columns: ColumnsRead): ModelPrices {
   const { request, ...others } = further;
   const tokens = { input, output, ...(cached !== null && { cached_input: cached }), ...others };
   return { tokens, ...(request !== undefined && { request }) };
+}
+
+/** Today in UTC, by the database's clock, as 2026-01-31: lists have changes of prices in advance. */
+export async function readDay(tx: Tx): Promise<string> {
+  const [now] = await tx.execute<{ day: string }>(
+    sql`select (clock_timestamp() at time zone 'UTC')::date::text as day`,
+  );
+  if (now === undefined) throw new Error("the database did not say what day it is");
+  return now.day;
 }

@@ -83,6 +83,8 @@ const Provider = Type.Object({
   id: Name,
   name: Name,
   currency: Type.Optional(Type.Literal(CURRENCY)),
+  /** A regular expression: the base URLs of the provider. */
+  api_pattern: Type.Optional(Text),
   fallback_model_providers: Type.Optional(Type.Array(Name, { maxItems: 10 })),
   models: Type.Array(Model, { maxItems: MODELS_OF_A_PROVIDER_MAX }),
 });
@@ -98,10 +100,22 @@ export type PriceList = {
   providers: readonly ListedProvider[];
   /** The provider's model with this name: by its id, an alias, or a dated version. Undefined: none. */
   find(providerId: string, name: string): ListedModel | undefined;
+  /** The id of the provider that serves this base URL; undefined: none. */
+  providerAt(baseUrl: string): string | undefined;
 };
 
+let packaged: Promise<PriceList> | undefined;
+
 /** The list of the installed package. Loaded when it is first needed: it is 800 KB. */
-export async function packagedPriceList(): Promise<PriceList> {
+export function packagedPriceList(): Promise<PriceList> {
+  packaged ??= readPackage().catch((error: unknown) => {
+    packaged = undefined;
+    throw error;
+  });
+  return packaged;
+}
+
+async function readPackage(): Promise<PriceList> {
   const { waitForUpdate } = await import("@pydantic/genai-prices");
   return await priceListOf(await waitForUpdate(), `${PACKAGE} ${packageFacts.dependencies[PACKAGE]}`);
 }
@@ -150,6 +164,8 @@ async function priceListOf(value: unknown, source: string): Promise<PriceList> {
   return {
     source,
     providers,
+    providerAt: (baseUrl) =>
+      providers.find(({ api_pattern: pattern }) => pattern && new RegExp(`^(?:${pattern})`).test(baseUrl))?.id,
     find(providerId, name) {
       const others = byId.get(providerId)?.fallback_model_providers ?? [];
       for (const id of [providerId, ...others]) {
@@ -168,7 +184,8 @@ function checkProviders(value: unknown): readonly ListedProvider[] {
     throw new InputError(message.replace("The request must", "A price list must"), param);
   }
   refuseDuplicateIds(value, "");
-  for (const [place, { models }] of value.entries()) {
+  for (const [place, { id, api_pattern, models }] of value.entries()) {
+    refuseBadPattern({ regex: api_pattern ?? "" }, id, `${place}`);
     refuseDuplicateIds(models, `${place}.models.`);
     for (const [row, model] of models.entries()) checkModel(model, `${place}.models.${row}`);
   }

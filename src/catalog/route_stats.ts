@@ -16,6 +16,8 @@ import { type AnswerKind, addSums, noSums, type RouteSums } from "./route_sums.t
 const SUMS_MAX = 20_000;
 /** The most tokens that are counted for one answer: a provider can report any number. */
 const TOKENS_MAX = 2_000_000_000;
+/** The same for its cost: a thousand dollars. */
+const NANO_USD_MAX = 1_000_000_000_000;
 
 export type RouteStats = {
   /** A route answered after `ms`: with the whole answer, or the first event of a stream. */
@@ -28,6 +30,8 @@ export type RouteStats = {
   brokeOff(routeId: number): void;
   /** What an answer used, as the provider reports it. */
   used(routeId: number, kind: AnswerKind, tokens: { promptTokens: number; cachedTokens: number }): void;
+  /** What an answer cost the operator, as the provider reports it, and what it costs by the model's prices. */
+  cost(routeId: number, kind: AnswerKind, amounts: { costNanoUsd: number; pricedNanoUsd: number }): void;
 } & Pick<BufferedWrites<number, RouteSums>, "flush" | "stop">;
 
 /** Opens the sums of this replica. */
@@ -73,6 +77,11 @@ export function openRouteStats({ db, log }: { db: Db; log: Log }): RouteStats {
       const input = Math.min(TOKENS_MAX, promptTokens);
       sums.inputTokens += input;
       sums.cachedTokens += Math.min(input, cachedTokens);
+    },
+    cost(routeId, kind, { costNanoUsd, pricedNanoUsd }) {
+      const sums = sumsOf(routeId, kind);
+      sums.costNanoUsd += Math.min(NANO_USD_MAX, costNanoUsd);
+      sums.pricedNanoUsd += Math.min(NANO_USD_MAX, pricedNanoUsd);
     },
     flush: buffer.flush,
     stop: buffer.stop,

@@ -27,18 +27,20 @@ export async function addRouteStats({ db }: { db: Db }, sums: readonly RouteSums
   await db.sql`
     with clock as materialized (select ledger_now() as now)
     insert into route_stats as s
-      (route_id, kind, span, begins, requests, errors, input_tokens, cached_tokens, durations)
+      (route_id, kind, span, begins, requests, errors, input_tokens, cached_tokens, cost_nano_usd, priced_nano_usd, durations)
     select a.route_id, a.kind, w.span, date_bin(make_interval(mins => w.span), clock.now, timestamptz 'epoch'), a.requests, a.errors,
-      a.input_tokens, a.cached_tokens, a.durations::int[]
+      a.input_tokens, a.cached_tokens, a.cost_nano_usd, a.priced_nano_usd, a.durations::int[]
     from unnest(${column((s) => s.routeId)}::bigint[], ${column((s) => s.kind)}::text[], ${column((s) => s.requests)}::bigint[],
         ${column((s) => s.errors)}::bigint[], ${column((s) => s.inputTokens)}::bigint[], ${column((s) => s.cachedTokens)}::bigint[],
+        ${column((s) => Math.round(s.costNanoUsd))}::bigint[], ${column((s) => Math.round(s.pricedNanoUsd))}::bigint[],
         ${column((s) => `{${s.durations.join(",")}}`)}::text[])
-      as a(route_id, kind, requests, errors, input_tokens, cached_tokens, durations),
+      as a(route_id, kind, requests, errors, input_tokens, cached_tokens, cost_nano_usd, priced_nano_usd, durations),
       (values (${SPAN_SHORT}::int), (${SPAN_LONG}::int)) as w(span), clock
     order by a.route_id, w.span, a.kind
     on conflict (route_id, span, begins, kind) do update set
       requests = s.requests + excluded.requests, errors = s.errors + excluded.errors,
       input_tokens = s.input_tokens + excluded.input_tokens, cached_tokens = s.cached_tokens + excluded.cached_tokens,
+      cost_nano_usd = s.cost_nano_usd + excluded.cost_nano_usd, priced_nano_usd = s.priced_nano_usd + excluded.priced_nano_usd,
       durations = array(select coalesce(d.old, 0) + coalesce(d.new, 0)
         from unnest(s.durations, excluded.durations) with ordinality as d(old, new, place) order by d.place)`;
 }
@@ -63,10 +65,11 @@ export async function readRouteStats(
     ), drawn as (
       select route_id, kind, jsonb_object_agg(bucket, count) as bars from bars group by 1, 2
     )
-    select p.route_id::float8 as route_id, p.kind, p.requests, p.errors, p.input_tokens, p.cached_tokens, drawn.bars
+    select p.route_id::float8 as route_id, p.kind, p.requests, p.errors, p.input_tokens, p.cached_tokens, p.cost, p.priced, drawn.bars
     from (
       select route_id, kind, sum(requests)::float8 as requests, sum(errors)::float8 as errors,
-        sum(input_tokens)::float8 as input_tokens, sum(cached_tokens)::float8 as cached_tokens
+        sum(input_tokens)::float8 as input_tokens, sum(cached_tokens)::float8 as cached_tokens,
+        sum(cost_nano_usd)::float8 as cost, sum(priced_nano_usd)::float8 as priced
       from picked group by 1, 2
     ) p left join drawn using (route_id, kind) order by 1, 2`;
   return rows.map(toSums);
@@ -79,6 +82,8 @@ function toSums(row: Record<string, unknown>): RouteSums {
   sums.errors = Number(row.errors);
   sums.inputTokens = Number(row.input_tokens);
   sums.cachedTokens = Number(row.cached_tokens);
+  sums.costNanoUsd = Number(row.cost);
+  sums.pricedNanoUsd = Number(row.priced);
   if (Value.Check(Bars, row.bars))
     for (const [bucket, count] of Object.entries(row.bars))
       if (Number(bucket) < BUCKETS) sums.durations[Number(bucket)] = count;

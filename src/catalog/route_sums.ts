@@ -20,13 +20,16 @@ export type RouteSums = {
   inputTokens: number;
   /** Those of them that the provider read from its cache. */
   cachedTokens: number;
+  /** What the provider says that answers cost the operator, and what these answers cost by the model's prices, without a markup. */
+  costNanoUsd: number;
+  pricedNanoUsd: number;
   /** Answers by duration: `durations.ts`. */
   readonly durations: Uint32Array;
 };
 
 /** Sums that are all zero. */
 export function noSums(routeId: number, kind: AnswerKind): RouteSums {
-  const counts = { requests: 0, errors: 0, inputTokens: 0, cachedTokens: 0 };
+  const counts = { requests: 0, errors: 0, inputTokens: 0, cachedTokens: 0, costNanoUsd: 0, pricedNanoUsd: 0 };
   return { routeId, kind, ...counts, durations: new Uint32Array(BUCKETS) };
 }
 
@@ -36,6 +39,8 @@ export function addSums(sums: RouteSums, more: RouteSums): RouteSums {
   sums.errors += more.errors;
   sums.inputTokens += more.inputTokens;
   sums.cachedTokens += more.cachedTokens;
+  sums.costNanoUsd += more.costNanoUsd;
+  sums.pricedNanoUsd += more.pricedNanoUsd;
   for (const [bucket, count] of more.durations.entries())
     sums.durations[bucket] = (sums.durations[bucket] ?? 0) + count;
   return sums;

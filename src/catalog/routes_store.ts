@@ -32,6 +32,7 @@ function selectRoutes(tx: Tx, where: SQL | undefined) {
       enabled: routes.enabled,
       providerName: providers.name,
       providerEnabled: providers.enabled,
+      baseUrl: providers.baseUrl,
     })
     .from(routes)
     .innerJoin(providers, eq(providers.id, routes.providerId))

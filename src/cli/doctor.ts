@@ -16,7 +16,7 @@ import { migrationState, schemaSentence } from "../platform/migrate.ts";
 import { connectRedis } from "../platform/redis.ts";
 import { type Context, defineCommand } from "./context.ts";
 import type { Finding, Found } from "./doctor_findings.ts";
-import { checkBounds } from "./doctor_models.ts";
+import { checkBounds, checkMargins } from "./doctor_models.ts";
 import { readOutbox, readServer, replicasUp } from "./doctor_store.ts";
 import { knownSentence, sentenceOf } from "./errors.ts";
 import type { Output } from "./output.ts";
@@ -59,6 +59,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
     ...(await guarded("providers", "See the provider's own status page.", () => checkProviders(context))),
     ...(await guarded("models", "See: bun run cli model list", () => checkModels(context))),
     ...(await guarded("bounds", "See: bun run cli model show", () => checkBounds(context))),
+    ...(await guarded("margins", "See: bun run cli model show", () => checkMargins(context))),
     ...(await guarded("books", "Run doctor again.", () => checkBooks(context, full))),
     ...(await guarded("unpriced", "Run doctor again.", () => checkUnpriced(context))),
     ...(await guarded("losses", "See: bun run cli account losses", () => checkLosses(context))),

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import { adviceOf, adviceWords, type BoundAdvice } from "../catalog/bound_advice.ts";
 import { readBoundUses } from "../catalog/bound_uses_store.ts";
+import { bestMargin, losing, lossWords, marginWords, readMargins } from "../catalog/margins.ts";
 import { BOUND_NAMES, MODEL_BOUNDS } from "../catalog/model_bounds.ts";
 import { findModel } from "../catalog/models_store.ts";
 import { readRouteStats } from "../catalog/route_stats_store.ts";
@@ -29,6 +30,7 @@ async function showModel(context: Context, modelId: string): Promise<Output> {
   const routes = await listRoutes(context, modelId);
   const routeIds = routes.map(({ id }) => id);
   const advice = adviceOf(model, (await readBoundUses(context, [model])).get(modelId) ?? []);
+  const margins = (await readMargins(context, [model])).get(modelId) ?? [];
   const reports = reportsOf(await readRouteStats(context, "day", routeIds));
   const price = (microUsd: number | null) => (microUsd === null ? "none" : `${formatPrice(microUsd)} USD`);
   const facts = [
@@ -44,12 +46,17 @@ async function showModel(context: Context, modelId: string): Promise<Output> {
   const routeRows = routes.map(({ id, providerName, upstreamModel, enabled }) => [
     `${id}: ${providerName}/${upstreamModel}`,
     yesNo(enabled),
+    marginWords(margins.flatMap((one) => (one.routeId === id ? (bestMargin(one) ?? []) : []))[0]),
   ]);
+  const losses = losing(margins).map(
+    ({ providerName, upstreamModel, margin }) => `WARNING: ${providerName}/${upstreamModel} ${lossWords(margin)}.`,
+  );
   const text = [
     ...facts.map(([name, value]) => `${name}: ${value}`),
     ...advice.flatMap((one) => ["", adviceWords(one), ...commandFor(modelId, one)]),
     "",
-    table(["ROUTE", "ENABLED"], routeRows, "No routes."),
+    table(["ROUTE", "ENABLED", "MARGIN"], routeRows, "No routes."),
+    ...losses,
     "",
     table(
       ["ROUTE", "REQUESTS, 24 H", "ERRORS", "FIRST EVENT, P50 P95", "WHOLE ANSWER, P50 P95", "INPUT FROM CACHE"],
@@ -57,7 +64,7 @@ async function showModel(context: Context, modelId: string): Promise<Output> {
       "No routes.",
     ),
   ].join("\n");
-  return { text, json: { model, advice, routes, reports } };
+  return { text, json: { model, advice, routes, margins, reports } };
 }
 
 /** The command that applies an advice, if it suggests anything. */

@@ -1,9 +1,11 @@
 import type { KeyedRoute, Route } from "../catalog/catalog.ts";
 import type { AnswerKind } from "../catalog/route_sums.ts";
 import type { Usage } from "../ledger/ledger.ts";
+import { chatCharge } from "../ledger/price.ts";
 import { noteTried } from "../ledger/tried_routes.ts";
 import type { PromptParts } from "./prompt.ts";
 import type { ReservedRequest } from "./reserve.ts";
+import { reportedCostOf } from "./usage_counts.ts";
 
 /** What is noted of a route's answer and work. What is noted of its calls: `dispatch.ts`. Source: PRV-22, PRV-24, MON-8, LOS-1. */
 
@@ -18,6 +20,9 @@ export function noteUsed(
   const { deps, model, prompt, choices, hold } = request;
   if (!usage.estimated) {
     deps.routeStats.used(route.id, kind, usage);
+    const costNanoUsd = reportedCostOf(usage.rawUsage);
+    if (costNanoUsd !== undefined && model.prices !== null)
+      deps.routeStats.cost(route.id, kind, { costNanoUsd, pricedNanoUsd: Number(chatCharge(model.prices, usage)) });
     const capTokens = hold.capTokens === null ? null : hold.capTokens * choices;
     deps.boundUses.note(model, { prompt, capTokens, used: usage });
   }

@@ -273,6 +273,9 @@ export const routeStats = pgTable(
     /** As reported by the provider. */
     inputTokens: bigint({ mode: "number" }).notNull(),
     cachedTokens: bigint({ mode: "number" }).notNull(),
+    /** What the provider says that answers cost the operator, and what these answers cost by the model's prices. */
+    costNanoUsd: bigint({ mode: "number" }).notNull().default(0),
+    pricedNanoUsd: bigint({ mode: "number" }).notNull().default(0),
     /** The number of answers in each bucket of durations. */
     durations: integer().array().notNull(),
   },

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { boundsKey } from "../../src/catalog/bound_advice.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, PRICES, type Shop } from "../gateway/shop.ts";
+import { until } from "../platform/own_redis.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 import { auditOf } from "./stored.ts";
 
@@ -228,6 +229,33 @@ describe("models", () => {
     expect(await find("chat-a")).toMatchObject({ ...change, advice: [] });
     await admin.patch("/admin/model?id=chat-a", { requestTokens: 8, messageTokens: 8 });
     await shop.world.sql`delete from bound_uses`;
+  });
+
+  test("the margin of each model is shown, lowest first, and a route that costs ten times the price is named", async () => {
+    const [first, second] = (await find("chat-two-routes")).routes;
+    const cost = (input: number, output: number) => ({ costInputMicroUsd: input, costOutputMicroUsd: output });
+    expect((await admin.patch(`/admin/routes/${first.id}`, cost(1_500_000, 7_500_000))).status).toBe(200);
+    expect(await find("chat-two-routes")).toMatchObject({ lowestMarginPermille: 500, losing: [] });
+    expect((await admin.patch(`/admin/routes/${second.id}`, cost(30_000_000, 150_000_000))).status).toBe(200);
+    const loss = {
+      routeId: second.id,
+      route: "second/backup",
+      loss: "costs 10 times the price of input, output, as its cost is set",
+    };
+    const routes = [{ marginPermille: 500 }, { marginPermille: -9_000 }];
+    expect(await find("chat-two-routes")).toMatchObject({ lowestMarginPermille: -9_000, losing: [loss], routes });
+    const { models, losing } = (await admin.get("/admin/margins")).json;
+    expect(models[0]).toEqual({ id: "chat-two-routes", permille: -9_000 });
+    expect(models).toContainEqual({ id: "chat-a", permille: null });
+    expect(losing).toEqual([{ modelId: "chat-two-routes", ...loss }]);
+    // A provider that reports what an answer cost: the price of 1,000 and 100 tokens is 4,500,000 nano-USD.
+    const customer = await shop.customer();
+    shop.provider.next({ usage: { prompt_tokens: 1_000, completion_tokens: 100, cost: 0.009 } });
+    expect((await shop.chat(customer.secret, { model: "vendor/chat-b" })).status).toBe(200);
+    await until(async () => (await find("vendor/chat-b")).lowestMarginPermille !== null, SLOW_MS / 2);
+    expect((await find("vendor/chat-b")).losing).toMatchObject([
+      { loss: "costs 2 times the price of answers, as its answers of 24 hours report" },
+    ]);
   });
 
   test("422 validation_failed names the wrong field of a model or price, and nothing changes", async () => {

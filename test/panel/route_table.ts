@@ -460,6 +460,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "PATCH /admin/model": { who: admin },
   "PUT /admin/model/prices": { who: admin },
   "PUT /admin/model/image-price": { who: admin },
+  "GET /admin/margins": { who: admin },
   "GET /admin/price-list": { who: admin },
   "GET /admin/model-import": { who: admin },
   "POST /admin/model-import": { who: admin },

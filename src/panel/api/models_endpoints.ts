@@ -3,6 +3,7 @@ import { type Static, t } from "elysia";
 import { adviceOf } from "../../catalog/bound_advice.ts";
 import { readBoundUses } from "../../catalog/bound_uses_store.ts";
 import { imagePriceKey, PARAM_CHARS_MAX, QUALITY_CHARS_MAX, ROUTE_PARAMS_MAX } from "../../catalog/catalog_input.ts";
+import { losing, lossOf, lowestMargin, readMargins } from "../../catalog/margins.ts";
 import { byBound } from "../../catalog/model_bounds.ts";
 import {
   addModel,
@@ -223,7 +224,9 @@ async function describe(deps: Deps, rows: ModelRow[]) {
   const ids = rows.map(({ id }) => id);
   const images = await listImagePrices(deps, ids);
   const routes = await listRoutes(deps, ids);
+  const allMargins = await readMargins(deps, rows);
   return rows.map((row) => {
+    const margins = allMargins.get(row.id) ?? [];
     const { createdUnix, inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, furtherPrices: _, ...model } = row;
     const { tokens = null, further = {} } = pricesOfColumns(row) ?? {};
     const isPriced = tokens !== null && inputMicroUsd !== null && outputMicroUsd !== null;
@@ -236,11 +239,16 @@ async function describe(deps: Deps, rows: ModelRow[]) {
       imagePrices: images
         .filter(({ modelId }) => modelId === model.id)
         .map(({ size, quality, microUsd }) => ({ size, quality, microUsd, chargeNanoUsd: imageCharge(microUsd) })),
+      /** What is left of its price, in thousandths, by its dearest route; null: not known. */
+      lowestMarginPermille: lowestMargin(margins),
+      losing: losing(margins).map(lossOf),
       routes: routes
         .filter(({ modelId }) => modelId === model.id)
-        .map(({ modelId: _, ...route }) => ({
+        .map(({ modelId: _, baseUrl: __, ...route }) => ({
           ...route,
           breaker: breakerOf(deps, route.id),
+          /** null: not known, or the route is off. */
+          marginPermille: lowestMargin(margins.filter(({ routeId }) => routeId === route.id)),
         })),
     };
   });

@@ -3,6 +3,8 @@ import { listAudit } from "../../accounts/audit_store.ts";
 import { brokenRows, readBooksOverview } from "../../books/books_overview_store.ts";
 import { explain, lastChecks } from "../../books/check_runs_store.ts";
 import { countFindings, invariantOf } from "../../books/invariants.ts";
+import { losing, lossOf, lowestMargin, readMargins } from "../../catalog/margins.ts";
+import { listModels } from "../../catalog/models_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { recentReplicas } from "../../ledger/replicas_store.ts";
@@ -24,10 +26,14 @@ const ROWS_MAX = 100;
 /** The longest name of a Postgres view. */
 const NAME_LENGTH_MAX = 63;
 const AUDIT_ROWS_MAX = 200;
+/** Models with the lowest margins, and losing routes, on Home. */
+const MARGINS_MAX = 1_000;
+const LOSSES_MAX = 20;
 
 export function operationsEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
     .get("/admin/overview", ({ person, request: { signal } }) => overview(deps, person, signal))
+    .get("/admin/margins", () => allMargins(deps))
     .get("/admin/replicas", async () => ({ replicas: await recentReplicas(deps.db.sql) }))
     .get("/admin/books", async () => toJson(await readBooksOverview(deps)))
     .post("/admin/books/check", () => checkBooks(deps))
@@ -71,6 +77,20 @@ async function checkBooks({ booksCheck }: Deps) {
     if (error === late) return { running: true, check: null };
     throw error;
   }
+}
+
+/** What is left of the price of each enabled model, lowest first, and the routes that cost more than their price. */
+async function allMargins(deps: Deps) {
+  const enabled = (await listModels(deps)).filter((model) => model.enabled);
+  const margins = await readMargins(deps, enabled);
+  const models = enabled.map(({ id }) => ({ id, permille: lowestMargin(margins.get(id) ?? []) }));
+  const lost = enabled.flatMap(({ id }) =>
+    losing(margins.get(id) ?? []).map((route) => ({ modelId: id, ...lossOf(route) })),
+  );
+  return {
+    models: models.sort((a, b) => (a.permille ?? Infinity) - (b.permille ?? Infinity)).slice(0, MARGINS_MAX),
+    losing: lost.slice(0, LOSSES_MAX),
+  };
 }
 
 async function overview(deps: Deps, person: Person, signal: AbortSignal) {

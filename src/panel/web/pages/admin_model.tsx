@@ -29,6 +29,7 @@ import { EditModel } from "./admin_model_dialogs.tsx";
 import { ImagePrices, TokenPrices } from "./admin_model_price_sections.tsx";
 import { ImagePricesDialog, PricesDialog } from "./admin_model_prices.tsx";
 import { RouteDialog } from "./admin_route_dialog.tsx";
+import { Margin } from "./home_margins.tsx";
 import { MODALITIES } from "./modalities.ts";
 import { useOpened } from "./page_hooks.ts";
 import { RouteReports } from "./route_reports.tsx";
@@ -81,6 +82,11 @@ export function ModelPage({ id }: { id: string }) {
         {(loaded) => (
           <>
             <Reachable model={loaded} onAddRoute={() => dialog.open({ kind: "route", route: null })} />
+            {loaded.losing.map(({ routeId, route, loss }) => (
+              <Banner key={routeId} tone="bad" title="A route loses money">
+                {route} {loss}.
+              </Banner>
+            ))}
             <RoutesSection model={loaded} onOpen={(route) => dialog.open({ kind: "route", route })} />
             <RouteReports model={loaded} />
             {(loaded.modality !== "image" || loaded.prices) && (
@@ -236,6 +242,12 @@ const ROUTE_COLUMNS: Column<Route>[] = [
   { head: "Priority", align: "right", cell: ({ priority }) => formatCount(priority) },
   { head: "Weight", align: "right", cell: ({ weight }) => formatCount(weight) },
   { head: "Cost", hideBelow: "lg", cell: (route) => <Cost of={route} /> },
+  {
+    head: "Margin",
+    align: "right",
+    hideBelow: "md",
+    cell: ({ marginPermille }) => <Margin permille={marginPermille} />,
+  },
   {
     head: "Sends",
     hideBelow: "lg",

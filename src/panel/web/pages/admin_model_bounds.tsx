@@ -42,7 +42,7 @@ export function Bounds({ model, onChange }: { model: Model; onChange: () => void
             const { label, unit } = MODEL_BOUNDS[name];
             return [label, `${formatCount(model[name])} ${unit}`] as const;
           }),
-          ["Margin", extra === 0 ? "None" : `${formatCount(extra)}% on top of everything`],
+          ["Reserved on top", extra === 0 ? "Nothing" : `${formatCount(extra)}% of everything`],
         ]}
       />
     </Section>
@@ -116,8 +116,8 @@ export function EditBounds({ open, onClose, model }: DialogState & { model: Mode
           );
         })}
         <PercentField
-          label="Margin"
-          hint="On top of the maximum cost of every request, output included."
+          label="Reserved on top"
+          hint="Added to the maximum cost of every request, output included."
           required
           {...form.field("marginPermille")}
         />

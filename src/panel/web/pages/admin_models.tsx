@@ -25,6 +25,7 @@ import {
   useEnabling,
 } from "./admin_catalog.tsx";
 import { ModelPage } from "./admin_model.tsx";
+import { Margin } from "./home_margins.tsx";
 import { MODALITIES } from "./modalities.ts";
 import { useOpened } from "./page_hooks.ts";
 
@@ -137,6 +138,7 @@ function ModelsTable({ rows, empty }: { rows: readonly ListedModel[]; empty: Rea
     { head: "Kind", hideBelow: "md", cell: ({ modality }) => MODALITIES[modality] },
     { head: "Status", cell: (model) => <ModelStatus model={model} /> },
     { head: "Price", cell: (model) => <Price model={model} /> },
+    { head: "Margin", hideBelow: "md", cell: ({ lowestMarginPermille }) => <Margin permille={lowestMarginPermille} /> },
     { head: "Routes", cell: (model) => <RoutesHealth model={model} /> },
   ];
   return (

@@ -9,6 +9,7 @@ import { Banner, Empty, Loaded, Loading, Skeleton, Status } from "../ui/states.t
 import { type Home, useHome } from "./account_queries.ts";
 import { BalanceFigures } from "./balance_figures.tsx";
 import { FirstSteps, useFirstSteps } from "./first_steps.tsx";
+import { Margins } from "./home_margins.tsx";
 import { noticeText } from "./home_notices.ts";
 import { Overview } from "./home_overview.tsx";
 import { HomeRefusals } from "./home_refusals.tsx";
@@ -58,6 +59,7 @@ export function HomePage() {
         {({ steps }) => isNew && <FirstSteps steps={steps} />}
       </Loaded>
       {isAdmin && <Overview />}
+      {isAdmin && <Margins />}
       {role === "reseller" && <Selling />}
       <Loaded query={home} skeleton={isAdmin ? null : <HomeSkeleton />}>
         {(data) =>
