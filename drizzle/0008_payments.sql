@@ -40,7 +40,7 @@ CREATE TABLE "payments" (
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "payments_amount" CHECK ("payments"."amount_nano" >= 0 and ("payments"."problem" is not null or ("payments"."amount_nano" > 0 and "payments"."currency" = 'usd'))),
 	CONSTRAINT "payments_method" CHECK ("payments"."method" in ('stripe', 'instructions', 'shop')),
-	CONSTRAINT "payments_problem" CHECK ("payments"."problem" in ('wrong_amount', 'wrong_currency', 'paid_twice', 'order_closed'))
+	CONSTRAINT "payments_problem" CHECK ("payments"."problem" in ('wrong_amount', 'wrong_currency', 'paid_twice', 'order_closed', 'test_money'))
 );
 --> statement-breakpoint
 CREATE TABLE "checkouts" (

@@ -421,6 +421,12 @@ export const VARIABLES = {
     what: "host:port of providers, and of the servers of their images, that may have private addresses",
     parse: hostsWithPorts,
   },
+  TEST_SHOP: {
+    field: "testShop",
+    default: "false",
+    what: "whether sellers may set keys of Stripe's test mode in production; such payments are recorded, and pay for nothing",
+    parse: flag,
+  },
   STRIPE_API_BASE: {
     field: "stripeApiBase",
     default: "https://api.stripe.com",

@@ -8,6 +8,7 @@ import { verifyPassword } from "../src/accounts/passwords.ts";
 import { findSignIn } from "../src/accounts/sign_in_store.ts";
 import { boundsKey } from "../src/catalog/bound_advice.ts";
 import { redisBus } from "../src/platform/bus.ts";
+import { encrypt } from "../src/platform/crypto.ts";
 import { createLog } from "../src/platform/log.ts";
 import { migrationState } from "../src/platform/migrate.ts";
 import { type Run, runCli, runCliProcess } from "./cli_process.ts";
@@ -891,6 +892,10 @@ test(
     expect(finding(well.out, "bounds")?.state).toBe("ok");
     const { model, routes } = await json("model show doctor-1");
     const routeId = routes[0].id;
+    expect(finding(well.out, "payments")?.state).toBe("ok");
+    const sealed = (text: string) => encrypt(Buffer.from(SECRET_KEY, "hex"), text);
+    await world.sql`insert into sellers (seller_id, stripe_key_ciphertext, stripe_webhook_ciphertext)
+      values (0, ${sealed("sk_test_0123456789")}, ${sealed("whsec_0123456789")})`;
     await world.sql`insert into bound_uses values ('doctor-1', '2099-12-15', 'overhead', ${boundsKey(model)}, 20, 3, 1500)`;
     expect(finding(well.out, "margins")?.detail).toContain("not known: ");
     await json("model price doctor-1 --input 3 --output 15");
@@ -914,6 +919,7 @@ test(
       /warning\s+margin doctor-1: its route sim\/sim-small costs 10 times the price of input, output/,
     );
     expect(ill.out).toMatch(/ok\s+margins: .*doctor-1 -900%/);
+    expect(ill.out).toMatch(/warning\s+payments: the operator can be paid in Stripe's test mode/);
     expect(ill.out).toMatch(/wrong\s+Redis: .*\n\s+→ Start it, or correct REDIS_URL/);
     await world.setClock(null);
 

@@ -17,6 +17,7 @@ import { connectRedis } from "../platform/redis.ts";
 import { type Context, defineCommand } from "./context.ts";
 import type { Finding, Found } from "./doctor_findings.ts";
 import { checkBounds, checkMargins } from "./doctor_models.ts";
+import { checkPayments } from "./doctor_payments.ts";
 import { readOutbox, readServer, replicasUp } from "./doctor_store.ts";
 import { knownSentence, sentenceOf } from "./errors.ts";
 import type { Output } from "./output.ts";
@@ -63,6 +64,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
     ...(await guarded("books", "Run doctor again.", () => checkBooks(context, full))),
     ...(await guarded("unpriced", "Run doctor again.", () => checkUnpriced(context))),
     ...(await guarded("losses", "See: bun run cli account losses", () => checkLosses(context))),
+    ...(await guarded("payments", "See the page Payment settings.", () => checkPayments(context))),
     ...(await guarded("messages", "See the page Mail.", () => checkMessages(context))),
     ...(await guarded("receipts", "Run doctor again.", () => checkMonths(context))),
     ...(await guarded("replicas", "Run doctor again.", () => checkReplicas(context))),

@@ -10,6 +10,7 @@ import type { Db, Tx } from "../platform/db.ts";
 import { sellers } from "../platform/schema_sellers.ts";
 import { holdSecretKey } from "../platform/secret_key_store.ts";
 import { requireNoPages } from "./checkouts_store.ts";
+import { modeOf, type StripeMode } from "./test_money.ts";
 
 /** How a seller is paid. Secrets are stored encrypted, and never shown again. Source: BUY-2, BUY-7. */
 
@@ -24,7 +25,7 @@ export type PaymentSettings = {
   /** Shown to a customer who pays by instructions; null: not offered. */
   instructions: string | null;
   /** Whether Stripe's key is set, and of which mode. */
-  stripe: "off" | "test" | "live";
+  stripe: "off" | StripeMode;
   /** The address that customers are sent to; null: not offered. */
   shopUrl: string | null;
   hasShopSecret: boolean;
@@ -40,10 +41,20 @@ export async function readPaymentSettings(deps: Deps, sellerId: number): Promise
   const secrets = row === undefined ? undefined : secretsOf(deps, row);
   return {
     instructions: row?.instructions ?? null,
-    stripe: secrets === undefined ? "off" : /^.k_live_/.test(secrets.apiKey.reveal()) ? "live" : "test",
+    stripe: secrets === undefined ? "off" : modeOf(secrets.apiKey),
     shopUrl: row?.shopUrl ?? null,
     hasShopSecret: row?.shopSecretCiphertext != null,
   };
+}
+
+/** The sellers whose key is of Stripe's test mode. */
+export async function sellersInTestMode(deps: Deps): Promise<number[]> {
+  const rows = await deps.db.orm.select().from(sellers).where(isNotNull(sellers.stripeKeyCiphertext));
+  const inTestMode = rows.filter((row) => {
+    const secrets = secretsOf(deps, row);
+    return secrets !== undefined && modeOf(secrets.apiKey) === "test";
+  });
+  return inTestMode.map(({ sellerId }) => sellerId);
 }
 
 export async function waysToPay(deps: Pick<Deps, "db">, sellerId: number): Promise<WaysToPay> {

@@ -7,6 +7,7 @@ import { type StripeSecrets, setStripe, stripeSecretsOf } from "./payment_settin
 import { hasFailed, type StripeDeps, takeSession } from "./stripe_checkout.ts";
 import { checkStripeKey, createStripe, isMissing } from "./stripe_client.ts";
 import { settleRefunds } from "./stripe_refunds.ts";
+import { requireUsable } from "./test_money.ts";
 
 /**
  * Sets a seller's secrets of Stripe, or removes them. Before the account is changed or removed, its open pages are expired: money that is
@@ -22,10 +23,11 @@ const RETRY_AFTER_SECONDS = 10;
 type Change = { sellerId: number; secrets: StripeSecrets | null; by: ChangeDeps["by"] };
 
 /**
- * Throws InputError (an order is being paid by bank debit; the former key is not accepted any more), service_unavailable (Stripe cannot be
+ * Throws InputError (a key of Stripe's test mode that may not be used here; an order is being paid by bank debit; the former key is not accepted any more), service_unavailable (Stripe cannot be
  * asked, or a refund has no answer). Then nothing was changed, but pages may have been expired: their customers can open new ones.
  */
 export async function changeStripe(deps: StripeDeps, { sellerId, secrets, by }: Change): Promise<void> {
+  if (secrets !== null) requireUsable(deps.config, secrets.apiKey);
   const former = await stripeSecretsOf(deps, sellerId);
   const pages = await openPagesOf(deps, sellerId, PAGES_MAX);
   const [first] = pages;

@@ -18,6 +18,7 @@ import { stripeSecretsOf } from "./payment_settings_store.ts";
 import { CURRENCY, EXTERNAL_ID_CHARS_MAX, receivePayment } from "./payments_store.ts";
 import { fromStripe, toStripe } from "./stripe_amounts.ts";
 import { asStripeRefusal, createStripe } from "./stripe_client.ts";
+import { isUsable, paysInMode, type TestMoneyConfig } from "./test_money.ts";
 
 /**
  * Stripe Checkout: the page on which an order is paid, and what Stripe says about it, by webhooks (`stripe_events.ts`)
@@ -28,7 +29,7 @@ import { asStripeRefusal, createStripe } from "./stripe_client.ts";
 const ASKED_MAX = 20;
 
 export type StripeDeps = ChangeDeps & {
-  config: Pick<Config, "secretKey" | "stripeApiBase">;
+  config: Pick<Config, "secretKey" | "stripeApiBase"> & TestMoneyConfig;
   log: Log;
   failpoint?: Failpoint;
 };
@@ -45,6 +46,7 @@ export async function openCheckout(
   const checkout = await checkoutOf(deps, order, returnTo);
   const secrets = await stripeSecretsOf(deps, order.sellerId);
   if (secrets === undefined) throw asStripeRefusal(new Error("Stripe is not set up"));
+  if (!isUsable(deps.config, secrets.apiKey)) throw asStripeRefusal(new Error("the key is of Stripe's test mode"));
   if (checkout.url !== null) return checkout.url;
   const stripe = createStripe(deps.config, secrets.apiKey);
   try {
@@ -162,7 +164,8 @@ export async function takeSession(
     if (externalId.length > EXTERNAL_ID_CHARS_MAX) throw new Error("Stripe's id is longer than any of its ids");
     const currency = session.currency ?? "";
     const amountNano = fromStripe(session.amount_total ?? 0, currency);
-    await receivePayment(deps, { sellerId, reference, method: "stripe", externalId, currency, amountNano });
+    const isTest = !paysInMode(deps.config, session.livemode);
+    await receivePayment(deps, { sellerId, reference, method: "stripe", externalId, currency, amountNano, isTest });
   }
   const hasEnded = session.status === "expired" || (session.status === "complete" && isPaid);
   if (hasEnded || failed) await closeCheckout(deps, { sellerId, sessionId: session.id, failed: failed && !isPaid });

@@ -5,6 +5,7 @@ import { type StripeDeps, takeSession } from "./stripe_checkout.ts";
 import { createStripe } from "./stripe_client.ts";
 import { noteRead, takeDueReads } from "./stripe_reads_store.ts";
 import { askAboutPayment } from "./stripe_reversals.ts";
+import { requireMode } from "./test_money.ts";
 
 /**
  * Stripe's events: those that it sends by webhook, and those of its list, which includes events whose webhook was
@@ -36,7 +37,7 @@ const REVERSALS = [
 
 /**
  * Takes a webhook of Stripe: `body` exactly as received. Other events are accepted and change nothing. Throws
- * invalid_request (a wrong or old signature), not_found (the seller has no Stripe), and temporary errors: then Stripe
+ * invalid_request (a wrong or old signature, or another mode), not_found (the seller has no Stripe), and temporary errors: then Stripe
  * sends it again.
  */
 export async function takeStripeEvent(
@@ -61,6 +62,7 @@ export async function takeStripeEvent(
       param: "stripe-signature",
     });
   }
+  requireMode(deps.config, { isLive: event.livemode, apiKey: secrets.apiKey });
   await takeEvent(deps, { sellerId, stripe, event });
 }
 

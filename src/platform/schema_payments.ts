@@ -7,7 +7,7 @@ import { orders } from "./schema_offerings.ts";
 /** How orders are paid: the ways a customer may choose, and where money came from. */
 export const METHODS = ["stripe", "instructions", "shop"] as const;
 /** Why a payment does not pay for its order. It is kept, and its seller gives it back. */
-export const PAYMENT_PROBLEMS = ["wrong_amount", "wrong_currency", "paid_twice", "order_closed"] as const;
+export const PAYMENT_PROBLEMS = ["wrong_amount", "wrong_currency", "paid_twice", "order_closed", "test_money"] as const;
 
 /** Money that arrived for an order. A row is never changed. At most one of an order has no problem. */
 export const payments = pgTable(
@@ -41,7 +41,10 @@ export const payments = pgTable(
       sql`${t.amountNano} >= 0 and (${t.problem} is not null or (${t.amountNano} > 0 and ${t.currency} = 'usd'))`,
     ),
     check("payments_method", sql`${t.method} in ('stripe', 'instructions', 'shop')`),
-    check("payments_problem", sql`${t.problem} in ('wrong_amount', 'wrong_currency', 'paid_twice', 'order_closed')`),
+    check(
+      "payments_problem",
+      sql`${t.problem} in ('wrong_amount', 'wrong_currency', 'paid_twice', 'order_closed', 'test_money')`,
+    ),
   ],
 );
 

@@ -11,7 +11,8 @@ export const USD = 1_000_000_000n;
 export const ACME = "ai.acme.test";
 export type PayShop = Awaited<ReturnType<typeof openPayShop>>;
 
-export async function openPayShop(env: Record<string, string> = {}) {
+/** `stripeMode`: of the sellers' keys. */
+export async function openPayShop(env: Record<string, string> = {}, { stripeMode = "test" } = {}) {
   const stripe = await startStripe();
   const shop = await openShop({ redisUrl: "", env: { STRIPE_API_BASE: stripe.base, ...env } });
   const { world } = shop;
@@ -32,7 +33,10 @@ export async function openPayShop(env: Record<string, string> = {}) {
     [acme.accountId, as.acme],
   ] as const) {
     // Each seller has its own account at Stripe.
-    const keys = { apiKey: `${STRIPE_KEY}${sellerId}`, webhookSecret: `${STRIPE_WEBHOOK_SECRET}${sellerId}` };
+    const keys = {
+      apiKey: `${STRIPE_KEY.replace("test", stripeMode)}${sellerId}`,
+      webhookSecret: `${STRIPE_WEBHOOK_SECRET}${sellerId}`,
+    };
     ok(await session.put("/payment-settings/stripe", { stripe: keys }));
     ok(await session.put("/payment-settings/instructions", { instructions: "IBAN XX00 1234" }));
     const { secret } = ok(await session.put("/payment-settings/shop", { shopUrl: "https://shop.example/pay" }));

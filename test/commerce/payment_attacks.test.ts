@@ -87,7 +87,12 @@ test("one of three concurrent reports of a payment, by Stripe, a shop and the se
 test("a webhook, the buyer's return and the upkeep, repeated and concurrent, record one payment", async () => {
   const db = pay.world.openDb();
   const { log } = quietLog();
-  const config = { secretKey: Buffer.from(TEST_SECRET_KEY, "base64"), stripeApiBase: pay.stripe.base };
+  const config = {
+    secretKey: Buffer.from(TEST_SECRET_KEY, "base64"),
+    stripeApiBase: pay.stripe.base,
+    production: false,
+    testShop: false,
+  };
   const deps = { db, bus: inProcessBus(log), config, log };
   try {
     for (let round = 0; round < 3; round++) {

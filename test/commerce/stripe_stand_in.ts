@@ -195,7 +195,7 @@ export async function startStripe() {
     calls.push(`${request.method} ${url.pathname}`);
     if (isDown) return request.socket.destroy();
     const account = request.headers.authorization?.replace("Bearer ", "") ?? "";
-    if (!account.startsWith("sk_test_") || account.includes("revoked") || revoked.has(account))
+    if (!/^sk_(?:test|live)_/.test(account) || account.includes("revoked") || revoked.has(account))
       return send(failure(401, "invalid_request_error", "api_key_expired"));
     const key = request.headers["idempotency-key"];
     const kept = typeof key === "string" ? answered.get(`${account} ${key}`) : undefined;
@@ -278,18 +278,20 @@ export async function startStripe() {
     },
     /** A webhook about a session, as Stripe sends it, signed now unless told otherwise. */
     async event(
-      session: object,
+      session: object & { account?: string },
       {
         type = "checkout.session.completed",
         secret = STRIPE_WEBHOOK_SECRET,
         timestamp = Math.floor(Date.now() / 1000),
-      }: { type?: string; secret?: string; timestamp?: number } = {},
+        livemode = isLive(session.account ?? ""),
+      }: { type?: string; secret?: string; timestamp?: number; livemode?: boolean } = {},
     ): Promise<{ body: string; headers: { "stripe-signature": string } }> {
       const body = JSON.stringify({
         id: `evt_${++ids}`,
         object: "event",
         type,
-        data: { object: { object: "checkout.session", ...session, account: undefined } },
+        livemode,
+        data: { object: { object: "checkout.session", livemode, ...session, account: undefined } },
       });
       const { webhooks } = new Stripe(STRIPE_KEY);
       const signature = await webhooks.generateTestHeaderStringAsync({ payload: body, secret, timestamp });
@@ -335,8 +337,12 @@ function expanded(session: Session) {
   return { ...shown(session), payment_intent: session.payment_intent && { id: session.payment_intent, status } };
 }
 
-function shown({ account: _, failed: __, ...session }: Session) {
-  return { object: "checkout.session", ...session };
+function shown({ account, failed: _, ...session }: Session) {
+  return { object: "checkout.session", livemode: isLive(account), ...session };
+}
+
+function isLive(account: string): boolean {
+  return account.startsWith("sk_live_");
 }
 
 function failure(status: number, type: string, code: string, over: { message?: string; param?: string } = {}): Reply {

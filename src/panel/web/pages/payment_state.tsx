@@ -10,6 +10,7 @@ const PROBLEMS = {
   wrong_currency: "Wrong currency",
   paid_twice: "Paid twice",
   order_closed: "Order was closed",
+  test_money: "Test money",
 } as const;
 
 export function PaymentState({ payment }: { payment: ListedPayment }) {
