@@ -3,6 +3,7 @@ import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Glob } from "bun";
+import { coercions } from "./house_coercions.ts";
 import { longFunctions } from "./house_functions.ts";
 import { importCircles, unusedFiles } from "./house_imports.ts";
 import { depsFile, houseRules, missingOnMap, type SourceFile } from "./house_rules.ts";
@@ -52,6 +53,18 @@ test(
   `house: a function of src has at most ${FUNCTION_LINES_MAX} lines`,
   async () => {
     expect(await longFunctions(sources, FUNCTION_LINES_MAX)).toEqual([]);
+  },
+  COMPILER_MS_MAX,
+);
+
+/** Rooms that read what clients and providers send. In stores, the rows are our own. */
+const READS_STRANGERS = /^src\/(?:gateway|catalog)\/(?!.*_store\.ts$)/;
+
+test(
+  "house: what clients and providers send is never turned into text or a number before its type is known",
+  async () => {
+    const paths = sources.map(({ path }) => path).filter((path) => READS_STRANGERS.test(path));
+    expect(await coercions(repository, paths)).toEqual([]);
   },
   COMPILER_MS_MAX,
 );

@@ -1,5 +1,6 @@
 import { firstReachable } from "../platform/connect_any.ts";
 import { orAborted } from "../platform/stop.ts";
+import { messageOf } from "../platform/thrown.ts";
 import { assertCallable, GuardError, type Resolve } from "./guard.ts";
 import { ProviderFailure } from "./provider_errors.ts";
 
@@ -114,5 +115,5 @@ function toFailure(thrown: unknown): ProviderFailure {
     failure.cause = thrown; // Distinguishes a name that cannot be looked up from an address that does not answer.
     return failure;
   }
-  return new ProviderFailure("connect", thrown instanceof Error ? thrown.message : String(thrown));
+  return new ProviderFailure("connect", messageOf(thrown));
 }

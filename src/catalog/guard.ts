@@ -6,6 +6,7 @@ import { Refusal } from "../errors.ts";
 import { type Address, type Resolve, resolveName } from "../platform/names.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { orAborted } from "../platform/stop.ts";
+import { messageOf } from "../platform/thrown.ts";
 import { within } from "../platform/time_limit.ts";
 
 /** Longest URL accepted; browsers and proxies have about the same limit. */
@@ -79,7 +80,7 @@ export function guardedLookup(port: number, options: GuardOptions): LookupFuncti
         if (all || !first) callback(null, addresses);
         else callback(null, first.address, first.family);
       },
-      (error: unknown) => callback(error instanceof Error ? error : new Error(String(error)), []),
+      (error: unknown) => callback(error instanceof Error ? error : new Error(messageOf(error)), []),
     );
   };
 }
@@ -280,8 +281,4 @@ function writtenHost(address: string): string {
 function portOf(url: URL): number {
   if (url.port !== "") return Number(url.port);
   return url.protocol === "https:" ? 443 : 80;
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -224,7 +224,8 @@ function refuseBadPattern(match: unknown, id: string, path: string): void {
     if (Array.isArray(what)) for (const part of what) refuseBadPattern(part, id, path);
     if (how !== "regex") continue;
     try {
-      new RegExp(String(what));
+      if (typeof what !== "string") throw new TypeError("not a pattern");
+      new RegExp(what);
     } catch {
       throw new InputError(`The regular expression of ${id} is not valid.`, `${path}.match`);
     }

@@ -3,6 +3,7 @@ import { InputError, Refusal } from "../errors.ts";
 import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
+import { messageOf } from "../platform/thrown.ts";
 import type { Upstream } from "./catalog.ts";
 import { GuardError } from "./guard.ts";
 import { findModel } from "./models_store.ts";
@@ -197,7 +198,7 @@ function kindOf(thrown: unknown): TestFailureKind {
 
 /** The failure in a sentence: what we observed, then the provider's message. */
 function sentenceOf(thrown: unknown): string {
-  const words = thrown instanceof Error ? thrown.message : String(thrown);
+  const words = messageOf(thrown);
   if (thrown instanceof ProviderRejection) return `It refused the call with status ${thrown.status}: ${words}`;
   switch (kindOf(thrown)) {
     case "connect":

@@ -7,7 +7,7 @@ import { createAddressPins } from "./address_pins.ts";
 import type { Upstream } from "./catalog.ts";
 import type { Resolve } from "./guard.ts";
 import { cleanWords, ProviderFailure, type Work } from "./provider_errors.ts";
-import { isUsable, type MediaType, messageOf, readUpTo, toError } from "./provider_response.ts";
+import { callMessageOf, isUsable, type MediaType, readUpTo, toError } from "./provider_response.ts";
 
 /** Call URLs kept; base URLs change seldom, so this is far more than there are. */
 const CALL_URLS_MAX = 10_000;
@@ -127,7 +127,7 @@ export function createProviderClient(deps: ClientDeps): ProviderClient {
       } catch (thrown) {
         signal.throwIfAborted();
         log.debug({ provider: upstream.providerName, err: thrown }, "a provider did not answer its ping");
-        return { ok: false, tookMs: tookMs(), models: 0, problem: messageOf(thrown) };
+        return { ok: false, tookMs: tookMs(), models: 0, problem: callMessageOf(thrown) };
       }
     },
 
@@ -186,7 +186,7 @@ function createSender({ config, now, resolve }: ClientDeps & { now: () => number
       if (!signal.aborted || signal.reason instanceof ProviderFailure) pins.unpin(callUrl);
       signal.throwIfAborted();
       // The connection existed a moment ago: the request itself may have made the provider close it.
-      throw new ProviderFailure("hung_up", cleanWords(messageOf(thrown), [upstream.apiKey.reveal()]));
+      throw new ProviderFailure("hung_up", cleanWords(callMessageOf(thrown), [upstream.apiKey.reveal()]));
     }
   }
 

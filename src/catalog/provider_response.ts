@@ -1,6 +1,7 @@
 import type { Secret } from "../platform/crypto.ts";
 import { deadline } from "../platform/deadline.ts";
 import { controllerBy, orAborted, type StopSignal } from "../platform/stop.ts";
+import { messageOf } from "../platform/thrown.ts";
 import { redactPrompt } from "./prompt_redaction.ts";
 import { cleanWords, ProviderFailure, type ProviderRejection, toProviderError } from "./provider_errors.ts";
 
@@ -31,7 +32,7 @@ export async function readUpTo(response: Response, bytesMax: number, signal: Abo
     if (isWhole) return new TextDecoder().decode(Buffer.concat(pieces));
   } catch (thrown) {
     signal.throwIfAborted();
-    throw new ProviderFailure("cut", `The answer broke off. ${cleanWords(messageOf(thrown))}`);
+    throw new ProviderFailure("cut", `The answer broke off. ${cleanWords(callMessageOf(thrown))}`);
   }
   throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`, { work: "made" });
 }
@@ -75,7 +76,7 @@ async function readErrorBody(response: Response, signal: StopSignal): Promise<st
     return new TextDecoder().decode(Buffer.concat(pieces).subarray(0, ERROR_BODY_BYTES_MAX));
   } catch (thrown) {
     signal.throwIfAborted();
-    return messageOf(thrown); // The status is enough.
+    return callMessageOf(thrown); // The status is enough.
   } finally {
     stopClock();
   }
@@ -139,9 +140,10 @@ function cancelBody(response: Response): void {
   response.body?.cancel().catch(() => {}); // Cancelling fails only if the body is already broken.
 }
 
-/** The message of any thrown value. */
-export function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
+/** The message of a failed call. */
+export function callMessageOf(error: unknown): string {
   // Deno says only "fetch failed" and puts the rest in the cause.
-  return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message;
+  return error instanceof Error && error.cause instanceof Error
+    ? `${error.message}: ${error.cause.message}`
+    : messageOf(error);
 }

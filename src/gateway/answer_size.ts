@@ -91,5 +91,6 @@ function check({ choices, capTokens, logprobs, bytesMax, param }: Asked, model: 
 
 /** As `true`, as a number, or as a text that a provider may read as one: how many of them are asked for. */
 function countOf(value: unknown): number {
-  return Math.max(0, Number(value) || 0);
+  const isCount = typeof value === "number" || typeof value === "string" || typeof value === "boolean";
+  return isCount ? Math.max(0, Number(value) || 0) : 0;
 }

@@ -54,7 +54,7 @@ function isScalar(value: unknown): boolean {
 
 /** Only a number, which `answer_size.ts` counts: some providers would read a text as one. Source: END-16. */
 export function isTopLogprobs(value: unknown): boolean {
-  return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= TOP_LOGPROBS_MAX;
+  return typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= TOP_LOGPROBS_MAX;
 }
 
 const CHAT_GROUPS: readonly ParameterGroup[] = [

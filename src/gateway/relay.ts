@@ -1,5 +1,6 @@
 import { deadline } from "../platform/deadline.ts";
 import type { Stop } from "../platform/stop.ts";
+import { messageOf } from "../platform/thrown.ts";
 import { ChunkRewriter, type Relayed, type StreamFacts, type StreamRewriter } from "./chunks.ts";
 import { type EventSink, OversizedEvent, type SseReader } from "./sse.ts";
 
@@ -259,7 +260,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
 
   readonly #broke = (error: unknown): void => {
     if (this.#left !== undefined) void this.endReadOn();
-    else void this.#brokeOff(error instanceof Error ? error.message : String(error));
+    else void this.#brokeOff(messageOf(error));
   };
 
   /** Called by the SseReader, like `takePayload`. Nothing behind [DONE] or a broken payload is read. */

@@ -12,19 +12,23 @@ import { OUTPUT_CHARS_MAX } from "./output.ts";
 type Place = { list?: List; field: string };
 type List = "content" | "summary";
 
-const PLACES: Readonly<Record<string, Place>> = {
-  "response.output_text.delta": { list: "content", field: "text" },
-  "response.refusal.delta": { list: "content", field: "refusal" },
-  "response.reasoning_text.delta": { list: "content", field: "text" },
-  "response.reasoning_summary_text.delta": { list: "summary", field: "text" },
-  "response.function_call_arguments.delta": { field: "arguments" },
-  "response.custom_tool_call_input.delta": { field: "input" },
-};
+const PLACES: ReadonlyMap<string, Place> = new Map(
+  Object.entries<Place>({
+    "response.output_text.delta": { list: "content", field: "text" },
+    "response.refusal.delta": { list: "content", field: "refusal" },
+    "response.reasoning_text.delta": { list: "content", field: "text" },
+    "response.reasoning_summary_text.delta": { list: "summary", field: "text" },
+    "response.function_call_arguments.delta": { field: "arguments" },
+    "response.custom_tool_call_input.delta": { field: "input" },
+  }),
+);
 /** By event: the list to which it adds a part. */
-const PARTS: Readonly<Record<string, List>> = {
-  "response.content_part.added": "content",
-  "response.reasoning_summary_part.added": "summary",
-};
+const PARTS: ReadonlyMap<string, List> = new Map(
+  Object.entries<List>({
+    "response.content_part.added": "content",
+    "response.reasoning_summary_part.added": "summary",
+  }),
+);
 
 type Fields = Readonly<Record<string, unknown>>;
 type Part = { fields: Fields; texts: Map<string, Pieces> };
@@ -50,7 +54,7 @@ export class ArrivedItems {
     } else {
       const open = this.#items.get(index);
       if (typeof open !== "object") return;
-      const list = PARTS[String(type)];
+      const list = typeof type === "string" ? PARTS.get(type) : undefined;
       if (list !== undefined && isRecord(part)) open.parts.set(`${list}.${indexOf(event, list)}`, partOf(part));
       else if (typeof delta !== "string" || !addText(open, event, delta)) return;
     }
@@ -77,7 +81,7 @@ function indexOf(event: Fields, list: List): number {
 
 /** Adds the text of a delta. Returns false if its item or part is unknown. */
 function addText(item: OpenItem, event: Fields, delta: string): boolean {
-  const place = PLACES[String(event.type)];
+  const place = typeof event.type === "string" ? PLACES.get(event.type) : undefined;
   if (place === undefined) return false;
   const part = place.list ? item.parts.get(`${place.list}.${indexOf(event, place.list)}`) : item.own;
   if (part === undefined) return false;

@@ -163,7 +163,7 @@ class OwnForm {
   rejectionOf(error: unknown, route: Route): unknown {
     if (!(error instanceof ProviderRejection) || error.param === null) return error;
     const places = ownPlaces(this.#request, route);
-    const param = error.param.replace(/^(input|tools)\.?\[?(\d+)\]?/, (path, name: "input" | "tools", i) => {
+    const param = error.param.replace(/^(input|tools)\.?\[?(\d+)\]?/, (path, name: "input" | "tools", i: string) => {
       const place = places[name][Number(i)];
       return place === undefined ? path : `${name}.${place}`;
     });
@@ -227,8 +227,8 @@ class ChatForm {
       return placeOf(i) === INSTRUCTIONS ? INSTRUCTIONS : placeOf(i) + rest;
     };
     return paths
-      .replace(/\bmessages\.?\[?(\d+)\]?([\w.[\]-]*)/g, (_, i, rest) => pathOf(i, rest))
-      .replace(/\btools\.?\[?(\d+)\]?(?:\.function)?/g, (path, i) => this.#toolPlaces[Number(i)] ?? path);
+      .replace(/\bmessages\.?\[?(\d+)\]?([\w.[\]-]*)/g, (_, i: string, rest: string) => pathOf(i, rest))
+      .replace(/\btools\.?\[?(\d+)\]?(?:\.function)?/g, (path, i: string) => this.#toolPlaces[Number(i)] ?? path);
   }
 }
 

@@ -120,10 +120,15 @@ function entries(list: readonly unknown[], pass: (entry: unknown, i: number) => 
   return list.map(pass).filter((entry) => entry !== undefined);
 }
 
+/** Whether a route's list has a value of a field, as in `tools.web_search`. */
+function lists(params: ReadonlySet<string>, field: string, value: unknown): boolean {
+  return typeof value === "string" && params.has(`${field}.${value}`);
+}
+
 /** An unlisted value is not named: it asks for output of what the request does not have, such as a hosted tool. */
 function includeOf(one: unknown, path: string, { by: { allowedParams, droppedParams }, dropped }: Filtering): unknown {
-  if (droppedParams.has(`include.${one}`)) dropped.push(path);
-  else if (INCLUDES.includes(one) || allowedParams.has(`include.${one}`)) return one;
+  if (lists(droppedParams, "include", one)) dropped.push(path);
+  else if (INCLUDES.includes(one) || lists(allowedParams, "include", one)) return one;
   return undefined;
 }
 
@@ -149,7 +154,7 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
   if (type === "reasoning") return isForeign(fields) ? fields : undefined;
   if (!ITEMS.has(type)) {
     // Such an item is identified by its id.
-    if (filtering.by.allowedParams.has(`input.${type}`)) return item;
+    if (lists(filtering.by.allowedParams, "input", type)) return item;
     filtering.dropped.push(path);
     return undefined;
   }
@@ -179,14 +184,14 @@ function isForeign({ encrypted_content: sealed }: Fields): boolean {
 /** Files and audio cost extra: as in chat completions, a route must allow `content.file` or `content.input_audio`. */
 function partOf(part: unknown, path: string, { by: { allowedParams: allowed }, dropped }: Filtering): unknown {
   const { type } = part as { type: unknown };
-  if (PARTS.has(type) || allowed.has(`content.${type === "input_file" ? "file" : type}`)) return part;
+  if (PARTS.has(type) || lists(allowed, "content", type === "input_file" ? "file" : type)) return part;
   dropped.push(path);
   return undefined;
 }
 
 function toolOf(tool: unknown, path: string, { by: { allowedParams: allowed }, dropped }: Filtering): unknown {
   const { type } = tool as { type: unknown };
-  if (TOOLS.has(type) || allowed.has(`tools.${type}`)) return tool;
+  if (TOOLS.has(type) || lists(allowed, "tools", type)) return tool;
   dropped.push(path);
   return undefined;
 }

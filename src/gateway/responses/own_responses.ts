@@ -79,7 +79,8 @@ export function ownPrompt({ fields: { input, ...repeated } }: OwnBody, model: Pr
     const name = isMessage(item as never) ? "content" : "output";
     const parts = item[name];
     // An output that is an object comes from a hosted tool, such as a screenshot.
-    hasFiles ||= isRecord(parts) || HOSTED_ITEMS.has(String(item.type)) || hasHostedTools(item.tools);
+    const isHosted = typeof item.type === "string" && HOSTED_ITEMS.has(item.type);
+    hasFiles ||= isRecord(parts) || isHosted || hasHostedTools(item.tools);
     return Array.isArray(parts) ? { ...item, [name]: parts.map(countedPart) } : item;
   });
   const texts = [JSON.stringify(repeated), JSON.stringify(Array.isArray(input) ? counted : input)] as const;
@@ -207,7 +208,7 @@ export class OwnEvents implements StreamRewriter {
   #rawUsage: unknown;
   #counted: CountedUsage | undefined;
   /** The last event, until it is sent. */
-  #last: Record<string, unknown> | undefined;
+  #last: { type: string; event: Record<string, unknown> } | undefined;
   #sequence = 0;
 
   constructor(facts: ResponseFacts) {
@@ -245,14 +246,14 @@ export class OwnEvents implements StreamRewriter {
     response.metadata = JSON.parse(this.#facts.metadata);
     for (const name of PROVIDER_FIELDS) delete response[name];
     if (typeof response.id === "string" && /^[\w-]{1,100}$/.test(response.id)) this.#facts.id = response.id;
-    if (!ENDS.has(type)) return eventOf(event);
+    if (!ENDS.has(type)) return eventOf(type, event);
     // Some providers leave the output out of the last event, and clients that read it there would find no answer.
     if (!Array.isArray(response.output) || response.output.length === 0)
       response.output = this.#arrived.json().map((item) => JSON.parse(item));
     const { usage, rawUsage } = usageOf(response.usage);
     this.#usage = usage;
     this.#rawUsage = rawUsage;
-    this.#last = event;
+    this.#last = { type, event };
     this.finished = this.isOver = true;
     return undefined;
   }
@@ -269,9 +270,9 @@ export class OwnEvents implements StreamRewriter {
   lastEvents(): string {
     const last = this.#last;
     if (last === undefined) return "";
-    if (isRecord(last.response) && this.#counted !== undefined)
-      last.response.usage = JSON.parse(usageJson(this.#counted));
-    return eventOf(last);
+    const { response } = last.event;
+    if (isRecord(response) && this.#counted !== undefined) response.usage = JSON.parse(usageJson(this.#counted));
+    return eventOf(last.type, last.event);
   }
 
   errorEvents(error: string | undefined): string {
@@ -281,6 +282,6 @@ export class OwnEvents implements StreamRewriter {
   }
 }
 
-function eventOf(event: Fields): string {
-  return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+function eventOf(type: string, event: Fields): string {
+  return `event: ${type}\ndata: ${JSON.stringify(event)}\n\n`;
 }

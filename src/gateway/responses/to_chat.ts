@@ -114,7 +114,8 @@ function addTools(
 /** The function's name of a chosen tool. A hosted tool has none. */
 function chosen(tool: unknown, { names }: Tools): string | undefined {
   if (!isRecord(tool) || (tool.type !== "function" && tool.type !== "custom")) return undefined;
-  return names.flatOf(String(tool.name), typeof tool.namespace === "string" ? tool.namespace : undefined);
+  if (typeof tool.name !== "string") return undefined;
+  return names.flatOf(tool.name, typeof tool.namespace === "string" ? tool.namespace : undefined);
 }
 
 /** A message, with what must follow it: the outputs of its calls, then the images among them. */
