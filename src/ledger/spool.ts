@@ -1,7 +1,19 @@
 import { randomInt } from "node:crypto";
-import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import {
+  closeSync,
+  fdatasyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import type { Log } from "../platform/log.ts";
+import { nextTurn } from "../platform/runtime.ts";
 import type { Finish } from "./ledger_store.ts";
 
 /**
@@ -11,6 +23,9 @@ import type { Finish } from "./ledger_store.ts";
  *
  * A process that starts takes over the files that it finds, by renaming them. The process that wrote them may still run, as during a
  * restart. It then notices that its file is no longer there, and writes the same lines to another one.
+ *
+ * Files are read and written synchronously: asynchronous calls wait for a thread of the runtime's pool, behind whatever else is there. The
+ * spool pauses after a write for as long as the write took, so that it takes at most half of the event loop's time.
  */
 
 const RETRY_MS = 1000;
@@ -56,15 +71,17 @@ type SpoolOptions = {
 /** Opens the spool. Takes over and reads the files that another process left. */
 export async function openSpool(options: SpoolOptions): Promise<Spool> {
   const { directory, startedMs } = options;
-  await mkdir(directory, { recursive: true });
+  mkdirSync(directory, { recursive: true });
   const names = namesFrom(startedMs);
   const files = new Map<string, Size>();
-  for (const found of (await readdir(directory)).filter((name) => FILE_NAME.test(name)).sort()) {
+  for (const found of readdirSync(directory)
+    .filter((name) => FILE_NAME.test(name))
+    .sort()) {
     const name = names();
-    const isTaken = await orAbsent(rename(join(directory, found), join(directory, name)).then(() => true));
-    if (isTaken) files.set(name, sizeOf(await textOf(join(directory, name))));
+    const isTaken = orAbsent(() => renameSync(join(directory, found), join(directory, name))) !== ABSENT;
+    if (isTaken) files.set(name, sizeOf(textOf(join(directory, name))));
   }
-  const { lines } = sizeOf(await textOf(join(directory, ASIDE_NAME)));
+  const { lines } = sizeOf(textOf(join(directory, ASIDE_NAME)));
   return new DiskSpool(options, { names, files, aside: lines });
 }
 
@@ -91,8 +108,6 @@ class DiskSpool implements Spool {
   /** Settlements that are not on disk yet. */
   readonly #queue = new Set<Waiting>();
   #flushing = false;
-  /** The write in progress. */
-  #appending: Promise<unknown> | undefined;
   #diskFailed = false;
   #replaying: Promise<number> | undefined;
 
@@ -114,7 +129,7 @@ class DiskSpool implements Spool {
   }
 
   async setAside(finish: Finish): Promise<void> {
-    await append(this.#pathOf(ASIDE_NAME), toLine(finish));
+    append(this.#pathOf(ASIDE_NAME), toLine(finish));
     this.#aside++;
   }
 
@@ -146,6 +161,7 @@ class DiskSpool implements Spool {
     this.#flushing = true;
     // After a failure, tries until the disk works again, even if nothing waits any more.
     while (this.#queue.size > 0 || this.#diskFailed) {
+      await nextTurn(); // What ends in this turn shares a write.
       if (this.#writing !== undefined && (this.#files.get(this.#writing)?.bytes ?? 0) >= FILE_BYTES_MAX)
         this.#writing = undefined;
       this.#writing ??= this.#nextName();
@@ -161,14 +177,14 @@ class DiskSpool implements Spool {
     this.#files.set(name, before);
     const text = batch.map(({ finish }) => toLine(finish)).join("") || "\n";
     try {
-      const appending = append(this.#pathOf(name), text);
-      this.#appending = appending;
+      const startMs = performance.now();
       const now = sum([before, sizeOf(text)]);
-      if ((await appending) < now.bytes) return this.#wasTaken(name);
+      if (append(this.#pathOf(name), text) < now.bytes) return this.#wasTaken(name);
       this.#files.set(name, now);
       this.#diskFailed = false;
       for (const settlement of batch) this.#leave(settlement);
-      if (batch.length === 0) await this.#discard(name);
+      if (batch.length === 0) this.#discard(name);
+      await sleep(performance.now() - startMs);
     } catch (error) {
       const { log } = this.#options;
       if (!this.#diskFailed)
@@ -176,8 +192,8 @@ class DiskSpool implements Spool {
       this.#diskFailed = true;
       // A line may be half written: the next attempt uses a new file, and the replay skips a torn last line.
       this.#writing = undefined;
-      if (before === EMPTY) await this.#discard(name);
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      if (before === EMPTY) this.#discard(name);
+      await sleep(RETRY_MS);
     }
   }
 
@@ -185,11 +201,11 @@ class DiskSpool implements Spool {
    * A process that has started meanwhile replays the file. It may have read it before the last lines were written, so they are written to
    * another one.
    */
-  async #wasTaken(name: string): Promise<void> {
+  #wasTaken(name: string): void {
     const { log } = this.#options;
     log.warn({ file: name }, "another process uses the spool's folder: each replica needs its own");
     this.#writing = undefined;
-    await this.#discard(name);
+    this.#discard(name);
   }
 
   /** It is on disk or in the database. */
@@ -198,9 +214,9 @@ class DiskSpool implements Spool {
   }
 
   /** Deletes a file that is empty, or whose lines will be written to another file. */
-  async #discard(name: string): Promise<void> {
+  #discard(name: string): void {
     try {
-      await rm(this.#pathOf(name), { force: true });
+      rmSync(this.#pathOf(name), { force: true });
       this.#files.delete(name);
     } catch (error) {
       const { log } = this.#options;
@@ -210,18 +226,16 @@ class DiskSpool implements Spool {
 
   async #replayFiles(apply: (finish: Finish) => Promise<void>): Promise<number> {
     const names = [...this.#files.keys()];
-    // New settlements go to another file. Wait for the write in progress, but not for retries of a failed one: the replay
-    // may be what makes room on the disk.
+    // New settlements go to another file.
     this.#writing = undefined;
-    await this.#appending?.catch(() => {}); // `#write` logs it.
     const run = createReplay(apply);
     for (const name of names) {
       const replayed = this.#replayed.get(name) ?? new Set<number>();
       this.#replayed.set(name, replayed);
-      const finishes = this.#finishesIn(await textOf(this.#pathOf(name)), name);
+      const finishes = this.#finishesIn(textOf(this.#pathOf(name)), name);
       const waiting = finishes.map((finish, place) => ({ finish, done: () => void replayed.add(place) }));
       if (!(await run.apply(waiting.filter((_, place) => !replayed.has(place))))) continue;
-      await rm(this.#pathOf(name), { force: true });
+      rmSync(this.#pathOf(name), { force: true });
       this.#files.delete(name);
       this.#replayed.delete(name);
     }
@@ -301,30 +315,36 @@ function createReplay(apply: (finish: Finish) => Promise<void>) {
 }
 
 /** A file's text; empty if there is no such file. */
-async function textOf(path: string): Promise<string> {
-  return (await orAbsent(readFile(path, "utf8"))) ?? "";
+function textOf(path: string): string {
+  const text = orAbsent(() => readFileSync(path, "utf8"));
+  return text === ABSENT ? "" : text;
 }
 
-/** undefined if there is no such file. */
-async function orAbsent<T>(found: Promise<T>): Promise<T | undefined> {
+const ABSENT = Symbol("no such file");
+
+function orAbsent<T>(work: () => T): T | typeof ABSENT {
   try {
-    return await found;
+    return work();
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return ABSENT;
     throw error;
   }
 }
 
 /** Appends to a file. Returns its size, once the text is on disk; 0: the file was renamed meanwhile. */
-async function append(path: string, text: string): Promise<number> {
-  const file = await open(path, "a", 0o600);
+function append(path: string, text: string): number {
+  const file = openSync(path, "a", 0o600);
   try {
-    await file.writeFile(text);
-    await file.datasync();
-    return (await orAbsent(stat(path)))?.size ?? 0;
+    writeFileSync(file, text);
+    fdatasyncSync(file);
+    return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
   } finally {
-    await file.close();
+    closeSync(file);
   }
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 function toLine(finish: Finish): string {

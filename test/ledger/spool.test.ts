@@ -1,9 +1,12 @@
 import { afterEach, expect, test } from "bun:test";
+import { spawnSync } from "node:child_process";
 import { mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { denoProgram } from "../../scripts/test_deno.ts";
 import type { Finish } from "../../src/ledger/ledger_store.ts";
 import { openSpool } from "../../src/ledger/spool.ts";
+import { a, startNameServer } from "../name_server.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 
@@ -176,3 +179,22 @@ test("a full disk: the spool is not ready, settlements wait in memory, a replay 
   expect(seen).toEqual(["old", "new", "next"]);
   expect([spool.empty(), await readdir(directory)]).toEqual([true, []]);
 }, 20_000);
+
+test("settlements are spooled and names are looked up while all threads of the runtime's pool are stuck, on both runtimes", async () => {
+  const dns = await startNameServer((name, type) => (type === "A" ? [a(name, "192.0.2.1")] : []));
+  const made = await folder();
+  const pipe = join(made, "pipe");
+  expect(spawnSync("mkfifo", [pipe]).status).toBe(0);
+  const { chargeNanoUsd, heldNanoUsd, ...plain } = settlement("stuck");
+  const program = join(import.meta.dirname, "stuck_pool.ts");
+  const deno = [denoProgram(), "run", "--no-prompt", "--no-lock", "--node-modules-dir=manual", "--allow-all", program];
+  for (const [i, command] of [[process.execPath, program], deno].entries()) {
+    const args = [join(made, `spool${i}`), pipe, dns.address, JSON.stringify(plain)];
+    const child = Bun.spawn([...command, ...args], { stdout: "pipe", stderr: "inherit" });
+    expect(JSON.parse(await new Response(child.stdout).text())).toEqual({
+      ...{ opened: 0, settlements: 2, replayed: 2 },
+      found: [{ address: "192.0.2.1", family: 4 }],
+    });
+  }
+  dns.close();
+});
