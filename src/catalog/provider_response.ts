@@ -26,8 +26,10 @@ export async function readUpTo(response: Response, bytesMax: number, signal: Abo
   try {
     // If the length is known and within the limit, the runtime decodes the body at a fraction of a stream's cost.
     // Ending the call ends this too.
+    // A length beside chunks says nothing: the chunks decide.
     const declared = response.headers.get("content-length");
-    if (declared !== null && Number(declared) <= bytesMax) return await response.text();
+    const isChunked = response.headers.has("transfer-encoding");
+    if (declared !== null && !isChunked && Number(declared) <= bytesMax) return await response.text();
     const { pieces, isWhole } = await readPieces(response, bytesMax, signal);
     if (isWhole) return new TextDecoder().decode(Buffer.concat(pieces));
   } catch (thrown) {
