@@ -8,9 +8,9 @@ import { setTimeout as sleep } from "node:timers/promises";
  */
 
 export type Assault = {
-  kind: "bombs" | "silent" | "bodies" | "usage" | "hosts";
+  kind: "bombs" | "silent" | "bodies" | "usage" | "hosts" | "names";
   port: number;
-  /** API keys that the attacker uses in turn. */
+  /** API keys that the attacker uses in turn; for names, the headers of a session in the panel, as JSON. */
   secrets: readonly string[];
   /** Concurrent requests: of all keys together for bombs and bodies, of each key for silent and usage. */
   atOnce: number;
@@ -37,7 +37,7 @@ async function run(assault: Assault): Promise<Toll> {
   const note = (status: string) => {
     toll[status] = (toll[status] ?? 0) + 1;
   };
-  const attacks = { bombs, silent, bodies, usage, hosts };
+  const attacks = { bombs, silent, bodies, usage, hosts, names };
   await attacks[assault.kind](assault, note);
   return toll;
 }
@@ -115,6 +115,35 @@ function answerOf({ port, secret, length, sent, endsAt }: Post): Promise<string>
       resolve(status);
     });
   });
+}
+
+/** Addresses of webhooks whose name server is silent, which the panel looks up. */
+async function names({ port, secrets, atOnce, seconds }: Assault, note: Note): Promise<void> {
+  const endsAt = performance.now() + seconds * 1000;
+  let turn = 0;
+  const add = async () => {
+    const url = `https://silent${turn++}.example/`;
+    try {
+      const response = await fetch(`http://127.0.0.1:${port}/api/panel/webhooks`, {
+        method: "POST",
+        headers: { ...JSON.parse(secrets[0] ?? "{}"), "content-type": "application/json" },
+        body: JSON.stringify({ url, kinds: ["balance_low"] }),
+        signal: AbortSignal.timeout(Math.max(1, endsAt + 5_000 - performance.now())),
+      });
+      await response.text();
+      note(String(response.status));
+    } catch {
+      note("none"); // The attack's time is over.
+    }
+  };
+  await Promise.all(
+    Array.from({ length: atOnce }, async () => {
+      while (performance.now() < endsAt) {
+        await add();
+        await sleep(AGAIN_AFTER_MS);
+      }
+    }),
+  );
 }
 
 /** Lists of usage with a filter that matches no record. */

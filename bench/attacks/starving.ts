@@ -3,6 +3,8 @@ import { constants, setPriority } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { Shop } from "../../test/gateway/shop.ts";
+import { a, startNameServer } from "../../test/name_server.ts";
+import { PANEL, signInTo } from "../../test/panel/panel_client.ts";
 import type { Person } from "../../test/world.ts";
 import { residentBytes } from "../cpu.ts";
 import type { Attack } from "./attack.ts";
@@ -23,6 +25,9 @@ const SAMPLE_MS = 50;
 const NEIGHBOURS = 5;
 /** Enough for one request in five, alone and during the attack. */
 const FRESH_KEYS = 200;
+/** How often somebody else signs in during the attack by names. */
+const SIGN_IN_EVERY_MS = 2_000;
+const PROVIDER = "provider.test";
 const ATTACKER = fileURLToPath(new URL("attacker.ts", import.meta.url));
 
 type Part = Pick<Assault, "kind" | "atOnce"> & { keys: number };
@@ -40,7 +45,62 @@ export const starvingAttacks: Attack[] = [
   attack("17. three keys that list usage by a filter that nothing passes", [USAGE]),
   attack("18. strange Host names", [HOSTS]),
   attack("14 to 17 at once", [BOMBS, SILENT, BODIES, USAGE]),
+  silentNames("19. 25 webhooks at once whose name server is silent"),
 ];
+
+/** The neighbours also sign in and call a provider by a name that was not looked up lately. */
+function silentNames(name: string): Attack {
+  return {
+    name,
+    async run(shop) {
+      const dns = await startNameServer((host, type) => {
+        if (host.startsWith("silent")) return "silent";
+        return host === PROVIDER && type === "A" ? [a(host, "127.0.0.1", 1)] : "none";
+      });
+      const port = String(shop.provider.port);
+      const replica = await shop.start({ NAME_SERVERS: dns.address, PROVIDER_ALLOW_PRIVATE: `${PROVIDER}:${port}` });
+      await shop.world
+        .sql`update providers set base_url = replace(base_url, ${`127.0.0.1:${port}`}, ${`${PROVIDER}:${port}`})`;
+      const { origin } = replica;
+      const session = await signInTo(shop, await shop.world.addCustomer(), { origin });
+      const headers = { cookie: session.cookie, "x-csrf-token": session.csrf, host: PANEL, origin: `http://${PANEL}` };
+      const neighbours = await openNeighbours(shop);
+      const secrets = neighbours.map(({ secret }) => secret);
+      const neighbour: Neighbour = { port: Number(new URL(origin).port), secrets, fresh: [] };
+      const alone = await watchFor(neighbour, ALONE_MS);
+      let isOver = false;
+      const seen = watch(neighbour, () => isOver);
+      const signedIn = signInsUntil(shop, origin, () => isOver);
+      const toll = await assault({
+        ...{ kind: "names", port: neighbour.port, atOnce: 25, secrets: [JSON.stringify(headers)] },
+        seconds: ATTACK_SECONDS,
+      });
+      isOver = true;
+      const [during, signIns] = await Promise.all([seen, signedIn]);
+      await replica.kill();
+      dns.close();
+      const ratio = during.p99Ms / alone.p99Ms;
+      return {
+        attacker: `names: ${said(toll)}; ${new Set(dns.asked).size} questions`,
+        others: `${refusals(during)} of ${during.requests} refused${said(during.refused) && ` (${said(during.refused)})`}; p99 ${ms(alone.p99Ms)} → ${ms(during.p99Ms)} (× ${ratio.toFixed(1)}); ${signIns.failed} of ${signIns.count} sign-ins failed, the slowest took ${ms(signIns.slowestMs)}`,
+        isStopped: refusals(during) === 0 && ratio <= P99_RATIO_MAX && signIns.failed === 0,
+      };
+    },
+  };
+}
+
+async function signInsUntil(shop: Shop, origin: string, isOver: () => boolean) {
+  const seen = { count: 0, failed: 0, slowestMs: 0 };
+  while (!isOver()) {
+    const person = await shop.world.addCustomer();
+    const startMs = performance.now();
+    seen.count++;
+    await signInTo(shop, person, { origin }).catch(() => seen.failed++);
+    seen.slowestMs = Math.max(seen.slowestMs, performance.now() - startMs);
+    await new Promise((resolve) => setTimeout(resolve, SIGN_IN_EVERY_MS));
+  }
+  return seen;
+}
 
 function attack(name: string, parts: readonly Part[]): Attack {
   return {
@@ -48,9 +108,7 @@ function attack(name: string, parts: readonly Part[]): Attack {
     async run(shop) {
       const port = Number(new URL(shop.origin).port);
       const secrets = await keysOf(shop, Math.max(...parts.map(({ keys }) => keys)));
-      const neighbours = await Promise.all(
-        Array.from({ length: NEIGHBOURS }, () => shop.customer({ dailyLimit: 1_000_000, totalLimit: 30_000_000 })),
-      );
+      const neighbours = await openNeighbours(shop);
       const fresh = await Promise.all(
         Array.from(
           { length: FRESH_KEYS },
@@ -79,6 +137,11 @@ function attack(name: string, parts: readonly Part[]): Attack {
       };
     },
   };
+}
+
+function openNeighbours(shop: Shop) {
+  const spec = { dailyLimit: 1_000_000, totalLimit: 30_000_000 };
+  return Promise.all(Array.from({ length: NEIGHBOURS }, () => shop.customer(spec)));
 }
 
 /** Keys of one account with many usage records. */
