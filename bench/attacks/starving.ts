@@ -85,7 +85,11 @@ function silentNames(name: string): Attack {
       return {
         attacker: `names: ${said(toll)}; ${new Set(dns.asked).size} questions`,
         others: `${refusals(during)} of ${during.requests} refused${said(during.refused) && ` (${said(during.refused)})`}; p99 ${ms(alone.p99Ms)} → ${ms(during.p99Ms)} (× ${ratio.toFixed(1)}); ${signIns.failed} of ${signIns.count} sign-ins failed, the slowest took ${ms(signIns.slowestMs)}`,
-        isStopped: refusals(during) === 0 && ratio <= P99_RATIO_MAX && signIns.failed === 0 && signIns.slowestMs <= SIGN_IN_MS_MAX,
+        isStopped:
+          refusals(during) === 0 &&
+          ratio <= P99_RATIO_MAX &&
+          signIns.failed === 0 &&
+          signIns.slowestMs <= SIGN_IN_MS_MAX,
       };
     },
   };
