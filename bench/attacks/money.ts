@@ -11,6 +11,8 @@ import { callsLetThrough } from "./other_counters.ts";
 
 const USD = 1_000_000_000n;
 const HIDDEN_TOKENS = 5_000;
+/** As a small model of a large provider counts an image of six tiles. */
+const PICTURE_TOKENS = 36_835;
 const RACERS = 500;
 const UNITS = 50;
 const FREE_IMAGES = 235;
@@ -71,15 +73,22 @@ export const moneyAttacks: Attack[] = [
     },
   },
   {
-    name: "2. one picture that the provider counts as 36,835 tokens, 20 times",
+    name: "2. a picture that the provider counts as 36,835 tokens, 20 streams at once",
     async run(shop) {
-      const attacker = await shop.payer(USD / 100n);
-      const mark = behave(shop, { usage: { prompt_tokens: 36_835, completion_tokens: 5 }, tokens: 5 });
+      // A dollar pays for six such pictures at the most that one may cost, and for nine at what it costs.
+      const attacker = await shop.payer(USD);
+      const mark = behave(shop, { usage: { prompt_tokens: PICTURE_TOKENS, completion_tokens: 5 }, tokens: 5 });
       const content = [{ type: "image_url", image_url: { url: "https://pictures.example/large.png" } }];
       const messages = [{ role: "user", content }];
-      for (let n = 0; n < 20; n++) {
-        await shop.chat(attacker.secret, { model: "vendor/chat-b", messages, max_tokens: 10, ...mark });
-      }
+      const before = shop.provider.callCount();
+      await Promise.all(
+        Array.from({ length: 20 }, () =>
+          shop.chat(attacker.secret, { model: "vendor/chat-b", messages, max_tokens: 10, stream: true, ...mark }),
+        ),
+      );
+      const calls = shop.provider.callCount() - before;
+      const billed = calls * (PICTURE_TOKENS * 3_000 + 5 * 15_000);
+      const paid = Number(USD) - (await shop.counters(attacker.accountId)).balance;
       // A normal hold is 36 tokens at 3 USD and 100 at 15 USD a million; the neighbour has three times that.
       let refused = 0;
       for (let n = 0; n < 20; n++) {
@@ -88,9 +97,9 @@ export const moneyAttacks: Attack[] = [
         if (status !== 200) refused++;
       }
       return {
-        attacker: `paid ${usd(Number(USD / 100n) - (await shop.counters(attacker.accountId)).balance)}`,
+        attacker: `${calls} of 20 reached the provider; paid ${usd(paid)} for what costs ${usd(billed)}`,
         others: `${refused} of 20 with three times the money refused`,
-        isStopped: refused === 0,
+        isStopped: refused === 0 && paid >= billed,
       };
     },
   },

@@ -1,4 +1,6 @@
+import { LRUCache } from "lru-cache";
 import type { Db } from "../platform/db.ts";
+import { nextTurn } from "../platform/runtime.ts";
 import { listImagePrices } from "./models_store.ts";
 import { mapPrices, readMarkup } from "./price_import.ts";
 import { readDay } from "./price_import_store.ts";
@@ -22,6 +24,9 @@ const NOISE_PERMILLE = 5;
 /** A cost where the price is 0 is shown as this many times it. */
 const TIMES_MAX = 1_000;
 const NO_MARKUP = readMarkup("0");
+/** Names in the cache of look-ups, and look-ups before others get their turn. */
+const FOUND_MAX = 5_000;
+const LOOKUPS_A_TURN = 20;
 
 /** How the cost is known, best first: reported with the answers, set on the route, listed for the provider's model. */
 export const COST_SOURCES = ["reported", "set", "listed"] as const;
@@ -55,19 +60,17 @@ export async function readMargins(
 ): Promise<Map<string, RouteMargins[]>> {
   const ids = models.map(({ id }) => id);
   const routes = (await listRoutes({ db }, ids)).filter(({ enabled, providerEnabled }) => enabled && providerEnabled);
-  const images = await listImagePrices({ db }, ids);
-  const stats = await readRouteStats(
-    { db },
-    "day",
-    routes.map(({ id }) => id),
-  );
-  const list = await packagedPriceList();
-  const day = await readDay(db.orm);
+  const routesOf = Map.groupBy(routes, ({ modelId }) => modelId);
+  const imagesOf = Map.groupBy(await listImagePrices({ db }, ids), ({ modelId }) => modelId);
+  const routeIds = routes.map(({ id }) => id);
+  const statsOf = Map.groupBy(await readRouteStats({ db }, "day", routeIds), ({ routeId }) => routeId);
+  const listed = await listedCosts(routes, await readDay(db.orm));
   return new Map(
     models.map((model) => {
-      const imageMicroUsd = Math.min(...images.flatMap((one) => (one.modelId === model.id ? [one.microUsd] : [])));
-      const ofModel = routes.filter(({ modelId }) => modelId === model.id);
-      const margins = ofModel.map((route) => marginsOf(model, route, { imageMicroUsd, stats, list, day }));
+      const imageMicroUsd = Math.min(...(imagesOf.get(model.id) ?? []).map(({ microUsd }) => microUsd));
+      const margins = (routesOf.get(model.id) ?? []).map((route) =>
+        marginsOf(model, route, { imageMicroUsd, stats: statsOf.get(route.id) ?? [], listed: listed.get(route.id) }),
+      );
       return [model.id, margins];
     }),
   );
@@ -76,27 +79,26 @@ export async function readMargins(
 type Known = {
   /** The lowest price of an image; Infinity: none. */
   imageMicroUsd: number;
+  /** Of the route. */
   stats: readonly RouteSums[];
-  list: PriceList;
-  day: string;
+  listed: Costs | undefined;
 };
 
 /** The margins of one route. Exported for tests. */
 export function marginsOf(
   model: PricedModel,
   route: CostedRoute,
-  { imageMicroUsd, stats, list, day }: Known,
+  { imageMicroUsd, stats, listed }: Known,
 ): RouteMargins {
   const prices = pricesOfColumns(model)?.tokens.tiers[0].rates;
   const { id: routeId, providerName, upstreamModel, costInputMicroUsd, costOutputMicroUsd, costImageMicroUsd } = route;
   const margins: Margin[] = [];
-  const reported = reportedMargin(stats.filter((one) => one.routeId === routeId));
+  const reported = reportedMargin(stats);
   if (reported !== undefined) margins.push(reported);
   if (costInputMicroUsd !== null && costOutputMicroUsd !== null)
     margins.push(tokenMargin("set", { input: costInputMicroUsd, output: costOutputMicroUsd }, prices));
   if (costImageMicroUsd !== null && Number.isFinite(imageMicroUsd))
     margins.push(marginOf("set", [["image", costImageMicroUsd, imageMicroUsd]], [costImageMicroUsd, imageMicroUsd]));
-  const listed = listedCosts(route, list, day);
   if (listed !== undefined) margins.push(tokenMargin("listed", listed, prices));
   return { routeId, providerName, upstreamModel, margins };
 }
@@ -137,11 +139,34 @@ function reportedMargin(sums: readonly RouteSums[]): Margin | undefined {
   return marginOf("reported", above && price > 0 ? [["answers", cost, price]] : [], [cost, price]);
 }
 
-function listedCosts({ baseUrl, upstreamModel }: CostedRoute, list: PriceList, day: string): Costs | undefined {
+/** What was found in the price list; null: nothing. A name that is not in it takes half a millisecond to look up. */
+const found = new LRUCache<string, { costs: Costs | null }>({ max: FOUND_MAX });
+
+/** The listed costs of routes, by route. Others get their turn between the look-ups. */
+async function listedCosts(routes: readonly CostedRoute[], day: string): Promise<Map<number, Costs>> {
+  const list = await packagedPriceList();
+  const costs = new Map<number, Costs>();
+  let lookups = 0;
+  for (const { id, baseUrl, upstreamModel } of routes) {
+    const key = `${day} ${baseUrl} ${upstreamModel}`;
+    let known = found.get(key);
+    if (known === undefined) {
+      known = { costs: lookUp(list, { baseUrl, upstreamModel, day }) };
+      found.set(key, known);
+      if (++lookups % LOOKUPS_A_TURN === 0) await nextTurn();
+    }
+    if (known.costs !== null) costs.set(id, known.costs);
+  }
+  return costs;
+}
+
+type Sought = Pick<CostedRoute, "baseUrl" | "upstreamModel"> & { day: string };
+
+function lookUp(list: PriceList, { baseUrl, upstreamModel, day }: Sought): Costs | null {
   const provider = list.providerAt(baseUrl);
   const listed = provider === undefined ? undefined : list.find(provider, upstreamModel);
   const mapped = listed === undefined ? undefined : mapPrices(listed, { markup: NO_MARKUP, day });
-  if (mapped === undefined || "reason" in mapped || mapped.prices.tokens === undefined) return undefined;
+  if (mapped === undefined || "reason" in mapped || mapped.prices.tokens === undefined) return null;
   const { tiers: _, ...costs } = mapped.prices.tokens;
   return costs;
 }

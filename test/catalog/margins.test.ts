@@ -133,7 +133,7 @@ describe("a cost that the provider reports", () => {
     if (model === undefined || route === undefined) throw new Error("they were just added");
     const sums = { routeId: route.id, kind: "whole" as const, requests: 1, errors: 0, inputTokens: 0, cachedTokens: 0 };
     const stats = [{ ...sums, costNanoUsd: 1_001, pricedNanoUsd: 1_000, durations: new Uint32Array() }];
-    const known = { imageMicroUsd: Infinity, stats, list: await packagedPriceList(), day: "2026-11-27" };
+    const known = { imageMicroUsd: Infinity, stats, listed: undefined };
     expect(losing([marginsOf(model, route, known)])).toEqual([]);
   });
 
