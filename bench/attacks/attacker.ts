@@ -8,13 +8,15 @@ import { setTimeout as sleep } from "node:timers/promises";
  */
 
 export type Assault = {
-  kind: "bombs" | "silent" | "bodies" | "usage" | "hosts" | "names";
+  kind: "bombs" | "silent" | "bodies" | "usage" | "hosts" | "vouchers" | "hooks" | "docs" | "names";
   port: number;
   /** API keys that the attacker uses in turn; for names, the headers of a session in the panel, as JSON. */
   secrets: readonly string[];
   /** Concurrent requests: of all keys together for bombs and bodies, of each key for silent and usage. */
   atOnce: number;
   seconds: number;
+  /** For what needs the panel: the headers of a session, and the address of the form that is sent. */
+  session?: { headers: Record<string, string>; path: string };
 };
 
 /** How many answers came with each status; "none": the connection ended or waited without an answer. */
@@ -24,6 +26,11 @@ const BODY_BYTES = 20 * 1024 * 1024;
 /** The requests a minute that a key has by default, spread evenly. */
 const USAGE_EVERY_MS = 100;
 const HOSTS_EVERY_MS = 2;
+/** The requests a minute that a person may make in the panel by default, spread evenly. */
+const FORM_EVERY_MS = 100;
+const CODES = 10_000;
+const CODES_END_MS = 30_000;
+const PANEL_HOST = "panel.tollgate.test";
 const CONNECTS_AT_ONCE = 200;
 const AGAIN_AFTER_MS = 1_000;
 
@@ -37,7 +44,7 @@ async function run(assault: Assault): Promise<Toll> {
   const note = (status: string) => {
     toll[status] = (toll[status] ?? 0) + 1;
   };
-  const attacks = { bombs, silent, bodies, usage, hosts, names };
+  const attacks = { bombs, silent, bodies, usage, hosts, vouchers, hooks, docs, names };
   await attacks[assault.kind](assault, note);
   return toll;
 }
@@ -201,4 +208,56 @@ async function hosts({ port, atOnce, seconds }: Assault, note: Note): Promise<vo
     await sleep(HOSTS_EVERY_MS);
   }
   await Promise.all(open);
+}
+
+/** Batches of vouchers, each as large as it may be, which end soon, so that they are not open for long. */
+async function vouchers(assault: Assault, note: Note): Promise<void> {
+  await forms(assault, note, () => ({
+    ...{ name: "flood", amountNanoUsd: "1000000000", codes: CODES, usesPerCode: 1 },
+    endsAt: new Date(Date.now() + CODES_END_MS).toISOString(),
+  }));
+}
+
+/** Tests of a webhook whose receiver never answers. */
+async function hooks(assault: Assault, note: Note): Promise<void> {
+  await forms(assault, note, () => ({}));
+}
+
+async function forms({ port, seconds, session }: Assault, note: Note, bodyOf: () => object): Promise<void> {
+  if (session === undefined) throw new Error("this attack needs a session");
+  const endsAt = performance.now() + seconds * 1000;
+  const post = async () => {
+    try {
+      const response = await fetch(`http://127.0.0.1:${port}${session.path}`, {
+        method: "POST",
+        headers: { ...session.headers, "content-type": "application/json" },
+        body: JSON.stringify(bodyOf()),
+        signal: AbortSignal.timeout(Math.max(1, endsAt + 20_000 - performance.now())),
+      });
+      await response.arrayBuffer();
+      note(String(response.status));
+    } catch {
+      note("none");
+    }
+  };
+  const open: Promise<void>[] = [];
+  while (performance.now() < endsAt) {
+    open.push(post());
+    await sleep(FORM_EVERY_MS);
+  }
+  await Promise.all(open);
+}
+
+/** The OpenAPI document, again and again, without a key. */
+async function docs({ port, atOnce, seconds }: Assault, note: Note): Promise<void> {
+  const endsAt = performance.now() + seconds * 1000;
+  await Promise.all(
+    Array.from({ length: atOnce }, async () => {
+      while (performance.now() < endsAt) {
+        const response = await fetch(`http://127.0.0.1:${port}/docs/openapi.json`, { headers: { host: PANEL_HOST } });
+        await response.arrayBuffer();
+        note(String(response.status));
+      }
+    }),
+  );
 }

@@ -35,6 +35,7 @@ process.env.REDIS_URL = services.redisUrl;
 const { openShop } = await import("../../test/gateway/shop.ts");
 const { moneyAttacks } = await import("./money.ts");
 const { starvingAttacks } = await import("./starving.ts");
+const { silentReceiver } = await import("./silent_receiver.ts");
 try {
   process.exitCode = (await run()) ? 0 : 1;
 } finally {
@@ -52,12 +53,13 @@ function readFlags(): string | undefined {
 }
 
 async function run(): Promise<boolean> {
+  const receiver = await silentReceiver();
   const attacks = [
     ...moneyAttacks.map((attack) => ({
       ...attack,
       env: { ...DEFAULTS, RATE_PER_MINUTE: "100000", RATE_IN_FLIGHT: "10000" },
     })),
-    ...starvingAttacks.map((attack) => ({ ...attack, env: DEFAULTS })),
+    ...starvingAttacks.map((attack) => ({ ...attack, env: { ...DEFAULTS, MESSAGES_ALLOW_PRIVATE: receiver } })),
   ].filter(({ name }) => only === undefined || name.includes(only));
   const rows: string[][] = [];
   for (const { name, env, replicas = 1, run: runAttack } of attacks) {

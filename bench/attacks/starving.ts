@@ -4,12 +4,13 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { Shop } from "../../test/gateway/shop.ts";
 import { a, startNameServer } from "../../test/name_server.ts";
-import { PANEL, signInTo } from "../../test/panel/panel_client.ts";
+import { PANEL, type PanelSession, signInTo } from "../../test/panel/panel_client.ts";
 import type { Person } from "../../test/world.ts";
 import { residentBytes } from "../cpu.ts";
 import type { Attack } from "./attack.ts";
 import type { Assault, Toll } from "./attacker.ts";
 import { type Neighbour, refusals, type Seen, watch } from "./neighbour.ts";
+import { silentReceiver } from "./silent_receiver.ts";
 
 /**
  * Attempts of a customer to keep others from being served, each beside a neighbour that sends 25 small chats a second.
@@ -32,13 +33,16 @@ const SIGN_IN_EVERY_MS = 2_000;
 const PROVIDER = "provider.test";
 const ATTACKER = fileURLToPath(new URL("attacker.ts", import.meta.url));
 
-type Part = Pick<Assault, "kind" | "atOnce"> & { keys: number };
+type Part = Pick<Assault, "kind" | "atOnce"> & { keys: number; signIn?: (shop: Shop) => Promise<Assault["session"]> };
 
 const BOMBS: Part = { kind: "bombs", keys: 1, atOnce: 9 };
 const SILENT: Part = { kind: "silent", keys: ATTACKER_KEYS, atOnce: 300 };
 const BODIES: Part = { kind: "bodies", keys: 1, atOnce: 60 };
 const USAGE: Part = { kind: "usage", keys: 3, atOnce: 50 };
 const HOSTS: Part = { kind: "hosts", keys: 1, atOnce: 100 };
+const VOUCHERS: Part = { kind: "vouchers", keys: 1, atOnce: 1, signIn: asReseller };
+const HOOKS: Part = { kind: "hooks", keys: 1, atOnce: 1, signIn: withSilentHook };
+const DOCS: Part = { kind: "docs", keys: 1, atOnce: 50 };
 
 export const starvingAttacks: Attack[] = [
   attack("14. nine bodies of 20 MiB with seven million objects each", [BOMBS]),
@@ -46,6 +50,9 @@ export const starvingAttacks: Attack[] = [
   attack("16. 60 bodies of 20 MiB from one key", [BODIES]),
   attack("17. three keys that list usage by a filter that nothing passes", [USAGE]),
   attack("18. strange Host names", [HOSTS]),
+  attack("19. 10,000 voucher codes a request, ten times a second", [VOUCHERS]),
+  attack("20. tests of a webhook whose receiver never answers", [HOOKS]),
+  attack("21. /docs/openapi.json from one address", [DOCS]),
   attack("14 to 17 at once", [BOMBS, SILENT, BODIES, USAGE]),
   silentNames("19. 25 webhooks at once whose name server is silent"),
 ];
@@ -121,6 +128,7 @@ function attack(name: string, parts: readonly Part[]): Attack {
           async (_, i) => (await shop.world.addKey(neighbours[i % NEIGHBOURS] as Person)).secret,
         ),
       );
+      const sessions = await Promise.all(parts.map(({ signIn }) => signIn?.(shop)));
       const neighbour: Neighbour = { port, secrets: neighbours.map(({ secret }) => secret), fresh };
       await watchFor(neighbour, 2_000); // Warms the caches.
       const alone = await watchFor(neighbour, ALONE_MS);
@@ -128,9 +136,11 @@ function attack(name: string, parts: readonly Part[]): Attack {
       let isOver = false;
       const seen = watch(neighbour, () => isOver);
       const tolls = await Promise.all(
-        parts.map(({ kind, atOnce, keys }) =>
-          assault({ kind, port, atOnce, secrets: secrets.slice(0, keys), seconds: ATTACK_SECONDS }),
-        ),
+        parts.map(({ kind, atOnce, keys }, i) => {
+          const session = sessions[i];
+          const part = { kind, port, atOnce, secrets: secrets.slice(0, keys), seconds: ATTACK_SECONDS };
+          return assault({ ...part, ...(session && { session }) });
+        }),
       );
       isOver = true;
       const during = await seen;
@@ -148,6 +158,26 @@ function attack(name: string, parts: readonly Part[]): Attack {
 function openNeighbours(shop: Shop) {
   const spec = { dailyLimit: 1_000_000, totalLimit: 30_000_000 };
   return Promise.all(Array.from({ length: NEIGHBOURS }, () => shop.customer(spec)));
+}
+
+/** A reseller that makes vouchers. */
+async function asReseller(shop: Shop): Promise<Assault["session"]> {
+  const host = "ai.flood.test";
+  const session = await signInTo(shop, await shop.world.addReseller(host), { host });
+  return { headers: headersOf(session), path: "/api/panel/vouchers" };
+}
+
+/** A customer with a webhook whose receiver accepts connections and says nothing. */
+async function withSilentHook(shop: Shop): Promise<Assault["session"]> {
+  const session = await signInTo(shop, await shop.world.addCustomer());
+  const url = `http://${await silentReceiver()}/`;
+  const { status, json, text } = await session.post("/webhooks", { url, kinds: ["balance_low"] });
+  if (status !== 200) throw new Error(`the webhook was not added: ${text}`);
+  return { headers: headersOf(session), path: `/api/panel/webhooks/${json.endpoint.endpointId}/test` };
+}
+
+function headersOf({ host, cookie, csrf }: PanelSession): Record<string, string> {
+  return { host, cookie, origin: `http://${host}`, "x-csrf-token": csrf };
 }
 
 /** Keys of one account with many usage records. */
