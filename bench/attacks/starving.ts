@@ -42,7 +42,7 @@ const USAGE: Part = { kind: "usage", keys: 3, atOnce: 50 };
 const HOSTS: Part = { kind: "hosts", keys: 1, atOnce: 100 };
 const VOUCHERS: Part = { kind: "vouchers", keys: 1, atOnce: 1, signIn: asReseller };
 const HOOKS: Part = { kind: "hooks", keys: 1, atOnce: 1, signIn: withSilentHook };
-const DOCS: Part = { kind: "docs", keys: 1, atOnce: 50 };
+const DOCS: Part = { kind: "docs", keys: 1, atOnce: 100 };
 
 export const starvingAttacks: Attack[] = [
   attack("14. nine bodies of 20 MiB with seven million objects each", [BOMBS]),
