@@ -116,7 +116,10 @@ CREATE TABLE "muted_mails" (
 --> statement-breakpoint
 CREATE TABLE "notice_runs" (
 	"id" smallint PRIMARY KEY NOT NULL,
-	"ran_at" timestamp with time zone NOT NULL
+	"ran_at" timestamp with time zone NOT NULL,
+	"balances_after" bigint DEFAULT 0 NOT NULL,
+	"packages_after_end" timestamp with time zone DEFAULT '-infinity' NOT NULL,
+	"packages_after" bigint DEFAULT 0 NOT NULL
 );
 --> statement-breakpoint
 INSERT INTO "notice_runs" ("id", "ran_at") VALUES (1, 'epoch');
@@ -127,7 +130,7 @@ CREATE TRIGGER mail_servers_audit AFTER INSERT OR DELETE OR UPDATE ON mail_serve
 --> statement-breakpoint
 CREATE TRIGGER muted_mails_audit AFTER INSERT OR DELETE ON muted_mails FOR EACH ROW EXECUTE FUNCTION note_audit('account_id', 'account_id', 'kind');
 --> statement-breakpoint
-CREATE INDEX "packages_ends" ON "packages" USING btree ("ends_at");
+CREATE INDEX "packages_ends" ON "packages" USING btree ("ends_at","id");
 --> statement-breakpoint
 CREATE TABLE "told_low_balances" (
 	"account_id" bigint PRIMARY KEY NOT NULL

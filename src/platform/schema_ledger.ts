@@ -104,7 +104,7 @@ export const packages = pgTable(
   },
   (t) => [
     index("packages_account").on(t.accountId, t.endsAt),
-    index("packages_ends").on(t.endsAt),
+    index("packages_ends").on(t.endsAt, t.id),
     index("packages_allotment").on(t.allotmentId).where(sql`${t.allotmentId} is not null`),
     check("packages_span", sql`${t.endsAt} >= ${t.startsAt}`),
     check("packages_limits", areLimits(t.limits)),

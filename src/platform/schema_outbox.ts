@@ -184,10 +184,15 @@ export const mutedMails = pgTable(
   (t) => [primaryKey({ columns: [t.accountId, t.kind] })],
 );
 
-/** One row: when the replicas last looked for packages and balances to warn of. */
+/** One row: when the replicas last looked for packages and balances to warn of, and after which they go on. */
 export const noticeRuns = pgTable("notice_runs", {
   id: smallint().primaryKey(),
   ranAt: instant().notNull(),
+  /** 0: the next run begins anew. */
+  balancesAfter: bigint({ mode: "number" }).notNull().default(0),
+  /** Packages are looked at in the order of their end. '-infinity': the next run begins anew. */
+  packagesAfterEnd: instant().notNull().default(sql`'-infinity'`),
+  packagesAfter: bigint({ mode: "number" }).notNull().default(0),
 });
 
 /** Accounts that were told that their balance is low, until it is not low any more. */

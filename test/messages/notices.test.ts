@@ -73,6 +73,32 @@ test("a package causes one notice each when it is nearly used up, used up, and a
   expect(await told(person.accountId)).toEqual(["package_80_percent", "package_used_up", "package_ending"]);
 });
 
+test("a run looks at a limited number of balances and packages, and the next goes on after them, until all were looked at", async () => {
+  await run(); // From the last to the first.
+  const people = await Promise.all(Array.from({ length: 7 }, () => world.addCustomer()));
+  for (const person of people) {
+    const packageId = await world.givePackage(person, { dailyLimit: 10, days: 10 });
+    await world.sql`update packages set units_used = total_limit where id = ${packageId}`;
+    await world.setBalance(person, 5n);
+  }
+  const looksMax = 3;
+  const wereTold = async () => {
+    const told = await Promise.all(people.map(({ accountId }) => toldKinds(accountId)));
+    return told.flat().length;
+  };
+  const toldKinds = async (accountId: number) =>
+    (await told(accountId)).filter((kind) => ["balance_low", "package_used_up"].includes(kind));
+  const seen: number[] = [];
+  while (seen.at(-1) !== 2 * people.length && seen.length < 100) {
+    await writeNotices(world.deps, { at: new Date(Date.now() + ++runs * 61_000).toISOString(), looksMax });
+    seen.push(await wereTold());
+  }
+  expect(seen.at(-1)).toBe(2 * people.length);
+  for (let i = 1; i < seen.length; i++) expect((seen[i] ?? 0) - (seen[i - 1] ?? 0)).toBeLessThanOrEqual(2 * looksMax);
+  for (const { accountId } of people) expect(await toldKinds(accountId)).toHaveLength(2);
+  await world.sql`update packages set units_used = 0`;
+});
+
 test("one of many replicas runs the job each minute", async () => {
   const at = new Date(Date.now() + ++runs * 61_000).toISOString();
   const all = await Promise.all(Array.from({ length: 8 }, () => writeNotices(world.deps, { at })));
