@@ -50,9 +50,9 @@ export const starvingAttacks: Attack[] = [
   attack("16. 60 bodies of 20 MiB from one key", [BODIES]),
   attack("17. three keys that list usage by a filter that nothing passes", [USAGE]),
   attack("18. strange Host names", [HOSTS]),
-  attack("19. 10,000 voucher codes a request, ten times a second", [VOUCHERS]),
-  attack("20. tests of a webhook whose receiver never answers", [HOOKS]),
-  attack("21. /docs/openapi.json from one address", [DOCS]),
+  attack("20. 10,000 voucher codes a request, ten times a second", [VOUCHERS]),
+  attack("21. tests of a webhook whose receiver never answers", [HOOKS]),
+  attack("22. /docs/openapi.json from one address", [DOCS]),
   attack("14 to 17 at once", [BOMBS, SILENT, BODIES, USAGE]),
   silentNames("19. 25 webhooks at once whose name server is silent"),
 ];
