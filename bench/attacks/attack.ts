@@ -5,6 +5,8 @@ export type Attack = {
   name: string;
   /** The number of replicas; default 1. */
   replicas?: number;
+  /** Variables of the replicas, beside the defaults. */
+  env?: Record<string, string>;
   run(shop: Shop): Promise<{
     /** What the attacker got and paid. */
     attacker: string;

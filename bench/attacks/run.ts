@@ -36,6 +36,7 @@ const { openShop } = await import("../../test/gateway/shop.ts");
 const { moneyAttacks } = await import("./money.ts");
 const { starvingAttacks } = await import("./starving.ts");
 const { silentReceiver } = await import("./silent_receiver.ts");
+const { unpaidAttacks } = await import("./unpaid.ts");
 try {
   process.exitCode = (await run()) ? 0 : 1;
 } finally {
@@ -55,11 +56,14 @@ function readFlags(): string | undefined {
 async function run(): Promise<boolean> {
   const receiver = await silentReceiver();
   const attacks = [
-    ...moneyAttacks.map((attack) => ({
+    ...[...moneyAttacks, ...unpaidAttacks].map((attack) => ({
       ...attack,
-      env: { ...DEFAULTS, RATE_PER_MINUTE: "100000", RATE_IN_FLIGHT: "10000" },
+      env: { ...DEFAULTS, RATE_PER_MINUTE: "100000", RATE_IN_FLIGHT: "10000", ...attack.env },
     })),
-    ...starvingAttacks.map((attack) => ({ ...attack, env: { ...DEFAULTS, MESSAGES_ALLOW_PRIVATE: receiver } })),
+    ...starvingAttacks.map((attack) => ({
+      ...attack,
+      env: { ...DEFAULTS, MESSAGES_ALLOW_PRIVATE: receiver, ...attack.env },
+    })),
   ].filter(({ name }) => only === undefined || name.includes(only));
   const rows: string[][] = [];
   for (const { name, env, replicas = 1, run: runAttack } of attacks) {

@@ -12,16 +12,16 @@ import { addLosses, type Loss, type LossBound, readStops, type Stop } from "./lo
  * stopped until the hour ends: 429.
  *
  * Losses are rare. A replica adds its own to the database, which sums those of all replicas, and reads who is stopped: after each write,
- * and every few seconds. A request only looks at what was read. What is lost between a write and the next look, and with what is in
+ * and every two seconds. A request only looks at what was read. What is lost between a write and the next look, and with what is in
  * flight by then, exceeds the bound. Source: LOS-1, LOS-2, LOS-3.
  */
 
 /** Accounts with losses that wait to be written. */
 const WAITING_MAX = 20_000;
 /** From a loss to the write; further losses join it. */
-const WRITE_AFTER_MS = 100;
+const WRITE_AFTER_MS = 20;
 /** How often it is read who is stopped: other replicas write too. */
-const READ_EVERY_MS = 3_000;
+const READ_EVERY_MS = 2_000;
 const MS_A_MINUTE = 60_000;
 
 type Kind = {
