@@ -154,7 +154,8 @@ $$;
 --   no request has one run, without a request and without a key.
 -- - request_*: one element per request. request_prompt_pico is the upper bound of the prompt (or the image) in pico-USD, margin
 --   included. run_output_pico is the same for one output token; −1: the model has no balance price. request_cap_max is the wanted
---   output cap, request_cap_min the lowest acceptable one. request_token_bound is what to reserve of a token allowance.
+--   output cap, request_cap_min the lowest acceptable one. Of a token allowance it reserves request_prompt_tokens, and the output cap for
+--   each of request_choices.
 -- - answer_* (internal): one element per answer. An answer is for one or more consecutive requests.
 -- p_share: at most one part in p_share of what is left is drawn ahead. p_sent_at: the replica's clock.
 -- Returns rows with part 'reserve' (`places`: the requests it is for, counted from 1; code null: granted; recall: units lie unused in an
@@ -168,7 +169,8 @@ CREATE FUNCTION ledger_draw(
   keep_nano bigint[], idle_units int[], idle_nano bigint[],
   run_places int[], run_lasts int[], run_keys bigint[], run_hosts text[], run_own_hosts boolean[],
   run_models text[], run_output_pico bigint[],
-  request_prompt_pico bigint[], request_cap_max int[], request_cap_min int[], request_token_bound bigint[]
+  request_prompt_pico bigint[], request_cap_max int[], request_cap_min int[],
+  request_prompt_tokens bigint[], request_choices int[]
 ) RETURNS TABLE (
   part text, places int[], code text, package_id bigint, day date, key_day date, nano_usd bigint, tokens bigint, cap_tokens int,
   quota_limit bigint, quota_used bigint, quota_remaining bigint, resets_at timestamptz,
@@ -194,6 +196,7 @@ DECLARE
   v_code text;
   v_amount bigint;
   v_cap int;
+  v_tokens bigint;     -- tokens that a request reserves; null: the package has no token allowance
   v_short boolean;     -- somebody waits for what lies unused: nothing is drawn ahead
   v_units int;
   v_nano bigint;
@@ -359,19 +362,28 @@ BEGIN
 
       IF NOT run.by_balance THEN
         -- The package pays first.
+        v_tokens := NULL;
+        IF run.package_id IS NOT NULL AND v_tokens_left IS NOT NULL AND v_left > 0 THEN
+          -- The output cap is lowered to what the token allowance affords; request_cap_min is lower only if the client asked for no cap.
+          v_last := i;
+          answer_to[n] := i;
+          v_cap := least(request_cap_max[i], greatest(request_cap_min[i],
+                         (v_tokens_left - request_prompt_tokens[i]) / greatest(request_choices[i], 1)))::int;
+          v_tokens := request_prompt_tokens[i] + v_cap::bigint * request_choices[i];
+        END IF;
         IF run.package_id IS NULL THEN
           v_code := CASE WHEN run.expired THEN 'package_expired' ELSE 'package_required' END;
         ELSIF NOT (v_package.model_ids IS NULL OR run.model_id = ANY (v_package.model_ids)) THEN
           v_code := 'model_not_in_package';
-        ELSIF v_left > 0 AND (v_tokens_left IS NULL OR v_tokens_left > 0) THEN
+        ELSIF v_left > 0 AND coalesce(v_tokens_left > 0 AND v_tokens <= v_tokens_left, true) THEN
           -- All requests at once that there are units for. With a token allowance one by one: each reserves its own tokens.
-          IF v_tokens_left IS NULL THEN
+          IF v_tokens IS NULL THEN
             v_last := least(v_last, i - 1 + v_left, i - 1 + limit_units[v_limit]);
           ELSE
-            v_last := i;
-            answer_tokens[n] := least(request_token_bound[i], v_tokens_left);
-            v_package.tokens_held := v_package.tokens_held + answer_tokens[n];
-            v_tokens_left := v_tokens_left - answer_tokens[n];
+            answer_tokens[n] := v_tokens;
+            answer_cap[n] := v_cap;
+            v_package.tokens_held := v_package.tokens_held + v_tokens;
+            v_tokens_left := v_tokens_left - v_tokens;
           END IF;
           v_count := v_last - i + 1;
           v_package.units_held := v_package.units_held + v_count;
@@ -398,7 +410,8 @@ BEGIN
         ELSIF package_day_left(v_package, run.today, v_day_units) <= 0 THEN
           v_code := CASE WHEN v_package.carryover THEN 'carryover_quota_exceeded' ELSE 'daily_quota_exceeded' END;
         ELSIF v_left > 0 THEN
-          v_code := 'package_tokens_exceeded';
+          -- Used up for good, or too little left for this request: then what running requests have reserved may come back.
+          v_code := CASE WHEN v_package.tokens_used >= v_package.token_limit THEN 'package_tokens_exceeded' ELSE 'package_tokens_short' END;
         ELSE
           v_code := 'package_quota_exceeded';
         END IF;
@@ -410,10 +423,10 @@ BEGIN
             answer_used[n] := answer_limit[n] - package_day_left(v_package, run.today, v_day_units);
             answer_remaining[n] := 0;
             answer_resets[n] := package_resets_at(v_package, run.today);
-          ELSIF v_code = 'package_tokens_exceeded' THEN
+          ELSIF v_code IN ('package_tokens_exceeded', 'package_tokens_short') THEN
             answer_limit[n] := v_package.token_limit;
             answer_used[n] := v_package.token_limit - v_tokens_left;
-            answer_remaining[n] := 0;
+            answer_remaining[n] := v_tokens_left;
           ELSIF v_code = 'package_quota_exceeded' THEN
             answer_limit[n] := v_package.total_limit;
             answer_used[n] := v_package.total_limit - package_total_left(v_package);
@@ -869,7 +882,8 @@ CREATE FUNCTION ledger_batch(
   keep_nano bigint[], idle_units int[], idle_nano bigint[],
   run_places int[], run_lasts int[], run_keys bigint[], run_hosts text[], run_own_hosts boolean[],
   run_models text[], run_output_pico bigint[],
-  request_prompt_pico bigint[], request_cap_max int[], request_cap_min int[], request_token_bound bigint[]
+  request_prompt_pico bigint[], request_cap_max int[], request_cap_min int[],
+  request_prompt_tokens bigint[], request_choices int[]
 ) RETURNS TABLE (
   part text, places int[], code text, package_id bigint, day date, key_day date, nano_usd bigint, tokens bigint, cap_tokens int,
   quota_limit bigint, quota_used bigint, quota_remaining bigint, resets_at timestamptz,
@@ -895,7 +909,8 @@ BEGIN
     RETURN QUERY SELECT * FROM ledger_draw(v_now, p_lease, p_share, p_sent_at, v_busy, draw_accounts, draw_tenants, draw_numbers,
       draw_units, draw_nano, draw_known_epochs, draw_returns, draw_keep_lasts, keep_packages, keep_keys, keep_days, keep_units, keep_tokens, keep_nano,
       idle_units, idle_nano, run_places, run_lasts, run_keys, run_hosts, run_own_hosts, run_models, run_output_pico,
-      request_prompt_pico, request_cap_max, request_cap_min, request_token_bound);
+      request_prompt_pico, request_cap_max, request_cap_min,
+      request_prompt_tokens, request_choices);
   END IF;
 END $$;
 --> statement-breakpoint

@@ -66,6 +66,8 @@ export type RefusalFacts = {
   retryAfterSeconds?: number;
   /** The same request would fail again: SDKs are told not to retry it, although they retry its status. */
   isFinal?: true;
+  /** What is missing is held by requests that are running, or this request asks for too much: it may be granted at any moment. */
+  isPassing?: true;
   /** For 405: the supported methods. */
   allow?: string;
   /** A status other than the table's. Only the panel sets it. */

@@ -22,8 +22,12 @@ const TOKENIZED_BYTES_MAX = 32 * 1024;
 const CAP_TOKENS_MIN = 256;
 /** The database checks a key that ends within this time: its clock decides, and this machine's may differ by as much. */
 const KEY_ENDS_SOON_MS = 3_600_000;
-/** Refusals that a tighter bound may avoid: the bound by bytes reserves too much. */
+const PERMILLE = 1000;
+/** Refusals for money that a tighter bound may avoid: the bound by bytes reserves too much. */
 const MONEY_SHORT: readonly ErrorCode[] = ["insufficient_balance", "key_spend_limit_exceeded"];
+
+/** What an image reserves of tokens. */
+const NO_TOKENS = { capMax: 0, capMin: 0, promptTokens: 0, choices: 0, sendsCap: false } as const;
 
 /** A request that has a hold. `hold.ts` ends the hold, exactly once. */
 export type ReservedRequest = {
@@ -44,8 +48,8 @@ type ChatToReserve = {
 };
 
 /**
- * Reserves a chat request: by the bound in bytes, and if only the money falls short and the text is short, by the tokenizer's
- * count. Returns a promise only if something outside the process has to be asked. Throws the entitlement's refusal.
+ * Reserves a chat request: by the bound in bytes, and if only the money or a token allowance falls short and the text is short, by the
+ * tokenizer's count. Returns a promise only if something outside the process has to be asked. Throws the entitlement's refusal.
  */
 export function reserveChat(deps: Deps, caller: Caller, chat: ChatToReserve): Hold | Promise<Hold> {
   const asked = reserve(deps, caller, chatAsk(deps, caller, chat));
@@ -58,7 +62,7 @@ async function orByCount(asked: Promise<Hold>, deps: Deps, caller: Caller, chat:
   try {
     return await asked;
   } catch (error) {
-    const isShort = error instanceof Refusal && MONEY_SHORT.includes(error.code);
+    const isShort = error instanceof Refusal && (MONEY_SHORT.includes(error.code) || error.facts.isPassing === true);
     if (!isShort || prompt.bytes > TOKENIZED_BYTES_MAX) throw error;
     const counted = await deps.tokens.count(prompt.text);
     if (!counted.exact) throw error;
@@ -68,18 +72,35 @@ async function orByCount(asked: Promise<Hold>, deps: Deps, caller: Caller, chat:
 }
 
 function chatAsk(deps: Deps, caller: Caller, { model, body, prompt, choices }: ChatToReserve): ReserveRequest {
-  const wanted = body.max_completion_tokens ?? body.max_tokens;
-  const { tokens: promptTokens, hasMedia } = prompt;
+  const wanted = body.max_completion_tokens ?? body.max_tokens ?? null;
+  const { hasMedia } = prompt;
   const bound = withMarkup(
     model.prices === null
       ? UNPRICED
-      : chatBound(model.prices, { promptTokens, choices, hasMedia }, model.marginPermille),
+      : chatBound(model.prices, { promptTokens: prompt.tokens, choices, hasMedia }, model.marginPermille),
     markupFor(caller.key.markups, model.id),
   );
-  const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
-  const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
-  const tokenBound = promptTokens + capMax * choices;
-  return askOf(deps, caller, { model, bound, capMax, capMin, tokenBound });
+  const promptTokens = Math.ceil((prompt.tokens * model.marginPermille) / PERMILLE);
+  const minuteTokens = caller.limits.minuteTokens(model.id);
+  const capMax = capWithin(
+    bound,
+    wanted ?? capInMinute(model.defaultCapTokens, { promptTokens, choices, minuteTokens }),
+  );
+  const capMin = wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
+  return askOf(deps, caller, {
+    ...{ model, bound, capMax, capMin, promptTokens, choices },
+    sendsCap: minuteTokens !== undefined && choices > 0,
+  });
+}
+
+/** The default output cap, lowered to what fits in the limit of tokens a minute. Source: LIM-4. */
+function capInMinute(
+  capTokens: number,
+  { promptTokens, choices, minuteTokens }: { promptTokens: number; choices: number; minuteTokens: number | undefined },
+): number {
+  if (minuteTokens === undefined || choices === 0) return capTokens;
+  const fitting = Math.floor((minuteTokens - promptTokens) / choices);
+  return Math.min(capTokens, Math.max(CAP_TOKENS_MIN, fitting));
 }
 
 /** Reserves an embedding request: a chat request without output. Throws the entitlement's refusal. */
@@ -104,7 +125,7 @@ export async function reserveImage(
   const priced = microUsd === undefined ? UNPRICED : imageBound(microUsd);
   const bound = withMarkup(priced, markupFor(caller.key.markups, model.id));
   try {
-    return await reserve(deps, caller, askOf(deps, caller, { model, bound, capMax: 0, capMin: 0, tokenBound: 0 }));
+    return await reserve(deps, caller, askOf(deps, caller, { model, bound, ...NO_TOKENS }));
   } catch (error) {
     if (!(error instanceof Refusal) || error.code !== "payg_pricing_unavailable" || model.imagePrices.size === 0)
       throw error;
@@ -144,7 +165,7 @@ export function qualityOf(body: Readonly<Record<string, unknown>>): unknown {
  * something outside the process has to be asked. Throws too_many_requests, and the entitlement's refusal.
  */
 function reserve(deps: Deps, caller: Caller, ask: ReserveRequest): Hold | Promise<Hold> {
-  const entered = caller.limits.enterModel(ask.modelId, ask.tokenBound);
+  const entered = caller.limits.enterModel(ask.modelId, ask.promptTokens + ask.capMax * ask.choices);
   return entered === undefined ? grantOrAsk(deps, caller, ask) : entered.then(() => grantOrAsk(deps, caller, ask));
 }
 
@@ -173,9 +194,12 @@ function knownOf({ key, host }: Caller, nowUnixMs: number): ReserveRequest["know
   return { mode: key.mode, epoch: key.epoch, tenantEpoch: Math.min(key.tenantEpoch, host.tenantEpoch) };
 }
 
-type ToAsk = Pick<ReserveRequest, "capMax" | "capMin" | "tokenBound"> & { model: Model; bound: Bound };
+type ToAsk = Pick<ReserveRequest, "capMax" | "capMin" | "promptTokens" | "choices" | "sendsCap"> & {
+  model: Model;
+  bound: Bound;
+};
 
-function askOf(deps: Deps, caller: Caller, { model, bound, capMax, capMin, tokenBound }: ToAsk): ReserveRequest {
+function askOf(deps: Deps, caller: Caller, { model, bound, ...tokens }: ToAsk): ReserveRequest {
   const { requestId, key, host } = caller;
   return {
     requestId,
@@ -187,9 +211,7 @@ function askOf(deps: Deps, caller: Caller, { model, bound, capMax, capMin, token
     modelId: model.id,
     promptPico: bound.promptPico,
     outputPico: bound.outputPico,
-    capMax,
-    capMin,
-    tokenBound,
+    ...tokens,
     priceVersionId: model.priceVersionId,
     markupBasisPoints: markupFor(key.markups, model.id),
     known: knownOf(caller, deps.clock.unixMs()),

@@ -248,7 +248,7 @@ export class Escrow {
         packageId: active.part.packageId,
         day: active.part.day,
         heldNanoUsd: 0n,
-        capTokens: null,
+        capTokens: capSent(request),
       }),
     );
   }
@@ -279,7 +279,8 @@ export class Escrow {
 
   /** Accounts for a request that the database granted in the last draw, under the present lease. */
   granted(request: ReserveRequest, result: ReserveResult): Hold {
-    const { packageId, day, keyDay, heldNanoUsd, heldTokens, capTokens } = result;
+    const { packageId, day, keyDay, heldNanoUsd, heldTokens } = result;
+    const capTokens = result.capTokens ?? capSent(request);
     const terms = { packageId: packageId ?? 0, day, keyDay, heldNanoUsd, heldTokens, capTokens };
     const account = this.#accountOf(request.accountId, request.tenantId);
     const hold = this.#holdOf(request, { ...terms, leaseId: this.#leaseId, reservedAtUs: account.databaseUs });
@@ -543,6 +544,11 @@ function holdOf(request: ReserveRequest, terms: Terms): Hold {
   const { requestId, accountId, keyId, host, modelId, priceVersionId, markupBasisPoints } = request;
   const mode = terms.packageId > 0 ? "package" : "payg";
   return { requestId, accountId, keyId, host, modelId, priceVersionId, markupBasisPoints, ...terms, mode };
+}
+
+/** The output cap that is sent on for a request of a package without a token allowance; null: none of ours. */
+function capSent({ sendsCap, capMax }: ReserveRequest): number | null {
+  return sendsCap ? capMax : null;
 }
 
 /** The escrow rows that give a hold: of the package or the balance, and of the key's daily limits. */

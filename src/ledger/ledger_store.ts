@@ -22,8 +22,11 @@ export type ReserveRequest = {
   capMax: number;
   /** The lowest acceptable output cap. */
   capMin: number;
-  /** Tokens to reserve of a package's token allowance. */
-  tokenBound: number;
+  /** What it reserves of a package's token allowance: these for the prompt, margin included, and the output cap for each choice. */
+  promptTokens: number;
+  choices: number;
+  /** Whether the output cap is sent on even if a package without a token allowance pays. */
+  sendsCap: boolean;
   /** The prices of the reservation: an id of `price_versions`; null: the model has no price. */
   priceVersionId: number | null;
   /** The reseller's markup in the bounds above, in basis points; 0: none. */
@@ -57,7 +60,7 @@ export type Drawn = {
   heldNanoUsd: bigint;
   /** Tokens reserved of the package's token allowance; null: it has none. */
   heldTokens: number | null;
-  /** The output cap that the balance pays for; null in package mode. */
+  /** The output cap that was reserved, and is sent on; null: the client's own is, as it came. */
   capTokens: number | null;
   /** When it was reserved, by the database's clock: Unix time in microseconds. */
   reservedAtUs: number;
@@ -213,7 +216,7 @@ const ARGUMENTS = [
   ...["bigint[]", "bigint[]", "bigint[]", "int[]", "bigint[]", "bigint[]", "bool"],
   ...["int[]", "bigint[]", "bigint[]", "date[]", "int[]", "bigint[]", "bigint[]", "int[]", "bigint[]"],
   ...["int[]", "int[]", "bigint[]", "text[]", "bool[]", "text[]", "bigint[]"],
-  ...["bigint[]", "int[]", "int[]", "bigint[]"],
+  ...["bigint[]", "int[]", "int[]", "bigint[]", "int[]"],
 ];
 // Arrays are sent as array literals: the cast in SQL needs no look-up of the array's type.
 const BATCH_SQL = `select part, places::text, code, package_id, day::text, key_day::text, nano_usd, tokens, cap_tokens, quota_limit,
@@ -359,7 +362,8 @@ function requestArguments(requests: readonly ReserveRequest[]): string[] {
     plain(requests, (r) => r.promptPico),
     plain(requests, (r) => r.capMax),
     plain(requests, (r) => r.capMin),
-    plain(requests, (r) => r.tokenBound),
+    plain(requests, (r) => r.promptTokens),
+    plain(requests, (r) => r.choices),
   ];
 }
 

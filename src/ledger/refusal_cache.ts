@@ -10,6 +10,7 @@ import type { ReserveRequest } from "./ledger_store.ts";
  * Refuses from memory what the database refused a moment ago, so that a flood on an exhausted key costs the database four
  * rows a second and not one per request. A refusal is valid for `VALID_MS` after the ledger was asked, also while its answer
  * is on the way. The first request after that asks again, and the requests behind it share its answer if it is a refusal.
+ * A refusal that running requests may end at any moment (`isPassing`) is not kept: only requests that wait for it get it.
  * The cache only refuses: every grant is the database's.
  *
  * Invalidated immediately by: a change of the account or its reseller on the bus (package, top-up, pay-as-you-go, keys, hosts), the end of a hold of
@@ -46,13 +47,15 @@ type Inquiry = {
   atMs: number;
   /** The account's version when it was made. */
   version: number;
-  leastPico: bigint;
+  least: Least;
   /** undefined: no answer yet; null: no answer that applies to other requests. */
   answer: Answer | undefined | null;
   /** The same for requests that wait. It also tells them that the database is away. */
   answered: Promise<Answer | null>;
 };
 type Answer = { refusal: Refusal; resetsAtMs: number };
+/** The smallest amounts that must be left: in pico-USD, and of a token allowance. For the prompt and the lowest acceptable output cap. */
+type Least = { pico: bigint; tokens: number };
 /** A request, and when it arrived. */
 type Arrival = { request: ReserveRequest; atMs: number };
 
@@ -107,8 +110,8 @@ class RefusalCache {
     } catch (error) {
       const answer = toAnswer(error, this.#options.clock);
       const answered = Promise.resolve(answer);
-      const leastPico = leastPicoOf(request);
-      if (isDecision(answer)) remember(account, request, { atMs, version, leastPico, answer, answered });
+      if (isDecision(answer))
+        remember(account, request, { atMs, version, least: leastOf(request), answer: lasting(answer), answered });
       throw error;
     }
   }
@@ -117,7 +120,7 @@ class RefusalCache {
   async #askForOthers(account: Account, request: ReserveRequest, atMs: number): Promise<Hold> {
     const { promise: answered, resolve } = Promise.withResolvers<Answer | null>();
     const { version } = account;
-    const inquiry: Inquiry = { atMs, version, leastPico: leastPicoOf(request), answer: undefined, answered };
+    const inquiry: Inquiry = { atMs, version, least: leastOf(request), answer: undefined, answered };
     remember(account, request, inquiry);
     let answer: Answer | null = null;
     try {
@@ -128,7 +131,7 @@ class RefusalCache {
       answer = toAnswer(error, this.#options.clock);
       throw error;
     } finally {
-      inquiry.answer = isDecision(answer) ? answer : null;
+      inquiry.answer = isDecision(answer) ? lasting(answer) : null;
       resolve(answer);
     }
   }
@@ -175,7 +178,13 @@ function appliesTo(inquiry: Inquiry, account: Account, { request, atMs }: Arriva
   if (answer === null || inquiry.version !== account.version || atMs - inquiry.atMs >= VALID_MS) return false;
   if (answer !== undefined && atMs >= answer.resetsAtMs) return false;
   const anyAmount = answer !== undefined && !BY_AMOUNT.includes(answer.refusal.code);
-  return anyAmount || leastPicoOf(request) >= inquiry.leastPico;
+  const least = leastOf(request);
+  return anyAmount || (least.pico >= inquiry.least.pico && least.tokens >= inquiry.least.tokens);
+}
+
+/** null: the answer is only for those who wait for it. What running requests hold comes back at any moment, in any replica. */
+function lasting(answer: Answer): Answer | null {
+  return answer.refusal.facts.isPassing === true ? null : answer;
 }
 
 /** Whether the database decided, and was not away. */
@@ -198,13 +207,16 @@ function questionOf({ keyId, modelId, host, outputPico }: ReserveRequest): strin
   return `${keyId} ${outputPico < 0n ? "unpriced" : "priced"} ${host} ${modelId}`;
 }
 
-/** The smallest amount that the balance must cover, in pico-USD: the prompt and the lowest acceptable output cap. */
-function leastPicoOf({ promptPico, outputPico, capMin, capMax }: ReserveRequest): bigint {
-  return outputPico < 0n ? 0n : promptPico + BigInt(Math.min(capMin, capMax)) * outputPico;
+function leastOf({ promptPico, outputPico, capMin, capMax, promptTokens, choices }: ReserveRequest): Least {
+  const cap = Math.min(capMin, capMax);
+  return {
+    pico: outputPico < 0n ? 0n : promptPico + BigInt(cap) * outputPico,
+    tokens: promptTokens + cap * choices,
+  };
 }
 
 /** Another request's refusal with this request's own amount. */
 function refusalFor(refusal: Refusal, request: ReserveRequest): Refusal {
   if (refusal.code !== "insufficient_balance") return refusal;
-  return new Refusal(refusal.code, { ...refusal.facts, limit: Number((leastPicoOf(request) + 999n) / 1000n) });
+  return new Refusal(refusal.code, { ...refusal.facts, limit: Number((leastOf(request).pico + 999n) / 1000n) });
 }

@@ -20,17 +20,21 @@ export const ENTITLEMENT_REFUSALS = [
   "payg_pricing_unavailable",
 ] as const;
 const REFUSALS = new Set(["invalid_api_key", "host_not_allowed", ...ENTITLEMENT_REFUSALS] as const);
-/** The API reports this code of the ledger as package_quota_exceeded. */
+/** The API reports these codes of the ledger as package_quota_exceeded: a token allowance is used up, or too little of it is left now. */
 const TOKENS_EXCEEDED = "package_tokens_exceeded";
+const TOKENS_SHORT = "package_tokens_short";
 const SENTENCES = {
   tokensExceeded: "The package's token allowance is used up.",
+  tokensShort:
+    "This request may use more tokens than are left of the package's token allowance. Running requests have reserved theirs until they end. Ask for less output with max_tokens, or try again later.",
   overSpendLimit: "This request could cost more than what is left of this key's own spending limit for today.",
 };
 type RefusalCode = typeof REFUSALS extends Set<infer Code> ? Code : never;
 
 /** The API error for a reservation that was not granted. An unexpected code becomes service_unavailable. */
 export function toRefusal(result: ReserveResult, log: Log): Refusal {
-  const code = (result.code === TOKENS_EXCEEDED ? "package_quota_exceeded" : result.code) as RefusalCode;
+  const isOfTokens = result.code === TOKENS_EXCEEDED || result.code === TOKENS_SHORT;
+  const code = (isOfTokens ? "package_quota_exceeded" : result.code) as RefusalCode;
   if (!REFUSALS.has(code)) {
     log.error(
       { code: result.code },
@@ -44,6 +48,7 @@ export function toRefusal(result: ReserveResult, log: Log): Refusal {
   const overSpendLimit = code === "key_spend_limit_exceeded" && result.remaining !== 0;
   return new Refusal(code, {
     ...(result.code === TOKENS_EXCEEDED && { message: SENTENCES.tokensExceeded }),
+    ...(result.code === TOKENS_SHORT && { message: SENTENCES.tokensShort, isPassing: true }),
     ...(overSpendLimit && { message: SENTENCES.overSpendLimit }),
     ...(result.limit !== null && { limit: result.limit }),
     ...(result.used !== null && { used: result.used }),

@@ -152,6 +152,14 @@ export class LimitedRequest {
     if (limiting.length > 0) await reservation.reserve(limiting, tokens);
   }
 
+  /** The lowest limit of tokens a minute that applies to it, with the model's; undefined: none was set. */
+  minuteTokens(modelId: string): number | undefined {
+    if (this.#limits === null) return undefined;
+    let lowest = this.#limits.models.get(modelId)?.tokensPerMinute ?? undefined;
+    for (const { perMinute } of this.#tokenTallies) lowest = Math.min(perMinute, lowest ?? perMinute);
+    return lowest;
+  }
+
   /** Releases its slots, and replaces the reserved tokens by the used ones. Throws nothing; idempotent. */
   release(tokensUsed: number): void {
     const slots = this.#slots;

@@ -168,29 +168,29 @@ describe("/balance", () => {
   });
 
   test("a token allowance has quota, used_tokens and remaining_tokens, and gets 402 once it is used up", async () => {
-    const { secret } = await shop.customer({ tokenLimit: 150 });
-    shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 60 } });
+    const { secret } = await shop.customer({ tokenLimit: 1_000 });
+    shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 560 } });
     expect((await shop.chat(secret)).status).toBe(200);
-    expect(await balanceOf(secret)).toMatchObject({ quota: 150, used_tokens: 100, remaining_tokens: 50 });
-    shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 60 } });
+    expect(await balanceOf(secret)).toMatchObject({ quota: 1_000, used_tokens: 600, remaining_tokens: 400 });
+    shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 560 } });
     expect((await shop.chat(secret)).status).toBe(200);
-    expect(await balanceOf(secret)).toMatchObject({ quota: 150, used_tokens: 150, remaining_tokens: 0 });
+    expect(await balanceOf(secret)).toMatchObject({ quota: 1_000, used_tokens: 1_000, remaining_tokens: 0 });
     await withoutEffect(shop, async () => expectRefusal(await shop.chat(secret), "package_quota_exceeded"));
   });
 
   test("used_tokens is the sum of chargedTokens in /usage; the service bears the rest of totalTokens", async () => {
-    const { secret } = await shop.customer({ tokenLimit: 150 });
+    const { secret } = await shop.customer({ tokenLimit: 1_000 });
     for (let i = 0; i < 2; i++) {
-      shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 60 } });
+      shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 560 } });
       expect((await shop.chat(secret)).status).toBe(200);
     }
     const { json } = await shop.call("/v1/usage", { secret });
     const tokens = json.data.map((record: Record<string, number>) => [record.totalTokens, record.chargedTokens]);
     expect(tokens).toEqual([
-      [100, 50],
-      [100, 100],
+      [600, 400],
+      [600, 600],
     ]);
-    expect((await balanceOf(secret)).used_tokens).toBe(150);
+    expect((await balanceOf(secret)).used_tokens).toBe(1_000);
   });
 
   test("a pay-as-you-go key has no package, its balance as a double, and all tokens ever charged to it", async () => {

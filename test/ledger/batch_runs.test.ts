@@ -58,7 +58,8 @@ const run = fc.record({
       capMax: fc.integer({ min: 1, max: 1500 }),
       capMin: fc.constant(1),
       promptPico: fc.constantFrom<bigint>(0n, 250_000n),
-      tokenBound: fc.integer({ min: 1, max: 200 }),
+      promptTokens: fc.integer({ min: 1, max: 200 }),
+      choices: fc.constantFrom(0, 0, 1, 2),
     }),
     { minLength: 1, maxLength: 9, size: "max" },
   ),
@@ -119,7 +120,7 @@ const seen = new Set<string>();
 const ALL = [
   ...["carryover_quota_exceeded", "clock_skew", "daily_quota_exceeded", "granted by package", "granted by payg"],
   ...["insufficient_balance", "key_request_limit_exceeded", "key_spend_limit_exceeded", "model_not_found"],
-  ...["model_not_in_package", "package_quota_exceeded", "package_required", "package_tokens_exceeded"],
+  ...["model_not_in_package", "package_quota_exceeded", "package_required", "package_tokens_short"],
   "payg_pricing_unavailable",
 ];
 

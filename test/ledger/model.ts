@@ -165,8 +165,13 @@ export class LedgerModel {
   }
 
   tokens(p: ModelPackage): number {
-    const drawn = this.escrows.reduce((n, e) => (e.package === p ? n + e.tokens : n), 0);
-    return [...this.receipts.values()].filter(({ hold }) => hold.package === p).reduce((n, r) => n + r.tokens, drawn);
+    return [...this.receipts.values()]
+      .filter(({ hold }) => hold.package === p)
+      .reduce((n, r) => n + r.tokens, this.tokensDrawn(p));
+  }
+
+  private tokensDrawn(p: ModelPackage): number {
+    return this.escrows.reduce((n, e) => (e.package === p ? n + e.tokens : n), 0);
   }
 
   /** Requests and money of a key on a day, with those in flight. */
@@ -424,9 +429,9 @@ export class LedgerModel {
       const p = this.activePackage(request.accountId);
       const refusal = this.packageRefusal(request, p, asking);
       if (refusal === null && p !== undefined) {
-        const tokens = p.tokenLimit === null ? 0 : Math.min(request.tokenBound, p.tokenLimit - this.tokens(p));
         const day = dateIn(p.timeZone, this.nowMs);
-        return { mode: "package", package: p, day, keyDay, nanoUsd: 0n, tokens, capTokens: null };
+        const { tokens, capTokens } = this.tokensFor(request, p);
+        return { mode: "package", package: p, day, keyDay, nanoUsd: 0n, tokens, capTokens };
       }
       // The balance pays only if an admin has enabled it and it is above zero.
       if (refusal?.code === "recall") return refusal;
@@ -476,11 +481,26 @@ export class LedgerModel {
     if (allowance.totalLeft <= 0) {
       return refused("package_quota_exceeded", { limit: p.totalLimit, used: this.units(p), remaining: 0 });
     }
-    const tokens = this.tokens(p);
-    if (p.tokenLimit !== null && tokens >= p.tokenLimit) {
-      return refused("package_tokens_exceeded", { limit: p.tokenLimit, used: tokens, remaining: 0 });
-    }
-    return null;
+    if (p.tokenLimit === null) return null;
+    const used = this.tokens(p);
+    const remaining = p.tokenLimit - used;
+    const wanted = this.tokensFor(request, p).tokens;
+    if (remaining > 0 && wanted <= remaining) return null;
+    const isUsedUp = used - this.tokensDrawn(p) >= p.tokenLimit;
+    const facts = { limit: p.tokenLimit, used, remaining };
+    return refused(isUsedUp ? "package_tokens_exceeded" : "package_tokens_short", facts);
+  }
+
+  /** What a request reserves of a token allowance. Without a cap from the client, its output cap is lowered to what is left. */
+  private tokensFor(
+    { promptTokens, choices, capMax, capMin }: ReserveRequest,
+    p: ModelPackage,
+  ): { tokens: number; capTokens: number | null } {
+    if (p.tokenLimit === null) return { tokens: 0, capTokens: null };
+    const left = p.tokenLimit - this.tokens(p);
+    let capTokens = capMax;
+    while (capTokens > capMin && promptTokens + capTokens * Math.max(choices, 1) > left) capTokens--;
+    return { tokens: promptTokens + capTokens * choices, capTokens };
   }
 
   /** Today's allowance of a package, or the accumulated one, and when there is more. */

@@ -100,7 +100,8 @@ const request = fc.record({
   price: fc.constantFrom(0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5),
   capMax: fc.integer({ min: 1, max: 1500 }),
   leastPercent: fc.constantFrom(100, 20, 0),
-  tokenBound: fc.integer({ min: 1, max: 200 }),
+  promptTokens: fc.integer({ min: 1, max: 200 }),
+  choices: fc.constantFrom(0, 0, 1, 2),
 });
 export type Charge = "none" | "half" | "exact" | "one_more" | "much_more";
 const end = fc.record({
@@ -239,7 +240,8 @@ const REQUEST: RequestPlan = {
   price: 3,
   capMax: 1000,
   leastPercent: 100,
-  tokenBound: 10,
+  promptTokens: 10,
+  choices: 0,
 };
 const END: EndPlan = {
   pick: 0,

@@ -163,15 +163,35 @@ test("a release frees the unit of its own day", async () => {
 
 test("a token allowance is never exceeded, and use beyond it is not charged", async () => {
   const { ask, packageId } = await customer({ dailyLimit: 100, tokenLimit: 150 });
-  await open.ledger.settle(await ask({ tokenBound: 100 }), usageOf({ promptTokens: 40, completionTokens: 40 }));
-  const last = await ask({ tokenBound: 100 });
-  const refusal = await refusalOf(ask({ tokenBound: 100 }));
+  await open.ledger.settle(await ask({ promptTokens: 100 }), usageOf({ promptTokens: 40, completionTokens: 40 }));
+  const last = await ask({ promptTokens: 70 });
+  await open.ledger.settle(last, usageOf({ promptTokens: 400, completionTokens: 40 }));
+  const refusal = await refusalOf(ask({ promptTokens: 1 }));
   expect(refusal.code).toBe("package_quota_exceeded");
   expect(refusal.facts).toMatchObject({ limit: 150, used: 150, remaining: 0 });
   expect(refusal.message).toBe("The package's token allowance is used up.");
-  await open.ledger.settle(last, usageOf({ promptTokens: 400, completionTokens: 40 }));
   const [row] = await world.sql`select tokens_used::int, tokens_held::int from packages where id = ${packageId}`;
   expect({ ...row }).toEqual({ tokens_used: 150, tokens_held: 0 });
+});
+
+// Source: QUO-9.
+test("an output cap that the client did not ask for is lowered to what the token allowance affords, not below its least", async () => {
+  const { ask } = await customer({ dailyLimit: 100, tokenLimit: 5000 });
+  const wanted = { promptTokens: 100, choices: 1, capMax: 4096, capMin: 256 };
+  expect(await ask(wanted)).toMatchObject({ capTokens: 4096, heldTokens: 4196 });
+  const two = { ...wanted, choices: 2, promptTokens: 103 };
+  expect(await ask(two)).toMatchObject({ capTokens: 350, heldTokens: 803 });
+  const refusal = await refusalOf(ask(wanted));
+  expect(refusal.facts).toMatchObject({ limit: 5000, used: 4999, remaining: 1, isPassing: true });
+  expect(refusal.message).toContain("Running requests have reserved theirs");
+});
+
+// Source: QUO-9.
+test("an output cap that the client asked for is not lowered", async () => {
+  const { ask } = await customer({ dailyLimit: 100, tokenLimit: 5000 });
+  const wanted = { promptTokens: 100, choices: 1, capMax: 4901, capMin: 4901 };
+  expect((await refusalOf(ask(wanted))).facts).toMatchObject({ used: 0, remaining: 5000 });
+  expect(await ask({ ...wanted, capMax: 4900, capMin: 4900 })).toMatchObject({ capTokens: 4900, heldTokens: 5000 });
 });
 
 test("the message does not mention tokens when the requests are used up", async () => {
@@ -198,7 +218,7 @@ test("no reset is announced for a carryover package whose next midnight adds not
 
 test("reserved tokens count as used, also in the API and the panel", async () => {
   const { person, ask } = await customer({ dailyLimit: 100, tokenLimit: 150 });
-  const hold = await ask({ tokenBound: 150 });
+  const hold = await ask({ promptTokens: 150 });
   expect(await codeOf(ask())).toBe("package_quota_exceeded");
   const seen = async () => {
     const { package: state } = await entitlementOf(open.db.sql, person.accountId);

@@ -427,11 +427,15 @@ describe("amounts", () => {
     expect(remembered).toBeGreaterThan(30);
   });
 
+  /** Of `usageOf()`. */
+  const USED_TOKENS = 30;
+
   /** One account for each reason of a refusal. */
   async function openBuyers(): Promise<Buyer[]> {
     const used = async (spec: OfferingSpec) => {
       const buyer = await addBuyer(spec);
-      await opened.ledger.settle(await opened.ledger.reserve(requestFor(buyer, buyer.key)), usageOf());
+      const first = requestFor(buyer, buyer.key, { promptTokens: USED_TOKENS });
+      await opened.ledger.settle(await opened.ledger.reserve(first), usageOf());
       return buyer;
     };
     const fallsBack = await used({ dailyLimit: 1, days: 5 });
@@ -447,13 +451,27 @@ describe("amounts", () => {
       await used({ dailyLimit: 1, days: 5 }),
       await used({ dailyLimit: 1, days: 5, carryover: true }),
       await used({ dailyLimit: 5, totalLimit: 1 }),
-      await used({ dailyLimit: 5, tokenLimit: 1 }),
+      await used({ dailyLimit: 5, tokenLimit: USED_TOKENS }),
+      await used({ dailyLimit: 5, tokenLimit: USED_TOKENS + 50 }),
       await addBuyer({ modelIds: ["model-b"] }),
       fallsBack,
       limited,
       counted,
     ];
   }
+});
+
+test("a refusal for tokens that running requests hold is not remembered: only requests that wait for it share it", async () => {
+  const buyer = await addBuyer({ dailyLimit: 5, tokenLimit: 150 });
+  const memory = await openMemory();
+  const hold = await reserve(memory, buyer);
+  const told = () => factsOf(reserve(memory, buyer));
+  expect(await told()).toMatchObject({ code: "package_quota_exceeded", limit: 150, used: 100, remaining: 50 });
+  // The request that holds them may be another replica's.
+  expect(await memory.asks(told)).toBe(1);
+  expect(await memory.asks(() => many(50, told))).toBe(1);
+  await memory.settle(hold, usageOf());
+  await memory.release(await reserve(memory, buyer), "not_dispatched");
 });
 
 test("many concurrent requests on two replicas, most refused, some released: every unit is used once", async () => {
