@@ -218,6 +218,7 @@ function createProviderParts({ config, log, metrics, db, bus, nowMs }: Base) {
       providerIdleMs: config.providerIdleMs,
       clientIdleMs: config.clientIdleMs,
       readOnMs: config.providerTotalMs,
+      onShed: metrics.shed,
       nowMs,
       onTimeout: metrics.timedOut,
       onFailure: (err) => log.error({ err }, "the end of a stream could not be settled or released"),

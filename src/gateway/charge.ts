@@ -8,8 +8,6 @@ import type { ReportedUsage } from "./usage_counts.ts";
 
 /** What an answer used, and what that costs. Source: MON-1, MON-7, END-5, MRK-2. */
 
-/** Rough estimate for text that is too long to be kept; the beginning of it may show that it has more. */
-const TOKENS_A_CHAR_MIN = 1 / 4;
 /** A package pays. */
 const FREE: Charge = { chargeNanoUsd: 0n };
 
@@ -20,9 +18,9 @@ export type AnswerToCount = {
   usage: ReportedUsage | undefined;
   /** The provider's usage object, unchanged. */
   rawUsage?: unknown;
-  /** The completion text, or the beginning of it. */
+  /** The completion text, or a sample of it. */
   completionText: string;
-  /** The length of the whole completion text, if `completionText` is only its beginning. */
+  /** The length of the whole completion text, if `completionText` is only a sample. */
   completionChars?: number;
   /** The client left in the middle: `usage` is what was reported last, the text what was relayed. The larger counts are used. */
   isPart?: boolean;
@@ -76,13 +74,13 @@ async function estimate(deps: Deps, answer: AnswerToCount, prompt: PromptSample)
   const promptTokens =
     countedBytes < textBytes ? Math.ceil((prompted.tokens * textBytes) / countedBytes) : prompted.tokens;
   const { completionText, completionChars = 0 } = answer;
-  const beyond = Math.max(0, completionChars - completionText.length);
-  const tokensAChar = Math.max(TOKENS_A_CHAR_MIN, completed.tokens / Math.max(1, completionText.length));
+  // What was not kept counts as the sample does.
+  const share = Math.max(1, completionChars / Math.max(1, completionText.length));
   return {
     // Never zero: a prompt without text still has its message format. Source: END-5.
     promptTokens: Math.max(1, promptTokens + ids + imageTokens + fileTokens),
     cachedTokens: 0,
-    completionTokens: completed.tokens + Math.ceil(beyond * tokensAChar),
+    completionTokens: Math.ceil(completed.tokens * share),
   };
 }
 

@@ -3,13 +3,10 @@ import type { Span } from "../http/json_text.ts";
 import type { Usage } from "../ledger/ledger.ts";
 import { isRecord } from "../platform/records.ts";
 import { isCount, jsonWithoutCosts, type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
+import { Written, type WrittenText } from "./written.ts";
 
 /** Rewrites the chunks of a chat stream for the client, and reads the text and usage out of them. Source: STR-3, STR-4. */
 
-/** Relayed text is kept up to this length, in characters, for counting if the client leaves. Beyond it only the length is kept. */
-const TEXT_KEPT_MAX = 32 * 1024;
-/** A slice of a string keeps the whole string in memory. Once slices keep more than this alive, they are copied. */
-const SLICED_CHARS_MAX = 4 * 1024;
 /** A stream learns so many frames of a kind, and one more for each USES_A_FRAME chunks that had one: learning costs more than it saves once. */
 const FRAMES_FREE = 8;
 const USES_A_FRAME = 64;
@@ -29,11 +26,7 @@ const EDITED: ReadonlySet<string> = new Set([
 ]);
 
 /** What the client has been sent so far. */
-export type Relayed = {
-  /** The beginning of the text, up to TEXT_KEPT_MAX characters. */
-  text: string;
-  /** Length of the whole text, in characters. */
-  chars: number;
+export type Relayed = WrittenText & {
   usage: ReportedUsage | undefined;
   /** The provider's last usage object, unchanged; undefined if there was none. */
   rawUsage: unknown;
@@ -129,8 +122,7 @@ export class ChunkRewriter implements StreamRewriter {
 
   get relayed(): Relayed {
     return {
-      text: this.#written.text,
-      chars: this.#written.length,
+      ...this.#written.soFar,
       usage: this.#usage,
       rawUsage: this.#rawUsage,
     };
@@ -327,43 +319,6 @@ class FrameBudget {
     if (this.#learned >= FRAMES_FREE + this.used / USES_A_FRAME) return false;
     this.#learned++;
     return true;
-  }
-}
-
-/** The text of the model so far: its beginning, and the length of all of it. */
-export class Written {
-  /** In characters. */
-  length = 0;
-  #kept: string[] = [];
-  #keptChars = 0;
-  /** The last pieces, which may be slices. */
-  #recent: string[] = [];
-  /** Length of the strings that the recent pieces are slices of. */
-  #slicedChars = 0;
-
-  /** `sourceChars`: the length of the part of the source that the piece is a slice of. */
-  add(piece: string, sourceChars: number): void {
-    this.length += piece.length;
-    if (piece === "" || this.#keptChars >= TEXT_KEPT_MAX) return;
-    const kept = piece.slice(0, TEXT_KEPT_MAX);
-    this.#keptChars += kept.length;
-    this.#recent.push(kept);
-    this.#slicedChars += sourceChars;
-    if (this.#slicedChars > SLICED_CHARS_MAX) this.#copyRecent();
-  }
-
-  /** Copies the recent pieces into one string of their own. */
-  #copyRecent(): void {
-    const [only = ""] = this.#recent;
-    // Joining a single piece returns the piece itself.
-    this.#kept.push(this.#recent.length === 1 ? copyOf(only) : this.#recent.join(""));
-    this.#recent = [];
-    this.#slicedChars = 0;
-  }
-
-  /** The kept text, in one string. */
-  get text(): string {
-    return this.#kept.join("") + this.#recent.join("");
   }
 }
 

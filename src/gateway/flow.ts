@@ -7,13 +7,13 @@ import { type Admitted, admit, Slots } from "./admission.ts";
 import { checkChatAnswer } from "./answer_size.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
 import { chatUsage, imageUsage, NOTHING_RELAYED } from "./charge.ts";
-import type { StreamRewriter } from "./chunks.ts";
+import type { StreamFacts, StreamRewriter } from "./chunks.ts";
 import { type Answered, type Attempt, dispatch } from "./dispatch.ts";
 import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
 import { serveOnce } from "./idempotency.ts";
 import { requireModel } from "./models.ts";
 import { type Filtered, filterParameters } from "./parameters.ts";
-import { type Prompt, type PromptSample, promptOf } from "./prompt.ts";
+import { hasUncounted, type Prompt, type PromptSample, promptOf } from "./prompt.ts";
 import { countRefusal } from "./refusal_counts.ts";
 import type { RelayEnd, StreamOwner, StreamPlan } from "./relay.ts";
 import { type ChatBody, readChat, readImage } from "./request_shapes.ts";
@@ -83,7 +83,7 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
 }
 
 function serveChat(request: ChatRequest): Promise<Outcome> {
-  const { deps, caller, body, choices, model } = request;
+  const { deps, caller, body, choices } = request;
   const createdUnix = unixSeconds(deps);
   if (!body.stream)
     return serveWhole(request, (route, attempt) => fetchChatAnswer(callOf(request, attempt), route, createdUnix));
@@ -93,7 +93,6 @@ function serveChat(request: ChatRequest): Promise<Outcome> {
     modelId: body.model,
     wantsUsage: body.stream_options?.include_usage === true,
     choices,
-    readsOn: model.hidesTokens === true,
   };
   return serveStream(request, plan, (route, attempt) => openChatStream(callOf(request, attempt), route));
 }
@@ -121,17 +120,26 @@ export async function serveWhole(
   return { how: "answered", usage, text, dropped: answer.dropped };
 }
 
+/**
+ * Whether an answer is read to its end after its client has left, because only the provider's report says what it costs: the model hides
+ * tokens, or the prompt has images or files, which we cannot count. Source: END-6.
+ */
+function readsOnWhenLeft({ model, prompt }: Pick<TextRequest, "model" | "prompt">): boolean {
+  return model.hidesTokens === true || hasUncounted(prompt);
+}
+
 /** Dispatch → relay. `open` calls one route, and waits for the first event of its answer. */
 export async function serveStream(
   request: TextRequest,
-  plan: StreamPlan,
+  plan: StreamFacts,
   open: (route: KeyedRoute, attempt: Attempt) => Promise<OpenedChat>,
 ): Promise<Outcome> {
-  const result = await dispatch(request, request.model.hidesTokens ? "read_on" : "abort", open);
+  const readsOn = readsOnWhenLeft(request);
+  const result = await dispatch(request, readsOn ? "read_on" : "abort", open);
   // No other route will be tried: the body is no longer needed.
   request.raw.room.close();
   if (result.how === "failed") return result;
-  if (result.how === "answered") return relay(request, result, plan);
+  if (result.how === "answered") return relay(request, result, { ...plan, readsOn, payer: request.caller.key });
   // A client that left while a provider was working pays its prompt.
   return { how: "client_left", usage: await chatUsage(request, NOTHING_RELAYED), error: result.error };
 }

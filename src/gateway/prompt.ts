@@ -61,6 +61,11 @@ export type PromptParts = {
   fileTokens: number;
 };
 
+/** Whether it has images, files or hosted tools: only the provider can count them. */
+export function hasUncounted({ imageTokens, fileTokens }: Pick<PromptParts, "imageTokens" | "fileTokens">): boolean {
+  return imageTokens > 0 || fileTokens > 0;
+}
+
 type PromptFacts = Partial<PromptParts> & { ids?: number; beyond?: number; hasMedia?: boolean };
 
 /** What a provider reads as prompt: its text, and the most tokens of everything else. */

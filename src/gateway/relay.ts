@@ -1,4 +1,6 @@
 import { deadline } from "../platform/deadline.ts";
+import type { ShedReason } from "../platform/metrics.ts";
+import { type Owner, ShareLimit } from "../platform/share_limit.ts";
 import type { Stop } from "../platform/stop.ts";
 import { messageOf } from "../platform/thrown.ts";
 import { ChunkRewriter, type Relayed, type StreamFacts, type StreamRewriter } from "./chunks.ts";
@@ -17,6 +19,9 @@ const CLOSE_AFTER_DONE_MS = 1_000;
 const HELD_UP_MS = 2_000;
 /** Maximum number of answers that are read to their end at once after their clients have left. Further ones are aborted. */
 const READ_ON_MAX = 1_000;
+/** The most of them that one account, and one tenant, may have: as fractions. */
+const READ_ON_SHARES = { account: 0.25, tenant: 0.5 };
+const NOBODY: Owner = { accountId: 0, tenantId: 0 };
 const LF = 10;
 const CR = 13;
 const UTF_8 = new TextEncoder();
@@ -36,8 +41,10 @@ export type OpenedStream = {
 
 /** How a stream is relayed. */
 export type StreamPlan = StreamFacts & {
-  /** Read the provider to its end if the client leaves: the model hides tokens, and reports them only at the end. */
+  /** Read the provider to its end if the client leaves: only its report says what the answer costs. */
   readsOn?: boolean;
+  /** Whose share of the answers is used that are read on. Without it, only their number counts. */
+  payer?: Owner;
 };
 
 export type ProviderRead = Awaited<ReturnType<OpenedStream["reader"]["read"]>>;
@@ -101,6 +108,8 @@ export type RelayOptions = {
   /** Maximum time that an answer is read on after its client has left. */
   readOnMs: number;
   readOnMax?: number;
+  /** Called when an answer is not read on, because there are too many. */
+  onShed?: (reason: ShedReason) => void;
   nowMs: () => number;
   /** Called when a stream is ended because one side was silent. */
   onTimeout?: (limit: IdleLimit) => void;
@@ -110,7 +119,14 @@ export type RelayOptions = {
 
 /** Makes the replica's set of open streams. */
 export function createRelays(options: RelayOptions): Relays {
-  const sets: RelaySets = { open: new Set(), readOn: new Set(), over: false };
+  const readOnPlaces = new ShareLimit({
+    max: options.readOnMax ?? READ_ON_MAX,
+    fractions: READ_ON_SHARES,
+    what: "answers that are read on",
+    reasons: { replica: "read_on_full", account: "read_on_per_account", tenant: "read_on_per_tenant" },
+    onShed: options.onShed ?? (() => {}),
+  });
+  const sets: RelaySets = { open: new Set(), readOn: new Set(), readOnPlaces, over: false };
   const { open, readOn } = sets;
   const timer = setInterval(() => {
     const now = options.nowMs();
@@ -139,6 +155,7 @@ type RelaySets = {
   readonly open: Set<Relay>;
   /** Relays whose clients have left. */
   readonly readOn: Set<Relay>;
+  readonly readOnPlaces: ShareLimit;
   /** `endAll` was called. */
   over: boolean;
 };
@@ -156,6 +173,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   readonly #options: RelayOptions;
   readonly #sets: RelaySets;
   readonly #readsOn: boolean;
+  readonly #payer: Owner;
   readonly #rewriter: StreamRewriter;
   #controller!: ReadableStreamDefaultController<Uint8Array>;
   #ended = false;
@@ -192,6 +210,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
     this.#options = options;
     this.#sets = sets;
     this.#readsOn = plan.readsOn === true;
+    this.#payer = plan.payer ?? NOBODY;
     this.#first = opened.first;
     this.#rewriter = opened.rewriter ?? new ChunkRewriter(plan);
     this.#wroteMs = options.nowMs();
@@ -328,8 +347,8 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
 
   async #clientLeft(): Promise<void> {
     if (!this.#end()) return;
-    const { readOn, over } = this.#sets;
-    const { nowMs, readOnMs, readOnMax = READ_ON_MAX } = this.#options;
+    const { readOn, readOnPlaces, over } = this.#sets;
+    const { nowMs, readOnMs } = this.#options;
     let relayed: Relayed;
     try {
       relayed = this.#rewriter.relayed;
@@ -340,7 +359,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
       await this.#tell(() => ({ how: "failed", error }));
       return;
     }
-    if (this.#readsOn && !this.#isWhole() && !over && readOn.size < readOnMax) {
+    if (this.#readsOn && !this.#isWhole() && !over && readOnPlaces.tryTake(this.#payer, 1)) {
       this.#left = { relayed, untilMs: nowMs() + readOnMs };
       readOn.add(this);
       this.#readAfterLeave();
@@ -363,6 +382,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
     const { relayed } = this.#left;
     this.#left = undefined;
     this.#sets.readOn.delete(this);
+    this.#sets.readOnPlaces.give(this.#payer, 1);
     if (this.#sawDone && !this.#sawEnd) this.#letProviderClose();
     else this.#call.stop();
     await this.#tellLeft(relayed);

@@ -3,6 +3,7 @@ import type { EndReason } from "../ledger/ledger_store.ts";
 import type { AnswerToCount } from "./charge.ts";
 import type { Relayed } from "./chunks.ts";
 import { restarting } from "./dispatch.ts";
+import { hasUncounted, type PromptSample } from "./prompt.ts";
 import type { RelayEnd } from "./relay.ts";
 import type { ReservedRequest } from "./reserve.ts";
 
@@ -13,8 +14,9 @@ import type { ReservedRequest } from "./reserve.ts";
  *   complete             the provider finished                       what the provider reports, or else our count    [DONE]
  *   client_left          the client left, or read too slowly         the larger of what was relayed (our count)      nothing more
  *                                                                    and what was reported last; `estimated`
- *     isWhole            the same; the model hides tokens, so it     what the provider reports                       nothing more
- *                        was read to its end in the background
+ *     isWhole            the same; the model hides tokens, or the    what the provider reports                       nothing more
+ *                        prompt has images or files, so it was
+ *                        read to its end in the background
  *   broke_after_finish   broke off after a finish_reason             as `complete`                                   an error event
  *   broke_off            broke off before, or reported an error      nothing                                         an error event
  *   fell_silent          sent nothing for PROVIDER_IDLE_MS           nothing; it counts as a loss                    an error event
@@ -42,7 +44,10 @@ export type StreamOutcome =
   | { how: "failed"; reason: EndReason; event: string };
 
 /** Says what the end of a stream means, and logs the ends that an operator should know of. Changes nothing. */
-export function streamOutcome({ deps, caller, model }: ReservedRequest, end: RelayEnd): StreamOutcome {
+export function streamOutcome(
+  { deps, caller, model, prompt }: ReservedRequest & { prompt: PromptSample },
+  end: RelayEnd,
+): StreamOutcome {
   const { requestId } = caller;
   const facts = { requestId, model: model.id };
   switch (end.how) {
@@ -54,6 +59,11 @@ export function streamOutcome({ deps, caller, model }: ReservedRequest, end: Rel
         deps.log.warn(
           facts,
           "a client left a model that hides tokens, and the answer was not read to its end: tokens not yet reported are not charged",
+        );
+      else if (hasUncounted(prompt) && !end.isWhole)
+        deps.log.warn(
+          facts,
+          "a client left an answer to images or files that was not read to its end: their bound is charged",
         );
       return { how: "client_left", answer: { ...answerOf(end.relayed), isPart: !end.isWhole } };
 

@@ -1,6 +1,6 @@
 import { countTokens } from "gpt-tokenizer/encoding/o200k_base";
 import { serveJobs } from "../platform/worker_side.ts";
-import type { TokenJob, TokensOfBeginning } from "./tokens.ts";
+import type { TokenJob, TokensOfPart } from "./tokens.ts";
 
 /**
  * Counts tokens in a worker, within a job's time budget. The tokenizer's time grows with the square of the length of an unbroken
@@ -13,15 +13,22 @@ const RUN_LENGTH_MAX = 256;
 /** Text that looks like a control token is counted as plain text. */
 const AS_PLAIN_TEXT = { disallowedSpecial: new Set<string>() };
 
-/** Counts the tokens of `text`, or of as much of it as `budgetMs` allows. */
-export function countInRuns(text: string, budgetMs: number): TokensOfBeginning {
+/** Counts the tokens of `text`, or of as much of it as `budgetMs` allows: of runs in random order, so that all of it counts alike. */
+export function countInRuns(text: string, budgetMs: number, random: () => number = Math.random): TokensOfPart {
   const endsAt = performance.now() + budgetMs;
+  const starts: number[] = [];
+  for (let at = 0; at < text.length; at = endOfRun(text, at)) starts.push(at);
   let tokens = 0;
   let chars = 0;
-  while (chars < text.length && performance.now() <= endsAt) {
-    const end = endOfRun(text, chars);
-    tokens += countTokens(text.slice(chars, end), AS_PLAIN_TEXT);
-    chars = end;
+  while (starts.length > 0 && performance.now() <= endsAt) {
+    const drawn = Math.floor(random() * starts.length);
+    const start = starts[drawn] as number;
+    // The last takes the place of the drawn one.
+    starts[drawn] = starts.at(-1) as number;
+    starts.pop();
+    const end = endOfRun(text, start);
+    tokens += countTokens(text.slice(start, end), AS_PLAIN_TEXT);
+    chars += end - start;
   }
   return { tokens, chars };
 }

@@ -88,7 +88,7 @@ export type ChatAnswer = {
   /** The provider's usage object, unchanged. */
   rawUsage: unknown;
   completionText: string;
-  /** The length of the whole completion text, if `completionText` is only its beginning. */
+  /** The length of the whole completion text, if `completionText` is only a sample. */
   completionChars?: number;
   dropped: string | undefined;
 };

@@ -73,6 +73,14 @@ export class ShareLimit {
     throw new Refusal("too_many_requests", { message, limit: this.#limits[lacking], retryAfterSeconds });
   }
 
+  /** Takes it if there is room. For what is not refused, but done in another way. */
+  tryTake(owner: Owner, amount: number): boolean {
+    const lacking = this.#lacking(owner, amount);
+    if (lacking === undefined) this.#add(owner, amount);
+    else this.#options.onShed(this.#options.reasons[lacking]);
+    return lacking === undefined;
+  }
+
   /** Throws service_unavailable if the replica has no more, too_many_requests if the account or the tenant has used its share. */
   take(owner: Owner, amount: number): void {
     this.check(owner, amount);

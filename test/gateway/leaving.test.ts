@@ -247,7 +247,7 @@ describe("leaving in the middle of an answer", () => {
     });
 });
 
-test("an answer without usage that is too long to be kept is counted as its beginning is, in any script", async () => {
+test("an answer without usage that is too long to be kept is counted as a sample of it is, in any script", async () => {
   const { secret, accountId } = await shop.payer(10_000_000_000n);
   const event = (content: string, finish: string | null = null) =>
     `data: ${JSON.stringify({ id: "c", choices: [{ index: 0, delta: { content }, finish_reason: finish }] })}\n\n`;
@@ -259,6 +259,68 @@ test("an answer without usage that is too long to be kept is counted as its begi
   const receipt = await receiptOf(accountId);
   expect(receipt).toMatchObject({ reason: "complete", estimated: true });
   expect(Number(receipt.completion_tokens)).toBeGreaterThan(0.7 * chars);
+});
+
+test("a stream that begins with spaces is charged for what follows them when its client leaves", async () => {
+  const { secret, accountId } = await shop.payer(10_000_000_000n);
+  const event = (content: string) =>
+    `data: ${JSON.stringify({ id: "c", choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`;
+  const body = event(" ".repeat(1_024)).repeat(32) + event("闸门按它卖出的计数".repeat(100)).repeat(22);
+  // Its end does not come while the client is there: all that is charged is our count.
+  const cut = { cutAfterBytes: Buffer.byteLength(body), cutDelayMs: 60_000 };
+  shop.provider.next({ contentType: SSE, chunked: true, body: `${body}data: [DONE]\n\n`, ...cut });
+  const client = leaver(secret, { max_tokens: 100_000 });
+  await until(() => client.events() >= 54);
+  client.leave();
+  const receipt = await receiptOf(accountId);
+  expect(receipt).toMatchObject({ reason: "client_left", estimated: true });
+  // o200k has 256 tokens for the spaces and 19,800 for the text. On a busy machine the tokenizer has no time, and spaces count as ASCII.
+  expect(Number(receipt.completion_tokens)).toBeGreaterThan(18_000);
+  expect(Number(receipt.completion_tokens)).toBeLessThan(31_000);
+});
+
+describe("a prompt with an image or a file", () => {
+  const IMAGE = { type: "image_url", image_url: { url: "https://pictures.example/one.png" } };
+  const messages = [{ role: "user", content: [{ type: "text", text: "What is this?" }, IMAGE] }];
+  const USED = { tokens: 40, chunkDelayMs: 50, usage: { prompt_tokens: 36_835, completion_tokens: 41 } };
+
+  test("is read to the end if its client leaves, and charged by the provider's usage", async () => {
+    const { secret, accountId } = await shop.payer(10_000_000_000n);
+    shop.provider.next(USED);
+    const client = leaver(secret, { messages, max_tokens: 1_000 });
+    await until(() => client.events() >= 3);
+    client.leave();
+    expect((await shop.provider.waitForEnd(shop.provider.lastCall()?.id ?? 0)).outcome).toBe("complete");
+    expect(await receiptOf(accountId)).toMatchObject({
+      ...{ outcome: "settled", reason: "client_left", estimated: false },
+      ...{ prompt_tokens: 36_835, completion_tokens: 41 },
+    });
+  });
+
+  test("is read to the end also if its client leaves before the first event, and as a response", async () => {
+    const { secret, accountId } = await shop.payer(10_000_000_000n);
+    shop.provider.next({ ...USED, firstByteDelayMs: 1_000 });
+    const client = leaver(secret, { messages, max_tokens: 1_000 });
+    const [call] = await shop.provider.waitForCalls(1);
+    await sleep(200);
+    client.leave();
+    expect((await shop.provider.waitForEnd(call?.id ?? 0, 10_000)).outcome).toBe("complete");
+    expect(await receiptOf(accountId)).toMatchObject({ estimated: false, prompt_tokens: 36_835 });
+  });
+
+  test("is charged by its bound if its answer cannot be read to the end", async () => {
+    const own = await shop.start({ PROVIDER_TOTAL_MS: "1000" });
+    const { secret, accountId } = await shop.payer(10_000_000_000n);
+    shop.provider.next({ ...USED, tokens: 1_000 });
+    const client = openRawClient(own.port, secret, { messages, max_tokens: 1_000 });
+    await until(() => client.events() >= 3);
+    client.leave();
+    const receipt = await receiptOf(accountId);
+    expect(receipt).toMatchObject({ outcome: "settled", reason: "client_left", estimated: true });
+    const [model] = await shop.world.sql`select image_most_tokens as most from models where id = 'chat-a'`;
+    expect(Number(receipt.prompt_tokens)).toBeGreaterThan(Number(model?.most));
+    await own.kill();
+  });
 });
 
 describe("a model that hides tokens", () => {

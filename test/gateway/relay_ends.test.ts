@@ -252,6 +252,31 @@ describe("reading on after the client has left", () => {
     one.own.close();
   });
 
+  test("is limited by account and by tenant: one cannot take the places of others", async () => {
+    const sheds: string[] = [];
+    const one = await openOne({ readOnMax: 8, onShed: (reason) => sheds.push(reason) });
+    const leave = async (payer: { accountId: number; tenantId: number }) => {
+      const hand = handProvider();
+      const before = one.own.readOn();
+      const reader = one.own
+        .start(await open(hand.provider), { ...facts(), readsOn: true, payer }, noteEnds({}).owner)
+        .getReader();
+      await reader.read();
+      await reader.cancel();
+      return one.own.readOn() > before;
+    };
+    const account = { accountId: 1, tenantId: 9 };
+    const colleague = { accountId: 2, tenantId: 9 };
+    const third = { accountId: 3, tenantId: 9 };
+    const stranger = { accountId: 4, tenantId: 0 };
+    const results: boolean[] = [];
+    for (const payer of [account, account, account, colleague, colleague, third, stranger])
+      results.push(await leave(payer));
+    expect(results).toEqual([true, true, false, true, true, false, true]);
+    expect(sheds).toEqual(["read_on_per_account", "read_on_per_tenant"]);
+    one.own.close();
+  });
+
   test("does not happen if the whole answer has already arrived", async () => {
     const one = await openOne({}, {}, true);
     await one.next();

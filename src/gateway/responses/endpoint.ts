@@ -97,12 +97,11 @@ function serveJson(request: ResponsesRequest): Promise<Outcome> {
 }
 
 function serveEvents(request: ResponsesRequest): Promise<Outcome> {
-  const { caller, facts, model } = request;
+  const { caller, facts } = request;
   const { createdUnix, modelId } = facts.response;
   const plan = {
     ...{ requestId: caller.requestId, createdUnix, modelId },
     wantsUsage: true,
-    readsOn: model.hidesTokens === true,
   };
   return serveStream(request, plan, (route, attempt) => openAnswer(request, route, attempt));
 }

@@ -27,10 +27,11 @@ export function fromChatAnswer(value: Readonly<Record<string, unknown>>, facts: 
   const output = new Output(facts, { isStreamed: false });
   const [choice] = Array.isArray(value.choices) ? (value.choices as unknown[]) : [];
   if (isRecord(choice)) output.take(choice.message);
+  const written = output.written.soFar;
   const state = stateOf(isRecord(choice) ? finishOf(choice) : undefined, output);
   return {
-    completionText: output.written.text,
-    completionChars: output.written.length,
+    completionText: written.text,
+    completionChars: written.chars,
     text: (usage) => output.end({ ...state, usage: usageJson(usage) }),
   };
 }
@@ -72,8 +73,7 @@ export class ResponseEvents implements StreamRewriter {
   }
 
   get relayed(): Relayed {
-    const { text, length: chars } = this.#output.written;
-    return { text, chars, usage: this.#usage, rawUsage: this.#rawUsage };
+    return { ...this.#output.written.soFar, usage: this.#usage, rawUsage: this.#rawUsage };
   }
 
   get usage(): ReportedUsage | undefined {

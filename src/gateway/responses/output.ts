@@ -1,5 +1,5 @@
 import { isRecord } from "../../platform/records.ts";
-import { Written } from "../chunks.ts";
+import { Written } from "../written.ts";
 import { EventText } from "./event_text.ts";
 import { CallItem, type ItemStatus, MessageItem, type OutputItem, ReasoningItem } from "./output_items.ts";
 import { type ResponseFacts, type ResponseState, responseJson } from "./response_object.ts";

@@ -2,7 +2,7 @@ import type { KeyedRoute } from "../../catalog/catalog.ts";
 import { ProviderFailure } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
 import { isRecord } from "../../platform/records.ts";
-import { PROVIDER_FIELDS, type Relayed, type StreamRewriter, Written } from "../chunks.ts";
+import { PROVIDER_FIELDS, type Relayed, type StreamRewriter } from "../chunks.ts";
 import { fileTokensOf, imageTokensOf, type PromptBounds } from "../media_tokens.ts";
 import { isClientTool, overheadOf, Prompt } from "../prompt.ts";
 import {
@@ -15,6 +15,7 @@ import {
   type TextCall,
 } from "../upstream_chat.ts";
 import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
+import { Written } from "../written.ts";
 import { ArrivedItems } from "./arrived_items.ts";
 import { eventText } from "./event_text.ts";
 import { responseError } from "./from_chat.ts";
@@ -217,8 +218,7 @@ export class OwnEvents implements StreamRewriter {
   }
 
   get relayed(): Relayed {
-    const { text, length: chars } = this.#written;
-    return { text, chars, usage: this.#usage, rawUsage: this.#rawUsage };
+    return { ...this.#written.soFar, usage: this.#usage, rawUsage: this.#rawUsage };
   }
 
   get usage(): ReportedUsage | undefined {

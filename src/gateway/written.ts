@@ -1,0 +1,82 @@
+/**
+ * The text that a model has written so far, for counting its tokens if its client leaves. A short text is kept whole, and of a longer
+ * one a sample: equal parts, and of each a piece at a random place. So all of the text counts alike, in whatever order it stands.
+ * Source: END-5.
+ */
+
+/** Length of a piece, in characters. */
+const PIECE_CHARS = 128;
+/** When so many pieces are kept, one of each two neighbours is dropped. Up to 32 Ki characters are kept whole. */
+const PIECES_MAX = 256;
+/** A slice of a string keeps the whole string in memory. Once slices keep more than this alive, they are copied. */
+const SLICED_CHARS_MAX = 4 * 1024;
+
+/** `text`: all of the text, or a sample of it; `chars`: the length of all of it. */
+export type WrittenText = { text: string; chars: number };
+
+export class Written {
+  /** Of all of the text, in characters. */
+  length = 0;
+  readonly #random: () => number;
+  #pieces: string[] = [];
+  /** What has arrived of the current piece, and where it begins. */
+  #piece = "";
+  #pieceAt = 0;
+  /** Where the current part begins, and the length of a part. */
+  #partAt = 0;
+  #partChars = PIECE_CHARS;
+  /** Length of the strings that the current piece has slices of. */
+  #slicedChars = 0;
+
+  constructor(random: () => number = Math.random) {
+    this.#random = random;
+  }
+
+  /** `sourceChars`: the length of the part of the source that `text` is a slice of. */
+  add(text: string, sourceChars: number): void {
+    const at = this.length;
+    this.length += text.length;
+    while (this.length > this.#pieceAt) {
+      const from = this.#pieceAt + this.#piece.length - at;
+      const missing = PIECE_CHARS - this.#piece.length;
+      this.#piece += from === 0 && text.length <= missing ? text : text.slice(from, from + missing);
+      if (this.#piece.length === PIECE_CHARS) {
+        this.#endPiece();
+        continue;
+      }
+      this.#slicedChars += sourceChars;
+      if (this.#slicedChars > SLICED_CHARS_MAX) this.#copyPiece();
+      return;
+    }
+  }
+
+  get soFar(): WrittenText {
+    const isWhole = this.#partChars === PIECE_CHARS;
+    return { text: [...this.#pieces, this.#piece].join(isWhole ? "" : "\n"), chars: this.length };
+  }
+
+  #endPiece(): void {
+    this.#copyPiece();
+    this.#pieces.push(this.#piece);
+    this.#piece = "";
+    this.#partAt += this.#partChars;
+    if (this.#pieces.length === PIECES_MAX) {
+      this.#pieces = this.#halved();
+      this.#partChars *= 2;
+    }
+    this.#pieceAt = this.#partAt + Math.floor(this.#random() * (this.#partChars - PIECE_CHARS));
+  }
+
+  /** One of each two neighbours. */
+  #halved(): string[] {
+    const kept: string[] = [];
+    for (let i = 0; i < PIECES_MAX; i += 2) kept.push(this.#pieces[this.#random() < 0.5 ? i : i + 1] as string);
+    return kept;
+  }
+
+  /** A string of its own: a slice keeps the string that it was cut from in memory, and a concatenation all its parts. */
+  #copyPiece(): void {
+    this.#piece = Buffer.from(this.#piece).toString();
+    this.#slicedChars = 0;
+  }
+}

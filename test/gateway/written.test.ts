@@ -1,0 +1,135 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import fc from "fast-check";
+import { encode } from "gpt-tokenizer/encoding/o200k_base";
+import { countInRuns } from "../../src/gateway/tokens_worker.ts";
+import { Written } from "../../src/gateway/written.ts";
+
+/** All of a long text counts, in whatever order it stands. Source: END-5. */
+
+setDefaultTimeout(120_000);
+const RUNS = Number(process.env.FC_RUNS ?? 60);
+
+/** Texts of one kind, by the number of characters. */
+const KINDS: Record<string, (chars: number) => string> = {
+  spaces: (chars) => " ".repeat(chars),
+  "one letter": (chars) => "a".repeat(chars),
+  Chinese: (chars) => "闸门按它卖出的计数并且说明这一点".repeat(chars).slice(0, chars),
+  emoji: (chars) => "🫠🪿🧌🛞🪬🫥".repeat(chars).slice(0, chars - (chars % 2)),
+  Amharic: (chars) => "የአማርኛ ጽሑፍ ረጅም መልስ ነው። ".repeat(chars).slice(0, chars),
+  Yi: (chars) => "ꀀꀁꀂꀃꀄꀅꀆꀇꀈꀉꀊ".repeat(chars).slice(0, chars),
+  prose: (chars) => "The gateway counts what it sells, and says so. ".repeat(chars).slice(0, chars),
+  digits: (chars) => "31415926535".repeat(chars).slice(0, chars),
+  base64: (chars) => Buffer.from("The gateway counts, 闸门".repeat(chars)).toString("base64").slice(0, chars),
+};
+
+/** Tokens of all of it, and as they are estimated from what is kept of it when it arrives in pieces of `pieceChars`. */
+function compare(parts: readonly string[], pieceChars: number): { tokens: number; estimated: number; kept: number } {
+  const written = new Written();
+  let tokens = 0;
+  for (const part of parts) {
+    // Counted in short texts: the tokenizer takes the square of an unbroken text's length.
+    for (let at = 0; at < part.length; at += 256) tokens += encode(part.slice(at, at + 256)).length;
+    for (let at = 0; at < part.length; at += pieceChars) written.add(part.slice(at, at + pieceChars), pieceChars);
+  }
+  const { text, chars } = written.soFar;
+  const counted = countInRuns(text, Number.POSITIVE_INFINITY);
+  return { tokens, estimated: (counted.tokens * chars) / Math.max(1, text.length), kept: text.length };
+}
+
+test("a text of up to 32 Ki characters is kept as it is, however it arrives", () => {
+  const text = "The gateway counts what it sells: 闸门 🫠. ".repeat(800).slice(0, 32 * 1024 - 1);
+  for (const pieceChars of [1, 7, 128, 1_000, text.length]) {
+    const written = new Written();
+    for (let at = 0; at < text.length; at += pieceChars) written.add(text.slice(at, at + pieceChars), pieceChars);
+    // A piece ends where it ends, also within an emoji, which is two units.
+    expect(written.soFar.chars).toBe(text.length);
+    expect(written.soFar.text.replaceAll("\ufffd", "").length).toBeGreaterThan(text.length - 2 * 256);
+    expect(written.soFar.text.slice(0, 60)).toBe(text.slice(0, 60));
+  }
+});
+
+type Part = readonly [kind: keyof typeof KINDS, chars: number];
+const SHAPED: readonly { says: string; parts: readonly Part[] }[] = [
+  {
+    says: "spaces, then Chinese characters",
+    parts: [
+      ["spaces", 32_768],
+      ["Chinese", 20_000],
+    ],
+  },
+  {
+    says: "spaces, then emoji",
+    parts: [
+      ["spaces", 32_768],
+      ["emoji", 20_000],
+    ],
+  },
+  {
+    says: "one letter, then Amharic",
+    parts: [
+      ["one letter", 32_768],
+      ["Amharic", 40_000],
+    ],
+  },
+  {
+    says: "a megabyte of prose with Yi at its end",
+    parts: [
+      ["prose", 1_000_000],
+      ["Yi", 200_000],
+    ],
+  },
+  {
+    says: "Chinese, then spaces",
+    parts: [
+      ["Chinese", 40_000],
+      ["spaces", 40_000],
+    ],
+  },
+];
+
+test.each(SHAPED)("$says: estimated within 10 % below and 25 % above", ({ parts }) => {
+  const { tokens, estimated, kept } = compare(
+    parts.map(([kind, chars]) => KINDS[kind]?.(chars) ?? ""),
+    5,
+  );
+  expect(estimated / tokens).toBeGreaterThan(0.9);
+  expect(estimated / tokens).toBeLessThan(1.25);
+  expect(kept).toBeLessThan(33 * 1024);
+});
+
+test("random orders of all kinds are estimated within 20 % below and 35 % above", () => {
+  const part = fc.tuple(fc.constantFrom(...Object.keys(KINDS)), fc.integer({ min: 2_000, max: 40_000 }));
+  fc.assert(
+    fc.property(
+      fc.array(part, { minLength: 3, maxLength: 8 }),
+      fc.constantFrom(3, 5, 40, 5_000),
+      (parts, pieceChars) => {
+        const { tokens, estimated, kept } = compare(
+          parts.map(([kind, chars]) => KINDS[kind]?.(chars) ?? ""),
+          pieceChars,
+        );
+        // The sample is random: of many runs, some are further off than most.
+        expect(estimated / tokens).toBeGreaterThan(0.8);
+        expect(estimated / tokens).toBeLessThan(1.35);
+        expect(kept).toBeLessThan(33 * 1024);
+      },
+    ),
+    { numRuns: RUNS },
+  );
+});
+
+test("if there is no time to count all of it, what was counted is from all places: the beginning does not decide", () => {
+  const text = `${" ".repeat(16_384)}${KINDS.Chinese?.(16_384)}`;
+  let calls = 0;
+  const original = performance.now;
+  // A clock that gives time for half of the runs.
+  performance.now = () => (calls++ === 0 ? 0 : calls > 66 ? 100 : 1);
+  try {
+    const { tokens, chars } = countInRuns(text, 50);
+    expect(chars).toBeLessThan(0.7 * text.length);
+    const all = encode(KINDS.Chinese?.(16_384) ?? "").length;
+    expect((tokens * text.length) / chars / all).toBeGreaterThan(0.5);
+  } finally {
+    performance.now = original;
+  }
+});
