@@ -4,6 +4,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { Redis } from "ioredis";
 import { openKeyLookup } from "../src/accounts/key_lookup.ts";
+import { addLosses } from "../src/accounts/losses_store.ts";
 import { verifyPassword } from "../src/accounts/passwords.ts";
 import { findSignIn } from "../src/accounts/sign_in_store.ts";
 import { boundsKey } from "../src/catalog/bound_advice.ts";
@@ -929,6 +930,29 @@ test(
       state: "wrong",
       detail: "Postgres does not answer: start it, or correct DATABASE_URL.",
     });
+  },
+  SLOW_MS,
+);
+
+test(
+  "account losses shows what nobody paid and who is refused; --forget ends the hour; doctor says that somebody is refused",
+  async () => {
+    const { accountId } = await world.addCustomer();
+    const db = world.openDb(1);
+    await addLosses({ db }, [{ accountId, tenantId: 0, kind: "provider_time", amount: 90_000n, times: 3 }], []);
+    await db.close();
+    const env = { UNPAID_ACCOUNT_MINUTES: "1" };
+    const shown = await json(`account losses ${accountId}`, { env });
+    expect(shown.losses).toMatchObject([
+      { holder: "account", holderId: accountId, hourAmount: "90000", amount: "90000", times: 3, stopped: true },
+    ]);
+    expect((await cli(`account losses ${accountId}`, { env })).out).toMatch(/provider_time +2 min .* yes +2 min +3 /);
+    expect((await json(`account losses ${accountId}`)).losses).toMatchObject([{ stopped: false }]);
+    expect((await cli("doctor", { env })).out).toContain("an account or reseller is refused");
+    expect(await refused("account losses --forget")).toContain("Name the account");
+    expect((await json(`account losses ${accountId} --forget`, { env })).losses).toMatchObject([
+      { hourAmount: "0", amount: "90000", stopped: false },
+    ]);
   },
   SLOW_MS,
 );

@@ -248,9 +248,10 @@ async function checkLosses({ db, config }: Context): Promise<Found> {
   const bounds = Object.entries(lossBoundsOf(config)).map(([kind, most]) => ({ kind, ...most }));
   const stops = await readStops({ db }, bounds);
   if (stops.length === 0) return { state: "ok", detail: "no account is refused for what nobody paid" };
+  const who = stops.length === 1 ? "an account or reseller is" : `${stops.length} accounts or resellers are`;
   return {
     state: "warning",
-    detail: `${stops.length} accounts or resellers are refused for up to an hour, because too much of what their requests cost was not paid`,
+    detail: `${who} refused for up to an hour, because too much of what their requests cost was not paid`,
     advice: "See who: bun run cli account losses",
   };
 }
