@@ -1,19 +1,19 @@
 import type { Deps } from "../deps.ts";
-import type { Body } from "../http/body.ts";
 import { EMBEDDING_TOKENS_MAX } from "../limits.ts";
 import type { Admitted } from "./admission.ts";
 import type { Caller } from "./authenticate.ts";
 import { chatUsage } from "./charge.ts";
 import { dispatch } from "./dispatch.ts";
+import { namerOf } from "./end_users.ts";
 import type { MeteredEndpoint } from "./flow.ts";
 import { type Outcome, withHold } from "./hold.ts";
 import { requireModel } from "./models.ts";
 import { filterParameters } from "./parameters.ts";
 import { embeddingPromptOf, type Prompt } from "./prompt.ts";
-import { type EmbeddingRequest, readEmbedding } from "./request_shapes.ts";
+import { readEmbedding } from "./request_shapes.ts";
 import { type ReservedRequest, reserveEmbedding } from "./reserve.ts";
 import { noteUsed } from "./route_notes.ts";
-import { answerBytesOf, fetchEmbeddings } from "./upstream_embeddings.ts";
+import { answerBytesOf, type EmbeddingCall, fetchEmbeddings } from "./upstream_embeddings.ts";
 
 /** POST /v1/embeddings. Source: EMB-1. */
 export const EMBEDDINGS: MeteredEndpoint = { serve: embeddings, numbersMax: EMBEDDING_TOKENS_MAX };
@@ -26,18 +26,19 @@ async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted):
   const body = readEmbedding(raw);
   caller.record.kind = "embedding";
   const model = requireModel(deps, caller, body.fields.model, "embedding");
-  const { changed } = filterParameters({ kind: "embedding", body: body.fields, spans: raw.spans, by: model });
+  const namer = namerOf(deps, caller);
+  const { changed } = filterParameters({ kind: "embedding", body: body.fields, spans: raw.spans, by: model, namer });
   const prompt = embeddingPromptOf(body.input, { raw, changed, model });
   raw.room.grow(Math.min(answerBytesOf(body), deps.config.bodyBytesMax));
   const reserving = reserveEmbedding(deps, caller, { model, prompt });
   return await withHold({ deps, caller, model, slots }, reserving, (reserved) =>
-    serveEmbeddings({ ...reserved, prompt, choices: 0 }, { body, raw }),
+    serveEmbeddings({ ...reserved, prompt, choices: 0 }, { body, raw, namer }),
   );
 }
 
 async function serveEmbeddings(
   request: ReservedRequest & { prompt: Prompt; choices: number },
-  { body, raw }: { body: EmbeddingRequest; raw: Body },
+  { body, raw, namer }: Pick<EmbeddingCall, "body" | "raw" | "namer">,
 ): Promise<Outcome> {
   const { deps, caller, model } = request;
   const call = {
@@ -45,6 +46,7 @@ async function serveEmbeddings(
     requestId: caller.requestId,
     body,
     raw,
+    namer,
     totalMs: deps.config.providerTotalMs,
     large: deps.largeEmbeddings,
   };

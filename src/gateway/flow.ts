@@ -9,6 +9,7 @@ import { authenticate, type Caller } from "./authenticate.ts";
 import { chatUsage, imageUsage, NOTHING_RELAYED } from "./charge.ts";
 import type { StreamFacts, StreamRewriter } from "./chunks.ts";
 import { type Answered, type Attempt, dispatch } from "./dispatch.ts";
+import { namerOf } from "./end_users.ts";
 import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
 import { serveOnce } from "./idempotency.ts";
 import { requireModel } from "./models.ts";
@@ -71,7 +72,7 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
   const body = readChat(raw);
   if (body.stream) caller.record.kind = "stream";
   const model = requireModel(deps, caller, body.model, "text");
-  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, by: model });
+  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, by: model, namer: namerOf(deps, caller) });
   checkChatAnswer(body, filtered, model);
   const prompt = promptOf(body, { raw, changed: filtered.changed, model });
   const choices = body.n ?? 1;
@@ -232,6 +233,7 @@ export async function image(
       requestId: caller.requestId,
       body,
       raw,
+      namer: namerOf(deps, caller),
       price,
       totalMs: deps.config.providerTotalMs,
       allowPrivate: deps.config.providerAllowPrivate,
@@ -263,6 +265,7 @@ function callOf({ deps, caller, model, body, raw, filtered, hold }: ChatRequest,
     requestId: caller.requestId,
     body,
     raw,
+    namer: namerOf(deps, caller),
     filtered,
     model,
     capTokens: hold.capTokens,

@@ -1,6 +1,7 @@
 import type { Route } from "../catalog/catalog.ts";
 import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
+import { type Namer, ownName } from "./end_users.ts";
 
 /**
  * The list of all parameters that are sent on to a provider. All other fields of a request are accepted, dropped, and named in the
@@ -41,7 +42,8 @@ export type ParameterGroup = {
 const words = (names: string): readonly string[] => names.trim().split(/\s+/);
 
 const SCALAR_CHARS_MAX = 64;
-const TEXT_CHARS_MAX = 512;
+export const END_USER_CHARS_MAX = 512;
+const END_USER_NAME = `a string of at most ${END_USER_CHARS_MAX} characters, sent as a digest of the account's own`;
 /** Maximum number of log probabilities of each token, beside its own. */
 export const TOP_LOGPROBS_MAX = 20;
 const SCALAR = "a number, a boolean or a string of at most 64 characters";
@@ -162,8 +164,8 @@ const CHAT_GROUPS: readonly ParameterGroup[] = [
   {
     title: "End user",
     names: words("user safety_identifier prompt_cache_key"),
-    filter: only((value) => typeof value === "string" && value.length <= TEXT_CHARS_MAX),
-    condition: `a string of at most ${TEXT_CHARS_MAX} characters`,
+    filter: endUserName,
+    condition: END_USER_NAME,
   },
   {
     title: "Metadata",
@@ -196,8 +198,8 @@ const IMAGE_GROUPS: readonly ParameterGroup[] = [
   {
     title: "End user",
     names: words("user safety_identifier"),
-    filter: only((value) => typeof value === "string" && value.length <= TEXT_CHARS_MAX),
-    condition: `a string of at most ${TEXT_CHARS_MAX} characters`,
+    filter: endUserName,
+    condition: END_USER_NAME,
   },
 ];
 
@@ -206,8 +208,8 @@ const EMBEDDING_GROUPS: readonly ParameterGroup[] = [
   {
     title: "End user",
     names: words("user safety_identifier"),
-    filter: only((value) => typeof value === "string" && value.length <= TEXT_CHARS_MAX),
-    condition: `a string of at most ${TEXT_CHARS_MAX} characters`,
+    filter: endUserName,
+    condition: END_USER_NAME,
   },
 ];
 
@@ -254,14 +256,16 @@ export type ToFilter = {
   spans: ReadonlyMap<string, Span>;
   /** The route, or the model. */
   by: OwnRules;
+  /** Whose names of end users are in it. */
+  namer: Namer;
   /** A listed parameter that is dropped from this request. */
   leaveOut?: string | undefined;
 };
 
 /** Filters a body by the list. Costs one look-up for each field, and for each field of a message. */
-export function filterParameters({ kind, body, spans, by, leaveOut }: ToFilter): Filtered {
+export function filterParameters({ kind, body, spans, by, namer, leaveOut }: ToFilter): Filtered {
   const { allowedParams: allowed, droppedParams: left } = by;
-  const filtering = new Filtering(body, by);
+  const filtering = new Filtering(body, by, namer);
   const filters = FILTERS[kind];
   for (const name of spans.keys()) {
     const isLeft = name === leaveOut || (left.size > 0 && left.has(name));
@@ -295,15 +299,17 @@ const NAME_CHARS_MAX = 60;
 
 class Filtering implements Filtered {
   readonly body: Fields;
+  readonly namer: Namer;
   readonly changed = new Map<string, unknown>();
   readonly #by: OwnRules;
   readonly #names: string[] = [];
   /** The number of dropped parts. */
   count = 0;
 
-  constructor(body: Fields, by: OwnRules) {
+  constructor(body: Fields, by: OwnRules, namer: Namer) {
     this.body = body;
     this.#by = by;
+    this.namer = namer;
   }
 
   /** Whether the route allows `field.member`; indexes of lists are not part of it. */
@@ -339,6 +345,11 @@ export function droppedNames(paths: readonly string[], count = paths.length): st
 function safeName(path: string): string {
   const short = path.length <= NAME_CHARS_MAX ? path : `${path.slice(0, NAME_CHARS_MAX - 3)}...`;
   return short.replace(/[^\w.-]/g, "?") || "?";
+}
+
+/** A name of the client's, as it is sent. Source: PRV-28. */
+function endUserName(value: unknown, { namer }: Filtering): string | undefined {
+  return typeof value === "string" && value.length <= END_USER_CHARS_MAX ? ownName(namer, value) : undefined;
 }
 
 /** Passes a value unchanged, or drops it. */

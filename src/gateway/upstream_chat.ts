@@ -12,6 +12,7 @@ import { Stop } from "../platform/stop.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { errorIn, PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
+import type { Namer } from "./end_users.ts";
 import { type Filtered, filterParameters, hasSameRules, type OwnRules } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import type { ChatBody } from "./request_shapes.ts";
@@ -41,6 +42,7 @@ export type TextCall = Attempt & {
 export type ChatCall = TextCall & {
   body: ChatBody;
   raw: Body;
+  namer: Namer;
   /** The body filtered by the model's rules: what any of its routes allows, without what all of them drop. */
   filtered: Filtered;
   model: OwnRules;
@@ -55,11 +57,11 @@ export type Payload = { text: string; dropped: string | undefined };
  * The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name, a request for the
  * usage, and the cap of the hold.
  */
-export function chatPayload({ body, raw, filtered, model, capTokens }: ChatCall, route: Route): Payload {
+export function chatPayload({ body, raw, namer, filtered, model, capTokens }: ChatCall, route: Route): Payload {
   // Nearly always all routes have the same rules. Then the body is sent as it was filtered for the reserve.
   const { changed, dropped } = hasSameRules(route, model)
     ? filtered
-    : filterParameters({ kind: "chat", body, spans: raw.spans, by: route });
+    : filterParameters({ kind: "chat", body, spans: raw.spans, by: route, namer });
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));

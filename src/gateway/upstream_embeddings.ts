@@ -7,6 +7,7 @@ import { isRecord } from "../platform/records.ts";
 import { nextTurn } from "../platform/runtime.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readVector, type Vector, vectorJson } from "./embedding_vectors.ts";
+import type { Namer } from "./end_users.ts";
 import { type LargeEmbeddings, TEXT_BYTES_A_NUMBER } from "./large_embeddings.ts";
 import { filterParameters } from "./parameters.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
@@ -33,6 +34,7 @@ export type EmbeddingCall = Attempt & {
   requestId: string;
   body: EmbeddingRequest;
   raw: Body;
+  namer: Namer;
   totalMs: number;
   large: LargeEmbeddings;
 };
@@ -80,8 +82,14 @@ async function textOf(
 }
 
 /** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and base64. */
-function embeddingPayload({ body: { fields }, raw }: EmbeddingCall, route: KeyedRoute): Payload {
-  const { changed, dropped } = filterParameters({ kind: "embedding", body: fields, spans: raw.spans, by: route });
+function embeddingPayload({ body: { fields }, raw, namer }: EmbeddingCall, route: KeyedRoute): Payload {
+  const { changed, dropped } = filterParameters({
+    kind: "embedding",
+    body: fields,
+    spans: raw.spans,
+    by: route,
+    namer,
+  });
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== fields.model) edits.set("model", JSON.stringify(route.upstreamModel));

@@ -8,6 +8,7 @@ import type { Owner } from "../platform/share_limit.ts";
 import { controllerBy } from "../platform/stop.ts";
 import { within } from "../platform/time_limit.ts";
 import type { Attempt } from "./dispatch.ts";
+import type { Namer } from "./end_users.ts";
 import { type ImageToken, imageUrl } from "./image_addresses.ts";
 import { accessOf, IMAGE_BYTES_MAX, imageTypeOf } from "./image_files.ts";
 import { filterParameters } from "./parameters.ts";
@@ -36,6 +37,7 @@ export type ImageCall = Attempt & {
   requestId: string;
   body: ImageBody;
   raw: Body;
+  namer: Namer;
   price: ImagePrice;
   totalMs: number;
   allowPrivate: readonly string[];
@@ -72,12 +74,13 @@ export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Prom
 }
 
 /** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and a size. */
-function imagePayload({ body, raw, price }: ImageCall, route: KeyedRoute): Payload {
+function imagePayload({ body, raw, namer, price }: ImageCall, route: KeyedRoute): Payload {
   const { changed, dropped } = filterParameters({
     kind: "image",
     body,
     spans: raw.spans,
     by: route,
+    namer,
     leaveOut: qualityOf(body) === price.quality ? undefined : "quality",
   });
   const edits = new Map<string, string | null>();

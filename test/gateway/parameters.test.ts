@@ -18,6 +18,7 @@ import { type Answer, chatBody, embeddingBody, imageBody, openShop, PRICES, resp
 
 setDefaultTimeout(60_000);
 const API_GUIDE = readFileSync(`${import.meta.dirname}/../../docs/api.md`, "utf8");
+const NAMER = { secretKey: new Uint8Array(32), accountId: 1 };
 const LIST_ALONE: OwnRules = { allowedParams: new Set(), droppedParams: new Set() };
 
 let shop: Shop;
@@ -92,7 +93,14 @@ describe("the list", () => {
   const filteredOf = (kind: RequestKind, over: Record<string, unknown>) => {
     const body = { chat: chatBody, image: imageBody, embedding: embeddingBody }[kind](over);
     const spans = topLevelSpans(JSON.stringify(body)) ?? new Map();
-    return filterParameters({ kind, body, spans, by: LIST_ALONE, ...(kind === "image" && { leaveOut: "quality" }) });
+    return filterParameters({
+      kind,
+      body,
+      spans,
+      by: LIST_ALONE,
+      namer: NAMER,
+      ...(kind === "image" && { leaveOut: "quality" }),
+    });
   };
 
   test.each([
@@ -150,9 +158,6 @@ const FITTING: Record<string, unknown> = {
   chat_template_kwargs: { enable_thinking: false },
   include_reasoning: true,
   reasoning_format: "parsed",
-  user: "anna",
-  safety_identifier: "a1",
-  prompt_cache_key: "k",
   metadata: { order: "1027" },
   store: false,
 };
@@ -173,7 +178,6 @@ describe("a request with listed parameters only", () => {
       output_format: "webp",
       output_compression: 80,
       style: "vivid",
-      user: "a",
     };
     const text = `{"model":"image-a", "prompt":"A toll gate",  "size":"512x512",${JSON.stringify(fields).slice(1)}`;
     const answer = await shop.call("/v1/images/generations", { secret, body: text });
@@ -186,6 +190,41 @@ describe("a request with listed parameters only", () => {
     const answer = await shop.chat(secret, { tools: null, reasoning: null, service_tier: null, audio: null });
     expect(sent()).toEqual({ ...chatBody({ tools: null, reasoning: null }), model: "up-chat-a" });
     expect(droppedBy(answer)).toBeNull();
+  });
+});
+
+describe("the names of a client's end users and cached prompts", () => {
+  const NAMES = { user: "anna", safety_identifier: "a1", prompt_cache_key: "k" };
+  const DIGEST = /^[\w-]{43}$/;
+
+  test.each([
+    ["chat", (key: string) => shop.chat(key, NAMES)],
+    ["a stream", (key: string) => shop.chat(key, { ...NAMES, stream: true })],
+    ["responses", (key: string) => shop.call("/v1/responses", { secret: key, body: responsesBody(NAMES) })],
+    ["embeddings", (key: string) => shop.call("/v1/embeddings", { secret: key, body: embeddingBody(NAMES) })],
+    ["images", (key: string) => image(key, NAMES)],
+  ] as const)("are sent as digests of the account's own, the same each time: %s", async (_, ask) => {
+    const other = (await shop.payer(10_000_000_000n)).secret;
+    const seen: unknown[] = [];
+    for (const key of [secret, secret, other]) {
+      expect((await ask(key)).status).toBe(200);
+      const { user, safety_identifier, prompt_cache_key } = sent();
+      seen.push({ user, safety_identifier, prompt_cache_key });
+    }
+    expect(seen[0]).toEqual(seen[1]);
+    expect(seen[0]).toMatchObject({
+      user: expect.stringMatching(DIGEST),
+      safety_identifier: expect.stringMatching(DIGEST),
+    });
+    expect(seen[2]).toMatchObject({ user: expect.stringMatching(DIGEST) });
+    expect(seen[2]).not.toEqual(seen[0]);
+    expect(sentText()).not.toContain("anna");
+  });
+
+  test("are dropped if they are longer than 512 characters or no texts, and an empty one stays empty", async () => {
+    const answer = await shop.chat(secret, { user: "x".repeat(513), safety_identifier: 7, prompt_cache_key: "" });
+    expect(droppedBy(answer)).toBe("user, safety_identifier");
+    expect(sent()).toEqual({ ...chatBody({ prompt_cache_key: "" }), model: "up-chat-a" });
   });
 });
 
@@ -597,7 +636,10 @@ describe("a route that drops some", () => {
     ]);
     shop.provider.next({ status: 500 });
     const second = await shop.call("/v1/responses", { secret, body });
-    expect(sentTo(shop.second)).toEqual({ ...body, model: "up-own-either", store: false });
+    expect(sentTo(shop.second)).toEqual({
+      ...{ ...body, model: "up-own-either", store: false },
+      user: expect.stringMatching(/^[\w-]{43}$/),
+    });
     expect([second.status, droppedBy(second)]).toEqual([200, null]);
   });
 
@@ -617,7 +659,7 @@ describe("a route that drops some", () => {
     const spans = topLevelSpans(JSON.stringify(body)) ?? new Map();
     const changedBy = (names: string[]) => {
       const by = { allowedParams: new Set<string>(), droppedParams: new Set(names) };
-      const { changed, dropped } = filterParameters({ kind: "chat", body, spans, by });
+      const { changed, dropped } = filterParameters({ kind: "chat", body, spans, by, namer: NAMER });
       return { left: [...changed.keys()], dropped };
     };
     expect(changedBy([])).toEqual({ left: [], dropped: undefined });

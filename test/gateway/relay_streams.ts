@@ -98,6 +98,7 @@ export function open(
       requestId,
       body: { model: CLIENT_MODEL, messages: [{ role: "user", content: "hello" }] },
       raw: { text, value: {}, spans: new Map(), room: NO_ROOM },
+      namer: { secretKey: new Uint8Array(32), accountId: 1 },
       filtered: { changed: new Map(), dropped: undefined },
       model: to,
       capTokens: null,

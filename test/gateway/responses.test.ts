@@ -389,7 +389,7 @@ describe("routes", () => {
       input: "Tell me about tolls.",
       instructions: "Be brief.",
       stream: true,
-      user: "u",
+      user: expect.stringMatching(/^[\w-]{43}$/),
     });
     expect(checkLifeCycle(events)).toMatchObject({ status: "completed", model: "own", metadata: { a: "b" } });
     expect(JSON.stringify(events)).not.toContain("up-own");

@@ -251,7 +251,7 @@ describe("requests", () => {
 
 describe("requests for a provider's own /responses", () => {
   const own = (over: Fields, allowed: string[] = [], dropped: string[] = []) =>
-    ownBody(read(over), { allowedParams: new Set(allowed), droppedParams: new Set(dropped) });
+    ownBody(read(over), { allowedParams: new Set(allowed), droppedParams: new Set(dropped) }, SEAL);
 
   test("only listed fields are sent, nothing is stored, and ids of items that are not stored are left out", () => {
     const { fields, dropped } = own({

@@ -8,6 +8,7 @@ import type { Admitted } from "../admission.ts";
 import { checkOwnAnswer } from "../answer_size.ts";
 import type { Caller } from "../authenticate.ts";
 import type { Attempt } from "../dispatch.ts";
+import { type Namer, namerOf } from "../end_users.ts";
 import { type MeteredEndpoint, serveStream, serveWhole, type TextRequest, unixSeconds } from "../flow.ts";
 import { type Outcome, withHold } from "../hold.ts";
 import { requireModel } from "../models.ts";
@@ -58,11 +59,11 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
   if (body.stream) caller.record.kind = "stream";
   const model = requireModel(deps, caller, body.model, "text");
   checkHostedChoice(body, tools, model);
-  const seal = { secretKey: deps.config.secretKey, accountId: caller.key.accountId };
-  const own = model.routes.some((route) => route.ownResponses) ? new OwnForm(body, model) : undefined;
+  const namer = namerOf(deps, caller);
+  const own = model.routes.some((route) => route.ownResponses) ? new OwnForm(body, { model, namer }) : undefined;
   const isOwn = own !== undefined && model.routes.every((route) => route.ownResponses);
-  const chat = isOwn ? undefined : new ChatForm({ raw, model, ...toChat(body, { tools, seal }) });
-  if (chat === undefined) checkReasoning(seal, body);
+  const chat = isOwn ? undefined : new ChatForm({ raw, model, namer, ...toChat(body, { tools, seal: namer }) });
+  if (chat === undefined) checkReasoning(namer, body);
   // From here on nothing of the received text is sent or kept. Source: ADM-5.
   keepInstead(raw, [own?.prompt.text ?? "", chat?.raw.text ?? ""]);
   const prompt = largerOf(own?.prompt, chat?.prompt);
@@ -77,7 +78,7 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
       echo: echoOf(body, tools),
     },
     names: tools.names,
-    seal: body.include?.includes(INCLUDE_REASONING) ? seal : undefined,
+    seal: body.include?.includes(INCLUDE_REASONING) ? namer : undefined,
   };
   const toReserve = { model, body: { max_completion_tokens: max_output_tokens }, prompt, choices: 1 };
   return await withHold(
@@ -143,19 +144,21 @@ class OwnForm {
   readonly prompt: Prompt;
   readonly #request: ResponsesBody;
   readonly #model: Model;
+  readonly #namer: Namer;
   /** Filtered by the model's rules; this form is reserved. */
   readonly #body: OwnBody;
 
-  constructor(request: ResponsesBody, model: Model) {
+  constructor(request: ResponsesBody, { model, namer }: { model: Model; namer: Namer }) {
     this.#request = request;
     this.#model = model;
-    this.#body = ownBody(request, model);
+    this.#namer = namer;
+    this.#body = ownBody(request, model, namer);
     checkOwnAnswer(this.#body.fields, model);
     this.prompt = ownPrompt(this.#body, model);
   }
 
   bodyFor(route: Route): OwnBody {
-    return hasSameRules(route, this.#model) ? this.#body : ownBody(this.#request, route);
+    return hasSameRules(route, this.#model) ? this.#body : ownBody(this.#request, route, this.#namer);
   }
 
   /** A provider's rejection, with the client's path of the field. */
@@ -175,19 +178,21 @@ class ChatForm {
   readonly prompt: Prompt;
   readonly body: ChatBody;
   readonly raw: Body;
+  readonly namer: Namer;
   readonly filtered: Filtered;
   readonly #places: readonly string[];
   readonly #reasoningPlaces: readonly (string | undefined)[];
   readonly #toolPlaces: readonly string[];
   readonly #dropped: readonly string[];
 
-  constructor({ raw, model, ...chat }: { raw: Body; model: Model } & ChatRequest) {
+  constructor({ raw, model, namer, ...chat }: { raw: Body; model: Model; namer: Namer } & ChatRequest) {
     const { body, places, reasoningPlaces, toolPlaces, dropped } = chat;
     const text = JSON.stringify(body);
     const spans = topLevelSpans(text) ?? new Map();
     this.body = body as ChatBody;
     this.raw = { text, spans, value: body, room: raw.room };
-    this.filtered = filterParameters({ kind: "chat", body, spans, by: model });
+    this.namer = namer;
+    this.filtered = filterParameters({ kind: "chat", body, spans, by: model, namer });
     this.prompt = promptOf(this.body, { raw: this.raw, changed: this.filtered.changed, model });
     this.#places = places;
     this.#reasoningPlaces = reasoningPlaces;
@@ -312,6 +317,6 @@ function callOf({ deps, caller }: ResponsesRequest, attempt: Attempt): TextCall 
 }
 
 function chatCallOf({ model, capTokens }: ResponsesRequest, chat: ChatForm, call: TextCall): ChatCall {
-  const { body, raw, filtered } = chat;
-  return { ...call, body, raw, filtered, model, capTokens };
+  const { body, raw, namer, filtered } = chat;
+  return { ...call, body, raw, namer, filtered, model, capTokens };
 }

@@ -1,5 +1,12 @@
 import { isRecord } from "../../platform/records.ts";
-import { isTopLogprobs, type OwnRules, type ParameterGroup, TOP_LOGPROBS_MAX } from "../parameters.ts";
+import { type Namer, ownName } from "../end_users.ts";
+import {
+  END_USER_CHARS_MAX,
+  isTopLogprobs,
+  type OwnRules,
+  type ParameterGroup,
+  TOP_LOGPROBS_MAX,
+} from "../parameters.ts";
 import { isHostedTool } from "./hosted.ts";
 import { isMessage, type ResponsesBody } from "./request.ts";
 import { isSealedHere } from "./sealed_reasoning.ts";
@@ -32,13 +39,12 @@ export const OWN_RESPONSES_GROUPS: readonly Omit<ParameterGroup, "filter">[] = [
   {
     title: "End user",
     names: words("user safety_identifier prompt_cache_key"),
-    condition: "a string of at most 512 characters",
+    condition: "a string of at most 512 characters, sent as a digest of the account's own",
   },
   { title: "Storage", names: ["store"], condition: "always sent as `false`" },
 ];
 
 const SCALAR_CHARS_MAX = 64;
-const TEXT_CHARS_MAX = 512;
 const INCLUDES: readonly unknown[] = ["reasoning.encrypted_content", "message.output_text.logprobs"];
 const TEXT_MEMBERS = new Set(["format", "verbosity"]);
 const REASONING_MEMBERS = new Set(["effort", "summary"]);
@@ -61,11 +67,11 @@ type Fields = Readonly<Record<string, unknown>>;
 export type OwnBody = { fields: Record<string, unknown>; dropped: string[] };
 
 /** Filters a request by the list and by what the route, or the model, allows and drops. Names are those of /responses: `reasoning.effort`. */
-export function ownBody(request: ResponsesBody, by: OwnRules): OwnBody {
+export function ownBody(request: ResponsesBody, by: OwnRules, namer: Namer): OwnBody {
   const body: OwnBody = { fields: { store: false }, dropped: [] };
   for (const [name, value] of Object.entries(request as Fields)) {
     if (SILENT.has(name) || value === null || value === undefined) continue;
-    const passes = passing(name, value, { by, dropped: body.dropped });
+    const passes = passing(name, value, { by, namer, dropped: body.dropped });
     if (passes === undefined) body.dropped.push(name);
     else body.fields[name] = passes;
   }
@@ -76,7 +82,10 @@ export function ownBody(request: ResponsesBody, by: OwnRules): OwnBody {
   return body;
 }
 
-type Filtering = { by: OwnRules; dropped: string[] };
+/** Of what is only looked through. */
+const NOBODY: Namer = { secretKey: new Uint8Array(), accountId: 0 };
+
+type Filtering = { by: OwnRules; namer: Namer; dropped: string[] };
 
 function passing(name: string, value: unknown, filtering: Filtering): unknown {
   const { allowedParams, droppedParams } = filtering.by;
@@ -109,7 +118,9 @@ function passing(name: string, value: unknown, filtering: Filtering): unknown {
     case "user":
     case "safety_identifier":
     case "prompt_cache_key":
-      return typeof value === "string" && value.length <= TEXT_CHARS_MAX ? value : undefined;
+      return typeof value === "string" && value.length <= END_USER_CHARS_MAX
+        ? ownName(filtering.namer, value)
+        : undefined;
     default:
       return undefined;
   }
@@ -170,7 +181,7 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
 
 /** The places in the request of the items and tools that are sent on: a provider counts without those that are not. */
 export function ownPlaces({ input, tools }: ResponsesBody, by: OwnRules): { input: number[]; tools: number[] } {
-  const filtering = { by, dropped: [] };
+  const filtering = { by, namer: NOBODY, dropped: [] };
   const kept = (list: readonly unknown[], pass: typeof itemOf) =>
     list.flatMap((entry, i) => (pass(entry, "", filtering) === undefined ? [] : [i]));
   return { input: typeof input === "string" ? [] : kept(input, itemOf), tools: kept(tools ?? [], toolOf) };

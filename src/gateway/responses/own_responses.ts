@@ -30,6 +30,8 @@ import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "
  * RSP-5, RSP-11.
  */
 
+/** What a provider repeats of the request that the client did not send so: they are null, as in a translated response. */
+const END_USER_FIELDS = ["user", "safety_identifier", "prompt_cache_key"] as const;
 export const RESPONSES_PATH = "/responses";
 const IMAGE_DATA = "data:image/";
 /**
@@ -130,6 +132,7 @@ export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promis
     ["model", JSON.stringify(modelId)],
     ["metadata", metadata],
     ...PROVIDER_FIELDS.map((name) => [name, null] as const),
+    ...END_USER_FIELDS.filter((name) => spans.has(name)).map((name) => [name, "null"] as const),
   ]);
   return {
     text: (counted) => patch(text, spans, edits.set("usage", usageJson(counted))),
@@ -245,6 +248,7 @@ export class OwnEvents implements StreamRewriter {
     response.model = this.#facts.modelId;
     response.metadata = JSON.parse(this.#facts.metadata);
     for (const name of PROVIDER_FIELDS) delete response[name];
+    for (const name of END_USER_FIELDS) if (Object.hasOwn(response, name)) response[name] = null;
     if (typeof response.id === "string" && /^[\w-]{1,100}$/.test(response.id)) this.#facts.id = response.id;
     if (!ENDS.has(type)) return eventOf(type, event);
     // Some providers leave the output out of the last event, and clients that read it there would find no answer.
