@@ -617,8 +617,8 @@ END $$;
 --   settlement is late.
 -- - reserved_us: when it was reserved, by this database's clock, in Unix microseconds. settles: charged; otherwise released.
 -- - charge: nano-USD at the prices of the reservation; 0 for a package.
--- - strict: nothing was sent to the client yet, so a charge that the balance does not cover becomes a refusal. Otherwise only the
---   held amount is charged and the rest is the operator's loss.
+-- - strict: nothing was sent to the client yet, so a charge that the balance does not cover becomes a refusal, and all of it the
+--   operator's loss. Otherwise the held amount is charged, and the rest is the operator's loss.
 -- - further, reported, tried: further counts with a price, other counts of the provider, the routes that were tried; JSON; an empty array:
 --   none at all. markups, costs: the markup on the operator's price, in basis points, and that price in nano-USD; null: none.
 -- - idle_units, idle_nano: what was idle in the escrow row that gives it when the batch was sent. idle_draws: the number of the last
@@ -626,7 +626,7 @@ END $$;
 --   last one. Under one draw they can only fall, so the lowest is the newest. A batch that was given up may run after a later draw.
 -- Outcomes: settled, released, refused (strict only), already (settled before), gone (over for good, and not charged), busy, recall
 -- (the charge, or a late settlement, needs money or a unit that lies unused in an escrow; it has been asked for).
--- Returns one row per outcome; `places` are the elements it is for, counted from 1.
+-- unpaid_tokens: what a package's request used and no package pays. Returns one row per outcome; `places` are the elements it is for, counted from 1.
 CREATE FUNCTION ledger_finish(
   p_now timestamptz, p_busy bigint[],
   finish_ids uuid[], finish_leases uuid[], finish_accounts bigint[], finish_keys bigint[], finish_models text[], finish_hosts text[],
@@ -634,7 +634,7 @@ CREATE FUNCTION ledger_finish(
   finish_price_versions bigint[], finish_reserved_us bigint[], finish_settles boolean[], finish_reasons text[], finish_prompt int[],
   finish_cached int[], finish_completion int[], finish_charge bigint[], finish_strict boolean[], finish_estimated boolean[],
   finish_further text[], finish_reported text[], finish_tried text[], finish_markups int[], finish_costs bigint[], finish_idle_draws bigint[], finish_idle_units int[], finish_idle_nano bigint[]
-) RETURNS TABLE (places int[], outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int)
+) RETURNS TABLE (places int[], outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int, unpaid_tokens bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -743,7 +743,7 @@ BEGIN
     RETURN QUERY
     SELECT array_agg(x), CASE WHEN finish_settles[x] THEN 'settled' ELSE 'released' END,
       CASE WHEN finish_settles[x] THEN finish_charge[x] ELSE 0 END, 0::bigint,
-      CASE WHEN finish_settles[x] AND finish_packages[x] > 0 THEN 1 ELSE 0 END
+      CASE WHEN finish_settles[x] AND finish_packages[x] > 0 THEN 1 ELSE 0 END, 0::bigint
     FROM unnest(v_done) AS d(x) GROUP BY 2, 3, 5;
   END IF;
   IF coalesce(cardinality(v_done), 0) < cardinality(finish_ids) THEN
@@ -766,7 +766,7 @@ CREATE FUNCTION finish_one(
   p_package bigint, p_day date, p_key_day date, p_held_nano bigint, p_held_tokens bigint, p_price_version bigint, p_created timestamptz,
   p_settles boolean, p_reason text, p_prompt int, p_cached int, p_completion int, p_charge bigint, p_strict boolean, p_estimated boolean,
   p_further text, p_reported text, p_tried text, p_markup int, p_cost bigint
-) RETURNS TABLE (outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int, unpaid_tokens bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   d receipts;
@@ -777,24 +777,25 @@ DECLARE
   v_units int := 0;
   v_charged bigint := 0;
   v_tokens bigint := 0;
+  v_shortfall bigint;  -- what nobody pays: the rest of the charge, and all of it if the answer is refused
   v_package packages;
 BEGIN
   IF p_account = ANY (p_busy) THEN
-    RETURN QUERY SELECT 'busy', 0::bigint, 0::bigint, 0;
+    RETURN QUERY SELECT 'busy', 0::bigint, 0::bigint, 0, 0::bigint;
     RETURN;
   END IF;
   SELECT * INTO d FROM receipts r WHERE r.request_id = p_id;
   IF FOUND AND d.outcome = 'settled' THEN
-    RETURN QUERY SELECT 'already', d.charged_nano_usd, d.shortfall_nano_usd, d.units::int;
+    RETURN QUERY SELECT 'already', d.charged_nano_usd, d.shortfall_nano_usd, d.units::int, 0::bigint;
     RETURN;
   -- When the reply to a strict refusal was lost, the client got the response after all. Its settlement comes again, not strict.
   ELSIF d.reason = 'overrun_refused' AND p_settles THEN
     IF p_strict THEN
-      RETURN QUERY SELECT 'refused', 0::bigint, 0::bigint, 0;
+      RETURN QUERY SELECT 'refused', 0::bigint, 0::bigint, 0, 0::bigint;
       RETURN;
     END IF;
   ELSIF d.request_id IS NOT NULL THEN
-    RETURN QUERY SELECT 'gone', 0::bigint, 0::bigint, 0;
+    RETURN QUERY SELECT 'gone', 0::bigint, 0::bigint, 0, 0::bigint;
     RETURN;
   END IF;
 
@@ -809,11 +810,11 @@ BEGIN
     AND recall_idle(p_account, p_package, p_lease, EXISTS (
       SELECT FROM escrows e WHERE e.account_id = p_account AND e.lease_id = p_lease AND e.package_id = p_package
         AND (e.idle_units > 0 OR e.idle_nano_usd > 0))) THEN
-    RETURN QUERY SELECT 'recall', 0::bigint, 0::bigint, 0;
+    RETURN QUERY SELECT 'recall', 0::bigint, 0::bigint, 0, 0::bigint;
     RETURN;
   END IF;
   IF NOT v_live AND NOT p_settles THEN
-    RETURN QUERY SELECT 'gone', 0::bigint, 0::bigint, 0;
+    RETURN QUERY SELECT 'gone', 0::bigint, 0::bigint, 0, 0::bigint;
     RETURN;
   END IF;
 
@@ -849,21 +850,22 @@ BEGIN
     WHERE k.key_id = p_key AND k.day = p_key_day;
   END IF;
 
+  v_shortfall := CASE WHEN v_settles OR v_refused THEN p_charge - v_charged ELSE 0 END;
   INSERT INTO receipts AS r (request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day, outcome, reason, units,
     held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
     estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, created_at, finished_at)
   VALUES (p_id, p_account, p_key, p_model, p_host, CASE WHEN p_package > 0 THEN 'package' ELSE 'payg' END, nullif(p_package, 0), p_day,
     p_key_day, CASE WHEN v_settles THEN 'settled' ELSE 'released' END,
     CASE WHEN v_refused THEN 'overrun_refused' WHEN v_live THEN p_reason ELSE 'late' END, v_units, p_held_nano, v_charged,
-    CASE WHEN v_settles THEN p_charge - v_charged ELSE 0 END, p_prompt, p_cached, p_completion, v_tokens, p_estimated, p_price_version,
+    v_shortfall, p_prompt, p_cached, p_completion, v_tokens, p_estimated, p_price_version,
     p_further::jsonb, p_reported::jsonb, p_tried::jsonb, p_markup, p_cost, p_created, p_now)
   ON CONFLICT (request_id) DO UPDATE SET outcome = excluded.outcome, reason = excluded.reason, units = excluded.units,
     charged_nano_usd = excluded.charged_nano_usd, shortfall_nano_usd = excluded.shortfall_nano_usd, prompt_tokens = excluded.prompt_tokens,
     cached_tokens = excluded.cached_tokens, completion_tokens = excluded.completion_tokens, charged_tokens = excluded.charged_tokens,
     estimated = excluded.estimated, further_counts = excluded.further_counts, reported_usage = excluded.reported_usage, tried = excluded.tried,
     markup_basis_points = excluded.markup_basis_points, cost_nano_usd = excluded.cost_nano_usd, finished_at = excluded.finished_at, written_in = DEFAULT;
-  RETURN QUERY SELECT CASE WHEN v_refused THEN 'refused' WHEN v_settles THEN 'settled' ELSE 'released' END, v_charged,
-    CASE WHEN v_settles THEN p_charge - v_charged ELSE 0 END, v_units;
+  RETURN QUERY SELECT CASE WHEN v_refused THEN 'refused' WHEN v_settles THEN 'settled' ELSE 'released' END, v_charged, v_shortfall, v_units,
+    CASE WHEN v_settles AND p_package > 0 THEN p_prompt::bigint + p_completion - v_tokens ELSE 0 END;
 END $$;
 --> statement-breakpoint
 
@@ -899,7 +901,7 @@ DECLARE
 BEGIN
   IF cardinality(finish_ids) > 0 THEN
     RETURN QUERY SELECT 'finish', f.places, f.outcome, NULL::bigint, NULL::date, NULL::date, f.charged_nano_usd, f.shortfall_nano_usd,
-        NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz, f.units, NULL::bigint, NULL::text[], NULL::bigint, NULL::bigint, NULL::boolean, NULL::bigint
+        NULL::int, f.unpaid_tokens, NULL::bigint, NULL::bigint, NULL::timestamptz, f.units, NULL::bigint, NULL::text[], NULL::bigint, NULL::bigint, NULL::boolean, NULL::bigint
       FROM ledger_finish(v_now, v_busy, finish_ids, finish_leases, finish_accounts, finish_keys, finish_models, finish_hosts,
         finish_packages, finish_days, finish_key_days, finish_held_nano, finish_held_tokens, finish_price_versions, finish_reserved_us,
         finish_settles, finish_reasons, finish_prompt, finish_cached, finish_completion, finish_charge, finish_strict, finish_estimated,

@@ -163,6 +163,10 @@ async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts>
     site: await loadSite(config.panelDir, log),
     failpoint,
   };
+  ledger.onUnpaid(({ accountId, nanoUsd, tokens }) => {
+    deps.losses.note({ accountId }, "shortfall", nanoUsd);
+    deps.losses.note({ accountId }, "tokens", BigInt(tokens));
+  });
   return { deps, latency, lag };
 }
 

@@ -5,6 +5,7 @@ import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import type { LossKind, Metrics } from "../platform/metrics.ts";
 import type { Owner } from "../platform/share_limit.ts";
+import { decimalUsd } from "../platform/usd.ts";
 import { addLosses, type Loss, type LossBound, readStops, type Stop } from "./losses_store.ts";
 
 /**
@@ -23,6 +24,7 @@ const WRITE_AFTER_MS = 20;
 /** How often it is read who is stopped: other replicas write too. */
 const READ_EVERY_MS = 2_000;
 const MS_A_MINUTE = 60_000;
+const NANO_PER_USD = 1_000_000_000n;
 
 type Kind = {
   /** For those who are stopped: what their requests did, and what to do instead. */
@@ -39,22 +41,53 @@ export const LOSS_KINDS = {
     instead: "Ask for shorter answers",
     shown: (ms) => `${Math.ceil(Number(ms) / MS_A_MINUTE)} min`,
   },
+  /** What answers cost beyond what could be charged, in nano-USD. */
+  shortfall: {
+    ended: "cost more than could be charged",
+    instead: "Top up the balance, or ask for shorter answers with max_tokens",
+    shown: (nanoUsd) => `$${decimalUsd(nanoUsd)}`,
+  },
+  /** What answers used beyond what their package had, in tokens. */
+  tokens: {
+    ended: "used more tokens than their package had left",
+    instead: "Get another package, or ask for shorter answers with max_tokens",
+    shown: (tokens) => `${tokens} tokens`,
+  },
 } as const satisfies Record<LossKind, Kind>;
 
 /** The most that is borne of each kind in an hour, for an account and for a tenant. */
 export type LossBounds = Readonly<Record<LossKind, { account: bigint; tenant: bigint }>>;
 
-export function lossBoundsOf({
-  unpaidAccountMinutes,
-  unpaidTenantMinutes,
-}: Pick<Config, "unpaidAccountMinutes" | "unpaidTenantMinutes">): LossBounds {
-  const msOf = (minutes: number) => BigInt(minutes * MS_A_MINUTE);
-  return { provider_time: { account: msOf(unpaidAccountMinutes), tenant: msOf(unpaidTenantMinutes) } };
+type BoundSettings = Pick<
+  Config,
+  | "unpaidAccountMinutes"
+  | "unpaidTenantMinutes"
+  | "unpaidAccountUsd"
+  | "unpaidTenantUsd"
+  | "unpaidAccountTokens"
+  | "unpaidTenantTokens"
+>;
+
+export function lossBoundsOf(settings: BoundSettings): LossBounds {
+  const { unpaidAccountMinutes, unpaidTenantMinutes, unpaidAccountUsd, unpaidTenantUsd } = settings;
+  const { unpaidAccountTokens, unpaidTenantTokens } = settings;
+  const of = (unit: bigint, account: number, tenant: number) => ({
+    account: BigInt(account) * unit,
+    tenant: BigInt(tenant) * unit,
+  });
+  return {
+    provider_time: of(BigInt(MS_A_MINUTE), unpaidAccountMinutes, unpaidTenantMinutes),
+    shortfall: of(NANO_PER_USD, unpaidAccountUsd, unpaidTenantUsd),
+    tokens: of(1n, unpaidAccountTokens, unpaidTenantTokens),
+  };
 }
+
+/** Whose loss it is. `tenantId`: undefined: the account's own. */
+type LossOwner = { accountId: number; tenantId?: number };
 
 export type Losses = {
   /** The operator bears so much of a request of this account. Never throws. */
-  note(owner: Owner, kind: LossKind, amount: bigint): void;
+  note(owner: LossOwner, kind: LossKind, amount: bigint): void;
   /** Throws too_many_requests if the account or its tenant is stopped. */
   check(owner: Owner): void;
   /** How many accounts and tenants are stopped. */
@@ -111,10 +144,10 @@ class SharedLosses implements Losses {
     void this.#read();
   }
 
-  note({ accountId, tenantId }: Owner, kind: LossKind, amount: bigint): void {
+  note({ accountId, tenantId }: LossOwner, kind: LossKind, amount: bigint): void {
     if (amount <= 0n) return;
     this.#options.metrics.lost(kind, Number(amount));
-    this.#buffer.note(`${accountId} ${kind}`, { accountId, tenantId, kind, amount, times: 1 });
+    this.#buffer.note(`${accountId} ${kind}`, { accountId, tenantId: tenantId ?? null, kind, amount, times: 1 });
     this.#writing ??= setTimeout(() => {
       this.#writing = undefined;
       void this.#buffer.flush();

@@ -6,8 +6,8 @@ import { toIso } from "../platform/iso_time.ts";
 /** Holders that are read as stopped at once. More are stopped later, when others are free again. */
 const STOPS_MAX = 10_000;
 
-/** What the operator bore of an account in some requests, in the unit of its kind. `tenantId`: 0 for none. */
-export type Loss = { accountId: number; tenantId: number; kind: string; amount: bigint; times: number };
+/** What the operator bore of an account in some requests, in the unit of its kind. `tenantId`: 0 for none; null: the account's. */
+export type Loss = { accountId: number; tenantId: number | null; kind: string; amount: bigint; times: number };
 
 /** The most of a kind that is borne in an hour. */
 export type LossBound = { kind: string; account: bigint; tenant: bigint };
@@ -37,7 +37,9 @@ export async function addLosses(
   await sql`
     with clock as materialized (select ledger_now() as now),
     noted as (
-      select * from unnest(${column((l) => l.accountId)}::bigint[], ${column((l) => l.tenantId)}::bigint[],
+      select n.account_id, coalesce(n.tenant_id, (select case a.role when 'reseller' then a.id else a.reseller_id end
+        from accounts a where a.id = n.account_id), 0) as tenant_id, n.kind, n.amount, n.times, n.bound
+      from unnest(${column((l) => l.accountId)}::bigint[], ${column((l) => l.tenantId)}::bigint[],
         ${column((l) => l.kind)}::text[], ${column((l) => String(l.amount))}::text[]::bigint[],
         ${column((l) => l.times)}::bigint[], ${column(boundOf)}::text[]::bigint[])
         as n (account_id, tenant_id, kind, amount, times, bound)

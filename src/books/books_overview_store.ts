@@ -92,10 +92,14 @@ async function recentLosses(sql: Sql): Promise<bigint | null> {
         select ((select coalesce(sum(nano_usd), 0) from book_sums
             where kind = 'losses' and id = 0 and day > (select request_day(id) from since))
           + (select coalesce(sum(shortfall_nano_usd), 0) from receipts
-            where shortfall_nano_usd > 0 and request_id >= (select id from since) and ${inner.unsafe(IS_FOLDED)}
+            where shortfall_nano_usd > 0 and outcome = 'settled' and request_id >= (select id from since)
+              and ${inner.unsafe(IS_FOLDED)}
               and request_id < (select request_id_floor((request_day(id) + 1)::timestamp at time zone 'UTC') from since))
           + (select coalesce(sum(shortfall_nano_usd), 0) from ${inner.unsafe(UNFOLDED_RECORDS)} unfolded
-            where shortfall_nano_usd > 0 and request_id >= (select id from since)))::text as losses`;
+            where shortfall_nano_usd > 0 and request_id >= (select id from since))
+          -- Answers that were refused. They are rare, are in no sum, and may yet be settled.
+          + (select coalesce(sum(shortfall_nano_usd), 0) from receipts
+            where shortfall_nano_usd > 0 and outcome = 'released' and request_id >= (select id from since)))::text as losses`;
       return BigInt(String(row?.losses));
     });
   });

@@ -217,7 +217,7 @@ function moves(tx: SliceTx) {
     select 'receipts', receipts_piece(request_id), '-infinity', count(*), 0, 0, 0, sum(hash) from taken where settled group by 2
     union all
     select 'losses', 0, request_day(request_id), count(*), 0, 0, sum(shortfall_nano_usd), 0
-    from taken where shortfall_nano_usd > 0 group by 3
+    from taken where settled and shortfall_nano_usd > 0 group by 3
     union all
     select ${EARNING}, a.reseller_id, (finished_at at time zone 'UTC')::date, count(*), 0, 0, sum(charged_nano_usd - cost_nano_usd), 0
     from taken join accounts a on a.id = account_id

@@ -30,15 +30,21 @@ export function noteUsed(
 }
 
 /**
- * Counts and logs an answer that cost more than was reserved. The bounds of its model are too low, or the provider ignores the output
+ * Counts and logs an answer that cost more than was reserved, or used more tokens of an allowance. The bounds of its model are too low, or the provider ignores the output
  * cap. Later reservations do not change: an operator decides. Source: MON-8.
  */
 function noteOverrun({ deps, model, hold, caller }: ReservedRequest, route: Route, usage: Usage): void {
   const { heldNanoUsd } = hold;
   const { chargeNanoUsd, promptTokens, completionTokens, estimated } = usage;
-  if (hold.mode !== "payg" || chargeNanoUsd <= heldNanoUsd) return;
+  const isOver =
+    hold.mode === "payg"
+      ? chargeNanoUsd > heldNanoUsd
+      : hold.heldTokens !== null && promptTokens + completionTokens > hold.heldTokens;
+  if (!isOver) return;
   deps.metrics.overran();
-  const facts = { requestId: caller.requestId, model: model.id, provider: route.providerName, routeId: route.id };
+  const { requestId, key } = caller;
+  const { id: routeId, providerName: provider } = route;
+  const facts = { requestId, accountId: key.accountId, model: model.id, provider, routeId };
   const used = { promptTokens, completionTokens, capTokens: hold.capTokens, estimated };
   deps.log.warn(
     { ...facts, ...used, heldNanoUsd: String(heldNanoUsd), chargeNanoUsd: String(chargeNanoUsd) },

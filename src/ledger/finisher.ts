@@ -1,7 +1,7 @@
 import type { Log } from "../platform/log.ts";
 import { type Batcher, LedgerError } from "./batch.ts";
 import type { Escrow } from "./escrow.ts";
-import type { Hold, Usage } from "./ledger.ts";
+import type { Hold, Unpaid, Usage } from "./ledger.ts";
 import type { EndReason, Finish, FinishResult } from "./ledger_store.ts";
 import { reportedUsage } from "./reported_usage.ts";
 import type { Spool } from "./spool.ts";
@@ -27,13 +27,22 @@ type FinisherOptions = {
   spool: Spool;
   log: Log;
   nowMs: () => number;
+  /** Called for each end that somebody else than its payer bears, also of the spool. */
+  onUnpaid: (unpaid: Unpaid) => void;
   /** Called once for each `finish`, also if neither the database nor the spool took the row. */
   onEnded: (row: Finish, tookMs: number, isSpooled: boolean) => void;
 };
 
-export function createFinisher({ batcher, escrow, spool, log, nowMs, onEnded }: FinisherOptions): Finisher {
+export function createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, onEnded }: FinisherOptions): Finisher {
   let inProgress = 0;
   const onIdle: (() => void)[] = [];
+
+  async function send(row: Finish): Promise<FinishResult> {
+    const result = await batcher.finish(row);
+    const unpaid = unpaidOf(row, result);
+    if (unpaid.nanoUsd > 0n || unpaid.tokens > 0) onUnpaid(unpaid);
+    return result;
+  }
 
   /** The database rejects this row, whatever is tried: an operator has to look at it. What was drawn for it goes back. */
   async function setAside(row: Finish): Promise<void> {
@@ -48,7 +57,7 @@ export function createFinisher({ batcher, escrow, spool, log, nowMs, onEnded }: 
       let isSpooled = false;
       inProgress++;
       try {
-        return await batcher.finish(row);
+        return await send(row);
       } catch (error) {
         if (error instanceof LedgerError && error.kind === "bad_row") await setAside(row);
         // By the time of the replay the response has been sent: what the balance does not cover is a loss, not a refusal.
@@ -65,7 +74,7 @@ export function createFinisher({ batcher, escrow, spool, log, nowMs, onEnded }: 
     replay() {
       return spool.replay(async (row) => {
         try {
-          await batcher.finish(row);
+          await send(row);
         } catch (error) {
           if (!(error instanceof LedgerError) || error.kind !== "bad_row") throw error;
           await setAside(row);
@@ -75,6 +84,14 @@ export function createFinisher({ batcher, escrow, spool, log, nowMs, onEnded }: 
 
     idle: () => (inProgress === 0 ? Promise.resolve() : new Promise((resolve) => onIdle.push(resolve))),
   };
+}
+
+/** What its payer does not bear of a request. A settlement that comes after its release finds nothing to charge. Source: LOS-1. */
+function unpaidOf(row: Finish, { outcome, shortfallNanoUsd, unpaidTokens }: FinishResult): Unpaid {
+  const { accountId, packageId, settles, chargeNanoUsd, promptTokens, completionTokens } = row;
+  if (outcome === "already") return { accountId, nanoUsd: 0n, tokens: 0 };
+  if (outcome !== "gone" || !settles) return { accountId, nanoUsd: shortfallNanoUsd, tokens: unpaidTokens };
+  return { accountId, nanoUsd: chargeNanoUsd, tokens: packageId > 0 ? promptTokens + completionTokens : 0 };
 }
 
 /** The end of a hold that is charged. Everything that comes from a provider is clamped here. */

@@ -32,6 +32,9 @@ export type Usage = {
  */
 export type LaneName = "free" | "waiting" | "held";
 
+/** What an answer cost or used beyond what its payer bears: the operator does. */
+export type Unpaid = { accountId: number; nanoUsd: bigint; tokens: number };
+
 export type Settlement = { chargedNanoUsd: bigint; shortfallNanoUsd: bigint; spooled: boolean };
 
 export type Ledger = {
@@ -53,6 +56,8 @@ export type Ledger = {
   release(hold: Hold, reason: EndReason): Promise<{ spooled: boolean }>;
   /** `listener` is called with the account of each hold whose end was written, to the database or the spool, or could not be. */
   onEnd(listener: (accountId: number) => void): void;
+  /** `listener` is called once for what a request leaves unpaid, when the database has its end. */
+  onUnpaid(listener: (unpaid: Unpaid) => void): void;
   /** Settles what the spool holds. Returns how many. Throws LedgerError if the database is still away. */
   replaySpool(): Promise<number>;
   /** The id of the lease under which this process draws. It changes when the lease has ended. */

@@ -119,7 +119,15 @@ export type ReserveResult = {
 };
 
 export type FinishOutcome = "settled" | "released" | "refused" | "already" | "gone" | "busy" | "recall";
-export type FinishResult = { outcome: FinishOutcome; chargedNanoUsd: bigint; shortfallNanoUsd: bigint; units: number };
+export type FinishResult = {
+  outcome: FinishOutcome;
+  chargedNanoUsd: bigint;
+  /** What the balance did not cover: of a refused answer, all of it. */
+  shortfallNanoUsd: bigint;
+  units: number;
+  /** Tokens that a package's request used and no package pays. */
+  unpaidTokens: number;
+};
 
 /** One escrow row of this lease, as its replica accounts for it. What the database has beyond that is given back. */
 export type Keep = {
@@ -461,12 +469,13 @@ function toReserveResult(answer: Answer): ReserveResult {
   };
 }
 
-function toFinishResult([outcome, , , , nanoUsd, shortfall, , , , , , units]: Answer): FinishResult {
+function toFinishResult([outcome, , , , nanoUsd, shortfall, , unpaidTokens, , , , units]: Answer): FinishResult {
   return {
     outcome: outcome as FinishOutcome,
     chargedNanoUsd: BigInt(nanoUsd ?? 0),
     shortfallNanoUsd: BigInt(shortfall ?? 0),
     units: units ?? 0,
+    unpaidTokens: Number(unpaidTokens ?? 0),
   };
 }
 

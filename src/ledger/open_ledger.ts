@@ -10,7 +10,7 @@ import { openDatabaseClock } from "./database_clock_store.ts";
 import { Escrow } from "./escrow.ts";
 import { createFinisher, type Finisher, releaseOf, settlementOf } from "./finisher.ts";
 import { drawnBy, endLease, liveLeases, renewLease, takeLease } from "./leases_store.ts";
-import type { Hold, Ledger, Settlement } from "./ledger.ts";
+import type { Hold, Ledger, Settlement, Unpaid } from "./ledger.ts";
 import type { EndReason, Finish, ReserveRequest } from "./ledger_store.ts";
 import { cacheRefusals } from "./refusal_cache.ts";
 import { toRefusal, unanswered } from "./refusals.ts";
@@ -68,6 +68,7 @@ type Parts = LedgerOptions & {
   /** Open holds by request id, and whether their end is on its way. */
   open: Map<string, { reservedMs: number; isEnding: boolean }>;
   onEnd: ((accountId: number) => void)[];
+  onUnpaid: ((unpaid: Unpaid) => void)[];
   /** Accounts for which a draw was submitted. */
   drawing: Set<number>;
   replicas: number;
@@ -96,7 +97,10 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     onRecall: (accountId) => void bus?.publish([{ kind: "escrow", ref: String(accountId) }]),
   });
   const onEnded = (row: Finish, tookMs: number, isSpooled: boolean) => ended(parts, row, tookMs, isSpooled);
-  const finisher = createFinisher({ batcher, escrow, spool, log, nowMs, onEnded });
+  const onUnpaid = (unpaid: Unpaid) => {
+    for (const listener of parts.onUnpaid) listener(unpaid);
+  };
+  const finisher = createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, onEnded });
   const parts: Parts = {
     ...options,
     escrow,
@@ -104,6 +108,7 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     finisher,
     open: new Map(),
     onEnd: [],
+    onUnpaid: [],
     drawing: new Set(),
     replicas: 1,
     renewing: undefined,
@@ -120,6 +125,7 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     settle: (hold, usage, end) => settle(parts, hold, usage, end),
     release: (hold, reason) => release(parts, hold, reason),
     onEnd: (listener) => void parts.onEnd.push(listener),
+    onUnpaid: (listener) => void parts.onUnpaid.push(listener),
     replaySpool: finisher.replay,
     leaseId: () => escrow.leaseId,
     renewLease: () => renew(parts),

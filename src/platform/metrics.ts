@@ -122,7 +122,7 @@ export const UNPRICED_KINDS = [
 ] as const;
 export type UnpricedKind = (typeof UNPRICED_KINDS)[number];
 /** What the operator bears: `accounts/losses.ts`. */
-const LOSSES = ["provider_time"] as const;
+const LOSSES = ["provider_time", "shortfall", "tokens"] as const;
 export type LossKind = (typeof LOSSES)[number];
 const LOSS_HOLDERS = ["account", "tenant"] as const;
 const BREAKER_STATES = ["open", "half_open"] as const;
@@ -155,13 +155,13 @@ const COUNTERS = {
     help: "Failed attempts at a route, by kind. no_credit, credentials, unknown_model and too_large need the operator.",
     label: ["kind", PROVIDER_FAILURES],
   },
-  overruns_total: { help: "Pay-as-you-go answers that cost more than was reserved for them." },
+  overruns_total: { help: "Answers that cost more, or used more tokens of an allowance, than was reserved for them." },
   losses_total: {
-    help: "Requests of which the operator bore something, by kind. provider_time: ended at a time limit, after a provider had begun to work.",
+    help: "Requests of which the operator bore something, by kind. provider_time: ended at a time limit, after a provider had begun to work. shortfall: cost more than could be charged. tokens: used more than their package had.",
     label: ["kind", LOSSES],
   },
   loss_amount_total: {
-    help: "What the operator bore, by kind. provider_time: in milliseconds.",
+    help: "What the operator bore, by kind. provider_time: in milliseconds. shortfall: in nano-USD. tokens: in tokens.",
     label: ["kind", LOSSES],
   },
   voucher_guesses_total: {

@@ -12,7 +12,8 @@ import { createWorld, type World } from "../world.ts";
 
 setDefaultTimeout(60_000);
 const BOUND = 1_000n;
-const bounds = { provider_time: { account: BOUND, tenant: 3n * BOUND } };
+const each = { account: BOUND, tenant: 3n * BOUND };
+const bounds = { provider_time: each, shortfall: each, tokens: each };
 const HOUR_BEGINS = "2030-01-01 10:00:00+00";
 const HOUR_LATER = "2030-01-01 11:00:01+00";
 

@@ -598,7 +598,8 @@ export class LedgerModel {
     const coveredNanoUsd = hold.nanoUsd + (hold.mode === "payg" ? extraMax : 0n);
     if (finish.strict && finish.chargeNanoUsd > coveredNanoUsd) {
       receipt.reason = "overrun_refused";
-      return ended("refused");
+      receipt.shortfallNanoUsd = finish.chargeNanoUsd;
+      return ended("refused", receipt);
     }
     receipt.outcome = "settled";
     receipt.units = hold.mode === "package" ? 1 : 0;
@@ -608,7 +609,7 @@ export class LedgerModel {
     receipt.shortfallNanoUsd = finish.chargeNanoUsd - receipt.chargedNanoUsd;
     const tokens = finish.promptTokens + finish.completionTokens;
     receipt.tokens = tokensLeft === undefined ? tokens : Math.min(tokens, hold.tokens + tokensLeft);
-    return ended("settled", receipt);
+    return ended("settled", receipt, tokens);
   }
 
   private takeBack(escrow: ModelEscrow, { units, tokens, nanoUsd }: Pick<ModelEscrow, "units" | "tokens" | "nanoUsd">) {
@@ -644,7 +645,8 @@ export class LedgerModel {
     // The reaper has returned it. The record is written; units and money are taken as far as available, the rest is a loss.
     const p = hold.package;
     receipt.units = p !== null && hold.day !== null && this.hasRoomOn(p, hold.day) ? 1 : 0;
-    let tokens = finish.promptTokens + finish.completionTokens;
+    const used = finish.promptTokens + finish.completionTokens;
+    let tokens = used;
     if (p !== null && p.tokenLimit !== null) tokens = Math.min(tokens, p.tokenLimit - this.tokens(p));
     receipt.tokens = p !== null && receipt.units === 0 ? 0 : tokens;
     const free = this.free(hold.request.accountId);
@@ -653,7 +655,7 @@ export class LedgerModel {
     receipt.shortfallNanoUsd = finish.chargeNanoUsd - receipt.chargedNanoUsd;
     receipt.outcome = "settled";
     receipt.reason = "late";
-    return ended("settled", receipt);
+    return ended("settled", receipt, used);
   }
 
   /**
@@ -799,12 +801,13 @@ function refused(code: string | null, facts: RefusalFacts = {}): ReserveResult {
   return { code, ...drawn, ...nothing, ...facts };
 }
 
-function ended(outcome: FinishResult["outcome"], receipt?: ModelReceipt): FinishResult {
+function ended(outcome: FinishResult["outcome"], receipt?: ModelReceipt, usedTokens?: number): FinishResult {
   return {
     outcome,
     chargedNanoUsd: receipt?.chargedNanoUsd ?? 0n,
     shortfallNanoUsd: receipt?.shortfallNanoUsd ?? 0n,
     units: receipt?.units ?? 0,
+    unpaidTokens: receipt?.hold.mode === "package" && usedTokens !== undefined ? usedTokens - receipt.tokens : 0,
   };
 }
 
