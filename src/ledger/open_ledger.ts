@@ -97,9 +97,7 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     onRecall: (accountId) => void bus?.publish([{ kind: "escrow", ref: String(accountId) }]),
   });
   const onEnded = (row: Finish, tookMs: number, isSpooled: boolean) => ended(parts, row, tookMs, isSpooled);
-  const onUnpaid = (unpaid: Unpaid) => {
-    for (const listener of parts.onUnpaid) listener(unpaid);
-  };
+  const onUnpaid = (unpaid: Unpaid) => parts.onUnpaid.forEach((listener) => void listener(unpaid));
   const finisher = createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, onEnded });
   const parts: Parts = {
     ...options,
