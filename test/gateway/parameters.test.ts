@@ -197,13 +197,15 @@ describe("the names of a client's end users and cached prompts", () => {
   const NAMES = { user: "anna", safety_identifier: "a1", prompt_cache_key: "k" };
   const DIGEST = /^[\w-]{43}$/;
 
-  test.each([
+  const CALLS = [
     ["chat", (key: string) => shop.chat(key, NAMES)],
     ["a stream", (key: string) => shop.chat(key, { ...NAMES, stream: true })],
     ["responses", (key: string) => shop.call("/v1/responses", { secret: key, body: responsesBody(NAMES) })],
     ["embeddings", (key: string) => shop.call("/v1/embeddings", { secret: key, body: embeddingBody(NAMES) })],
     ["images", (key: string) => image(key, NAMES)],
-  ] as const)("are sent as digests of the account's own, the same each time: %s", async (_, ask) => {
+  ] as const;
+
+  test.each(CALLS)("are sent as digests of the account's own, the same each time: %s", async (_, ask) => {
     const other = (await shop.payer(10_000_000_000n)).secret;
     const seen: unknown[] = [];
     for (const key of [secret, secret, other]) {
