@@ -318,6 +318,7 @@ CREATE TABLE "offerings" (
 	"carryover" boolean DEFAULT false NOT NULL,
 	"token_limit" bigint,
 	"limits" jsonb,
+	"request_bounds" jsonb DEFAULT '{"choices":4,"inputs":128,"promptTokens":1000000,"outputTokens":null}'::jsonb NOT NULL,
 	"model_ids" text[],
 	"time_zone" text NOT NULL,
 	"wholesale_nano_usd" bigint NOT NULL,
@@ -328,6 +329,7 @@ CREATE TABLE "offerings" (
         or ("offerings"."kind" = 'custom' and "offerings"."days" between 1 and 30 and "offerings"."daily_limit" between 1 and 1000000)),
 	CONSTRAINT "offerings_total" CHECK ("offerings"."total_limit" between 1 and 30000000),
 	CONSTRAINT "offerings_limits" CHECK (jsonb_typeof("offerings"."limits") = 'object' and not jsonb_path_exists("offerings"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
+	CONSTRAINT "offerings_request_bounds" CHECK (jsonb_typeof("offerings"."request_bounds") = 'object' and not jsonb_path_exists("offerings"."request_bounds", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "offerings_tokens" CHECK ("offerings"."token_limit" > 0),
 	CONSTRAINT "offerings_wholesale" CHECK ("offerings"."wholesale_nano_usd" >= 0)
 );
@@ -374,6 +376,7 @@ CREATE TABLE "packages" (
 	"carryover" boolean NOT NULL,
 	"token_limit" bigint,
 	"limits" jsonb,
+	"request_bounds" jsonb DEFAULT '{"choices":4,"inputs":128,"promptTokens":1000000,"outputTokens":null}'::jsonb NOT NULL,
 	"model_ids" text[],
 	"units_used" integer DEFAULT 0 NOT NULL,
 	"units_held" integer DEFAULT 0 NOT NULL,
@@ -385,6 +388,7 @@ CREATE TABLE "packages" (
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "packages_span" CHECK ("packages"."ends_at" >= "packages"."starts_at"),
 	CONSTRAINT "packages_limits" CHECK (jsonb_typeof("packages"."limits") = 'object' and not jsonb_path_exists("packages"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
+	CONSTRAINT "packages_request_bounds" CHECK (jsonb_typeof("packages"."request_bounds") = 'object' and not jsonb_path_exists("packages"."request_bounds", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "packages_days" CHECK ("packages"."days" between 1 and 30),
 	CONSTRAINT "packages_units" CHECK ("packages"."units_used" >= 0 and "packages"."units_held" >= 0 and "packages"."units_used" + "packages"."units_held" <= "packages"."total_limit"),
 	CONSTRAINT "packages_tokens" CHECK ("packages"."tokens_used" >= 0 and "packages"."tokens_held" >= 0 and ("packages"."token_limit" is null or "packages"."tokens_used" + "packages"."tokens_held" <= "packages"."token_limit"))

@@ -83,9 +83,9 @@ BEGIN
     SELECT greatest(v_now, max(ends_at)) INTO v_start FROM packages WHERE account_id = p_account;
   END IF;
   INSERT INTO packages (account_id, offering_id, name, starts_at, ends_at, first_day, days, time_zone, daily_limit, total_limit,
-    carryover, token_limit, limits, model_ids, paid_by_account_id, allotment_id)
+    carryover, token_limit, limits, request_bounds, model_ids, paid_by_account_id, allotment_id)
   VALUES (p_account, f.id, f.name, v_start, package_end(v_start, f.days, f.time_zone), (v_start AT TIME ZONE f.time_zone)::date,
-    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.limits, f.model_ids, p_payer, v_allotment)
+    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.limits, f.request_bounds, f.model_ids, p_payer, v_allotment)
   RETURNING id INTO package_id;
   IF p_when = 'now' THEN
     PERFORM requeue_packages(p_account, v_now, (SELECT ends_at FROM packages WHERE id = assign_package.package_id));

@@ -44,6 +44,31 @@ export const OFFERING_DAILY_REQUESTS: { daily: Range; custom: Range } = {
 export const OFFERING_TOTAL_REQUESTS: Range = { min: 1, max: 30_000_000 };
 export const OFFERING_TOKENS: Range = { min: 1, max: 1_000_000_000_000 };
 
+/** What one request of a package may ask for: one unit pays for it. Source: QUO-11. */
+export type RequestBounds = {
+  /** `n` of a chat. */
+  choices: number;
+  /** Texts of an embeddings request. */
+  inputs: number;
+  /** The prompt bound, or the embeddings' input. */
+  promptTokens: number;
+  /** The output cap of each choice; null: as many as the model gives. */
+  outputTokens: number | null;
+};
+export const REQUEST_BOUNDS: { readonly [Name in keyof RequestBounds]: Range } = {
+  choices: { min: 1, max: 128 },
+  inputs: { min: 1, max: 2_048 },
+  promptTokens: { min: 1, max: 100_000_000 },
+  outputTokens: { min: 1, max: 1_000_000 },
+};
+/** Of an offering that sets none. The tables' default, too. */
+export const REQUEST_BOUNDS_DEFAULT: RequestBounds = {
+  choices: 4,
+  inputs: 128,
+  promptTokens: 1_000_000,
+  outputTokens: null,
+};
+
 /** Models in the scope of an API key or an offering. */
 export const SCOPE_MODELS_MAX = 200;
 

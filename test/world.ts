@@ -2,6 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import postgres from "postgres";
+import { REQUEST_BOUNDS_DEFAULT, type RequestBounds } from "../src/limits.ts";
 import { newApiKey } from "../src/platform/crypto.ts";
 import { openDb } from "../src/platform/db.ts";
 import { createTestDatabase } from "./database.ts";
@@ -24,6 +25,7 @@ export type OfferingSpec = {
   wholesaleNanoUsd?: bigint;
   /** As `RateLimits` of src/platform/rate_tallies.ts. */
   limits?: object | null;
+  requestBounds?: Partial<RequestBounds>;
 };
 
 /** Opens a fresh database with the schema, and a folder for spools. */
@@ -95,9 +97,10 @@ export async function createWorld() {
       const days = spec.days ?? 30;
       const daily = spec.dailyLimit ?? 1000;
       const [row] = await sql`
-        insert into offerings (name, kind, days, daily_limit, total_limit, carryover, token_limit, limits, model_ids, time_zone, wholesale_nano_usd)
+        insert into offerings (name, kind, days, daily_limit, total_limit, carryover, token_limit, limits, request_bounds, model_ids, time_zone, wholesale_nano_usd)
         values (${`offering${++names}`}, ${spec.kind ?? "custom"}, ${days}, ${daily}, ${spec.totalLimit ?? daily * days},
           ${spec.carryover ?? false}, ${spec.tokenLimit ?? null}, ${spec.limits ? sql.json({ models: {}, ...spec.limits }) : null},
+          ${sql.json({ ...REQUEST_BOUNDS_DEFAULT, ...spec.requestBounds })},
           ${spec.modelIds ?? null}, ${spec.timeZone ?? "UTC"},
           ${String(spec.wholesaleNanoUsd ?? 0n)}) returning id`;
       return Number(row?.id);

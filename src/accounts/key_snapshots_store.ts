@@ -1,5 +1,6 @@
 import { and, desc, eq, type SQL, type SQLWrapper, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
+import type { RequestBounds } from "../limits.ts";
 import type { Db } from "../platform/db.ts";
 import type { RequestLimits } from "../platform/rate_tallies.ts";
 import { accounts, keys } from "../platform/schema_accounts.ts";
@@ -7,7 +8,7 @@ import { epochs } from "../platform/schema_ledger.ts";
 import { isRowId } from "./input_checks.ts";
 import { type Markups, sharedMarkups } from "./markups.ts";
 import { requestLimits } from "./rate_limits.ts";
-import { packageLimits } from "./rate_limits_store.ts";
+import { packageLimits, packageRequestBounds } from "./rate_limits_store.ts";
 import { type Role, tenantOf } from "./roles.ts";
 
 /** What the gateway must know of a key before it asks the ledger. Read by the key lookup, and by the panel's own requests. */
@@ -32,6 +33,8 @@ export type KeySnapshot = {
   hasLimits: boolean;
   /** What was set for the key and its account beyond the configured limits; null: nothing. */
   limits: RequestLimits | null;
+  /** What one request may ask for; null: the key uses the balance, or there is no package. Source: QUO-11. */
+  requestBounds: RequestBounds | null;
   /** The epochs of the account and of its tenant when this was read: the ledger grants nothing from an older snapshot. */
   epoch: number;
   tenantEpoch: number;
@@ -93,6 +96,7 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
       hasLimits: sql<boolean>`${keys.dailyUnitsMax} is not null or ${keys.dailySpendMaxNanoUsd} is not null`,
       keyLimits: keys.limits,
       accountLimits: { own: accounts.limits, package: packageLimits(accounts.id), reseller: reseller.limits },
+      requestBounds: sql<RequestBounds | null>`case ${keys.mode} when 'package' then ${packageRequestBounds(accounts.id)} end`,
       epoch: epochOf(keys.accountId),
       tenantEpoch: epochOf(
         sql`coalesce(${accounts.resellerId}, case when ${accounts.role} = 'reseller' then ${accounts.id} end)`,

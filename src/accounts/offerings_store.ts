@@ -8,6 +8,7 @@ import {
   OFFERING_NAME_CHARS_MAX,
   OFFERING_TOKENS,
   OFFERING_TOTAL_REQUESTS,
+  type RequestBounds,
   SCOPE_MODELS_MAX,
 } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -19,6 +20,7 @@ import { checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
 import { checkModelIds } from "./model_scope_store.ts";
 import { checkRateLimits, type RateLimitsInput } from "./rate_limits.ts";
 import { checkLimitedModels } from "./rate_limits_store.ts";
+import { checkRequestBounds, type RequestBoundsInput } from "./request_bounds.ts";
 
 /**
  * What can be sold as a package. A daily offering has one day and 100 to 2000 requests; a custom one has 1 to 30 days and any daily
@@ -40,6 +42,8 @@ export type Offering = {
   tokenLimit: number | null;
   /** Limits of an account while it has a package of this offering; null: none. */
   limits: RateLimits | null;
+  /** What one request may ask for. */
+  requestBounds: RequestBounds;
   /** null: all models. */
   modelIds: string[] | null;
   timeZone: string;
@@ -53,6 +57,7 @@ export type NewOffering = Pick<Offering, "name" | "kind" | "dailyLimit" | "timeZ
   /** `days`: 1 for daily. `totalLimit`: dailyLimit × days unless given. */
   Partial<Pick<Offering, "days" | "totalLimit" | "carryover" | "tokenLimit" | "modelIds">> & {
     limits?: RateLimitsInput | null | undefined;
+    requestBounds?: RequestBoundsInput | undefined;
   };
 
 /** Adds an offering. Throws InputError. */
@@ -103,6 +108,7 @@ function checkOffering(wanted: NewOffering) {
     carryover,
     tokenLimit,
     limits: checkRateLimits(wanted.limits ?? null),
+    requestBounds: checkRequestBounds(wanted.requestBounds ?? {}),
     modelIds: checkList(wanted.modelIds ?? null, { param: "modelIds", what: "models", max: SCOPE_MODELS_MAX }),
     timeZone,
     wholesaleNanoUsd,

@@ -1,6 +1,7 @@
 import { eq, type SQL, type SQLWrapper, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
+import type { RequestBounds } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import type { RateLimits } from "../platform/rate_tallies.ts";
@@ -12,7 +13,16 @@ import { type AccountLimits, checkRateLimits, type RateLimitsInput } from "./rat
 
 /** The limits of an account's active package. */
 export function packageLimits(accountId: SQLWrapper): SQL<RateLimits | null> {
-  return sql<RateLimits | null>`(select p.limits from packages p, (select ledger_now() as now offset 0) clock
+  return ofActivePackage(accountId, sql`limits`);
+}
+
+/** What one request of an account's active package may ask for; null: it has none. */
+export function packageRequestBounds(accountId: SQLWrapper): SQL<RequestBounds | null> {
+  return ofActivePackage(accountId, sql`request_bounds`);
+}
+
+function ofActivePackage<T>(accountId: SQLWrapper, column: SQL): SQL<T | null> {
+  return sql<T | null>`(select p.${column} from packages p, (select ledger_now() as now offset 0) clock
     where p.account_id = ${accountId} and p.starts_at <= clock.now and p.ends_at > clock.now
     order by p.starts_at desc limit 1)`;
 }

@@ -8,6 +8,7 @@ import {
 } from "../commerce/retail_prices_store.ts";
 import { OPERATOR } from "../commerce/sellers_store.ts";
 import { InputError } from "../errors.ts";
+import { REQUEST_BOUNDS_DEFAULT as DEFAULTS, type RequestBounds } from "../limits.ts";
 import { type Context, defineCommand } from "./context.ts";
 import { givenLimits, type LimitOptions, limitOptions, limitsText } from "./limit_options.ts";
 import { formatUsd, parseUsd } from "./money.ts";
@@ -34,6 +35,10 @@ type AddOptions = LimitOptions & {
   total?: number;
   carryover?: true;
   tokens?: number;
+  choices?: number;
+  inputs?: number;
+  promptTokens?: number;
+  outputTokens?: number;
   model?: string[];
   timeZone?: string;
   wholesale: bigint;
@@ -54,6 +59,14 @@ function addAdd(offering: Command): void {
         .option("--total <requests>", "total quota, in requests (default: daily quota x days)", integer)
         .option("--carryover", "unused daily quota stays usable on later days")
         .option("--tokens <tokens>", "total tokens (default: no limit)", integer)
+        .option("--choices <count>", `choices (n) in one request at most (default: ${DEFAULTS.choices})`, integer)
+        .option("--inputs <count>", `inputs of one embeddings request at most (default: ${DEFAULTS.inputs})`, integer)
+        .option(
+          "--prompt-tokens <tokens>",
+          `prompt of one request at most (default: ${DEFAULTS.promptTokens})`,
+          integer,
+        )
+        .option("--output-tokens <tokens>", "output of one request at most (default: the model's own)", integer)
         .option("--model <id>", "a model that it includes; repeat for more (default: all)", list)
         .option("--time-zone <zone>", "time zone of its days (default: BILLING_TIMEZONE)")
         .requiredOption("--wholesale <usd>", "wholesale price: what a reseller pays", parsedBy(parseUsd))
@@ -68,6 +81,10 @@ function addAdd(offering: Command): void {
         daily,
         total,
         tokens,
+        choices,
+        inputs,
+        promptTokens,
+        outputTokens,
         model,
         timeZone,
         wholesale,
@@ -89,6 +106,7 @@ function addAdd(offering: Command): void {
         carryover,
         tokenLimit: tokens,
         limits: givenLimits(limits),
+        requestBounds: { choices, inputs, promptTokens, outputTokens },
         modelIds: model,
         timeZone: timeZone ?? context.config.billingTimeZone,
         wholesaleNanoUsd: wholesale,
@@ -204,6 +222,7 @@ async function showOffering(context: Context, offering: Offering): Promise<Outpu
     ],
     ["tokens", offering.tokenLimit === null ? "no limit" : String(offering.tokenLimit)],
     ["limits", limitsText(offering.limits)],
+    ["one request", boundsText(offering.requestBounds)],
     ["models", scope(offering.modelIds)],
     ["time zone", offering.timeZone],
     ["wholesale", formatUsd(offering.wholesaleNanoUsd)],
@@ -211,6 +230,12 @@ async function showOffering(context: Context, offering: Offering): Promise<Outpu
     ["on sale", yesNo(offering.enabled)],
   ]);
   return { text, json: { ...offering, retailNanoUsd: retail ?? null } };
+}
+
+/** What one request may ask for. */
+function boundsText({ choices, inputs, promptTokens, outputTokens }: RequestBounds): string {
+  const output = outputTokens === null ? "output as the model gives" : `${outputTokens} output tokens`;
+  return `${choices} choices, ${inputs} inputs, ${promptTokens} prompt tokens, ${output}`;
 }
 
 function retailText(nanoUsd: bigint | undefined): string {

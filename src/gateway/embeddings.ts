@@ -10,6 +10,7 @@ import { type Outcome, withHold } from "./hold.ts";
 import { requireModel } from "./models.ts";
 import { filterParameters } from "./parameters.ts";
 import { embeddingPromptOf, type Prompt } from "./prompt.ts";
+import { checkRequestBounds } from "./request_bounds.ts";
 import { readEmbedding } from "./request_shapes.ts";
 import { type ReservedRequest, reserveEmbedding } from "./reserve.ts";
 import { noteUsed } from "./route_notes.ts";
@@ -29,6 +30,10 @@ async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted):
   const namer = namerOf(deps, caller);
   const { changed } = filterParameters({ kind: "embedding", body: body.fields, spans: raw.spans, by: model, namer });
   const prompt = embeddingPromptOf(body.input, { raw, changed, model });
+  checkRequestBounds(caller, {
+    ...{ choices: 1, inputs: body.input.count, promptTokens: prompt.tokens, promptParam: "input" },
+    ...{ capTokens: null, capParam: "max_tokens" },
+  });
   raw.room.grow(Math.min(answerBytesOf(body), deps.config.bodyBytesMax));
   const reserving = reserveEmbedding(deps, caller, { model, prompt });
   return await withHold({ deps, caller, model, slots }, reserving, (reserved) =>

@@ -17,6 +17,7 @@ import { type Filtered, filterParameters } from "./parameters.ts";
 import { hasUncounted, type Prompt, type PromptSample, promptOf } from "./prompt.ts";
 import { countRefusal } from "./refusal_counts.ts";
 import type { RelayEnd, StreamOwner, StreamPlan } from "./relay.ts";
+import { checkRequestBounds } from "./request_bounds.ts";
 import { type ChatBody, readChat, readImage } from "./request_shapes.ts";
 import { imagePriceOf, type ReservedRequest, reserveChat, reserveImage } from "./reserve.ts";
 import { noteBreak, noteUnpaid, noteUsed } from "./route_notes.ts";
@@ -76,6 +77,11 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
   checkChatAnswer(body, filtered, model);
   const prompt = promptOf(body, { raw, changed: filtered.changed, model });
   const choices = body.n ?? 1;
+  checkRequestBounds(caller, {
+    ...{ choices, inputs: 1, promptTokens: prompt.tokens, promptParam: "messages" },
+    ...{ capTokens: body.max_completion_tokens ?? body.max_tokens ?? null },
+    capParam: typeof body.max_completion_tokens === "number" ? "max_completion_tokens" : "max_tokens",
+  });
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, body) : undefined;
   const reserving = reserveChat(deps, caller, { model, body, prompt, choices });
   return await withHold({ deps, caller, model, slots, affinity }, reserving, (reserved) =>

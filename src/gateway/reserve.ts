@@ -82,14 +82,14 @@ function chatAsk(deps: Deps, caller: Caller, { model, body, prompt, choices }: C
   );
   const promptTokens = Math.ceil((prompt.tokens * model.marginPermille) / PERMILLE);
   const minuteTokens = caller.limits.minuteTokens(model.id);
-  const capMax = capWithin(
-    bound,
-    wanted ?? capInMinute(model.defaultCapTokens, { promptTokens, choices, minuteTokens }),
-  );
+  // Whether the client's own cap is within the package's bound was checked before.
+  const outputTokens = caller.key.requestBounds?.outputTokens ?? null;
+  const defaultCap = Math.min(model.defaultCapTokens, outputTokens ?? model.defaultCapTokens);
+  const capMax = capWithin(bound, wanted ?? capInMinute(defaultCap, { promptTokens, choices, minuteTokens }));
   const capMin = wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
   return askOf(deps, caller, {
     ...{ model, bound, capMax, capMin, promptTokens, choices },
-    sendsCap: minuteTokens !== undefined && choices > 0,
+    sendsCap: (minuteTokens !== undefined || outputTokens !== null) && choices > 0,
   });
 }
 

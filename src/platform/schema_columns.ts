@@ -1,5 +1,6 @@
 import { type SQL, type SQLWrapper, sql } from "drizzle-orm";
 import { bigint, customType, jsonb, numeric, timestamp } from "drizzle-orm/pg-core";
+import { REQUEST_BOUNDS_DEFAULT, type RequestBounds } from "../limits.ts";
 import type { RateLimits } from "./rate_tallies.ts";
 
 /** Columns that tables share. */
@@ -15,6 +16,9 @@ export const writtenIn = () => xid8().notNull().default(sql`pg_current_xact_id()
 
 /** Limits of requests and tokens; null: none. `accounts/rate_limits.ts` checks them. */
 export const limits = () => jsonb().$type<RateLimits>();
+
+/** What one request of a package may ask for. `accounts/request_bounds.ts` checks it. */
+export const requestBounds = () => jsonb().$type<RequestBounds>().notNull().default(REQUEST_BOUNDS_DEFAULT);
 
 /** Every number in them is positive, and not above what any kind of limit may be. */
 export const areLimits = (column: SQLWrapper): SQL =>

@@ -14,7 +14,7 @@ import {
   uuid,
 } from "drizzle-orm/pg-core";
 import { accounts } from "./schema_accounts.ts";
-import { areLimits, id, instant, limits, nanoUsd, writtenIn } from "./schema_columns.ts";
+import { areLimits, id, instant, limits, nanoUsd, requestBounds, writtenIn } from "./schema_columns.ts";
 import { offerings } from "./schema_offerings.ts";
 
 /** Units and money. Only the ledger's SQL functions write these tables; the CHECKs enforce the limits a second time. */
@@ -91,6 +91,7 @@ export const packages = pgTable(
     carryover: boolean().notNull(),
     tokenLimit: bigint({ mode: "number" }),
     limits: limits(),
+    requestBounds: requestBounds(),
     modelIds: text().array(),
     unitsUsed: integer().notNull().default(0),
     unitsHeld: integer().notNull().default(0),
@@ -108,6 +109,7 @@ export const packages = pgTable(
     index("packages_allotment").on(t.allotmentId).where(sql`${t.allotmentId} is not null`),
     check("packages_span", sql`${t.endsAt} >= ${t.startsAt}`),
     check("packages_limits", areLimits(t.limits)),
+    check("packages_request_bounds", areLimits(t.requestBounds)),
     check("packages_days", sql`${t.days} between 1 and 30`),
     check(
       "packages_units",

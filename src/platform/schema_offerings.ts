@@ -1,7 +1,7 @@
 import { sql } from "drizzle-orm";
 import { bigint, boolean, check, index, integer, pgTable, text, uniqueIndex } from "drizzle-orm/pg-core";
 import { accounts } from "./schema_accounts.ts";
-import { areLimits, id, instant, limits, nanoUsd } from "./schema_columns.ts";
+import { areLimits, id, instant, limits, nanoUsd, requestBounds } from "./schema_columns.ts";
 
 /** What is sold, by whom it may be assigned without paying, and what was ordered. */
 
@@ -22,6 +22,7 @@ export const offerings = pgTable(
     tokenLimit: bigint({ mode: "number" }),
     /** Of an account while it has a package of this offering. */
     limits: limits(),
+    requestBounds: requestBounds(),
     modelIds: text().array(),
     timeZone: text().notNull(),
     wholesaleNanoUsd: nanoUsd().notNull(),
@@ -36,6 +37,7 @@ export const offerings = pgTable(
     ),
     check("offerings_total", sql`${t.totalLimit} between 1 and 30000000`),
     check("offerings_limits", areLimits(t.limits)),
+    check("offerings_request_bounds", areLimits(t.requestBounds)),
     check("offerings_tokens", sql`${t.tokenLimit} > 0`),
     check("offerings_wholesale", sql`${t.wholesaleNanoUsd} >= 0`),
   ],

@@ -39,7 +39,7 @@ describe("the input", () => {
     ["8,192 token ids", Array.from({ length: 8_192 }, (_, i) => i), 1],
     ["300,000 token ids", Array.from({ length: 40 }, () => Array.from({ length: 7_500 }, (_, i) => i)), 40],
   ])("%s is sent on unchanged, and each input gets its embedding", async (_, input, count) => {
-    const { secret, accountId } = await shop.customer();
+    const { secret, accountId } = await shop.customer({ requestBounds: { inputs: 2_048 } });
     const { status, json } = await embed(secret, { input, dimensions: 8 });
     expect(status).toBe(200);
     expect(sentBody()).toEqual({ model: "up-embed-a", input, dimensions: 8, encoding_format: "base64" });
@@ -291,7 +291,8 @@ test("a short request may have a large answer: its expected size takes memory of
       TENANT_SHARE: "0.375",
     },
   });
-  const [{ secret }, neighbour] = [await shop.customer(), await shop.customer()];
+  const spec = { requestBounds: { inputs: 2_000 } };
+  const [{ secret }, neighbour] = [await shop.customer(spec), await shop.customer(spec)];
   // 2,000 × 128 numbers are 1.3 MiB, and an account has 3 MiB. As much as a largest body is counted.
   const body = embeddingBody({ input: Array.from({ length: 2_000 }, () => "x"), dimensions: 128 });
   const send = (by: string) => shop.call("/v1/embeddings", { secret: by, body, origin: replica.origin });

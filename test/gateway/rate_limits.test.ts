@@ -38,7 +38,11 @@ type ModelLimits = Limits & { models?: Record<string, Limits> };
 async function limited({ offering, account, key }: { offering?: ModelLimits; account?: ModelLimits; key?: Limits }) {
   const { sql } = shop.world;
   const json = (limits: ModelLimits) => sql.json({ models: {}, ...limits } as never);
-  const person = await shop.customer({ dailyLimit: 1_000_000, ...(offering && { limits: offering }) });
+  const person = await shop.customer({
+    dailyLimit: 1_000_000,
+    requestBounds: { choices: 8 },
+    ...(offering && { limits: offering }),
+  });
   if (account) await sql`update accounts set limits = ${json(account)} where id = ${person.accountId}`;
   if (key) await sql`update keys set limits = ${json(key)} where id = ${person.keyId}`;
   return person;

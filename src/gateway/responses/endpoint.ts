@@ -14,6 +14,7 @@ import { type Outcome, withHold } from "../hold.ts";
 import { requireModel } from "../models.ts";
 import { droppedNames, type Filtered, filterParameters, hasSameRules } from "../parameters.ts";
 import { type Prompt, promptOf } from "../prompt.ts";
+import { checkRequestBounds } from "../request_bounds.ts";
 import type { ChatBody } from "../request_shapes.ts";
 import { reserveChat } from "../reserve.ts";
 import {
@@ -68,6 +69,10 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
   keepInstead(raw, [own?.prompt.text ?? "", chat?.raw.text ?? ""]);
   const prompt = largerOf(own?.prompt, chat?.prompt);
   const { max_output_tokens, stream } = body;
+  checkRequestBounds(caller, {
+    ...{ choices: 1, inputs: 1, promptTokens: prompt.tokens, promptParam: "input" },
+    ...{ capTokens: max_output_tokens ?? null, capParam: "max_output_tokens" },
+  });
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, beginningOf(body)) : undefined;
   const facts: OutputFacts = {
     response: {

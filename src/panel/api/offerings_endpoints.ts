@@ -26,6 +26,15 @@ const NewOffering = t.Object({
   carryover: t.Optional(t.Boolean()),
   tokenLimit: t.Optional(orNull(Type.Integer())),
   limits: t.Optional(RateLimits),
+  /** What one request may ask for; what is missing is the default. */
+  requestBounds: t.Optional(
+    t.Object({
+      choices: t.Optional(Type.Integer()),
+      inputs: t.Optional(Type.Integer()),
+      promptTokens: t.Optional(Type.Integer()),
+      outputTokens: t.Optional(orNull(Type.Integer())),
+    }),
+  ),
   modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: MODEL_ID_CHARS_MAX }), { maxItems: SCOPE_MODELS_MAX }))),
   timeZone: t.Optional(t.String({ maxLength: ZONE_LENGTH_MAX })),
   wholesaleNanoUsd: NanoUsd,

@@ -1,3 +1,4 @@
+import type { RequestBounds } from "../../limits.ts";
 import {
   formatApart,
   formatCount,
@@ -224,6 +225,13 @@ export function termsText(terms: {
   ]
     .filter(Boolean)
     .join(", ");
+}
+
+/** What one request of an offering may ask for. */
+export function boundsText({ choices, inputs, promptTokens, outputTokens }: RequestBounds): string {
+  const output = outputTokens === null ? [] : [`${formatOf(outputTokens, "token")} of output`];
+  const prompt = `${formatOf(promptTokens, "token")} of prompt`;
+  return `At most ${formatList([formatOf(choices, "choice"), formatOf(inputs, "embedding"), prompt, ...output])} in one request`;
 }
 
 /** Questions before an action with consequences. */

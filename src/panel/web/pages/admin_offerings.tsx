@@ -1,7 +1,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, Copy, MoreHorizontal, Play, Plus, Tag } from "lucide-react";
 import { api, ask } from "../api.ts";
-import { EMPTY, limitsText, termsText } from "../copy.ts";
+import { boundsText, EMPTY, limitsText, termsText } from "../copy.ts";
 import { formatCount, formatMoney, formatZone } from "../format.ts";
 import { Button, IconButton } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
@@ -81,7 +81,9 @@ const COLUMNS: readonly Column<Offering>[] = [
       <span className="grid min-w-0 gap-0.5 py-1">
         <span className="font-medium wrap-anywhere">{row.name}</span>
         <span className="font-normal text-ink-2" title={row.modelIds?.join(", ")}>
-          {[termsText(row), row.limits && limitsText(row.limits)].filter(Boolean).join("; ")}
+          {[termsText(row), row.limits && limitsText(row.limits), boundsText(row.requestBounds)]
+            .filter(Boolean)
+            .join("; ")}
         </span>
       </span>
     ),

@@ -6,6 +6,9 @@ import {
   OFFERING_NAME_CHARS_MAX,
   OFFERING_TOKENS,
   OFFERING_TOTAL_REQUESTS,
+  REQUEST_BOUNDS,
+  REQUEST_BOUNDS_DEFAULT,
+  type RequestBounds,
 } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { termsText } from "../copy.ts";
@@ -42,6 +45,7 @@ function draftOf(like: Offering | null, timeZone: string) {
       priceNanoUsd: "",
       belowWholesale: false,
       ...typedAllLimits(null),
+      ...typedBounds(REQUEST_BOUNDS_DEFAULT),
     };
   }
   const isWhole = like.totalLimit === like.dailyLimit * like.days;
@@ -59,9 +63,40 @@ function draftOf(like: Offering | null, timeZone: string) {
     priceNanoUsd: like.priceNanoUsd === null ? "" : toUsdInput(like.priceNanoUsd),
     belowWholesale: false,
     ...typedAllLimits(like.limits),
+    ...typedBounds(like.requestBounds),
   };
 }
 type Draft = ReturnType<typeof draftOf>;
+
+/** What one request may ask for, as typed. */
+function typedBounds({ choices, inputs, promptTokens, outputTokens }: RequestBounds) {
+  return {
+    "requestBounds.choices": String(choices),
+    "requestBounds.inputs": String(inputs),
+    "requestBounds.promptTokens": String(promptTokens),
+    "requestBounds.outputTokens": outputTokens === null ? "" : String(outputTokens),
+  };
+}
+type TypedBounds = ReturnType<typeof typedBounds>;
+
+function checkBounds(typed: TypedBounds): Record<keyof TypedBounds, string | null> {
+  const { choices, inputs, promptTokens, outputTokens } = REQUEST_BOUNDS;
+  return {
+    "requestBounds.choices": checkCount(typed["requestBounds.choices"], choices),
+    "requestBounds.inputs": checkCount(typed["requestBounds.inputs"], inputs),
+    "requestBounds.promptTokens": checkCount(typed["requestBounds.promptTokens"], promptTokens),
+    "requestBounds.outputTokens": checkCount(typed["requestBounds.outputTokens"], { ...outputTokens, optional: true }),
+  };
+}
+
+function readBounds(typed: TypedBounds) {
+  return {
+    choices: readCount(typed["requestBounds.choices"]) ?? 0,
+    inputs: readCount(typed["requestBounds.inputs"]) ?? 0,
+    promptTokens: readCount(typed["requestBounds.promptTokens"]) ?? 0,
+    outputTokens: readCount(typed["requestBounds.outputTokens"]),
+  };
+}
 
 /** The numbers of a draft. `days` is 1 for a daily offering; null or NaN stands for a number that cannot be read. */
 function readDraft(draft: Draft) {
@@ -94,6 +129,7 @@ function wrongIn(draft: Draft): Record<keyof Draft, string | null> {
     wholesaleNanoUsd: checkWholesale(draft),
     ...wrongRetailPrice(draft, { wholesaleNanoUsd: readWholesale(draft), optional: true }),
     ...checkAllLimits(draft),
+    ...checkBounds(draft),
   };
 }
 
@@ -108,6 +144,7 @@ function bodyOf(draft: Draft) {
     carryover,
     tokenLimit,
     limits: readAllLimits(draft),
+    requestBounds: readBounds(draft),
     modelIds: draft.modelIds,
     timeZone: draft.timeZone,
     wholesaleNanoUsd: parseUsd(draft.wholesaleNanoUsd) ?? "",
@@ -158,6 +195,7 @@ export function NewOffering({
         <PriceFields form={form} />
         <DayFields form={form} />
         <TotalFields form={form} />
+        <BoundFields form={form} />
         <div className="grid gap-4 border-t border-line pt-4">
           <AllLimitFields form={form} />
         </div>
@@ -252,6 +290,27 @@ function TotalFields({ form }: { form: OfferingForm }) {
         placeholder={allOf(form.values)}
       />
       <CountField label="Tokens in all" optional hint="If empty, no token limit." {...form.field("tokenLimit")} />
+    </div>
+  );
+}
+
+/** One request is one unit, however large it is. */
+function BoundFields({ form }: { form: OfferingForm }) {
+  return (
+    <div className="grid items-start gap-4 border-t border-line pt-4 sm:grid-cols-2">
+      <CountField label="Choices in one request" hint="The field n." {...form.field("requestBounds.choices")} />
+      <CountField label="Inputs in one request" hint="For embeddings." {...form.field("requestBounds.inputs")} />
+      <CountField
+        label="Prompt tokens in one request"
+        hint="Each byte of text counts as one."
+        {...form.field("requestBounds.promptTokens")}
+      />
+      <CountField
+        label="Output tokens in one request"
+        optional
+        hint="If empty, as many as the model gives."
+        {...form.field("requestBounds.outputTokens")}
+      />
     </div>
   );
 }

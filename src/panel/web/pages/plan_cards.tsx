@@ -1,5 +1,5 @@
 import { Check } from "lucide-react";
-import { limitsText } from "../copy.ts";
+import { boundsText, limitsText } from "../copy.ts";
 import { formatCount, formatList, formatMoney, formatOf, formatZoneTime } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { inPlace } from "../ui/in_place.tsx";
@@ -95,6 +95,7 @@ export function forHowLong({ days }: Offering): string {
 /** The terms of an offering, one per line. */
 function planLines(offering: Pick<Offering, (typeof SAID)[number]>): string[] {
   const { days, dailyLimit, totalLimit, carryover, tokenLimit, modelIds, limits, timeZone } = offering;
+  const { requestBounds } = offering;
   const limited = limits === null ? "" : limitsText(limits);
   return [
     days === 1
@@ -107,6 +108,7 @@ function planLines(offering: Pick<Offering, (typeof SAID)[number]>): string[] {
     ...(tokenLimit === null ? [] : [`At most ${formatOf(tokenLimit, "token")} in all`]),
     modelsLine(modelIds),
     ...(limited === "" ? [] : [`At most ${limited}`]),
+    boundsText(requestBounds),
     `Days begin at 00:00 ${formatZoneTime(timeZone)}`,
   ];
 }
@@ -119,6 +121,7 @@ const SAID = [
   "tokenLimit",
   "modelIds",
   "limits",
+  "requestBounds",
   "timeZone",
 ] as const satisfies readonly (keyof Offering)[];
 
