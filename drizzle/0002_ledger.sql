@@ -576,12 +576,14 @@ BEGIN
   END IF;
 
   IF v_of_limit THEN
-    INSERT INTO key_days AS d (key_id, day, units_held, held_nano_usd)
-    SELECT run_keys[answer_run[x]], answer_key_day[x], sum(answer_to[x] - answer_from[x] + 1)::int,
-           sum(coalesce(answer_nano[x], 0))::bigint
-    FROM generate_series(1, n) AS x WHERE answer_key_day[x] IS NOT NULL GROUP BY 1, 2
+    INSERT INTO key_days AS d (key_id, day, units_held, held_nano_usd, units_max, spend_max_nano_usd)
+    SELECT k.id, answer_key_day[x], sum(answer_to[x] - answer_from[x] + 1)::int, sum(coalesce(answer_nano[x], 0))::bigint,
+           coalesce(k.daily_units_max, 2147483647), coalesce(k.daily_spend_max_nano_usd, 9223372036854775807)
+    FROM generate_series(1, n) AS x JOIN keys k ON k.id = run_keys[answer_run[x]]
+    WHERE answer_key_day[x] IS NOT NULL GROUP BY k.id, answer_key_day[x]
     ON CONFLICT (key_id, day) DO UPDATE SET units_held = d.units_held + excluded.units_held,
-      held_nano_usd = d.held_nano_usd + excluded.held_nano_usd;
+      held_nano_usd = d.held_nano_usd + excluded.held_nano_usd, units_max = greatest(d.units_max, excluded.units_max),
+      spend_max_nano_usd = greatest(d.spend_max_nano_usd, excluded.spend_max_nano_usd);
   END IF;
 
   IF v_of_balance THEN
@@ -777,6 +779,9 @@ DECLARE
   v_units int := 0;
   v_charged bigint := 0;
   v_tokens bigint := 0;
+  v_key key_days;
+  v_key_day date := p_key_day;  -- null: it counts towards no limit of its key
+  v_key_nano bigint;            -- what its key may still spend
   v_shortfall bigint;  -- what nobody pays: the rest of the charge, and all of it if the answer is refused
   v_package packages;
 BEGIN
@@ -826,9 +831,17 @@ BEGIN
       ARRAY[p_package, 0], ARRAY[0, p_key], ARRAY[coalesce(p_day, '-infinity'), p_key_day],
       ARRAY[CASE WHEN p_package > 0 THEN 1 ELSE 0 END, 1], ARRAY[coalesce(p_held_tokens, 0), 0], ARRAY[p_held_nano, p_held_nano]);
   END IF;
+  -- A late settlement takes what its key has left of that day, too. Without a unit of the key it takes nothing. See docs/decisions.md.
+  IF v_settles AND NOT v_live AND p_key_day IS NOT NULL THEN
+    SELECT * INTO v_key FROM key_days k WHERE k.key_id = p_key AND k.day = p_key_day;
+    IF v_key.units_max - v_key.units_used - v_key.units_held <= 0 THEN v_key_day := NULL; END IF;
+    v_key_nano := CASE WHEN v_key_day IS NULL THEN 0
+      ELSE greatest(0, v_key.spend_max_nano_usd - v_key.spent_nano_usd - v_key.held_nano_usd) END;
+  END IF;
   IF v_settles AND p_package > 0 THEN
     SELECT * INTO v_package FROM packages p WHERE p.id = p_package;
-    v_units := CASE WHEN v_live THEN 1 ELSE late_unit_left(p_package, p_day) END;
+    v_units := CASE WHEN v_live THEN 1 WHEN v_key_day IS NULL AND p_key_day IS NOT NULL THEN 0
+      ELSE late_unit_left(p_package, p_day) END;
     v_tokens := p_prompt::bigint + p_completion;
     IF v_package.token_limit IS NOT NULL THEN v_tokens := greatest(0, least(v_tokens, package_tokens_left(v_package))); END IF;
     IF v_units = 0 THEN v_tokens := 0; END IF;
@@ -839,6 +852,7 @@ BEGIN
     v_refused := v_live AND p_strict AND p_charge > v_available;
     v_settles := NOT v_refused;
     v_charged := CASE WHEN v_refused THEN 0 WHEN p_charge <= v_available THEN p_charge ELSE least(p_held_nano, v_available) END;
+    v_charged := least(v_charged, v_key_nano);
     v_tokens := CASE WHEN v_refused THEN 0 ELSE p_prompt::bigint + p_completion END;
     UPDATE balances b SET balance_nano_usd = b.balance_nano_usd - v_charged, tokens_used = b.tokens_used + v_tokens WHERE b.account_id = p_account;
     IF v_charged > 0 THEN
@@ -847,7 +861,7 @@ BEGIN
   END IF;
   IF v_settles THEN
     UPDATE key_days k SET units_used = k.units_used + 1, spent_nano_usd = k.spent_nano_usd + v_charged
-    WHERE k.key_id = p_key AND k.day = p_key_day;
+    WHERE k.key_id = p_key AND k.day = v_key_day;
   END IF;
 
   v_shortfall := CASE WHEN v_settles OR v_refused THEN p_charge - v_charged ELSE 0 END;
@@ -855,11 +869,11 @@ BEGIN
     held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
     estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, created_at, finished_at)
   VALUES (p_id, p_account, p_key, p_model, p_host, CASE WHEN p_package > 0 THEN 'package' ELSE 'payg' END, nullif(p_package, 0), p_day,
-    p_key_day, CASE WHEN v_settles THEN 'settled' ELSE 'released' END,
+    v_key_day, CASE WHEN v_settles THEN 'settled' ELSE 'released' END,
     CASE WHEN v_refused THEN 'overrun_refused' WHEN v_live THEN p_reason ELSE 'late' END, v_units, p_held_nano, v_charged,
     v_shortfall, p_prompt, p_cached, p_completion, v_tokens, p_estimated, p_price_version,
     p_further::jsonb, p_reported::jsonb, p_tried::jsonb, p_markup, p_cost, p_created, p_now)
-  ON CONFLICT (request_id) DO UPDATE SET outcome = excluded.outcome, reason = excluded.reason, units = excluded.units,
+  ON CONFLICT (request_id) DO UPDATE SET outcome = excluded.outcome, reason = excluded.reason, units = excluded.units, key_day = excluded.key_day,
     charged_nano_usd = excluded.charged_nano_usd, shortfall_nano_usd = excluded.shortfall_nano_usd, prompt_tokens = excluded.prompt_tokens,
     cached_tokens = excluded.cached_tokens, completion_tokens = excluded.completion_tokens, charged_tokens = excluded.charged_tokens,
     estimated = excluded.estimated, further_counts = excluded.further_counts, reported_usage = excluded.reported_usage, tried = excluded.tried,

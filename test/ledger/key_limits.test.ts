@@ -299,6 +299,40 @@ test("a late settlement counts for the day of its reservation", async () => {
   expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
 });
 
+test("late settlements take no more than their key has left of the day: requests, and money of the balance", async () => {
+  for (const mode of ["package", "payg"] as const) {
+    const { person, key, ask } = await customer({ mode, units: 2, nanoUsd: 1000 });
+    const frozen = [await ask({ capMax: 50 }), await ask({ capMax: 50 })];
+    await reapLease(world, frozen[0]?.leaseId ?? "");
+    await a.ledger.renewLease();
+    // Another replica serves the key's two requests meanwhile.
+    for (const hold of [await ask({ capMax: 50 }), await ask({ capMax: 50 })])
+      await a.ledger.settle(hold, usageOf({ chargeNanoUsd: mode === "payg" ? 400n : 0n }));
+    const before = await countsOf(key);
+    for (const hold of frozen) {
+      const settled = await a.ledger.settle(hold, usageOf({ chargeNanoUsd: mode === "payg" ? 300n : 0n }));
+      expect(settled.chargedNanoUsd).toBe(0n);
+      expect(settled.shortfallNanoUsd).toBe(mode === "payg" ? 300n : 0n);
+    }
+    expect(await countsOf(key)).toEqual(before);
+    const receipts = await world.sql`select units, key_day, charged_nano_usd::int as charged from receipts
+      where account_id = ${person.accountId} and reason = 'late'`;
+    expect([...receipts]).toEqual(frozen.map(() => ({ units: 0, key_day: null, charged: 0 })));
+  }
+});
+
+test("a late settlement takes what is left of its key's spending limit; the rest is a loss", async () => {
+  const { key, ask } = await customer({ mode: "payg", units: 5, nanoUsd: 1000 });
+  const frozen = await ask({ capMax: 50 });
+  await reapLease(world, frozen.leaseId);
+  await a.ledger.renewLease();
+  await a.ledger.settle(await ask({ capMax: 50 }), usageOf({ chargeNanoUsd: 800n }));
+  expect(await a.ledger.settle(frozen, usageOf({ chargeNanoUsd: 300n }))).toMatchObject({
+    ...{ chargedNanoUsd: 200n, shortfallNanoUsd: 100n },
+  });
+  expect(await countsOf(key)).toEqual([{ used: 2, held: 0, spent: 1000, money_held: 0 }]);
+});
+
 test("a raised or removed limit applies from the next request on", async () => {
   const { key, ask } = await customer({ units: 1 });
   await ask();

@@ -108,6 +108,10 @@ export type ModelReceipt = {
   tokens: number;
 };
 
+/** No limit, as key_days has it. */
+const NO_UNITS_MAX = 2_147_483_647;
+const NO_NANO_MAX = 9_223_372_036_854_775_807n;
+
 export class LedgerModel {
   nowMs: number;
   readonly accounts = new Map<number, Account>();
@@ -122,6 +126,8 @@ export class LedgerModel {
   escrows: ModelEscrow[] = [];
   readonly endedLeases = new Set<string>();
   readonly receipts = new Map<string, ModelReceipt>();
+  /** By key and day. */
+  private readonly keyDayMax = new Map<string, { units: number; nanoUsd: bigint }>();
 
   constructor(nowMs: number) {
     this.nowMs = nowMs;
@@ -184,6 +190,26 @@ export class LedgerModel {
       units: drawn.reduce((n, e) => n + e.units, 0) + used.length,
       nanoUsd: sum(drawn.map((e) => e.nanoUsd)) + sum(used.map((receipt) => receipt.chargedNanoUsd)),
     };
+  }
+
+  /** The highest limits under which a key reserved something on a day. */
+  private raiseKeyDayMax(keyId: number, day: string): void {
+    const key = this.keys.get(keyId);
+    const before = this.keyDayMax.get(`${keyId} ${day}`) ?? { units: 0, nanoUsd: 0n };
+    const [units, nanoUsd] = [key?.unitsMax ?? NO_UNITS_MAX, key?.nanoUsdMax ?? NO_NANO_MAX];
+    this.keyDayMax.set(`${keyId} ${day}`, {
+      units: Math.max(before.units, units),
+      nanoUsd: nanoUsd > before.nanoUsd ? nanoUsd : before.nanoUsd,
+    });
+  }
+
+  /** What a late settlement may take of its key's day. */
+  private keyDayLeft({ request: { keyId }, keyDay }: ModelHold): { units: number; nanoUsd: bigint } {
+    const highest = keyDay === null ? undefined : this.keyDayMax.get(`${keyId} ${keyDay}`);
+    if (keyDay === null || highest === undefined) return { units: NO_UNITS_MAX, nanoUsd: NO_NANO_MAX };
+    const { units, nanoUsd } = this.keyDay(keyId, keyDay);
+    const left = highest.units - units;
+    return { units: left, nanoUsd: left > 0 && highest.nanoUsd > nanoUsd ? highest.nanoUsd - nanoUsd : 0n };
   }
 
   packagesOf(accountId: number): ModelPackage[] {
@@ -305,6 +331,7 @@ export class LedgerModel {
       if (keyDay !== null) {
         const ofKey = { accountId: draw.accountId, leaseId, package: null, keyId: request.keyId, day: keyDay };
         this.add(ofKey, { units: 1, tokens: 0, nanoUsd });
+        this.raiseKeyDayMax(request.keyId, keyDay);
       }
       reserved[i] = granted(hold);
     }
@@ -637,21 +664,25 @@ export class LedgerModel {
     if (this.recallFor(finish, { isLive: false })) return ended("recall");
 
     this.holds.delete(finish.requestId);
-    const hold = before?.hold ?? this.holdOf(finish);
+    const found = before?.hold ?? this.holdOf(finish);
+    const keyLeft = this.keyDayLeft(found);
+    // Without a unit of its key it takes nothing, and counts towards no limit of the key.
+    const hold = keyLeft.units > 0 ? found : { ...found, keyDay: null };
     const receipt: ModelReceipt = before ?? {
       ...{ hold, outcome: "released", reason: "late", units: 0, chargedNanoUsd: 0n, shortfallNanoUsd: 0n, tokens: 0 },
     };
     this.receipts.set(finish.requestId, receipt);
     // The reaper has returned it. The record is written; units and money are taken as far as available, the rest is a loss.
     const p = hold.package;
-    receipt.units = p !== null && hold.day !== null && this.hasRoomOn(p, hold.day) ? 1 : 0;
+    receipt.hold = hold;
+    receipt.units = p !== null && hold.day !== null && keyLeft.units > 0 && this.hasRoomOn(p, hold.day) ? 1 : 0;
     const used = finish.promptTokens + finish.completionTokens;
     let tokens = used;
     if (p !== null && p.tokenLimit !== null) tokens = Math.min(tokens, p.tokenLimit - this.tokens(p));
     receipt.tokens = p !== null && receipt.units === 0 ? 0 : tokens;
     const free = this.free(hold.request.accountId);
     const taken = finish.chargeNanoUsd <= free ? finish.chargeNanoUsd : min(hold.nanoUsd, free);
-    receipt.chargedNanoUsd = p === null ? taken : 0n;
+    receipt.chargedNanoUsd = p === null ? min(taken, keyLeft.nanoUsd) : 0n;
     receipt.shortfallNanoUsd = finish.chargeNanoUsd - receipt.chargedNanoUsd;
     receipt.outcome = "settled";
     receipt.reason = "late";
