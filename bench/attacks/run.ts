@@ -33,6 +33,7 @@ process.env.DATABASE_URL = services.databaseUrl;
 process.env.REDIS_URL = services.redisUrl;
 // These modules read the environment, so they are imported after it is set.
 const { openShop } = await import("../../test/gateway/shop.ts");
+const { allowanceAttacks } = await import("./allowances.ts");
 const { moneyAttacks } = await import("./money.ts");
 const { starvingAttacks } = await import("./starving.ts");
 const { silentReceiver } = await import("./silent_receiver.ts");
@@ -56,7 +57,7 @@ function readFlags(): string | undefined {
 async function run(): Promise<boolean> {
   const receiver = await silentReceiver();
   const attacks = [
-    ...[...moneyAttacks, ...unpaidAttacks].map((attack) => ({
+    ...[...moneyAttacks, ...allowanceAttacks, ...unpaidAttacks].map((attack) => ({
       ...attack,
       env: { ...DEFAULTS, RATE_PER_MINUTE: "100000", RATE_IN_FLIGHT: "10000", ...attack.env },
     })),
