@@ -24,6 +24,8 @@ import { connectRedis } from "./redis.ts";
 const REDIS_BUDGET_MS = 500;
 const RENEWALS_A_LEASE = 3;
 const RENEWALS_AT_ONCE = 500;
+/** Attempts whose script got no answer, of which it is not known whether it ran. Beyond this number the oldest lapse with their leases. */
+const UNANSWERED_MAX = 20_000;
 const AWAY = "An Idempotency-Key cannot be looked up right now. Try again.";
 
 /** An attempt of this replica. */
@@ -44,6 +46,8 @@ class RedisClaims implements IdempotencyClaims {
   readonly #limits: ClaimLimits;
   /** Attempts whose lease is renewed. */
   readonly #live = new Set<Attempt>();
+  /** Attempts that were given up without an answer. If Redis runs their scripts after all, nobody would free them. */
+  readonly #unanswered = new Set<Attempt>();
   /** Ends of attempts that Redis has not confirmed. */
   readonly #ending = new Set<Promise<void>>();
   readonly #renewal: ReturnType<typeof setInterval>;
@@ -58,15 +62,19 @@ class RedisClaims implements IdempotencyClaims {
     this.#nowMs = nowMs;
     this.#limits = { ...REDIS_LIMITS, ...limits };
     this.#renewal = setInterval(() => void this.#renewAll(), leaseMs / RENEWALS_A_LEASE);
+    // By now Redis has read what the closed connection had sent: it reads that before it answers a new one.
+    redis.on("ready", () => this.#freeUnanswered());
   }
 
   async take(wanted: Wanted): Promise<Found> {
     const attempt = this.#newAttempt(wanted);
     const question = () =>
       this.#commands.claimTakeBuffer(nameOf(wanted.id), answerNameOf(wanted.id), ...this.#fieldsOf(attempt));
-    // A claim granted after the request was refused belongs to nobody: it is freed.
-    const freeLate = ([state]: (Buffer | null)[]) => void (String(state) === "ours" && this.#free(attempt));
-    const [state, requestId, servedBy, content, more] = await orRefuse(this.#ask(question, freeLate));
+    const [state, requestId, servedBy, content, more] = await this.#claiming(
+      attempt,
+      question,
+      ([late]) => String(late) === "ours",
+    );
     const holder = { requestId: String(requestId), servedBy: String(servedBy), content: String(content) };
     switch (String(state)) {
       case "ours":
@@ -92,8 +100,32 @@ class RedisClaims implements IdempotencyClaims {
   async #takeOver(wanted: Wanted, old: Attempt): Promise<IdempotencyClaim | undefined> {
     const attempt = this.#newAttempt(wanted);
     const question = () => this.#commands.claimTakeOver(nameOf(wanted.id), old.token, ...this.#fieldsOf(attempt));
-    const taken = await orRefuse(this.#ask(question, (late) => void (late === 1 && this.#free(attempt))));
+    const taken = await this.#claiming(attempt, question, (late) => late === 1);
     return taken === 1 ? this.#claimOf(attempt) : undefined;
+  }
+
+  /**
+   * The answer to a script that claims. Throws service_unavailable if there is none in time: then the attempt is given up, and what it
+   * has claimed belongs to nobody. It is freed when the answer comes, or when the connection is back.
+   */
+  async #claiming<T>(attempt: Attempt, question: () => Promise<T>, hasClaimed: (answer: T) => boolean): Promise<T> {
+    const freeLate = (answer: T) => {
+      this.#unanswered.delete(attempt);
+      if (hasClaimed(answer)) void this.#free(attempt);
+    };
+    try {
+      return await this.#ask(question, freeLate);
+    } catch {
+      const [oldest] = this.#unanswered;
+      if (oldest && this.#unanswered.size >= UNANSWERED_MAX) this.#unanswered.delete(oldest);
+      this.#unanswered.add(attempt);
+      throw new Refusal("service_unavailable", { message: AWAY });
+    }
+  }
+
+  #freeUnanswered(): void {
+    for (const attempt of this.#unanswered) void this.#free(attempt);
+    this.#unanswered.clear();
   }
 
   #newAttempt(wanted: Wanted): Attempt {
@@ -161,14 +193,6 @@ class RedisClaims implements IdempotencyClaims {
     const ours = await this.#commands.claimRenew(nameOf(attempt.id), ...this.#fieldsOf(attempt));
     attempt.leaseUntilMs = ours === 1 ? sentMs + this.#leaseMs : Number.NEGATIVE_INFINITY;
     if (ours !== 1) this.#live.delete(attempt);
-  }
-}
-
-async function orRefuse<T>(answer: Promise<T>): Promise<T> {
-  try {
-    return await answer;
-  } catch {
-    throw new Refusal("service_unavailable", { message: AWAY });
   }
 }
 

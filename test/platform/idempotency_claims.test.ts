@@ -293,6 +293,28 @@ describe("in Redis", () => {
   });
 });
 
+test("claims that a frozen Redis makes from a closed connection, once it goes on, belong to nobody and are freed", async () => {
+  const { log } = quietLog();
+  // No test lasts as long as this lease.
+  const claims = redisIdempotencyClaims(redis.url, { leaseMs: 3_600_000, nowMs: () => performance.now(), log });
+  open.push(claims);
+  await (await taken(claims, "warm")).free();
+  const names = Array.from({ length: 40 }, (_, i) => `frozen-${i}`);
+  redis.freeze();
+  const connections = async () => String(await spy.client("LIST")).split("name=tollgate:claims").length - 1;
+  try {
+    for (const answer of await Promise.allSettled(names.map((name) => claims.take(wanted(name)))))
+      expect(answer).toMatchObject({ status: "rejected", reason: { code: "service_unavailable" } });
+    // The connection is closed after two seconds without an answer, with the scripts in its socket.
+    await sleep(2_500);
+  } finally {
+    redis.thaw();
+  }
+  await until(async () => (await connections()) === 1, 20_000);
+  for (const name of names)
+    await until(async () => (await claims.take(wanted(name)).catch(() => undefined))?.state === "ours", 20_000);
+});
+
 test("a failover of Redis whose former primary stays as a replica: after a refusal or two, claims are taken at the new one", async () => {
   const former = await ownRedis();
   const admin = new Redis(former.url);
