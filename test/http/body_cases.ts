@@ -288,7 +288,7 @@ export const GOOD_EMBEDDING: readonly GoodBody[] = [
   ["texts", embeddingBody({ input: ["A toll gate", "A road", "été 🚦"] })],
   ["token ids", embeddingBody({ input: [1, 2, 3, 0] })],
   ["arrays of token ids", embeddingBody({ input: [[1, 2], [3], [2 ** 31 - 1]] })],
-  ["300 texts", embeddingBody({ input: Array(300).fill("x"), dimensions: 1 })],
+  ["128 texts", embeddingBody({ input: Array(128).fill("x"), dimensions: 1 })],
   ["8,192 token ids", embeddingBody({ input: Array(8_192).fill(1) })],
   ["options null", embeddingBody({ encoding_format: null, dimensions: null, user: null })],
   ["options", embeddingBody({ encoding_format: "base64", dimensions: 512, user: "u-1" })],

@@ -158,10 +158,11 @@ describe("the notices", () => {
       resetsAt: expect.stringMatching(/T00:00:00\.000Z$/),
     });
 
-    const tokens = await open({ dailyLimit: 100, days: 10, tokenLimit: 1 });
+    const tokens = await open({ dailyLimit: 100, days: 10, tokenLimit: 400 });
+    shop.provider.next({ usage: { prompt_tokens: 20, completion_tokens: 400 } });
     expect((await shop.chat((await shop.world.addKey(tokens.person)).secret)).status).toBe(200);
     expect((await homeOf(tokens.session)).notices).toEqual([
-      { kind: "tokens_used_up", name: expect.any(String), tokenLimit: 1 },
+      { kind: "tokens_used_up", name: expect.any(String), tokenLimit: 400 },
     ]);
   });
 

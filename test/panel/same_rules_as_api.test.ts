@@ -186,6 +186,12 @@ describe("validation", () => {
   }
 });
 
+/** A customer whose only answer had more tokens than its package. */
+const tokensUsedUp = async () => {
+  shop.provider.next({ usage: { prompt_tokens: 20, completion_tokens: 400 } });
+  return await after(1, { tokenLimit: 400 })();
+};
+
 type EntitlementCase = [
   what: string,
   situation: () => Promise<Customer>,
@@ -232,7 +238,7 @@ const CASES: EntitlementCase[] = [
     "carryover_quota_exceeded",
   ],
   ["a package whose total is used up", after(2, { dailyLimit: 5, totalLimit: 2 }), "package_quota_exceeded"],
-  ["a package whose token allowance is used up", after(1, { tokenLimit: 1 }), "package_quota_exceeded"],
+  ["a package whose token allowance is used up", tokensUsedUp, "package_quota_exceeded"],
   ["a model that is not in the package", withPackage({ modelIds: ["vendor/chat-b"] }), "model_not_in_package"],
   ["a model that the key may not use", withPackage({}, { modelIds: ["vendor/chat-b"] }), "model_not_found"],
   ["a package", withPackage(), null],
