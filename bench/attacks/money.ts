@@ -228,10 +228,10 @@ export const moneyAttacks: Attack[] = [
 let marks = 0;
 
 /** Makes the provider behave like this for every call with the mark. Returns the mark as fields for the body. */
-function behave(shop: Shop, behaviour: Parameters<Shop["provider"]["when"]>[1]): { user: string } {
-  const user = `attack-${++marks}-`;
-  shop.provider.when((call) => call.body.includes(user), behaviour);
-  return { user };
+function behave(shop: Shop, behaviour: Parameters<Shop["provider"]["when"]>[1]): { metadata: { mark: string } } {
+  const mark = `attack-${++marks}-`;
+  shop.provider.when((call) => call.body.includes(mark), behaviour);
+  return { metadata: { mark } };
 }
 
 /** The cost of a stream that is read to its end, in nano-USD. */

@@ -363,13 +363,13 @@ test("broken bodies take no replica out of service", async () => {
 });
 
 describe("a replica is killed under load", () => {
-  type Order = { id: string; stream: boolean; secret: string; user: string };
+  type Order = { id: string; stream: boolean; secret: string; mark: string };
   type Fate = { order: Order; first: TlsAnswer; last: "served" | "charged_unanswered" };
   let tries: Try[] = [];
   const fates: Fate[] = [];
 
-  const send = ({ id, stream, secret, user }: Order, attempt: string) =>
-    ask(API, chatRequest(secret, { stream, user }, { "idempotency-key": id, "x-attempt": attempt }));
+  const send = ({ id, stream, secret, mark }: Order, attempt: string) =>
+    ask(API, chatRequest(secret, { stream, metadata: { mark } }, { "idempotency-key": id, "x-attempt": attempt }));
 
   function isServed({ stream }: Order, { status, whole, text }: TlsAnswer): boolean {
     if (status !== 200 || !whole) return false;
@@ -422,7 +422,7 @@ describe("a replica is killed under load", () => {
       const { secret } = customers[i % customers.length] as { secret: string };
       while (!over) {
         const id = randomUUID();
-        const order = { id, stream: i % 2 === 0, secret, user: `order-${id}` };
+        const order = { id, stream: i % 2 === 0, secret, mark: `order-${id}` };
         const first = await send(order, `${id}.1`);
         fates.push({ order, first, last: isServed(order, first) ? "served" : await askAgain(order) });
       }
@@ -496,7 +496,7 @@ describe("a replica is killed under load", () => {
     for (const { order, first } of fates) {
       const calls = shop.provider
         .calls()
-        .filter(({ generation, body }) => generation && body.includes(order.user)).length;
+        .filter(({ generation, body }) => generation && body.includes(order.mark)).length;
       if (isServed(order, first)) expect([order.id, calls]).toEqual([order.id, 1]);
       else expect(calls).toBeLessThanOrEqual(attempts.filter((attempt) => attempt.startsWith(order.id)).length);
     }

@@ -7,12 +7,14 @@ import { openSlices } from "../../src/books/short_transactions_store.ts";
 import { listUnpriced } from "../../src/books/unpriced_store.ts";
 import { setImagePrice, setPrices } from "../../src/catalog/models_store.ts";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import { ownName } from "../../src/gateway/end_users.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import type { ChangeDeps } from "../../src/platform/changes_store.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { until } from "../platform/own_redis.ts";
 import { randomOf } from "../random.ts";
+import { TEST_SECRET_KEY } from "../replica.ts";
 import { closeBalanced } from "./checks.ts";
 import { chatBody, embeddingBody, imageBody, openShop, type Shop } from "./shop.ts";
 
@@ -177,11 +179,13 @@ function behaviourOf(
   }
 }
 
+type Payer = { secret: string; accountId: number };
+
 /** One request to any of the metered endpoints: whole, broken off, left, or beyond what its payer has. */
-async function request(random: Random, secrets: { rich: string; packaged: string }): Promise<void> {
+async function request(random: Random, payers: { rich: Payer; packaged: Payer }): Promise<void> {
   const payer = random(10);
-  const poor = payer === 1 ? (await shop.payer(20_000_000n)).secret : secrets.rich;
-  const secret = payer === 0 ? secrets.packaged : poor;
+  const poor = payer === 1 ? await shop.payer(20_000_000n) : payers.rich;
+  const { secret, accountId } = payer === 0 ? payers.packaged : poor;
   // Each endpoint occurs in each situation; the rest is random.
   const place = sent++;
   const endpoint = ENDPOINTS[place % ENDPOINTS.length] ?? "chat";
@@ -190,8 +194,9 @@ async function request(random: Random, secrets: { rich: string; packaged: string
   const name = `${endpoint}${asked.stream ? ", stream" : ""}`;
   const { behaviour, leaves } = behaviourOf(Math.floor(place / ENDPOINTS.length / 2) % BEHAVIOURS, asked, random);
   // Requests run concurrently: the provider identifies each by its mark.
-  const mark = `request ${place}`;
-  const body = { ...asked.body, user: mark };
+  const user = `request ${place}`;
+  const body = { ...asked.body, user };
+  const mark = ownName({ secretKey: Buffer.from(TEST_SECRET_KEY, "base64"), accountId }, user);
   shop.provider.when(({ body: received }) => received.includes(`"${mark}"`), behaviour);
   if (!leaves) {
     const { headers } = await shop.call(asked.path, { secret, body });
@@ -272,12 +277,12 @@ test(`the charges of ${REQUESTS} mixed requests, recomputed from their receipts,
     shop.provider.next({ usage: { prompt_tokens: 90_000, completion_tokens: 500 } });
     await shop.call("/v1/responses", { secret: poor.secret, body: { model, input: "Hello", stream: true } });
   }
-  const secrets = {
-    rich: (await shop.payer(10n ** 13n)).secret,
-    packaged: (await shop.customer()).secret,
+  const payers = {
+    rich: await shop.payer(10n ** 13n),
+    packaged: await shop.customer(),
   };
   for (let begun = 0; begun < REQUESTS; begun += 10)
-    await Promise.all(Array.from({ length: 10 }, () => request(random, secrets)));
+    await Promise.all(Array.from({ length: 10 }, () => request(random, payers)));
   // Answers that were left are settled when the provider has answered.
   await until(async () => (await shop.world.sql`select from escrows where nano_usd > idle_nano_usd`).length === 0);
   const rows = await receipts();

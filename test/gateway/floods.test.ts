@@ -127,15 +127,12 @@ describe("2,000 requests", () => {
     expect((await shop.chat(customer.secret)).status).toBe(200);
     const calls = shop.provider.callCount();
     const before = await remembered(first);
-    let tookMs = 0;
     const statements = await statementsOf(async () => {
-      const startedMs = performance.now();
       expect(await flood(2_000, () => shop.chat(customer.secret))).toEqual({ "402 daily_quota_exceeded": 2_000 });
-      tookMs = performance.now() - startedMs;
     });
     const asked = 2_000 - ((await remembered(first)) - before);
-    // One every quarter of a second, and the requests that were in flight at the first refusal.
-    expect(asked).toBeLessThanOrEqual(tookMs / 250 + 2 * AT_ONCE);
+    // One every quarter of a second, and the requests that were in flight at the first refusal: few, however slow the machine is.
+    expect(asked).toBeLessThan(500);
     expect(statements).toBeLessThan(OWN_STATEMENTS_MAX + asked);
     expect(shop.provider.callCount() - calls).toBe(2); // Of the customer who keeps the count.
     await until(async () => {

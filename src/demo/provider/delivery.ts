@@ -1,4 +1,5 @@
 import type { ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import { Readable } from "node:stream";
 import { createGzip } from "node:zlib";
 import { giantPieces, type Piece } from "./chat.ts";
@@ -116,16 +117,26 @@ export class ReplyWriter {
   /** Whether this side cut the connection. */
   isCut = false;
   #wake: (() => void) | undefined;
+  readonly #socket: Socket | null;
+  /** What the connection had sent before. */
+  readonly #before: number;
 
   /** `onClose` runs once, when the response is finished or its connection closes. */
   constructor(response: ServerResponse, onClose: (writer: ReplyWriter) => void) {
     this.response = response;
+    this.#socket = response.socket;
+    this.#before = this.#socket?.bytesWritten ?? 0;
     response.on("error", () => {}); // "close" follows.
     response.once("close", () => {
       this.isClosed = true;
       onClose(this);
       this.#wake?.();
     });
+  }
+
+  /** Bytes of this answer that the system has taken. */
+  get bytesSent(): number {
+    return (this.#socket?.bytesWritten ?? 0) - this.#before;
   }
 
   start({ status, headers, pieces, stream }: Reply): void {

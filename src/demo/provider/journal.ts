@@ -23,6 +23,8 @@ export interface Call {
   outcome: Outcome;
   /** Content events written so far; 1 for a whole JSON body. */
   chunksSent: number;
+  /** Bytes of the whole answer that the system has taken; set when it has ended. */
+  bytesSent: number;
   abortedAtMs: number | null;
 }
 
@@ -70,6 +72,7 @@ export class Journal {
       status: 0,
       outcome: "open",
       chunksSent: 0,
+      bytesSent: 0,
       abortedAtMs: null,
     };
     const counters = this.#counters; // A call that ends after a reset counts in the counters from before it.

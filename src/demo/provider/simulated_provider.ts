@@ -119,7 +119,8 @@ async function serve(state: State, request: IncomingMessage, response: ServerRes
 
   const { call, close } = state.journal.open(request.method ?? "GET", path, request.headers);
   let faulty = false;
-  const writer = new ReplyWriter(response, ({ isCut }) => {
+  const writer = new ReplyWriter(response, ({ isCut, bytesSent }) => {
+    call.bytesSent = bytesSent;
     if (isCut) close("faulted");
     else if (!response.writableFinished) close("aborted");
     else close(faulty ? "faulted" : "complete");
