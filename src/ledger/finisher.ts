@@ -44,11 +44,24 @@ export function createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, o
     return result;
   }
 
-  /** The database rejects this row, whatever is tried: an operator has to look at it. What was drawn for it goes back. */
+  /**
+   * The database rejects this row, whatever is tried: an operator has to look at it. What was drawn for it goes back. Throws if the disk
+   * does not take it; it must be tried again then.
+   */
   async function setAside(row: Finish): Promise<void> {
+    await spool.setAside(row);
     escrow.ended(row, true);
     log.error({ requestId: row.requestId }, "the end of a request was set aside");
-    await spool.setAside(row);
+  }
+
+  /** Sets a row aside, or, while the disk takes nothing, keeps it in the spool, whose replay sets it aside. */
+  async function setAsideOrKeep(row: Finish): Promise<void> {
+    try {
+      await setAside(row);
+    } catch (err) {
+      log.error({ err, requestId: row.requestId }, "the end of a request cannot be set aside yet: it waits in the spool");
+      await spool.add({ ...row, strict: false });
+    }
   }
 
   return {
@@ -59,7 +72,7 @@ export function createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, o
       try {
         return await send(row);
       } catch (error) {
-        if (error instanceof LedgerError && error.kind === "bad_row") await setAside(row);
+        if (error instanceof LedgerError && error.kind === "bad_row") await setAsideOrKeep(row);
         // By the time of the replay the response has been sent: what the balance does not cover is a loss, not a refusal.
         else await spool.add({ ...row, strict: false });
         isSpooled = true;

@@ -1,4 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import { mkdir, readFile, rename, rmdir } from "node:fs/promises";
+import { join } from "node:path";
 import type { Hold } from "../../src/ledger/ledger.ts";
 import { until } from "../platform/own_redis.ts";
 import { createWorld, type World } from "../world.ts";
@@ -11,7 +13,7 @@ let open: OpenLedger;
 
 beforeAll(async () => {
   world = await createWorld();
-  open = await openWorldLedger(world, { escrowUnitsMax: 0 });
+  open = await openWorldLedger(world, { escrowUnitsMax: 0, spool: "rows" });
 });
 afterEach(async () => void (await world.sql`drop trigger if exists bad_row on receipts`));
 afterAll(async () => {
@@ -85,4 +87,26 @@ test("one row has a value that the database never takes: it alone is set aside, 
   expect(open.ledger.aside()).toBe(asideBefore + 1);
   await until(async () => (await drawn(world, bad.accountId)).units === 0);
   expect(await open.ledger.replaySpool()).toBe(0);
+});
+
+test("while the disk takes nothing that is set aside, such a row waits in the spool; then it is set aside, and nothing is lost", async () => {
+  const holds = await tenHolds();
+  const bad = holds[2] as Hold;
+  await fail(bad.accountId, "22003");
+  const asideBefore = open.ledger.aside();
+  const file = join(world.spoolDir, "rows", "aside.jsonl");
+  await rename(file, `${file}.kept`);
+  // Nothing can be appended to a folder.
+  await mkdir(file);
+  const others = holds.filter((hold) => hold !== bad);
+  expect((await settleAll(holds)).sort()).toEqual(idsOf(others));
+  expect([open.ledger.aside(), open.ledger.spooled().settlements]).toEqual([asideBefore, 1]);
+  await expect(open.ledger.replaySpool()).rejects.toThrow();
+  expect(open.ledger.spooled().settlements).toBe(1);
+  await rmdir(file);
+  await rename(`${file}.kept`, file);
+  await open.ledger.replaySpool();
+  expect([open.ledger.aside(), open.ledger.spooled().settlements]).toEqual([asideBefore + 1, 0]);
+  expect(await readFile(file, "utf8")).toContain(bad.requestId);
+  await until(async () => (await drawn(world, bad.accountId)).units === 0);
 });
