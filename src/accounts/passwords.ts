@@ -45,7 +45,11 @@ const places = createSemaphore({
  */
 export async function hashPassword(password: string, asker?: Asker): Promise<string> {
   const clean = checkNewPassword(password);
-  return inTurn(asker, () => hash(clean, PARAMETERS));
+  return inTurn(
+    asker,
+    async () => clean,
+    (checked) => hash(checked, PARAMETERS),
+  );
 }
 
 /** A new password as it is hashed. Throws InputError (for field `param`) if it is too short or too long. */
@@ -61,7 +65,7 @@ export function checkNewPassword(password: string, param = "password"): string {
 export type StoredHash = string | null | undefined;
 
 /**
- * Whether `password` matches the stored hash. A function reads the hash when the asker has its turn, so that a flood of attempts does
+ * Whether `password` matches the stored hash. A function reads the hash once the asker is let in, so that a flood of attempts does
  * not take the database's connections either. undefined or null (no such account, no password) takes as long and is false, so that the
  * time does not reveal who has an account. Throws too_many_requests if too many hashes of the asker wait, service_unavailable if too
  * many of all do.
@@ -72,8 +76,8 @@ export async function verifyPassword(
   asker?: Asker,
 ): Promise<boolean> {
   const clean = normalize(password);
-  return inTurn(asker, async () => {
-    const passwordHash = typeof stored === "function" ? await stored() : stored;
+  const read = async () => (typeof stored === "function" ? await stored() : stored);
+  return inTurn(asker, read, async (passwordHash) => {
     // No longer password can have been set: do not spend time on hashing it.
     const known = clean.length <= NEW_PASSWORD_CHARS.max * 2 ? passwordHash : null;
     const matches = await verify(known ?? NOBODYS_HASH, known === null ? "" : clean);
@@ -86,11 +90,31 @@ function normalize(password: string): string {
   return password.normalize("NFKC");
 }
 
-/** Runs `work` when the asker has a place. */
-async function inTurn<T>(asker: Asker | undefined, work: () => Promise<T>): Promise<T> {
-  const leave = await places.enter(sharesOf(asker), { waitMsMax: WAIT_MS_MAX });
+/**
+ * Runs `work` when the asker has a place, with what `read` has read meanwhile. Nothing is read for an asker who is refused, and the error
+ * of a read does not wait for the place.
+ */
+async function inTurn<V, T>(
+  asker: Asker | undefined,
+  read: () => Promise<V>,
+  work: (value: V) => Promise<T>,
+): Promise<T> {
+  const turn = places.enter(sharesOf(asker), { waitMsMax: WAIT_MS_MAX });
+  // Throws now if it is refused now.
+  await Promise.race([turn, undefined]);
+  let value: V;
   try {
-    return await work();
+    value = await read();
+  } catch (error) {
+    turn.then(
+      (leave) => leave(),
+      () => {}, // It has waited in vain: no place was taken.
+    );
+    throw error;
+  }
+  const leave = await turn;
+  try {
+    return await work(value);
   } finally {
     leave();
   }

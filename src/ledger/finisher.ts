@@ -59,7 +59,10 @@ export function createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, o
     try {
       await setAside(row);
     } catch (err) {
-      log.error({ err, requestId: row.requestId }, "the end of a request cannot be set aside yet: it waits in the spool");
+      log.error(
+        { err, requestId: row.requestId },
+        "the end of a request cannot be set aside yet: it waits in the spool",
+      );
       await spool.add({ ...row, strict: false });
     }
   }
