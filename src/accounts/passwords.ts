@@ -19,7 +19,7 @@ const WAITING_MAX = 256;
  * One network (an IPv4 address, or the /64 of an IPv6 address), and one account, have one hash running, and so many waiting: others take
  * turns with them.
  */
-const SHARE_WAITING_MAX = 8;
+const SHARE_WAITING_MAX = 16;
 /** Enough for all that wait. Each hash ends, so this guards only against a library that hangs. */
 const WAIT_MS_MAX = 30_000;
 const RETRY_AFTER_SECONDS = 2;

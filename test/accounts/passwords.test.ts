@@ -41,9 +41,9 @@ test("two passwords are checked at a time, a bounded number wait, others get ser
   expect(await verifyPassword(hash, PASSWORD)).toBe(true);
 }, 60_000);
 
-test("one network and one account have one hash running and eight waiting; others are served beside them", async () => {
+test("one network and one account have one hash running and sixteen waiting; others are served beside them", async () => {
   const hash = await hashPassword(PASSWORD);
-  const flood = many(90, (i) =>
+  const flood = many(200, (i) =>
     verifyPassword(hash, PASSWORD, { network: `192.0.2.${i % 10}`, account: `account:${i}` }),
   );
   const stolen = many(20, (i) => verifyPassword(hash, PASSWORD, { network: `198.51.100.${i}`, account: "stolen" }));
@@ -52,14 +52,14 @@ test("one network and one account have one hash running and eight waiting; other
   );
   const [flooded, ofOne, beside] = await Promise.all([flood, stolen, others].map((calls) => Promise.allSettled(calls)));
   // The first two networks have one running, and one more place.
-  expect(refusedOf(flooded ?? [])).toEqual(Array.from({ length: 90 - 2 * 9 - 8 * 8 }, () => "too_many_requests"));
-  expect(refusedOf(ofOne ?? [])).toEqual(Array.from({ length: 20 - 8 }, () => "too_many_requests"));
+  expect(refusedOf(flooded ?? [])).toEqual(Array.from({ length: 200 - 2 * 17 - 8 * 16 }, () => "too_many_requests"));
+  expect(refusedOf(ofOne ?? [])).toEqual(Array.from({ length: 20 - 16 }, () => "too_many_requests"));
   expect(beside?.map((one) => one.status === "fulfilled" && one.value)).toEqual(Array.from({ length: 10 }, () => true));
-  // The tenth of one network is one too many.
+  // The eighteenth of one network is one too many.
   const ofNetwork = await Promise.allSettled(
-    many(12, (i) => verifyPassword(hash, PASSWORD, { network: "192.0.2.1", account: `account:${i}` })),
+    many(24, (i) => verifyPassword(hash, PASSWORD, { network: "192.0.2.1", account: `account:${i}` })),
   );
-  expect(refusedOf(ofNetwork)).toEqual(Array.from({ length: 12 - 9 }, () => "too_many_requests"));
+  expect(refusedOf(ofNetwork)).toEqual(Array.from({ length: 24 - 17 }, () => "too_many_requests"));
 }, 60_000);
 
 function many<T>(count: number, start: (i: number) => Promise<T>): Promise<T>[] {
