@@ -65,7 +65,8 @@ export const REQUEST_BOUNDS: { readonly [Name in keyof RequestBounds]: Range } =
 export const REQUEST_BOUNDS_DEFAULT: RequestBounds = {
   choices: 4,
   inputs: 128,
-  promptTokens: 1_000_000,
+  // A prompt of a million tokens, and what a file may cost.
+  promptTokens: 2_000_000,
   outputTokens: null,
 };
 

@@ -308,33 +308,45 @@ function startBackground({ deps, latency }: Parts) {
       leaseSeconds: config.leaseSeconds,
       nowMs: () => clock.nowMs(),
     }),
-    pruneTimer: setInterval(() => {
-      pruneAll(deps).catch((err) => log.warn({ err }, "pruning failed; it is tried again later"));
-    }, PRUNE_EVERY_MS),
+    pruneTimer: setInterval(() => void pruneAll(deps), PRUNE_EVERY_MS),
     paymentUpkeep: startPaymentUpkeep(deps),
     memoryTrim: trimMemory({ inFlight: gate.inFlight, takePeak: gate.takePeak, giveBack: giveMemoryBack }),
   };
 }
 
-/** Deletes what is past its retention, one kind after the other and in slices, so that it uses one connection of the pool. */
-async function pruneAll(deps: Deps): Promise<void> {
-  const { db, config } = deps;
-  await pruneChanges(db);
-  await pruneSessions(deps, config.sessionIdleSeconds);
-  await pruneChallenges(deps);
-  await pruneEmailChanges(deps);
-  await pruneForms(deps);
-  await pruneGuesses(deps);
-  await pruneRefusals(deps);
-  await pruneRouteStats(deps);
-  await pruneBoundUses(deps);
-  await prunePauses(deps);
-  await pruneOutbox(deps);
-  if (config.historyDays === 0) return;
-  await pruneAudit(deps, config.historyDays);
-  await pruneKeys(deps, config.historyDays);
-  await pruneOrders(deps, config.historyDays);
-  await pruneVouchers(deps, config.historyDays);
+/**
+ * Deletes what is past its retention, one kind after the other and in slices, so that it uses one connection of the pool. A kind that
+ * fails is logged and tried again with the next round; the others are deleted all the same.
+ */
+export async function pruneAll(deps: Pick<Deps, "db" | "bus" | "config" | "log">): Promise<void> {
+  const { db, config, log } = deps;
+  const { sessionIdleSeconds, historyDays } = config;
+  const short: Record<string, () => Promise<unknown>> = {
+    changes: () => pruneChanges(db),
+    sessions: () => pruneSessions(deps, sessionIdleSeconds),
+    challenges: () => pruneChallenges(deps),
+    emailChanges: () => pruneEmailChanges(deps),
+    forms: () => pruneForms(deps),
+    guesses: () => pruneGuesses(deps),
+    refusals: () => pruneRefusals(deps),
+    routeStats: () => pruneRouteStats(deps),
+    boundUses: () => pruneBoundUses(deps),
+    pauses: () => prunePauses(deps),
+    outbox: () => pruneOutbox(deps),
+  };
+  const history: typeof short = {
+    audit: () => pruneAudit(deps, historyDays),
+    keys: () => pruneKeys(deps, historyDays),
+    orders: () => pruneOrders(deps, historyDays),
+    vouchers: () => pruneVouchers(deps, historyDays),
+  };
+  for (const [kind, prune] of Object.entries({ ...short, ...(historyDays > 0 && history) })) {
+    try {
+      await prune();
+    } catch (err) {
+      log.warn({ err, kind }, "pruning failed; it is tried again later");
+    }
+  }
 }
 
 type Servers = { main: Server; internal: Server | undefined };

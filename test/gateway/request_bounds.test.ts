@@ -27,16 +27,16 @@ async function expectBound(answer: () => Promise<Answer>, param: string, words: 
   });
 }
 
-test("a package has bounds unless its offering sets others: 4 choices, 128 inputs, 1,000,000 tokens of prompt", async () => {
+test("a package has bounds unless its offering sets others: 4 choices, 128 inputs, 2,000,000 tokens of prompt", async () => {
   const { secret } = await shop.customer();
   await expectBound(() => shop.chat(secret, { n: 5 }), "n", "at most 4 choices");
   expect((await shop.chat(secret, { n: 4, max_tokens: 5 })).status).toBe(200);
   await expectBound(() => embed(secret, Array(129).fill("toll")), "input", "at most 128 inputs");
   expect((await embed(secret, Array(128).fill("toll"))).status).toBe(200);
-  const long = "x".repeat(1_000_001);
+  const long = "x".repeat(2_000_001);
   const messages = [{ role: "user", content: long }];
-  await expectBound(() => shop.chat(secret, { messages }), "messages", "at most 1000000 tokens of prompt");
-  await expectBound(() => respond(secret, { input: long }), "input", "at most 1000000 tokens of prompt");
+  await expectBound(() => shop.chat(secret, { messages }), "messages", "at most 2000000 tokens of prompt");
+  await expectBound(() => respond(secret, { input: long }), "input", "at most 2000000 tokens of prompt");
 });
 
 test("a bound on the output refuses a higher cap, and is sent on if the client sets none", async () => {
