@@ -308,10 +308,20 @@ function startBackground({ deps, latency }: Parts) {
       leaseSeconds: config.leaseSeconds,
       nowMs: () => clock.nowMs(),
     }),
-    pruneTimer: setInterval(() => void pruneAll(deps), PRUNE_EVERY_MS),
+    pruneTimer: startPruning(deps),
     paymentUpkeep: startPaymentUpkeep(deps),
     memoryTrim: trimMemory({ inFlight: gate.inFlight, takePeak: gate.takePeak, giveBack: giveMemoryBack }),
   };
+}
+
+/** Rounds of `pruneAll`. One that takes longer than the interval is not joined by another. */
+function startPruning(deps: Deps): ReturnType<typeof setInterval> {
+  let pruning: Promise<void> | undefined;
+  return setInterval(() => {
+    pruning ??= pruneAll(deps).finally(() => {
+      pruning = undefined;
+    });
+  }, PRUNE_EVERY_MS);
 }
 
 /**

@@ -81,9 +81,8 @@ const COLUMNS: readonly Column<Offering>[] = [
       <span className="grid min-w-0 gap-0.5 py-1">
         <span className="font-medium wrap-anywhere">{row.name}</span>
         <span className="font-normal text-ink-2" title={row.modelIds?.join(", ")}>
-          {[termsText(row), row.limits && limitsText(row.limits), boundsText(row.requestBounds)]
-            .filter(Boolean)
-            .join("; ")}
+          {[termsText(row), row.limits && limitsText(row.limits)].filter(Boolean).join("; ")}.{" "}
+          {boundsText(row.requestBounds)}.
         </span>
       </span>
     ),
