@@ -60,7 +60,8 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
 
 /** What the client is told of work that is not begun again. Retried, it would be done again, at the operator's cost. */
 const NOT_AGAIN: Readonly<Record<Exclude<Work, "none">, string>> = {
-  made: "The answer of the model service is too large. Ask for less in one request.",
+  too_large: "The answer of the model service is too large. Ask for less in one request.",
+  unfetched: "The image of the model service could not be fetched. Nothing was charged.",
   begun: "The model service took too long. Nothing was charged. Ask for a shorter answer, or for a stream.",
 };
 
@@ -72,7 +73,7 @@ const NOT_AGAIN: Readonly<Record<Exclude<Work, "none">, string>> = {
  *
  * Throws invalid_request (with the provider's cleaned message, or with ours if no route can serve this request),
  * provider_unavailable, or the reason of `signal`.
- * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13, END-16, END-18.
+ * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13, END-16, END-18, IMG-6.
  */
 export async function withFailover<T>(failover: Failover, attempt: (route: KeyedRoute) => Promise<T>): Promise<T> {
   const { routes, breakers, keys, requester, affinity, random, signal, observer } = failover;

@@ -55,10 +55,10 @@ export type FailureFacts = {
 
 /**
  * What the provider had done of a request when its call failed: nothing that is known of; it had accepted the request, and worked until
- * our time limit; or it has made an answer, which is too large. Work that was begun is not asked of another route: it would be done, and
- * cost, twice. Source: PRV-3, END-16, END-18.
+ * our time limit; or it has made an answer, which is too large, or an image at an address that cannot be fetched. Work that was begun is
+ * not asked of another route: it would be done, and cost, twice. Source: PRV-3, END-16, END-18, IMG-6.
  */
-export type Work = "none" | "begun" | "made";
+export type Work = "none" | "begun" | "too_large" | "unfetched";
 
 /**
  * The provider could not serve the request, but another route may. The message is the provider's, cleaned, for the log

@@ -36,7 +36,7 @@ export async function readUpTo(response: Response, bytesMax: number, signal: Abo
     signal.throwIfAborted();
     throw new ProviderFailure("cut", `The answer broke off. ${cleanWords(callMessageOf(thrown))}`);
   }
-  throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`, { work: "made" });
+  throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`, { work: "too_large" });
 }
 
 /** The facts about the call that its error depends on. */

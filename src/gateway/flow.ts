@@ -210,9 +210,9 @@ class OpenChat implements StreamOwner {
 async function streamEndOf(request: StreamedRequest, end: RelayEnd): Promise<StreamEnd> {
   const { deps, caller, model, route, rewriter } = request;
   const outcome = streamOutcome(request, end);
-  if (end.how === "broke_off" || end.how === "fell_silent" || end.how === "broke_after_finish")
-    noteBreak(request, route);
-  if (end.how === "fell_silent") noteUnpaid(request, route, request.sentMs);
+  const isUnpaid = end.how === "fell_silent" || end.how === "oversized";
+  if (isUnpaid || end.how === "broke_off" || end.how === "broke_after_finish") noteBreak(request, route);
+  if (isUnpaid) noteUnpaid(request, route, request.sentMs);
   if (outcome.how === "failed") return outcome;
   if (end.how === "complete") deps.hiddenTokens.note(model, caller.key.accountId, outcome.answer);
   const usage = await chatUsage(request, outcome.answer);

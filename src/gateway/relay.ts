@@ -57,6 +57,8 @@ export type RelayEnd =
   | { how: "broke_off"; why: string }
   /** The provider sent nothing for `providerIdleMs`. */
   | { how: "fell_silent"; why: string }
+  /** The provider sent an event that is too large to be read. */
+  | { how: "oversized"; why: string }
   /** The provider broke off after it had sent a finish_reason. */
   | { how: "broke_after_finish"; relayed: Relayed; why: string }
   /** The provider broke off before it finished, after the client had held it up. */
@@ -70,6 +72,9 @@ export type RelayEnd =
   | { how: "ended_by_us" }
   /** A step of ours threw, so how the stream really ended is not known. */
   | { how: "failed"; error: unknown };
+
+/** How a provider ends a stream that it has not finished. */
+type Break = "broke_off" | "fell_silent" | "oversized";
 
 /** Whom the relay tells how a stream ended. */
 export type StreamOwner = {
@@ -279,7 +284,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
 
   readonly #broke = (error: unknown): void => {
     if (this.#left !== undefined) void this.endReadOn();
-    else void this.#brokeOff(messageOf(error));
+    else void this.#brokeOff(messageOf(error), error instanceof OversizedEvent ? "oversized" : "broke_off");
   };
 
   /** Called by the SseReader, like `takePayload`. Nothing behind [DONE] or a broken payload is read. */
@@ -331,7 +336,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
     }, stopClock); // The answer is complete; how the connection ends no longer matters.
   }
 
-  async #brokeOff(why: string, how: "broke_off" | "fell_silent" = "broke_off"): Promise<void> {
+  async #brokeOff(why: string, how: Break): Promise<void> {
     if (!this.#end()) return;
     this.#call.stop();
     await this.#tell(
@@ -340,7 +345,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
     );
   }
 
-  #breakOf(relayed: Relayed, why: string, how: "broke_off" | "fell_silent"): RelayEnd {
+  #breakOf(relayed: Relayed, why: string, how: Break): RelayEnd {
     if (this.#rewriter.finished) return { how: "broke_after_finish", relayed, why };
     return this.#wasHeldUp ? { how: "broke_held_up", relayed, why } : { how, why };
   }

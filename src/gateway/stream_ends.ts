@@ -20,6 +20,7 @@ import type { ReservedRequest } from "./reserve.ts";
  *   broke_after_finish   broke off after a finish_reason             as `complete`                                   an error event
  *   broke_off            broke off before, or reported an error      nothing                                         an error event
  *   fell_silent          sent nothing for PROVIDER_IDLE_MS           nothing; it counts as a loss                    an error event
+ *   oversized            sent an event that is too large to be read  nothing; it counts as a loss                    an error event
  *   broke_held_up        the same, after the client had taken        as `client_left`                                an error event
  *                        nothing for two seconds
  *   ended_by_us          the replica shuts down                      nothing                                         an error event
@@ -75,11 +76,12 @@ export function streamOutcome(
     }
 
     case "broke_off":
-    case "fell_silent": {
+    case "fell_silent":
+    case "oversized": {
       deps.log.warn({ ...facts, why: end.why }, "a provider's stream broke off");
       const message = "The model service broke off. Nothing was charged.";
       const event = errorEvent(new Refusal("provider_unavailable", { message }), requestId);
-      return { how: "failed", reason: end.how === "broke_off" ? "provider_broke_off" : "timed_out", event };
+      return { how: "failed", reason: end.how === "fell_silent" ? "timed_out" : "provider_broke_off", event };
     }
 
     case "broke_held_up": {

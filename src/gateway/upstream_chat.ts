@@ -213,7 +213,9 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
       const work = hasHeaders ? "begun" : "none";
       throw new ProviderFailure("timeout", "no first event in time", { limit: "provider_first_byte", work });
     }
-    throw error instanceof OversizedEvent ? new ProviderFailure("oversized", error.message) : error;
+    throw error instanceof OversizedEvent
+      ? new ProviderFailure("oversized", error.message, { work: "too_large" })
+      : error;
   } finally {
     stopClock();
     signal.removeEventListener("abort", onAbort);

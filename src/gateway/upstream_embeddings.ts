@@ -76,7 +76,7 @@ async function textOf(
   try {
     return await provider.postWhole(route, PATH, sent, limits);
   } catch (error) {
-    if (error instanceof ProviderFailure && error.work === "made") large.note(route.id, body);
+    if (error instanceof ProviderFailure && error.work === "too_large") large.note(route.id, body);
     throw error;
   }
 }

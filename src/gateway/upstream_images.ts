@@ -185,12 +185,15 @@ function ownerOf({ accountId, tenantId }: ImageCall["links"]): Owner {
   return { accountId, tenantId };
 }
 
-/** Turns a refusal of the guard into a failure of the provider: without its message, into which a provider could put a prompt. */
+/**
+ * Turns a refusal of the guard into a failure of the provider, which has made an image nevertheless. Without the guard's message, into
+ * which a provider could put a prompt.
+ */
 async function callable<T>(work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {
     const why = error instanceof GuardError ? error.kind : "failed";
-    throw new ProviderFailure("not_json", `the image could not be fetched from its URL: ${why}`);
+    throw new ProviderFailure("not_json", `the image could not be fetched from its URL: ${why}`, { work: "unfetched" });
   }
 }

@@ -6,7 +6,7 @@ import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { closeBalanced, endFaults, expectRefusal } from "./checks.ts";
 import { addModels, ask, METERED_ROWS, type MeteredRow } from "./metered_endpoints.ts";
-import { openShop, type Shop } from "./shop.ts";
+import { imageBody, openShop, type Shop } from "./shop.ts";
 
 /**
  * Work that nobody pays: a request that a time limit ended is not asked of another route once its provider was working, and its time counts
@@ -17,6 +17,8 @@ setDefaultTimeout(120_000);
 const LIMIT_MS = 700;
 /** Together they take more than the minute that an account may take. */
 const ATTACKS = 90;
+/** More than is read of one event. */
+const GIANT_EVENT = `data: {"x":"${"x".repeat(9 * 1024 * 1024)}"}\n\n`;
 let shop: Shop;
 let db: Db;
 let other: ReplicaProcess;
@@ -43,10 +45,10 @@ const lossOf = async (accountId: number) =>
   (await listLosses({ db }, { holderId: accountId, limit: 10 })).find(({ holder }) => holder === "account");
 
 /** Expects that this request was released, was asked of one route, and that its time counts as a loss. */
-async function expectUnpaid(accountId: number, ms: number): Promise<void> {
+async function expectUnpaid(accountId: number, ms: number, reason = "timed_out"): Promise<void> {
   await until(async () => (await shop.counters(accountId)).released === 1, 15_000);
   const [receipt] = await shop.world.sql`select reason, charged_nano_usd from receipts where account_id = ${accountId}`;
-  expect(receipt).toEqual({ reason: "timed_out", charged_nano_usd: "0" });
+  expect(receipt).toEqual({ reason, charged_nano_usd: "0" });
   expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);
   await until(async () => (await lossOf(accountId)) !== undefined, 15_000);
   const loss = await lossOf(accountId);
@@ -88,7 +90,46 @@ describe.each(named(METERED_ROWS.filter((row) => !isWhole(row))))("%s", (_, row)
     expect(row.stream?.brokenBy(answer).code).toBe("provider_unavailable");
     await expectUnpaid(accountId, 300);
   });
+
+  test("a first event that is too large to be read: not asked of another route, and its time is a loss", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.always({ contentType: "text/event-stream", body: GIANT_EVENT });
+    const answer = await ask(shop, row, { secret, model: "two-routes" });
+    expectRefusal(answer, "provider_unavailable");
+    expect(answer.headers.get("x-should-retry")).toBe("false");
+    await expectUnpaid(accountId, 1, "provider_failed");
+  });
+
+  test("an event in mid-stream that is too large to be read: nothing is charged, and its time is a loss", async () => {
+    const { secret, accountId } = await shop.customer();
+    // Of a provider's own stream, the events before any text: behind text, only those that repeat it are so large.
+    const begun = (row.stream?.finish.sent ?? "").split("\n\n").slice(0, row.ownResponses ? 3 : 1);
+    const body = [...begun, GIANT_EVENT].join("\n\n");
+    shop.provider.always({ contentType: "text/event-stream", body });
+    const answer = await ask(shop, row, { secret, model: "two-routes" });
+    expect(row.stream?.brokenBy(answer).code).toBe("provider_unavailable");
+    await expectUnpaid(accountId, 1, "provider_broke_off");
+  });
 });
+
+const UNFETCHED: [string, string, string][] = [
+  ["an image at an address that does not answer", "http://127.0.0.1:9/x.png", "b64_json"],
+  ["an image at an address that may not be called", "http://10.0.0.1/x.png", "url"],
+];
+
+test.each(UNFETCHED)(
+  "%s was made: it is not asked of another route, and its time is a loss",
+  async (_, imageUrl, response_format) => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.always({ imageReturn: "url", imageUrl });
+    const body = imageBody({ model: "image-two-routes", response_format });
+    const answer = await shop.call("/v1/images/generations", { secret, body });
+    expectRefusal(answer, "provider_unavailable");
+    expect(answer.headers.get("x-should-retry")).toBe("false");
+    expect(answer.text).not.toContain(new URL(imageUrl).host);
+    await expectUnpaid(accountId, 1, "provider_failed");
+  },
+);
 
 test("a provider that fails by itself is no loss of the account: 500, a cut stream", async () => {
   const { secret, accountId } = await shop.customer();
