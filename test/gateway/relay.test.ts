@@ -433,7 +433,7 @@ describe("silence", () => {
     expect(tookMs).toBeLessThan(10_000);
     const endless = await relayed(piecesFrom([bytesOf(CHUNK({ content: "one" })), ...Array(20 * 1024).fill(piece)]));
     expect(eventsIn(endless.text).length).toBe(2);
-    expect(endless.ended).toEqual([{ how: "broke_off" }]);
+    expect(endless.ended).toEqual([{ how: "oversized" }]);
   });
 });
 
