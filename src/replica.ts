@@ -316,10 +316,12 @@ function startBackground({ deps, latency }: Parts) {
 
 /** Rounds of `pruneAll`. One that takes longer than the interval is not joined by another. */
 function startPruning(deps: Deps): ReturnType<typeof setInterval> {
-  let pruning: Promise<void> | undefined;
+  let isPruning = false;
   return setInterval(() => {
-    pruning ??= pruneAll(deps).finally(() => {
-      pruning = undefined;
+    if (isPruning) return;
+    isPruning = true;
+    void pruneAll(deps).finally(() => {
+      isPruning = false;
     });
   }, PRUNE_EVERY_MS);
 }
