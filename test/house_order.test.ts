@@ -219,6 +219,18 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
     ],
     good: [{ path: "test/a.test.ts", text: 'test("only this: test.skip( is text", () => {}); stream.skip(1);' }],
   },
+  {
+    rule: "tests in a browser wait for no promise inside a matcher: it would reorder Playwright's messages",
+    bad: [
+      { path: "test/browser/a.test.ts", text: "await expect(ask(client)).rejects.toBeInstanceOf(Error);" },
+      { path: "test/browser/a.test.ts", text: "await expect(page.title()).resolves.toBe(title);" },
+      { path: "test/browser/a.test.ts", text: "expect(async () => ask(client)).toThrow();" },
+    ],
+    good: [
+      { path: "test/browser/a.test.ts", text: "expect(await page.title()).toBe(title); // not .resolves" },
+      { path: "test/ledger/a.test.ts", text: "await expect(reserve()).rejects.toThrow();" },
+    ],
+  },
 ];
 
 test("house: every rule has samples", () => {

@@ -180,6 +180,13 @@ export const houseRules: HouseRule[] = [
       return [...matches(code, marked), ...matches(code, /\b(?:x(?:test|it|describe)|f(?:it|describe))\s*\(/g)];
     },
   },
+  {
+    name: "tests in a browser wait for no promise inside a matcher: it would reorder Playwright's messages",
+    findings: ({ path, text }) => {
+      if (!isIn("test/browser/", path)) return [];
+      return matches(codeAndStrings(text).code, /\.(?:rejects|resolves)\b|\bexpect\s*\(\s*async\b/g);
+    },
+  },
 ];
 
 /** Folders of src that are missing on the README's map. A missing README is a finding too. */

@@ -18,6 +18,11 @@ import type { Person } from "../world.ts";
  * The panel in a real browser: a replica that serves the built panel, and Chromium, which resolves `*.localhost` to this machine
  * and treats it as a secure context. Errors, CSP violations, failed requests and requests to other hosts are recorded as they
  * happen. `check` throws them, with axe's violations and horizontal scrolling.
+ *
+ * Playwright's client and server talk to each other in this process, each message in a `setImmediate` of its own. A matcher that waits
+ * for a promise (`expect(...).rejects`, `.resolves`, `toThrow` of an async function) runs Bun's event loop inside the call, so messages
+ * that come during the wait overtake those that were queued before it. A response then arrives before its request, and the connection
+ * is broken for the rest of the file. Tests here await the promise, and then expect; `house_rules.ts` holds that.
  */
 
 export const PANEL_HOST = "panel.localhost";
@@ -56,7 +61,7 @@ const SWITCHES = [
   `--disable-features=${[...PLAYWRIGHT_OFF_FEATURES, ...UNUSED_FEATURES].join(",")}`,
 ];
 /** For an element to appear, and for a page to load. */
-const WAIT_MS_MAX = 15_000;
+const WAIT_MS_MAX = 45_000;
 const LAUNCH_MS_MAX = 30_000;
 const PROBLEMS_MAX = 50;
 const AXE_WORLD = "axe";

