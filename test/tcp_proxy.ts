@@ -23,6 +23,8 @@ export type TcpProxy = {
   hang(): void;
   /** Every byte arrives this many milliseconds later, in both directions. */
   latency(ms: number): void;
+  /** How many connections were opened to it, also those that it closed at once. */
+  connections(): number;
   /** New connections lead to the server of this URL. Open ones stay where they are, as when a name moves. */
   moveTo(url: string): void;
   /** As a plain proxy again. Connections whose replies were dropped stay silent. */
@@ -41,8 +43,10 @@ export async function startTcpProxy(targetUrl: string): Promise<TcpProxy> {
   let mode: Mode = "pass";
   let delayMs = 0;
   let loss: Loss | undefined;
+  let opened = 0;
 
   const server = createServer((client) => {
+    opened++;
     client.on("error", () => client.destroy());
     if (mode === "cut") return client.destroy();
     if (mode === "reset") return client.resetAndDestroy();
@@ -114,6 +118,7 @@ export async function startTcpProxy(targetUrl: string): Promise<TcpProxy> {
     },
     hang: () => become("hang"),
     latency: (ms) => become("pass", ms),
+    connections: () => opened,
     moveTo(url) {
       target = new URL(url);
     },

@@ -1,5 +1,7 @@
 import { type Service, startRedis } from "../../scripts/services.ts";
 
+const UNTIL_MS_MAX = 30_000;
+
 export type OwnRedis = {
   url: string;
   /** SIGSTOP: it accepts connections and answers nothing. */
@@ -32,8 +34,8 @@ export async function ownRedis(): Promise<OwnRedis> {
   };
 }
 
-/** Waits for `holds` to be true; throws after `maxMs`. */
-export async function until(holds: () => boolean | Promise<boolean>, maxMs = 5000): Promise<void> {
+/** Waits for `holds` to be true. `maxMs` only ends a wait in vain: it is far longer than a busy machine needs. */
+export async function until(holds: () => boolean | Promise<boolean>, maxMs = UNTIL_MS_MAX): Promise<void> {
   const endsAt = performance.now() + maxMs;
   while (!(await holds())) {
     if (performance.now() > endsAt) throw new Error(`not so after ${maxMs} ms: ${holds}`);

@@ -3,6 +3,7 @@ import { createRateLimiter, type LimitedRequest } from "../../src/platform/rate_
 import type { RequestLimits } from "../../src/platform/rate_tallies.ts";
 import { sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
+import { steppedClock, untilBeaten } from "./stepped_clock.ts";
 import { watchedRedis } from "./watched_redis.ts";
 
 /** Tokens a minute: reserved before a request, and corrected after it. Source: LIM-4. */
@@ -10,7 +11,9 @@ import { watchedRedis } from "./watched_redis.ts";
 setDefaultTimeout(60_000);
 const { redis, spy, open } = await watchedRedis();
 
-const HEARTBEAT_MS = 50;
+const HEARTBEAT_MS = 500;
+/** The replicas' own clock. Redis has its own. */
+const clock = steppedClock();
 const WIDE = { perMinute: 1_000_000, inFlight: 1_000_000, accountPerMinute: 1_000_000, tenantPerMinute: 1_000_000 };
 const OWNER = { accountId: 1, tenantId: 0 };
 
@@ -19,7 +22,7 @@ function limiterOf(options: Options = {}) {
   const { log } = quietLog();
   const limiter = createRateLimiter({
     ...WIDE,
-    ...{ redisUrl: redis.url, budgetMs: 10_000, heartbeatMs: HEARTBEAT_MS, log },
+    ...{ redisUrl: redis.url, budgetMs: 30_000, heartbeatMs: HEARTBEAT_MS, now: clock.now, log },
     ...options,
   });
   open.push(limiter);
@@ -29,8 +32,9 @@ type Limiter = ReturnType<typeof limiterOf>;
 
 async function replicas(count: number, options: Options = {}): Promise<Limiter[]> {
   const some = Array.from({ length: count }, () => limiterOf(options));
-  await until(async () => (await spy.zcard("tollgate:limiters")) === count);
-  await sleep(5 * HEARTBEAT_MS);
+  await untilBeaten(spy, count);
+  clock.pass(3 * HEARTBEAT_MS);
+  await untilBeaten(spy, count);
   return some;
 }
 
@@ -93,12 +97,14 @@ test("unused tokens are returned on all replicas; tokens used beyond the reserva
 
 test("a request that ends in a later minute returns nothing to it; tokens used beyond its reservation count in it", async () => {
   for (const redisUrl of [redis.url, ""]) {
-    const one = limiterOf({ redisUrl, minuteMs: 400 });
+    const one = limiterOf({ redisUrl });
     const limits = tokens(1_000);
-    await sleep(100);
+    if (redisUrl !== "") await untilBeaten(spy, 1);
     const less = await reserved(one, limits, 600);
     const more = await reserved(one, limits, 300);
-    await sleep(500);
+    // The minute ends, by both clocks.
+    await spy.del("tollgate:minute:tokens:account:1");
+    clock.pass(60_000);
     less?.release(0);
     more?.release(700);
     await until(() => one.begin("key:1", OWNER, limits).tokens()?.remaining === 600);
