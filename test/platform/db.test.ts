@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, isPassing, openDb } from "../../src/platform/db.ts";
 import { createWorld, type World } from "../world.ts";
+import { until } from "./own_redis.ts";
 
 /** The driver when Postgres disappears during a query. It is patched: patches/postgres@3.4.9.patch. */
 
@@ -71,13 +72,16 @@ test("queries, those that wait for a connection, and transactions are counted wh
     expect(db.underWay()).toBe(0);
     const never = db.sql`select 1 as one where ${db.sql`true`}`;
     expect(db.underWay()).toBe(0);
-    const all = [
-      ...Array.from({ length: 3 }, () => db.sql`select pg_sleep(0.3) ${db.sql`where true`}`),
-      db.sql.unsafe("select pg_sleep(0.3)"),
-      db.orm.transaction((tx) => tx.execute("select pg_sleep(0.3)")),
-    ].map(async (query) => await query);
-    await sleep(50);
-    expect(db.underWay()).toBe(5);
+    let all: Promise<unknown>[] = [];
+    await world.sql.begin(async (tx) => {
+      await tx`select pg_advisory_xact_lock(4711)`; // They wait for it.
+      all = [
+        ...Array.from({ length: 3 }, () => db.sql`select pg_advisory_xact_lock(4711) ${db.sql`where true`}`),
+        db.sql.unsafe("select pg_advisory_xact_lock(4711)"),
+        db.orm.transaction((other) => other.execute("select pg_advisory_xact_lock(4711)")),
+      ].map(async (query) => await query);
+      await until(() => db.underWay() === 5);
+    });
     await Promise.all(all);
     expect(db.underWay()).toBe(0);
     await expect(db.sql`select 1 / 0`.execute()).rejects.toThrow("division by zero");

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { createLog, type RequestLine } from "../../src/platform/log.ts";
+import { until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
 test("a line is JSON with time, level, message and plain fields", () => {
@@ -219,9 +220,7 @@ test("request lines are written together, before later lines, and on flush", asy
   for (let i = 0; i < 400; i++) log.request(LINE);
   expect(writes.length).toBeGreaterThan(3); // This many lines are not delayed.
   log.request({ ...LINE, requestId: "r4" });
-  for (let i = 0; i < 100 && !writes.join("").includes("r4"); i++)
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  expect(writes.join("")).toContain('"r4"');
+  await until(() => writes.join("").includes('"r4"'));
 });
 
 test("a request's line obeys the level: 5xx are warnings", async () => {
