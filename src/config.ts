@@ -271,6 +271,13 @@ export const VARIABLES = {
     what: "maximum bytes of request bodies, and of expected embeddings, that a replica keeps in memory (the process needs up to four times as much memory); above it, 503",
     parse: integer({ min: 2048 }),
   },
+  ANSWER_MEMORY_MAX: {
+    field: "answerMemoryMax",
+    default: String(256 * 1024 * 1024),
+    unit: "bytes",
+    what: "maximum bytes that a replica keeps of providers' answers that it cannot pass on yet, as events that have not fully arrived; above it, the largest of them is ended",
+    parse: integer({ min: 2048 }),
+  },
   IN_FLIGHT_MAX: {
     field: "inFlightMax",
     default: "10000",
@@ -281,7 +288,7 @@ export const VARIABLES = {
   ACCOUNT_SHARE: {
     field: "accountShare",
     default: "0.25",
-    what: "fraction (0 to 1) of IN_FLIGHT_MAX, BODY_READS_MAX and BODY_MEMORY_MAX that one account may use; above it, 429",
+    what: "fraction (0 to 1) of IN_FLIGHT_MAX, BODY_READS_MAX, BODY_MEMORY_MAX and ANSWER_MEMORY_MAX that one account may use; above it, 429",
     parse: fraction,
   },
   TENANT_SHARE: {

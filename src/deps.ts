@@ -28,6 +28,7 @@ import type { Ledger } from "./ledger/ledger.ts";
 import type { Messages } from "./messages/delivery.ts";
 import type { CallPlaces } from "./panel/api/asked_calls.ts";
 import type { Site } from "./panel/built_site.ts";
+import type { AnswerMemory } from "./platform/answer_memory.ts";
 import type { Bus } from "./platform/bus.ts";
 import type { Db } from "./platform/db.ts";
 import type { FailedAttemptLimiter } from "./platform/failed_attempt_limit.ts";
@@ -94,6 +95,7 @@ export type Deps = {
   clock: Clock;
   gate: Gate;
   bodies: Bodies;
+  answerMemory: AnswerMemory;
   /** For images that were handed out by URL, and are being fetched. */
   imagePlaces: Places;
   /** For calls to other servers that people ask for. */

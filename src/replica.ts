@@ -43,6 +43,7 @@ import { createRelays } from "./gateway/relay.ts";
 import { createTelemetry } from "./gateway/telemetry.ts";
 import { createTokenCounter } from "./gateway/tokens.ts";
 import { EMBEDDINGS_BYTES_MAX } from "./gateway/upstream_embeddings.ts";
+import { IMAGE_ANSWER_BYTES_MAX } from "./gateway/upstream_images.ts";
 import { startLedgerJobs } from "./ledger/jobs.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import { openLedger } from "./ledger/open_ledger.ts";
@@ -51,6 +52,7 @@ import { pruneOutbox } from "./messages/deliveries_store.ts";
 import { startMessages } from "./messages/delivery.ts";
 import { createCallPlaces } from "./panel/api/asked_calls.ts";
 import { loadSite } from "./panel/built_site.ts";
+import { AnswerMemory } from "./platform/answer_memory.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
 import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
 import { newRequestId } from "./platform/crypto.ts";
@@ -269,6 +271,12 @@ function createLimits({ config, log, metrics, nowMs }: Base, ledger: Ledger, lag
       bytesMax: config.bodyMemoryMax,
       bodyBytesMax: config.bodyBytesMax,
       fractions: config.shares,
+      onShed,
+    }),
+    answerMemory: new AnswerMemory({
+      max: config.answerMemoryMax,
+      fractions: config.shares,
+      min: IMAGE_ANSWER_BYTES_MAX,
       onShed,
     }),
     imagePlaces: createImagePlaces(onShed),

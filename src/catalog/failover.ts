@@ -162,6 +162,15 @@ function note(
 ): void {
   const { kind, status, message: detail, retryAfterSeconds, blame } = failure;
   observer?.failed(keyed, failure);
+  if (blame === "replica") {
+    failures.attempts += 1;
+    failures.work = failure.work;
+    log.warn(
+      { ...namesOf(keyed), kind, detail },
+      "an answer was ended: no other held as much of the memory for answers",
+    );
+    return;
+  }
   keys.failed(keyed, requester, failure);
   if (blame === "key") failures.keyFailures += 1;
   else failures.attempts += 1;
@@ -188,10 +197,16 @@ function mayNextKeyServe({ kind, blame }: ProviderFailure): boolean {
 function worseOf(one: ProviderFailure | undefined, other: ProviderFailure): ProviderFailure {
   return one !== undefined && SEVERITY[one.blame] >= SEVERITY[other.blame] ? one : other;
 }
-const SEVERITY: Readonly<Record<ProviderFailure["blame"], number>> = { key: 0, request: 1, provider: 2, connection: 3 };
+const SEVERITY: Readonly<Record<ProviderFailure["blame"], number>> = {
+  replica: 0,
+  key: 0,
+  request: 1,
+  provider: 2,
+  connection: 3,
+};
 
 function endPass(pass: Pass, worst: ProviderFailure | undefined): void {
-  if (worst === undefined || worst.blame === "key") pass.abandoned();
+  if (worst === undefined || worst.blame === "key" || worst.blame === "replica") pass.abandoned();
   else if (worst.blame === "request") pass.unserved(worst.kind);
   else pass.failed({ unreachable: worst.blame === "connection" });
 }

@@ -114,12 +114,17 @@ export type OpenFile = {
 /** Downloads a public URL completely. Throws as `openGuarded` and `read` do. */
 export async function fetchGuarded(
   address: string,
-  options: FileOptions,
+  options: FileOptions & { onBytes?: (bytes: number) => void },
 ): Promise<{ bytes: Uint8Array; contentType: string }> {
   const file = await openGuarded(address, options);
   try {
     const pieces: Uint8Array[] = [];
-    for (let piece = await file.read(); piece !== undefined; piece = await file.read()) pieces.push(piece);
+    let size = 0;
+    for (let piece = await file.read(); piece !== undefined; piece = await file.read()) {
+      pieces.push(piece);
+      size += piece.byteLength;
+      options.onBytes?.(size);
+    }
     return { bytes: new Uint8Array(Buffer.concat(pieces)), contentType: file.contentType };
   } finally {
     file.close();

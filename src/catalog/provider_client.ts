@@ -1,4 +1,5 @@
 import type { Config } from "../config.ts";
+import { ANSWER_MEMORY_FULL, type HeldAnswer } from "../platform/answer_memory.ts";
 import { deadline } from "../platform/deadline.ts";
 import type { Log } from "../platform/log.ts";
 import { type UpstreamTarget, upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
@@ -39,6 +40,8 @@ export type WholeOptions = CallOptions & {
   /** From the call to the last byte. */
   totalMs: number;
   bytesMax: number;
+  /** Counts what has arrived as held. `onFull`: it must end, because it holds too much. */
+  hold?: (onFull: () => void) => HeldAnswer;
 };
 
 export type Ping = { ok: boolean; tookMs: number; models: number; problem: string | null };
@@ -195,7 +198,7 @@ function createSender({ config, now, resolve }: ClientDeps & { now: () => number
 
 /** Sends calls, and reads their whole answers. */
 function wholeBy(send: ReturnType<typeof createSender>["send"]) {
-  return async (upstream: Upstream, call: Call, { signal, totalMs, bytesMax }: WholeOptions): Promise<string> => {
+  return async (upstream: Upstream, call: Call, { signal, totalMs, bytesMax, hold }: WholeOptions): Promise<string> => {
     let isSent = false;
     const beforeSend = () => {
       call.beforeSend?.();
@@ -203,11 +206,13 @@ function wholeBy(send: ReturnType<typeof createSender>["send"]) {
     };
     // Most providers send no headers before the answer is complete, so a request that was sent counts as accepted.
     const limit = limitedBy(signal, totalMs, (ms) => wholeTooLate(ms, isSent ? "begun" : "none"));
+    const held = hold?.(() => limit.abort(memoryFull()));
     try {
       const response = await send(upstream, { ...call, beforeSend }, limit.signal);
       if (!isUsable(response, call.accept)) throw await toError(response, calledBy(upstream, call, limit.signal));
-      return await readUpTo(response, bytesMax, limit.signal);
+      return await readUpTo(response, { bytesMax, signal: limit.signal, held });
     } finally {
+      held?.close();
       limit.stopClock();
     }
   };
@@ -222,13 +227,18 @@ function limitedBy(
   signal: StopSignal,
   ms: number,
   late: (ms: number) => ProviderFailure,
-): { signal: AbortSignal; stopClock: () => void } {
+): { signal: AbortSignal; abort: (reason: ProviderFailure) => void; stopClock: () => void } {
   const limit = controllerBy(signal);
-  return { signal: limit.signal, stopClock: deadline(ms, () => limit.abort(late(ms))) };
+  const abort = (reason: ProviderFailure) => limit.abort(reason);
+  return { signal: limit.signal, abort, stopClock: deadline(ms, () => limit.abort(late(ms))) };
 }
 
 function headersTooLate(firstByteMs: number): ProviderFailure {
   return new ProviderFailure("timeout", `No headers within ${firstByteMs} ms.`, { limit: "provider_first_byte" });
+}
+
+function memoryFull(): ProviderFailure {
+  return new ProviderFailure("no_memory", ANSWER_MEMORY_FULL, { work: "too_large" });
 }
 
 function wholeTooLate(totalMs: number, work: Work): ProviderFailure {

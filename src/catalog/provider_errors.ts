@@ -42,9 +42,9 @@ const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
 /**
  * What a failure is attributed to. `connection`: none could be made, which no request can cause. `provider`: it failed,
  * perhaps only for this request. `key`: the provider works, but not with this key now. `request`: this route cannot serve
- * this request.
+ * this request. `replica`: it had too little memory for the answer.
  */
-export type Blame = "connection" | "provider" | "key" | "request";
+export type Blame = "connection" | "provider" | "key" | "request" | "replica";
 
 export type FailureFacts = {
   status?: number | null;
@@ -88,6 +88,7 @@ export class ProviderFailure extends Error {
 
 /** Source: PRV-4, PRV-5, PRV-6, PRV-10. */
 function blameOf({ kind, status, limit }: Pick<ProviderFailure, "kind" | "status" | "limit">): Blame {
+  if (kind === "no_memory") return "replica";
   if (kind === "connect" || kind === "address" || limit === "provider_connect") return "connection";
   if (kind === "too_large" || kind === "unknown_model") return "request";
   // Some providers answer 402 only because one request may cost too much, and still serve smaller ones.

@@ -1,3 +1,4 @@
+import type { HeldAnswer } from "../platform/answer_memory.ts";
 import type { Secret } from "../platform/crypto.ts";
 import { deadline } from "../platform/deadline.ts";
 import { controllerBy, orAborted, type StopSignal } from "../platform/stop.ts";
@@ -18,19 +19,25 @@ export function isUsable(response: Response, accept: MediaType): boolean {
   return response.ok && !isEncoded(response) && isOfType(mediaTypeOf(response), accept);
 }
 
+/** `held`: counts what has arrived. */
+type ReadLimits = { bytesMax: number; signal: AbortSignal; held?: HeldAnswer | undefined };
+
 /**
  * The body as text. Cancels the rest of a body that is too large. Throws ProviderFailure (oversized, cut) or the reason of
  * `signal`.
  */
-export async function readUpTo(response: Response, bytesMax: number, signal: AbortSignal): Promise<string> {
+export async function readUpTo(response: Response, { bytesMax, signal, held }: ReadLimits): Promise<string> {
   try {
     // If the length is known and within the limit, the runtime decodes the body at a fraction of a stream's cost.
     // Ending the call ends this too.
     // A length beside chunks says nothing: the chunks decide.
     const declared = response.headers.get("content-length");
     const isChunked = response.headers.has("transfer-encoding");
-    if (declared !== null && !isChunked && Number(declared) <= bytesMax) return await response.text();
-    const { pieces, isWhole } = await readPieces(response, bytesMax, signal);
+    if (declared !== null && !isChunked && Number(declared) <= bytesMax) {
+      held?.hold(Number(declared));
+      return await response.text();
+    }
+    const { pieces, isWhole } = await readPieces(response, { bytesMax, signal, held });
     if (isWhole) return new TextDecoder().decode(Buffer.concat(pieces));
   } catch (thrown) {
     signal.throwIfAborted();
@@ -74,7 +81,10 @@ async function readErrorBody(response: Response, signal: StopSignal): Promise<st
     limit.abort(new ProviderFailure("timeout", `No error body within ${ERROR_BODY_MS_MAX} ms.`)),
   );
   try {
-    const { pieces } = await readPieces(response, ERROR_BODY_BYTES_MAX, limit.signal);
+    const { pieces } = await readPieces(response, {
+      bytesMax: ERROR_BODY_BYTES_MAX,
+      signal: limit.signal,
+    });
     return new TextDecoder().decode(Buffer.concat(pieces).subarray(0, ERROR_BODY_BYTES_MAX));
   } catch (thrown) {
     signal.throwIfAborted();
@@ -90,8 +100,7 @@ async function readErrorBody(response: Response, signal: StopSignal): Promise<st
  */
 async function readPieces(
   response: Response,
-  bytesMax: number,
-  signal: AbortSignal,
+  { bytesMax, signal, held }: ReadLimits,
 ): Promise<{ pieces: Uint8Array[]; isWhole: boolean }> {
   const pieces: Uint8Array[] = [];
   const reader = response.body?.getReader();
@@ -107,6 +116,7 @@ async function readPieces(
       }
       pieces.push(value);
       size += value.byteLength;
+      held?.hold(size);
     }
   } finally {
     // Not awaited: a provider that hangs would make us hang too.

@@ -51,7 +51,7 @@ function callThroughGuard(base: URL) {
       signal,
     });
     // Read here, because the library ends its time limit with the headers, and reads whatever comes.
-    const text = await readUpTo(response, ANSWER_BYTES_MAX, signal);
+    const text = await readUpTo(response, { bytesMax: ANSWER_BYTES_MAX, signal });
     return new Response(text === "" ? null : text, { status: response.status, headers: response.headers });
   };
   // Required by the type in one runtime. The library does not call it.

@@ -226,7 +226,7 @@ class Calls implements Observer, DeadlineWaiter {
     if (this.#sentMs !== undefined && (limit !== null || work !== "none"))
       noteUnpaid(this.#request, route, this.#sentMs);
     // Requests that a route cannot serve do not make it look bad: one account could send many. Source: PRV-5.
-    if (blame === "request") routeStats.rejected(route.id, this.kind);
+    if (blame === "request" || blame === "replica") routeStats.rejected(route.id, this.kind);
     else routeStats.failed(route.id, this.kind);
     this.#note(route, kind, status);
   }

@@ -165,6 +165,7 @@ function relay(
     stream = deps.relays.start(answer, plan, owner);
   } catch (error) {
     answer.call.stop();
+    answer.held.close();
     throw error;
   }
   if (!caller.signal.aborted) return { how: "relayed", stream, dropped };
@@ -236,6 +237,8 @@ export async function image(
   return await withHold({ deps, caller, model, slots }, reserving, async (reserved) => {
     const call: Omit<ImageCall, keyof Attempt> = {
       provider: deps.provider,
+      answerMemory: deps.answerMemory,
+      payer: caller.key,
       requestId: caller.requestId,
       body,
       raw,
@@ -276,6 +279,8 @@ function callOf({ deps, caller, model, body, raw, filtered, hold }: ChatRequest,
     model,
     capTokens: hold.capTokens,
     ...attempt,
+    answerMemory: deps.answerMemory,
+    payer: caller.key,
     firstByteMs: providerFirstByteMs,
     totalMs: providerTotalMs,
   };

@@ -1,3 +1,4 @@
+import { ANSWER_MEMORY_FULL, type HeldAnswer } from "../platform/answer_memory.ts";
 import { deadline } from "../platform/deadline.ts";
 import type { ShedReason } from "../platform/metrics.ts";
 import { type Owner, ShareLimit } from "../platform/share_limit.ts";
@@ -31,6 +32,8 @@ const KEEP_ALIVE = UTF_8.encode(": keep-alive\n\n");
 export type OpenedStream = {
   reader: ReadableStreamDefaultReader<Uint8Array>;
   sse: SseReader;
+  /** What of it is held because it cannot be passed on yet. */
+  held: HeldAnswer;
   /** The payloads that arrived with the first event, it included. */
   first: string[];
   /** What makes the client's events, if they are not chunks of a chat. */
@@ -173,6 +176,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   readonly stream: ReadableStream<Uint8Array>;
   readonly #reader: OpenedStream["reader"];
   readonly #sse: SseReader;
+  readonly #held: HeldAnswer;
   readonly #call: Stop;
   readonly #owner: StreamOwner;
   readonly #options: RelayOptions;
@@ -210,6 +214,8 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   ) {
     this.#reader = opened.reader;
     this.#sse = opened.sse;
+    this.#held = opened.held;
+    this.#held.onFull = this.#onFull;
     this.#call = opened.call;
     this.#owner = owner;
     this.#options = options;
@@ -278,13 +284,21 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
       this.#broken ??= error;
     }
     this.#sawEnd = done;
+    this.#held.hold(this.#sse.heldBytes);
     if (this.#left === undefined) this.#write();
     else this.#readAfterLeave();
   };
 
   readonly #broke = (error: unknown): void => {
+    const isOversized = this.#held.isFull || error instanceof OversizedEvent;
     if (this.#left !== undefined) void this.endReadOn();
-    else void this.#brokeOff(messageOf(error), error instanceof OversizedEvent ? "oversized" : "broke_off");
+    else void this.#brokeOff(messageOf(error), isOversized ? "oversized" : "broke_off");
+  };
+
+  /** Of all streams this one holds the most of events that have not fully arrived. */
+  readonly #onFull = (): void => {
+    this.#rewriter.oversized?.();
+    this.#broke(new OversizedEvent(ANSWER_MEMORY_FULL));
   };
 
   /** Called by the SseReader, like `takePayload`. Nothing behind [DONE] or a broken payload is read. */
@@ -421,6 +435,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
    */
   async #tell(endOf: () => RelayEnd, last?: (payload: string | undefined) => string): Promise<void> {
     const { onFailure } = this.#options;
+    this.#held.close();
     try {
       const payload = await this.#owner.ended(this.#endOr(endOf));
       if (last !== undefined) this.#close(last(payload));

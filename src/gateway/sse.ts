@@ -1,3 +1,5 @@
+import { ByteBlocks } from "../platform/byte_blocks.ts";
+
 /**
  * Parses Server-Sent Events: bytes in, payloads of `data:` out. Comments, other fields and events without data are dropped. CR, LF
  * and CRLF end lines. Chunks may split a payload anywhere, even inside a character. Every byte is read once, however small the
@@ -6,6 +8,8 @@
 
 /** Maximum size of one event, in bytes, and in characters of its complete lines. Without it an endless event would fill the memory. */
 export const EVENT_SIZE_MAX = 8 * 1024 * 1024;
+/** At most, of a text in memory. */
+const BYTES_OF_CHAR = 2;
 const LF = 10;
 const CR = 13;
 const DATA = "data:";
@@ -33,7 +37,8 @@ export type EventSink = {
 
 /** Parses one stream. */
 export class SseReader {
-  readonly #partial = new PartialLine();
+  /** The beginning of a line whose end has not arrived. */
+  readonly #partial = new ByteBlocks();
   #isFirstLine = true;
   /** The last line ended with CR: an LF that follows belongs to it. */
   #afterCr = false;
@@ -54,13 +59,13 @@ export class SseReader {
     const end = endOfLines(chunk);
     if (end > at) {
       // All complete lines are decoded at once: decoding them one by one costs more than parsing them.
-      const isWhole = at === 0 && end === chunk.length && this.#partial.bytes === 0;
-      this.#readLines(UTF_8.decode(isWhole ? chunk : this.#partial.with(chunk.subarray(at, end))), sink);
+      const isWhole = at === 0 && end === chunk.length && this.#partial.size === 0;
+      this.#readLines(UTF_8.decode(isWhole ? chunk : this.#lineWith(chunk.subarray(at, end))), sink);
       this.#afterCr = end === chunk.length && chunk[end - 1] === CR;
       at = end;
     }
-    if (this.#partial.bytes + chunk.length - at + (this.#data?.length ?? 0) > EVENT_SIZE_MAX) throw oversized();
-    if (at < chunk.length) this.#partial.keep(chunk.subarray(at));
+    if (this.#partial.size + chunk.length - at + (this.#data?.length ?? 0) > EVENT_SIZE_MAX) throw oversized();
+    if (at < chunk.length) this.#partial.add(chunk.subarray(at));
   }
 
   /** Returns the payload that the end of the stream completes, if any: some providers leave out the last blank line. */
@@ -71,6 +76,15 @@ export class SseReader {
   /** Gives `sink` the event that the end of the stream completes, if any. */
   finish(sink: EventSink): void {
     this.read(BLANK_LINES, sink);
+  }
+
+  /** Bytes of memory that the beginning of an event takes, whose end has not arrived. */
+  get heldBytes(): number {
+    return this.#partial.allocated + BYTES_OF_CHAR * (this.#data?.length ?? 0);
+  }
+
+  #lineWith(rest: Uint8Array): Uint8Array {
+    return this.#partial.size === 0 ? rest : this.#partial.takeWith(rest);
   }
 
   /** Parses whole lines, each with its line end. */
@@ -111,34 +125,6 @@ export class SseReader {
       if (this.#data.length > EVENT_SIZE_MAX) throw oversized();
     }
     return undefined;
-  }
-}
-
-const EMPTY = new Uint8Array(0);
-
-/** The beginning of a line whose end has not arrived. The buffer doubles when full, so that many small chunks cost no more than one. */
-class PartialLine {
-  bytes = 0;
-  #buffer = EMPTY;
-
-  keep(part: Uint8Array): void {
-    if (this.bytes + part.length > this.#buffer.length) {
-      const larger = new Uint8Array(2 * (this.bytes + part.length));
-      larger.set(this.#buffer.subarray(0, this.bytes));
-      this.#buffer = larger;
-    }
-    this.#buffer.set(part, this.bytes);
-    this.bytes += part.length;
-  }
-
-  /** Returns the line that `rest` completes, and empties the buffer. */
-  with(rest: Uint8Array): Uint8Array {
-    if (this.bytes === 0) return rest;
-    this.keep(rest);
-    const line = this.#buffer.subarray(0, this.bytes);
-    this.#buffer = EMPTY;
-    this.bytes = 0;
-    return line;
   }
 }
 

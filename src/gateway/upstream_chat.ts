@@ -2,12 +2,14 @@ import type { KeyedRoute, Route } from "../catalog/catalog.ts";
 import { redactPrompt } from "../catalog/prompt_redaction.ts";
 import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
 import { ProviderFailure, type ProviderRejection, toProviderError } from "../catalog/provider_errors.ts";
-import type { Body } from "../http/body.ts";
+import { type Body, memoryOf } from "../http/body.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import { DuplicateField, type Span } from "../http/json_text.ts";
 import type { Usage } from "../ledger/ledger.ts";
+import { ANSWER_MEMORY_FULL, type AnswerMemory } from "../platform/answer_memory.ts";
 import { deadline } from "../platform/deadline.ts";
 import { isRecord } from "../platform/records.ts";
+import type { Owner } from "../platform/share_limit.ts";
 import { Stop } from "../platform/stop.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { errorIn, PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
@@ -31,13 +33,18 @@ const OPENING_PAYLOADS_MAX = 1_000;
 const OPENING_CHARS_MAX = 16 * 1024 * 1024;
 export const CHAT_PATH = "/chat/completions";
 
-/** A call of one route for text: what it needs besides the body. */
-export type TextCall = Attempt & {
+/** A call of one route whose answer is read whole: what it needs besides the body. */
+export type WholeCall = Attempt & {
   provider: ProviderClient;
+  /** What is read before it can be passed on counts there, for this account and tenant. */
+  answerMemory: AnswerMemory;
+  payer: Owner;
   requestId: string;
-  firstByteMs: number;
   totalMs: number;
 };
+
+/** A call of one route for text. */
+export type TextCall = WholeCall & { firstByteMs: number };
 
 export type ChatCall = TextCall & {
   body: ChatBody;
@@ -119,8 +126,10 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
 }
 
 /** The limits of a call whose answer is read whole. */
-export function limitsOf({ requestId, traceparent, beforeSend, signal, totalMs }: TextCall): WholeOptions {
-  return { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
+export function limitsOf(call: WholeCall, bytesMax = ANSWER_BYTES_MAX): WholeOptions {
+  const { requestId, traceparent, beforeSend, signal, totalMs, answerMemory, payer } = call;
+  const hold = (onFull: () => void) => answerMemory.open(payer, onFull);
+  return { signal, requestId, traceparent, beforeSend, totalMs, bytesMax, hold };
 }
 
 /** What was sent, and to which route. */
@@ -183,6 +192,7 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
   const stop = new Stop();
   const onAbort = () => stop.stop();
   signal.addEventListener("abort", onAbort, { once: true });
+  const held = call.answerMemory.open(call.payer, onAbort);
   let late = false;
   let hasHeaders = false;
   const stopClock = deadline(firstByteMs, () => {
@@ -203,11 +213,13 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
     if (response.body === null) throw new ProviderFailure("not_json", "the answer is not an event stream");
     const reader = response.body.getReader();
     const sse = new SseReader();
-    const first = await firstPayloads(reader, sse, sent.begins);
-    return { reader, sse, first, call: stop, dropped: sent.dropped };
+    const first = await firstPayloads({ reader, sse, held }, sent.begins);
+    return { reader, sse, held, first, call: stop, dropped: sent.dropped };
   } catch (error) {
     // The call is aborted after any error: its response is not read further.
     stop.stop();
+    held.close();
+    if (held.isFull) throw new ProviderFailure("no_memory", ANSWER_MEMORY_FULL, { work: "too_large" });
     if (late && !signal.aborted) {
       // A provider that has not even sent headers has probably not begun, and another may serve in time.
       const work = hasHeaders ? "begun" : "none";
@@ -227,13 +239,13 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
  * then. Throws ProviderFailure, OversizedEvent.
  */
 async function firstPayloads(
-  reader: OpenedStream["reader"],
-  sse: OpenedStream["sse"],
+  { reader, sse, held }: Pick<OpenedStream, "reader" | "sse" | "held">,
   begins: StreamToOpen["begins"],
 ): Promise<string[]> {
   let payloads: string[] = [];
   let checked = 0;
   let chars = 0;
+  let bytes = 0;
   for (;;) {
     const { done, value } = await firstBytes(reader);
     const arrived = done ? sse.end() : sse.push(value);
@@ -247,10 +259,12 @@ async function firstPayloads(
         throw new ProviderFailure("not_json", "the stream began with an error");
       if (begins === undefined || begins(event)) return payloads;
       chars += payload.length;
+      bytes += memoryOf(payload);
       if (chars > OPENING_CHARS_MAX) throw new OversizedEvent("the events before the answer are too large");
       if (payloads.length > OPENING_PAYLOADS_MAX) return payloads;
     }
     if (done) throw new ProviderFailure("not_json", "the stream ended before it began");
+    held.hold(bytes + sse.heldBytes);
   }
 }
 

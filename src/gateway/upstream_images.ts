@@ -1,20 +1,19 @@
 import type { KeyedRoute } from "../catalog/catalog.ts";
 import { assertCallable, fetchGuarded, GuardError } from "../catalog/guard.ts";
-import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
+import { ANSWER_MEMORY_FULL } from "../platform/answer_memory.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { controllerBy } from "../platform/stop.ts";
 import { within } from "../platform/time_limit.ts";
-import type { Attempt } from "./dispatch.ts";
 import type { Namer } from "./end_users.ts";
 import { type ImageToken, imageUrl } from "./image_addresses.ts";
 import { accessOf, IMAGE_BYTES_MAX, imageTypeOf } from "./image_files.ts";
 import { filterParameters } from "./parameters.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
-import type { Payload } from "./upstream_chat.ts";
+import { limitsOf, type Payload, type WholeCall } from "./upstream_chat.ts";
 import { withoutCosts } from "./usage_counts.ts";
 
 /**
@@ -22,7 +21,8 @@ import { withoutCosts } from "./usage_counts.ts";
  * address of the provider's. Source: IMG-1, IMG-4.
  */
 
-const ANSWER_BYTES_MAX = 64 * 1024 * 1024;
+/** Maximum size of an answer: an image of 32 MiB in base64 takes 43. */
+export const IMAGE_ANSWER_BYTES_MAX = 64 * 1024 * 1024;
 const IMAGE_FETCH_MS = 30_000;
 /** For looking up the host of an address that is handed out. */
 const LOOK_UP_MS = 5_000;
@@ -32,14 +32,11 @@ const ANSWER_FIELDS = ["background", "output_format", "quality", "size"];
 const IMAGE_FIELDS = ["revised_prompt"];
 const NO_IMAGE = "the answer contains no image";
 
-export type ImageCall = Attempt & {
-  provider: ProviderClient;
-  requestId: string;
+export type ImageCall = WholeCall & {
   body: ImageBody;
   raw: Body;
   namer: Namer;
   price: ImagePrice;
-  totalMs: number;
   allowPrivate: readonly string[];
   createdUnix: number;
   links: ImageLinks;
@@ -57,8 +54,8 @@ export type ImageAnswer = { text: string; rawUsage: unknown; dropped: string | u
 
 /** Calls a route and reads its answer. Throws ProviderFailure if it contains no image, or one at an address that may not be called. */
 export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Promise<ImageAnswer> {
-  const { provider, requestId, traceparent, beforeSend, signal, totalMs } = call;
-  const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
+  const { provider } = call;
+  const limits = limitsOf(call, IMAGE_ANSWER_BYTES_MAX);
   const payload = imagePayload(call, route);
   const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits));
   const image = { ...(await inFormat(answer.image, call, route)), ...pick(answer.image, IMAGE_FIELDS) };
@@ -155,17 +152,24 @@ function typeOf(base64: string): string {
 
 async function fetchBase64(
   address: string,
-  { allowPrivate, signal, links }: ImageCall,
+  { allowPrivate, signal, links, answerMemory, payer }: ImageCall,
   route: KeyedRoute,
 ): Promise<string> {
+  const ended = controllerBy(signal);
+  const held = answerMemory.open(payer, () => ended.abort(new GuardError("oversized", ANSWER_MEMORY_FULL)));
   const limits = {
     bytesMax: IMAGE_BYTES_MAX,
     timeoutMs: IMAGE_FETCH_MS,
-    signal: controllerBy(signal).signal,
+    signal: ended.signal,
     owner: ownerOf(links),
+    onBytes: (bytes: number) => held.hold(bytes),
   };
-  const { bytes } = await callable(fetchGuarded(address, { ...accessOf(route, address, allowPrivate), ...limits }));
-  return Buffer.from(bytes).toString("base64");
+  try {
+    const { bytes } = await callable(fetchGuarded(address, { ...accessOf(route, address, allowPrivate), ...limits }));
+    return Buffer.from(bytes).toString("base64");
+  } finally {
+    held.close();
+  }
 }
 
 /** Our URL for a provider's address, which must be one that can be fetched later: the image is charged now. Source: IMG-6. */

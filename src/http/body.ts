@@ -1,5 +1,6 @@
 import type { Config } from "../config.ts";
 import { Refusal } from "../errors.ts";
+import { ByteBlocks } from "../platform/byte_blocks.ts";
 import { deadline } from "../platform/deadline.ts";
 import type { Metrics } from "../platform/metrics.ts";
 import type { Owner } from "../platform/share_limit.ts";
@@ -42,9 +43,6 @@ type BodyOptions = {
 /** A body up to this size must arrive within SMALL_BODY_READ_MS, so that clients that send nothing do not take places for long. */
 const SMALL_BODY_BYTES = 64 * 1024;
 const SMALL_BODY_READ_MS = 10_000;
-/** A chunked body is kept in blocks, each twice as large as the one before it. */
-const BLOCK_BYTES_MIN = 1024;
-const BLOCK_BYTES_MAX = 64 * 1024;
 /** Characters of a field's path that an error message repeats. */
 const PATH_CHARS_MAX = 100;
 const UTF_8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -131,7 +129,7 @@ export function bodyOf(text: string, room: BodyRoom, numbersMax = 0): Body {
 }
 
 /** Bytes of memory that a text takes: both engines use two bytes a character for text that is not ASCII. */
-function memoryOf(text: string, bytes = Buffer.byteLength(text)): number {
+export function memoryOf(text: string, bytes = Buffer.byteLength(text)): number {
   return text.length === bytes ? bytes : 2 * text.length;
 }
 
@@ -180,7 +178,7 @@ function readBlob({ config, metrics }: BodyDeps, request: Request, reading: Read
 /** Calls `onLarge` once the body is larger than a small body. */
 async function readChunks(request: Request, { bytesMax, room }: Reading, onLarge: () => void): Promise<Blob> {
   const reader = (request.body as ReadableStream<Uint8Array<ArrayBuffer>>).getReader();
-  const blocks = new Blocks();
+  const blocks = new ByteBlocks();
   let size = 0;
   try {
     for (;;) {
@@ -196,34 +194,6 @@ async function readChunks(request: Request, { bytesMax, room }: Reading, onLarge
   } catch (error) {
     reader.cancel().catch(() => {}); // The client may have left; the body is refused anyway.
     throw error;
-  }
-}
-
-/**
- * Copies the chunks of a body into a few blocks. A client may send it in chunks of one byte, and on Deno each of them keeps a buffer of
- * 64 KiB.
- */
-class Blocks {
-  readonly #blocks: Uint8Array<ArrayBuffer>[] = [];
-  #last = new Uint8Array(0);
-  #lastBytes = 0;
-
-  add(chunk: Uint8Array): void {
-    for (let at = 0; at < chunk.byteLength; ) {
-      if (this.#lastBytes === this.#last.byteLength) {
-        this.#last = new Uint8Array(Math.min(BLOCK_BYTES_MAX, Math.max(BLOCK_BYTES_MIN, 2 * this.#last.byteLength)));
-        this.#lastBytes = 0;
-        this.#blocks.push(this.#last);
-      }
-      const part = chunk.subarray(at, at + this.#last.byteLength - this.#lastBytes);
-      this.#last.set(part, this.#lastBytes);
-      this.#lastBytes += part.byteLength;
-      at += part.byteLength;
-    }
-  }
-
-  toBlob(): Blob {
-    return new Blob([...this.#blocks.slice(0, -1), this.#last.subarray(0, this.#lastBytes)]);
   }
 }
 

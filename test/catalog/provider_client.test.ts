@@ -250,7 +250,7 @@ test("an abort ends the wait immediately with its reason: while connecting, wait
 
   fake.next({ hang: "first_byte" });
   const signal = abortSoon();
-  expect(await rejectionOf(readUpTo(await post({}, { signal }), 1000, signal))).toBe(reason);
+  expect(await rejectionOf(readUpTo(await post({}, { signal }), { bytesMax: 1000, signal }))).toBe(reason);
   for (const call of await fake.waitForCalls(2)) await fake.waitForAborted(call.id);
 });
 
@@ -322,9 +322,10 @@ test("readUpTo: a body that is too large is refused, declared or not, and the re
       isCancelled = true;
     },
   });
-  expect(await kindOf(readUpTo(new Response(endless), 10_000, signal))).toBe("oversized");
+  expect(await kindOf(readUpTo(new Response(endless), { bytesMax: 10_000, signal }))).toBe("oversized");
   expect(isCancelled).toBe(true);
-  const read = (text: string | null, headers = {}) => readUpTo(new Response(text, { headers }), 100, signal);
+  const read = (text: string | null, headers = {}) =>
+    readUpTo(new Response(text, { headers }), { bytesMax: 100, signal });
   const text = "é".repeat(50);
   for (const headers of [{}, { "content-length": "100" }]) expect(await read(text, headers)).toBe(text);
   for (const headers of [{}, { "content-length": "101" }])

@@ -11,6 +11,7 @@ import {
 } from "../../src/gateway/relay.ts";
 import { openChatStream } from "../../src/gateway/upstream_chat.ts";
 import { NO_ROOM } from "../../src/http/body.ts";
+import { AnswerMemory } from "../../src/platform/answer_memory.ts";
 import { route } from "../catalog/sockets.ts";
 import { sleep } from "../platform/own_redis.ts";
 /** Streams of one provider to one client, without a ledger: the pieces that a provider sends, and an owner that notes the ends. */
@@ -36,6 +37,10 @@ export const relays = createRelays({
 afterAll(() => {
   expect(relays.count()).toBe(0);
   relays.close();
+});
+
+const NEVER_FULL = new AnswerMemory({
+  ...{ max: Number.MAX_SAFE_INTEGER, min: 1, fractions: { account: 1, tenant: 1 }, onShed() {} },
 });
 
 export type Ended = { how: RelayEnd["how"]; relayed?: Relayed; isWhole?: boolean };
@@ -90,11 +95,14 @@ export function open(
   provider: ProviderClient,
   requestId = "r1",
   to = route("http://127.0.0.1:1"),
+  { memory = NEVER_FULL, payer = { accountId: 1, tenantId: 0 } } = {},
 ): Promise<OpenedStream> {
   const text = "{}";
   return openChatStream(
     {
       provider,
+      answerMemory: memory,
+      payer,
       requestId,
       body: { model: CLIENT_MODEL, messages: [{ role: "user", content: "hello" }] },
       raw: { text, value: {}, spans: new Map(), room: NO_ROOM },

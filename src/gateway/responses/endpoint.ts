@@ -317,8 +317,9 @@ async function openTranslated({ request, chat, call, route }: Translated): Promi
 }
 
 function callOf({ deps, caller }: ResponsesRequest, attempt: Attempt): TextCall {
-  const { providerFirstByteMs: firstByteMs, providerTotalMs: totalMs } = deps.config;
-  return { provider: deps.provider, requestId: caller.requestId, firstByteMs, totalMs, ...attempt };
+  const { provider, answerMemory, config } = deps;
+  const { providerFirstByteMs: firstByteMs, providerTotalMs: totalMs } = config;
+  return { provider, answerMemory, payer: caller.key, requestId: caller.requestId, firstByteMs, totalMs, ...attempt };
 }
 
 function chatCallOf({ model, capTokens }: ResponsesRequest, chat: ChatForm, call: TextCall): ChatCall {

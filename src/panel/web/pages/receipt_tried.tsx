@@ -44,6 +44,7 @@ const WHY: Readonly<Record<string, string>> = {
   redirect: "Sent a redirect",
   encoded: "Sent a compressed answer",
   oversized: "Sent too much",
+  no_memory: "Ended: the replica had too little memory for the answer",
   not_json: "Sent no valid answer",
   rate_limited: "Asked for a pause",
   too_large: "The request is above its rate limit",
