@@ -4,7 +4,7 @@ import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, PRICES, type Shop } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
-import { auditOf } from "./stored.ts";
+import { auditOf, BEHIND_MS_MAX } from "./stored.ts";
 
 /** The admin's catalog: offerings, and models with prices and routes. Source: PAY-8, MON-1, PAN-10. */
 
@@ -194,10 +194,7 @@ describe("models", () => {
       providerId: await idOf("first"),
       upstreamModel: "up",
     });
-    const until = performance.now() + 5000;
-    let status = 0;
-    while (status !== 200 && performance.now() < until) status = (await shop.chat(secret, { model: id })).status;
-    expect(status).toBe(200);
+    await until(async () => (await shop.chat(secret, { model: id })).status === 200, BEHIND_MS_MAX);
     expect((await find(id)).routes).toMatchObject([{ id: route.json.id, upstreamModel: "up", capField: "max_tokens" }]);
 
     const audited = await auditOf(shop, "models", id);

@@ -1,8 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { expectRefusal } from "../gateway/checks.ts";
 import { chatBody, imageBody, openShop, PRICES, type Shop } from "../gateway/shop.ts";
+import { until } from "../platform/own_redis.ts";
 import type { OfferingSpec, Person } from "../world.ts";
 import { type PanelSession, signInTo } from "./panel_client.ts";
+import { BEHIND_MS_MAX, databaseMs, expectSince, untilRefused } from "./stored.ts";
 
 /** Source: PAY-7, QUO-5, QUO-7, PAN-1. */
 
@@ -40,6 +42,7 @@ describe("the rest of a package or balance", () => {
     await begunDaysAgo(packageId, 6);
     const { secret } = await shop.world.addKey(person);
     for (let i = 0; i < 2; i++) expect((await shop.chat(secret)).status).toBe(200);
+    const askedMs = await databaseMs(shop);
     const home = await homeOf(session);
     const [row] = await shop.world.sql`
       select name, starts_at, ends_at,
@@ -70,7 +73,7 @@ describe("the rest of a package or balance", () => {
     expect(home.next).toBeNull();
     expect(home.notices).toEqual([]);
     expect(home.refusals).toEqual([]);
-    expect(Math.abs(Date.parse(home.serverTime) - Date.now())).toBeLessThan(5_000);
+    await expectSince(shop, home.serverTime, askedMs);
   });
 
   test("a carryover package shows the days so far times the daily quota, minus what was used; its last day has no reset", async () => {
@@ -93,17 +96,16 @@ describe("the rest of a package or balance", () => {
   test("the reserved amount is shown next to the available one", async () => {
     const payer = await shop.payer(1_000_000_000n);
     const session = await signInTo(shop, payer);
-    shop.provider.next({ delayMs: 1000 });
+    // It is answered when there is one more call.
+    shop.provider.next({ untilCalls: shop.provider.callCount() + 2 });
     const calling = shop.chat(payer.secret, { max_tokens: 1000 });
-    let { balance } = await homeOf(session);
-    for (let i = 0; i < 100 && balance.heldNanoUsd === "0"; i++) {
-      await Bun.sleep(10);
-      ({ balance } = await homeOf(session));
-    }
+    await until(async () => (await homeOf(session)).balance.heldNanoUsd !== "0", BEHIND_MS_MAX);
+    const { balance } = await homeOf(session);
     expect(balance).toMatchObject({ balanceNanoUsd: "1000000000", paygEnabled: true });
     expect(BigInt(balance.heldNanoUsd)).toBeGreaterThan(0n);
     expect(BigInt(balance.freeNanoUsd) + BigInt(balance.heldNanoUsd)).toBe(1_000_000_000n);
-    await calling;
+    expect((await shop.chat((await shop.customer()).secret)).status).toBe(200);
+    expect((await calling).status).toBe(200);
     expect((await homeOf(session)).package).toBeNull();
   });
 
@@ -194,17 +196,14 @@ describe("the notices", () => {
     await shop.world
       .sql`update keys set name = 'ci', daily_units_max = 2, time_zone = 'Asia/Tokyo' where id = ${key.keyId}`;
     expect((await shop.chat(key.secret)).status).toBe(200);
+    const beganMs = await databaseMs(shop);
     const answers = [];
     for (let i = 0; i < 3; i++) answers.push(await shop.chat(key.secret));
     expectRefusal(await session.post("/ai/chat", chatBody({ api_key_id: "999999" })), "no_active_key", {
       param: "api_key_id",
     });
-    const until = performance.now() + 7_000;
-    let { refusals } = await homeOf(session);
-    while (refusals.length < 2 && performance.now() < until) {
-      await Bun.sleep(100);
-      ({ refusals } = await homeOf(session));
-    }
+    await untilRefused(shop, person.accountId, 4);
+    const { refusals } = await homeOf(session);
     expect(refusals).toEqual([
       {
         code: "no_active_key",
@@ -232,7 +231,7 @@ describe("the notices", () => {
         },
       },
     ]);
-    expect(Math.abs(Date.now() - Date.parse(refusals[1].at))).toBeLessThan(15_000);
+    await expectSince(shop, refusals[1].at, beganMs);
     // Other accounts do not see them, and after a week they are gone.
     expect((await homeOf((await open()).session)).refusals).toEqual([]);
     await shop.world

@@ -16,7 +16,7 @@ export type Mailed = {
 
 /** A host of the reseller that `openMailingShop` adds. */
 export const ACME = "ai.acme.test";
-const MAIL = { SMTP_URL: "smtp://127.0.0.1:1", MAIL_FROM: "mail@tollgate.test" };
+export const MAIL = { SMTP_URL: "smtp://127.0.0.1:1", MAIL_FROM: "mail@tollgate.test" };
 
 /** A shop where mail can be sent, with a reseller. It trusts its proxy, and nothing receives the mail. */
 export async function openMailingShop(): Promise<{ shop: Shop; acme: Person }> {

@@ -4,11 +4,11 @@ import type { Shop } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";
 import { ACME, mailedTo, openMailingShop } from "./mailed_links.ts";
 import { addSecondFactor, cookieOf, givePassword, ok, PANEL, PASSWORD, signInTo } from "./panel_client.ts";
+import { databaseMs, expectSince } from "./stored.ts";
 
 /** A password reset that a person asks for by mail. Source: SGN-1, SGN-2, SGN-3, SGN-4. */
 
 const NEW_PASSWORD = "an even longer password";
-const STEP_MS = 400;
 
 let shop: Shop;
 let acme: Person;
@@ -45,11 +45,12 @@ async function addPerson(resellerId?: number) {
 test("the link is mailed once, is valid for an hour, sets a password and ends every session; the database has only its digest", async () => {
   const person = await addPerson();
   const session = await signInTo(shop, person);
+  const askedMs = await databaseMs(shop);
   expect(ok(await forgot(` ${person.email.toUpperCase()} `))).toEqual({ accepted: true });
   const [mail, ...more] = await mailedTo(shop, person);
   expect(more).toEqual([]);
   expect(mail?.url).toMatch(new RegExp(`^http://${PANEL.replaceAll(".", "\\.")}/reset/[\\w-]{43}$`));
-  expect(Date.parse(mail?.expiresAt ?? "") - Date.now()).toBeLessThanOrEqual(3_600_000);
+  await expectSince(shop, new Date(Date.parse(mail?.expiresAt ?? "") - 3_600_000).toISOString(), askedMs);
   const token = mail?.token ?? "";
   const { sql } = shop.world;
   const [stored] = await sql`
@@ -70,7 +71,7 @@ test("the link is mailed once, is valid for an hour, sets a password and ends ev
   expect(cookieOf(await post("/sign-in", { email: person.email, password: NEW_PASSWORD }))).not.toBe("");
 });
 
-test("every address gets the same answer after a delay in fixed steps, and only accounts get mail", async () => {
+test("every address gets the same answer, and only accounts get mail", async () => {
   const { sql } = shop.world;
   const [known, suspended] = [await addPerson(), await addPerson()];
   await sql`update accounts set status = 'suspended' where id = ${suspended.accountId}`;
@@ -84,9 +85,7 @@ test("every address gets the same answer after a delay in fixed steps, and only 
   ];
   const texts = new Set<string>();
   for (const email of emails) {
-    const startMs = performance.now();
     const { status, text, headers } = await forgot(email);
-    expect(performance.now() - startMs).toBeGreaterThan(STEP_MS - 20);
     texts.add(`${status} ${text} ${[...headers.keys()].sort()}`);
   }
   expect([...texts]).toHaveLength(1);

@@ -477,8 +477,10 @@ describe("viewing an account", () => {
     const session = await signInTo(shop, house);
     await shop.world
       .sql`update sessions set viewing_account_id = ${theirs.accountId} where account_id = ${house.accountId}`;
-    await Bun.sleep(1500); // Written directly, the change reaches the replicas through the table of changes.
+    // Written directly, changes reach the replicas through the table of changes, in order: a later one is seen.
+    await shop.world.sql`update accounts set name = 'Told last' where id = ${house.accountId}`;
     for (const replica of [0, 1]) {
+      await until(async () => (await atReplica(session, replica, "/me")).json.person.name === "Told last", 60_000);
       const seen = (await atReplica(session, replica, "/me")).json;
       expect(seen).toMatchObject({ person: { accountId: house.accountId }, viewing: null });
       expect((await atReplica(session, replica, "/settings")).json.email).toBe(session.email);

@@ -1,9 +1,11 @@
+import { expect } from "bun:test";
 import type { Shop } from "../gateway/shop.ts";
+import { until } from "../platform/own_redis.ts";
 
 /** What calls of the panel and of the API have stored, as the database has it. */
 
-/** Refusals are written every five seconds. */
-const WRITTEN_MS_MAX = 7_000;
+/** For what replicas write or read behind the requests: many times what an idle machine needs. */
+export const BEHIND_MS_MAX = 60_000;
 
 /** The audit log's entries about a row. */
 export async function auditOf({ world }: Shop, subject: string, subjectId: string) {
@@ -15,14 +17,21 @@ export async function auditOf({ world }: Shop, subject: string, subjectId: strin
 
 /** Waits until `count` refusals of an account are stored. */
 export async function untilRefused({ world }: Shop, accountId: number, count: number): Promise<void> {
-  const until = performance.now() + WRITTEN_MS_MAX;
-  let written = 0;
-  while (performance.now() < until) {
+  await until(async () => {
     const [row] =
       await world.sql`select coalesce(sum(count), 0)::int as n from refusal_counts where account_id = ${accountId}`;
-    written = Number(row?.n);
-    if (written === count) return;
-    await Bun.sleep(100);
-  }
-  throw new Error(`${written} refusals are written, not ${count}`);
+    return Number(row?.n) === count;
+  }, BEHIND_MS_MAX);
+}
+
+/** This moment by the database's clock, as Unix time in whole ms. */
+export async function databaseMs({ world }: Shop): Promise<number> {
+  const [row] = await world.sql`select floor(extract(epoch from clock_timestamp()) * 1000)::float8 as ms`;
+  return Number(row?.ms);
+}
+
+/** The instant lies between this moment, which `databaseMs` returned, and now. */
+export async function expectSince(shop: Shop, instant: string, sinceMs: number): Promise<void> {
+  expect(Date.parse(instant)).toBeGreaterThanOrEqual(sinceMs);
+  expect(Date.parse(instant)).toBeLessThanOrEqual(await databaseMs(shop));
 }

@@ -73,7 +73,10 @@ describe("reading a stream", () => {
 
   const event = (delta: object) => `data: ${JSON.stringify({ choices: [{ delta }] })}\n\n`;
 
-  async function read(script: (response: ServerResponse) => void, signal?: AbortSignal) {
+  /** `onPiece` runs when a piece of the answer was read. */
+  type Reading = { onPiece?: () => void; signal?: AbortSignal };
+
+  async function read(script: (response: ServerResponse) => void, { onPiece, signal }: Reading = {}) {
     const path = `/${scripts.size}`;
     scripts.set(path, script);
     const response = await fetch(url + path, { signal: signal ?? null });
@@ -83,6 +86,7 @@ describe("reading a stream", () => {
     const end = await readAnswer(response.body, (piece) => {
       text += piece.text;
       thoughts += piece.thoughts;
+      onPiece?.();
     });
     return { end, text, thoughts };
   }
@@ -133,10 +137,12 @@ describe("reading a stream", () => {
 
   test("an end without [DONE], a cut connection and invalid events count as broken off", async () => {
     expect((await read((response) => response.end(event({ content: "a" })))).end).toBe("broke_off");
-    const cut = await read((response) => {
+    let cutNow = () => {};
+    const script = (response: ServerResponse) => {
+      cutNow = () => response.destroy();
       response.write(event({ content: "a" }));
-      setTimeout(() => response.destroy(), 50);
-    });
+    };
+    const cut = await read(script, { onPiece: () => cutNow() });
     expect(cut).toEqual({ end: "broke_off", text: "a", thoughts: "" });
     expect((await read((response) => response.end("data: <html>\n\ndata: [DONE]\n\n"))).end).toBe("broke_off");
   });
@@ -152,8 +158,11 @@ describe("reading a stream", () => {
 
   test("a stop by the user is an AbortError, not a broken stream", async () => {
     const stop = new AbortController();
-    const reading = read((response) => response.write(event({ content: "a" })), stop.signal);
-    setTimeout(() => stop.abort(), 50);
+    const { signal } = stop;
+    const reading = read((response) => response.write(event({ content: "a" })), {
+      signal,
+      onPiece: () => stop.abort(),
+    });
     await expect(reading).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
   });
 });

@@ -34,7 +34,11 @@ export async function forgotPassword(deps: Deps, { host, network }: Arrival, ema
   // Not by e-mail address: strangers would lock its owner out. How often an account is mailed is limited by the account.
   await countAttempt(deps, [`reset-address:${network}`]);
   await inTime(sendOwnReset(deps, { email, roles, resellerId, site: siteUrl(deps, name) }));
-  const tookMs = deps.clock.nowMs() - startMs;
-  const answerMs = Math.ceil(tookMs / ANSWER_STEP_MS) * ANSWER_STEP_MS;
-  await new Promise((resolve) => setTimeout(resolve, answerMs - tookMs));
+  const restMs = restOfStepMs(deps.clock.nowMs() - startMs);
+  await new Promise((resolve) => setTimeout(resolve, restMs));
+}
+
+/** How long work that took so long waits until the end of its step. */
+export function restOfStepMs(tookMs: number): number {
+  return Math.ceil(tookMs / ANSWER_STEP_MS) * ANSWER_STEP_MS - tookMs;
 }

@@ -1,0 +1,102 @@
+import { afterAll, beforeAll, expect, mock, spyOn, test } from "bun:test";
+import * as argon2 from "@node-rs/argon2";
+import { readConfig } from "../../src/config.ts";
+import { restOfStepMs } from "../../src/panel/api/own_reset.ts";
+import { createLog } from "../../src/platform/log.ts";
+import type { Replica } from "../../src/replica.ts";
+import { expectRefusal } from "../gateway/checks.ts";
+import type { Shop } from "../gateway/shop.ts";
+import { TEST_SECRET_KEY } from "../replica.ts";
+import { MAIL, openMailingShop } from "./mailed_links.ts";
+import { givePassword, PANEL, PASSWORD } from "./panel_client.ts";
+
+/**
+ * The time of an answer does not reveal who has an account: the work is the same, or the answer waits for the end of a step. Work is
+ * counted, and timers are read as they are set, in a replica within this process. Source: SGN-1, SGN-2.
+ */
+
+const STEP_MS = 400;
+const { verify } = { ...argon2 };
+/** The parameters of each hash that was computed to check a password, as the stored hash names them. */
+const checked: string[] = [];
+mock.module("@node-rs/argon2", () => ({
+  ...argon2,
+  verify: (...[stored, ...rest]: Parameters<typeof verify>) => {
+    checked.push(String(stored).split("$").slice(1, 4).join("$"));
+    return verify(stored, ...rest);
+  },
+}));
+
+let shop: Shop;
+let replica: Replica;
+/** Unless null, each reading of the clock is 1 ms after the one before. */
+let tickMs: number | null = null;
+let addresses = 0;
+
+beforeAll(async () => {
+  const { startReplica } = await import("../../src/replica.ts");
+  ({ shop } = await openMailingShop());
+  const config = readConfig({
+    DATABASE_URL: shop.world.url,
+    SECRET_KEY: TEST_SECRET_KEY,
+    PORT: "0",
+    PANEL_URL: `http://${PANEL}`,
+    BASE_URL: "http://api.tollgate.test/v1",
+    TRUSTED_PROXIES: "127.0.0.1,::1",
+    SPOOL_DIR: `${shop.world.spoolDir}/here`,
+    LOG_LEVEL: "silent",
+    ...MAIL,
+  });
+  const nowMs = () => (tickMs === null ? performance.now() : ++tickMs);
+  replica = await startReplica(config, { nowMs, unixMs: () => Date.now() }, createLog("silent"));
+}, 60_000);
+afterAll(async () => {
+  await replica.drain();
+  await shop.close();
+});
+
+function post(path: string, body: object) {
+  return shop.call(`/api/panel${path}`, {
+    host: PANEL,
+    body,
+    origin: `http://127.0.0.1:${replica.port}`,
+    headers: { origin: `http://${PANEL}`, "x-forwarded-for": `198.51.100.${++addresses}` },
+  });
+}
+
+test("an unknown e-mail costs the same work as a wrong password: one hash, with the same parameters", async () => {
+  const person = await shop.world.addCustomer();
+  const email = await givePassword(shop, person);
+  // As a person sets it: `givePassword` stores a cheaper hash.
+  const stored = await argon2.hash(PASSWORD, { memoryCost: 19_456, timeCost: 2, parallelism: 1 });
+  await shop.world.sql`update accounts set password_hash = ${stored} where id = ${person.accountId}`;
+  const workOf = async (typed: string) => {
+    checked.length = 0;
+    expectRefusal(await post("/sign-in", { email: typed, password: "a wrong password" }), "session_required");
+    return [...checked];
+  };
+  const known = await workOf(email);
+  expect(known).toEqual(["argon2id$v=19$m=19456,t=2,p=1"]);
+  for (let i = 0; i < 3; i++) expect(await workOf(`unknown${i}@example.com`)).toEqual(known);
+});
+
+test("a forgotten password is answered at the end of a step, whether or not there is such an account", async () => {
+  for (const tookMs of [0.5, 1, 130, 399, 400, 401, 1_999]) {
+    expect((tookMs + restOfStepMs(tookMs)) % STEP_MS).toBe(0);
+    expect(restOfStepMs(tookMs)).toBeWithin(0, STEP_MS);
+  }
+  const email = await givePassword(shop, await shop.world.addCustomer());
+  for (const asked of [email, "nobody@example.com", "not an address"]) {
+    const timers = spyOn(globalThis, "setTimeout");
+    tickMs = performance.now();
+    try {
+      expect((await post("/sign-in/forgot", { email: asked })).status).toBe(200);
+      const setMs = timers.mock.calls.map(([, ms]) => Number(ms));
+      // A few readings of the clock took a few ms of the first step.
+      expect(setMs.filter((ms) => ms > STEP_MS - 30 && ms < STEP_MS)).toHaveLength(1);
+    } finally {
+      tickMs = null;
+      timers.mockRestore();
+    }
+  }
+});
