@@ -7,8 +7,11 @@ import { crc32, inflateSync } from "node:zlib";
 import Ajv, { type ValidateFunction } from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import type { FakeProvider } from "./fake_provider.ts";
+import { until } from "./platform/own_redis.ts";
 
 const SCHEMA_FILE = join(import.meta.dir, "openai_objects.schema.json");
+
+const WAIT_MS_MAX = 30_000;
 
 /** A chat request like any other. */
 export const HELLO = { model: "sim-small", messages: [{ role: "user", content: "Say hello to Anna" }] };
@@ -80,8 +83,38 @@ export function contentOf(answer: Body): string {
   return answer.choices[0]?.message.content ?? "";
 }
 
+type SetTimer = { ms: number; run: () => void };
+
+/** Timers for a provider that run when a test says so. */
+export function handTimers() {
+  const set: SetTimer[] = [];
+  return {
+    later(run: () => void, ms: number): () => void {
+      const timer = { ms, run };
+      set.push(timer);
+      return () => {
+        if (set.includes(timer)) set.splice(set.indexOf(timer), 1);
+      };
+    },
+    /** The next timer that is set. Its `run` lets its time elapse. */
+    async next(): Promise<SetTimer> {
+      await until(() => set.length > 0, WAIT_MS_MAX);
+      return set.shift() as SetTimer;
+    },
+    left: () => set.length,
+  };
+}
+
+/** A request that is sent now has been answered: whatever the provider would do without waiting is done. */
+export async function roundTrips(to: FakeProvider, times = 3): Promise<void> {
+  for (let i = 0; i < times; i++) await (await fetch(`${to.url}/__journal`)).text();
+}
+
+/** When the caller leaves: some round trips after `got`, the bytes so far, are so. */
+type Leaving = { leaveWhen?: (got: string) => boolean; paused?: boolean };
+
 /** A chat call over a bare socket, so that the exact bytes are seen. `whole`: the answer ended properly. */
-export function rawPost(to: FakeProvider, body: unknown, leaveAfterMs?: number, { paused = false } = {}) {
+export function rawPost(to: FakeProvider, body: unknown, { leaveWhen, paused = false }: Leaving = {}) {
   return new Promise<{ head: string; status: number; body: string; writes: number; whole: boolean }>((resolve) => {
     const text = JSON.stringify(body);
     const parts: Buffer[] = [];
@@ -96,7 +129,12 @@ export function rawPost(to: FakeProvider, body: unknown, leaveAfterMs?: number, 
       socket.write(`${head.join("\r\n")}\r\n\r\n${text}`);
       if (paused) socket.pause();
     });
-    if (leaveAfterMs !== undefined) setTimeout(() => socket.destroy(), leaveAfterMs);
+    const leave = async () => {
+      await until(() => socket.destroyed || (leaveWhen?.(Buffer.concat(parts).toString()) ?? false), WAIT_MS_MAX);
+      await roundTrips(to);
+      socket.destroy();
+    };
+    if (leaveWhen) leave().catch((error: Error) => socket.destroy(error));
     socket.on("data", (part: Buffer) => parts.push(part));
     socket.on("error", () => {});
     socket.on("close", () => {

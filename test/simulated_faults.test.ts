@@ -2,7 +2,19 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:tes
 import { gunzipSync } from "node:zlib";
 import type { Behaviour } from "../src/demo/provider/faults.ts";
 import { type FakeProvider, startFakeProvider } from "./fake_provider.ts";
-import { type Body, contentOf, eventsOf, HELLO, post, rawBytes, rawPost, send, stream } from "./simulated_client.ts";
+import {
+  type Body,
+  contentOf,
+  eventsOf,
+  HELLO,
+  handTimers,
+  post,
+  rawBytes,
+  rawPost,
+  roundTrips,
+  send,
+  stream,
+} from "./simulated_client.ts";
 
 let provider: FakeProvider;
 beforeAll(async () => {
@@ -66,25 +78,42 @@ describe("behaviours", () => {
   });
 
   test("delays happen where they are configured", async () => {
-    const timed = async (behaviour: Behaviour) => {
-      provider.next(behaviour);
-      const start = performance.now();
-      const response = await send(provider, "/v1/chat/completions", { ...HELLO, stream: true, max_tokens: 3 });
-      const headersMs = performance.now() - start;
-      const reader = response.body?.getReader();
-      await reader?.read();
-      const firstMs = performance.now() - start;
-      while (!(await reader?.read())?.done);
-      return { headersMs, firstMs, totalMs: performance.now() - start };
+    const timers = handTimers();
+    const slow = await startFakeProvider({ later: timers.later });
+    const ask = (behaviour: Behaviour) => {
+      slow.next(behaviour);
+      return send(slow, "/v1/chat/completions", { ...HELLO, stream: true, max_tokens: 3 });
     };
-    expect((await timed({ delayMs: 80 })).headersMs).toBeGreaterThan(75);
-    // Long delays, because the machine may be busy.
-    const first = await timed({ firstByteDelayMs: 1000 });
-    expect(first.headersMs).toBeLessThan(900);
-    expect(first.firstMs).toBeGreaterThan(995);
-    const each = await timed({ chunkDelayMs: 500 });
-    expect(each.firstMs).toBeLessThan(495);
-    expect(each.totalMs).toBeGreaterThan(1495);
+    try {
+      // Before the headers.
+      let hasHeaders = false;
+      const delayed = ask({ delayMs: 80 }).finally(() => {
+        hasHeaders = true;
+      });
+      const elapse = await timers.next();
+      expect([elapse.ms, hasHeaders]).toEqual([80, false]);
+      elapse.run();
+      expect((await delayed).status).toBe(200);
+      expect(eventsOf(await (await delayed).text()).length).toBeGreaterThan(3);
+      // Between the headers and the first byte.
+      const first = (await ask({ firstByteDelayMs: 1000 })).text();
+      const between = await timers.next();
+      expect(between.ms).toBe(1000);
+      between.run();
+      expect(eventsOf(await first).length).toBeGreaterThan(3);
+      // Before each chunk: the event with the role comes without one.
+      const reader = (await ask({ chunkDelayMs: 500 })).body?.getReader();
+      expect(new TextDecoder().decode((await reader?.read())?.value)).toContain('"role"');
+      for (let i = 0; i < 3; i++) {
+        const { ms, run } = await timers.next();
+        expect(ms).toBe(500);
+        run();
+      }
+      while (!(await reader?.read())?.done);
+      expect(timers.left()).toBe(0);
+    } finally {
+      await slow.stop();
+    }
   });
 
   test("a cut closes the socket at the configured place, and counts as faulted", async () => {
@@ -114,7 +143,9 @@ describe("behaviours", () => {
   test("untilCalls: answers begin when there were as many calls", async () => {
     provider.always({ untilCalls: 3 });
     const two = [1, 2].map(() => send(provider, "/v1/chat/completions", HELLO));
-    expect(await Promise.race([Promise.race(two), new Promise((resolve) => setTimeout(resolve, 100))])).toBeUndefined();
+    await provider.waitForCalls(2);
+    await roundTrips(provider);
+    expect(await Promise.race([...two, "none yet"])).toBe("none yet");
     const answers = await Promise.all([...two, send(provider, "/v1/chat/completions", HELLO)]);
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
   });
@@ -126,10 +157,19 @@ describe("behaviours", () => {
       ["first_byte", 200],
       ["mid_stream", 200],
     ];
+    let calls = 0;
     for (const [hang, status] of cases) {
       for (const streaming of [false, true]) {
         provider.next({ hang, tokens: 10 });
-        const answer = await rawPost(provider, { ...HELLO, stream: streaming }, 150);
+        calls++;
+        // What comes of an answer has come, or else the provider has the call.
+        const leaveWhen = (got: string) => {
+          const [, body] = got.split("\r\n\r\n", 2);
+          if (status === 0) return provider.counters().calls >= calls && isReceived(hang);
+          return hang === "first_byte" ? body !== undefined : streaming ? eventsOf(got).length === 1 + 5 : body !== "";
+        };
+        const isReceived = (at: string) => at === "connect" || provider.lastCall()?.body !== "";
+        const answer = await rawPost(provider, { ...HELLO, stream: streaming }, { leaveWhen });
         expect([hang, streaming, answer.status]).toEqual([hang, streaming, status]);
         const call = await provider.waitForAborted(provider.lastCall()?.id ?? 0);
         expect(call.body).toBe(hang === "connect" ? "" : JSON.stringify({ ...HELLO, stream: streaming }));
@@ -139,10 +179,13 @@ describe("behaviours", () => {
       }
     }
     provider.when(() => true, { hang: "connect" });
-    expect((await rawPost(provider, HELLO, 100)).head).toBe("");
+    const isKnown = () => provider.counters().calls > calls;
+    expect((await rawPost(provider, HELLO, { leaveWhen: isKnown })).head).toBe("");
     provider.reset();
     provider.always({ hang: "mid_stream", cutAfterChunks: 2 });
-    expect(eventsOf((await rawPost(provider, { ...HELLO, stream: true }, 100)).body)).toHaveLength(1 + 2);
+    const hasThree = (got: string) => eventsOf(got).length >= 1 + 2;
+    const halves = await rawPost(provider, { ...HELLO, stream: true }, { leaveWhen: hasThree });
+    expect(eventsOf(halves.body)).toHaveLength(1 + 2);
   });
 
   test("splitEvery splits multi-byte characters over several writes, and the text stays intact", async () => {
@@ -258,12 +301,14 @@ describe("behaviours", () => {
   });
 
   test("a slow reader slows the provider down", async () => {
-    provider.next({ giantLineBytes: 1_000_000_000, tokens: 2 });
-    const before = process.memoryUsage().rss;
-    await rawPost(provider, { ...HELLO, stream: true }, 300, { paused: true });
+    // Far more than the system's buffers take.
+    provider.next({ giantLineBytes: 100_000_000, tokens: 100 });
+    const leaveWhen = () => provider.lastCall()?.chunksSent === 1;
+    await rawPost(provider, { ...HELLO, stream: true }, { leaveWhen, paused: true });
     const call = await provider.waitForAborted(provider.lastCall()?.id ?? 0);
+    // It has not made the next chunk, though nothing but the reader held it up.
     expect(call.chunksSent).toBe(1);
-    expect(process.memoryUsage().rss - before).toBeLessThan(200_000_000);
+    expect(call.bytesSent).toBeLessThan(100_000_000);
   });
 
   test("images: both fields, neither, an empty list, or another URL", async () => {

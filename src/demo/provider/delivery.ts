@@ -110,6 +110,15 @@ export function writeWhole({ response }: ReplyWriter, reply: Reply, call: Call):
   response.end(body);
 }
 
+/** Runs something once, so many ms later. Returns what cancels that. */
+export type Later = (run: () => void, ms: number) => () => void;
+
+/** By this machine's timers. */
+export const later: Later = (run, ms) => {
+  const timer = setTimeout(run, ms);
+  return () => clearTimeout(timer);
+};
+
 /** Writes one response. Its waits end early when the connection closes, so that nothing is kept for a caller who left. */
 export class ReplyWriter {
   readonly response: ServerResponse;
@@ -120,10 +129,12 @@ export class ReplyWriter {
   readonly #socket: Socket | null;
   /** What the connection had sent before. */
   readonly #before: number;
+  readonly #later: Later;
 
   /** `onClose` runs once, when the response is finished or its connection closes. */
-  constructor(response: ServerResponse, onClose: (writer: ReplyWriter) => void) {
+  constructor(response: ServerResponse, later: Later, onClose: (writer: ReplyWriter) => void) {
     this.response = response;
+    this.#later = later;
     this.#socket = response.socket;
     this.#before = this.#socket?.bytesWritten ?? 0;
     response.on("error", () => {}); // "close" follows.
@@ -218,9 +229,9 @@ export class ReplyWriter {
   /** Waits until `#wake` is called (the connection closes or drains) or `ms` have passed. */
   #pause(ms?: number): Promise<void> {
     return new Promise((resolve) => {
-      const timer = ms === undefined ? undefined : setTimeout(() => this.#wake?.(), ms);
+      const cancel = ms === undefined ? undefined : this.#later(() => this.#wake?.(), ms);
       this.#wake = () => {
-        clearTimeout(timer);
+        cancel?.();
         this.#wake = undefined;
         resolve();
       };

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { parseArgs } from "node:util";
 import { type Api, jsonReply, MODELS, replyTo } from "./api.ts";
 import { type Controlled, reset, serveControl } from "./control.ts";
-import { changeReply, ReplyWriter, writeReply, writeWhole } from "./delivery.ts";
+import { changeReply, type Later, later, ReplyWriter, writeReply, writeWhole } from "./delivery.ts";
 import { type Behaviour, Behaviours, type CallPredicate, isFaulty } from "./faults.ts";
 import { ImageStore } from "./images.ts";
 import { type Call, type Counters, Journal } from "./journal.ts";
@@ -35,6 +35,8 @@ export interface SimulatedProviderOptions {
   journalCallsMax?: number;
   /** Clock in Unix milliseconds. Default: this machine's clock, because a provider has its own. */
   now?: () => number;
+  /** Timers of its delays. Default: this machine's. */
+  later?: Later;
 }
 
 export interface SimulatedProvider {
@@ -68,6 +70,7 @@ export async function startSimulatedProvider(options: SimulatedProviderOptions =
     apiKeys: options.apiKey === undefined ? undefined : [options.apiKey, ...(options.moreKeys ?? [])],
     models: options.models ?? MODELS,
     control: options.control ?? false,
+    later: options.later ?? later,
     journal: new Journal(now, options.journalCallsMax),
     behaviours: new Behaviours(options.script),
     images: new ImageStore(),
@@ -106,6 +109,7 @@ export async function startSimulatedProvider(options: SimulatedProviderOptions =
 /** Settings, stores and journal of one running provider. */
 interface State extends Api, Controlled {
   readonly control: boolean;
+  readonly later: Later;
 }
 
 /** One call: journal → body → behaviour → reply → write. Never rejects. */
@@ -119,7 +123,7 @@ async function serve(state: State, request: IncomingMessage, response: ServerRes
 
   const { call, close } = state.journal.open(request.method ?? "GET", path, request.headers);
   let faulty = false;
-  const writer = new ReplyWriter(response, ({ isCut, bytesSent }) => {
+  const writer = new ReplyWriter(response, state.later, ({ isCut, bytesSent }) => {
     call.bytesSent = bytesSent;
     if (isCut) close("faulted");
     else if (!response.writableFinished) close("aborted");
