@@ -23,7 +23,7 @@ const PROMPT_PICO = 1_000_000n;
 const OUTPUT_PICO = 15_000_000n;
 
 raiseFetchLimit(FETCHES_MAX);
-const clock = { nowMs: () => performance.now(), unixMs: () => Date.now() };
+const clock = { nowMs: () => performance.now(), wallMs: () => Date.now() };
 const config = readConfig(process.env);
 const { deps, drain } = await startReplica(config, clock);
 const host = new URL(config.baseUrl).hostname;

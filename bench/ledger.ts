@@ -154,7 +154,7 @@ async function openGrouped(world: World, ask: Asker): Promise<Contender> {
     db,
     log: createLog("warn"),
     nowMs: () => performance.now(),
-    unixMs: Date.now,
+    wallMs: Date.now,
     startedMs: 0,
   });
   return {

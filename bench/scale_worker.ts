@@ -55,7 +55,7 @@ async function open(databaseUrl: string, spoolDir: string): Promise<Ledger> {
     db: openDb({ databaseUrl, dbPrepare: true, dbPoolMax: 1 }),
     log,
     nowMs: () => performance.now(),
-    unixMs: Date.now,
+    wallMs: Date.now,
     startedMs: 0,
   });
 }

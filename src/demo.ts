@@ -100,7 +100,7 @@ async function run(): Promise<void> {
   const config = configOf({ ...base, databaseUrl: database.url }, provider.baseUrl);
   const seeded = await step("people, models, packages and keys", () => seedWith(config, { provider, folder, log }));
   const replica = await step(`gateway on port ${port}`, () =>
-    startReplica(config, { nowMs: () => performance.now(), unixMs: () => Date.now() }, log),
+    startReplica(config, { nowMs: () => performance.now(), wallMs: () => Date.now() }, log),
   );
   stops.push(async () => {
     if (!(await replica.drain())) say("Some requests will be settled at the next start.");

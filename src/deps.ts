@@ -106,6 +106,14 @@ export type Deps = {
 export type Clock = {
   /** Monotonic, ms. */
   nowMs(): number;
-  /** Unix time, ms. For the expiry of cached keys and for `created`; the ledger uses the database's clock. */
+  /** Unix time by the database's clock, ms, as this replica estimates it: never ahead of it. For the expiry of cached keys, and for `created`. */
   unixMs(): number;
+};
+
+/** The clocks of the machine. Rooms get no `wallMs`: it may be minutes off, and no due time, claim or expiry may depend on it. */
+export type MachineClock = {
+  /** Monotonic, ms. */
+  nowMs(): number;
+  /** Unix time, ms. */
+  wallMs(): number;
 };

@@ -54,7 +54,7 @@ async function run(config: Config, log: Log): Promise<void> {
   await checkSchema(config, log);
   // Loaded only now: a process that replaces itself to raise its fetch limit would load everything twice.
   const { startReplica } = await import("./replica.ts");
-  const replica = await startReplica(config, { nowMs: () => performance.now(), unixMs: () => Date.now() }, log);
+  const replica = await startReplica(config, { nowMs: () => performance.now(), wallMs: () => Date.now() }, log);
   const { port, internalPort } = replica;
   // Before the log line: whoever reads it may send a signal.
   onSignal = drainer(replica, log, config.drainNoticeSeconds + config.drainSeconds + CLOSE_SECONDS_MAX);

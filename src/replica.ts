@@ -33,7 +33,7 @@ import { openPricesPublicLookup } from "./commerce/prices_public_lookup.ts";
 import { pruneGuesses } from "./commerce/voucher_guesses_store.ts";
 import { pruneVouchers } from "./commerce/vouchers_store.ts";
 import type { Config } from "./config.ts";
-import type { Clock, Deps } from "./deps.ts";
+import type { Deps, MachineClock } from "./deps.ts";
 import { createHiddenTokens } from "./gateway/hidden_tokens.ts";
 import { createImagePlaces } from "./gateway/image_files.ts";
 import { LargeEmbeddings } from "./gateway/large_embeddings.ts";
@@ -56,6 +56,7 @@ import { AnswerMemory } from "./platform/answer_memory.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
 import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
 import { newRequestId } from "./platform/crypto.ts";
+import { type DatabaseClock, openDatabaseClock } from "./platform/database_clock_store.ts";
 import { connect, openDb } from "./platform/db.ts";
 import { createFailedAttemptLimiter } from "./platform/failed_attempt_limit.ts";
 import { createFailpoint } from "./platform/failpoints.ts";
@@ -105,10 +106,10 @@ export type Replica = {
  */
 export async function startReplica(
   config: Config,
-  clock: Clock,
+  machine: MachineClock,
   log: Log = createLog(config.logLevel),
 ): Promise<Replica> {
-  const parts = await openParts(config, clock, log);
+  const parts = await openParts(config, machine, log);
   const { deps } = parts;
   const background = startBackground(parts);
   deps.metrics.watch(metricSources(deps, { jobs: background.jobs, lag: parts.lag }));
@@ -125,21 +126,28 @@ export async function startReplica(
 /** Deps, with what only this file uses. */
 type Parts = { deps: Deps; latency: ReserveLatency; lag: LagWatch };
 /** What most parts are built from. */
-type Base = Pick<Deps, "config" | "log" | "clock" | "metrics" | "db" | "bus"> & { nowMs: () => number };
+type Base = Pick<Deps, "config" | "log" | "metrics" | "db" | "bus"> & {
+  nowMs: () => number;
+  clock: Deps["clock"] & Pick<DatabaseClock, "earliestMs">;
+};
 
-async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts> {
-  const nowMs = () => clock.nowMs();
+async function openParts(config: Config, machine: MachineClock, log: Log): Promise<Parts> {
+  const nowMs = () => machine.nowMs();
+  const wallMs = () => machine.wallMs();
   setNameServers(config.nameServers);
   const db = openDb(config);
   // First: nothing may be decrypted or encrypted with a wrong key.
   await checkSecretKey(db, config.secretKey);
   const bus = config.redisUrl === "" ? inProcessBus(log) : redisBus(config.redisUrl, log);
   const metrics = createMetrics();
+  const { read, ...databaseClock } = openDatabaseClock({ db, log, nowMs, wallMs });
+  await read();
+  const clock = { nowMs, ...databaseClock };
   const base: Base = { config, log, clock, metrics, db, bus, nowMs };
   const catalog = await openCatalog(base);
   const providerParts = createProviderParts(base);
   const keyStates = await openKeyStates({ ...base, catalog, provider: providerParts.provider });
-  const { ledger, latency } = await openMeasuredLedger(base);
+  const { ledger, latency } = await openMeasuredLedger(base, wallMs);
   const tracing = await openTracing({ config, version: packageFacts.version, clock, log });
   const lag = watchLag({ nowMs, maxMs: config.eventLoopLagMaxMs, log });
   const failpoint = createFailpoint(config.failpoints);
@@ -159,7 +167,7 @@ async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts>
     routeSpeeds: openRouteSpeeds({ db, catalog, log }),
     ...openLookups(base),
     ...openRecords(base),
-    messages: startMessages({ config, log, db, bus, random: Math.random, failpoint, unixMs: () => clock.unixMs() }),
+    messages: startMessages({ config, log, db, bus, random: Math.random, failpoint }),
     ...providerParts,
     ...createLimits(base, ledger, lag),
     site: await loadSite(config.panelDir, log),
@@ -173,12 +181,11 @@ async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts>
 }
 
 /** The ledger, and how long its reserves take. */
-async function openMeasuredLedger({ config, log, clock, metrics, db, bus, nowMs }: Base) {
+async function openMeasuredLedger({ config, log, clock, metrics, db, bus, nowMs }: Base, wallMs: () => number) {
   const latency = createReserveLatency(nowMs);
   const ledger = await openLedger({
-    ...{ config, db, log, nowMs, metrics, latency, bus },
-    unixMs: () => clock.unixMs(),
-    startedMs: clock.unixMs(),
+    ...{ config, db, log, nowMs, wallMs, metrics, latency, bus, clock },
+    startedMs: wallMs(),
   });
   return { ledger, latency };
 }

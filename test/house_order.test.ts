@@ -161,6 +161,18 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
     ],
   },
   {
+    rule: "the machine's wall clock decides nothing: due times, claims and expiries go by the database's",
+    bad: [
+      { path: "src/gateway/a.ts", text: "if (key.expiresAtMs <= machine.wallMs()) return;" },
+      { path: "src/ledger/a.ts", text: "type Options = { wallMs: () => number };" },
+      { path: "src/messages/a.ts", text: 'import { wallClockMs } from "../platform/runtime.ts";' },
+    ],
+    good: [
+      { path: "src/ledger/escrow.ts", text: "const driftMs = this.#options.wallMs() - sentMs;" },
+      { path: "src/gateway/a.ts", text: "if (key.expiresAtMs <= clock.unixMs()) return; // not wallMs" },
+    ],
+  },
+  {
     rule: "calls to elsewhere go by the outbound guard",
     bad: [
       { path: "src/catalog/a.ts", text: "const answer = await fetch(url);" },

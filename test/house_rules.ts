@@ -41,6 +41,18 @@ const clockFiles = [
   "src/panel/web/ui/clock.ts",
   runtimeFile,
 ];
+/** Files that get the machine's wall clock. For all others `clock.unixMs` is the database's, as the replica estimates it. */
+const wallClockFiles = [
+  ...clockFiles,
+  "src/deps.ts",
+  // Compares it with the monotonic clock: a machine that was suspended must read the database's clock anew.
+  "src/platform/database_clock_store.ts",
+  // The same, for what was drawn; the database refuses a replica that is an hour off.
+  /^src\/ledger\/(?:open_ledger|escrow|batch)\.ts$/,
+  // Request ids, and the times of log lines.
+  "src/platform/crypto.ts",
+  "src/platform/log.ts",
+];
 /** Files that may open outbound connections. */
 const outboundFiles = [
   // Decides which addresses may be called, and fetches files from them.
@@ -129,6 +141,13 @@ export const houseRules: HouseRule[] = [
         codeAndStrings(text).code,
         /\bnew Date\s*(?:\(\s*\)|(?![\w\s(]))|\bDate\.now\b|(?<!new )\bDate\(\s*\)/g,
       );
+    },
+  },
+  {
+    name: "the machine's wall clock decides nothing: due times, claims and expiries go by the database's",
+    findings: ({ path, text }) => {
+      if (!isIn("src/", path) || isListed(wallClockFiles, path)) return [];
+      return matches(codeAndStrings(text).code, /\bwall(?:Clock)?Ms\b/g);
     },
   },
   {

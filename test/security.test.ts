@@ -152,7 +152,7 @@ describe("mass assignment", () => {
       SPOOL_DIR: `${shop.world.spoolDir}/shapes`,
       LOG_LEVEL: "silent",
     });
-    const clock = { nowMs: () => performance.now(), unixMs: () => Date.now() };
+    const clock = { nowMs: () => performance.now(), wallMs: () => Date.now() };
     const replica = await startReplica(config, clock, createLog("silent"));
     const routes = panelEndpoints(replica.deps as Deps).routes;
     await replica.drain();

@@ -24,9 +24,6 @@ export async function readOutbox({
 }: {
   db: Db;
 }): Promise<{ waiting: number; oldestSeconds: number; failed: number; downServers: DownServer[] }> {
-  const [row] = await db.sql`select clock_timestamp()::text as now`;
-  const nowMs = Date.parse(String(row?.now));
-  const { waiting, oldestAt, failed } = await outboxState({ db }, { at: new Date(nowMs).toISOString() });
-  const oldestSeconds = oldestAt === null ? 0 : (nowMs - Date.parse(oldestAt)) / 1000;
+  const { waiting, oldestSeconds, failed } = await outboxState({ db });
   return { waiting, oldestSeconds, failed, downServers: await listDownServers({ db }) };
 }

@@ -1,4 +1,5 @@
 import Stripe from "stripe";
+import type { Clock } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
 import { type StripeDeps, takeSession } from "./stripe_checkout.ts";
@@ -41,7 +42,7 @@ const REVERSALS = [
  * sends it again.
  */
 export async function takeStripeEvent(
-  deps: StripeDeps,
+  deps: StripeDeps & { clock: Pick<Clock, "unixMs"> },
   { sellerId, body, signature }: { sellerId: number; body: string; signature: string },
 ): Promise<void> {
   const secrets = await stripeSecretsOf(deps, sellerId);
@@ -54,6 +55,8 @@ export async function takeStripeEvent(
       signature,
       secrets.webhookSecret.reveal(),
       TOLERANCE_SECONDS,
+      undefined,
+      deps.clock.unixMs(),
     );
   } catch (error) {
     if (!(error instanceof Stripe.errors.StripeSignatureVerificationError)) throw error;

@@ -20,7 +20,7 @@ import { type ChatBody, IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_sha
 const TOKENIZED_BYTES_MAX = 32 * 1024;
 /** An output cap that the client did not ask for is never lowered below this. Source: MON-5. */
 const CAP_TOKENS_MIN = 256;
-/** The database checks a key that ends within this time: its clock decides, and this machine's may differ by as much. */
+/** The database checks a key that ends within this time: its clock decides, and the estimate of it is behind after a machine was suspended. */
 const KEY_ENDS_SOON_MS = 3_600_000;
 const PERMILLE = 1000;
 /** Refusals for money that a tighter bound may avoid: the bound by bytes reserves too much. */

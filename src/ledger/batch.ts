@@ -89,7 +89,8 @@ type BatcherOptions = {
   renewLease: () => Promise<void>;
   log: Log;
   nowMs: () => number;
-  unixMs: () => number;
+  /** The machine's clock: the database refuses requests of one that is far off. */
+  wallMs: () => number;
   /** Called for each batch. */
   onBatch?: (lane: LaneName, rows: number) => void;
   /** Called when a request waits for what lies unused in escrows of the account. */
@@ -483,7 +484,7 @@ class Lane {
 
   /** What the rows send, and the draws that go with them. */
   #inputOf(rows: readonly Row[]): BatchInput {
-    const { escrow, share, unixMs } = this.#options;
+    const { escrow, share, wallMs } = this.#options;
     const reserves: ReserveRequest[] = [];
     const finishes: Finish[] = [];
     const tenants = new Map<number, number>();
@@ -502,7 +503,7 @@ class Lane {
       draws.push(escrow.compose(accountId, tenantId, ending.get(accountId) ?? []));
     const idles = finishes.map((finish) => escrow.idleOf(finish));
     const { leaseId } = escrow;
-    return { finishes, idles, draws, reserves, leaseId, share: share(), nowUnixMs: unixMs(), wait: this.#wait };
+    return { finishes, idles, draws, reserves, leaseId, share: share(), nowUnixMs: wallMs(), wait: this.#wait };
   }
 
   /** Resolves the rows. Returns those that must be sent again. */

@@ -28,8 +28,8 @@ const BALANCE_DAY = "-infinity";
 type Clocks = {
   /** Monotonic, in ms. */
   nowMs: () => number;
-  /** Unix time in ms. */
-  unixMs: () => number;
+  /** The machine's clock: Unix time in ms. Only whether it agrees with the monotonic clock matters. */
+  wallMs: () => number;
 };
 
 export type EscrowOptions = Clocks & {
@@ -209,7 +209,7 @@ export class Escrow {
   /** Whether what the database granted may still be used: the answer may have been handled long after it was given. */
   isTimely({ leaseId, sentMs, sentUnixMs }: { leaseId: string; sentMs: number; sentUnixMs: number }): boolean {
     const nowMs = this.#options.nowMs();
-    const driftMs = this.#options.unixMs() - sentUnixMs - (nowMs - sentMs);
+    const driftMs = this.#options.wallMs() - sentUnixMs - (nowMs - sentMs);
     return this.isAlive(leaseId) && nowMs < sentMs + ESCROW_VALID_MS && Math.abs(driftMs) <= DRIFT_MAX_MS;
   }
 
@@ -232,7 +232,7 @@ export class Escrow {
 
   #isValid(account: Account, nowMs: number): boolean {
     if (account.isStale || nowMs >= account.validUntilMs || nowMs >= this.#leaseUntilMs) return false;
-    return Math.abs(this.#options.unixMs() - nowMs - account.clockDifferenceMs) <= DRIFT_MAX_MS;
+    return Math.abs(this.#options.wallMs() - nowMs - account.clockDifferenceMs) <= DRIFT_MAX_MS;
   }
 
   #grantUnit(request: ReserveRequest, account: Account, nowMs: number): Hold | undefined {
@@ -405,7 +405,7 @@ export class Escrow {
     account.isDrawing = true;
     const ending = finishes.filter((finish) => this.#busy.has(finish.requestId) && !mayWait(finish));
     account.keepsMore = finishes.some(mayWait);
-    account.drawClockDifferenceMs = this.#options.unixMs() - nowMs;
+    account.drawClockDifferenceMs = this.#options.wallMs() - nowMs;
     return {
       accountId,
       tenantId: account.tenantId,

@@ -1,12 +1,12 @@
 import type { Config } from "../config.ts";
 import { Refusal } from "../errors.ts";
 import type { Bus, Change } from "../platform/bus.ts";
+import type { DatabaseClock } from "../platform/database_clock_store.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import type { Metrics } from "../platform/metrics.ts";
 import { within } from "../platform/time_limit.ts";
 import { type Batcher, LedgerError, openBatcher, type Reserved } from "./batch.ts";
-import { openDatabaseClock } from "./database_clock_store.ts";
 import { Escrow } from "./escrow.ts";
 import { createFinisher, type Finisher, releaseOf, settlementOf } from "./finisher.ts";
 import { drawnBy, endLease, liveLeases, renewLease, takeLease } from "./leases_store.ts";
@@ -50,14 +50,16 @@ type LedgerOptions = {
   log: Log;
   /** The monotonic clock, in ms. */
   nowMs: () => number;
-  /** Unix time in ms. */
-  unixMs: () => number;
+  /** The machine's clock: Unix time in ms. */
+  wallMs: () => number;
   /** Unix time in ms when the process started. */
   startedMs: number;
   metrics?: Pick<Metrics, "held" | "holdEnded" | "batched" | "shed" | "refusalRemembered">;
   latency?: ReserveLatency;
   /** Tells when a cached refusal no longer holds, and when an account's rights change. Without it no refusals are cached. */
   bus?: Pick<Bus, "publish" | "subscribe" | "onGap">;
+  /** Says when a cached refusal's reset comes. Without it no refusals are cached. */
+  clock?: Pick<DatabaseClock, "earliestMs">;
 };
 
 /** The parts that the functions of this file share. */
@@ -77,10 +79,10 @@ type Parts = LedgerOptions & {
 
 /** Opens the ledger. Its spool may hold settlements from before a restart: call `replaySpool` before admitting work. */
 export async function openLedger(options: LedgerOptions): Promise<Ledger> {
-  const { config, db, log, nowMs, startedMs, metrics, bus, unixMs } = options;
+  const { config, log, nowMs, startedMs, metrics, bus, clock, wallMs } = options;
   const spool = await openSpool({ directory: config.spoolDir, bytesMax: config.spoolBytesMax, startedMs, log });
   const leaseMs = config.leaseSeconds * 1000;
-  const escrow = new Escrow({ leaseMs, unitsMax: config.escrowUnitsMax, nowMs, unixMs });
+  const escrow = new Escrow({ leaseMs, unitsMax: config.escrowUnitsMax, nowMs, wallMs });
   const batcher = openBatcher({
     databaseUrl: config.databaseUrl,
     dbPrepare: config.dbPrepare,
@@ -92,7 +94,7 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     renewLease: () => renew(parts),
     log,
     nowMs,
-    unixMs,
+    wallMs,
     ...(metrics && { onBatch: metrics.batched }),
     onRecall: (accountId) => void bus?.publish([{ kind: "escrow", ref: String(accountId) }]),
   });
@@ -143,7 +145,7 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
       await finisher.idle();
     },
   };
-  return bus ? cacheRefusals(ledger, { bus, clock: openDatabaseClock({ db, log, nowMs }), nowMs, metrics }) : ledger;
+  return bus && clock ? cacheRefusals(ledger, { bus, clock, nowMs, metrics }) : ledger;
 }
 
 async function close(parts: Parts, spool: Spool): Promise<void> {

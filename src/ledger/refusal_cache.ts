@@ -1,8 +1,8 @@
 import { LRUCache } from "lru-cache";
 import { Refusal } from "../errors.ts";
 import type { Bus } from "../platform/bus.ts";
+import type { DatabaseClock } from "../platform/database_clock_store.ts";
 import type { Metrics } from "../platform/metrics.ts";
-import type { DatabaseClock } from "./database_clock_store.ts";
 import type { Hold, Ledger } from "./ledger.ts";
 import type { ReserveRequest } from "./ledger_store.ts";
 
@@ -28,7 +28,7 @@ const BY_AMOUNT = ["insufficient_balance", "key_spend_limit_exceeded"];
 
 type Options = {
   bus: Pick<Bus, "subscribe" | "onGap">;
-  clock: DatabaseClock;
+  clock: Pick<DatabaseClock, "earliestMs">;
   /** The monotonic clock, in ms. */
   nowMs: () => number;
   metrics?: Pick<Metrics, "refusalRemembered" | "shed"> | undefined;
@@ -165,7 +165,7 @@ function accountOf(accounts: LRUCache<number, Account>, { accountId, tenantId }:
   return account;
 }
 
-function toAnswer(error: unknown, clock: DatabaseClock): Answer | null {
+function toAnswer(error: unknown, clock: Options["clock"]): Answer | null {
   // An error about one row says nothing about the others.
   if (!(error instanceof Refusal) || error.code === "internal_error") return null;
   const { resetsAt } = error.facts;

@@ -1,13 +1,15 @@
+import type postgres from "postgres";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import type { MessageKind } from "../platform/outbox_store.ts";
 
 /**
- * Deliveries that are due: claimed, and finished. Times are ISO 8601 and come from the caller. A replica claims a recipient by postponing
- * it; if the replica dies, the recipient is due again when the claim has run out. Source: MSG-1, MSG-3, MSG-4.
+ * Deliveries that are due: claimed, and finished. All times are the database's, read in the statement that uses them, since replicas'
+ * clocks may be minutes apart. A replica claims a recipient by postponing it; if the replica dies, the recipient is due again when
+ * the claim has run out. Source: MSG-1, MSG-3, MSG-4, REL-2.
  */
 
-/** Longer than an attempt may take, with a margin for differing clocks of replicas. */
+/** Longer than an attempt and its result may take. */
 const CLAIM_SECONDS = 150;
 /** The pause after a failure doubles from the first to the longest. Each is shortened at random, by at most half. */
 const PAUSE_SECONDS = { first: 10, longest: 1_800 };
@@ -30,22 +32,25 @@ export type Claimed = {
   address: string;
   endpointId: number | null;
   createdAt: string;
+  /** When it was claimed: Unix time, ms. */
+  claimedUnixMs: number;
   /** For a mail that probes a server which did not answer: the failures so far. null: no probe. */
   probe: number | null;
 };
 
 /** Claims of one replica by tenant: no tenant has more than `tenantMax` at a time. */
-type Claiming = { at: string; max: number; tenantMax: number; busy: ReadonlyMap<number, number> };
+type Claiming = { max: number; tenantMax: number; busy: ReadonlyMap<number, number> };
 
 /**
  * Claims at most `max` recipients that are due, taking tenants in turn, and returns the first waiting delivery of each.
  * No recipient has two claims at a time. If a mail server does not answer, only a probe is claimed, when it is due.
  * Source: MSG-12.
  */
-export async function claimDeliveries({ db }: { db: Db }, { at, max, tenantMax, busy }: Claiming): Promise<Claimed[]> {
+export async function claimDeliveries({ db }: { db: Db }, { max, tenantMax, busy }: Claiming): Promise<Claimed[]> {
   const running = JSON.stringify([...busy].map(([tenant_id, count]) => ({ tenant_id, running: count })));
   const rows = await db.sql`
-    with recursive tenants as (
+    with recursive clock as materialized (select ledger_now() as now),
+    tenants as (
       (select tenant_id from outbox_recipients where next_at is not null order by tenant_id limit 1)
       union all
       select (select r.tenant_id from outbox_recipients r where r.next_at is not null and r.tenant_id > t.tenant_id order by r.tenant_id limit 1)
@@ -55,7 +60,7 @@ export async function claimDeliveries({ db }: { db: Db }, { at, max, tenantMax, 
       as b(tenant_id bigint, running int)),
     senders as (
       select t.tenant_id, greatest(0, ${tenantMax}::int - coalesce(b.running, 0)) as free,
-        m.tenant_id is not null as is_down, coalesce(m.next_at <= ${at}::timestamptz, false) as may_probe
+        m.tenant_id is not null as is_down, coalesce(m.next_at <= (select now from clock), false) as may_probe
       from tenants t left join busy b using (tenant_id) left join mail_breakers m using (tenant_id) where t.tenant_id is not null
     ),
     chosen as (
@@ -63,10 +68,10 @@ export async function claimDeliveries({ db }: { db: Db }, { at, max, tenantMax, 
       cross join lateral (
         select id, next_at, is_probe, row_number() over (order by next_at, id) as turn from (
           (select id, next_at, false as is_probe from outbox_recipients r
-            where r.tenant_id = s.tenant_id and r.channel = 'webhook' and r.next_at <= ${at}::timestamptz order by next_at, id limit s.free)
+            where r.tenant_id = s.tenant_id and r.channel = 'webhook' and r.next_at <= (select now from clock) order by next_at, id limit s.free)
           union all
           (select id, next_at, s.is_down from outbox_recipients r
-            where r.tenant_id = s.tenant_id and r.channel = 'mail' and r.next_at <= ${at}::timestamptz
+            where r.tenant_id = s.tenant_id and r.channel = 'mail' and r.next_at <= (select now from clock)
             order by next_at, id limit case when not s.is_down then s.free when s.may_probe then 1 else 0 end)
           order by next_at, id limit s.free
         ) due
@@ -74,26 +79,31 @@ export async function claimDeliveries({ db }: { db: Db }, { at, max, tenantMax, 
       order by c.turn, c.next_at limit ${max}
     ),
     probing as (
-      update mail_breakers set next_at = ${at}::timestamptz + make_interval(secs => ${CLAIM_SECONDS}) where tenant_id in (
-        select tenant_id from mail_breakers where tenant_id in (select tenant_id from chosen where is_probe) and next_at <= ${at}::timestamptz
+      update mail_breakers set next_at = (select now from clock) + make_interval(secs => ${CLAIM_SECONDS}) where tenant_id in (
+        select tenant_id from mail_breakers where tenant_id in (select tenant_id from chosen where is_probe) and next_at <= (select now from clock)
         for update skip locked)
       returning tenant_id, failures
     ),
     locked as (
       select r.id, p.failures as probe from chosen c join outbox_recipients r on r.id = c.id
       left join probing p on c.is_probe and p.tenant_id = c.tenant_id
-      where r.next_at <= ${at}::timestamptz and (not c.is_probe or p.tenant_id is not null) for update of r skip locked
+      where r.next_at <= (select now from clock) and (not c.is_probe or p.tenant_id is not null) for update of r skip locked
     ),
     claimed as (
-      update outbox_recipients r set next_at = ${at}::timestamptz + make_interval(secs => ${CLAIM_SECONDS}), claim_id = gen_random_uuid()
+      update outbox_recipients r set next_at = (select now from clock) + make_interval(secs => ${CLAIM_SECONDS}), claim_id = gen_random_uuid()
       from locked where r.id = locked.id returning r.*, locked.probe
     )
     select c.claim_id, c.id as recipient_id, d.id as delivery_id, d.message_id, m.kind, m.data, m.account_id as concerns_id, d.account_id,
-      c.tenant_id, c.channel, c.address, c.probe, d.endpoint_id, m.created_at::text as created_at
+      c.tenant_id, c.channel, c.address, c.probe, d.endpoint_id, m.created_at::text as created_at,
+      floor(extract(epoch from (select now from clock)) * 1000)::float8 as claimed_unix_ms
     from claimed c
     cross join lateral (select * from outbox_deliveries w where w.recipient_id = c.id and w.status = 'waiting' order by w.id limit 1) d
     join outbox_messages m on m.id = d.message_id`;
-  return rows.map((row) => ({
+  return rows.map(toClaimed);
+}
+
+function toClaimed(row: postgres.Row): Claimed {
+  return {
     claimId: String(row.claim_id),
     recipientId: Number(row.recipient_id),
     deliveryId: Number(row.delivery_id),
@@ -107,8 +117,9 @@ export async function claimDeliveries({ db }: { db: Db }, { at, max, tenantMax, 
     address: String(row.address),
     endpointId: row.endpoint_id === null ? null : Number(row.endpoint_id),
     createdAt: toIso(String(row.created_at)),
+    claimedUnixMs: Number(row.claimed_unix_ms),
     probe: row.probe === null ? null : Number(row.probe),
-  }));
+  };
 }
 
 /**
@@ -135,7 +146,7 @@ export type Outcome = {
 export async function finishDelivery(
   { db }: { db: Db },
   { claimId, recipientId, deliveryId, endpointId, probe }: Claimed,
-  { at, outcome, random }: { at: string; outcome: Outcome; random: number },
+  { outcome, random }: { outcome: Outcome; random: number },
 ): Promise<"sent" | "waiting" | "failed" | "lost"> {
   const { ok, isFinal, status, tookMs } = outcome;
   const answer = clean(outcome.answer);
@@ -145,17 +156,18 @@ export async function finishDelivery(
     if (!recipient) return "lost";
     const [delivery] = await sql`
       update outbox_deliveries set attempts = attempts + 1, error = ${ok ? null : answer},
-        status = case when ${ok} then 'sent' when ${isFinal} or deadline_at <= ${at}::timestamptz then 'failed' else 'waiting' end,
-        ended_at = case when ${ok || isFinal} or deadline_at <= ${at}::timestamptz then ${at}::timestamptz end
+        status = case when ${ok} then 'sent' when ${isFinal} or deadline_at <= clock.now then 'failed' else 'waiting' end,
+        ended_at = case when ${ok || isFinal} or deadline_at <= clock.now then clock.now end
+      from (select ledger_now() as now offset 0) clock
       where id = ${deliveryId} and status = 'waiting' returning status`;
     // The endpoint was switched off or removed meanwhile.
     const ended = delivery?.status ?? "failed";
     if (delivery)
       await sql`
         insert into outbox_attempts (delivery_id, at, took_ms, ok, status, answer)
-        values (${deliveryId}, ${at}::timestamptz, ${Math.round(tookMs)}, ${ok}, ${status}, ${answer})`;
+        values (${deliveryId}, ledger_now(), ${Math.round(tookMs)}, ${ok}, ${status}, ${answer})`;
     if (endpointId !== null)
-      await sql`update webhook_endpoints set failing_since = ${ok ? null : sql`coalesce(failing_since, ${at}::timestamptz)`} where id = ${endpointId}`;
+      await sql`update webhook_endpoints set failing_since = ${ok ? null : sql`coalesce(failing_since, ledger_now())`} where id = ${endpointId}`;
     // A probe without an answer says nothing about its recipient, who is due again, after those that have waited
     // longer.
     const isServers = probe !== null && outcome.server === "failed";
@@ -165,7 +177,7 @@ export async function finishDelivery(
     await sql`
       update outbox_recipients r set claim_id = null, failures = ${failures}, next_at = case
         when exists (select from outbox_deliveries d where d.recipient_id = r.id and d.status = 'waiting')
-        then ${at}::timestamptz + make_interval(secs => ${isPaused ? pauseSeconds(failures, random) : 0}) end
+        then ledger_now() + make_interval(secs => ${isPaused ? pauseSeconds(failures, random) : 0}) end
       where id = ${recipientId}`;
     return ended;
   });

@@ -122,11 +122,7 @@ type Owned = { deliveryId: number; tenantId?: number; endpointId?: number };
  * Sends a delivery again. A waiting one becomes due now; a webhook may be repeated even if it has arrived. Throws
  * not_found, also for another tenant's delivery and for a mail that has arrived.
  */
-export async function sendAgain(
-  { db }: { db: Db },
-  { deliveryId, tenantId, endpointId }: Owned,
-  at: string,
-): Promise<void> {
+export async function sendAgain({ db }: { db: Db }, { deliveryId, tenantId, endpointId }: Owned): Promise<void> {
   await db.sql.begin(async (sql) => {
     const [found] = await sql`
       select d.recipient_id, r.tenant_id, r.channel from outbox_deliveries d join outbox_recipients r on r.id = d.recipient_id
@@ -138,38 +134,42 @@ export async function sendAgain(
     if (!found) throw new Refusal("not_found");
     // The person who asks may have repaired the server: the next probe is due now.
     if (found.channel === "mail")
-      await sql`update mail_breakers set next_at = ${at}::timestamptz where tenant_id = ${found.tenant_id}`;
+      await sql`update mail_breakers set next_at = ledger_now() where tenant_id = ${found.tenant_id}`;
     // The recipient's row first, as everywhere. A running claim stays; a claim of a recipient that is not due is left
     // over from an endpoint that was switched off, or from mails that were given up.
     await sql`
       update outbox_recipients set failures = 0,
-        next_at = case when claim_id is null or next_at is null then ${at}::timestamptz else next_at end
+        next_at = case when claim_id is null or next_at is null then ledger_now() else next_at end
       where id = ${found.recipient_id}`;
     await sql`
       update outbox_deliveries set status = 'waiting', ended_at = null,
-        deadline_at = ${at}::timestamptz + make_interval(hours => ${GIVE_UP_HOURS}) where id = ${deliveryId}`;
+        deadline_at = ledger_now() + make_interval(hours => ${GIVE_UP_HOURS}) where id = ${deliveryId}`;
   });
 }
 
-/** What waits and what failed. `oldestAt` is ISO 8601; null: nothing waits. */
-export type OutboxState = { waiting: number; oldestAt: string | null; failed: number };
+/** What waits and what failed. `oldestAt` is ISO 8601; null: nothing waits. `oldestSeconds`: its age. */
+export type OutboxState = { waiting: number; oldestAt: string | null; oldestSeconds: number; failed: number };
 
 /**
  * Counts what waits, including messages without deliveries, and what failed in the last 24 hours. `tenantId`
  * undefined: all.
  */
-export async function outboxState(
-  { db }: { db: Db },
-  { at, tenantId }: { at: string; tenantId?: number },
-): Promise<OutboxState> {
+export async function outboxState({ db }: { db: Db }, { tenantId }: { tenantId?: number } = {}): Promise<OutboxState> {
   const { sql } = db;
   const own = tenantId === undefined ? sql`` : sql`and tenant_id = ${tenantId}`;
   const [row] = await sql`
-    select w.waiting + u.unrouted as waiting, least(w.oldest, u.oldest)::text as oldest, f.failed from
+    with clock as materialized (select ledger_now() as now)
+    select w.waiting + u.unrouted as waiting, least(w.oldest, u.oldest)::text as oldest, f.failed,
+      greatest(0, extract(epoch from (select now from clock) - least(w.oldest, u.oldest)))::float8 as seconds from
       (select count(*) as waiting, min(created_at) as oldest from outbox_deliveries where status = 'waiting' ${own}) w,
       (select count(*) as unrouted, min(created_at) as oldest from outbox_messages where routed_at is null ${tenantId === undefined ? sql`` : sql`and false`}) u,
-      (select count(*) as failed from outbox_deliveries where status = 'failed' and ended_at > ${at}::timestamptz - interval '24 hours' ${own}) f`;
-  return { waiting: Number(row?.waiting), oldestAt: toIso(row?.oldest ?? null), failed: Number(row?.failed) };
+      (select count(*) as failed from outbox_deliveries where status = 'failed' and ended_at > (select now from clock) - interval '24 hours' ${own}) f`;
+  return {
+    waiting: Number(row?.waiting),
+    oldestAt: toIso(row?.oldest ?? null),
+    oldestSeconds: Number(row?.seconds ?? 0),
+    failed: Number(row?.failed),
+  };
 }
 
 /** Deletes deliveries that ended long ago, in slices. */

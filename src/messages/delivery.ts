@@ -58,10 +58,10 @@ export type Messages = {
 type MessagesOptions = SenderDeps & {
   bus: Bus;
   log: Log;
-  /** Unix time, ms. */
-  unixMs: () => number;
   /** 0 to 1. */
   random: () => number;
+  /** Monotonic, ms. Only tests set it. */
+  nowMs?: () => number;
   failpoint?: Failpoint;
   /** 0: only `run` delivers. */
   tickMs?: number;
@@ -109,21 +109,23 @@ export function startMessages(options: MessagesOptions): Messages {
 
 class Postman {
   readonly #options: MessagesOptions;
+  readonly #nowMs: () => number;
   /** Deliveries in progress, their tenants, and when they began. */
   readonly #running = new Map<Promise<void>, { tenantId: number; startedMs: number }>();
   #closed = false;
   #filling: Promise<void> | undefined;
-  #state: OutboxState = { waiting: 0, oldestAt: null, failed: 0 };
+  #state: OutboxState = { waiting: 0, oldestAt: null, oldestSeconds: 0, failed: 0 };
   #serversDown: DownCounts = { operator: 0, reseller: 0 };
   #countedMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: MessagesOptions) {
     this.#options = options;
+    this.#nowMs = options.nowMs ?? (() => performance.now());
   }
 
   status() {
-    const { waiting, oldestAt, failed } = this.#state;
-    const oldestSeconds = oldestAt === null ? 0 : Math.max(0, (this.#options.unixMs() - Date.parse(oldestAt)) / 1000);
+    const { waiting, oldestAt, oldestSeconds: atCount, failed } = this.#state;
+    const oldestSeconds = oldestAt === null ? 0 : atCount + (this.#nowMs() - this.#countedMs) / 1000;
     return { waiting, oldestSeconds, failed, serversDown: this.#serversDown };
   }
 
@@ -139,22 +141,16 @@ class Postman {
 
   /** Writes notices and routes; starts what is due. */
   async round(): Promise<void> {
-    const { db, unixMs } = this.#options;
-    const at = this.#now();
-    await writeNotices({ db }, { at });
+    const { db } = this.#options;
+    await writeNotices({ db });
     const operatorMails = await canMail(this.#options, 0);
-    for (let isMore = true; isMore && !this.#closed; )
-      ({ isMore } = await routeMessages({ db }, { at: this.#now(), operatorMails }));
+    for (let isMore = true; isMore && !this.#closed; ) ({ isMore } = await routeMessages({ db }, { operatorMails }));
     await this.#fill();
-    if (Math.abs(unixMs() - this.#countedMs) >= STATE_EVERY_MS) {
-      this.#state = await outboxState({ db }, { at: this.#now() });
+    if (this.#nowMs() - this.#countedMs >= STATE_EVERY_MS) {
       this.#serversDown = await countDownServers({ db });
-      this.#countedMs = unixMs();
+      this.#state = await outboxState({ db });
+      this.#countedMs = this.#nowMs();
     }
-  }
-
-  #now(): string {
-    return new Date(this.#options.unixMs()).toISOString();
   }
 
   /** How many more may be sent. */
@@ -178,7 +174,7 @@ class Postman {
     for (let max = this.#places(); !this.#closed && max > 0; max = this.#places()) {
       const busy = new Map<number, number>();
       for (const { tenantId } of this.#running.values()) busy.set(tenantId, (busy.get(tenantId) ?? 0) + 1);
-      const claimed = await claimDeliveries(this.#options, { at: this.#now(), max, tenantMax: TENANT_AT_ONCE, busy });
+      const claimed = await claimDeliveries(this.#options, { max, tenantMax: TENANT_AT_ONCE, busy });
       if (claimed.length === 0) return;
       for (const one of claimed) this.#start(one);
     }
@@ -200,27 +196,22 @@ class Postman {
     const { log, random, failpoint } = this.#options;
     const outcome = await this.#attempt(claimed);
     failpoint?.("after_send");
-    const at = this.#now();
     const { deliveryId, kind, tenantId, channel, endpointId } = claimed;
-    if (outcome.server !== undefined) await this.#noteServer(claimed, outcome.server, { why: outcome.answer, at });
-    const ended = await finishDelivery(this.#options, claimed, { at, outcome, random: random() });
+    if (outcome.server !== undefined) await this.#noteServer(claimed, outcome.server, outcome.answer);
+    const ended = await finishDelivery(this.#options, claimed, { outcome, random: random() });
     if (ended === "failed") log.warn({ deliveryId, kind, tenantId, channel }, "a message was given up");
     if (!outcome.ok && endpointId !== null) {
       const why = outcome.status === null ? outcome.answer : `Status ${outcome.status}`;
-      const paused = await pauseFailing(this.#options, endpointId, { at, isGone: outcome.status === GONE, why });
+      const paused = await pauseFailing(this.#options, endpointId, { isGone: outcome.status === GONE, why });
       if (paused) log.info({ endpointId, tenantId }, "a webhook that failed for days was switched off");
     }
   }
 
-  async #noteServer(
-    { tenantId, probe }: Claimed,
-    answer: ServerAnswer,
-    { why, at }: { why: string; at: string },
-  ): Promise<void> {
+  async #noteServer({ tenantId, probe }: Claimed, answer: ServerAnswer, why: string): Promise<void> {
     const { log, random } = this.#options;
     // Only a probe's answer closes a breaker: for most mails there is none.
     if (probe === null && answer !== "failed") return;
-    const met = { tenantId, answer, why: clean(why), probe, at, random: random() };
+    const met = { tenantId, answer, why: clean(why), probe, random: random() };
     const change = await noteMailServer(this.#options, met);
     if (change === "opened") log.warn({ tenantId, why: met.why }, "a mail server does not answer; its mails wait");
     if (change === "closed") log.info({ tenantId }, "a mail server answers again");
@@ -246,7 +237,7 @@ class Postman {
     const ended = (outcome: Omit<Outcome, "tookMs">): Outcome => ({ ...outcome, tookMs: performance.now() - startMs });
     try {
       const { expiresAt } = claimed.data;
-      if (typeof expiresAt === "string" && Date.parse(expiresAt) <= this.#options.unixMs())
+      if (typeof expiresAt === "string" && Date.parse(expiresAt) <= claimed.claimedUnixMs)
         throw new MailError("The link in this mail has expired.", { fault: "refused" });
       const server = await smtpServerOf(this.#options, claimed.tenantId);
       if (server === null) throw new MailError("No mail server is set any more.", { fault: "refused" });
@@ -262,18 +253,15 @@ class Postman {
 
   async #call(claimed: Claimed): Promise<Outcome> {
     const { endpointId, messageId, kind, data, createdAt, concernsId, accountId, tenantId } = claimed;
-    const { db, config, unixMs } = this.#options;
+    const { db, config } = this.#options;
     const uncalled = { ok: false, status: null, tookMs: 0 };
     const endpoint =
-      endpointId === null
-        ? undefined
-        : await endpointToCall({ db, secretKey: config.secretKey }, endpointId, this.#now());
+      endpointId === null ? undefined : await endpointToCall({ db, secretKey: config.secretKey }, endpointId);
     if (endpoint === undefined) return { ...uncalled, isFinal: true, answer: "The endpoint is switched off." };
     if (endpoint.secrets.length === 0) return { ...uncalled, isFinal: false, answer: UNREADABLE_SECRET };
     return await callWebhook({
       ...endpoint,
       messageId: `msg_${messageId}`,
-      unixMs: unixMs(),
       body: JSON.stringify({ type: kind, timestamp: createdAt, data: { accountId: concernsId, ...data } }),
       allowPrivate: config.messagesAllowPrivate,
       owner: { accountId, tenantId },

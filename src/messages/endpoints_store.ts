@@ -134,7 +134,7 @@ export async function rotateSecret(
       .set({
         secretCiphertext: encrypt(secretKey, secret),
         oldSecretCiphertext: overlapHours === 0 ? null : sql`${webhookEndpoints.secretCiphertext}`,
-        oldSecretUntil: overlapHours === 0 ? null : sql`clock_timestamp() + make_interval(hours => ${overlapHours})`,
+        oldSecretUntil: overlapHours === 0 ? null : sql`ledger_now() + make_interval(hours => ${overlapHours})`,
       })
       .where(and(eq(webhookEndpoints.id, endpointId), eq(webhookEndpoints.accountId, accountId)))
       .returning({ id: webhookEndpoints.id });
@@ -156,25 +156,27 @@ export async function removeEndpoint(deps: ChangeDeps, { accountId, endpointId }
 }
 
 /**
- * The data for a call; undefined: the endpoint is switched off or removed. An empty list of secrets: none can be
- * decrypted. `at`: ISO 8601.
+ * The data for a call that is made now; undefined: the endpoint is switched off or removed. An empty list of secrets:
+ * none can be decrypted. `unixMs`: the database's time.
  */
 export async function endpointToCall(
   { db, secretKey }: { db: Db; secretKey: Uint8Array },
   endpointId: number,
-  at: string,
-): Promise<{ url: string; secrets: string[] } | undefined> {
+): Promise<{ url: string; secrets: string[]; unixMs: number } | undefined> {
   const [row] = await db.orm
-    .select()
+    .select({
+      url: webhookEndpoints.url,
+      secret: webhookEndpoints.secretCiphertext,
+      oldSecret: webhookEndpoints.oldSecretCiphertext,
+      isOldValid: sql<boolean>`coalesce(${webhookEndpoints.oldSecretUntil} > ledger_now(), false)`,
+      unixMs: sql`floor(extract(epoch from ledger_now()) * 1000)::float8`.mapWith(Number),
+    })
     .from(webhookEndpoints)
     .where(and(eq(webhookEndpoints.id, endpointId), eq(webhookEndpoints.enabled, true)));
   if (!row) return undefined;
-  const isOldValid = row.oldSecretUntil !== null && Date.parse(row.oldSecretUntil) > Date.parse(at);
-  const ciphertexts = [
-    row.secretCiphertext,
-    ...(isOldValid && row.oldSecretCiphertext ? [row.oldSecretCiphertext] : []),
-  ];
-  return { url: row.url, secrets: ciphertexts.flatMap((ciphertext) => readable(secretKey, ciphertext)) };
+  const { url, secret, oldSecret, isOldValid, unixMs } = row;
+  const ciphertexts = [secret, ...(isOldValid && oldSecret ? [oldSecret] : [])];
+  return { url, secrets: ciphertexts.flatMap((ciphertext) => readable(secretKey, ciphertext)), unixMs };
 }
 
 /** Empty: they were encrypted with a SECRET_KEY that is lost. */
@@ -193,7 +195,7 @@ function readable(secretKey: Uint8Array, ciphertext: Uint8Array): string[] {
 export async function pauseFailing(
   deps: ChangeDeps,
   endpointId: number,
-  { at, isGone, why }: { at: string; isGone: boolean; why: string },
+  { isGone, why }: { isGone: boolean; why: string },
 ): Promise<boolean> {
   return changing(deps, async (tx) => {
     const [paused] = await tx
@@ -203,7 +205,7 @@ export async function pauseFailing(
         and(
           eq(webhookEndpoints.id, endpointId),
           eq(webhookEndpoints.enabled, true),
-          isGone ? undefined : sql`failing_since <= ${at}::timestamptz - make_interval(days => ${PAUSE_AFTER_DAYS})`,
+          isGone ? undefined : sql`failing_since <= ledger_now() - make_interval(days => ${PAUSE_AFTER_DAYS})`,
         ),
       )
       .returning({ accountId: webhookEndpoints.accountId, url: webhookEndpoints.url });

@@ -6,8 +6,8 @@ import { pauseSeconds, type ServerAnswer } from "./claims_store.ts";
 
 /**
  * Breakers of mail servers, one for each tenant (0: the operator). An attempt without an answer opens the breaker: then
- * one mail at a time is sent as a probe, and the others wait without an attempt. An answer to a probe closes it. Times
- * are ISO 8601. Source: MSG-12.
+ * one mail at a time is sent as a probe, and the others wait without an attempt. An answer to a probe closes it.
+ * Source: MSG-12.
  */
 
 /**
@@ -26,7 +26,6 @@ type Met = {
   why: string;
   /** Failures before this probe; null: it was no probe. */
   probe: number | null;
-  at: string;
   /** 0 to 1. */
   random: number;
 };
@@ -34,7 +33,7 @@ type Met = {
 /** Records what an attempt says about the mail server. Returns whether the breaker has opened or closed. */
 export async function noteMailServer(
   { db }: { db: Db },
-  { tenantId, answer, why, probe, at, random }: Met,
+  { tenantId, answer, why, probe, random }: Met,
 ): Promise<"opened" | "closed" | "unchanged"> {
   const { sql } = db;
   if (answer === "answered") {
@@ -42,21 +41,21 @@ export async function noteMailServer(
     return closed.length > 0 ? "closed" : "unchanged";
   }
   if (answer === "not_asked") {
-    if (probe !== null) await sql`update mail_breakers set next_at = ${at}::timestamptz where tenant_id = ${tenantId}`;
+    if (probe !== null) await sql`update mail_breakers set next_at = ledger_now() where tenant_id = ${tenantId}`;
     return "unchanged";
   }
   const nextIn = pauseSeconds((probe ?? 0) + 1, random, PROBE_PAUSE_SECONDS_MAX);
   if (probe === null) {
     const opened = await sql`
       insert into mail_breakers (tenant_id, since, failures, why, next_at)
-      values (${tenantId}, ${at}::timestamptz, 1, ${why}, ${at}::timestamptz + make_interval(secs => ${nextIn}))
+      values (${tenantId}, ledger_now(), 1, ${why}, ledger_now() + make_interval(secs => ${nextIn}))
       on conflict do nothing returning 1`;
     return opened.length > 0 ? "opened" : "unchanged";
   }
   await sql`
-    update mail_breakers set failures = failures + 1, why = ${why}, next_at = ${at}::timestamptz + make_interval(secs => ${nextIn})
+    update mail_breakers set failures = failures + 1, why = ${why}, next_at = ledger_now() + make_interval(secs => ${nextIn})
     where tenant_id = ${tenantId}`;
-  await giveUpExpired({ db }, { tenantId, why, at });
+  await giveUpExpired({ db }, { tenantId, why });
   return "unchanged";
 }
 
@@ -64,21 +63,19 @@ export async function noteMailServer(
  * Gives up mails of a tenant that have waited too long. Without an attempt, nothing else would give them up. Source:
  * MSG-4.
  */
-async function giveUpExpired(
-  { db }: { db: Db },
-  { tenantId, why, at }: Pick<Met, "tenantId" | "why" | "at">,
-): Promise<void> {
+async function giveUpExpired({ db }: { db: Db }, { tenantId, why }: Pick<Met, "tenantId" | "why">): Promise<void> {
   await db.sql.begin(async (sql) => {
     // The recipients' rows first, as everywhere. A claimed recipient is not due.
     const found = await sql`
-      select id from outbox_recipients r where tenant_id = ${tenantId} and channel = 'mail' and next_at <= ${at}::timestamptz
-        and exists (select from outbox_deliveries d where d.recipient_id = r.id and d.status = 'waiting' and d.deadline_at <= ${at}::timestamptz)
+      with clock as materialized (select ledger_now() as now)
+      select id from outbox_recipients r where tenant_id = ${tenantId} and channel = 'mail' and next_at <= (select now from clock)
+        and exists (select from outbox_deliveries d where d.recipient_id = r.id and d.status = 'waiting' and d.deadline_at <= (select now from clock))
       order by id limit ${EXPIRED_MAX} for update skip locked`;
     if (found.length === 0) return;
     const ids = `{${found.map(({ id }) => id).join(",")}}`;
     await sql`
-      update outbox_deliveries set status = 'failed', ended_at = ${at}::timestamptz, error = ${`The mail server did not answer: ${why}`}
-      where recipient_id = any(${ids}::text::bigint[]) and status = 'waiting' and deadline_at <= ${at}::timestamptz`;
+      update outbox_deliveries set status = 'failed', ended_at = ledger_now(), error = ${`The mail server did not answer: ${why}`}
+      where recipient_id = any(${ids}::text::bigint[]) and status = 'waiting' and deadline_at <= ledger_now()`;
     await sql`
       update outbox_recipients r set next_at = null, failures = 0 where id = any(${ids}::text::bigint[])
         and not exists (select from outbox_deliveries d where d.recipient_id = r.id and d.status = 'waiting')`;

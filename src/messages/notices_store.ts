@@ -13,18 +13,18 @@ const MESSAGES_MAX = 2_000;
 const LOOKS_MAX = 20_000;
 
 /**
- * Writes the messages that are due. Returns how many; null: another replica ran within the last minute. `at`: ISO 8601. `looksMax`: only
+ * Writes the messages that are due. Returns how many; null: another replica ran within the last minute. `looksMax`: only
  * tests set it.
  */
 export async function writeNotices(
   { db }: { db: Db },
-  { at, looksMax = LOOKS_MAX }: { at: string; looksMax?: number },
+  { looksMax = LOOKS_MAX }: { looksMax?: number } = {},
 ): Promise<number | null> {
   return await db.sql.begin(async (sql) => {
     // Passed on as values, so that the slices are read by an index.
     const [from] = await sql`
-      update notice_runs set ran_at = ${at}::timestamptz
-      where id = 1 and (ran_at <= ${at}::timestamptz - make_interval(secs => ${EVERY_SECONDS}) or ran_at > ${at}::timestamptz + interval '1 hour')
+      update notice_runs set ran_at = clock.now from (select ledger_now() as now offset 0) clock
+      where id = 1 and (ran_at <= clock.now - make_interval(secs => ${EVERY_SECONDS}) or ran_at > clock.now + interval '1 hour')
       returning balances_after::text as balance, packages_after_end::text as end, packages_after::text as package`;
     if (from === undefined) return null;
     const after = { end: String(from.end), package: String(from.package) };

@@ -28,11 +28,11 @@ type Target = {
 
 /**
  * Writes the deliveries of the oldest messages that have none. Returns how many messages were routed: 0 while another
- * replica routes. `at` is ISO 8601; `operatorMails`: whether the operator has a mail server.
+ * replica routes. `operatorMails`: whether the operator has a mail server.
  */
 export async function routeMessages(
   { db }: { db: Db },
-  { at, operatorMails }: { at: string; operatorMails: boolean },
+  { operatorMails }: { operatorMails: boolean },
 ): Promise<{ routed: number; isMore: boolean }> {
   return await db.sql.begin(async (sql) => {
     const [lock] = await sql`select pg_try_advisory_xact_lock(${ROUTER_LOCK}) as taken`;
@@ -81,19 +81,19 @@ export async function routeMessages(
       // Sorted, and locked by the upsert: a replica that finishes a delivery looks for more under the same lock.
       await sql`
         insert into outbox_recipients as r (tenant_id, channel, address, next_at)
-        select distinct tenant_id, channel, address, ${at}::timestamptz from jsonb_to_recordset(${rows(known)}::text::jsonb)
+        select distinct tenant_id, channel, address, clock.now from (select ledger_now() as now offset 0) clock, jsonb_to_recordset(${rows(known)}::text::jsonb)
           as t(tenant_id bigint, channel text, address text) order by 1, 2, 3
         on conflict (tenant_id, channel, address) do update set next_at = coalesce(r.next_at, excluded.next_at)`;
       await sql`
         insert into outbox_deliveries (message_id, recipient_id, account_id, tenant_id, endpoint_id, created_at, deadline_at)
-        select t.message_id, r.id, t.account_id, t.tenant_id, t.endpoint_id, ${at}::timestamptz,
-          ${at}::timestamptz + make_interval(hours => ${GIVE_UP_HOURS})
-        from jsonb_to_recordset(${rows(known)}::text::jsonb)
+        select t.message_id, r.id, t.account_id, t.tenant_id, t.endpoint_id, clock.now,
+          clock.now + make_interval(hours => ${GIVE_UP_HOURS})
+        from (select ledger_now() as now offset 0) clock, jsonb_to_recordset(${rows(known)}::text::jsonb)
           as t(message_id bigint, account_id bigint, tenant_id bigint, channel text, address text, endpoint_id bigint)
         join outbox_recipients r on r.tenant_id = t.tenant_id and r.channel = t.channel and r.address = t.address
         order by t.message_id`;
     }
-    await sql`update outbox_messages set routed_at = ${at}::timestamptz where id = any(${ids}::text::bigint[])`;
+    await sql`update outbox_messages set routed_at = ledger_now() where id = any(${ids}::text::bigint[])`;
     return { routed: batch.length, isMore: batch.length === BATCH };
   });
 }

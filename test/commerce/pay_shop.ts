@@ -95,7 +95,8 @@ export async function openPayShop(env: Record<string, string> = {}, { stripeMode
         at = new Date(),
         secret = shopSecrets.get(sellerId) ?? "",
         sent,
-      }: { at?: Date; secret?: string; sent?: string } = {},
+        origin,
+      }: { at?: Date; secret?: string; sent?: string; origin?: string } = {},
     ): Promise<Answer> {
       const body = JSON.stringify(said);
       const headers = {
@@ -104,7 +105,12 @@ export async function openPayShop(env: Record<string, string> = {}, { stripeMode
         "webhook-signature": "",
       };
       headers["webhook-signature"] = new Webhook(secret).sign(headers["webhook-id"], at, body);
-      return shop.call(`/api/pay/shop/${sellerId}`, { host: PANEL, body: sent ?? body, headers });
+      return shop.call(`/api/pay/shop/${sellerId}`, {
+        host: PANEL,
+        body: sent ?? body,
+        headers,
+        ...(origin && { origin }),
+      });
     },
     /** Checks that the books balance, then ends everything. */
     async close(): Promise<void> {

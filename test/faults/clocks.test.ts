@@ -1,13 +1,10 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { drawn } from "../ledger/ledger_world.ts";
 import { sleep, until } from "../platform/own_redis.ts";
-import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { behave, booksAtRest, CALM, callsOf, flowing, HELD_USAGE, openCall, receiptsOf } from "./fault_shop.ts";
+import { type MovedReplica, startMovedReplica } from "./moved_replica.ts";
 
 /**
  * The database's clock decides: a replica's own clock changes no grant, no expiry, no day and no lease. Source: QUO-2,
@@ -18,8 +15,6 @@ setDefaultTimeout(120_000);
 const LEASE_SECONDS = 3;
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
-const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
-const MOVED_CLOCK = fileURLToPath(new URL("../browser/moved_clock.ts", import.meta.url));
 let shop: Shop;
 
 beforeAll(async () => {
@@ -34,34 +29,12 @@ afterAll(async () => {
   }
 });
 
-type Moved = ReplicaProcess & { moveTo(aheadMs: number): void };
-let clocks = 0;
-
-/** A replica whose clock is ahead of the machine's, which is also the database's; behind, if negative. */
-async function startMoved(aheadMs: number, env: Record<string, string> = {}): Promise<Moved> {
-  const name = `clock${++clocks}`;
-  const file = join(shop.world.spoolDir, name);
-  const moveTo = (ms: number) => writeFileSync(file, String(-ms));
-  moveTo(aheadMs);
-  const replica = await startReplicaProcess(
-    {
-      DATABASE_URL: shop.world.url,
-      REDIS_URL: process.env.REDIS_URL ?? "",
-      SPOOL_DIR: join(shop.world.spoolDir, `spool-${name}`),
-      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
-      ...CALM,
-      LEASE_SECONDS: String(LEASE_SECONDS),
-      CLOCK_BACK_FILE: file,
-      ...env,
-    },
-    [process.execPath, "--preload", MOVED_CLOCK, MAIN],
-  );
-  return { ...replica, moveTo };
-}
+const startMoved = (aheadMs: number, env: Record<string, string> = {}) =>
+  startMovedReplica(shop, aheadMs, { ...CALM, LEASE_SECONDS: String(LEASE_SECONDS), ...env });
 
 describe("two replicas with clocks ten minutes ahead and ten minutes behind", () => {
-  let ahead: Moved;
-  let behind: Moved;
+  let ahead: MovedReplica;
+  let behind: MovedReplica;
   beforeAll(async () => {
     [ahead, behind] = await Promise.all([startMoved(10 * MINUTE_MS), startMoved(-10 * MINUTE_MS)]);
   });
@@ -232,7 +205,7 @@ const PASSINGS: Passing[] = [
 ];
 
 describe("the database's clock moves on while a stream is open", () => {
-  let replica: Moved;
+  let replica: MovedReplica;
   beforeAll(async () => {
     replica = await startMoved(0, { LEASE_SECONDS: "600" });
   });

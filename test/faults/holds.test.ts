@@ -44,7 +44,7 @@ beforeAll(async () => {
     PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port},127.0.0.1:${shop.second.port}`,
     ...{ RATE_PER_MINUTE: "100000", RATE_ACCOUNT_PER_MINUTE: "1000000", EVENT_LOOP_LAG_MAX_MS: "5000" },
   });
-  const clock = { nowMs: () => performance.now(), unixMs: () => Date.now() };
+  const clock = { nowMs: () => performance.now(), wallMs: () => Date.now() };
   replica = await startReplica(config, clock, createLog("silent"));
   steps = brokenSteps(replica.deps);
   const { fetch } = createApp(steps.deps);

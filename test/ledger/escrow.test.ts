@@ -491,7 +491,7 @@ describe("units and money drawn ahead are valid for two seconds", () => {
     let jumpMs = 0;
     const [a] = (await openLedgers(
       1,
-      { databaseUrl: proxy.url, timeoutMs: 1_000, unixMs: () => Date.now() + jumpMs },
+      { databaseUrl: proxy.url, timeoutMs: 1_000, wallMs: () => Date.now() + jumpMs },
       null,
     )) as [OpenLedger];
     const customer = await addCustomer({ dailyLimit: 100_000 });
@@ -513,14 +513,14 @@ describe("units and money drawn ahead are valid for two seconds", () => {
     async (carryover) => {
       // Both clocks run: the database's and the replica's.
       const shiftMs = Math.round(Date.parse("2026-05-10T23:59:58Z") - Date.now());
-      const unixMs = () => Date.now() + shiftMs;
+      const wallMs = () => Date.now() + shiftMs;
       await world.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as
         $$ select clock_timestamp() + interval '${shiftMs} milliseconds' $$`);
-      const [a] = (await openLedgers(1, { unixMs, escrowShare: 1 }, null)) as [OpenLedger];
+      const [a] = (await openLedgers(1, { wallMs, escrowShare: 1 }, null)) as [OpenLedger];
       const customer = await addCustomer({ dailyLimit: 30, days: 5, carryover });
       const holds = await drawAhead(a, customer, 10);
       expect(new Set(holds.map(({ day }) => day))).toEqual(new Set(["2026-05-10"]));
-      await until(() => unixMs() > Date.parse("2026-05-11T00:00:00.005Z"));
+      await until(() => wallMs() > Date.parse("2026-05-11T00:00:00.005Z"));
       const today = await Promise.all(
         Array.from({ length: carryover ? 50 : 30 }, () => a.ledger.reserve(ask(customer))),
       );
@@ -742,7 +742,7 @@ test("an end that the spool sends again and again counts once: no unit of an ope
 
 test("a quiet account whose draw is under way is not forgotten: the answer is accounted for", () => {
   let nowMs = 0;
-  const escrow = new Escrow({ leaseMs: 600_000, unitsMax: 10, nowMs: () => nowMs, unixMs: () => nowMs });
+  const escrow = new Escrow({ leaseMs: 600_000, unitsMax: 10, nowMs: () => nowMs, wallMs: () => nowMs });
   escrow.leaseRenewed(escrow.leaseId, nowMs);
   const request = requestFor({ accountId: 7, role: "customer" } as Person, { keyId: 8 } as TestKey, {
     known: { mode: "package", epoch: 0, tenantEpoch: 0 },
@@ -771,7 +771,7 @@ test("a quiet account whose draw is under way is not forgotten: the answer is ac
 });
 
 test("a bulk change costs one pass over the accounts in memory, however many have changed", () => {
-  const escrow = new Escrow({ leaseMs: 600_000, unitsMax: 10, nowMs: () => 0, unixMs: () => 0 });
+  const escrow = new Escrow({ leaseMs: 600_000, unitsMax: 10, nowMs: () => 0, wallMs: () => 0 });
   const accounts = 500;
   for (let id = 1; id <= accounts; id++) escrow.compose(id, 100_000 + (id % 2), []);
   let asked = 0;
@@ -786,12 +786,12 @@ test("a bulk change costs one pass over the accounts in memory, however many hav
 });
 
 test("an answer of the database counts for two seconds and within the lease, by both clocks of the replica", () => {
-  const clock = { nowMs: 0, unixMs: 0 };
-  const escrow = new Escrow({ leaseMs: 1_500, unitsMax: 10, nowMs: () => clock.nowMs, unixMs: () => clock.unixMs });
+  const clock = { nowMs: 0, wallMs: 0 };
+  const escrow = new Escrow({ leaseMs: 1_500, unitsMax: 10, nowMs: () => clock.nowMs, wallMs: () => clock.wallMs });
   const { leaseId } = escrow;
   escrow.leaseRenewed(leaseId, 0);
-  const isTimely = (nowMs: number, unixMs = nowMs) => {
-    Object.assign(clock, { nowMs, unixMs });
+  const isTimely = (nowMs: number, wallMs = nowMs) => {
+    Object.assign(clock, { nowMs, wallMs });
     return escrow.isTimely({ leaseId, sentMs: 0, sentUnixMs: 0 });
   };
   expect([isTimely(1_499), isTimely(1_500)]).toEqual([true, false]);

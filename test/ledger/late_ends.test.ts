@@ -50,7 +50,7 @@ async function addCustomer(): Promise<Customer> {
 /** A replica whose batches are composed and sent one by one. The clock of its escrow stands still. */
 async function openManualReplica(customer: Customer) {
   const startUnixMs = world.unixMs();
-  const escrow = new Escrow({ leaseMs: 60_000, unitsMax: 256, nowMs: () => 0, unixMs: () => startUnixMs });
+  const escrow = new Escrow({ leaseMs: 60_000, unitsMax: 256, nowMs: () => 0, wallMs: () => startUnixMs });
   const { leaseId } = escrow;
   await takeLease(world.sql, leaseId, 3600);
   escrow.leaseRenewed(leaseId, 0);

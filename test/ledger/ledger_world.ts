@@ -32,7 +32,7 @@ export async function openWorldLedger(
     spool?: string;
     databaseUrl?: string;
     nowMs?: () => number;
-    unixMs?: () => number;
+    wallMs?: () => number;
     latency?: ReserveLatency;
     escrowUnitsMax?: number;
     escrowShare?: number;
@@ -57,7 +57,7 @@ export async function openWorldLedger(
     db,
     log: createLog("silent"),
     nowMs: options.nowMs ?? (() => performance.now()),
-    unixMs: options.unixMs ?? world.unixMs,
+    wallMs: options.wallMs ?? world.unixMs,
     startedMs: Date.now(),
     ...(options.latency && { latency: options.latency }),
     ...(options.bus && { bus: options.bus }),

@@ -115,7 +115,7 @@ type Run = {
 /** A replica that has just started. */
 async function startReplica(model: LedgerModel, { unitsMax }: { unitsMax: number }): Promise<Escrow> {
   const clock = () => model.nowMs;
-  const escrow = new Escrow({ leaseMs: Number.MAX_SAFE_INTEGER / 4, unitsMax, nowMs: clock, unixMs: clock });
+  const escrow = new Escrow({ leaseMs: Number.MAX_SAFE_INTEGER / 4, unitsMax, nowMs: clock, wallMs: clock });
   await takeLease(world.sql, escrow.leaseId, 3600);
   escrow.leaseRenewed(escrow.leaseId, model.nowMs);
   return escrow;

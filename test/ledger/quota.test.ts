@@ -263,7 +263,7 @@ test("a suspended account, reseller or domain refuses all requests that depend o
 test("a replica whose clock is more than an hour off the database's gets nothing: the months of its request ids may be missing", async () => {
   const { person, key, ask } = await customer({ dailyLimit: 5 });
   for (const hours of [-2, 2]) {
-    const skewed = await openWorldLedger(world, { unixMs: () => Date.now() + hours * 3_600_000 });
+    const skewed = await openWorldLedger(world, { wallMs: () => Date.now() + hours * 3_600_000 });
     expect(await codeOf(skewed.ledger.reserve(requestFor(person, key)))).toBe("service_unavailable");
     await skewed.close();
   }

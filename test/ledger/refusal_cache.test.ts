@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
-import { openDatabaseClock } from "../../src/ledger/database_clock_store.ts";
 import type { Hold, Ledger } from "../../src/ledger/ledger.ts";
 import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { cacheRefusals } from "../../src/ledger/refusal_cache.ts";
 import { type Change, inProcessBus } from "../../src/platform/bus.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
+import { openDatabaseClock } from "../../src/platform/database_clock_store.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
@@ -17,6 +17,7 @@ import { codeOf, drawn, type OpenLedger, openWorldLedger, requestFor, tally, usa
 /** The real ledger on a real database. Only the clock of the cache before it is the test's. */
 
 setDefaultTimeout(120_000);
+const now = () => performance.now();
 let world: World;
 let opened: OpenLedger;
 
@@ -56,7 +57,7 @@ async function openMemory({ ledger, db }: Pick<OpenLedger, "ledger" | "db"> = op
       return answer;
     },
   };
-  const clock = openDatabaseClock({ db, log, nowMs });
+  const clock = openDatabaseClock({ db, log, nowMs, wallMs: nowMs });
   await until(() => clock.earliestMs("2000-01-01T00:00:00Z") !== Number.NEGATIVE_INFINITY);
   const memory = cacheRefusals(behind, {
     bus,
@@ -373,7 +374,7 @@ describe("when the quota resets", () => {
     const { log, lines } = quietLog();
     const closed = world.openDb();
     await closed.close();
-    const clock = openDatabaseClock({ db: closed, log, nowMs: () => performance.now() });
+    const clock = openDatabaseClock({ db: closed, log, nowMs: now, wallMs: now });
     expect(clock.earliestMs(BEFORE)).toBe(Number.NEGATIVE_INFINITY);
     await until(() => lines.some(({ message }) => message === "could not read the database's clock"));
     expect(clock.earliestMs(BEFORE)).toBe(Number.NEGATIVE_INFINITY);
@@ -478,7 +479,7 @@ test("many concurrent requests on two replicas, most refused, some released: eve
   const UNITS = 60;
   const replicas = await many(2, async () => {
     const one = await openWorldLedger(world);
-    const clock = openDatabaseClock({ db: one.db, log: createLog("silent"), nowMs: () => performance.now() });
+    const clock = openDatabaseClock({ db: one.db, log: createLog("silent"), nowMs: now, wallMs: now });
     const bus = inProcessBus(createLog("silent"));
     return { one, ledger: cacheRefusals(one.ledger, { bus, clock, nowMs: () => performance.now() }) };
   });

@@ -106,7 +106,7 @@ test("the page says what is wrong with a certificate, and the mails wait until i
   expect(box.does.users).toEqual([]);
   await box.close();
   const mended = await openMailBox({ host, port: 2525 });
-  world.clock.aheadMs += 60_000;
+  await world.pass(60_000);
   await messages.run();
   expect(mended.mails).toHaveLength(1);
   expect(await listDownServers(world.deps, { tenantId: accountId })).toEqual([]);

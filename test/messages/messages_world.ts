@@ -5,7 +5,7 @@ import { createLog } from "../../src/platform/log.ts";
 import { type Message, type MessageKind, tell } from "../../src/platform/outbox_store.ts";
 import { createWorld } from "../world.ts";
 
-/** A database with accounts, and the delivery of its outbox by a clock that the test moves. */
+/** A database with accounts, and the delivery of its outbox by the database's clock, which the test moves. */
 
 export const SECRET_KEY = "11".repeat(32);
 
@@ -26,14 +26,25 @@ export async function createMessagesWorld(env: Record<string, string> = {}) {
     ...env,
   });
   const db = world.openDb();
-  const clock = { aheadMs: 0 };
-  const unixMs = () => Date.now() + clock.aheadMs;
+  let aheadMs = 0;
+  const nowMs = () => performance.now() + aheadMs;
+  const setAhead = async (ms: number) => {
+    aheadMs = ms;
+    await world.sql.unsafe(
+      `create or replace function ledger_now() returns timestamptz language sql volatile as $$ select clock_timestamp() + interval '${ms} ms' $$`,
+    );
+  };
   const open: Messages[] = [];
-  const deps = { db, bus: inProcessBus(log), config, log, unixMs, random: () => 0.5 };
+  const deps = { db, bus: inProcessBus(log), config, log, nowMs, random: () => 0.5 };
   return {
     ...world,
     deps,
-    clock,
+    /** Moves the database's clock ahead. */
+    pass: (ms: number) => setAhead(aheadMs + ms),
+    /** Lets it agree with this machine's again. */
+    resetClock: () => setAhead(0),
+    /** The database's time. */
+    unixMs: () => Date.now() + aheadMs,
     /** The delivery of one replica. With `tickMs` 0 only `run` delivers. */
     start(tickMs = 0): Messages {
       const messages = startMessages({ ...deps, tickMs });

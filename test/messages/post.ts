@@ -99,19 +99,21 @@ export async function openMailBox({ host = "127.0.0.1", port = 0, tls }: BoxOpti
 
 export type Call = { headers: Record<string, string>; body: string };
 
+type Answer = { status: number; body?: string; headers?: Record<string, string> } | null;
+
 /** `answer`: what each call gets; null: it hangs. */
 export async function openReceiver() {
   const calls: Call[] = [];
-  const does: { answer: (call: Call) => { status: number; body?: string; headers?: Record<string, string> } | null } = {
+  const does: { answer: (call: Call) => Answer | Promise<Answer> } = {
     answer: () => ({ status: 204 }),
   };
   const server: Server = createServer((request: IncomingMessage, response: ServerResponse) => {
     const pieces: Buffer[] = [];
     request.on("data", (piece: Buffer) => pieces.push(piece));
-    request.on("end", () => {
+    request.on("end", async () => {
       const call = { headers: request.headers as Record<string, string>, body: Buffer.concat(pieces).toString() };
       calls.push(call);
-      const answer = does.answer(call);
+      const answer = await does.answer(call);
       if (answer !== null) response.writeHead(answer.status, answer.headers).end(answer.body ?? "");
     });
   });

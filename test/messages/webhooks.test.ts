@@ -30,14 +30,13 @@ afterAll(async () => {
   await world.close();
   await receiver.close();
 });
-beforeEach(() => {
+beforeEach(async () => {
   receiver.calls.length = 0;
   receiver.does.answer = () => ({ status: 204 });
-  world.clock.aheadMs = 0;
+  await world.resetClock();
 });
 
 const by = () => ({ ...world.deps, by: { accountId: 1, requestId: newRequestId() } });
-const at = () => new Date(world.deps.unixMs()).toISOString();
 async function subscribed(kinds = ["balance_low"]) {
   const person = await world.addCustomer();
   const { endpoint, secret } = await addEndpoint(by(), { accountId: person.accountId, url: receiver.url, kinds });
@@ -75,7 +74,7 @@ test("a receiver that fails is called again with the same id, in order, and the 
   expect(receiver.calls).toHaveLength(1);
   expect((await listEndpoints(world.deps, ref.accountId))[0]?.failingSince).not.toBeNull();
   receiver.does.answer = () => ({ status: 200 });
-  world.clock.aheadMs += HOUR_MS;
+  await world.pass(HOUR_MS);
   await messages.run();
   expect(receiver.calls.map(({ body }) => JSON.parse(body).data.freeNanoUsd)).toEqual(["1", "1", "2"]);
   const ids = receiver.calls.map(({ headers }) => headers["webhook-id"]);
@@ -92,7 +91,7 @@ test("a receiver that fails is called again with the same id, in order, and the 
     [false, 500, "broken"],
   ]);
   expect((await listEndpoints(world.deps, ref.accountId))[0]?.failingSince).toBeNull();
-  await sendAgain(world.deps, { deliveryId: rows[0]?.deliveryId ?? 0, endpointId: ref.endpointId }, at());
+  await sendAgain(world.deps, { deliveryId: rows[0]?.deliveryId ?? 0, endpointId: ref.endpointId });
   await messages.run();
   expect(receiver.calls).toHaveLength(4);
   expect(receiver.calls[3]?.headers["webhook-id"]).toBe(ids[2]);
@@ -137,7 +136,7 @@ test("after a rotation both secrets sign until the overlap ends, then only the n
   await messages.run();
   const first = receiver.calls[0] as Call;
   expect([verified(old, first).type, verified(fresh, first).type]).toEqual(["balance_low", "balance_low"]);
-  world.clock.aheadMs += 25 * HOUR_MS;
+  await world.pass(25 * HOUR_MS);
   await tell();
   await messages.run();
   const second = receiver.calls[1] as Call;
@@ -152,7 +151,7 @@ test("an endpoint that fails for three days is switched off, its owner is told, 
   for (let hour = 0; hour < 80; hour += 4) {
     await tell(hour);
     await messages.run();
-    world.clock.aheadMs += 4 * HOUR_MS;
+    await world.pass(4 * HOUR_MS);
   }
   const [endpoint] = await listEndpoints(world.deps, ref.accountId);
   expect(endpoint).toMatchObject({ enabled: false, pausedWhy: "Status 503" });
@@ -171,14 +170,14 @@ test("an endpoint that fails for three days is switched off, its owner is told, 
 test("a call whose replica died, and whose endpoint was off meanwhile, can be sent again", async () => {
   const { ref, tell } = await subscribed();
   await tell();
-  await routeMessages(world.deps, { at: at(), operatorMails: false });
-  const claimed = await claimDeliveries(world.deps, { at: at(), max: 100, tenantMax: 100, busy: new Map() });
+  await routeMessages(world.deps, { operatorMails: false });
+  const claimed = await claimDeliveries(world.deps, { max: 100, tenantMax: 100, busy: new Map() });
   expect(claimed.filter(({ endpointId }) => endpointId === ref.endpointId)).toHaveLength(1);
   await changeEndpoint(by(), ref, { enabled: false });
   await changeEndpoint(by(), ref, { enabled: true });
   const [ended] = (await listDeliveries(world.deps, { endpointId: ref.endpointId })).rows;
   expect(ended).toMatchObject({ status: "failed", error: "The endpoint is switched off." });
-  await sendAgain(world.deps, { deliveryId: ended?.deliveryId ?? 0, endpointId: ref.endpointId }, at());
+  await sendAgain(world.deps, { deliveryId: ended?.deliveryId ?? 0, endpointId: ref.endpointId });
   await world.start().run();
   expect((await listDeliveries(world.deps, { endpointId: ref.endpointId })).rows).toMatchObject([{ status: "sent" }]);
 });

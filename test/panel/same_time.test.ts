@@ -48,7 +48,7 @@ beforeAll(async () => {
     ...MAIL,
   });
   const nowMs = () => (tickMs === null ? performance.now() : ++tickMs);
-  replica = await startReplica(config, { nowMs, unixMs: () => Date.now() }, createLog("silent"));
+  replica = await startReplica(config, { nowMs, wallMs: () => Date.now() }, createLog("silent"));
 }, 60_000);
 afterAll(async () => {
   await replica.drain();

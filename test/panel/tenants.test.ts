@@ -224,7 +224,7 @@ test("the tables list every route of the app, and no other", async () => {
     SPOOL_DIR: `${shop.world.spoolDir}/routes`,
     LOG_LEVEL: "silent",
   });
-  const clock = { nowMs: () => performance.now(), unixMs: () => Date.now() };
+  const clock = { nowMs: () => performance.now(), wallMs: () => Date.now() };
   const replica = await startReplica(config, clock, createLog("silent"));
   const { routes } = createApp(replica.deps);
   await replica.drain();

@@ -76,17 +76,14 @@ function endpointEndpoints(deps: Deps) {
       "/webhooks/:id/test",
       async ({ person, params }) => {
         const { endpointId, url } = await findEndpoint(deps, { accountId: person.accountId, endpointId: params.id });
-        const unixMs = deps.clock.unixMs();
-        const at = new Date(unixMs).toISOString();
-        const endpoint = await endpointToCall({ db: deps.db, secretKey: deps.config.secretKey }, endpointId, at);
+        const endpoint = await endpointToCall({ db: deps.db, secretKey: deps.config.secretKey }, endpointId);
         if (endpoint === undefined) throw new Refusal("not_found");
         if (endpoint.secrets.length === 0) throw new InputError(UNREADABLE_SECRET);
         const { ok, status, answer } = await askedCall(deps, { person, kind: "receiver" }, () =>
           callWebhook({
             ...endpoint,
-            unixMs,
             messageId: `msg_test_${newRequestId()}`,
-            body: JSON.stringify({ type: "test", timestamp: at, data: { url } }),
+            body: JSON.stringify({ type: "test", timestamp: new Date(endpoint.unixMs).toISOString(), data: { url } }),
             allowPrivate: deps.config.messagesAllowPrivate,
             owner: person,
           }),
@@ -122,7 +119,7 @@ function deliveryEndpoints(deps: Deps) {
       async ({ person, params: { id, deliveryId } }) => {
         const { endpointId } = await findEndpoint(deps, { accountId: person.accountId, endpointId: id });
         await countDelivery(deps, person);
-        await sendAgain(deps, { deliveryId, endpointId }, new Date(deps.clock.unixMs()).toISOString());
+        await sendAgain(deps, { deliveryId, endpointId });
         return { waiting: true };
       },
       { params: DeliveryParam },
