@@ -53,7 +53,7 @@ const LONGEST_FIRST = [
   "test/start",
 ];
 /** The contract suite: files in these folders that start replicas, and test their API, panel and internal port over HTTP. */
-const CONTRACT_FOLDERS = /^test\/(?:gateway|http|server|panel|commerce|messages|books)\//;
+const CONTRACT_FOLDERS = /^test\/(?:gateway|http|server|panel|commerce|messages|books|compat)\//;
 const STARTS_REPLICAS = /\bopen(?:\w*Shop|Billing)\(/;
 /** Tests outside the contract suite that run something on Deno themselves. */
 const DENO_FILES = /^test\/(?:deno\/|platform\/deno)/;

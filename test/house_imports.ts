@@ -40,6 +40,9 @@ export function importCircles(files: readonly SourceFile[], unfollowed: readonly
   return circles;
 }
 
+/** A test reads all files of these folders. */
+const READ_BY_FOLDER = /^test\/compat\/(?:providers|clients)\//;
+
 /**
  * Files that no other file uses: not imported, not named in a string (workers, child processes and bundles are started so: by
  * file name, or within a folder by the name without its extension), and not named in `mentions`, the texts that name entries.
@@ -59,6 +62,7 @@ export function unusedFiles(files: readonly SourceFile[], mentions: readonly str
   return files
     .map(({ path }) => path)
     .filter((path) => !/\.(?:test\.tsx?|d\.ts)$/.test(path))
+    .filter((path) => !READ_BY_FOLDER.test(path))
     .filter((path) => !used.has(path) && !fileNames.has(posix.basename(path)))
     .filter((path) => !mentions.some((text) => text.includes(path)));
 }

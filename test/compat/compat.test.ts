@@ -1,0 +1,59 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { Glob } from "bun";
+import { closeBalanced } from "../gateway/checks.ts";
+import { openCompatShop } from "./compat_shop.ts";
+import { type Entry, problemsOf } from "./form.ts";
+import { expectRead } from "./reads.ts";
+import { type Run, routesOf, runsOf } from "./runs.ts";
+
+/**
+ * The corpus: each entry is one exchange of a real replica with a provider that answers as those of the world do. See README.md. Source:
+ * END-2, END-3, PRV-8.
+ */
+
+setDefaultTimeout(60_000);
+const files = [...new Glob("{providers,clients}/*.ts").scanSync({ cwd: import.meta.dirname })].sort();
+const corpus: [file: string, entries: readonly Entry[]][] = await Promise.all(
+  files.map(async (file): Promise<[string, readonly Entry[]]> => [file, (await import(`./${file}`)).default]),
+);
+const runs = corpus.flatMap(([file, entries]) => entries.flatMap((entry) => runsOf(file, entry)));
+let shop: Awaited<ReturnType<typeof openCompatShop>>;
+
+beforeAll(async () => {
+  shop = await openCompatShop(runs);
+});
+afterAll(() => closeBalanced(shop, shop.stopProvider));
+
+test("every entry has its right value", () => {
+  const problems = corpus.flatMap(([file, entries]) =>
+    entries.flatMap((entry) => problemsOf(entry).map((problem) => `${file}, "${entry.says}": ${problem}`)),
+  );
+  expect(problems).toEqual([]);
+  for (const [file, entries] of corpus)
+    expect([file, new Set(entries.map(({ says }) => says)).size]).toEqual([file, entries.length]);
+});
+
+test.each<[string, Partial<Entry>]>([
+  ["it has no `charged`", { client: { text: "a" } }],
+  ["it has no `client`", { charged: "nothing" }],
+  ["`client` does not say what is read", { client: {}, charged: "nothing" }],
+  ["an error charges nothing", { client: { error: "invalid_request" }, charged: { tokens: [1, 1] } }],
+  ["`json` and `events` are those of one path: set `only`", { client: { json: {} }, charged: "nothing" }],
+])("an entry without its right value is refused: %s", (problem, over) => {
+  const provider = { json: {} };
+  expect(problemsOf({ says: "a", source: "b", request: {}, provider, ...over })).toEqual([problem]);
+});
+
+describe.each(corpus.map(([file]) => [file]))("%s", (file) => {
+  test.each(runs.filter((run) => run.file === file).map((run): [string, Run] => [run.name, run]))(
+    "%s",
+    async (_, run) => {
+      const { answer, asked, receipt } = await shop.run(run);
+      expectRead(run, answer);
+      expect(asked.map(({ route }) => route)).toEqual(routesOf(run.entry).map((_, route) => route));
+      for (const { route, body } of asked) expect(body).toMatchObject(routesOf(run.entry)[route]?.got ?? {});
+      const { charged } = run.entry;
+      expect(receipt).toEqual(charged === "nothing" ? { units: 0 } : { units: run.units, tokens: [...charged.tokens] });
+    },
+  );
+});
