@@ -128,7 +128,7 @@ test("a charge is the operator's price with the markup, rounded up once; a model
     (await shop.call("/v1/responses", { secret: customer.secret, body: { model: "vendor/chat-b", input: "toll" } }))
       .status,
   ).toBe(200);
-  await until(async () => (await receiptsOf(reseller)).slice(-4).length === 4, 5_000);
+  await until(async () => (await receiptsOf(reseller)).slice(-4).length === 4, 60_000);
   const receipts = await receiptsOf(reseller);
   expectExact(receipts);
   const latest = receipts.slice(-4).map(({ model_id, markup_basis_points: markup }) => [model_id, markup]);

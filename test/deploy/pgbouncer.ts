@@ -8,7 +8,7 @@ import { startOwnedProcess } from "../../src/demo/postgres/owned_process.ts";
 /** A real PgBouncer in transaction mode, in front of the tests' Postgres. */
 
 const PROGRAM = "/usr/sbin/pgbouncer";
-const START_MS_MAX = 15_000;
+const START_MS_MAX = 60_000;
 const PORT_TRIES_MAX = 5;
 const POLL_MS = 20;
 /** PgBouncer refuses to run as root: it runs as the user `nobody`. */

@@ -190,10 +190,3 @@ export async function closeAtRest(shop: Shop, ...others: (() => unknown)[]): Pro
     for (const other of others) await other();
   }
 }
-
-/** The result of a promise, and how long it took. */
-export async function clocked<T>(promise: Promise<T>): Promise<{ value: T; tookMs: number }> {
-  const startedMs = performance.now();
-  const value = await promise;
-  return { value, tookMs: performance.now() - startedMs };
-}

@@ -19,7 +19,7 @@ setDefaultTimeout(120_000);
 /** A request has at least so many steps under its hold, and fewer than so many. */
 const STEPS_MIN = 20;
 const STEPS_MAX = 1_000;
-const FREE_MS_MAX = 10_000;
+const FREE_MS_MAX = 60_000;
 const ANSWERED = [() => true, () => false] as const;
 const PANEL_PATHS: Readonly<Record<string, string>> = {
   "/v1/chat/completions": "/api/panel/ai/chat",
