@@ -1,9 +1,12 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createServer, connect as dial, type Server, type Socket } from "node:net";
-import { sleep, until } from "./platform/own_redis.ts";
-import { startTcpProxy, type TcpProxy } from "./tcp_proxy.ts";
+import { until } from "./platform/own_redis.ts";
+import { type ProxyClock, startTcpProxy, type TcpProxy } from "./tcp_proxy.ts";
 
 /** A server that answers with what it hears, behind a proxy. */
+
+const WAIT_MS_MAX = 30_000;
+const ROUND_TRIP_BYTES = 5;
 
 let server: Server;
 let target = "";
@@ -46,13 +49,24 @@ function connectTo(proxy: TcpProxy): Client {
   return { socket, got: () => got, closed: () => closed, error: () => error };
 }
 
-async function withProxy(work: (proxy: TcpProxy) => Promise<void>): Promise<void> {
-  const proxy = await startTcpProxy(target);
+async function withProxy(work: (proxy: TcpProxy) => Promise<void>, clock?: ProxyClock): Promise<void> {
+  const proxy = await startTcpProxy(target, clock);
   try {
     await work(proxy);
   } finally {
     await proxy.close();
   }
+}
+
+/** Bytes went to the server and back through another proxy: whatever would pass here has passed. */
+async function roundTrip(): Promise<void> {
+  await withProxy(async (other) => {
+    const client = connectTo(other);
+    for (let i = 1; i <= 5; i++) {
+      client.socket.write(".");
+      await until(() => client.got().length === i, WAIT_MS_MAX);
+    }
+  });
 }
 
 test("a plain proxy passes bytes and the end both ways", () =>
@@ -74,28 +88,57 @@ test("hang: connections stay open and new ones are accepted, but no byte passes;
     const during = connectTo(proxy);
     before.socket.write("bc");
     during.socket.write("x");
-    await sleep(150);
-    expect([before.got(), during.got(), heardBytes]).toEqual(["a", "", heard]);
+    await roundTrip();
+    expect([before.got(), during.got(), heardBytes - ROUND_TRIP_BYTES]).toEqual(["a", "", heard]);
     expect([before.closed(), during.closed()]).toEqual([false, false]);
     before.socket.write("d");
     proxy.mend();
     await until(() => before.got() === "abcd" && during.got() === "x");
   }));
 
-test("latency: every byte arrives later, in order, in each direction", () =>
-  withProxy(async (proxy) => {
+test("latency: every byte arrives later, in order, in each direction", () => {
+  let nowMs = 0;
+  const timers = new Map<() => void, number>();
+  const clock: ProxyClock = {
+    nowMs: () => nowMs,
+    later(run, ms) {
+      timers.set(run, nowMs + ms);
+      return () => timers.delete(run);
+    },
+  };
+  const moveTo = (ms: number) => {
+    nowMs = ms;
+    for (const [run, dueMs] of [...timers]) if (dueMs <= nowMs) run();
+  };
+  return withProxy(async (proxy) => {
     proxy.latency(100);
     const client = connectTo(proxy);
-    const startedAt = performance.now();
+    const heard = heardBytes;
     client.socket.write("1");
-    await sleep(30);
+    await until(() => timers.size === 1, WAIT_MS_MAX);
+    moveTo(30);
     client.socket.write("2");
-    await until(() => client.got() === "12");
-    expect(performance.now() - startedAt).toBeGreaterThan(199);
+    await roundTrip();
+    moveTo(99);
+    await roundTrip();
+    expect(heardBytes - 2 * ROUND_TRIP_BYTES).toBe(heard);
+    // On the way back, each waits again.
+    moveTo(100);
+    await until(() => heardBytes === heard + 2 * ROUND_TRIP_BYTES + 1 && timers.size === 2, WAIT_MS_MAX);
+    moveTo(130);
+    await until(() => heardBytes === heard + 2 * ROUND_TRIP_BYTES + 2, WAIT_MS_MAX);
+    moveTo(199);
+    await roundTrip();
+    expect(client.got()).toBe("");
+    moveTo(200);
+    await until(() => client.got() === "1", WAIT_MS_MAX);
+    moveTo(1_000);
+    await until(() => client.got() === "12", WAIT_MS_MAX);
     proxy.mend();
     client.socket.write("3");
-    await until(() => client.got() === "123");
-  }));
+    await until(() => client.got() === "123", WAIT_MS_MAX);
+  }, clock);
+});
 
 test("reset: open and new connections get an RST; cut: they are closed normally", () =>
   withProxy(async (proxy) => {
@@ -161,7 +204,7 @@ test("a reader that does not read makes the proxy stop reading: its buffer is bo
     try {
       const client = connectTo(proxy);
       proxy.hang();
-      const heard = heardBytes;
+      let heard = heardBytes;
       const chunk = Buffer.alloc(256 * 1024, "x");
       let sentBytes = 0;
       // Far more than the proxy may keep and the kernel's buffers hold.
@@ -169,7 +212,14 @@ test("a reader that does not read makes the proxy stop reading: its buffer is bo
         client.socket.write(chunk);
         sentBytes += chunk.length;
       }
-      await sleep(300);
+      // Until the system takes no more.
+      for (let left = -1; left !== client.socket.writableLength; ) {
+        left = client.socket.writableLength;
+        answering = true;
+        await roundTrip();
+        heard += ROUND_TRIP_BYTES;
+        answering = false;
+      }
       expect(client.socket.writableLength).toBeGreaterThan(sentBytes / 2);
       expect(heardBytes).toBe(heard);
       proxy.mend();

@@ -32,12 +32,27 @@ export type TcpProxy = {
   close(): Promise<void>;
 };
 
+/** The time by which bytes are late. */
+export type ProxyClock = {
+  nowMs(): number;
+  /** Runs something once, so many ms later. Returns what cancels that. */
+  later(run: () => void, ms: number): () => void;
+};
+
+const MACHINE_CLOCK: ProxyClock = {
+  nowMs: () => performance.now(),
+  later(run, ms) {
+    const timer = setTimeout(run, ms);
+    return () => clearTimeout(timer);
+  },
+};
+
 type Mode = "pass" | "cut" | "reset" | "drop" | "hang";
 type Loss = { asking: string | undefined; done: () => void };
 type Link = { client: Socket; upstream: Socket; wake(): void };
 
 /** Listens on a free port before the server of `targetUrl`. */
-export async function startTcpProxy(targetUrl: string): Promise<TcpProxy> {
+export async function startTcpProxy(targetUrl: string, clock = MACHINE_CLOCK): Promise<TcpProxy> {
   let target = new URL(targetUrl);
   const links = new Set<Link>();
   let mode: Mode = "pass";
@@ -51,7 +66,7 @@ export async function startTcpProxy(targetUrl: string): Promise<TcpProxy> {
     if (mode === "cut") return client.destroy();
     if (mode === "reset") return client.resetAndDestroy();
     const upstream = dial(Number(target.port), target.hostname);
-    const gate = () => ({ open: mode !== "hang", delayMs });
+    const gate = { open: () => mode !== "hang", delayMs: () => delayMs, clock };
     const forth = pump(client, upstream, gate);
     const back = pump(upstream, client, gate);
     const link: Link = {
@@ -130,22 +145,24 @@ export async function startTcpProxy(targetUrl: string): Promise<TcpProxy> {
   };
 }
 
+type Gate = { open(): boolean; delayMs(): number; clock: ProxyClock };
+
 /** One direction of a connection: keeps bytes that may not pass yet, in order, and reads no more than its buffer. */
-function pump(from: Socket, to: Socket, gate: () => { open: boolean; delayMs: number }) {
+function pump(from: Socket, to: Socket, { open, delayMs, clock }: Gate) {
   const kept: { bytes: Buffer; dueMs: number }[] = [];
   let keptBytes = 0;
   let blocked = false;
   let over = false;
-  let timer: ReturnType<typeof setTimeout> | undefined;
+  let cancel = () => {};
 
   function wake(): void {
-    clearTimeout(timer);
-    while (!blocked && gate().open) {
+    cancel();
+    while (!blocked && open()) {
       const next = kept[0];
       if (next === undefined) break;
-      const waitMs = next.dueMs - performance.now();
+      const waitMs = next.dueMs - clock.nowMs();
       if (waitMs > 0) {
-        timer = setTimeout(wake, waitMs);
+        cancel = clock.later(wake, waitMs);
         return;
       }
       kept.shift();
@@ -163,7 +180,7 @@ function pump(from: Socket, to: Socket, gate: () => { open: boolean; delayMs: nu
   return {
     wake,
     push(bytes: Buffer): void {
-      kept.push({ bytes, dueMs: performance.now() + gate().delayMs });
+      kept.push({ bytes, dueMs: clock.nowMs() + delayMs() });
       keptBytes += bytes.length;
       if (keptBytes >= KEPT_BYTES_MAX) from.pause();
       wake();
