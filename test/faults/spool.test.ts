@@ -23,6 +23,8 @@ import {
   flowing,
   HELD_NANO_USD,
   HELD_USAGE,
+  hasMark,
+  type Mark,
   type OpenCall,
   openCall,
   type Purse,
@@ -73,7 +75,7 @@ async function openStreams(origin: string, count: number, tokens = 10) {
     openCall(origin, i % 2 === 0 ? customer.secret : payer.secret, { stream: true, ...mark }),
   );
   await flowing(calls);
-  return { customer, payer, calls };
+  return { customer, payer, calls, mark };
 }
 
 /** New work is refused, before it reaches a provider. */
@@ -83,6 +85,9 @@ async function expectShed({ secret }: { secret: string }, origin: string): Promi
     expectRefusal(await shop.chat(secret, { stream, ...mark }, { origin }), "service_unavailable");
   expect(callsOf(shop, mark)).toBe(0);
 }
+
+const callsWith = (mark: Mark) =>
+  shop.provider.calls().filter(({ generation, body }) => generation && hasMark(body, mark));
 
 const complete = (call: OpenCall) => call.got().endsWith("data: [DONE]\n\n");
 
@@ -193,7 +198,9 @@ else
         fill();
         proxy.cut();
         await until(async () => (await readiness(origin)) === "spool_full", 20_000);
-        await sleep(2_000);
+        // The provider has ended all of them, and the replica has answered later requests.
+        for (const { id } of callsWith(streams.mark)) await shop.provider.waitForEnd(id);
+        for (let i = 0; i < 5; i++) expect(await readiness(origin)).toBe("spool_full");
         // No client is told that its answer is complete while its settlement is not written.
         expect(streams.calls.filter(complete)).toEqual([]);
         free();
@@ -455,7 +462,14 @@ describe("the replay", () => {
       leaseSeconds: 2,
       nowMs: () => performance.now(),
     });
-    await sleep(5_000);
+    const leaseEndsAt = async () => {
+      const [row] = await shop.world.sql`select ends_at::text as at from leases where id = ${ledger.leaseId()}`;
+      return String(row?.at);
+    };
+    for (let renewed = 0; renewed < 4; renewed++) {
+      const before = await leaseEndsAt();
+      await until(async () => (await leaseEndsAt()) !== before, 30_000);
+    }
     expect(ledger.alive(hold)).toBe(true);
     expect(jobs.databaseUp()).toBe(true);
     expect(jobs.reaper()).toEqual({ found: 0, reaped: 0 });
