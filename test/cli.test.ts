@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdir, writeFile } from "node:fs/promises";
-import { type AddressInfo, createServer } from "node:net";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { Redis } from "ioredis";
 import { openKeyLookup } from "../src/accounts/key_lookup.ts";
@@ -792,7 +792,7 @@ test.concurrent(
       const lookup = openKeyLookup({ db, bus, config: { cacheTtlMs: 3_600_000 }, nowMs: () => performance.now() });
       expect((await lookup.find(secret))?.status).toBe("enabled");
       expect(await cliProcess(`key revoke ${keyId}`, { env })).toMatchObject({ code: 0, err: "" });
-      await until(async () => (await lookup.find(secret))?.status === "revoked", 1000);
+      await until(async () => (await lookup.find(secret))?.status === "revoked", 60_000);
       await redis.stop();
       const without = await cliProcess("account suspend live@example.com", { env });
       expect(without.code).toBe(0);
@@ -807,42 +807,49 @@ test.concurrent(
 );
 
 test.concurrent(
-  "without Redis a change is committed at once; only the notification waits for Redis, and not for long",
+  "while Redis is silent a change is committed at once; only the notification waits for Redis, and not for ever",
   async () => {
+    const READS = 10;
     const person = await world.addCustomer();
     const silent = createServer();
-    let askedMs: number | undefined;
-    silent.on("connection", () => (askedMs ??= performance.now()));
+    const asking = new Set<Socket>();
+    silent.on("connection", (socket) => {
+      asking.add(socket);
+      socket.on("error", () => socket.destroy()).on("close", () => asking.delete(socket));
+      socket.resume();
+    });
     await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
     const { port } = silent.address() as AddressInfo;
+    /** Whether some reads in a row showed the change while the command still waited for Redis. */
+    const isSeenWaiting = async (command: string, was: string, is: string): Promise<boolean> => {
+      const { keyId } = await world.addKey(person);
+      await world.sql`update keys set status = ${was} where id = ${keyId}`;
+      let over = false;
+      const running = cliProcess(`key ${command} ${keyId}`, {
+        env: { REDIS_URL: `redis://127.0.0.1:${port}` },
+      }).finally(() => {
+        over = true;
+      });
+      const isWritten = async () => (await world.sql`select status from keys where id = ${keyId}`)[0]?.status === is;
+      let seen = 0;
+      while (!over && seen < READS) {
+        if ((await isWritten()) && asking.size > 0 && !over) seen++;
+        await Bun.sleep(5);
+      }
+      const { code, out, err } = await running;
+      expect({ code, out }).toEqual({ code: 0, out: expect.stringContaining(is) });
+      expect(err).toContain("running replicas read it in the database");
+      return seen === READS;
+    };
     try {
       for (const [command, was, is] of [
         ["disable", "enabled", "disabled"],
         ["enable", "disabled", "enabled"],
         ["revoke", "enabled", "revoked"],
       ] as const) {
-        const { keyId } = await world.addKey(person);
-        await world.sql`update keys set status = ${was} where id = ${keyId}`;
-        askedMs = undefined;
-        let writtenMs: number | undefined;
-        let over = false;
-        const statusOf = async () => (await world.sql`select status from keys where id = ${keyId}`)[0]?.status;
-        const watching = (async () => {
-          while (!over && writtenMs === undefined) {
-            if ((await statusOf()) === is) writtenMs = performance.now();
-            else await Bun.sleep(5);
-          }
-        })();
-        const { code, out, err } = await cliProcess(`key ${command} ${keyId}`, {
-          env: { REDIS_URL: `redis://127.0.0.1:${port}` },
-        });
-        const endedMs = performance.now();
-        over = true;
-        await watching;
-        expect({ code, out }).toEqual({ code: 0, out: expect.stringContaining(is) });
-        expect(err).toContain("running replicas read it in the database");
-        // The command connects to Redis when it starts, and waits for it for longer than for the database.
-        expect((writtenMs ?? Number.NaN) - (askedMs ?? Number.NaN)).toBeLessThan(endedMs - (writtenMs ?? Number.NaN));
+        // A machine that is busy for as long as the command waits does not show it: then again.
+        const isShown = async () => await isSeenWaiting(command, was, is);
+        expect((await isShown()) || (await isShown()) || (await isShown())).toBe(true);
       }
     } finally {
       silent.close();

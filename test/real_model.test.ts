@@ -122,7 +122,7 @@ function withModel(): void {
     const stream = await clientOf(secret).chat.completions.create({ ...STORY, max_tokens: 400, stream: true });
     let chunks = 0;
     for await (const _ of stream) if (++chunks === 5) break;
-    const deadline = performance.now() + 10_000;
+    const deadline = performance.now() + 60_000;
     let { data } = await usageOf(secret);
     while (data.length === 0 && performance.now() < deadline) {
       await new Promise((done) => setTimeout(done, 50));

@@ -269,15 +269,19 @@ describe("the playground", () => {
     const visit = await panel.visit(person, "/playground");
     const { page } = visit;
     await visit.check();
-    shop.provider.next({ chunkDelayMs: 20, tokens: 60 });
-    await send(page, "Tell me about tolls.\nIn two lines.");
-    const answer = answers(page).last();
-    const lengths = new Set<number>();
-    await until("it to grow while it comes", async () => {
-      if ((await answer.getAttribute("aria-busy")) === "true") lengths.add((await textOf(answer)).length);
-      return lengths.size > 4;
+    shop.provider.next({ chunkDelayMs: 100, tokens: 60 });
+    // Noted in the page, which misses nothing of what it shows.
+    await page.evaluate(() => {
+      const lengths = new Set<number>();
+      Reflect.set(window, "lengths", lengths);
+      new MutationObserver(() => {
+        const [answer] = document.querySelectorAll("article[aria-busy=true]");
+        if (answer) lengths.add(answer.textContent?.length ?? 0);
+      }).observe(document, { subtree: true, childList: true, characterData: true });
     });
+    await send(page, "Tell me about tolls.\nIn two lines.");
     const text = await ended(page);
+    expect(await page.evaluate(() => Reflect.get(window, "lengths").size)).toBeGreaterThan(4);
     expect(text).toMatch(/^chat-a You asked: .*\. \d+ in, 60 out, \d.* m?s, 1 request, receipt$/);
     expect(await shop.counters(person.accountId)).toMatchObject({ usage: 1, units: 1, holds: 0 });
     expect(await textOf(page.getByRole("list", { name: "Conversation" }))).toContain(
