@@ -232,6 +232,40 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
     good: [{ path: "test/a.test.ts", text: 'test("only this: test.skip( is text", () => {}); stream.skip(1);' }],
   },
   {
+    rule: "no assertion of a test is about measured time, processor time or resident memory",
+    bad: [
+      { path: "test/a.test.ts", text: "expect(performance.now() - startedMs).toBeLessThan(500);" },
+      { path: "test/a.test.ts", text: "expect(Math.abs(Date.now() - Date.parse(row.at))).toBeLessThan(5_000);" },
+      {
+        path: "test/a.test.ts",
+        text: "const spentMs = performance.now() - startedMs;\nexpect(spentMs).toBeLessThan(500);",
+      },
+      {
+        path: "test/a.test.ts",
+        text: "return { value, ms: Date.now() - begun };\nexpect(answer.ms).toBeGreaterThan(9);",
+      },
+      { path: "test/a.test.ts", text: "const age = (at) => Date.now() - at;\nexpect(age(row.at)).toBeWithin(1, 2);" },
+      { path: "test/a.test.ts", text: "expect({ inTime: performance.now() < endsAt }).toEqual({ inTime: true });" },
+      {
+        path: "test/a.test.ts",
+        text: "const { tookMs } = await clocked(ask());\nexpect(tookMs).toBeLessThan(SHED_MS_MAX);",
+      },
+      { path: "test/a.test.ts", text: "expect(process.memoryUsage().rss - before).toBeLessThan(1_000);" },
+      { path: "test/a.test.ts", text: "expect(after.rss).not.toBeGreaterThan(before.rss);" },
+    ],
+    good: [
+      { path: "test/a.test.ts", text: "const endsAt = performance.now() + WAIT_MS_MAX;\nexpect(isSo()).toBe(true);" },
+      { path: "test/a.test.ts", text: "if (performance.now() - startedMs > WAIT_MS_MAX) throw new Error(what);" },
+      {
+        path: "test/a.test.ts",
+        text: "const madeMs = Date.now();\nexpect(Date.parse(row.at)).toBeGreaterThanOrEqual(madeMs);",
+      },
+      { path: "test/a.test.ts", text: "expect(row.at).toBeLessThanOrEqual(Date.now()); // not Date.now() - at" },
+      { path: "test/a.test.ts", text: "expect(check).toEqual({ tookMs: expect.any(Number) });" },
+      { path: "bench/a.ts", text: "expect(performance.now() - startedMs).toBeLessThan(500);" },
+    ],
+  },
+  {
     rule: "tests in a browser wait for no promise inside a matcher: it would reorder Playwright's messages",
     bad: [
       { path: "test/browser/a.test.ts", text: "await expect(ask(client)).rejects.toBeInstanceOf(Error);" },
