@@ -860,7 +860,8 @@ BEGIN
     END IF;
   END IF;
   IF v_settles THEN
-    UPDATE key_days k SET units_used = k.units_used + 1, spent_nano_usd = k.spent_nano_usd + v_charged
+    UPDATE key_days k SET units_used = k.units_used + 1, spent_nano_usd = k.spent_nano_usd + v_charged,
+      overrun_nano_usd = k.overrun_nano_usd + CASE WHEN v_live THEN greatest(0, v_charged - p_held_nano) ELSE 0 END
     WHERE k.key_id = p_key AND k.day = v_key_day;
   END IF;
 

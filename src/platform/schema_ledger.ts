@@ -257,8 +257,8 @@ export const receipts = pgTable(
 );
 
 /**
- * The daily use of a key with daily limits. Spending has no upper CHECK: an overrun of the provider may exceed the limit that the
- * reservation respected.
+ * The daily use of a key with daily limits. What is used and reserved is within the highest limits of the day, except for what answers cost
+ * beyond their reservation, which respected the limit.
  */
 export const keyDays = pgTable(
   "key_days",
@@ -269,6 +269,8 @@ export const keyDays = pgTable(
     unitsHeld: integer().notNull().default(0),
     spentNanoUsd: nanoUsd().notNull().default(sql`0`),
     heldNanoUsd: nanoUsd().notNull().default(sql`0`),
+    /** What answers cost beyond what was reserved for them. */
+    overrunNanoUsd: nanoUsd().notNull().default(sql`0`),
     /** The highest limits under which something was reserved that day; the greatest number: none. */
     unitsMax: integer().notNull().default(2_147_483_647),
     spendMaxNanoUsd: nanoUsd().notNull().default(sql`9223372036854775807`),
@@ -277,8 +279,12 @@ export const keyDays = pgTable(
     primaryKey({ columns: [t.keyId, t.day] }),
     check("key_days_units_max", sql`${t.unitsUsed} + ${t.unitsHeld} <= ${t.unitsMax}`),
     check(
+      "key_days_spend_max",
+      sql`${t.spentNanoUsd} + ${t.heldNanoUsd} - ${t.overrunNanoUsd} <= ${t.spendMaxNanoUsd}`,
+    ),
+    check(
       "key_days_counts",
-      sql`${t.unitsUsed} >= 0 and ${t.unitsHeld} >= 0 and ${t.spentNanoUsd} >= 0 and ${t.heldNanoUsd} >= 0`,
+      sql`${t.unitsUsed} >= 0 and ${t.unitsHeld} >= 0 and ${t.spentNanoUsd} >= 0 and ${t.heldNanoUsd} >= 0 and ${t.overrunNanoUsd} >= 0`,
     ),
   ],
 );

@@ -139,6 +139,52 @@ async function expectLate({ accountId }: Buyer, purse: Purse, taken: boolean): P
   else expect(counters.balance).toBe(0);
 }
 
+/** What a key may use a day, and how many of its requests are in flight when their replica is frozen. */
+const KEY_LIMIT = 20;
+const FROZEN_CALLS = 10;
+
+test.concurrent.each(PURSES)(
+  "frozen with ten requests of a key in flight, while another replica serves what the key's daily limits allow, %s: the late ones take nothing",
+  (purse) =>
+    withVictim({}, async (victim) => {
+      const buyer =
+        purse === "package"
+          ? await shop.customer({ dailyLimit: 10 * KEY_LIMIT })
+          : await shop.payer(HELD_NANO_USD * BigInt(10 * KEY_LIMIT));
+      const spendMax = HELD_NANO_USD * BigInt(KEY_LIMIT);
+      const { sql } = shop.world;
+      if (purse === "package") await sql`update keys set daily_units_max = ${KEY_LIMIT} where id = ${buyer.keyId}`;
+      else await sql`update keys set daily_spend_max_nano_usd = ${String(spendMax)} where id = ${buyer.keyId}`;
+      const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 60 });
+      const calls = Array.from({ length: FROZEN_CALLS }, () =>
+        openCall(victim.origin, buyer.secret, { stream: true, ...mark }),
+      );
+      await flowing(calls);
+      signal(victim, "SIGSTOP");
+      const drawn = () => sql`select 1 from escrows where account_id = ${buyer.accountId}`;
+      expect((await drawn()).length).toBe(2);
+      await until(async () => (await drawn()).length === 0, 30_000);
+      for (let i = 0; i < KEY_LIMIT; i++) await take(buyer);
+      const code = purse === "package" ? "key_request_limit_exceeded" : "key_spend_limit_exceeded";
+      expectRefusal(await shop.chat(buyer.secret, { max_tokens: 10 }), code);
+      signal(victim, "SIGCONT");
+      await Promise.all(calls.map(({ ended }) => ended));
+      for (const call of calls) expect(call.got()).toEndWith("data: [DONE]\n\n");
+      // A late settlement has nothing drawn, so the account is at rest before it.
+      await until(async () => (await receiptsOf(shop, buyer.accountId)).length >= KEY_LIMIT + FROZEN_CALLS, 30_000);
+      const receipts = await receiptsOf(shop, buyer.accountId);
+      const late = receipts.filter(({ reason }) => reason === "late");
+      expect([receipts.length, late.length]).toEqual([KEY_LIMIT + FROZEN_CALLS, FROZEN_CALLS]);
+      const shortfall = purse === "package" ? 0 : Number(HELD_NANO_USD);
+      for (const receipt of late) expect(receipt).toMatchObject({ units: 0, charged: 0, shortfall });
+      // A limit of spending does not bind the count of requests.
+      const units = purse === "package" ? KEY_LIMIT : KEY_LIMIT + FROZEN_CALLS;
+      const [counted] = await sql`
+        select units_used as units, spent_nano_usd::text as spent from key_days where key_id = ${buyer.keyId}`;
+      expect({ ...counted }).toEqual({ units, spent: purse === "package" ? "0" : String(spendMax) });
+    }),
+);
+
 test.concurrent("frozen for less than its lease: the request continues and is served", () =>
   withVictim({ FAILPOINTS: "after_reserve=freeze", LEASE_SECONDS: "60" }, async (victim) => {
     const buyer = await buyerOfOne(shop, "package");

@@ -23,6 +23,7 @@
  *   F_KEEP_RAISES        a draw sets the row to what the replica says that it keeps, also upwards
  *   F_KEEP_FORGETS       a draw does not count settlements that are on their way in another transaction
  *   F_LATE_NEW_ROW       a late settlement takes its unit from the row of the replica's new lease
+ *   F_LATE_KEY           a late settlement counts although its key has nothing left of its daily limit
  *   F_IDLE_UNNUMBERED    an end that was given up writes how much was idle when it was sent, also after a later draw
  *   F_NO_RECEIPT         a settlement that comes twice counts twice
  *   F_REFUSE_BLINDLY     a request is refused without a look at what lies idle
@@ -283,7 +284,7 @@ inline check_books() {
   n = 0;
   for (l : 0 .. LEASES - 1) { n = n + row[l].key }
   assert(n == key_held);
-  assert(key_used + key_held <= CEILING + late)
+  assert(key_used + key_held <= CEILING)
 #endif
   ; skip
 }
@@ -344,6 +345,11 @@ inline check_refusal(x) {
 #endif
 
 /* Ends request x: once, under the lease that it was granted under. `writes`: it lowers what the row says is idle to `its_idle`. */
+#ifdef F_LATE_KEY
+#define MAY_TAKE 1
+#else
+#define MAY_TAKE (key_used + key_held < CEILING)
+#endif
 inline finish(x) {
   if
 #ifndef F_NO_RECEIPT
@@ -374,8 +380,15 @@ inline finish(x) {
 #else
            n = (q[x].charge <= LEFT(q[x].day) -> q[x].charge : LEFT(q[x].day));
 #endif
-           used[q[x].day] = used[q[x].day] + n;
-           if :: limited(x) -> key_used++ :: else fi
+           /* It takes what its key has left, too: nothing, if that is nothing. */
+           if
+#ifndef F_LATE_KEY
+           :: limited(x) && key_used + key_held >= CEILING -> n = 0
+#endif
+           :: limited(x) && MAY_TAKE -> key_used++
+           :: !limited(x) -> skip
+           fi;
+           used[q[x].day] = used[q[x].day] + n
         :: else
         fi
      fi

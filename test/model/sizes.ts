@@ -10,6 +10,7 @@ const LOST = ["N=2", "NREQ=2", "LOST=1", "RENEW", "RIDE"];
 /** An end that was given up runs after a draw that brought idle units. */
 const LATE_END = ["N=3", "NREQ=2", "LOST=1"];
 const PAUSE = ["N=2", "NREQ=2", "SPARE=1", "T=2"];
+const KEY_PAUSE = ["N=1", "NREQ=2", "CEILING=1", "SPARE=1", "T=2"];
 const SCAN = ["N=2", "NREQ=1", "SPARE=1", "T=2", "SPLIT"];
 /** Leases outlast the clock: only what was revoked matters. */
 const KEY = ["REVOKE=KEY", "N=2", "NREQ=2", "L=3"];
@@ -78,7 +79,7 @@ export const LARGE_SIZES: Check[] = [
   },
   {
     name: "a key with a daily limit, a replica sleeps past its lease",
-    defines: ["N=1", "NREQ=2", "CEILING=1", "SPARE=1", "T=2"],
+    defines: KEY_PAUSE,
     states: 139_000,
   },
   {
@@ -110,6 +111,7 @@ export const FAULTS: Check[] = [
   fault("an end that was given up lowers what a later draw wrote as idle", "F_IDLE_UNNUMBERED", LATE_END),
   fault("a settlement that comes twice counts twice", "F_NO_RECEIPT", LOST),
   fault("a late settlement takes from the row of a new lease", "F_LATE_NEW_ROW", PAUSE),
+  fault("a late settlement counts although its key has nothing left", "F_LATE_KEY", KEY_PAUSE),
   fault("refused without a look at what lies idle", "F_REFUSE_BLINDLY", LIMIT),
   fault("a freed unit is granted again, and its row does not say so", "F_REUSE", LIMIT),
   fault("the reaper looks only once", "F_SCAN_ONCE", SCAN),
