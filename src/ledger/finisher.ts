@@ -17,6 +17,8 @@ export type Finisher = {
   finish(row: Finish): Promise<FinishResult | "spooled">;
   /** Sends all that the spool holds. Throws LedgerError if the database is still away. */
   replay(): Promise<number>;
+  /** Rows that the database rejects and the disk does not take as set aside: they wait in the spool. */
+  notSetAside(): number;
   /** Resolves when no `finish` is in progress. */
   idle(): Promise<void>;
 };
@@ -35,6 +37,7 @@ type FinisherOptions = {
 
 export function createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, onEnded }: FinisherOptions): Finisher {
   let inProgress = 0;
+  const rejected = createRejected({ escrow, spool, log });
   const onIdle: (() => void)[] = [];
 
   async function send(row: Finish): Promise<FinishResult> {
@@ -42,29 +45,6 @@ export function createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, o
     const unpaid = unpaidOf(row, result);
     if (unpaid.nanoUsd > 0n || unpaid.tokens > 0) onUnpaid(unpaid);
     return result;
-  }
-
-  /**
-   * The database rejects this row, whatever is tried: an operator has to look at it. What was drawn for it goes back. Throws if the disk
-   * does not take it; it must be tried again then.
-   */
-  async function setAside(row: Finish): Promise<void> {
-    await spool.setAside(row);
-    escrow.ended(row, true);
-    log.error({ requestId: row.requestId }, "the end of a request was set aside");
-  }
-
-  /** Sets a row aside, or, while the disk takes nothing, keeps it in the spool, whose replay sets it aside. */
-  async function setAsideOrKeep(row: Finish): Promise<void> {
-    try {
-      await setAside(row);
-    } catch (err) {
-      log.error(
-        { err, requestId: row.requestId },
-        "the end of a request cannot be set aside yet: it waits in the spool",
-      );
-      await spool.add({ ...row, strict: false });
-    }
   }
 
   return {
@@ -75,7 +55,7 @@ export function createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, o
       try {
         return await send(row);
       } catch (error) {
-        if (error instanceof LedgerError && error.kind === "bad_row") await setAsideOrKeep(row);
+        if (error instanceof LedgerError && error.kind === "bad_row") await rejected.setAsideOrKeep(row);
         // By the time of the replay the response has been sent: what the balance does not cover is a loss, not a refusal.
         else await spool.add({ ...row, strict: false });
         isSpooled = true;
@@ -91,14 +71,50 @@ export function createFinisher({ batcher, escrow, spool, log, nowMs, onUnpaid, o
       return spool.replay(async (row) => {
         try {
           await send(row);
+          rejected.wasTaken(row);
         } catch (error) {
           if (!(error instanceof LedgerError) || error.kind !== "bad_row") throw error;
-          await setAside(row);
+          await rejected.setAside(row);
         }
       });
     },
 
+    notSetAside: rejected.waiting,
+
     idle: () => (inProgress === 0 ? Promise.resolve() : new Promise((resolve) => onIdle.push(resolve))),
+  };
+}
+
+/** Rows that the database rejects, whatever is tried: an operator has to look at them. */
+function createRejected({ escrow, spool, log }: Pick<FinisherOptions, "escrow" | "spool" | "log">) {
+  /** The requests of the rows that are not set aside yet. They are in the spool, so its size bounds them. */
+  const waiting = new Set<string>();
+
+  /** What was drawn for it goes back. Throws if the disk does not take it; it must be tried again then. */
+  async function setAside(row: Finish): Promise<void> {
+    waiting.add(row.requestId);
+    await spool.setAside(row);
+    waiting.delete(row.requestId);
+    escrow.ended(row, true);
+    log.error({ requestId: row.requestId }, "the end of a request was set aside");
+  }
+
+  return {
+    setAside,
+    /** Sets a row aside, or, while the disk takes nothing, keeps it in the spool, whose replay sets it aside. */
+    async setAsideOrKeep(row: Finish): Promise<void> {
+      try {
+        await setAside(row);
+      } catch (err) {
+        const { requestId } = row;
+        log.error({ err, requestId }, "the end of a request cannot be set aside yet: it waits in the spool");
+        await spool.add({ ...row, strict: false });
+      }
+    },
+    /** The database has taken it after all. */
+    wasTaken: ({ requestId }: Finish) => void waiting.delete(requestId),
+    /** How many wait in the spool. */
+    waiting: () => waiting.size,
   };
 }
 

@@ -73,7 +73,7 @@ export type Ledger = {
   waiting(): Record<LaneName, number>;
   /** What the spool holds. */
   spooled(): { bytes: number; settlements: number };
-  /** Settlements that the database rejected, kept in the spool's folder for an operator. */
+  /** Settlements that the database rejected, kept in the spool's folder for an operator, or about to be: an operator has to look at them. */
   aside(): number;
   /** Rejects new work, and gives back what is idle. Resolves when all work in progress is in the database or on disk. */
   close(): Promise<void>;

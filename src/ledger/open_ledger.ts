@@ -134,7 +134,7 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     status: () => ({ ...openHolds(parts), queued: batcher.depth(), spoolEmpty: spool.empty() }),
     waiting: batcher.waiting,
     spooled: () => spool.waiting(),
-    aside: () => spool.aside(),
+    aside: () => spool.aside() + finisher.notSetAside(),
     async close() {
       clearInterval(timer);
       await close(parts, spool);

@@ -248,7 +248,7 @@ const GAUGES = {
   spool_bytes: { help: "Bytes of settlements on disk, waiting for the database. Limit: SPOOL_BYTES_MAX." },
   spool_settlements: { help: "Settlements in the spool, including those that wait for the disk." },
   spool_aside_settlements: {
-    help: "Settlements that the ledger rejected, in aside.jsonl of the spool's folder.",
+    help: "Settlements that the ledger rejected, in aside.jsonl of the spool's folder, or in the spool while that file cannot be written.",
   },
   spool_disk_free_bytes: { help: "Free bytes on the spool's disk; also 0 if unknown." },
   event_loop_lag_seconds: { help: "Lag of the event loop at its last tick. Limit: EVENT_LOOP_LAG_MAX_MS." },
