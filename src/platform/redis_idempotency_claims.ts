@@ -18,18 +18,23 @@ import { connectRedis } from "./redis.ts";
  * Idempotency claims in Redis. A claim is a hash: the attempt's token, its request id, the digest of its content, and the end of its
  * lease in ms of Redis's clock; no lease once the request was done. Every change is one script that compares the token: an attempt
  * that was taken over changes nothing. A claim that Redis forgets (a restart without persistence, an eviction) is gone.
+ *
+ * A script that claims says until when its caller waits, by Redis's clock, and claims nothing after that. So a script that waits somewhere, as in
+ * the socket of a connection that was closed while Redis was frozen, or in a proxy, leaves no claim that nobody knows of.
  */
 
 /** If Redis takes longer to answer, the request is refused: served without a claim, it might be served twice. */
 const REDIS_BUDGET_MS = 500;
 const RENEWALS_A_LEASE = 3;
 const RENEWALS_AT_ONCE = 500;
+/** The answer of a script whose caller waits no longer. */
+const LATE = 2;
 /** Attempts whose script got no answer, of which it is not known whether it ran. Beyond this number the oldest lapse with their leases. */
 const UNANSWERED_MAX = 20_000;
 const AWAY = "An Idempotency-Key cannot be looked up right now. Try again.";
 
-/** An attempt of this replica. */
-type Attempt = Wanted & { token: string; leaseUntilMs: number };
+/** An attempt of this replica. `waitsUntilMs`: after that its script claims nothing. */
+type Attempt = Wanted & { token: string; leaseUntilMs: number; waitsUntilMs: number };
 
 /** For many replicas. Connects by itself, and reconnects after every loss. */
 export function redisIdempotencyClaims(redisUrl: string, options: ClaimOptions): IdempotencyClaims {
@@ -44,6 +49,9 @@ class RedisClaims implements IdempotencyClaims {
   readonly #leaseMs: number;
   readonly #nowMs: () => number;
   readonly #limits: ClaimLimits;
+  readonly #budgetMs: number;
+  /** Redis's clock less this process's, in ms, at the least; undefined: not known since the connection began. */
+  #offsetMs: number | undefined;
   /** Attempts whose lease is renewed. */
   readonly #live = new Set<Attempt>();
   /** Attempts that were given up without an answer. If Redis runs their scripts after all, nobody would free them. */
@@ -57,19 +65,33 @@ class RedisClaims implements IdempotencyClaims {
     this.#redis = redis;
     this.#commands = claimCommands(redis);
     this.#ask = asking(redis, budgetMs);
+    this.#budgetMs = budgetMs;
     this.#log = log;
     this.#leaseMs = leaseMs;
     this.#nowMs = nowMs;
     this.#limits = { ...REDIS_LIMITS, ...limits };
     this.#renewal = setInterval(() => void this.#renewAll(), leaseMs / RENEWALS_A_LEASE);
-    // By now Redis has read what the closed connection had sent: it reads that before it answers a new one.
-    redis.on("ready", () => this.#freeUnanswered());
+    redis.on("ready", () => {
+      // It may be another server, with another clock.
+      this.#offsetMs = undefined;
+      this.#freeUnanswered();
+    });
   }
 
   async take(wanted: Wanted): Promise<Found> {
     const attempt = this.#newAttempt(wanted);
-    const question = () =>
-      this.#commands.claimTakeBuffer(nameOf(wanted.id), answerNameOf(wanted.id), ...this.#fieldsOf(attempt));
+    const names = [nameOf(wanted.id), answerNameOf(wanted.id)];
+    const send = async () => {
+      const deadline = await this.#deadlineOf(attempt);
+      return await this.#commands.claimTakeBuffer(...names, ...this.#fieldsOf(attempt), deadline);
+    };
+    const question = async () => {
+      const answer = await send();
+      if (String(answer[0]) !== "late") return answer;
+      // If this attempt still waits, Redis's clock was set, or this process was blocked when it read it.
+      this.#offsetMs = undefined;
+      return await send();
+    };
     const [state, requestId, servedBy, content, more] = await this.#claiming(
       attempt,
       question,
@@ -79,6 +101,8 @@ class RedisClaims implements IdempotencyClaims {
     switch (String(state)) {
       case "ours":
         return { state: "ours", claim: this.#claimOf(attempt) };
+      case "late":
+        throw new Refusal("service_unavailable", { message: AWAY });
       case "done":
         return { state: "done", ...holder, answer: more ?? undefined };
       case "lapsed": {
@@ -99,14 +123,17 @@ class RedisClaims implements IdempotencyClaims {
 
   async #takeOver(wanted: Wanted, old: Attempt): Promise<IdempotencyClaim | undefined> {
     const attempt = this.#newAttempt(wanted);
-    const question = () => this.#commands.claimTakeOver(nameOf(wanted.id), old.token, ...this.#fieldsOf(attempt));
+    const question = async () => {
+      const deadline = await this.#deadlineOf(attempt);
+      return await this.#commands.claimTakeOver(nameOf(wanted.id), old.token, ...this.#fieldsOf(attempt), deadline);
+    };
     const taken = await this.#claiming(attempt, question, (late) => late === 1);
     return taken === 1 ? this.#claimOf(attempt) : undefined;
   }
 
   /**
    * The answer to a script that claims. Throws service_unavailable if there is none in time: then the attempt is given up, and what it
-   * has claimed belongs to nobody. It is freed when the answer comes, or when the connection is back.
+   * has claimed belongs to nobody. It is freed when the answer comes, or when the connection is back and its script claims nothing any more.
    */
   async #claiming<T>(attempt: Attempt, question: () => Promise<T>, hasClaimed: (answer: T) => boolean): Promise<T> {
     const freeLate = (answer: T) => {
@@ -124,12 +151,30 @@ class RedisClaims implements IdempotencyClaims {
   }
 
   #freeUnanswered(): void {
-    for (const attempt of this.#unanswered) void this.#free(attempt);
+    for (const attempt of this.#unanswered) {
+      const waitMs = attempt.waitsUntilMs - this.#nowMs();
+      if (waitMs > 0) setTimeout(() => void this.#free(attempt), waitMs).unref();
+      else void this.#free(attempt);
+    }
     this.#unanswered.clear();
   }
 
+  /** The end of an attempt's wait by Redis's clock: never later than by this process's. */
+  async #deadlineOf({ waitsUntilMs }: Attempt): Promise<string> {
+    this.#offsetMs ??= await this.#learnOffset();
+    return (waitsUntilMs + this.#offsetMs).toFixed(0);
+  }
+
+  /** What Redis's clock is ahead of this process's, less the time that the answer took. */
+  async #learnOffset(): Promise<number> {
+    const [seconds = 0, micros = 0] = await this.#redis.time();
+    return Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - this.#nowMs();
+  }
+
   #newAttempt(wanted: Wanted): Attempt {
-    return { ...wanted, token: randomToken(12), leaseUntilMs: this.#nowMs() + this.#leaseMs };
+    const nowMs = this.#nowMs();
+    const [leaseUntilMs, waitsUntilMs] = [nowMs + this.#leaseMs, nowMs + this.#budgetMs];
+    return { ...wanted, token: randomToken(12), leaseUntilMs, waitsUntilMs };
   }
 
   /** The arguments of the script `write`. */
@@ -179,6 +224,8 @@ class RedisClaims implements IdempotencyClaims {
   async #renewAll(): Promise<void> {
     if (this.#isRenewing) return;
     this.#isRenewing = true;
+    // Clocks drift apart, and are set.
+    this.#offsetMs = await this.#learnOffset().catch(() => undefined);
     const due = [...this.#live];
     for (let i = 0; i < due.length; i += RENEWALS_AT_ONCE) {
       const some = due.slice(i, i + RENEWALS_AT_ONCE).filter((attempt) => this.#live.has(attempt));
@@ -189,8 +236,10 @@ class RedisClaims implements IdempotencyClaims {
   }
 
   async #renew(attempt: Attempt): Promise<void> {
+    const deadline = await this.#deadlineOf({ ...attempt, waitsUntilMs: this.#nowMs() + this.#budgetMs });
     const sentMs = this.#nowMs();
-    const ours = await this.#commands.claimRenew(nameOf(attempt.id), ...this.#fieldsOf(attempt));
+    const ours = await this.#commands.claimRenew(nameOf(attempt.id), ...this.#fieldsOf(attempt), deadline);
+    if (ours === LATE) return;
     attempt.leaseUntilMs = ours === 1 ? sentMs + this.#leaseMs : Number.NEGATIVE_INFINITY;
     if (ours !== 1) this.#live.delete(attempt);
   }
@@ -239,10 +288,11 @@ redis.call('HSET', KEYS[1], 'token', ARGV[${first}], 'request', ARGV[${first + 1
   'content', ARGV[${first + 3}], 'lease', string.format('%.0f', now + ARGV[${first + 4}]))
 redis.call('PEXPIRE', KEYS[1], ARGV[${first + 5}])`;
 
-/** KEYS: claim, answer. ARGV: as `write`. Returns the state, then the holder's request id, who serves it, content, and answer or token. */
+/** KEYS: claim, answer. ARGV: as `write`, then until when the caller waits. Returns the state, then the holder's request id, who serves it, content, and answer or token. */
 const TAKE = `${NOW}
 local c = redis.call('HMGET', KEYS[1], 'token', 'request', 'by', 'content', 'lease')
 if not c[1] then
+  if now > tonumber(ARGV[7]) then return {'late'} end
   redis.call('DEL', KEYS[2])${write(1)}
   return {'ours'}
 end
@@ -250,15 +300,20 @@ if not c[5] then return {'done', c[2], c[3], c[4], c[4] == ARGV[4] and redis.cal
 if tonumber(c[5]) > now then return {'in_flight', c[2], c[3], c[4]} end
 return {'lapsed', c[2], c[3], c[4], c[1]}`;
 
-/** KEYS: claim. ARGV: the lapsed token, then as `write`. Returns 1 if that claim is still lapsed or was freed. */
+/** KEYS: claim. ARGV: the lapsed token, then as `write`, then until when the caller waits. Returns 1 if that claim is still lapsed or was freed. */
 const TAKE_OVER = `${NOW}
+if now > tonumber(ARGV[8]) then return 0 end
 local c = redis.call('HMGET', KEYS[1], 'token', 'lease')
 if c[1] and (c[1] ~= ARGV[1] or not c[2] or tonumber(c[2]) > now) then return 0 end${write(2)}
 return 1`;
 
-/** KEYS: claim. ARGV: as `write`. Claims again what Redis has forgotten. Returns 0 if another attempt has it, or it is done. */
+/**
+ * KEYS: claim. ARGV: as `write`, then until when what Redis has forgotten may be claimed again: later it may have been freed. Returns 0 if
+ * another attempt has it, or it is done; LATE if nobody has it and it is too late.
+ */
 const RENEW = `${NOW}
 local c = redis.call('HMGET', KEYS[1], 'token', 'lease')
+if not c[1] and now > tonumber(ARGV[7]) then return ${LATE} end
 if c[1] and (c[1] ~= ARGV[1] or not c[2]) then return 0 end${write(1)}
 return 1`;
 

@@ -3,7 +3,7 @@ import { Redis } from "ioredis";
 import { type Service, startRedis } from "../../scripts/services.ts";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import { type Buyer, behave, CALM, callsOf, closeAtRest, receiptsOf, withReplica } from "../faults/fault_shop.ts";
-import { sleep, until } from "../platform/own_redis.ts";
+import { ownRedis, sleep, until } from "../platform/own_redis.ts";
 import { isFrozen, type ReplicaProcess } from "../replica.ts";
 import { expectRefusal } from "./checks.ts";
 import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
@@ -232,4 +232,29 @@ test.concurrent("database down when the request ends: the settlement waits in th
       expect(wanted.calls()).toBe(1);
     },
   );
+});
+
+test("after Redis was frozen for longer than its connections live, 40 retries are served, each once", async () => {
+  const own = await ownRedis();
+  // A claim that is left over would refuse them for an hour.
+  const start = () => shop.start({ REDIS_URL: own.url, LEASE_SECONDS: "3600" });
+  await withReplica(start, async (replica) => {
+    const orders = await Promise.all(
+      Array.from({ length: 40 }, () => order(shop.customer(), { max_tokens: 10 }, { tokens: 10 })),
+    );
+    for (const one of orders.slice(0, 2)) await shop.chat(one.secret, {}, { origin: replica.origin });
+    own.freeze();
+    try {
+      const refused = await Promise.all(orders.map(({ ask }) => ask(replica.origin)));
+      for (const answer of refused) expectRefusal(answer, "service_unavailable");
+      await sleep(2_500);
+    } finally {
+      own.thaw();
+    }
+    for (const one of orders) {
+      await until(async () => (await one.ask(replica.origin)).status === 200, 30_000);
+      expect(one.calls()).toBe(1);
+    }
+  });
+  await own.stop();
 });

@@ -1,4 +1,6 @@
 import { afterAll, afterEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { Redis } from "ioredis";
 import {
   type ClaimLimits,
@@ -332,6 +334,66 @@ test("claims that a frozen Redis makes from a closed connection, once it goes on
   await until(async () => (await connections()) === 1);
   for (const name of names)
     await until(async () => (await claims.take(wanted(name)).catch(() => undefined))?.state === "ours");
+});
+
+/** A proxy that keeps what open connections send, also when they are closed, and delivers it later. New connections pass. */
+async function delayingProxy(targetUrl: string) {
+  const target = new URL(targetUrl);
+  const kept: { upstream: Socket; bytes: Buffer | string }[] = [];
+  const held = new WeakSet<Socket>();
+  const links = new Map<Socket, Socket>();
+  let replies = 0;
+  const server = createServer((client) => {
+    const upstream = connect(Number(target.port), target.hostname);
+    links.set(client, upstream);
+    client.on("error", () => {});
+    upstream.on("error", () => {});
+    client.on("data", (bytes) => {
+      if (held.has(client)) kept.push({ upstream, bytes });
+      else upstream.write(bytes);
+    });
+    upstream.on("data", (bytes) => {
+      if (!held.has(client)) client.write(bytes);
+      else replies++;
+    });
+    client.on("close", () => !held.has(client) && upstream.destroy());
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `redis://127.0.0.1:${port}`,
+    keep() {
+      for (const client of links.keys()) held.add(client);
+    },
+    /** Resolves when the server has answered. */
+    async deliver() {
+      for (const { upstream, bytes } of kept) upstream.write(bytes);
+      await until(() => replies > 0);
+    },
+    close() {
+      for (const [client, upstream] of links) for (const socket of [client, upstream]) socket.destroy();
+      server.close();
+    },
+  };
+}
+
+test("what a closed connection had sent, and arrives after its claims were freed, claims nothing", async () => {
+  const proxy = await delayingProxy(redis.url);
+  const { log } = quietLog();
+  const options = { leaseMs: 3_600_000, nowMs: () => performance.now(), log };
+  const claims = redisIdempotencyClaims(proxy.url, options);
+  open.push(claims);
+  await (await taken(claims, "warm")).free();
+  proxy.keep();
+  const names = Array.from({ length: 10 }, (_, i) => `kept-${i}`);
+  for (const answer of await Promise.allSettled(names.map((name) => claims.take(wanted(name)))))
+    expect(answer).toMatchObject({ status: "rejected", reason: { code: "service_unavailable" } });
+  // The connection is closed after two seconds without an answer. Then another one is there, and has freed what was not answered.
+  await until(async () => (await claims.take(wanted("after")).catch(() => undefined))?.state === "ours", 20_000);
+  await proxy.deliver();
+  for (const name of names) expect(await claims.take(wanted(name))).toMatchObject({ state: "ours" });
+  await claims.close();
+  proxy.close();
 });
 
 test("a failover of Redis whose former primary stays as a replica: after a refusal or two, claims are taken at the new one", async () => {
