@@ -14,6 +14,8 @@ const REPORT_SOON_MS = 5;
 /** What else this replica admitted and released. Each id costs Redis as much as a request that asks. */
 const REPORT_MS = 500;
 const RENEWALS_A_LEASE = 3;
+/** Ids whose slots are not known to be counted right. Those beyond end with their lease. */
+const UNCONFIRMED_MAX = 20_000;
 /** Below this fraction of a limit, a replica may admit without asking. */
 const FAR_BELOW = 0.8;
 /** The replicas' requests that Redis has not counted are at most one in this many of the limit, all together. */
@@ -113,6 +115,8 @@ export class RedisRateCounts {
   readonly #replicas: ReplicaCount;
   readonly #waiting: Batch[] = [];
   #isRunning = false;
+  /** Ids with slots whose last call had no answer. If Redis runs it after all, from a closed connection, it counts slots that nobody has. */
+  readonly #unconfirmed = new Set<RedisRateCount>();
   readonly #soon: Reports;
   readonly #later: Reports;
   readonly #renewal: ReturnType<typeof setInterval>;
@@ -127,6 +131,8 @@ export class RedisRateCounts {
     this.#soon = new Reports(REPORT_SOON_MS, (rates) => this.#report(rates));
     this.#later = new Reports(REPORT_MS, (rates) => this.#report(rates));
     this.#renewal = setInterval(() => this.#report([...busy.values()]), slotLeaseMs / RENEWALS_A_LEASE);
+    // By now Redis has read what the closed connection had sent: it reads that before it answers a new one.
+    redis.redis.on("ready", () => this.#report([...this.#unconfirmed]));
   }
 
   /** Whether this replica may count one more request, or so many tokens, to the id without asking. */
@@ -269,11 +275,16 @@ export class RedisRateCounts {
   async #ask(call: Call): Promise<boolean> {
     const answer = await this.#redis.ask(() => this.#send(call));
     finish(call);
-    if (answer !== undefined) readAnswer(call, answer);
-    else {
+    if (answer !== undefined) {
+      readAnswer(call, answer);
+      for (const { rate } of call.entries) this.#unconfirmed.delete(rate);
+    } else {
       this.#replicas.forget();
       // What Redis counts is no longer known.
-      for (const { rate } of call.entries) rate.minuteEndsMs = Number.NEGATIVE_INFINITY;
+      for (const { rate } of call.entries) {
+        rate.minuteEndsMs = Number.NEGATIVE_INFINITY;
+        if (rate.atOnce !== null && this.#unconfirmed.size < UNCONFIRMED_MAX) this.#unconfirmed.add(rate);
+      }
     }
     return answer !== undefined;
   }
