@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Shop } from "../../test/gateway/shop.ts";
-import type { Attack } from "./attack.ts";
+import type { Attack, Begin, Outcome } from "./attack.ts";
 
 /**
  * Attempts to use more than was paid for by many requests at once: of a token allowance, and of balances whose answers cost more than
@@ -28,11 +28,12 @@ const KNOWN_MS = 5_000;
 
 export const allowanceAttacks: Attack[] = [
   {
-    name: `2. ${RACERS} requests without max_tokens at once, through three replicas, against an allowance of ${ALLOWANCE} tokens`,
+    name: `${RACERS} requests without max_tokens at once, through three replicas, against an allowance of ${ALLOWANCE} tokens`,
     replicas: 3,
-    async run(shop) {
+    async run(shop, begin) {
       const buyer = await shop.customer({ dailyLimit: 10_000, tokenLimit: ALLOWANCE });
       const messages = [{ role: "user", content: LONG }];
+      await begin();
       const ask = (n: number) => shop.chat(buyer.secret, { messages }, { origin: originOf(shop, n) });
       const answers = await Promise.all(Array.from({ length: RACERS }, (_, n) => ask(n)));
       const [row] = await shop.world.sql`
@@ -41,16 +42,15 @@ export const allowanceAttacks: Attack[] = [
       const served = answers.filter(({ status }) => status === 200).length;
       return {
         attacker: `${served} of ${RACERS} served, ${row?.used} tokens used, ${row?.charged} charged`,
-        others: "",
         isStopped: Number(row?.used) <= ALLOWANCE,
       };
     },
   },
   {
-    name: `3. ${CUSTOMERS} new customers of one reseller, ${STREAMS} streams each, each with an image of ${PICTURE_TOKENS} tokens`,
+    name: `${CUSTOMERS} new customers of one reseller, ${STREAMS} streams each, each with an image of ${PICTURE_TOKENS} tokens`,
     replicas: 2,
-    run: (shop) =>
-      burst(shop, {
+    run: (shop, begin) =>
+      burst(shop, begin, {
         over: { stream: true, max_tokens: 10, messages: [{ role: "user", content: [PICTURE] }] },
         usage: { prompt_tokens: PICTURE_TOKENS, completion_tokens: 5 },
         waves: 1,
@@ -58,10 +58,10 @@ export const allowanceAttacks: Attack[] = [
   },
   ...[true, false].map(
     (stream): Attack => ({
-      name: `3. the same with a provider that ignores the output cap, ${WAVES} times; ${stream ? "streams" : "not streamed"}`,
+      name: `the same with a provider that ignores the output cap, ${WAVES} times; ${stream ? "streams" : "not streamed"}`,
       replicas: 2,
-      run: (shop) =>
-        burst(shop, {
+      run: (shop, begin) =>
+        burst(shop, begin, {
           over: { stream, max_tokens: 100 },
           usage: { prompt_tokens: 20, completion_tokens: OVERRUN_TOKENS },
           waves: WAVES,
@@ -76,7 +76,7 @@ type Burst = {
   waves: number;
 };
 
-async function burst(shop: Shop, { over, usage, waves }: Burst) {
+async function burst(shop: Shop, begin: Begin, { over, usage, waves }: Burst): Promise<Outcome> {
   const { world, provider } = shop;
   const reseller = await world.addReseller();
   const customerWith = async (nanoUsd: bigint) => {
@@ -87,6 +87,7 @@ async function burst(shop: Shop, { over, usage, waves }: Burst) {
   const attackers = await Promise.all(Array.from({ length: CUSTOMERS }, () => customerWith(BALANCE)));
   const neighbour = await customerWith(BALANCE);
   provider.when(({ body }) => body.includes("attack"), { usage, tokens: 5, delayMs: 200 });
+  await begin();
   const before = provider.callCount();
   const callsOf: number[] = [];
   for (let wave = 0; wave < waves; wave++) {

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
  */
 
 export type Assault = {
-  kind: "bombs" | "silent" | "bodies" | "usage" | "hosts" | "vouchers" | "hooks" | "docs" | "names";
+  kind: "bombs" | "silent" | "bodies" | "usage" | "hosts" | "vouchers" | "hooks" | "docs" | "names" | "domains";
   port: number;
   /** API keys that the attacker uses in turn; for names, the headers of a session in the panel, as JSON. */
   secrets: readonly string[];
@@ -28,6 +28,7 @@ const USAGE_EVERY_MS = 100;
 const HOSTS_EVERY_MS = 2;
 /** The requests a minute that a person may make in the panel by default, spread evenly. */
 const FORM_EVERY_MS = 100;
+const DOMAIN_EVERY_MS = 1_000;
 const CODES = 10_000;
 const CODES_END_MS = 30_000;
 const DOCS_PER_SECOND = 3_000;
@@ -45,7 +46,7 @@ async function run(assault: Assault): Promise<Toll> {
   const note = (status: string) => {
     toll[status] = (toll[status] ?? 0) + 1;
   };
-  const attacks = { bombs, silent, bodies, usage, hosts, vouchers, hooks, docs, names };
+  const attacks = { bombs, silent, bodies, usage, hosts, vouchers, hooks, docs, names, domains };
   await attacks[assault.kind](assault, note);
   return toll;
 }
@@ -224,7 +225,18 @@ async function hooks(assault: Assault, note: Note): Promise<void> {
   await forms(assault, note, () => ({}));
 }
 
-async function forms({ port, seconds, session }: Assault, note: Note, bodyOf: () => object): Promise<void> {
+/** Domains of a reseller: each change of a host reaches what every replica remembers of hosts. */
+async function domains(assault: Assault, note: Note): Promise<void> {
+  let turn = 0;
+  await forms(assault, note, () => ({ host: `d${turn++}.flood.example` }), DOMAIN_EVERY_MS);
+}
+
+async function forms(
+  { port, seconds, session }: Assault,
+  note: Note,
+  bodyOf: () => object,
+  everyMs = FORM_EVERY_MS,
+): Promise<void> {
   if (session === undefined) throw new Error("this attack needs a session");
   const endsAt = performance.now() + seconds * 1000;
   const post = async () => {
@@ -244,7 +256,7 @@ async function forms({ port, seconds, session }: Assault, note: Note, bodyOf: ()
   const open: Promise<void>[] = [];
   while (performance.now() < endsAt) {
     open.push(post());
-    await sleep(FORM_EVERY_MS);
+    await sleep(everyMs);
   }
   await Promise.all(open);
 }
@@ -254,9 +266,13 @@ async function docs({ port, atOnce, seconds }: Assault, note: Note): Promise<voi
   const endsAt = performance.now() + seconds * 1000;
   const open = new Set<Promise<void>>();
   const ask = async () => {
-    const response = await fetch(`http://127.0.0.1:${port}/docs/openapi.json`, { headers: { host: PANEL_HOST } });
-    await response.arrayBuffer();
-    note(String(response.status));
+    try {
+      const response = await fetch(`http://127.0.0.1:${port}/docs/openapi.json`, { headers: { host: PANEL_HOST } });
+      await response.arrayBuffer();
+      note(String(response.status));
+    } catch {
+      note("none");
+    }
   };
   const startedMs = performance.now();
   for (let sent = 0; performance.now() < endsAt; await sleep(1)) {

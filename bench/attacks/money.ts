@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { encode } from "gpt-tokenizer/encoding/o200k_base";
 import { openRawClient } from "../../test/gateway/raw_client.ts";
 import { chatBody, eventsOf, imageBody, type Shop } from "../../test/gateway/shop.ts";
-import type { Attack } from "./attack.ts";
+import type { Attack, Outcome } from "./attack.ts";
 import { callsLetThrough } from "./other_counters.ts";
 
 /**
@@ -18,12 +19,26 @@ const UNITS = 50;
 const FREE_IMAGES = 235;
 const NEIGHBOUR_CALLS = 100;
 const WAIT_MS_MAX = 30_000;
+const SPACES = 32_768;
+const SHAPED_CHARS = 20_000;
+const SHAPES: Record<string, string> = {
+  "Chinese characters": "闸门按它卖出的计数并且说明这一点",
+  emoji: "🫠🪿🧌🛞🪬🫥",
+};
+const PIECE_CHARS = 64;
+const SHAPED_TOKENS_MAX = 80_000;
+const OUTPUT_NANO_USD = 15_000;
+/** An estimate of what nobody reports may be a little too low. */
+const ESTIMATE_SHARE_MIN = 0.95;
+/** The tokenizer takes the square of an unbroken text's length. */
+const COUNTED_CHARS = 256;
 
 export const moneyAttacks: Attack[] = [
   {
     name: "500 requests at once, through three replicas, against a package of 50",
     replicas: 3,
-    async run(shop) {
+    async run(shop, begin) {
+      await begin();
       const buyer = await shop.customer({ dailyLimit: UNITS, days: 1, totalLimit: UNITS });
       const before = shop.provider.callCount();
       const answers = await Promise.all(
@@ -48,18 +63,20 @@ export const moneyAttacks: Attack[] = [
     },
   },
   {
-    name: "1. leave a stream whose usage was already reported",
-    async run(shop) {
+    name: "leave a stream whose usage was already reported",
+    async run(shop, begin) {
+      await begin();
       const usage = { prompt_tokens: 10, completion_tokens: HIDDEN_TOKENS };
       const mark = behave(shop, { usage, usageIn: "every", chunkDelayMs: 20 });
       const whole = await readWhole(shop, mark);
       const left = await leaveEarly(shop, mark);
-      return { attacker: `paid ${usd(left)} for what costs ${usd(whole)}`, others: "", isStopped: left >= whole };
+      return { attacker: `paid ${usd(left)} for what costs ${usd(whole)}`, isStopped: left >= whole };
     },
   },
   {
-    name: "1. leave a stream of a model that hides its reasoning",
-    async run(shop) {
+    name: "leave a stream of a model that hides its reasoning",
+    async run(shop, begin) {
+      await begin();
       const mark = behave(shop, {
         usage: { prompt_tokens: 10, completion_tokens: HIDDEN_TOKENS },
         tokens: 40,
@@ -69,12 +86,13 @@ export const moneyAttacks: Attack[] = [
       for (let n = 0; n < 10; n++) await readWhole(shop, mark);
       const whole = await readWhole(shop, mark);
       const left = await leaveEarly(shop, mark);
-      return { attacker: `paid ${usd(left)} for what costs ${usd(whole)}`, others: "", isStopped: left >= whole };
+      return { attacker: `paid ${usd(left)} for what costs ${usd(whole)}`, isStopped: left >= whole };
     },
   },
   {
-    name: "2. a picture that the provider counts as 36,835 tokens, 20 streams at once",
-    async run(shop) {
+    name: "a picture that the provider counts as 36,835 tokens, 20 streams at once",
+    async run(shop, begin) {
+      await begin();
       // A dollar pays for six such pictures at the most that one may cost, and for nine at what it costs.
       const attacker = await shop.payer(USD);
       const mark = behave(shop, { usage: { prompt_tokens: PICTURE_TOKENS, completion_tokens: 5 }, tokens: 5 });
@@ -103,9 +121,22 @@ export const moneyAttacks: Attack[] = [
       };
     },
   },
+  ...Object.keys(SHAPES).map(
+    (kind): Attack => ({
+      name: `leave a long answer that begins with ${SPACES} spaces and goes on with ${kind}`,
+      async run(shop, begin) {
+        await shop.world.sql`update models set context_length = 200000 where id = 'chat-a'`;
+        const replica = await shop.start();
+        await begin(replica.origin);
+        const outcome = await leaveShaped(shop, replica.port, " ".repeat(SPACES) + textOf(kind, SHAPED_CHARS));
+        return { ...outcome, close: replica.kill };
+      },
+    }),
+  ),
   {
-    name: "3. parameters that cost money or choose another model",
-    async run(shop) {
+    name: "parameters that cost money or choose another model",
+    async run(shop, begin) {
+      await begin();
       const attacker = await shop.customer();
       const costly = {
         service_tier: "priority",
@@ -130,14 +161,14 @@ export const moneyAttacks: Attack[] = [
       const told = [answer, image].flatMap(({ headers }) => headers.get("x-dropped-params")?.split(/, ?/) ?? []);
       return {
         attacker: `${passed.length} of ${names.length} were sent on, ${told.length} named as dropped`,
-        others: "",
         isStopped: passed.length === 0 && told.length === names.length,
       };
     },
   },
   {
-    name: `4. stream: true on ${FREE_IMAGES} image requests`,
-    async run(shop) {
+    name: `stream: true on ${FREE_IMAGES} image requests`,
+    async run(shop, begin) {
+      await begin();
       const attacker = await shop.customer({ dailyLimit: 100_000 });
       shop.provider.when((call) => call.path.endsWith("/images/generations") && /"stream":\s*true/.test(call.body), {
         body: 'event: image_generation.completed\ndata: {"b64_json":"aGk="}\n\n',
@@ -160,8 +191,9 @@ export const moneyAttacks: Attack[] = [
     },
   },
   {
-    name: "5. ten prompts above the operator's token rate, ten pictures to a text model",
-    async run(shop) {
+    name: "ten prompts above the operator's token rate, ten pictures to a text model",
+    async run(shop, begin) {
+      await begin();
       const attacker = await shop.customer();
       const large = behave(shop, {
         status: 429,
@@ -193,8 +225,9 @@ export const moneyAttacks: Attack[] = [
     },
   },
   {
-    name: "6. an answer whose connection drops between its usage and [DONE]",
-    async run(shop) {
+    name: "an answer whose connection drops between its usage and [DONE]",
+    async run(shop, begin) {
+      await begin();
       const payer = await shop.payer(10n * USD);
       const chunk = (fields: object) =>
         `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", created: 1, model: "m", ...fields })}\n\n`;
@@ -218,7 +251,6 @@ export const moneyAttacks: Attack[] = [
       const paid = await paidBy(shop, payer.accountId, 10n * USD);
       return {
         attacker: `paid ${usd(paid)} for ${HIDDEN_TOKENS} tokens; ended ${eventsOf(text).at(-1) === "[DONE]" ? "with" : "without"} [DONE]`,
-        others: "",
         isStopped: paid >= HIDDEN_TOKENS * 15_000 && eventsOf(text).at(-1) !== "[DONE]",
       };
     },
@@ -232,6 +264,51 @@ function behave(shop: Shop, behaviour: Parameters<Shop["provider"]["when"]>[1]):
   const mark = `attack-${++marks}-`;
   shop.provider.when((call) => call.body.includes(mark), behaviour);
   return { metadata: { mark } };
+}
+
+/** A stream with this text, which its client leaves when all of it has arrived, before its usage is reported. */
+async function leaveShaped(shop: Shop, port: number, text: string): Promise<Outcome> {
+  // The provider sends both halves of the body, and then says nothing.
+  const whole = { chunked: true, hang: "mid_stream", cutAfterChunks: 2 } as const;
+  const mark = behave(shop, { body: eventsWith(text), contentType: "text/event-stream", ...whole });
+  const payer = await shop.payer(10n * USD);
+  const client = openRawClient(port, payer.secret, { ...chatBody(), max_tokens: SHAPED_TOKENS_MAX, ...mark });
+  await until(() => client.events() >= Math.ceil(text.length / PIECE_CHARS));
+  client.leave();
+  const paid = await paidBy(shop, payer.accountId, 10n * USD);
+  const written = tokensOf(text);
+  return {
+    attacker: `${written} tokens written; paid ${usd(paid)} for what costs ${usd(written * OUTPUT_NANO_USD)}`,
+    isStopped: paid >= ESTIMATE_SHARE_MIN * written * OUTPUT_NANO_USD,
+  };
+}
+
+/** An answer's events, without its end, as a provider sends them. */
+function eventsWith(text: string): string {
+  const events: string[] = [];
+  for (let at = 0; at < text.length; at += PIECE_CHARS) {
+    const delta = { content: text.slice(at, at + PIECE_CHARS) };
+    events.push(
+      JSON.stringify({
+        id: "c",
+        object: "chat.completion.chunk",
+        created: 1,
+        model: "m",
+        choices: [{ index: 0, delta }],
+      }),
+    );
+  }
+  return events.map((event) => `data: ${event}\n\n`).join("");
+}
+
+function textOf(kind: string, chars: number): string {
+  return (SHAPES[kind] ?? "").repeat(chars).slice(0, chars);
+}
+
+function tokensOf(text: string): number {
+  let tokens = 0;
+  for (let at = 0; at < text.length; at += COUNTED_CHARS) tokens += encode(text.slice(at, at + COUNTED_CHARS)).length;
+  return tokens;
 }
 
 /** The cost of a stream that is read to its end, in nano-USD. */

@@ -2,13 +2,16 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 import { startServices } from "../../scripts/services.ts";
 import { raiseFetchLimit } from "../../src/platform/runtime.ts";
+import { COUNTING } from "../../test/replica.ts";
+import type { Attack } from "./attack.ts";
 
 /**
- * The attacks of a malicious customer, run against a replica with its default limits:
- * `bun run attacks [--only PART-OF-NAME]`. Prints a table; ends with 1 if an attack is not stopped.
+ * The attacks of a malicious customer, run against replicas with their default limits, each beside a neighbour:
+ * `bun run attacks [--only PART-OF-NAME]`. Prints a table; ends with 1 if an attack is not stopped, or the neighbour was not served as it
+ * is alone.
  */
 
-const HEAD = ["attack", "the attacker", "others", "stopped"];
+const HEAD = ["attack", "the attacker", "others", "the neighbour", "stopped"];
 /** As in production; tests use larger values. */
 const DEFAULTS = {
   RATE_PER_MINUTE: "600",
@@ -21,6 +24,7 @@ const DEFAULTS = {
   DB_POOL_MAX: "10",
   LEDGER_LANES: "4",
   LOG_REQUESTS: "0",
+  ...COUNTING,
 };
 
 /** More than any attack sends at once: by default, Bun's fetch has room for 256. */
@@ -35,6 +39,8 @@ process.env.REDIS_URL = services.redisUrl;
 const { openShop } = await import("../../test/gateway/shop.ts");
 const { allowanceAttacks } = await import("./allowances.ts");
 const { moneyAttacks } = await import("./money.ts");
+const { isServed, shownBeside, startNeighbour } = await import("./neighbour.ts");
+const { peopleAttacks } = await import("./people.ts");
 const { starvingAttacks } = await import("./starving.ts");
 const { silentReceiver } = await import("./silent_receiver.ts");
 const { unpaidAttacks } = await import("./unpaid.ts");
@@ -61,24 +67,41 @@ async function run(): Promise<boolean> {
       ...attack,
       env: { ...DEFAULTS, RATE_PER_MINUTE: "100000", RATE_IN_FLIGHT: "10000", ...attack.env },
     })),
-    ...starvingAttacks.map((attack) => ({
+    ...[...starvingAttacks, ...peopleAttacks].map((attack) => ({
       ...attack,
       env: { ...DEFAULTS, MESSAGES_ALLOW_PRIVATE: receiver, ...attack.env },
     })),
   ].filter(({ name }) => only === undefined || name.includes(only));
   const rows: string[][] = [];
-  for (const { name, env, replicas = 1, run: runAttack } of attacks) {
-    console.log(`running: ${name}`);
-    const shop = await openShop({ env, replicas });
-    try {
-      const { attacker, others, isStopped } = await runAttack(shop);
-      const books = await shop.world.unbalanced();
-      rows.push([name, attacker, books.length > 0 ? `${others} BOOKS: ${books[0]}` : others, isStopped ? "yes" : "NO"]);
-      console.log(`  ${rows.at(-1)?.slice(1).join(" · ")}`);
-    } finally {
-      await shop.close();
-    }
+  for (const attack of attacks) {
+    console.log(`running: ${attack.name}`);
+    const row = await rowOf(attack);
+    rows.push([attack.name, ...row]);
+    console.log(`  ${row.join(" · ")}`);
   }
   console.log(`\n${[HEAD, HEAD.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |`).join("\n")}`);
   return rows.length > 0 && rows.every((row) => row.at(-1) === "yes");
+}
+
+/** Runs one attack in a shop of its own. The cells of its row, without its name. */
+async function rowOf({ env, replicas = 1, run: runAttack }: Attack): Promise<string[]> {
+  const neighbour = await startNeighbour();
+  const PROVIDER_ALLOW_PRIVATE = `127.0.0.1:${neighbour.port}`;
+  const shop = await openShop({ env: { ...env, PROVIDER_ALLOW_PRIVATE }, replicas, fill: neighbour.addModel });
+  try {
+    let end: Awaited<ReturnType<typeof neighbour.watch>> | undefined;
+    const { attacker, others, isStopped, close } = await runAttack(shop, async (origin) => {
+      const origins = origin === undefined ? shop.replicas.map((replica) => replica.origin) : [origin];
+      end = await neighbour.watch(shop, origins);
+    });
+    if (end === undefined) throw new Error("the attack did not begin");
+    const beside = await end();
+    await close?.();
+    const books = await shop.world.unbalanced();
+    const told = [others, books[0] && `BOOKS: ${books[0]}`].filter(Boolean).join(" ");
+    return [attacker, told, shownBeside(beside), isStopped && isServed(beside) && books.length === 0 ? "yes" : "NO"];
+  } finally {
+    await shop.close();
+    await neighbour.stop();
+  }
 }

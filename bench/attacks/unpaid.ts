@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import type { Shop } from "../../test/gateway/shop.ts";
-import type { Attack } from "./attack.ts";
-import { type Neighbour, refusals, type Seen, watch } from "./neighbour.ts";
+import type { Attack, Begin, Outcome } from "./attack.ts";
 
 /**
  * Attempts of a customer to let providers work for nothing, with requests that reach the time limits. The limits, and the bound of what
@@ -15,7 +14,6 @@ const AT_ONCE = 50;
 const WAVES = 3;
 /** Every replica knows by then who has reached the bound. Source: LOS-3. */
 const KNOWN_MS = 3_000;
-const NEIGHBOURS = 20;
 const BALANCE = 1_000_000_000n;
 const MARK = "forever";
 const ENV = {
@@ -31,17 +29,18 @@ const WAYS: readonly { what: string; stream: boolean; behaviour: Behaviour }[] =
 ];
 
 export const unpaidAttacks: Attack[] = WAYS.map(({ what, stream, behaviour }) => ({
-  name: `4. ${what}, ${WAVES} times ${AT_ONCE} at once, through two replicas and with two routes`,
+  name: `${what}, ${WAVES} times ${AT_ONCE} at once, through two replicas and with two routes`,
   replicas: 2,
   env: ENV,
-  run: (shop) => attack(shop, stream, behaviour),
+  run: (shop, begin) => attack(shop, begin, { stream, behaviour }),
 }));
 
-async function attack(shop: Shop, stream: boolean, behaviour: Behaviour) {
+type Way = { stream: boolean; behaviour: Behaviour };
+
+async function attack(shop: Shop, begin: Begin, { stream, behaviour }: Way): Promise<Outcome> {
   const { secret, accountId } = await shop.payer(BALANCE);
   for (const provider of [shop.provider, shop.second]) provider.when(({ body }) => body.includes(MARK), behaviour);
-  let isOver = false;
-  const seeing = watch(await neighbourOf(shop), () => isOver);
+  await begin();
   const waves: { refused: number; calls: number }[] = [];
   for (let wave = 0; wave < WAVES; wave++) {
     const before = marked(shop);
@@ -55,14 +54,11 @@ async function attack(shop: Shop, stream: boolean, behaviour: Behaviour) {
     // With limits of minutes, the bound is known everywhere long before a wave ends.
     await sleep(KNOWN_MS);
   }
-  isOver = true;
-  const neighbour = await seeing;
   const calls = waves.reduce((sum, wave) => sum + wave.calls, 0);
   const paid = Number(BALANCE) - (await shop.counters(accountId)).balance;
   return {
     attacker: `${WAVES * AT_ONCE} requests, ${calls} provider calls (by wave: ${waves.map((wave) => wave.calls).join(", ")}), paid $${paid / 1e9}, ${((calls * LIMIT_MS) / 60_000).toFixed(1)} minutes unpaid, refused by wave: ${waves.map(({ refused }) => refused).join(", ")}`,
-    others: `a neighbour: ${shown(neighbour)}`,
-    isStopped: waves.at(-1)?.refused === AT_ONCE && refusals(neighbour) === 0,
+    isStopped: waves.at(-1)?.refused === AT_ONCE,
   };
 }
 
@@ -70,13 +66,4 @@ async function attack(shop: Shop, stream: boolean, behaviour: Behaviour) {
 function marked({ provider, second }: Shop): number {
   const all = [...provider.calls(), ...second.calls()];
   return all.filter(({ generation, body }) => generation && body.includes(MARK)).length;
-}
-
-async function neighbourOf(shop: Shop): Promise<Neighbour> {
-  const customers = await Promise.all(Array.from({ length: NEIGHBOURS }, () => shop.customer({ dailyLimit: 100_000 })));
-  return { port: shop.replicas[0]?.port ?? 0, secrets: customers.map(({ secret }) => secret), fresh: [] };
-}
-
-function shown(seen: Seen): string {
-  return `${seen.requests} requests, ${refusals(seen)} refused, p99 ${Math.round(seen.p99Ms)} ms`;
 }

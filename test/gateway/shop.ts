@@ -20,6 +20,8 @@ type ShopOptions = {
   redisUrl?: string;
   /** Kept free, so that a stopped replica can use its port again. */
   keepsPorts?: boolean;
+  /** Adds to the catalog before the replicas start. */
+  fill?: (world: World) => Promise<void>;
 };
 
 /** 3 and 15 USD per million tokens; 40,000 micro-USD an image. */
@@ -30,11 +32,13 @@ export async function openShop({
   env: { PROVIDER_ALLOW_PRIVATE: alsoPrivate, ...env } = {},
   redisUrl = process.env.REDIS_URL ?? "",
   keepsPorts = false,
+  fill,
 }: ShopOptions = {}) {
   const world = await createWorld();
   const provider = await startFakeProvider();
   const second = await startFakeProvider();
   await fillCatalog(world, provider, second);
+  await fill?.(world);
   let spools = 0;
   const start = async (more: Record<string, string> = {}): Promise<ReplicaProcess> =>
     startReplicaProcess({
