@@ -18,6 +18,8 @@ type ShopOptions = {
   /** PROVIDER_ALLOW_PRIVATE is added to the providers of the shop. */
   env?: Record<string, string>;
   redisUrl?: string;
+  /** The URL by which the replicas reach the database of this URL. */
+  throughUrl?: (databaseUrl: string) => Promise<string>;
   /** Kept free, so that a stopped replica can use its port again. */
   keepsPorts?: boolean;
   /** Adds to the catalog before the replicas start. */
@@ -31,10 +33,12 @@ export async function openShop({
   replicas = 1,
   env: { PROVIDER_ALLOW_PRIVATE: alsoPrivate, ...env } = {},
   redisUrl = process.env.REDIS_URL ?? "",
+  throughUrl = async (databaseUrl) => databaseUrl,
   keepsPorts = false,
   fill,
 }: ShopOptions = {}) {
   const world = await createWorld();
+  const databaseUrl = await throughUrl(world.url);
   const provider = await startFakeProvider();
   const second = await startFakeProvider();
   await fillCatalog(world, provider, second);
@@ -43,7 +47,7 @@ export async function openShop({
   const start = async (more: Record<string, string> = {}): Promise<ReplicaProcess> =>
     startReplicaProcess({
       ...(keepsPorts && { PORT: String(await freePort()) }),
-      DATABASE_URL: world.url,
+      DATABASE_URL: databaseUrl,
       REDIS_URL: redisUrl,
       SPOOL_DIR: `${world.spoolDir}/replica${++spools}`,
       PROVIDER_ALLOW_PRIVATE: [`127.0.0.1:${provider.port}`, `127.0.0.1:${second.port}`, alsoPrivate]
