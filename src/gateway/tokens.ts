@@ -47,19 +47,27 @@ export type TokenCounter = {
   close(): void;
 };
 
+/** Times in ms, as JOB_MS, WAIT_MS and STUCK_MS above. */
+export type TokenLimits = { jobMs: number; waitMs: number; stuckMs: number };
+const LIMITS: TokenLimits = { jobMs: JOB_MS, waitMs: WAIT_MS, stuckMs: STUCK_MS };
+
 export type TokenJob = { text: string; budgetMs: number };
 
 /** Makes a counter with a worker, which starts immediately. Until its tables are loaded, texts are estimated. */
-export function createTokenCounter(log: Log, startWorker: () => Worker = newWorker): TokenCounter {
+export function createTokenCounter(
+  log: Log,
+  startWorker: () => Worker = newWorker,
+  { jobMs, waitMs, stuckMs }: TokenLimits = LIMITS,
+): TokenCounter {
   const jobs = createWorkerJobs<TokenJob, TokensOfPart>({
     ...{ name: "tokens", log, startWorker },
-    ...{ queueMax: QUEUE_MAX, waitMs: WAIT_MS, stuckMs: STUCK_MS },
+    ...{ queueMax: QUEUE_MAX, waitMs, stuckMs },
   });
   return {
     async count(text) {
       if (text === "") return { tokens: 0, exact: true };
       const sample = sampleOf(text);
-      const { tokens, chars } = await counted(jobs, sample);
+      const { tokens, chars } = await counted(jobs, { text: sample, budgetMs: jobMs });
       const share = text.length / (chars || sample.length);
       return { tokens: Math.ceil((chars === 0 ? roughTokens(sample) : tokens) * share), exact: chars === text.length };
     },
@@ -85,10 +93,10 @@ function roughTokens(text: string): number {
 }
 
 /** Nothing, if the tokenizer is not ready, too busy or fails. */
-async function counted(jobs: WorkerJobs<TokenJob, TokensOfPart>, text: string): Promise<TokensOfPart> {
+async function counted(jobs: WorkerJobs<TokenJob, TokensOfPart>, job: TokenJob): Promise<TokensOfPart> {
   const nothing = { tokens: 0, chars: 0 };
   try {
-    return (await jobs.run({ text, budgetMs: JOB_MS })) ?? nothing;
+    return (await jobs.run(job)) ?? nothing;
   } catch {
     return nothing;
   }

@@ -437,7 +437,8 @@ describe("anything else", () => {
     },
   );
 
-  test("is refused or rewritten quickly, also if it is deeply nested, very long or very many chunks", () => {
+  // A parser that reads any of these again for each of its parts would take hours: the runner ends such a test.
+  test("is refused or rewritten in linear time, also if it is deeply nested, very long or very many chunks", () => {
     const hostile = [
       "[".repeat(1_000_000),
       `{"a":${"[".repeat(500_000)}${"]".repeat(500_000)}}`,
@@ -448,16 +449,12 @@ describe("anything else", () => {
       `{"a":1${" ".repeat(4_000_000)}}`,
     ];
     for (const payload of hostile) {
-      const startMs = performance.now();
       try {
         new ChunkRewriter({ ...FACTS, wantsUsage: true }).rewrite(payload);
       } catch (error) {
         // The parser has its own limit on nesting.
         expect(error instanceof SyntaxError || error instanceof RangeError).toBe(true);
       }
-      expect({ payload: payload.slice(0, 20), inTime: performance.now() - startMs < 5_000 }).toMatchObject({
-        inTime: true,
-      });
     }
   });
 });

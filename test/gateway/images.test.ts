@@ -136,9 +136,7 @@ describe("the guard on fetching", () => {
   ])("%s is refused", async (imageUrl) => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ imageReturn: "url", imageUrl });
-    const startedAt = performance.now();
     expectRefusal(await image(secret, { response_format: "b64_json" }), "provider_unavailable");
-    expect(performance.now() - startedAt).toBeLessThan(2000);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1 });
   });
 

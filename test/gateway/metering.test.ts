@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { until } from "../platform/own_redis.ts";
 import { COUNTING } from "../replica.ts";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
 import { chatBody, eventsOf, openShop, PRICES, type Shop } from "./shop.ts";
@@ -445,12 +446,7 @@ describe("the output cap", () => {
     const reported = { usage: { prompt_tokens: 2_010, completion_tokens: 10 } };
     shop.provider.next(reported);
     // Until the tokenizer's tables are loaded, texts are estimated, and an estimate is not accepted.
-    let answer = await shop.chat(secret, words);
-    for (let i = 0; i < 50 && answer.status === 402; i++) {
-      await Bun.sleep(100);
-      answer = await shop.chat(secret, words);
-    }
-    expect(answer.status).toBe(200);
+    await until(async () => (await shop.chat(secret, words)).status === 200);
     expect(JSON.parse(sentBody()).max_tokens).toBe(10);
     expect(await nanoOf(accountId)).toBe(10_000_000n - 2_010n * 3_000n - 10n * 15_000n);
 
@@ -462,11 +458,9 @@ describe("the output cap", () => {
     const reader = await shop.payer(2_050n * 3_000n);
     shop.provider.next({ usage: { prompt_tokens: 2_010 } });
     expect((await shop.call("/v1/embeddings", { secret: reader.secret, body: texts })).status).toBe(200);
-    // Text without spaces would keep a tokenizer busy for seconds. Its time is limited either way.
+    // Text without spaces would keep a tokenizer busy for seconds. Its time is limited either way: tokens.test.ts.
     const hostile = { ...words, messages: [{ role: "user", content: "a".repeat(32_000) }] };
-    const begun = performance.now();
     expect([200, 402]).toContain((await shop.chat(long.secret, hostile)).status);
-    expect(performance.now() - begun).toBeLessThan(2_000);
   });
 });
 

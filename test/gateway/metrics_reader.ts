@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import type { ReplicaProcess } from "../replica.ts";
 
 /** The origin of the internal listener of a replica that was started with INTERNAL_PORT=0. */
@@ -30,28 +29,4 @@ export async function timeOutsOf(replica: ReplicaProcess, limit: string): Promis
 /** The value of a gauge. */
 export async function gaugeOf(replica: ReplicaProcess, name: string): Promise<number | undefined> {
   return (await metricsOf(replica)).get(`tollgate_${name}`);
-}
-
-/** A replica's resident memory in MiB. */
-export function rssMib({ process }: ReplicaProcess): number {
-  const status = readFileSync(`/proc/${process.pid}/status`, "utf8");
-  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1] ?? 0) / 1024;
-}
-
-/** Runs `work`. Returns its result, and by how much the replica's memory grew at most meanwhile, in MiB. */
-export async function withGrowth<T>(
-  replica: ReplicaProcess,
-  work: () => Promise<T>,
-): Promise<{ result: T; growthMib: number }> {
-  const beforeMib = rssMib(replica);
-  let mostMib = beforeMib;
-  const watch = setInterval(() => {
-    mostMib = Math.max(mostMib, rssMib(replica));
-  }, 20);
-  try {
-    const result = await work();
-    return { result, growthMib: mostMib - beforeMib };
-  } finally {
-    clearInterval(watch);
-  }
 }

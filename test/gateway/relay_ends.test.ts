@@ -392,14 +392,11 @@ describe("after [DONE]", () => {
     await until(() => closed > later);
   });
 
-  test("the provider neither closes nor sends: the call is aborted after a second", async () => {
+  test("the provider neither closes nor sends: the answer is complete, and then the call is aborted", async () => {
     behave = (socket) => socket.write(`${HEAD}content-length: 100000\r\n\r\n${wire}`);
     const before = closed;
-    const startMs = performance.now();
     expect(await ask()).toMatchObject({ ended: [{ how: "complete" }] });
-    expect(closed).toBe(before);
     await until(() => closed > before);
-    expect(performance.now() - startMs).toBeGreaterThan(900);
   });
 });
 

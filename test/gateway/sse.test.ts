@@ -189,10 +189,8 @@ describe("any bytes at all", () => {
   ])("a megabyte of %s, a byte at a time: in linear time", (_, unit) => {
     const bytes = bytesOf(unit.repeat(Math.ceil((1024 * 1024) / bytesOf(unit).length)));
     const reader = new SseReader();
-    const startMs = performance.now();
+    // Takes less than a second. A parser that reads the line again for each piece would take hours: the runner ends such a test.
     for (let at = 0; at < bytes.length; at++) reader.push(bytes.subarray(at, at + 1));
     reader.end();
-    // Takes less than a second. A parser that reads the line again for each piece would take hours.
-    expect(performance.now() - startMs).toBeLessThan(30_000);
   });
 });
