@@ -10,6 +10,7 @@ export const ESCROW_VALID_MS = 2_000;
 /** How long a change waits for money that lies unused in escrows: a replica returns it within a second. */
 const IDLE_WAIT_MS_MAX = 3_000;
 const RECALL_PAUSE_MS = 20;
+const monotonicMs = () => performance.now();
 const READ_EVERY_MS = 1000;
 /** A read that takes longer counts as an outage; its connection is closed. */
 const READ_TIMEOUT_MS = 3000;
@@ -31,7 +32,13 @@ const PROTECTING_FACTOR = 2;
 /** Who makes a change, for the audit log: an account, and the request. */
 export type Actor = { accountId: number; requestId: string };
 /** What a change needs. Without `by`, the command line or the service itself makes it. */
-export type ChangeDeps = { db: Db; bus: Bus; by?: Actor };
+export type ChangeDeps = {
+  db: Db;
+  bus: Bus;
+  by?: Actor;
+  /** Monotonic clock, ms, by which it waits for replicas. */
+  nowMs?: () => number;
+};
 
 /** What kind of change it is. */
 type ChangeOptions = {
@@ -63,14 +70,14 @@ export async function changing<T>(
   fn: (tx: TransactionOf<Orm>) => Promise<T>,
   options: ChangeOptions = {},
 ): Promise<T> {
-  const startMs = performance.now();
+  const { nowMs = monotonicMs } = deps;
+  const startMs = nowMs();
   for (;;) {
     try {
       return await changeOnce(deps, fn, options);
     } catch (error) {
       if (!(error instanceof IdleMoneyError)) throw error;
-      if (performance.now() - startMs > IDLE_WAIT_MS_MAX)
-        throw new Refusal("service_unavailable", { retryAfterSeconds: 1 });
+      if (nowMs() - startMs > IDLE_WAIT_MS_MAX) throw new Refusal("service_unavailable", { retryAfterSeconds: 1 });
       await recallMoney(deps, error.accountId);
     }
   }
@@ -88,11 +95,12 @@ async function changeOnce<T>(
     changes = await ownChanges(tx);
     return value;
   });
-  const committedMs = performance.now();
+  const { nowMs = monotonicMs } = deps;
+  const committedMs = nowMs();
   await deps.bus.publish(changes);
   // Draws of customers do not lock their tenant: one that read the former state may commit later. It is valid no longer than this.
-  if (endsTenantRight?.() && changes.length > 0) await sleep(committedMs + ESCROW_VALID_MS - performance.now());
-  else await waitForDraws(deps.db, changes, committedMs + ESCROW_VALID_MS);
+  if (endsTenantRight?.() && changes.length > 0) await sleep(committedMs + ESCROW_VALID_MS - nowMs());
+  else await waitForDraws(deps.db, changes, { untilMs: committedMs + ESCROW_VALID_MS, nowMs });
   return result;
 }
 
@@ -100,12 +108,16 @@ async function changeOnce<T>(
  * Returns when every replica has drawn anew for the changed accounts, or what it had drawn before has run out. Never throws: the change
  * is committed, and without an answer of the database the second is certain.
  */
-async function waitForDraws(db: Db, changes: readonly Change[], untilMs: number): Promise<void> {
+async function waitForDraws(
+  db: Db,
+  changes: readonly Change[],
+  { untilMs, nowMs }: { untilMs: number; nowMs: () => number },
+): Promise<void> {
   const ids = changes.filter(({ kind }) => kind === "account").map(({ ref }) => ref);
-  for (let pauseMs = 2; ids.length > 0 && performance.now() < untilMs; pauseMs = Math.min(pauseMs * 2, 50)) {
-    const isDone = await within(untilMs - performance.now(), areDrawnAnew(db, ids)).catch(() => false);
+  for (let pauseMs = 2; ids.length > 0 && nowMs() < untilMs; pauseMs = Math.min(pauseMs * 2, 50)) {
+    const isDone = await within(untilMs - nowMs(), areDrawnAnew(db, ids)).catch(() => false);
     if (isDone) return;
-    await sleep(Math.min(pauseMs, untilMs - performance.now()));
+    await sleep(Math.min(pauseMs, untilMs - nowMs()));
   }
 }
 

@@ -265,11 +265,6 @@ test("2,000 unknown names are read in a few statements, and a domain among them 
   expect(reads).toBeLessThanOrEqual(Math.ceil(2_000 / 256) + 1);
   // From memory.
   expect(names.map((name) => lookup.peek(name)).filter((host) => host === null)).toHaveLength(1_999);
-  // One at a time, without a pause: no more than 50 reads a second.
-  reads = 0;
-  const startedMs = performance.now();
-  for (let i = 0; i < 40; i++) expect(await lookup.get(`one${i}.stranger.example`)).toBeUndefined();
-  expect(reads).toBeLessThanOrEqual((performance.now() - startedMs) / 20 + 1);
 });
 
 test("suspending a domain waits for the tenant's ledger batches", async () => {

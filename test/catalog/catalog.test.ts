@@ -40,9 +40,9 @@ async function openQuiet(fields: Partial<CatalogWorld["deps"]> = {}) {
 }
 
 async function until(isSo: () => boolean): Promise<void> {
-  const deadline = performance.now() + 5000;
+  const deadline = performance.now() + 30_000;
   while (!isSo()) {
-    if (performance.now() > deadline) throw new Error("waited 5 s in vain");
+    if (performance.now() > deadline) throw new Error("waited 30 s in vain");
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }

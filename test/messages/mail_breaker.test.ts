@@ -121,14 +121,15 @@ test("two replicas send one probe, not two", async () => {
 
 test("mail servers of other tenants that hang delay no mail and no webhook", async () => {
   const open = new Set<Socket>();
+  let given = 0;
   const silent: Server = createServer((socket) => {
-    open.add(socket.on("error", () => {}));
+    open.add(socket.on("error", () => {}).on("close", () => given++));
   });
   await new Promise<void>((resolve) => silent.listen(PORT, HANGS, resolve));
   // More than a replica has places.
   const hanging = [await tenant(HANGS, 10), await tenant(HANGS, 10), await tenant(HANGS, 10), await tenant(GONE, 10)];
   const messages = world.start(100);
-  await until(() => open.size >= 16, 10_000);
+  await until(() => open.size >= 16);
   const fine = await tenant(UP, 3);
   const [person] = fine.people;
   // One of a tenant whose mail server hangs has a webhook that works.
@@ -136,11 +137,11 @@ test("mail servers of other tenants that hang delay no mail and no webhook", asy
   if (!person || !caller) throw new Error("nobody was added");
   await addEndpoint(by(), { accountId: caller.accountId, url: receiver.url, kinds: ["balance_low"] });
   await world.tell({ kind: "balance_low", accountId: caller.accountId, data: {} });
-  const startMs = performance.now();
-  await until(() => box.mails.length === 3, 10_000);
-  expect(performance.now() - startMs).toBeLessThan(6_000);
+  await until(() => box.mails.length === 3);
+  // None of the hanging servers was given up before.
+  expect(given).toBe(0);
   for (const socket of open) socket.destroy();
-  await until(() => receiver.calls.length === 1, 20_000);
+  await until(() => receiver.calls.length === 1);
   await messages.close();
   await new Promise<void>((resolve) => silent.close(() => resolve()));
   expect(await fine.down()).toBeUndefined();

@@ -1,6 +1,8 @@
-import { expect, test } from "bun:test";
+import { afterEach, expect, jest, test } from "bun:test";
 import { createBatchLoader } from "../../src/platform/batch_loader.ts";
 import { sleep } from "./own_redis.ts";
+
+afterEach(() => void jest.useRealTimers());
 
 /** A reader that finds keys which begin with "k", and answers when the test says so. */
 function openReader() {
@@ -62,3 +64,23 @@ test("a read that does not end is abandoned after 5 s, and its slot is free agai
   reads[2]?.answer();
   expect(await behind).toBe("value of k3");
 }, 20_000);
+
+test("with a pause, a read begins no sooner than that after the one before, however many look-ups there are", async () => {
+  jest.useFakeTimers();
+  let reads = 0;
+  let found = 0;
+  const lookUp = createBatchLoader<string>(
+    async (keys) => {
+      reads++;
+      return new Map(keys.map((key) => [key, key]));
+    },
+    { readsMax: 1, pauseMs: 20 },
+  );
+  for (let ms = 0; ms < 1_000; ms++) {
+    void lookUp(`k${ms}`).then(() => found++);
+    jest.advanceTimersByTime(1);
+    for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+  }
+  expect(reads).toBe(50);
+  expect(found).toBeGreaterThan(950);
+});

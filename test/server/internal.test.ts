@@ -134,13 +134,13 @@ describe("/ask: whether a TLS proxy may get a certificate for a name", () => {
     await sleep(1500);
     expect(await status()).toBe(404);
     await sql`update hosts set status = 'active' where host = 'ai.acme.test'`;
-    await until(async () => (await status()) === 200, 10_000);
+    await until(async () => (await status()) === 200);
     await sql`update accounts set status = 'suspended' where id = ${accountId}`;
-    await until(async () => (await status()) === 404, 10_000);
+    await until(async () => (await status()) === 404);
     await sql`update accounts set status = 'active' where id = ${accountId}`;
-    await until(async () => (await status()) === 200, 10_000);
+    await until(async () => (await status()) === 200);
     await sql`update hosts set status = 'suspended' where host = 'ai.acme.test'`;
-    await until(async () => (await status()) === 404, 10_000);
+    await until(async () => (await status()) === 404);
   });
 
   test("404 for other names, subdomains, parent domains, and invalid names", async () => {
