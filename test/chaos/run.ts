@@ -24,7 +24,9 @@ const BOOKS_EVERY_MS = 4_000;
 const LOG_EVERY_MS = 500;
 /** Effects of a fault may show up this long after its repair. */
 const AFTERMATH_MS = 3_000;
-const REST_MS_MAX = 45_000;
+const REST_MS_MAX = 120_000;
+/** How much longer the load may last on a slow machine. */
+const MORE_MS_MAX = 180_000;
 const FINDINGS_SHOWN_MAX = 40;
 
 /** One occurrence of a fault. */
@@ -38,11 +40,19 @@ export type Report = {
   spooled: number;
 };
 
-type Options = { seed: number; seconds: number; only?: Fault | undefined; print?: Print };
+/** What is to be tried at least: answers that were complete, and different faults. */
+type Least = { complete: number; faults: number };
+type Options = { seed: number; seconds: number; least?: Least; only?: Fault | undefined; print?: Print };
 type Print = (line: string) => void;
 
-/** One run: stage, load, faults, rest, check. `seconds` is the time of load; the other steps come in addition. */
-export async function runChaos({ seed, seconds, only, print = () => {} }: Options): Promise<Report> {
+/** One run: stage, load, faults, rest, check. `seconds` is the time of load, which a slow machine extends until the `least` is tried; the other steps come in addition. */
+export async function runChaos({
+  seed,
+  seconds,
+  least = { complete: 0, faults: 0 },
+  only,
+  print = () => {},
+}: Options): Promise<Report> {
   print(`seed ${seed}: starting Postgres, Redis, two providers and ${SEATS} replicas`);
   let stage: Stage | undefined;
   const takeBack = onInterrupt(async () => {
@@ -51,7 +61,7 @@ export async function runChaos({ seed, seconds, only, print = () => {} }: Option
   });
   try {
     stage = await openStage(SEATS, print);
-    return await runOn(stage, { seed, seconds, only, print });
+    return await runOn(stage, { seed, seconds, least, only, print });
   } finally {
     takeBack();
     await stage?.close();
@@ -59,15 +69,23 @@ export async function runChaos({ seed, seconds, only, print = () => {} }: Option
 }
 
 /** Load, faults, rest, check. */
-async function runOn(stage: Stage, { seed, seconds, only, print }: Options & { print: Print }): Promise<Report> {
+async function runOn(
+  stage: Stage,
+  { seed, seconds, least, only, print }: Options & { least: Least; print: Print },
+): Promise<Report> {
   const random = randomOf(seed);
   const load = await openLoad(stage, random.fork("load"));
   const injections: Injection[] = [];
   const watching = watch(stage, load, injections, print);
-  const untilMs = Date.now() + seconds * 1000;
-  const play = { stage, load, injections, untilMs, faults: only === undefined ? FAULTS : [only] };
+  let isOver = false;
+  const play = { stage, load, injections, isOver: () => isOver, faults: only === undefined ? FAULTS : [only] };
   const playing = playFaults(play, random.fork("faults"));
   await sleep(seconds * 1000);
+  const isTried = () =>
+    load.history.filter(({ saw }) => saw === "complete").length >= least.complete &&
+    new Set(injections.map(({ fault }) => fault)).size >= least.faults;
+  for (const endsAt = Date.now() + MORE_MS_MAX; !isTried() && Date.now() < endsAt; ) await sleep(500);
+  isOver = true;
   await load.finish();
   await playing;
   await comeToRest(stage, load, print);
@@ -79,10 +97,10 @@ async function runOn(stage: Stage, { seed, seconds, only, print }: Options & { p
   return { seed, injections, history: load.history, findings: all, counts, spooled: replayedIn(stage) };
 }
 
-type Play = { stage: Stage; load: Load; injections: Injection[]; untilMs: number; faults: readonly Fault[] };
+type Play = { stage: Stage; load: Load; injections: Injection[]; isOver: () => boolean; faults: readonly Fault[] };
 
 /** Several workers take faults from one list, in its order, each as soon as its resources are free. */
-async function playFaults({ stage, load, injections, untilMs, faults }: Play, random: Random): Promise<void> {
+async function playFaults({ stage, load, injections, isOver, faults }: Play, random: Random): Promise<void> {
   const taken = new Set<Need | Seat>();
   const deck: Fault[] = [];
   let turn = 0;
@@ -103,7 +121,7 @@ async function playFaults({ stage, load, injections, untilMs, faults }: Play, ra
     // Faults of replicas are many and take long, so some workers only do them.
     const prefersReplicas = index < stage.replicas.length - 1;
     await sleep(random.whole(...BETWEEN_FAULTS_MS));
-    while (Date.now() < untilMs) {
+    while (!isOver()) {
       const drawn = draw(prefersReplicas);
       if (drawn === undefined) {
         await sleep(50);

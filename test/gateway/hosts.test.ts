@@ -70,13 +70,14 @@ describe("hosts", () => {
     expectRefusal(await shop.call("/v1/models", { secret, host: "shut.acme.test" }), "host_not_allowed");
   });
 
-  test("a domain that is suspended while in use is refused within seconds", async () => {
+  test("a domain that is suspended while in use is refused soon", async () => {
     const reseller = await shop.world.addReseller("late.acme.test");
     const { secret } = await shop.world.addKey(reseller);
     expect((await shop.call("/v1/models", { secret, host: "late.acme.test" })).status).toBe(200);
     await shop.world.sql`update hosts set status = 'suspended' where host = 'late.acme.test'`;
-    await Bun.sleep(1500);
-    expectRefusal(await shop.call("/v1/models", { secret, host: "late.acme.test" }), "host_not_allowed");
+    const ask = () => shop.call("/v1/models", { secret, host: "late.acme.test" });
+    await until(async () => (await ask()).status !== 200);
+    expectRefusal(await ask(), "host_not_allowed");
   });
 
   test("what was drawn ahead after a domain was suspended serves no request on it, though the replica never hears of the change", async () => {

@@ -386,7 +386,7 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
     });
 
   describe("the client leaves", () => {
-    const slow: Behaviour = row.stream ? { tokens: 60, chunkDelayMs: 40 } : { delayMs: 500 };
+    const slow: Behaviour = row.stream ? { tokens: 60, chunkDelayMs: 100 } : { delayMs: 2_000 };
     const begun = async (options: CallOptions & { model?: "main" | "hides" }) => {
       shop.provider.next(slow);
       await leaves(row, options, async () => {

@@ -453,16 +453,17 @@ describe("units drawn ahead are units of their day, for the models of their pack
 describe("units and money drawn ahead are valid for two seconds", () => {
   test("the database is away: requests are granted for at most two seconds, then 503", async () => {
     const proxy = await startTcpProxy(world.url);
-    // Both clocks of the replica stand still until the test moves them.
+    // Both clocks of the replica stand still while it draws and grants. Then two seconds have passed, and they run.
     let passedMs = 0;
+    let isRunning = false;
     const [startMs, startUnixMs] = [performance.now(), Date.now()];
     const [a] = (await openLedgers(
       1,
       {
         databaseUrl: proxy.url,
         timeoutMs: 900,
-        nowMs: () => startMs + passedMs,
-        unixMs: () => startUnixMs + passedMs,
+        nowMs: () => (isRunning ? performance.now() + 2_000 : startMs + passedMs),
+        unixMs: () => (isRunning ? Date.now() + 2_000 : startUnixMs + passedMs),
       },
       null,
     )) as [OpenLedger];
@@ -473,7 +474,7 @@ describe("units and money drawn ahead are valid for two seconds", () => {
       passedMs = ms;
       holds.push(await a.ledger.reserve(ask(customer)));
     }
-    passedMs = 2_000;
+    isRunning = true;
     expect(await codeOf(a.ledger.reserve(ask(customer)))).toBe("service_unavailable");
     proxy.mend();
     await release(a, holds);

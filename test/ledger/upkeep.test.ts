@@ -467,11 +467,12 @@ test("p99 latency is of the last minute, at most 10% too high, and includes fail
 describe("the books' check", () => {
   /** A check takes two connections; a session that holds a lock is one. */
   const client = (connections = 2) => connect({ databaseUrl: world.url, dbPrepare: true }, connections);
+  /** A check that has found the lock taken asks for it again and again, in a transaction. */
   const untilItWaits = () =>
     until(async () => {
       const waiting = await world.sql`
-        select 1 from pg_locks where locktype = 'advisory' and not granted
-          and database = (select oid from pg_database where datname = current_database())`;
+        select 1 from pg_stat_activity where datname = current_database() and state = 'idle in transaction'
+          and query like '%pg_try_advisory_xact_lock%'`;
       return waiting.length === 1;
     });
   const stored = async () => Number((await world.sql`select count(*)::int as n from book_checks`)[0]?.n);
