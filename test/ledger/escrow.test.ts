@@ -463,7 +463,7 @@ describe("units and money drawn ahead are valid for two seconds", () => {
         databaseUrl: proxy.url,
         timeoutMs: 900,
         nowMs: () => (isRunning ? performance.now() + 2_000 : startMs + passedMs),
-        unixMs: () => (isRunning ? Date.now() + 2_000 : startUnixMs + passedMs),
+        wallMs: () => (isRunning ? Date.now() + 2_000 : startUnixMs + passedMs),
       },
       null,
     )) as [OpenLedger];
@@ -510,7 +510,7 @@ describe("units and money drawn ahead are valid for two seconds", () => {
     "at the day's end: units of yesterday are not granted today, and go back (carryover: %p)",
     async (carryover) => {
       // Both clocks run: the database's and the replica's.
-const shiftMs = Math.round(Date.parse("2026-05-10T23:59:55Z") - Date.now());
+      const shiftMs = Math.round(Date.parse("2026-05-10T23:59:55Z") - Date.now());
       const wallMs = () => Date.now() + shiftMs;
       await world.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as
         $$ select clock_timestamp() + interval '${shiftMs} milliseconds' $$`);
