@@ -58,6 +58,7 @@ import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
 import { newRequestId } from "./platform/crypto.ts";
 import { type DatabaseClock, openDatabaseClock } from "./platform/database_clock_store.ts";
 import { connect, openDb } from "./platform/db.ts";
+import { every, type Job } from "./platform/every.ts";
 import { createFailedAttemptLimiter } from "./platform/failed_attempt_limit.ts";
 import { createFailpoint } from "./platform/failpoints.ts";
 import { inProcessIdempotencyClaims } from "./platform/idempotency_claims.ts";
@@ -81,6 +82,8 @@ import { metricSources } from "./server/metric_sources.ts";
 const SIGN_IN_POINTS = 10;
 const SIGN_IN_WINDOW_SECONDS = 900;
 const PRUNE_EVERY_MS = 600_000;
+/** For one kind of rows. It deletes in slices, so one that takes longer waits for something. */
+const PRUNE_MS_MAX = 120_000;
 /** After the drain's time: for the holds of the requests that were ended to be released. */
 const RELEASE_MS_MAX = 3_000;
 const SPOOL_POLL_MS = 50;
@@ -323,29 +326,27 @@ function startBackground({ deps, latency }: Parts) {
       leaseSeconds: config.leaseSeconds,
       nowMs: () => clock.nowMs(),
     }),
-    pruneTimer: startPruning(deps),
+    pruning: startPruning(deps),
     paymentUpkeep: startPaymentUpkeep(deps),
     memoryTrim: trimMemory({ inFlight: gate.inFlight, takePeak: gate.takePeak, giveBack: giveMemoryBack }),
   };
 }
 
-/** Rounds of `pruneAll`. One that takes longer than the interval is not joined by another. */
-function startPruning(deps: Deps): ReturnType<typeof setInterval> {
-  let isPruning = false;
-  return setInterval(() => {
-    if (isPruning) return;
-    isPruning = true;
-    void pruneAll(deps).finally(() => {
-      isPruning = false;
-    });
-  }, PRUNE_EVERY_MS);
+function startPruning(deps: Deps): Job {
+  const late = new Set<string>();
+  const failure = "not everything could be pruned";
+  return every({ name: "pruning", ms: PRUNE_EVERY_MS, run: () => pruneAll(deps, { late }), log: deps.log, failure });
 }
 
 /**
  * Deletes what is past its retention, one kind after the other and in slices, so that it uses one connection of the pool. A kind that
- * fails is logged and tried again with the next round; the others are deleted all the same.
+ * fails, or takes longer than `msMax`, is logged, and the others are deleted all the same. `late`: kinds that have not ended; they are left
+ * out until they have. Throws if a kind failed.
  */
-export async function pruneAll(deps: Pick<Deps, "db" | "bus" | "config" | "log">): Promise<void> {
+export async function pruneAll(
+  deps: Pick<Deps, "db" | "bus" | "config" | "log">,
+  { late = new Set(), msMax = PRUNE_MS_MAX }: { late?: Set<string>; msMax?: number } = {},
+): Promise<void> {
   const { db, config, log } = deps;
   const { sessionIdleSeconds, historyDays } = config;
   const short: Record<string, () => Promise<unknown>> = {
@@ -367,13 +368,17 @@ export async function pruneAll(deps: Pick<Deps, "db" | "bus" | "config" | "log">
     orders: () => pruneOrders(deps, historyDays),
     vouchers: () => pruneVouchers(deps, historyDays),
   };
+  const failed: string[] = [];
   for (const [kind, prune] of Object.entries({ ...short, ...(historyDays > 0 && history) })) {
-    try {
-      await prune();
-    } catch (err) {
+    if (late.has(kind)) continue;
+    late.add(kind);
+    const pruning = prune().finally(() => late.delete(kind));
+    await within(msMax, pruning).catch((err: unknown) => {
       log.warn({ err, kind }, "pruning failed; it is tried again later");
-    }
+      failed.push(kind);
+    });
   }
+  if (failed.length > 0) throw new Error(`not pruned: ${failed.join(", ")}`);
 }
 
 type Servers = { main: Server; internal: Server | undefined };
@@ -407,6 +412,7 @@ async function drain({ deps, lag }: Parts, background: Background, servers: Serv
   await closeInTime(log, {
     jobs: background.jobs.stop(),
     paymentUpkeep: background.paymentUpkeep.close(),
+    pruning: background.pruning.close(),
     booksCheck: booksCheck.close(),
     domainChecks: domainChecks.close(),
     messages: messages.close(),
@@ -425,7 +431,6 @@ async function drain({ deps, lag }: Parts, background: Background, servers: Serv
   });
   await servers.main.closeNow();
   await servers.internal?.closeNow();
-  clearInterval(background.pruneTimer);
   background.memoryTrim.close();
   lag.close();
   await closeDeps(deps, background);

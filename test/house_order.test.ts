@@ -173,6 +173,14 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
     ],
   },
   {
+    rule: "repeated work is a job (platform/every.ts): one run at a time, with metrics, and no interval of its own",
+    bad: [{ path: "src/accounts/a.ts", text: "const timer = setInterval(() => void read(), 1000);" }],
+    good: [
+      { path: "src/platform/bus.ts", text: "const beat = setInterval(send, 1000);" },
+      { path: "src/accounts/a.ts", text: 'every({ name: "losses", ms: 1000, run: read }); // not setInterval(' },
+    ],
+  },
+  {
     rule: "calls to elsewhere go by the outbound guard",
     bad: [
       { path: "src/catalog/a.ts", text: "const answer = await fetch(url);" },

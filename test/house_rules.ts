@@ -54,6 +54,26 @@ const wallClockFiles = [
   "src/platform/crypto.ts",
   "src/platform/log.ts",
 ];
+/** Files that may repeat work by an interval of their own. All other work is a job. */
+const intervalFiles = [
+  // On the path of requests: one for each stream, for all time limits of a length, and for each question.
+  "src/gateway/relay.ts",
+  "src/platform/deadline.ts",
+  "src/platform/dns_query.ts",
+  // Heartbeats and renewals: a pause after a slow run could end a lease. They wait for nothing, or report their own outage.
+  "src/platform/bus.ts",
+  "src/platform/replica_count.ts",
+  "src/platform/redis_idempotency_claims.ts",
+  "src/platform/redis_rate_counts.ts",
+  // Looks at memory alone, several times a second: what they start has its own limits.
+  "src/ledger/open_ledger.ts",
+  "src/ledger/batch.ts",
+  "src/server/memory_trim.ts",
+  // Keeps what it could not write, and reports that itself.
+  "src/platform/buffered_writes.ts",
+  // In the browser.
+  "src/panel/web/",
+];
 /** Files that may open outbound connections. */
 const outboundFiles = [
   // Decides which addresses may be called, and fetches files from them.
@@ -186,6 +206,13 @@ export const houseRules: HouseRule[] = [
     findings: ({ path, text }) => {
       if (!isIn("src/", path) || isListed(wallClockFiles, path)) return [];
       return matches(codeAndStrings(text).code, /\bwall(?:Clock)?Ms\b/g);
+    },
+  },
+  {
+    name: "repeated work is a job (platform/every.ts): one run at a time, with metrics, and no interval of its own",
+    findings: ({ path, text }) => {
+      if (!isIn("src/", path) || isListed(intervalFiles, path)) return [];
+      return matches(codeAndStrings(text).code, /\bsetInterval\s*\(/g);
     },
   },
   {

@@ -3,8 +3,8 @@ import { InputError, Refusal } from "../errors.ts";
 import type { Bus } from "../platform/bus.ts";
 import type { Actor } from "../platform/changes_store.ts";
 import type { Db } from "../platform/db.ts";
+import { every } from "../platform/every.ts";
 import type { Log } from "../platform/log.ts";
-import { within } from "../platform/time_limit.ts";
 import { checkDns } from "./dns_check.ts";
 import { finishCheck, type StartedCheck, startCheck, startDueChecks } from "./domain_checks_store.ts";
 import { nameBeside, proofNameOf } from "./domain_records.ts";
@@ -43,9 +43,7 @@ type DomainChecksOptions = {
 export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: DomainChecksOptions): DomainChecks {
   const { serverAddresses: addresses, dnsResolvers: resolvers } = config;
   let closed = false;
-  let failing = false;
   const places = createPlaces();
-  let ticking: Promise<void> | undefined;
 
   async function check(started: StartedCheck, by?: Actor): Promise<void> {
     const { host, resellerId, contested, isNew, token } = started;
@@ -70,20 +68,14 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
       if (failures.length > 0) throw failures[0];
       if (due.length < DUE_AT_ONCE) break;
     }
-    failing = false;
   }
 
-  function tick(): void {
-    ticking ??= checkDue()
-      .catch((err: unknown) => {
-        // Logged once per outage. Started checks are started again after a while.
-        if (!failing && !closed) log.warn({ err }, "domains could not be checked");
-        failing = true;
-      })
-      .finally(() => (ticking = undefined));
-  }
-
-  const timer = tickMs > 0 && addresses.length > 0 ? setInterval(tick, tickMs) : undefined;
+  // Checks that were started are started again after a while.
+  const failure = "domains could not be checked";
+  const job =
+    tickMs > 0 && addresses.length > 0
+      ? every({ name: "domain_checks", ms: tickMs, run: checkDue, log, failure, closeMs: CLOSE_MS_MAX })
+      : undefined;
   return {
     async now(ref, by) {
       requireAddresses(config);
@@ -102,10 +94,7 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
     },
     async close() {
       closed = true;
-      clearInterval(timer);
-      await within(CLOSE_MS_MAX, ticking ?? Promise.resolve()).catch((err: unknown) =>
-        log.warn({ err }, "a domain check was still running at shutdown"),
-      );
+      await job?.close();
     },
   };
 }

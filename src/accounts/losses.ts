@@ -2,6 +2,7 @@ import type { Config } from "../config.ts";
 import { RETRY_AFTER_SECONDS_MAX, Refusal } from "../errors.ts";
 import { type BufferedWrites, createBufferedWrites } from "../platform/buffered_writes.ts";
 import type { Db } from "../platform/db.ts";
+import { every, type Job } from "../platform/every.ts";
 import type { Log } from "../platform/log.ts";
 import type { LossKind, Metrics } from "../platform/metrics.ts";
 import type { Owner } from "../platform/share_limit.ts";
@@ -117,12 +118,11 @@ class SharedLosses implements Losses {
   readonly #options: LossesOptions;
   readonly #bounds: readonly LossBound[];
   readonly #buffer: BufferedWrites<string, Loss>;
-  readonly #timer: ReturnType<typeof setInterval>;
+  readonly #job: Job;
   /** By holder, as in `account 7`. */
   #stops = new Map<string, Stopped>();
   #writing: ReturnType<typeof setTimeout> | undefined;
   #reading: Promise<void> | undefined;
-  #failsToRead = false;
 
   constructor(options: LossesOptions) {
     const { db, log, bounds, readEveryMs = READ_EVERY_MS } = options;
@@ -135,13 +135,14 @@ class SharedLosses implements Losses {
       write: async (losses) => {
         await addLosses({ db }, losses, this.#bounds);
         // A read in progress may have begun before the write.
-        await this.#reading;
-        await this.#read();
+        await this.#reading?.catch(() => {});
+        // The job reports what fails. Without the read they are stopped a little later.
+        await this.#read().catch(() => {});
       },
       log,
     });
-    this.#timer = setInterval(() => void this.#read(), readEveryMs);
-    void this.#read();
+    const failure = "who is stopped for losses could not be read";
+    this.#job = every({ name: "losses", ms: readEveryMs, run: () => this.#read(), log, failure, isNow: true });
   }
 
   note({ accountId, tenantId }: LossOwner, kind: LossKind, amount: bigint): void {
@@ -168,9 +169,9 @@ class SharedLosses implements Losses {
   };
 
   async stop(): Promise<void> {
-    clearInterval(this.#timer);
+    const ended = this.#job.close();
     clearTimeout(this.#writing);
-    await this.#buffer.stop();
+    await Promise.all([ended, this.#buffer.stop()]);
   }
 
   #checkHolder(holder: Stop["holder"], id: number): void {
@@ -192,21 +193,15 @@ class SharedLosses implements Losses {
 
   async #readOnce(): Promise<void> {
     const { db, log, nowMs } = this.#options;
-    try {
-      const found = await readStops({ db }, this.#bounds);
-      const now = nowMs();
-      const before = this.#stops;
-      this.#stops = new Map();
-      for (const { holder, holderId, kind, leftMs } of found) {
-        if (!isLossKind(kind)) continue;
-        const id = `${holder} ${holderId}`;
-        this.#stops.set(id, { kind, untilMs: now + leftMs });
-        if (!before.has(id)) log.warn({ [`${holder}Id`]: holderId, kind, leftMs: Math.round(leftMs) }, STOPPED);
-      }
-      this.#failsToRead = false;
-    } catch (err) {
-      if (!this.#failsToRead) log.warn({ err }, "who is stopped for losses could not be read; it is tried again");
-      this.#failsToRead = true;
+    const found = await readStops({ db }, this.#bounds);
+    const now = nowMs();
+    const before = this.#stops;
+    this.#stops = new Map();
+    for (const { holder, holderId, kind, leftMs } of found) {
+      if (!isLossKind(kind)) continue;
+      const id = `${holder} ${holderId}`;
+      this.#stops.set(id, { kind, untilMs: now + leftMs });
+      if (!before.has(id)) log.warn({ [`${holder}Id`]: holderId, kind, leftMs: Math.round(leftMs) }, STOPPED);
     }
   }
 }

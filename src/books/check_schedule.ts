@@ -1,5 +1,6 @@
 import type { Config } from "../config.ts";
 import { connect, type Sql } from "../platform/db.ts";
+import { every } from "../platform/every.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import type { CheckOptions } from "./check.ts";
@@ -56,11 +57,9 @@ export function startBooksCheck({
 }: BooksCheckOptions): BooksCheck {
   const connections = checkConnections(config);
   let closed = false;
-  let failing = false;
   let last: LastCheck = { checkedUnix: 0, broken: 0, uncounted: 0 };
   let unpricedTokens = NO_UNPRICED_TOKENS;
   let running: Promise<CheckRun> | undefined;
-  let ticking: Promise<void> | undefined;
 
   const options: CheckOptions = {
     onChanged: (pieces) =>
@@ -71,23 +70,16 @@ export function startBooksCheck({
   };
 
   async function tick(): Promise<void> {
-    try {
-      await connections.run(async (sql) => {
-        const run = await checkIfDue(sql, everySeconds, options);
-        if (run) logRun(run, log);
-        const [newest] = await lastChecks(sql, 1);
-        if (newest) last = { checkedUnix: Date.parse(newest.checkedAt) / 1000, ...countFindings(newest.results) };
-        unpricedTokens = await sumUnpricedTokens(sql);
-        // Last: a reseller that cannot be credited hides nothing of this.
-        await closeEarnings(openSlices(sql, { budgetMs: CLOSING_MS_MAX }));
-        await creditEarnings(sql);
-      });
-      failing = false;
-    } catch (error) {
-      // Logged once per outage: other jobs report that the database is unreachable.
-      if (!closed && !failing) log.warn({ err: error }, "the books could not be checked, or earnings not credited");
-      failing = true;
-    }
+    await connections.run(async (sql) => {
+      const run = await checkIfDue(sql, everySeconds, options);
+      if (run) logRun(run, log);
+      const [newest] = await lastChecks(sql, 1);
+      if (newest) last = { checkedUnix: Date.parse(newest.checkedAt) / 1000, ...countFindings(newest.results) };
+      unpricedTokens = await sumUnpricedTokens(sql);
+      // Last: a reseller that cannot be credited hides nothing of this.
+      await closeEarnings(openSlices(sql, { budgetMs: CLOSING_MS_MAX }));
+      await creditEarnings(sql);
+    });
   }
 
   async function runNow(): Promise<CheckRun> {
@@ -101,9 +93,8 @@ export function startBooksCheck({
     }
   }
 
-  const timer = setInterval(() => {
-    ticking ??= tick().finally(() => (ticking = undefined));
-  }, tickMs);
+  const failure = "the books could not be checked, or earnings not credited";
+  const job = every({ name: "books_check", ms: tickMs, run: tick, log, failure });
 
   return {
     now: () => (running ??= runNow().finally(() => (running = undefined))),
@@ -111,9 +102,9 @@ export function startBooksCheck({
     unpricedTokens: () => unpricedTokens,
     async close() {
       closed = true;
-      clearInterval(timer);
+      const ended = job.close();
       await connections.close();
-      await Promise.allSettled([ticking, running]);
+      await Promise.allSettled([ended, running]);
     },
   };
 }

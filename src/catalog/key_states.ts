@@ -1,5 +1,6 @@
 import type { Bus } from "../platform/bus.ts";
 import type { Db } from "../platform/db.ts";
+import { every, type Job } from "../platform/every.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import { type Catalog, oneAfterAnother } from "./catalog.ts";
@@ -54,7 +55,7 @@ class SharedStates implements KeyStates {
   /** The key whose report is being written. */
   #writing: number | undefined;
   readonly #listing = new Set<number>();
-  #tick: ReturnType<typeof setInterval> | undefined;
+  #job: Job | undefined;
   #isFlushing = false;
   #isClosed = false;
 
@@ -71,12 +72,18 @@ class SharedStates implements KeyStates {
     });
     bus.onGap(() => this.#refresh());
     await this.#reload();
-    this.#tick = setInterval(() => void this.#onTick(), TICK_MS);
+    this.#job = every({
+      name: "key_states",
+      ms: TICK_MS,
+      run: () => this.#onTick(),
+      log: this.#deps.log,
+      failure: "provider keys could not be probed",
+    });
   }
 
   close(): void {
     this.#isClosed = true;
-    clearInterval(this.#tick);
+    void this.#job?.close();
   }
 
   async #load(): Promise<void> {

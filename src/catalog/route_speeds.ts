@@ -1,4 +1,5 @@
 import type { Db } from "../platform/db.ts";
+import { every } from "../platform/every.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import type { Catalog, Model } from "./catalog.ts";
@@ -38,36 +39,19 @@ export type RouteSpeeds = {
 /** Starts reading. Until the first ranks are there, all routes are equally fast. */
 export function openRouteSpeeds({ db, catalog, log }: { db: Db; catalog: Catalog; log: Log }): RouteSpeeds {
   let present: Record<AnswerKind, SpeedRanks> = { stream: new Map(), whole: new Map() };
-  let reading: Promise<void> | undefined;
-  let isFailing = false;
-  let isClosed = false;
 
   async function read(): Promise<void> {
-    try {
-      const models = catalog
-        .models()
-        .filter(({ routeChoice, routes }) => routeChoice === "latency" && routes.length > 1);
-      const ids = models.flatMap(({ routes }) => routes.map(({ id }) => id));
-      const sums = ids.length === 0 ? [] : await within(READ_MS_MAX, readRouteStats({ db }, "recent", ids));
-      present = { stream: speedRanks(models, sums, "stream"), whole: speedRanks(models, sums, "whole") };
-      isFailing = false;
-    } catch (err) {
-      if (!isFailing && !isClosed)
-        log.warn({ err }, "the speed of routes could not be read; the last one stays in use");
-      isFailing = true;
-    }
+    const models = catalog.models().filter(({ routeChoice, routes }) => routeChoice === "latency" && routes.length > 1);
+    const ids = models.flatMap(({ routes }) => routes.map(({ id }) => id));
+    const sums = ids.length === 0 ? [] : await within(READ_MS_MAX, readRouteStats({ db }, "recent", ids));
+    present = { stream: speedRanks(models, sums, "stream"), whole: speedRanks(models, sums, "whole") };
   }
 
-  /** One at a time, also when Postgres is slow. */
-  const refresh = () => (reading ??= read().finally(() => (reading = undefined)));
-  const timer = setInterval(() => void refresh(), READ_EVERY_MS);
-  void refresh();
+  const failure = "the speed of routes could not be read; the last one stays in use";
+  const job = every({ name: "route_speeds", ms: READ_EVERY_MS, run: read, log, failure, isNow: true });
   return {
     ranks: (kind) => present[kind],
-    close() {
-      isClosed = true;
-      clearInterval(timer);
-    },
+    close: () => void job.close(),
   };
 }
 

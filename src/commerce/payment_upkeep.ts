@@ -1,3 +1,4 @@
+import { every, type Job } from "../platform/every.ts";
 import { fulfilWaiting } from "./order_fulfilment_store.ts";
 import { askAboutDue, type StripeDeps } from "./stripe_checkout.ts";
 import { readMissedEvents } from "./stripe_events.ts";
@@ -12,27 +13,10 @@ const EVERY_MS = 10_000;
 /** Orders that one round fulfils. */
 const ORDERS_MAX = 50;
 
-export type PaymentUpkeep = { close(): Promise<void> };
-
-/** Runs every ten seconds on every replica; each piece of work is claimed by one of them. Never throws. */
-export function startPaymentUpkeep(deps: StripeDeps, everyMs = EVERY_MS): PaymentUpkeep {
-  let running: Promise<void> = Promise.resolve();
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  let closed = false;
-  const next = () => {
-    if (closed) return;
-    timer = setTimeout(() => {
-      running = repair(deps).finally(next);
-    }, everyMs);
-  };
-  next();
-  return {
-    close() {
-      closed = true;
-      clearTimeout(timer);
-      return running;
-    },
-  };
+/** Runs every ten seconds on every replica; each piece of work is claimed by one of them. */
+export function startPaymentUpkeep(deps: StripeDeps, everyMs = EVERY_MS): Job {
+  const failure = "orders and payments were not repaired";
+  return every({ name: "payments", ms: everyMs, run: () => repair(deps), log: deps.log, failure });
 }
 
 async function repair(deps: StripeDeps): Promise<void> {
@@ -47,6 +31,7 @@ async function repair(deps: StripeDeps): Promise<void> {
     () => sendPendingRefunds(deps),
     () => readMissedEvents(deps),
   ];
-  for (const attempt of tries)
-    await attempt().catch((err) => log.warn({ err }, "orders and payments were not repaired; it is tried again"));
+  const failures: unknown[] = [];
+  for (const attempt of tries) await attempt().catch((err: unknown) => failures.push(err));
+  if (failures.length > 0) throw failures.length === 1 ? failures[0] : new AggregateError(failures);
 }

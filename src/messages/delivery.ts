@@ -1,4 +1,5 @@
 import type { Bus } from "../platform/bus.ts";
+import { every } from "../platform/every.ts";
 import type { Failpoint } from "../platform/failpoints.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
@@ -71,25 +72,10 @@ type MessagesOptions = SenderDeps & {
 export function startMessages(options: MessagesOptions): Messages {
   const { log, tickMs = TICK_MS } = options;
   const postman = new Postman(options);
-  let closed = false;
-  let failing = false;
-  let ticking: Promise<void> | undefined;
-
-  function tick(): void {
-    ticking ??= postman
-      .round()
-      .then(() => {
-        failing = false;
-      })
-      .catch((err: unknown) => {
-        // Logged once per outage. Nothing is lost: it is all in the database.
-        if (!failing && !closed) log.warn({ err }, "messages could not be delivered; it is tried again");
-        failing = true;
-      })
-      .finally(() => (ticking = undefined));
-  }
-
-  const timer = tickMs > 0 ? setInterval(tick, tickMs) : undefined;
+  // A round that fails loses nothing: it is all in the database.
+  const failure = "messages could not be delivered";
+  const job =
+    tickMs > 0 ? every({ name: "messages", ms: tickMs, run: () => postman.round(), log, failure }) : undefined;
   return {
     status: () => postman.status(),
     async run() {
@@ -97,10 +83,8 @@ export function startMessages(options: MessagesOptions): Messages {
       await postman.idle();
     },
     async close() {
-      closed = true;
-      clearInterval(timer);
       postman.close();
-      await within(CLOSE_MS_MAX, Promise.all([ticking, postman.idle()])).catch((err: unknown) =>
+      await within(CLOSE_MS_MAX, Promise.all([job?.close(), postman.idle()])).catch((err: unknown) =>
         log.warn({ err }, "a message was still being sent at shutdown; another replica may send it again"),
       );
     },

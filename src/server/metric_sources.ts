@@ -3,6 +3,7 @@ import type { Deps } from "../deps.ts";
 import type { LagWatch } from "../gateway/limits.ts";
 import type { LedgerJobs } from "../ledger/jobs.ts";
 import type { CacheCounters } from "../platform/cache.ts";
+import { jobFigures } from "../platform/every.ts";
 import { LONG_READS_MAX } from "../platform/long_reads.ts";
 import type { MetricSources } from "../platform/metrics.ts";
 
@@ -50,6 +51,9 @@ export function metricSources(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag
     messages_failed: () => deps.messages.status().failed,
     mail_servers_down: () => deps.messages.status().serversDown,
     unpriced_tokens_total: () => booksCheck.unpricedTokens(),
+    job_success_age_seconds: () => jobFigures("successAgeSeconds"),
+    job_runs_total: () => jobFigures("runs"),
+    job_failures_total: () => jobFigures("failures"),
     cache_hits_total: counted("hits"),
     cache_misses_total: counted("misses"),
     cache_drops_total: counted("drops"),
