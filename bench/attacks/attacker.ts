@@ -228,7 +228,7 @@ async function hooks(assault: Assault, note: Note): Promise<void> {
 /** Domains of a reseller: each change of a host reaches what every replica remembers of hosts. */
 async function domains(assault: Assault, note: Note): Promise<void> {
   let turn = 0;
-  await forms(assault, note, () => ({ host: `d${turn++}.flood.example` }), DOMAIN_EVERY_MS);
+  await forms(assault, note, () => ({ host: `d${turn++}-flood.domains.test` }), DOMAIN_EVERY_MS);
 }
 
 async function forms(

@@ -247,25 +247,6 @@ test("after a late answer, the grants of Redis and of the replica are reconciled
   expect(await granted(3, () => b.enter("1"))).toBe(0);
 });
 
-test("slots that a frozen Redis counts from a closed connection are released once the connection is back, not after their lease", async () => {
-  const a = await limiter({ perMinute: 1000 });
-  (await a.enter("warm"))();
-  await until(async () => (await slotsOf("warm")).length === 0);
-  redis.freeze();
-  try {
-    const leaves = await Promise.all([a.enter("1"), a.enter("1"), a.enter("1")]);
-    // The connection is closed after two seconds without an answer, with the question in its socket.
-    await until(() => a.lines.some(({ message }) => message === "Redis is away"), 20_000);
-    // That they are free again cannot be reported.
-    for (const leave of leaves) leave();
-  } finally {
-    redis.thaw();
-  }
-  // By then Redis has read the question.
-  await until(() => a.lines.some(({ message }) => message === "Redis is back"), 20_000);
-  await until(async () => (await slotsOf("1")).length === 0, 20_000);
-});
-
 test("while Redis is frozen, the replica decides by its own counts, and does not ask for each request; afterwards Redis counts again", async () => {
   let stoppedMs: number | undefined;
   const one = await limiter({ now: () => stoppedMs ?? performance.now() });
@@ -429,4 +410,23 @@ test("concurrent ids that do not fit one call are all answered, and all slots ar
   expect((await stats())[0]).toBeGreaterThanOrEqual(callsBefore + 3);
   for (const leave of leaves) leave();
   await until(async () => (await spy.keys("tollgate:in-flight:*")).length === 0);
+});
+
+test("slots that a frozen Redis counts from a closed connection are released once the connection is back, not after their lease", async () => {
+  const a = await limiter({ perMinute: 1000 });
+  (await a.enter("warm"))();
+  await until(async () => (await slotsOf("warm")).length === 0);
+  redis.freeze();
+  try {
+    const leaves = await Promise.all([a.enter("1"), a.enter("1"), a.enter("1")]);
+    // The connection is closed after two seconds without an answer, with the question in its socket.
+    await until(() => a.lines.some(({ message }) => message === "Redis is away"), 20_000);
+    // That they are free again cannot be reported.
+    for (const leave of leaves) leave();
+  } finally {
+    redis.thaw();
+  }
+  // By then Redis has read the question.
+  await until(() => a.lines.some(({ message }) => message === "Redis is back"), 20_000);
+  await until(async () => (await slotsOf("1")).length === 0, 20_000);
 });
