@@ -80,6 +80,20 @@ export async function listUsageRecords({ db }: { db: Db }, query: UsageQuery): P
   return { rows: rows.map(toUsageRow), hasMore: next !== null, nextAfter: next };
 }
 
+/** One usage record of an account, on one of the hosts; undefined if there is none. Source: USE-8. */
+export async function findUsageRecord(
+  { db }: { db: Db },
+  { requestId, accountId, hosts }: { requestId: string; accountId: number; hosts: readonly string[] | null },
+): Promise<UsageRow | undefined> {
+  if (!REQUEST_ID.test(requestId)) return undefined;
+  const [row] = await db.sql`
+    select r.*, k.name as key_name from receipts r left join keys k on k.id = r.key_id
+    where r.account_id = ${accountId} and r.request_id = ${requestId}::text::uuid and r.outcome = 'settled'
+      and ${hosts === null ? db.sql`true` : db.sql`r.host = any(${[...hosts]})`}
+    limit 1`;
+  return row && toUsageRow(row);
+}
+
 /** A released hold: the request reached the ledger and cost nothing. */
 export type ReleasedRow = {
   kind: "released";

@@ -5,6 +5,7 @@ import { type Charge, retailChatCharge, retailImageCharge } from "../ledger/pric
 import type { PromptSample } from "./prompt.ts";
 import type { ImagePrice, ReservedRequest } from "./reserve.ts";
 import type { ReportedUsage } from "./usage_counts.ts";
+import type { ShownCharge } from "./usage_shown.ts";
 
 /** What an answer used, and what that costs. Source: MON-1, MON-7, END-5, MRK-2. */
 
@@ -67,6 +68,14 @@ export function imageUsage({ hold }: ReservedRequest, { size, quality, microUsd 
   return { promptTokens: 0, cachedTokens: 0, completionTokens: 0, further, ...charge, estimated: false };
 }
 
+/** What the client is told of the charge; undefined if it did not ask. Source: USE-7. */
+export function chargeShown(
+  { hold, showsCharge }: Pick<ReservedRequest, "hold"> & { showsCharge: boolean },
+  chargedNanoUsd: bigint,
+): ShownCharge | undefined {
+  return showsCharge ? { mode: hold.mode, chargedNanoUsd } : undefined;
+}
+
 async function estimate(deps: Deps, answer: AnswerToCount, prompt: PromptSample): Promise<ReportedUsage> {
   const { text, textBytes, imageTokens, fileTokens, ids } = prompt;
   const [prompted, completed] = await Promise.all([deps.tokens.count(text), deps.tokens.count(answer.completionText)]);
@@ -87,11 +96,13 @@ async function estimate(deps: Deps, answer: AnswerToCount, prompt: PromptSample)
 /** The minimum that a partial answer used. The prompt does not grow, so for it the reported count is used. */
 function largerOf(counted: ReportedUsage, reported: ReportedUsage | undefined): ReportedUsage {
   if (reported === undefined) return counted;
-  const { promptTokens, cachedTokens, completionTokens, further } = reported;
+  const { cachedTokens, further, totalTokens = 0 } = reported;
+  const promptTokens = reported.promptTokens || counted.promptTokens;
   return {
-    promptTokens: promptTokens || counted.promptTokens,
+    promptTokens,
     cachedTokens,
-    completionTokens: Math.max(completionTokens, counted.completionTokens),
+    // Of a total alone, what is not the prompt is the completion.
+    completionTokens: Math.max(reported.completionTokens, counted.completionTokens, totalTokens - promptTokens),
     further,
   };
 }

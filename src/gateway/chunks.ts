@@ -1,8 +1,8 @@
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
-import type { Usage } from "../ledger/ledger.ts";
 import { isRecord } from "../platform/records.ts";
-import { isCount, jsonWithoutCosts, type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
+import { isCount, type ReportedUsage, USAGE_MEMBERS, UsageReports } from "./usage_counts.ts";
+import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 import { Written, type WrittenText } from "./written.ts";
 
 /** Rewrites the chunks of a chat stream for the client, and reads the text and usage out of them. Source: STR-3, STR-4. */
@@ -19,11 +19,9 @@ const DONE_EVENT = "data: [DONE]\n\n";
 const LETTERS = /^[\w-]*$/;
 /** Fields of an answer or a chunk by which a provider says who it is: OpenRouter, Groq. They are not sent on. Source: PRV-25. */
 export const PROVIDER_FIELDS = ["provider", "x_groq"];
+const NOT_SENT = [...PROVIDER_FIELDS, ...USAGE_MEMBERS];
 /** Fields of a chunk that are not sent on as received. */
-const EDITED: ReadonlySet<string> = new Set([
-  ...["id", "object", "created", "model", "usage", "choices"],
-  ...PROVIDER_FIELDS,
-]);
+const EDITED: ReadonlySet<string> = new Set([...["id", "object", "created", "model", "usage", "choices"], ...NOT_SENT]);
 
 /** What the client has been sent so far. */
 export type Relayed = WrittenText & {
@@ -60,8 +58,8 @@ export type StreamRewriter = {
   rewrite(payload: string): string | undefined;
   /** The next event is too large to be read, and breaks the stream off. */
   oversized?(): void;
-  /** What the answer used, as it is charged. Called before `lastEvents`. */
-  counted?(usage: Pick<Usage, "promptTokens" | "cachedTokens" | "completionTokens" | "further">): void;
+  /** What the answer used, as it was charged, and the charge if the client asked for it. Called before `lastEvents`. */
+  counted(usage: CountedUsage, charge?: ShownCharge): void;
   /** The last events of an answer that is complete. */
   lastEvents(): string;
   /** The last events of a stream that broke off. `error`: an error envelope as JSON. */
@@ -97,15 +95,15 @@ export class ChunkRewriter implements StreamRewriter {
   readonly #model: string;
   #id: string | undefined;
   #created: string | undefined;
-  #usageJson: string | undefined;
+  /** The provider's last chunk with only the usage. */
   #usageChunk: string | undefined;
   /** The frame around the choices, and the one around the only text in them. */
   #choicesFrame: Frame | undefined;
   #textFrame: Frame | undefined;
   readonly #choicesBudget = new FrameBudget();
   readonly #textBudget = new FrameBudget();
-  #usage: ReportedUsage | undefined;
-  #rawUsage: unknown;
+  readonly #reports = new UsageReports();
+  #counted: { counted: CountedUsage; charge: ShownCharge | undefined } | undefined;
   readonly #written = new Written();
   /** Only of an answer with several choices. */
   readonly #choiceEnds: ChoiceEnds | undefined;
@@ -123,14 +121,18 @@ export class ChunkRewriter implements StreamRewriter {
   get relayed(): Relayed {
     return {
       ...this.#written.soFar,
-      usage: this.#usage,
-      rawUsage: this.#rawUsage,
+      usage: this.#reports.usage,
+      rawUsage: this.#reports.raw,
     };
   }
 
   /** What the provider reported last. */
   get usage(): ReportedUsage | undefined {
-    return this.#usage;
+    return this.#reports.usage;
+  }
+
+  counted(counted: CountedUsage, charge?: ShownCharge): void {
+    this.#counted = { counted, charge };
   }
 
   /** Returns the event for the client; undefined if none is sent now. Throws if the provider's payload is not a chunk. */
@@ -171,10 +173,9 @@ export class ChunkRewriter implements StreamRewriter {
     const second = kind === "none" ? "" : text.slice(secondStart, tailStart);
     if (kind === "letters" && !LETTERS.test(second)) return -1;
     const usage = kind === "usage" ? parsedLine(second) : undefined;
-    const reported = reportedUsageOf(usage);
-    if (kind === "usage" && reported === undefined) return -1;
-    if (!this.#noteFirst(first, frame, { sourceChars: end - at, hasUsage: reported !== undefined })) return -1;
-    if (reported !== undefined) this.#noteUsage(usage, reported, second);
+    if (kind === "usage" && !isRecord(usage)) return -1;
+    if (!this.#noteFirst(first, frame, { sourceChars: end - at, hasUsage: usage !== undefined })) return -1;
+    if (usage !== undefined) this.#reports.note(usage);
     this.#choicesBudget.used++;
     const { outHead, outMiddle, outTail, isUnchanged } = frame;
     if (isUnchanged) this.rewritten = text.slice(at, end);
@@ -199,17 +200,10 @@ export class ChunkRewriter implements StreamRewriter {
     // A chunk with only the usage is not sent now, and one with an error not at all.
     if (!Array.isArray(choices) || (choices.length === 0 && hasUsage) || errorIn({ choices }) !== undefined)
       return false;
+    this.#reports.readChoices(choices);
     const text = this.#count(choices, sourceChars);
     if (text !== "" && this.#textBudget.take()) this.#textFrame = copied(textFrameOf(first, text, frame));
     return true;
-  }
-
-  /** The last valid usage counts, and is sent to the client. */
-  #noteUsage(raw: unknown, usage: ReportedUsage, json: string | undefined): void {
-    this.#rawUsage = raw;
-    this.#usage = usage;
-    this.#usageJson = json;
-    this.#usageChunk = undefined;
   }
 
   #rewriteWhole(payload: string): string | undefined {
@@ -219,30 +213,23 @@ export class ChunkRewriter implements StreamRewriter {
       throw new Error("the provider sent an event that is not a JSON object");
     if (errorIn(chunk) !== undefined) throw new Error("the provider sent an error event");
 
+    const reports = this.#reports.read(chunk);
     const hasUsage = isPresent(chunk.usage);
-    const usage = reportedUsageOf(chunk.usage);
-    if (usage !== undefined) this.#noteUsage(chunk.usage, usage, rawOf(payload, spans, "usage"));
-    else if (hasUsage && this.#usage === undefined) this.#rawUsage = chunk.usage;
-    // The first chunk decides for all. Some providers leave these empty; then ours are used.
-    if (this.#id === undefined) {
-      const said = typeof chunk.id === "string" && chunk.id !== "" ? chunk.id : `chatcmpl-${this.#facts.requestId}`;
-      this.#id = JSON.stringify(said);
-      this.#created = String(isCount(chunk.created) && chunk.created > 0 ? chunk.created : this.#facts.createdUnix);
-    }
+    this.#identify(chunk);
     // A chunk with only the usage is kept for the end, and sent if the client asked for it.
     const choices = Array.isArray(chunk.choices) ? chunk.choices : [];
     const edits = new Map<string, string | null>();
     if (!Array.isArray(chunk.choices)) edits.set("choices", "[]");
-    if (hasUsage && choices.length === 0) {
-      edits.set("usage", jsonWithoutCosts(chunk.usage, rawOf(payload, spans, "usage") ?? "null"));
-      if (usage !== undefined) this.#usageChunk = this.#patched(payload, spans, edits);
+    if ((hasUsage || reports) && choices.length === 0) {
+      edits.set("usage", "null");
+      if (this.#facts.wantsUsage) this.#usageChunk = this.#patched(payload, spans, edits);
       return undefined;
     }
     this.#count(choices, payload.length);
     // A client that did not ask for usage gets no such field, not even null: some SDKs reject it.
     edits.set("usage", this.#facts.wantsUsage ? "null" : null);
     const out = this.#patched(payload, spans, edits);
-    if ((!hasUsage || usage !== undefined) && this.#choicesBudget.take())
+    if ((hasUsage ? isRecord(chunk.usage) : !reports) && this.#choicesBudget.take())
       this.#choicesFrame = copied(frameOf(payload, spans, out, hasUsage));
     return out;
   }
@@ -257,12 +244,22 @@ export class ChunkRewriter implements StreamRewriter {
     return eventOf(String(error));
   }
 
-  /** The last chunk for a client that asked for usage. */
+  /** The last chunk for a client that asked for usage: what was counted for the charge, whatever the provider reported. */
   usageChunk(): string | undefined {
-    if (!this.#facts.wantsUsage || this.#usageJson === undefined) return undefined;
-    if (this.#usageChunk !== undefined) return this.#usageChunk;
-    const usage = jsonWithoutCosts(this.#rawUsage, this.#usageJson);
-    return `{"id":${this.#id},"object":"chat.completion.chunk","created":${this.#created},"model":${this.#model},"choices":[],"usage":${usage}}`;
+    const { usage, raw } = this.#reports;
+    const { counted = usage, charge } = this.#counted ?? {};
+    if (!this.#facts.wantsUsage || counted === undefined) return undefined;
+    this.#identify({});
+    const chunk = this.#usageChunk ?? this.#patched("{}", new Map(), new Map([["choices", "[]"]]));
+    const spans = topLevelSpans(chunk) ?? new Map();
+    return patch(chunk, spans, new Map([["usage", usageShown({ counted, raw, charge })]]));
+  }
+
+  /** The first chunk decides for all. Some providers leave these empty; then ours are used. */
+  #identify({ id, created }: Readonly<Record<string, unknown>>): void {
+    if (this.#id !== undefined) return;
+    this.#id = JSON.stringify(typeof id === "string" && id !== "" ? id : `chatcmpl-${this.#facts.requestId}`);
+    this.#created = String(isCount(created) && created > 0 ? created : this.#facts.createdUnix);
   }
 
   #patched(payload: string, spans: ReadonlyMap<string, Span>, edits: Map<string, string | null>): string {
@@ -270,7 +267,7 @@ export class ChunkRewriter implements StreamRewriter {
     edits.set("created", this.#created as string);
     edits.set("model", this.#model);
     edits.set("object", '"chat.completion.chunk"');
-    for (const name of PROVIDER_FIELDS) edits.set(name, null);
+    for (const name of NOT_SENT) edits.set(name, null);
     return patch(payload, spans, edits);
   }
 
@@ -476,9 +473,4 @@ function textIn(content: unknown): string {
 
 function isPresent(value: unknown): boolean {
   return value !== undefined && value !== null;
-}
-
-function rawOf(text: string, spans: ReadonlyMap<string, Span>, name: string): string | undefined {
-  const span = spans.get(name);
-  return span && text.slice(span.start, span.end);
 }

@@ -2,7 +2,7 @@ import type { Deps } from "../deps.ts";
 import { EMBEDDING_TOKENS_MAX } from "../limits.ts";
 import type { Admitted } from "./admission.ts";
 import type { Caller } from "./authenticate.ts";
-import { chatUsage } from "./charge.ts";
+import { chargeShown, chatUsage } from "./charge.ts";
 import { dispatch } from "./dispatch.ts";
 import { namerOf } from "./end_users.ts";
 import type { MeteredEndpoint } from "./flow.ts";
@@ -11,10 +11,11 @@ import { requireModel } from "./models.ts";
 import { filterParameters } from "./parameters.ts";
 import { embeddingPromptOf, type Prompt } from "./prompt.ts";
 import { checkRequestBounds } from "./request_bounds.ts";
-import { readEmbedding } from "./request_shapes.ts";
+import { asksForCharge, readEmbedding } from "./request_shapes.ts";
 import { type ReservedRequest, reserveEmbedding } from "./reserve.ts";
 import { noteUsed } from "./route_notes.ts";
 import { answerBytesOf, type EmbeddingCall, fetchEmbeddings } from "./upstream_embeddings.ts";
+import { usageShown } from "./usage_shown.ts";
 
 /** POST /v1/embeddings. Source: EMB-1. */
 export const EMBEDDINGS: MeteredEndpoint = { serve: embeddings, numbersMax: EMBEDDING_TOKENS_MAX };
@@ -62,7 +63,8 @@ async function serveEmbeddings(
   const { data, usage: reported, rawUsage, dropped } = answer;
   const usage = await chatUsage(request, { usage: reported, rawUsage, completionText: "" });
   noteUsed(request, { route, kind: "whole", usage });
-  const tokens = { prompt_tokens: usage.promptTokens, total_tokens: usage.promptTokens + usage.completionTokens };
-  const text = `{"object":"list","data":${data},"model":${JSON.stringify(model.id)},"usage":${JSON.stringify(tokens)}}`;
+  const charge = chargeShown({ ...request, showsCharge: asksForCharge(body.fields) }, usage.chargeNanoUsd);
+  const shown = usageShown({ counted: usage, charge });
+  const text = `{"object":"list","data":${data},"model":${JSON.stringify(model.id)},"usage":${shown}}`;
   return { how: "answered", usage, text, dropped };
 }

@@ -6,8 +6,8 @@ import { factsOf } from "../http/request_facts.ts";
 import { type Admitted, admit, Slots } from "./admission.ts";
 import { checkChatAnswer } from "./answer_size.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
-import { chatUsage, imageUsage, NOTHING_RELAYED } from "./charge.ts";
-import type { StreamFacts, StreamRewriter } from "./chunks.ts";
+import { chargeShown, chatUsage, imageUsage, NOTHING_RELAYED } from "./charge.ts";
+import { ChunkRewriter, type StreamFacts, type StreamRewriter } from "./chunks.ts";
 import { type Answered, type Attempt, dispatch } from "./dispatch.ts";
 import { namerOf } from "./end_users.ts";
 import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
@@ -18,7 +18,7 @@ import { hasUncounted, type Prompt, type PromptSample, promptOf } from "./prompt
 import { countRefusal } from "./refusal_counts.ts";
 import type { RelayEnd, StreamOwner, StreamPlan } from "./relay.ts";
 import { checkRequestBounds } from "./request_bounds.ts";
-import { type ChatBody, readChat, readImage } from "./request_shapes.ts";
+import { asksForCharge, type ChatBody, readChat, readImage } from "./request_shapes.ts";
 import { imagePriceOf, type ReservedRequest, reserveChat, reserveImage } from "./reserve.ts";
 import { noteBreak, noteUnpaid, noteUsed } from "./route_notes.ts";
 import { streamOutcome } from "./stream_ends.ts";
@@ -85,7 +85,7 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, body) : undefined;
   const reserving = reserveChat(deps, caller, { model, body, prompt, choices });
   return await withHold({ deps, caller, model, slots, affinity }, reserving, (reserved) =>
-    serveChat({ ...reserved, body, raw, filtered, prompt, choices }),
+    serveChat({ ...reserved, body, raw, filtered, prompt, choices, showsCharge: asksForCharge(body) }),
   );
 }
 
@@ -98,14 +98,15 @@ function serveChat(request: ChatRequest): Promise<Outcome> {
     requestId: caller.requestId,
     createdUnix,
     modelId: body.model,
-    wantsUsage: body.stream_options?.include_usage === true,
+    wantsUsage: body.stream_options?.include_usage === true || request.showsCharge,
     choices,
   };
   return serveStream(request, plan, (route, attempt) => openChatStream(callOf(request, attempt), route));
 }
 
-/** A request for text that has a hold: chat or responses. */
-export type TextRequest = ReservedRequest & Pick<Admitted, "raw"> & { prompt: Prompt; choices: number };
+/** A request for text that has a hold: chat or responses. `showsCharge`: the client asked what it costs. */
+export type TextRequest = ReservedRequest &
+  Pick<Admitted, "raw"> & { prompt: Prompt; choices: number; showsCharge: boolean };
 
 type ChatRequest = TextRequest & { body: ChatBody; filtered: Filtered };
 
@@ -123,7 +124,7 @@ export async function serveWhole(
   const usage = counted instanceof Promise ? await counted : counted;
   noteUsed(request, { route, kind: "whole", usage });
   deps.hiddenTokens.note(model, caller.key.accountId, answer);
-  const text = typeof answer.text === "string" ? answer.text : answer.text(usage);
+  const text = answer.text(usage, chargeShown(request, usage.chargeNanoUsd));
   return { how: "answered", usage, text, dropped: answer.dropped };
 }
 
@@ -153,16 +154,17 @@ export async function serveStream(
 
 /** Hands the hold over to an `OpenChat`. If that fails, the provider's call is aborted. */
 function relay(
-  { deps, caller, model, prompt, choices, hold, slots }: TextRequest,
+  { deps, caller, model, prompt, choices, showsCharge, hold, slots }: TextRequest,
   { answer, route, sentMs }: Answered<OpenedChat>,
   plan: StreamPlan,
 ): Outcome {
-  const { rewriter, dropped } = answer;
+  const { dropped } = answer;
   let stream: ReadableStream<Uint8Array>;
   try {
-    const request = { deps, caller, model, prompt: prompt.sample(), choices, hold, slots, route, sentMs, rewriter };
-    const owner = new OpenChat(request);
-    stream = deps.relays.start(answer, plan, owner);
+    const rewriter = answer.rewriter ?? new ChunkRewriter(plan);
+    const owned = { deps, caller, model, prompt: prompt.sample(), choices, showsCharge, hold, slots };
+    const owner = new OpenChat({ ...owned, route, sentMs, rewriter });
+    stream = deps.relays.start({ ...answer, rewriter }, plan, owner);
   } catch (error) {
     answer.call.stop();
     answer.held.close();
@@ -177,10 +179,11 @@ function relay(
 type StreamedRequest = ReservedRequest & {
   prompt: PromptSample;
   choices: number;
+  showsCharge: boolean;
   route: KeyedRoute;
   sentMs: number;
-  /** Told what the answer used, if the client is told by it. */
-  rewriter: StreamRewriter | undefined;
+  /** Told what the answer used, and what was charged for it: its last events may say so. */
+  rewriter: StreamRewriter;
 };
 
 /**
@@ -207,7 +210,7 @@ class OpenChat implements StreamOwner {
   }
 }
 
-/** What the end of a stream means for its hold. Tells the rewriter what the answer used. */
+/** What the end of a stream means for its hold. The rewriter is told what the answer used once it is settled. */
 async function streamEndOf(request: StreamedRequest, end: RelayEnd): Promise<StreamEnd> {
   const { deps, caller, model, route, rewriter } = request;
   const outcome = streamOutcome(request, end);
@@ -218,8 +221,8 @@ async function streamEndOf(request: StreamedRequest, end: RelayEnd): Promise<Str
   if (end.how === "complete") deps.hiddenTokens.note(model, caller.key.accountId, outcome.answer);
   const usage = await chatUsage(request, outcome.answer);
   noteUsed(request, { route, kind: "stream", usage });
-  rewriter?.counted?.(usage);
-  return { how: outcome.how, usage, event: outcome.event };
+  const settled = (chargedNanoUsd: bigint) => rewriter.counted(usage, chargeShown(request, chargedNanoUsd));
+  return { how: outcome.how, usage, event: outcome.event, settled };
 }
 
 /** Body → model → reserve → dispatch → settle, for images. Source: API-7. */
@@ -254,8 +257,10 @@ export async function image(
       fetchImageAnswer({ ...call, ...attempt }, route),
     );
     if (result.how === "failed") return result;
-    const { text, rawUsage, dropped } = result.answer;
-    return { how: "answered", usage: { ...imageUsage(reserved, price), rawUsage }, text, dropped };
+    const { rawUsage, dropped } = result.answer;
+    const usage = { ...imageUsage(reserved, price), rawUsage };
+    const charge = chargeShown({ ...reserved, showsCharge: asksForCharge(body) }, usage.chargeNanoUsd);
+    return { how: "answered", usage, text: result.answer.text(charge), dropped };
   });
 }
 

@@ -25,11 +25,14 @@ export type Outcome =
 /** How a stream ended that had begun. `event`: the error event that the client is sent, if any. */
 export type StreamEnd =
   /** The answer is complete. All of it but the last event was sent. */
-  | { how: "streamed"; usage: Usage; event?: string | undefined }
+  | ({ how: "streamed" } & SettledStream)
   /** The client left, and pays what it was sent. */
-  | { how: "client_left"; usage: Usage; event?: string | undefined }
+  | ({ how: "client_left" } & SettledStream)
   /** It broke off: nobody pays. */
   | { how: "failed"; reason: EndReason; event: string };
+
+/** `settled` is told what was charged. */
+type SettledStream = { usage: Usage; event?: string | undefined; settled: (chargedNanoUsd: bigint) => void };
 
 /**
  * Serves a request under a hold. `reserving` is the ledger's answer to its reservation. Returns the response to the client; throws the
@@ -64,7 +67,10 @@ export async function endStream(
   try {
     const ended = await endOf();
     if (ended.how === "failed") await release(request, ended.reason);
-    else await settle(request, ended.usage, { reason: ended.how === "streamed" ? "complete" : "client_left" });
+    else
+      ended.settled(
+        await settle(request, ended.usage, { reason: ended.how === "streamed" ? "complete" : "client_left" }),
+      );
     return ended.event;
   } catch (error) {
     await releaseIfOpen(request);
@@ -113,22 +119,24 @@ async function releaseIfOpen(request: ReservedRequest): Promise<void> {
   }
 }
 
+/** Returns what was charged, in nano-USD; while the settlement waits in the spool, what will be. */
 async function settle(
   { deps, caller, hold, slots }: ReservedRequest,
   usage: Usage,
   end: { strict?: boolean; reason: EndReason },
-): Promise<void> {
+): Promise<bigint> {
   const { record, claim } = caller;
   let isCharged = false;
   slots.tokensUsed = usage.promptTokens + usage.completionTokens;
   try {
     deps.failpoint("before_settle");
     record.settleStartedMs = deps.clock.nowMs();
-    await deps.ledger.settle(hold, usage, end);
+    const { chargedNanoUsd, spooled } = await deps.ledger.settle(hold, usage, end);
     isCharged = true;
     record.settledMs = deps.clock.nowMs();
     record.end = end.reason;
     deps.failpoint("after_settle");
+    return spooled ? usage.chargeNanoUsd : chargedNanoUsd;
   } finally {
     slots.release();
     claim?.holdEnded(isCharged);

@@ -262,6 +262,9 @@ export type ToFilter = {
   leaveOut?: string | undefined;
 };
 
+/** Fields for the gateway itself. They are sent on only if a route allows them, and are not named as dropped. Source: USE-7. */
+const OWN_FIELDS: ReadonlySet<string> = new Set(["usage"]);
+
 /** Filters a body by the list. Costs one look-up for each field, and for each field of a message. */
 export function filterParameters({ kind, body, spans, by, namer, leaveOut }: ToFilter): Filtered {
   const { allowedParams: allowed, droppedParams: left } = by;
@@ -278,7 +281,8 @@ export function filterParameters({ kind, body, spans, by, namer, leaveOut }: ToF
     const passes = filter?.(value, filtering);
     if (passes === value) continue;
     filtering.changed.set(name, passes);
-    if (passes === undefined && value !== null && filtering.count === before) filtering.drop(name);
+    const isNamed = passes === undefined && value !== null && !OWN_FIELDS.has(name);
+    if (isNamed && filtering.count === before) filtering.drop(name);
   }
   if (filtering.changed.has("tools") && filtering.changed.get("tools") === undefined) dropToolChoice(filtering);
   return filtering;

@@ -17,6 +17,23 @@ import { type EmbeddingInput, readInput, TOKEN_ID_MAX } from "./embedding_input.
 const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
   Type.Optional(Type.Union([schema, Type.Null()], words));
 
+/** Whether the answer's usage tells the charge. Source: USE-7. */
+export const UsageOptions = Optional(
+  Type.Object(
+    {
+      include: Optional(Type.Boolean(), {
+        description: "Add what the request cost in USD, as usage.cost, and what paid it, as usage.mode.",
+      }),
+    },
+    { additionalProperties: true },
+  ),
+);
+
+/** Whether a request asks what it costs. */
+export function asksForCharge({ usage }: { usage?: Static<typeof UsageOptions> }): boolean {
+  return usage?.include === true;
+}
+
 /** Maximum number of parts in a message's content. */
 const CONTENT_PARTS_MAX = 1_000;
 const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }), { maxItems: CONTENT_PARTS_MAX });
@@ -69,6 +86,7 @@ export const ChatBody = Type.Object(
       description: "The newer name of max_tokens; takes precedence if both are sent.",
     }),
     n: Optional(Type.Integer({ minimum: 1, maximum: 128 }), { description: "Number of choices to generate." }),
+    usage: UsageOptions,
   },
   {
     title: "ChatCompletionRequest",
@@ -92,6 +110,7 @@ export const ImageBody = Type.Object(
       default: "url",
       description: "Always honored, whatever the model returns. A URL may be a data: URL.",
     }),
+    usage: UsageOptions,
   },
   {
     title: "ImageGenerationRequest",
@@ -118,6 +137,7 @@ const EMBEDDING_OPTIONS = {
     description: "Numbers per embedding, for models that can shorten them.",
   }),
   user: Optional(Type.String(), { description: "Your identifier of the end user." }),
+  usage: UsageOptions,
 };
 
 export const EmbeddingBody = Type.Object(

@@ -38,9 +38,14 @@ export type ModelOnWire = Static<typeof ModelOnWire>;
 
 export const ModelList = Type.Object({ object: list, data: Type.Array(ModelOnWire) }, { title: "ModelList" });
 
+const cost = Type.Optional(
+  Type.Number({ format: "double", minimum: 0, description: "What was charged in USD, if the request asked for it." }),
+);
+const paid = Type.Optional(mode);
+
 export const Usage = Type.Object(
-  { prompt_tokens: count, completion_tokens: count, total_tokens: count },
-  { title: "Usage" },
+  { prompt_tokens: count, completion_tokens: count, total_tokens: count, cost, mode: paid },
+  { title: "Usage", description: "The counts that were charged." },
 );
 
 export const ChatCompletion = Type.Object(
@@ -50,9 +55,9 @@ export const ChatCompletion = Type.Object(
     created: unixTime,
     model: Type.String({ description: "The model id of the request." }),
     choices: Type.Array(FreeForm, {
-      description: "As in OpenAI's API. Passed on from the provider unchanged.",
+      description: "As in OpenAI's API.",
     }),
-    usage: Type.Optional(Usage),
+    usage: Usage,
   },
   { title: "ChatCompletion" },
 );
@@ -78,6 +83,8 @@ const ResponseUsage = Type.Object(
     output_tokens: count,
     output_tokens_details: Type.Object({ reasoning_tokens: count }, { additionalProperties: true }),
     total_tokens: count,
+    cost,
+    mode: paid,
   },
   { title: "ResponseUsage" },
 );
@@ -136,7 +143,7 @@ export const EmbeddingList = Type.Object(
       { minItems: 1, description: "One embedding for each input, in the order of the inputs." },
     ),
     model: Type.String({ description: "The model id of the request." }),
-    usage: Type.Object({ prompt_tokens: count, total_tokens: count }),
+    usage: Usage,
   },
   { title: "EmbeddingList" },
 );

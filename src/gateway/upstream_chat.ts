@@ -5,7 +5,6 @@ import { ProviderFailure, type ProviderRejection, toProviderError } from "../cat
 import { type Body, memoryOf } from "../http/body.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import { DuplicateField, type Span } from "../http/json_text.ts";
-import type { Usage } from "../ledger/ledger.ts";
 import { ANSWER_MEMORY_FULL, type AnswerMemory } from "../platform/answer_memory.ts";
 import { deadline } from "../platform/deadline.ts";
 import { isRecord } from "../platform/records.ts";
@@ -19,7 +18,8 @@ import { type Filtered, filterParameters, hasSameRules, type OwnRules } from "./
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import type { ChatBody } from "./request_shapes.ts";
 import { OversizedEvent, SseReader } from "./sse.ts";
-import { jsonWithoutCosts, type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
+import { type ReportedUsage, USAGE_MEMBERS, UsageReports } from "./usage_counts.ts";
+import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 
 /** Chat requests to a provider and its answers: what is changed in the body on the way out, and what is read on the way back. */
 
@@ -88,11 +88,11 @@ export function chatPayload({ body, raw, namer, filtered, model, capTokens }: Ch
 }
 
 /**
- * A whole answer. `text` is the JSON that the client gets; a function if it contains the counts that are charged. `completionText` is
- * what the model wrote in it.
+ * A whole answer. `text` makes the JSON that the client gets, with the counts that are charged, and with the charge if the client asked
+ * for it. `completionText` is what the model wrote in it.
  */
 export type ChatAnswer = {
-  text: string | ((usage: Usage) => string);
+  text: (counted: CountedUsage, charge?: ShownCharge) => string;
   usage: ReportedUsage | undefined;
   /** The provider's usage object, unchanged. */
   rawUsage: unknown;
@@ -109,17 +109,18 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
   const text = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
   const { value, spans, choices } = completionOf(text, { route, sent: payload.text });
   const edits = new Map<string, string | null>();
-  for (const name of PROVIDER_FIELDS) edits.set(name, null);
-  const used = spans.get("usage");
-  if (used !== undefined) edits.set("usage", jsonWithoutCosts(value.usage, text.slice(used.start, used.end)));
+  for (const name of [...PROVIDER_FIELDS, ...USAGE_MEMBERS]) edits.set(name, null);
+  const reports = new UsageReports();
+  reports.read(value);
+  const { usage, raw } = reports;
   if (value.model !== call.body.model) edits.set("model", JSON.stringify(call.body.model));
   if (typeof value.id !== "string") edits.set("id", JSON.stringify(`chatcmpl-${requestId}`));
   if (typeof value.created !== "number") edits.set("created", String(createdUnix));
   if (value.object !== "chat.completion") edits.set("object", '"chat.completion"');
   return {
-    text: patch(text, spans, edits),
-    usage: reportedUsageOf(value.usage),
-    rawUsage: value.usage,
+    text: (counted, charge) => patch(text, spans, edits.set("usage", usageShown({ counted, raw, charge }))),
+    usage,
+    rawUsage: raw,
     completionText: completionText(choices),
     dropped: payload.dropped,
   };

@@ -12,7 +12,7 @@ import { type LargeEmbeddings, TEXT_BYTES_A_NUMBER } from "./large_embeddings.ts
 import { filterParameters } from "./parameters.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
 import type { Payload } from "./upstream_chat.ts";
-import { type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
+import { type ReportedUsage, UsageReports } from "./usage_counts.ts";
 
 /**
  * Embedding requests to a provider and its answers. The provider is asked for base64, a quarter of the bytes; the client gets its
@@ -64,7 +64,7 @@ export async function fetchEmbeddings(call: EmbeddingCall, route: KeyedRoute): P
   const payload = embeddingPayload(call, route);
   const answer = parseAnswer(await textOf(call, route, { sent: payload.text, limits }));
   const data = await dataJson(inOrder(answer.data, body.input.count), body.fields.encoding_format ?? "float");
-  return { data, usage: usageOf(answer.usage), rawUsage: answer.usage, dropped: payload.dropped };
+  return { data, ...usageIn(answer.fields), dropped: payload.dropped };
 }
 
 /** The text of a route's answer. Notes if it is too large. */
@@ -97,7 +97,7 @@ function embeddingPayload({ body: { fields }, raw, namer }: EmbeddingCall, route
   return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 
-function parseAnswer(text: string): { data: readonly unknown[]; usage: unknown } {
+function parseAnswer(text: string): { data: readonly unknown[]; fields: Readonly<Record<string, unknown>> } {
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -105,7 +105,7 @@ function parseAnswer(text: string): { data: readonly unknown[]; usage: unknown }
     throw failure("the answer is not JSON");
   }
   if (!isRecord(value) || !Array.isArray(value.data)) throw failure("the answer is not a list of embeddings");
-  return { data: value.data, usage: value.usage };
+  return { data: value.data, fields: value };
 }
 
 /** The embeddings in the order of the inputs. An embedding without an index has the place that it stands at. Throws ProviderFailure. */
@@ -148,12 +148,13 @@ function checked(embedding: unknown, dimensions: number | undefined): Vector {
   return vector;
 }
 
-/** The counts of the provider's usage object. Some providers report only the total. A count of zero is none: every input has a token. */
-function usageOf(usage: unknown): ReportedUsage | undefined {
-  if (!isRecord(usage)) return undefined;
-  const { prompt_tokens = usage.total_tokens, completion_tokens = 0 } = usage;
-  const reported = reportedUsageOf({ ...usage, prompt_tokens, completion_tokens });
-  return reported?.promptTokens ? reported : undefined;
+/** What the provider reports. Some providers report only the total. A count of zero is none: every input has a token. */
+function usageIn(answer: Readonly<Record<string, unknown>>): Pick<EmbeddingAnswer, "usage" | "rawUsage"> {
+  const reports = new UsageReports();
+  reports.read(answer);
+  const { usage, raw: rawUsage } = reports;
+  const promptTokens = usage?.promptTokens || usage?.totalTokens || 0;
+  return { usage: usage && promptTokens > 0 ? { ...usage, promptTokens } : undefined, rawUsage };
 }
 
 function failure(why: string): ProviderFailure {

@@ -4,6 +4,7 @@ import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
 import { ANSWER_MEMORY_FULL } from "../platform/answer_memory.ts";
+import { isRecord } from "../platform/records.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { controllerBy } from "../platform/stop.ts";
 import { within } from "../platform/time_limit.ts";
@@ -15,6 +16,7 @@ import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
 import { limitsOf, type Payload, type WholeCall } from "./upstream_chat.ts";
 import { withoutCosts } from "./usage_counts.ts";
+import { type ShownCharge, shownCharge } from "./usage_shown.ts";
 
 /**
  * Image requests to a provider and its answers. The client gets its `response_format`, whatever the provider returns, and never an
@@ -49,8 +51,12 @@ export type ImageLinks = {
   expiresUnixMs: () => number;
 } & Pick<ImageToken, "accountId" | "tenantId">;
 
-/** `text` is the JSON that the client gets; `rawUsage` is the provider's usage object, unchanged. */
-export type ImageAnswer = { text: string; rawUsage: unknown; dropped: string | undefined };
+/** `text` makes the JSON that the client gets; `rawUsage` is the provider's usage object, unchanged. */
+export type ImageAnswer = {
+  text: (charge: ShownCharge | undefined) => string;
+  rawUsage: unknown;
+  dropped: string | undefined;
+};
 
 /** Calls a route and reads its answer. Throws ProviderFailure if it contains no image, or one at an address that may not be called. */
 export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Promise<ImageAnswer> {
@@ -60,13 +66,17 @@ export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Prom
   const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits));
   const image = { ...(await inFormat(answer.image, call, route)), ...pick(answer.image, IMAGE_FIELDS) };
   const { usage } = answer.fields;
-  const text = JSON.stringify({
+  const shown = isRecord(usage) ? withoutCosts(usage) : undefined;
+  const fields = {
     ...pick(answer.fields, ANSWER_FIELDS),
-    ...(usage !== undefined && { usage: withoutCosts(usage) }),
     created: typeof answer.fields.created === "number" ? answer.fields.created : call.createdUnix,
     model: call.body.model,
     data: [image],
-  });
+  };
+  const text = (charge: ShownCharge | undefined) => {
+    const all = charge === undefined ? shown : { ...Object(shown), ...shownCharge(charge) };
+    return JSON.stringify(all === undefined ? fields : { ...fields, usage: all });
+  };
   return { text, rawUsage: usage, dropped: payload.dropped };
 }
 

@@ -1,5 +1,6 @@
-import { listUsageRecords, type UsageRow } from "../books/usage_records_store.ts";
+import { findUsageRecord, listUsageRecords, type UsageRow } from "../books/usage_records_store.ts";
 import type { Deps } from "../deps.ts";
+import { Refusal } from "../errors.ts";
 import { checker } from "../http/checks.ts";
 import { refuseRepeated } from "../http/query.ts";
 import { type Entitlement, entitlementOf, type PackageState } from "../ledger/entitlement_store.ts";
@@ -8,7 +9,7 @@ import type { Caller } from "./authenticate.ts";
 import { USAGE_LIMIT_DEFAULT, UsageQuery } from "./request_shapes.ts";
 import type { Balance, PackageEntitlement, UsageRecord } from "./response_shapes.ts";
 
-/** GET /balance and GET /usage: what the key's account can spend, and what it has used. Neither is metered. */
+/** GET /balance and GET /usage: what the key's account can spend, and what it has used. Nothing here is metered. */
 
 const checkQuery = checker(UsageQuery);
 
@@ -94,6 +95,16 @@ export async function listUsage(
     next_after: nextAfter,
   };
   return Response.json(body, { headers: { "x-request-id": requestId } });
+}
+
+/** GET /usage/{requestId}: one record of those that `listUsage` lists. Source: USE-8. */
+export async function getUsage(deps: Deps, { key, requestId }: Caller, asked: string): Promise<Response> {
+  const hosts = key.hosts === null ? null : [...key.hosts];
+  const row = await findUsageRecord(deps, { requestId: asked, accountId: key.accountId, hosts });
+  // A record of another account, or of a host that the key may not be used on, reads as one that does not exist.
+  if (row === undefined)
+    throw new Refusal("not_found", { message: "No usage record has this request id.", param: "requestId" });
+  return Response.json(toUsageRecord(row), { headers: { "x-request-id": requestId } });
 }
 
 function readQuery(params: URLSearchParams): UsageQuery {

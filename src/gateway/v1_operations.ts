@@ -15,6 +15,7 @@ import {
   ResponseEvent,
   ResponseObject,
   UsageList,
+  UsageRecord,
 } from "./response_shapes.ts";
 import { ResponsesBody } from "./responses/request.ts";
 
@@ -177,6 +178,19 @@ export const GET_BALANCE = read(
     description: "Depending on the key's mode, the package and what is left of it, or the balance. Not metered.",
   },
   Balance,
+);
+
+export const GET_USAGE = read(
+  {
+    id: "getUsage",
+    tag: "Account",
+    summary: "Get the usage record of one request",
+    description:
+      "The record of a request that was charged, on a host that the key may be used on. Any other id is not found. Not metered.",
+    params: Type.Object({ requestId: Type.String({ description: "The X-Request-Id of the request." }) }),
+  },
+  UsageRecord,
+  "not_found",
 );
 
 export const LIST_USAGE = read(

@@ -9,7 +9,7 @@ import { CHAT, IMAGES, serveMetered } from "./flow.ts";
 import { getImageFile } from "./image_files.ts";
 import { getModel, listModels } from "./models.ts";
 import { RESPONSES } from "./responses/endpoint.ts";
-import { getBalance, listUsage } from "./v1_account.ts";
+import { getBalance, getUsage, listUsage } from "./v1_account.ts";
 import {
   CREATE_CHAT,
   CREATE_EMBEDDING,
@@ -18,6 +18,7 @@ import {
   GET_BALANCE,
   GET_IMAGE_FILE,
   GET_MODEL,
+  GET_USAGE,
   LIST_MODELS,
   LIST_USAGE,
 } from "./v1_operations.ts";
@@ -54,6 +55,11 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
       // Without inTime: a long read has a time limit of its own.
       ({ request }) => unmetered(deps, request, (caller) => listUsage(deps, caller, new URL(request.url).searchParams)),
       { detail: described(LIST_USAGE) },
+    )
+    .get(
+      "/usage/:requestId",
+      ({ request, params }) => unmetered(deps, request, (caller) => inTime(getUsage(deps, caller, params.requestId))),
+      { detail: described(GET_USAGE) },
     )
     .post("/chat/completions", ({ request }) => metered["/v1/chat/completions"](request), {
       parse: "none",

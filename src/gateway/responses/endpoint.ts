@@ -15,7 +15,7 @@ import { requireModel } from "../models.ts";
 import { droppedNames, type Filtered, filterParameters, hasSameRules } from "../parameters.ts";
 import { type Prompt, promptOf } from "../prompt.ts";
 import { checkRequestBounds } from "../request_bounds.ts";
-import type { ChatBody } from "../request_shapes.ts";
+import { asksForCharge, type ChatBody } from "../request_shapes.ts";
 import { reserveChat } from "../reserve.ts";
 import {
   CHAT_PATH,
@@ -28,7 +28,7 @@ import {
   openStream,
   type TextCall,
 } from "../upstream_chat.ts";
-import { reportedUsageOf } from "../usage_counts.ts";
+import { UsageReports } from "../usage_counts.ts";
 import { beginsAnswer, fromChatAnswer, ResponseEvents } from "./from_chat.ts";
 import type { OutputFacts } from "./output.ts";
 import { type OwnBody, ownBody, ownPlaces } from "./own_parameters.ts";
@@ -92,7 +92,8 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
     (reserved): Promise<Outcome> => {
       // The reserved cap is the client's own, if it sent one.
       const capTokens = reserved.hold.capTokens ?? max_output_tokens ?? null;
-      const request = { ...reserved, raw, prompt, choices: 1, own, chat, capTokens, facts };
+      const showsCharge = asksForCharge(body);
+      const request = { ...reserved, raw, prompt, choices: 1, showsCharge, own, chat, capTokens, facts };
       return stream === true ? serveEvents(request) : serveJson(request);
     },
   );
@@ -300,10 +301,12 @@ async function fetchTranslated({ request, chat, call, route }: Translated): Prom
   const payload = chatPayload(chatCallOf(request, chat, call), route);
   const text = await call.provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
   const { value } = completionOf(text, { route, sent: payload.text });
+  const reports = new UsageReports();
+  reports.read(value);
   return {
     ...fromChatAnswer(value, request.facts),
-    usage: reportedUsageOf(value.usage),
-    rawUsage: value.usage,
+    usage: reports.usage,
+    rawUsage: reports.raw,
     dropped: chat.droppedWith(payload.dropped),
   };
 }

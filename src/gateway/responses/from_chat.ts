@@ -1,8 +1,9 @@
 import { isRecord } from "../../platform/records.ts";
 import { errorIn, type Relayed, type StreamRewriter } from "../chunks.ts";
-import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
+import { type ReportedUsage, UsageReports } from "../usage_counts.ts";
+import type { CountedUsage, ShownCharge } from "../usage_shown.ts";
 import { Output, type OutputFacts } from "./output.ts";
-import { type CountedUsage, type ResponseState, usageJson } from "./response_object.ts";
+import { type ResponseState, usageJson } from "./response_object.ts";
 
 /** Translates answers of chat completions into responses: whole ones, and streams chunk by chunk. Source: RSP-8, RSP-9, RSP-10. */
 
@@ -20,7 +21,11 @@ function stateOf(finish: string | undefined, { isFull }: Output): Pick<ResponseS
 }
 
 /** The response for a whole chat answer, made once the charge is known. */
-export type WholeResponse = { completionText: string; completionChars: number; text: (usage: CountedUsage) => string };
+export type WholeResponse = {
+  completionText: string;
+  completionChars: number;
+  text: (counted: CountedUsage, charge?: ShownCharge) => string;
+};
 
 /** Translates a whole answer by its first choice. `value` is the parsed answer. */
 export function fromChatAnswer(value: Readonly<Record<string, unknown>>, facts: OutputFacts): WholeResponse {
@@ -32,7 +37,7 @@ export function fromChatAnswer(value: Readonly<Record<string, unknown>>, facts: 
   return {
     completionText: written.text,
     completionChars: written.chars,
-    text: (usage) => output.end({ ...state, usage: usageJson(usage) }),
+    text: (counted, charge) => output.end({ ...state, usage: usageJson(counted, charge) }),
   };
 }
 
@@ -64,20 +69,20 @@ export class ResponseEvents implements StreamRewriter {
   readonly rewritten = "";
   readonly #output: Output;
   #finish: string | undefined;
-  #usage: ReportedUsage | undefined;
-  #rawUsage: unknown;
-  #counted: CountedUsage | undefined;
+  readonly #reports = new UsageReports();
+  /** As JSON; undefined if nothing was charged. */
+  #usageJson: string | undefined;
 
   constructor(facts: OutputFacts) {
     this.#output = new Output(facts, { isStreamed: true });
   }
 
   get relayed(): Relayed {
-    return { ...this.#output.written.soFar, usage: this.#usage, rawUsage: this.#rawUsage };
+    return { ...this.#output.written.soFar, usage: this.#reports.usage, rawUsage: this.#reports.raw };
   }
 
   get usage(): ReportedUsage | undefined {
-    return this.#usage;
+    return this.#reports.usage;
   }
 
   rewriteEvent(): number {
@@ -88,7 +93,7 @@ export class ResponseEvents implements StreamRewriter {
     const chunk: unknown = JSON.parse(payload);
     if (!isRecord(chunk)) throw new Error("the provider sent an event that is not a JSON object");
     if (errorIn(chunk) !== undefined) throw new Error("the provider sent an error event");
-    if (isRecord(chunk.usage)) this.#noteUsage(chunk.usage);
+    this.#reports.read(chunk);
     const [choice] = Array.isArray(chunk.choices) ? (chunk.choices as unknown[]) : [];
     if (isRecord(choice)) {
       this.#output.take(choice.delta);
@@ -98,30 +103,18 @@ export class ResponseEvents implements StreamRewriter {
     return this.#output.events() || undefined;
   }
 
-  counted(usage: CountedUsage): void {
-    this.#counted = usage;
+  counted(usage: CountedUsage, charge?: ShownCharge): void {
+    this.#usageJson = usageJson(usage, charge);
   }
 
   lastEvents(): string {
-    this.#output.end({ ...stateOf(this.#finish, this.#output), usage: this.#usageJson() });
+    this.#output.end({ ...stateOf(this.#finish, this.#output), usage: this.#usageJson });
     return this.#output.events();
   }
 
   errorEvents(error: string | undefined): string {
-    this.#output.end({ status: "failed", error: responseError(error), usage: this.#usageJson() });
+    this.#output.end({ status: "failed", error: responseError(error), usage: this.#usageJson });
     return this.#output.events();
-  }
-
-  /** The last valid usage counts. */
-  #noteUsage(raw: unknown): void {
-    const usage = reportedUsageOf(raw);
-    if (usage !== undefined || this.#usage === undefined) this.#rawUsage = raw;
-    this.#usage = usage ?? this.#usage;
-  }
-
-  /** Undefined if nothing was charged. */
-  #usageJson(): string | undefined {
-    return this.#counted && usageJson(this.#counted);
   }
 }
 

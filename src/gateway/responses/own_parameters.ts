@@ -50,7 +50,9 @@ const TEXT_MEMBERS = new Set(["format", "verbosity"]);
 const REASONING_MEMBERS = new Set(["effort", "summary"]);
 /** Fields that are neither sent on nor named: they have no effect, or the gateway handles them. */
 const SILENT: ReadonlySet<string> = new Set(
-  words("model metadata client_metadata store stream_options previous_response_id conversation prompt background"),
+  words(
+    "model metadata client_metadata store stream_options previous_response_id conversation prompt background usage",
+  ),
 );
 /** Items of these types are sent on, without their ids: a provider that stores nothing does not know them. */
 const ITEMS: ReadonlySet<unknown> = new Set(

@@ -15,6 +15,7 @@ import {
   type TextCall,
 } from "../upstream_chat.ts";
 import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
+import type { CountedUsage, ShownCharge } from "../usage_shown.ts";
 import { Written } from "../written.ts";
 import { ArrivedItems } from "./arrived_items.ts";
 import { eventText } from "./event_text.ts";
@@ -23,7 +24,7 @@ import { HOSTED_ITEMS } from "./hosted.ts";
 import type { OwnBody } from "./own_parameters.ts";
 import { refusal } from "./refusals.ts";
 import { isMessage } from "./request.ts";
-import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
+import { type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
 
 /**
  * Sends requests to a provider's own /responses. Its answers and events are passed on, with the client's model name. Source: RSP-2,
@@ -135,7 +136,7 @@ export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promis
     ...END_USER_FIELDS.filter((name) => spans.has(name)).map((name) => [name, "null"] as const),
   ]);
   return {
-    text: (counted) => patch(text, spans, edits.set("usage", usageJson(counted))),
+    text: (counted, charge) => patch(text, spans, edits.set("usage", usageJson(counted, charge))),
     usage,
     rawUsage,
     completionText: writtenInOutput(output),
@@ -173,11 +174,11 @@ function usageOf(usage: unknown): { usage: ReportedUsage | undefined; rawUsage: 
   if (!isRecord(usage)) return { usage: undefined, rawUsage: usage ?? undefined };
   const { input_tokens, output_tokens, input_tokens_details, output_tokens_details, ...rest } = usage;
   const rawUsage = {
-    ...rest,
     prompt_tokens: input_tokens,
     completion_tokens: output_tokens,
     prompt_tokens_details: input_tokens_details,
     completion_tokens_details: output_tokens_details,
+    ...rest,
   };
   return { usage: reportedUsageOf(rawUsage), rawUsage };
 }
@@ -210,7 +211,8 @@ export class OwnEvents implements StreamRewriter {
   readonly #arrived = new ArrivedItems();
   #usage: ReportedUsage | undefined;
   #rawUsage: unknown;
-  #counted: CountedUsage | undefined;
+  /** What was charged, as JSON. */
+  #usageJson: string | undefined;
   /** The last event, until it is sent. */
   #last: { type: string; event: Record<string, unknown> } | undefined;
   #sequence = 0;
@@ -267,20 +269,20 @@ export class OwnEvents implements StreamRewriter {
     this.finished = this.#written.length > 0;
   }
 
-  counted(usage: CountedUsage): void {
-    this.#counted = usage;
+  counted(usage: CountedUsage, charge?: ShownCharge): void {
+    this.#usageJson = usageJson(usage, charge);
   }
 
   lastEvents(): string {
     const last = this.#last;
     if (last === undefined) return "";
     const { response } = last.event;
-    if (isRecord(response) && this.#counted !== undefined) response.usage = JSON.parse(usageJson(this.#counted));
+    if (isRecord(response) && this.#usageJson !== undefined) response.usage = JSON.parse(this.#usageJson);
     return eventOf(last.type, last.event);
   }
 
   errorEvents(error: string | undefined): string {
-    const usage = this.#counted && usageJson(this.#counted);
+    const usage = this.#usageJson;
     const state = { status: "failed", items: this.#arrived.json(), error: responseError(error), usage } as const;
     return eventText("response.failed", this.#sequence, `"response":${responseJson(this.#facts, state)}`);
   }

@@ -2,6 +2,7 @@ import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/t
 import type { Body } from "../../http/body.ts";
 import { checker } from "../../http/checks.ts";
 import { isRecord } from "../../platform/records.ts";
+import { UsageOptions } from "../request_shapes.ts";
 import { HOSTED_ITEMS } from "./hosted.ts";
 import { invalid, refusal, required } from "./refusals.ts";
 import { checkSchema } from "./schema_check.ts";
@@ -115,6 +116,7 @@ export const ResponsesBody = Type.Object(
     include: Optional(Type.Array(Type.String(), { maxItems: INCLUDES_MAX })),
     metadata: Optional(Type.Object({}, open), { description: "Sent back in the response." }),
     store: Optional(Type.Boolean(), { description: "Accepted; nothing is stored." }),
+    usage: UsageOptions,
   },
   {
     title: "CreateResponse",

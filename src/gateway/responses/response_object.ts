@@ -1,4 +1,4 @@
-import type { Usage } from "../../ledger/ledger.ts";
+import { type CountedUsage, type ShownCharge, shownCharge } from "../usage_shown.ts";
 import type { ResponsesBody } from "./request.ts";
 import type { Tools } from "./tools.ts";
 
@@ -72,11 +72,11 @@ function within<T, U>(value: T, instead: U): T | U {
   return JSON.stringify(value).length <= ECHO_CHARS_MAX ? value : instead;
 }
 
-/** What was charged. */
-export type CountedUsage = Pick<Usage, "promptTokens" | "cachedTokens" | "completionTokens" | "further">;
-
 /** The usage as JSON. Every count is a number: some clients refuse null, and some a missing one. Source: RSP-8. */
-export function usageJson({ promptTokens, cachedTokens, completionTokens, further = {} }: CountedUsage): string {
+export function usageJson(
+  { promptTokens, cachedTokens, completionTokens, further = {} }: CountedUsage,
+  charge?: ShownCharge,
+): string {
   const { cache_write: written = 0, cache_write_1h: writtenForHour = 0, reasoning = 0 } = further;
   return JSON.stringify({
     input_tokens: promptTokens,
@@ -84,5 +84,6 @@ export function usageJson({ promptTokens, cachedTokens, completionTokens, furthe
     output_tokens: completionTokens,
     output_tokens_details: { reasoning_tokens: reasoning },
     total_tokens: promptTokens + completionTokens,
+    ...shownCharge(charge),
   });
 }

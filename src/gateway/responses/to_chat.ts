@@ -11,7 +11,7 @@ import { customArguments, type Tools } from "./tools.ts";
 /** Fields that are translated, or that have no effect when left out. They are not named as dropped: clients always send some. */
 const SILENT: ReadonlySet<string> = new Set(
   `model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls text reasoning include
-  metadata store client_metadata previous_response_id conversation prompt background truncation`.split(/\s+/),
+  metadata store client_metadata previous_response_id conversation prompt background truncation usage`.split(/\s+/),
 );
 /** Fields that are dropped and named: chat completions has no such field, or another meaning for it. All others are sent on as they are. */
 const NOT_SENT: ReadonlySet<string> = new Set(
