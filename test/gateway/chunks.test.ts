@@ -359,7 +359,7 @@ test("no chunk has the provider's name or what it charges the operator", () => {
     choices: [{ index: 0, delta: { content: "a" } }],
   };
   const usage = { prompt_tokens: 3, cost: 0.1, cost_details: { upstream: 0.2 }, is_byok: false, completion_tokens: 1 };
-  const shown = { prompt_tokens: 3, completion_tokens: 1 };
+  const shown = { prompt_tokens: 3, completion_tokens: 1, total_tokens: 4 };
   for (const ending of [
     { ...envelope, choices: [], usage },
     { ...envelope, usage },

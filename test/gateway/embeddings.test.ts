@@ -201,7 +201,7 @@ describe("money", () => {
     const { secret, accountId } = await shop.payer(BigInt(BALANCE));
     shop.provider.next({ usage: { prompt_tokens: 7 } });
     const { json } = await embed(secret);
-    expect(json.usage).toEqual({ prompt_tokens: 7, total_tokens: 7 });
+    expect(json.usage).toEqual({ prompt_tokens: 7, completion_tokens: 0, total_tokens: 7 });
     expect(await receiptOf(accountId)).toMatchObject({
       prompt_tokens: 7,
       completion_tokens: 0,
@@ -214,14 +214,14 @@ describe("money", () => {
   test("a provider may report only the total", async () => {
     const { secret, accountId } = await shop.payer(BigInt(BALANCE));
     shop.provider.next(answerOf([item([1])], { usage: { total_tokens: 9 } }));
-    expect((await embed(secret)).json.usage).toEqual({ prompt_tokens: 9, total_tokens: 9 });
+    expect((await embed(secret)).json.usage).toEqual({ prompt_tokens: 9, completion_tokens: 0, total_tokens: 9 });
     expect(await receiptOf(accountId)).toMatchObject({ prompt_tokens: 9, estimated: false });
   });
 
   test.each<[what: string, behaviour: object]>([
     ["no usage", { omitUsage: true }],
     ["a usage of zero", { usage: { prompt_tokens: 0, total_tokens: 0 } }],
-    ["a usage that is not a count", { usage: { prompt_tokens: "5" } }],
+    ["a usage that is not a count", { usage: { prompt_tokens: "five" } }],
   ])("%s: the input is counted, and the receipt says that it is estimated", async (_, behaviour) => {
     for (const [input, tokens] of [
       ["A toll gate at dawn", 5],

@@ -346,11 +346,11 @@ describe("the balance is charged exactly", () => {
     }
   });
 
-  test("an invalid usage object is ignored: the tokens are counted here, and marked estimated", async () => {
+  test("what is no count in a usage object is ignored: the tokens are counted here, and marked estimated", async () => {
     for (const bad of [
       { prompt_tokens: -5 },
-      { completion_tokens: 1.5 },
-      { completion_tokens: "7" },
+      { completion_tokens: -1.5 },
+      { completion_tokens: "seven" },
       { prompt_tokens: null },
     ]) {
       const payer = await shop.payer(1_000_000_000n);

@@ -29,6 +29,8 @@ function padding(n: number): string {
   return Array.from({ length: 4 + ((n * 7) % 13) }, (_, i) => letters[(n * 31 + i * 17) % letters.length]).join("");
 }
 
+/** The completion tokens up to an event: at most those of the end. */
+const soFar = (n: number) => Math.min(1 + n, 7);
 const USAGE = `{"prompt_tokens":11,"completion_tokens":7,"total_tokens":18}`;
 const OPENAI_USAGE = `{"prompt_tokens":11,"completion_tokens":7,"total_tokens":18,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`;
 
@@ -140,7 +142,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
       vllm(
         `{"content":${json(text)}}`,
         "null",
-        `,"usage":{"prompt_tokens":11,"total_tokens":${12 + n},"completion_tokens":${1 + n}}`,
+        `,"usage":{"prompt_tokens":11,"total_tokens":${11 + soFar(n)},"completion_tokens":${soFar(n)}}`,
       ),
     ending: data(vllm(`{"content":""}`, `"stop"`, `,"usage":${USAGE}`)) + DONE,
     field: "content",
@@ -188,7 +190,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
     name: "Gemini, usage in every event",
     source: "ai.google.dev, OpenAI compatibility",
     opening: data(gemini(`{"role":"assistant"}`, "null", 0)),
-    event: (text, n) => gemini(`{"content":${json(text)},"role":"assistant"}`, "null", 1 + n),
+    event: (text, n) => gemini(`{"content":${json(text)},"role":"assistant"}`, "null", soFar(n)),
     ending: data(gemini(`{"role":"assistant"}`, `"stop"`, 7)) + DONE,
     field: "content",
   },

@@ -1,8 +1,8 @@
-import { expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { reportedUsageOf } from "../../src/gateway/usage_counts.ts";
+import { reportedUsageOf, UsageReports } from "../../src/gateway/usage_counts.ts";
 
-/** How each provider's report becomes counts. Source: MON-15. */
+/** How each provider's report becomes counts. Source: MON-15, MON-18. */
 
 const counts = (promptTokens: number, cachedTokens: number, completionTokens: number, further?: object) => ({
   ...{ promptTokens, cachedTokens, completionTokens },
@@ -90,8 +90,8 @@ const SHAPES: [string, Record<string, unknown>, ReturnType<typeof counts>][] = [
   [
     "details that are no counts",
     {
-      ...{ prompt_tokens: 10, completion_tokens: 1, total_tokens: "11" },
-      prompt_tokens_details: { cached_tokens: -1, audio_tokens: 1.5, image_tokens: null, cache_write_tokens: "9" },
+      ...{ prompt_tokens: 10, completion_tokens: 1, total_tokens: "many" },
+      prompt_tokens_details: { cached_tokens: -1, audio_tokens: "1e3", image_tokens: null, cache_write_tokens: [9] },
       completion_tokens_details: [7],
       cache_creation: "many",
     },
@@ -103,14 +103,84 @@ test.each(SHAPES)("%s", (_, usage, expected) => {
   expect(reportedUsageOf(usage)).toEqual(expected);
 });
 
-test("without valid counts of prompt and completion there is no usage", () => {
-  const bad = [null, "usage", [], {}, { prompt_tokens: 1 }, { prompt_tokens: -1, completion_tokens: 1 }];
-  for (const usage of [
-    ...bad,
-    { prompt_tokens: 2 ** 31, completion_tokens: 1 },
-    { prompt_tokens: 0.5, completion_tokens: 1 },
-  ])
+test("without a count of tokens there is no usage", () => {
+  const details = { prompt_tokens_details: { cached_tokens: 5 } };
+  const none = { prompt_tokens: -1, completion_tokens: null, total_tokens: 2 ** 31 };
+  for (const usage of [null, "usage", [], [1, 2], {}, none, details, { cost: 1 }, { prompt_tokens: " " }])
     expect(reportedUsageOf(usage)).toBeUndefined();
+});
+
+test.each<[string, Record<string, unknown>, object]>([
+  ["a prompt and a total", { prompt_tokens: 21, total_tokens: 81 }, counts(21, 0, 60)],
+  ["a completion and a total", { completion_tokens: 60, total_tokens: 81 }, counts(21, 0, 60)],
+  ["a prompt alone", { prompt_tokens: 21 }, counts(21, 0, 0)],
+  ["a total alone", { total_tokens: 81 }, { ...counts(0, 0, 0), totalTokens: 81 }],
+  ["a prompt that is too large to be one", { prompt_tokens: 2 ** 31, completion_tokens: 1 }, counts(0, 0, 1)],
+  ["text", { prompt_tokens: " 21 ", completion_tokens: "60.0" }, counts(21, 0, 60)],
+  ["fractions", { prompt_tokens: 20.5, completion_tokens: 60.0000000001 }, counts(21, 0, 60)],
+  ["Moonshot", { prompt_tokens: 21, completion_tokens: 60, cached_tokens: 20 }, counts(21, 20, 60)],
+  [
+    "Anthropic: a cache beside the input",
+    { input_tokens: 21, output_tokens: 60, cache_read_input_tokens: 9, cache_creation_input_tokens: 5 },
+    counts(35, 9, 60, { cache_write: 5 }),
+  ],
+  [
+    "Anthropic's names, the cache within the total",
+    { input_tokens: 21, output_tokens: 60, total_tokens: 81, cache_read_input_tokens: 9 },
+    counts(21, 9, 60),
+  ],
+  [
+    "Bedrock",
+    { inputTokens: 21, outputTokens: 60, totalTokens: 95, cacheReadInputTokens: 9, cacheWriteInputTokens: 5 },
+    counts(35, 9, 60, { cache_write: 5 }),
+  ],
+  [
+    "Gemini: tools and thoughts beside",
+    {
+      ...{ promptTokenCount: 20, toolUsePromptTokenCount: 1, candidatesTokenCount: 50, thoughtsTokenCount: 10 },
+      ...{ totalTokenCount: 81, cachedContentTokenCount: 4 },
+    },
+    counts(21, 4, 60, { reasoning: 10 }),
+  ],
+  ["Ollama", { prompt_eval_count: 21, eval_count: 60 }, counts(21, 0, 60)],
+  ["Cohere", { billed_units: { input_tokens: 21, output_tokens: 60 }, tokens: {} }, counts(21, 0, 60)],
+  ["two names", { prompt_tokens: 0, input_tokens: 21, completion_tokens: 60, output_tokens: 0 }, counts(21, 0, 60)],
+])("other forms: %s", (_, usage, expected) => {
+  expect(reportedUsageOf(usage)).toEqual(expected as never);
+});
+
+describe("the reports of a stream", () => {
+  const GOOD = { prompt_tokens: 500, completion_tokens: 300, prompt_tokens_details: { cached_tokens: 7 } };
+  const readAll = (...chunks: Record<string, unknown>[]) => {
+    const reports = new UsageReports();
+    for (const chunk of chunks) reports.read(chunk);
+    return reports;
+  };
+
+  test("later ones count, but no count becomes smaller", () => {
+    const first = { usage: { prompt_tokens: 500, completion_tokens: 1 } };
+    for (const last of [{ usage: { prompt_tokens: 0, completion_tokens: 0 } }, { usage: null }, { usage: [] }, {}]) {
+      const { usage, raw } = readAll(first, { usage: GOOD }, last);
+      expect(usage).toEqual(counts(500, 7, 300));
+      expect(raw).toEqual(GOOD);
+    }
+    expect(readAll({ usage: { prompt_tokens: 500 } }, { usage: { completion_tokens: 300 } }).usage).toEqual(
+      counts(500, 0, 300),
+    );
+  });
+
+  test("they are read wherever they stand", () => {
+    for (const chunk of [
+      { choices: [{ index: 0, usage: GOOD }] },
+      { usageMetadata: GOOD },
+      { x_groq: { id: "r", usage: GOOD } },
+      { usage: { prompt_tokens: 0, completion_tokens: 0 }, choices: [{}, { usage: GOOD }] },
+      { message: { usage: GOOD } },
+    ])
+      expect(readAll(chunk).usage).toEqual(counts(500, 7, 300));
+    for (const chunk of [{ choices: [1, null, {}] }, { x_groq: 1, message: "x" }, {}])
+      expect(readAll(chunk as Record<string, unknown>).usage).toBeUndefined();
+  });
 });
 
 test("whatever a provider reports: whole counts within the receipt's range, the cached ones within the prompt", () => {
@@ -139,8 +209,11 @@ test("whatever a provider reports: whole counts within the receipt's range, the 
         expect(Number.isInteger(count) && Number(count) >= 0 && Number(count) <= 2_000_000_000).toBe(true);
       expect(found.cachedTokens).toBeLessThanOrEqual(found.promptTokens);
       // Nothing that is reported is dropped.
-      expect(found.promptTokens).toBeGreaterThanOrEqual(Number(reported.prompt_tokens));
-      expect(found.completionTokens).toBeGreaterThanOrEqual(Number(reported.completion_tokens));
+      const isInt = (value: unknown) => Number.isInteger(value) && Number(value) <= 2_000_000_000;
+      if (isInt(reported.prompt_tokens))
+        expect(found.promptTokens).toBeGreaterThanOrEqual(Number(reported.prompt_tokens));
+      if (isInt(reported.completion_tokens))
+        expect(found.completionTokens).toBeGreaterThanOrEqual(Number(reported.completion_tokens));
     }),
     { numRuns: 3_000 },
   );
