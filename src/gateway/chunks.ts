@@ -1,27 +1,37 @@
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
+import { ChoiceRepair, createdOf } from "./chat_shape.ts";
+import {
+  ChunkFrames,
+  EVENT_END,
+  EVENT_START,
+  type Frame,
+  type Hole,
+  isValue,
+  parsed,
+  parsedLine,
+} from "./chunk_frames.ts";
 import { isCount, type ReportedUsage, USAGE_MEMBERS, UsageReports } from "./usage_counts.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 import { Written, type WrittenText } from "./written.ts";
 
 /** Rewrites the chunks of a chat stream for the client, and reads the text and usage out of them. Source: STR-3, STR-4. */
 
-/** A stream learns so many frames of a kind, and one more for each USES_A_FRAME chunks that had one: learning costs more than it saves once. */
-const FRAMES_FREE = 8;
-const USES_A_FRAME = 64;
 /** The content of a JSON string without escapes. Others are parsed. */
 const PLAIN = /^[^"\\\p{Cc}]*$/u;
-/** How the events that are sent begin and end. Only events that are received in this form can have a frame. */
-const EVENT_START = "data: ";
-const EVENT_END = "\n\n";
 const DONE_EVENT = "data: [DONE]\n\n";
-const LETTERS = /^[\w-]*$/;
 /** Fields of an answer or a chunk by which a provider says who it is: OpenRouter, Groq. They are not sent on. Source: PRV-25. */
 export const PROVIDER_FIELDS = ["provider", "x_groq"];
 const NOT_SENT = [...PROVIDER_FIELDS, ...USAGE_MEMBERS];
 /** Fields of a chunk that are not sent on as received. */
 const EDITED: ReadonlySet<string> = new Set([...["id", "object", "created", "model", "usage", "choices"], ...NOT_SENT]);
+
+/** Members by which a chunk may say that it is no good one, or that report a usage: they are read in every chunk that has another value. */
+const TELLING: ReadonlySet<string> = new Set([
+  ...["error", "errors", "object", "type", "event", "code", "status", "status_code", "success", "base_resp"],
+  ...["message", "msg", "detail", "meta", "x_groq", ...USAGE_MEMBERS],
+]);
 
 /** What the client has been sent so far. */
 export type Relayed = WrittenText & {
@@ -66,29 +76,6 @@ export type StreamRewriter = {
   errorEvents(error: string | undefined): string;
 };
 
-/**
- * What stays the same in the events of a stream, as received and as sent: the text around one or two values that change. The chunk of
- * an event that has the frame is valid JSON if its changing values are. So only these are checked, and all the rest is neither parsed
- * nor searched.
- *
- *   received: head · first · middle · second · tail          sent: outHead · first · outMiddle · [second] · outTail
- *
- * `first` is the one text in the choices, or all of the choices. `second`, behind it, is a string that providers fill with random
- * letters (OpenAI: `obfuscation`), which is sent on, or the usage in every chunk, which is not. Without `second`, `middle` is "".
- */
-type Frame = {
-  head: string;
-  middle: string;
-  tail: string;
-  outHead: string;
-  outMiddle: string;
-  outTail: string;
-  first: "text" | "choices";
-  second: "none" | "letters" | "usage";
-  /** Events with the frame are sent as received. */
-  isUnchanged: boolean;
-};
-
 /** Gives all chunks of a stream the same id, the same created and the client's model name, and takes the usage out of them. */
 export class ChunkRewriter implements StreamRewriter {
   readonly #facts: StreamFacts;
@@ -97,11 +84,10 @@ export class ChunkRewriter implements StreamRewriter {
   #created: string | undefined;
   /** The provider's last chunk with only the usage. */
   #usageChunk: string | undefined;
-  /** The frame around the choices, and the one around the only text in them. */
-  #choicesFrame: Frame | undefined;
-  #textFrame: Frame | undefined;
-  readonly #choicesBudget = new FrameBudget();
-  readonly #textBudget = new FrameBudget();
+  readonly #frames = new ChunkFrames({ edited: EDITED, telling: TELLING });
+  readonly #repair: ChoiceRepair;
+  /** The values in the holes of the current event. */
+  readonly #values: string[] = [];
   readonly #reports = new UsageReports();
   #counted: { counted: CountedUsage; charge: ShownCharge | undefined } | undefined;
   readonly #written = new Written();
@@ -115,6 +101,7 @@ export class ChunkRewriter implements StreamRewriter {
     const { choices = 1 } = facts;
     this.#facts = facts;
     this.#model = JSON.stringify(facts.modelId);
+    this.#repair = new ChoiceRepair(facts.requestId, "delta");
     this.#choiceEnds = choices > 1 ? new ChoiceEnds(choices) : undefined;
   }
 
@@ -139,7 +126,7 @@ export class ChunkRewriter implements StreamRewriter {
   rewrite(received: string): string | undefined {
     // An event may arrive on several lines, and is sent on one. In JSON a line break is white space.
     const payload = received.includes("\n") ? received.replaceAll("\n", " ") : received;
-    if (this.#choicesFrame !== undefined && this.rewriteEvent(eventOf(payload), 0) > 0) return this.rewritten;
+    if (this.#frames.choices.length > 0 && this.rewriteEvent(eventOf(payload), 0) > 0) return this.rewritten;
     const rewritten = this.#rewriteWhole(payload);
     return rewritten === undefined ? undefined : eventOf(rewritten);
   }
@@ -152,58 +139,125 @@ export class ChunkRewriter implements StreamRewriter {
    * Returns the index after it and sets `rewritten`; otherwise returns −1, and nothing was noted.
    */
   rewriteEvent(text: string, at: number): number {
-    if (this.#textFrame !== undefined) {
-      const end = this.#rewriteFramed(text, at, this.#textFrame);
+    const { texts, choices } = this.#frames;
+    for (const frame of texts) {
+      const end = this.#rewriteFramed(text, at, frame);
       if (end > 0) return end;
     }
-    return this.#choicesFrame === undefined ? -1 : this.#rewriteFramed(text, at, this.#choicesFrame);
+    for (const frame of choices) {
+      const end = this.#rewriteFramed(text, at, frame);
+      if (end > 0) return end;
+    }
+    return -1;
   }
 
   #rewriteFramed(text: string, at: number, frame: Frame): number {
-    const { head, middle, tail, second: kind } = frame;
-    if (!text.startsWith(head, at)) return -1;
-    const start = at + head.length;
-    const end = text.indexOf(EVENT_END, start) + EVENT_END.length;
-    const tailStart = end - tail.length;
-    if (tailStart < start || !text.startsWith(tail, tailStart)) return -1;
-    const firstEnd = kind === "none" ? tailStart : text.indexOf(middle, start);
-    const secondStart = firstEnd + middle.length;
-    if (firstEnd < start || secondStart > tailStart) return -1;
-    const first = text.slice(start, firstEnd);
-    const second = kind === "none" ? "" : text.slice(secondStart, tailStart);
-    if (kind === "letters" && !LETTERS.test(second)) return -1;
-    const usage = kind === "usage" ? parsedLine(second) : undefined;
-    if (kind === "usage" && !isRecord(usage)) return -1;
-    if (!this.#noteFirst(first, frame, { sourceChars: end - at, hasUsage: usage !== undefined })) return -1;
-    if (usage !== undefined) this.#reports.note(usage);
-    this.#choicesBudget.used++;
-    const { outHead, outMiddle, outTail, isUnchanged } = frame;
-    if (isUnchanged) this.rewritten = text.slice(at, end);
-    else this.rewritten = outHead + first + outMiddle + (kind === "letters" ? second : "") + outTail;
+    const end = this.#fill(text, at, frame);
+    if (end < 0) return -1;
+    const { outHead, holes, isUnchanged } = frame;
+    const values = this.#values;
+    const received = this.#take(frame, end - at);
+    if (received === undefined) return -1;
+    this.#frames.choicesBudget.used++;
+    if (isUnchanged && received) {
+      this.rewritten = text.slice(at, end);
+      return end;
+    }
+    let out = outHead;
+    for (let i = 0; i < holes.length; i++) {
+      const { passes, outBehind } = holes[i] as Hole;
+      out += passes ? values[i] + outBehind : outBehind;
+    }
+    this.rewritten = out;
     return end;
   }
 
-  /** Notes the text of a chunk that has the frame; false if its first value is not what the frame expects. */
-  #noteFirst(
-    first: string,
-    frame: Frame,
-    { sourceChars, hasUsage }: { sourceChars: number; hasUsage: boolean },
-  ): boolean {
-    if (frame.first === "text") {
-      const text = PLAIN.test(first) ? first : parsed(`"${first}"`);
-      if (typeof text !== "string") return false;
-      this.#written.add(text, sourceChars);
-      this.#textBudget.used++;
-      return true;
+  /** Finds the values in the holes of an event. Returns the index after it; −1 if it does not have the frame. Notes nothing. */
+  #fill(text: string, at: number, { head, holes }: Frame): number {
+    if (!text.startsWith(head, at)) return -1;
+    let start = at + head.length;
+    const end = text.indexOf(EVENT_END, start) + EVENT_END.length;
+    const last = holes.length - 1;
+    const { behind: tail } = holes[last] as Hole;
+    const lastEnd = end - tail.length;
+    if (lastEnd < start || !text.startsWith(tail, lastEnd)) return -1;
+    for (let i = 0; i <= last; i++) {
+      const { what, behind } = holes[i] as Hole;
+      const stop = i === last ? lastEnd : text.indexOf(behind, start);
+      if (stop < start || stop > lastEnd) return -1;
+      const value = text.slice(start, stop);
+      if (what === "value" && !isValue(value)) return -1;
+      this.#values[i] = value;
+      start = stop + behind.length;
     }
-    const choices = parsedLine(first);
-    // A chunk with only the usage is not sent now, and one with an error not at all.
-    if (!Array.isArray(choices) || (choices.length === 0 && hasUsage) || errorIn({ choices }) !== undefined)
-      return false;
-    this.#reports.readChoices(choices);
-    const text = this.#count(choices, sourceChars);
-    if (text !== "" && this.#textBudget.take()) this.#textFrame = copied(textFrameOf(first, text, frame));
+    return end;
+  }
+
+  /**
+   * Reads the values of an event that has the frame, and puts the choices as they are sent in the place of those that were received.
+   * Returns whether they are the same; undefined if they are not what the frame expects, and then nothing was noted.
+   */
+  #take(frame: Frame, sourceChars: number): boolean | undefined {
+    const { holes } = frame;
+    const values = this.#values;
+    let usage: unknown;
+    let isReceived: boolean | undefined;
+    for (let i = 0; i < holes.length; i++) {
+      if (holes[i]?.what !== "usage") continue;
+      usage = parsedLine(values[i] as string);
+      if (usage !== null && !isRecord(usage)) return undefined;
+    }
+    for (let i = 0; i < holes.length; i++) {
+      const { what } = holes[i] as Hole;
+      if (what === "text") isReceived = this.#takeText(values[i] as string, sourceChars);
+      else if (what === "choices") isReceived = this.#takeChoices(frame, i, { sourceChars, hasUsage: isRecord(usage) });
+    }
+    if (isReceived !== undefined && isRecord(usage)) this.#reports.note(usage);
+    return isReceived;
+  }
+
+  #takeText(raw: string, sourceChars: number): true | undefined {
+    const text = PLAIN.test(raw) ? raw : parsed(`"${raw}"`);
+    if (typeof text !== "string") return undefined;
+    this.#written.add(text, sourceChars);
+    this.#frames.textBudget.used++;
     return true;
+  }
+
+  #takeChoices(
+    frame: Frame,
+    place: number,
+    { sourceChars, hasUsage }: { sourceChars: number; hasUsage: boolean },
+  ): boolean | undefined {
+    const raw = this.#values[place] as string;
+    const received = parsedLine(raw);
+    // A chunk with only the usage is not sent now, and one with an error not at all.
+    if (!Array.isArray(received) || (received.length === 0 && hasUsage)) return undefined;
+    if (errorIn({ choices: received }) !== undefined) return undefined;
+    this.#reports.readChoices(received);
+    const choices = this.#repaired(received);
+    const text = this.#count(choices, sourceChars);
+    const out = choices === received ? raw : JSON.stringify(choices);
+    this.#values[place] = out;
+    const outOf = (other: string) => this.#sentFor(other, `${text}~`);
+    if (text !== "") this.#frames.learnText(frame, { text, raw, out, outOf });
+    return out === raw;
+  }
+
+  /** The choices as they are sent. Calls that are numbered anew depend on the chunks before. */
+  #repaired(received: unknown[]): unknown[] {
+    const choices = this.#repair.repaired(received);
+    if (choices !== received && choices.some(hasCalls)) this.#frames.forgetTexts();
+    return choices;
+  }
+
+  /** What is sent for choices with another text; undefined if that is not all that the model wrote. */
+  #sentFor(raw: string, text: string): string | undefined {
+    const received = parsed(raw);
+    // With only the text changed, nothing new begins, and so repairing the choices once more notes nothing.
+    if (!Array.isArray(received) || writtenInAll(received) !== text) return undefined;
+    const choices = this.#repair.repaired(received);
+    return choices === received ? raw : JSON.stringify(choices);
   }
 
   #rewriteWhole(payload: string): string | undefined {
@@ -217,9 +271,10 @@ export class ChunkRewriter implements StreamRewriter {
     const hasUsage = isPresent(chunk.usage);
     this.#identify(chunk);
     // A chunk with only the usage is kept for the end, and sent if the client asked for it.
-    const choices = Array.isArray(chunk.choices) ? chunk.choices : [];
+    const received = Array.isArray(chunk.choices) ? chunk.choices : [];
+    const choices = this.#repaired(received);
     const edits = new Map<string, string | null>();
-    if (!Array.isArray(chunk.choices)) edits.set("choices", "[]");
+    if (choices !== received || !Array.isArray(chunk.choices)) edits.set("choices", JSON.stringify(choices));
     if ((hasUsage || reports) && choices.length === 0) {
       edits.set("usage", "null");
       if (this.#facts.wantsUsage) this.#usageChunk = this.#patched(payload, spans, edits);
@@ -229,8 +284,7 @@ export class ChunkRewriter implements StreamRewriter {
     // A client that did not ask for usage gets no such field, not even null: some SDKs reject it.
     edits.set("usage", this.#facts.wantsUsage ? "null" : null);
     const out = this.#patched(payload, spans, edits);
-    if ((hasUsage ? isRecord(chunk.usage) : !reports) && this.#choicesBudget.take())
-      this.#choicesFrame = copied(frameOf(payload, spans, out, hasUsage));
+    if (hasUsage ? isRecord(chunk.usage) : !reports) this.#frames.learn({ payload, spans, out });
     return out;
   }
 
@@ -259,7 +313,7 @@ export class ChunkRewriter implements StreamRewriter {
   #identify({ id, created }: Readonly<Record<string, unknown>>): void {
     if (this.#id !== undefined) return;
     this.#id = JSON.stringify(typeof id === "string" && id !== "" ? id : `chatcmpl-${this.#facts.requestId}`);
-    this.#created = String(isCount(created) && created > 0 ? created : this.#facts.createdUnix);
+    this.#created = String(createdOf(created, this.#facts.createdUnix));
   }
 
   #patched(payload: string, spans: ReadonlyMap<string, Span>, edits: Map<string, string | null>): string {
@@ -306,118 +360,12 @@ class ChoiceEnds {
   }
 }
 
-/** Whether a stream may learn another frame. */
-class FrameBudget {
-  /** Chunks that had the frame. */
-  used = 0;
-  #learned = 0;
-
-  take(): boolean {
-    if (this.#learned >= FRAMES_FREE + this.used / USES_A_FRAME) return false;
-    this.#learned++;
-    return true;
-  }
-}
-
-/** A string of its own: a slice keeps the string that it was cut from in memory, and a concatenation all its parts. */
-function copyOf(text: string): string {
-  return Buffer.from(text).toString();
-}
-
 function eventOf(payload: string): string {
   return EVENT_START + payload + EVENT_END;
 }
 
-/** The frame around the choices of a chunk, and around what changes behind them; undefined if it has none. */
-function frameOf(payload: string, spans: ReadonlyMap<string, Span>, out: string, hasUsage: boolean): Frame | undefined {
-  const choices = spans.get("choices");
-  const outSpans = out === payload ? spans : topLevelSpans(out);
-  const outChoices = outSpans?.get("choices");
-  if (choices === undefined || outSpans === undefined || outChoices === undefined) return undefined;
-  const heads = {
-    head: EVENT_START + payload.slice(0, choices.start),
-    outHead: EVENT_START + out.slice(0, outChoices.start),
-    isUnchanged: out === payload,
-  };
-  const first = "choices";
-  if (hasUsage) {
-    const usage = spans.get("usage") as Span;
-    if (usage.start < choices.end) return undefined;
-    const received = { middle: payload.slice(choices.end, usage.start), tail: payload.slice(usage.end) + EVENT_END };
-    // In what is sent on nothing changes behind the choices.
-    return { ...heads, ...received, outMiddle: out.slice(outChoices.end), outTail: EVENT_END, first, second: "usage" };
-  }
-  const [letters, outLetters] = lettersBehind(payload, spans, outSpans);
-  if (letters === undefined || outLetters === undefined) {
-    const tails = { tail: payload.slice(choices.end) + EVENT_END, outTail: out.slice(outChoices.end) + EVENT_END };
-    return { ...heads, ...tails, middle: "", outMiddle: "", first, second: "none" };
-  }
-  return {
-    ...heads,
-    middle: payload.slice(choices.end, letters.start + 1),
-    tail: payload.slice(letters.end - 1) + EVENT_END,
-    outMiddle: out.slice(outChoices.end, outLetters.start + 1),
-    outTail: out.slice(outLetters.end - 1) + EVENT_END,
-    first,
-    second: "letters",
-  };
-}
-
-/** The frame with strings of its own: it lives as long as the stream. */
-function copied(frame: Frame | undefined): Frame | undefined {
-  if (frame === undefined) return undefined;
-  const { head, middle, tail, outHead, outMiddle, outTail } = frame;
-  return {
-    ...frame,
-    head: copyOf(head),
-    middle: copyOf(middle),
-    tail: copyOf(tail),
-    outHead: copyOf(outHead),
-    outMiddle: copyOf(outMiddle),
-    outTail: copyOf(outTail),
-  };
-}
-
-/** Where the last field stands, as received and as sent on, if it is a string of letters behind the choices that is sent on as received. */
-function lettersBehind(
-  payload: string,
-  spans: ReadonlyMap<string, Span>,
-  outSpans: ReadonlyMap<string, Span>,
-): [Span?, Span?] {
-  const [name = "", last] = [...spans].at(-1) ?? [];
-  if (last === undefined || EDITED.has(name) || payload[last.start] !== '"') return [];
-  return LETTERS.test(payload.slice(last.start + 1, last.end - 1)) ? [last, outSpans.get(name)] : [];
-}
-
-/** The frame around the only text of a chunk, whose choices `raw` have `frame`; undefined if the choices contain more than `text`. */
-function textFrameOf(raw: string, text: string, frame: Frame): Frame | undefined {
-  const json = JSON.stringify(text);
-  const at = raw.lastIndexOf(json);
-  if (at < 0) return undefined;
-  const before = raw.slice(0, at + 1);
-  const behind = raw.slice(at + json.length - 1);
-  // Checked by putting another text there: it must be all that the model wrote.
-  const other = `${text}~`;
-  const choices = parsed(before + JSON.stringify(other).slice(1, -1) + behind);
-  if (!Array.isArray(choices) || writtenInAll(choices) !== other) return undefined;
-  const framed = { ...frame, head: frame.head + before, outHead: frame.outHead + before, first: "text" as const };
-  return frame.second === "none"
-    ? { ...framed, tail: behind + frame.tail, outTail: behind + frame.outTail }
-    : { ...framed, middle: behind + frame.middle, outMiddle: behind + frame.outMiddle };
-}
-
-/** The parsed value; undefined if it is not JSON. The slow path then decides whether the payload is an error. */
-function parsed(json: string): unknown {
-  try {
-    return JSON.parse(json);
-  } catch {
-    return undefined;
-  }
-}
-
-/** As `parsed`, but undefined for JSON with line breaks: in an event as it was received they end a line. */
-function parsedLine(json: string): unknown {
-  return json.includes("\n") || json.includes("\r") ? undefined : parsed(json);
+function hasCalls(choice: unknown): boolean {
+  return isRecord(choice) && isRecord(choice.delta) && Array.isArray(choice.delta.tool_calls);
 }
 
 /**

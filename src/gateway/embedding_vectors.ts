@@ -1,3 +1,5 @@
+import { strictBase64 } from "../platform/base64.ts";
+
 /**
  * Embeddings in the two forms of OpenAI's API: arrays of numbers, and base64 of little-endian float32. Every platform that runs
  * this service is little-endian, so a Float32Array has the bytes that are sent. Source: EMB-3.
@@ -15,15 +17,14 @@ export function readVector(value: unknown): Vector | undefined {
   return value.every(isFiniteFloat32) ? { numbers: value, base64: undefined } : undefined;
 }
 
-function ofBase64(base64: string): Vector | undefined {
+function ofBase64(text: string): Vector | undefined {
+  const base64 = strictBase64(text);
+  if (base64 === undefined) return undefined;
   // Copied, because a Float32Array must begin at a multiple of four.
   const bytes = new Uint8Array(Buffer.from(base64, "base64"));
   if (bytes.length === 0 || bytes.length % BYTES_A_NUMBER !== 0) return undefined;
-  // The decoder skips what is not base64; encoding again shows it.
-  const padded = Buffer.from(bytes.buffer).toString("base64");
-  if (padded !== base64 && withoutPadding(padded) !== base64) return undefined;
   const numbers = new Float32Array(bytes.buffer);
-  return numbers.every(Number.isFinite) ? { numbers, base64: padded } : undefined;
+  return numbers.every(Number.isFinite) ? { numbers, base64 } : undefined;
 }
 
 /** The embedding as JSON text, in the form that a client asked for. */
@@ -34,11 +35,4 @@ export function vectorJson({ numbers, base64 }: Vector, form: "float" | "base64"
 
 function isFiniteFloat32(value: unknown): value is number {
   return typeof value === "number" && Number.isFinite(Math.fround(value));
-}
-
-/** Not by a regular expression: from each "=" it would read to the next other character. */
-function withoutPadding(base64: string): string {
-  let end = base64.length;
-  while (base64[end - 1] === "=") end--;
-  return base64.slice(0, end);
 }

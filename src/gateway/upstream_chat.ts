@@ -11,6 +11,7 @@ import { isRecord } from "../platform/records.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { Stop } from "../platform/stop.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
+import { ChoiceRepair, createdOf } from "./chat_shape.ts";
 import { errorIn, PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
 import type { Namer } from "./end_users.ts";
@@ -107,15 +108,18 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
   const { provider, requestId } = call;
   const payload = chatPayload(call, route);
   const text = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-  const { value, spans, choices } = completionOf(text, { route, sent: payload.text });
+  const { value, spans, choices: received } = completionOf(text, { route, sent: payload.text });
   const edits = new Map<string, string | null>();
   for (const name of [...PROVIDER_FIELDS, ...USAGE_MEMBERS]) edits.set(name, null);
   const reports = new UsageReports();
   reports.read(value);
+  const choices = new ChoiceRepair(requestId, "message").repaired(received);
+  if (choices !== received) edits.set("choices", JSON.stringify(choices));
   const { usage, raw } = reports;
   if (value.model !== call.body.model) edits.set("model", JSON.stringify(call.body.model));
-  if (typeof value.id !== "string") edits.set("id", JSON.stringify(`chatcmpl-${requestId}`));
-  if (typeof value.created !== "number") edits.set("created", String(createdUnix));
+  if (typeof value.id !== "string" || value.id === "") edits.set("id", JSON.stringify(`chatcmpl-${requestId}`));
+  const created = createdOf(value.created, createdUnix);
+  if (value.created !== created) edits.set("created", String(created));
   if (value.object !== "chat.completion") edits.set("object", '"chat.completion"');
   return {
     text: (counted, charge) => patch(text, spans, edits.set("usage", usageShown({ counted, raw, charge }))),

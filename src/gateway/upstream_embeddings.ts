@@ -108,16 +108,23 @@ function parseAnswer(text: string): { data: readonly unknown[]; fields: Readonly
   return { data: value.data, fields: value };
 }
 
-/** The embeddings in the order of the inputs. An embedding without an index has the place that it stands at. Throws ProviderFailure. */
+/**
+ * The embeddings in the order of the inputs. Their indexes decide, from 0 or from 1. If they have none, or all have the same, the order
+ * of the list does. Throws ProviderFailure.
+ */
 function inOrder(data: readonly unknown[], count: number): unknown[] {
   if (data.length !== count) throw failure(`the answer has ${data.length} embeddings for ${count} inputs`);
+  if (!data.every(isRecord)) throw failure("an embedding is not an object");
+  const indexes = data.map(({ index }) => index ?? undefined);
+  const isListed = indexes.every((index) => index === indexes[0]);
+  const first = !isListed && !indexes.includes(0) && indexes.includes(count) ? 1 : 0;
   const ordered: unknown[] = new Array(count).fill(undefined);
-  for (const [place, item] of data.entries()) {
-    if (!isRecord(item)) throw failure("an embedding is not an object");
-    const index = item.index ?? place;
-    if (typeof index !== "number" || !(index in ordered) || ordered[index] !== undefined)
+  for (const [place, { embedding }] of data.entries()) {
+    const index = indexes[place];
+    const at = isListed || index === undefined ? place : typeof index === "number" ? index - first : -1;
+    if (!(at in ordered) || ordered[at] !== undefined)
       throw failure("the indexes of the embeddings are not those of the inputs");
-    ordered[index] = item.embedding ?? null;
+    ordered[at] = embedding ?? null;
   }
   return ordered;
 }

@@ -4,13 +4,15 @@ import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
 import { ANSWER_MEMORY_FULL } from "../platform/answer_memory.ts";
+import { strictBase64 } from "../platform/base64.ts";
 import { isRecord } from "../platform/records.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { controllerBy } from "../platform/stop.ts";
 import { within } from "../platform/time_limit.ts";
+import { createdOf } from "./chat_shape.ts";
 import type { Namer } from "./end_users.ts";
 import { type ImageToken, imageUrl } from "./image_addresses.ts";
-import { accessOf, IMAGE_BYTES_MAX, imageTypeOf } from "./image_files.ts";
+import { accessOf, IMAGE_BYTES_MAX, IMAGE_TYPES, imageTypeOf } from "./image_files.ts";
 import { filterParameters } from "./parameters.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
@@ -69,7 +71,7 @@ export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Prom
   const shown = isRecord(usage) ? withoutCosts(usage) : undefined;
   const fields = {
     ...pick(answer.fields, ANSWER_FIELDS),
-    created: typeof answer.fields.created === "number" ? answer.fields.created : call.createdUnix,
+    created: createdOf(answer.fields.created, call.createdUnix),
     model: call.body.model,
     data: [image],
   };
@@ -138,26 +140,50 @@ async function inFormat(item: Item, call: ImageCall, route: KeyedRoute): Promise
     if (address !== undefined) return { b64_json: await fetchBase64(address, call, route) };
   } else {
     if (address !== undefined) return { url: await handOut(address, call, route) };
-    if (base64 !== undefined) return { url: `data:${type ?? typeOf(base64)};base64,${base64}` };
+    if (base64 !== undefined) return { url: `data:${type};base64,${base64}` };
   }
   throw new ProviderFailure("not_json", NO_IMAGE);
 }
 
-/** What the provider sent of an image: its address, its base64, or both. A data URL contains the base64, and says its type. */
-function readImage(item: Item): { address?: string; base64?: string; type?: string } {
-  const url = textIn(item, "url");
-  const [, type, content] = /^data:(image\/[\w.+-]+);base64,(.+)$/s.exec(url ?? "") ?? [];
-  const base64 = textIn(item, "b64_json") ?? content;
-  return {
-    ...(url !== undefined && !url.startsWith("data:") && { address: url }),
-    ...(base64 !== undefined && { base64 }),
-    ...(type !== undefined && { type }),
-  };
+/** What the provider sent of an image: its address, or its base64 with its type, or both. */
+type Sent = { address?: string; base64?: string; type?: string };
+
+/**
+ * Reads an image, wherever the provider put it: base64 or a data URL in either member, or an address in either. Throws ProviderFailure if
+ * base64 is not that of an image, or too large. Source: IMG-11.
+ */
+function readImage(item: Item): Sent {
+  const sent: Sent = {};
+  for (const name of ["b64_json", "url"]) {
+    const value = textIn(item, name);
+    if (value === undefined) continue;
+    if (ADDRESS.test(value.slice(0, 16))) sent.address ??= value;
+    else if (sent.base64 === undefined) Object.assign(sent, inlineOf(value));
+  }
+  return sent;
 }
 
-/** By the first bytes. If they do not tell it, most probably PNG. */
-function typeOf(base64: string): string {
-  return imageTypeOf(Buffer.from(base64.slice(0, 64), "base64")) ?? "image/png";
+const ADDRESS = /^https?:\/\//i;
+/** The head of a data URL. Its content is not searched. */
+const DATA_URL = /^data:(image\/[\w.+-]{1,64})(?:;[\w-]{1,32}=[\w.+-]{1,64}){0,4};base64,/i;
+const DATA_HEAD_CHARS_MAX = 512;
+
+/** Base64, or a data URL of it, as strict base64 with its type. */
+function inlineOf(text: string): { base64: string; type: string } {
+  const [head = "", declared] = DATA_URL.exec(text.slice(0, DATA_HEAD_CHARS_MAX)) ?? [];
+  if (head === "" && text.startsWith("data:")) throw new ProviderFailure("not_json", NO_IMAGE);
+  const base64 = strictBase64(text.slice(head.length));
+  if (base64 === undefined) throw new ProviderFailure("not_json", "the image is not base64");
+  if ((base64.length / 4) * 3 > IMAGE_BYTES_MAX)
+    throw new ProviderFailure("oversized", `the image is larger than ${IMAGE_BYTES_MAX} bytes`, { work: "too_large" });
+  const type = imageTypeOf(Buffer.from(base64.slice(0, 64), "base64")) ?? otherType(declared?.toLowerCase());
+  if (type === undefined) throw new ProviderFailure("not_json", "the base64 is not that of an image");
+  return { base64, type };
+}
+
+/** A declared type that the first bytes do not tell, such as SVG. */
+function otherType(declared: string | undefined): string | undefined {
+  return declared !== undefined && !(IMAGE_TYPES as readonly string[]).includes(declared) ? declared : undefined;
 }
 
 async function fetchBase64(

@@ -102,8 +102,7 @@ export async function getUsage(deps: Deps, { key, requestId }: Caller, asked: st
   const hosts = key.hosts === null ? null : [...key.hosts];
   const row = await findUsageRecord(deps, { requestId: asked, accountId: key.accountId, hosts });
   // A record of another account, or of a host that the key may not be used on, reads as one that does not exist.
-  if (row === undefined)
-    throw new Refusal("not_found", { message: "No usage record has this request id.", param: "requestId" });
+  if (row === undefined) throw new Refusal("not_found", { message: "No usage record has this request id." });
   return Response.json(toUsageRecord(row), { headers: { "x-request-id": requestId } });
 }
 

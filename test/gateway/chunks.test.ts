@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import fc from "fast-check";
+import { ChoiceRepair } from "../../src/gateway/chat_shape.ts";
 import { ChunkRewriter } from "../../src/gateway/chunks.ts";
 import { DuplicateField } from "../../src/http/json_text.ts";
 
@@ -84,6 +85,18 @@ const entriesOf = (json: string) => {
   return Object.entries(value).map(([name, inner]): [string, string] => [name, JSON.stringify(inner)]);
 };
 
+/** More than a frame is learned from: behind a chunk, so much white space has it parsed whole. */
+const TOO_LONG_TO_LEARN = " ".repeat(20_000);
+
+/** The same as `told`, but the chunk is parsed whole. */
+function toldWhole(rewriter: ChunkRewriter, payload: string) {
+  const { out, ...others } = told(rewriter, payload + TOO_LONG_TO_LEARN);
+  return { ...others, out: out?.trimEnd() };
+}
+
+/** The choices as they are sent: the shape of OpenAI's schema has its own tests. */
+const shapeOf = () => new ChoiceRepair(FACTS.requestId, "delta");
+
 /** What a rewriter returns for a payload, and its state afterwards. */
 function told(rewriter: ChunkRewriter, payload: string) {
   try {
@@ -103,6 +116,7 @@ describe("any JSON objects", () => {
         (chunks, space, wantsUsage) => {
           const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage });
           const heads = new Set<string>();
+          const shape = shapeOf();
           for (const all of chunks) {
             const sent = written(all, space);
             const got = sentBy(rewriter, sent);
@@ -121,7 +135,7 @@ describe("any JSON objects", () => {
             if (choices === undefined) expect(came.get("choices")).toBe("[]");
             const isKept = ([name]: [string, string]) => !OURS.includes(name) && name !== "choices";
             expect([...came].filter(isKept)).toEqual(entriesOf(sent).filter(isKept));
-            if (choices !== undefined) expect(came.get("choices")).toBe(JSON.stringify(choices));
+            if (Array.isArray(choices)) expect(came.get("choices")).toBe(JSON.stringify(shape.repaired(choices)));
           }
           expect(heads.size).toBeLessThanOrEqual(1);
           for (const head of heads) expect(head).toContain(JSON.stringify(JSON.stringify(FACTS.modelId)).slice(1, -1));
@@ -175,8 +189,9 @@ describe("any JSON objects", () => {
           ];
           short.rewrite(`${head}[]${tail}`);
           for (const one of all) {
-            long.rewrite('{"id":"i","created":1,"another_frame":true,"choices":[]}');
-            expect(told(short, `${head}${one}${tail}`)).toEqual(told(long, `${head}${one}${tail}`));
+            const payload = `${head}${one}${tail}`;
+            const got = told(short, payload);
+            expect({ ...got, out: got.out?.trimEnd() }).toEqual(toldWhole(long, payload));
           }
         },
       ),
@@ -231,19 +246,18 @@ describe("any JSON objects", () => {
         fc.boolean(),
         ([head, tail], shape, texts, wantsUsage) => {
           const learning = new ChunkRewriter({ ...FACTS, wantsUsage });
+          const reference = new ChunkRewriter({ ...FACTS, wantsUsage });
           learning.rewrite(`${head}[]${tail}`);
-          let text = "";
-          let finished = false;
           for (const raw of texts) {
             const payload = `${head}${shape(raw)}${tail}`;
             const got = told(learning, payload);
-            // A rewriter without a learned envelope parses the whole chunk.
-            const whole = told(new ChunkRewriter({ ...FACTS, wantsUsage }), payload);
-            text += whole.relayed?.text ?? "";
-            finished ||= whole.finished ?? false;
-            expect([got.out, got.thrown]).toEqual([whole.out, whole.thrown]);
-            expect(learning.relayed).toEqual({ text, chars: text.length, usage: undefined, rawUsage: undefined });
-            expect(learning.finished).toBe(finished);
+            const whole = toldWhole(reference, payload);
+            // Choices that are repaired are written anew, and then without needless escapes.
+            const comparable = (out: string | undefined) =>
+              raw.includes("\\u") && out !== undefined ? JSON.parse(out) : out;
+            expect([comparable(got.out), got.thrown]).toEqual([comparable(whole.out), whole.thrown]);
+            expect(learning.relayed).toEqual(reference.relayed);
+            expect(learning.finished).toBe(reference.finished);
           }
         },
       ),

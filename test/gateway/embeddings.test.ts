@@ -91,6 +91,8 @@ describe("encoding_format is always honored", () => {
     [0, 3.4e38, -1.25, 2],
   ];
   const base64 = VECTORS.map((numbers) => Buffer.from(Float32Array.from(numbers).buffer).toString("base64"));
+  const inLines = (text: string) =>
+    `${text.slice(0, 6)}\r\n${text.slice(6)}\n`.replaceAll("+", "-").replaceAll("/", "_");
   const floats = VECTORS.map((numbers) => [...Float32Array.from(numbers)]);
 
   for (const [sent, data] of [
@@ -99,6 +101,9 @@ describe("encoding_format is always honored", () => {
     ["base64 without padding", base64.map((text, i) => item(text.replace(/=+$/, ""), i))],
     ["the opposite order", VECTORS.map(item).reverse()],
     ["no index", VECTORS.map((embedding) => ({ embedding }))],
+    ["the index 0 in all", VECTORS.map((embedding) => item(embedding, 0))],
+    ["indexes from 1", VECTORS.map((embedding, i) => item(embedding, i + 1))],
+    ["base64 with line breaks and the letters of URLs", base64.map((text, i) => item(inLines(text), i))],
   ] as const) {
     test(`the provider sends ${sent}`, async () => {
       const { secret } = await shop.customer();
@@ -129,7 +134,7 @@ describe("an answer that is not an embedding for each input: 503, released, noth
   test.each<[string, object]>([
     ["fewer embeddings than inputs", answerOf([item(vector)])],
     ["more embeddings than inputs", answerOf([item(vector), item(vector, 1), item(vector, 2)])],
-    ["an index twice", answerOf([item(vector), item(vector, 0)])],
+    ["an index below zero", answerOf([item(vector), item(vector, -1)])],
     ["an index that no input has", answerOf([item(vector), item(vector, 2)])],
     ["an index with a fraction", answerOf([item(vector), item(vector, 0.5)])],
     ["an index that is a text", answerOf([item(vector), item(vector, "1")])],

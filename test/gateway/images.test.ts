@@ -21,6 +21,7 @@ afterAll(() => closeBalanced(shop));
 const image = (secret: string, over: Record<string, unknown> = {}) =>
   shop.call("/v1/images/generations", { secret, body: imageBody(over) });
 const PNG = /^iVBORw0KGgo/;
+const WEBP = Buffer.from("RIFF\x04\x00\x00\x00WEBPVP8 >>>???").toString("base64");
 
 describe("response_format is always honored", () => {
   for (const imageReturn of ["url", "b64", "both"] as const) {
@@ -55,10 +56,58 @@ describe("response_format is always honored", () => {
 
   test("a data URL from the provider is decoded; nothing is fetched", async () => {
     const { secret } = await shop.customer();
-    shop.provider.next({ imageReturn: "url", imageUrl: "data:image/webp;base64,UklGRgAA" });
+    shop.provider.next({ imageReturn: "url", imageUrl: `data:image/webp;base64,${WEBP}` });
     const { json } = await image(secret, { response_format: "b64_json" });
-    expect(json.data[0].b64_json).toBe("UklGRgAA");
+    expect(json.data[0].b64_json).toBe(WEBP);
     expect(shop.provider.counters().calls).toBe(1);
+  });
+});
+
+describe("base64 of the provider's is sent on as strict base64 of an image", () => {
+  const inLines = `${WEBP.slice(0, 20)}\r\n${WEBP.slice(20)}\n`;
+  const forUrls = WEBP.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  const address = () => `http://127.0.0.1:${shop.provider.port}`;
+  test.each<[string, object]>([
+    ["base64", { b64_json: WEBP }],
+    ["a data URL in b64_json", { b64_json: `data:image/webp;base64,${WEBP}` }],
+    ["a data URL that says another type", { b64_json: `data:image/png;base64,${WEBP}` }],
+    ["a data URL with a parameter", { url: `data:image/webp;charset=utf-8;base64,${inLines}` }],
+    ["line breaks", { b64_json: inLines }],
+    ["the letters of URLs, without padding", { b64_json: forUrls }],
+    ["base64 in url", { url: WEBP }],
+    ["empty beside a data URL", { b64_json: "", url: `data:image/webp;base64,${forUrls}` }],
+  ])("%s", async (_, data) => {
+    expect(WEBP).toMatch(/[+/]/);
+    const { secret } = await shop.customer();
+    for (const [format, expected] of [
+      ["b64_json", { b64_json: WEBP }],
+      ["url", { url: `data:image/webp;base64,${WEBP}` }],
+    ] as const) {
+      shop.provider.next({ body: JSON.stringify({ created: 1_763_856_000_123, data: [data] }) });
+      const { json } = await image(secret, { response_format: format });
+      expect(json).toMatchObject({ created: 1_763_856_000, data: [expected] });
+    }
+  });
+
+  test("an address in b64_json is an address", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next({ body: JSON.stringify({ data: [{ b64_json: `${address()}/x.png` }] }) });
+    const { json } = await image(secret, { response_format: "url" });
+    expect(json.data[0].url).toStartWith(`${shop.origin}/v1/images/files/`);
+  });
+
+  test.each([
+    ["text", "Sorry, I cannot draw this."],
+    ["base64 of something else", Buffer.from("<html>no image</html>").toString("base64")],
+    ["a data URL of something else", `data:image/png;base64,${Buffer.from("no image").toString("base64")}`],
+    ["a data URL without base64", "data:image/svg+xml,<svg/>"],
+    ["a cut character", `${WEBP.slice(0, 33)}`],
+    ["padding in the middle", `${WEBP.slice(0, 8)}==${WEBP.slice(8)}`],
+  ])("%s is no image: 503, nothing charged", async (_, b64_json) => {
+    const { secret, accountId } = await shop.payer(1_000_000_000n);
+    shop.provider.next({ body: JSON.stringify({ created: 1, data: [{ b64_json }] }) });
+    expectRefusal(await image(secret), "provider_unavailable");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, balance: 1_000_000_000 });
   });
 });
 

@@ -218,7 +218,9 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   {
     name: "two choices in turn",
     source: "platform.openai.com, chat completions with n",
-    opening: data(openai(`{"role":"assistant","content":""}`, "null", 1)),
+    opening:
+      data(openai(`{"role":"assistant","content":""}`, "null", 1)) +
+      data(openai(`{"role":"assistant","content":""}`, "null", 1).replace(`"index":0`, `"index":1`)),
     event: (text, n) => openai(`{"content":${json(text)}}`, "null", n).replace(`"index":0`, `"index":${n % 2}`),
     ending: data(openai("{}", `"stop"`, 5)) + data(openai("{}", `"stop"`, 5).replace(`"index":0`, `"index":1`)) + DONE,
     field: "content",

@@ -72,7 +72,7 @@ test("an ordinary report is not kept twice", async () => {
 
 test("an image's usage is kept", async () => {
   const customer = await shop.customer();
-  const data = [{ b64_json: Buffer.from("image").toString("base64") }];
+  const data = [{ b64_json: "iVBORw0KGgo=" }];
   const usage = {
     total_tokens: 4200,
     input_tokens: 40,

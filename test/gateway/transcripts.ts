@@ -1,4 +1,5 @@
 import { createParser } from "eventsource-parser";
+import { ChoiceRepair } from "../../src/gateway/chat_shape.ts";
 
 /** Streams as a provider may send them, and the expected output of a relay, computed by another parser. */
 
@@ -78,8 +79,10 @@ export function relayedChunks(
   chunks: readonly Chunk[],
   { modelId, wantsUsage }: { modelId: string; wantsUsage: boolean },
 ): (Chunk | undefined)[] {
+  const shape = new ChoiceRepair("", "delta");
   return chunks.map(({ usage, ...chunk }) => {
+    const choices = shape.repaired(chunk.choices);
     if (usage !== undefined && chunk.choices.length === 0) return undefined;
-    return { ...chunk, model: modelId, ...(wantsUsage && { usage: null }) } as Chunk;
+    return { ...chunk, choices, model: modelId, ...(wantsUsage && { usage: null }) } as Chunk;
   });
 }

@@ -1,4 +1,5 @@
 import { isRecord } from "../../platform/records.ts";
+import { ChoiceRepair } from "../chat_shape.ts";
 import { errorIn, type Relayed, type StreamRewriter } from "../chunks.ts";
 import { type ReportedUsage, UsageReports } from "../usage_counts.ts";
 import type { CountedUsage, ShownCharge } from "../usage_shown.ts";
@@ -30,7 +31,8 @@ export type WholeResponse = {
 /** Translates a whole answer by its first choice. `value` is the parsed answer. */
 export function fromChatAnswer(value: Readonly<Record<string, unknown>>, facts: OutputFacts): WholeResponse {
   const output = new Output(facts, { isStreamed: false });
-  const [choice] = Array.isArray(value.choices) ? (value.choices as unknown[]) : [];
+  const repair = new ChoiceRepair(facts.response.id, "message");
+  const [choice] = Array.isArray(value.choices) ? repair.repaired(value.choices) : [];
   if (isRecord(choice)) output.take(choice.message);
   const written = output.written.soFar;
   const state = stateOf(isRecord(choice) ? finishOf(choice) : undefined, output);
@@ -70,11 +72,13 @@ export class ResponseEvents implements StreamRewriter {
   readonly #output: Output;
   #finish: string | undefined;
   readonly #reports = new UsageReports();
+  readonly #repair: ChoiceRepair;
   /** As JSON; undefined if nothing was charged. */
   #usageJson: string | undefined;
 
   constructor(facts: OutputFacts) {
     this.#output = new Output(facts, { isStreamed: true });
+    this.#repair = new ChoiceRepair(facts.response.id, "delta");
   }
 
   get relayed(): Relayed {
@@ -94,7 +98,7 @@ export class ResponseEvents implements StreamRewriter {
     if (!isRecord(chunk)) throw new Error("the provider sent an event that is not a JSON object");
     if (errorIn(chunk) !== undefined) throw new Error("the provider sent an error event");
     this.#reports.read(chunk);
-    const [choice] = Array.isArray(chunk.choices) ? (chunk.choices as unknown[]) : [];
+    const [choice] = Array.isArray(chunk.choices) ? this.#repair.repaired(chunk.choices) : [];
     if (isRecord(choice)) {
       this.#output.take(choice.delta);
       this.#finish ??= finishOf(choice);
