@@ -3,7 +3,7 @@ import { isCount } from "./usage_counts.ts";
 
 /**
  * The shape of a chat's answers, whole and in chunks, as OpenAI's schema has it: what providers leave out is added, and what they send
- * in another form is sent on in this one. What is good is passed on as it is. Source: STR-9.
+ * in another form is sent on in this one. What is good is passed on as it is. Source: STR-6.
  */
 
 /** From here on a time is in milliseconds: as seconds it would be the year 5138. Each unit is a thousand times finer than the one before. */

@@ -5,7 +5,7 @@ import type { Span } from "../http/json_text.ts";
  * Frames: what stays the same in the events of a stream, as received and as sent. An event that has a frame is valid JSON if the values
  * in the frame's holes are. So only these are looked at, and all the rest is neither parsed nor searched. Which members of a chunk change
  * is learned from chunks with the same members in the same order: those whose values differ are holes. So it does not matter
- * which members a provider changes, nor where they stand. Source: STR-10.
+ * which members a provider changes, nor where they stand. Source: STR-7.
  *
  *   received: head · value · behind · value · behind          sent: outHead · [value] · outBehind · [value] · outBehind
  */

@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { ChoiceRepair, createdOf } from "../../src/gateway/chat_shape.ts";
 import { ChunkRewriter } from "../../src/gateway/chunks.ts";
 
-/** Answers of providers in the shape of OpenAI's schema. Source: STR-9. */
+/** Answers of providers in the shape of OpenAI's schema. Source: STR-6. */
 
 type Fields = Record<string, unknown>;
 
