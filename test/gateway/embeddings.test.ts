@@ -226,7 +226,7 @@ describe("money", () => {
   test.each<[what: string, behaviour: object]>([
     ["no usage", { omitUsage: true }],
     ["a usage of zero", { usage: { prompt_tokens: 0, total_tokens: 0 } }],
-    ["a usage that is not a count", { usage: { prompt_tokens: "five" } }],
+    ["a usage that is not a count", { usage: { prompt_tokens: "five", total_tokens: null } }],
   ])("%s: the input is counted, and the receipt says that it is estimated", async (_, behaviour) => {
     for (const [input, tokens] of [
       ["A toll gate at dawn", 5],

@@ -101,7 +101,7 @@ describe("base64 of the provider's is sent on as strict base64 of an image", () 
     ["base64 of something else", Buffer.from("<html>no image</html>").toString("base64")],
     ["a data URL of something else", `data:image/png;base64,${Buffer.from("no image").toString("base64")}`],
     ["a data URL without base64", "data:image/svg+xml,<svg/>"],
-    ["a cut character", `${WEBP.slice(0, 33)}`],
+    ["a cut character", WEBP.slice(0, 29)],
     ["padding in the middle", `${WEBP.slice(0, 8)}==${WEBP.slice(8)}`],
   ])("%s is no image: 503, nothing charged", async (_, b64_json) => {
     const { secret, accountId } = await shop.payer(1_000_000_000n);

@@ -349,9 +349,9 @@ describe("the balance is charged exactly", () => {
   test("what is no count in a usage object is ignored: the tokens are counted here, and marked estimated", async () => {
     for (const bad of [
       { prompt_tokens: -5 },
-      { completion_tokens: -1.5 },
-      { completion_tokens: "seven" },
-      { prompt_tokens: null },
+      { completion_tokens: -1.5, total_tokens: -1.5 },
+      { completion_tokens: "seven", total_tokens: "many" },
+      { prompt_tokens: null, total_tokens: null },
     ]) {
       const payer = await shop.payer(1_000_000_000n);
       shop.provider.next({ usage: bad });
@@ -528,7 +528,7 @@ describe("fields that are passed through unchanged", () => {
       object: "chat.completion.chunk",
       created: 7,
       model: "up-chat-a",
-      choices: [{ index: 0, delta: { reasoning_content: "hm", vendor: 1 }, finish_reason: "stop" }],
+      choices: [{ index: 0, delta: { role: "assistant", reasoning_content: "hm", vendor: 1 }, finish_reason: "stop" }],
       vendor: 2,
     };
     shop.provider.next({

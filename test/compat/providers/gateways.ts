@@ -12,7 +12,7 @@ const last = (usage: unknown, more: object = {}) => ({ ...(STOP as object), choi
 export default [
   {
     says: "Good counts are followed by zeros",
-    source: "github.com/songquanpeng/one-api/issues/1683",
+    source: "github.com/router-for-me/CLIProxyAPI/pull/3077: zeros beside the real counts",
     request: ASKED,
     provider: {
       events: [BEGIN, STOP, last(GOOD), last({ prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }), DONE],
@@ -22,7 +22,7 @@ export default [
   },
   {
     says: "Good counts are followed by null",
-    source: "github.com/langchain-ai/langchain/issues/29849",
+    source: "github.com/router-for-me/CLIProxyAPI/pull/3077: null in place of counts",
     request: ASKED,
     provider: { events: [BEGIN, { ...(STOP as object), usage: GOOD }, { ...BEGIN, choices: [], usage: null }, DONE] },
     client: READS,
@@ -30,7 +30,7 @@ export default [
   },
   {
     says: "A prompt and a total",
-    source: "github.com/vllm-project/vllm/issues/6161",
+    source: "tried on a replica on 27 November 2026: the completion was counted by the gateway",
     request: {},
     provider: { json: completion({ content: "good" }, "stop", { usage: { prompt_tokens: 5, total_tokens: 12 } }) },
     client: READS,
@@ -38,7 +38,7 @@ export default [
   },
   {
     says: "Anthropic's names, with the cache beside the input",
-    source: "docs.claude.com/en/api/messages; github.com/BerriAI/litellm/issues/9812",
+    source: "github.com/earendil-works/pi/issues/2326 (names); github.com/BerriAI/litellm/issues/39505 (cache)",
     request: {},
     provider: {
       json: completion({ content: "good" }, "stop", {
@@ -63,7 +63,7 @@ export default [
   },
   {
     says: "Counts as text",
-    source: "github.com/danny-avila/LibreChat/discussions/2961",
+    source: "tried on a replica on 27 November 2026: the counts were ignored",
     request: {},
     provider: {
       json: completion({ content: "good" }, "stop", {
@@ -75,7 +75,7 @@ export default [
   },
   {
     says: "Milliseconds as the time, and no index, role and id of a call, whose arguments are an object",
-    source: "github.com/ollama/ollama/issues/7881; github.com/ggml-org/llama.cpp/issues/12279",
+    source: "github.com/ggml-org/llama.cpp/issues/20198 (arguments)",
     request: { only: "chat" },
     provider: {
       json: {
@@ -98,7 +98,7 @@ export default [
   },
   {
     says: "Two calls of a stream have neither index nor id",
-    source: "github.com/google-gemini/gemini-api issues of the OpenAI compatibility, 2025",
+    source: "github.com/openai/openai-python/issues/2806",
     request: ASKED,
     provider: {
       events: [
@@ -120,7 +120,7 @@ export default [
   },
   {
     says: "A content of thinking and text, and another vendor's finish_reason",
-    source: "docs.mistral.ai/capabilities/reasoning; github.com/mistralai/client-python/issues/252",
+    source: "github.com/agentjido/req_llm/issues/742",
     request: {},
     provider: {
       json: completion(

@@ -9,7 +9,7 @@ const READS = { text: "good", usage: [5, 7, 12] } as const;
 export default [
   {
     says: "The usage of a stream stands in the choice with the finish_reason",
-    source: "platform.moonshot.ai/docs/api/chat; github.com/BerriAI/litellm/issues/8072",
+    source: "github.com/earendil-works/pi/issues/2017",
     request: { body: { stream: true, stream_options: { include_usage: true } } },
     provider: {
       events: [
@@ -26,7 +26,7 @@ export default [
   },
   {
     says: "The same, and the client did not ask for the usage",
-    source: "platform.moonshot.ai/docs/api/chat",
+    source: "github.com/earendil-works/pi/pull/2016",
     request: { only: "chat", ...STREAMED },
     provider: {
       events: [
@@ -49,7 +49,7 @@ export default [
   },
   {
     says: "Cached tokens beside the counts are shown as details",
-    source: "platform.moonshot.ai/docs/guide/use-context-caching-feature-of-kimi-api",
+    source: "github.com/Bike4Mind/bike4mind/pull/1089",
     request: { ...WHOLE, only: "chat" },
     provider: { json: completion({ content: "good" }, "stop", { usage: USAGE }) },
     client: { ...READS, json: { usage: { ...USAGE, prompt_tokens_details: { cached_tokens: 4 } } } },
