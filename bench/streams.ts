@@ -5,10 +5,12 @@ import { ToolNames } from "../src/gateway/responses/tools.ts";
 import { type EventSink, SseReader } from "../src/gateway/sse.ts";
 import { PROVIDER_STREAMS } from "../test/gateway/provider_streams.ts";
 import { RESPONSES_STREAMS } from "../test/gateway/responses_streams.ts";
+import { measureInPlace } from "./streams_in_place.ts";
 
 /**
  * `bun run bench:streams`: what one event of a stream costs, by the shapes of real providers: parsed out of the bytes, rewritten for
- * the client as a chunk of a chat or as an event of a response, encoded again. µs an event, the lower quartile of several rounds, each on a new stream. No sockets, no provider.
+ * the client as a chunk of a chat or as an event of a response, encoded again. µs an event, the lower quartile of several rounds, each on a new stream. No sockets, no provider: with `--in-place
+ * [SHAPE]`, a running replica (`streams_in_place.ts`).
  */
 
 const EVENTS = 2_000;
@@ -22,17 +24,25 @@ const RESPONSE = { id: "resp_bench", createdUnix: 1, modelId: "sold-name", metad
 const OUTPUT = { response: RESPONSE, names: new ToolNames(), seal: undefined };
 const encoder = new TextEncoder();
 
-console.log(`${EVENTS} events a stream, lower quartile of ${ROUNDS} rounds, Bun ${Bun.version}\n`);
-console.log("| chat | usage not asked for, µs | usage asked for, µs | as a response, µs |\n| --- | --- | --- | --- |");
-for (const { name, opening, event } of PROVIDER_STREAMS) {
-  const reads = readsOf(opening, (text, n) => `data: ${event(text, n)}\n\n`);
-  const chat = (wantsUsage: boolean) => () => new ChunkRewriter({ ...FACTS, wantsUsage });
-  const cells = [chat(false), chat(true), () => new ResponseEvents(OUTPUT)].map((make) => quartileOf(reads, make));
-  console.log(`| ${name} | ${cells.join(" | ")} |`);
+const [place, only = ""] = process.argv.slice(2);
+if (place === "--in-place") await measureInPlace(only);
+else measureAlone();
+
+function measureAlone(): void {
+  console.log(`${EVENTS} events a stream, lower quartile of ${ROUNDS} rounds, Bun ${Bun.version}\n`);
+  console.log(
+    "| chat | usage not asked for, µs | usage asked for, µs | as a response, µs |\n| --- | --- | --- | --- |",
+  );
+  for (const { name, opening, event } of PROVIDER_STREAMS) {
+    const reads = readsOf(opening, (text, n) => `data: ${event(text, n)}\n\n`);
+    const chat = (wantsUsage: boolean) => () => new ChunkRewriter({ ...FACTS, wantsUsage });
+    const cells = [chat(false), chat(true), () => new ResponseEvents(OUTPUT)].map((make) => quartileOf(reads, make));
+    console.log(`| ${name} | ${cells.join(" | ")} |`);
+  }
+  console.log("\n| a provider's own response | passed through, µs |\n| --- | --- |");
+  for (const { name, opening, event } of RESPONSES_STREAMS)
+    console.log(`| ${name} | ${quartileOf(readsOf(opening, event), () => new OwnEvents(RESPONSE))} |`);
 }
-console.log("\n| a provider's own response | passed through, µs |\n| --- | --- |");
-for (const { name, opening, event } of RESPONSES_STREAMS)
-  console.log(`| ${name} | ${quartileOf(readsOf(opening, event), () => new OwnEvents(RESPONSE))} |`);
 
 /** A stream as it is read, some events at once. */
 function readsOf(opening: string, event: (text: string, n: number) => string): Uint8Array[] {

@@ -54,6 +54,13 @@ const anthropic = (delta: string, finish: string) =>
 const mistral = (delta: string, finish: string, n: number, usage = "") =>
   `{"id":"a1b2c3","object":"chat.completion.chunk","created":${CREATED},"model":"mistral-small-latest","choices":[{"index":0,"delta":${delta},"finish_reason":${finish}}]${usage},"p":"${padding(n)}"}`;
 
+const perplexity = (delta: string, finish: string, tokens: number) =>
+  `{"id":"8b7f2d1c","model":"sonar","created":${CREATED},"usage":{"prompt_tokens":11,"completion_tokens":${tokens},"total_tokens":${11 + tokens},"search_context_size":"low"},"citations":["https://example.com/tolls"],"object":"chat.completion.chunk","choices":[{"index":0,"finish_reason":${finish},"delta":${delta}}]}`;
+const anew = (delta: string, finish: string, n: number) =>
+  `{"id":"${ID}-${n}","object":"chat.completion.chunk","created":${CREATED + n},"seq":${n},"model":"up","choices":[{"index":0,"delta":${delta},"finish_reason":${finish}}]}`;
+const timed = (delta: string, finish: string, n: number) =>
+  `{"timings":{"prompt_n":11,"prompt_ms":1.5,"predicted_n":${n},"predicted_ms":${(n * 3.25).toFixed(3)}},"choices":[{"finish_reason":${finish},"index":0,"delta":${delta}}],"created":${CREATED},"id":"${ID}","model":"stories","object":"chat.completion.chunk"}`;
+
 export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   {
     name: "OpenAI, with obfuscation",
@@ -213,6 +220,42 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
     opening: data(mistral(`{"role":"assistant","content":""}`, "null", 3)),
     event: (text, n) => mistral(`{"content":${json(text)}}`, "null", n),
     ending: data(mistral(`{"content":""}`, `"stop"`, 4, `,"usage":${USAGE}`)) + DONE,
+    field: "content",
+  },
+  {
+    name: "Perplexity, usage and sources in front of the choices in every event",
+    source: "docs.perplexity.ai, chat completions with stream",
+    opening: "",
+    event: (text, n) => perplexity(`{"role":"assistant","content":${json(text)}}`, "null", soFar(n)),
+    ending: data(perplexity(`{"role":"assistant","content":""}`, `"stop"`, 7)) + DONE,
+    field: "content",
+  },
+  {
+    name: "another id and time in every event, in front of the choices",
+    source: "tried on a replica on 27 November 2026; proxies that make each chunk anew",
+    opening: data(anew(`{"role":"assistant","content":""}`, "null", 0)),
+    event: (text, n) => anew(`{"content":${json(text)}}`, "null", 1 + n),
+    ending: data(anew("{}", `"stop"`, 99)) + DONE,
+    field: "content",
+  },
+  {
+    name: "timings as an object in front of the choices in every event",
+    source: "github.com/ggml-org/llama.cpp tools/server/README.md, timings_per_token",
+    opening: data(timed(`{"role":"assistant","content":null}`, "null", 0)),
+    event: (text, n) => timed(`{"content":${json(text)}}`, "null", 1 + n),
+    ending: data(timed("{}", `"stop"`, 99)) + DONE,
+    field: "content",
+  },
+  {
+    name: "log probabilities in every event",
+    source: "platform.openai.com, chat completions with logprobs",
+    opening: data(openai(`{"role":"assistant","content":""}`, "null", 1)),
+    event: (text, n) =>
+      openai(`{"content":${json(text)}}`, "null", n).replace(
+        `"logprobs":null`,
+        `"logprobs":{"content":[{"token":"t${n}","logprob":${-0.25 - n / 1000},"bytes":[116,${48 + (n % 10)}],"top_logprobs":[]}],"refusal":null}`,
+      ),
+    ending: data(openai("{}", `"stop"`, 5)) + DONE,
     field: "content",
   },
   {

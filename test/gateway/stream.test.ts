@@ -148,7 +148,7 @@ describe("framing", () => {
   test("unknown fields pass through: reasoning, tool deltas, anything", async () => {
     const { secret } = await shop.customer();
     const deltas = [
-      { reasoning_content: "hm", x_vendor: { deep: [1, { model: "inner", usage: 1 }] } },
+      { role: "assistant", reasoning_content: "hm", x_vendor: { deep: [1, { model: "inner", usage: 1 }] } },
       { tool_calls: [{ index: 0, id: "call_1", type: "function", function: { name: "f", arguments: '{"a":' } }] },
       { tool_calls: [{ index: 0, function: { arguments: '"\\u00e9"}' } }] },
     ];
