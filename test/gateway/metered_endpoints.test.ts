@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import { CALM } from "../faults/fault_shop.ts";
 import { drawn } from "../ledger/ledger_world.ts";
 import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
@@ -22,7 +23,7 @@ let shop: Shop;
 let narrow: ReplicaProcess;
 
 beforeAll(async () => {
-  shop = await openShop({ env: { CACHE_TTL_MS: "100" } });
+  shop = await openShop({ env: { ...CALM, CACHE_TTL_MS: "100" } });
   await addModels(shop);
   // Without Redis, whose counts other test files share.
   narrow = await shop.start({ RATE_PER_MINUTE: "1", REDIS_URL: "" });

@@ -97,7 +97,8 @@ test("when Redis is killed, the bus is unhealthy and caches are flushed immediat
   expect(a.heard).toEqual([change("lost")]);
   await redis.start();
   await until(() => a.bus.healthy() && b.bus.healthy());
-  expect(a.gaps).toBe(gaps + 2);
+  // At least once more: a machine that stands still for seconds is a gap of its own.
+  expect(a.gaps).toBeGreaterThanOrEqual(gaps + 2);
   expect(b.gaps).toBeGreaterThanOrEqual(2);
   await a.bus.publish([change("found")]);
   await until(() => b.heard.length > 0);
