@@ -20,7 +20,15 @@ const WARM_UP_ROUNDS = 20;
 const AT_ONCE = 4;
 const WORDS = [" the", " quick", " brown", " fox", " jumps", ",", " über", " 中文", " over", "."];
 const FACTS = { requestId: "bench", createdUnix: 1, modelId: "sold-name" };
-const RESPONSE = { id: "resp_bench", createdUnix: 1, modelId: "sold-name", metadata: "{}", echo: '"tools":[]' };
+const RESPONSE = {
+  id: "resp_bench",
+  createdUnix: 1,
+  modelId: "sold-name",
+  metadata: "{}",
+  previousResponseId: null,
+  store: false,
+  echo: '"tools":[]',
+};
 const OUTPUT = { response: RESPONSE, names: new ToolNames(), seal: undefined };
 const encoder = new TextEncoder();
 

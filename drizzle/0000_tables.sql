@@ -576,6 +576,19 @@ CREATE TABLE "sessions" (
 	"expires_at" timestamp with time zone NOT NULL
 );
 --> statement-breakpoint
+-- Partitioned by hand, as receipts are. The bytes are encrypted: compressing them again would only take time.
+CREATE TABLE "stored_responses" (
+	"account_id" bigint NOT NULL,
+	"id" uuid NOT NULL,
+	"created_at" timestamp with time zone NOT NULL,
+	"item_ids" text[] NOT NULL,
+	"input" "bytea" NOT NULL,
+	"response" "bytea" NOT NULL,
+	CONSTRAINT "stored_responses_account_id_id_created_at_pk" PRIMARY KEY("account_id","id","created_at")
+) PARTITION BY RANGE ("created_at");
+--> statement-breakpoint
+ALTER TABLE "stored_responses" ALTER COLUMN "input" SET STORAGE EXTERNAL, ALTER COLUMN "response" SET STORAGE EXTERNAL;
+--> statement-breakpoint
 CREATE TABLE "usage_crossings" (
 	"account_id" bigint NOT NULL,
 	"begins" timestamp with time zone NOT NULL,

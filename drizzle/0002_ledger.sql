@@ -64,6 +64,34 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
+-- Creates the partitions of stored responses for yesterday, today and the next two days, and drops those whose responses are all older
+-- than p_hours. Days are UTC.
+CREATE FUNCTION turn_response_days(p_hours int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_day date;
+  v_today date := (ledger_now() AT TIME ZONE 'UTC')::date;
+  v_name text;
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtextextended('tollgate.response_days', 0));
+  FOR v_day IN SELECT generate_series(v_today - 1, v_today + 2, interval '1 day')::date
+  LOOP
+    v_name := 'stored_responses_' || to_char(v_day, 'YYYY_MM_DD');
+    CONTINUE WHEN to_regclass(v_name) IS NOT NULL;
+    EXECUTE format('CREATE TABLE %I (LIKE stored_responses INCLUDING CONSTRAINTS INCLUDING STORAGE)', v_name);
+    EXECUTE format('ALTER TABLE stored_responses ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', v_name,
+                   v_day::timestamp AT TIME ZONE 'UTC', (v_day + 1)::timestamp AT TIME ZONE 'UTC');
+  END LOOP;
+  FOR v_name IN
+    SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'stored_responses'::regclass
+      AND to_date(right(c.relname, 10), 'YYYY_MM_DD') < ((ledger_now() - make_interval(hours => p_hours)) AT TIME ZONE 'UTC')::date
+      AND to_date(right(c.relname, 10), 'YYYY_MM_DD') < v_today - 1
+  LOOP
+    EXECUTE format('DROP TABLE %I', v_name);
+  END LOOP;
+END $$;
+--> statement-breakpoint
+
 -- Takes the locks of accounts and waits for them, in ascending order so that two callers cannot deadlock. Held to the end of the transaction.
 CREATE FUNCTION lock_accounts(p_ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -950,3 +978,5 @@ END $$;
 --> statement-breakpoint
 
 SELECT make_receipt_months(3);
+--> statement-breakpoint
+SELECT turn_response_days(24);

@@ -424,6 +424,13 @@ export const VARIABLES = {
     // A kept answer, which is repeated for ten minutes, contains the URL.
     parse: integer({ min: 600, max: 7 * 86_400 }),
   },
+  RESPONSES_KEEP_HOURS: {
+    field: "responsesKeepHours",
+    default: "24",
+    unit: "hours",
+    what: "how long a response of POST /v1/responses can be referred to, unless its request says store: false; 0: nothing is stored",
+    parse: integer({ min: 0, max: 720 }),
+  },
   CLIENT_IDLE_MS: {
     field: "clientIdleMs",
     default: "60000",

@@ -22,6 +22,7 @@ import type { LargeEmbeddings } from "./gateway/large_embeddings.ts";
 import type { Bodies, Gate } from "./gateway/limits.ts";
 import type { RefusalCounts } from "./gateway/refusal_counts.ts";
 import type { Relays } from "./gateway/relay.ts";
+import type { StoredResponses } from "./gateway/responses/stored_responses.ts";
 import type { Telemetry } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
 import type { Ledger } from "./ledger/ledger.ts";
@@ -89,6 +90,7 @@ export type Deps = {
   pdfs: PdfDrawer;
   hiddenTokens: HiddenTokens;
   largeEmbeddings: LargeEmbeddings;
+  storedResponses: StoredResponses;
   ledger: Ledger;
   booksCheck: BooksCheck;
   relays: Relays;

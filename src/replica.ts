@@ -40,6 +40,8 @@ import { LargeEmbeddings } from "./gateway/large_embeddings.ts";
 import { createBodies, createGate, type LagWatch, watchLag } from "./gateway/limits.ts";
 import { openRefusalCounts } from "./gateway/refusal_counts.ts";
 import { createRelays } from "./gateway/relay.ts";
+import { createStoredResponses } from "./gateway/responses/stored_responses.ts";
+import { turnResponseDays } from "./gateway/responses/stored_responses_store.ts";
 import { createTelemetry } from "./gateway/telemetry.ts";
 import { createTokenCounter } from "./gateway/tokens.ts";
 import { EMBEDDINGS_BYTES_MAX } from "./gateway/upstream_embeddings.ts";
@@ -141,6 +143,7 @@ async function openParts(config: Config, machine: MachineClock, log: Log): Promi
   const db = openDb(config);
   // First: nothing may be decrypted or encrypted with a wrong key.
   await checkSecretKey(db, config.secretKey);
+  await turnResponseDays({ db }, config.responsesKeepHours);
   const bus = config.redisUrl === "" ? inProcessBus(log) : redisBus(config.redisUrl, log);
   const metrics = createMetrics();
   const { read, ...databaseClock } = openDatabaseClock({ db, log, nowMs, wallMs });
@@ -154,6 +157,7 @@ async function openParts(config: Config, machine: MachineClock, log: Log): Promi
   const tracing = await openTracing({ config, version: packageFacts.version, clock, log });
   const lag = watchLag({ nowMs, maxMs: config.eventLoopLagMaxMs, log });
   const failpoint = createFailpoint(config.failpoints);
+  const limits = createLimits(base, ledger, lag);
   const deps: Deps = {
     config,
     log,
@@ -172,7 +176,8 @@ async function openParts(config: Config, machine: MachineClock, log: Log): Promi
     ...openRecords(base),
     messages: startMessages({ config, log, db, bus, random: Math.random, failpoint }),
     ...providerParts,
-    ...createLimits(base, ledger, lag),
+    ...limits,
+    storedResponses: createStoredResponses({ ...base, bodies: limits.bodies }),
     site: await loadSite(config.panelDir, log),
     failpoint,
   };
@@ -361,6 +366,7 @@ export async function pruneAll(
     boundUses: () => pruneBoundUses(deps),
     pauses: () => prunePauses(deps),
     outbox: () => pruneOutbox(deps),
+    responses: () => turnResponseDays(deps, config.responsesKeepHours),
   };
   const history: typeof short = {
     audit: () => pruneAudit(deps, historyDays),

@@ -150,7 +150,7 @@ test("the API guide has every endpoint of the API, and no other", () => {
     }),
   );
   const guide = read("docs/api.md");
-  const headings = [...guide.matchAll(/^### ((?:GET|POST).*)$/gm)].flatMap(([, text = ""]) =>
+  const headings = [...guide.matchAll(/^### ((?:GET|POST|DELETE).*)$/gm)].flatMap(([, text = ""]) =>
     text.replace(/\{(\w+)\}/g, ":$1").split(", "),
   );
   for (const { method, path } of routes.filter((route) => route.path.startsWith("/v1/"))) {

@@ -97,7 +97,7 @@ test("OpenAI's Agents SDK runs with a tool, whole and streamed, with its default
   expect(paths()).toEqual(new Set(["/v1/chat/completions"]));
 });
 
-test("the Vercel AI SDK makes two steps with a tool, whole and streamed, and structured output, with its default model", async () => {
+test("the Vercel AI SDK makes two steps with a tool, whole and streamed, ten turns, and structured output, with its default model", async () => {
   const { accountId, secret } = await shop.customer();
   const said = await runScript("ai_sdk.mjs", secret);
   expect(said).toMatchObject({ calls: 2, steps: 2, finish: "stop", warnings: [] });
@@ -105,7 +105,12 @@ test("the Vercel AI SDK makes two steps with a tool, whole and streamed, and str
   expect(said.parts).toEqual(expect.arrayContaining(["tool-input-delta", "tool-call", "text-delta", "finish"]));
   expect(said.output).toHaveProperty("road");
   expect(said.usage).toBeGreaterThan(0);
-  expect(await shop.counters(accountId)).toMatchObject({ usage: 5, units: 5, holds: 0 });
+  // The tenth turn has all ten messages of the user, and the nine answers between them.
+  const tenth = shop.provider.calls().map(({ body }) => JSON.parse(body || "{}").messages ?? []);
+  const roles = tenth.find((messages) => messages.length === 19)?.map(({ role }: { role: string }) => role);
+  expect(roles).toEqual(Array.from({ length: 19 }, (_, i) => (i % 2 === 0 ? "user" : "assistant")));
+  expect(said.talk).toContain("Turn 10.");
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 15, units: 15, holds: 0 });
 });
 
 test("Codex CLI makes a streamed turn in which a command is run", async () => {

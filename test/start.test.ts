@@ -147,6 +147,7 @@ describe("the configuration", () => {
     UNPAID_ACCOUNT_TOKENS: "0",
     UNPAID_TENANT_TOKENS: "0",
     IMAGE_URL_SECONDS: "599",
+    RESPONSES_KEEP_HOURS: "721",
     SESSION_IDLE_SECONDS: "59",
     SESSION_MAX_SECONDS: "59",
     CACHE_TTL_MS: "99",

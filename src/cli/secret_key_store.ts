@@ -1,4 +1,5 @@
 import { and, asc, eq, gt, isNotNull } from "drizzle-orm";
+import { forgetResponses } from "../gateway/responses/stored_responses_store.ts";
 import { rotateMessageSecrets } from "../messages/secrets_store.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
@@ -27,8 +28,8 @@ export type Rotated = {
 
 /**
  * Makes `to` the database's SECRET_KEY, and encrypts again with it every secret that `from` decrypts, in one
- * transaction. Secrets that
- * `from` does not decrypt stay as they are; null decrypts nothing. Returns undefined if `from` is not the database's key.
+ * transaction. Secrets that `from` does not decrypt stay as they are; null decrypts nothing. Stored responses, which live for hours, are
+ * forgotten. Returns undefined if `from` is not the database's key.
  */
 export async function rotateSecretKey(
   deps: ChangeDeps,
@@ -43,6 +44,7 @@ export async function rotateSecretKey(
     await rotateProviders(tx, keys, rotated);
     await rotateSecondFactors(tx, keys, rotated);
     await rotateSellers(tx, keys, rotated);
+    await forgetResponses(tx);
     rotated.messageSecrets = await rotateMessageSecrets(tx, (ciphertext) => encryptAgain(ciphertext, keys));
     return rotated;
   });

@@ -70,6 +70,8 @@ export type StreamRewriter = {
   oversized?(): void;
   /** What the answer used, as it was charged, and the charge if the client asked for it. Called before `lastEvents`. */
   counted(usage: CountedUsage, charge?: ShownCharge): void;
+  /** The response object of an answer that is complete, as JSON; called before `lastEvents`. Chats have none. */
+  response?(): string;
   /** The last events of an answer that is complete. */
   lastEvents(): string;
   /** The last events of a stream that broke off. `error`: an error envelope as JSON. */

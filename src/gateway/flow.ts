@@ -20,6 +20,7 @@ import type { RelayEnd, StreamOwner, StreamPlan } from "./relay.ts";
 import { checkRequestBounds } from "./request_bounds.ts";
 import { asksForCharge, type ChatBody, readChat, readImage } from "./request_shapes.ts";
 import { imagePriceOf, type ReservedRequest, reserveChat, reserveImage } from "./reserve.ts";
+import type { Keeper } from "./responses/stored_responses.ts";
 import { noteBreak, noteUnpaid, noteUsed } from "./route_notes.ts";
 import { streamOutcome } from "./stream_ends.ts";
 import { type ChatAnswer, type ChatCall, fetchChatAnswer, type OpenedChat, openChatStream } from "./upstream_chat.ts";
@@ -104,9 +105,9 @@ function serveChat(request: ChatRequest): Promise<Outcome> {
   return serveStream(request, plan, (route, attempt) => openChatStream(callOf(request, attempt), route));
 }
 
-/** A request for text that has a hold: chat or responses. `showsCharge`: the client asked what it costs. */
+/** A request for text that has a hold: chat or responses. `showsCharge`: the client asked what it costs. `keeper` stores the answer. */
 export type TextRequest = ReservedRequest &
-  Pick<Admitted, "raw"> & { prompt: Prompt; choices: number; showsCharge: boolean };
+  Pick<Admitted, "raw"> & { prompt: Prompt; choices: number; showsCharge: boolean; keeper?: Keeper | undefined };
 
 type ChatRequest = TextRequest & { body: ChatBody; filtered: Filtered };
 
@@ -125,7 +126,7 @@ export async function serveWhole(
   noteUsed(request, { route, kind: "whole", usage });
   deps.hiddenTokens.note(model, caller.key.accountId, answer);
   const text = answer.text(usage, chargeShown(request, usage.chargeNanoUsd));
-  return { how: "answered", usage, text, dropped: answer.dropped };
+  return { how: "answered", usage, text, dropped: answer.dropped, keeper: request.keeper };
 }
 
 /**
@@ -154,7 +155,7 @@ export async function serveStream(
 
 /** Hands the hold over to an `OpenChat`. If that fails, the provider's call is aborted. */
 function relay(
-  { deps, caller, model, prompt, choices, showsCharge, hold, slots }: TextRequest,
+  { deps, caller, model, prompt, choices, showsCharge, hold, slots, keeper }: TextRequest,
   { answer, route, sentMs }: Answered<OpenedChat>,
   plan: StreamPlan,
 ): Outcome {
@@ -163,7 +164,7 @@ function relay(
   try {
     const rewriter = answer.rewriter ?? new ChunkRewriter(plan);
     const owned = { deps, caller, model, prompt: prompt.sample(), choices, showsCharge, hold, slots };
-    const owner = new OpenChat({ ...owned, route, sentMs, rewriter });
+    const owner = new OpenChat({ ...owned, route, sentMs, rewriter, keeper });
     stream = deps.relays.start({ ...answer, rewriter }, plan, owner);
   } catch (error) {
     answer.call.stop();
@@ -184,6 +185,7 @@ type StreamedRequest = ReservedRequest & {
   sentMs: number;
   /** Told what the answer used, and what was charged for it: its last events may say so. */
   rewriter: StreamRewriter;
+  keeper: Keeper | undefined;
 };
 
 /**
@@ -199,9 +201,16 @@ class OpenChat implements StreamOwner {
 
   /** Ends the hold, before the last event goes out. Returns the error event, if the client is sent one. */
   async ended(end: RelayEnd): Promise<string | undefined> {
-    const event = await endStream(this.#request, () => streamEndOf(this.#request, end));
-    if (end.how === "broke_after_finish") this.#request.caller.record.end = "provider_broke_off";
-    return event;
+    const { keeper, rewriter, caller } = this.#request;
+    try {
+      const event = await endStream(this.#request, () => streamEndOf(this.#request, end));
+      if (end.how === "broke_after_finish") caller.record.end = "provider_broke_off";
+      const response = keeper !== undefined && end.how === "complete" ? rewriter.response?.() : undefined;
+      if (response !== undefined) await keeper?.keep(response);
+      return event;
+    } finally {
+      keeper?.close();
+    }
   }
 
   closed(bytesOut: number): void {

@@ -2,6 +2,7 @@ import type { Hold, Usage } from "../ledger/ledger.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
 import { jsonResponse, streamResponse } from "./answers.ts";
 import type { ReservedRequest } from "./reserve.ts";
+import type { Keeper } from "./responses/stored_responses.ts";
 
 /**
  * The life of a hold in the gateway: from the reservation to its one end. Nothing else settles or releases. (The ledger itself releases
@@ -13,8 +14,11 @@ import type { ReservedRequest } from "./reserve.ts";
 
 /** How a request that has a hold was served. */
 export type Outcome =
-  /** The whole answer has arrived, and nothing of it was sent to the client yet. `text` is the JSON that the client gets. */
-  | { how: "answered"; usage: Usage; text: string; dropped: string | undefined }
+  /**
+   * The whole answer has arrived, and nothing of it was sent to the client yet. `text` is the JSON that the client gets, and that
+   * `keeper` stores.
+   */
+  | { how: "answered"; usage: Usage; text: string; dropped: string | undefined; keeper?: Keeper | undefined }
   /** A stream has begun. Its owner has the hold now, and ends it by `endStream`. null: the client has left. */
   | { how: "relayed"; stream: ReadableStream<Uint8Array> | null; dropped: string | undefined }
   /** The client of a stream left before its first event, after the request had reached a provider. */
@@ -87,13 +91,16 @@ async function end(request: ReservedRequest, outcome: Exclude<Outcome, { how: "r
 
 async function answer(
   request: ReservedRequest,
-  { usage, text, dropped }: Extract<Outcome, { how: "answered" }>,
+  { usage, text, dropped, keeper }: Extract<Outcome, { how: "answered" }>,
 ): Promise<Response> {
   const { requestId, signal, record } = request.caller;
   // Built before it is charged: after that, no step of ours may fail.
   const response = jsonResponse(text, requestId, dropped);
   await settle(request, usage, { strict: true, reason: signal.aborted ? "client_left" : "complete" });
   record.bytesOut = Buffer.byteLength(text);
+  // Only now: nobody may fetch an answer that was not paid.
+  await keeper?.keep(text);
+  keeper?.close();
   return response;
 }
 

@@ -148,6 +148,22 @@ export const EmbeddingList = Type.Object(
   { title: "EmbeddingList" },
 );
 
+export const DeletedResponse = Type.Object(
+  { id: Type.String(), object: Type.Literal("response"), deleted: Type.Literal(true) },
+  { title: "DeletedResponse" },
+);
+
+export const InputItemList = Type.Object(
+  {
+    object: list,
+    data: Type.Array(Type.Object({ id: Type.String(), type: Type.String() }, { additionalProperties: true })),
+    first_id: Nullable(Type.String()),
+    last_id: Nullable(Type.String({ description: "The value of after for the next page." })),
+    has_more: Type.Boolean(),
+  },
+  { title: "InputItemList" },
+);
+
 export const PackageEntitlement = Type.Object(
   {
     id: Type.Optional(Nullable(Type.Integer())),

@@ -8,8 +8,10 @@ import {
   Balance,
   ChatCompletion,
   ChatCompletionChunk,
+  DeletedResponse,
   EmbeddingList,
   ImageGenerationResponse,
+  InputItemList,
   ModelList,
   ModelOnWire,
   ResponseEvent,
@@ -18,6 +20,7 @@ import {
   UsageRecord,
 } from "./response_shapes.ts";
 import { ResponsesBody } from "./responses/request.ts";
+import { InputItemsQuery } from "./responses/stored_endpoints.ts";
 
 /** The OpenAPI description of each endpoint under /v1. Source: API-2, ERR-2. */
 
@@ -149,7 +152,7 @@ export const CREATE_RESPONSE: Operation = {
   id: "createResponse",
   tag: "Responses",
   summary: "Create a response, whole or as a stream of events",
-  description: `${METERED_DESCRIPTION} Nothing is stored: send the whole conversation with each request.`,
+  description: `${METERED_DESCRIPTION} The response is kept for some hours, unless store is false: the next request can continue the conversation by previous_response_id, and is charged for all of it.`,
   caller: "key",
   headers: IdempotencyHeader,
   body: { schema: ResponsesBody, example: RESPONSE_EXAMPLE },
@@ -157,6 +160,47 @@ export const CREATE_RESPONSE: Operation = {
   events: ResponseEvent,
   refusals: refusalsOf(...ALWAYS, ...METERED, ...IDEMPOTENT),
 };
+
+const ResponseId = Type.Object({ id: Type.String({ description: "The id of the response." }) });
+
+export const GET_RESPONSE = read(
+  {
+    id: "getResponse",
+    tag: "Responses",
+    summary: "Get a stored response",
+    description: "A response of another account, or that is past its time, is not found. Not metered.",
+    params: ResponseId,
+  },
+  ResponseObject,
+  "not_found",
+);
+
+export const DELETE_RESPONSE = read(
+  {
+    id: "deleteResponse",
+    tag: "Responses",
+    summary: "Delete a stored response",
+    description:
+      "Later responses of the same conversation keep what they were given, and can be deleted by their own ids. Not metered.",
+    params: ResponseId,
+  },
+  DeletedResponse,
+  "not_found",
+);
+
+export const LIST_INPUT_ITEMS = read(
+  {
+    id: "listInputItems",
+    tag: "Responses",
+    summary: "List the items that a stored response was made from",
+    description: "Lists the whole conversation before the response, without its instructions. Not metered.",
+    params: ResponseId,
+    query: InputItemsQuery,
+  },
+  InputItemList,
+  "not_found",
+  "invalid_request",
+);
 
 export const CREATE_EMBEDDING: Operation = {
   id: "createEmbedding",

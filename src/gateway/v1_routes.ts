@@ -9,16 +9,20 @@ import { CHAT, IMAGES, serveMetered } from "./flow.ts";
 import { getImageFile } from "./image_files.ts";
 import { getModel, listModels } from "./models.ts";
 import { RESPONSES } from "./responses/endpoint.ts";
+import { deleteResponse, getResponse, listInputItems } from "./responses/stored_endpoints.ts";
 import { getBalance, getUsage, listUsage } from "./v1_account.ts";
 import {
   CREATE_CHAT,
   CREATE_EMBEDDING,
   CREATE_IMAGE,
   CREATE_RESPONSE,
+  DELETE_RESPONSE,
   GET_BALANCE,
   GET_IMAGE_FILE,
   GET_MODEL,
-  GET_USAGE,
+  GET_RESPONSE,
+    GET_USAGE,
+  LIST_INPUT_ITEMS,
   LIST_MODELS,
   LIST_USAGE,
 } from "./v1_operations.ts";
@@ -76,6 +80,24 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
       parse: "none",
       detail: described(CREATE_RESPONSE),
     })
+    .get(
+      "/responses/:id",
+      ({ request, params }) => unmetered(deps, request, (caller) => getResponse(deps, caller, params.id)),
+      { detail: described(GET_RESPONSE) },
+    )
+    .delete(
+      "/responses/:id",
+      ({ request, params }) => unmetered(deps, request, (caller) => deleteResponse(deps, caller, params.id)),
+      { detail: described(DELETE_RESPONSE) },
+    )
+    .get(
+      "/responses/:id/input_items",
+      ({ request, params: { id } }) =>
+        unmetered(deps, request, (caller) =>
+          listInputItems(deps, caller, { id, params: new URL(request.url).searchParams }),
+        ),
+      { detail: described(LIST_INPUT_ITEMS) },
+    )
     .post("/embeddings", ({ request }) => metered["/v1/embeddings"](request), {
       parse: "none",
       detail: described(CREATE_EMBEDDING),

@@ -70,18 +70,24 @@ export function deriveKey(secretKey: Uint8Array, purpose: string): Uint8Array {
 }
 
 /**
- * AES-256-GCM: version, key id, IV, ciphertext, tag. `secretKey` is 32 bytes. `context` is not part of the ciphertext, but only the
- * same context decrypts it.
+ * AES-256-GCM: version, key id, IV, ciphertext, tag. `secretKey` is 32 bytes; a text is encrypted as UTF-8. `context` is not part of the
+ * ciphertext, but only the same context decrypts it.
  */
-export function encrypt(secretKey: Uint8Array, text: string, context = ""): Buffer {
+export function encrypt(secretKey: Uint8Array, plain: string | Uint8Array, context = ""): Buffer {
   const head = Buffer.concat([Buffer.of(CIPHER_VERSION), cipherKeyId(secretKey)]);
   const iv = randomBytes(CIPHER_IV_BYTES);
   const cipher = createCipheriv("aes-256-gcm", secretKey, iv).setAAD(withContext(head, context));
-  return Buffer.concat([head, iv, cipher.update(text, "utf8"), cipher.final(), cipher.getAuthTag()]);
+  const encrypted = typeof plain === "string" ? cipher.update(plain, "utf8") : cipher.update(plain);
+  return Buffer.concat([head, iv, encrypted, cipher.final(), cipher.getAuthTag()]);
+}
+
+/** Reverses `encrypt` for a text. Throws as `decryptBytes`. */
+export function decrypt(secretKey: Uint8Array, bytes: Uint8Array, context = ""): string {
+  return decryptBytes(secretKey, bytes, context).toString("utf8");
 }
 
 /** Reverses `encrypt`. Throws an Error that says whether the key is wrong, or the bytes are damaged or of another context. */
-export function decrypt(secretKey: Uint8Array, bytes: Uint8Array, context = ""): string {
+export function decryptBytes(secretKey: Uint8Array, bytes: Uint8Array, context = ""): Buffer {
   const data = Buffer.from(bytes);
   if (data.length < CIPHER_HEAD_BYTES + CIPHER_IV_BYTES + CIPHER_TAG_BYTES || data[0] !== CIPHER_VERSION)
     throw new Error("The ciphertext is damaged, or has a version that this release does not know.");
@@ -93,7 +99,7 @@ export function decrypt(secretKey: Uint8Array, bytes: Uint8Array, context = ""):
   const body = data.subarray(CIPHER_HEAD_BYTES + CIPHER_IV_BYTES, -CIPHER_TAG_BYTES);
   const decipher = createDecipheriv("aes-256-gcm", secretKey, iv).setAAD(withContext(head, context)).setAuthTag(tag);
   try {
-    return decipher.update(body, undefined, "utf8") + decipher.final("utf8");
+    return Buffer.concat([decipher.update(body), decipher.final()]);
   } catch (error) {
     throw new Error("The ciphertext is damaged.", { cause: error });
   }

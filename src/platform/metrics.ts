@@ -130,6 +130,9 @@ export type UnpricedKind = (typeof UNPRICED_KINDS)[number];
 const LOSSES = ["provider_time", "shortfall", "tokens"] as const;
 export type LossKind = (typeof LOSSES)[number];
 const LOSS_HOLDERS = ["account", "tenant"] as const;
+/** What became of a response that was to be stored: `gateway/responses/stored_responses.ts`. */
+const STORED = ["stored", "too_large", "no_room", "failed"] as const;
+export type StoredResult = (typeof STORED)[number];
 const BREAKER_STATES = ["open", "half_open"] as const;
 const MAIL_SERVERS = ["operator", "reseller"] as const;
 const KEY_STATES = ["cooling", "quarantined"] as const;
@@ -180,6 +183,10 @@ const COUNTERS = {
   },
   idempotent_replays_total: {
     help: "Requests answered with the stored answer of an earlier request with the same Idempotency-Key.",
+  },
+  responses_stored_total: {
+    help: "Responses that were to be stored, by result. no_room: no memory for their input. failed: the database did not take them in time.",
+    label: ["result", STORED],
   },
   settlements_spooled_total: {
     help: "Settlements and releases written to the spool because the database did not accept them.",
@@ -367,6 +374,7 @@ export type Metrics = {
   refusalRemembered(): void;
   /** A request was answered with a stored answer. */
   replayed(): void;
+  responseStored(result: StoredResult): void;
   changed(kind: ChangeKind): void;
   /** Sets the sources of the values read at each scrape. Call it once. */
   watch(sources: MetricSources): void;
@@ -415,6 +423,7 @@ export function createMetrics(): Metrics {
     breakerOpened: () => count("breaker_openings_total"),
     refusalRemembered: () => count("ledger_refusals_remembered_total"),
     replayed: () => count("idempotent_replays_total"),
+    responseStored: (result) => count("responses_stored_total", result),
     changed: (kind) => count("changes_total", kind),
     watch(named) {
       sources = named;

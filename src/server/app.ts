@@ -30,12 +30,12 @@ import {
   type Serve,
 } from "./routing.ts";
 
-/** Paths that clients look for and that this service does not offer, and what to use instead. Source: API-10, RSP-3. */
+/** Paths that clients look for and that this service does not offer, and what to use instead. Source: API-10, RSP-12. */
 const NOT_OFFERED: readonly (readonly [path: RegExp, message: string])[] = [
   [/^\/v1\/messages(\/|$)/, "This API is not offered here. Use POST /v1/chat/completions."],
   [
-    /^\/v1\/responses\//,
-    "Nothing is stored here, so a response cannot be fetched. Send the whole conversation to POST /v1/responses.",
+    /^\/v1\/responses\/[^/]+\/cancel$/,
+    "A response cannot be cancelled here. Close the connection of its stream instead.",
   ],
 ];
 /** A read of the panel that the database has not answered by then gets 503. */

@@ -138,7 +138,8 @@ export const MORE: Readonly<Record<string, Fields>> = {
     reasoning: "object|null",
     "reasoning.effort": "string|null maxLength 64",
     "reasoning.summary": "string|null maxLength 64",
-    store: "boolean|null",
+    store: "boolean|null default true",
+    previous_response_id: "string|null minLength 1",
     stream: "boolean|null default false",
     temperature: "number|null minimum 0 maximum 2",
     text: "object|null",
@@ -235,6 +236,21 @@ export const MORE: Readonly<Record<string, Fields>> = {
   },
   // Source: USE-2.
   UsageList: { has_more: "boolean required", next_after: "string|null required" },
+  // Source: RSP-12.
+  DeletedResponse: {
+    id: "string required",
+    object: "string const response required",
+    deleted: "boolean const true required",
+  },
+  InputItemList: {
+    object: "string const list required",
+    data: "array of object required",
+    "data[].id": "string required",
+    "data[].type": "string required",
+    first_id: "string|null required",
+    last_id: "string|null required",
+    has_more: "boolean required",
+  },
   // Source: ERR-1, ERR-5.
   ErrorEnvelope: {
     error: "object required",
@@ -329,6 +345,38 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     parameters: IDEMPOTENCY,
     statuses: [200, 400, 401, 402, 404, 503],
     more: [...BODY, 409, 429, 500],
+  },
+  "GET /responses/{id}": {
+    caller: "key",
+    sends: null,
+    answers: "Response",
+    streams: false,
+    parameters: { "path id": "string required" },
+    statuses: [200, 404, 401],
+    more: [403, ...ANY],
+  },
+  "DELETE /responses/{id}": {
+    caller: "key",
+    sends: null,
+    answers: "DeletedResponse",
+    streams: false,
+    parameters: { "path id": "string required" },
+    statuses: [200, 404, 401],
+    more: [403, ...ANY],
+  },
+  "GET /responses/{id}/input_items": {
+    caller: "key",
+    sends: null,
+    answers: "InputItemList",
+    streams: false,
+    parameters: {
+      "path id": "string required",
+      "query limit": "integer minimum 1 maximum 100 default 20",
+      "query order": "string enum asc,desc default desc",
+      "query after": "string minLength 1 maxLength 128",
+    },
+    statuses: [200, 400, 404, 401],
+    more: [403, ...ANY],
   },
   "GET /balance": {
     caller: "key",

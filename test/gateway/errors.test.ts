@@ -122,8 +122,7 @@ describe("every row of the table", () => {
       }
       for (const [path, says] of [
         ["/v1/messages", "Use POST /v1/chat/completions."],
-        ["/v1/responses/resp_1", "Nothing is stored here, so a response cannot be fetched."],
-        ["/v1/responses/resp_1/cancel", "Send the whole conversation to POST /v1/responses."],
+        ["/v1/responses/resp_1/cancel", "A response cannot be cancelled here."],
       ] as const)
         for (const body of [undefined, {}]) {
           const answer = await shop.call(path, { secret, headers, body });

@@ -19,6 +19,8 @@ function factsOf(over: Fields = {}, { sealed = false } = {}) {
     createdUnix: 5,
     modelId: "chat-a",
     metadata: JSON.stringify(body.metadata ?? {}),
+    previousResponseId: body.previous_response_id ?? null,
+    store: false,
     echo: echoOf(body, tools),
   };
   return { response, names: tools.names, seal: sealed ? SEAL : undefined };

@@ -13,7 +13,15 @@ import { RESPONSES_STREAMS } from "./responses_streams.ts";
 const WORDS = [" plain", ' "quoted"', "\n\ttab", " 中文 🚦", " \\ back", '","item_id":', "\ud83d", "\udea6"];
 const TEXTS = Array.from({ length: 40 }, (_, n) => WORDS[n % WORDS.length] ?? "");
 const PIECES = [100_000, 4_001, 61];
-const response = { id: "resp_1", createdUnix: 5, modelId: "sold", metadata: "{}", echo: '"tools":[]' };
+const response = {
+  id: "resp_1",
+  createdUnix: 5,
+  modelId: "sold",
+  metadata: "{}",
+  previousResponseId: null,
+  store: false,
+  echo: '"tools":[]',
+};
 
 /** The whole stream that the client gets. */
 function sentOf(wire: string, rewriter: StreamRewriter, pieceBytes: number): string {
@@ -44,9 +52,13 @@ test.each(RESPONSES_STREAMS)("passed through: $name", ({ opening, event, ending 
     const ended = checkLifeCycle(readEvents(sent));
     expect(ended).toMatchObject({ status: "completed", model: "sold", usage: { total_tokens: 18 } });
     expect(ended.output[0].content[0].text).toBe(said);
-    // All but the last event is as the provider sent it, with the model's name.
+    // All but the last event is as the provider sent it, with the model's name and the gateway's id of the response.
     const upTo = (text: string) => text.slice(0, text.indexOf("event: response.completed"));
-    expect(upTo(sent)).toBe(upTo(wire).replaceAll("gpt-4o-mini-2024-07-18", "sold"));
+    expect(upTo(sent)).toBe(
+      upTo(wire)
+        .replaceAll("gpt-4o-mini-2024-07-18", "sold")
+        .replace(/"id":"resp_\w+"/g, '"id":"resp_1"'),
+    );
   }
 });
 

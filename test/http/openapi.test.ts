@@ -142,7 +142,7 @@ describe("every endpoint has a description", () => {
     const ours = Object.keys(OTHER_ROUTES).filter((route) => route.includes(" /v1/"));
     const published = [...operations.keys()].filter((name) => !name.includes("/api/panel/"));
     expect(published.sort()).toEqual(
-      ours.map((route) => route.replace("/v1", "").replace("*", "{model}").replace(":token", "{token}")).sort(),
+      ours.map((route) => route.replace("/v1", "").replace("*", "{model}").replace(/:(\w+)/, "{$1}")).sort(),
     );
   });
 
@@ -648,6 +648,30 @@ describe("a running replica responds as documented", () => {
     shop.provider.when(({ path }) => path.startsWith("/images/"), { status: 500 });
     check(file, await shop.call(pathname), 503, "provider_unavailable");
     shop.provider.reset();
+  });
+
+  test("stored responses: fetched, listed, deleted", async () => {
+    const { secret } = await shop.customer();
+    const { id } = (await post("/responses", secret, responsesBody())).json;
+    const path = `/v1/responses/${id}`;
+    const [get, list, remove] = [
+      "GET /responses/{id}",
+      "GET /responses/{id}/input_items",
+      "DELETE /responses/{id}",
+    ] as const;
+    check(get, await shop.call(path, { secret }), 200);
+    check(list, await shop.call(`${path}/input_items`, { secret }), 200);
+    check(list, await shop.call(`${path}/input_items?limit=0`, { secret }), 400, "invalid_request");
+    const method = "DELETE";
+    check(remove, await shop.call(path, { secret, method }), 200);
+    for (const [name, more, options] of [
+      [get, "", {}],
+      [list, "/input_items", {}],
+      [remove, "", { method }],
+    ] as const) {
+      check(name, await shop.call(path + more, { secret, ...options }), 404, "not_found");
+      check(name, await shop.call(path + more, options), 401, "invalid_api_key");
+    }
   });
 
   test("embeddings: both forms", async () => {

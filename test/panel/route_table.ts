@@ -17,6 +17,7 @@ export type Things = {
   batchId: number;
   invoiceId: number;
   requestId: string;
+  responseId: string;
   deviceId: string;
   passkeyId: number;
   endpointId: number;
@@ -154,11 +155,13 @@ export type OtherRoute = {
   who: "key" | "anyone";
   /** What the response contains, for docs/routes.md. */
   tells: string;
-  /** A call that succeeds. */
-  call: { path: string; body?: unknown };
+  /** A call that succeeds, or ends with `status`. */
+  call: { path: string; body?: unknown; status?: number };
   /** The call for another account's data, where there is one. */
   about?: (things: Things) => { path: string };
 };
+
+const NO_RESPONSE = `/v1/responses/resp_${"0".repeat(32)}`;
 
 export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
   "GET /v1/models": { who: "key", tells: "models that the key may name", call: { path: "/v1/models" } },
@@ -182,6 +185,24 @@ export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
     who: "key",
     tells: "the model's response, paid by the key's own account",
     call: { path: "/v1/responses", body: { model: "chat-a", input: "Hi" } },
+  },
+  "GET /v1/responses/:id": {
+    who: "key",
+    tells: "a stored response of the key's own account",
+    call: { path: NO_RESPONSE, status: 404 },
+    about: ({ responseId }) => ({ path: `/v1/responses/${responseId}` }),
+  },
+  "DELETE /v1/responses/:id": {
+    who: "key",
+    tells: "that a stored response of the key's own account is deleted",
+    call: { path: NO_RESPONSE, status: 404 },
+    about: ({ responseId }) => ({ path: `/v1/responses/${responseId}` }),
+  },
+  "GET /v1/responses/:id/input_items": {
+    who: "key",
+    tells: "what a stored response of the key's own account was made from",
+    call: { path: `${NO_RESPONSE}/input_items`, status: 404 },
+    about: ({ responseId }) => ({ path: `/v1/responses/${responseId}/input_items` }),
   },
   "POST /v1/embeddings": {
     who: "key",

@@ -2,7 +2,8 @@ import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, jsonSchema, Output, stepCountIs, streamText, tool } from "ai";
 
 /**
- * The Vercel AI SDK with its default model, which speaks /responses: two steps with a tool, whole and streamed, and structured output.
+ * The Vercel AI SDK with its default model, which speaks /responses and refers to earlier items by id: two steps with a tool, whole and
+ * streamed, a conversation of ten turns, and structured output.
  * Arguments: base URL, API key, model. Prints one line of JSON.
  */
 const [baseURL, apiKey, id] = process.argv.slice(2);
@@ -30,13 +31,18 @@ const asked = {
   prompt: "What does the road cost?",
   stopWhen: stepCountIs(4),
   maxRetries: 0,
-  // Otherwise its second step refers to items that the provider would have stored.
-  providerOptions: { openai: { store: false } },
 };
 const whole = await generateText(asked);
 const streamed = streamText(asked);
 const parts = new Set();
 for await (const part of streamed.fullStream) parts.add(part.type);
+const messages = [];
+let last;
+for (let turn = 1; turn <= 10; turn++) {
+  messages.push({ role: "user", content: `Turn ${turn}.` });
+  last = await generateText({ model, messages, maxRetries: 0 });
+  messages.push(...last.response.messages);
+}
 const { output } = await generateText({ model, prompt: "A toll.", output: Output.object({ schema }), maxRetries: 0 });
 console.log(
   JSON.stringify({
@@ -47,6 +53,7 @@ console.log(
     finish: await streamed.finishReason,
     parts: [...parts],
     usage: (await streamed.totalUsage).totalTokens,
+    talk: last.text,
     output,
     warnings: whole.warnings ?? [],
   }),

@@ -30,13 +30,16 @@ import {
 } from "../upstream_chat.ts";
 import { UsageReports } from "../usage_counts.ts";
 import { beginsAnswer, fromChatAnswer, ResponseEvents } from "./from_chat.ts";
+import { responseIdOf } from "./item_ids.ts";
 import type { OutputFacts } from "./output.ts";
 import { type OwnBody, ownBody, ownPlaces } from "./own_parameters.ts";
 import { fetchOwnResponse, type OwnCall, openOwnStream, ownPrompt } from "./own_responses.ts";
+import { recall } from "./recall.ts";
 import { refusal } from "./refusals.ts";
-import { type ResponsesBody, readResponses } from "./request.ts";
+import { checkInput, placeOf, type ResponsesBody, readResponses, refersBack } from "./request.ts";
 import { echoOf } from "./response_object.ts";
 import { checkReasoning } from "./sealed_reasoning.ts";
+import type { Keeper } from "./stored_responses.ts";
 import { type ChatRequest, INSTRUCTIONS, toChat } from "./to_chat.ts";
 import { checkChoice, readTools, type Tools } from "./tools.ts";
 
@@ -52,14 +55,34 @@ const INCLUDE_REASONING = "reasoning.encrypted_content";
 /** POST /v1/responses. */
 export const RESPONSES: MeteredEndpoint = { serve: responses };
 
-/** Body → model → reserve → dispatch → settle, for responses. */
-async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): Promise<Response> {
-  const body = readResponses(raw);
+/** Body → stored conversation → model → reserve → dispatch → settle, for responses. */
+async function responses(deps: Deps, caller: Caller, admitted: Admitted): Promise<Response> {
+  const { raw } = admitted;
+  const received = readResponses(raw);
+  const body = refersBack(received) ? await recall(deps, caller, { raw, body: received }) : received;
+  if (body !== received) checkInput(body);
   const tools = readTools(body);
   checkChoice(body, tools);
   if (body.stream) caller.record.kind = "stream";
   const model = requireModel(deps, caller, body.model, "text");
   checkHostedChoice(body, tools, model);
+  const keeper = keeperOf(deps, caller, { raw, body, isReceived: body === received });
+  try {
+    return await serveBody(deps, caller, { ...admitted, body, tools, model, keeper });
+  } catch (error) {
+    keeper?.close();
+    throw error;
+  }
+}
+
+type CheckedRequest = Admitted & { body: ResponsesBody; tools: Tools; model: Model; keeper: Keeper | undefined };
+
+/** Serves a checked request under a hold. Its end closes `keeper`; the caller does, after an error. */
+async function serveBody(
+  deps: Deps,
+  caller: Caller,
+  { raw, slots, body, tools, model, keeper }: CheckedRequest,
+): Promise<Response> {
   const namer = namerOf(deps, caller);
   const own = model.routes.some((route) => route.ownResponses) ? new OwnForm(body, { model, namer }) : undefined;
   const isOwn = own !== undefined && model.routes.every((route) => route.ownResponses);
@@ -76,10 +99,12 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, beginningOf(body)) : undefined;
   const facts: OutputFacts = {
     response: {
-      id: `resp_${caller.requestId.replaceAll("-", "")}`,
+      id: responseIdOf(caller.requestId),
       createdUnix: unixSeconds(deps),
       modelId: body.model,
       metadata: JSON.stringify(body.metadata ?? {}),
+      previousResponseId: body.previous_response_id ?? null,
+      store: keeper !== undefined,
       echo: echoOf(body, tools),
     },
     names: tools.names,
@@ -93,7 +118,7 @@ async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): 
       // The reserved cap is the client's own, if it sent one.
       const capTokens = reserved.hold.capTokens ?? max_output_tokens ?? null;
       const showsCharge = asksForCharge(body);
-      const request = { ...reserved, raw, prompt, choices: 1, showsCharge, own, chat, capTokens, facts };
+      const request = { ...reserved, raw, prompt, choices: 1, showsCharge, own, chat, capTokens, facts, keeper };
       return stream === true ? serveEvents(request) : serveJson(request);
     },
   );
@@ -111,6 +136,18 @@ function serveEvents(request: ResponsesRequest): Promise<Outcome> {
     wantsUsage: true,
   };
   return serveStream(request, plan, (route, attempt) => openAnswer(request, route, attempt));
+}
+
+/** What stores the response; undefined: it is not stored. The input is taken before its text is dropped. */
+function keeperOf(
+  { storedResponses }: Deps,
+  { key, requestId }: Caller,
+  { raw, body, isReceived }: { raw: Body; body: ResponsesBody; isReceived: boolean },
+): Keeper | undefined {
+  if (storedResponses.keepHours === 0 || body.store === false) return undefined;
+  const span = raw.spans.get("input");
+  const input = isReceived && span ? raw.text.slice(span.start, span.end) : JSON.stringify(body.input);
+  return storedResponses.keeper(key, requestId, input);
 }
 
 /** The fields that `affinityOf` reads, by their names in chat completions. */
@@ -173,7 +210,8 @@ class OwnForm {
     const places = ownPlaces(this.#request, route);
     const param = error.param.replace(/^(input|tools)\.?\[?(\d+)\]?/, (path, name: "input" | "tools", i: string) => {
       const place = places[name][Number(i)];
-      return place === undefined ? path : `${name}.${place}`;
+      if (place === undefined) return path;
+      return name === "input" ? placeOf(this.#request, place) : `tools.${place}`;
     });
     return new ProviderRejection(error.message, { status: error.status, param });
   }

@@ -75,6 +75,7 @@ export class ResponseEvents implements StreamRewriter {
   readonly #repair: ChoiceRepair;
   /** As JSON; undefined if nothing was charged. */
   #usageJson: string | undefined;
+  #response: string | undefined;
 
   constructor(facts: OutputFacts) {
     this.#output = new Output(facts, { isStreamed: true });
@@ -111,8 +112,13 @@ export class ResponseEvents implements StreamRewriter {
     this.#usageJson = usageJson(usage, charge);
   }
 
+  response(): string {
+    this.#response ??= this.#output.end({ ...stateOf(this.#finish, this.#output), usage: this.#usageJson });
+    return this.#response;
+  }
+
   lastEvents(): string {
-    this.#output.end({ ...stateOf(this.#finish, this.#output), usage: this.#usageJson });
+    this.response();
     return this.#output.events();
   }
 

@@ -1,6 +1,7 @@
 import { isRecord } from "../../platform/records.ts";
 import { Written } from "../written.ts";
 import { EventText } from "./event_text.ts";
+import { outputItemId } from "./item_ids.ts";
 import { CallItem, type ItemStatus, MessageItem, type OutputItem, ReasoningItem } from "./output_items.ts";
 import { type ResponseFacts, type ResponseState, responseJson } from "./response_object.ts";
 import { type Seal, sealReasoning } from "./sealed_reasoning.ts";
@@ -197,8 +198,7 @@ export class Output {
       this.isFull = true;
       return undefined;
     }
-    const { id } = this.#facts.response;
-    const item = make({ id: `${kind}_${id.slice(id.indexOf("_") + 1)}${index.toString(16).padStart(4, "0")}`, index });
+    const item = make({ id: outputItemId(kind, this.#facts.response.id, index), index });
     this.#items.push(item);
     return item;
   }

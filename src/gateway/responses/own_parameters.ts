@@ -8,7 +8,7 @@ import {
   TOP_LOGPROBS_MAX,
 } from "../parameters.ts";
 import { isHostedTool } from "./hosted.ts";
-import { isMessage, type ResponsesBody } from "./request.ts";
+import { isMessage, placeOf, type ResponsesBody } from "./request.ts";
 import { isSealedHere } from "./sealed_reasoning.ts";
 
 /**
@@ -73,7 +73,7 @@ export function ownBody(request: ResponsesBody, by: OwnRules, namer: Namer): Own
   const body: OwnBody = { fields: { store: false }, dropped: [] };
   for (const [name, value] of Object.entries(request as Fields)) {
     if (SILENT.has(name) || value === null || value === undefined) continue;
-    const passes = passing(name, value, { by, namer, dropped: body.dropped });
+    const passes = passing(name, value, { request, by, namer, dropped: body.dropped });
     if (passes === undefined) body.dropped.push(name);
     else body.fields[name] = passes;
   }
@@ -87,7 +87,7 @@ export function ownBody(request: ResponsesBody, by: OwnRules, namer: Namer): Own
 /** Of what is only looked through. */
 const NOBODY: Namer = { secretKey: new Uint8Array(), accountId: 0 };
 
-type Filtering = { by: OwnRules; namer: Namer; dropped: string[] };
+type Filtering = { request: ResponsesBody; by: OwnRules; namer: Namer; dropped: string[] };
 
 function passing(name: string, value: unknown, filtering: Filtering): unknown {
   const { allowedParams, droppedParams } = filtering.by;
@@ -95,7 +95,9 @@ function passing(name: string, value: unknown, filtering: Filtering): unknown {
   if (allowedParams.has(name)) return value;
   switch (name) {
     case "input":
-      return Array.isArray(value) ? entries(value, (item, i) => itemOf(item, `input.${i}`, filtering)) : value;
+      return Array.isArray(value)
+        ? entries(value, (item, i) => itemOf(item, placeOf(filtering.request, i), filtering))
+        : value;
     case "instructions":
     case "stream":
     case "max_output_tokens":
@@ -182,8 +184,9 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
 }
 
 /** The places in the request of the items and tools that are sent on: a provider counts without those that are not. */
-export function ownPlaces({ input, tools }: ResponsesBody, by: OwnRules): { input: number[]; tools: number[] } {
-  const filtering = { by, namer: NOBODY, dropped: [] };
+export function ownPlaces(request: ResponsesBody, by: OwnRules): { input: number[]; tools: number[] } {
+  const { input, tools } = request;
+  const filtering = { request, by, namer: NOBODY, dropped: [] };
   const kept = (list: readonly unknown[], pass: typeof itemOf) =>
     list.flatMap((entry, i) => (pass(entry, "", filtering) === undefined ? [] : [i]));
   return { input: typeof input === "string" ? [] : kept(input, itemOf), tools: kept(tools ?? [], toolOf) };

@@ -128,10 +128,13 @@ export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promis
   if (value.status !== "completed" && value.status !== "incomplete")
     throw new ProviderFailure("not_json", "the response is not complete");
   const { usage, rawUsage } = usageOf(value.usage);
-  const { modelId, metadata } = call.response;
+  const { id, modelId, metadata, previousResponseId, store } = call.response;
   const edits = new Map<string, string | null>([
+    ["id", JSON.stringify(id)],
     ["model", JSON.stringify(modelId)],
     ["metadata", metadata],
+    ["previous_response_id", JSON.stringify(previousResponseId)],
+    ["store", String(store)],
     ...PROVIDER_FIELDS.map((name) => [name, null] as const),
     ...END_USER_FIELDS.filter((name) => spans.has(name)).map((name) => [name, "null"] as const),
   ]);
@@ -219,7 +222,7 @@ export class OwnEvents implements StreamRewriter {
 
   constructor(facts: ResponseFacts) {
     // The provider returns the request's other fields itself, so keeping them would only take memory.
-    this.#facts = { ...facts, echo: `"previous_response_id":null` };
+    this.#facts = { ...facts, echo: "" };
   }
 
   get relayed(): Relayed {
@@ -247,11 +250,17 @@ export class OwnEvents implements StreamRewriter {
       // An event may arrive on several lines, and is sent on one: a line break is white space in JSON.
       return `event: ${type}\ndata: ${received.includes("\n") ? received.replaceAll("\n", " ") : received}\n\n`;
     }
-    response.model = this.#facts.modelId;
-    response.metadata = JSON.parse(this.#facts.metadata);
+    const { id, modelId, metadata, previousResponseId, store } = this.#facts;
+    const ours = {
+      id,
+      model: modelId,
+      metadata: JSON.parse(metadata),
+      previous_response_id: previousResponseId,
+      store,
+    };
+    Object.assign(response, ours);
     for (const name of PROVIDER_FIELDS) delete response[name];
     for (const name of END_USER_FIELDS) if (Object.hasOwn(response, name)) response[name] = null;
-    if (typeof response.id === "string" && /^[\w-]{1,100}$/.test(response.id)) this.#facts.id = response.id;
     if (!ENDS.has(type)) return eventOf(type, event);
     // Some providers leave the output out of the last event, and clients that read it there would find no answer.
     if (!Array.isArray(response.output) || response.output.length === 0)
@@ -273,12 +282,20 @@ export class OwnEvents implements StreamRewriter {
     this.#usageJson = usageJson(usage, charge);
   }
 
+  response(): string {
+    return JSON.stringify(this.#ended()?.event.response);
+  }
+
   lastEvents(): string {
-    const last = this.#last;
-    if (last === undefined) return "";
-    const { response } = last.event;
+    const last = this.#ended();
+    return last === undefined ? "" : eventOf(last.type, last.event);
+  }
+
+  /** The last event, with what was counted. */
+  #ended() {
+    const response = this.#last?.event.response;
     if (isRecord(response) && this.#usageJson !== undefined) response.usage = JSON.parse(this.#usageJson);
-    return eventOf(last.type, last.event);
+    return this.#last;
   }
 
   errorEvents(error: string | undefined): string {

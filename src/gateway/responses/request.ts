@@ -1,4 +1,5 @@
 import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/typebox";
+import { TypeCompiler } from "@sinclair/typebox/compiler";
 import type { Body } from "../../http/body.ts";
 import { checker } from "../../http/checks.ts";
 import { isRecord } from "../../platform/records.ts";
@@ -8,11 +9,11 @@ import { invalid, refusal, required } from "./refusals.ts";
 import { checkSchema } from "./schema_check.ts";
 
 /**
- * The shape of a request for POST /v1/responses, and the fields that are refused because nothing is stored here. A
+ * The shape of a request for POST /v1/responses, and the fields that are refused because they need more than stored responses. A
  * request that passes can be sent to every kind of route. Source: RSP-1, RSP-3.
  */
 
-const ITEMS_MAX = 10_000;
+export const ITEMS_MAX = 10_000;
 const PARTS_MAX = 1_000;
 /** The limit of one list, and of all functions of a request. Their names are kept as long as the stream is open. */
 export const TOOLS_MAX = 1_000;
@@ -87,6 +88,8 @@ const ITEMS = {
 const Hosted = Type.Object({ type: oneOf(...HOSTED_ITEMS) }, open);
 const Item = Type.Union([...Object.values(ITEMS), Hosted]);
 
+/** An item of the input, of any type. */
+export type InputItem = Static<typeof Item>;
 /** An item of the input that does not come from a hosted tool. */
 export type Item = Static<(typeof ITEMS)[keyof typeof ITEMS]>;
 /** A part of a content, or a tool. */
@@ -115,29 +118,66 @@ export const ResponsesBody = Type.Object(
     reasoning: Optional(Type.Object({ effort: Optional(Word), summary: Optional(Word) }, open)),
     include: Optional(Type.Array(Type.String(), { maxItems: INCLUDES_MAX })),
     metadata: Optional(Type.Object({}, open), { description: "Sent back in the response." }),
-    store: Optional(Type.Boolean(), { description: "Accepted; nothing is stored." }),
+    store: Optional(Type.Boolean(), {
+      default: true,
+      description: "Whether later requests can refer to the response, by previous_response_id or item_reference.",
+    }),
+    previous_response_id: Optional(Type.String({ minLength: 1 }), {
+      description: "The id of a stored response: its whole conversation comes before input, without its instructions.",
+    }),
     usage: UsageOptions,
   },
   {
     title: "CreateResponse",
     description:
-      "Stateless: previous_response_id, conversation, prompt and background are refused. Other fields are accepted. Supported ones are passed on to the model; the others are dropped, and named in the response header X-Dropped-Params.",
+      "Refused are conversation, prompt and background. Other fields are accepted. Supported ones are passed on to the model; the others are dropped, and named in the response header X-Dropped-Params.",
     additionalProperties: true,
   },
 );
-export type ResponsesBody = Static<typeof ResponsesBody>;
+/** How many items at the beginning of the input are those of `previous_response_id`. */
+const CONTEXT = Symbol("context");
+export type ResponsesBody = Static<typeof ResponsesBody> & { readonly [CONTEXT]?: number };
 
 const checkBody = checker(ResponsesBody);
+const knownItem = TypeCompiler.Compile(Item);
 
-/** Checks the body by every rule that needs neither the model nor the tools. Throws invalid_request. */
+/**
+ * Checks the body by every rule that needs neither the model nor the tools. If it refers to stored items, the rules of its input are
+ * left to `checkInput`. Throws invalid_request.
+ */
 export function readResponses(raw: Body): ResponsesBody {
   checkItemTypes(raw.value);
   const body = checkBody(raw.value);
-  checkStateless(body);
+  checkUnsupported(body);
   checkFormats(body);
   checkMetadata(body.metadata);
-  if (typeof body.input !== "string") checkItems(body.input);
+  if (!refersBack(body)) checkInput(body);
   return body;
+}
+
+/** Whether a request refers to something that is stored. */
+export function refersBack({ previous_response_id: previous, input }: ResponsesBody): boolean {
+  if (previous !== undefined && previous !== null) return true;
+  return typeof input !== "string" && input.some(({ type }) => type === "item_reference");
+}
+
+/** The request with its whole conversation: `context` is that of `previous_response_id`, `own` are its own items. */
+export function withContext(
+  body: ResponsesBody,
+  context: readonly InputItem[],
+  own: readonly InputItem[],
+): ResponsesBody {
+  return { ...body, input: [...context, ...own], [CONTEXT]: context.length };
+}
+
+/** The path in the client's request of an item of the input. */
+export function placeOf({ [CONTEXT]: context = 0 }: ResponsesBody, index: number): string {
+  return index < context ? "previous_response_id" : `input.${index - context}`;
+}
+
+/** Whether an item can be in an input: a provider's own output may have items of other types. */
+export function isKnownItem(item: unknown): item is InputItem {
+  return knownItem.Check(item);
 }
 
 /** Names the unknown type. The shape alone would list what is missing for each known type. */
@@ -151,19 +191,18 @@ function checkItemTypes(value: unknown): void {
   }
 }
 
-/** Refuses fields that need a stored conversation. Source: RSP-3. */
-function checkStateless(body: Readonly<Record<string, unknown>>): void {
+/** Source: RSP-3. */
+function checkUnsupported(body: Readonly<Record<string, unknown>>): void {
   const insteads = {
-    previous_response_id: "Send the whole conversation in input, and store: false.",
-    conversation: "Send the whole conversation in input, and store: false.",
+    conversation: "Send the whole conversation in input, or the last response's id as previous_response_id.",
     prompt: "Send the prompt's text in instructions and input.",
   };
   for (const [name, instead] of Object.entries(insteads)) {
     if (body[name] === undefined || body[name] === null) continue;
-    throw refusal(name, `Nothing is stored here, so ${name} is not supported. ${instead}`);
+    throw refusal(name, `The field ${name} is not supported here. ${instead}`);
   }
   if (body.background !== undefined && body.background !== null && body.background !== false)
-    throw refusal("background", "Nothing is stored here, so background is not supported. Use stream: true instead.");
+    throw refusal("background", "The field background is not supported here. Use stream: true instead.");
 }
 
 function checkFormats({ text, ...body }: Readonly<ResponsesBody & Record<string, unknown>>): void {
@@ -193,13 +232,12 @@ function checkMetadata(metadata: ResponsesBody["metadata"]): void {
   }
 }
 
-type AnyItem = Static<typeof Item>;
-
-/** Checks the rules for items that their shapes cannot express. */
-function checkItems(items: readonly AnyItem[]): void {
+/** Checks the rules for items that their shapes cannot express. Throws invalid_request. */
+export function checkInput(body: ResponsesBody): void {
+  if (typeof body.input === "string") return;
   const calls = new Set<string>();
-  for (const [i, item] of items.entries()) {
-    const path = `input.${i}`;
+  for (const [i, item] of body.input.entries()) {
+    const path = placeOf(body, i);
     if (isMessage(item)) {
       checkContent(item.content, `${path}.content`);
       continue;
@@ -215,17 +253,12 @@ function checkItems(items: readonly AnyItem[]): void {
       if (!calls.has(call_id))
         throw refusal(`${path}.call_id`, `No tool call before ${path} has the call_id of this output.`);
       checkContent(output, `${path}.output`);
-    } else if (item.type === "item_reference" && !isReasoningId((item as { id: string }).id)) {
-      throw refusal(
-        path,
-        "Nothing is stored here, so an item_reference leads to nothing. Set store: false in the client, so that it sends whole items.",
-      );
     }
   }
 }
 
 /** Whether an item is a message, whose type may be left out. */
-export function isMessage(item: AnyItem): item is Static<typeof Message> {
+export function isMessage(item: InputItem): item is Static<typeof Message> {
   return item.type === undefined || item.type === "message";
 }
 
@@ -233,7 +266,7 @@ export function isMessage(item: AnyItem): item is Static<typeof Message> {
  * Whether an id is that of a reasoning item. A reference to one may be dropped, because the answer's text does not
  * depend on it.
  */
-function isReasoningId(id: string): boolean {
+export function isReasoningId(id: string): boolean {
   return id.startsWith("rs_");
 }
 
@@ -254,7 +287,10 @@ function checkContent(content: Static<typeof Content>, path: string): void {
     if (member === undefined) throw invalid(`${path}.${j}.type`, `must be one of ${[...PARTS.keys()].join(", ")}`);
     const { file_id } = part;
     if (file_id !== undefined && file_id !== null)
-      throw refusal(`${path}.${j}.file_id`, "Nothing is stored here. Send the image or file itself, as a data: URL.");
+      throw refusal(
+        `${path}.${j}.file_id`,
+        "Files are not stored here. Send the image or file itself, as a data: URL.",
+      );
     if (member !== "" && typeof part[member] !== "string") throw required(`${path}.${j}.${member}`);
   }
 }

@@ -17,7 +17,10 @@ export type ResponseFacts = {
   modelId: string;
   /** The client's, as JSON. */
   metadata: string;
-  /** The other fields of the request that are repeated, as the inside of a JSON object. */
+  previousResponseId: string | null;
+  /** Whether the response is to be stored. */
+  store: boolean;
+  /** The other fields of the request that are repeated, as the inside of a JSON object; "": none. */
   echo: string;
 };
 
@@ -34,7 +37,7 @@ export type ResponseState = {
 
 /** The object as JSON. */
 export function responseJson(
-  { id, createdUnix, modelId, metadata, echo }: ResponseFacts,
+  { id, createdUnix, modelId, metadata, previousResponseId, store, echo }: ResponseFacts,
   state: ResponseState,
 ): string {
   const { status, items, usage = "null", error, incompleteReason } = state;
@@ -42,7 +45,8 @@ export function responseJson(
   return (
     `{"id":"${id}","object":"response","created_at":${createdUnix},"status":"${status}",` +
     `"error":${JSON.stringify(error ?? null)},"incomplete_details":${JSON.stringify(incomplete)},` +
-    `"model":${JSON.stringify(modelId)},"metadata":${metadata},${echo},"output":[${items.join(",")}],"usage":${usage}}`
+    `"model":${JSON.stringify(modelId)},"metadata":${metadata},"previous_response_id":${JSON.stringify(previousResponseId)},` +
+    `"store":${store},${echo && `${echo},`}"output":[${items.join(",")}],"usage":${usage}}`
   );
 }
 
@@ -55,9 +59,7 @@ export function echoOf(request: ResponsesBody, tools: Tools): string {
     instructions: instructions !== undefined && instructions !== null ? within(instructions, null) : null,
     max_output_tokens: max_output_tokens ?? null,
     parallel_tool_calls: request.parallel_tool_calls ?? true,
-    previous_response_id: null,
     reasoning: { effort: reasoning?.effort ?? null, summary: reasoning?.summary ?? null },
-    store: false,
     temperature: temperature ?? null,
     text: within({ ...text, format: text?.format ?? { type: "text" } }, { format: { type: "text" } }),
     tool_choice: within(request.tool_choice ?? "auto", "auto"),

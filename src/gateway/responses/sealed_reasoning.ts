@@ -1,6 +1,6 @@
 import { decrypt, encrypt } from "../../platform/crypto.ts";
 import { refusal } from "./refusals.ts";
-import type { ResponsesBody } from "./request.ts";
+import { placeOf, type ResponsesBody } from "./request.ts";
 
 /**
  * A model's reasoning in the `encrypted_content` of its item: some clients send back only that, and some models refuse
@@ -40,11 +40,13 @@ export function openReasoning({ secretKey, accountId }: Seal, sealed: string, pa
 }
 
 /** Checks sealed reasoning that is not sent on. Throws as `openReasoning`. */
-export function checkReasoning(seal: Seal, { input }: ResponsesBody): void {
+export function checkReasoning(seal: Seal, body: ResponsesBody): void {
+  const { input } = body;
   if (typeof input === "string") return;
   for (const [i, item] of input.entries()) {
     const { encrypted_content: sealed } = item as Readonly<Record<string, unknown>>;
-    if (item.type === "reasoning" && isSealedHere(sealed)) openReasoning(seal, sealed, `input.${i}.encrypted_content`);
+    if (item.type === "reasoning" && isSealedHere(sealed))
+      openReasoning(seal, sealed, `${placeOf(body, i)}.encrypted_content`);
   }
 }
 

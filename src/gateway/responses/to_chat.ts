@@ -1,5 +1,5 @@
 import { isRecord } from "../../platform/records.ts";
-import { type Item, isMessage, type Part, type ResponsesBody } from "./request.ts";
+import { type Item, isMessage, type Part, placeOf, type ResponsesBody } from "./request.ts";
 import { isSealedHere, openReasoning, type Seal } from "./sealed_reasoning.ts";
 import { customArguments, type Tools } from "./tools.ts";
 
@@ -43,7 +43,7 @@ export function toChat(request: ResponsesBody, { tools, seal }: { tools: Tools; 
   const talk = new Conversation(tools, seal);
   if (instructions) talk.addSystem(instructions);
   if (typeof input === "string") talk.addUser(input, "input");
-  else for (const [i, item] of input.entries()) talk.add(item as Item, `input.${i}`);
+  else for (const [i, item] of input.entries()) talk.add(item as Item, placeOf(request, i));
   const { messages, places, reasoningPlaces } = talk.messages();
   const others = Object.entries(request).filter(
     ([name, value]) => !SILENT.has(name) && value !== null && value !== undefined && !isUsualTier(name, value),

@@ -2,7 +2,7 @@ import { isRecord } from "../../platform/records.ts";
 import { sha256Hex } from "../../platform/runtime.ts";
 import { isHostedTool } from "./hosted.ts";
 import { invalid, refusal, required } from "./refusals.ts";
-import { type ResponsesBody, TOOLS_MAX, type Tool } from "./request.ts";
+import { placeOf, type ResponsesBody, TOOLS_MAX, type Tool } from "./request.ts";
 import { checkSchema } from "./schema_check.ts";
 
 /**
@@ -78,7 +78,8 @@ function withHash(flat: string, key: string): string {
 }
 
 /** Checks and translates the tools of a request, those in `additional_tools` items included. Throws invalid_request. */
-export function readTools({ tools, input }: ResponsesBody): Tools {
+export function readTools(body: ResponsesBody): Tools {
+  const { tools, input } = body;
   const functions: { tool: ChatFunction; place: string }[] = [];
   const names = new ToolNames();
   const hosted = new Map<string, string>();
@@ -104,7 +105,7 @@ export function readTools({ tools, input }: ResponsesBody): Tools {
   read(tools ?? [], "tools");
   if (typeof input !== "string")
     for (const [i, item] of input.entries())
-      if (item.type === "additional_tools") read((item as { tools: Tool[] }).tools, `input.${i}.tools`);
+      if (item.type === "additional_tools") read((item as { tools: Tool[] }).tools, `${placeOf(body, i)}.tools`);
   return { functions, names, hosted };
 }
 
