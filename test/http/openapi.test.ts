@@ -142,7 +142,14 @@ describe("every endpoint has a description", () => {
     const ours = Object.keys(OTHER_ROUTES).filter((route) => route.includes(" /v1/"));
     const published = [...operations.keys()].filter((name) => !name.includes("/api/panel/"));
     expect(published.sort()).toEqual(
-      ours.map((route) => route.replace("/v1", "").replace("*", "{model}").replace(/:(\w+)/, "{$1}")).sort(),
+      ours
+        .map((route) =>
+          route
+            .replace("/v1", "")
+            .replace("*", "{model}")
+            .replace(/:(\w+)/, "{$1}"),
+        )
+        .sort(),
     );
   });
 
