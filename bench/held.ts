@@ -1,7 +1,7 @@
 import { createServer } from "node:net";
 import process from "node:process";
 import { createProviderClient } from "../src/catalog/provider_client.ts";
-import { openStream } from "../src/gateway/upstream_chat.ts";
+import { chatStream, openStream } from "../src/gateway/upstream_chat.ts";
 import { AnswerMemory } from "../src/platform/answer_memory.ts";
 import { createLog } from "../src/platform/log.ts";
 import { route } from "../test/catalog/sockets.ts";
@@ -58,7 +58,7 @@ async function measure(): Promise<void> {
         ...{ firstByteMs: 600_000, totalMs: 600_000 },
       },
       route(`http://127.0.0.1:${port}/v1`),
-      { path: "/chat/completions", text: "{}", dropped: undefined },
+      chatStream({ text: "{}", dropped: undefined }, route(`http://127.0.0.1:${port}/v1`)),
     ).catch(() => {});
 
   Bun.gc(true);

@@ -21,6 +21,7 @@ const TABLE = {
   key_request_limit_exceeded: [402, "billing_error", "The API key has reached its daily request limit."],
   key_spend_limit_exceeded: [402, "billing_error", "The API key has reached its daily spending limit."],
   invalid_request: [400, "invalid_request_error", "The request is invalid."],
+  context_length_exceeded: [400, "invalid_request_error", "The prompt is too long for the model. Shorten it."],
   not_found: [404, "invalid_request_error", "No endpoint or page exists at this path."],
   method_not_allowed: [405, "invalid_request_error", "This path does not support the method."],
   request_too_large: [413, "invalid_request_error", "The request body is too large."],

@@ -8,6 +8,7 @@ import type { RouteChoice } from "./catalog_input.ts";
 import type { KeyPool } from "./key_pool.ts";
 import {
   type FailureKind,
+  NO_MESSAGE,
   ProviderFailure,
   ProviderRejection,
   type Work,
@@ -29,6 +30,8 @@ const EXPLORED_ONE_IN = 20;
 type Failover = RouteOrder & {
   /** The name by which the client knows the model. */
   modelId: string;
+  /** The field of the request that has the prompt. Default: `messages`. */
+  promptParam?: string | undefined;
   routes: readonly ModelRoute[];
   breakers: Breakers;
   keys: KeyPool;
@@ -116,6 +119,8 @@ type Failures = {
   retryAfter: Map<number, number> | undefined;
   /** The reason of the first route that cannot serve this request. */
   unserved: FailureKind | undefined;
+  /** What the first route said for whose model the prompt is too long. */
+  tooLong: { message: string; upstreamModel: string } | undefined;
   /** Routes and keys that may serve it later: those that failed, and those that were skipped. */
   others: number;
   attempts: number;
@@ -125,7 +130,15 @@ type Failures = {
 };
 
 function noFailures(): Failures {
-  return { retryAfter: undefined, unserved: undefined, others: 0, attempts: 0, keyFailures: 0, work: "none" };
+  return {
+    retryAfter: undefined,
+    unserved: undefined,
+    tooLong: undefined,
+    others: 0,
+    attempts: 0,
+    keyFailures: 0,
+    work: "none",
+  };
 }
 
 function isEnough({ attempts, keyFailures, work }: Failures): boolean {
@@ -175,6 +188,7 @@ function note(
   if (blame === "key") failures.keyFailures += 1;
   else failures.attempts += 1;
   failures.work = failure.work;
+  if (kind === "context_length") failures.tooLong ??= { message: detail, upstreamModel: keyed.upstreamModel };
   if (blame === "request") {
     failures.unserved ??= kind;
     log.warn({ ...namesOf(keyed), kind, status, detail }, "a route does not serve this request");
@@ -190,6 +204,7 @@ function note(
 
 /** Whether another key of the same provider may serve the request: its limits, credit or permissions may differ. */
 function mayNextKeyServe({ kind, blame }: ProviderFailure): boolean {
+  if (kind === "context_length") return false;
   return blame === "key" || blame === "request" || kind === "credentials";
 }
 
@@ -199,20 +214,27 @@ function worseOf(one: ProviderFailure | undefined, other: ProviderFailure): Prov
 }
 const SEVERITY: Readonly<Record<ProviderFailure["blame"], number>> = {
   replica: 0,
+  nobody: 0,
   key: 0,
   request: 1,
   provider: 2,
   connection: 3,
 };
 
+/** What says nothing about the route. */
+const ABANDONED: ReadonlySet<ProviderFailure["blame"]> = new Set(["key", "replica", "nobody"]);
+
 function endPass(pass: Pass, worst: ProviderFailure | undefined): void {
-  if (worst === undefined || worst.blame === "key" || worst.blame === "replica") pass.abandoned();
+  if (worst === undefined || ABANDONED.has(worst.blame)) pass.abandoned();
   else if (worst.blame === "request") pass.unserved(worst.kind);
   else pass.failed({ unreachable: worst.blame === "connection" });
 }
 
 /** The error for the client if no route served its request. */
-function unservedRefusal({ routes, breakers, keys, requester, log }: Failover, failures: Failures): Refusal {
+function unservedRefusal(failover: Failover, failures: Failures): Refusal {
+  const { routes, breakers, keys, requester, log } = failover;
+  // Also if another route failed: this one is known to be unable, and agents shorten the conversation only after this code.
+  if (failures.tooLong !== undefined) return tooLongRefusal(failover, failures.tooLong);
   if (failures.unserved !== undefined && failures.others === 0)
     return new Refusal("invalid_request", { message: UNSERVED[failures.unserved] ?? "The request cannot be served." });
   const retryAfterSeconds = soonestSeconds(routes, (route) =>
@@ -226,6 +248,18 @@ function unservedRefusal({ routes, breakers, keys, requester, log }: Failover, f
   log.error({ routes: routes.length, attempts, keyFailures, retryAfterSeconds }, "no route could serve");
   const more = work === "none" ? undefined : ({ message: NOT_AGAIN[work], isFinal: true } as const);
   return new Refusal("provider_unavailable", { retryAfterSeconds, ...more });
+}
+
+/** Source: END-22. */
+function tooLongRefusal(
+  { modelId, promptParam = "messages" }: Failover,
+  { message, upstreamModel }: NonNullable<Failures["tooLong"]>,
+): Refusal {
+  const said = withoutModelName(message, upstreamModel, modelId);
+  return new Refusal("context_length_exceeded", {
+    ...(said !== NO_MESSAGE && { message: said }),
+    param: promptParam,
+  });
 }
 
 /** What routes are ordered by. */

@@ -6,6 +6,7 @@ import { type UpstreamTarget, upstreamFetch, upstreamTarget } from "../platform/
 import { controllerBy, type StopSignal } from "../platform/stop.ts";
 import { createAddressPins } from "./address_pins.ts";
 import type { Upstream } from "./catalog.ts";
+import { decoded } from "./decoding.ts";
 import type { Resolve } from "./guard.ts";
 import { cleanWords, ProviderFailure, type Work } from "./provider_errors.ts";
 import { callMessageOf, isUsable, type MediaType, readUpTo, toError } from "./provider_response.ts";
@@ -108,7 +109,7 @@ export function createProviderClient(deps: ClientDeps): ProviderClient {
       } finally {
         limit.stopClock();
       }
-      if (!isUsable(response, accept)) throw await toError(response, calledBy(upstream, call, signal));
+      if (!isUsable(response)) throw await toError(response, calledBy(upstream, call, signal));
       return response;
     },
 
@@ -181,7 +182,7 @@ function createSender({ config, now, resolve }: ClientDeps & { now: () => number
     try {
       if (callUrl.target?.address !== address) callUrl.target = upstreamTarget(callUrl.url, address);
       const init = { method: call.method, headers: headersOf(upstream, call), body: call.body ?? null, signal };
-      const response = await upstreamFetch(callUrl.target, init);
+      const response = decoded(await upstreamFetch(callUrl.target, init));
       pins.answered(callUrl);
       return response;
     } catch (thrown) {
@@ -209,7 +210,7 @@ function wholeBy(send: ReturnType<typeof createSender>["send"]) {
     const held = hold?.(() => limit.abort(memoryFull()));
     try {
       const response = await send(upstream, { ...call, beforeSend }, limit.signal);
-      if (!isUsable(response, call.accept)) throw await toError(response, calledBy(upstream, call, limit.signal));
+      if (!isUsable(response)) throw await toError(response, calledBy(upstream, call, limit.signal));
       return await readUpTo(response, { bytesMax, signal: limit.signal, held });
     } finally {
       held?.close();
@@ -218,8 +219,8 @@ function wholeBy(send: ReturnType<typeof createSender>["send"]) {
   };
 }
 
-function calledBy({ apiKey }: Upstream, { body, accept }: Call, signal: StopSignal) {
-  return { apiKey, sent: body ?? "", accept, signal };
+function calledBy({ apiKey }: Upstream, { body }: Call, signal: StopSignal) {
+  return { apiKey, sent: body ?? "", signal };
 }
 
 /** A signal that aborts with `signal`, or with `late(ms)` after `ms`. After `stopClock` only with `signal`. */

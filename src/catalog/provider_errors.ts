@@ -1,5 +1,6 @@
 import type { FailureKind, TimeLimit } from "../platform/metrics.ts";
 import { isRecord } from "../platform/records.ts";
+import { type ErrorReport, isContextLength, reportOfBody, reportOfText } from "./error_reports.ts";
 
 export type { FailureKind } from "../platform/metrics.ts";
 
@@ -9,9 +10,13 @@ const MESSAGE_CHARS_MAX = 500;
 const UNCLEAN_CHARS_MAX = 8_192;
 /** Longest Retry-After that is accepted from a provider. */
 const RETRY_AFTER_SECONDS_MAX = 60;
+/** Longest refusal in plain text. A longer one is a page. */
+const TEXT_CHARS_MAX = 2_000;
 
 /** Statuses that concern the request itself. All others are the provider's problem or ours. */
 const REJECTION_STATUSES: ReadonlySet<number> = new Set([400, 422]);
+/** Statuses with which providers say that a prompt is too long. */
+const CONTEXT_STATUSES: ReadonlySet<number> = new Set([400, 404, 413, 422, 500, 502]);
 /**
  * Codes about our account or our route, whatever the status: the client cannot fix these and must not learn about them.
  */
@@ -42,9 +47,9 @@ const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
 /**
  * What a failure is attributed to. `connection`: none could be made, which no request can cause. `provider`: it failed,
  * perhaps only for this request. `key`: the provider works, but not with this key now. `request`: this route cannot serve
- * this request. `replica`: it had too little memory for the answer.
+ * this request. `replica`: it had too little memory for the answer. `nobody`: the answer has nothing in it, which a request can cause.
  */
-export type Blame = "connection" | "provider" | "key" | "request" | "replica";
+export type Blame = "connection" | "provider" | "key" | "request" | "replica" | "nobody";
 
 export type FailureFacts = {
   status?: number | null;
@@ -90,7 +95,8 @@ export class ProviderFailure extends Error {
 function blameOf({ kind, status, limit }: Pick<ProviderFailure, "kind" | "status" | "limit">): Blame {
   if (kind === "no_memory") return "replica";
   if (kind === "connect" || kind === "address" || limit === "provider_connect") return "connection";
-  if (kind === "too_large" || kind === "unknown_model") return "request";
+  if (kind === "empty") return "nobody";
+  if (kind === "too_large" || kind === "unknown_model" || kind === "context_length") return "request";
   // Some providers answer 402 only because one request may cost too much, and still serve smaller ones.
   if (kind === "no_credit") return status === 429 ? "key" : "request";
   // A 403 may be about the request: its content, its country, a model that the key may not use.
@@ -114,11 +120,18 @@ export class ProviderRejection extends Error {
   }
 }
 
+/** The headers by which a provider asks to wait; null: not sent. */
+export type AskedWait = { retryAfter: string | null; retryAfterMs: string | null; date: string | null };
+
+/** The message of an error that has none. */
+export const NO_MESSAGE = "no message";
+
 type ErrorAnswer = {
   status: number;
   /** The body or its beginning. */
   text: string;
-  retryAfter?: string | null;
+  /** How long the provider asks to wait, by its headers. */
+  wait?: AskedWait;
   /** The route's key, which no message may contain. */
   secrets: readonly string[];
 };
@@ -127,13 +140,8 @@ type ErrorAnswer = {
  * What an error response of a provider means. An `error` object that came with status 200 is given as `text` with
  * status 400.
  */
-export function toProviderError({
-  status,
-  text,
-  retryAfter,
-  secrets,
-}: ErrorAnswer): ProviderFailure | ProviderRejection {
-  const error = readError(text);
+export function toProviderError({ status, text, wait, secrets }: ErrorAnswer): ProviderFailure | ProviderRejection {
+  const error = readError(status, text);
   const message = cleanWords(error?.message ?? "", secrets);
   const kind = failureKind(status, error);
   if (kind === undefined) {
@@ -142,10 +150,10 @@ export function toProviderError({
       param: error?.param ?? null,
     });
   }
-  const words = message || cleanWords(text, secrets) || "no message";
+  const words = message || cleanWords(text, secrets) || NO_MESSAGE;
   return new ProviderFailure(kind, words, {
     status,
-    retryAfterSeconds: readRetryAfter(retryAfter) ?? readRetryWords(error),
+    retryAfterSeconds: readWait(wait) ?? readRetryWords(error),
   });
 }
 
@@ -192,6 +200,9 @@ export function withoutModelName(message: string, upstreamModel: string, modelId
 /** Undefined: the provider refused the request itself. */
 function failureKind(status: number, error: ErrorBody | undefined): FailureKind | undefined {
   if ((status === 413 || status === 429) && error !== undefined && TOO_LARGE.test(error.start)) return "too_large";
+  // Some servers say it with a 500.
+  if (error !== undefined && CONTEXT_STATUSES.has(status) && isContextLength(error, UNCLEAN_CHARS_MAX))
+    return "context_length";
   // A plain web server refuses a large body before it is read, without JSON.
   if (status === 413) return undefined;
   if (REJECTION_STATUSES.has(status) && error !== undefined) return operatorFault(error);
@@ -213,53 +224,48 @@ function operatorFault({ codes, message }: ErrorBody): FailureKind | undefined {
   return says(OUR_MODEL) || OUR_MODEL_MESSAGE.test(message) ? "unknown_model" : undefined;
 }
 
-type ErrorBody = {
-  message: string;
-  /** The beginning of the message, which patterns may read. */
-  start: string;
-  codes: string[];
-  param: string | null;
-};
+/** `start`: the beginning of the message, which patterns may read. */
+type ErrorBody = ErrorReport & { start: string };
 
-/**
- * The error in a body: OpenAI's `{error: {message, type, code, param}}`, Google's list of those, FastAPI's `{detail}`,
- * or a bare `{message}`. Undefined if it is not a JSON object.
- */
-function readError(text: string): ErrorBody | undefined {
+/** The error in a body. Undefined if it is no JSON object, and no sentence of a 400 or 422 either: pages are of a proxy. */
+function readError(status: number, text: string): ErrorBody | undefined {
+  const report = readReport(status, text);
+  return report && { ...report, start: report.message.slice(0, UNCLEAN_CHARS_MAX) };
+}
+
+function readReport(status: number, text: string): ErrorReport | undefined {
   let parsed: unknown;
   try {
     parsed = JSON.parse(text);
   } catch {
-    return undefined; // Not JSON: the caller treats it as a failure of the provider.
+    const words = text.trim();
+    const isSentence = words !== "" && words.length <= TEXT_CHARS_MAX && !words.startsWith("<");
+    return isSentence && REJECTION_STATUSES.has(status) ? reportOfText(words) : undefined;
   }
-  const body = Array.isArray(parsed) ? parsed[0] : parsed;
-  if (!isRecord(body)) return undefined;
-  const error = isRecord(body.error) ? body.error : body;
-  const metadata = isRecord(error.metadata) ? error.metadata : {};
-  const message = firstText(error.message, body.error, body.message, error.detail, firstDetail(error.detail)) ?? "";
-  return {
-    message,
-    start: message.slice(0, UNCLEAN_CHARS_MAX),
-    codes: [error.code, error.type, error.status, ...(Array.isArray(metadata.reasons) ? ["moderation"] : [])].filter(
-      (code) => typeof code === "string",
-    ),
-    param: typeof error.param === "string" && /^[\w.[\]-]{1,100}$/.test(error.param) ? error.param : null,
-  };
+  if (typeof parsed === "string" && REJECTION_STATUSES.has(status)) return reportOfText(parsed);
+  const body: unknown = Array.isArray(parsed) ? parsed[0] : parsed;
+  return isRecord(body) ? reportOfBody(body) : undefined;
 }
 
-function firstText(...values: unknown[]): string | undefined {
-  return values.find((value) => typeof value === "string" && value !== "") as string | undefined;
+/** In whole seconds, rounded up. A date is compared with the answer's own, so that no clock of ours counts. Source: PRV-6. */
+function readWait(wait: AskedWait | undefined): number | null {
+  if (wait === undefined) return null;
+  const { retryAfter, retryAfterMs, date } = wait;
+  if (retryAfterMs !== null && /^\d{1,9}(?:\.\d{1,9})?$/.test(retryAfterMs))
+    return cappedSeconds(Number(retryAfterMs) / 1000);
+  if (retryAfter === null) return null;
+  if (/^\d{1,9}(?:\.\d{1,9})?$/.test(retryAfter)) return cappedSeconds(Number(retryAfter));
+  const seconds = (dateMs(retryAfter) - dateMs(date ?? "")) / 1000;
+  return Number.isFinite(seconds) ? cappedSeconds(Math.max(0, seconds)) : null;
 }
 
-function firstDetail(detail: unknown): unknown {
-  const first: unknown = Array.isArray(detail) ? detail[0] : undefined;
-  return isRecord(first) ? first.msg : undefined;
+/** An HTTP date as Unix time in ms; NaN if it is none. */
+function dateMs(text: string): number {
+  return /^[A-Z][a-z]{2,8},? /.test(text) ? Date.parse(text) : Number.NaN;
 }
 
-/** Whole seconds only: a date would need synchronized clocks. */
-function readRetryAfter(value: string | null | undefined): number | null {
-  if (!value || !/^\d{1,6}$/.test(value)) return null;
-  return Math.min(RETRY_AFTER_SECONDS_MAX, Number(value));
+function cappedSeconds(seconds: number): number {
+  return Math.min(RETRY_AFTER_SECONDS_MAX, Math.ceil(seconds));
 }
 
 function readRetryWords(error: ErrorBody | undefined): number | null {
@@ -267,7 +273,7 @@ function readRetryWords(error: ErrorBody | undefined): number | null {
   if (!found) return null;
   const [, minutes = "0", amount = "0", unit = "s"] = found;
   const seconds = unit === "ms" ? Number(amount) / 1000 : Number(amount);
-  return Math.min(RETRY_AFTER_SECONDS_MAX, Math.ceil(Number(minutes) * 60 + seconds));
+  return cappedSeconds(Number(minutes) * 60 + seconds);
 }
 
 function shorten(text: string): string {

@@ -4,7 +4,13 @@ import { deadline } from "../platform/deadline.ts";
 import { controllerBy, orAborted, type StopSignal } from "../platform/stop.ts";
 import { messageOf } from "../platform/thrown.ts";
 import { redactPrompt } from "./prompt_redaction.ts";
-import { cleanWords, ProviderFailure, type ProviderRejection, toProviderError } from "./provider_errors.ts";
+import {
+  type AskedWait,
+  cleanWords,
+  ProviderFailure,
+  type ProviderRejection,
+  toProviderError,
+} from "./provider_errors.ts";
 
 /** What a provider's HTTP response means: whether it is usable, its body within limits, and its error. */
 
@@ -14,9 +20,9 @@ const ERROR_BODY_MS_MAX = 5_000;
 
 export type MediaType = "application/json" | "text/event-stream";
 
-/** Whether the status and headers are those of a usable answer of this type. */
-export function isUsable(response: Response, accept: MediaType): boolean {
-  return response.ok && !isEncoded(response) && isOfType(mediaTypeOf(response), accept);
+/** Whether the answer is usable by its status and encoding. Its form is seen by reading it: content types are often wrong. Source: STR-8. */
+export function isUsable(response: Response): boolean {
+  return response.ok && !isEncoded(response);
 }
 
 /** `held`: counts what has arrived. */
@@ -47,31 +53,38 @@ export async function readUpTo(response: Response, { bytesMax, signal, held }: R
 }
 
 /** The facts about the call that its error depends on. */
-type Called = { apiKey: Secret; sent: string | Uint8Array; accept: MediaType; signal: StopSignal };
+type Called = { apiKey: Secret; sent: string | Uint8Array; signal: StopSignal };
 
 /** The error that an unusable response stands for. Reads or cancels its body. Throws the reason of `signal`. */
 export async function toError(
   response: Response,
-  { apiKey, sent, accept, signal }: Called,
+  { apiKey, sent, signal }: Called,
 ): Promise<ProviderFailure | ProviderRejection> {
   if (response.ok) {
     cancelBody(response);
-    return toFormatFailure(response, accept);
+    return new ProviderFailure("encoded", "It answered in an encoding that cannot be read.", {
+      status: response.status,
+    });
   }
   const { status } = response;
   const secrets = [apiKey.reveal()];
-  const retryAfter = response.headers.get("retry-after");
+  const wait = waitIn(response);
   const isRedirect = response.type === "opaqueredirect" || (status >= 300 && status < 400);
   if (isRedirect || isEncoded(response)) {
     cancelBody(response);
     if (isRedirect) return new ProviderFailure("redirect", "It answered with a redirect.", { status });
     // Its message cannot be read, but its status can.
-    return toProviderError({ status, text: "", retryAfter, secrets });
+    return toProviderError({ status, text: "", wait, secrets });
   }
   const text = await readErrorBody(response, signal);
   // An error's message must not quote the request: it is logged, and prompts never are.
   const words = redactPrompt(text, typeof sent === "string" ? sent : new TextDecoder().decode(sent));
-  return toProviderError({ status, text: words, retryAfter, secrets });
+  return toProviderError({ status, text: words, wait, secrets });
+}
+
+function waitIn({ headers }: Response): AskedWait {
+  const [retryAfter, retryAfterMs, date] = ["retry-after", "retry-after-ms", "date"].map((name) => headers.get(name));
+  return { retryAfter: retryAfter ?? null, retryAfterMs: retryAfterMs ?? null, date: date ?? null };
 }
 
 /** The beginning of an error's body; the reason if it cannot be read. Throws the reason of `signal`. */
@@ -123,24 +136,6 @@ async function readPieces(
     if (!isWhole) reader.cancel().catch(() => {});
   }
   return { pieces, isWhole };
-}
-
-function toFormatFailure(response: Response, accept: MediaType): ProviderFailure {
-  const { status } = response;
-  // Compressed bytes could expand a thousandfold, and we did not ask for them.
-  if (isEncoded(response))
-    return new ProviderFailure("encoded", "It answered compressed, which was not asked for.", { status });
-  const words = cleanWords(mediaTypeOf(response)) || "no content type";
-  return new ProviderFailure("not_json", `It answered with ${words} instead of ${accept}.`, { status });
-}
-
-function mediaTypeOf(response: Response): string {
-  return (response.headers.get("content-type") ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
-}
-
-function isOfType(mediaType: string, accept: MediaType): boolean {
-  if (mediaType === accept) return true;
-  return accept === "application/json" && /^application\/(?:[\w.+-]+\+)?json$/.test(mediaType);
 }
 
 function isEncoded(response: Response): boolean {

@@ -25,7 +25,7 @@ function secondsOf(text: string): number {
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** OpenAI's finish reasons for those of other vendors. Others are passed on as they are. */
+/** OpenAI's finish reasons for those of other vendors. Others are passed on as they are. Those of failures: `error_reports.ts`. */
 const FINISH_REASONS: ReadonlyMap<unknown, string> = new Map([
   ...["model_length", "max_tokens", "max_output_tokens", "MAX_TOKENS", "MODEL_LENGTH", "token_limit"].map(
     (reason) => [reason, "length"] as const,
@@ -39,11 +39,18 @@ const FINISH_REASONS: ReadonlyMap<unknown, string> = new Map([
     "content_filtered",
     "guardrail_intervened",
   ].map((reason) => [reason, "content_filter"] as const),
-  ...["end_turn", "stop_sequence", "eos", "eos_token", "STOP", "COMPLETE", "complete", "abort"].map(
+  ...["end_turn", "stop_sequence", "eos", "eos_token", "STOP", "COMPLETE", "complete"].map(
     (reason) => [reason, "stop"] as const,
   ),
   ...["tool_use", "tool_call", "TOOL_CALL"].map((reason) => [reason, "tool_calls"] as const),
 ]);
+
+/** OpenAI's word for a choice's finish reason; undefined if it has none. */
+export function finishOf(choice: unknown): string | undefined {
+  if (!isRecord(choice)) return undefined;
+  const { finish_reason: finish } = choice;
+  return typeof finish === "string" && finish !== "" ? (FINISH_REASONS.get(finish) ?? finish) : undefined;
+}
 
 /** Repairs the choices of one answer: of a whole one, or of a stream chunk by chunk, whose tool calls are numbered in their order. */
 export class ChoiceRepair {

@@ -1,3 +1,4 @@
+import { reportIn } from "../catalog/error_reports.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
@@ -235,7 +236,7 @@ export class ChunkRewriter implements StreamRewriter {
     const received = parsedLine(raw);
     // A chunk with only the usage is not sent now, and one with an error not at all.
     if (!Array.isArray(received) || (received.length === 0 && hasUsage)) return undefined;
-    if (errorIn({ choices: received }) !== undefined) return undefined;
+    if (reportIn({ choices: received }) !== undefined) return undefined;
     this.#reports.readChoices(received);
     const choices = this.#repaired(received);
     const text = this.#count(choices, sourceChars);
@@ -267,10 +268,12 @@ export class ChunkRewriter implements StreamRewriter {
     const spans = topLevelSpans(payload);
     if (!isRecord(chunk) || spans === undefined)
       throw new Error("the provider sent an event that is not a JSON object");
-    if (errorIn(chunk) !== undefined) throw new Error("the provider sent an error event");
+    if (reportIn(chunk) !== undefined) throw new Error("the provider sent an error event");
 
     const reports = this.#reports.read(chunk);
     const hasUsage = isPresent(chunk.usage);
+    // What has neither is no chunk: a ping, a status of the provider. Source: STR-9.
+    if (!Array.isArray(chunk.choices) && !hasUsage && !reports) return undefined;
     this.#identify(chunk);
     // A chunk with only the usage is kept for the end, and sent if the client asked for it.
     const received = Array.isArray(chunk.choices) ? chunk.choices : [];
@@ -368,21 +371,6 @@ function eventOf(payload: string): string {
 
 function hasCalls(choice: unknown): boolean {
   return isRecord(choice) && isRecord(choice.delta) && Array.isArray(choice.delta.tool_calls);
-}
-
-/**
- * The error that an answer or a chunk reports, of itself or of a choice, as OpenRouter does; undefined if it reports none. A choice may
- * say with its finish_reason alone that the provider failed. Source: END-2, END-3.
- */
-export function errorIn({ error, choices }: Readonly<Record<string, unknown>>): unknown {
-  if (isPresent(error)) return error;
-  if (!Array.isArray(choices)) return undefined;
-  for (const choice of choices) {
-    if (!isRecord(choice)) continue;
-    if (isPresent(choice.error)) return choice.error;
-    if (choice.finish_reason === "error") return {};
-  }
-  return undefined;
 }
 
 function isFinish(choice: unknown): boolean {

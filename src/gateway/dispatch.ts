@@ -56,6 +56,9 @@ export type Attempt = {
   onHeaders: () => void;
 };
 
+/** The codes of requests that a provider did not take. */
+const REJECTIONS: ReadonlySet<Refusal["code"]> = new Set(["invalid_request", "context_length_exceeded"]);
+
 type Try<T> = (route: KeyedRoute, own: Attempt) => Promise<T>;
 
 /** Calls the model's routes in turn until one answers. Never throws. */
@@ -81,6 +84,7 @@ export async function dispatch<T>(
     const answer = await withFailover(
       {
         modelId: model.id,
+        promptParam: request.promptParam,
         routes: model.routes,
         choice: model.routeChoice,
         speeds: deps.routeSpeeds.ranks(calls.kind),
@@ -226,7 +230,7 @@ class Calls implements Observer, DeadlineWaiter {
     if (this.#sentMs !== undefined && (limit !== null || work !== "none"))
       noteUnpaid(this.#request, route, this.#sentMs);
     // Requests that a route cannot serve do not make it look bad: one account could send many. Source: PRV-5.
-    if (blame === "request" || blame === "replica") routeStats.rejected(route.id, this.kind);
+    if (blame === "request" || blame === "replica" || blame === "nobody") routeStats.rejected(route.id, this.kind);
     else routeStats.failed(route.id, this.kind);
     this.#note(route, kind, status);
   }
@@ -259,7 +263,7 @@ class Calls implements Observer, DeadlineWaiter {
     if (!(error instanceof Refusal)) return { how: "failed", reason: "gateway_failed", error };
     if (this.#route === undefined) return { how: "failed", reason: "not_dispatched", error };
     if (this.#isTimedOut) return { how: "failed", reason: "timed_out", error };
-    return { how: "failed", reason: error.code === "invalid_request" ? "provider_rejected" : "provider_failed", error };
+    return { how: "failed", reason: REJECTIONS.has(error.code) ? "provider_rejected" : "provider_failed", error };
   }
 
   /** We ended the call of this route. A provider that left its client waiting until it was gone has failed. */

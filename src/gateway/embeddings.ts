@@ -37,7 +37,7 @@ async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted):
   });
   raw.room.grow(Math.min(answerBytesOf(body), deps.config.bodyBytesMax));
   const reserving = reserveEmbedding(deps, caller, { model, prompt });
-  return await withHold({ deps, caller, model, slots }, reserving, (reserved) =>
+  return await withHold({ deps, caller, model, slots, promptParam: "input" }, reserving, (reserved) =>
     serveEmbeddings({ ...reserved, prompt, choices: 0 }, { body, raw, namer }),
   );
 }

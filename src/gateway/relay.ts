@@ -5,7 +5,7 @@ import { type Owner, ShareLimit } from "../platform/share_limit.ts";
 import type { Stop } from "../platform/stop.ts";
 import { messageOf } from "../platform/thrown.ts";
 import { ChunkRewriter, type Relayed, type StreamFacts, type StreamRewriter } from "./chunks.ts";
-import { type EventSink, OversizedEvent, type SseReader } from "./sse.ts";
+import { type EventSink, isDone, OversizedEvent, type SseReader } from "./sse.ts";
 
 /**
  * Relays a provider's stream to the client until the first of its possible ends. Nothing here knows about money: `stream_ends.ts` says
@@ -311,7 +311,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
 
   takePayload(payload: string): void {
     if (this.#sawDone) return;
-    if (payload === "[DONE]" && this.#rewriter.endsWithDone) {
+    if (isDone(payload) && this.#rewriter.endsWithDone) {
       this.#sawDone = true;
       return;
     }

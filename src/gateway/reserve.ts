@@ -38,6 +38,8 @@ export type ReservedRequest = {
   slots: Slots;
   /** Which of equal routes and keys are tried first, by `affinityOf`; undefined: any, by weight. */
   affinity?: number | undefined;
+  /** The field of the request that has the prompt. Default: `messages`. */
+  promptParam?: string;
 };
 
 type ChatToReserve = {

@@ -10,6 +10,7 @@ import { ByteBlocks } from "../platform/byte_blocks.ts";
 export const EVENT_SIZE_MAX = 8 * 1024 * 1024;
 /** At most, of a text in memory. */
 const BYTES_OF_CHAR = 2;
+const DONE_CHARS_MAX = 16;
 const LF = 10;
 const CR = 13;
 const DATA = "data:";
@@ -19,6 +20,11 @@ const BLANK_LINES = Uint8Array.of(LF, LF);
 const BYTE_ORDER_MARK = 0xfeff;
 /** Has no state between calls: only whole lines are decoded. */
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
+
+/** Whether a payload is the end of a chat stream. Some providers put spaces around it. */
+export function isDone(payload: string): boolean {
+  return payload.length < DONE_CHARS_MAX && payload.trim() === "[DONE]";
+}
 
 export class OversizedEvent extends Error {
   override readonly name = "OversizedEvent";

@@ -1,4 +1,5 @@
 import type { KeyedRoute, Route } from "../catalog/catalog.ts";
+import { type ErrorReport, reportIn, reportOfBody } from "../catalog/error_reports.ts";
 import { redactPrompt } from "../catalog/prompt_redaction.ts";
 import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
 import { ProviderFailure, type ProviderRejection, toProviderError } from "../catalog/provider_errors.ts";
@@ -7,18 +8,19 @@ import { patch, topLevelSpans } from "../http/json_spans.ts";
 import { DuplicateField, type Span } from "../http/json_text.ts";
 import { ANSWER_MEMORY_FULL, type AnswerMemory } from "../platform/answer_memory.ts";
 import { deadline } from "../platform/deadline.ts";
-import { isRecord } from "../platform/records.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { Stop } from "../platform/stop.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
-import { errorIn, PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
+import { PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
 import type { Namer } from "./end_users.ts";
+import { chatOpening, checkHasAnswer, type Opening } from "./openings.ts";
+import { isEvents, payloadsOfWhole, wholeOfEvents } from "./other_form.ts";
 import { type Filtered, filterParameters, hasSameRules, type OwnRules } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import type { ChatBody } from "./request_shapes.ts";
-import { OversizedEvent, SseReader } from "./sse.ts";
+import { isDone, OversizedEvent, SseReader } from "./sse.ts";
 import { type ReportedUsage, USAGE_MEMBERS, UsageReports } from "./usage_counts.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 
@@ -32,6 +34,12 @@ const STATUS_UNKNOWN = 502;
 const OPENING_PAYLOADS_MAX = 1_000;
 /** Maximum size of all of them, in characters: twice an event of 8 MiB. */
 const OPENING_CHARS_MAX = 16 * 1024 * 1024;
+const SPACE = 32;
+const LESS_THAN = 60;
+const OPENING_BRACKET = 91;
+const OPENING_BRACE = 123;
+/** A byte order mark has bytes from here on. */
+const FIRST_OF_MARK = 128;
 export const CHAT_PATH = "/chat/completions";
 
 /** A call of one route whose answer is read whole: what it needs besides the body. */
@@ -107,8 +115,8 @@ export type ChatAnswer = {
 export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, createdUnix: number): Promise<ChatAnswer> {
   const { provider, requestId } = call;
   const payload = chatPayload(call, route);
-  const text = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-  const { value, spans, choices: received } = completionOf(text, { route, sent: payload.text });
+  const whole = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
+  const { text, value, spans, choices: received } = completionOf(whole, { route, sent: payload.text });
   const edits = new Map<string, string | null>();
   for (const name of [...PROVIDER_FIELDS, ...USAGE_MEMBERS]) edits.set(name, null);
   const reports = new UsageReports();
@@ -140,39 +148,65 @@ export function limitsOf(call: WholeCall, bytesMax = ANSWER_BYTES_MAX): WholeOpt
 /** What was sent, and to which route. */
 type Called = { route: KeyedRoute; sent: string };
 
+/** A whole chat answer. `text`: its JSON. */
+type Completion = JsonObject & { text: string; choices: unknown[] };
+
 /**
- * Parses a whole chat answer. Throws ProviderFailure if it is none, or ProviderFailure or ProviderRejection if it reports an error, also
- * of one of its choices: then it is broken off, as a stream is by an error event.
+ * Parses a whole chat answer, also one that came as events. Throws ProviderFailure if it is none or has nothing in it, and ProviderFailure
+ * or ProviderRejection if it reports an error, also of one of its choices: then it is broken off, as a stream is by an error event.
  */
-export function completionOf(text: string, called: Called): JsonObject & { choices: unknown[] } {
+export function completionOf(received: string, called: Called): Completion {
+  const text = isEvents(received) ? assembled(received, called) : received;
   const answer = parseObject(text);
-  const error = answer && errorIn(answer.value);
-  if (error !== undefined) throw reportedError(isRecord(error) ? error : { message: error }, STATUS_UNKNOWN, called);
+  if (answer !== undefined) throwReported(answer.value, called);
   const choices = answer?.value.choices;
   if (answer === undefined || !Array.isArray(choices))
     throw new ProviderFailure("not_json", "the answer is not a chat completion");
-  return { ...answer, choices };
+  checkHasAnswer(choices, answer.value);
+  return { ...answer, text, choices };
+}
+
+function assembled(received: string, called: Called): string {
+  try {
+    return wholeOfEvents(received, (event) => throwReported(event, called));
+  } catch (error) {
+    if (error instanceof SyntaxError || error instanceof OversizedEvent)
+      throw new ProviderFailure("not_json", "the answer is not a chat completion");
+    throw error;
+  }
+}
+
+function throwReported(value: Readonly<Record<string, unknown>>, called: Called): void {
+  const report = reportIn(value);
+  if (report !== undefined) throw asProviderError(report, STATUS_UNKNOWN, called);
+}
+
+/** As `asProviderError`, of the object that a provider calls the error. */
+export function reportedError(
+  error: Readonly<Record<string, unknown>>,
+  status: number,
+  called: Called,
+): ProviderFailure | ProviderRejection {
+  return asProviderError(reportOfBody({ error }), status, called);
 }
 
 /**
- * The error that an answer reports although its HTTP status is good. Its code may be the status that it stands for. What it quotes of
- * the request is removed: it is logged.
+ * The error that an answer reports although its HTTP status is good: what its codes say, as a status would. `status`: what it is if they
+ * say nothing. What it quotes of the request is removed: it is logged.
  */
-export function reportedError(
-  { code, type, param, metadata, message }: Readonly<Record<string, unknown>>,
-  status: number,
+function asProviderError(
+  { message, codes, param, status }: ErrorReport,
+  unknown: number,
   { route, sent }: Called,
 ): ProviderFailure | ProviderRejection {
-  const error = { code: said(code), type: said(type), param: said(param), message: said(message) };
-  // OpenRouter: a refusal by moderation has reasons.
-  const isModerated = isRecord(metadata) && Array.isArray(metadata.reasons);
-  const text = redactPrompt(
-    JSON.stringify({ error: { ...error, ...(isModerated && { metadata: { reasons: [] } }) } }),
-    sent,
-  );
-  const isStatus = typeof code === "number" && Number.isInteger(code) && code >= 400 && code < 600;
-  return toProviderError({ status: isStatus ? code : status, text, secrets: [route.apiKey.reveal()] });
+  const named = codes.slice(0, CODE_FIELDS.length).map((code, i) => [CODE_FIELDS[i], said(code)] as const);
+  const error = { ...Object.fromEntries(named), param, message: said(message) };
+  const text = redactPrompt(JSON.stringify({ error }), sent);
+  return toProviderError({ status: status ?? unknown, text, secrets: [route.apiKey.reveal()] });
 }
+
+/** The fields in which `toProviderError` finds codes. */
+const CODE_FIELDS = ["code", "type", "status", "status_code", "error_code", "err_code", "http_code"];
 
 function said(value: unknown): string | undefined {
   return typeof value === "string" ? value.slice(0, ERROR_TEXT_CHARS_MAX) : undefined;
@@ -182,14 +216,20 @@ export type OpenedChat = OpenedStream & Pick<Payload, "dropped">;
 
 /** Calls a route and waits for the first chunk of its stream. Throws ProviderFailure if there is none, or it is an error. */
 export function openChatStream(call: ChatCall, route: KeyedRoute): Promise<OpenedChat> {
-  return openStream(call, route, { path: CHAT_PATH, ...chatPayload(call, route) });
+  return openStream(call, route, chatStream(chatPayload(call, route), route));
+}
+
+/** A chat stream to open. A whole answer is read as a short stream. */
+export function chatStream(payload: Payload, route: KeyedRoute): StreamToOpen {
+  const fromWhole = (text: string) => payloadsOfWhole(completionOf(text, { route, sent: payload.text }).value);
+  return { path: CHAT_PATH, ...payload, opening: chatOpening(), fromWhole };
 }
 
 /**
- * What is sent to open a stream. `begins`: whether a payload is the first event of an answer; a failure before it is tried on the next
- * route. Without it every payload is.
+ * What is sent to open a stream. `opening`: which event begins the answer; a failure before it is tried on the next route. `fromWhole`: the
+ * payloads of a stream for an answer that came whole; throws if it is none.
  */
-type StreamToOpen = Payload & { path: string; begins?: (event: Readonly<Record<string, unknown>>) => boolean };
+type StreamToOpen = Payload & { path: string; opening: Opening; fromWhole: (text: string) => string[] };
 
 /** Calls a path of a route and waits for the first event of its stream. Throws ProviderFailure if there is none, or it is an error. */
 export async function openStream(call: TextCall, route: KeyedRoute, sent: StreamToOpen): Promise<OpenedChat> {
@@ -200,10 +240,17 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
   const held = call.answerMemory.open(call.payer, onAbort);
   let late = false;
   let hasHeaders = false;
-  const stopClock = deadline(firstByteMs, () => {
+  const onLate = () => {
     late = true;
     stop.stop();
-  });
+  };
+  let stopClock = deadline(firstByteMs, onLate);
+  const stopTotal = deadline(Math.max(firstByteMs, call.totalMs), onLate);
+  /** Each event shows that the provider is at work. */
+  const onEvents = () => {
+    stopClock();
+    stopClock = deadline(firstByteMs, onLate);
+  };
   try {
     const response = await provider.post(route, sent.path, sent.text, {
       signal: stop,
@@ -218,7 +265,8 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
     if (response.body === null) throw new ProviderFailure("not_json", "the answer is not an event stream");
     const reader = response.body.getReader();
     const sse = new SseReader();
-    const first = await firstPayloads({ reader, sse, held }, sent.begins);
+    const called = { route, sent: sent.text };
+    const first = await firstPayloads({ reader, sse, held }, { ...sent, called, onEvents });
     return { reader, sse, held, first, call: stop, dropped: sent.dropped };
   } catch (error) {
     // The call is aborted after any error: its response is not read further.
@@ -235,41 +283,81 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
       : error;
   } finally {
     stopClock();
+    stopTotal();
     signal.removeEventListener("abort", onAbort);
   }
 }
 
+type Reading = Pick<OpenedStream, "reader" | "sse" | "held">;
+type Opened = Pick<StreamToOpen, "opening" | "fromWhole"> & { called: Called; onEvents: () => void };
+
 /**
  * Reads until the first payload that begins the answer; each before it must be a good event. Returns all payloads that arrived until
- * then. Throws ProviderFailure, OversizedEvent.
+ * then. Throws ProviderFailure, ProviderRejection, OversizedEvent.
  */
-async function firstPayloads(
-  { reader, sse, held }: Pick<OpenedStream, "reader" | "sse" | "held">,
-  begins: StreamToOpen["begins"],
-): Promise<string[]> {
+async function firstPayloads({ reader, sse, held }: Reading, opened: Opened): Promise<string[]> {
   let payloads: string[] = [];
   let checked = 0;
   let chars = 0;
   let bytes = 0;
+  let isLooked = false;
   for (;;) {
     const { done, value } = await firstBytes(reader);
+    const form: BodyForm | undefined = isLooked || value === undefined ? undefined : formOf(value);
+    isLooked ||= form !== undefined;
+    if (form === "json" && value !== undefined) return opened.fromWhole(await restOf(value, { reader, held }));
+    if (form === "page") throw new ProviderFailure("not_json", "the answer is not an event stream");
     const arrived = done ? sse.end() : sse.push(value);
     payloads = payloads.length === 0 ? arrived : [...payloads, ...arrived];
+    if (arrived.length > 0) opened.onEvents();
     for (; checked < payloads.length; checked++) {
       const payload = payloads[checked] as string;
-      // An answer may also end before it has begun: with nothing but its usage.
-      if (checked > 0 && payload === "[DONE]") return payloads;
-      const event = payload === "[DONE]" ? undefined : parseObject(payload)?.value;
-      if (event === undefined || errorIn(event) !== undefined)
-        throw new ProviderFailure("not_json", "the stream began with an error");
-      if (begins === undefined || begins(event)) return payloads;
+      if (endsOpening(payload, opened)) return payloads;
       chars += payload.length;
       bytes += memoryOf(payload);
       if (chars > OPENING_CHARS_MAX) throw new OversizedEvent("the events before the answer are too large");
       if (payloads.length > OPENING_PAYLOADS_MAX) return payloads;
     }
-    if (done) throw new ProviderFailure("not_json", "the stream ended before it began");
+    if (done) {
+      opened.opening.ended();
+      return payloads;
+    }
     held.hold(bytes + sse.heldBytes);
+  }
+}
+
+/** Whether the answer begins with this payload, or the stream ends with it. Throws what it reports, or if it is no event. */
+function endsOpening(payload: string, { opening, called }: Opened): boolean {
+  if (isDone(payload)) {
+    opening.ended();
+    return true;
+  }
+  const event = parseObject(payload)?.value;
+  if (event === undefined) throw new ProviderFailure("not_json", "the stream began with something else than an event");
+  throwReported(event, called);
+  return opening.begins(event);
+}
+
+type BodyForm = "json" | "page" | "events";
+
+/** What a body is, by its first visible byte; undefined if there is none yet. */
+function formOf(bytes: Uint8Array): BodyForm | undefined {
+  const first = bytes.find((byte) => byte > SPACE && byte < FIRST_OF_MARK);
+  if (first === undefined) return undefined;
+  if (first === OPENING_BRACE || first === OPENING_BRACKET) return "json";
+  return first === LESS_THAN ? "page" : "events";
+}
+
+/** The whole text of a body whose first bytes are `begun`. Throws ProviderFailure, OversizedEvent. */
+async function restOf(begun: Uint8Array, { reader, held }: Pick<Reading, "reader" | "held">): Promise<string> {
+  const pieces = [begun];
+  for (let size = begun.length; ; ) {
+    const { done, value } = await firstBytes(reader);
+    if (done) return new TextDecoder().decode(Buffer.concat(pieces));
+    pieces.push(value);
+    size += value.length;
+    if (size > ANSWER_BYTES_MAX) throw new OversizedEvent("the answer is too large");
+    held.hold(size);
   }
 }
 

@@ -36,6 +36,7 @@ const ALWAYS = [
 /** The errors of every metered request, through the API and through the panel. */
 export const METERED = [
   "invalid_request",
+  "context_length_exceeded",
   "request_too_large",
   "unsupported_media_type",
   ...ENTITLEMENT_REFUSALS,

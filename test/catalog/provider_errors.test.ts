@@ -2,11 +2,16 @@ import { expect, test } from "bun:test";
 import { cleanWords, ProviderFailure, ProviderRejection, toProviderError } from "../../src/catalog/provider_errors.ts";
 
 const SECRET = "sk-acme-0123456789abcdef";
-const of = (status: number, body: unknown, retryAfter: string | null = null) =>
+const of = (
+  status: number,
+  body: unknown,
+  retryAfter: string | null = null,
+  { retryAfterMs = null, date = null }: { retryAfterMs?: string | null; date?: string | null } = {},
+) =>
   toProviderError({
     status,
     text: typeof body === "string" ? body : JSON.stringify(body),
-    retryAfter,
+    wait: { retryAfter, retryAfterMs, date },
     secrets: [SECRET],
   });
 const openAi = (fields: Record<string, unknown>) => ({
@@ -78,7 +83,7 @@ test("a 403 about forbidden content is a rejection, so that prompts cannot open 
   expect(of(403, openAi({ code: "unsupported_country_region_territory" }))).toBeInstanceOf(ProviderFailure);
 });
 
-test("Retry-After in seconds is kept, at most 60; other forms are not", () => {
+test("Retry-After in seconds is kept, at most 60; a date is not without the answer's own", () => {
   const secondsOf = (value: string | null) => (of(429, openAi({}), value) as ProviderFailure).retryAfterSeconds;
   expect([
     secondsOf("7"),
@@ -87,6 +92,20 @@ test("Retry-After in seconds is kept, at most 60; other forms are not", () => {
     secondsOf("Wed, 21 Oct 2015 07:28:00 GMT"),
     secondsOf(null),
   ]).toEqual([7, 60, null, null, null]);
+});
+
+test("a time to wait may be a date, compared with the answer's own, or in milliseconds, which counts first", () => {
+  const secondsOf = (retryAfter: string | null, more: object) =>
+    (of(429, openAi({}), retryAfter, more) as ProviderFailure).retryAfterSeconds;
+  const date = "Wed, 21 Oct 2015 07:28:00 GMT";
+  expect(secondsOf("Wed, 21 Oct 2015 07:28:30 GMT", { date })).toBe(30);
+  expect(secondsOf("Wednesday, 21-Oct-15 07:28:30 GMT", { date })).toBe(30);
+  expect(secondsOf("Wed, 21 Oct 2015 09:28:30 GMT", { date })).toBe(60);
+  expect(secondsOf(date, { date: "Wed, 21 Oct 2015 07:29:00 GMT" })).toBe(0);
+  expect(secondsOf("soon", { date })).toBeNull();
+  expect(secondsOf("7", { retryAfterMs: "1500" })).toBe(2);
+  expect(secondsOf(null, { retryAfterMs: "999999999" })).toBe(60);
+  expect(secondsOf("7", { retryAfterMs: "soon" })).toBe(7);
 });
 
 /** As users of the providers reported them. */

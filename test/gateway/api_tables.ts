@@ -449,6 +449,8 @@ export const CODES_ELSEWHERE: Readonly<Record<string, string>> = {
 
 /** Statuses in the panel that differ from the error table. Source: ERR-9. */
 export const PANEL_STATUSES: Readonly<Record<string, Readonly<Record<string, number>>>> = {
-  "POST /api/panel/ai/chat": { package_required: 422, package_expired: 422 },
-  "POST /api/panel/ai/responses": { package_required: 422, package_expired: 422 },
+  "POST /api/panel/ai/chat": { package_required: 422, package_expired: 422, context_length_exceeded: 422 },
+  "POST /api/panel/ai/responses": { package_required: 422, package_expired: 422, context_length_exceeded: 422 },
+  "POST /api/panel/ai/image": { context_length_exceeded: 422 },
+  "POST /api/panel/ai/embeddings": { context_length_exceeded: 422 },
 };

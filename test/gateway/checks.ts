@@ -24,6 +24,7 @@ export const ERRORS: Readonly<Record<string, readonly [status: number, type: str
   model_not_in_package: [403, "permission_error"],
   model_not_found: [404, "invalid_request_error"],
   invalid_request: [400, "invalid_request_error"],
+  context_length_exceeded: [400, "invalid_request_error"],
   not_found: [404, "invalid_request_error"],
   method_not_allowed: [405, "invalid_request_error"],
   request_too_large: [413, "invalid_request_error"],

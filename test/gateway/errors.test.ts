@@ -153,6 +153,18 @@ describe("every row of the table", () => {
     });
   });
 
+  row("context_length_exceeded", "however the provider says it, JSON and streams; nothing is charged", async () => {
+    const { secret, accountId } = await shop.customer();
+    const message = "This model's maximum context length is 8192 tokens.";
+    for (const stream of [false, true]) {
+      shop.provider.next({ status: 400, body: JSON.stringify({ error: { message, type: "invalid_request_error" } }) });
+      const answer = await shop.chat(secret, { stream });
+      expectRefusal(answer, "context_length_exceeded", { param: "messages" });
+      expect(answer.json.error.message).toBe(message);
+    }
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0 });
+  });
+
   row("request_too_large", "above 20 MiB by default", async () => {
     const { secret } = await shop.customer();
     await withoutEffect(shop, async () => {

@@ -116,7 +116,8 @@ describe("a request that was sent to no provider", () => {
   });
 
   test("costs nothing if the provider has answered before but refuses connections now", async () => {
-    const answer = answerOf(200, { "content-type": "application/json" }, '{"choices":[]}').toString();
+    const body = '{"choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}]}';
+    const answer = answerOf(200, { "content-type": "application/json" }, body).toString();
     const hanging = await startHangingPort(answer);
     const hostPort = `127.0.0.1:${hanging.port}`;
     const own = await shop.start({ PROVIDER_ALLOW_PRIVATE: hostPort, PROVIDER_CONNECT_MS: "1500" });

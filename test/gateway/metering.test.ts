@@ -385,12 +385,17 @@ describe("the balance is charged exactly", () => {
       }
     });
 
-  test("a report of no completion for an answer without text is taken as it is", async () => {
-    const { secret } = await shop.customer();
-    shop.provider.next({ content: "", tokens: 0, usage: { prompt_tokens: 12, completion_tokens: 0 } });
-    await shop.chat(secret);
+  test("an answer without text and without completion tokens is none, and is free; with tokens it is charged", async () => {
+    const { secret, accountId } = await shop.customer();
+    for (const stream of [false, true]) {
+      shop.provider.next({ content: "", tokens: 0, usage: { prompt_tokens: 12, completion_tokens: 0 } });
+      expect((await shop.chat(secret, { stream })).status).toBe(503);
+    }
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
+    shop.provider.next({ content: "", tokens: 0, usage: { prompt_tokens: 12, completion_tokens: 9 } });
+    expect((await shop.chat(secret)).status).toBe(200);
     const { json } = await shop.call("/v1/usage", { secret });
-    expect(json.data[0]).toMatchObject({ promptTokens: 12, completionTokens: 0, estimated: false });
+    expect(json.data).toMatchObject([{ promptTokens: 12, completionTokens: 9, estimated: false }]);
   });
 });
 

@@ -156,10 +156,10 @@ function expectedCut(transcript: Transcript, whole: string, { at, end }: { at: n
   const payloads = payloadsIn(end === "end" ? Buffer.concat([bytes, Buffer.from("\n\n")]) : bytes);
   const isGood = payloads.map((payload) => payload === "[DONE]" || isJson(payload));
   const good = isGood.includes(false) ? isGood.indexOf(false) : payloads.length;
-  if (payloads.length === 0 || good === 0) return { refused: true, text: "" };
+  const came = transcript.chunks.slice(0, good);
+  if (!came.some(hasContent)) return { refused: true, text: "" };
   if (payloads.includes("[DONE]")) return { refused: false, text: whole };
   const { out, usageChunk } = expectedOf(transcript, true);
-  const came = transcript.chunks.slice(0, good);
   const isFinished = came.some(({ choices }) => choices.some(({ finish_reason }) => finish_reason !== null));
   const shown = out.slice(0, good).filter((chunk) => chunk !== undefined);
   const wholeEvents = eventsIn(whole);
@@ -169,6 +169,13 @@ function expectedCut(transcript: Transcript, whole: string, { at, end }: { at: n
     events.push(...(hasUsage ? [wholeEvents.at(-2) ?? ""] : []), "[DONE]");
   } else events.push(BROKE_OFF);
   return { refused: false, text: events.map((event) => `data: ${event}\n\n`).join("") };
+}
+
+/** Whether a chunk has more than a role and empty texts: the first such one begins the answer. */
+function hasContent({ choices }: Transcript["chunks"][number]): boolean {
+  return choices.some(({ delta }) =>
+    Object.entries(Object(delta)).some(([name, value]) => name !== "role" && value !== ""),
+  );
 }
 
 function howEnded(text: string): Ended["how"] {

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
-import { beginsAnswer, fromChatAnswer, ResponseEvents } from "../../src/gateway/responses/from_chat.ts";
+import { chatOpening } from "../../src/gateway/openings.ts";
+import { fromChatAnswer, ResponseEvents } from "../../src/gateway/responses/from_chat.ts";
 import { OUTPUT_CHARS_MAX } from "../../src/gateway/responses/output.ts";
 import { echoOf } from "../../src/gateway/responses/response_object.ts";
 import { openReasoning } from "../../src/gateway/responses/sealed_reasoning.ts";
@@ -274,10 +275,10 @@ describe("answers", () => {
   });
 
   test("a role alone does not begin an answer: after an error the next route can be tried", () => {
-    expect(beginsAnswer(JSON.parse(chunk({ role: "assistant", content: "" })))).toBe(false);
+    expect(chatOpening().begins(JSON.parse(chunk({ role: "assistant", content: "" })))).toBe(false);
     for (const delta of [{ content: "3" }, { reasoning: "3" }, { tool_calls: [{}] }])
-      expect(beginsAnswer(JSON.parse(chunk(delta)))).toBe(true);
-    expect(beginsAnswer(JSON.parse(STOP))).toBe(true);
+      expect(chatOpening().begins(JSON.parse(chunk(delta)))).toBe(true);
+    expect(chatOpening().begins(JSON.parse(STOP))).toBe(false);
   });
 
   test("a custom tool's call is returned as a custom call, with the raw text", () => {

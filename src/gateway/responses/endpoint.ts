@@ -22,6 +22,7 @@ import {
   type ChatAnswer,
   type ChatCall,
   chatPayload,
+  chatStream,
   completionOf,
   limitsOf,
   type OpenedChat,
@@ -29,7 +30,7 @@ import {
   type TextCall,
 } from "../upstream_chat.ts";
 import { UsageReports } from "../usage_counts.ts";
-import { beginsAnswer, fromChatAnswer, ResponseEvents } from "./from_chat.ts";
+import { fromChatAnswer, ResponseEvents } from "./from_chat.ts";
 import { responseIdOf } from "./item_ids.ts";
 import type { OutputFacts } from "./output.ts";
 import { type OwnBody, ownBody, ownPlaces } from "./own_parameters.ts";
@@ -112,7 +113,7 @@ async function serveBody(
   };
   const toReserve = { model, body: { max_completion_tokens: max_output_tokens }, prompt, choices: 1 };
   return await withHold(
-    { deps, caller, model, slots, affinity },
+    { deps, caller, model, slots, affinity, promptParam: "input" },
     reserveChat(deps, caller, toReserve),
     (reserved): Promise<Outcome> => {
       // The reserved cap is the client's own, if it sent one.
@@ -351,7 +352,7 @@ async function fetchTranslated({ request, chat, call, route }: Translated): Prom
 
 async function openTranslated({ request, chat, call, route }: Translated): Promise<OpenedChat> {
   const { text, dropped } = chatPayload(chatCallOf(request, chat, call), route);
-  const opened = await openStream(call, route, { path: CHAT_PATH, text, dropped, begins: beginsAnswer });
+  const opened = await openStream(call, route, chatStream({ text, dropped }, route));
   opened.rewriter = new ResponseEvents(request.facts);
   opened.dropped = chat.droppedWith(dropped);
   return opened;

@@ -1,6 +1,7 @@
+import { reportIn } from "../../catalog/error_reports.ts";
 import { isRecord } from "../../platform/records.ts";
 import { ChoiceRepair } from "../chat_shape.ts";
-import { errorIn, type Relayed, type StreamRewriter } from "../chunks.ts";
+import type { Relayed, StreamRewriter } from "../chunks.ts";
 import { type ReportedUsage, UsageReports } from "../usage_counts.ts";
 import type { CountedUsage, ShownCharge } from "../usage_shown.ts";
 import { Output, type OutputFacts } from "./output.ts";
@@ -47,21 +48,6 @@ function finishOf({ finish_reason: finish }: Readonly<Record<string, unknown>>):
   return typeof finish === "string" && finish !== "" ? finish : undefined;
 }
 
-/** Whether a chunk has content for the client. A failure before the first such chunk can be tried on another route. */
-export function beginsAnswer({ choices, usage }: Readonly<Record<string, unknown>>): boolean {
-  if (!Array.isArray(choices) || isRecord(usage)) return true;
-  const [choice] = choices as unknown[];
-  if (!isRecord(choice)) return false;
-  if (finishOf(choice) !== undefined) return true;
-  return (
-    isRecord(choice.delta) && Object.entries(choice.delta).some(([name, value]) => name !== "role" && hasText(value))
-  );
-}
-
-function hasText(value: unknown): boolean {
-  return value !== undefined && value !== null && value !== "" && !(Array.isArray(value) && value.length === 0);
-}
-
 /** Turns the chunks of a chat stream into the events of a response. */
 export class ResponseEvents implements StreamRewriter {
   finished = false;
@@ -97,7 +83,7 @@ export class ResponseEvents implements StreamRewriter {
   rewrite(payload: string): string | undefined {
     const chunk: unknown = JSON.parse(payload);
     if (!isRecord(chunk)) throw new Error("the provider sent an event that is not a JSON object");
-    if (errorIn(chunk) !== undefined) throw new Error("the provider sent an error event");
+    if (reportIn(chunk) !== undefined) throw new Error("the provider sent an error event");
     this.#reports.read(chunk);
     const [choice] = Array.isArray(chunk.choices) ? this.#repair.repaired(chunk.choices) : [];
     if (isRecord(choice)) {

@@ -149,13 +149,23 @@ export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promis
 /** Calls a route's own /responses and waits for the first event of the answer. Throws ProviderFailure, ProviderRejection. */
 export async function openOwnStream(call: OwnCall, route: KeyedRoute): Promise<Omit<OpenedChat, "dropped">> {
   const text = payloadOf(call, route);
-  const begins = (event: Fields) => {
+  const begins = (event: Readonly<Fields>) => {
     if (FAILURES.has(event.type)) throw failureOf(isRecord(event.response) ? event.response : event, route, text);
     return !OPENING.has(event.type);
   };
-  const opened = await openStream(call, route, { path: RESPONSES_PATH, text, dropped: undefined, begins });
+  const opened = await openStream(call, route, {
+    path: RESPONSES_PATH,
+    text,
+    dropped: undefined,
+    opening: { begins, ended: () => notOpened() },
+    fromWhole: () => notOpened(),
+  });
   opened.rewriter = new OwnEvents(call.response);
   return opened;
+}
+
+function notOpened(): never {
+  throw new ProviderFailure("not_json", "the answer is not a stream of a response");
 }
 
 /** The error for a response that failed before its answer began. */

@@ -26,6 +26,7 @@ export type AiKind = "chat" | "response" | "image" | "embedding";
 export function asPanelAiRefusal(refusal: Refusal, kind: AiKind): Refusal {
   if (kind === "image" && refusal.code === "model_not_found")
     return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
+  if (refusal.code === "context_length_exceeded") return new Refusal(refusal.code, { ...refusal.facts, status: 422 });
   const noPackage = refusal.code === "package_required" || refusal.code === "package_expired";
   if (noPackage && (kind === "chat" || kind === "response"))
     return new Refusal(refusal.code, { ...refusal.facts, status: 422 });

@@ -22,6 +22,7 @@ const REFUSAL_NAMES: Record<string, string> = {
   service_unavailable: "service busy",
   invalid_request: "invalid request",
   validation_failed: "invalid request",
+  context_length_exceeded: "prompt too long",
   request_too_large: "too large",
   unsupported_media_type: "wrong format",
   idempotency_conflict: "repeated request",

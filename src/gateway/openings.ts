@@ -1,0 +1,73 @@
+import { ProviderFailure } from "../catalog/provider_errors.ts";
+import { isRecord } from "../platform/records.ts";
+import { finishOf } from "./chat_shape.ts";
+import { UsageReports } from "./usage_counts.ts";
+
+/**
+ * When an answer has begun, and whether it has anything in it. Before it has begun, nothing is sent to the client, and another route may
+ * be tried. Source: END-2, END-21, PRV-3.
+ */
+
+/** Judges the events of a stream until one begins the answer. */
+export type Opening = {
+  /** Whether the event begins the answer. */
+  begins(event: Readonly<Record<string, unknown>>): boolean;
+  /** The stream has ended, and no event has begun the answer. Throws ProviderFailure unless it is an answer nevertheless. */
+  ended(): void;
+};
+
+/** The opening of a chat: role, filter results and empty texts are no answer yet. */
+export function chatOpening(): Opening {
+  let isFinished = false;
+  const reports = new UsageReports();
+  return {
+    begins(event) {
+      reports.read(event);
+      const { choices } = event;
+      if (!Array.isArray(choices)) return false;
+      isFinished ||= choices.some((choice) => finishOf(choice) !== undefined);
+      return choices.some((choice) => isRecord(choice) && (saysSomething(choice.delta) || isRefusal(choice)));
+    },
+    ended() {
+      if (!isFinished) throw new ProviderFailure("not_json", "the stream ended without an answer");
+      if (!hasTokens(reports)) throw emptyAnswer();
+    },
+  };
+}
+
+/**
+ * Checks that a whole chat answer has something in it. Throws ProviderFailure: of kind `empty` if it is complete, has nothing that a model
+ * wrote, and counts no tokens of it; of kind `not_json` if it has no message at all.
+ */
+export function checkHasAnswer(choices: readonly unknown[], answer: Readonly<Record<string, unknown>>): void {
+  if (!choices.some((choice) => isRecord(choice) && (isRecord(choice.message) || isRefusal(choice))))
+    throw new ProviderFailure("not_json", "the answer has no message");
+  if (choices.some((choice) => isRecord(choice) && (saysSomething(choice.message) || isRefusal(choice)))) return;
+  const reports = new UsageReports();
+  reports.read(answer);
+  if (!hasTokens(reports)) throw emptyAnswer();
+}
+
+/** Whether tokens of the answer were counted: by themselves, or in a total that is more than the prompt. */
+function hasTokens({ usage }: UsageReports): boolean {
+  if (usage === undefined) return false;
+  return usage.completionTokens > 0 || (usage.totalTokens ?? 0) > usage.promptTokens;
+}
+
+function emptyAnswer(): ProviderFailure {
+  return new ProviderFailure("empty", "the answer has nothing in it");
+}
+
+/** A filter has refused the answer. */
+function isRefusal(choice: unknown): boolean {
+  return finishOf(choice) === "content_filter";
+}
+
+/** Whether a message or delta has more than its role: content, reasoning, a refusal, calls of tools, audio. */
+function saysSomething(message: unknown): boolean {
+  return isRecord(message) && Object.entries(message).some(([name, value]) => name !== "role" && isFilled(value));
+}
+
+function isFilled(value: unknown): boolean {
+  return value !== undefined && value !== null && value !== "" && !(Array.isArray(value) && value.length === 0);
+}
