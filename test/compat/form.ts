@@ -132,3 +132,8 @@ export const GOOD_STREAM: ProviderAnswer = {
 export const GOOD_WHOLE: ProviderAnswer = { json: completion({ content: "good" }) };
 export const STREAMED: ClientRequest = { body: { stream: true } };
 export const WHOLE: ClientRequest = {};
+
+/** What a provider says of a prompt that is too long. */
+export function context(status: number, json: unknown): ProviderAnswer {
+  return { status, json };
+}

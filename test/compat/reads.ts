@@ -23,7 +23,8 @@ type Json = any;
 export function expectRead({ path, body, entry: { client } }: Run, answer: Answer): void {
   const { error, text, param } = client;
   if (error !== undefined && text === undefined) {
-    expectRefusal(answer, error, { param: param ?? null });
+    const ofPrompt = path === "chat" ? "messages" : "input";
+    expectRefusal(answer, error, { param: error === "context_length_exceeded" ? ofPrompt : (param ?? null) });
     expectMessage(client, answer.json.error.message);
     expectWait(client, answer);
     return;
