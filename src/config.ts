@@ -28,6 +28,8 @@ import { type ArmedFailpoint, parseFailpoint } from "./platform/failpoints.ts";
 
 const SERVER_ADDRESSES_MAX = 10;
 const DNS_RESOLVERS_MAX = 8;
+/** An account counts towards its tenant's losses up to its own bound, so one alone never reaches twice that. */
+const TENANT_LOSSES_MIN = 2;
 /** Characters of a wrong value that an error message repeats. */
 const FOUND_CHARS_MAX = 80;
 /** In production. A proxy that asks /readyz every second notices within this time. */
@@ -350,7 +352,7 @@ export const VARIABLES = {
     field: "unpaidTenantMinutes",
     default: "1200",
     unit: "minutes",
-    what: "the same for a reseller with its customers, of which each counts up to its own bound",
+    what: "the same for a reseller with its customers, of which each counts up to its own bound; at least twice that bound",
     parse: integer({ min: 1, max: 1_000_000 }),
   },
   UNPAID_ACCOUNT_USD: {
@@ -364,7 +366,7 @@ export const VARIABLES = {
     field: "unpaidTenantUsd",
     default: "10",
     unit: "USD",
-    what: "the same for a reseller with its customers, of which each counts up to its own bound",
+    what: "the same for a reseller with its customers, of which each counts up to its own bound; at least twice that bound",
     parse: integer({ min: 1, max: 1_000_000 }),
   },
   UNPAID_ACCOUNT_TOKENS: {
@@ -378,7 +380,7 @@ export const VARIABLES = {
     field: "unpaidTenantTokens",
     default: "2000000",
     unit: "tokens",
-    what: "the same for a reseller with its customers, of which each counts up to its own bound",
+    what: "the same for a reseller with its customers, of which each counts up to its own bound; at least twice that bound",
     parse: integer({ min: 1, max: 1_000_000_000 }),
   },
   PROVIDER_CONNECT_MS: {
@@ -606,10 +608,22 @@ export function readConfig(env: Record<string, string | undefined>): Config {
 function checkTogether(values: Partial<Values>, fail: (name: Name, must: string) => void): void {
   const { production, port, internalPort, bodyBytesMax = 0, bodyMemoryMax = Infinity } = values;
   if (bodyMemoryMax < 2 * bodyBytesMax) fail("BODY_MEMORY_MAX", "must be at least twice BODY_BYTES_MAX");
+  for (const [account, tenant] of LOSS_BOUNDS) {
+    const { [VARIABLES[account].field]: ofAccount = 0, [VARIABLES[tenant].field]: ofTenant = Infinity } = values;
+    if (ofTenant < TENANT_LOSSES_MIN * ofAccount)
+      fail(tenant, `must be at least twice ${account}, so that no customer alone can stop its reseller`);
+  }
   if (port !== undefined && port !== 0 && port === internalPort) fail("INTERNAL_PORT", "must differ from PORT");
   if (values.smtpUrl && values.mailFrom === null) fail("MAIL_FROM", "must be set together with SMTP_URL");
   if (production && values.failpoints?.length !== 0) fail("FAILPOINTS", "must be empty in production");
 }
+
+/** What each account may lose in an hour, and what its tenant may. Source: LOS-2. */
+const LOSS_BOUNDS = [
+  ["UNPAID_ACCOUNT_MINUTES", "UNPAID_TENANT_MINUTES"],
+  ["UNPAID_ACCOUNT_USD", "UNPAID_TENANT_USD"],
+  ["UNPAID_ACCOUNT_TOKENS", "UNPAID_TENANT_TOKENS"],
+] as const satisfies [Name, Name][];
 
 /** Adds the defaults that depend on another variable, and groups what belongs together. */
 function toConfig(values: Values) {

@@ -119,6 +119,7 @@ describe("the configuration", () => {
     BODY_READ_MS: "0",
     BODY_READS_MAX: "0",
     BODY_MEMORY_MAX: "2047",
+    ANSWER_MEMORY_MAX: "2047",
     IN_FLIGHT_MAX: "many",
     ACCOUNT_SHARE: "1.1",
     TENANT_SHARE: "a half",
@@ -174,6 +175,20 @@ describe("the configuration", () => {
     expect(problemsOf({ ...ok, BODY_BYTES_MAX: "100000", BODY_MEMORY_MAX: "199999" })).toEqual([
       expect.stringMatching(/^BODY_MEMORY_MAX must be at least twice BODY_BYTES_MAX, not "199999"/),
     ]);
+    for (const [account, tenant, least] of [
+      ["UNPAID_ACCOUNT_MINUTES", "UNPAID_TENANT_MINUTES", 240],
+      ["UNPAID_ACCOUNT_USD", "UNPAID_TENANT_USD", 2],
+      ["UNPAID_ACCOUNT_TOKENS", "UNPAID_TENANT_TOKENS", 400_000],
+    ] as const) {
+      const low = String(least - 1);
+      expect(problemsOf({ ...ok, [tenant]: low })).toEqual([
+        expect.stringMatching(new RegExp(`^${tenant} must be at least twice ${account}, .*, not "${low}"`)),
+      ]);
+      expect(problemsOf({ ...ok, [account]: String(least * 50) })).toEqual([
+        expect.stringMatching(new RegExp(`^${tenant} must be at least twice ${account}`)),
+      ]);
+      expect(() => readConfig({ ...ok, [tenant]: String(least) })).not.toThrow();
+    }
     expect(problemsOf({ ...ok, BRAND_SUPPORT: "x ".repeat(5000) })[0]?.length).toBeLessThan(300);
   });
 

@@ -8,7 +8,7 @@ import { accounts, brands } from "../platform/schema_accounts.ts";
 import { accentCss } from "./accent.ts";
 import { checkEmail, checkName, isRowId } from "./input_checks.ts";
 import { lockResellerRow } from "./locks_store.ts";
-import { toIcon, toLogo } from "./pictures.ts";
+import { inTurn, type Turn, toIcon, toLogo } from "./pictures.ts";
 
 /** Resellers' brands, one row each; only the reseller itself sets it. Source: DOM-8, PAN-7. */
 
@@ -53,26 +53,28 @@ export async function saveBrand(
 
 /**
  * Sets a logo or the icon, or removes it (null). An icon generated from the logo follows the logo; an uploaded icon stays until it is
- * removed, and is then generated again. Throws InputError, service_unavailable.
+ * removed, and is then generated again. Throws InputError, too_many_requests, service_unavailable.
  */
 export async function savePicture(
   deps: ChangeDeps,
   { resellerId, place, image }: { resellerId: number; place: PicturePlace; image: Uint8Array | null },
 ): Promise<StoredBrand> {
-  const picture = image === null ? null : await (place === "icon" ? toIcon(image) : toLogo(image));
-  return save(deps, resellerId, async (before) => {
-    const after = { ...before, [place]: picture };
-    const iconOwn = place === "icon" ? picture !== null : before.iconOwn;
-    return { ...after, iconOwn, icon: iconOwn ? after.icon : await makeIcon(after) };
+  return inTurn(resellerId, async (turn) => {
+    const picture = image === null ? null : await (place === "icon" ? toIcon : toLogo)(turn, image);
+    return save(deps, resellerId, async (before) => {
+      const after = { ...before, [place]: picture };
+      const iconOwn = place === "icon" ? picture !== null : before.iconOwn;
+      return { ...after, iconOwn, icon: iconOwn ? after.icon : await makeIcon(turn, after) };
+    });
   });
 }
 
 type Pictures = Pick<StoredBrand, PicturePlace>;
 type Row = Omit<StoredBrand, "resellerId" | "version"> & { iconOwn: boolean };
 
-async function makeIcon({ logoLight, logoDark }: Pictures): Promise<Uint8Array | null> {
+async function makeIcon(turn: Turn, { logoLight, logoDark }: Pictures): Promise<Uint8Array | null> {
   const logo = logoLight ?? logoDark;
-  return logo === null ? null : await toIcon(logo);
+  return logo === null ? null : await toIcon(turn, logo);
 }
 
 /** Stores what `next` returns. Locks the reseller's row, which serializes concurrent calls. */

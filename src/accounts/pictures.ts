@@ -1,6 +1,7 @@
 import type { Sharp } from "sharp";
 import { InputError, Refusal } from "../errors.ts";
 import { BRAND_PICTURE_BYTES_MAX } from "../limits.ts";
+import { createSemaphore } from "../platform/semaphore.ts";
 
 /**
  * Uploaded pictures. Each is decoded and encoded again, so that no metadata and no other content of the file remains. PNG and WebP
@@ -11,8 +12,14 @@ const SIDE_PIXELS_MAX = 2048;
 const LOGO_WIDTH_MAX = 480;
 const LOGO_HEIGHT_MAX = 120;
 const ICON_SIDE = 64;
-/** Concurrent decodes in one replica. The largest picture takes 16 MB. */
-const DECODES_MAX = 8;
+/** Pictures that are converted at once in one replica, and for one account. The largest takes 16 MB. */
+const AT_ONCE_MAX = 8;
+const ACCOUNT_AT_ONCE_MAX = 2;
+/** Those that wait for that, of all and of one account, and how long. */
+const WAITING_MAX = 64;
+const ACCOUNT_WAITING_MAX = 8;
+const WAIT_MS_MAX = 5_000;
+const RETRY_AFTER_SECONDS = 2;
 const DECODE_SECONDS_MAX = 5;
 
 export const LOGO_TYPE = "image/webp";
@@ -21,8 +28,38 @@ const PNG_MAGIC = Buffer.from("89504e470d0a1a0a", "hex");
 const PNG_CHUNK_FRAME_BYTES = 12;
 const TRANSPARENT = { r: 0, g: 0, b: 0, alpha: 0 };
 
-/** A logo as lossless WebP, at most 480 × 120 pixels. Throws InputError with `image`, service_unavailable. */
-export function toLogo(bytes: Uint8Array): Promise<Buffer> {
+/** Permission to convert pictures, one after the other. */
+export type Turn = { readonly isTurn: true };
+const TURN: Turn = { isTurn: true };
+
+const tooMany = (code: "too_many_requests" | "service_unavailable") =>
+  new Refusal(code, {
+    message: "Too many pictures are being converted right now. Try again in a few seconds.",
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
+
+const places = createSemaphore({
+  ...{ max: AT_ONCE_MAX, waitingMax: WAITING_MAX },
+  shareFull: () => tooMany("too_many_requests"),
+  allFull: () => tooMany("service_unavailable"),
+});
+
+/**
+ * Converts pictures when it is the account's turn: others take turns with it. Taken once for all pictures of a change, and never inside a
+ * transaction, which would keep its connection while it waits. Throws too_many_requests, service_unavailable, and what `work` throws.
+ */
+export async function inTurn<T>(accountId: number, work: (turn: Turn) => Promise<T>): Promise<T> {
+  const share = { id: `account:${accountId}`, atOnceMax: ACCOUNT_AT_ONCE_MAX, waitingMax: ACCOUNT_WAITING_MAX };
+  const leave = await places.enter([share], { waitMsMax: WAIT_MS_MAX });
+  try {
+    return await work(TURN);
+  } finally {
+    leave();
+  }
+}
+
+/** A logo as lossless WebP, at most 480 × 120 pixels. Throws InputError with `image`. */
+export function toLogo(_turn: Turn, bytes: Uint8Array): Promise<Buffer> {
   return rewrite(bytes, (picture) =>
     picture
       .resize({ width: LOGO_WIDTH_MAX, height: LOGO_HEIGHT_MAX, fit: "inside", withoutEnlargement: true })
@@ -30,33 +67,27 @@ export function toLogo(bytes: Uint8Array): Promise<Buffer> {
   );
 }
 
-/** An icon as PNG of 64 × 64 pixels, padded transparently. Throws InputError with `image`, service_unavailable. */
-export function toIcon(bytes: Uint8Array): Promise<Buffer> {
+/** An icon as PNG of 64 × 64 pixels, padded transparently. Throws as `toLogo` does. */
+export function toIcon(_turn: Turn, bytes: Uint8Array): Promise<Buffer> {
   return rewrite(bytes, (picture) =>
     picture.resize({ width: ICON_SIDE, height: ICON_SIDE, fit: "contain", background: TRANSPARENT }).png(),
   );
 }
 
 /** A stored logo as PNG. Throws as `toLogo` does. */
-export function toPng(bytes: Uint8Array): Promise<Buffer> {
+export function toPng(_turn: Turn, bytes: Uint8Array): Promise<Buffer> {
   return rewrite(bytes, (picture) => picture.png());
 }
-
-let decoding = 0;
 
 async function rewrite(bytes: Uint8Array, to: (picture: Sharp) => Sharp): Promise<Buffer> {
   if (bytes.length > BRAND_PICTURE_BYTES_MAX)
     throw wrong(`The picture may have at most ${BRAND_PICTURE_BYTES_MAX / 1024} KB.`);
   checkKind(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
-  if (decoding >= DECODES_MAX) throw new Refusal("service_unavailable");
-  decoding++;
   try {
     return await to(await open(bytes)).toBuffer();
   } catch (error) {
     // The decoder's own messages are about files and libraries, and do not help.
     throw error instanceof InputError ? error : wrong("The picture is damaged: it cannot be decoded.");
-  } finally {
-    decoding--;
   }
 }
 

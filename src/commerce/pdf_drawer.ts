@@ -1,4 +1,4 @@
-import { toPng } from "../accounts/pictures.ts";
+import { inTurn, toPng } from "../accounts/pictures.ts";
 import { Refusal } from "../errors.ts";
 import type { Log } from "../platform/log.ts";
 import { createWorkerJobs } from "../platform/worker_jobs.ts";
@@ -22,8 +22,8 @@ export type PdfJob = { invoice: Invoice; looks: Looks };
 
 export type PdfDrawer = {
   /**
-   * Draws a file. `logo` is a picture that `toLogo` has made. Throws service_unavailable while too many files wait, or the
-   * worker cannot be used.
+   * Draws a file. `logo` is a picture that `toLogo` has made. Throws too_many_requests and service_unavailable while too
+   * many pictures or files wait, and service_unavailable if the worker cannot be used.
    */
   draw(invoice: Invoice, looks: Looks): Promise<Uint8Array>;
   /** Terminates the worker. */
@@ -37,7 +37,8 @@ export function createPdfDrawer(log: Log, startWorker: () => Worker = newWorker)
   });
   return {
     async draw(invoice, looks) {
-      const logo = looks.logo && new Uint8Array(await toPng(looks.logo));
+      const stored = looks.logo;
+      const logo = stored && new Uint8Array(await inTurn(invoice.accountId, (turn) => toPng(turn, stored)));
       const file = await jobs.run({ invoice, looks: { ...looks, logo } });
       if (file !== undefined) return file;
       throw new Refusal("service_unavailable", {
