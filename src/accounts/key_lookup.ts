@@ -44,6 +44,8 @@ export function openKeyLookup({ db, bus, config, nowMs }: KeyLookupOptions): Key
     ttlMs: config.cacheTtlMs,
     serveStaleMs: SERVE_STALE_MS,
     load: createBatchLoader((digests) => loadKeySnapshots({ db }, digests)),
+    // The next package may have other limits and bounds. Source: QUO-11.
+    goodMsOf: ({ packageGoodMs }) => packageGoodMs ?? Infinity,
     kinds: ["account"],
     tagsOf: ({ accountId, tenantId }) =>
       tenantId === 0 ? [`account:${accountId}`] : [`account:${accountId}`, `account:${tenantId}`],

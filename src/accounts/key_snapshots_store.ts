@@ -8,7 +8,7 @@ import { epochs } from "../platform/schema_ledger.ts";
 import { isRowId } from "./input_checks.ts";
 import { type Markups, sharedMarkups } from "./markups.ts";
 import { requestLimits } from "./rate_limits.ts";
-import { packageLimits, packageRequestBounds } from "./rate_limits_store.ts";
+import { packageGoodMs, packageLimits, packageRequestBounds } from "./rate_limits_store.ts";
 import { type Role, tenantOf } from "./roles.ts";
 
 /** What the gateway must know of a key before it asks the ledger. Read by the key lookup, and by the panel's own requests. */
@@ -35,6 +35,8 @@ export type KeySnapshot = {
   limits: RequestLimits | null;
   /** What one request may ask for; null: the key uses the balance, or there is no package. Source: QUO-11. */
   requestBounds: RequestBounds | null;
+  /** How long the account's active package stays the same, in ms from the read; null: no package begins or ends later. */
+  packageGoodMs: number | null;
   /** The epochs of the account and of its tenant when this was read: the ledger grants nothing from an older snapshot. */
   epoch: number;
   tenantEpoch: number;
@@ -97,6 +99,7 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
       keyLimits: keys.limits,
       accountLimits: { own: accounts.limits, package: packageLimits(accounts.id), reseller: reseller.limits },
       requestBounds: sql<RequestBounds | null>`case ${keys.mode} when 'package' then ${packageRequestBounds(accounts.id)} end`,
+      packageGoodMs: packageGoodMs(accounts.id),
       epoch: epochOf(keys.accountId),
       tenantEpoch: epochOf(
         sql`coalesce(${accounts.resellerId}, case when ${accounts.role} = 'reseller' then ${accounts.id} end)`,

@@ -21,6 +21,13 @@ export function packageRequestBounds(accountId: SQLWrapper): SQL<RequestBounds |
   return ofActivePackage(accountId, sql`request_bounds`);
 }
 
+/** Milliseconds until a package of the account begins or ends; null: none will. */
+export function packageGoodMs(accountId: SQLWrapper): SQL<number | null> {
+  return sql<number | null>`(select floor(extract(epoch from min(edge.at) - min(clock.now)) * 1000)::float8
+    from packages p, (select ledger_now() as now offset 0) clock, lateral (values (p.starts_at), (p.ends_at)) edge (at)
+    where p.account_id = ${accountId} and p.ends_at > clock.now and edge.at > clock.now)`;
+}
+
 function ofActivePackage<T>(accountId: SQLWrapper, column: SQL): SQL<T | null> {
   return sql<T | null>`(select p.${column} from packages p, (select ledger_now() as now offset 0) clock
     where p.account_id = ${accountId} and p.starts_at <= clock.now and p.ends_at > clock.now

@@ -34,6 +34,8 @@ type CacheOptions<V> = {
   /** How long an expired entry is still served while it is read again. A dropped entry is not. Read at every access; default: 0. */
   staleMs?: () => number;
   load: (key: string) => Promise<V | undefined>;
+  /** How long a value may be used at most after it was read, in ms, also if its lifetime is longer. Default: no such limit. */
+  goodMsOf?: ((value: V) => number) | undefined;
   tagsOf: (value: V) => readonly string[];
   /** Monotonic clock, ms. */
   now: () => number;
@@ -46,12 +48,21 @@ type CacheOptions<V> = {
  * an invalidation answers those who asked before it, and is not cached.
  */
 export function createCache<V extends object>(options: CacheOptions<V>): Cache<V> {
-  const { ttlMs, staleMs = () => 0, load, tagsOf, now, loadTimeoutMs = LOOK_UP_MS_MAX } = options;
+  const {
+    ttlMs,
+    staleMs = () => 0,
+    goodMsOf = () => Infinity,
+    load,
+    tagsOf,
+    now,
+    loadTimeoutMs = LOOK_UP_MS_MAX,
+  } = options;
   const counters: CacheCounters = { hits: 0, misses: 0, drops: 0 };
   const store = createStore<V>(options);
   const loads = createLoads<V>();
 
-  const isFresh = (entry: { at: number }, beyondMs = 0) => now() - entry.at < ttlMs() + beyondMs;
+  const isFresh = ({ at, goodMs = Infinity }: { at: number; goodMs?: number }, beyondMs = 0) =>
+    now() - at < Math.min(goodMs, ttlMs() + beyondMs);
 
   function peek(key: string): V | null | undefined {
     const entry = store.entries.get(key);
@@ -93,7 +104,7 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
       return undefined;
     }
     const tags = tagsOf(value);
-    if (!loads.isOutdated(begun, tags)) store.put(key, { value, at, tags });
+    if (!loads.isOutdated(begun, tags)) store.put(key, { value, at, goodMs: goodMsOf(value), tags });
     return value;
   }
 
@@ -116,7 +127,7 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
   };
 }
 
-type Entry<V> = { value: V; at: number; tags: readonly string[] };
+type Entry<V> = { value: V; at: number; goodMs: number; tags: readonly string[] };
 
 /** The entries, the negative entries, and the entries' tags. `drop`, `flush` and `clearMisses` return how many they removed. */
 function createStore<V>({ max, missesMax }: { max: number; missesMax: number }) {

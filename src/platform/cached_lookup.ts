@@ -14,6 +14,7 @@ import { type CacheCounters, createCache } from "./cache.ts";
  * | the table `changes`, read by every replica  | the same; covers a lost message, a crash before publishing, psql | 1 s                  |
  * | changes may have been missed (`bus.onGap`)  | everything is dropped                                           | 3 s                  |
  * | age                                         | the entry is read again                                         | see `ttlMs` below    |
+ * | its value changes with time, as when a package begins | the entry is read again                             | at that time         |
  * | too many entries                            | the least recently used is dropped                              | at once              |
  *
  * - Triggers on the tables write `changes`; so no writer has to remember to invalidate. Each row is a kind and a ref. A change
@@ -56,6 +57,8 @@ type CachedLookupOptions<V> = {
    */
   serveStaleMs?: number;
   load: (key: string) => Promise<V | undefined>;
+  /** How long a value may be used at most after it was read, in ms: until a time changes it. Default: no such limit. */
+  goodMsOf?: (value: V) => number;
   /** The kinds of changes that concern this lookup. Others are ignored. */
   kinds: readonly Change["kind"][];
   /** The changes that invalidate this value, each as `kind:ref`. Other tags are for `drop`. */
@@ -71,6 +74,7 @@ export function openCachedLookup<V extends object>({
   ttlMs,
   serveStaleMs = 0,
   load,
+  goodMsOf,
   kinds,
   tagsOf,
 }: CachedLookupOptions<V>): CachedLookup<V> {
@@ -80,6 +84,7 @@ export function openCachedLookup<V extends object>({
     ttlMs: () => (bus.healthy() ? ttlMs : Math.min(ttlMs, TTL_UNHEALTHY_MS)),
     staleMs: () => (bus.healthy() ? serveStaleMs : 0),
     load,
+    goodMsOf,
     tagsOf,
     now: nowMs,
   });

@@ -62,3 +62,18 @@ test("whoever pays by balance has no such bounds: every choice and token is paid
   const { secret } = await shop.payer(10_000_000_000n);
   expect((await shop.chat(secret, { model: "vendor/chat-b", n: 8, max_tokens: 5 })).status).toBe(200);
 });
+
+test("the bounds of a queued package hold from its first request on, although the key was read before it began", async () => {
+  const customer = await shop.customer({ requestBounds: { choices: 4 } });
+  const queued = await shop.world.givePackage(customer, { requestBounds: { choices: 1 } });
+  const { sql } = shop.world;
+  const { accountId, secret } = customer;
+  const [{ at }] = (await sql`select ledger_now() + interval '3 seconds' as at`) as unknown as [{ at: Date }];
+  await sql`update packages set ends_at = ${at} where account_id = ${accountId} and id <> ${queued}`;
+  await sql`update packages set starts_at = ${at} where id = ${queued}`;
+  const isBefore = async () => (await sql`select 1 where ledger_now() < ${at}`).length > 0;
+  // Each of these keeps what is known of the key in memory: for 30 s if nothing changes.
+  while (await isBefore()) await shop.chat(secret, { n: 4, max_tokens: 1 });
+  await expectBound(() => shop.chat(secret, { n: 2, max_tokens: 1 }), "n", "at most 1 choices");
+  expect((await shop.chat(secret, { n: 1, max_tokens: 1 })).status).toBe(200);
+});
