@@ -48,21 +48,12 @@ type CacheOptions<V> = {
  * an invalidation answers those who asked before it, and is not cached.
  */
 export function createCache<V extends object>(options: CacheOptions<V>): Cache<V> {
-  const {
-    ttlMs,
-    staleMs = () => 0,
-    goodMsOf = () => Infinity,
-    load,
-    tagsOf,
-    now,
-    loadTimeoutMs = LOOK_UP_MS_MAX,
-  } = options;
+  const { ttlMs, staleMs = () => 0, goodMsOf, load, tagsOf, now, loadTimeoutMs = LOOK_UP_MS_MAX } = options;
   const counters: CacheCounters = { hits: 0, misses: 0, drops: 0 };
   const store = createStore<V>(options);
   const loads = createLoads<V>();
 
-  const isFresh = ({ at, goodMs = Infinity }: { at: number; goodMs?: number }, beyondMs = 0) =>
-    now() - at < Math.min(goodMs, ttlMs() + beyondMs);
+  const isFresh = ({ at, goodMs = Infinity }: Aged, beyondMs = 0) => now() - at < Math.min(goodMs, ttlMs() + beyondMs);
 
   function peek(key: string): V | null | undefined {
     const entry = store.entries.get(key);
@@ -104,7 +95,7 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
       return undefined;
     }
     const tags = tagsOf(value);
-    if (!loads.isOutdated(begun, tags)) store.put(key, { value, at, goodMs: goodMsOf(value), tags });
+    if (!loads.isOutdated(begun, tags)) store.put(key, { value, at, goodMs: goodMsOf?.(value), tags });
     return value;
   }
 
@@ -127,7 +118,9 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
   };
 }
 
-type Entry<V> = { value: V; at: number; goodMs: number; tags: readonly string[] };
+/** When it was read, and for how long it may be used at most, in ms. */
+type Aged = { at: number; goodMs?: number | undefined };
+type Entry<V> = Aged & { value: V; tags: readonly string[] };
 
 /** The entries, the negative entries, and the entries' tags. `drop`, `flush` and `clearMisses` return how many they removed. */
 function createStore<V>({ max, missesMax }: { max: number; missesMax: number }) {
@@ -137,7 +130,7 @@ function createStore<V>({ max, missesMax }: { max: number; missesMax: number }) 
     dispose: (entry, key) => tagIndex.remove(key, entry.tags),
   });
   // Kept apart, so that made-up keys cannot evict entries.
-  const misses = new LRUCache<string, { at: number }>({ max: missesMax });
+  const misses = new LRUCache<string, Aged>({ max: missesMax });
 
   function clearMisses(): number {
     const { size } = misses;
