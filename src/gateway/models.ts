@@ -8,6 +8,11 @@ import type { ModelOnWire } from "./response_shapes.ts";
 
 /** Which models a key may use: the model that a request names, and GET /models. */
 
+/** Characters of an unknown id that an error repeats. */
+const ID_CHARS_SHOWN_MAX = 100;
+/** Control characters, halves of pairs, quotes, and what HTML interprets. */
+const NOT_IN_IDS = /[^\p{L}\p{M}\p{N} ._:/@+~#,=()[\]-]/gu;
+
 /** What a request wants of a model, and what that is called in an error. */
 const SERVICES = { text: "chat", image: "images", embedding: "embeddings" } as const;
 export type Service = keyof typeof SERVICES;
@@ -19,12 +24,25 @@ export type Service = keyof typeof SERVICES;
 export function requireModel(deps: Deps, { record, key }: Caller, modelId: string, wants: Service): Model {
   const model = deps.catalog.model(modelId);
   record.modelId = model?.id ?? "";
-  if (model === undefined || !keyAllowsModel(key, model.id)) throw new Refusal("model_not_found", { param: "model" });
+  if (model === undefined || !keyAllowsModel(key, model.id)) throw modelNotFound(modelId);
   const serves = model.modality === wants || (model.modality === "multimodal" && wants !== "embedding");
   if (!serves) {
     throw new Refusal("invalid_request", { message: `The model does not serve ${SERVICES[wants]}.`, param: "model" });
   }
   return model;
+}
+
+/**
+ * The refusal of a model. It names the model as the client wrote it, so that a misspelled setting is seen, without characters that no
+ * id has. The text is the same for an unknown model and for one that this key may not see. Source: MOD-2.
+ */
+export function modelNotFound(id: string): Refusal {
+  const shown = id.slice(0, ID_CHARS_SHOWN_MAX).replace(NOT_IN_IDS, "\uFFFD");
+  const name = id.length > ID_CHARS_SHOWN_MAX ? `${shown}…` : shown;
+  return new Refusal("model_not_found", {
+    message: `The model '${name}' does not exist, or this API key cannot use it. GET /models lists the models of this key.`,
+    param: "model",
+  });
 }
 
 export function keyAllowsModel(key: Pick<KeySnapshot, "modelIds">, modelId: string): boolean {
@@ -40,7 +58,7 @@ export async function listModels(deps: Deps, caller: Caller): Promise<Response> 
 /** GET /models/{id}. Throws model_not_found for a model that is not in the list. */
 export async function getModel(deps: Deps, caller: Caller, id: string): Promise<Response> {
   const model = (await servable(deps, caller)).find((one) => one.id === id);
-  if (model === undefined) throw new Refusal("model_not_found", { param: "model" });
+  if (model === undefined) throw modelNotFound(id);
   return Response.json(toWire(model), { headers: { "x-request-id": caller.requestId } });
 }
 

@@ -1,13 +1,12 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
-import { Refusal } from "../errors.ts";
 import { described } from "../http/openapi.ts";
 import { inTime } from "../platform/time_limit.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
 import { EMBEDDINGS } from "./embeddings.ts";
 import { CHAT, IMAGES, serveMetered } from "./flow.ts";
 import { getImageFile } from "./image_files.ts";
-import { getModel, listModels } from "./models.ts";
+import { getModel, listModels, modelNotFound } from "./models.ts";
 import { RESPONSES } from "./responses/endpoint.ts";
 import { deleteResponse, getResponse, listInputItems } from "./responses/stored_endpoints.ts";
 import { getBalance, getUsage, listUsage } from "./v1_account.ts";
@@ -120,6 +119,6 @@ function modelIdOf(url: string): string {
   try {
     return decodeURIComponent(raw);
   } catch {
-    throw new Refusal("model_not_found", { param: "model" });
+    throw modelNotFound(raw);
   }
 }

@@ -61,6 +61,16 @@ export function originOf(
   return ownHosts.has(hostname) ? url.origin : siteUrl({ config }, hostname);
 }
 
+/** The base URL of the API for clients of a host. On a reseller's domain only that domain is named. No trailing slash. */
+export function apiUrlOf(
+  { config }: { config: Pick<Config, "baseUrl" | "aliasUrl" | "panelUrl"> },
+  host: Host,
+): string {
+  const { baseUrl, aliasUrl } = config;
+  if (host.resellerId !== null) return `${siteUrl({ config }, host.name)}/v1`;
+  return aliasUrl !== "" && new URL(aliasUrl).hostname === host.name ? aliasUrl : baseUrl;
+}
+
 /** The panel's origin on a host, with the scheme and port of PANEL_URL. No trailing slash. */
 export function siteUrl({ config }: { config: Pick<Config, "panelUrl"> }, hostName: string): string {
   const url = new URL(config.panelUrl);

@@ -6,7 +6,7 @@ import { LRUCache } from "lru-cache";
 import type { Brand } from "../accounts/brand_lookup.ts";
 import type { Deps } from "../deps.ts";
 import { networkOf } from "../http/client_address.ts";
-import { type Host, siteUrl } from "../http/host.ts";
+import { apiUrlOf, type Host, siteUrl } from "../http/host.ts";
 import type { OpenApi, Place } from "../http/openapi.ts";
 import { factsOf } from "../http/request_facts.ts";
 import { CSRF_HEADER, cookieName, panelHostOf } from "./api/session_auth.ts";
@@ -91,7 +91,7 @@ function placeOf(deps: Deps, host: Host, name: string): Place {
   const site = siteUrl(deps, isOwn ? new URL(panelUrl).hostname : host.name);
   return {
     title: `${name} API`,
-    apiUrls: isOwn ? [baseUrl, aliasUrl].filter((url) => url !== "") : [`${site}/v1`],
+    apiUrls: isOwn ? [baseUrl, aliasUrl].filter((url) => url !== "") : [apiUrlOf(deps, host)],
     panelUrl: site,
     cookie: cookieName(deps),
     csrfHeader: CSRF_HEADER,

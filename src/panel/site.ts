@@ -41,9 +41,10 @@ export function siteEndpoints(deps: Deps) {
     });
 }
 
-/** The panel's page, for a GET on a panel host that prefers HTML to JSON; undefined for any other request. */
+/** The panel's page, for a GET on a panel host that prefers HTML to JSON and has no API key; undefined for any other request. */
 export async function pageOf(deps: Deps, request: Request): Promise<Response | undefined> {
-  const asksForPage = request.method === "GET" && prefersPage(request.headers.get("accept"));
+  const { method, headers } = request;
+  const asksForPage = method === "GET" && !hasApiKey(headers) && prefersPage(headers.get("accept"));
   const { pathname } = new URL(request.url);
   if (!asksForPage || deps.site === undefined || /^\/(?:v1|api)(?:\/|$)/.test(pathname)) return undefined;
   const host = await hostOf(deps, request);
@@ -51,6 +52,11 @@ export async function pageOf(deps: Deps, request: Request): Promise<Response | u
   const brand = await deps.brands.get(host.resellerId);
   const nonce = randomToken(NONCE_BYTES);
   return new Response(fill(deps.site.index, brand, { NONCE: nonce }), { headers: pageHeaders(request, nonce) });
+}
+
+/** Whether a request has a key of this API, or in the header of another one. No browser opens a page with one. */
+function hasApiKey(headers: Headers): boolean {
+  return /^bearer\b/i.test(headers.get("authorization") ?? "") || headers.has("api-key") || headers.has("x-api-key");
 }
 
 /** The headers of every page. With a nonce, `<style nonce>` elements are allowed too. */

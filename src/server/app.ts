@@ -5,7 +5,7 @@ import { setLimitHeaders } from "../gateway/limit_headers.ts";
 import { RequestRecord } from "../gateway/request_record.ts";
 import { meteredRoutes, v1Routes } from "../gateway/v1_routes.ts";
 import { clientAddress } from "../http/client_address.ts";
-import { hostOf, malformedHost } from "../http/host.ts";
+import { apiUrlOf, hostOf, malformedHost } from "../http/host.ts";
 import { openapiOf } from "../http/openapi.ts";
 import { factsOf, noteFacts, type RequestFacts } from "../http/request_facts.ts";
 import { panelEndpoints } from "../panel/api/endpoints.ts";
@@ -29,15 +29,8 @@ import {
   routeNames,
   type Serve,
 } from "./routing.ts";
+import { hintFor } from "./wrong_places.ts";
 
-/** Paths that clients look for and that this service does not offer, and what to use instead. Source: API-10, RSP-12. */
-const NOT_OFFERED: readonly (readonly [path: RegExp, message: string])[] = [
-  [/^\/v1\/messages(\/|$)/, "This API is not offered here. Use POST /v1/chat/completions."],
-  [
-    /^\/v1\/responses\/[^/]+\/cancel$/,
-    "A response cannot be cancelled here. Close the connection of its stream instead.",
-  ],
-];
 /** A read of the panel that the database has not answered by then gets 503. */
 const PANEL_READ_MS_MAX = 15_000;
 /** Status in metrics and logs of a request whose client left before its answer. No client sees it. */
@@ -178,18 +171,24 @@ function isPanelPath(request: Request): boolean {
   return factsOf(request).url.pathname.startsWith("/api/panel/");
 }
 
-/** For a path without an endpoint: a page of the panel, which the app in the browser routes, or the refusal that fits. */
+/**
+ * For a path without an endpoint: a page of the panel, which the app in the browser routes, or the refusal that fits. A path that is
+ * served with another method, as `/v1/responses/input_tokens` is read as a response's id, may still be one of another API.
+ */
 async function pageOrRefusal(deps: Deps, allowed: AllowedMethods, request: Request): Promise<Response | Refusal> {
+  const { pathname: path } = factsOf(request).url;
+  let base: string;
   try {
-    await hostOf(deps, request);
+    base = apiUrlOf(deps, await hostOf(deps, request));
     const page = await pageOf(deps, request);
     if (page) return page;
   } catch (error) {
     return refusalOf(deps, error, request);
   }
-  const path = factsOf(request).url.pathname;
+  const hint = isPanelPath(request) ? undefined : hintFor({ method: request.method, path, base }, allowed);
+  if (hint !== undefined) return new Refusal("not_found", { message: hint });
   const allow = allowed(path);
   if (allow.length > 0) return new Refusal("method_not_allowed", { allow: allow.join(", ") });
-  const message = NOT_OFFERED.find(([pattern]) => pattern.test(path))?.[1];
-  return new Refusal("not_found", message === undefined ? {} : { message });
+  const message = `No endpoint exists at this path. The base URL of this API is ${base}.`;
+  return new Refusal("not_found", isPanelPath(request) ? {} : { message });
 }

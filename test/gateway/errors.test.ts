@@ -89,10 +89,11 @@ describe("every row of the table", () => {
     const texts = new Set<string>();
     for (const model of ["nobody", "chat-off", "chat-a"]) {
       const { json } = await expectChatRefused(secret, "model_not_found", { model }, { param: "model" });
-      texts.add(JSON.stringify(json.error));
+      expect(json.error.message).toStartWith(`The model '${model}' does not exist, or this API key cannot use it.`);
+      texts.add(JSON.stringify(json.error).replaceAll(model, "…"));
       const read = await shop.call(`/v1/models/${model}`, { secret });
       expectRefusal(read, "model_not_found", { param: "model" });
-      texts.add(JSON.stringify(read.json.error));
+      texts.add(JSON.stringify(read.json.error).replaceAll(model, "…"));
     }
     expect(texts.size).toBe(1);
   });
@@ -120,15 +121,9 @@ describe("every row of the table", () => {
       for (const path of ["/", "/v1", "/v2/models", "/v1/chat", "/v1/%zz", "/api/panel/nothing"]) {
         expectRefusal(await shop.call(path, { secret, headers }), "not_found");
       }
-      for (const [path, says] of [
-        ["/v1/messages", "Use POST /v1/chat/completions."],
-        ["/v1/responses/resp_1/cancel", "A response cannot be cancelled here."],
-      ] as const)
-        for (const body of [undefined, {}]) {
-          const answer = await shop.call(path, { secret, headers, body });
-          expectRefusal(answer, "not_found");
-          expect(answer.json.error.message).toContain(says);
-        }
+      const answer = await shop.call("/v1/responses/resp_1/cancel", { secret, headers, body: {} });
+      expectRefusal(answer, "not_found");
+      expect(answer.json.error.message).toContain("A response cannot be cancelled here.");
     });
   });
 
