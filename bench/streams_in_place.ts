@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { PROVIDER_STREAMS } from "../test/gateway/provider_streams.ts";
 import { type Contender, startContender, startProvider } from "./contenders.ts";
+import { rangeOf } from "./figures.ts";
 import type { GeneratorQuestion, GeneratorReply, Job } from "./generator.ts";
 import { type Helper, startHelper } from "./helper.ts";
 import { startBenchServices } from "./servers.ts";
@@ -12,8 +13,8 @@ import { startBenchServices } from "./servers.ts";
  */
 
 const FEW = 20;
-const MANY = 420;
-const ROUNDS = 3;
+const MANY = 820;
+const ROUNDS = 5;
 const RUN_MS = 1_500;
 const WARM_MS = 500;
 const IN_FLIGHT = 8;
@@ -56,13 +57,13 @@ async function measureAll(generator: Generator, contenders: readonly Contender[]
     say(`round ${round} of ${ROUNDS}`);
   }
   console.log(
-    `CPU of the process an event, µs; the least of ${ROUNDS} rounds; ${IN_FLIGHT} streams at once, without a pause\n`,
+    `CPU of the process an event, µs; the median of ${ROUNDS} rounds; ${IN_FLIGHT} streams at once, without a pause\n`,
   );
   console.log(
     `| shape | ${contenders.map(({ name }) => name).join(" | ")} |\n| --- |${" --- |".repeat(contenders.length)}`,
   );
   for (const [shape, figures] of found) {
-    const cells = figures.map((micros) => Math.min(...micros).toFixed(2));
+    const cells = figures.map((micros) => rangeOf(micros)?.median.toFixed(2) ?? "–");
     console.log(`| ${PROVIDER_STREAMS[shape]?.name} | ${cells.join(" | ")} |`);
   }
 }

@@ -225,7 +225,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   {
     name: "Perplexity, usage and sources in front of the choices in every event",
     source: "docs.perplexity.ai, chat completions with stream",
-    opening: "",
+    opening: data(perplexity(`{"role":"assistant","content":""}`, "null", 0)),
     event: (text, n) => perplexity(`{"role":"assistant","content":${json(text)}}`, "null", soFar(n)),
     ending: data(perplexity(`{"role":"assistant","content":""}`, `"stop"`, 7)) + DONE,
     field: "content",

@@ -15,7 +15,7 @@ export const nested = (levels: number) => chatBody({ extra: JSON.parse("[".repea
 const bytes = (...parts: (string | number[])[]) => Buffer.concat(parts.map((part) => Buffer.from(part as string)));
 
 const rest = '"messages": [{"role": "user", "content": "x"}]';
-const NULLABLE = ["stream", "stream_options", "temperature", "max_tokens", "max_completion_tokens", "n"];
+const NULLABLE = ["stream", "stream_options", "temperature", "max_tokens", "max_completion_tokens", "n", "usage"];
 
 /** Bodies that are not JSON objects. */
 export const NO_JSON: readonly BodyCase[] = [
@@ -127,6 +127,9 @@ export const BAD_CHAT: readonly BodyCase[] = [
   ["stream a string", chatBody({ stream: "true" }), "stream"],
   ["stream a number", chatBody({ stream: 1 }), "stream"],
   ["stream_options a string", chatBody({ stream: true, stream_options: "usage" }), "stream_options"],
+  ["usage a boolean", chatBody({ usage: true }), "usage"],
+  ["usage a list", chatBody({ usage: ["include"] }), "usage"],
+  ["usage.include a string", chatBody({ usage: { include: "yes" } }), "usage.include"],
   [
     "include_usage a string",
     chatBody({ stream: true, stream_options: { include_usage: "yes" } }),
@@ -171,6 +174,7 @@ export const GOOD_CHAT: readonly GoodBody[] = [
     ),
   ],
   ["include_usage null", chatBody({ stream_options: { include_usage: null } })],
+  ["usage.include null", chatBody({ usage: { include: null } })],
   ["temperature 0", chatBody({ temperature: 0 })],
   ["temperature 2", chatBody({ temperature: 2 })],
   ["max_tokens 1", chatBody({ max_tokens: 1 })],
