@@ -232,7 +232,7 @@ describe("the configuration", () => {
     const { port } = taken.address() as { port: number };
     try {
       for (const variable of ["PORT", "INTERNAL_PORT"]) {
-        const { code, output } = await run("main.ts", { ...right(), LOG_LEVEL: "warn", [variable]: String(port) });
+        const { code, output } = await run("main.ts", { ...right(), LOG_LEVEL: "error", [variable]: String(port) });
         expect({ code, output }).toEqual({
           code: 1,
           output: expect.stringMatching(new RegExp(`^${variable}: cannot listen on 127.0.0.1:${port} .*\\n$`)),
