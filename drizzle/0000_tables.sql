@@ -441,9 +441,13 @@ CREATE TABLE "providers" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "providers_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"name" text NOT NULL,
 	"base_url" text NOT NULL,
+	"dialect" text DEFAULT 'generic' NOT NULL,
+	"facts" jsonb DEFAULT '{}'::jsonb NOT NULL,
 	"enabled" boolean DEFAULT true NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
-	CONSTRAINT "providers_name_unique" UNIQUE("name")
+	CONSTRAINT "providers_name_unique" UNIQUE("name"),
+	CONSTRAINT "providers_dialect" CHECK ("providers"."dialect" ~ '^[a-z0-9.-]{1,40}$'),
+	CONSTRAINT "providers_facts" CHECK (jsonb_typeof("providers"."facts") = 'object')
 );
 --> statement-breakpoint
 -- Partitioned by hand: drizzle's schema has no word for it.
@@ -531,8 +535,7 @@ CREATE TABLE "routes" (
 	"upstream_model" text NOT NULL,
 	"priority" integer DEFAULT 0 NOT NULL,
 	"weight" integer DEFAULT 1 NOT NULL,
-	"cap_field" text DEFAULT 'max_tokens' NOT NULL,
-	"stream_options" boolean DEFAULT true NOT NULL,
+	"facts" jsonb DEFAULT '{}'::jsonb NOT NULL,
 	"own_responses" boolean DEFAULT false NOT NULL,
 	"allowed_params" text[] DEFAULT '{}' NOT NULL,
 	"dropped_params" text[] DEFAULT '{}' NOT NULL,
@@ -541,7 +544,7 @@ CREATE TABLE "routes" (
 	"cost_image_micro_usd" bigint,
 	"enabled" boolean DEFAULT true NOT NULL,
 	CONSTRAINT "routes_weight" CHECK ("routes"."weight" between 1 and 1000),
-	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens')),
+	CONSTRAINT "routes_facts" CHECK (jsonb_typeof("routes"."facts") = 'object'),
 	CONSTRAINT "routes_allowed_params" CHECK (cardinality("routes"."allowed_params") <= 50),
 	CONSTRAINT "routes_dropped_params" CHECK (cardinality("routes"."dropped_params") <= 50 and not "routes"."allowed_params" && "routes"."dropped_params"),
 	CONSTRAINT "routes_costs_together" CHECK (("routes"."cost_input_micro_usd" is null) = ("routes"."cost_output_micro_usd" is null)),

@@ -1,6 +1,9 @@
 import { join, relative, resolve } from "node:path";
 import process from "node:process";
+import { parseArgs } from "node:util";
 import { destination } from "pino";
+import type { DialectName } from "./catalog/dialects.ts";
+import { checkDialect } from "./catalog/facts_input.ts";
 import { type Config, ConfigError, readConfig } from "./config.ts";
 import { type DemoFolder, openDemoFolder } from "./demo/demo_folder.ts";
 import { connectProvider, type DemoProvider, hostAndPort, startSimulated } from "./demo/demo_provider.ts";
@@ -19,7 +22,7 @@ import { startReplica } from "./replica.ts";
  * Runs the whole product with nothing installed: PostgreSQL, a simulated provider, people, keys and one replica. Then prints
  * commands to paste. Ctrl-C stops everything. It reads from the environment: PORT, LISTEN_HOST, DEMO_DATA_DIR,
  * PROVIDER_BASE_URL with PROVIDER_API_KEY for a real provider, and the gateway's limits. It ignores DATABASE_URL and
- * REDIS_URL, so that no demo data gets into a real database.
+ * REDIS_URL, so that no demo data gets into a real database. `--dialect NAME` lets the simulated provider play another one.
  *
  * The replica runs in this process, so a crash of the gateway is visible here immediately. PostgreSQL and the simulated
  * provider are child processes, each with a guard that stops it even if this process is killed.
@@ -76,7 +79,9 @@ async function main(): Promise<number> {
 async function run(): Promise<void> {
   const startedAt = performance.now();
   say("Tollgate demo\n");
+  const dialect = readDialect();
   const real = readProviderEnv();
+  if (real && dialect) throw new Error("--dialect is for the simulated provider: leave it out, or PROVIDER_BASE_URL.");
   const folder = openDemoFolder(resolve(process.env.DEMO_DATA_DIR || join(repository, ".data")));
   const log = openLog(folder);
   const port = await choosePort();
@@ -95,7 +100,7 @@ async function run(): Promise<void> {
   await step("database schema", () => migrate(database.url));
   const provider =
     realProvider ??
-    (await step("simulated provider, in its own process", () => startSimulated(folder.providerLogFile)));
+    (await step("simulated provider, in its own process", () => startSimulated(folder.providerLogFile, dialect)));
   stops.push(() => provider.stop());
   const config = configOf({ ...base, databaseUrl: database.url }, provider.baseUrl);
   const seeded = await step("people, models, packages and keys", () => seedWith(config, { provider, folder, log }));
@@ -114,6 +119,12 @@ async function run(): Promise<void> {
     ending.signal.addEventListener("abort", () => done());
     if (ending.signal.aborted) done();
   });
+}
+
+/** The dialect that the simulated provider plays: `--dialect deepseek`. Throws for an unknown one, and for any other argument. */
+function readDialect(): DialectName | undefined {
+  const { values } = parseArgs({ options: { dialect: { type: "string" } } });
+  return values.dialect === undefined ? undefined : checkDialect(values.dialect);
 }
 
 /** The provider in the environment, or undefined for the simulated one. Throws if only one of the two variables is set. */

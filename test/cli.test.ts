@@ -621,9 +621,10 @@ test.concurrent(
     await json(`provider add --name upstream --url ${provider.url}/v1 --key ${provider.apiKey}`, {
       env: { SECRET_KEY },
     });
+    await changesFacts();
     const routed = await json("model route chat-1 --provider upstream --upstream sim-chat --priority 2");
     expect(routed.models[0].routes).toMatchObject([
-      { providerName: "upstream", upstreamModel: "sim-chat", priority: 2, weight: 1, streamOptions: true },
+      { providerName: "upstream", upstreamModel: "sim-chat", priority: 2, weight: 1, facts: {} },
     ]);
     expect((await cli("model list")).out).toMatch(
       /chat-1\s+multimodal\s+active\s+yes\s+\$0\.15\s+\$0\.075\s+\$0\.60\s+1024x1024 \$0\.04, 1024x1024\/high \$0\.17/,
@@ -647,9 +648,24 @@ test.concurrent(
     const routeId = routed.models[0].routes[0].id;
     const allowed = await json(`model route chat-1 --change ${routeId} --allow-param documents,reasoning.max_tokens`);
     expect(allowed.models[0].routes).toMatchObject([
-      { priority: 2, streamOptions: true, allowedParams: ["documents", "reasoning.max_tokens"] },
+      { priority: 2, facts: {}, allowedParams: ["documents", "reasoning.max_tokens"] },
     ]);
     expect((await cli("model list")).out).toContain(`${routeId}: upstream/sim-chat + documents reasoning.max_tokens`);
+    const factual = await json(`model route chat-1 --change ${routeId} --fact capField=max_completion_tokens`);
+    expect(factual.models[0].routes[0]).toMatchObject({
+      facts: { capField: "max_completion_tokens" },
+      takes: { capField: "max_completion_tokens", developerRole: "system" },
+    });
+    for (const [wrong, says] of [
+      ["capField=limit", "max_tokens, max_completion_tokens"],
+      ["mood=good", "mood"],
+      ["droppedParams=seed", "droppedParams"],
+      ["contentForm=text", "contradict"],
+      ["firstTokenSeconds=0", "1 to 3600"],
+    ] as const)
+      expect(await refused(`model route chat-1 --change ${routeId} --fact ${wrong}`)).toContain(says);
+    const reset = await json(`model route chat-1 --change ${routeId} --fact capField=default`);
+    expect(reset.models[0].routes[0]).toMatchObject({ facts: {}, takes: { capField: "max_tokens" } });
     expect(await refused(`model route chat-1 --change ${routeId} --allow-param n_predict`)).toContain("n_predict");
     const none = await json(`model route chat-1 --change ${routeId} --allow-param none`);
     expect(none.models[0].routes[0].allowedParams).toEqual([]);
@@ -963,3 +979,28 @@ test(
   },
   SLOW_MS,
 );
+
+/** The dialect and the facts of the provider `upstream`: set, shown, refused, and as its dialect says again. */
+async function changesFacts(): Promise<void> {
+  const shown = async () => (await json("provider show upstream")).provider;
+  expect(await shown()).toMatchObject({ dialect: "generic", takes: { capField: "max_tokens", streamOptions: "sent" } });
+  await json("provider set upstream --dialect mistral --fact firstTokenSeconds=90 --fact droppedParams=seed,user");
+  const { dialect, takes, facts } = await shown();
+  expect([dialect, takes.streamOptions, takes.firstTokenSeconds, takes.droppedParams]).toEqual([
+    "mistral",
+    "left_out",
+    90,
+    ["seed", "user"],
+  ]);
+  expect(facts.find(({ fact }: { fact: string }) => fact === "streamOptions").from).toContain("github.com");
+  expect((await cli("provider show upstream")).out).toMatch(
+    /Mistral \(mistral\)[\s\S]+firstTokenSeconds\s+90\s+set here/,
+  );
+  expect(await refused("provider set upstream --dialect klingon")).toContain("generic, openai");
+  expect(await refused("provider set upstream --fact mood=good")).toContain("mood");
+  expect(await refused("provider set upstream --fact usage=asked")).toContain("contradict");
+  expect(await refused("provider set upstream --fact droppedParams=messages")).toContain("messages");
+  expect((await cli("provider set upstream --fact capField")).err).toContain("capField=max_completion_tokens");
+  await json("provider set upstream --dialect generic --fact firstTokenSeconds=default --fact droppedParams=default");
+  expect((await shown()).takes).toMatchObject({ streamOptions: "sent", firstTokenSeconds: null, droppedParams: [] });
+}

@@ -6,6 +6,8 @@ import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import { imagePriceKey, type Modality, type RouteChoice } from "./catalog_input.ts";
 import { type CatalogRows, loadCatalog } from "./catalog_store.ts";
+import { type Facts, factsOf } from "./dialects.ts";
+import { storedDialect, storedFacts } from "./facts_input.ts";
 import type { ModelBounds } from "./model_bounds.ts";
 import type { TokenPrices } from "./rates.ts";
 import { type ColumnsRead, pricesOfColumns } from "./token_prices.ts";
@@ -65,15 +67,13 @@ export type Route = {
    * tokens and 1 million output tokens. null: not known.
    */
   readonly cost: number | null;
-  /** The field from which the provider reads the output cap. */
-  readonly capField: "max_tokens" | "max_completion_tokens";
-  /** Whether the provider understands `stream_options`. */
-  readonly streamOptions: boolean;
+  /** What the provider takes: its dialect, with the overrides of the provider and of the route. */
+  readonly facts: Facts;
   /** Whether the provider has its own /responses: other routes get a translation to chat completions. Source: RSP-2. */
   readonly ownResponses: boolean;
   /** Parameters that are sent to it beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
-  /** Parameters that are not sent to it, whatever gateway/parameters.ts says. */
+  /** Parameters that are not sent to it, whatever gateway/parameters.ts says: those of the facts too, unless the route allows them. */
   readonly droppedParams: ReadonlySet<string>;
 };
 
@@ -202,7 +202,7 @@ export function oneAfterAnother(work: () => Promise<void>): () => Promise<void> 
 
 function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapshot {
   const providers = keysByProvider(rows, secretKey, log);
-  const routes = routesByModel(rows, providers);
+  const routes = routesByModel(rows, providers, log);
   const imagePrices = new Map<string, Map<string, number>>();
   for (const { modelId, size, quality, microUsd } of rows.imagePrices) {
     const known = imagePrices.get(modelId) ?? new Map<string, number>();
@@ -259,11 +259,17 @@ function keysByProvider(rows: CatalogRows, secretKey: Uint8Array, log: Log): Map
   return keys;
 }
 
-function routesByModel(rows: CatalogRows, providers: ReadonlyMap<number, KeyedProvider[]>): Map<string, ModelRoute[]> {
+function routesByModel(
+  rows: CatalogRows,
+  providers: ReadonlyMap<number, KeyedProvider[]>,
+  log: Log,
+): Map<string, ModelRoute[]> {
+  const dialects = new Map(rows.providers.map((provider) => [provider.id, provider]));
   const imageModels = new Set(rows.models.filter(({ modality }) => modality === "image").map(({ id }) => id));
   const routes = new Map<string, ModelRoute[]>();
   for (const {
     modelId,
+    facts: ownFacts,
     allowedParams,
     droppedParams,
     costInputMicroUsd,
@@ -275,12 +281,23 @@ function routesByModel(rows: CatalogRows, providers: ReadonlyMap<number, KeyedPr
     if (!keys?.[0]) continue;
     const { providerName, baseUrl } = keys[0];
     const cost = imageModels.has(modelId) ? costImageMicroUsd : tokenCost(costInputMicroUsd, costOutputMicroUsd);
-    const params = { allowedParams: new Set(allowedParams), droppedParams: new Set(droppedParams) };
-    const route: Route = { ...row, ...params, cost, providerName, baseUrl };
+    const facts = readFacts(dialects.get(row.providerId), ownFacts, log);
+    const dropped = [...facts.droppedParams, ...droppedParams].filter((name) => !allowedParams.includes(name));
+    const params = { allowedParams: new Set(allowedParams), droppedParams: new Set(dropped) };
+    const route: Route = { ...row, ...params, facts, cost, providerName, baseUrl };
     const keyed = keys.map(({ key, apiKey }): KeyedRoute => Object.freeze({ ...route, key, apiKey }));
     listIn(routes, modelId).push({ ...route, keyed: Object.freeze(keyed) });
   }
   return routes;
+}
+
+/** The facts of a route. What cannot be read is as if it were not set, and logged: the others still apply. */
+function readFacts(provider: CatalogRows["providers"][number] | undefined, ownFacts: unknown, log: Log): Facts {
+  const dialect = storedDialect(provider?.dialect);
+  const overrides = [storedFacts(provider?.facts ?? {}, "provider"), storedFacts(ownFacts, "route")];
+  if (dialect === undefined || overrides.includes(undefined))
+    log.error({ provider: provider?.name }, "a dialect or its facts cannot be read: set them again");
+  return Object.freeze(factsOf(dialect ?? "generic", ...overrides.filter((one) => one !== undefined)));
 }
 
 function droppedByAll([first, ...others]: readonly Route[]): ReadonlySet<string> {

@@ -11,7 +11,9 @@ import {
   ROUTE_PRIORITY,
   ROUTE_WEIGHT,
 } from "../limits.ts";
+import { checkDialect, checkFacts } from "./facts_input.ts";
 import { type BoundsPatch, byBound, MODEL_BOUNDS } from "./model_bounds.ts";
+import { checkAllowed, checkDropped } from "./route_params.ts";
 
 /** What an operator enters to describe the catalog, and its checks: pure, each throws InputError with one sentence. */
 
@@ -20,7 +22,6 @@ const ARCHITECTURE_CHARS_MAX = 4_000;
 const STATUSES = ["active", "preview", "deprecated"] as const;
 export const MODALITIES = ["text", "image", "multimodal", "embedding"] as const;
 export type Modality = (typeof MODALITIES)[number];
-const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
 /**
  * What a model's routes are ordered by: the lowest priority number first; at random, in proportion to the weights; the
  * lowest cost for the operator; the fastest answer. Source: PRV-19.
@@ -32,40 +33,6 @@ export const QUALITY_DEFAULT = "standard";
 /** For example `high` or `hd`. The table has the same CHECK. */
 const QUALITY = /^[a-z0-9_-]{1,20}$/;
 export const QUALITY_CHARS_MAX = 20;
-/** Parameters that a route may allow beyond the standard list, and those that it may drop. The table has the same limits as CHECKs. */
-export const ROUTE_PARAMS_MAX = 50;
-export const PARAM_CHARS_MAX = 100;
-/** A parameter or a member of a parameter: `documents`, `reasoning.max_tokens`. */
-const PARAM = /^[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*){0,2}$/;
-/**
- * Parameters that no route may allow: the gateway sets them, or calculates usage and cost from them. A cap or a count
- * under another name would not be part of the hold; the gateway cannot read a stream of images or a deferred answer.
- */
-const PARAMS_OF_THE_GATEWAY: ReadonlySet<string> = new Set(
-  (
-    "model models messages input prompt encoding_format size quality n stream stream_options max_tokens max_completion_tokens " +
-    "max_output_tokens max_new_tokens max_length n_predict num_predict best_of num_return_sequences n_cmpl " +
-    "use_beam_search num_images partial_images deferred extra_body options"
-  ).split(" "),
-);
-/**
- * Parameters that no route may drop either: without them the request would ask for something else. Neither may their
- * members be dropped, nor those of the gateway's parameters, but for a few. Source: PRV-26.
- */
-const PARAMS_OF_THE_REQUEST: ReadonlySet<string> = new Set([
-  "instructions",
-  "tools",
-  "functions",
-  "dimensions",
-  "content",
-]);
-const DROPPABLE_MEMBERS: ReadonlySet<string> = new Set(
-  (
-    "messages.name messages.refusal messages.annotations messages.reasoning messages.reasoning_content " +
-    "messages.reasoning_details tools.function.strict stream_options.include_obfuscation"
-  ).split(" "),
-);
-
 /**
  * Micro-USD per million tokens. `cachedInputMicroUsd` null: costs as much as input. `further`: FurtherPrices of
  * `rates.ts`, not checked yet; null:
@@ -101,7 +68,15 @@ export type ModelInput = ModelPatch & {
   imagePrices?: Readonly<Record<string, number>>;
 };
 
-export type ProviderInput = { name: string; baseUrl: string; apiKey: string; enabled?: boolean };
+/** `dialect` defaults to that of the base URL's host. `facts`: not checked yet; null: as the dialect says. */
+export type ProviderInput = {
+  name: string;
+  baseUrl: string;
+  apiKey: string;
+  dialect?: string;
+  facts?: Readonly<Record<string, unknown>>;
+  enabled?: boolean;
+};
 export type ProviderPatch = { [Field in keyof ProviderInput]?: ProviderInput[Field] | undefined };
 
 /** `weight` defaults to 1. */
@@ -112,8 +87,8 @@ export type RoutePatch = {
   upstreamModel?: string | undefined;
   priority?: number | undefined;
   weight?: number | undefined;
-  capField?: (typeof CAP_FIELDS)[number] | undefined;
-  streamOptions?: boolean | undefined;
+  /** Facts of the provider's dialect that are different here: not checked yet; null: as the provider has it. */
+  facts?: Readonly<Record<string, unknown>> | undefined;
   ownResponses?: boolean | undefined;
   /** For example `documents`, `reasoning.max_tokens` or `tools.web_search`: src/gateway/parameters.ts. */
   allowedParams?: string[] | undefined;
@@ -193,6 +168,8 @@ export function checkProvider(patch: ProviderPatch): ProviderPatch {
     name: given(patch.name, (name) => checkText(name, "name", CATALOG_NAME_CHARS_MAX)),
     baseUrl: given(patch.baseUrl, (url) => checkText(url, "baseUrl", PROVIDER_URL_CHARS_MAX).replace(/\/+$/, "")),
     apiKey: given(patch.apiKey, checkKey),
+    dialect: given(patch.dialect, checkDialect),
+    facts: given(patch.facts, (facts) => checkFacts(facts, "provider")),
     enabled: patch.enabled,
   };
 }
@@ -217,8 +194,7 @@ export function checkRoute(patch: RoutePatch): RoutePatch {
     upstreamModel: given(patch.upstreamModel, (name) => checkText(name, "upstreamModel", CATALOG_NAME_CHARS_MAX)),
     priority: given(patch.priority, (priority) => checkInteger(priority, "priority", ROUTE_PRIORITY)),
     weight: given(patch.weight, (weight) => checkInteger(weight, "weight", ROUTE_WEIGHT)),
-    capField: given(patch.capField, (field) => checkOneOf(field, "capField", CAP_FIELDS)),
-    streamOptions: patch.streamOptions,
+    facts: given(patch.facts, (facts) => checkFacts(facts, "route")),
     ownResponses: patch.ownResponses,
     allowedParams: given(patch.allowedParams, checkAllowed),
     droppedParams: given(patch.droppedParams, checkDropped),
@@ -231,41 +207,6 @@ export function checkRoute(patch: RoutePatch): RoutePatch {
 
 function checkCost(microUsd: number | null, param: string): number | null {
   return microUsd === null ? null : checkInteger(microUsd, param, PRICE_MICRO_USD);
-}
-
-function checkAllowed(names: readonly string[]): string[] {
-  const known = checkParams(names, "allowedParams");
-  const refused = known.find((name) => PARAMS_OF_THE_GATEWAY.has(name));
-  if (refused === undefined) return known;
-  throw new InputError(`A route cannot allow ${refused}: the gateway sets it, or counts by it.`, "allowedParams");
-}
-
-function checkDropped(names: readonly string[]): string[] {
-  const known = checkParams(names, "droppedParams");
-  const refused = known.find(isNeeded);
-  if (refused === undefined) return known;
-  throw new InputError(
-    `A route cannot drop ${refused}: the gateway counts by it, or the request would mean something else.`,
-    "droppedParams",
-  );
-}
-
-function isNeeded(name: string): boolean {
-  const [field = ""] = name.split(".", 1);
-  return !DROPPABLE_MEMBERS.has(name) && (PARAMS_OF_THE_GATEWAY.has(field) || PARAMS_OF_THE_REQUEST.has(field));
-}
-
-/** The names, sorted, without duplicates. */
-function checkParams(names: readonly string[], param: "allowedParams" | "droppedParams"): string[] {
-  const known = [...new Set(names.map((name) => name.trim()))].sort();
-  if (known.length > ROUTE_PARAMS_MAX)
-    throw new InputError(`A list of parameters has at most ${ROUTE_PARAMS_MAX} names.`, param);
-  const wrong = known.find((name) => name.length > PARAM_CHARS_MAX || !PARAM.test(name));
-  if (wrong === undefined) return known;
-  throw new InputError(
-    `A parameter is named as in documents or reasoning.max_tokens, not ${JSON.stringify(wrong.slice(0, PARAM_CHARS_MAX))}.`,
-    param,
-  );
 }
 
 function given<T, U>(value: T | undefined, check: (value: T) => U): U | undefined {

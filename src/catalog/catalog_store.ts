@@ -47,8 +47,7 @@ export const routeColumns = {
   upstreamModel: routes.upstreamModel,
   priority: routes.priority,
   weight: routes.weight,
-  capField: routes.capField,
-  streamOptions: routes.streamOptions,
+  facts: routes.facts,
   ownResponses: routes.ownResponses,
   allowedParams: routes.allowedParams,
   droppedParams: routes.droppedParams,
@@ -88,6 +87,8 @@ export async function loadCatalog(orm: Orm) {
         id: providers.id,
         name: providers.name,
         baseUrl: providers.baseUrl,
+        dialect: providers.dialect,
+        facts: providers.facts,
       })
       .from(providers)
       .where(eq(providers.enabled, true)),

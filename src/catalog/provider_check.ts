@@ -5,6 +5,7 @@ import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { messageOf } from "../platform/thrown.ts";
 import type { Upstream } from "./catalog.ts";
+import type { Facts } from "./dialects.ts";
 import { GuardError } from "./guard.ts";
 import { findModel } from "./models_store.ts";
 import { createProviderClient, type ProviderClient } from "./provider_client.ts";
@@ -46,7 +47,7 @@ export type TestedProvider = { name: string; baseUrl: string; keyCiphertext: Uin
 /** A chat of one token, as a route would send it; of an embedding model, the embedding of one word. */
 export type TestChat = {
   upstreamModel: string;
-  capField: "max_tokens" | "max_completion_tokens";
+  takes: Pick<Facts, "capField">;
   isEmbedding?: boolean;
 };
 export type TestOptions = {
@@ -112,7 +113,7 @@ function isListed(listed: ReadonlySet<string>, model: string): boolean {
 async function askForOneToken(
   client: ProviderClient,
   upstream: Upstream,
-  { chat: { upstreamModel, capField, isEmbedding }, signal }: { chat: TestChat; signal: AbortSignal },
+  { chat: { upstreamModel, takes, isEmbedding }, signal }: { chat: TestChat; signal: AbortSignal },
 ): Promise<void> {
   const limits = { signal, totalMs: TEST_MS_MAX, bytesMax: CHAT_BODY_BYTES_MAX };
   if (isEmbedding) {
@@ -121,7 +122,7 @@ async function askForOneToken(
       throw new ProviderFailure("not_json", "Its answer is no list of embeddings.");
     return;
   }
-  const body = { model: upstreamModel, messages: [{ role: "user", content: "Hi" }], [capField]: 1 };
+  const body = { model: upstreamModel, messages: [{ role: "user", content: "Hi" }], [takes.capField]: 1 };
   const text = await client.postWhole(upstream, "/chat/completions", JSON.stringify(body), limits);
   if (!hasList(text, "choices")) throw new ProviderFailure("not_json", "Its answer to a chat is no chat completion.");
 }

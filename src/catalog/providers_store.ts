@@ -8,6 +8,9 @@ import { providers } from "../platform/schema_catalog.ts";
 import { holdSecretKey } from "../platform/secret_key_store.ts";
 import { checkProvider, type ProviderInput, type ProviderPatch } from "./catalog_input.ts";
 import { givenFields, type RowPage, refusing, UNIQUE_VIOLATION } from "./catalog_store.ts";
+import { dialectOfUrl } from "./dialects.ts";
+import { shownFacts, withoutNulls } from "./facts_input.ts";
+import { changedFacts, checkFactsAgree } from "./facts_store.ts";
 import { assertCallable, GuardError } from "./guard.ts";
 import { insertKey, replaceOnlyKey } from "./provider_keys_store.ts";
 
@@ -22,6 +25,8 @@ const providerColumns = {
   id: providers.id,
   name: providers.name,
   baseUrl: providers.baseUrl,
+  dialect: providers.dialect,
+  facts: providers.facts,
   enabled: providers.enabled,
 };
 
@@ -37,13 +42,20 @@ export async function listProviders({ db }: { db: Db }, page?: RowPage) {
     .from(providers)
     .where(page?.after === undefined ? undefined : gt(providers.name, page.after))
     .orderBy(asc(providers.name));
-  return await (page === undefined ? query : query.limit(page.limit));
+  const rows = await (page === undefined ? query : query.limit(page.limit));
+  return rows.map(shown);
 }
 
 /** A provider, disabled or not; undefined if there is none. */
 export async function findProvider({ db }: { db: Db }, id: number) {
   const [row] = await db.orm.select(providerColumns).from(providers).where(eq(providers.id, id));
-  return row;
+  return row && shown(row);
+}
+
+/** A row with what is set of its facts, and with what it takes. */
+function shown<R extends { dialect: string; facts: unknown }>(row: R) {
+  const { dialect, ofProvider, dialectTakes, takes } = shownFacts(row.dialect, row.facts);
+  return { ...row, dialect, facts: ofProvider, dialectTakes, takes };
 }
 
 /**
@@ -51,18 +63,20 @@ export async function findProvider({ db }: { db: Db }, id: number) {
  * if the database belongs to another SECRET_KEY.
  */
 export async function addProvider(deps: ProviderDeps, input: ProviderInput): Promise<number> {
-  const { name = "", baseUrl = "", apiKey = "", enabled } = checkProvider(input);
+  const { name = "", baseUrl = "", apiKey = "", enabled, ...rest } = checkProvider(input);
+  const { dialect = dialectOfUrl(baseUrl), facts = {} } = rest;
   await checkBaseUrl(baseUrl, deps.config.providerAllowPrivate);
   return await changing(deps, async (tx) => {
     await holdSecretKey(tx, deps.config.secretKey);
     const [added] = await tx
       .insert(providers)
-      .values({ name, baseUrl, enabled })
+      .values({ name, baseUrl, enabled, dialect, facts: withoutNulls(facts) })
       .onConflictDoNothing()
       .returning({ id: providers.id });
     if (!added) throw new InputError(`The provider ${name} exists already.`, "name");
     const first = { providerId: added.id, name: FIRST_KEY_NAME };
     await insertKey(tx, first, encrypt(deps.config.secretKey, apiKey));
+    await checkFactsAgree(tx, added.id);
     return added.id;
   });
 }
@@ -74,16 +88,18 @@ export async function addProvider(deps: ProviderDeps, input: ProviderInput): Pro
  * belongs to another SECRET_KEY.
  */
 export async function updateProvider(deps: ProviderDeps, id: number, patch: ProviderPatch): Promise<void> {
-  const { apiKey, ...rest } = checkProvider(patch);
-  if (apiKey === undefined) givenFields(rest);
+  const { apiKey, facts, ...rest } = checkProvider(patch);
+  if (apiKey === undefined) givenFields({ ...rest, facts });
+  const values = { ...rest, ...(facts !== undefined && { facts: changedFacts(providers.facts, facts) }) };
   if (rest.baseUrl !== undefined) await checkBaseUrl(rest.baseUrl, deps.config.providerAllowPrivate);
   await refusing({ [UNIQUE_VIOLATION]: new InputError(`The provider ${rest.name} exists already.`, "name") }, () =>
     changing(deps, async (tx) => {
       const known = await lockProvider(tx, id);
       if (apiKey !== undefined) await replaceOnlyKey(tx, deps, { providerId: id, apiKey });
       else if (rest.baseUrl !== undefined) checkSameOrigin(known.baseUrl, rest.baseUrl);
-      if (Object.values(rest).some((value) => value !== undefined))
-        await tx.update(providers).set(rest).where(eq(providers.id, id));
+      if (Object.values(values).some((value) => value !== undefined))
+        await tx.update(providers).set(values).where(eq(providers.id, id));
+      if (facts !== undefined || rest.dialect !== undefined) await checkFactsAgree(tx, id);
     }),
   );
 }

@@ -6,6 +6,7 @@ import { addRoute, listRoutes, removeRoute, updateRoute } from "../catalog/route
 import { pricesOfColumns } from "../catalog/token_prices.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
+import { type FactsGiven, factOption } from "./fact_options.ts";
 import { addImport } from "./model_import.ts";
 import { addShow, boundOption } from "./model_show.ts";
 import { formatPrice, parsePrice } from "./money.ts";
@@ -24,7 +25,6 @@ import { providerIdOf, switched } from "./provider_options.ts";
 /** The command `model`; its `show` is in model_show.ts. */
 
 const STATUSES = ["active", "preview", "deprecated"] as const;
-const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
 const HIDES_TOKENS = { yes: true, no: false, unknown: null } as const;
 
 export function addModelCommands(program: Command): void {
@@ -139,8 +139,7 @@ function addRouteCommand(model: Command): void {
     upstream?: string;
     priority?: number;
     weight?: number;
-    capField?: (typeof CAP_FIELDS)[number];
-    streamOptions: boolean;
+    fact?: FactsGiven;
     ownResponses?: boolean;
     allowParam?: string[];
     dropParam?: string[];
@@ -150,40 +149,40 @@ function addRouteCommand(model: Command): void {
     change?: string;
     remove?: string;
   }>(
-    model
-      .command("route <id>")
-      .description("add, change or remove a route: a model at a provider")
-      .option("--provider <name>", "provider that serves it")
-      .option("--upstream <model>", "name of the model at the provider (default: the same)")
-      .option("--priority <number>", "routes with the lowest number are tried first (default: 0)", integer)
-      .option("--weight <number>", "share of requests among routes of the same priority (default: 1)", integer)
-      .addOption(
-        new Option("--cap-field <field>", "field in which the provider takes the output limit").choices(CAP_FIELDS),
-      )
-      .option("--no-stream-options", "the provider does not understand stream_options")
-      .option("--own-responses", "the provider has /responses for this model: send POST /v1/responses there")
-      .option("--no-own-responses", "it has none (the default): translate to chat completions")
-      .option(
-        "--allow-param <name>",
-        "also send this parameter to the provider, as in documents or reasoning.max_tokens; repeat or use commas for more; none: no others",
-        list,
-      )
-      .option(
-        "--drop-param <name>",
-        "do not send this parameter, because the provider does not take it, as in reasoning_effort; repeat or use commas for more; none: leave nothing out",
-        list,
-      )
-      .option("--cost-input <usd>", "what the provider charges you for 1 million input tokens; none: not known", cost)
-      .option("--cost-output <usd>", "the same for 1 million output tokens", cost)
-      .option("--cost-image <usd>", "the same for one image", cost)
-      .addOption(new Option("--change <route-id>", "change this route").conflicts("provider"))
-      .addOption(new Option("--remove <route-id>", "remove this route").conflicts(["provider", "change"])),
+    factOption(
+      model
+        .command("route <id>")
+        .description("add, change or remove a route: a model at a provider")
+        .option("--provider <name>", "provider that serves it")
+        .option("--upstream <model>", "name of the model at the provider (default: the same)")
+        .option("--priority <number>", "routes with the lowest number are tried first (default: 0)", integer)
+        .option("--weight <number>", "share of requests among routes of the same priority (default: 1)", integer)
+        .option("--own-responses", "the provider has /responses for this model: send POST /v1/responses there")
+        .option("--no-own-responses", "it has none (the default): translate to chat completions")
+        .option(
+          "--allow-param <name>",
+          "also send this parameter to the provider, as in documents or reasoning.max_tokens; repeat or use commas for more; none: no others",
+          list,
+        )
+        .option(
+          "--drop-param <name>",
+          "do not send this parameter, because the provider does not take it, as in reasoning_effort; repeat or use commas for more; none: leave nothing out",
+          list,
+        )
+        .option("--cost-input <usd>", "what the provider charges you for 1 million input tokens; none: not known", cost)
+        .option("--cost-output <usd>", "the same for 1 million output tokens", cost)
+        .option("--cost-image <usd>", "the same for one image", cost)
+        .addOption(new Option("--change <route-id>", "change this route").conflicts("provider"))
+        .addOption(new Option("--remove <route-id>", "remove this route").conflicts(["provider", "change"])),
+      { but: ["droppedParams"] },
+    ),
     { changes: true },
-    async (context, { provider, upstream, streamOptions, change, remove, ...rest }, [id = ""]) => {
+    async (context, { provider, upstream, fact: facts, change, remove, ...rest }, [id = ""]) => {
       const { allowParam, dropParam, costInput, costOutput, costImage, ...settings } = rest;
       const fields = {
         ...settings,
         upstreamModel: upstream,
+        facts,
         allowedParams: allowParam?.filter((name) => name.trim() !== "none"),
         droppedParams: dropParam?.filter((name) => name.trim() !== "none"),
         costInputMicroUsd: costInput,
@@ -192,11 +191,10 @@ function addRouteCommand(model: Command): void {
       };
       if (remove !== undefined) await removeRoute(context, await routeIdOf(context, id, remove));
       else if (change !== undefined) {
-        const routeId = await routeIdOf(context, id, change);
-        await updateRoute(context, routeId, { ...fields, streamOptions: streamOptions ? undefined : false });
+        await updateRoute(context, await routeIdOf(context, id, change), fields);
       } else if (provider !== undefined) {
         const providerId = await providerIdOf(context, provider);
-        await addRoute(context, { ...fields, modelId: id, providerId, streamOptions });
+        await addRoute(context, { ...fields, modelId: id, providerId });
       } else throw new InputError("Give --provider, or --change or --remove with the id of a route.");
       return showModels(context, id);
     },

@@ -1,6 +1,9 @@
 import { type Command, Option } from "commander";
+import { DIALECTS } from "../catalog/dialects.ts";
 import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
+import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
+import { dialectOption, type FactsGiven, factOption, factRows, factsTable } from "./fact_options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { addProviderKeyCommands } from "./provider_key_commands.ts";
 import {
@@ -24,39 +27,54 @@ export function addProviderCommands(program: Command): void {
   addProviderKeyCommands(provider);
 }
 
+type FactOptions = { dialect?: string; fact?: FactsGiven };
+
+function factOptions(command: Command, byDefault: string): Command {
+  return factOption(dialectOption(command, byDefault));
+}
+
 function addAdd(provider: Command): void {
-  defineCommand<KeyOptions & { name: string; url: string }>(
-    addedKeyOptions(
-      provider
-        .command("add")
-        .description("add a provider; its key is stored encrypted")
-        .requiredOption("--name <name>", "its name here")
-        .requiredOption("--url <url>", "its OpenAI-compatible base URL, as in https://api.example.com/v1"),
+  defineCommand<KeyOptions & FactOptions & { name: string; url: string }>(
+    factOptions(
+      addedKeyOptions(
+        provider
+          .command("add")
+          .description("add a provider; its key is stored encrypted")
+          .requiredOption("--name <name>", "its name here")
+          .requiredOption("--url <url>", "its OpenAI-compatible base URL, as in https://api.example.com/v1"),
+      ),
+      " (default: by the host of its URL)",
     ),
     { changes: true, secretKey: true },
-    async (context, { name, url, ...key }) => {
-      await addProvider(context, { name, baseUrl: url, apiKey: await readAddedKey(key) });
+    async (context, { name, url, dialect, fact: facts, ...key }) => {
+      const apiKey = await readAddedKey(key);
+      await addProvider(context, { name, baseUrl: url, apiKey, ...(dialect && { dialect }), ...(facts && { facts }) });
       return showProviders(context, name);
     },
   );
 }
 
 function addSet(provider: Command): void {
-  defineCommand<KeyOptions & { url?: string; enable?: true; disable?: true }>(
-    replacedKeyOptions(
-      provider
-        .command("set <name>")
-        .description("change a provider's URL, or its key if it has only one, or enable or disable it")
-        .option("--url <url>", "its base URL")
-        .addOption(new Option("--enable", "use it again").conflicts("disable"))
-        .option("--disable", "stop using it"),
+  defineCommand<KeyOptions & FactOptions & { url?: string; enable?: true; disable?: true }>(
+    factOptions(
+      replacedKeyOptions(
+        provider
+          .command("set <name>")
+          .description("change a provider's URL, its dialect, or its key if it has only one, or enable or disable it")
+          .option("--url <url>", "its base URL")
+          .addOption(new Option("--enable", "use it again").conflicts("disable"))
+          .option("--disable", "stop using it"),
+      ),
+      "",
     ),
     { changes: true, secretKey: true },
-    async (context, { url, enable, disable, ...key }, [name = ""]) => {
+    async (context, { url, enable, disable, dialect, fact: facts, ...key }, [name = ""]) => {
       const apiKey = await readReplacedKey(key);
       await updateProvider(context, await providerIdOf(context, name), {
         baseUrl: url,
         apiKey,
+        dialect,
+        facts,
         enabled: switched({ enable, disable }),
       });
       return showProviders(context, name);
@@ -69,6 +87,17 @@ function addListAndTest(provider: Command): void {
     provider.command("list").description("list providers by name, without their keys"),
     {},
     async (context) => showProviders(context),
+  );
+
+  defineCommand(
+    provider.command("show <name>").description("show a provider's dialect and facts, and where each is known from"),
+    {},
+    async (context, _options, [name = ""]) => {
+      const shown = (await listProviders(context)).find((row) => row.name === name.trim());
+      if (shown === undefined) throw new InputError(`There is no provider ${JSON.stringify(name)}.`);
+      const text = `${shown.name}: ${shown.baseUrl}\n${DIALECTS[shown.dialect].title} (${shown.dialect})\n\n${factsTable(shown)}`;
+      return { text, json: { provider: { ...shown, facts: factRows(shown) } } };
+    },
   );
 
   defineCommand(
@@ -98,8 +127,8 @@ function addListAndTest(provider: Command): void {
 async function showProviders(context: Context, name?: string): Promise<Output> {
   const rows = (await listProviders(context)).filter((row) => name === undefined || row.name === name.trim());
   const text = table(
-    ["ID", "PROVIDER", "URL", "ENABLED", "KEYS"],
-    rows.map((row) => [String(row.id), row.name, row.baseUrl, yesNo(row.enabled), String(row.keys)]),
+    ["ID", "PROVIDER", "URL", "DIALECT", "ENABLED", "KEYS"],
+    rows.map((row) => [String(row.id), row.name, row.baseUrl, row.dialect, yesNo(row.enabled), String(row.keys)]),
     "No providers.",
   );
   return { text, json: { providers: rows } };

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import type { ModelInput, RoutePatch } from "../catalog/catalog_input.ts";
+import type { ModelInput } from "../catalog/catalog_input.ts";
+import { type DialectName, dialectOfUrl } from "../catalog/dialects.ts";
 import { createProviderClient } from "../catalog/provider_client.ts";
 import type { Config } from "../config.ts";
 import { randomToken, Secret } from "../platform/crypto.ts";
@@ -40,7 +41,7 @@ export type DemoProvider = {
   baseUrl: string;
   apiKey: string;
   models: DemoModel[];
-  route: RoutePatch;
+  dialect: DialectName;
   /** Models that the printed commands use. `imageModel` is null if the provider has none. */
   chatModel: string;
   imageModel: string | null;
@@ -107,13 +108,17 @@ const SIMULATED_MODELS: DemoModel[] = [
   },
 ];
 
-/** Starts the simulated provider as a process and waits until it is ready. Throws an Error if it does not start. */
-export async function startSimulated(outputFile: string): Promise<DemoProvider> {
+/**
+ * Starts the simulated provider as a process and waits until it is ready. With a dialect it plays a provider that has it. Throws an Error
+ * if it does not start.
+ */
+export async function startSimulated(outputFile: string, dialect: DialectName = "generic"): Promise<DemoProvider> {
   const apiKey = `sim-${randomToken(18)}`;
   const script = fileURLToPath(new URL("provider/simulated_provider.ts", import.meta.url));
   for (let tryNumber = 1; tryNumber <= PORT_TRIES_MAX; tryNumber++) {
     const port = await freePort();
-    const options = { port, "pace-ms": PACE_MS, "image-delay-ms": IMAGE_DELAY_MS, "api-key": apiKey };
+    const played = dialect !== "generic" && { dialect };
+    const options = { port, "pace-ms": PACE_MS, "image-delay-ms": IMAGE_DELAY_MS, "api-key": apiKey, ...played };
     const child = startOwnedProcess({
       command: process.execPath,
       args: [script, ...Object.entries(options).map(([name, value]) => `--${name}=${value}`)],
@@ -130,7 +135,7 @@ export async function startSimulated(outputFile: string): Promise<DemoProvider> 
           baseUrl,
           apiKey,
           models: SIMULATED_MODELS,
-          route: {},
+          dialect,
           chatModel: "sim-small",
           imageModel: "sim-image",
           embeddingModel: "sim-embed",
@@ -173,8 +178,7 @@ export async function connectProvider(
     baseUrl,
     apiKey,
     models,
-    // OpenAI's newer models reject `max_tokens`; most other providers do not know `max_completion_tokens`.
-    route: { capField: new URL(baseUrl).hostname === "api.openai.com" ? "max_completion_tokens" : "max_tokens" },
+    dialect: dialectOfUrl(baseUrl),
     chatModel,
     imageModel: models.find(({ modality }) => modality === "image")?.id ?? null,
     embeddingModel: models.find(({ modality }) => modality === "embedding")?.id ?? null,

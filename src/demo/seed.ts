@@ -93,7 +93,7 @@ async function seedCatalog(deps: Deps, provider: DemoProvider): Promise<void> {
     if (!model) await addModel(deps, { ownedBy: provider.name, ...input });
     else if (!model.enabled) await updateModel(deps, wanted.id, { enabled: true });
     if (!routes.some((route) => route.modelId === wanted.id && route.providerId === providerId)) {
-      await addRoute(deps, { ...provider.route, modelId: wanted.id, upstreamModel, providerId });
+      await addRoute(deps, { modelId: wanted.id, upstreamModel, providerId });
     }
   }
   // The other provider is disabled, so its models are too.
@@ -106,7 +106,7 @@ async function seedCatalog(deps: Deps, provider: DemoProvider): Promise<void> {
   }
 }
 
-async function ensureProvider(deps: Deps, { name, baseUrl, apiKey }: DemoProvider): Promise<number> {
+async function ensureProvider(deps: Deps, { name, baseUrl, apiKey, dialect }: DemoProvider): Promise<number> {
   const known = await listProviders(deps);
   for (const other of known) {
     if (other.name !== name && other.enabled && PROVIDER_NAMES.includes(other.name)) {
@@ -114,7 +114,7 @@ async function ensureProvider(deps: Deps, { name, baseUrl, apiKey }: DemoProvide
     }
   }
   const own = known.find((row) => row.name === name);
-  if (!own) return addProvider(deps, { name, baseUrl, apiKey });
+  if (!own) return addProvider(deps, { name, baseUrl, apiKey, dialect });
   const [first, ...more] = await listProviderKeys(deps, [own.id]);
   // The simulated provider gets a new port and key at each start. Keys that a person added belong to the old address.
   if (own.baseUrl !== baseUrl) for (const { id } of more) await removeProviderKey(deps, id);
@@ -123,7 +123,7 @@ async function ensureProvider(deps: Deps, { name, baseUrl, apiKey }: DemoProvide
     await updateProvider(deps, own.id, { enabled: true });
     return own.id;
   }
-  await updateProvider(deps, own.id, { baseUrl, apiKey, enabled: true });
+  await updateProvider(deps, own.id, { baseUrl, apiKey, dialect, enabled: true });
   return own.id;
 }
 

@@ -116,13 +116,24 @@ export const priceVersions = pgTable(
 );
 
 /** Upstream AI services. Each has at least one row of `provider_keys`. */
-export const providers = pgTable("providers", {
-  id: id(),
-  name: text().notNull().unique(),
-  baseUrl: text().notNull(),
-  enabled: boolean().notNull().default(true),
-  createdAt: instant().notNull().defaultNow(),
-});
+export const providers = pgTable(
+  "providers",
+  {
+    id: id(),
+    name: text().notNull().unique(),
+    baseUrl: text().notNull(),
+    /** A name of `catalog/dialects.ts`. Source: DIA-1. */
+    dialect: text().notNull().default("generic"),
+    /** Facts of the dialect that are different for this provider: FactsOverride of `catalog/dialects.ts`. */
+    facts: jsonb().$type<unknown>().notNull().default({}),
+    enabled: boolean().notNull().default(true),
+    createdAt: instant().notNull().defaultNow(),
+  },
+  (t) => [
+    check("providers_dialect", sql`${t.dialect} ~ '^[a-z0-9.-]{1,40}$'`),
+    check("providers_facts", sql`jsonb_typeof(${t.facts}) = 'object'`),
+  ],
+);
 
 /**
  * The keys of a provider, encrypted with SECRET_KEY, and whether they are in quarantine, which all replicas share. A cooling key has rows
@@ -196,10 +207,8 @@ export const routes = pgTable(
     upstreamModel: text().notNull(),
     priority: integer().notNull().default(0),
     weight: integer().notNull().default(1),
-    capField: text({ enum: ["max_tokens", "max_completion_tokens"] })
-      .notNull()
-      .default("max_tokens"),
-    streamOptions: boolean().notNull().default(true),
+    /** Facts that are different for this route. Source: DIA-1. */
+    facts: jsonb().$type<unknown>().notNull().default({}),
     /** The provider has a /responses of its own for this model. Source: RSP-2. */
     ownResponses: boolean().notNull().default(false),
     /** Parameters that this route forwards beyond those of src/gateway/parameters.ts. */
@@ -215,7 +224,7 @@ export const routes = pgTable(
   (t) => [
     uniqueIndex("routes_once").on(t.modelId, t.providerId, t.upstreamModel),
     check("routes_weight", sql`${t.weight} between 1 and 1000`),
-    check("routes_cap_field", sql`${t.capField} in ('max_tokens', 'max_completion_tokens')`),
+    check("routes_facts", sql`jsonb_typeof(${t.facts}) = 'object'`),
     check("routes_allowed_params", sql`cardinality(${t.allowedParams}) <= 50`),
     check(
       "routes_dropped_params",

@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "bun:test";
 import { randomBytes } from "node:crypto";
 import { type Catalog, openCatalog } from "../../src/catalog/catalog.ts";
+import { USUAL_FACTS } from "../../src/catalog/dialects.ts";
 import { addModel, setImagePrice, setPrices, updateModel } from "../../src/catalog/models_store.ts";
 import { addProvider, updateProvider } from "../../src/catalog/providers_store.ts";
 import { addRoute, updateRoute } from "../../src/catalog/routes_store.ts";
@@ -89,8 +90,7 @@ test("a model has its prices, image prices and routes; its provider's key is not
     upstreamModel: "up-1",
     priority: 0,
     weight: 3,
-    capField: "max_tokens",
-    streamOptions: true,
+    facts: USUAL_FACTS,
     ownResponses: false,
     allowedParams: new Set(),
     droppedParams: new Set(),

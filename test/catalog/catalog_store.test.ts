@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { ModelInput, RouteInput } from "../../src/catalog/catalog_input.ts";
 import { loadCatalog } from "../../src/catalog/catalog_store.ts";
+import { USUAL_FACTS } from "../../src/catalog/dialects.ts";
 import {
   addModel,
   changePrices,
@@ -202,8 +203,8 @@ test("a route's upstream name is the model's id by default", async () => {
       upstreamModel: modelId,
       priority: 0,
       weight: 1,
-      capField: "max_tokens",
-      streamOptions: true,
+      facts: {},
+      takes: USUAL_FACTS,
       allowedParams: [],
       droppedParams: [],
       enabled: true,
@@ -212,14 +213,18 @@ test("a route's upstream name is the model's id by default", async () => {
   await updateRoute(deps, id, {
     priority: 2,
     weight: 9,
-    capField: "max_completion_tokens",
-    streamOptions: false,
+    facts: { capField: "max_completion_tokens", streamOptions: "left_out", usage: "none" },
     allowedParams: ["reasoning.max_tokens", " documents", "documents"],
     droppedParams: ["tools.function.strict", " seed", "seed", "reasoning.effort"],
     enabled: false,
   });
   expect(await listRoutes(deps, modelId)).toMatchObject([
-    { priority: 2, weight: 9, capField: "max_completion_tokens", streamOptions: false, enabled: false },
+    {
+      priority: 2,
+      weight: 9,
+      facts: { capField: "max_completion_tokens", streamOptions: "left_out", usage: "none" },
+      enabled: false,
+    },
   ]);
   expect((await listRoutes(deps, modelId))[0]).toMatchObject({
     allowedParams: ["documents", "reasoning.max_tokens"],
@@ -321,7 +326,7 @@ test("an invalid value is refused with the name of its field, without a query", 
     ["weight", { weight: 0 }],
     ["weight", { weight: 1001 }],
     ["priority", { priority: 1e6 }],
-    ["capField", { capField: "cap" }],
+    ["facts.capField", { facts: { capField: "cap" } }],
     ["upstreamModel", { upstreamModel: "" }],
     ["allowedParams", { allowedParams: [""] }],
     ["allowedParams", { allowedParams: ["Documents"] }],

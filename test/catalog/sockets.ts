@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import type { KeyedRoute, ModelRoute } from "../../src/catalog/catalog.ts";
+import { USUAL_FACTS } from "../../src/catalog/dialects.ts";
 import { Secret } from "../../src/platform/crypto.ts";
 
 /** Raw peers that behave as no HTTP server does, and a route to them. */
@@ -22,8 +23,7 @@ export function route(baseUrl: string, fields: Partial<KeyedRoute> = {}): KeyedR
     priority: 0,
     weight: 1,
     cost: null,
-    capField: "max_tokens",
-    streamOptions: true,
+    facts: USUAL_FACTS,
     ownResponses: false,
     allowedParams: new Set(),
     droppedParams: new Set(),

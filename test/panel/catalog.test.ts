@@ -195,7 +195,9 @@ describe("models", () => {
       upstreamModel: "up",
     });
     await until(async () => (await shop.chat(secret, { model: id })).status === 200, BEHIND_MS_MAX);
-    expect((await find(id)).routes).toMatchObject([{ id: route.json.id, upstreamModel: "up", capField: "max_tokens" }]);
+    expect((await find(id)).routes).toMatchObject([
+      { id: route.json.id, upstreamModel: "up", takes: { capField: "max_tokens" } },
+    ]);
 
     const audited = await auditOf(shop, "models", id);
     expect(audited.map(({ action, actor, request }) => ({ action, actor, request }))).toEqual(
@@ -319,7 +321,12 @@ describe("models", () => {
       [{ weight: 0 }, "weight"],
       [{ priority: 1001 }, "priority"],
       [{ upstreamModel: "a\nb" }, "upstreamModel"],
-      [{ capField: "limit" }, "capField"],
+      [{ facts: { capField: "limit" } }, "facts.capField"],
+      [{ facts: { mood: "good" } }, "facts"],
+      [{ facts: { droppedParams: ["seed"] } }, "facts"],
+      [{ facts: { contentForm: "text" } }, "facts"],
+      [{ facts: { firstTokenSeconds: 1.5 } }, "facts.firstTokenSeconds"],
+      [{ facts: "none" }, "facts"],
       [{ allowedParams: ["max_output_tokens"] }, "allowedParams"],
       [{ allowedParams: ["a b"] }, "allowedParams"],
       [{ allowedParams: "documents" }, "allowedParams"],

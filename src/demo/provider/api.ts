@@ -9,6 +9,7 @@ import {
   unknownModel,
 } from "./chat.ts";
 import type { Reply } from "./delivery.ts";
+import { type Played, refusalOf } from "./dialects.ts";
 import { embeddingsJson, readEmbeddingRequest } from "./embeddings.ts";
 import type { Behaviour } from "./faults.ts";
 import { type ImageStore, imageEvents, imagesJson, readImageRequest } from "./images.ts";
@@ -34,6 +35,8 @@ export interface Api {
   /** The Bearer keys that are accepted; undefined: every caller is. */
   readonly apiKeys: readonly string[] | undefined;
   readonly models: readonly string[] | "any";
+  /** The provider that it plays; undefined: one that takes everything. */
+  readonly played: Played | undefined;
   readonly images: ImageStore;
   /** Answers by request body. */
   readonly cache: Map<string, CachedChat>;
@@ -47,6 +50,8 @@ export function replyTo(api: Api, call: Call, behaviour: Behaviour | undefined):
     if (call.path.startsWith("/images/")) return storedImageReply(api, call);
     if (api.apiKeys !== undefined && !isAccepted(api.apiKeys, call.headers.authorization))
       throw wrongKeyError(call.headers.authorization);
+    const refused = call.method === "POST" && api.played ? refusalOf(api.played, parseJson(call.body)) : undefined;
+    if (refused !== undefined) return jsonReply(call, refused.json, refused.status);
     const endpoint = `${call.method === "HEAD" ? "GET" : call.method} ${call.path}`;
     if (endpoint === "POST /v1/chat/completions") return chatReply(api, call, behaviour);
     if (endpoint === "POST /v1/responses") return responsesReply(api, call, behaviour);
@@ -69,7 +74,7 @@ function chatReply(api: Api, call: Call, behaviour: Behaviour | undefined): Repl
   checkModel(api, request.model, "chat");
   const answer = answerChat(request, { id: call.id, created: createdAt(call) }, behaviour);
   if (request.stream) {
-    const pieces = chatPieces(answer, request.includeUsage, behaviour);
+    const pieces = chatPieces(answer, request.includeUsage || api.played?.alwaysSendsUsage === true, behaviour);
     return reply(call, { contentType: "text/event-stream; charset=utf-8", pieces, paceMs: api.paceMs, stream: true });
   }
   const fresh = { tail: chatJsonTail(answer, behaviour), tokens: answer.tokens };

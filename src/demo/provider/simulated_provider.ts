@@ -5,6 +5,7 @@ import { parseArgs } from "node:util";
 import { type Api, jsonReply, MODELS, replyTo } from "./api.ts";
 import { type Controlled, reset, serveControl } from "./control.ts";
 import { changeReply, type Later, later, ReplyWriter, writeReply, writeWhole } from "./delivery.ts";
+import { playedBy } from "./dialects.ts";
 import { type Behaviour, Behaviours, type CallPredicate, isFaulty } from "./faults.ts";
 import { ImageStore } from "./images.ts";
 import { type Call, type Counters, Journal } from "./journal.ts";
@@ -28,6 +29,8 @@ export interface SimulatedProviderOptions {
   moreKeys?: readonly string[];
   /** The model ids that exist; `any`: all. Ids that contain `image` produce images; those that contain `reason` send reasoning. */
   models?: readonly string[] | "any";
+  /** The provider that it plays: it refuses what that one refuses, in its words. A name of dialects.ts. Default: it takes everything. */
+  dialect?: string;
   /** The behaviours of the first calls, as if passed to `next` one by one. */
   script?: readonly Behaviour[];
   /** Serves `/__journal`, `/__reset` and `/__behave` to every process of this machine. Default false. */
@@ -69,6 +72,7 @@ export async function startSimulatedProvider(options: SimulatedProviderOptions =
     imageDelayMs: options.imageDelayMs ?? 0,
     apiKeys: options.apiKey === undefined ? undefined : [options.apiKey, ...(options.moreKeys ?? [])],
     models: options.models ?? MODELS,
+    played: options.dialect === undefined ? undefined : playedBy(options.dialect),
     control: options.control ?? false,
     later: options.later ?? later,
     journal: new Journal(now, options.journalCallsMax),
@@ -173,6 +177,7 @@ async function main(): Promise<void> {
       "image-delay-ms": { type: "string", default: "0" },
       "api-key": { type: "string" },
       models: { type: "string" },
+      dialect: { type: "string" },
       control: { type: "boolean", default: false },
     },
   });
@@ -182,6 +187,7 @@ async function main(): Promise<void> {
     imageDelayMs: Number(values["image-delay-ms"]),
     apiKey: values["api-key"],
     models: values.models === "any" ? "any" : values.models?.split(","),
+    dialect: values.dialect,
     control: values.control,
   });
   const end = () => void provider.stop().then(() => process.exit(0));

@@ -2,7 +2,7 @@ import { Type } from "@sinclair/typebox";
 import { type Static, t } from "elysia";
 import { adviceOf } from "../../catalog/bound_advice.ts";
 import { readBoundUses } from "../../catalog/bound_uses_store.ts";
-import { imagePriceKey, PARAM_CHARS_MAX, QUALITY_CHARS_MAX, ROUTE_PARAMS_MAX } from "../../catalog/catalog_input.ts";
+import { imagePriceKey, QUALITY_CHARS_MAX } from "../../catalog/catalog_input.ts";
 import { losing, lossOf, lowestMargin, readMargins } from "../../catalog/margins.ts";
 import { byBound } from "../../catalog/model_bounds.ts";
 import {
@@ -14,6 +14,7 @@ import {
   setPrices,
   updateModel,
 } from "../../catalog/models_store.ts";
+import { PARAM_CHARS_MAX, ROUTE_PARAMS_MAX } from "../../catalog/route_params.ts";
 import { readRouteStats } from "../../catalog/route_stats_store.ts";
 import { reportsOf } from "../../catalog/route_sums.ts";
 import { addRoute, listRoutes, removeRoute, updateRoute } from "../../catalog/routes_store.ts";
@@ -23,6 +24,7 @@ import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";
 import { CATALOG_NAME_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../../limits.ts";
 import { breakerOf } from "./breakers.ts";
+import { FactsFields } from "./facts_fields.ts";
 import { IdInBody, IdParam, orNull, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
@@ -96,8 +98,7 @@ const routeFields = {
   upstreamModel: t.Optional(Name),
   priority: t.Optional(Type.Integer()),
   weight: t.Optional(Type.Integer()),
-  capField: t.Optional(t.Union([t.Literal("max_tokens"), t.Literal("max_completion_tokens")])),
-  streamOptions: t.Optional(t.Boolean()),
+  facts: t.Optional(FactsFields),
   ownResponses: t.Optional(t.Boolean()),
   allowedParams: t.Optional(Params),
   droppedParams: t.Optional(Params),

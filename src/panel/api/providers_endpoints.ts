@@ -18,6 +18,7 @@ import {
   ROUTE_WEIGHT,
 } from "../../limits.ts";
 import { breakerOf, openBreakers } from "./breakers.ts";
+import { DialectField, FactsFields } from "./facts_fields.ts";
 import { IdInBody, IdParam, NO_NUL, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { signedIn } from "./panel_session.ts";
@@ -61,7 +62,12 @@ function ownEndpoints(deps: Deps) {
         const id = await once(deps, { person, request }, () => addProvider({ ...deps, by: person.by }, body));
         return await oneProvider(deps, id);
       },
-      { body: t.Object({ name: Name, baseUrl: BaseUrl, apiKey: ApiKey, enabled: t.Optional(t.Boolean()) }) },
+      {
+        body: t.Object({
+          ...{ name: Name, baseUrl: BaseUrl, apiKey: ApiKey },
+          ...{ dialect: t.Optional(DialectField), facts: t.Optional(FactsFields), enabled: t.Optional(t.Boolean()) },
+        }),
+      },
     )
     .patch(
       "/admin/providers/:id",
@@ -75,6 +81,8 @@ function ownEndpoints(deps: Deps) {
           name: t.Optional(Name),
           baseUrl: t.Optional(BaseUrl),
           apiKey: t.Optional(ApiKey),
+          dialect: t.Optional(DialectField),
+          facts: t.Optional(FactsFields),
           enabled: t.Optional(t.Boolean()),
         }),
       },

@@ -29,6 +29,7 @@ import { EditModel } from "./admin_model_dialogs.tsx";
 import { ImagePrices, TokenPrices } from "./admin_model_price_sections.tsx";
 import { ImagePricesDialog, PricesDialog } from "./admin_model_prices.tsx";
 import { RouteDialog } from "./admin_route_dialog.tsx";
+import { dialectTitle } from "./fact_fields.tsx";
 import { Margin } from "./home_margins.tsx";
 import { MODALITIES } from "./modalities.ts";
 import { useOpened } from "./page_hooks.ts";
@@ -251,10 +252,10 @@ const ROUTE_COLUMNS: Column<Route>[] = [
   {
     head: "Sends",
     hideBelow: "lg",
-    cell: ({ capField, streamOptions, ownResponses, allowedParams, droppedParams }) => (
+    cell: ({ dialect, takes, facts, ownResponses, allowedParams, droppedParams }) => (
       <span className="text-ink-2">
-        <code className="font-mono text-12">{capField}</code>
-        {streamOptions ? ", asks for usage" : ", no stream options"}
+        {dialectTitle(dialect)}, <code className="font-mono text-12">{takes.capField}</code>
+        {Object.keys(facts).length > 0 && ", with facts of its own"}
         {ownResponses && ", has /responses"}
         {allowedParams.length > 0 && (
           <>

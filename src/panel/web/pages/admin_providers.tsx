@@ -10,7 +10,7 @@ import { CopyText } from "../ui/copy_text.tsx";
 import { Drawer } from "../ui/dialog.tsx";
 import { Field, NativeSelect, TextField } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
-import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Facts, Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
@@ -18,6 +18,16 @@ import { type Column, DataTable, LoadOlder, toOlder } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
 import { modelHref, type Route, RouteState } from "./admin_catalog.tsx";
 import { ProviderKeyField, ProviderKeys, ProviderNameField } from "./admin_provider_keys.tsx";
+import {
+  DIALECT_OPTIONS,
+  dialectTitle,
+  FactFields,
+  factsToSend,
+  namesIn,
+  type TypedFacts,
+  typedFacts,
+  wrongFacts,
+} from "./fact_fields.tsx";
 import { useOpened } from "./page_hooks.ts";
 
 /** The providers. A key is written and never shown. One provider opens in a drawer: `?provider=…`. */
@@ -25,6 +35,8 @@ import { useOpened } from "./page_hooks.ts";
 const PAGE_SIZE = 500;
 const REFETCH_MS = 10_000;
 const UNLISTED_SHOWN = 5;
+const DROPPED_HINT =
+  "The provider does not take them, on any of its routes, for example: seed logit_bias. Empty: as the dialect says.";
 const STATE_FILTER = [
   { value: "", label: "All providers" },
   { value: "failing", label: "Failing" },
@@ -33,7 +45,7 @@ const PROVIDERS_KEY = ["admin", "providers"];
 
 type Provider = NonNullable<Awaited<ReturnType<typeof api.admin.providers.get>>["data"]>["providers"][number];
 type OneProvider = NonNullable<Awaited<ReturnType<ReturnType<typeof api.admin.providers>["get"]>>["data"]>;
-type Known = Pick<Provider, "id" | "name" | "baseUrl" | "enabled">;
+type Known = Pick<Provider, "id" | "name" | "baseUrl" | "dialect" | "facts" | "dialectTakes" | "enabled">;
 /** `keyCount`: with several keys, each is changed by itself. */
 type Edited = Known & { keyCount: number };
 
@@ -313,6 +325,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
       <Facts
         facts={[
           ["Base URL", <CopyText key="url" value={provider.baseUrl} what="base URL" isWhole />],
+          ["Dialect", <ProviderDialect key="dialect" provider={provider} />],
           [
             "State",
             <ProviderState
@@ -361,6 +374,17 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
   );
 }
 
+/** Its dialect, and the facts that differ from it. */
+function ProviderDialect({ provider: { dialect, facts } }: { provider: OneProvider }) {
+  const set = Object.entries(facts).map(([name, value]) => `${name} ${[value].flat().join(" ")}`);
+  return (
+    <span className="grid">
+      {dialectTitle(dialect)}
+      {set.length > 0 && <span className="font-mono text-12 wrap-anywhere text-ink-2">{set.join(", ")}</span>}
+    </span>
+  );
+}
+
 type LineRoute = OneProvider["routes"][number] & Pick<Route, "providerEnabled">;
 
 function RouteLine({ route }: { route: LineRoute }) {
@@ -391,11 +415,14 @@ function ProviderDialog({
 }) {
   const send = useSaveProvider(provider);
   const form = useForm({
-    first: { name: provider?.name ?? "", baseUrl: provider?.baseUrl ?? "", apiKey: "" },
-    wrong: ({ name, baseUrl, apiKey }) => ({
+    first: typedProvider(provider),
+    wrong: ({ name, baseUrl, apiKey, facts }) => ({
       name: isBlank(name) ? "Enter a name." : null,
       baseUrl: /^https?:\/\/\S+$/i.test(baseUrl.trim()) ? null : "Enter an address, as in https://api.example.com/v1",
       apiKey: provider === null && isBlank(apiKey) ? "Paste the key that the provider gave you." : null,
+      dialect: null,
+      facts: wrongFacts(facts),
+      droppedParams: null,
     }),
     send,
     onSent: (saved) => {
@@ -427,16 +454,67 @@ function ProviderDialog({
       {(provider === null || provider.keyCount === 1) && (
         <ProviderKeyField isNew={provider === null} isMoved={isMoved} {...form.field("apiKey")} />
       )}
+      <DialectFields form={form} provider={provider} />
     </FormDialog>
   );
+}
+
+type ProviderForm = Form<TypedProvider, keyof TypedProvider>;
+
+function DialectFields({ form, provider }: { form: ProviderForm; provider: Known | null }) {
+  return (
+    <>
+      <Field label="Dialect" hint="What it takes, and how it answers. Test it to see whether this is right.">
+        <NativeSelect
+          value={form.values.dialect}
+          onValue={(dialect) => form.set({ dialect })}
+          options={[...(provider === null ? [{ value: "", label: "By its address" }] : []), ...DIALECT_OPTIONS]}
+        />
+      </Field>
+      <FactFields
+        typed={form.values.facts}
+        says={provider?.dialect === form.values.dialect ? provider.dialectTakes : undefined}
+        error={form.errorOf("facts")}
+        onChange={(facts) => form.set({ facts })}
+      />
+      <TextField
+        label="Parameters not sent"
+        optional
+        hint={DROPPED_HINT}
+        mono
+        {...form.field("droppedParams")}
+        placeholder={provider?.dialectTakes.droppedParams.join(" ") ?? ""}
+      />
+    </>
+  );
+}
+
+type TypedProvider = {
+  name: string;
+  baseUrl: string;
+  apiKey: string;
+  dialect: string;
+  facts: TypedFacts;
+  /** "": as the dialect says. */
+  droppedParams: string;
+};
+
+function typedProvider(provider: Known | null): TypedProvider {
+  const { name = "", baseUrl = "", dialect = "", facts = {} } = provider ?? {};
+  const droppedParams = facts.droppedParams?.join(" ") ?? "";
+  return { name, baseUrl, apiKey: "", dialect, facts: typedFacts(facts), droppedParams };
 }
 
 function useSaveProvider(provider: Known | null) {
   const client = useQueryClient();
   const formKey = useIdempotencyKey();
-  return async (typed: { name: string; baseUrl: string; apiKey: string }) => {
-    const fields = { name: typed.name.trim(), baseUrl: typed.baseUrl.trim() };
-    const { apiKey } = typed;
+  return async ({ apiKey, dialect, facts, droppedParams, ...typed }: TypedProvider) => {
+    const fields = {
+      name: typed.name.trim(),
+      baseUrl: typed.baseUrl.trim(),
+      ...(dialect !== "" && { dialect }),
+      facts: { ...factsToSend(facts), droppedParams: isBlank(droppedParams) ? null : namesIn(droppedParams) },
+    };
     const saved =
       provider === null
         ? await ask(api.admin.providers.post({ ...fields, apiKey }, sentOnce(formKey)))

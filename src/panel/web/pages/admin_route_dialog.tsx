@@ -1,13 +1,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { CATALOG_NAME_CHARS_MAX, ROUTE_PRIORITY, ROUTE_WEIGHT } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
-import { Checkbox, RadioList } from "../ui/choices.tsx";
+import { Checkbox } from "../ui/choices.tsx";
 import { CountField, DollarField, Field, NativeSelect, TextField } from "../ui/fields.tsx";
 import { type DialogState, type FieldState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { choicesError } from "../ui/states.tsx";
 import type { Model, Route } from "./admin_catalog.tsx";
 import { useSaved } from "./admin_model_dialogs.tsx";
 import { dollars, PRICE } from "./admin_model_prices.tsx";
+import { FactFields, factsToSend, namesIn, typedFacts, wrongFacts } from "./fact_fields.tsx";
 import { checkCount, checkUsd, readCount, readMicroUsd } from "./typed_numbers.ts";
 
 /**
@@ -16,10 +17,6 @@ import { checkCount, checkUsd, readCount, readMicroUsd } from "./typed_numbers.t
  */
 
 const PROVIDERS_PAGE_MAX = 500;
-const CAP_FIELDS = [
-  { value: "max_tokens", label: "max_tokens", hint: "Most providers use it." },
-  { value: "max_completion_tokens", label: "max_completion_tokens", hint: "Newer models of some providers need it." },
-] as const;
 
 function routeOf(model: Model, route: Route | null) {
   return {
@@ -27,8 +24,7 @@ function routeOf(model: Model, route: Route | null) {
     upstreamModel: route?.upstreamModel ?? model.id,
     priority: String(route?.priority ?? 0),
     weight: String(route?.weight ?? 1),
-    capField: route?.capField ?? ("max_tokens" as Route["capField"]),
-    streamOptions: route?.streamOptions ?? true,
+    facts: typedFacts(route?.facts ?? {}),
     ownResponses: route?.ownResponses ?? false,
     allowedParams: route?.allowedParams.join(" ") ?? "",
     droppedParams: route?.droppedParams.join(" ") ?? "",
@@ -47,6 +43,7 @@ function wrongRoute({
   costInputMicroUsd: input,
   costOutputMicroUsd: output,
   costImageMicroUsd: image,
+  facts,
 }: TypedRoute): Record<keyof TypedRoute, string | null> {
   const cost = { ...PRICE, optional: true };
   const together = "Enter the costs of input and output, or neither.";
@@ -55,8 +52,7 @@ function wrongRoute({
     upstreamModel: isBlank(upstreamModel) ? "Enter the model's name at the provider." : null,
     priority: checkCount(priority, ROUTE_PRIORITY),
     weight: checkCount(weight, ROUTE_WEIGHT),
-    capField: null,
-    streamOptions: null,
+    facts: wrongFacts(facts),
     ownResponses: null,
     allowedParams: null,
     droppedParams: null,
@@ -70,8 +66,7 @@ function routeFields({
   upstreamModel,
   priority,
   weight,
-  capField,
-  streamOptions,
+  facts,
   ownResponses,
   allowedParams,
   droppedParams,
@@ -84,16 +79,11 @@ function routeFields({
     upstreamModel,
     priority: Number(readCount(priority)),
     weight: Number(readCount(weight)),
-    capField,
-    streamOptions,
+    facts: factsToSend(facts),
     ownResponses,
     allowedParams: namesIn(allowedParams),
     droppedParams: namesIn(droppedParams),
   };
-}
-
-function namesIn(typed: string): string[] {
-  return typed.split(/[\s,]+/).filter((name) => name !== "");
 }
 
 /** Adds a route to a model, or with `route` changes that one. A route's provider cannot change. */
@@ -121,13 +111,18 @@ export function RouteDialog({ open, onClose, model, route }: DialogState & { mod
       submitLabel={route === null ? "Add route" : "Save"}
     >
       <RouteFields form={form} isNew={route === null} isImage={model.modality === "image"} />
-      <RadioList
-        label="The output limit is sent as"
-        value={form.values.capField}
-        onValue={(capField) => form.set({ capField })}
-        options={CAP_FIELDS}
+      <Checkbox
+        label="The provider has /responses for this model"
+        hint="Requests for POST /v1/responses are sent there. Otherwise they are translated to chat completions."
+        checked={form.values.ownResponses}
+        onValue={(ownResponses) => form.set({ ownResponses })}
       />
-      <RouteSwitches typed={form.values} onChange={form.set} />
+      <FactFields
+        typed={form.values.facts}
+        says={route?.providerTakes}
+        error={form.errorOf("facts")}
+        onChange={(facts) => form.set({ facts })}
+      />
       <TextField
         label="More parameters"
         optional
@@ -198,32 +193,6 @@ function CostFields({ form, isImage }: { form: RouteForm; isImage: boolean }) {
         {...form.field("costInputMicroUsd")}
       />
       <DollarField label="Cost of output" optional hint="The same for output." {...form.field("costOutputMicroUsd")} />
-    </>
-  );
-}
-
-/** What the provider understands. */
-function RouteSwitches({
-  typed,
-  onChange,
-}: {
-  typed: Pick<TypedRoute, "streamOptions" | "ownResponses">;
-  onChange: (change: Partial<TypedRoute>) => void;
-}) {
-  return (
-    <>
-      <Checkbox
-        label="Ask for usage in streams"
-        hint="Sends stream_options. Without it, the tokens of a stream are estimated."
-        checked={typed.streamOptions}
-        onValue={(streamOptions) => onChange({ streamOptions })}
-      />
-      <Checkbox
-        label="The provider has /responses for this model"
-        hint="Requests for POST /v1/responses are sent there. Otherwise they are translated to chat completions."
-        checked={typed.ownResponses}
-        onValue={(ownResponses) => onChange({ ownResponses })}
-      />
     </>
   );
 }
