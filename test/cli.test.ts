@@ -982,9 +982,10 @@ test(
 
 /** The dialect and the facts of the provider `upstream`: set, shown, refused, and as its dialect says again. */
 async function changesFacts(): Promise<void> {
+  const env = { env: { SECRET_KEY } };
   const shown = async () => (await json("provider show upstream")).provider;
   expect(await shown()).toMatchObject({ dialect: "generic", takes: { capField: "max_tokens", streamOptions: "sent" } });
-  await json("provider set upstream --dialect mistral --fact firstTokenSeconds=90 --fact droppedParams=seed,user");
+  await json("provider set upstream --dialect mistral --fact firstTokenSeconds=90 --fact droppedParams=seed,user", env);
   const { dialect, takes, facts } = await shown();
   expect([dialect, takes.streamOptions, takes.firstTokenSeconds, takes.droppedParams]).toEqual([
     "mistral",
@@ -996,11 +997,14 @@ async function changesFacts(): Promise<void> {
   expect((await cli("provider show upstream")).out).toMatch(
     /Mistral \(mistral\)[\s\S]+firstTokenSeconds\s+90\s+set here/,
   );
-  expect(await refused("provider set upstream --dialect klingon")).toContain("generic, openai");
-  expect(await refused("provider set upstream --fact mood=good")).toContain("mood");
-  expect(await refused("provider set upstream --fact usage=asked")).toContain("contradict");
-  expect(await refused("provider set upstream --fact droppedParams=messages")).toContain("messages");
-  expect((await cli("provider set upstream --fact capField")).err).toContain("capField=max_completion_tokens");
-  await json("provider set upstream --dialect generic --fact firstTokenSeconds=default --fact droppedParams=default");
+  expect(await refused("provider set upstream --dialect klingon", env)).toContain("generic, openai");
+  expect(await refused("provider set upstream --fact mood=good", env)).toContain("mood");
+  expect(await refused("provider set upstream --fact usage=asked", env)).toContain("contradict");
+  expect(await refused("provider set upstream --fact droppedParams=messages", env)).toContain("messages");
+  expect((await cli("provider set upstream --fact capField", env)).err).toContain("capField=max_completion_tokens");
+  await json(
+    "provider set upstream --dialect generic --fact firstTokenSeconds=default --fact droppedParams=default",
+    env,
+  );
   expect((await shown()).takes).toMatchObject({ streamOptions: "sent", firstTokenSeconds: null, droppedParams: [] });
 }

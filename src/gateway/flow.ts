@@ -1,25 +1,29 @@
 import { affinityOf } from "../catalog/affinity.ts";
-import type { KeyedRoute } from "../catalog/catalog.ts";
+import type { KeyedRoute, Model } from "../catalog/catalog.ts";
 import type { Deps } from "../deps.ts";
+import { type Body, keepInstead } from "../http/body.ts";
 import { originOf } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
 import { type Admitted, admit, Slots } from "./admission.ts";
 import { checkChatAnswer } from "./answer_size.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
 import { chargeShown, chatUsage, imageUsage, NOTHING_RELAYED } from "./charge.ts";
+import type { ChatToSend } from "./chat_payload.ts";
 import { ChunkRewriter, type StreamFacts, type StreamRewriter } from "./chunks.ts";
 import { type Answered, type Attempt, dispatch } from "./dispatch.ts";
 import { namerOf } from "./end_users.ts";
 import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
 import { serveOnce } from "./idempotency.ts";
 import { requireModel } from "./models.ts";
-import { type Filtered, filterParameters } from "./parameters.ts";
+import { checkKept, filterParameters } from "./parameters.ts";
 import { hasUncounted, type Prompt, type PromptSample, promptOf } from "./prompt.ts";
 import { countRefusal } from "./refusal_counts.ts";
 import type { RelayEnd, StreamOwner, StreamPlan } from "./relay.ts";
 import { checkRequestBounds } from "./request_bounds.ts";
-import { asksForCharge, type ChatBody, readChat, readImage } from "./request_shapes.ts";
+import { asksForCharge, readChat, readImage } from "./request_shapes.ts";
 import { imagePriceOf, type ReservedRequest, reserveChat, reserveImage } from "./reserve.ts";
+import { ChatForm } from "./responses/chat_form.ts";
+import { chatOfInput, hasInput, readChatInput } from "./responses/chat_input.ts";
 import type { Keeper } from "./responses/stored_responses.ts";
 import { noteBreak, noteUnpaid, noteUsed } from "./route_notes.ts";
 import { streamOutcome } from "./stream_ends.ts";
@@ -71,30 +75,60 @@ export async function serveMetered(
 
 /** Body → model → reserve → dispatch → settle, for chat. Source: API-6. */
 export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted): Promise<Response> {
-  const body = readChat(raw);
-  if (body.stream) caller.record.kind = "stream";
-  const model = requireModel(deps, caller, body.model, "text");
-  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, by: model, namer: namerOf(deps, caller) });
-  checkChatAnswer(body, filtered, model);
-  const prompt = promptOf(body, { raw, changed: filtered.changed, model });
+  const asked = hasInput(raw.value) ? askedInput(deps, caller, raw) : askedChat(deps, caller, raw);
+  const { body, model, prompt, form } = asked;
   const choices = body.n ?? 1;
   checkRequestBounds(caller, {
-    ...{ choices, inputs: 1, promptTokens: prompt.tokens, promptParam: "messages" },
+    ...{ choices, inputs: 1, promptTokens: prompt.tokens, promptParam: form === undefined ? "messages" : "input" },
     ...{ capTokens: body.max_completion_tokens ?? body.max_tokens ?? null },
     capParam: typeof body.max_completion_tokens === "number" ? "max_completion_tokens" : "max_tokens",
   });
   const affinity = model.hasChoice ? affinityOf(caller.key.accountId, body) : undefined;
   const reserving = reserveChat(deps, caller, { model, body, prompt, choices });
   return await withHold({ deps, caller, model, slots, affinity }, reserving, (reserved) =>
-    serveChat({ ...reserved, body, raw, filtered, prompt, choices, showsCharge: asksForCharge(body) }),
+    serveChat({ ...reserved, ...asked, choices, showsCharge: asksForCharge(body) }),
   );
 }
 
+/** A chat that is checked and filtered. `raw`: the text that is sent; `form`: it is a translation. */
+type AskedChat = Pick<ChatToSend, "body" | "raw" | "filtered"> & {
+  model: Model;
+  prompt: Prompt;
+  form: ChatForm | undefined;
+};
+
+function askedChat(deps: Deps, caller: Caller, raw: Body): AskedChat {
+  const body = readChat(raw);
+  if (body.stream) caller.record.kind = "stream";
+  const model = requireModel(deps, caller, body.model, "text");
+  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, by: model, namer: namerOf(deps, caller) });
+  checkKept(filtered.emptied);
+  checkChatAnswer(body, filtered, model);
+  const prompt = promptOf(body, { raw, changed: filtered.changed, model });
+  return { body, raw, model, filtered, prompt, form: undefined };
+}
+
+/** A request of the Responses API, as a chat. Source: API-15. */
+function askedInput(deps: Deps, caller: Caller, raw: Body): AskedChat {
+  const input = readChatInput(raw);
+  if (input.request.stream) caller.record.kind = "stream";
+  const model = requireModel(deps, caller, input.request.model, "text");
+  const namer = namerOf(deps, caller);
+  const form = new ChatForm({ raw, model, namer, ...chatOfInput(input, namer) });
+  const body = readChat(form.raw);
+  checkChatAnswer(body, form.filtered, model);
+  // From here on nothing of the received text is sent or kept. Source: ADM-5.
+  keepInstead(raw, [form.raw.text]);
+  return { body, raw: form.raw, model, filtered: form.filtered, prompt: form.prompt, form };
+}
+
 function serveChat(request: ChatRequest): Promise<Outcome> {
-  const { deps, caller, body, choices } = request;
+  const { deps, caller, body, choices, form } = request;
   const createdUnix = unixSeconds(deps);
   if (!body.stream)
-    return serveWhole(request, (route, attempt) => fetchChatAnswer(callOf(request, attempt), route, createdUnix));
+    return serveWhole(request, (route, attempt) =>
+      inNamesOf(form, fetchChatAnswer(callOf(request, attempt), route, createdUnix)),
+    );
   const plan = {
     requestId: caller.requestId,
     createdUnix,
@@ -102,14 +136,30 @@ function serveChat(request: ChatRequest): Promise<Outcome> {
     wantsUsage: body.stream_options?.include_usage === true || request.showsCharge,
     choices,
   };
-  return serveStream(request, plan, (route, attempt) => openChatStream(callOf(request, attempt), route));
+  return serveStream(request, plan, (route, attempt) =>
+    inNamesOf(form, openChatStream(callOf(request, attempt), route)),
+  );
+}
+
+/** An answer to a translation, or its rejection, with the paths of the client's request. */
+function inNamesOf<T extends { dropped: string | undefined }>(
+  form: ChatForm | undefined,
+  asked: Promise<T>,
+): Promise<T> {
+  if (form === undefined) return asked;
+  return asked.then(
+    (answer) => Object.assign(answer, { dropped: form.droppedWith(answer.dropped) }),
+    (error: unknown) => {
+      throw form.rejectionOf(error);
+    },
+  );
 }
 
 /** A request for text that has a hold: chat or responses. `showsCharge`: the client asked what it costs. `keeper` stores the answer. */
 export type TextRequest = ReservedRequest &
   Pick<Admitted, "raw"> & { prompt: Prompt; choices: number; showsCharge: boolean; keeper?: Keeper | undefined };
 
-type ChatRequest = TextRequest & { body: ChatBody; filtered: Filtered };
+type ChatRequest = TextRequest & AskedChat;
 
 /** Dispatch → the whole answer and its usage. `ask` calls one route, and reads its whole answer. */
 export async function serveWhole(

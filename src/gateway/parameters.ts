@@ -1,4 +1,5 @@
 import type { Route } from "../catalog/catalog.ts";
+import { Refusal } from "../errors.ts";
 import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
 import { type Namer, ownName } from "./end_users.ts";
@@ -21,7 +22,7 @@ import { type Namer, ownName } from "./end_users.ts";
  * is dropped on its route: `--drop-param`.
  *
  * Other files change only if the parameter's value must be checked (`request_shapes.ts`) or rewritten (`chatPayload` in
- * `upstream_chat.ts`).
+ * `chat_payload.ts`).
  */
 
 /**
@@ -236,6 +237,8 @@ function filtersOf(groups: readonly ParameterGroup[]): Map<string, Filter | type
 export type Filtered = {
   /** The fields that do not pass unchanged: what passes of each, or undefined. */
   changed: ReadonlyMap<string, unknown>;
+  /** The first part of a message of which nothing passes. */
+  emptied?: string | undefined;
   /** What was dropped, for the header `x-dropped-params`; undefined if nothing was. */
   dropped: string | undefined;
 };
@@ -247,6 +250,15 @@ export type OwnRules = Pick<Route, "allowedParams" | "droppedParams">;
 export function hasSameRules(route: OwnRules, model: OwnRules): boolean {
   // A route allows no more than its model, and drops no less.
   return route.allowedParams.size === model.allowedParams.size && route.droppedParams.size === model.droppedParams.size;
+}
+
+/** Refuses a message of which nothing would be sent: its prompt would vanish, and be charged. Source: PRV-29. */
+export function checkKept(emptied: string | undefined): void {
+  if (emptied === undefined) return;
+  throw new Refusal("invalid_request", {
+    message: `The model does not take ${emptied}, a part of another kind than text or image, and nothing else is in its message.`,
+    param: emptied,
+  });
 }
 
 export type ToFilter = {
@@ -309,6 +321,7 @@ class Filtering implements Filtered {
   readonly #names: string[] = [];
   /** The number of dropped parts. */
   count = 0;
+  emptied: string | undefined;
 
   constructor(body: Fields, by: OwnRules, namer: Namer) {
     this.body = body;
@@ -411,7 +424,16 @@ function filterTools(tools: unknown, filtering: Filtering): unknown {
   return passes.length === 0 && tools.length > 0 ? undefined : passes;
 }
 
-function filterTool(tool: unknown, path: string, filtering: Filtering): unknown {
+/** A function as the Responses API has it, without a member `function`: it becomes a chat's. */
+function asChatTool(tool: unknown): unknown {
+  if (!isRecord(tool) || tool.type !== "function" || tool.function !== undefined || typeof tool.name !== "string")
+    return tool;
+  const { type, ...named } = tool;
+  return { type, function: named };
+}
+
+function filterTool(given: unknown, path: string, filtering: Filtering): unknown {
+  const tool = asChatTool(given);
   // A tool without a type is a function, as some servers have it.
   const type = isRecord(tool) ? (tool.type ?? "function") : undefined;
   if (typeof type === "string" && filtering.allows("tools", type)) return tool;
@@ -428,7 +450,8 @@ function filterTool(tool: unknown, path: string, filtering: Filtering): unknown 
 
 const TOOL_CHOICES = new Set(["function", "custom", "allowed_tools"]);
 
-function filterToolChoice(choice: unknown, filtering: Filtering): unknown {
+function filterToolChoice(given: unknown, filtering: Filtering): unknown {
+  const choice = asChatTool(given);
   if (typeof choice === "string") return isScalar(choice) ? choice : undefined;
   if (!isRecord(choice) || typeof choice.type !== "string") return undefined;
   if (filtering.allows("tool_choice", choice.type) || filtering.allows("tools", choice.type)) return choice;
@@ -457,11 +480,27 @@ function filterMessages(messages: unknown, filtering: Filtering): unknown {
     const passes = filterMembers(message, { field: "messages", path, known: MESSAGE_MEMBERS }, filtering);
     if (!Array.isArray(message.content)) return passes;
     const content = filterEntries(message.content, (part, j) => filterPart(part, `${path}.content.${j}`, filtering));
+    if (content.length === 0 && message.content.length > 0) filtering.emptied ??= `${path}.content.0`;
     return content === message.content ? passes : { ...passes, content };
   });
 }
 
-function filterPart(part: unknown, path: string, filtering: Filtering): unknown {
+/** Types that only the Responses API has, and no type at all: the types that these parts have in a chat. */
+function asChatPart(part: unknown): unknown {
+  if (!isRecord(part)) return part;
+  const { type = "input_text", image_url: image } = part;
+  if ((type === "input_text" || type === "output_text") && typeof part.text === "string")
+    return { ...part, type: "text" };
+  if (type === "input_image" && typeof image === "string") return { type: "image_url", image_url: imageOf(part) };
+  return part;
+}
+
+function imageOf({ image_url: url, detail }: Fields): Fields {
+  return { url, ...(typeof detail === "string" && { detail }) };
+}
+
+function filterPart(given: unknown, path: string, filtering: Filtering): unknown {
+  const part = isRecord(given) && PART_MEMBERS.has(given.type) ? given : asChatPart(given);
   const known = isRecord(part) ? PART_MEMBERS.get(part.type) : undefined;
   if (isRecord(part) && known !== undefined) return filterMembers(part, { field: "content", path, known }, filtering);
   if (isRecord(part) && typeof part.type === "string" && filtering.allows("content", part.type)) return part;

@@ -2,6 +2,7 @@ import type { Body } from "../http/body.ts";
 import { isRecord } from "../platform/records.ts";
 import type { EmbeddingInput } from "./embedding_input.ts";
 import { fileTokensOf, imageTokensOf, type PromptBounds } from "./media_tokens.ts";
+import { addedByRepairs } from "./message_repairs.ts";
 import type { ChatBody } from "./request_shapes.ts";
 
 /**
@@ -172,8 +173,9 @@ export function promptOf(body: ChatBody, { raw, changed = UNCHANGED, model }: Se
   const { texts, imageTokens, hasFiles, beyond } = found;
   const hasMedia = known === undefined || imageTokens > 0 || hasFiles;
   const fileTokens = hasFiles ? fileTokensOf(model) : 0;
-  const overheadTokens = overheadOf(body.messages.length, model);
-  return new Prompt(texts, { overheadTokens, imageTokens, fileTokens, beyond, hasMedia });
+  const added = addedByRepairs(body.messages);
+  const overheadTokens = overheadOf(body.messages.length + added.messages, model);
+  return new Prompt(texts, { overheadTokens, imageTokens, fileTokens, beyond: beyond + added.bytes, hasMedia });
 }
 
 /** Fields of an embedding request that are no text for the model. `input` is counted by itself. */

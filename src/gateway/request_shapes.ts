@@ -40,7 +40,7 @@ const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }),
 
 /**
  * Rules for the published description only; TypeBox does not check them, `readChat` does: only an assistant message may have no
- * content, and a tool message names the call that it answers.
+ * content, a tool message names the call that it answers, and a function's message the function.
  */
 const BY_ROLE = {
   if: { properties: { role: { const: "assistant" } } },
@@ -50,12 +50,19 @@ const BY_ROLE = {
     if: { properties: { role: { const: "tool" } } },
     // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema.
     then: { required: ["tool_call_id"], properties: { tool_call_id: { type: "string" } } },
+    else: {
+      if: { properties: { role: { const: "function" } } },
+      // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema.
+      then: { required: ["name"], properties: { name: { type: "string" } } },
+    },
   },
 };
 
 export const ChatMessage = Type.Object(
   {
-    role: Type.Union(["system", "user", "assistant", "tool", "developer"].map((role) => Type.Literal(role))),
+    role: Type.Union(
+      ["system", "user", "assistant", "tool", "developer", "function"].map((role) => Type.Literal(role)),
+    ),
     content: Optional(Type.Union([Type.String(), ContentParts]), {
       description:
         "Text, or parts of text and images. Required unless the role is assistant, whose message may consist of tool calls alone.",
@@ -63,6 +70,9 @@ export const ChatMessage = Type.Object(
     tool_call_id: Optional(Type.String(), {
       description: "The id of the tool call that this message answers. Required if the role is tool.",
     }),
+    name: Type.Optional(
+      Type.Unknown({ description: "The function whose result this is. Required, as text, if the role is function." }),
+    ),
   },
   { title: "ChatMessage", additionalProperties: true, ...BY_ROLE },
 );
@@ -178,12 +188,13 @@ export function readChat(raw: Body): ChatBody {
 }
 
 /** The rules for a message that its shape cannot express. Throws invalid_request. */
-function checkMessage({ role, content, tool_call_id }: ChatMessage, path: string): void {
+function checkMessage({ role, content, tool_call_id, name }: ChatMessage, path: string): void {
   const isEmpty = content === undefined || content === null;
   // An assistant turn may consist of tool calls alone. Source: API-5.
   if (isEmpty && role !== "assistant") throw missing(`${path}.content`);
   // Every provider refuses a tool message that names no call.
   if (role === "tool" && typeof tool_call_id !== "string") throw missing(`${path}.tool_call_id`);
+  if (role === "function" && typeof name !== "string") throw missing(`${path}.name`);
 }
 
 function missing(param: string): Refusal {

@@ -1,9 +1,9 @@
-import type { KeyedRoute, Route } from "../catalog/catalog.ts";
+import type { KeyedRoute } from "../catalog/catalog.ts";
 import { type ErrorReport, reportIn, reportOfBody } from "../catalog/error_reports.ts";
 import { redactPrompt } from "../catalog/prompt_redaction.ts";
 import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
 import { ProviderFailure, type ProviderRejection, toProviderError } from "../catalog/provider_errors.ts";
-import { type Body, memoryOf } from "../http/body.ts";
+import { memoryOf } from "../http/body.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import { DuplicateField, type Span } from "../http/json_text.ts";
 import { ANSWER_MEMORY_FULL, type AnswerMemory } from "../platform/answer_memory.ts";
@@ -11,20 +11,18 @@ import { deadline } from "../platform/deadline.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { Stop } from "../platform/stop.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
+import { type ChatToSend, chatPayload, type Payload } from "./chat_payload.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
 import { PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
-import type { Namer } from "./end_users.ts";
 import { chatOpening, checkHasAnswer, type Opening } from "./openings.ts";
 import { isEvents, payloadsOfWhole, wholeOfEvents } from "./other_form.ts";
-import { type Filtered, filterParameters, hasSameRules, type OwnRules } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
-import type { ChatBody } from "./request_shapes.ts";
 import { isDone, OversizedEvent, SseReader } from "./sse.ts";
 import { type ReportedUsage, USAGE_MEMBERS, UsageReports } from "./usage_counts.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 
-/** Chat requests to a provider and its answers: what is changed in the body on the way out, and what is read on the way back. */
+/** Calls of a provider for a chat, and what is read of its answers. What is sent: `chat_payload.ts`. */
 
 /** How much of each text of a reported error is read. */
 const ERROR_TEXT_CHARS_MAX = 8_192;
@@ -55,46 +53,7 @@ export type WholeCall = Attempt & {
 /** A call of one route for text. */
 export type TextCall = WholeCall & { firstByteMs: number };
 
-export type ChatCall = TextCall & {
-  body: ChatBody;
-  raw: Body;
-  namer: Namer;
-  /** The body filtered by the model's rules: what any of its routes allows, without what all of them drop. */
-  filtered: Filtered;
-  model: OwnRules;
-  /** The output cap that was reserved; null if the client's own is sent on unchanged. */
-  capTokens: number | null;
-};
-
-/** The body for a provider. `dropped`: the parameters that are not sent on, for the header `x-dropped-params`. */
-export type Payload = { text: string; dropped: string | undefined };
-
-/**
- * The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name, a request for the
- * usage, and the cap of the hold.
- */
-export function chatPayload({ body, raw, namer, filtered, model, capTokens }: ChatCall, route: Route): Payload {
-  // Nearly always all routes have the same rules. Then the body is sent as it was filtered for the reserve.
-  const { changed, dropped } = hasSameRules(route, model)
-    ? filtered
-    : filterParameters({ kind: "chat", body, spans: raw.spans, by: route, namer });
-  const edits = new Map<string, string | null>();
-  for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
-  if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
-  if (body.stream) {
-    const options = changed.get("stream_options") ?? body.stream_options;
-    edits.set(
-      "stream_options",
-      route.streamOptions ? JSON.stringify({ ...Object(options), include_usage: true }) : null,
-    );
-  }
-  if (capTokens !== null) {
-    edits.set("max_tokens", null);
-    edits.set("max_completion_tokens", null);
-    edits.set(route.capField, String(capTokens));
-  }
-  return { text: patch(raw.text, raw.spans, edits), dropped };
-}
+export type ChatCall = TextCall & ChatToSend;
 
 /**
  * A whole answer. `text` makes the JSON that the client gets, with the counts that are charged, and with the charge if the client asked
@@ -233,7 +192,8 @@ type StreamToOpen = Payload & { path: string; opening: Opening; fromWhole: (text
 
 /** Calls a path of a route and waits for the first event of its stream. Throws ProviderFailure if there is none, or it is an error. */
 export async function openStream(call: TextCall, route: KeyedRoute, sent: StreamToOpen): Promise<OpenedChat> {
-  const { provider, requestId, traceparent, beforeSend, signal, firstByteMs } = call;
+  const { provider, requestId, traceparent, beforeSend, signal } = call;
+  const firstByteMs = firstTokenMsOf(call, route);
   const stop = new Stop();
   const onAbort = () => stop.stop();
   signal.addEventListener("abort", onAbort, { once: true });
@@ -286,6 +246,11 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
     stopTotal();
     signal.removeEventListener("abort", onAbort);
   }
+}
+
+/** How long the route may be silent before its first event. Source: DIA-10. */
+function firstTokenMsOf({ firstByteMs, totalMs }: TextCall, { facts: { firstTokenSeconds } }: KeyedRoute): number {
+  return firstTokenSeconds === null ? firstByteMs : Math.min(firstTokenSeconds * 1000, totalMs);
 }
 
 type Reading = Pick<OpenedStream, "reader" | "sse" | "held">;

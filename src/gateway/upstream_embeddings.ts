@@ -5,17 +5,17 @@ import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
 import { isRecord } from "../platform/records.ts";
 import { nextTurn } from "../platform/runtime.ts";
+import type { Payload } from "./chat_payload.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readVector, type Vector, vectorJson } from "./embedding_vectors.ts";
 import type { Namer } from "./end_users.ts";
 import { type LargeEmbeddings, TEXT_BYTES_A_NUMBER } from "./large_embeddings.ts";
 import { filterParameters } from "./parameters.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
-import type { Payload } from "./upstream_chat.ts";
 import { type ReportedUsage, UsageReports } from "./usage_counts.ts";
 
 /**
- * Embedding requests to a provider and its answers. The provider is asked for base64, a quarter of the bytes; the client gets its
+ * Embedding requests to a provider and its answers. The provider is asked for base64, a quarter of the bytes, if it takes it; the client gets its
  * `encoding_format`, whichever of the two the provider sends. Source: EMB-3, EMB-4.
  */
 
@@ -93,7 +93,9 @@ function embeddingPayload({ body: { fields }, raw, namer }: EmbeddingCall, route
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== fields.model) edits.set("model", JSON.stringify(route.upstreamModel));
-  if (fields.encoding_format !== "base64") edits.set("encoding_format", '"base64"');
+  // Numbers are every provider's default, and some refuse the field whatever its value. Source: DIA-11.
+  if (route.facts.embeddings === "float") edits.set("encoding_format", null);
+  else if (fields.encoding_format !== "base64") edits.set("encoding_format", '"base64"');
   return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 

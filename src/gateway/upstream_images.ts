@@ -9,6 +9,7 @@ import { isRecord } from "../platform/records.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { controllerBy } from "../platform/stop.ts";
 import { within } from "../platform/time_limit.ts";
+import type { Payload } from "./chat_payload.ts";
 import { createdOf } from "./chat_shape.ts";
 import type { Namer } from "./end_users.ts";
 import { type ImageToken, imageUrl } from "./image_addresses.ts";
@@ -16,7 +17,7 @@ import { accessOf, IMAGE_BYTES_MAX, IMAGE_TYPES, imageTypeOf } from "./image_fil
 import { filterParameters } from "./parameters.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
-import { limitsOf, type Payload, type WholeCall } from "./upstream_chat.ts";
+import { limitsOf, type WholeCall } from "./upstream_chat.ts";
 import { withoutCosts } from "./usage_counts.ts";
 import { type ShownCharge, shownCharge } from "./usage_shown.ts";
 

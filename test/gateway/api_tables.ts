@@ -177,10 +177,11 @@ export const MORE: Readonly<Record<string, Fields>> = {
     "output_tokens_details.reasoning_tokens": "integer minimum 0 required",
     total_tokens: "integer minimum 0 required",
   },
-  // The role `developer`, and an assistant's content that is null. Source: API-5.
+  // The roles `developer` and `function`, and an assistant's content that is null. A name may be anything, except a function's. Source: API-5.
   ChatMessage: {
     tool_call_id: "string|null",
-    role: "string enum system,user,assistant,tool,developer required",
+    name: "",
+    role: "string enum system,user,assistant,tool,developer,function required",
     content: "string|array of object|null",
   },
   // Source: ADM-5, MON-5, STR-3.

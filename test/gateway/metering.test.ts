@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { FactsOverride } from "../../src/catalog/dialects.ts";
 import { until } from "../platform/own_redis.ts";
 import { COUNTING } from "../replica.ts";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
@@ -27,16 +28,16 @@ afterAll(() => closeBalanced(shop));
 async function addModels(): Promise<void> {
   const { sql } = shop.world;
   const [provider] = await sql`select id from providers where name = 'first'`;
-  const add = async (id: string, upstream: string, route: { capField?: string; streamOptions?: boolean } = {}) => {
+  const add = async (id: string, upstream: string, facts: FactsOverride = {}) => {
     await sql`
       insert into models (id, name, owned_by, modality, input_micro_usd, cached_input_micro_usd, output_micro_usd, default_cap_tokens)
       values (${id}, ${id}, 'tollgate', 'text', ${ODD.input}, ${ODD.cached}, ${ODD.output}, 1000)`;
     await sql`
-      insert into routes (model_id, provider_id, upstream_model, cap_field, stream_options)
-      values (${id}, ${provider?.id}, ${upstream}, ${route.capField ?? "max_tokens"}, ${route.streamOptions ?? true})`;
+      insert into routes (model_id, provider_id, upstream_model, facts)
+      values (${id}, ${provider?.id}, ${upstream}, ${sql.json(facts)})`;
   };
   await add("chat-odd", "up-odd", { capField: "max_completion_tokens" });
-  await add("chat-same", "chat-same", { streamOptions: false });
+  await add("chat-same", "chat-same", { streamOptions: "left_out" });
   for (const id of ["over-1", "over-2", "over-3"]) await add(id, id);
 }
 

@@ -1,27 +1,26 @@
 import { affinityOf } from "../../catalog/affinity.ts";
 import type { KeyedRoute, Model, Route } from "../../catalog/catalog.ts";
-import { ProviderRejection } from "../../catalog/provider_errors.ts";
+import { ProviderFailure, ProviderRejection } from "../../catalog/provider_errors.ts";
 import type { Deps } from "../../deps.ts";
 import { type Body, keepInstead } from "../../http/body.ts";
-import { topLevelSpans } from "../../http/json_spans.ts";
 import type { Admitted } from "../admission.ts";
 import { checkOwnAnswer } from "../answer_size.ts";
 import type { Caller } from "../authenticate.ts";
+import { chatPayload } from "../chat_payload.ts";
 import type { Attempt } from "../dispatch.ts";
 import { type Namer, namerOf } from "../end_users.ts";
 import { type MeteredEndpoint, serveStream, serveWhole, type TextRequest, unixSeconds } from "../flow.ts";
 import { type Outcome, withHold } from "../hold.ts";
 import { requireModel } from "../models.ts";
-import { droppedNames, type Filtered, filterParameters, hasSameRules } from "../parameters.ts";
-import { type Prompt, promptOf } from "../prompt.ts";
+import { checkKept, droppedNames, hasSameRules } from "../parameters.ts";
+import type { Prompt } from "../prompt.ts";
 import { checkRequestBounds } from "../request_bounds.ts";
-import { asksForCharge, type ChatBody } from "../request_shapes.ts";
+import { asksForCharge } from "../request_shapes.ts";
 import { reserveChat } from "../reserve.ts";
 import {
   CHAT_PATH,
   type ChatAnswer,
   type ChatCall,
-  chatPayload,
   chatStream,
   completionOf,
   limitsOf,
@@ -30,6 +29,7 @@ import {
   type TextCall,
 } from "../upstream_chat.ts";
 import { UsageReports } from "../usage_counts.ts";
+import { ChatForm } from "./chat_form.ts";
 import { fromChatAnswer, ResponseEvents } from "./from_chat.ts";
 import { responseIdOf } from "./item_ids.ts";
 import type { OutputFacts } from "./output.ts";
@@ -41,7 +41,7 @@ import { checkInput, placeOf, type ResponsesBody, readResponses, refersBack } fr
 import { echoOf } from "./response_object.ts";
 import { checkReasoning } from "./sealed_reasoning.ts";
 import type { Keeper } from "./stored_responses.ts";
-import { type ChatRequest, INSTRUCTIONS, toChat } from "./to_chat.ts";
+import { toChat } from "./to_chat.ts";
 import { checkChoice, readTools, type Tools } from "./tools.ts";
 
 /**
@@ -197,12 +197,15 @@ class OwnForm {
     this.#model = model;
     this.#namer = namer;
     this.#body = ownBody(request, model, namer);
+    checkKept(this.#body.emptied);
     checkOwnAnswer(this.#body.fields, model);
     this.prompt = ownPrompt(this.#body, model);
   }
 
   bodyFor(route: Route): OwnBody {
-    return hasSameRules(route, this.#model) ? this.#body : ownBody(this.#request, route, this.#namer);
+    const body = hasSameRules(route, this.#model) ? this.#body : ownBody(this.#request, route, this.#namer);
+    if (body.emptied === undefined) return body;
+    throw new ProviderFailure("unknown_model", `the route does not take ${body.emptied}`);
   }
 
   /** A provider's rejection, with the client's path of the field. */
@@ -217,78 +220,6 @@ class OwnForm {
     return new ProviderRejection(error.message, { status: error.status, param });
   }
 }
-
-/** The request for routes that only have chat completions. */
-class ChatForm {
-  readonly prompt: Prompt;
-  readonly body: ChatBody;
-  readonly raw: Body;
-  readonly namer: Namer;
-  readonly filtered: Filtered;
-  readonly #places: readonly string[];
-  readonly #reasoningPlaces: readonly (string | undefined)[];
-  readonly #toolPlaces: readonly string[];
-  readonly #dropped: readonly string[];
-
-  constructor({ raw, model, namer, ...chat }: { raw: Body; model: Model; namer: Namer } & ChatRequest) {
-    const { body, places, reasoningPlaces, toolPlaces, dropped } = chat;
-    const text = JSON.stringify(body);
-    const spans = topLevelSpans(text) ?? new Map();
-    this.body = body as ChatBody;
-    this.raw = { text, spans, value: body, room: raw.room };
-    this.namer = namer;
-    this.filtered = filterParameters({ kind: "chat", body, spans, by: model, namer });
-    this.prompt = promptOf(this.body, { raw: this.raw, changed: this.filtered.changed, model });
-    this.#places = places;
-    this.#reasoningPlaces = reasoningPlaces;
-    this.#toolPlaces = toolPlaces;
-    this.#dropped = dropped;
-  }
-
-  /** The paths in the client's request that were dropped. */
-  droppedWith(byFilter: string | undefined): string | undefined {
-    const ours = droppedNames(this.#dropped);
-    if (byFilter === undefined) return ours;
-    const theirs = byFilter
-      .split(", ")
-      .map((path) => this.#named(path))
-      .join(", ");
-    return ours === undefined ? theirs : `${ours}, ${theirs}`;
-  }
-
-  /** A provider's rejection, with the client's name of the field. */
-  rejectionOf(error: unknown): unknown {
-    if (!(error instanceof ProviderRejection) || error.param === null) return error;
-    return new ProviderRejection(error.message, { status: error.status, param: this.#named(error.param) });
-  }
-
-  /** The path in the client's request of a path in the translation. */
-  #named(path: string): string {
-    const known = FIELDS.find(([field]) => field.test(path));
-    return known ? path.replace(...known) : this.#inRequest(path);
-  }
-
-  /** Providers write an index as in `messages.3`, `messages[3]` or `messages.[3]`. Instructions have no parts here. */
-  #inRequest(paths: string): string {
-    const placeOf = (index: string) => this.#places[Number(index)] ?? "input";
-    const pathOf = (i: string, rest: string) => {
-      if (rest === ".reasoning_content") return this.#reasoningPlaces[Number(i)] ?? placeOf(i);
-      return placeOf(i) === INSTRUCTIONS ? INSTRUCTIONS : placeOf(i) + rest;
-    };
-    return paths
-      .replace(/\bmessages\.?\[?(\d+)\]?([\w.[\]-]*)/g, (_, i: string, rest: string) => pathOf(i, rest))
-      .replace(/\btools\.?\[?(\d+)\]?(?:\.function)?/g, (path, i: string) => this.#toolPlaces[Number(i)] ?? path);
-  }
-}
-
-/** The names of fields in this API, by patterns of their names in chat completions. */
-const FIELDS: readonly [RegExp, string][] = [
-  [/^messages$/, "input"],
-  [/^max_(?:completion_)?tokens$/, "max_output_tokens"],
-  [/^response_format(?:\.json_schema)?/, "text.format"],
-  [/^reasoning_effort$/, "reasoning.effort"],
-  [/^verbosity$/, "text.verbosity"],
-];
 
 function fetchAnswer(request: ResponsesRequest, route: KeyedRoute, attempt: Attempt): Promise<ChatAnswer> {
   return ask(callFor(request, route, attempt), {

@@ -65,18 +65,20 @@ const TOOLS: ReadonlySet<unknown> = new Set(words("function custom namespace"));
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** The fields that are sent on, without `model`, and the paths of those that are not. */
-export type OwnBody = { fields: Record<string, unknown>; dropped: string[] };
+/** The fields that are sent on, without `model`, the paths of those that are not, and the first part of an item of which nothing passes. */
+export type OwnBody = { fields: Record<string, unknown>; dropped: string[]; emptied?: string | undefined };
 
 /** Filters a request by the list and by what the route, or the model, allows and drops. Names are those of /responses: `reasoning.effort`. */
 export function ownBody(request: ResponsesBody, by: OwnRules, namer: Namer): OwnBody {
   const body: OwnBody = { fields: { store: false }, dropped: [] };
+  const filtering: Filtering = { request, by, namer, dropped: body.dropped };
   for (const [name, value] of Object.entries(request as Fields)) {
     if (SILENT.has(name) || value === null || value === undefined) continue;
-    const passes = passing(name, value, { request, by, namer, dropped: body.dropped });
+    const passes = passing(name, value, filtering);
     if (passes === undefined) body.dropped.push(name);
     else body.fields[name] = passes;
   }
+  body.emptied = filtering.emptied;
   // Providers refuse parameters about tools in a request without tools.
   if (!Array.isArray(body.fields.tools) || body.fields.tools.length === 0) {
     for (const name of ["tools", "tool_choice", "parallel_tool_calls"]) delete body.fields[name];
@@ -87,7 +89,7 @@ export function ownBody(request: ResponsesBody, by: OwnRules, namer: Namer): Own
 /** Of what is only looked through. */
 const NOBODY: Namer = { secretKey: new Uint8Array(), accountId: 0 };
 
-type Filtering = { request: ResponsesBody; by: OwnRules; namer: Namer; dropped: string[] };
+type Filtering = { request: ResponsesBody; by: OwnRules; namer: Namer; dropped: string[]; emptied?: string };
 
 function passing(name: string, value: unknown, filtering: Filtering): unknown {
   const { allowedParams, droppedParams } = filtering.by;
@@ -180,7 +182,9 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
   const name = isMessage(fields as never) ? "content" : "output";
   const content = fields[name];
   if (!Array.isArray(content)) return fields;
-  return { ...fields, [name]: entries(content, (part, j) => partOf(part, `${path}.${name}.${j}`, filtering)) };
+  const parts = entries(content, (part, j) => partOf(part, `${path}.${name}.${j}`, filtering));
+  if (parts.length === 0 && content.length > 0) filtering.emptied ??= `${path}.${name}.0`;
+  return { ...fields, [name]: parts };
 }
 
 /** The places in the request of the items and tools that are sent on: a provider counts without those that are not. */

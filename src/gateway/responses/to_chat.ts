@@ -1,4 +1,6 @@
 import { isRecord } from "../../platform/records.ts";
+import { IMAGE_FOLLOWS } from "../message_repairs.ts";
+import { checkKept } from "../parameters.ts";
 import { type Item, isMessage, type Part, placeOf, type ResponsesBody } from "./request.ts";
 import { isSealedHere, openReasoning, type Seal } from "./sealed_reasoning.ts";
 import { customArguments, type Tools } from "./tools.ts";
@@ -19,8 +21,6 @@ const NOT_SENT: ReadonlySet<string> = new Set(
 );
 /** The path of the system message, even if it was made from messages. */
 export const INSTRUCTIONS = "instructions";
-/** The text of a tool message whose output is an image: few providers accept images there. */
-const IMAGE_FOLLOWS = "(The output follows as an image.)";
 
 type Fields = Record<string, unknown>;
 
@@ -157,7 +157,7 @@ class Conversation {
     if (isMessage(item)) {
       if (item.role === "assistant") this.#addAssistant(item.content, place);
       else if (item.role === "user") this.addUser(item.content, place);
-      else this.addSystem(textOf(item.content, (j) => this.dropped.push(`${place}.content.${j}`)));
+      else this.addSystem(this.#textOf(item.content, `${place}.content`));
       return;
     }
     switch (item.type) {
@@ -194,7 +194,7 @@ class Conversation {
 
   /** A message after calls of the same turn is joined with them, because the outputs must directly follow the calls. */
   #addAssistant(content: string | readonly Part[], place: string): void {
-    const text = textOf(content, (j) => this.dropped.push(`${place}.content.${j}`));
+    const text = this.#textOf(content, `${place}.content`);
     const open = this.#open;
     const turn = open !== undefined && open.calls.length > 0 ? open : this.#begin(place);
     const before = turn.message.content;
@@ -214,12 +214,20 @@ class Conversation {
     const turn = this.#callers.get(call_id);
     if (turn === undefined) return;
     const images = typeof output === "string" ? [] : output.filter((part) => part.type === "input_image");
-    const text = textOf(output, (j) => {
-      if (typeof output !== "string" && output[j]?.type !== "input_image") this.dropped.push(`${place}.output.${j}`);
-    });
+    const text = this.#textOf(output, `${place}.output`, "input_image");
     const content = text === "" && images.length > 0 ? IMAGE_FOLLOWS : text;
     turn.outputs.push({ message: { role: "tool", tool_call_id: call_id, content }, place });
     turn.images.push(...images.map(chatPart));
+  }
+
+  /** The text of a content. Its other parts are dropped, and named, unless they are `kept` elsewhere. Throws if nothing is left. */
+  #textOf(content: string | readonly Part[], path: string, kept?: Part["type"]): string {
+    if (typeof content === "string") return content;
+    const texts = content.map(({ text, refusal }) => [text, refusal].find((said) => typeof said === "string"));
+    const isLeft = content.map(({ type }, j) => texts[j] !== undefined || type === kept);
+    if (content.length > 0 && !isLeft.includes(true)) checkKept(`${path}.0`);
+    for (const [j, isSent] of isLeft.entries()) if (!isSent) this.dropped.push(`${path}.${j}`);
+    return texts.join("");
   }
 
   #addReasoning(item: Extract<Item, { type: "reasoning" }>, place: string): void {
@@ -267,19 +275,6 @@ class Conversation {
 
 function turnOf(message: Fields, place: string): Turn {
   return { message, calls: [], place, reasoningPlace: undefined, outputs: [], images: [] };
-}
-
-/** The text of a content. `onOther` gets the index of each part that is not text. */
-function textOf(content: string | readonly Part[], onOther: (index: number) => void): string {
-  if (typeof content === "string") return content;
-  let text = "";
-  for (const [j, part] of content.entries()) {
-    const { text: said, refusal } = part;
-    if (typeof said === "string") text += said;
-    else if (typeof refusal === "string") text += refusal;
-    else onOther(j);
-  }
-  return text;
 }
 
 /** A single text is sent as a string, which every provider accepts. */
