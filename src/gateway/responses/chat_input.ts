@@ -1,6 +1,7 @@
 import type { Body } from "../../http/body.ts";
 import { isRecord } from "../../platform/records.ts";
-import { type ResponsesBody, readResponses } from "./request.ts";
+import { refusal } from "./refusals.ts";
+import { type ResponsesBody, readResponses, refersBack } from "./request.ts";
 import type { Seal } from "./sealed_reasoning.ts";
 import { type ChatRequest, toChat } from "./to_chat.ts";
 import { checkChoice, readTools, type Tools } from "./tools.ts";
