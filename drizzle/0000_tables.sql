@@ -207,12 +207,14 @@ CREATE TABLE "key_days" (
 	"units_held" integer DEFAULT 0 NOT NULL,
 	"spent_nano_usd" bigint DEFAULT 0 NOT NULL,
 	"held_nano_usd" bigint DEFAULT 0 NOT NULL,
+	"units_before" integer DEFAULT 0 NOT NULL,
+	"nano_usd_before" bigint DEFAULT 0 NOT NULL,
 	"overrun_nano_usd" bigint DEFAULT 0 NOT NULL,
 	"units_max" integer DEFAULT 2147483647 NOT NULL,
 	"spend_max_nano_usd" bigint DEFAULT 9223372036854775807 NOT NULL,
 	CONSTRAINT "key_days_key_id_day_pk" PRIMARY KEY("key_id","day"),
-	CONSTRAINT "key_days_units_max" CHECK ("key_days"."units_used" + "key_days"."units_held" <= "key_days"."units_max"),
-	CONSTRAINT "key_days_spend_max" CHECK ("key_days"."spent_nano_usd" + "key_days"."held_nano_usd" - "key_days"."overrun_nano_usd" <= "key_days"."spend_max_nano_usd"),
+	CONSTRAINT "key_days_units_max" CHECK ("key_days"."units_used" + "key_days"."units_held" + "key_days"."units_before" <= "key_days"."units_max"),
+	CONSTRAINT "key_days_spend_max" CHECK ("key_days"."spent_nano_usd" + "key_days"."held_nano_usd" + "key_days"."nano_usd_before" - "key_days"."overrun_nano_usd" <= "key_days"."spend_max_nano_usd"),
 	CONSTRAINT "key_days_counts" CHECK ("key_days"."units_used" >= 0 and "key_days"."units_held" >= 0 and "key_days"."spent_nano_usd" >= 0 and "key_days"."held_nano_usd" >= 0 and "key_days"."overrun_nano_usd" >= 0)
 );
 --> statement-breakpoint

@@ -169,6 +169,41 @@ CREATE FUNCTION give_back(
 $$;
 --> statement-breakpoint
 
+-- A key's daily limits change in the middle of a day. What it has used of the day without being counted counts from now on, so that limits that
+-- are set at noon are limits of the day. Late settlements get no more than the new limits have left. Requests in flight are not counted if
+-- the key had no limits when they began. The caller holds the account's lock.
+CREATE FUNCTION begin_key_limits() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  v_day date := (ledger_now() AT TIME ZONE NEW.time_zone)::date;
+  v_units int := 0;
+  v_nano bigint := 0;
+  v_units_max int := coalesce(NEW.daily_units_max, 2147483647);
+  v_nano_max bigint := coalesce(NEW.daily_spend_max_nano_usd, 9223372036854775807);
+BEGIN
+  IF NEW.daily_units_max IS NULL AND NEW.daily_spend_max_nano_usd IS NULL THEN
+    UPDATE key_days SET units_max = v_units_max, spend_max_nano_usd = v_nano_max WHERE key_id = NEW.id AND day = v_day;
+    RETURN NULL;
+  END IF;
+  -- `request_id` has the clock of a replica, so it only bounds what is read: a day more. A late settlement that took nothing counts as nothing.
+  SELECT count(*), coalesce(sum(r.charged_nano_usd), 0) INTO v_units, v_nano FROM receipts r
+  WHERE r.account_id = NEW.account_id AND r.request_id >= request_id_floor(day_begins(v_day, NEW.time_zone) - interval '1 day')
+    AND r.outcome = 'settled' AND r.key_id = NEW.id AND r.key_day IS NULL AND (r.created_at AT TIME ZONE NEW.time_zone)::date = v_day
+    AND NOT (r.reason = 'late' AND r.units = 0 AND r.charged_nano_usd = 0);
+  -- A key without a row has used nothing yet: the first request of the day writes it.
+  INSERT INTO key_days AS d (key_id, day, units_before, nano_usd_before, units_max, spend_max_nano_usd)
+  SELECT NEW.id, v_day, v_units, v_nano, greatest(v_units_max, v_units), greatest(v_nano_max, v_nano)
+  WHERE v_units > 0 OR EXISTS (SELECT FROM key_days WHERE key_id = NEW.id AND day = v_day)
+  ON CONFLICT (key_id, day) DO UPDATE SET units_before = v_units, nano_usd_before = v_nano,
+    units_max = greatest(v_units_max, d.units_used + d.units_held + v_units),
+    spend_max_nano_usd = greatest(v_nano_max, d.spent_nano_usd + d.held_nano_usd + v_nano);
+  RETURN NULL;
+END $$;
+--> statement-breakpoint
+CREATE TRIGGER keys_limited AFTER UPDATE OF daily_units_max, daily_spend_max_nano_usd ON keys FOR EACH ROW
+WHEN ((OLD.daily_units_max, OLD.daily_spend_max_nano_usd) IS DISTINCT FROM (NEW.daily_units_max, NEW.daily_spend_max_nano_usd))
+EXECUTE FUNCTION begin_key_limits();
+--> statement-breakpoint
+
 -- Draws for requests, and ahead of them. The caller holds the locks. Arrays of one kind have the same order:
 -- - draw_*: one element per account. draw_numbers: the number of this draw; a draw runs only if no later one of the same lease and
 --   account has run, so a statement that was given up can do no harm when it runs late. draw_units, draw_nano: how much to draw ahead.
@@ -304,7 +339,8 @@ BEGIN
       run_output_pico[r.run_no] AS output_pico, k.mode = 'payg' AS by_balance,
       CASE WHEN k.daily_units_max IS NOT NULL OR k.daily_spend_max_nano_usd IS NOT NULL THEN k.id END AS limited_key,
       k.daily_units_max, k.daily_spend_max_nano_usd, k.time_zone AS key_time_zone, c.today AS key_day,
-      coalesce(u.units_used + u.units_held, 0) AS key_units, coalesce(u.spent_nano_usd + u.held_nano_usd, 0) AS key_nano,
+      coalesce(u.units_used + u.units_held + u.units_before, 0) AS key_units,
+      coalesce(u.spent_nano_usd + u.held_nano_usd + u.nano_usd_before, 0) AS key_nano,
       CASE
         WHEN k.id IS NULL OR k.account_id <> w.account_id OR k.status <> 'enabled' OR k.expires_at <= p_now
           OR a.id IS NULL OR a.status <> 'active' OR coalesce(t.status, 'active') <> 'active' THEN 'invalid_api_key'
@@ -862,9 +898,9 @@ BEGIN
   -- A late settlement takes what its key has left of that day, too. Without a unit of the key it takes nothing. See docs/decisions.md.
   IF v_settles AND NOT v_live AND p_key_day IS NOT NULL THEN
     SELECT * INTO v_key FROM key_days k WHERE k.key_id = p_key AND k.day = p_key_day;
-    IF v_key.units_max - v_key.units_used - v_key.units_held <= 0 THEN v_key_day := NULL; END IF;
+    IF v_key.units_max - v_key.units_used - v_key.units_held - v_key.units_before <= 0 THEN v_key_day := NULL; END IF;
     v_key_nano := CASE WHEN v_key_day IS NULL THEN 0
-      ELSE greatest(0, v_key.spend_max_nano_usd - v_key.spent_nano_usd - v_key.held_nano_usd) END;
+      ELSE greatest(0, v_key.spend_max_nano_usd - v_key.spent_nano_usd - v_key.held_nano_usd - v_key.nano_usd_before) END;
   END IF;
   IF v_settles AND p_package > 0 THEN
     SELECT * INTO v_package FROM packages p WHERE p.id = p_package;

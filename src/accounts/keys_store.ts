@@ -155,8 +155,8 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
       ...COLUMNS,
       lastUsedAt: keyUses.lastUsedAt,
       lastHost: keyUses.host,
-      units: sql<number>`coalesce(${keyDays.unitsUsed} + ${keyDays.unitsHeld}, 0)::int`,
-      spent: sql<string>`coalesce(${keyDays.spentNanoUsd} + ${keyDays.heldNanoUsd}, 0)`,
+      units: sql<number>`coalesce(${keyDays.unitsUsed} + ${keyDays.unitsHeld} + ${keyDays.unitsBefore}, 0)::int`,
+      spent: sql<string>`coalesce(${keyDays.spentNanoUsd} + ${keyDays.heldNanoUsd} + ${keyDays.nanoUsdBefore}, 0)`,
     })
     .from(keys)
     .leftJoin(keyUses, eq(keyUses.keyId, keys.id))
@@ -178,7 +178,8 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
 export type KeyChange = { name?: string; limits?: LimitSetInput | null | undefined } & Partial<Ceilings>;
 
 /**
- * Renames a key, or sets its limits; omitted fields stay. A new limit applies from now on. Throws InputError, also for a revoked key.
+ * Renames a key, or sets its limits; omitted fields stay. A new limit applies from now on, and
+ * counts what the key has used today. Throws InputError, also for a revoked key.
  */
 export async function updateKey(deps: ChangeDeps, { accountId, keyId }: KeyOf, change: KeyChange): Promise<Key> {
   const { dailyUnitsMax, dailySpendMaxNanoUsd } = change;

@@ -269,18 +269,21 @@ export const keyDays = pgTable(
     unitsHeld: integer().notNull().default(0),
     spentNanoUsd: nanoUsd().notNull().default(sql`0`),
     heldNanoUsd: nanoUsd().notNull().default(sql`0`),
+    /** What the key used that day before it had limits: nothing was counted then. */
+    unitsBefore: integer().notNull().default(0),
+    nanoUsdBefore: nanoUsd().notNull().default(sql`0`),
     /** What answers cost beyond what was reserved for them. */
     overrunNanoUsd: nanoUsd().notNull().default(sql`0`),
-    /** The highest limits under which something was reserved that day; the greatest number: none. */
+    /** The highest limits under which something was reserved that day since they were last changed; the greatest number: none. */
     unitsMax: integer().notNull().default(2_147_483_647),
     spendMaxNanoUsd: nanoUsd().notNull().default(sql`9223372036854775807`),
   },
   (t) => [
     primaryKey({ columns: [t.keyId, t.day] }),
-    check("key_days_units_max", sql`${t.unitsUsed} + ${t.unitsHeld} <= ${t.unitsMax}`),
+    check("key_days_units_max", sql`${t.unitsUsed} + ${t.unitsHeld} + ${t.unitsBefore} <= ${t.unitsMax}`),
     check(
       "key_days_spend_max",
-      sql`${t.spentNanoUsd} + ${t.heldNanoUsd} - ${t.overrunNanoUsd} <= ${t.spendMaxNanoUsd}`,
+      sql`${t.spentNanoUsd} + ${t.heldNanoUsd} + ${t.nanoUsdBefore} - ${t.overrunNanoUsd} <= ${t.spendMaxNanoUsd}`,
     ),
     check(
       "key_days_counts",

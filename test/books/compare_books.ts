@@ -22,10 +22,10 @@ export async function compareBooks({ sql }: World, model: LedgerModel): Promise<
         join packages p on p.id = d.package_id where p.account_id = any(${ids}) and d.units_used + d.units_held > 0 order by 1, 2`,
     sql`select account_id::int as id, balance_nano_usd::text as balance, held_nano_usd::text as held, tokens_used::int as tokens,
           payg_enabled from balances where account_id = any(${ids}) order by 1`,
-    sql`select d.key_id::int as id, d.day::text, d.units_used + d.units_held as units,
-          (d.spent_nano_usd + d.held_nano_usd)::text as nano_usd
+    sql`select d.key_id::int as id, d.day::text, d.units_used + d.units_held + d.units_before as units,
+          (d.spent_nano_usd + d.held_nano_usd + d.nano_usd_before)::text as nano_usd
         from key_days d join keys k on k.id = d.key_id where k.account_id = any(${ids}) and
-          (d.units_used + d.units_held > 0 or d.spent_nano_usd + d.held_nano_usd > 0) order by 1, 2`,
+          (d.units_used + d.units_held + d.units_before > 0 or d.spent_nano_usd + d.held_nano_usd > 0) order by 1, 2`,
     sql`select account_id::int as account, lease_id::text as lease, package_id::int as package, key_id::int as key, day::text, units,
           tokens::int, nano_usd::text, idle_units, idle_nano_usd::text, recalled
         from escrows where account_id = any(${ids}) order by account_id, lease_id::text, package_id, key_id, day`,
@@ -133,9 +133,10 @@ function balanceRow(model: LedgerModel, id: number) {
 }
 
 function keyDayRows(model: LedgerModel) {
-  const used = [...model.receipts.values()].flatMap(({ hold }) =>
-    hold.keyDay === null ? [] : `${hold.request.keyId} ${hold.keyDay}`,
-  );
+  const used = [...model.receipts.values()].flatMap(({ hold, countedOn }) => {
+    const day = hold.keyDay ?? countedOn;
+    return day === null ? [] : `${hold.request.keyId} ${day}`;
+  });
   const days = new Set([...used, ...model.escrows.flatMap((e) => (e.keyId > 0 ? `${e.keyId} ${e.day}` : []))]);
   return [...days]
     .map((name) => {

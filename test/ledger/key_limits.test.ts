@@ -59,6 +59,12 @@ async function addKey(
   return key;
 }
 
+/** Sets a key's limits, or removes them. */
+async function setLimits({ keyId }: TestKey, { units, nanoUsd }: Ceilings): Promise<void> {
+  await world.sql`
+    update keys set daily_units_max = ${units ?? null}, daily_spend_max_nano_usd = ${nanoUsd ?? null} where id = ${keyId}`;
+}
+
 /** An account with a large package and a balance of 100,000 nano-USD, and a key with daily limits. */
 async function customer(ceilings: Ceilings, { dailyLimit = 1000, nanoUsd = 100_000n } = {}) {
   const person = await world.addCustomer();
@@ -344,6 +350,65 @@ test("a raised or removed limit applies from the next request on", async () => {
   await ask();
   // Unlimited keys are not counted.
   expect(await countsOf(key)).toEqual([{ used: 0, held: 2, spent: 0, money_held: 0 }]);
+});
+
+test("limits that are set in the middle of a day count what the key has used of it: requests, and money", async () => {
+  for (const limits of [{ units: 5 }, { nanoUsd: 1000 }]) {
+    const { key, ask, days } = await customer({ mode: "payg" });
+    const open = await ask({ capMax: 100 });
+    for (let i = 0; i < 3; i++) await a.ledger.settle(await ask({ capMax: 100 }), usageOf({ chargeNanoUsd: 100n }));
+    expect(await days()).toEqual([]);
+    await setLimits(key, limits);
+    // It began when nothing was counted.
+    await a.ledger.settle(open, usageOf({ chargeNanoUsd: 100n }));
+    if ("units" in limits) {
+      for (let i = 0; i < 2; i++) await a.ledger.settle(await ask({ capMax: 100 }), usageOf({ chargeNanoUsd: 100n }));
+      expect((await refusalOf(ask())).facts).toMatchObject({ limit: 5, used: 5, remaining: 0 });
+    } else {
+      await a.ledger.settle(await ask({ capMax: 600 }), usageOf({ chargeNanoUsd: 600n }));
+      expect(await codeOf(ask({ capMax: 200 }))).toBe("key_spend_limit_exceeded");
+    }
+    // Removed and set again: nothing is counted twice, and what was used meanwhile counts.
+    await setLimits(key, {});
+    await a.ledger.settle(await ask({ capMax: 100 }), usageOf({ chargeNanoUsd: 100n }));
+    await setLimits(key, { units: 8, nanoUsd: 100_000 });
+    const [counted] =
+      await world.sql`select units_used + units_before as used from key_days where key_id = ${key.keyId}`;
+    expect(counted?.used).toBe("units" in limits ? 7 : 6);
+  }
+});
+
+test("limits that are set later count the key's own day: not the day before, and not what another key used", async () => {
+  // The key's day begins at 15:00 UTC.
+  const { person, key, ask } = await customer({ mode: "payg", timeZone: "Asia/Tokyo" });
+  const other = await addKey(person, { mode: "payg" });
+  const settleAt = async (at: string, asking = ask) => {
+    await stopClock(at);
+    await a.ledger.settle(await asking({ capMax: 100 }), usageOf({ chargeNanoUsd: 100n }));
+  };
+  await settleAt("2026-05-10 14:59:00+00");
+  await settleAt("2026-05-10 15:01:00+00");
+  await settleAt("2026-05-11 14:00:00+00");
+  await settleAt("2026-05-11 14:00:00+00", () =>
+    a.ledger.reserve(requestFor(person, other, { ...PRICED, capMax: 100 })),
+  );
+  await setLimits(key, { units: 3, nanoUsd: 1000 });
+  expect(await daysOf(key)).toEqual([["2026-05-11", { used: 0, held: 0, spent: 0, money_held: 0 }]]);
+  await ask({ capMax: 100 });
+  expect((await refusalOf(ask())).facts).toMatchObject({ limit: 3, used: 3, remaining: 0 });
+});
+
+test("a limit of requests that is set in the middle of a day that began without one binds late settlements, too", async () => {
+  const { key, ask } = await customer({ mode: "payg", nanoUsd: 100_000 });
+  const frozen = [await ask({ capMax: 50 }), await ask({ capMax: 50 })];
+  await reapLease(world, frozen[0]?.leaseId ?? "");
+  await a.ledger.renewLease();
+  await setLimits(key, { units: 2, nanoUsd: 100_000 });
+  for (const hold of [await ask({ capMax: 50 }), await ask({ capMax: 50 })])
+    await a.ledger.settle(hold, usageOf({ chargeNanoUsd: 50n }));
+  for (const hold of frozen)
+    expect(await a.ledger.settle(hold, usageOf({ chargeNanoUsd: 50n }))).toMatchObject({ chargedNanoUsd: 0n });
+  expect(await countsOf(key)).toEqual([{ used: 2, held: 0, spent: 100, money_held: 0 }]);
 });
 
 test("a key without limits writes no row of key_days", async () => {

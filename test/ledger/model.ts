@@ -100,6 +100,10 @@ type Asking = { draw: Draw; leaseId: string };
 /** How it ended. */
 export type ModelReceipt = {
   hold: ModelHold;
+  /** When it was reserved, as its end says. */
+  reservedAtMs: number;
+  /** The day of its key for which it was counted afterwards, because the key's limits were set later that day; null: not. */
+  countedOn: string | null;
   outcome: "settled" | "released";
   reason: string;
   units: number;
@@ -184,7 +188,8 @@ export class LedgerModel {
   keyDay(keyId: number, day: string): { units: number; nanoUsd: bigint } {
     const drawn = this.escrows.filter((e) => e.keyId === keyId && e.day === day);
     const used = [...this.receipts.values()].filter(
-      ({ hold, outcome }) => hold.request.keyId === keyId && hold.keyDay === day && outcome === "settled",
+      ({ hold, outcome, countedOn }) =>
+        hold.request.keyId === keyId && (hold.keyDay ?? countedOn) === day && outcome === "settled",
     );
     return {
       units: drawn.reduce((n, e) => n + e.units, 0) + used.length,
@@ -201,6 +206,40 @@ export class LedgerModel {
       units: Math.max(before.units, units),
       nanoUsd: nanoUsd > before.nanoUsd ? nanoUsd : before.nanoUsd,
     });
+  }
+
+  /**
+   * Changes the daily limits of a key. What it has used of the day while it had none is counted from now on, and late settlements have
+   * what the new limits leave. Source: KEY-9.
+   */
+  limitKey(key: ModelKey, { unitsMax, nanoUsdMax }: Pick<ModelKey, "unitsMax" | "nanoUsdMax">): void {
+    if (key.unitsMax === unitsMax && key.nanoUsdMax === nanoUsdMax) return;
+    Object.assign(key, { unitsMax, nanoUsdMax });
+    const day = dateIn(key.timeZone, this.nowMs);
+    const of = `${key.keyId} ${day}`;
+    const isLimited = unitsMax !== null || nanoUsdMax !== null;
+    const uncounted = isLimited ? this.uncountedOf(key, day) : [];
+    for (const receipt of uncounted) receipt.countedOn = day;
+    if (uncounted.length === 0 && !this.keyDayMax.has(of)) return;
+    const used = isLimited ? this.keyDay(key.keyId, day) : { units: 0, nanoUsd: 0n };
+    const most = { units: unitsMax ?? NO_UNITS_MAX, nanoUsd: nanoUsdMax ?? NO_NANO_MAX };
+    this.keyDayMax.set(of, {
+      units: Math.max(most.units, used.units),
+      nanoUsd: used.nanoUsd > most.nanoUsd ? used.nanoUsd : most.nanoUsd,
+    });
+  }
+
+  /** What a key used on a day without limits. A late settlement that took nothing used nothing. */
+  private uncountedOf({ keyId, timeZone }: ModelKey, day: string): ModelReceipt[] {
+    return [...this.receipts.values()].filter(
+      ({ hold, outcome, reason, units, chargedNanoUsd, reservedAtMs, countedOn }) =>
+        hold.request.keyId === keyId &&
+        hold.keyDay === null &&
+        countedOn === null &&
+        outcome === "settled" &&
+        !(reason === "late" && units === 0 && chargedNanoUsd === 0n) &&
+        dateIn(timeZone, reservedAtMs) === day,
+    );
   }
 
   /** What a late settlement may take of its key's day. */
@@ -612,6 +651,7 @@ export class LedgerModel {
     if (ofKey !== undefined) this.takeBack(ofKey, { units: 1, tokens: 0, nanoUsd: hold.nanoUsd });
     const receipt: ModelReceipt = {
       hold,
+      ...this.beganAs(finish),
       outcome: "released",
       reason: finish.reason,
       units: 0,
@@ -637,6 +677,10 @@ export class LedgerModel {
     const tokens = finish.promptTokens + finish.completionTokens;
     receipt.tokens = tokensLeft === undefined ? tokens : Math.min(tokens, hold.tokens + tokensLeft);
     return ended("settled", receipt, tokens);
+  }
+
+  private beganAs({ reservedAtUs }: Finish): Pick<ModelReceipt, "reservedAtMs" | "countedOn"> {
+    return { reservedAtMs: Math.min(this.nowMs, reservedAtUs / 1000), countedOn: null };
   }
 
   private takeBack(escrow: ModelEscrow, { units, tokens, nanoUsd }: Pick<ModelEscrow, "units" | "tokens" | "nanoUsd">) {
@@ -670,6 +714,7 @@ export class LedgerModel {
     const hold = keyLeft.units > 0 ? found : { ...found, keyDay: null };
     const receipt: ModelReceipt = before ?? {
       ...{ hold, outcome: "released", reason: "late", units: 0, chargedNanoUsd: 0n, shortfallNanoUsd: 0n, tokens: 0 },
+      ...this.beganAs(finish),
     };
     this.receipts.set(finish.requestId, receipt);
     // The reaper has returned it. The record is written; units and money are taken as far as available, the rest is a loss.

@@ -327,7 +327,8 @@ async function step(run: Run, command: Command): Promise<void> {
       const key = model.keys.get(command.byBalance ? paygKeyId : packageKeyId);
       if (key === undefined || key.status === "revoked") return;
       const { status, unitsMax, nanoUsdMax } = command;
-      Object.assign(key, { status, unitsMax, nanoUsdMax });
+      key.status = status;
+      model.limitKey(key, { unitsMax, nanoUsdMax });
       await world.sql`
         update keys set status = ${status}, daily_units_max = ${unitsMax},
           daily_spend_max_nano_usd = ${nanoUsdMax === null ? null : String(nanoUsdMax)} where id = ${key.keyId}`;
