@@ -22,6 +22,9 @@ const FRAMES_MAX = 4;
 const ORDERS_MAX = 4;
 /** Larger chunks are not learned from. */
 const LEARNED_CHARS_MAX = 16 * 1024;
+const [QUOTE, BACKSLASH, SPACE, ZERO, ONE, NINE, ASCII_MAX] = [34, 92, 32, 48, 49, 57, 126] as const;
+/** Longer numbers are checked by the expression below. */
+const DIGITS_MAX = 20;
 /** A JSON value that needs no parser to be checked: a string without escapes, a number, or a word. */
 const PLAIN_VALUE = /^(?:"[^"\\\p{Cc}]*"|-?(?:0|[1-9]\d{0,20})(?:\.\d{1,20})?(?:[eE][+-]?\d{1,3})?|null|true|false)$/u;
 
@@ -116,6 +119,28 @@ class FrameBudget {
     this.#learned++;
     return true;
   }
+}
+
+/**
+ * Whether a part of a text is a string without escapes, or a whole number, of ASCII characters. It is the cheap case of `isValue`, without
+ * a string of its own: most values that change are ids and times.
+ */
+export function isPlainAt(text: string, start: number, end: number): boolean {
+  const first = text.charCodeAt(start);
+  if (first === QUOTE) {
+    if (end - start < 2 || text.charCodeAt(end - 1) !== QUOTE) return false;
+    for (let i = start + 1; i < end - 1; i++) {
+      const code = text.charCodeAt(i);
+      if (code < SPACE || code > ASCII_MAX || code === QUOTE || code === BACKSLASH) return false;
+    }
+    return true;
+  }
+  if (first < ONE || first > NINE || end - start > DIGITS_MAX) return false;
+  for (let i = start + 1; i < end; i++) {
+    const code = text.charCodeAt(i);
+    if (code < ZERO || code > NINE) return false;
+  }
+  return true;
 }
 
 /** Whether the text of a hole is one JSON value on one line. */

@@ -9,6 +9,7 @@ import {
   EVENT_START,
   type Frame,
   type Hole,
+  isPlainAt,
   isValue,
   parsed,
   parsedLine,
@@ -185,11 +186,13 @@ export class ChunkRewriter implements StreamRewriter {
     const lastEnd = end - tail.length;
     if (lastEnd < start || !text.startsWith(tail, lastEnd)) return -1;
     for (let i = 0; i <= last; i++) {
-      const { what, behind } = holes[i] as Hole;
+      const { what, passes, behind } = holes[i] as Hole;
       const stop = i === last ? lastEnd : text.indexOf(behind, start);
       if (stop < start || stop > lastEnd) return -1;
-      const value = text.slice(start, stop);
-      if (what === "value" && !isValue(value)) return -1;
+      const isPlain = what === "value" && isPlainAt(text, start, stop);
+      // What is not sent on, and needs no parser, is not cut out.
+      const value = isPlain && !passes ? "" : text.slice(start, stop);
+      if (what === "value" && !isPlain && !isValue(value)) return -1;
       this.#values[i] = value;
       start = stop + behind.length;
     }
