@@ -94,9 +94,10 @@ type BodyType<T> = {
 async function readAs<T>(type: BodyType<T>, deps: BodyDeps, request: Request, options: BodyOptions): Promise<T> {
   const { bytesMax, owner, numbersMax } = options;
   const { headers } = request;
-  if (!type.pattern.test(headers.get("content-type") ?? "")) throw new Refusal("unsupported_media_type", type.refusal);
-  const encoding = headers.get("content-encoding");
-  if (encoding !== null && encoding.toLowerCase() !== "identity") throw new Refusal("unsupported_media_type");
+  if (!type.pattern.test(onlyValue(headers.get("content-type"))))
+    throw new Refusal("unsupported_media_type", type.refusal);
+  const encoding = onlyValue(headers.get("content-encoding"));
+  if (encoding !== "" && encoding !== "identity") throw new Refusal("unsupported_media_type");
   const length = headers.get("content-length");
   const declared = length === null ? undefined : Number(length);
   if (declared !== undefined && declared > bytesMax) throw tooLarge(bytesMax);
@@ -112,6 +113,18 @@ async function readAs<T>(type: BodyType<T>, deps: BodyDeps, request: Request, op
     room.close();
     throw error;
   }
+}
+
+/**
+ * The value of a header that should come once, in lower case. Equal values are one, since some clients and proxies add what is already
+ * there; the runtimes join them with commas. "": none. Different ones give a text that no type matches. Source: RFC 9110 §5.3.
+ */
+function onlyValue(header: string | null): string {
+  const text = (header ?? "").toLowerCase();
+  if (!text.includes(",")) return text;
+  // Commas inside quotes belong to a value.
+  const [first = "", ...others] = (text.match(/(?:"(?:[^"\\]|\\.)*"|[^,])+/g) ?? []).map((value) => value.trim());
+  return others.every((other) => other === first) ? first : `several: ${text}`;
 }
 
 /**
