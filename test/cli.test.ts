@@ -646,6 +646,7 @@ test.concurrent(
     const plain = await json("model price chat-1 --input 0.15 --cached-input 0.075 --output 0.6");
     expect(plain.models[0].furtherPrices).toEqual({});
     const routeId = routed.models[0].routes[0].id;
+    await probesFacts();
     const allowed = await json(`model route chat-1 --change ${routeId} --allow-param documents,reasoning.max_tokens`);
     expect(allowed.models[0].routes).toMatchObject([
       { priority: 2, facts: {}, allowedParams: ["documents", "reasoning.max_tokens"] },
@@ -1007,4 +1008,15 @@ async function changesFacts(): Promise<void> {
     env,
   );
   expect((await shown()).takes).toMatchObject({ streamOptions: "sent", firstTokenSeconds: null, droppedParams: [] });
+  expect(await refused("provider test --apply", env)).toContain("Name the provider");
+}
+
+/** A probe of the provider `upstream`, which takes everything. */
+async function probesFacts(): Promise<void> {
+  const env = { env: { SECRET_KEY } };
+  await json("provider set upstream --fact embeddings=float", env);
+  const probed = await json("provider test upstream --probe", env);
+  expect(probed.providers[0].probe).toMatchObject({ proposed: {}, unknown: [] });
+  expect((await cli("provider test upstream --apply", env)).out).toContain("its facts hold");
+  await json("provider set upstream --fact embeddings=default", env);
 }

@@ -7,10 +7,11 @@ import { messageOf } from "../platform/thrown.ts";
 import type { Upstream } from "./catalog.ts";
 import type { Facts } from "./dialects.ts";
 import { GuardError } from "./guard.ts";
-import { findModel } from "./models_store.ts";
+import { findModel, listModels } from "./models_store.ts";
 import { createProviderClient, type ProviderClient } from "./provider_client.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
 import { findStoredKey } from "./provider_keys_store.ts";
+import { hasList, PROBE_CALL_MS_MAX, type ProbeResult, probeFacts, type ToProbe } from "./provider_probe.ts";
 import { findProvider } from "./providers_store.ts";
 import { listRoutes, listRoutesTo } from "./routes_store.ts";
 
@@ -19,6 +20,8 @@ import { listRoutes, listRoutesTo } from "./routes_store.ts";
 /** Time limit for everything: look-up, connect, list of models, and the chat. */
 const TEST_MS_MAX = 20_000;
 const CHAT_BODY_BYTES_MAX = 256 * 1024;
+/** Time limit for everything, if facts are probed too. */
+const PROBE_MS_MAX = 90_000;
 /** Routes of a provider that are compared with its list of models. */
 const ROUTES_MAX = 1_000;
 
@@ -37,6 +40,8 @@ export type ProviderTest = {
   unlisted: string[];
   /** How long the chat took; null: none was requested, or it was not reached. */
   chatTookMs: number | null;
+  /** What the probe found; null: none was requested, or it was not reached. */
+  probe: ProbeResult | null;
   kind: TestFailureKind | null;
   problem: string | null;
 };
@@ -54,6 +59,8 @@ export type TestOptions = {
   /** The upstream models of its routes, to compare with its list. */
   upstreamModels: readonly string[];
   chat?: TestChat | undefined;
+  /** With it, its facts are probed. */
+  probe?: Pick<ToProbe, "chatModel" | "embeddingModel" | "facts"> | undefined;
 };
 type TestDeps = {
   config: Pick<Config, "secretKey" | "providerConnectMs" | "providerFirstByteMs" | "providerAllowPrivate">;
@@ -64,9 +71,9 @@ type TestDeps = {
 export async function testProvider(
   deps: TestDeps,
   { name, baseUrl, keyCiphertext }: TestedProvider,
-  { upstreamModels, chat }: TestOptions,
+  { upstreamModels, chat, probe }: TestOptions,
 ): Promise<ProviderTest> {
-  const nothing = { models: 0, unlisted: [], chatTookMs: null, kind: null, problem: null };
+  const nothing = { models: 0, unlisted: [], chatTookMs: null, probe: null, kind: null, problem: null };
   const test: ProviderTest = { ok: false, tookMs: 0, ...nothing };
   let apiKey: Secret;
   try {
@@ -79,8 +86,9 @@ export async function testProvider(
   const client = createProviderClient(deps);
   const upstream = { providerName: name, baseUrl, apiKey };
   const deadline = new AbortController();
-  const late = new ProviderFailure("timeout", `No answer within ${TEST_MS_MAX} ms.`);
-  const timer = setTimeout(() => deadline.abort(late), TEST_MS_MAX);
+  const limitMs = probe ? PROBE_MS_MAX : TEST_MS_MAX;
+  const late = new ProviderFailure("timeout", `No answer within ${limitMs} ms.`);
+  const timer = setTimeout(() => deadline.abort(late), limitMs);
   const startedMs = performance.now();
   const msSince = (since: number) => Math.round(performance.now() - since);
   try {
@@ -95,6 +103,10 @@ export async function testProvider(
       const askedMs = performance.now();
       await askForOneToken(client, upstream, { chat, signal: deadline.signal });
       test.chatTookMs = msSince(askedMs);
+    }
+    if (probe) {
+      const callMs = Math.min(PROBE_CALL_MS_MAX, deps.config.providerFirstByteMs);
+      test.probe = await probeFacts({ ...probe, client, upstream, callMs, signal: deadline.signal });
     }
     return { ...test, ok: true };
   } catch (thrown) {
@@ -127,15 +139,6 @@ async function askForOneToken(
   if (!hasList(text, "choices")) throw new ProviderFailure("not_json", "Its answer to a chat is no chat completion.");
 }
 
-function hasList(text: string, field: "choices" | "data"): boolean {
-  try {
-    const parsed: unknown = JSON.parse(text);
-    return typeof parsed === "object" && parsed !== null && Array.isArray(Reflect.get(parsed, field));
-  } catch {
-    return false; // The caller reports it.
-  }
-}
-
 export type ProviderTests = {
   /**
    * Tests a provider of the catalog with one of its keys, by default its first; with `modelId`, also its first route of that
@@ -143,7 +146,12 @@ export type ProviderTests = {
    */
   run(providerId: number, what?: TestChoice): Promise<ProviderTest>;
 };
-export type TestChoice = { modelId?: string | undefined; keyId?: number | undefined };
+export type TestChoice = {
+  modelId?: string | undefined;
+  keyId?: number | undefined;
+  /** Whether its facts are probed, with the models of its first routes. */
+  probe?: boolean | undefined;
+};
 
 /**
  * Tests for the panel: one at a time per provider and replica. A repeated request for the same test shares its result.
@@ -151,7 +159,7 @@ export type TestChoice = { modelId?: string | undefined; keyId?: number | undefi
 export function createProviderTests(deps: TestDeps & { db: Db }): ProviderTests {
   const running = new Map<number, { what: string; test: Promise<ProviderTest> }>();
 
-  async function start(providerId: number, { modelId, keyId }: TestChoice): Promise<ProviderTest> {
+  async function start(providerId: number, { modelId, keyId, probe }: TestChoice): Promise<ProviderTest> {
     const provider = await findProvider(deps, providerId);
     if (!provider) throw new Refusal("not_found", { message: "There is no such provider." });
     const stored = await findStoredKey(deps, { providerId, keyId });
@@ -160,12 +168,13 @@ export function createProviderTests(deps: TestDeps & { db: Db }): ProviderTests 
     const routes = await listRoutesTo(deps, { providerId, limit: ROUTES_MAX });
     const upstreamModels = routes.filter(({ enabled }) => enabled).map(({ upstreamModel }) => upstreamModel);
     const { keyCiphertext } = stored;
-    return await testProvider(deps, { ...provider, keyCiphertext }, { upstreamModels, chat });
+    const probed = probe ? await probedOf(deps, provider) : undefined;
+    return await testProvider(deps, { ...provider, keyCiphertext }, { upstreamModels, chat, probe: probed });
   }
 
   return {
     async run(providerId, choice = {}) {
-      const what = JSON.stringify([choice.modelId, choice.keyId]);
+      const what = JSON.stringify([choice.modelId, choice.keyId, choice.probe]);
       const under = running.get(providerId);
       if (under) {
         if (under.what === what) return await under.test;
@@ -186,6 +195,26 @@ async function chatOf(deps: { db: Db }, provider: { id: number; name: string }, 
   const route = (await listRoutes(deps, modelId)).find(({ providerId }) => providerId === provider.id);
   if (!route) throw new InputError(`The model ${modelId} has no route to ${provider.name}.`, "model");
   return { ...route, isEmbedding: model.modality === "embedding" };
+}
+
+/** The models and facts that a probe of a provider uses. Throws InputError if it has no enabled route to a text or embedding model. */
+export async function probedOf(
+  deps: { db: Db },
+  provider: { id: number; name: string; takes: Facts },
+): Promise<Pick<ToProbe, "chatModel" | "embeddingModel" | "facts">> {
+  const models = new Map((await listModels(deps)).map(({ id, modality }) => [id, modality]));
+  const routes = (await listRoutesTo(deps, { providerId: provider.id, limit: ROUTES_MAX })).filter(
+    (one) => one.enabled,
+  );
+  const first = (...modalities: readonly string[]) =>
+    routes.find(({ modelId }) => modalities.includes(models.get(modelId) ?? ""))?.upstreamModel;
+  const [chatModel, embeddingModel] = [first("text", "multimodal"), first("embedding")];
+  if (chatModel === undefined && embeddingModel === undefined)
+    throw new InputError(
+      `Give a model a route to ${provider.name} first: its facts are found with that model.`,
+      "probe",
+    );
+  return { chatModel, embeddingModel, facts: provider.takes };
 }
 
 function kindOf(thrown: unknown): TestFailureKind {

@@ -1,5 +1,6 @@
 import { type Command, Option } from "commander";
 import { DIALECTS } from "../catalog/dialects.ts";
+import { PROBE_CALLS_MAX } from "../catalog/provider_probe.ts";
 import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
@@ -15,7 +16,7 @@ import {
   replacedKeyOptions,
   switched,
 } from "./provider_options.ts";
-import { testProviders, unlistedSentence } from "./provider_test.ts";
+import { probeSentence, testProviders, unlistedSentence } from "./provider_test.ts";
 
 /** The command `provider`. */
 
@@ -100,20 +101,29 @@ function addListAndTest(provider: Command): void {
     },
   );
 
-  defineCommand(
+  defineCommand<{ probe?: true; apply?: true }>(
     provider
       .command("test [name]")
       .description(
         "ask one provider, or all enabled ones, for their models; shows the time or the failure, and models of its routes that it does not list",
-      ),
-    { secretKey: true },
-    async (context, _options, [name]) => {
-      const tests = await testProviders(context, name);
+      )
+      .option(
+        "--probe",
+        `send at most ${PROBE_CALLS_MAX} tiny requests to find out which facts hold, and propose others`,
+      )
+      .option("--apply", "probe one provider, and set the facts that are proposed"),
+    { secretKey: true, changes: true },
+    async (context, { probe, apply }, [name]) => {
+      if (apply && name === undefined) throw new InputError("Name the provider whose facts are to be set.");
+      const tests = await testProviders(context, name, probe ?? apply);
+      const proposed = tests.find((test) => test.probe !== null)?.probe?.proposed ?? {};
+      if (apply && name !== undefined && Object.keys(proposed).length > 0)
+        await updateProvider(context, await providerIdOf(context, name), { facts: proposed });
       const text = table(
         ["PROVIDER", "RESULT", "TIME", "MODELS"],
         tests.map((test) => [
           test.name,
-          test.ok ? ["answers", unlistedSentence(test)].filter(Boolean).join(", but ") : (test.problem ?? "failed"),
+          test.ok ? resultWords(test) : (test.problem ?? "failed"),
           test.ok ? `${test.tookMs} ms` : "",
           test.ok ? String(test.models) : "",
         ]),
@@ -122,6 +132,11 @@ function addListAndTest(provider: Command): void {
       return { text, json: { providers: tests }, exitCode: tests.every(({ ok }) => ok) ? 0 : 1 };
     },
   );
+}
+
+function resultWords(test: Awaited<ReturnType<typeof testProviders>>[number]): string {
+  const answers = ["answers", unlistedSentence(test)].filter(Boolean).join(", but ");
+  return [answers, probeSentence(test)].filter(Boolean).join("; ");
 }
 
 async function showProviders(context: Context, name?: string): Promise<Output> {

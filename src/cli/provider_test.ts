@@ -1,5 +1,6 @@
 import { loadCatalog } from "../catalog/catalog_store.ts";
-import { type ProviderTest, testProvider } from "../catalog/provider_check.ts";
+import { shownFacts } from "../catalog/facts_input.ts";
+import { type ProviderTest, probedOf, testProvider } from "../catalog/provider_check.ts";
 import { listProviders } from "../catalog/providers_store.ts";
 import { InputError } from "../errors.ts";
 import type { Context } from "./context.ts";
@@ -14,7 +15,7 @@ type NamedTest = ProviderTest & { name: string };
  * Tests one provider, or all enabled ones, with each enabled key: asks for its models and compares them with the routes of enabled
  * models. Throws InputError for an unknown name.
  */
-export async function testProviders(context: Context, name?: string): Promise<NamedTest[]> {
+export async function testProviders(context: Context, name?: string, probes = false): Promise<NamedTest[]> {
   const { providers, providerKeys, models, routes } = await loadCatalog(context.db.orm);
   const sold = new Set(models.map(({ id }) => id));
   const upstreamModelsOf = (id: number) =>
@@ -35,11 +36,21 @@ export async function testProviders(context: Context, name?: string): Promise<Na
     }));
   });
   return await Promise.all(
-    tested.map(async ({ called, ...row }) => {
-      const test = await testProvider(context, row, { upstreamModels: upstreamModelsOf(row.id) });
+    tested.map(async ({ called, facts, dialect, ...row }) => {
+      const { takes } = shownFacts(dialect, facts);
+      const probe = probes ? await probedOf(context, { ...row, takes }) : undefined;
+      const test = await testProvider(context, row, { upstreamModels: upstreamModelsOf(row.id), probe });
       return { name: called, ...test };
     }),
   );
+}
+
+/** What a probe found, in a sentence; "" if there was none. */
+export function probeSentence({ probe }: Pick<ProviderTest, "probe">): string {
+  if (probe === null) return "";
+  const facts = Object.entries(probe.proposed).map(([name, value]) => `--fact ${name}=${String(value)}`);
+  const unknown = probe.unknown.length > 0 ? `; takes no form of ${probe.unknown.join(", ")}` : "";
+  return `${facts.length > 0 ? `proposed: ${facts.join(" ")}` : "its facts hold"} (${probe.calls} requests)${unknown}`;
 }
 
 /** "does not list A, B": the models of routes that the provider does not list; "" if it lists them all. */

@@ -89,11 +89,14 @@ function ownEndpoints(deps: Deps) {
     )
     .post(
       "/admin/providers/:id/test",
-      ({ params: { id }, body }) => deps.providerTests.run(id, { modelId: body.model, keyId: body.keyId }),
+      ({ params: { id }, body }) =>
+        deps.providerTests.run(id, { modelId: body.model, keyId: body.keyId, probe: body.probe }),
       {
         params,
         body: t.Object({
           model: t.Optional(t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX })),
+          /** Whether its facts are probed. */
+          probe: t.Optional(t.Boolean()),
           /** Default: the first key. */
           keyId: t.Optional(IdInBody),
         }),

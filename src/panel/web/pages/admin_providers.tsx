@@ -355,6 +355,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
         </Button>
         <TestResult test={test} />
       </section>
+      <ProbeSection provider={provider} />
       <section className="grid gap-1 border-t border-line pt-4" aria-label="Routes">
         <h3 className="text-14">Routes that use it</h3>
         {provider.routes.length === 0 && (
@@ -382,6 +383,46 @@ function ProviderDialect({ provider: { dialect, facts } }: { provider: OneProvid
       {dialectTitle(dialect)}
       {set.length > 0 && <span className="font-mono text-12 wrap-anywhere text-ink-2">{set.join(", ")}</span>}
     </span>
+  );
+}
+
+/** Finds out what the provider takes, and sets what was found. */
+function ProbeSection({ provider: { id, name, routes } }: { provider: OneProvider }) {
+  const client = useQueryClient();
+  const probe = useMutation({
+    mutationFn: () => ask(api.admin.providers({ id }).test.post({ probe: true })),
+  });
+  const proposed = probe.data?.probe?.proposed ?? {};
+  const apply = useMutation({
+    mutationFn: () => ask(api.admin.providers({ id }).patch({ facts: { ...proposed } })),
+    onSuccess: async () => {
+      probe.reset();
+      await client.invalidateQueries({ queryKey: ["admin"] });
+      toast.done(`What ${name} takes is changed.`);
+    },
+  });
+  if (routes.length === 0) return null;
+  const found = Object.entries(proposed).map(([fact, value]) => `${fact} ${String(value)}`);
+  return (
+    <section className="grid gap-3 border-t border-line pt-4" aria-label="What it takes">
+      <h3 className="text-14">What it takes</h3>
+      <p className="text-13 text-ink-2">At most 20 tiny requests show which facts of its dialect hold.</p>
+      <Button icon={Zap} pending={probe.isPending} onClick={() => probe.mutate()} className="justify-self-start">
+        Find out
+      </Button>
+      <span role="status" className="grid gap-2 text-13">
+        {probe.error && <Problem error={probe.error} />}
+        {probe.data && !probe.data.ok && <span className="text-bad wrap-anywhere">{probe.data.problem}</span>}
+        {probe.data?.probe && found.length === 0 && "Its facts hold."}
+        {found.length > 0 && <span className="font-mono text-12 wrap-anywhere">{found.join(", ")}</span>}
+      </span>
+      {found.length > 0 && (
+        <Button pending={apply.isPending} onClick={() => apply.mutate()} className="justify-self-start">
+          Set these facts
+        </Button>
+      )}
+      {apply.error && <Problem error={apply.error} />}
+    </section>
   );
 }
 
