@@ -10,7 +10,7 @@ const CODE_CHARS_MAX = 100;
 /** Codes that a good answer may also have. */
 const GOOD_CODES: ReadonlySet<unknown> = new Set([200, "200", "0", "ok", "OK", "success", "Success"]);
 /** Fields that make a JSON object an answer, or an event of one, whatever else it has. */
-const ANSWER_FIELDS = ["choices", "output", "usage"];
+const ANSWER_FIELDS = ["choices", "output", "data", "usage"];
 
 /** The numbers of vendors that use none of HTTP's. Source: END-19. */
 const STATUS_BY_NUMBER: Readonly<Record<number, number>> = {

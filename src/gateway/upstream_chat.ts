@@ -105,7 +105,7 @@ export function limitsOf(call: WholeCall, bytesMax = ANSWER_BYTES_MAX): WholeOpt
 }
 
 /** What was sent, and to which route. */
-type Called = { route: KeyedRoute; sent: string };
+export type Called = { route: KeyedRoute; sent: string };
 
 /** A whole chat answer. `text`: its JSON. */
 type Completion = JsonObject & { text: string; choices: unknown[] };
@@ -135,7 +135,8 @@ function assembled(received: string, called: Called): string {
   }
 }
 
-function throwReported(value: Readonly<Record<string, unknown>>, called: Called): void {
+/** Throws ProviderFailure or ProviderRejection if an answer or an event reports an error. */
+export function throwReported(value: Readonly<Record<string, unknown>>, called: Called): void {
   const report = reportIn(value);
   if (report !== undefined) throw asProviderError(report, STATUS_UNKNOWN, called);
 }

@@ -12,6 +12,7 @@ import type { Namer } from "./end_users.ts";
 import { type LargeEmbeddings, TEXT_BYTES_A_NUMBER } from "./large_embeddings.ts";
 import { filterParameters } from "./parameters.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
+import { type Called, throwReported } from "./upstream_chat.ts";
 import { type ReportedUsage, UsageReports } from "./usage_counts.ts";
 
 /**
@@ -62,7 +63,8 @@ export async function fetchEmbeddings(call: EmbeddingCall, route: KeyedRoute): P
   if (large.has(route.id, body)) throw new ProviderFailure("too_large", "its answer to so many was too large before");
   const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: EMBEDDINGS_BYTES_MAX };
   const payload = embeddingPayload(call, route);
-  const answer = parseAnswer(await textOf(call, route, { sent: payload.text, limits }));
+  const called = { route, sent: payload.text };
+  const answer = parseAnswer(await textOf(call, route, { sent: payload.text, limits }), called);
   const data = await dataJson(inOrder(answer.data, body.input.count), body.fields.encoding_format ?? "float");
   return { data, ...usageIn(answer.fields), dropped: payload.dropped };
 }
@@ -99,13 +101,17 @@ function embeddingPayload({ body: { fields }, raw, namer }: EmbeddingCall, route
   return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 
-function parseAnswer(text: string): { data: readonly unknown[]; fields: Readonly<Record<string, unknown>> } {
+function parseAnswer(
+  text: string,
+  called: Called,
+): { data: readonly unknown[]; fields: Readonly<Record<string, unknown>> } {
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
     throw failure("the answer is not JSON");
   }
+  if (isRecord(value)) throwReported(value, called);
   if (!isRecord(value) || !Array.isArray(value.data)) throw failure("the answer is not a list of embeddings");
   return { data: value.data, fields: value };
 }

@@ -17,7 +17,7 @@ import { accessOf, IMAGE_BYTES_MAX, IMAGE_TYPES, imageTypeOf } from "./image_fil
 import { filterParameters } from "./parameters.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
-import { limitsOf, type WholeCall } from "./upstream_chat.ts";
+import { type Called, limitsOf, throwReported, type WholeCall } from "./upstream_chat.ts";
 import { withoutCosts } from "./usage_counts.ts";
 import { type ShownCharge, shownCharge } from "./usage_shown.ts";
 
@@ -66,7 +66,8 @@ export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Prom
   const { provider } = call;
   const limits = limitsOf(call, IMAGE_ANSWER_BYTES_MAX);
   const payload = imagePayload(call, route);
-  const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits));
+  const called = { route, sent: payload.text };
+  const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits), called);
   const image = { ...(await inFormat(answer.image, call, route)), ...pick(answer.image, IMAGE_FIELDS) };
   const { usage } = answer.fields;
   const shown = isRecord(usage) ? withoutCosts(usage) : undefined;
@@ -104,14 +105,15 @@ function imagePayload({ body, raw, namer, price }: ImageCall, route: KeyedRoute)
 type Item = Record<string, unknown>;
 type Answer = { fields: Item; image: Item };
 
-/** The answer's fields, and its first image. Throws ProviderFailure. */
-function parseAnswer(text: string): Answer {
+/** The answer's fields, and its first image. Throws ProviderFailure, ProviderRejection. */
+function parseAnswer(text: string, called: Called): Answer {
   let fields: unknown;
   try {
     fields = JSON.parse(text);
   } catch {
     throw new ProviderFailure("not_json", "the answer is not JSON");
   }
+  if (isObject(fields)) throwReported(fields, called);
   if (!isObject(fields) || !Array.isArray(fields.data)) throw new ProviderFailure("not_json", NO_IMAGE);
   // One image is requested and charged. A provider that sends more must not make us fetch them.
   const image: unknown = fields.data[0];

@@ -2,6 +2,7 @@ import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
 import {
   chunk,
   completion,
+  context,
   DONE,
   type Entry,
   GOOD_STREAM,
@@ -457,6 +458,34 @@ export default [
       json: { error: { message: "slow down" } },
     },
     client: { error: "provider_unavailable", retryAfter: [20, 30] },
+    charged: "nothing",
+  },
+  {
+    says: "A refusal of embeddings with status 200 is the client's",
+    source: "github.com/songquanpeng/one-api",
+    request: { path: "embeddings" },
+    provider: { json: { error: { message: "input must not be empty", type: "invalid_request_error", code: 400 } } },
+    client: { error: "invalid_request", message: "input must not be empty" },
+    charged: "nothing",
+  },
+  {
+    says: "An input of embeddings that is too long for the model",
+    source: "docs.vllm.ai, embeddings",
+    request: { path: "embeddings" },
+    provider: context(400, {
+      object: "error",
+      message: "This model's maximum context length is 512 tokens. However, you requested 600 tokens in the input.",
+      code: 400,
+    }),
+    client: { error: "context_length_exceeded", message: "maximum context length is 512" },
+    charged: "nothing",
+  },
+  {
+    says: "A refusal of an image with status 200 is the client's",
+    source: "docs.bigmodel.cn/cn/faq/api-code",
+    request: { path: "images", payer: "balance" },
+    provider: { json: { code: 1301, msg: "The prompt may be unsafe." } },
+    client: { error: "invalid_request", message: "may be unsafe" },
     charged: "nothing",
   },
 ] satisfies Entry[];
