@@ -4,18 +4,17 @@ import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "nod
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { AGENTS_SDK_MODEL } from "../src/demo/demo_provider.ts";
+import { CODEX, RESPONSE_SDKS } from "./clients_tried.ts";
 import { closeBalanced } from "./gateway/checks.ts";
 import { openShop, type Shop } from "./gateway/shop.ts";
 import { INSTALL_MS_MAX, installOnDemand } from "./on_demand.ts";
 import { until } from "./platform/own_redis.ts";
 
 /**
- * Clients that speak /responses by default, unchanged, against a replica: Codex CLI, OpenAI's Agents SDK, the Vercel AI SDK. Each
- * completes a turn in which a tool is called. They are installed on demand. Source: API-14, RSP-8, RSP-9.
+ * Clients that speak /responses by default, unchanged, against a replica: Codex CLI, OpenAI's Agents SDK, the Vercel AI SDK, and
+ * LangChain, which does if told to. They are installed on demand. Source: API-14, RSP-8, RSP-9.
  */
 
-const SDKS = { "@openai/agents": "0.20.0", openai: "7.55.0", ai: "7.0.173", "@ai-sdk/openai": "4.0.118", zod: "4.6.7" };
-const CODEX = "0.169.0";
 const CLIENT_MS_MAX = 90_000;
 const OUTPUT_CHARS_MAX = 1024 * 1024;
 const scripts = join(import.meta.dirname, "response_clients");
@@ -27,7 +26,7 @@ let sdks: string;
 let codex: string;
 
 beforeAll(async () => {
-  sdks = await installOnDemand({ name: "response-sdks-1", dependencies: SDKS });
+  sdks = await installOnDemand({ name: "response-sdks-2", dependencies: RESPONSE_SDKS });
   const platform = `${process.platform}-${process.arch}`;
   codex = await installOnDemand({
     name: `codex-${CODEX}`,
@@ -111,6 +110,19 @@ test("the Vercel AI SDK makes two steps with a tool, whole and streamed, ten tur
   expect(roles).toEqual(Array.from({ length: 19 }, (_, i) => (i % 2 === 0 ? "user" : "assistant")));
   expect(said.talk).toContain("Turn 10.");
   expect(await shop.counters(accountId)).toMatchObject({ usage: 15, units: 15, holds: 0 });
+});
+
+test("LangChain talks for two turns: by default, and through /responses with the whole conversation and with the id before", async () => {
+  const { accountId, secret } = await shop.customer();
+  const said = await runScript("langchain.mjs", secret);
+  for (const text of [said.byDefault, said.whole, said.byId]) expect(text).toContain("Turn 2.");
+  // The provider gets the first turn in each of them.
+  const asked = shop.provider.calls().flatMap(({ body }) => (body === "" ? [] : [JSON.parse(body).messages ?? []]));
+  const roles = asked
+    .filter((messages) => messages.length > 1)
+    .map((all) => all.map(({ role }: { role: string }) => role));
+  expect(roles).toEqual(Array.from({ length: 3 }, () => ["user", "assistant", "user"]));
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 6, units: 6, holds: 0 });
 });
 
 test("Codex CLI makes a streamed turn in which a command is run", async () => {
