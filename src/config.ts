@@ -404,6 +404,20 @@ export const VARIABLES = {
     what: "a client that leaves a stream is not charged if the provider has sent no headers for this long",
     parse: integer({ min: 1 }),
   },
+  STREAM_HEADERS_MS: {
+    field: "streamHeadersMs",
+    default: "15000",
+    unit: "ms",
+    what: "a stream that no provider has begun by then gets its headers, and a comment every 15 s; 0: never",
+    parse: integer({ min: 0, max: 600_000 }),
+  },
+  JSON_HEADERS_MS: {
+    field: "jsonHeadersMs",
+    default: "0",
+    unit: "ms",
+    what: "an answer that is not streamed and not complete by then gets its headers with the status 200, and white space every 15 s; 0: never",
+    parse: integer({ min: 0, max: 600_000 }),
+  },
   PROVIDER_IDLE_MS: {
     field: "providerIdleMs",
     default: "120000",

@@ -132,6 +132,8 @@ describe("the configuration", () => {
     PROVIDER_CONNECT_MS: "0",
     PROVIDER_FIRST_BYTE_MS: "5s",
     PROVIDER_HEADERS_MS: "0",
+    STREAM_HEADERS_MS: "-1",
+    JSON_HEADERS_MS: "-1",
     PROVIDER_IDLE_MS: "0",
     PROVIDER_TOTAL_MS: "0",
     CLIENT_IDLE_MS: "0",

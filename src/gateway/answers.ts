@@ -32,6 +32,18 @@ export function streamResponse(
   });
 }
 
+/** A JSON answer that is awaited: white space, then the JSON. Its `x-dropped-params` are not known yet. */
+export function waitingJsonResponse(stream: ReadableStream<Uint8Array>, requestId: string): Response {
+  return new Response(stream, {
+    headers: {
+      "content-type": "application/json",
+      "cache-control": "no-store",
+      "x-accel-buffering": "no",
+      "x-request-id": requestId,
+    },
+  });
+}
+
 function droppedHeader(dropped: string | undefined): Record<string, string> | undefined {
   return dropped === undefined ? undefined : { [DROPPED_HEADER]: dropped };
 }

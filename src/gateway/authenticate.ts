@@ -7,6 +7,7 @@ import { keyPrefixOf } from "../platform/crypto.ts";
 import type { LimitedRequest } from "../platform/rate_limit.ts";
 import { countRefusal } from "./refusal_counts.ts";
 import { type RequestRecord, startRecord } from "./request_record.ts";
+import type { Wait } from "./waiting.ts";
 
 /**
  * The first step of every request: which host it came to, and which API key it has. Both are in memory nearly always. For
@@ -18,11 +19,13 @@ export type Caller = {
   requestId: string;
   key: KeySnapshot;
   host: Host;
-  /** Aborted when the client leaves. */
+  /** Aborted when the client leaves before its response has begun, and with some runtimes also after that: ask `hasLeft`. */
   signal: AbortSignal;
   record: RequestRecord;
   /** What the request counts towards: rate limits and concurrency limits. */
   limits: LimitedRequest;
+  /** Set for a request that may be sent its headers while it waits for a provider. */
+  wait?: Wait;
   /** Set for a request with an Idempotency-Key. */
   claim?: CallerClaim;
 };
@@ -34,6 +37,11 @@ export type CallerClaim = {
   /** The hold of the request has ended: charged or not. */
   holdEnded(isCharged: boolean): void;
 };
+
+/** Whether the client has left, also while it waits behind its headers. */
+export function hasLeft({ signal, wait }: Caller): boolean {
+  return signal.aborted || wait?.isLeft === true;
+}
 
 /**
  * Host → key. Returns a promise only if the host or the key is not cached. Throws host_not_allowed, invalid_api_key,

@@ -368,7 +368,7 @@ class ChoiceEnds {
   }
 }
 
-function eventOf(payload: string): string {
+export function eventOf(payload: string): string {
   return EVENT_START + payload + EVENT_END;
 }
 

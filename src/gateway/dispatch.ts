@@ -7,7 +7,7 @@ import type { EndReason } from "../ledger/ledger_store.ts";
 import { noteTried } from "../ledger/tried_routes.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop, type StopSignal } from "../platform/stop.ts";
-import { requesterOf } from "./authenticate.ts";
+import { hasLeft, requesterOf } from "./authenticate.ts";
 import type { DeadlineWaiter } from "./limits.ts";
 import type { ReservedRequest } from "./reserve.ts";
 import { noteUnpaid } from "./route_notes.ts";
@@ -80,6 +80,7 @@ export async function dispatch<T>(
   const { deps, caller, model } = request;
   const calls = new Calls(request, whenLeft);
   try {
+    caller.wait?.begin();
     calls.watch();
     const answer = await withFailover(
       {
@@ -144,6 +145,7 @@ class Calls implements Observer, DeadlineWaiter {
   /** The request was sent to an earlier route, which failed. */
   #hasFailed = false;
   #hasHeaders = false;
+  #isLeft = false;
   /** A time limit of ours ended the work of a provider. */
   #isTimedOut = false;
   #stopListening: (() => void) | undefined;
@@ -169,14 +171,18 @@ class Calls implements Observer, DeadlineWaiter {
   /** Listens for what may cut the calls. Throws ClientLeft if the client has left already. */
   watch(): void {
     const { deps, caller } = this.#request;
-    const { signal } = caller;
+    const { signal, wait } = caller;
     deps.gate.addWaiter(this);
     if (signal.aborted) throw new ClientLeft();
     // With "finish" no listener is needed: the signal is checked before each step.
     if (this.#whenLeft === "finish") return;
     const onLeft = () => this.#onLeft();
     signal.addEventListener("abort", onLeft, { once: true });
-    this.#stopListening = () => signal.removeEventListener("abort", onLeft);
+    if (wait !== undefined) wait.onLeft = onLeft;
+    this.#stopListening = () => {
+      signal.removeEventListener("abort", onLeft);
+      if (wait !== undefined) wait.onLeft = undefined;
+    };
   }
 
   close(): void {
@@ -188,7 +194,7 @@ class Calls implements Observer, DeadlineWaiter {
   /** Starts the call of a route. Throws if no provider may be called any more. */
   begin(route: KeyedRoute): void {
     const { deps, caller, hold } = this.#request;
-    if (caller.signal.aborted) throw new ClientLeft();
+    if (hasLeft(caller)) throw new ClientLeft();
     // Past its lease the hold may have been released by the reaper, or a retry may have taken the claim over.
     if (!deps.ledger.alive(hold) || caller.claim?.alive() === false) throw new Refusal("service_unavailable");
     this.#route = route;
@@ -288,27 +294,28 @@ class Calls implements Observer, DeadlineWaiter {
 
   readonly #beforeSend = (): void => {
     const { deps, caller } = this.#request;
-    if (caller.signal.aborted) throw new ClientLeft();
+    if (hasLeft(caller)) throw new ClientLeft();
     this.#sentMs = deps.clock.nowMs();
     caller.record.dispatchedMs ||= this.#sentMs;
   };
 
   readonly #onHeaders = (): void => {
     this.#hasHeaders = true;
-    if (this.#whenLeft === "abort" && this.#request.caller.signal.aborted) this.#end("left_charged");
+    if (this.#whenLeft === "abort" && hasLeft(this.#request.caller)) this.#end("left_charged");
   };
 
   onDeadline(): void {
     // A client that left a provider at work ended the request before the shutdown did.
     this.#end(
-      this.#hasHeaders && this.#whenLeft !== "finish" && this.#request.caller.signal.aborted
-        ? "left_charged"
-        : "shutdown",
+      this.#hasHeaders && this.#whenLeft !== "finish" && hasLeft(this.#request.caller) ? "left_charged" : "shutdown",
     );
   }
 
   #onLeft(): void {
     const { clock, config } = this.#request.deps;
+    // Both a signal and a stream may tell of it.
+    if (this.#isLeft) return;
+    this.#isLeft = true;
     if (this.#hasHeaders) {
       if (this.#whenLeft === "abort") this.#end("left_charged");
     } else if (this.#sentMs === undefined || clock.nowMs() - this.#sentMs >= config.providerHeadersMs) {

@@ -6,7 +6,7 @@ import { originOf } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
 import { type Admitted, admit, Slots } from "./admission.ts";
 import { checkChatAnswer } from "./answer_size.ts";
-import { authenticate, type Caller } from "./authenticate.ts";
+import { authenticate, type Caller, hasLeft } from "./authenticate.ts";
 import { chargeShown, chatUsage, imageUsage, NOTHING_RELAYED } from "./charge.ts";
 import type { ChatToSend } from "./chat_payload.ts";
 import { ChunkRewriter, type StreamFacts, type StreamRewriter } from "./chunks.ts";
@@ -29,6 +29,7 @@ import { noteBreak, noteUnpaid, noteUsed } from "./route_notes.ts";
 import { streamOutcome } from "./stream_ends.ts";
 import { type ChatAnswer, type ChatCall, fetchChatAnswer, type OpenedChat, openChatStream } from "./upstream_chat.ts";
 import { fetchImageAnswer, type ImageCall, type ImageLinks } from "./upstream_images.ts";
+import { waitOf } from "./waiting.ts";
 
 /**
  * The steps of one metered request, in order. Each step that can refuse is one function:
@@ -46,30 +47,39 @@ import { fetchImageAnswer, type ImageCall, type ImageLinks } from "./upstream_im
 /** Serves a metered request once it is admitted: `chat`, `image`, `embeddings`. Throws the refusal. */
 type Serve = (deps: Deps, caller: Caller, admitted: Admitted) => Promise<Response>;
 
-/** A metered endpoint. `numbersMax`: the numbers that its body may have beyond the values of any body. */
-export type MeteredEndpoint = { serve: Serve; numbersMax?: number };
+/**
+ * A metered endpoint. `streams`: with `stream: true` its answer is a stream. `numbersMax`: the numbers that its body may have beyond the
+ * values of any body.
+ */
+export type MeteredEndpoint = { serve: Serve; streams?: boolean; numbersMax?: number };
 
 /** POST /v1/chat/completions, POST /v1/images/generations. */
-export const CHAT: MeteredEndpoint = { serve: chat };
+export const CHAT: MeteredEndpoint = { serve: chat, streams: true };
 export const IMAGES: MeteredEndpoint = { serve: image };
 
 /** A request to a metered endpoint. Throws the refusal. */
 export async function serveMetered(
   deps: Deps,
   request: Request,
-  { serve, numbersMax }: MeteredEndpoint,
+  { serve, streams = false, numbersMax }: MeteredEndpoint,
 ): Promise<Response> {
   const authenticated = authenticate(deps, request);
   const caller = authenticated instanceof Promise ? await authenticated : authenticated;
-  const slots = new Slots(caller.limits);
-  caller.record.limits = caller.limits;
+  const { record, limits } = caller;
+  const slots = new Slots(limits);
+  record.limits = limits;
+  const failed = (error: unknown) => {
+    slots.release();
+    countRefusal(deps, record, error);
+    return error;
+  };
   try {
     const raw = await admit(deps, request, { owner: caller.key, slots, numbersMax });
-    return await serveOnce(deps, { caller, request, raw, slots }, serve);
+    const wait = waitOf(deps, { request, record, raw, streams });
+    if (wait === undefined) return await serveOnce(deps, { caller, request, raw, slots }, serve);
+    return await wait.answer(serveOnce(deps, { caller: { ...caller, wait }, request, raw, slots }, serve), failed);
   } catch (error) {
-    slots.release();
-    countRefusal(deps, caller.record, error);
-    throw error;
+    throw failed(error);
   }
 }
 
@@ -221,7 +231,7 @@ function relay(
     answer.held.close();
     throw error;
   }
-  if (!caller.signal.aborted) return { how: "relayed", stream, dropped };
+  if (!hasLeft(caller)) return { how: "relayed", stream, dropped };
   // The client has left. The runtime does not cancel a stream that it has not started to read.
   void stream.cancel();
   return { how: "relayed", stream: null, dropped };

@@ -1,6 +1,7 @@
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
 import { jsonResponse, streamResponse } from "./answers.ts";
+import { hasLeft } from "./authenticate.ts";
 import type { ReservedRequest } from "./reserve.ts";
 import type { Keeper } from "./responses/stored_responses.ts";
 
@@ -93,10 +94,10 @@ async function answer(
   request: ReservedRequest,
   { usage, text, dropped, keeper }: Extract<Outcome, { how: "answered" }>,
 ): Promise<Response> {
-  const { requestId, signal, record } = request.caller;
+  const { requestId, record } = request.caller;
   // Built before it is charged: after that, no step of ours may fail.
   const response = jsonResponse(text, requestId, dropped);
-  await settle(request, usage, { strict: true, reason: signal.aborted ? "client_left" : "complete" });
+  await settle(request, usage, { strict: true, reason: hasLeft(request.caller) ? "client_left" : "complete" });
   record.bytesOut = Buffer.byteLength(text);
   // Only now: nobody may fetch an answer that was not paid.
   await keeper?.keep(text);

@@ -13,7 +13,7 @@ import { type EventSink, isDone, OversizedEvent, type SseReader } from "./sse.ts
  */
 
 /** A client that was sent nothing for this long is sent a comment, because proxies close idle connections. */
-const KEEP_ALIVE_AFTER_MS = 15_000;
+export const KEEP_ALIVE_AFTER_MS = 15_000;
 const WATCH_EVERY_MS = 1_000;
 const CLOSE_AFTER_DONE_MS = 1_000;
 /** A client that takes nothing for this long holds up the provider, which may then break off for that reason. */
@@ -26,7 +26,7 @@ const NOBODY: Owner = { accountId: 0, tenantId: 0 };
 const LF = 10;
 const CR = 13;
 const UTF_8 = new TextEncoder();
-const KEEP_ALIVE = UTF_8.encode(": keep-alive\n\n");
+export const KEEP_ALIVE = UTF_8.encode(": keep-alive\n\n");
 
 /** A stream whose first event has arrived. From here on nothing is retried. */
 export type OpenedStream = {

@@ -43,6 +43,11 @@ export class RequestRecord {
   bytesOut = 0;
   /** Set when the response of a stream has started: what its log line will need. */
   streamStart: { endpoint: string; startedMs: number; firstByteMs: number } | undefined;
+  /**
+   * Set when the headers were sent while the request still waited for a provider. `status`: with what it ended the wait; undefined while
+   * it waits. `report` then reports the request.
+   */
+  wait: { status: number | undefined; report: ((status: number) => void) | undefined } | undefined;
   /** The stream is over, and its hold has ended. */
   isStreamOver = false;
   /** What a metered request counts towards: its answer's headers say how much is left. */

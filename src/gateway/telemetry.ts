@@ -17,9 +17,14 @@ export type Endpoint = {
   isApi: boolean;
 };
 
+/** Status in metrics and logs of a request whose client left before its answer. No client sees it. */
+export const CLIENT_LEFT = 499;
+
 export type Telemetry = {
   /** The request has its response. If that is a stream, it has only started, and is reported when it is over. */
   answered(endpoint: Endpoint, facts: RequestFacts, status: number): void;
+  /** A request whose headers were sent while it waited has its answer, or has failed. It is reported as if it were answered now. */
+  waited(record: RequestRecord, status: number): void;
   /** The last byte of a stream was handed over, and its hold has ended. */
   streamOver(record: RequestRecord, bytesOut: number): void;
 };
@@ -57,26 +62,42 @@ export function createTelemetry({ metrics, log, logged, tracing, nowMs, random }
     endSpans(record, { endpoint, status: 200, refusal: "", startedMs, endedMs });
   }
 
-  return {
-    answered({ name: endpoint, isApi }, facts, status) {
-      const { refusal, startedMs } = facts;
-      const record = facts.record instanceof RequestRecord ? facts.record : undefined;
-      const endedMs = nowMs();
-      const totalMs = endedMs - startedMs;
-      if (record !== undefined && status === 200) {
-        if (record.isReserved) metrics.firstByte(record.kind, totalMs);
-        if (record.answeredMs > 0) metrics.providerAnswered(record.kind, record.answeredMs - record.dispatchedMs);
-        if (record.kind === "stream" && record.isReserved) {
-          record.streamStart = { endpoint, startedMs, firstByteMs: totalMs };
-          if (record.isStreamOver) reportStream(record, record.streamStart);
-          return;
-        }
+  function report({ name: endpoint, isApi }: Endpoint, facts: RequestFacts, status: number): void {
+    const { refusal, startedMs } = facts;
+    const record = recordOf(facts);
+    const endedMs = nowMs();
+    const totalMs = endedMs - startedMs;
+    // With the status 200 a request can only have failed after it had waited.
+    const hasFailed = status >= 500 || (status === 200 && refusal !== "");
+    if (record !== undefined && status === 200 && !hasFailed) {
+      if (record.isReserved) metrics.firstByte(record.kind, totalMs);
+      if (record.answeredMs > 0) metrics.providerAnswered(record.kind, record.answeredMs - record.dispatchedMs);
+      if (record.kind === "stream" && record.isReserved) {
+        record.streamStart = { endpoint, startedMs, firstByteMs: totalMs };
+        if (record.isStreamOver) reportStream(record, record.streamStart);
+        return;
       }
-      metrics.ended(endpoint, status, refusal);
-      if (!isApi) return;
-      if (status >= 500 || isSampled())
-        log.request(lineOf(endpoint, record ?? facts, { status, refusal, totalMs, firstByteMs: totalMs }));
-      endSpans(record ?? facts, { endpoint, status, refusal, startedMs, endedMs });
+    }
+    metrics.ended(endpoint, status, refusal);
+    if (!isApi) return;
+    if (hasFailed || isSampled())
+      log.request(lineOf(endpoint, record ?? facts, { status, refusal, totalMs, firstByteMs: totalMs }));
+    endSpans(record ?? facts, { endpoint, status, refusal, startedMs, endedMs });
+  }
+
+  return {
+    answered(endpoint, facts, status) {
+      const wait = recordOf(facts)?.wait;
+      if (wait === undefined) report(endpoint, facts, status);
+      else if (wait.status !== undefined) report(endpoint, facts, wait.status);
+      else wait.report = (ended) => report(endpoint, facts, ended);
+    },
+
+    waited({ wait }, status) {
+      if (wait === undefined) return;
+      wait.status = status;
+      wait.report?.(status);
+      wait.report = undefined;
     },
 
     streamOver(record, bytesOut) {
@@ -85,6 +106,10 @@ export function createTelemetry({ metrics, log, logged, tracing, nowMs, random }
       if (record.streamStart) reportStream(record, record.streamStart);
     },
   };
+}
+
+function recordOf({ record }: RequestFacts): RequestRecord | undefined {
+  return record instanceof RequestRecord ? record : undefined;
 }
 
 /** "failed" if the end of the hold could not be written to the ledger. */

@@ -161,7 +161,7 @@ function serveOnBun({ port, hostname, fetch, onError, clientIdleMs = Number.POSI
       // Bun 1.4.5 closes a connection that is answered before its request body has arrived, and from inside of that it sends the next
       // answer that is ready. With some 2,300 of them ready in one turn the stack overflows, and the process exits or hangs.
       if (mayStillArrive(request, response)) await nextTurn();
-      self.timeout(request, isEventStream(response) ? IDLE_SECONDS_MAX : idleSeconds);
+      self.timeout(request, isEventStream(response) || hasBegunEarly(response) ? IDLE_SECONDS_MAX : idleSeconds);
       return response;
     },
     error: onError,
@@ -186,6 +186,11 @@ export function nextTurn(): Promise<void> {
 
 function isEventStream({ headers }: Response): boolean {
   return headers.get("content-type")?.startsWith("text/event-stream") ?? false;
+}
+
+/** A JSON answer whose headers are sent before it is known. */
+function hasBegunEarly({ headers }: Response): boolean {
+  return headers.get("x-accel-buffering") === "no";
 }
 
 function serveOnDeno(runtime: DenoRuntime, options: ServeOptions): Server {
@@ -231,7 +236,8 @@ async function inPieces(response: Response, idleMs: number): Promise<Response> {
   // A response made from a string has one chunk.
   const { done, value } = await reader.read();
   if (done) return new Response(null, { status, headers });
-  if (value.byteLength > PIECE_BYTES) return new Response(cutWhenIdle(value, reader, idleMs), { status, headers });
+  if (value.byteLength > PIECE_BYTES || hasBegunEarly(response))
+    return new Response(cutWhenIdle(value, reader, idleMs), { status, headers });
   const next = await reader.read().catch(() => undefined);
   // It has broken off: so does the answer, where it reads on.
   if (next === undefined) return new Response(cutWhenIdle(value, reader, idleMs), { status, headers });

@@ -3,10 +3,12 @@ import type { Deps } from "../deps.ts";
 import { asRefusal, Refusal, toErrorResponse } from "../errors.ts";
 import { setLimitHeaders } from "../gateway/limit_headers.ts";
 import { RequestRecord } from "../gateway/request_record.ts";
+import { CLIENT_LEFT } from "../gateway/telemetry.ts";
 import { meteredRoutes, v1Routes } from "../gateway/v1_routes.ts";
 import { clientAddress } from "../http/client_address.ts";
 import { apiUrlOf, hostOf, malformedHost } from "../http/host.ts";
 import { openapiOf } from "../http/openapi.ts";
+import { refusalOf } from "../http/refusal_of.ts";
 import { factsOf, noteFacts, type RequestFacts } from "../http/request_facts.ts";
 import { panelEndpoints } from "../panel/api/endpoints.ts";
 import { payWebhooks } from "../panel/api/pay_webhooks.ts";
@@ -15,7 +17,6 @@ import { oneClickEndpoints } from "../panel/api/unsubscribe_endpoints.ts";
 import { apiDocsEndpoints } from "../panel/api_docs.ts";
 import { pageOf, siteEndpoints } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
-import { isPassing } from "../platform/db.ts";
 import type { Peer } from "../platform/runtime.ts";
 import { within } from "../platform/time_limit.ts";
 import { headOf } from "./head.ts";
@@ -33,8 +34,6 @@ import { hintFor } from "./wrong_places.ts";
 
 /** A read of the panel that the database has not answered by then gets 503. */
 const PANEL_READ_MS_MAX = 15_000;
-/** Status in metrics and logs of a request whose client left before its answer. No client sees it. */
-const CLIENT_LEFT = 499;
 
 /**
  * Browsers that have been here come back by TLS only, so that nobody between them and the first redirect can show a sign-in page. Thirty
@@ -153,18 +152,15 @@ function elysiaApps(deps: Deps, metered: ReturnType<typeof meteredRoutes>, onErr
 async function answerError(deps: Deps, allowed: AllowedMethods, { error, code, request }: Failure): Promise<Response> {
   const facts = factsOf(request);
   const { requestId } = facts;
-  const answer = code === "NOT_FOUND" ? await pageOrRefusal(deps, allowed, request) : refusalOf(deps, error, request);
+  const answer = code === "NOT_FOUND" ? await pageOrRefusal(deps, allowed, request) : refused(deps, error, request);
   if (answer instanceof Response) return answer;
   facts.refusal = answer.code;
-  if (answer.code === "internal_error") deps.log.error({ err: error, requestId }, "a request failed");
   return toErrorResponse(answer, requestId);
 }
 
-/** An unreachable database is 503, since it passes; anything else unforeseen is internal_error. */
-function refusalOf(deps: Deps, error: unknown, request: Request): Refusal {
-  if (!isPassing(error)) return isPanelPath(request) ? asPanelRefusal(error) : asRefusal(error);
-  deps.log.warn({ err: error }, "the database does not answer");
-  return new Refusal("service_unavailable");
+function refused({ log }: Deps, error: unknown, request: Request): Refusal {
+  const { requestId } = factsOf(request);
+  return refusalOf(log, error, { requestId, as: isPanelPath(request) ? asPanelRefusal : asRefusal });
 }
 
 function isPanelPath(request: Request): boolean {
@@ -183,7 +179,7 @@ async function pageOrRefusal(deps: Deps, allowed: AllowedMethods, request: Reque
     const page = await pageOf(deps, request);
     if (page) return page;
   } catch (error) {
-    return refusalOf(deps, error, request);
+    return refused(deps, error, request);
   }
   const hint = isPanelPath(request) ? undefined : hintFor({ method: request.method, path, base }, allowed);
   if (hint !== undefined) return new Refusal("not_found", { message: hint });

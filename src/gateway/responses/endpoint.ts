@@ -54,7 +54,7 @@ import { checkChoice, readTools, type Tools } from "./tools.ts";
 const INCLUDE_REASONING = "reasoning.encrypted_content";
 
 /** POST /v1/responses. */
-export const RESPONSES: MeteredEndpoint = { serve: responses };
+export const RESPONSES: MeteredEndpoint = { serve: responses, streams: true };
 
 /** Body → stored conversation → model → reserve → dispatch → settle, for responses. */
 async function responses(deps: Deps, caller: Caller, admitted: Admitted): Promise<Response> {
@@ -136,6 +136,7 @@ function serveEvents(request: ResponsesRequest): Promise<Outcome> {
     ...{ requestId: caller.requestId, createdUnix, modelId },
     wantsUsage: true,
   };
+  if (caller.wait) caller.wait.errorText = (envelope) => new ResponseEvents(facts).errorEvents(envelope);
   return serveStream(request, plan, (route, attempt) => openAnswer(request, route, attempt));
 }
 

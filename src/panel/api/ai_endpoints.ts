@@ -11,6 +11,7 @@ import { startRecord } from "../../gateway/request_record.ts";
 import { readChat, readEmbedding, readImage } from "../../gateway/request_shapes.ts";
 import { RESPONSES } from "../../gateway/responses/endpoint.ts";
 import { readResponses } from "../../gateway/responses/request.ts";
+import { waitOf } from "../../gateway/waiting.ts";
 import { type Body, bodyOf } from "../../http/body.ts";
 import type { Host } from "../../http/host.ts";
 import { patch } from "../../http/json_spans.ts";
@@ -58,7 +59,7 @@ type AiCall = { visitor: Visitor; request: Request; token: unknown; kind: AiKind
 /** Refusals have the gateway's codes; some have another status in the panel. */
 async function panelAi(deps: Deps, { visitor, request, token, kind }: AiCall): Promise<Response> {
   const { requestId } = factsOf(request);
-  const { read, serve, numbersMax } = KINDS[kind];
+  const { read, serve, streams = false, numbersMax } = KINDS[kind];
   const { accountId, tenantId } = visitor.session;
   const owner = { accountId, tenantId };
   const host = gatewayHost(deps, visitor.host);
@@ -67,6 +68,11 @@ async function panelAi(deps: Deps, { visitor, request, token, kind }: AiCall): P
   const limits = deps.limiter.begin(`panel:${accountId}`, owner, visitor.session.limits);
   const slots = new Slots(limits);
   record.limits = limits;
+  const failed = (error: unknown) => {
+    slots.release();
+    countRefusal(deps, record, error);
+    return error instanceof Refusal ? asPanelAiRefusal(error, kind) : error;
+  };
   try {
     const raw = await admit(deps, request, { owner, slots, numbersMax });
     await visitorOf(deps, request, token); // Again: the session may have ended while the body arrived.
@@ -75,11 +81,11 @@ async function panelAi(deps: Deps, { visitor, request, token, kind }: AiCall): P
     const key = await chooseKey(deps, visitor.session.accountId, { host, keyId });
     record.keyId = key.keyId;
     const caller: Caller = { requestId, key, host, signal: request.signal, record, limits };
-    return await serve(deps, caller, { request, raw: body, slots });
+    const wait = waitOf(deps, { request, record, raw: body, streams });
+    if (wait === undefined) return await serve(deps, caller, { request, raw: body, slots });
+    return await wait.answer(serve(deps, { ...caller, wait }, { request, raw: body, slots }), failed);
   } catch (error) {
-    slots.release();
-    countRefusal(deps, record, error);
-    throw error instanceof Refusal ? asPanelAiRefusal(error, kind) : error;
+    throw failed(error);
   }
 }
 
