@@ -118,8 +118,14 @@ export const SENT = [
   "PanelEmbeddingRequest",
 ];
 
+/** What a client may ask for, and then gets: what the request cost. */
+const USAGE_OPTIONS = { usage: "object|null", "usage.include": "boolean|null" };
+const CHARGE = { cost: "number format double minimum 0", mode: "string enum package,payg" };
+
 /** Fields that SHAPES does not have, and bounds that it does not name. None contradicts SHAPES. */
 export const MORE: Readonly<Record<string, Fields>> = {
+  // Source: USE-5.
+  Usage: CHARGE,
   // Source: MOD-1.
   Model: {
     created: "integer required",
@@ -128,6 +134,7 @@ export const MORE: Readonly<Record<string, Fields>> = {
   },
   // The Responses API of OpenAI, without storage. Source: RSP-1, RSP-3.
   CreateResponse: {
+    ...USAGE_OPTIONS,
     include: "array of string|null maxItems 50",
     input: "string|array of object|object|object|object|object|object|object|object|object required",
     instructions: "string|null",
@@ -169,6 +176,7 @@ export const MORE: Readonly<Record<string, Fields>> = {
     type: "string required",
   },
   ResponseUsage: {
+    ...CHARGE,
     input_tokens: "integer minimum 0 required",
     input_tokens_details: "object required",
     "input_tokens_details.cached_tokens": "integer minimum 0 required",
@@ -186,6 +194,7 @@ export const MORE: Readonly<Record<string, Fields>> = {
   },
   // Source: ADM-5, MON-5, STR-3.
   ChatCompletionRequest: {
+    ...USAGE_OPTIONS,
     model: "string minLength 1 maxLength 200 required",
     messages: "array of ChatMessage minItems 1 maxItems 10000 required",
     stream_options: "object|null",
@@ -194,9 +203,9 @@ export const MORE: Readonly<Record<string, Fields>> = {
     max_completion_tokens: "integer|null minimum 1 maximum 2000000000",
     n: "integer|null minimum 1 maximum 128",
   },
-  ImageGenerationRequest: { model: "string minLength 1 maxLength 200 required" },
+  ImageGenerationRequest: { model: "string minLength 1 maxLength 200 required", ...USAGE_OPTIONS },
   // As OpenAI's API has it. Source: API-1.
-  ChatCompletion: { object: "string const chat.completion required" },
+  ChatCompletion: { object: "string const chat.completion required", usage: "Usage required" },
   // Source: STR-3, STR-4.
   ChatCompletionChunk: {
     id: "string required",
@@ -208,6 +217,7 @@ export const MORE: Readonly<Record<string, Fields>> = {
   },
   // Source: EMB-1, EMB-2, EMB-3.
   EmbeddingRequest: {
+    ...USAGE_OPTIONS,
     model: "string minLength 1 maxLength 200 required",
     input: "string|array of string|array of integer|array of array of integer required",
     encoding_format: "string|null enum float,base64 default float",
@@ -221,9 +231,7 @@ export const MORE: Readonly<Record<string, Fields>> = {
     "data[].index": "integer minimum 0 required",
     "data[].embedding": "array of number|string required",
     model: "string required",
-    usage: "object required",
-    "usage.prompt_tokens": "integer minimum 0 required",
-    "usage.total_tokens": "integer minimum 0 required",
+    usage: "Usage required",
   },
   // Source: USE-4.
   Balance: { "payg.held_usd": "number format double minimum 0" },
@@ -386,6 +394,15 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     streams: false,
     parameters: {},
     statuses: [200, 401],
+    more: [403, ...ANY],
+  },
+  "GET /usage/{requestId}": {
+    caller: "key",
+    sends: null,
+    answers: "UsageRecord",
+    streams: false,
+    parameters: { "path requestId": "string required" },
+    statuses: [200, 404, 401],
     more: [403, ...ANY],
   },
   "GET /usage": {

@@ -597,6 +597,11 @@ describe("a running replica responds as documented", () => {
       check("GET /models/{model}", await shop.call(`/v1/models/${model}`, { secret }), 200);
     check("GET /models/{model}", await shop.call("/v1/models/nobody", { secret }), 404, "model_not_found");
     check("GET /usage", await shop.call("/v1/usage?limit=0", { secret }), 400, "invalid_request");
+    const record = "GET /usage/{requestId}";
+    const path = `/v1/usage/${page.json.data[0].requestId}`;
+    check(record, await shop.call(path, { secret }), 200);
+    check(record, await shop.call(`${path}0`, { secret }), 404, "not_found");
+    check(record, await shop.call(path), 401, "invalid_api_key");
     for (const [name, path] of [
       ["GET /models", "/models"],
       ["GET /models/{model}", "/models/chat-a"],

@@ -161,6 +161,7 @@ export type OtherRoute = {
   about?: (things: Things) => { path: string };
 };
 
+const NO_REQUEST = "00000000-0000-7000-8000-000000000000";
 const NO_RESPONSE = `/v1/responses/resp_${"0".repeat(32)}`;
 
 export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
@@ -172,6 +173,12 @@ export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
     tells: "usage of the key's own account",
     call: { path: "/v1/usage" },
     about: ({ requestId }) => ({ path: `/v1/usage?after=${requestId}` }),
+  },
+  "GET /v1/usage/:requestId": {
+    who: "key",
+    tells: "the usage record of one request of the key's own account",
+    call: { path: `/v1/usage/${NO_REQUEST}`, status: 404 },
+    about: ({ requestId }) => ({ path: `/v1/usage/${requestId}` }),
   },
   "POST /v1/chat/completions": {
     who: "key",
