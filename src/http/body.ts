@@ -3,9 +3,11 @@ import { Refusal } from "../errors.ts";
 import { ByteBlocks } from "../platform/byte_blocks.ts";
 import { deadline } from "../platform/deadline.ts";
 import type { Metrics } from "../platform/metrics.ts";
+import { runtimeName } from "../platform/runtime.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "./json_scan.ts";
 import { DuplicateField, type Span } from "./json_text.ts";
+import { closeAfterAnswer } from "./request_facts.ts";
 
 /** A request body. `text` is sent on, as received or patched; `value` is what it parses to. The body's bytes are the UTF-8 of `text`. */
 export type Body = {
@@ -158,11 +160,13 @@ type Reading = { declared: number | undefined; bytesMax: number; room: BodyRoom 
 /** A blob, because its text is made from the received bytes; other ways copy them first. */
 function readBlob({ config, metrics }: BodyDeps, request: Request, reading: Reading): Promise<Blob> | Blob {
   const { declared } = reading;
-  // `request.body` is not read if there is a length: it would turn a body in one piece into a stream.
   if (declared === undefined && request.body === null) return new Blob();
   return new Promise((resolve, reject) => {
+    let arriving: Arriving;
     const late = () => {
       metrics.timedOut("body");
+      arriving.giveUp();
+      closeAfterAnswer(request);
       reject(new Refusal("invalid_request", { message: "The body did not arrive in time." }));
     };
     const { bodyReadMs } = config;
@@ -172,9 +176,8 @@ function readBlob({ config, metrics }: BodyDeps, request: Request, reading: Read
       stopClock();
       stopClock = deadline(bodyReadMs, late);
     };
-    // The HTTP parser enforces a declared length. Only a chunked body is counted while it arrives.
-    const arriving = declared === undefined ? readChunks(request, reading, onLarge) : request.blob();
-    arriving.then(
+    arriving = beginReading(request, reading, onLarge);
+    arriving.blob.then(
       (blob) => {
         stopClock();
         resolve(blob);
@@ -188,26 +191,51 @@ function readBlob({ config, metrics }: BodyDeps, request: Request, reading: Read
   });
 }
 
-/** Calls `onLarge` once the body is larger than a small body. */
-async function readChunks(request: Request, { bytesMax, room }: Reading, onLarge: () => void): Promise<Blob> {
+/** A body that is being read. `giveUp`: nothing more is read, and what has arrived is dropped; then `blob` says nothing. */
+type Arriving = { blob: Promise<Blob>; giveUp(): void };
+
+/**
+ * Calls `onLarge` once a body without a declared length is larger than a small body. Bun has a call for a body with a length, which does
+ * not turn a body in one piece into a stream; after the answer Bun drops what still arrives, and closes the connection. Deno's would go
+ * on reading after the answer, into memory that nobody counts.
+ */
+function beginReading(request: Request, reading: Reading, onLarge: () => void): Arriving {
+  const { declared } = reading;
+  if (declared === undefined) return readChunks(request, reading, onLarge);
+  if (runtimeName === "bun") return { blob: request.blob(), giveUp() {} };
+  // The HTTP parser enforces a declared length, and its memory is reserved. Only a chunked body is counted while it arrives.
+  return readChunks(request, { ...reading, room: NO_ROOM }, () => {});
+}
+
+function readChunks(request: Request, { bytesMax, room }: Reading, onLarge: () => void): Arriving {
   const reader = (request.body as ReadableStream<Uint8Array<ArrayBuffer>>).getReader();
-  const blocks = new ByteBlocks();
-  let size = 0;
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return blocks.toBlob();
-      const before = size;
-      size += value.byteLength;
-      if (size > bytesMax) throw tooLarge(bytesMax);
-      room.grow(value.byteLength);
-      if (before <= SMALL_BODY_BYTES && size > SMALL_BODY_BYTES) onLarge();
-      blocks.add(value);
+  let blocks: ByteBlocks | undefined = new ByteBlocks();
+  async function read(): Promise<Blob> {
+    let size = 0;
+    try {
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (blocks === undefined) return new Blob();
+        if (done) return blocks.toBlob();
+        const before = size;
+        size += value.byteLength;
+        if (size > bytesMax) throw tooLarge(bytesMax);
+        room.grow(value.byteLength);
+        if (before <= SMALL_BODY_BYTES && size > SMALL_BODY_BYTES) onLarge();
+        blocks.add(value);
+      }
+    } catch (error) {
+      reader.cancel().catch(() => {}); // The client may have left; the body is refused anyway.
+      throw error;
     }
-  } catch (error) {
-    reader.cancel().catch(() => {}); // The client may have left; the body is refused anyway.
-    throw error;
   }
+  return {
+    blob: read(),
+    giveUp() {
+      // Not `cancel`: then Deno reads all that the client sends, and drops it.
+      blocks = undefined;
+    },
+  };
 }
 
 function tooLarge(bytesMax: number): Refusal {

@@ -16,6 +16,8 @@ export type RequestFacts = {
   refusal: ErrorCode | "";
   /** The gateway's record of the request (a `RequestRecord`), if the request reached the gateway. */
   record: object | undefined;
+  /** Whether the connection is closed after the answer. */
+  closes: boolean;
   /** The request's trace; undefined if tracing is off. */
   trace: Trace | undefined;
 };
@@ -25,6 +27,12 @@ const facts = new WeakMap<Request, RequestFacts>();
 /** Stores the facts of a request. Called once, when it arrives. */
 export function noteFacts(request: Request, noted: RequestFacts): void {
   facts.set(request, noted);
+}
+
+/** Closes the connection of a request once it is answered. */
+export function closeAfterAnswer(request: Request): void {
+  const noted = facts.get(request);
+  if (noted !== undefined) noted.closes = true;
 }
 
 /** The facts of a request that arrived through `createApp(...).fetch`. */

@@ -98,6 +98,7 @@ export function createApp(deps: Deps): App {
         accountId: 0,
         refusal: "",
         record: undefined,
+        closes: false,
         trace: deps.tracing?.begin(request.headers.get("traceparent")),
       };
       noteFacts(request, facts);
@@ -119,12 +120,12 @@ export function createApp(deps: Deps): App {
 }
 
 /** Adds the headers that every answer has. */
-function completeHead(deps: Deps, { headers }: Response, { record }: RequestFacts): void {
+function completeHead(deps: Deps, { headers }: Response, { record, closes }: RequestFacts): void {
   // An answer may be cached only where it says so itself.
   if (!headers.has("cache-control")) headers.set("cache-control", "no-store");
   if (record instanceof RequestRecord && record.limits !== undefined) setLimitHeaders(headers, record.limits);
   // The client's next request then opens a new connection, to another replica.
-  if (deps.gate.draining()) headers.set("connection", "close");
+  if (closes || deps.gate.draining()) headers.set("connection", "close");
 }
 
 type Failure = { error: unknown; code: string | number; request: Request };

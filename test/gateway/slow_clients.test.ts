@@ -17,6 +17,12 @@ const BODY_READ_MS = 1_000;
 /** The runtime closes unfinished headers after about 12 s, and silent connections in steps of 4 s. */
 const HEADERS_MS_MAX = 60_000;
 const CLIENT_IDLE_MS = 1_500;
+/** A body that is more than what the system keeps of a connection, at both ends, and the blocks that it is sent in. */
+const LATE_BYTES = 18 * 1024 * 1024;
+const KEPT_BYTES_MAX = 12 * 1024 * 1024;
+const BLOCK_BYTES = 64 * 1024;
+/** A connection that takes no block for this long is full. */
+const FULL_MS = 3_000;
 
 let shop: Shop;
 let replica: ReplicaProcess;
@@ -54,6 +60,17 @@ async function trickle({ socket, closed }: ReturnType<typeof openSocket>, everyM
     // Before the connection is open this would be sent ahead of the headers.
     if (socket.writable && !socket.connecting) socket.write("a");
   }
+}
+
+/** Sends blocks until the connection is closed or takes no more, at most LATE_BYTES. Returns the bytes that it took. */
+async function sendWhatFits({ socket, closed }: ReturnType<typeof openSocket>, block: string): Promise<number> {
+  let sent = 0;
+  while (!closed() && sent < LATE_BYTES) {
+    const isTaken = new Promise<boolean>((resolve) => socket.write(block, (error) => resolve(!error)));
+    if (!(await Promise.race([isTaken, sleep(FULL_MS).then(() => false)]))) break;
+    sent += block.length;
+  }
+  return sent;
 }
 
 const head = (secret: string, ...fields: string[]) =>
@@ -144,6 +161,21 @@ test("a body that stops or trickles in gets 400 after BODY_READ_MS: its slot is 
   });
   expect(trickling.bytes()).toBeGreaterThan(0);
   expect(await gaugeOf(replica, "body_reads")).toBe(0);
+  expect((await shop.chat(secret)).status).toBe(200);
+});
+
+test.each([
+  ["with a length", `Content-Length: ${LATE_BYTES}`, (block: string) => block],
+  ["in chunks", "Transfer-Encoding: chunked", (block: string) => `${block.length.toString(16)}\r\n${block}\r\n`],
+] as const)("of a body that was late, the replica reads no more after its answer: %s", async (_, field, framed) => {
+  const { secret } = await shop.customer();
+  const late = openSocket(head(secret, field), framed('{"model":'));
+  await until(() => late.bytes() > 0);
+  const sent = await sendWhatFits(late, framed("a".repeat(BLOCK_BYTES)));
+  expect(sent).toBeLessThan(KEPT_BYTES_MAX);
+  if (RUNTIME === "bun") await until(() => late.closed());
+  late.socket.destroy();
+  expect(await gaugeOf(replica, "body_bytes")).toBe(0);
   expect((await shop.chat(secret)).status).toBe(200);
 });
 

@@ -195,6 +195,7 @@ describe("sampling", () => {
     accountId: 0,
     refusal: "",
     record: undefined,
+    closes: false,
     trace: undefined,
   });
   /** The number of log lines for 100 requests with this status. */
