@@ -127,7 +127,7 @@ function clientLines(files: readonly CorpusFile[]): string[] {
     "",
     "### Agents whose prompt becomes too long",
     "",
-    "A provider answered `context_length_exceeded` to each request above some size. The first turn was below it, the second above. Run by hand.",
+    "A provider answered `context_length_exceeded` to each request above some size. The first turn was below it, the next above. Run by hand.",
     "",
     ...table(["client", "version", "what was run", "what was seen"], rows(AGENTS_TRIED)),
     "",

@@ -25,7 +25,10 @@ export const RESPONSE_SDKS = {
   zod: "4.6.7",
 };
 export const CODEX = "0.169.0";
+export const QWEN_CODE = "0.24.4";
+export const CONTINUE = "1.5.47";
 
+const AGENT_CLIENTS = "`test/agent_clients.test.ts`";
 const RESPONSE_CLIENTS = "`test/response_clients.test.ts`";
 const { openai, "@langchain/openai": langchain } = packages.devDependencies;
 
@@ -66,28 +69,34 @@ export const CLIENTS_TESTED: readonly ClientTried[] = [
     ran: RESPONSE_CLIENTS,
     saw: "a streamed turn in which a command is run",
   },
+  {
+    client: "Codex, with a prompt that becomes too long",
+    version: CODEX,
+    ran: AGENT_CLIENTS,
+    saw: "it says that it ran out of room in the model's context window, and ends with 1",
+  },
+  {
+    client: "Qwen Code: `@qwen-code/qwen-code` (npm), likewise",
+    version: QWEN_CODE,
+    ran: AGENT_CLIENTS,
+    saw: "it asks for a summary, without tools if that is too long too, goes on, and ends with 0",
+  },
+  {
+    client: "Continue: `@continuedev/cli` (npm), likewise",
+    version: CONTINUE,
+    ran: AGENT_CLIENTS,
+    saw: "it says `Context length exceeded` with the provider's sentence, and ends with 1; it does not compact without a person",
+  },
 ];
 
 const byHand = (command: string) => `\`${command}\``;
 
 export const AGENTS_TRIED: readonly ClientTried[] = [
   {
-    client: "Qwen Code: `@qwen-code/qwen-code` (npm)",
-    version: "0.24.4",
-    ran: byHand("qwen --auth-type openai -o json …; qwen -c …"),
-    saw: "asks for a summary, without tools if that is too long too, and goes on; ends with 0",
-  },
-  {
-    client: "Continue: `@continuedev/cli` (npm)",
-    version: "1.5.47",
-    ran: byHand("cn --config config.yaml -p …; cn --resume -p …"),
-    saw: "says `Context length exceeded` with the provider's sentence, and ends with 1; it does not compact in this mode",
-  },
-  {
-    client: "Codex: `@openai/codex` (npm)",
-    version: CODEX,
-    ran: byHand("codex exec --json …; codex exec --json resume --last …"),
-    saw: "says that it ran out of room in the model's context window, and ends with 1",
+    client: "opencode: `opencode-ai` (npm)",
+    version: "1.18.33",
+    ran: byHand("opencode run --format json …; opencode run -c …"),
+    saw: "names a `ContextOverflowError`, asks for a summary and sends the turn again; where two copies of the last message are too long, it does so without end",
   },
   {
     client: "Cline: `cline` (npm)",

@@ -1,10 +1,10 @@
 import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
-import { spawn } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { homedir } from "node:os";
+import { copyFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { AGENTS_SDK_MODEL } from "../src/demo/demo_provider.ts";
-import { CODEX, RESPONSE_SDKS } from "./clients_tried.ts";
+import { CLIENT_MS_MAX, run } from "./client_process.ts";
+import { RESPONSE_SDKS } from "./clients_tried.ts";
+import { codexHome, installCodex } from "./codex.ts";
 import { closeBalanced } from "./gateway/checks.ts";
 import { openShop, type Shop } from "./gateway/shop.ts";
 import { INSTALL_MS_MAX, installOnDemand } from "./on_demand.ts";
@@ -15,8 +15,6 @@ import { until } from "./platform/own_redis.ts";
  * LangChain, which does if told to. They are installed on demand. Source: API-14, RSP-8, RSP-9.
  */
 
-const CLIENT_MS_MAX = 90_000;
-const OUTPUT_CHARS_MAX = 1024 * 1024;
 const scripts = join(import.meta.dirname, "response_clients");
 
 setDefaultTimeout(CLIENT_MS_MAX + 10_000);
@@ -27,12 +25,7 @@ let codex: string;
 
 beforeAll(async () => {
   sdks = await installOnDemand({ name: "response-sdks-2", dependencies: RESPONSE_SDKS });
-  const platform = `${process.platform}-${process.arch}`;
-  codex = await installOnDemand({
-    name: `codex-${CODEX}`,
-    dependencies: { "@openai/codex": CODEX, [`@openai/codex-${platform}`]: `npm:@openai/codex@${CODEX}-${platform}` },
-    options: ["--omit=optional"],
-  });
+  codex = await installCodex();
   shop = await openShop({ redisUrl: "" });
   const { sql } = shop.world;
   await sql`
@@ -45,33 +38,6 @@ beforeAll(async () => {
 }, 2 * INSTALL_MS_MAX);
 afterEach(() => shop.provider.reset());
 afterAll(() => closeBalanced(shop));
-
-type Run = { args: readonly string[]; cwd: string; env?: Record<string, string> };
-
-/** Runs a program on bun's Node interface. Rejects with its output if it fails or takes too long. Returns the lines that it printed. */
-function run({ args, cwd, env = {} }: Run): Promise<string[]> {
-  const child = spawn(process.execPath, [...args], {
-    cwd,
-    env: { PATH: process.env.PATH ?? "", HOME: cwd, ...env },
-    stdio: ["ignore", "pipe", "pipe"],
-  });
-  let printed = "";
-  let all = "";
-  const take = (part: Buffer, isOutput: boolean) => {
-    if (isOutput && printed.length < OUTPUT_CHARS_MAX) printed += part;
-    if (all.length < OUTPUT_CHARS_MAX) all += part;
-  };
-  child.stdout.on("data", (part) => take(part, true));
-  child.stderr.on("data", (part) => take(part, false));
-  const timer = setTimeout(() => child.kill("SIGKILL"), CLIENT_MS_MAX);
-  return new Promise((done, fail) => {
-    child.once("close", (code) => {
-      clearTimeout(timer);
-      if (code === 0) done(printed.trim().split("\n"));
-      else fail(new Error(`${args.join(" ")} ended with ${code}:\n${all}`));
-    });
-  });
-}
 
 /** Runs a script of response_clients/ where its packages are, and returns the JSON of its last line. */
 async function runScript(name: string, secret: string) {
@@ -127,19 +93,11 @@ test("LangChain talks for two turns: by default, and through /responses with the
 
 test("Codex CLI makes a streamed turn in which a command is run", async () => {
   const { accountId, secret } = await shop.customer();
-  // Codex refuses a home below the folder for temporary files.
-  const parent = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "tollgate");
-  mkdirSync(parent, { recursive: true });
-  const home = mkdtempSync(join(parent, "codex-home-"));
+  const home = codexHome(shop.origin);
   try {
-    const provider = { name: "shop", base_url: `${shop.origin}/v1`, env_key: "SHOP_KEY", wire_api: "responses" };
-    const lines = Object.entries(provider).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
-    const retries = ["request_max_retries = 0", "stream_max_retries = 0"];
-    const config = ['model = "chat-a"', 'model_provider = "shop"', "[model_providers.shop]", ...lines, ...retries];
-    writeFileSync(join(home, "config.toml"), `${config.join("\n")}\n`);
     const printed = await run({
       args: [
-        join(codex, "node_modules/@openai/codex/bin/codex.js"),
+        codex,
         ...["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Say hello."],
       ],
       cwd: home,
