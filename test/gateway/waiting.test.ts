@@ -47,9 +47,12 @@ afterEach(async () => {
 });
 afterAll(() => closeBalanced(shop, patient.kill));
 
-/** The provider's next call gets no byte before `open` is called, which makes one more call. */
-function gate(provider: FakeProvider, behaviour: Behaviour = {}): () => Promise<void> {
-  provider.next({ ...behaviour, untilCalls: provider.callCount() + 2 });
+/**
+ * The provider's next call gets no byte before the returned function is called, which makes one more call. `others`: the number of other
+ * calls that the provider gets meanwhile.
+ */
+function gate(provider: FakeProvider, behaviour: Behaviour = {}, others = 0): () => Promise<void> {
+  provider.next({ ...behaviour, untilCalls: provider.callCount() + others + 2 });
   return async () => {
     const response = await fetch(`${provider.baseUrl}/chat/completions`, {
       method: "POST",
@@ -275,7 +278,7 @@ describe("a response whose provider has not begun", () => {
 describe("an answer that is not streamed", () => {
   test("has no byte before it is complete, unless the operator switched that on", async () => {
     const { secret } = await shop.customer();
-    const fail = gate(shop.provider, { status: 500 });
+    const fail = gate(shop.provider, { status: 500 }, 1);
     const answered = shop.chat(secret);
     await shop.provider.waitForCalls(1);
     // A stream that begins later has waited for long.
@@ -327,13 +330,13 @@ test("the panel's playground waits in the same way", async () => {
   await shop.world.givePackage(person, {});
   await shop.world.addKey(person);
   const session = await signInTo(shop, person);
-  const fail = gate(shop.provider, { status: 500 });
+  const fail = gate(shop.provider, { status: 500 }, 1);
   const calls = shop.provider.callCount();
   const answered = session.post("/ai/chat", stream());
   await shop.provider.waitForCalls(calls + 1);
   // A stream of the API that began later waits already.
   const later = await shop.customer();
-  const begin = gate(shop.provider);
+  const begin = gate(shop.provider, {}, 1);
   const client = await open(later.secret, { body: stream() });
   await client.waited();
   await fail();
