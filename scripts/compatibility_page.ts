@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { Glob } from "bun";
 import { DIALECTS, type Dialect } from "../src/catalog/dialects.ts";
-import { AGENTS_TRIED, CLIENTS_TESTED, type ClientTried, LIBRARIES_TRIED } from "../test/clients_tried.ts";
+import { CLIENTS_TESTED, type ClientTried, LIBRARIES_TRIED } from "../test/clients_tried.ts";
 import { type Entry, isForBoth } from "../test/compat/form.ts";
 
 /**
@@ -125,11 +125,7 @@ function clientLines(files: readonly CorpusFile[]): string[] {
     "",
     ...table(["client", "version", "test", "what it shows"], rows(CLIENTS_TESTED)),
     "",
-    "### Agents whose prompt becomes too long",
-    "",
-    "A provider answered `context_length_exceeded` to each request above some size. The first turn was below it, the next above. Run by hand.",
-    "",
-    ...table(["client", "version", "what was run", "what was seen"], rows(AGENTS_TRIED)),
+    "A prompt becomes too long: a provider answers `context_length_exceeded` to each request above some size, and a later turn is above it.",
     "",
     "### Libraries for Python",
     "",

@@ -27,6 +27,8 @@ export const RESPONSE_SDKS = {
 export const CODEX = "0.169.0";
 export const QWEN_CODE = "0.24.4";
 export const CONTINUE = "1.5.47";
+export const OPENCODE = "1.18.33";
+export const CLINE = "3.0.65";
 
 const AGENT_CLIENTS = "`test/agent_clients.test.ts`";
 const RESPONSE_CLIENTS = "`test/response_clients.test.ts`";
@@ -87,24 +89,21 @@ export const CLIENTS_TESTED: readonly ClientTried[] = [
     ran: AGENT_CLIENTS,
     saw: "it says `Context length exceeded` with the provider's sentence, and ends with 1; it does not compact without a person",
   },
+  {
+    client: "opencode: `opencode-ai` (npm), likewise",
+    version: OPENCODE,
+    ran: AGENT_CLIENTS,
+    saw: "it names a `ContextOverflowError`, asks for a summary and goes on; where the last message fills half of the model's room, it was seen to do so without end",
+  },
+  {
+    client: "Cline: `cline` (npm), likewise",
+    version: CLINE,
+    ran: AGENT_CLIENTS,
+    saw: "it says that the request exceeds the model's context window, and that a first message leaves nothing to compact; after a tool call it was seen to compact first",
+  },
 ];
 
 const byHand = (command: string) => `\`${command}\``;
-
-export const AGENTS_TRIED: readonly ClientTried[] = [
-  {
-    client: "opencode: `opencode-ai` (npm)",
-    version: "1.18.33",
-    ran: byHand("opencode run --format json …; opencode run -c …"),
-    saw: "names a `ContextOverflowError`, asks for a summary and sends the turn again; where two copies of the last message are too long, it does so without end",
-  },
-  {
-    client: "Cline: `cline` (npm)",
-    version: "3.0.65",
-    ran: byHand("cline auth -p openai -b …; cline --json …"),
-    saw: "says that the request exceeds the model's context window, and that a first message leaves nothing to compact",
-  },
-];
 
 export const LIBRARIES_TRIED: readonly ClientTried[] = [
   {
