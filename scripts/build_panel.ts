@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { chmod, copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { basename, dirname, join, relative } from "node:path";
 import process from "node:process";
 import { gzipSync } from "node:zlib";
 import tailwind from "bun-plugin-tailwind";
@@ -258,8 +258,11 @@ function kilobytes(bytes: number): string {
 }
 
 if (import.meta.main) {
-  if (!process.argv.includes("--if-needed")) console.log(table(await buildPanel()));
-  else if (!(await isPanelBuilt())) {
+  if (!process.argv.includes("--if-needed")) {
+    console.log("Building the panel.");
+    const build = await buildPanel();
+    console.log(`${table(build)}\nBuilt: ${relative(repository, build.outDir)}.`);
+  } else if (!(await isPanelBuilt())) {
     console.log("Building the panel.");
     await buildPanel();
   }

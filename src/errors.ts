@@ -167,3 +167,6 @@ export class InputError extends Error {
     this.param = param;
   }
 }
+
+/** What should be added is there already. */
+export class ExistsError extends InputError {}

@@ -251,6 +251,38 @@ test.concurrent(
 );
 
 test.concurrent(
+  "package assign says what it drops; with --if-missing, commands that add change nothing the second time",
+  async () => {
+    const script = [
+      "account add --email again@example.com --name Again --if-missing",
+      "offering add --name Again --kind custom --days 30 --daily 500 --carryover --wholesale 1 --if-missing",
+      "package assign again@example.com --offering Again --if-missing",
+      "key add --account again@example.com --name ci --if-missing",
+    ];
+    for (const command of script) expect(await json(command)).not.toHaveProperty("exists");
+    const state = async () => [
+      await json("package list again@example.com"),
+      await json("key list --account again@example.com"),
+    ];
+    const before = await state();
+    for (const command of script) expect(await json(command)).toMatchObject({ exists: true });
+    expect((await json("package list again@example.com")).packages).toEqual(before[0].packages);
+    expect((await json("key list --account again@example.com")).keys).toHaveLength(1);
+    expect(await refused("account add --email again@example.com --name Again")).toContain("already");
+    // Another account's sign-in address is another mistake than a wrong one, which stays an error.
+    expect(await refused("account add --email nothing --name Again --if-missing")).not.toContain("Nothing is changed");
+
+    const [first] = before[0].packages;
+    const second = await json("package assign again@example.com --offering Again");
+    expect(second.replaced).toMatchObject([{ packageId: first.packageId, unitsDropped: 15_000 }]);
+    const { out } = await cli("package assign again@example.com --offering Again");
+    expect(out).toContain(`It replaced package ${second.packageId} (Again): 15000 unused requests were dropped.`);
+    expect(out).not.toContain(`package ${first.packageId} (`);
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
   "a package of a customer without a reseller is paid by nobody",
   async () => {
     await json("account add --email direct@example.com --name Direct");

@@ -13,6 +13,7 @@ import {
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { AGENTS_SDK_MODEL } from "../src/demo/demo_provider.ts";
 import { freePort } from "../src/demo/free_port.ts";
 import { processExists } from "../src/demo/postgres/owned_process.ts";
 import { startFakeProvider } from "./fake_provider.ts";
@@ -219,6 +220,20 @@ test("second start: the database is not created again; the same keys and usage; 
   await demo.ready;
   expect(demos[0]?.output()).toContain(CREATING);
   expect(demo.output()).not.toContain(CREATING);
+  // Clients take the first model of a list; the name that looks like a real one is the last.
+  const [base = "", resellerBase = ""] =
+    demo
+      .output()
+      .match(/http:\/\/(?:ai\.reseller\.)?localhost:\d+\/v1/g)
+      ?.filter((url, i, all) => all.indexOf(url) === i) ?? [];
+  const [key = ""] = keysOf(demo) ?? [];
+  const listed = await (await fetch(`${base}/models`, { headers: { authorization: `Bearer ${key}` } })).json();
+  const ids = listed.data.map(({ id }: { id: string }) => id);
+  expect([ids[0], ids.at(-1)]).toEqual(["sim-small", AGENTS_SDK_MODEL]);
+  // The key beside the reseller's base URL works on that host.
+  const [, resellerKey = ""] = /(sk-\S+) {2}a key of the reseller's customer/.exec(demo.output()) ?? [];
+  const headers = { authorization: `Bearer ${resellerKey}`, host: new URL(resellerBase).host };
+  expect((await fetch(`${base}/models`, { headers })).status).toBe(200);
   expect(keysOf(demo)).toEqual(keysOf(demos[0] as Demo));
   // A password that somebody changed is not printed as if it still worked.
   const before = signInsOf(demos[0] as Demo).map(([, , role, , password]) => [role, password]);

@@ -1,6 +1,6 @@
 import { and, asc, desc, eq, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
-import { InputError } from "../errors.ts";
+import { ExistsError, InputError } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -323,7 +323,7 @@ export function signsInOn(resellerId: number | null): SQL | undefined {
 }
 
 export function emailTaken(): InputError {
-  return new InputError("This e-mail address is already in use.", "email");
+  return new ExistsError("This e-mail address is already in use.", "email");
 }
 
 async function find(tx: Tx, where: SQL | undefined): Promise<Account | undefined> {

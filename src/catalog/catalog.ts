@@ -91,7 +91,7 @@ export type Upstream = Pick<KeyedRoute, "providerName" | "baseUrl" | "apiKey">;
 
 export type Catalog = {
   model(id: string): Model | undefined;
-  /** Every enabled model, by id. */
+  /** Every enabled model, oldest first: clients and people take the first of a list. */
   models(): readonly Model[];
   /** The provider of a key, with that key; undefined if either is disabled. */
   upstreamOf(keyId: number): Upstream | undefined;

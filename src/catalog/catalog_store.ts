@@ -77,7 +77,7 @@ export async function loadCatalog(orm: Orm) {
       })
       .from(models)
       .where(eq(models.enabled, true))
-      .orderBy(asc(models.id)),
+      .orderBy(asc(models.createdAt), asc(models.id)),
     imagePrices: await tx
       .select()
       .from(imagePrices)

@@ -1,5 +1,5 @@
 import { and, asc, eq, gt, inArray, isNull, type SQL, sql } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { ExistsError, InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { imagePrices, models } from "../platform/schema_catalog.ts";
@@ -71,7 +71,7 @@ export async function addModel(
   }));
   await changing(deps, async (tx) => {
     const added = await tx.insert(models).values(values).onConflictDoNothing().returning({ id: models.id });
-    if (added.length === 0) throw new InputError(`The model ${id} exists already.`, "id");
+    if (added.length === 0) throw new ExistsError(`The model ${id} exists already.`, "id");
     if (images.length > 0) await tx.insert(imagePrices).values(images);
   });
 }

@@ -1,6 +1,6 @@
 import { asc, eq, gt, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
-import { InputError } from "../errors.ts";
+import { ExistsError, InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { encrypt } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -73,7 +73,7 @@ export async function addProvider(deps: ProviderDeps, input: ProviderInput): Pro
       .values({ name, baseUrl, enabled, dialect, facts: withoutNulls(facts) })
       .onConflictDoNothing()
       .returning({ id: providers.id });
-    if (!added) throw new InputError(`The provider ${name} exists already.`, "name");
+    if (!added) throw new ExistsError(`The provider ${name} exists already.`, "name");
     const first = { providerId: added.id, name: FIRST_KEY_NAME };
     await insertKey(tx, first, encrypt(deps.config.secretKey, apiKey));
     await checkFactsAgree(tx, added.id);

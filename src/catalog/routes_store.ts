@@ -1,5 +1,5 @@
 import { asc, eq, inArray, type SQL } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { ExistsError, InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { providers, routes } from "../platform/schema_catalog.ts";
@@ -105,5 +105,5 @@ function contradiction(): InputError {
 }
 
 function routeExists(): InputError {
-  return new InputError("This model has that route already.", "upstreamModel");
+  return new ExistsError("This model has that route already.", "upstreamModel");
 }

@@ -47,7 +47,7 @@ function addAdd(account: Command): void {
         .requiredOption("--name <name>", "1 to 100 characters")
         .option("--reseller <account>", "reseller of a customer, by id or e-mail address"),
     ),
-    { changes: true },
+    { changes: true, adds: true },
     async (context, { role, email, name, reseller, ...password }) => {
       const resellerId = reseller === undefined ? null : (await accountOf(context, reseller)).accountId;
       return showAccount(

@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { type Config, readConfig } from "../config.ts";
+import { ExistsError } from "../errors.ts";
 import { type Bus, inProcessBus, redisBus } from "../platform/bus.ts";
 import { type Db, openDb } from "../platform/db.ts";
 import { createLog, type Log } from "../platform/log.ts";
@@ -20,8 +21,11 @@ const NOT_NOTIFIED =
 const NO_SECRET_KEY = "0".repeat(64);
 
 export type Context = { config: Config; db: Db; bus: Bus; log: Log };
-/** `changes`: running replicas must be notified. `secretKey`: secrets are read or written. */
-export type Need = { changes?: boolean; secretKey?: boolean };
+/**
+ * `changes`: running replicas must be notified. `secretKey`: secrets are read or written. `adds`: what it adds may be there already; the
+ * command has --if-missing, so that a script can be run again.
+ */
+export type Need = { changes?: boolean; secretKey?: boolean; adds?: boolean };
 
 /**
  * Gives a command its --json option and its action. `Options` are the types of its parsed options; `args` are its arguments
@@ -32,12 +36,26 @@ export function defineCommand<Options extends object>(
   need: Need,
   work: (context: Context, options: Options, args: readonly string[]) => Promise<Output>,
 ): void {
+  if (need.adds) command.option("--if-missing", "if it is there already, change nothing and succeed");
   command.option("--json", "print one JSON document").action(async () => {
-    const options = command.opts<Options & { json?: true }>();
-    const { text, json, exitCode = 0 } = await withContext(need, (context) => work(context, options, command.args));
+    const options = command.opts<Options & { json?: true; ifMissing?: true }>();
+    const run = (context: Context) => work(context, options, command.args);
+    const { text, json, exitCode = 0 } = await withContext(need, options.ifMissing ? unlessThere(run) : run);
     terminal().out(`${options.json ? toJson(json) : text}\n`);
     terminal().exitsWith(exitCode);
   });
+}
+
+/** The same command, for which it is no error that what it adds is there already. */
+function unlessThere(work: (context: Context) => Promise<Output>): (context: Context) => Promise<Output> {
+  return async (context) => {
+    try {
+      return await work(context);
+    } catch (error) {
+      if (!(error instanceof ExistsError)) throw error;
+      return { text: `${error.message} Nothing is changed.`, json: { exists: true, message: error.message } };
+    }
+  };
 }
 
 async function withContext<T>(need: Need, work: (context: Context) => Promise<T>): Promise<T> {

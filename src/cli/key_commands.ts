@@ -11,7 +11,7 @@ import {
   rotateKey,
   updateKey,
 } from "../accounts/keys_store.ts";
-import { InputError } from "../errors.ts";
+import { ExistsError, InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";
 import {
   changedLimits,
@@ -28,6 +28,8 @@ import { facts, scope, table, withMore } from "./output.ts";
 /** The command `key`. */
 
 const OVERLAP_SECONDS_DEFAULT = 86_400;
+/** For --if-missing. */
+const KEYS_LOOKED_AT_MAX = 1000;
 const ONCE = "The key is shown only this once. Keep it on a server, never in a browser or an app.";
 
 export function addKeyCommands(program: Command): void {
@@ -39,8 +41,15 @@ export function addKeyCommands(program: Command): void {
   addLimits(key);
 }
 
+/** The names of an account's latest keys that can be used. */
+async function namesOfKeys(context: Context, accountId: number): Promise<Set<string>> {
+  const { rows } = await listKeys(context, { accountId, limit: KEYS_LOOKED_AT_MAX });
+  return new Set(rows.filter(({ status }) => status === "enabled").map(({ name }) => name));
+}
+
 function addAdd(key: Command): void {
-  type Options = { account: string; name: string; mode: KeyMode; model?: string[]; host?: string[]; expires?: string };
+  type Scope = { mode: KeyMode; model?: string[]; host?: string[]; expires?: string };
+  type Options = Scope & { account: string; name: string; ifMissing?: true };
   defineCommand<Options & LimitOptions>(
     limitOptions(
       key
@@ -54,9 +63,12 @@ function addAdd(key: Command): void {
         .option("--expires <time>", `when the key expires: ${END_OF_DAY} (default: never)`),
       { models: false },
     ),
-    { changes: true },
-    async (context, { account, name, mode, model = null, host = null, expires, ...limits }) => {
+    { changes: true, adds: true },
+    async (context, { account, name, mode, model = null, host = null, expires, ifMissing, ...limits }) => {
       const { accountId } = await accountOf(context, account);
+      // Several keys may have one name, but then a script that runs twice would make a second one.
+      if (ifMissing && (await namesOfKeys(context, accountId)).has(name))
+        throw new ExistsError(`The account has a key ${name} already; it was shown when it was created.`, "name");
       const { secret, key: created } = await createKey(context, {
         accountId,
         name,

@@ -51,7 +51,7 @@ function addAdd(model: Command): void {
     priceOptions(
       modelOptions(model.command("add <id>").description("add a model; without prices it is sold in packages only")),
     ),
-    { changes: true },
+    { changes: true, adds: true },
     async (context, options, [id = ""]) => {
       const imagePrices = Object.entries(imagePricesOf(options)).flatMap(([key, microUsd]) =>
         microUsd === null ? [] : [[key, microUsd] as const],
@@ -176,7 +176,7 @@ function addRouteCommand(model: Command): void {
         .addOption(new Option("--remove <route-id>", "remove this route").conflicts(["provider", "change"])),
       { but: ["droppedParams"] },
     ),
-    { changes: true },
+    { changes: true, adds: true },
     async (context, { provider, upstream, fact: facts, change, remove, ...rest }, [id = ""]) => {
       const { allowParam, dropParam, costInput, costOutput, costImage, ...settings } = rest;
       const fields = {

@@ -74,7 +74,7 @@ function addAdd(offering: Command): void {
         .option("--below-wholesale", BELOW_WHOLESALE),
       { models: true },
     ),
-    {},
+    { adds: true },
     async (
       context,
       {

@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander";
-import { InputError } from "../errors.ts";
+import { ExistsError, InputError } from "../errors.ts";
 import { type Allotment, grantAllotment, listAllotments, withdrawAllotment } from "../ledger/allotments_store.ts";
 import {
   assignPackage,
@@ -10,7 +10,7 @@ import {
   type PayWith,
   payerOf,
 } from "../ledger/packages_store.ts";
-import { defineCommand } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { offeringOf } from "./offering_commands.ts";
 import { accountOf, idOf, integer } from "./options.ts";
 import { facts, type Output, table, withMore } from "./output.ts";
@@ -27,7 +27,13 @@ export function addPackageCommands(program: Command): void {
 }
 
 function addAssign(command: Command): void {
-  defineCommand<{ offering: string; after?: true; paidBy?: "reseller" | "operator"; allotment?: true }>(
+  defineCommand<{
+    offering: string;
+    after?: true;
+    paidBy?: "reseller" | "operator";
+    allotment?: true;
+    ifMissing?: true;
+  }>(
     command
       .command("assign <account>")
       .description("assign an offering; it replaces the active package, whose unused requests are dropped")
@@ -40,24 +46,40 @@ function addAssign(command: Command): void {
         ).choices(["reseller", "operator"]),
       )
       .option("--allotment", "use one package of the reseller's allotment instead of its balance"),
-    { changes: true },
-    async (context, { offering, after, paidBy, allotment }, [reference]) => {
+    { changes: true, adds: true },
+    async (context, { offering, after, paidBy, allotment, ifMissing }, [reference]) => {
       if (allotment && paidBy === "operator")
         throw new InputError("An allotment belongs to a reseller: do not use --paid-by operator with it.");
       const account = await accountOf(context, reference);
       const { offeringId } = await offeringOf(context, offering);
       const payWith: PayWith | undefined = allotment ? "allotment" : paidBy && PAID_BY[paidBy];
-      return showPackage(
-        await assignPackage(context, {
-          accountId: account.accountId,
-          offeringId,
-          when: after ? "after" : "now",
-          ...payerOf(account, payWith),
-          actorId: null,
-        }),
-      );
+      if (ifMissing && (await listPackages(context, account.accountId)).some(({ state }) => state !== "ended"))
+        throw new ExistsError("The account has an active or queued package already.");
+      const assigned = await assignPackage(context, {
+        accountId: account.accountId,
+        offeringId,
+        when: after ? "after" : "now",
+        ...payerOf(account, payWith),
+        actorId: null,
+      });
+      return showAssigned(assigned, await replacedBy(context, assigned));
     },
   );
+}
+
+/** What an assigned package replaced: it ended the moment that the other one started. */
+async function replacedBy(context: Context, { accountId, packageId, startsAt }: Package): Promise<Package[]> {
+  const all = await listPackages(context, accountId);
+  return all.filter((row) => row.packageId !== packageId && row.endedEarly === "replaced" && row.endsAt === startsAt);
+}
+
+function showAssigned(assigned: Package, replaced: readonly Package[]): Output {
+  const { text, json } = showPackage(assigned);
+  const lines = replaced.map(
+    ({ packageId, name, unitsDropped }) =>
+      `It replaced package ${packageId} (${name}): ${unitsDropped} unused requests were dropped.`,
+  );
+  return { text: [text, ...lines].join("\n"), json: { ...Object(json), replaced } };
 }
 
 function addList(command: Command): void {

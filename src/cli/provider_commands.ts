@@ -46,7 +46,7 @@ function addAdd(provider: Command): void {
       ),
       " (default: by the host of its URL)",
     ),
-    { changes: true, secretKey: true },
+    { changes: true, secretKey: true, adds: true },
     async (context, { name, url, dialect, fact: facts, ...key }) => {
       const apiKey = await readAddedKey(key);
       await addProvider(context, { name, baseUrl: url, apiKey, ...(dialect && { dialect }), ...(facts && { facts }) });

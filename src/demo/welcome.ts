@@ -12,7 +12,7 @@ const MODELS_SHOWN_MAX = 8;
 type Facts = { baseUrl: string; provider: DemoProvider; seeded: Seeded; credentialsFile: string; logFile: string };
 
 export function welcome({ baseUrl, provider, seeded, credentialsFile, logFile }: Facts): string {
-  const { packageKey, paygKey, paygNanoUsd } = seeded;
+  const { packageKey, paygKey, paygNanoUsd, resellerCustomerKey } = seeded;
   const { chatModel, imageModel, embeddingModel } = provider;
   const row = (label: string, text: string) => `  ${label.padEnd(LABEL_WIDTH)}${text}`;
   const chat = (content: string, over: object = {}) => ({
@@ -45,9 +45,7 @@ export function welcome({ baseUrl, provider, seeded, credentialsFile, logFile }:
     ...(provider.name === "simulated"
       ? [row("", `and ${AGENTS_SDK_MODEL}: sim-small, by the name that OpenAI's Agents SDKs ask for`)]
       : []),
-    row("Reseller", `${reseller}  the base URL on a reseller's own domain`),
-    row("", "curl and browsers resolve subdomains of localhost. Node and Python do not:"),
-    row("", `to use their SDKs, add this line to /etc/hosts: 127.0.0.1 ${RESELLER_HOST}`),
+    ...resellerRows(reseller, resellerCustomerKey).map(([label, text]) => row(label, text)),
     ...panelRows(seeded).map(([label, text]) => row(label, text)),
     row("More", `all people, passwords and keys are in ${credentialsFile}`),
     row("Log", `${logFile} (warnings; LOG_LEVEL=info for every request)`),
@@ -80,6 +78,16 @@ export function welcome({ baseUrl, provider, seeded, credentialsFile, logFile }:
     section("Usage", curl("/usage", packageKey)),
     "Ctrl-C stops everything. The data is kept for the next start.",
   ].join("\n");
+}
+
+/** The base URL on a reseller's own domain, with a key of its customer. */
+function resellerRows(baseUrl: string, customerKey: string): [label: string, text: string][] {
+  return [
+    ["Reseller", `${baseUrl}  the base URL on a reseller's own domain`],
+    ["", `${customerKey}  a key of the reseller's customer, for that URL`],
+    ["", "curl and browsers resolve subdomains of localhost. Node and Python do not:"],
+    ["", `to use their SDKs, add this line to /etc/hosts: 127.0.0.1 ${RESELLER_HOST}`],
+  ];
 }
 
 /** Addresses of the panel, with one sign-in for each role. */

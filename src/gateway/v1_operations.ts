@@ -58,10 +58,19 @@ const IdempotencyHeader = Type.Object({
 const METERED_DESCRIPTION =
   "Counts as one request of the package, or is charged to the balance. A request that is refused, or that the model does not answer, costs nothing.";
 
-export const CHAT_EXAMPLE = { model: "gpt-mini", messages: [{ role: "user", content: "What is a toll gate?" }] };
-export const IMAGE_EXAMPLE = { model: "painter", prompt: "A toll gate at dawn", size: IMAGE_SIZE_DEFAULT };
-export const RESPONSE_EXAMPLE = { model: "gpt-mini", input: "What is a toll gate?" };
-export const EMBEDDING_EXAMPLE = { model: "embed-small", input: ["What is a toll gate?", "A road with a barrier"] };
+/** The models of the examples. The API reference shows an installation's own in their place. */
+export const EXAMPLE_MODELS = { chat: "gpt-mini", image: "painter", embedding: "embed-small" };
+export type ExampleModels = typeof EXAMPLE_MODELS;
+export const CHAT_EXAMPLE = {
+  model: EXAMPLE_MODELS.chat,
+  messages: [{ role: "user", content: "What is a toll gate?" }],
+};
+export const IMAGE_EXAMPLE = { model: EXAMPLE_MODELS.image, prompt: "A toll gate at dawn", size: IMAGE_SIZE_DEFAULT };
+export const RESPONSE_EXAMPLE = { model: EXAMPLE_MODELS.chat, input: "What is a toll gate?" };
+export const EMBEDDING_EXAMPLE = {
+  model: EXAMPLE_MODELS.embedding,
+  input: ["What is a toll gate?", "A road with a barrier"],
+};
 export const CHAT_ANSWER: Operation["answer"] = {
   schema: ChatCompletion,
   description: "The model's answer. With stream: true, server-sent events.",

@@ -4,7 +4,10 @@ import { gzipSync } from "node:zlib";
 import { Elysia } from "elysia";
 import { LRUCache } from "lru-cache";
 import type { Brand } from "../accounts/brand_lookup.ts";
+import type { Model } from "../catalog/catalog.ts";
+import type { Modality } from "../catalog/catalog_input.ts";
 import type { Deps } from "../deps.ts";
+import { EXAMPLE_MODELS, type ExampleModels } from "../gateway/v1_operations.ts";
 import { networkOf } from "../http/client_address.ts";
 import { apiUrlOf, type Host, siteUrl } from "../http/host.ts";
 import type { OpenApi, Place } from "../http/openapi.ts";
@@ -34,10 +37,17 @@ const PANEL_HEAD =
 export function apiDocsEndpoints(deps: Deps, openapi: OpenApi) {
   const template = apiPage(openapi);
   const head = panelHead(deps.site);
-  const page = rendered(({ brand, place: { apiUrls } }) =>
-    fill(template, brand, { BASE: escapeHtml(apiUrls[0] ?? ""), STYLE: STYLE_VERSION, PANEL: head }),
+  const page = rendered(({ brand, models, place: { apiUrls } }) =>
+    fill(template, brand, {
+      BASE: escapeHtml(apiUrls[0] ?? ""),
+      STYLE: STYLE_VERSION,
+      PANEL: head,
+      CHATMODEL: escapeHtml(models.chat),
+      IMAGEMODEL: escapeHtml(models.image),
+      EMBEDDINGMODEL: escapeHtml(models.embedding),
+    }),
   );
-  const document = rendered(({ place }) => JSON.stringify(openapi.document(place)));
+  const document = rendered(({ place, models }) => JSON.stringify(openapi.document(place), withModels(models)));
   return new Elysia({ normalize: false })
     .get("/docs/api", async ({ request }) => {
       const text = page(await viewOf(deps, request));
@@ -54,17 +64,43 @@ export function apiDocsEndpoints(deps: Deps, openapi: OpenApi) {
 }
 
 /** What the reference depends on, beside the code. */
-type View = { brand: Brand; place: Place };
+type View = { brand: Brand; place: Place; models: ExampleModels };
 
 /** Throws host_not_allowed, too_many_requests. */
 async function viewOf(deps: Deps, request: Request): Promise<View> {
   const host = await panelHostOf(deps, request);
   await deps.limiter.take(`docs:${networkOf(factsOf(request).peerAddress())}`);
   const brand = await brandOf(deps, request);
-  return { brand, place: placeOf(deps, host, brand.name) };
+  return { brand, place: placeOf(deps, host, brand.name), models: exampleModels(deps.catalog.models()) };
 }
 
-/** A text that is rendered and compressed once for each host and version of its brand: anybody may ask for it. */
+/**
+ * The models of the examples: the oldest that is sold to everybody, which is one with a price. Models of packages alone may be for some
+ * customers only, and the reference is public.
+ */
+export function exampleModels(
+  models: readonly Pick<Model, "id" | "modality" | "prices" | "imagePrices">[],
+): ExampleModels {
+  const first = (modality: Modality) =>
+    models.find((one) => one.modality === modality && (one.prices !== null || one.imagePrices.size > 0))?.id;
+  return {
+    chat: first("text") ?? first("multimodal") ?? EXAMPLE_MODELS.chat,
+    image: first("image") ?? EXAMPLE_MODELS.image,
+    embedding: first("embedding") ?? EXAMPLE_MODELS.embedding,
+  };
+}
+
+/** For JSON.stringify: puts the installation's models in the place of those of the examples. */
+function withModels(own: ExampleModels): (key: string, value: unknown) => unknown {
+  const byExample = new Map<unknown, string>([
+    [EXAMPLE_MODELS.chat, own.chat],
+    [EXAMPLE_MODELS.image, own.image],
+    [EXAMPLE_MODELS.embedding, own.embedding],
+  ]);
+  return (key, value) => (key === "model" ? (byExample.get(value) ?? value) : value);
+}
+
+/** A text that is rendered and compressed once for each host, version of its brand and choice of models: anybody may ask for it. */
 export function rendered(render: (view: View) => string) {
   const known = new LRUCache<
     string,
@@ -73,7 +109,7 @@ export function rendered(render: (view: View) => string) {
     max: RENDERED_MAX,
   });
   return (view: View) => {
-    const key = JSON.stringify([view.place.panelUrl, view.brand.name, view.brand.version]);
+    const key = JSON.stringify([view.place.panelUrl, view.brand.name, view.brand.version, view.models]);
     let text = known.get(key);
     if (text === undefined) {
       const bytes = new TextEncoder().encode(render(view));

@@ -1,11 +1,19 @@
 import { ERROR_TABLE } from "../errors.ts";
+import { EXAMPLE_MODELS } from "../gateway/v1_operations.ts";
 import type { DescribedRoute, Json, OpenApi, Operation } from "../http/openapi.ts";
 import { escapeHtml } from "./site.ts";
 
 /**
  * The API reference as one HTML page without scripts, built from the same parts as the OpenAPI document. The parts that differ by host are
- * %PLACEHOLDERS% that `fill` of site.ts replaces: TITLE, LANG, ICON, STYLE, PANEL, BRAND, BASE.
+ * %PLACEHOLDERS% that `fill` of site.ts replaces: TITLE, LANG, ICON, STYLE, PANEL, BRAND, BASE, and those of EXAMPLE_PLACEHOLDERS.
  */
+
+/** What stands for a model of the examples in the template. */
+const EXAMPLE_PLACEHOLDERS = new Map<unknown, string>([
+  [EXAMPLE_MODELS.chat, "%CHATMODEL%"],
+  [EXAMPLE_MODELS.image, "%IMAGEMODEL%"],
+  [EXAMPLE_MODELS.embedding, "%EMBEDDINGMODEL%"],
+]);
 
 /** The whole page, as a template. */
 export function apiPage({ routes, schemas }: OpenApi): string {
@@ -101,9 +109,13 @@ const titleOf = (schema: { title?: unknown }) => String(schema.title);
 
 /** A curl command to paste; for the panel's endpoints, the request line and body. */
 function exampleOf({ method, path, operation }: DescribedRoute): string {
-  const body = operation.body && JSON.stringify(operation.body.example);
+  const ownModel = (key: string, value: unknown) =>
+    key === "model" ? (EXAMPLE_PLACEHOLDERS.get(value) ?? value) : value;
+  const body = operation.body && JSON.stringify(operation.body.example, ownModel);
   if (operation.caller === "session") return `${method.toUpperCase()} ${path}\n${body ?? ""}`;
   const lines = [`curl "%BASE%${path.replace(/\{(\w+)\}/g, "<$1>")}"`];
+  // curl chooses between GET and POST by itself.
+  if (method !== "get" && body === undefined) lines.push(`-X ${method.toUpperCase()}`);
   if (operation.caller === "key") lines.push(`-H "Authorization: Bearer $API_KEY"`);
   if (body) lines.push(`-H "Content-Type: application/json"`, `-d '${body.replaceAll("'", "'\\''")}'`);
   return lines.join(" \\\n  ");

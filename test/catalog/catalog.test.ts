@@ -130,7 +130,7 @@ test("models are listed by id; disabled models, routes and providers are left ou
   await addModel(deps, { id: "a0" });
   await addModel(deps, { id: "z9", enabled: false });
   const { catalog } = await openQuiet();
-  expect(catalog.models().map(({ id }) => id)).toEqual(["a0", "m1"]);
+  expect(catalog.models().map(({ id }) => id)).toEqual(["m1", "a0"]);
   await updateRoute(deps, routeId, { enabled: false });
   await catalog.reload();
   expect(catalog.model("m1")?.routes).toEqual([]);

@@ -247,20 +247,22 @@ describe("the API reference", () => {
   test("its example calls work", async () => {
     const { text } = await get(REFERENCE);
     const examples = [...text.matchAll(/<pre>(curl [^<]*)<\/pre>/g)].map(([, example = ""]) => textOf(example));
-    expect(examples.length).toBe(9);
+    expect(examples.length).toBe(13);
     // The URL of an image needs no key, and its token is not one that can be made up.
     const isImage = (example: string) => example.includes("/v1/images/files/");
     expect(examples.filter(isImage).map((example) => example.includes("Authorization"))).toEqual([false]);
-    for (const example of examples.filter((one) => !isImage(one))) {
+    // Ids of responses and requests are the reader's own.
+    const hasOwnId = (example: string) => /<(?!model>)/.test(example);
+    expect(examples.filter(hasOwnId)).toHaveLength(5);
+    expect(examples.filter((example) => example.includes("-X DELETE"))).toHaveLength(1);
+    for (const example of examples.filter((one) => !hasOwnId(one))) {
       const [, url = ""] = /^curl "http:\/\/api\.tollgate\.test([^"]+)"/.exec(example) ?? [];
       const [, body] = /-d '(.*)'$/s.exec(example) ?? [];
       expect(example).toContain('-H "Authorization: Bearer $API_KEY"');
       const answer = await shop.call(url.replace("<model>", "chat-a"), {
         host: API,
         secret,
-        ...(body !== undefined && {
-          body: body.replace("gpt-mini", "chat-a").replace("painter", "image-a").replace("embed-small", "embed-a"),
-        }),
+        ...(body !== undefined && { body }),
       });
       expect({ example, status: answer.status }).toEqual({ example, status: 200 });
     }
@@ -288,6 +290,7 @@ describe("the API reference", () => {
     });
     const view = (panelUrl: string, name: string, version = "v1") => ({
       place: { title: name, panelUrl, apiUrls: [], cookie: "", csrfHeader: "" },
+      models: { chat: "c", image: "i", embedding: "e" },
       brand: {
         ...{ name, version, support: null, css: "", logoType: "" },
         logoLight: null,
