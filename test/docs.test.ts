@@ -80,6 +80,7 @@ test("every required document exists", () => {
     ...OPERATORS,
     FIRST_STEPS,
     "docs/architecture.md",
+    "docs/compatibility.md",
     "docs/configuration.md",
     "docs/decisions.md",
     "docs/deno.md",
