@@ -311,7 +311,8 @@ describe("/usage", () => {
     expect((await shop.chat(customer.secret)).status).toBe(200);
     expect((await shop.chat(customer.secret)).status).toBe(402);
     await shop.world.setBalance(customer, 1_000_000_000n);
-    expect((await shop.chat(customer.secret)).status).toBe(200);
+    // The refusal is remembered until the change is read.
+    await until(async () => (await shop.chat(customer.secret)).status === 200);
     const { json } = await shop.call("/v1/usage", { secret: customer.secret });
     expect(json.data.map((row: { mode: string }) => row.mode)).toEqual(["payg", "package"]);
     expect(json.data[1].costUsd).toBe(0);
