@@ -266,7 +266,8 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
 
   test("after any chunk of an answer: the client gets the chunks that arrived before", async () => {
     const chunks = 8;
-    for (let at = 1; at <= chunks; at++) {
+    // The first chunk has only the role: an answer that ends with it has not begun. Source: END-21.
+    for (let at = 2; at <= chunks; at++) {
       const text = await expectBrokenOff({ cutAfterChunks: at, tokens: chunks, chunkDelayMs: 40 });
       expect(chunksIn(text).length).toBeGreaterThanOrEqual(at);
     }

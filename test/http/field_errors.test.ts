@@ -231,7 +231,12 @@ describe("the gateway's own shapes", () => {
     [ChatBody, chatBody({ messages: [] }), "messages", "must be an array of 1 to 10,000 elements"],
     [ChatBody, chatBody({ messages: "hi" }), "messages", "must be an array of 1 to 10,000 elements"],
     [ChatBody, chatBody({ messages: ["hi"] }), "messages.0", "must be an object"],
-    [ChatBody, message({ role: "king" }), "messages.0.role", "must be one of system, user, assistant, tool, developer"],
+    [
+      ChatBody,
+      message({ role: "king" }),
+      "messages.0.role",
+      "must be one of system, user, assistant, tool, developer, function",
+    ],
     [ChatBody, message({ content: 5 }), "messages.0.content", "must be a string or an array of at most 1000 elements"],
     [ChatBody, message({ content: [5] }), "messages.0.content.0", "must be an object"],
     [ChatBody, { messages: [] }, "model", "is required"],
