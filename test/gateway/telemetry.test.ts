@@ -246,6 +246,33 @@ describe("sampling", () => {
     telemetry.answered({ name: CHAT, isApi: true }, { ...facts(), record }, 200);
     expect(lines).toMatchObject([{ bytesOut: 17, end: "ended_by_us", status: 200, stream: true }]);
   });
+
+  test.each([
+    ["after its response has started", true],
+    ["before that", false],
+  ])("a request that failed behind its headers is logged once, %s, whatever the fraction", (_, isAnsweredFirst) => {
+    const lines: RequestLine[] = [];
+    const log = { request: (line: RequestLine) => void lines.push(line) };
+    const telemetry = createTelemetry({
+      metrics: createMetrics(),
+      log,
+      logged: 0,
+      nowMs: () => 5,
+      random: Math.random,
+    });
+    const record = new RequestRecord("r", "x", { accountId: 1, keyId: 2 });
+    record.kind = "stream";
+    record.isReserved = true;
+    record.wait = { status: undefined, report: undefined };
+    const known: RequestFacts = { ...facts(), record };
+    const answered = () => telemetry.answered({ name: CHAT, isApi: true }, known, 200);
+    if (isAnsweredFirst) answered();
+    expect(lines).toHaveLength(0);
+    known.refusal = "provider_unavailable";
+    telemetry.waited(record, 200);
+    if (!isAnsweredFirst) answered();
+    expect(lines).toMatchObject([{ status: 200, refusal: "provider_unavailable", stream: true }]);
+  });
 });
 
 describe("metrics of requests", () => {
