@@ -14,7 +14,7 @@ const ENV = {
 const ADDRESSES = 10;
 const SIGN_INS = 90;
 const OTHERS = 10;
-/** A hash takes 30 ms of a core, and two run at once: ten others beside ten attackers need no more than this. */
+/** A hash takes 30 ms of a core, and at least one runs at once: ten others beside ten attackers need no more than this. */
 const SIGN_IN_MS_MAX = 5_000;
 const FORGOTTEN = 30;
 

@@ -1,3 +1,4 @@
+import { availableParallelism } from "node:os";
 import { hash, verify } from "@node-rs/argon2";
 import { InputError, Refusal } from "../errors.ts";
 import { NEW_PASSWORD_CHARS } from "../limits.ts";
@@ -12,8 +13,11 @@ const PARAMETERS = { memoryCost: 19_456, timeCost: 2, parallelism: 1 };
  */
 export const NOBODYS_HASH =
   "$argon2id$v=19$m=19456,t=2,p=1$nw4L/W4bccMx54MI+RXB2A$KmawtMRgcuikZwkeOjk3r3ZYJJ8SmbYZZx0Tfwje5n0";
-/** Each hash takes a core and 19 MiB; requests to models have priority. */
-const RUNNING_MAX = 2;
+/**
+ * Each hash takes a core (a thread of the library's, beside the event loop) and 19 MiB. Requests to models have priority, so at least half
+ * of the cores stay free of hashes, if there are two.
+ */
+const RUNNING_MAX = hashesAtOnce(availableParallelism());
 const WAITING_MAX = 256;
 /**
  * One network (an IPv4 address, or the /64 of an IPv6 address), and one account, have one hash running, and so many waiting: others take
@@ -23,6 +27,11 @@ const SHARE_WAITING_MAX = 16;
 /** Enough for all that wait. Each hash ends, so this guards only against a library that hangs. */
 const WAIT_MS_MAX = 30_000;
 const RETRY_AFTER_SECONDS = 2;
+
+/** One hash for two cores: at least one, and no more than two. */
+export function hashesAtOnce(cores: number): number {
+  return Math.min(2, Math.max(1, Math.floor(cores / 2)));
+}
 
 /** Whose share of the hashes is used. Source: SGN-15. */
 export type Asker = {
