@@ -269,7 +269,7 @@ test.concurrent(
     expect((await json("package list again@example.com")).packages).toEqual(before[0].packages);
     expect((await json("key list --account again@example.com")).keys).toHaveLength(1);
     expect(await refused("account add --email again@example.com --name Again")).toContain("already");
-    // Another account's sign-in address is another mistake than a wrong one, which stays an error.
+    // A wrong value stays an error.
     expect(await refused("account add --email nothing --name Again --if-missing")).not.toContain("Nothing is changed");
 
     const [first] = before[0].packages;

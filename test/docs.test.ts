@@ -518,7 +518,9 @@ test("first steps on a fresh clone, then operator's and reseller's guide: every 
     expect(output).toContain('{"status":"ready"}');
     expect(output).toContain('"object":"chat.completion"');
     expect(output).toMatch(/Nothing is wrong|Everything is fine/);
-    expect(provider.callCount()).toBe(2);
+    // Two requests, which the receipts below show, and those of `provider test`, twice at most 20.
+    expect(provider.callCount()).toBeGreaterThanOrEqual(2);
+    expect(provider.callCount()).toBeLessThanOrEqual(2 + 2 * 20);
     const named = [...read("docs/operations.md").matchAll(/`(tollgate_\w+)`/g)].map(([, metric = ""]) => metric);
     expect(named.filter((metric) => !new RegExp(`^# TYPE ${metric} `, "m").test(output))).toEqual([]);
     for (const label of metricLabels()) expect(output).toContain(label);

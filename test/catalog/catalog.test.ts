@@ -125,7 +125,7 @@ test("a model without prices has none; an unknown one is undefined", async () =>
   expect(catalog.model("__proto__")).toBeUndefined();
 });
 
-test("models are listed by id; disabled models, routes and providers are left out", async () => {
+test("models are listed oldest first; disabled models, routes and providers are left out", async () => {
   const { providerId, routeId } = await seed();
   await addModel(deps, { id: "a0" });
   await addModel(deps, { id: "z9", enabled: false });
