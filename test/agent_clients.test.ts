@@ -200,7 +200,9 @@ test("opencode asks for a summary and goes on", () =>
 test("Cline says that the context window is exceeded, and that a first message leaves nothing to compact", () =>
   inHome(newHome(), async (home) => {
     const { secret } = await shop.customer();
-    const ask = (...args: string[]) => runToEnd({ program: cline, args, cwd: home });
+    // Without it, Cline leaves a process behind that serves later sessions.
+    const env = { CLINE_SESSION_BACKEND_MODE: "local" };
+    const ask = (...args: string[]) => runToEnd({ program: cline, args, cwd: home, env });
     await complete(() => ask("auth", "-p", "openai", "-k", secret, "-m", "chat-a", "-b", `${shop.origin}/v1`));
     limit(TURN_CHARS);
     const { code, all } = await ask("--json", turn("One"));
