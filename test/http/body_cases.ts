@@ -156,7 +156,10 @@ export const BAD_CHAT: readonly BodyCase[] = [
 ];
 
 export const GOOD_CHAT: readonly GoodBody[] = [
-  ["as many content parts as a message may have", message({ content: Array.from({ length: 1_000 }, () => ({})) })],
+  [
+    "as many content parts as a message may have",
+    message({ content: Array.from({ length: 1_000 }, () => ({ type: "text", text: "a" })) }),
+  ],
   [
     "one name in many objects",
     chatBody({ extra: { name: { name: [{ name: 1 }, { name: { name: 2 } }] }, b: { name: 1 }, names: "name" } }),
