@@ -58,6 +58,10 @@ describe("providers", () => {
       enabled: true,
       apiKey: "stored",
       keys: [{ ...ACTIVE_KEY, providerId: added.json.id, name: "default" }],
+      dialect: "generic",
+      facts: {},
+      takes: expect.objectContaining({ capField: "max_tokens", developerRole: "system" }),
+      dialectTakes: expect.objectContaining({ capField: "max_tokens", developerRole: "system" }),
     });
     const { id } = added.json;
     const stored = async () =>
@@ -231,6 +235,7 @@ describe("providers", () => {
       chatTookMs: null,
       kind: null,
       problem: null,
+      probe: null,
     });
     expect(plain.models).toBeGreaterThan(0);
     const calls = shop.provider.callCount();
