@@ -42,6 +42,9 @@ type Failover = RouteOrder & {
   observer?: Observer;
 };
 
+/** Whether an answer has nothing in it: it counts as a failure, and is used only if no other route has a better one. */
+type IsEmpty<T> = (answer: T) => boolean;
+
 /** Called after each attempt that does not serve the request, before the next key or route is tried. */
 export type Observer = {
   /** The route's breaker is open, or none of its keys may be used: it was not called. */
@@ -72,15 +75,20 @@ const NOT_AGAIN: Readonly<Record<Exclude<Work, "none">, string>> = {
  * Runs `attempt` on one route after another, and within a route on one key after another, until one succeeds: in the
  * order of `orderRoutes`, skipping open breakers and resting keys. `attempt` ends at the first byte, and throws
  * ProviderFailure (the next key or route is tried, unless a provider has done work that must not be done again) or ProviderRejection
- * (no other is tried); any other error passes through. `attempt` must obey `signal` itself.
+ * (no other is tried); any other error passes through. `attempt` must obey `signal` itself. An empty answer is returned if no route has
+ * a better one.
  *
  * Throws invalid_request (with the provider's cleaned message, or with ours if no route can serve this request),
  * provider_unavailable, or the reason of `signal`.
- * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13, END-16, END-18, IMG-6.
+ * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13, END-16, END-18, END-21, IMG-6.
  */
-export async function withFailover<T>(failover: Failover, attempt: (route: KeyedRoute) => Promise<T>): Promise<T> {
+export async function withFailover<T>(
+  failover: Failover & { isEmpty?: IsEmpty<T> },
+  attempt: (route: KeyedRoute) => Promise<T>,
+): Promise<T> {
   const { routes, breakers, keys, requester, affinity, random, signal, observer } = failover;
   const failures = noFailures();
+  let empty: { answer: T } | undefined;
   for (const route of orderRoutes(routes, failover)) {
     if (isEnough(failures)) break;
     signal.throwIfAborted();
@@ -98,6 +106,10 @@ export async function withFailover<T>(failover: Failover, attempt: (route: Keyed
       const wasQuarantined = keys.isQuarantined(keyed.key.id);
       try {
         const result = await attempt(keyed);
+        if (failover.isEmpty?.(result)) {
+          empty ??= { answer: result };
+          throw new ProviderFailure("empty", "the answer has nothing in it");
+        }
         pass.succeeded();
         if (wasQuarantined) keys.recovered(keyed.key.id);
         return result;
@@ -110,6 +122,7 @@ export async function withFailover<T>(failover: Failover, attempt: (route: Keyed
     }
     endPass(pass, worst);
   }
+  if (empty !== undefined) return empty.answer;
   throw unservedRefusal(failover, failures);
 }
 

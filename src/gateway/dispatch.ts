@@ -60,19 +60,21 @@ export type Attempt = {
 const REJECTIONS: ReadonlySet<Refusal["code"]> = new Set(["invalid_request", "context_length_exceeded"]);
 
 type Try<T> = (route: KeyedRoute, own: Attempt) => Promise<T>;
+/** `isEmpty`: it has nothing in it, and no route had a better one. Nobody pays it. */
+type Answer = { dropped: string | undefined; isEmpty?: boolean };
 
 /** Calls the model's routes in turn until one answers. Never throws. */
-export function dispatch<T>(
+export function dispatch<T extends Answer>(
   request: ReservedRequest,
   whenLeft: "finish",
   attempt: Try<T>,
 ): Promise<Answered<T> | Failed>;
-export function dispatch<T>(
+export function dispatch<T extends Answer>(
   request: ReservedRequest,
   whenLeft: WhenLeft,
   attempt: Try<T>,
 ): Promise<Answered<T> | Unanswered>;
-export async function dispatch<T>(
+export async function dispatch<T extends Answer>(
   request: ReservedRequest,
   whenLeft: WhenLeft,
   attempt: Try<T>,
@@ -82,7 +84,7 @@ export async function dispatch<T>(
   try {
     caller.wait?.begin();
     calls.watch();
-    const answer = await withFailover(
+    const answer = await withFailover<T>(
       {
         modelId: model.id,
         promptParam: request.promptParam,
@@ -97,13 +99,15 @@ export async function dispatch<T>(
         signal: calls.signal,
         log: deps.log,
         observer: calls,
+        isEmpty: (answer) => answer.isEmpty === true,
       },
       (route) => {
         calls.begin(route);
         return traced(caller.record, route, deps.clock, (traceparent) => attempt(route, calls.attempt(traceparent)));
       },
     );
-    calls.answered();
+    if (answer.isEmpty) caller.record.answeredMs = deps.clock.nowMs();
+    else calls.answered();
     return { how: "answered", answer, route: calls.route, sentMs: calls.sentMs };
   } catch (error) {
     return calls.resultOf(error);

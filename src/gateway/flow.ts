@@ -183,6 +183,8 @@ export async function serveWhole(
   const { answer, route } = result;
   const counted = chatUsage(request, answer);
   const usage = counted instanceof Promise ? await counted : counted;
+  if (answer.isEmpty)
+    return { how: "free", text: answer.text(usage, chargeShown(request, 0n)), dropped: answer.dropped };
   noteUsed(request, { route, kind: "whole", usage });
   deps.hiddenTokens.note(model, caller.key.accountId, answer);
   const text = answer.text(usage, chargeShown(request, usage.chargeNanoUsd));
@@ -224,7 +226,7 @@ function relay(
   try {
     const rewriter = answer.rewriter ?? new ChunkRewriter(plan);
     const owned = { deps, caller, model, prompt: prompt.sample(), choices, showsCharge, hold, slots };
-    const owner = new OpenChat({ ...owned, route, sentMs, rewriter, keeper });
+    const owner = new OpenChat({ ...owned, route, sentMs, rewriter, keeper, isEmpty: answer.isEmpty });
     stream = deps.relays.start({ ...answer, rewriter }, plan, owner);
   } catch (error) {
     answer.call.stop();
@@ -246,6 +248,8 @@ type StreamedRequest = ReservedRequest & {
   /** Told what the answer used, and what was charged for it: its last events may say so. */
   rewriter: StreamRewriter;
   keeper: Keeper | undefined;
+  /** It has nothing in it, and is free. */
+  isEmpty: boolean;
 };
 
 /**
@@ -265,7 +269,8 @@ class OpenChat implements StreamOwner {
     try {
       const event = await endStream(this.#request, () => streamEndOf(this.#request, end));
       if (end.how === "broke_after_finish") caller.record.end = "provider_broke_off";
-      const response = keeper !== undefined && end.how === "complete" ? rewriter.response?.() : undefined;
+      const isKept = keeper !== undefined && end.how === "complete" && !this.#request.isEmpty;
+      const response = isKept ? rewriter.response?.() : undefined;
       if (response !== undefined) await keeper?.keep(response);
       return event;
     } finally {
@@ -289,8 +294,9 @@ async function streamEndOf(request: StreamedRequest, end: RelayEnd): Promise<Str
   if (outcome.how === "failed") return outcome;
   if (end.how === "complete") deps.hiddenTokens.note(model, caller.key.accountId, outcome.answer);
   const usage = await chatUsage(request, outcome.answer);
-  noteUsed(request, { route, kind: "stream", usage });
   const settled = (chargedNanoUsd: bigint) => rewriter.counted(usage, chargeShown(request, chargedNanoUsd));
+  if (request.isEmpty) return { how: "free", settled };
+  noteUsed(request, { route, kind: "stream", usage });
   return { how: outcome.how, usage, event: outcome.event, settled };
 }
 

@@ -24,6 +24,8 @@ export type Outcome =
   | { how: "relayed"; stream: ReadableStream<Uint8Array> | null; dropped: string | undefined }
   /** The client of a stream left before its first event, after the request had reached a provider. */
   | { how: "client_left"; usage: Usage; error: unknown }
+  /** The whole answer has nothing in it: nobody pays. `text` as in `answered`. */
+  | { how: "free"; text: string; dropped: string | undefined }
   /** There is no answer: nobody pays. `error` is what the client gets. */
   | { how: "failed"; reason: EndReason; error: unknown };
 
@@ -33,6 +35,8 @@ export type StreamEnd =
   | ({ how: "streamed" } & SettledStream)
   /** The client left, and pays what it was sent. */
   | ({ how: "client_left" } & SettledStream)
+  /** It is complete, and has nothing in it: nobody pays. */
+  | { how: "free"; settled: (chargedNanoUsd: bigint) => void }
   /** It broke off: nobody pays. */
   | { how: "failed"; reason: EndReason; event: string };
 
@@ -71,11 +75,17 @@ export async function endStream(
 ): Promise<string | undefined> {
   try {
     const ended = await endOf();
-    if (ended.how === "failed") await release(request, ended.reason);
-    else
-      ended.settled(
-        await settle(request, ended.usage, { reason: ended.how === "streamed" ? "complete" : "client_left" }),
-      );
+    if (ended.how === "failed") {
+      await release(request, ended.reason);
+      return ended.event;
+    }
+    if (ended.how === "free") {
+      await release(request, "provider_failed");
+      ended.settled(0n);
+      return undefined;
+    }
+    const reason = ended.how === "streamed" ? "complete" : "client_left";
+    ended.settled(await settle(request, ended.usage, { reason }));
     return ended.event;
   } catch (error) {
     await releaseIfOpen(request);
@@ -85,6 +95,10 @@ export async function endStream(
 
 async function end(request: ReservedRequest, outcome: Exclude<Outcome, { how: "relayed" }>): Promise<Response> {
   if (outcome.how === "answered") return await answer(request, outcome);
+  if (outcome.how === "free") {
+    await release(request, "provider_failed");
+    return jsonResponse(outcome.text, request.caller.requestId, outcome.dropped);
+  }
   if (outcome.how === "failed") await release(request, outcome.reason);
   else await settle(request, outcome.usage, { reason: "client_left" });
   throw outcome.error;

@@ -10,6 +10,8 @@ import type { ModelOnWire } from "./response_shapes.ts";
 
 /** Characters of an unknown id that an error repeats. */
 const ID_CHARS_SHOWN_MAX = 100;
+/** An API key that stands in the wrong place: no answer repeats one. Source: KEY-5. */
+const KEYS = /sk-[\w-]{8,}/gi;
 /** Control characters, halves of pairs, quotes, and what HTML interprets. */
 const NOT_IN_IDS = /[^\p{L}\p{M}\p{N} ._:/@+~#,=()[\]-]/gu;
 
@@ -34,10 +36,10 @@ export function requireModel(deps: Deps, { record, key }: Caller, modelId: strin
 
 /**
  * The refusal of a model. It names the model as the client wrote it, so that a misspelled setting is seen, without characters that no
- * id has. The text is the same for an unknown model and for one that this key may not see. Source: MOD-2.
+ * id has, and without API keys. The text is the same for an unknown model and for one that this key may not see. Source: MOD-2.
  */
 export function modelNotFound(id: string): Refusal {
-  const shown = id.slice(0, ID_CHARS_SHOWN_MAX).replace(NOT_IN_IDS, "\uFFFD");
+  const shown = id.replace(KEYS, "[secret]").slice(0, ID_CHARS_SHOWN_MAX).replace(NOT_IN_IDS, "\uFFFD");
   const name = id.length > ID_CHARS_SHOWN_MAX ? `${shown}…` : shown;
   return new Refusal("model_not_found", {
     message: `The model '${name}' does not exist, or this API key cannot use it. GET /models lists the models of this key.`,

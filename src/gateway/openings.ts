@@ -12,8 +12,8 @@ import { UsageReports } from "./usage_counts.ts";
 export type Opening = {
   /** Whether the event begins the answer. */
   begins(event: Readonly<Record<string, unknown>>): boolean;
-  /** The stream has ended, and no event has begun the answer. Throws ProviderFailure unless it is an answer nevertheless. */
-  ended(): void;
+  /** The stream has ended, and no event has begun the answer. Returns whether it is empty. Throws ProviderFailure if it is no answer. */
+  ended(): boolean;
 };
 
 /** The opening of a chat: role, filter results and empty texts are no answer yet. */
@@ -30,32 +30,28 @@ export function chatOpening(): Opening {
     },
     ended() {
       if (!isFinished) throw new ProviderFailure("not_json", "the stream ended without an answer");
-      if (!hasTokens(reports)) throw emptyAnswer();
+      return !hasTokens(reports);
     },
   };
 }
 
 /**
- * Checks that a whole chat answer has something in it. Throws ProviderFailure: of kind `empty` if it is complete, has nothing that a model
- * wrote, and counts no tokens of it; of kind `not_json` if it has no message at all.
+ * Whether a whole chat answer is empty: it has nothing that a model wrote, and counts no tokens of it. Throws ProviderFailure of kind
+ * `not_json` if it has no message at all.
  */
-export function checkHasAnswer(choices: readonly unknown[], answer: Readonly<Record<string, unknown>>): void {
+export function isEmptyAnswer(choices: readonly unknown[], answer: Readonly<Record<string, unknown>>): boolean {
   if (!choices.some((choice) => isRecord(choice) && (isRecord(choice.message) || isRefusal(choice))))
     throw new ProviderFailure("not_json", "the answer has no message");
-  if (choices.some((choice) => isRecord(choice) && (saysSomething(choice.message) || isRefusal(choice)))) return;
+  if (choices.some((choice) => isRecord(choice) && (saysSomething(choice.message) || isRefusal(choice)))) return false;
   const reports = new UsageReports();
   reports.read(answer);
-  if (!hasTokens(reports)) throw emptyAnswer();
+  return !hasTokens(reports);
 }
 
 /** Whether tokens of the answer were counted: by themselves, or in a total that is more than the prompt. */
 function hasTokens({ usage }: UsageReports): boolean {
   if (usage === undefined) return false;
   return usage.completionTokens > 0 || (usage.totalTokens ?? 0) > usage.promptTokens;
-}
-
-function emptyAnswer(): ProviderFailure {
-  return new ProviderFailure("empty", "the answer has nothing in it");
 }
 
 /** A filter has refused the answer. */

@@ -15,7 +15,7 @@ import { type ChatToSend, chatPayload, type Payload } from "./chat_payload.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
 import { PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
-import { chatOpening, checkHasAnswer, type Opening } from "./openings.ts";
+import { chatOpening, isEmptyAnswer, type Opening } from "./openings.ts";
 import { isEvents, payloadsOfWhole, wholeOfEvents } from "./other_form.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import { isDone, OversizedEvent, SseReader } from "./sse.ts";
@@ -67,6 +67,8 @@ export type ChatAnswer = {
   completionText: string;
   /** The length of the whole completion text, if `completionText` is only a sample. */
   completionChars?: number;
+  /** It has nothing in it, and is free. */
+  isEmpty?: boolean;
   dropped: string | undefined;
 };
 
@@ -75,7 +77,7 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
   const { provider, requestId } = call;
   const payload = chatPayload(call, route);
   const whole = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-  const { text, value, spans, choices: received } = completionOf(whole, { route, sent: payload.text });
+  const { text, value, spans, choices: received, isEmpty } = completionOf(whole, { route, sent: payload.text });
   const edits = new Map<string, string | null>();
   for (const name of [...PROVIDER_FIELDS, ...USAGE_MEMBERS]) edits.set(name, null);
   const reports = new UsageReports();
@@ -94,6 +96,7 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
     rawUsage: raw,
     completionText: completionText(choices),
     dropped: payload.dropped,
+    isEmpty,
   };
 }
 
@@ -108,10 +111,10 @@ export function limitsOf(call: WholeCall, bytesMax = ANSWER_BYTES_MAX): WholeOpt
 export type Called = { route: KeyedRoute; sent: string };
 
 /** A whole chat answer. `text`: its JSON. */
-type Completion = JsonObject & { text: string; choices: unknown[] };
+type Completion = JsonObject & { text: string; choices: unknown[]; isEmpty: boolean };
 
 /**
- * Parses a whole chat answer, also one that came as events. Throws ProviderFailure if it is none or has nothing in it, and ProviderFailure
+ * Parses a whole chat answer, also one that came as events. Throws ProviderFailure if it is none, and ProviderFailure
  * or ProviderRejection if it reports an error, also of one of its choices: then it is broken off, as a stream is by an error event.
  */
 export function completionOf(received: string, called: Called): Completion {
@@ -121,8 +124,7 @@ export function completionOf(received: string, called: Called): Completion {
   const choices = answer?.value.choices;
   if (answer === undefined || !Array.isArray(choices))
     throw new ProviderFailure("not_json", "the answer is not a chat completion");
-  checkHasAnswer(choices, answer.value);
-  return { ...answer, text, choices };
+  return { ...answer, text, choices, isEmpty: isEmptyAnswer(choices, answer.value) };
 }
 
 function assembled(received: string, called: Called): string {
@@ -172,7 +174,8 @@ function said(value: unknown): string | undefined {
   return typeof value === "string" ? value.slice(0, ERROR_TEXT_CHARS_MAX) : undefined;
 }
 
-export type OpenedChat = OpenedStream & Pick<Payload, "dropped">;
+/** `isEmpty`: the stream has ended with nothing in it, and is free. */
+export type OpenedChat = OpenedStream & Pick<Payload, "dropped"> & { isEmpty: boolean };
 
 /** Calls a route and waits for the first chunk of its stream. Throws ProviderFailure if there is none, or it is an error. */
 export function openChatStream(call: ChatCall, route: KeyedRoute): Promise<OpenedChat> {
@@ -181,7 +184,10 @@ export function openChatStream(call: ChatCall, route: KeyedRoute): Promise<Opene
 
 /** A chat stream to open. A whole answer is read as a short stream. */
 export function chatStream(payload: Payload, route: KeyedRoute): StreamToOpen {
-  const fromWhole = (text: string) => payloadsOfWhole(completionOf(text, { route, sent: payload.text }).value);
+  const fromWhole = (text: string) => {
+    const { value, isEmpty } = completionOf(text, { route, sent: payload.text });
+    return { payloads: payloadsOfWhole(value), isEmpty };
+  };
   return { path: CHAT_PATH, ...payload, opening: chatOpening(), fromWhole };
 }
 
@@ -189,7 +195,10 @@ export function chatStream(payload: Payload, route: KeyedRoute): StreamToOpen {
  * What is sent to open a stream. `opening`: which event begins the answer; a failure before it is tried on the next route. `fromWhole`: the
  * payloads of a stream for an answer that came whole; throws if it is none.
  */
-type StreamToOpen = Payload & { path: string; opening: Opening; fromWhole: (text: string) => string[] };
+type StreamToOpen = Payload & { path: string; opening: Opening; fromWhole: (text: string) => Begun };
+
+/** The payloads that arrived until the answer began. `isEmpty`: it ended without a beginning. */
+type Begun = { payloads: string[]; isEmpty: boolean };
 
 /** Calls a path of a route and waits for the first event of its stream. Throws ProviderFailure if there is none, or it is an error. */
 export async function openStream(call: TextCall, route: KeyedRoute, sent: StreamToOpen): Promise<OpenedChat> {
@@ -227,8 +236,10 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
     const reader = response.body.getReader();
     const sse = new SseReader();
     const called = { route, sent: sent.text };
-    const first = await firstPayloads({ reader, sse, held }, { ...sent, called, onEvents });
-    return { reader, sse, held, first, call: stop, dropped: sent.dropped };
+    const { payloads: first, isEmpty } = await firstPayloads({ reader, sse, held }, { ...sent, called, onEvents });
+    // Another route may answer: then nobody looks at this stream again, which has ended.
+    if (isEmpty) held.close();
+    return { reader, sse, held, first, call: stop, dropped: sent.dropped, isEmpty };
   } catch (error) {
     // The call is aborted after any error: its response is not read further.
     stop.stop();
@@ -258,10 +269,9 @@ type Reading = Pick<OpenedStream, "reader" | "sse" | "held">;
 type Opened = Pick<StreamToOpen, "opening" | "fromWhole"> & { called: Called; onEvents: () => void };
 
 /**
- * Reads until the first payload that begins the answer; each before it must be a good event. Returns all payloads that arrived until
- * then. Throws ProviderFailure, ProviderRejection, OversizedEvent.
+ * Reads until the first payload that begins the answer; each before it must be a good event. Throws ProviderFailure, ProviderRejection, OversizedEvent.
  */
-async function firstPayloads({ reader, sse, held }: Reading, opened: Opened): Promise<string[]> {
+async function firstPayloads({ reader, sse, held }: Reading, opened: Opened): Promise<Begun> {
   let payloads: string[] = [];
   let checked = 0;
   let chars = 0;
@@ -278,26 +288,20 @@ async function firstPayloads({ reader, sse, held }: Reading, opened: Opened): Pr
     if (arrived.length > 0) opened.onEvents();
     for (; checked < payloads.length; checked++) {
       const payload = payloads[checked] as string;
-      if (endsOpening(payload, opened)) return payloads;
+      if (isDone(payload)) return { payloads, isEmpty: opened.opening.ended() };
+      if (begins(payload, opened)) return { payloads, isEmpty: false };
       chars += payload.length;
       bytes += memoryOf(payload);
       if (chars > OPENING_CHARS_MAX) throw new OversizedEvent("the events before the answer are too large");
-      if (payloads.length > OPENING_PAYLOADS_MAX) return payloads;
+      if (payloads.length > OPENING_PAYLOADS_MAX) return { payloads, isEmpty: false };
     }
-    if (done) {
-      opened.opening.ended();
-      return payloads;
-    }
+    if (done) return { payloads, isEmpty: opened.opening.ended() };
     held.hold(bytes + sse.heldBytes);
   }
 }
 
-/** Whether the answer begins with this payload, or the stream ends with it. Throws what it reports, or if it is no event. */
-function endsOpening(payload: string, { opening, called }: Opened): boolean {
-  if (isDone(payload)) {
-    opening.ended();
-    return true;
-  }
+/** Whether the answer begins with this payload. Throws what it reports, or if it is no event. */
+function begins(payload: string, { opening, called }: Opened): boolean {
   const event = parseObject(payload)?.value;
   if (event === undefined) throw new ProviderFailure("not_json", "the stream began with something else than an event");
   throwReported(event, called);

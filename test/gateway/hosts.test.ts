@@ -81,7 +81,14 @@ describe("hosts", () => {
   });
 
   test("what was drawn ahead after a domain was suspended serves no request on it, though the replica never hears of the change", async () => {
-    const [first, host] = ["heard.acme.test", "unheard.acme.test"];
+    // On a busy machine Redis may be silent for a second: then the replica reads the domain again, and the try shows nothing.
+    let tries = 1;
+    while (!(await isUnheard(tries))) expect(++tries).toBeLessThan(10);
+  });
+
+  /** Returns whether the replica had not heard of the change until the end. */
+  async function isUnheard(tried: number): Promise<boolean> {
+    const [first, host] = [`heard${tried}.acme.test`, `unheard${tried}.acme.test`];
     const reseller = await shop.world.addReseller(first, host);
     const customer = await shop.world.addCustomer(reseller.accountId);
     await shop.world.givePackage(customer, { dailyLimit: 100_000 });
@@ -110,12 +117,12 @@ describe("hosts", () => {
         return drawn?.idle > 0;
       }, 30_000);
       expectRefusal(await shop.chat(late.secret, {}, { host, origin }), "host_not_allowed");
-      expect(await statusOn(host)).toBe(200);
       expect((await shop.counters(customer.accountId)).usage).toBe(served);
+      return (await statusOn(host)) === 200;
     } finally {
       await replica.kill();
     }
-  });
+  }
 
   test("a missing, duplicate, malformed or unknown Host is refused, with the error envelope wherever HTTP allows a body", async () => {
     const { secret } = await shop.customer();

@@ -387,11 +387,15 @@ describe("the balance is charged exactly", () => {
       }
     });
 
-  test("an answer without text and without completion tokens is none, and is free; with tokens it is charged", async () => {
+  test("an answer without text and without completion tokens is free; with tokens it is charged", async () => {
     const { secret, accountId } = await shop.customer();
     for (const stream of [false, true]) {
       shop.provider.next({ content: "", tokens: 0, usage: { prompt_tokens: 12, completion_tokens: 0 } });
-      expect((await shop.chat(secret, { stream })).status).toBe(503);
+      const { status, text, json } = await shop.chat(secret, { stream, stream_options: { include_usage: true } });
+      expect(status).toBe(200);
+      const usage = stream ? JSON.parse(eventsOf(text).at(-2) ?? "{}").usage : json.usage;
+      expect(usage).toMatchObject({ prompt_tokens: 12, completion_tokens: 0, total_tokens: 12 });
+      if (stream) expect(eventsOf(text).at(-1)).toBe("[DONE]");
     }
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
     shop.provider.next({ content: "", tokens: 0, usage: { prompt_tokens: 12, completion_tokens: 9 } });

@@ -271,7 +271,7 @@ async function ask<T>({ request, route, call }: RouteCall, ways: Ways<T>): Promi
 async function fetchTranslated({ request, chat, call, route }: Translated): Promise<ChatAnswer> {
   const payload = chatPayload(chatCallOf(request, chat, call), route);
   const text = await call.provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-  const { value } = completionOf(text, { route, sent: payload.text });
+  const { value, isEmpty } = completionOf(text, { route, sent: payload.text });
   const reports = new UsageReports();
   reports.read(value);
   return {
@@ -279,6 +279,7 @@ async function fetchTranslated({ request, chat, call, route }: Translated): Prom
     usage: reports.usage,
     rawUsage: reports.raw,
     dropped: chat.droppedWith(payload.dropped),
+    isEmpty,
   };
 }
 
