@@ -293,7 +293,7 @@ const GAUGES = {
   },
   job_success_age_seconds: {
     help: "Time since the last run of a background job that succeeded, or since its start.",
-    label: ["job", JOB_NAMES],
+    label: ["name", JOB_NAMES],
   },
   cap: { help: "Configured limit of the gauge with that name.", label: ["of", CAPS] },
 } as const satisfies Record<string, Family>;
@@ -303,8 +303,8 @@ const COUNTED = {
   cache_hits_total: { help: "Lookups answered from memory.", label: ["cache", CACHES] },
   cache_misses_total: { help: "Lookups that read the database.", label: ["cache", CACHES] },
   cache_drops_total: { help: "Cache entries removed by invalidations.", label: ["cache", CACHES] },
-  job_runs_total: { help: "Runs of background jobs.", label: ["job", JOB_NAMES] },
-  job_failures_total: { help: "Runs of background jobs that failed or took too long.", label: ["job", JOB_NAMES] },
+  job_runs_total: { help: "Runs of background jobs.", label: ["name", JOB_NAMES] },
+  job_failures_total: { help: "Runs of background jobs that failed or took too long.", label: ["name", JOB_NAMES] },
   holds_reaped_total: { help: "Escrows of dead replicas that this replica's reaper returned." },
   unpriced_tokens_total: {
     help: "Tokens without a rate in the model's prices, by rate: reported by providers and paid by balances. Sum of all replicas.",

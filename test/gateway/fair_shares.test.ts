@@ -188,7 +188,9 @@ describe("bodies that are large", () => {
     // In the arguments of a function, each quotation mark takes four characters in place of two.
     const called = { type: "custom_tool_call", call_id: "call_1", name: "a", input: '"'.repeat(50_000) };
     const output = { type: "custom_tool_call_output", call_id: "call_1", output: "1" };
-    const asked = { model: "chat-a", input: [called, output], tools: [{ type: "custom", name: "a" }], stream: true };
+    const tools = [{ type: "custom", name: "a" }];
+    // What is stored is counted too.
+    const asked = { model: "chat-a", input: [called, output], tools, stream: true, store: false };
     const received = JSON.stringify(asked).length;
     const stream = shop.call("/v1/responses", { secret: neighbour.secret, body: asked });
     await shop.provider.waitForCalls(1);
