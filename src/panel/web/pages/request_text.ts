@@ -43,6 +43,8 @@ const ADVICE: Record<string, string> = {
   insufficient_balance: "The balance did not cover the highest possible cost. Lower max tokens, or ask for a top-up.",
   provider_unavailable: "The model did not answer. Try again. Most SDKs retry automatically.",
   service_unavailable: "The service was busy. Try again. Most SDKs retry automatically.",
+  context_length_exceeded:
+    "The prompt was longer than the model takes. Shorten the conversation, or choose a model with a longer context.",
   too_many_requests: "Too many requests in a short time. Wait for the time in the Retry-After header of the response.",
   invalid_request: "The request was not valid. The error message in the response names the field.",
   validation_failed: "The request was not valid. The error message names the field.",
