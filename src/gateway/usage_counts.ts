@@ -1,3 +1,4 @@
+import { FURTHER_PARTS } from "../catalog/rates.ts";
 import type { FurtherCounts, TokenCounts } from "../ledger/price.ts";
 import { isRecord } from "../platform/records.ts";
 
@@ -283,7 +284,7 @@ function neverSmaller(before: ReportedUsage, now: ReportedUsage): ReportedUsage 
 
 function largestOf(before: FurtherCounts, now: FurtherCounts): FurtherCounts {
   const largest: FurtherCounts = { ...before, ...now };
-  for (const name of FURTHER) {
+  for (const name of FURTHER_PARTS) {
     const count = Math.max(before[name] ?? 0, now[name] ?? 0);
     if (count > 0) largest[name] = count;
   }
@@ -318,16 +319,6 @@ export function withoutCosts(usage: unknown): unknown {
   if (!isRecord(usage) || !COSTS.some((name) => Object.hasOwn(usage, name))) return usage;
   return Object.fromEntries(Object.entries(usage).filter(([name]) => !COSTS.includes(name)));
 }
-
-const FURTHER = [
-  "cache_write",
-  "cache_write_1h",
-  "reasoning",
-  "audio_input",
-  "audio_output",
-  "image_input",
-  "image_output",
-] as const satisfies readonly (keyof FurtherCounts)[];
 
 /** The further counts; undefined, and nothing allocated, if there are none. */
 function furtherOf(found: Found, reasoning: number): FurtherCounts | undefined {
