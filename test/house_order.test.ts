@@ -181,6 +181,19 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
     ],
   },
   {
+    rule: "a moment or a span of SQL is cut to whole units, never rounded: a cast alone may name a second that has not begun",
+    bad: [
+      { path: "src/a/a_store.ts", text: "sql`extract(epoch from ${a.at})::bigint`" },
+      { path: "src/a/a_store.ts", text: "sql`select (extract(epoch from now()) * 1000)::int as ms`" },
+      { path: "src/a/a_store.ts", text: "sql`select greatest(0, extract(epoch from now() - at) * 1000)::int`" },
+    ],
+    good: [
+      { path: "src/a/a_store.ts", text: "sql`floor(extract(epoch from ${a.at}))::bigint`" },
+      { path: "src/a/a_store.ts", text: "sql`floor(greatest(0, extract(epoch from now() - at) * 1000))::int`" },
+      { path: "src/a/a_store.ts", text: "sql`extract(epoch from now())::float8`" },
+    ],
+  },
+  {
     rule: "calls to elsewhere go by the outbound guard",
     bad: [
       { path: "src/catalog/a.ts", text: "const answer = await fetch(url);" },

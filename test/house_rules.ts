@@ -179,6 +179,17 @@ export const houseRules: HouseRule[] = [
     },
   },
   {
+    name: "a moment or a span of SQL is cut to whole units, never rounded: a cast alone may name a second that has not begun",
+    findings: ({ path, text }) =>
+      [
+        ...(isIn("src/", path) ? text : "").matchAll(
+          /(\bfloor\s*\([^;\n]{0,24}?)?\bextract\s*\(\s*epoch\b[^;\n]*?::\s*(?:int|bigint|integer)\b/gi,
+        ),
+      ]
+        .filter(([, cut]) => cut === undefined)
+        .map(([found]) => found),
+  },
+  {
     name: "calls to elsewhere go by the outbound guard",
     findings: ({ path, text }) => {
       if (!isIn("src/", path) || isListed(outboundFiles, path)) return [];

@@ -23,7 +23,7 @@ export const modelColumns = {
   status: models.status,
   modality: models.modality,
   architecture: models.architecture,
-  createdUnix: sql<number>`extract(epoch from ${models.createdAt})::bigint`.mapWith(Number),
+  createdUnix: sql<number>`floor(extract(epoch from ${models.createdAt}))::bigint`.mapWith(Number),
   inputMicroUsd: models.inputMicroUsd,
   cachedInputMicroUsd: models.cachedInputMicroUsd,
   outputMicroUsd: models.outputMicroUsd,

@@ -60,7 +60,7 @@ export async function heartbeat(
 export async function recentReplicas(sql: Sql): Promise<Replica[]> {
   const rows = await sql`
     select id, version, started_at::text as started_at, seen_at::text as seen_at, status,
-      greatest(0, extract(epoch from clock_timestamp() - seen_at) * 1000)::int as age_ms
+      floor(greatest(0, extract(epoch from clock_timestamp() - seen_at) * 1000))::int as age_ms
     from replicas where seen_at > clock_timestamp() - make_interval(secs => ${SHOWN_SECONDS})
     order by started_at desc, id limit ${LIST_MAX}`;
   return rows.map((row) => ({

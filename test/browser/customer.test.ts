@@ -478,7 +478,7 @@ describe("the playground", () => {
     await send(page, "One more?");
     const alert = page.getByRole("alert").filter({ hasText: new RegExp(`^Today's.*${city}`) });
     const [clock] = await shop.world.sql`
-      select to_char(midnight at time zone 'Asia/Tokyo', 'HH24:MI') as tokyo, extract(epoch from midnight - now())::int as seconds
+      select to_char(midnight at time zone 'Asia/Tokyo', 'HH24:MI') as tokyo, floor(extract(epoch from midnight - now()))::int as seconds
       from (select ((now() at time zone ${zone})::date + 1)::timestamp at time zone ${zone} as midnight) m`;
     const words = new RegExp(
       `^Today's 3 requests are used\\. 3 more in (?:(\\d+) h)? ?(?:(\\d+) min)?, at 00:00 ${city} \\((\\d\\d:\\d\\d) your time\\)\\.`,

@@ -485,7 +485,7 @@ async function midnight({ stage, load }: Scene, random: Random): Promise<Heal> {
 /** A zone of our own, by its distance from UTC, in which the ledger's day ends in so many seconds. */
 async function zoneWithMidnightIn({ world }: Stage, seconds: number): Promise<string> {
   const [row] =
-    await world.sql`select extract(epoch from (ledger_now() at time zone 'UTC')::time)::int as second_of_day`;
+    await world.sql`select floor(extract(epoch from (ledger_now() at time zone 'UTC')::time))::int as second_of_day`;
   const west = Number(row?.second_of_day) - (DAY_SECONDS - seconds);
   const near = west < -DAY_SECONDS / 2 ? west + DAY_SECONDS : west;
   const two = (n: number) => String(Math.floor(n)).padStart(2, "0");

@@ -136,7 +136,7 @@ test("switching PAYG and ending a package wait for the batch that holds the acco
 
 test("usage: settled requests only, newest first, paged, by account, host, model and time", async () => {
   const [person, other] = [await world.addCustomer(), await world.addCustomer()];
-  const [clock] = await world.sql`select (extract(epoch from clock_timestamp()) * 1000)::bigint as ms`;
+  const [clock] = await world.sql`select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as ms`;
   const nowMs = Number(clock?.ms);
   const record = async (
     { accountId }: Person,

@@ -47,7 +47,7 @@ async function sharedZones(): Promise<string[]> {
   const names = Intl.supportedValuesOf("timeZone");
   const halfDays = Array.from({ length: YEAR_DAYS * 2 }, (_, i) => YEAR_FROM_MS + (i * DAY_MS) / 2);
   const rows = await world.sql`
-    select z.name, string_agg(((extract(epoch from (t at time zone z.name)) * 1000)::bigint)::text, ',' order by t) as walls
+    select z.name, string_agg((floor(extract(epoch from (t at time zone z.name)) * 1000)::bigint)::text, ',' order by t) as walls
     from pg_timezone_names z, generate_series(${toIso(YEAR_FROM_MS)}::timestamptz,
       ${toIso(YEAR_FROM_MS)}::timestamptz + make_interval(days => ${YEAR_DAYS}) - interval '1 second', interval '12 hours') t
     where z.name = any(${names}) group by z.name`;
