@@ -123,7 +123,7 @@ export const VARIABLES = {
     field: "ledgerTimeoutMs",
     default: "1800",
     unit: "ms",
-    what: "time after which a reserve is refused with 503",
+    what: "time after which a request is refused with 503 while its reserve, or a row that it needs, waits for Postgres",
     parse: integer({ min: 50 }),
   },
   LEASE_SECONDS: {

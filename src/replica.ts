@@ -72,7 +72,7 @@ import { createRateLimiter } from "./platform/rate_limit.ts";
 import { redisIdempotencyClaims } from "./platform/redis_idempotency_claims.ts";
 import { giveMemoryBack, type Server } from "./platform/runtime.ts";
 import { checkSecretKey } from "./platform/secret_key_store.ts";
-import { within } from "./platform/time_limit.ts";
+import { setLookUpMsMax, within } from "./platform/time_limit.ts";
 import { openTracing } from "./platform/tracing.ts";
 import { createApp } from "./server/app.ts";
 import { createInternalApp } from "./server/internal.ts";
@@ -88,6 +88,8 @@ const PRUNE_EVERY_MS = 600_000;
 const PRUNE_MS_MAX = 120_000;
 /** After the drain's time: for the holds of the requests that were ended to be released. */
 const RELEASE_MS_MAX = 3_000;
+/** Of the time that a request may wait for Postgres: what a transaction may wait for a lock. The rest is for its own work. */
+const LOCK_SHARE = 5 / 6;
 const SPOOL_POLL_MS = 50;
 const CLOSE_MS_MAX = 3_000;
 
@@ -140,7 +142,8 @@ async function openParts(config: Config, machine: MachineClock, log: Log): Promi
   const nowMs = () => machine.nowMs();
   const wallMs = () => machine.wallMs();
   setNameServers(config.nameServers);
-  const db = openDb(config);
+  setLookUpMsMax(config.ledgerTimeoutMs);
+  const db = openDb({ ...config, lockMsMax: Math.round(LOCK_SHARE * config.ledgerTimeoutMs) });
   // First: nothing may be decrypted or encrypted with a wrong key.
   await checkSecretKey(db, config.secretKey);
   await turnResponseDays({ db }, config.responsesKeepHours);

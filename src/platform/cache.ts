@@ -1,6 +1,6 @@
 import { LRUCache } from "lru-cache";
 import { Refusal } from "../errors.ts";
-import { LOOK_UP_MS_MAX, within } from "./time_limit.ts";
+import { inTime } from "./time_limit.ts";
 
 /** Loads in progress, over all keys; further ones are refused. */
 const LOADS_MAX = 4096;
@@ -39,7 +39,7 @@ type CacheOptions<V> = {
   tagsOf: (value: V) => readonly string[];
   /** Monotonic clock, ms. */
   now: () => number;
-  /** Longest wait of a caller. The load itself goes on. */
+  /** Longest wait of a caller; by default that of all look-ups. The load itself goes on. */
   loadTimeoutMs?: number;
 };
 
@@ -48,7 +48,7 @@ type CacheOptions<V> = {
  * an invalidation answers those who asked before it, and is not cached.
  */
 export function createCache<V extends object>(options: CacheOptions<V>): Cache<V> {
-  const { ttlMs, staleMs = () => 0, goodMsOf, load, tagsOf, now, loadTimeoutMs = LOOK_UP_MS_MAX } = options;
+  const { ttlMs, staleMs = () => 0, goodMsOf, load, tagsOf, now, loadTimeoutMs } = options;
   const counters: CacheCounters = { hits: 0, misses: 0, drops: 0 };
   const store = createStore<V>(options);
   const loads = createLoads<V>();
@@ -82,7 +82,7 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
     if (known !== undefined) return known ?? undefined;
     counters.misses++;
     const promise = loads.joinable(key) ?? loads.start(key, () => fill(key));
-    return within(loadTimeoutMs, promise, () => new Refusal("service_unavailable"));
+    return inTime(promise, loadTimeoutMs);
   }
 
   async function fill(key: string): Promise<V | undefined> {

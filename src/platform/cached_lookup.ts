@@ -33,7 +33,7 @@ export type CachedLookup<V> = {
   peek(key: string): V | null | undefined;
   /**
    * The value, loaded if it is not cached; undefined: it does not exist. Concurrent callers of one key share a load. Throws
-   * service_unavailable when the load takes longer than LOOK_UP_MS_MAX or too many are under way, and what `load` throws.
+   * service_unavailable when the load takes longer than a look-up may (time_limit.ts) or too many are under way, and what `load` throws.
    */
   get(key: string): Promise<V | undefined>;
   /** Drops the entries that have this tag, in this replica. */

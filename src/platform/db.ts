@@ -1,4 +1,4 @@
-import { sql as statement } from "drizzle-orm";
+import { type SQL, sql as statement } from "drizzle-orm";
 import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import postgres from "postgres";
 
@@ -6,9 +6,9 @@ import postgres from "postgres";
 const CONNECT_TIMEOUT_SECONDS = 5;
 /** Longest pause between reconnects. The client's default pauses grow to 20 s, longer than most outages. */
 const RECONNECT_SECONDS_MAX = 1;
-/** Longest wait of a transaction for one lock. */
+/** Longest wait of a transaction for one lock, unless the pool has its own. */
 const LOCK_MS_MAX = 1500;
-const LOCK_TIMEOUT = statement`set local lock_timeout = ${statement.raw(String(LOCK_MS_MAX))}`;
+const lockTimeout = (ms: number) => statement`set local lock_timeout = ${statement.raw(String(ms))}`;
 
 export type Sql = postgres.Sql;
 export type Orm = PostgresJsDatabase;
@@ -34,12 +34,13 @@ export class DriverError extends Error {
 type ConnectOptions = { databaseUrl: string; dbPrepare: boolean; fetchTypes?: boolean };
 
 /** Opens the pool; connects on first use. */
-export function openDb(options: ConnectOptions & { dbPoolMax: number }): Db {
+export function openDb(options: ConnectOptions & { dbPoolMax: number; lockMsMax?: number }): Db {
+  const settings = lockTimeout(options.lockMsMax ?? LOCK_MS_MAX);
   const count = { underWay: 0 };
   let current = open();
   function open() {
     const sql = counted(connect(options, options.dbPoolMax), count);
-    return { sql, orm: impatient(drizzle(sql, { casing: "snake_case" })) };
+    return { sql, orm: impatient(drizzle(sql, { casing: "snake_case" }), settings) };
   }
   return {
     get sql() {
@@ -81,7 +82,7 @@ function counted(sql: Sql, count: { underWay: number }): Sql {
  * Makes transactions fail with 55P03 (a passing error) when a lock is held for too long: a waiting transaction occupies a connection
  * of the pool. `settings`: the statement that sets the limit.
  */
-function impatient(orm: Orm, settings = LOCK_TIMEOUT): Orm {
+function impatient(orm: Orm, settings: SQL): Orm {
   const begin = orm.transaction.bind(orm);
   orm.transaction = (work, config) =>
     begin(async (tx) => {

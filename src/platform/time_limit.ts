@@ -1,7 +1,12 @@
 import { Refusal } from "../errors.ts";
 
-/** A database look-up that takes longer has met a silent server: its client gets 503. */
-export const LOOK_UP_MS_MAX = 1_800;
+/** A database look-up that takes longer has met a silent server: its client gets 503. As `LEDGER_TIMEOUT_MS` says for reserves. */
+let lookUpMsMax = 1_800;
+
+/** Sets the time limit of this process's look-ups. */
+export function setLookUpMsMax(ms: number): void {
+  lookUpMsMax = ms;
+}
 
 /** Resolves as `promise` does; rejects with what `late` returns, or an Error, when that takes longer than `ms`. */
 export function within<T>(ms: number, promise: Promise<T>, late?: () => Error): Promise<T> {
@@ -11,7 +16,7 @@ export function within<T>(ms: number, promise: Promise<T>, late?: () => Error): 
   });
 }
 
-/** The result of a database look-up for a request. Throws service_unavailable after LOOK_UP_MS_MAX. */
-export function inTime<T>(lookUp: Promise<T>): Promise<T> {
-  return within(LOOK_UP_MS_MAX, lookUp, () => new Refusal("service_unavailable"));
+/** The result of a database look-up for a request. Throws service_unavailable when it takes too long. */
+export function inTime<T>(lookUp: Promise<T>, ms = lookUpMsMax): Promise<T> {
+  return within(ms, lookUp, () => new Refusal("service_unavailable"));
 }
