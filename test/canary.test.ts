@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { connect, type Socket } from "node:net";
@@ -22,10 +22,6 @@ import { startTcpProxy, type TcpProxy } from "./tcp_proxy.ts";
  * Secrets are sent through every path, good, refused and broken, and looked for wherever something is written down: logs, error
  * bodies, headers, metrics, the database's files, Redis, the spool. Source: KEY-4, SEC-2.
  */
-
-setDefaultTimeout(120_000);
-/** A provider that says 429 is left alone for a while. */
-const PAUSE_MS_MAX = 20_000;
 const PANEL = "panel.tollgate.test";
 const CLI = fileURLToPath(new URL("../src/cli.ts", import.meta.url));
 /** What a key still shows of itself. */
@@ -71,7 +67,7 @@ beforeAll(async () => {
   monitor = await watchRedis(redis.port);
   shop = await openOn(postgres.url, redis.url);
   proxy = await startTcpProxy(shop.world.url);
-  replica = await start({ DATABASE_URL: proxy.url });
+  replica = await start({ DATABASE_URL: proxy.url, LEDGER_TIMEOUT_MS: "1800" });
   net.plant("first provider's key", shop.provider.apiKey);
   key = await shop.customer();
   plantKey("API key", key.secret);
@@ -146,7 +142,7 @@ async function untilServed(): Promise<void> {
     await shop.world
       .sql`update provider_keys set state = 'active', until = null, failures = 0, met_account_id = null, met_payer_id = null where state <> 'active'`;
     return (await chat("a good one", {}, { mayShow: WORDS })).status === 200;
-  }, PAUSE_MS_MAX);
+  });
 }
 
 /** A chat that the provider answers badly. */
@@ -533,7 +529,7 @@ describe("secrets are put in", () => {
         await sql.unsafe(`alter table ${table}_away rename to ${table}`);
       }
     }
-    await until(async () => (await go("back", "/readyz")).status === 200, 20_000);
+    await until(async () => (await go("back", "/readyz")).status === 200);
 
     const calls = shop.provider.callCount();
     shop.provider.next({ content: ANSWER, chunkDelayMs: 200 });
@@ -548,7 +544,7 @@ describe("secrets are put in", () => {
     const spooled = await spoolBytes();
     expect(spooled).toBeGreaterThan(0);
     proxy.mend();
-    await until(async () => (await spoolBytes()) === 0 && (await go("back", "/readyz")).status === 200, 30_000);
+    await until(async () => (await spoolBytes()) === 0 && (await go("back", "/readyz")).status === 200);
   });
 
   test("requests of replicas that are killed: after the hold, and before it is settled", async () => {
@@ -650,6 +646,6 @@ async function heldUnder(client: Redis, name: string): Promise<string> {
 
 test("in the end the books balance and no hold is left", async () => {
   const { sql } = shop.world;
-  await until(async () => (await sql`select 1 from escrows where units > 0 or nano_usd > 0`).length === 0, 60_000);
+  await until(async () => (await sql`select 1 from escrows where units > 0 or nano_usd > 0`).length === 0);
   expect(await shop.world.unbalanced()).toEqual([]);
 });

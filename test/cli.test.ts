@@ -19,7 +19,7 @@ import { createWorld, type World } from "./world.ts";
 
 const SECRET_KEY = "5e".repeat(32);
 /** The commands wait for each other. */
-const SLOW_MS = 120_000;
+const SLOW_MS = 180_000;
 /** Commands that a test machine runs well at once. */
 const RUNS_AT_ONCE = 4;
 
@@ -28,7 +28,7 @@ let provider: FakeProvider;
 beforeAll(async () => {
   world = await createWorld();
   provider = await startFakeProvider();
-}, SLOW_MS);
+});
 afterAll(async () => {
   await provider.stop();
   await world.close();
@@ -841,7 +841,7 @@ test.concurrent(
       const lookup = openKeyLookup({ db, bus, config: { cacheTtlMs: 3_600_000 }, nowMs: () => performance.now() });
       expect((await lookup.find(secret))?.status).toBe("enabled");
       expect(await cliProcess(`key revoke ${keyId}`, { env })).toMatchObject({ code: 0, err: "" });
-      await until(async () => (await lookup.find(secret))?.status === "revoked", 60_000);
+      await until(async () => (await lookup.find(secret))?.status === "revoked");
       await redis.stop();
       const without = await cliProcess("account suspend live@example.com", { env });
       expect(without.code).toBe(0);

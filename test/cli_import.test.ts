@@ -6,7 +6,7 @@ import { createWorld, type World } from "./world.ts";
 
 /** `model import`, as an operator runs it. Source: IMP-1, IMP-3, IMP-4, IMP-5. */
 
-const SLOW_MS = 120_000;
+const SLOW_MS = 180_000;
 
 let world: World;
 beforeAll(async () => {

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import {
   chmodSync,
@@ -26,8 +26,6 @@ const START_MS_MAX = 60_000;
 const CREATING = "Creating a new database";
 const END_MS_MAX = 60_000;
 const PASTE_MS_MAX = 20_000;
-
-setDefaultTimeout(120_000);
 
 /** The tests of this file run in order on one folder, as repeated starts do. */
 let folder: string;

@@ -1,3 +1,4 @@
+import type { Behaviour } from "../src/demo/provider/faults.ts";
 import type { Call } from "../src/demo/provider/journal.ts";
 import {
   type SimulatedProvider,
@@ -6,8 +7,10 @@ import {
 } from "../src/demo/provider/simulated_provider.ts";
 
 /** For what happens at once on an idle machine. */
-const WAIT_MS_MAX = 30_000;
+const WAIT_MS_MAX = 60_000;
 const POLL_MS = 2;
+
+export type Gate = { held: Behaviour; open(): void };
 
 /** The simulated provider for tests: with control endpoints, an API key, and functions that wait for calls. */
 export interface FakeProvider extends SimulatedProvider {
@@ -15,6 +18,13 @@ export interface FakeProvider extends SimulatedProvider {
   /** Model calls since the start or the last reset. 0 proves that a refused request did not reach the provider. */
   callCount(): number;
   lastCall(): Readonly<Call> | undefined;
+  /**
+   * `held`: this behaviour, with answers that wait before their headers until `open` is called. What a test does meanwhile has all the
+   * time that it needs, unlike during a delay.
+   */
+  gate(behaviour?: Behaviour): Gate;
+  /** The same, but the answers wait after this many chunks; 0: after their headers. */
+  gateAfter(afterChunks: number, behaviour?: Behaviour): Gate;
   /** Resolves with all model calls when there are `n`. Rejects after `timeoutMs`. */
   waitForCalls(n: number, timeoutMs?: number): Promise<Readonly<Call>[]>;
   /** Resolves when the caller has left the call. Rejects after `timeoutMs`. */
@@ -27,6 +37,7 @@ export interface FakeProvider extends SimulatedProvider {
 export async function startFakeProvider(options: SimulatedProviderOptions = {}): Promise<FakeProvider> {
   const apiKey = options.apiKey ?? "sk-fake-provider-0123456789abcdef";
   const provider = await startSimulatedProvider({ models: "any", control: true, ...options, apiKey });
+  let gates = 0;
   const generations = () => provider.calls().filter(({ generation }) => generation);
   const waitForOutcome = async (
     id: number,
@@ -47,6 +58,14 @@ export async function startFakeProvider(options: SimulatedProviderOptions = {}):
     apiKey,
     callCount: () => provider.counters().generations,
     lastCall: () => generations().at(-1),
+    gate(behaviour = {}) {
+      const gate = `gate ${++gates}`;
+      return { held: { ...behaviour, gate }, open: () => provider.open(gate) };
+    },
+    gateAfter(afterChunks, behaviour = {}) {
+      const gate = `gate ${++gates}`;
+      return { held: { ...behaviour, gateInside: { gate, afterChunks } }, open: () => provider.open(gate) };
+    },
     waitForCalls: async (n, timeoutMs) => {
       const count = () => provider.counters().generations;
       await until(

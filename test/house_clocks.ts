@@ -28,6 +28,21 @@ export function clockedAssertions(text: string): string[] {
   );
 }
 
+/** What takes a time limit behind what it waits for; and, alone, the limit of a file's tests. */
+const WAITS = /\b(?:until|untilWithin|waitForCalls|waitForEnd|waitForAborted|setDefaultTimeout)\s*\(/g;
+/** Far longer than a machine needs that stands still for some seconds, or does ten things at once. */
+const WAIT_MS_MIN = 60_000;
+
+/** Waits of this source text whose limit is a number below WAIT_MS_MIN, each in one line. */
+export function shortWaits(text: string): string[] {
+  const { code } = codeAndStrings(text);
+  return [...code.matchAll(WAITS)].flatMap(({ index, 0: opening }) => {
+    const wait = code.slice(index, closingOf(code, index + opening.length - 1)).replace(/\s+/g, " ");
+    const [, limit] = /(?:,|^setDefaultTimeout\() ?([\d_]+),? ?\)$/.exec(wait) ?? [];
+    return limit !== undefined && Number(limit.replaceAll("_", "")) < WAIT_MS_MIN ? [wait] : [];
+  });
+}
+
 /** `expect(…)` with its matcher. */
 function assertionsOf(code: string): string[] {
   return [...code.matchAll(/\bexpect\s*\(/g)].map(({ index, 0: opening }) => {

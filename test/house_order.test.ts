@@ -287,6 +287,20 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
     ],
   },
   {
+    rule: "a test's wait for a state has no limit of its own that a busy machine could reach",
+    bad: [
+      { path: "test/a.test.ts", text: "await until(() => calls() === 2, 20_000);" },
+      { path: "test/a.test.ts", text: "await until(async () => {\n  return (await held()) === 0;\n}, 2_500);" },
+      { path: "test/a.test.ts", text: "await shop.provider.waitForAborted(id, 5_000);" },
+      { path: "test/a.test.ts", text: "setDefaultTimeout(30_000);" },
+    ],
+    good: [
+      { path: "test/a.test.ts", text: "await until(() => calls() === 2);\nawait shop.provider.waitForCalls(2);" },
+      { path: "test/a.test.ts", text: "await until(() => isWithin(3, 5), 120_000);\nsetDefaultTimeout(180_000);" },
+      { path: "bench/a.ts", text: "await until(() => calls() === 2, 20_000);" },
+    ],
+  },
+  {
     rule: "tests in a browser wait for no promise inside a matcher: it would reorder Playwright's messages",
     bad: [
       { path: "test/browser/a.test.ts", text: "await expect(ask(client)).rejects.toBeInstanceOf(Error);" },

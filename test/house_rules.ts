@@ -1,6 +1,6 @@
 /** Rules about the structure of the code, as data: each checks one file and lists what is wrong with it. */
 import { posix } from "node:path";
-import { clockedAssertions } from "./house_clocks.ts";
+import { clockedAssertions, shortWaits } from "./house_clocks.ts";
 import { codeAndStrings } from "./source_text.ts";
 
 /** From top to bottom: a room imports only from rooms in later rows. Rooms of one row do not import each other. */
@@ -243,6 +243,13 @@ export const houseRules: HouseRule[] = [
     findings: ({ path, text }) => {
       if (!isIn("test/", path)) return [];
       return clockedAssertions(text);
+    },
+  },
+  {
+    name: "a test's wait for a state has no limit of its own that a busy machine could reach",
+    findings: ({ path, text }) => {
+      if (!isIn("test/", path)) return [];
+      return shortWaits(text);
     },
   },
   {

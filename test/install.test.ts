@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { spawnSync } from "node:child_process";
 import {
   cpSync,
@@ -21,8 +21,6 @@ import { freshClone } from "./fresh_clone.ts";
 const RUN_MS_MAX = 60_000;
 const INSTALLS = "bun scripts/ensure_installed.ts";
 const SAYS_HOW = /^[^\n]+ Run: bun install --frozen-lockfile\n$/;
-
-setDefaultTimeout(180_000);
 
 const repository = dirname(import.meta.dirname);
 let folder: string;

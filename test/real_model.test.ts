@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -25,8 +25,6 @@ const START_MS_MAX = 60_000;
 /** Micro-USD per million tokens: 3,000 and 15,000 nano-USD a token. */
 const PRICES = { inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000 };
 const STORY = { model: "stories", messages: [{ role: "user" as const, content: "Once upon a time" }], max_tokens: 80 };
-
-setDefaultTimeout(60_000);
 
 if (existsSync(MODEL_FILE)) withModel();
 else withoutModel();

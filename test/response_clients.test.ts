@@ -34,7 +34,7 @@ beforeAll(async () => {
     insert into routes (model_id, provider_id, upstream_model)
     select ${AGENTS_SDK_MODEL}, id, 'sim-small' from providers where name = 'first'`;
   const { secret } = await shop.customer();
-  await until(async () => (await shop.call(`/v1/models/${AGENTS_SDK_MODEL}`, { secret })).status === 200, 20_000);
+  await until(async () => (await shop.call(`/v1/models/${AGENTS_SDK_MODEL}`, { secret })).status === 200);
 }, 2 * INSTALL_MS_MAX);
 afterEach(() => shop.provider.reset());
 afterAll(() => closeBalanced(shop));

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -21,8 +21,6 @@ import { codeAndStrings } from "./source_text.ts";
  * What docs/security.md promises and no other test shows: that its table is true to the tests, and what must hold of every route
  * or of every file. Source: ADM-9, SEC-1, SEC-3, SEC-4, SEC-5.
  */
-
-setDefaultTimeout(60_000);
 const REPOSITORY = dirname(import.meta.dirname);
 const PREFIX = "/api/panel";
 

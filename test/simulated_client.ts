@@ -11,8 +11,6 @@ import { until } from "./platform/own_redis.ts";
 
 const SCHEMA_FILE = join(import.meta.dir, "openai_objects.schema.json");
 
-const WAIT_MS_MAX = 30_000;
-
 /** A chat request like any other. */
 export const HELLO = { model: "sim-small", messages: [{ role: "user", content: "Say hello to Anna" }] };
 
@@ -98,7 +96,7 @@ export function handTimers() {
     },
     /** The next timer that is set. Its `run` lets its time elapse. */
     async next(): Promise<SetTimer> {
-      await until(() => set.length > 0, WAIT_MS_MAX);
+      await until(() => set.length > 0);
       return set.shift() as SetTimer;
     },
     left: () => set.length,
@@ -130,7 +128,7 @@ export function rawPost(to: FakeProvider, body: unknown, { leaveWhen, paused = f
       if (paused) socket.pause();
     });
     const leave = async () => {
-      await until(() => socket.destroyed || (leaveWhen?.(Buffer.concat(parts).toString()) ?? false), WAIT_MS_MAX);
+      await until(() => socket.destroyed || (leaveWhen?.(Buffer.concat(parts).toString()) ?? false));
       await roundTrips(to);
       socket.destroy();
     };

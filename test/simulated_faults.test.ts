@@ -140,14 +140,45 @@ describe("behaviours", () => {
     await expect((async () => (await send(provider, "/v1/chat/completions", HELLO)).text())()).rejects.toThrow();
   });
 
-  test("untilCalls: answers begin when there were as many calls", async () => {
-    provider.always({ untilCalls: 3 });
+  test("a gate holds answers until it is opened: before their headers, before their first byte, or after some chunks", async () => {
+    const before = provider.gate();
+    provider.always(before.held);
     const two = [1, 2].map(() => send(provider, "/v1/chat/completions", HELLO));
     await provider.waitForCalls(2);
     await roundTrips(provider);
     expect(await Promise.race([...two, "none yet"])).toBe("none yet");
-    const answers = await Promise.all([...two, send(provider, "/v1/chat/completions", HELLO)]);
-    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+    before.open();
+    expect((await Promise.all(two)).map(({ status }) => status)).toEqual([200, 200]);
+
+    const countOf = (text: string) => text.split("\n\n").length - 1;
+    for (const [chunks, events] of [
+      [0, 0],
+      [2, 3],
+    ] as const) {
+      const { held, open } = provider.gateAfter(chunks, { tokens: 5 });
+      provider.next(held);
+      const response = await send(provider, "/v1/chat/completions", { ...HELLO, stream: true });
+      let got = "";
+      const ended = (async () => {
+        for await (const bytes of response.body as ReadableStream<Uint8Array>) got += new TextDecoder().decode(bytes);
+      })();
+      while (countOf(got) < events) await roundTrips(provider);
+      await roundTrips(provider);
+      expect(countOf(got)).toBe(events);
+      open();
+      await ended;
+      expect(countOf(got)).toBeGreaterThan(5);
+    }
+  });
+
+  test("a gate that is never opened holds an answer until the caller leaves", async () => {
+    provider.next(provider.gate().held);
+    const leaving = new AbortController();
+    const asked = send(provider, "/v1/chat/completions", HELLO, {}, leaving.signal).catch(() => "left");
+    const [call] = await provider.waitForCalls(1);
+    leaving.abort();
+    expect(await asked).toBe("left");
+    await provider.waitForAborted(call?.id ?? 0);
   });
 
   test("a hang lasts until the caller leaves", async () => {

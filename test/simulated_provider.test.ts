@@ -21,6 +21,8 @@ import {
   stream,
 } from "./simulated_client.ts";
 
+/** For what does not happen. */
+const IN_VAIN_MS = 20;
 const SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"];
 const WEATHER = {
   type: "function",
@@ -462,11 +464,11 @@ describe("journal", () => {
   });
 
   test("a wait that times out reports the current state", async () => {
-    await expect(provider.waitForCalls(1, 20)).rejects.toThrow("1 calls; there are 0");
+    await expect(provider.waitForCalls(1, IN_VAIN_MS)).rejects.toThrow("1 calls; there are 0");
     await post(provider, "/v1/chat/completions", HELLO);
     const id = provider.lastCall()?.id ?? 0;
-    await expect(provider.waitForAborted(id, 20)).rejects.toThrow("it is complete");
-    await expect(provider.waitForAborted(10 ** 9, 20)).rejects.toThrow("no call");
+    await expect(provider.waitForAborted(id, IN_VAIN_MS)).rejects.toThrow("it is complete");
+    await expect(provider.waitForAborted(10 ** 9, IN_VAIN_MS)).rejects.toThrow("no call");
   });
 });
 

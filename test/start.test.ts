@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
@@ -21,8 +21,6 @@ import { startTcpProxy } from "./tcp_proxy.ts";
  * Errors at the start are reported all at once, in sentences, with exit code 1 and before anything else happens. A dependency that
  * may come back is waited for, up to a limit.
  */
-
-setDefaultTimeout(120_000);
 const SOURCES = join(import.meta.dirname, "../src");
 const KEY = "5e".repeat(32);
 const OTHER_KEY = "6f".repeat(32);
@@ -319,9 +317,9 @@ describe("Postgres at the start", () => {
     const env = { ...right(), DATABASE_URL: proxy.url, DB_WAIT_SECONDS: "60" };
     const started = start("main.ts", env);
     try {
-      await until(() => started.output().includes("Postgres is not reachable yet"), 30_000);
+      await until(() => started.output().includes("Postgres is not reachable yet"));
       proxy.mend();
-      await until(() => started.output().includes('"message":"listening"'), 60_000);
+      await until(() => started.output().includes('"message":"listening"'));
       started.process.kill("SIGTERM");
       expect(await started.exited).toBe(0);
     } finally {
@@ -336,7 +334,7 @@ describe("Postgres at the start", () => {
       const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/x`;
       const started = start("main.ts", { ...right(), DATABASE_URL, DB_WAIT_SECONDS: "3600" });
       try {
-        await until(() => started.output().includes("Postgres is not reachable yet"), 30_000);
+        await until(() => started.output().includes("Postgres is not reachable yet"));
         started.process.kill(signal);
         expect(await started.exited).toBe(0);
         expect(started.output()).toContain("stopped before it was listening");
@@ -376,7 +374,7 @@ test("Ctrl-C under `bun run start`, which reaches the replica twice, drains it",
   const closed = new Promise((resolve) => child.once("close", resolve));
   const interrupt = (signal: NodeJS.Signals) => process.kill(-(child.pid ?? 0), signal);
   try {
-    await until(() => output.includes('"message":"listening"'), 30_000);
+    await until(() => output.includes('"message":"listening"'));
     interrupt("SIGINT"); // As a terminal: to the whole process group.
     await closed;
     expect(output).toContain('"message":"drained"');
@@ -394,7 +392,7 @@ test("without Redis, refused or silent, the replica starts, is ready and logs a 
       const replica = await startReplicaProcess({ ...right(), REDIS_URL });
       try {
         expect((await fetch(`${replica.origin}/readyz`)).status).toBe(200);
-        await until(() => /"level":"warn".*Redis/.test(replica.logged()), 30_000);
+        await until(() => /"level":"warn".*Redis/.test(replica.logged()));
         expect(await replica.stop()).toBe(0);
         expect(replica.logged()).not.toContain("pw-canary");
       } finally {
@@ -470,7 +468,7 @@ describe("SECRET_KEY", () => {
 
     let replica: ReplicaProcess | undefined = await startReplicaProcess({ ...right() });
     try {
-      await until(async () => (await sql`select from replicas`).length > 0, 30_000);
+      await until(async () => (await sql`select from replicas`).length > 0);
       const running = await cli("secret-key rotate --old-stdin", OTHER_KEY, KEY);
       expect(running).toEqual({ code: 1, output: expect.stringContaining("Replicas are running (1)") });
     } finally {

@@ -28,6 +28,9 @@ export type OfferingSpec = {
   requestBounds?: Partial<RequestBounds>;
 };
 
+/** On a busy machine, fifty transactions at once wait for each other for longer than a replica lets them. */
+const LOCK_MS_MAX = 20_000;
+
 /** Opens a fresh database with the schema, and a folder for spools. */
 export async function createWorld() {
   const database = await createTestDatabase();
@@ -61,7 +64,8 @@ export async function createWorld() {
     sql,
     spoolDir,
     /** A Db like a replica's, for code that takes one. */
-    openDb: (connections = 4) => openDb({ databaseUrl: database.url, dbPrepare: true, dbPoolMax: connections }),
+    openDb: (connections = 4) =>
+      openDb({ databaseUrl: database.url, dbPrepare: true, dbPoolMax: connections, lockMsMax: LOCK_MS_MAX }),
     addCustomer: (resellerId?: number) => addAccount("customer", resellerId),
     /** A reseller whose domains are active. */
     async addReseller(...hosts: string[]): Promise<Person> {

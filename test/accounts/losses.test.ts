@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
 import { type Losses, openLosses } from "../../src/accounts/losses.ts";
 import { listLosses } from "../../src/accounts/losses_store.ts";
 import { Refusal } from "../../src/errors.ts";
@@ -9,8 +9,6 @@ import { quietLog } from "../platform/quiet_log.ts";
 import { createWorld, type World } from "../world.ts";
 
 /** Losses of an hour, over two replicas. Source: LOS-1, LOS-2, LOS-3. */
-
-setDefaultTimeout(60_000);
 const BOUND = 1_000n;
 const each = { account: BOUND, tenant: 3n * BOUND };
 const bounds = { provider_time: each, shortfall: each, tokens: each };
@@ -54,15 +52,15 @@ function refusalAt(replica: number, owner: Owner): Refusal | undefined {
   }
   return undefined;
 }
-const isStopped = (owner: Owner) => until(() => [0, 1].every((at) => refusalAt(at, owner) !== undefined), 15_000);
-const isFree = (owner: Owner) => until(() => [0, 1].every((at) => refusalAt(at, owner) === undefined), 15_000);
+const isStopped = (owner: Owner) => until(() => [0, 1].every((at) => refusalAt(at, owner) !== undefined));
+const isFree = (owner: Owner) => until(() => [0, 1].every((at) => refusalAt(at, owner) === undefined));
 /** What the database has of an account or tenant. */
 const noted = async (id: number, holder = "account") =>
   (await listLosses({ db }, { holderId: id, limit: 10 })).find((of) => of.holder === holder);
 const note = async (replica: number, owner: Owner, amount: bigint) => {
   const before = (await noted(owner.accountId))?.amount ?? 0n;
   replicas[replica]?.note(owner, "provider_time", amount);
-  await until(async () => (await noted(owner.accountId))?.amount === before + amount, 15_000);
+  await until(async () => (await noted(owner.accountId))?.amount === before + amount);
 };
 
 let ids = 0;

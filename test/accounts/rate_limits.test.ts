@@ -1,4 +1,4 @@
-import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { loadKeySnapshots } from "../../src/accounts/key_snapshots_store.ts";
 import { createKey, updateKey } from "../../src/accounts/keys_store.ts";
 import { addOffering } from "../../src/accounts/offerings_store.ts";
@@ -9,8 +9,6 @@ import { digestOfKey } from "../../src/platform/crypto.ts";
 import { createAccountsWorld } from "./accounts_world.ts";
 
 /** Limits of requests and tokens: what may be set, and what applies. Source: LIM-1, LIM-2, LIM-6. */
-
-setDefaultTimeout(30_000);
 const world = await createAccountsWorld();
 await world.sql`insert into models (id, name, owned_by) values ('chat-1', 'Chat', 'x'), ('chat-2', 'Chat', 'x')`;
 afterAll(() => world.close());

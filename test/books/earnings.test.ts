@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
 import { startBooksCheck } from "../../src/books/check_schedule.ts";
 import { brokenEarnings, creditEarnings } from "../../src/books/earnings_store.ts";
 import { openSlices } from "../../src/books/short_transactions_store.ts";
@@ -8,8 +8,6 @@ import { until } from "../platform/own_redis.ts";
 import { createWorld, type Person, type World } from "../world.ts";
 
 /** A reseller that cannot be credited now delays nobody else. What is credited: markups.test.ts. Source: MRK-6, REL-5, REL-8. */
-
-setDefaultTimeout(30_000);
 
 const BALANCE_MAX = 9_000_000_000_000_000n;
 let world: World;
@@ -77,10 +75,10 @@ test("a reseller whose balance is full is credited when there is room; meanwhile
   await world.setBalance(full, BALANCE_MAX);
   const config = { databaseUrl: world.url, dbPrepare: true };
   const check = startBooksCheck({ config, log: createLog("silent"), tickMs: 50 });
-  await until(() => check.last().checkedUnix > 0, 10_000);
+  await until(() => check.last().checkedUnix > 0);
   expect(await credited(full)).toBe(0);
   await world.sql`select add_balance(${full.accountId}, -5, 'correction', 'test', null)`;
-  await until(async () => (await credited(full)) === 5, 10_000);
+  await until(async () => (await credited(full)) === 5);
   await check.close();
 });
 

@@ -110,7 +110,7 @@ async function settled(): Promise<void> {
   await until(async () => {
     for (const id of ids) if ((await shop.counters(id)).holds > 0) return false;
     return true;
-  }, 20_000);
+  });
 }
 
 /** The daily closing, as in `startBooksCheck`, by two at once and once more, beside the replicas' own timers. */
@@ -126,7 +126,7 @@ async function closeDays(): Promise<void> {
 /** What a customer used before it was suspended still counts; its next request is refused. */
 async function suspend(customer: (Person & { secret: string }) | undefined): Promise<void> {
   await shop.world.sql`update accounts set status = 'suspended' where id = ${customer?.accountId ?? 0}`;
-  await until(async () => (await shop.chat(customer?.secret ?? "")).status === 401, 20_000);
+  await until(async () => (await shop.chat(customer?.secret ?? "")).status === 401);
 }
 
 const earningsOf = async () =>
@@ -192,11 +192,11 @@ async function replicasClose(day: number): Promise<void> {
   });
   const waiting = () => shop.world.sql`
     select 1 from pg_stat_activity where application_name = ${ofKilled} and query like '%credit_earnings%' and wait_event_type = 'Lock'`;
-  await until(async () => (await waiting()).length > 0, 30_000);
+  await until(async () => (await waiting()).length > 0);
   await killed.kill();
   await locked`commit`;
   locked.release();
-  await until(async () => (await earningsOf()).length > before, 30_000);
+  await until(async () => (await earningsOf()).length > before);
   expect((await earningsOf()).map(({ reason }) => reason)).toContain(`Earnings of ${name}`);
   await closeDays();
 }

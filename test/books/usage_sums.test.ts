@@ -18,7 +18,7 @@ import { createWorld, type Person, type TestKey, type World } from "../world.ts"
 const NOW = "2026-04-03T10:07:31.250Z";
 const HOSTS = ["a.test", "b.test"] as const;
 const MODELS = ["chat-a", "chat-b", "image-c"] as const;
-const SLOW_MS = 120_000;
+const SLOW_MS = 180_000;
 
 type Someone = Person & { keys: [TestKey, TestKey] };
 
@@ -46,7 +46,7 @@ beforeAll(async () => {
     await withKeys(await world.addCustomer(accountId)),
     await withKeys(await world.addCustomer(accountId)),
   ];
-}, SLOW_MS);
+});
 afterAll(async () => {
   expect(await world.unbalanced()).toEqual([]);
   await folder.end();

@@ -8,7 +8,7 @@ let panel: Panel;
 
 beforeAll(async () => {
   panel = await openPanel();
-}, 90_000);
+});
 afterAll(() => panel.close());
 
 const listOf = (page: Page) => page.getByRole("region", { name: "First steps" });
@@ -53,7 +53,7 @@ test("a customer: each step leads to its page, is ticked off when it is done, an
     return (await listOf(page).count()) === 0;
   });
   await visit.close();
-}, 60_000);
+});
 
 test("a reseller: six steps in order, and the balance is asked for from the first", async () => {
   const visit = await panel.visit(await panel.shop.world.addReseller());
@@ -71,7 +71,7 @@ test("a reseller: six steps in order, and the balance is asked for from the firs
   await listOf(page).getByRole("link", { name: "Ask for a top-up" }).click();
   await page.getByRole("dialog", { name: "Ask for more" }).waitFor();
   await visit.close();
-}, 60_000);
+});
 
 test("an admin without a provider: the next step is to connect one, and no figure says that it is well", async () => {
   const { world } = panel.shop;
@@ -87,4 +87,4 @@ test("an admin without a provider: the next step is to connect one, and no figur
   await settled(page);
   expect(await textOf(tile)).toBe("Providers OK no route is failing");
   await visit.close();
-}, 60_000);
+});

@@ -6,7 +6,6 @@ import { openPanel, type Panel, settled, textOf } from "./browser.ts";
 
 /** Values that are shown once: the browser's Back button does not lose them. */
 
-const START_MS_MAX = 60_000;
 const HOST = "ai.once.localhost";
 /** Of an endpoint, which is not called. */
 const SERVER = "127.0.0.1:9";
@@ -14,7 +13,7 @@ const SERVER = "127.0.0.1:9";
 let panel: Panel;
 beforeAll(async () => {
   panel = await openPanel({ env: { MESSAGES_ALLOW_PRIVATE: SERVER } });
-}, START_MS_MAX);
+});
 afterAll(() => panel.close());
 
 type Case = { what: string; link: string; make: (page: Page) => Promise<void>; keep: (page: Page) => Promise<void> };
@@ -108,4 +107,4 @@ test("after Back and Forward, what is shown once is shown again, until it is sto
     await visit.check();
   }
   await visit.close();
-}, 120_000);
+});

@@ -10,7 +10,6 @@ import { LUMEN_HOST, openSeededPanel, type Seeded } from "./seed.ts";
  * Source: PAN-6, WCAG 2.2 AA.
  */
 
-const START_MS_MAX = 90_000;
 /** Each page is looked at four times. */
 const ROLE_MS_MAX = 240_000;
 const DAYS = 3;
@@ -42,7 +41,7 @@ beforeAll(async () => {
     insert into voucher_batches (seller_id, name, amount_nano_usd, pay_with, codes, uses_per_code, ends_at)
     values (0, 'Spring', 5000000000, 'operator', 1, 1, now() + interval '9 days') returning id`;
   operatorBatchId = Number(batch?.id);
-}, START_MS_MAX);
+});
 afterAll(() => seeded.close());
 
 /** Pages of one thing, by their path in the table of routes. */

@@ -3,12 +3,10 @@ import { openPanel, type Panel, said, textOf } from "./browser.ts";
 
 /** An admin imports prices in the browser. Source: IMP-4, IMP-5. */
 
-const START_MS_MAX = 60_000;
-
 let panel: Panel;
 beforeAll(async () => {
   panel = await openPanel();
-}, START_MS_MAX);
+});
 afterAll(() => panel.close());
 
 const inputOf = async (id: string) =>
@@ -78,4 +76,4 @@ test("an admin compares, chooses models, and confirms; a price that changed mean
   await page.getByRole("list", { name: "Changes, newest first" }).getByText("import of prices").first().waitFor();
   await visit.check();
   await visit.close();
-}, 120_000);
+});

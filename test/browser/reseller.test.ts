@@ -7,7 +7,6 @@ import { ACME_HOST, openPanel, type Panel, said, settled, textOf } from "./brows
 
 /** A reseller in the browser, on its own domain. Source: DOM-1, PAN-7, PAN-12. */
 
-const START_MS_MAX = 60_000;
 const OPERATOR = "Nonesuch Operator";
 const OPERATOR_MAIL = "help@nonesuch.test";
 const PROVIDER = "zeta-upstream";
@@ -40,7 +39,7 @@ beforeAll(async () => {
   const session = await signInTo(panel.shop, panel.acme, { host: ACME_HOST });
   const saved = await session.put("/brand", { name: BRAND, accent: "#7a1fa2", support: "help@acme.test" });
   if (saved.status !== 200) throw new Error(`brand: ${saved.status} ${saved.text}`);
-}, START_MS_MAX);
+});
 afterAll(async () => {
   await panel.close();
   await Promise.all(dns.map((server) => server.stop()));

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import { Webhook } from "standardwebhooks";
 import { accentCss } from "../../src/accounts/accent.ts";
@@ -23,8 +23,6 @@ import {
  * The whole way of a customer on a reseller's domain, in the browser: from the public prices to a request that the package pays for,
  * the mails and the invoice. Then the other ways to pay. Each test goes on where the one before it ended. Source: BUY-1, BUY-2, BUY-4, INV-1, MSG-5.
  */
-
-setDefaultTimeout(120_000);
 const USD = 1_000_000_000n;
 const SELLER = "Lumen";
 const ACCENT = "#7c3aed";
@@ -62,7 +60,7 @@ beforeAll(async () => {
   buyer = await world.addCustomer(panel.acme.accountId);
   buyersAddress = await givePassword(panel.shop, buyer);
   ({ secret } = await world.addKey(buyer));
-}, 60_000);
+});
 afterAll(async () => {
   expect(await panel.shop.world.unbalanced()).toEqual([]);
   await visit?.close();

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
@@ -13,8 +13,6 @@ import { AUTHORITY, CERTIFICATES } from "./certificates.ts";
 import { rejectionOf, route } from "./sockets.ts";
 
 /** Providers are called at the checked address, even if their name resolves to another one a moment later. */
-
-setDefaultTimeout(60_000);
 const REACHED_FOR_MS = 10_000;
 const FIRST: Address = { address: "127.0.0.1", family: 4 };
 /** A second address of this machine: macOS has only one of IPv4. */

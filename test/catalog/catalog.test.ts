@@ -220,7 +220,7 @@ test("a failed reload keeps the old snapshot, is logged and retried until it suc
     await db.close();
     await proxy.close();
   }
-}, 15_000);
+});
 
 test("opening the catalog fails if the first load fails", async () => {
   const db = openDb({ databaseUrl: world.url.replace(/[^/]+$/, "absent"), dbPrepare: true, dbPoolMax: 1 });

@@ -169,8 +169,8 @@ test("a key that may not list models is known to the provider: its quarantine en
       provider: { listModels: () => Promise.reject(new ProviderFailure("credentials", "they said no", { status })) },
       nowMs: () => performance.now(),
     });
-    if (status === 403) await until(async () => (await rests()).length === 0, 20_000);
-    else await until(async () => (await only())?.payerId === null, 20_000);
+    if (status === 403) await until(async () => (await rests()).length === 0);
+    else await until(async () => (await only())?.payerId === null);
     states.close();
   }
 });
@@ -198,12 +198,12 @@ test("a replica that loads the shared states keeps a key's own state until it is
     refuse(unwritten);
     // Another replica's report makes this one load the states.
     await quarantine({ keyId: shared });
-    await until(() => pool.isQuarantined(shared), 20_000);
+    await until(() => pool.isQuarantined(shared));
     expect([pool.isQuarantined(slow), pool.isQuarantined(unwritten)]).toEqual([true, true]);
   });
   await until(async () => {
     const written = (await loadKeyRests(deps)).map((rest) => rest.keyId);
     return written.includes(slow) && written.includes(unwritten);
-  }, 20_000);
+  });
   states.close();
 });

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { newVoucherCode } from "../../src/commerce/voucher_codes.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { ok, PANEL, type PanelSession } from "../panel/panel_client.ts";
@@ -21,8 +21,6 @@ import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 import { STRIPE_WEBHOOK_SECRET } from "./stripe_stand_in.ts";
 
 /** Bad input of sales and payments: the refusal names the field, and nothing changes. Source: BUY-2, BUY-3, BUY-6, VOU-2, VOU-5, VOU-6, MSG-7, MSG-9. */
-
-setDefaultTimeout(60_000);
 let pay: PayShop;
 
 beforeAll(async () => {

@@ -18,7 +18,7 @@ import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_wo
 
 const AT_ONCE = 40;
 const USD = 1_000_000_000n;
-const SLOW_MS = 60_000;
+const SLOW_MS = 180_000;
 
 let world: AccountsWorld;
 let deps: AccountsWorld["deps"];

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import Stripe from "stripe";
 import { checkoutOf } from "../../src/commerce/checkouts_store.ts";
 import { findOrder } from "../../src/commerce/orders_store.ts";
@@ -15,8 +15,6 @@ import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET } from "./stripe_stand_in.ts";
 
 /** Attempts of buyers to pay less, and concurrent reports of payments. Source: BUY-2, BUY-3, BUY-5. */
-
-setDefaultTimeout(60_000);
 let pay: PayShop;
 
 beforeAll(async () => {
@@ -365,7 +363,7 @@ async function unansweredRefund() {
   /** Waits until Stripe was asked for it once more. */
   const askAgain = async () => {
     await pay.sql`update refunds set try_at = now(), problem = null where id = ${refund.refundId}`;
-    await until(async () => (await row())?.problem !== null, 30_000);
+    await until(async () => (await row())?.problem !== null);
   };
   return { buyer, order, refundId: refund.refundId, row, status, askAgain, paymentId: payment?.id };
 }
@@ -401,7 +399,7 @@ test("before a seller's Stripe account is changed, Stripe is asked about refunds
     // As if the account had been changed earlier.
     await pay.sql`update refunds set try_at = now(), created_at = now() + interval '5 minutes' where id = ${refundId}`;
     const isOver = async () => (await pay.sql`select 1 from refunds where id = ${refundId} and status = 'failed'`)[0];
-    await until(async () => (await isOver()) !== undefined, 30_000);
+    await until(async () => (await isOver()) !== undefined);
     expect(await pay.balanceOf(second.buyer)).toBe(6n * USD);
     // It is asked for at every account that is set, until the one that made it answers.
     ok(await put({ stripe: null }));

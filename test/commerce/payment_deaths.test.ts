@@ -33,14 +33,14 @@ test(`${KILLS} replicas are killed between paid and fulfilled: no payment is los
         const url = `${victim.origin}/api/pay/stripe/${sellerId}`;
         const init = { method: "POST", body, headers: { ...headers, host: PANEL, "content-type": "application/json" } };
         await fetch(url, init).catch(() => undefined); // It died before its answer.
-        await until(() => victim.process.signalCode === "SIGKILL", 20_000);
+        await until(() => victim.process.signalCode === "SIGKILL");
       },
     );
     expect((await pay.orderRow(order.orderId)).status).toBe("open");
     // Every third time the webhook is not sent again: the survivor asks Stripe. Otherwise Stripe sends it again, twice concurrently.
     if (kill % 3 === 2) await pay.sql`update checkouts set ask_at = now() where order_id = ${order.orderId}`;
     else await Promise.all([pay.hook(sellerId, paid), pay.hook(sellerId, paid)]);
-    await until(async () => (await pay.orderRow(order.orderId)).status === "fulfilled", 30_000);
+    await until(async () => (await pay.orderRow(order.orderId)).status === "fulfilled");
     expect(await pay.paymentsOf(order.orderId)).toHaveLength(1);
     expect(await pay.sql`select 1 from packages where account_id = ${buyer.accountId}`).toHaveLength(1);
   }
@@ -58,7 +58,7 @@ test("an order that is paid and not fulfilled is fulfilled once by the replicas 
   await withReplica(
     () => pay.shop.start(),
     async () => {
-      await until(async () => (await pay.orderRow(order.orderId)).status === "fulfilled", 40_000);
+      await until(async () => (await pay.orderRow(order.orderId)).status === "fulfilled");
     },
   );
   expect(await pay.balanceOf(buyer)).toBe(3n * USD);

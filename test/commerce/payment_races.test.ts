@@ -1,12 +1,10 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { ok, type PanelSession } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 
 /** Everything about an order at once, at several replicas. Source: BUY-3, BUY-4, BUY-6, BUY-9, BUY-10, BUY-11, VOU-3, INV-1. */
-
-setDefaultTimeout(120_000);
 let pay: PayShop;
 let more: ReplicaProcess[] = [];
 
@@ -74,7 +72,7 @@ test("an order that is paid, withdrawn, declined, fulfilled, refunded and disput
   );
   const orderIds = outcomes.map(({ orderId }) => orderId);
   await pay.sql`update refunds set try_at = now() where status = 'pending'`;
-  await until(async () => (await pay.sql`select 1 from refunds where status = 'pending'`).length === 0, 60_000);
+  await until(async () => (await pay.sql`select 1 from refunds where status = 'pending'`).length === 0);
   const paid = await pay.sql`
     select p.order_id, count(*) filter (where problem is null)::int as paying from payments p where order_id = any(${orderIds}::bigint[])
     group by 1 having count(*) filter (where problem is null) > 1`;

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { failRefund } from "../../src/commerce/refunds_store.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import { expectRefusal } from "../gateway/checks.ts";
@@ -9,8 +9,6 @@ import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET } from "./stripe_stand_in.ts";
 
 /** Orders and payments: each is chosen, paid and fulfilled once. Source: BUY-1, BUY-2, BUY-3, BUY-4, BUY-5, BUY-6, BUY-7, BUY-8, BUY-9. */
-
-setDefaultTimeout(60_000);
 let pay: PayShop;
 
 beforeAll(async () => {
@@ -169,7 +167,7 @@ describe("Stripe", () => {
     const gone = await opened();
     pay.stripe.pay(gone.order.reference);
     await pay.sql`update checkouts set ask_at = now() where order_id = ${gone.order.orderId}`;
-    await until(async () => (await pay.orderRow(gone.order.orderId)).status === "fulfilled", 30_000);
+    await until(async () => (await pay.orderRow(gone.order.orderId)).status === "fulfilled");
     expect(await packagesOf(gone.buyer.accountId)).toHaveLength(1);
   });
 
@@ -310,7 +308,6 @@ describe("a reseller", () => {
     await pay.sql`update orders set try_at = now() where id = ${order.orderId}`;
     await until(
       async () => (await pay.sql`select try_at > now() as again from orders where id = ${order.orderId}`)[0]?.again,
-      30_000,
     );
     const told = async (kind: string) =>
       (await pay.sql`select data from outbox_messages where kind = ${kind} and account_id = ${buyer.accountId}`).map(
@@ -322,7 +319,7 @@ describe("a reseller", () => {
     expect(await told("order_fulfilled")).toEqual([]);
     await pay.topUp(pay.acme, 10n * USD);
     await pay.sql`update orders set try_at = now() where id = ${order.orderId}`;
-    await until(async () => (await pay.orderRow(order.orderId)).status === "fulfilled", 30_000);
+    await until(async () => (await pay.orderRow(order.orderId)).status === "fulfilled");
     expect(await pay.balanceOf(pay.acme)).toBe(6n * USD);
     expect(await packagesOf(buyer.accountId)).toHaveLength(1);
     expect(await told("order_fulfilled")).toHaveLength(1);
@@ -590,7 +587,7 @@ describe("a refund", () => {
     pay.stripe.setDown(false);
     await pay.sql`update refunds set try_at = now() where id = ${waiting.refundId}`;
     const state = async () => (await pay.sql`select status from refunds where id = ${waiting.refundId}`)[0]?.status;
-    await until(async () => (await state()) === "done", 30_000);
+    await until(async () => (await state()) === "done");
     expect(pay.stripe.refunds.filter(({ amount }) => amount === 300)).toHaveLength(1);
   });
 
@@ -614,7 +611,7 @@ describe("a refund", () => {
     expect(lost.status).toBe("pending");
     await pay.sql`update refunds set try_at = now() where id = ${lost.refundId}`;
     const row = async () => (await pay.sql`select * from refunds where id = ${lost.refundId}`)[0];
-    await until(async () => (await row())?.status === "done", 30_000);
+    await until(async () => (await row())?.status === "done");
     const key = (await row())?.request_key;
     expect(pay.stripe.refunds.filter(({ metadata }) => metadata.refund_key === key)).toHaveLength(1);
     expect(await pay.balanceOf(buyer)).toBe(6n * USD);
@@ -638,7 +635,7 @@ describe("a refund", () => {
     await add(-room);
     await pay.sql`update refunds set try_at = now() where id = ${kept.refundId}`;
     const state = async () => (await pay.sql`select status from refunds where id = ${kept.refundId}`)[0]?.status;
-    await until(async () => (await state()) === "failed", 30_000);
+    await until(async () => (await state()) === "failed");
     pay.stripe.refuseRefunds("");
     expect(await pay.balanceOf(buyer)).toBe(10n * USD);
   });

@@ -55,7 +55,7 @@ test("a file gets 503 if its worker dies or cannot start, and another worker is 
   await until(async () => {
     await one.draw(INVOICE, LOOKS).catch(() => undefined);
     return started === 2;
-  }, 15_000);
+  });
   one.close();
   await expect(one.draw(INVOICE, LOOKS)).rejects.toMatchObject({ code: "service_unavailable" });
 });

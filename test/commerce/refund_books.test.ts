@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { TransactionSql } from "postgres";
 import { ok } from "../panel/panel_client.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
@@ -7,8 +7,6 @@ import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
  * What the check of the books says about refunds that were changed by hand, or by a defect: each disagreement is found.
  * Source: BUY-6, BUY-9.
  */
-
-setDefaultTimeout(60_000);
 let pay: PayShop;
 
 beforeAll(async () => {

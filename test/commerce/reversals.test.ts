@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { takeDispute } from "../../src/commerce/disputes_store.ts";
 import { fulfilWaiting } from "../../src/commerce/order_fulfilment_store.ts";
 import { failRefund } from "../../src/commerce/refunds_store.ts";
@@ -11,8 +11,6 @@ import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 import type { Disputed, Made, Session } from "./stripe_stand_in.ts";
 
 /** Reversals by Stripe: refunds made in its dashboard, disputes, bank debits that fail. Source: BUY-3, BUY-4, BUY-10, BUY-11. */
-
-setDefaultTimeout(60_000);
 const CENT = USD / 100n;
 let pay: PayShop;
 
@@ -59,7 +57,7 @@ const waitersFor = ({ buyer, sellerId }: Sold, many: number) =>
     const found = await pay.sql`select 1 from pg_locks where locktype = 'advisory' and not granted
       and objid in (${buyer.accountId}, ${sellerId}) and database = (select oid from pg_database where datname = current_database())`;
     return found.length >= many;
-  }, 10_000);
+  });
 async function shownTo({ seller, order }: Sold) {
   const { payments } = ok(await seller.get("/payments"));
   return payments.find(({ orderId }: { orderId: number }) => orderId === order.orderId);
@@ -113,7 +111,7 @@ describe("a refund made in Stripe's dashboard", () => {
     const made = pay.stripe.refundInDashboard(it.session, 300);
     pay.stripe.happened("refund.created", made);
     await pay.sql`update stripe_reads set due_at = now()`;
-    await until(async () => (await refundsOf(it)).length === 1, 30_000);
+    await until(async () => (await refundsOf(it)).length === 1);
     expect(await pay.balanceOf(it.buyer)).toBe(7n * USD);
     // The next reading of the list has it again.
     await pay.sql`update stripe_reads set due_at = now()`;
@@ -121,7 +119,7 @@ describe("a refund made in Stripe's dashboard", () => {
     await until(async () => {
       const [next] = await pay.sql`select read_until from stripe_reads where seller_id = ${it.sellerId}`;
       return String(next?.read_until) !== String(read?.read_until);
-    }, 30_000);
+    });
     expect(await refundsOf(it)).toHaveLength(1);
   });
 
@@ -306,7 +304,7 @@ describe("a refund made in Stripe's dashboard", () => {
     const made = pay.stripe.refundInDashboard(it.session, 700);
     expectRefusal(await tells(it, "refund.created", made), "service_unavailable");
     await pay.sql`update refunds set try_at = now() where id = ${own.refundId}`;
-    await until(async () => (await refundsOf(it))[0]?.status === "failed", 30_000);
+    await until(async () => (await refundsOf(it))[0]?.status === "failed");
     ok(await tells(it, "refund.created", made));
     expect(await refundsOf(it)).toMatchObject([{ origin: "seller" }, { nano: String(7n * USD), problem: null }]);
     expect(await pay.balanceOf(it.buyer)).toBe(3n * USD);
@@ -497,7 +495,7 @@ describe("a dispute", () => {
     const it = await sold("package");
     pay.stripe.happened("charge.dispute.created", pay.stripe.dispute(it.session, { status: "warning_needs_response" }));
     await pay.sql`update stripe_reads set due_at = now()`;
-    await until(async () => ((await shownTo(it))?.disputes.length ?? 0) === 1, 30_000);
+    await until(async () => ((await shownTo(it))?.disputes.length ?? 0) === 1);
     expect((await it.buyer.get(`/orders/${it.order.orderId}`)).text).not.toContain("dispute");
     expect((await pay.as.acme.get("/payments")).text).not.toContain(it.order.reference);
   });

@@ -21,7 +21,7 @@ describe("without TEST_SHOP", () => {
   let pay: PayShop;
   beforeAll(async () => {
     pay = await openPayShop({ NODE_ENV: "production" }, { stripeMode: "live" });
-  }, 60_000);
+  });
   afterAll(() => pay.close());
 
   test("a key of the test mode is refused, for the operator and for a reseller, and the live key stays", async () => {
@@ -59,7 +59,7 @@ describe("with TEST_SHOP", () => {
   let pay: PayShop;
   beforeAll(async () => {
     pay = await openPayShop({ NODE_ENV: "production", TEST_SHOP: "true" });
-  }, 60_000);
+  });
   afterAll(() => pay.close());
 
   test("a payment is recorded with a problem, and its order stays open; doubled and shuffled events deliver nothing", async () => {

@@ -19,7 +19,7 @@ import type { Person } from "../world.ts";
 /** Enough connections, so that the calls really are concurrent. */
 const AT_ONCE = 40;
 const USD = 1_000_000_000n;
-const SLOW_MS = 60_000;
+const SLOW_MS = 180_000;
 const UNKNOWN = "unknown";
 
 let world: AccountsWorld;

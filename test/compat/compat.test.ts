@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { Glob } from "bun";
 import { closeBalanced } from "../gateway/checks.ts";
 import { openCompatShop } from "./compat_shop.ts";
@@ -10,8 +10,6 @@ import { type Run, routesOf, runsOf } from "./runs.ts";
  * The corpus: each entry is one exchange of a real replica with a provider that answers as those of the world do. See README.md. Source:
  * END-2, END-3, PRV-8.
  */
-
-setDefaultTimeout(60_000);
 const files = [...new Glob("{providers,clients}/*.ts").scanSync({ cwd: import.meta.dirname })].sort();
 const corpus: [file: string, entries: readonly Entry[]][] = await Promise.all(
   files.map(async (file): Promise<[string, readonly Entry[]]> => [file, (await import(`./${file}`)).default]),

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { denoReplicaCommand } from "../../scripts/test_deno.ts";
 import { hashPassword } from "../../src/accounts/passwords.ts";
 import { expectRefusal } from "../gateway/checks.ts";
@@ -9,8 +9,6 @@ import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
  * A replica on Deno and one on Bun, of one database and one Redis; and the panel on Deno. The API on Deno is the contract suite's,
  * which runs on both (`scripts/run_tests.ts`).
  */
-
-setDefaultTimeout(60_000);
 
 let shop: Shop;
 let deno: ReplicaProcess;

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { randomBytes } from "node:crypto";
 import { checkNow } from "../../src/books/check_runs_store.ts";
 import { connect, type Sql } from "../../src/platform/db.ts";
@@ -14,8 +14,6 @@ import { type PgBouncer, startPgBouncer } from "./pgbouncer.ts";
  * Two replicas through PgBouncer in transaction mode, without prepared statements, as a role with its own time
  * limits: the books are as exact as without it. Source: docs/operations.md.
  */
-
-setDefaultTimeout(180_000);
 /** Fewer than two replicas open: they share. */
 const POOL_SIZE = 8;
 const STATEMENT_MS = 10_000;
@@ -45,8 +43,6 @@ beforeAll(async () => {
   const env = {
     DATABASE_URL: pooledUrl,
     DB_PREPARE: "false",
-    LEDGER_TIMEOUT_MS: "20000",
-    EVENT_LOOP_LAG_MAX_MS: "20000",
   };
   replicas.push(...(await Promise.all([shop.start(env), shop.start(env)])));
 });
@@ -125,7 +121,7 @@ test("quota and balance are exact under concurrent chats, streams and panel requ
   }
   expect(shop.provider.callCount()).toBe(2 * UNITS);
   for (const { status, text } of await reads) expect([status, text]).toEqual([200, expect.any(String)]);
-  await until(async () => (await advisoryLocks()) === 0, 20_000);
+  await until(async () => (await advisoryLocks()) === 0);
 });
 
 test("concurrent queries on one connection are all answered, also beside other clients", async () => {
@@ -153,7 +149,7 @@ test("concurrent queries on one connection are all answered, also beside other c
       }),
     3,
   );
-}, 20_000);
+});
 
 test("the pooler has more client connections than connections to Postgres", async () => {
   const console_ = connect({ databaseUrl: pooler.urlOf("pgbouncer"), dbPrepare: false, fetchTypes: false }, 1);

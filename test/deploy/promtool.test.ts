@@ -1,12 +1,10 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { spawnSync } from "node:child_process";
 import { YAML } from "bun";
 import { createMetrics, METRICS, type MetricSources } from "../../src/platform/metrics.ts";
 import { REPOSITORY, repositoryText } from "./image.ts";
 
 /** Prometheus's own tool checks the alerts, runs them on made-up series, and checks a replica's metrics. */
-
-setDefaultTimeout(60_000);
 const PROMTOOL = "/usr/bin/promtool";
 const ALERTS = "deploy/prometheus/alerts.yaml";
 const ALERT_TESTS = "deploy/prometheus/alerts.test.yaml";

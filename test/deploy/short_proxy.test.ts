@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { behave, booksAtRest } from "../faults/fault_shop.ts";
 import { chatBody, eventsOf, openShop, type Shop } from "../gateway/shop.ts";
 import type { ReplicaProcess } from "../replica.ts";
@@ -8,8 +8,6 @@ import { type ProxyKind, startShortProxy } from "./short_proxy.ts";
  * Behind proxies that end a silent connection: a client that waits longer than that for a provider gets its answer.
  * Source: STR-10, STR-11.
  */
-
-setDefaultTimeout(180_000);
 /** As 15 to 60 seconds in production. A replica on a busy machine may be seconds late. */
 const HEADERS_MS = "1000";
 const PROXY_SECONDS = 6;

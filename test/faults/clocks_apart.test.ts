@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { imageUrl, openImageToken } from "../../src/gateway/image_addresses.ts";
@@ -12,15 +12,12 @@ import { imageBody, type Shop } from "../gateway/shop.ts";
 import { type MailBox, openMailBox, openReceiver } from "../messages/post.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
-import { CALM } from "./fault_shop.ts";
 import { type MovedReplica, startMovedReplica } from "./moved_replica.ts";
 
 /**
  * Two replicas whose clocks are three minutes ahead of the database's, and three minutes behind it: due times, claims,
  * keys, addresses and signatures go by the database's clock. Source: REL-2.
  */
-
-setDefaultTimeout(120_000);
 const MINUTE_MS = 60_000;
 const APART_MS = 3 * MINUTE_MS;
 const HOST = "api.tollgate.test";
@@ -44,7 +41,6 @@ beforeAll(async () => {
   // Only the two are left: a replica with the right time would take their work.
   await shop.replicas[0]?.stop();
   const env = {
-    ...CALM,
     STRIPE_API_BASE: pay.stripe.base,
     SMTP_URL: box.url,
     MAIL_FROM: "mail@operator.example",
@@ -90,7 +86,7 @@ test("a webhook whose receiver is slow is called once, and a mail to a slow serv
     const [row] =
       await sql`select count(*)::int as n from outbox_deliveries where account_id = any(${told}) and status = 'sent'`;
     return row?.n === 2 * people.length;
-  }, 60_000);
+  });
   expect(receiver.calls.map(({ body }) => Number(JSON.parse(body).data.accountId)).sort()).toEqual([...told].sort());
   expect(box.mails).toHaveLength(people.length);
   const attempts = await sql`select attempts from outbox_deliveries where account_id = any(${told})`;
@@ -141,7 +137,6 @@ test("the address of an image is valid for as long as it says", async () => {
   const fetching = await Promise.all(
     [APART_MS, -APART_MS].map((ms) =>
       startMovedReplica(shop, ms, {
-        ...CALM,
         PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port},127.0.0.1:${port}`,
       }),
     ),

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,20 +10,16 @@ import { ESCROW_VALID_MS } from "../../src/platform/changes_store.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
-import { CALM, closeAtRest, withReplica } from "./fault_shop.ts";
+import { closeAtRest, withReplica } from "./fault_shop.ts";
 import { type OwnPostgres, ownPostgres } from "./own_postgres.ts";
 
 /**
  * A failover of Postgres. For a moment its name leads to a server that takes no writes; connections that were opened then
  * stay there. Source: REL-4.
  */
-
-setDefaultTimeout(120_000);
-/** The heartbeat finds a connection each second; the rest is for a slow machine. */
-const RECOVERED_MS_MAX = 60_000;
 let shop: Shop;
 beforeAll(async () => {
-  shop = await openShop({ env: { ...CALM, LEDGER_TIMEOUT_MS: "1800" } });
+  shop = await openShop({ env: { LEDGER_TIMEOUT_MS: "1800" } });
 });
 afterAll(() => closeAtRest(shop));
 
@@ -46,7 +42,7 @@ test("connections that were opened to a read-only server are replaced: the repli
   await becomeReadOnly(true);
   try {
     const unready = { status: "not_ready", reason: "database_unreachable" };
-    await until(async () => Bun.deepEquals(await ready(), unready), RECOVERED_MS_MAX);
+    await until(async () => Bun.deepEquals(await ready(), unready));
     await sleep(ESCROW_VALID_MS + 500);
     expect(await ready()).toEqual(unready);
     // Every lane and the pool have connections to it.
@@ -54,7 +50,7 @@ test("connections that were opened to a read-only server are replaced: the repli
   } finally {
     await becomeReadOnly(false);
   }
-  await until(async () => (await ready()).status === "ready" && (await chat()) === 200, RECOVERED_MS_MAX);
+  await until(async () => (await ready()).status === "ready" && (await chat()) === 200);
   // Not only on the connections that happened to be replaced.
   for (let i = 0; i < 5; i++) {
     expect(await Promise.all(Array.from({ length: 20 }, chat))).toEqual(Array.from({ length: 20 }, () => 200));
@@ -88,7 +84,7 @@ test("lists that were read from a standby are read from the primary after the fa
   const before = process.env.DATABASE_URL;
   const former = await ownPostgres();
   const dataDir = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-postgres-`));
-  const own = await openShop({ env: { ...CALM, LEDGER_TIMEOUT_MS: "1800" } });
+  const own = await openShop({ env: { LEDGER_TIMEOUT_MS: "1800" } });
   await own.replicas[0]?.kill();
   const name = await startTcpProxy(own.world.url);
   let primary: Service | undefined;
@@ -102,10 +98,10 @@ test("lists that were read from a standby are read from the primary after the fa
         expect(await chat()).toBe(200);
         primary = await failOver(former, dataDir);
         // The name still leads to the former primary.
-        await until(async () => (await listed()) === 1, RECOVERED_MS_MAX);
+        await until(async () => (await listed()) === 1);
         name.moveTo(primary.url);
-        await until(async () => (await chat()) === 200, RECOVERED_MS_MAX);
-        await until(async () => (await listed()) === 2, RECOVERED_MS_MAX);
+        await until(async () => (await chat()) === 200);
+        await until(async () => (await listed()) === 2);
       },
     );
   } finally {

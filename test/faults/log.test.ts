@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,15 +6,11 @@ import { join } from "node:path";
 import { freePort } from "../../src/demo/free_port.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
-import { TEST_SECRET_KEY } from "../replica.ts";
+import { PATIENT, TEST_SECRET_KEY } from "../replica.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
-import { behave, CALM, callsOf, closeAtRest } from "./fault_shop.ts";
+import { behave, callsOf, closeAtRest } from "./fault_shop.ts";
 
 /** The disk of the log is full, or nobody reads it: the replica serves, and ends when it is told to. */
-
-setDefaultTimeout(60_000);
-/** Many times what an idle replica needs to drain on a busy machine. */
-const ENDED_MS_MAX = 20_000;
 /** Their lines fill a pipe. */
 const REQUESTS = 300;
 const REQUESTS_AT_ONCE = 20;
@@ -26,7 +22,7 @@ let folder: string;
 let shop: Shop;
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-log-`));
-  shop = await openShop({ env: { ...CALM, LEASE_SECONDS } });
+  shop = await openShop({ env: { LEASE_SECONDS } });
 });
 afterAll(() => closeAtRest(shop, () => rmSync(folder, { recursive: true })));
 
@@ -39,7 +35,6 @@ async function loggingTo(path: string, databaseUrl = shop.world.url): Promise<Lo
   const main = new URL("../../src/main.ts", import.meta.url).pathname;
   const child = spawn("sh", ["-c", 'exec "$1" "$2" > "$0"', path, process.execPath, main], {
     env: {
-      ...CALM,
       PATH: process.env.PATH,
       HOME: folder,
       PORT: String(port),
@@ -48,6 +43,8 @@ async function loggingTo(path: string, databaseUrl = shop.world.url): Promise<Lo
       DATABASE_URL: databaseUrl,
       REDIS_URL: process.env.REDIS_URL ?? "",
       SPOOL_DIR: spoolDir,
+      ...PATIENT,
+      LEDGER_TIMEOUT_MS: "10000",
       LEASE_SECONDS,
       BASE_URL: "http://api.tollgate.test/v1",
       PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
@@ -56,7 +53,7 @@ async function loggingTo(path: string, databaseUrl = shop.world.url): Promise<Lo
     stdio: ["ignore", "ignore", "inherit"],
   });
   const origin = `http://127.0.0.1:${port}`;
-  await until(() => isHealthy(origin), 30_000).catch((error) => {
+  await until(() => isHealthy(origin)).catch((error) => {
     child.kill("SIGKILL");
     throw error;
   });
@@ -82,7 +79,7 @@ async function ask(origin: string): Promise<Record<number, number>> {
 /** Sends SIGTERM; its exit code, or undefined if it does not end. */
 async function endOf(child: ChildProcess): Promise<number | null | undefined> {
   child.kill("SIGTERM");
-  await until(() => child.exitCode !== null || child.signalCode !== null, ENDED_MS_MAX);
+  await until(() => child.exitCode !== null || child.signalCode !== null);
   return child.exitCode;
 }
 

@@ -6,8 +6,6 @@ import { type Service, startPostgres } from "../../scripts/services.ts";
 import { processExists } from "../../src/demo/postgres/owned_process.ts";
 import { until } from "../platform/own_redis.ts";
 
-const CRASH_MS_MAX = 30_000;
-
 export type OwnPostgres = {
   /** Worlds are created in it: DATABASE_URL names it until `remove`. */
   url: string;
@@ -34,7 +32,7 @@ export async function ownPostgres(): Promise<OwnPostgres> {
     async crash(signal) {
       const { pid } = running;
       process.kill(pid, signal);
-      await until(() => !processExists(pid), CRASH_MS_MAX);
+      await until(() => !processExists(pid));
     },
     async start() {
       running = await startPostgres({ dataDir, port });

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import postgresClient from "postgres";
@@ -27,8 +27,6 @@ import { type OwnPostgres, ownPostgres } from "./own_postgres.ts";
  * Postgres crashes while requests are being held and while streams are open. Committed data is there when it is back;
  * settlements that it could not accept wait in the spool. Source: END-14.
  */
-
-setDefaultTimeout(120_000);
 const LEASE_SECONDS = 4;
 let postgres: OwnPostgres;
 let shop: Shop;
@@ -97,7 +95,7 @@ test("a crash during reserves: each request gets 503, or an answer with one usag
   for (const answer of answers) if (answer.status !== 200) expectRefusal(answer, "service_unavailable");
   const first = { status: 200, headers: new Headers({ "x-request-id": warm[0]?.requestId ?? "" }) } as Answer;
   await expectOneRecordEach(customer.accountId, [first, ...answers]);
-  await until(() => ready(shop.replicas[0] as ReplicaProcess), 20_000);
+  await until(() => ready(shop.replicas[0] as ReplicaProcess));
 });
 
 test("with a long LEDGER_TIMEOUT_MS every reserve outlives the crash: each request is held once, under its own id, and served", async () => {
@@ -138,8 +136,8 @@ for (const signal of ["SIGQUIT", "SIGKILL"] as const) {
       expect((await shop.call("/healthz", { origin })).status).toBe(200);
       expectRefusal(await shop.chat(customer.secret, {}, { origin }), "service_unavailable");
       await postgres.start();
-      await until(() => spooledIn(folder).length === 0, 30_000);
-      await until(async () => (await shop.counters(payer.accountId)).usage === 4, 20_000);
+      await until(() => spooledIn(folder).length === 0);
+      await until(async () => (await shop.counters(payer.accountId)).usage === 4);
       expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 4, units: 4, holds: 0 });
       const left = Number(6n * HELD_NANO_USD);
       expect(await shop.counters(payer.accountId)).toMatchObject({ usage: 4, balance: left, holds: 0 });
@@ -149,7 +147,7 @@ for (const signal of ["SIGQUIT", "SIGKILL"] as const) {
       ])
         expect(receipt).toMatchObject({ outcome: "settled", reason: "complete", shortfall: 0 });
       expect(callsOf(shop, mark)).toBe(8);
-      await until(() => ready(replica), 20_000);
+      await until(() => ready(replica));
       expect((await shop.chat(customer.secret, {}, { origin })).status).toBe(200);
     });
   });
@@ -177,7 +175,7 @@ for (const how of ["a crash", "a connection that is closed"] as const) {
       else await held.unsafe("rollback");
       proxy.mend();
       await holder.end({ timeout: 0 });
-      await until(() => ready(replica), 20_000);
+      await until(() => ready(replica));
       expect((await shop.chat(customer.secret, {}, { origin })).status).toBe(200);
       expect((await session.post(`/keys/${customer.keyId}/disable`)).status).toBe(200);
     }).finally(proxy.close);
@@ -208,7 +206,7 @@ test("Postgres and the replica crash: the settlements in the spool are applied o
     await postgres.start();
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 0, holds: 3 });
     next = await shop.start({ SPOOL_DIR, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "4000" });
-    await until(async () => (await shop.counters(customer.accountId)).usage === 3, 20_000);
+    await until(async () => (await shop.counters(customer.accountId)).usage === 3);
     await until(() => spooledIn(SPOOL_DIR).length === 0);
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 3, units: 3, holds: 0, released: 0 });
   } finally {

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
@@ -6,7 +6,6 @@ import {
   type Buyer,
   behave,
   buyerOfOne,
-  CALM,
   callsOf,
   closeAtRest,
   flowing,
@@ -25,14 +24,12 @@ import {
  * leaves no receipt.
  * Source: END-13, END-15, REL-3.
  */
-
-setDefaultTimeout(120_000);
 /** What is drawn is looked at before its lease ends: on a slow machine some seconds after the replica has stopped. */
 const LEASE_SECONDS = 6;
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop({ env: { ...CALM, LEASE_SECONDS: String(LEASE_SECONDS) } });
+  shop = await openShop({ env: { LEASE_SECONDS: String(LEASE_SECONDS) } });
 });
 afterAll(() => closeAtRest(shop));
 
@@ -59,12 +56,12 @@ async function dieAt(place: Place, buyer: Buyer, stream: boolean): Promise<numbe
       const call = openCall(victim.origin, buyer.secret, { stream, ...mark });
       if (place === "mid_answer") {
         if (stream) await flowing([call]);
-        else await until(() => callsOf(shop, mark) === 1, 20_000);
+        else await until(() => callsOf(shop, mark) === 1);
         await victim.kill();
       }
       await call.ended;
       const isDead = () => victim.process.signalCode === "SIGKILL";
-      await until(isDead, 20_000).catch(() => {
+      await until(isDead).catch(() => {
         throw new Error(`the call came through: ${call.status()} ${call.got()} ${call.failure()}`);
       });
       expect(call.got()).not.toContain("[DONE]");

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -17,7 +17,6 @@ import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
 import {
   behave,
-  CALM,
   callsOf,
   closeAtRest,
   flowing,
@@ -36,8 +35,6 @@ import {
  * Waiting settlements: above the limit, on a full disk, twice, and together with other ends of their holds. None is
  * lost, and none is applied twice. Source: END-14, REL-6.
  */
-
-setDefaultTimeout(120_000);
 const SPOOL_BYTES_MAX = 1024;
 /** The size of the tiny disk. */
 const DISK_BYTES = 32 * 1024;
@@ -45,7 +42,7 @@ const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop({ env: { ...CALM, LEASE_SECONDS: "4", LEDGER_TIMEOUT_MS: "4000" } });
+  shop = await openShop({ env: { LEASE_SECONDS: "4", LEDGER_TIMEOUT_MS: "4000" } });
 });
 afterAll(() => closeAtRest(shop));
 
@@ -69,7 +66,7 @@ async function openStreams(origin: string, count: number, tokens = 10) {
   const customer = await shop.customer({ dailyLimit: 1000 });
   const payer = await shop.payer(BigInt(count) * HELD_NANO_USD);
   for (const { secret } of [customer, payer])
-    await until(async () => (await shop.call("/v1/models", { secret, origin })).status === 200, 20_000);
+    await until(async () => (await shop.call("/v1/models", { secret, origin })).status === 200);
   const mark = behave(shop, { tokens, usage: HELD_USAGE, chunkDelayMs: 400 });
   const calls = Array.from({ length: count }, (_, i) =>
     openCall(origin, i % 2 === 0 ? customer.secret : payer.secret, { stream: true, ...mark }),
@@ -94,8 +91,8 @@ const complete = (call: OpenCall) => call.got().endsWith("data: [DONE]\n\n");
 /** Each of the streams has one usage record, and was charged in full. */
 async function expectAllTaken({ customer, payer, calls }: Awaited<ReturnType<typeof openStreams>>): Promise<void> {
   const half = calls.length / 2;
-  await until(async () => (await shop.counters(customer.accountId)).usage === half, 30_000);
-  await until(async () => (await shop.counters(payer.accountId)).usage === half, 30_000);
+  await until(async () => (await shop.counters(customer.accountId)).usage === half);
+  await until(async () => (await shop.counters(payer.accountId)).usage === half);
   expect(await shop.counters(customer.accountId)).toMatchObject({ units: half, holds: 0, released: 0 });
   const balance = Number(BigInt(half) * HELD_NANO_USD);
   expect(await shop.counters(payer.accountId)).toMatchObject({ balance, holds: 0, released: 0 });
@@ -124,7 +121,7 @@ test.concurrent("over SPOOL_BYTES_MAX the replica is not ready and refuses new w
     await expectShed(streams.customer, origin);
     proxy.mend();
     await expectAllTaken(streams);
-    await until(async () => (await readiness(origin)) === "ready", 20_000);
+    await until(async () => (await readiness(origin)) === "ready");
     expect(spooledIn(folder)).toEqual([]);
     expect((await shop.chat(streams.customer.secret, {}, { origin })).status).toBe(200);
   }).finally(proxy.close);
@@ -162,7 +159,6 @@ else
             REDIS_URL: process.env.REDIS_URL ?? "",
             SPOOL_DIR: join(mountPoint, "spool"),
             PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
-            ...CALM,
             LEDGER_TIMEOUT_MS: "4000",
             LEASE_SECONDS: "60",
             DRAIN_SECONDS: "2",
@@ -197,7 +193,7 @@ else
         const streams = await openStreams(origin, 8);
         fill();
         proxy.cut();
-        await until(async () => (await readiness(origin)) === "spool_full", 20_000);
+        await until(async () => (await readiness(origin)) === "spool_full");
         // The provider has ended all of them, and the replica has answered later requests.
         for (const { id } of callsWith(streams.mark)) await shop.provider.waitForEnd(id);
         for (let i = 0; i < 5; i++) expect(await readiness(origin)).toBe("spool_full");
@@ -210,7 +206,7 @@ else
         expect(await readiness(origin)).toBe("database_unreachable");
         proxy.mend();
         await expectAllTaken(streams);
-        await until(async () => (await readiness(origin)) === "ready", 20_000);
+        await until(async () => (await readiness(origin)) === "ready");
       }));
 
     test.concurrent("if Postgres is back first, settlements are applied from memory; the replica is ready once the disk can be written", () =>
@@ -218,7 +214,7 @@ else
         const streams = await openStreams(origin, 8);
         fill();
         proxy.cut();
-        await until(async () => (await readiness(origin)) === "spool_full", 20_000);
+        await until(async () => (await readiness(origin)) === "spool_full");
         proxy.mend();
         await expectAllTaken(streams);
         await Promise.all(streams.calls.map(({ ended }) => ended));
@@ -226,7 +222,7 @@ else
         expect(await readiness(origin)).toBe("spool_full");
         await expectShed(streams.customer, origin);
         free();
-        await until(async () => (await readiness(origin)) === "ready", 20_000);
+        await until(async () => (await readiness(origin)) === "ready");
         expect((await shop.chat(streams.customer.secret, {}, { origin })).status).toBe(200);
       }));
 
@@ -248,7 +244,7 @@ else
         const streams = await openStreams(origin, 4);
         fill();
         proxy.cut();
-        await until(async () => (await readiness(origin)) === "spool_full", 20_000);
+        await until(async () => (await readiness(origin)) === "spool_full");
         const exited = await Promise.race([replica.stop(), sleep(40_000).then(() => "still running")]);
         expect(exited).toBe(1);
         expect(streams.calls.filter(complete)).toEqual([]);
@@ -468,7 +464,7 @@ describe("the replay", () => {
     };
     for (let renewed = 0; renewed < 4; renewed++) {
       const before = await leaseEndsAt();
-      await until(async () => (await leaseEndsAt()) !== before, 30_000);
+      await until(async () => (await leaseEndsAt()) !== before);
     }
     expect(ledger.alive(hold)).toBe(true);
     expect(jobs.databaseUp()).toBe(true);

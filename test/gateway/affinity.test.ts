@@ -75,15 +75,15 @@ test("the turns of 1,000 conversations stay on their keys; only a disabled key's
   await until(async () => {
     await keys.shop.chat(secret, { model: MODEL, messages: messagesOf(moved, 0) });
     return (await keys.states())[0] === "quarantined";
-  }, 30_000);
+  });
   const without = await turnWith(setFault);
   expect(differing(first, without)).toEqual(own);
   for (const key of [2, 3, 4]) expect(own.filter((i) => without[i] === key).length).toBeGreaterThan(own.length / 6);
 
   isFaulty = false;
-  await until(async () => (await keys.states())[0] === "active", 60_000);
+  await until(async () => (await keys.states())[0] === "active");
   // The other replicas are told within a moment.
-  await until(async () => differing(first, await turn(TURNS)).length === 0, 60_000);
+  await until(async () => differing(first, await turn(TURNS)).length === 0);
 });
 
 /** A turn under a fault: a turn begins with a reset of the provider. */

@@ -1,11 +1,9 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { ownRedis } from "../platform/own_redis.ts";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { ownRedis, until } from "../platform/own_redis.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /** Token allowances, and tokens a minute, under requests that set no output cap. Three replicas. Source: QUO-9, LIM-4, MON-5. */
-
-setDefaultTimeout(120_000);
 /** The simulated provider writes as many words, or as the cap allows. */
 const LONG = "Write 4000 words about tolls.";
 const LONG_CHAT = { messages: [{ role: "user", content: LONG }] };
@@ -29,7 +27,13 @@ function flood(count: number, ask: (n: number) => Promise<Answer>): Promise<Answ
   return Promise.all(Array.from({ length: count }, (_, n) => ask(n)));
 }
 
+/** When nothing is held any more: a release reaches the database after its answer. */
 const usedOf = async (accountId: number) => {
+  await until(async () => (await readUsed(accountId)).held === 0);
+  return await readUsed(accountId);
+};
+
+const readUsed = async (accountId: number) => {
   const [row] = await shop.world.sql<{ used: number; reported: number; held: number }[]>`
     select tokens_used::int as used, tokens_held::int as held,
       (select coalesce(sum(prompt_tokens + completion_tokens), 0)::int from receipts r

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
 import type { Socket } from "node:net";
 import { encrypt } from "../../src/platform/crypto.ts";
 import { type RawServer, startRawServer } from "../catalog/sockets.ts";
@@ -13,8 +13,6 @@ import { openShop, type Shop } from "./shop.ts";
  * Providers that send much of what cannot be passed on yet: events that do not end, before the answer and in it, and whole answers that
  * stop half way. What the replica holds of all of them is bounded, and only those that hold most are ended. Source: ADM-12.
  */
-
-setDefaultTimeout(120_000);
 const MIB = 1024 * 1024;
 const MEMORY_MAX = 24 * MIB;
 const LINE_BYTES = 5 * MIB;
@@ -61,7 +59,7 @@ beforeAll(async () => {
   await sql`insert into models (id, name, owned_by, modality, context_length) values (${MODEL}, ${MODEL}, 'tollgate', 'text', 8192)`;
   await sql`insert into routes (model_id, provider_id, upstream_model) values (${MODEL}, ${providerId}, 'up')`;
   const { secret } = await shop.customer();
-  await until(async () => (await shop.call("/v1/models", { secret })).text.includes(MODEL), 20_000);
+  await until(async () => (await shop.call("/v1/models", { secret })).text.includes(MODEL));
 });
 afterEach(async () => {
   for (const socket of calls.values()) socket.destroy();
@@ -84,7 +82,7 @@ async function ask(secret: string, prompt: string, stream = true): Promise<{ cli
     messages: [{ role: "user", content: prompt }],
   });
   clients.push(client);
-  await until(() => calls.has(prompt) || client.got() !== "", 20_000);
+  await until(() => calls.has(prompt) || client.got() !== "");
   expect(client.got()).toBe("");
   return { client, provider: calls.get(prompt) as Socket };
 }
@@ -94,7 +92,7 @@ async function sendPart(provider: Socket, kind: Held, bytes: number): Promise<vo
   const before = await heldOrEnded();
   provider.write(HELD[kind]);
   provider.write("a".repeat(bytes));
-  await until(async () => (await heldOrEnded()) >= before + bytes, 20_000);
+  await until(async () => (await heldOrEnded()) >= before + bytes);
 }
 
 /** Bytes that are held, and, for each answer that was ended, as many as it may have held. */
@@ -129,7 +127,7 @@ test.each(Object.keys(HELD) as Held[])(
     const fit = Math.floor((MEMORY_MAX - MIB) / (kind === "declared" ? 2 * LINE_BYTES : LINE_BYTES));
     await until(async () => (await endedForMemory()) === endedBefore + 10 - fit);
     const isEnded = (one: RawClient) => one.got().includes("provider_unavailable");
-    await until(() => attacks.filter(isEnded).length === 10 - fit, 20_000);
+    await until(() => attacks.filter(isEnded).length === 10 - fit);
 
     provider.write('"}\n\n');
     provider.write(

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import type { Model } from "../../src/catalog/catalog.ts";
 import { Refusal } from "../../src/errors.ts";
 import { ANSWER_BYTES_MAX, checkChatAnswer, checkOwnAnswer } from "../../src/gateway/answer_size.ts";
@@ -9,8 +9,6 @@ import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
 import { chatBody, openShop, responsesBody, type Shop } from "./shop.ts";
 
 /** No request can bring about an answer that is too large to be read, which nobody would pay. Source: END-16, PRV-8. */
-
-setDefaultTimeout(60_000);
 const MIB = 1024 * 1024;
 /** A token of four letters, as most have. */
 const ENTRY = { token: "word", logprob: -12.345678, bytes: [119, 111, 114, 100] };

@@ -48,7 +48,7 @@ beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
   small = await shop.start({ BODY_BYTES_MAX: String(BYTES_MAX) });
   ({ secret } = await shop.customer());
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop, small.kill));
 
 /** Sends a body unchanged, with only these headers. */

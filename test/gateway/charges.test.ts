@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
 import { spawn } from "node:child_process";
 import { text } from "node:stream/consumers";
 import { check } from "../../src/books/check.ts";
@@ -22,8 +22,6 @@ import { chatBody, embeddingBody, imageBody, openShop, type Shop } from "./shop.
  * Every charge can be computed again from its receipt and the price version that it names. Here this is done by arithmetic that
  * shares no code with the service: it lays the tokens of a request out one by one. Source: IMP-6, MON-11, MON-12, MON-13, MON-17.
  */
-
-setDefaultTimeout(120_000);
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const REQUESTS = 200;
 
@@ -85,7 +83,7 @@ async function settledPrices(): Promise<void> {
         select price_version_id = (select max(id) from price_versions where model_id = ${model}) as latest
         from receipts where model_id = ${model} and outcome = 'settled' order by request_id desc limit 1`;
       return row?.latest === true;
-    }, 20_000);
+    });
 }
 
 type Random = (max: number) => number;
@@ -401,7 +399,7 @@ test("kinds without a price are listed for the operator until they have one", as
     insert into models (id, name, owned_by, input_micro_usd, output_micro_usd) values (${model}, 'm', 'o', 1000000, 2000000)`;
   await shop.world.sql`
     insert into routes (model_id, provider_id, upstream_model) select ${model}, id, 'up' from providers where name = 'first'`;
-  await until(async () => (await shop.chat(payer.secret, { model })).status === 200, 20_000);
+  await until(async () => (await shop.chat(payer.secret, { model })).status === 200);
   for (let i = 0; i < 2; i++) {
     shop.provider.next({
       usage: {
@@ -431,7 +429,7 @@ test("kinds without a price are listed for the operator until they have one", as
       from receipts where model_id = ${model} order by request_id desc limit 1`;
     return row?.is_latest === true;
   };
-  await until(async () => (await shop.chat(payer.secret, { model })).status === 200 && (await latest()), 20_000);
+  await until(async () => (await shop.chat(payer.secret, { model })).status === 200 && (await latest()));
   for (const prompt_tokens of [30, 2_000]) {
     const completion_tokens_details = { image_tokens: 11 };
     shop.provider.next({ usage: { prompt_tokens, completion_tokens: 20, completion_tokens_details } });

@@ -8,7 +8,7 @@ let shop: Shop;
 
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop));
 
 const sent = () => JSON.parse(shop.provider.lastCall()?.body ?? "");

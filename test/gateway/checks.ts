@@ -3,8 +3,6 @@ import { connect } from "node:net";
 import { until } from "../platform/own_redis.ts";
 import type { Answer, Shop } from "./shop.ts";
 
-/** What a replica has drawn ahead goes back within two seconds; what a killed one had drawn, when its lease ends. */
-const DRAWN_MS_MAX = 20_000;
 /** A replica renews its lease every second: one that has not for this long is dead. */
 const DEAD_MS = 6_000;
 
@@ -117,7 +115,7 @@ export async function withoutEffect<T>(shop: Shop, work: () => Promise<T>): Prom
  * Waits until nothing is drawn: no request is in flight, and replicas have returned what they had drawn ahead. Does not wait for the
  * leases of killed replicas: it ends them.
  */
-async function untilNothingIsDrawn({ world: { sql } }: Shop): Promise<void> {
+export async function untilNothingIsDrawn({ world: { sql } }: Shop): Promise<void> {
   const startedMs = performance.now();
   const leases = await sql`select id, ends_at::text as ends_at from leases where not ended`;
   await until(async () => {
@@ -130,7 +128,7 @@ async function untilNothingIsDrawn({ world: { sql } }: Shop): Promise<void> {
           select distinct account_id from escrows join leases on leases.id = lease_id where ended) as accounts`;
     }
     return drawn === undefined;
-  }, DRAWN_MS_MAX);
+  });
 }
 
 /** Ends a test file: waits until nothing is drawn, checks that the books balance, then runs `others` and closes the shop. */
@@ -148,7 +146,7 @@ export async function closeBalanced(shop: Shop, ...others: (() => unknown)[]): P
 export async function endFaults(shop: Shop, call: (secret: string) => Promise<Answer>): Promise<void> {
   shop.provider.reset();
   const { secret } = await shop.customer();
-  await until(async () => (await call(secret)).status === 200, 10_000);
+  await until(async () => (await call(secret)).status === 200);
   shop.provider.reset();
 }
 

@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeAll, describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import { ChoiceRepair } from "../../src/gateway/chat_shape.ts";
 import { ChunkRewriter } from "../../src/gateway/chunks.ts";
@@ -8,8 +8,6 @@ import { DuplicateField } from "../../src/http/json_text.ts";
  * A provider's chunks are rewritten for the client. For any JSON, all fields except six pass unchanged. For any bytes, only the
  * documented errors are thrown. Source: STR-3, STR-4.
  */
-
-setDefaultTimeout(120_000);
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const RUNS = 3_000;
 const OURS = ["id", "object", "created", "model", "usage"];

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { readdir } from "node:fs/promises";
 import { sleep, until } from "../platform/own_redis.ts";
 import { randomOf } from "../random.ts";
@@ -12,8 +12,6 @@ import { openShop, type Shop } from "./shop.ts";
  * Clients that leave a stream inside an event or in great numbers, half-close, or do not read. The request is settled, the
  * provider call is aborted, and nothing is left open. (Leaving at each event is in stream.test.ts.) Source: END-5, END-8.
  */
-
-setDefaultTimeout(180_000);
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const CLIENT_IDLE_MS = 1_500;
 const IN_A_ROW = 1_000;
@@ -40,7 +38,7 @@ afterEach(() => shop.provider.reset());
 afterAll(() => closeBalanced(shop, strict.kill));
 
 async function receiptOf(accountId: number): Promise<Record<string, unknown>> {
-  await until(async () => (await shop.counters(accountId)).usage === 1, 15_000);
+  await until(async () => (await shop.counters(accountId)).usage === 1);
   expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0, units: 1 });
   const [receipt] = await shop.world.sql`select * from receipts where account_id = ${accountId}`;
   return receipt as Record<string, unknown>;
@@ -48,7 +46,7 @@ async function receiptOf(accountId: number): Promise<Record<string, unknown>> {
 
 /** Settled by our own count, never zero, and the provider call has ended. */
 async function expectLeft(accountId: number, callId: number): Promise<Record<string, unknown>> {
-  await shop.provider.waitForAborted(callId, 5_000);
+  await shop.provider.waitForAborted(callId);
   const receipt = await receiptOf(accountId);
   expect(receipt).toMatchObject({ reason: "client_left", estimated: true });
   expect(Number(receipt.prompt_tokens)).toBeGreaterThan(0);
@@ -92,7 +90,7 @@ describe("a client that does not read", () => {
       const counts = await Promise.all(clients.map(({ accountId }) => shop.counters(accountId)));
       return counts.every(({ usage }) => usage === 1);
     };
-    await until(isSettled, 60_000);
+    await until(isSettled);
     for (const { client, accountId } of clients) {
       expect(await receiptOf(accountId)).toMatchObject({ reason: "client_left", estimated: true });
       // The client must read the rest before it sees the end of the stream.
@@ -110,13 +108,15 @@ describe("a client that does not read", () => {
   test("is disconnected after CLIENT_IDLE_MS, counted and settled; twenty endless streams are held up by their clients", async () => {
     const customers = await Promise.all(Array.from({ length: 20 }, () => shop.customer()));
     // The streams begin together: on a busy machine the first ones could keep the replica from reserving the others in time.
-    shop.provider.always({ endless: "events", untilCalls: customers.length });
+    const { held, open } = shop.provider.gate({ endless: "events" });
+    shop.provider.always(held);
     const clients = customers.map(({ secret, accountId }) => {
       const client = openRawClient(strict.port, secret);
       client.socket.once("data", () => client.socket.pause());
       return { client, accountId };
     });
-    await shop.provider.waitForCalls(clients.length, 20_000);
+    await shop.provider.waitForCalls(clients.length);
+    open();
     await expectCut(clients);
     expect(await timeOutsOf(strict, "client_idle")).toBe(clients.length);
   });
@@ -138,10 +138,10 @@ describe("a client that does not read", () => {
     const client = openRawClient(patient.port, secret);
     client.socket.once("data", () => client.socket.pause());
     await until(() => shop.provider.counters().open === 1);
-    await until(() => shop.provider.counters().open === 0, 30_000);
+    await until(() => shop.provider.counters().open === 0);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 0 });
     client.socket.resume();
-    await until(() => client.got().includes("What was sent is charged."), 20_000);
+    await until(() => client.got().includes("What was sent is charged."));
     expect(await receiptOf(accountId)).toMatchObject({ reason: "client_left", estimated: true });
     expect(client.events()).toBeGreaterThan(20);
     expect(client.got()).not.toContain("[DONE]");
@@ -170,11 +170,11 @@ describe("many clients that leave", () => {
   async function disconnect(secret: string): Promise<void> {
     const client = openRawClient(patient.port, secret, { stream: random() < 0.9 });
     const phase = random();
-    if (phase > 0.4) await until(() => client.bytes() > 0 || client.closed(), 20_000);
+    if (phase > 0.4) await until(() => client.bytes() > 0 || client.closed());
     if (phase > 0.2) await sleep(random() * 60);
     if (random() < 0.3) client.socket.resetAndDestroy();
     else client.leave();
-    await until(client.closed, 20_000);
+    await until(client.closed);
   }
 
   test(`${IN_A_ROW} in a row, then ${AT_A_TIME} at a time, leave no hold, socket or relay, and the books balance`, async () => {
@@ -226,9 +226,8 @@ describe("many clients that leave", () => {
   async function quiet(): Promise<void> {
     await until(
       async () => (await shop.world.sql`select 1 from escrows where units > 0 or nano_usd > 0 limit 1`).length === 0,
-      20_000,
     );
-    await until(() => shop.provider.counters().open === 0, 20_000);
+    await until(() => shop.provider.counters().open === 0);
     await sleep(500);
   }
 });

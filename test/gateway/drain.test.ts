@@ -3,7 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { join } from "node:path";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
-import { behave, CALM, callsOf, closeAtRest, hasMark, type Mark, withReplica } from "../faults/fault_shop.ts";
+import { behave, callsOf, closeAtRest, hasMark, type Mark, withReplica } from "../faults/fault_shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, RUNTIME } from "../replica.ts";
 import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
@@ -32,7 +32,7 @@ let shop: Shop;
 beforeAll(async () => {
   shop = await openShop({
     redisUrl: "",
-    env: { ...CALM, LEASE_SECONDS: String(LEASE_SECONDS), INTERNAL_PORT: "0" },
+    env: { LEASE_SECONDS: String(LEASE_SECONDS), INTERNAL_PORT: "0" },
   });
 });
 // The shop's own replica reaps the holds of replicas that were ended immediately.
@@ -47,7 +47,7 @@ const withOwn = (env: Record<string, string>, work: (replica: ReplicaProcess) =>
     () => shop.start(env),
     async (replica) => {
       const { secret } = await shop.customer();
-      await until(async () => (await shop.chat(secret, {}, { origin: replica.origin })).status === 200, 30_000);
+      await until(async () => (await shop.chat(secret, {}, { origin: replica.origin })).status === 200);
       await work(replica);
     },
     START_WAIT_MS_MAX,
@@ -140,7 +140,7 @@ test.concurrent("unanswered requests that end within the drain time are answered
     const refused = [false, true].map((stream) =>
       shop.chat(slow.secret, { stream, ...never }, { origin: replica.origin }),
     );
-    await until(() => callsOf(shop, quickly) === 1 && callsOf(shop, never) === 2, 20_000);
+    await until(() => callsOf(shop, quickly) === 1 && callsOf(shop, never) === 2);
     const exited = replica.stop();
     expect((await answered).status).toBe(200);
     for (const answer of await Promise.all(refused)) expectRefusal(answer, "service_unavailable");
@@ -281,7 +281,7 @@ describe("while the database is away", () => {
         expect(new Set(lines.map(({ requestId }) => requestId)).size).toBe(10);
         await until(() => replica.logged().includes("settlements wait in the spool for the next start"));
         await withOwn({ SPOOL_DIR: spoolDir }, async (next) => {
-          await until(async () => (await spooled(spoolDir)).length === 0, 20_000);
+          await until(async () => (await spooled(spoolDir)).length === 0);
           expect(await shop.counters(short.accountId)).toMatchObject({ usage: 6, units: 6, holds: 0, released: 0 });
           // Released, or returned by the reaper before the replay: that leaves no receipt.
           const { released, ...others } = await shop.counters(long.accountId);
@@ -341,7 +341,7 @@ describe("while the database is away", () => {
       expect((await spooled(spoolDir)).length).toBe(3);
       database.mend();
       await withOwn({ SPOOL_DIR: spoolDir }, async () => {
-        await until(async () => (await spooled(spoolDir)).length === 0, 20_000);
+        await until(async () => (await spooled(spoolDir)).length === 0);
         expect(await shop.counters(accountId)).toMatchObject({ usage: 3, units: 3, holds: 0, released: 0 });
       });
     }));
@@ -376,6 +376,6 @@ test.concurrent("a second SIGTERM with open streams ends the process immediately
     expect(await exited).toBe(1);
     for (const { ended } of streams) expect(await ended).not.toContain("[DONE]");
     await until(() => replica.logged().includes("a second signal"));
-    await until(async () => (await shop.counters(accountId)).holds === 0, 30_000);
+    await until(async () => (await shop.counters(accountId)).holds === 0);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, released: 0 });
   }));

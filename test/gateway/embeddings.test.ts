@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { closeBalanced, endFaults, expectRefusal, withoutEffect } from "./checks.ts";
 import { gaugeOf } from "./metrics_reader.ts";
 import { embeddingBody, openShop, PRICES, type Shop } from "./shop.ts";
@@ -7,8 +7,6 @@ import { embeddingBody, openShop, PRICES, type Shop } from "./shop.ts";
  * Embeddings: the forms of the input and of the answer, its order, the limits, and what is charged. What all metered endpoints have in
  * common is in metered_endpoints.test.ts. Source: EMB-1, EMB-2, EMB-3, EMB-4, EMB-5.
  */
-
-setDefaultTimeout(60_000);
 const BALANCE = 1_000_000_000;
 let shop: Shop;
 
@@ -306,12 +304,14 @@ test("a short request may have a large answer: its expected size takes memory of
   // 2,000 × 128 numbers are 1.3 MiB, and an account has 3 MiB. As much as a largest body is counted.
   const body = embeddingBody({ input: Array.from({ length: 2_000 }, () => "x"), dimensions: 128 });
   const send = (by: string) => shop.call("/v1/embeddings", { secret: by, body, origin: replica.origin });
-  shop.provider.always({ delayMs: 2_000 });
+  const { held, open } = shop.provider.gate();
+  for (let i = 0; i < 2; i++) shop.provider.next(held);
   const first = [send(secret), send(secret)];
   await shop.provider.waitForCalls(2);
   expectRefusal(await send(secret), "too_many_requests");
   expect(await gaugeOf(replica, "body_bytes")).toBe(2 * (MIB + JSON.stringify(body).length));
   expect((await send(neighbour.secret)).status).toBe(200);
+  open();
   expect((await Promise.all(first)).map(({ status }) => status)).toEqual([200, 200]);
   expect(await gaugeOf(replica, "body_bytes")).toBe(0);
   // Numbers as text have four times the bytes of base64.
@@ -321,10 +321,13 @@ test("a short request may have a large answer: its expected size takes memory of
   ] as const) {
     const small = { ...body, dimensions: 16, encoding_format: form };
     const calls = shop.provider.callCount();
+    const one = shop.provider.gate();
+    shop.provider.next(one.held);
     const sending = shop.call("/v1/embeddings", { secret, body: small, origin: replica.origin });
     await shop.provider.waitForCalls(calls + 1);
     const expected = JSON.stringify(small).length + Math.ceil(2_000 * 16 * bytesANumber);
     expect(await gaugeOf(replica, "body_bytes")).toBe(expected);
+    one.open();
     expect((await sending).status).toBe(200);
   }
   await replica.stop();

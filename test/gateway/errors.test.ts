@@ -19,7 +19,7 @@ beforeAll(async () => {
   // Without Redis: a busy one that answers late would have the replica count by itself, from zero.
   shop = await openShop({ redisUrl: "", env: { CACHE_TTL_MS: "100" } });
   narrow = await shop.start({ RATE_PER_MINUTE: "1", REDIS_URL: "" });
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop, narrow.kill));
 
 /** Refused the same way for JSON and streams, and without effect. */
@@ -244,7 +244,7 @@ describe("503 service_unavailable while the database is away", () => {
       const known = await shop.customer();
       const unknown = await shop.customer();
       const proxy = await startTcpProxy(shop.world.url);
-      const replica = await shop.start({ DATABASE_URL: proxy.url, LEASE_SECONDS: "2" });
+      const replica = await shop.start({ DATABASE_URL: proxy.url, LEASE_SECONDS: "2", LEDGER_TIMEOUT_MS: "1800" });
       const { origin } = replica;
       try {
         // The next poll of changes evicts a new key from the cache. This one is cached when the database goes down.
@@ -283,7 +283,7 @@ describe("503 service_unavailable while the database is away", () => {
         proxy.mend();
         await until(async () => (await shop.chat(known.secret, {}, { origin })).status === 200);
         // A silent server may have granted the reserve if the key was cached: that hold is released.
-        await until(async () => (await holds()) === 0, 20_000);
+        await until(async () => (await holds()) === 0);
         const { settled, units, providerCalls } = before;
         const once = { settled: settled + 1, units: units + 1, providerCalls: providerCalls + 1 };
         expect(await charges()).toEqual({ ...before, ...once });

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { Redis } from "ioredis";
 import OpenAI from "openai";
 import { type Service, startRedis } from "../../scripts/services.ts";
@@ -16,13 +16,9 @@ import { type Answer, type CallOptions, chatBody, eventsOf, imageBody, openShop,
  * A request with an Idempotency-Key is served and charged at most once. Two replicas, each a process, and one Redis.
  * Source: IDE-2, IDE-3, IDE-4.
  */
-
-setDefaultTimeout(120_000);
 const LEASE_SECONDS = 3;
 /** The TTL that Redis reports for a key that does not exist. */
 const GONE = -2;
-/** Long enough for a second request to arrive while the first is in flight. */
-const IN_FLIGHT_MS = 2500;
 
 let redis: Service;
 let spy: Redis;
@@ -78,12 +74,14 @@ const usageOf = async (accountId: number) => (await shop.counters(accountId)).us
 describe("while the first is in flight", () => {
   test("the same request gets 409 with Retry-After on both replicas, and another body 400; afterwards it gets the first one's answer", async () => {
     const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
-    shop.provider.next({ delayMs: IN_FLIGHT_MS });
+    const { held, open } = shop.provider.gate();
+    shop.provider.next(held);
     const first = once(secret, key);
     await shop.provider.waitForCalls(1);
     expectConflict(await once(secret, key, {}, { origin: other() }), { inFlight: true });
     expectConflict(await once(secret, key), { inFlight: true });
     expectRefusal(await once(secret, key, { temperature: 0 }, { origin: other() }), "idempotency_mismatch");
+    open();
     const served = await first;
     expect(isFirst(served)).toBe(true);
     expect(isReplay(await once(secret, key, {}, { origin: other() }))).toBe(true);
@@ -109,11 +107,25 @@ describe("while the first is in flight", () => {
 
   test("an SDK that retries a 409 gets the first's answer", async () => {
     const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
-    const client = new OpenAI({ baseURL: `${other()}/v1`, apiKey: secret, maxRetries: 4 });
-    shop.provider.next({ delayMs: IN_FLIGHT_MS });
+    let refused = 0;
+    const client = new OpenAI({
+      baseURL: `${other()}/v1`,
+      apiKey: secret,
+      maxRetries: 4,
+      async fetch(url, options) {
+        const answer = await fetch(url, options);
+        if (answer.status === 409) refused++;
+        return answer;
+      },
+    });
+    const { held, open } = shop.provider.gate();
+    shop.provider.next(held);
     const first = once(secret, key);
     await shop.provider.waitForCalls(1);
-    const answer = await client.chat.completions.create(chatBody() as never, { headers: { "idempotency-key": key } });
+    const retried = client.chat.completions.create(chatBody() as never, { headers: { "idempotency-key": key } });
+    await until(() => refused > 0);
+    open();
+    const answer = await retried;
     expect(answer).toMatchObject((await first).json);
     expect(shop.provider.callCount()).toBe(1);
     expect(await usageOf(accountId)).toBe(1);
@@ -183,10 +195,12 @@ describe("after the first was served", () => {
 
   test("a retry of a served stream gets 409 with x-should-retry: false, which names the first request", async () => {
     const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
-    shop.provider.next({ chunkDelayMs: 100, tokens: 15 });
+    const { held, open } = shop.provider.gateAfter(3, { tokens: 15 });
+    shop.provider.next(held);
     const streaming = once(secret, key, { stream: true });
     await shop.provider.waitForCalls(1);
     expectConflict(await once(secret, key, { stream: true }), { inFlight: true });
+    open();
     const first = await streaming;
     expect(eventsOf(first.text).at(-1)).toBe("[DONE]");
     const conflict = async () => await once(secret, key, { stream: true }, { origin: other() });
@@ -242,9 +256,11 @@ describe("after the first was served", () => {
 describe("a client that left", () => {
   test("before its JSON answer is charged once: the call runs to its end, and a retry gets the answer", async () => {
     const [{ secret, accountId }, key] = [await shop.payer(1_000_000_000n), newKey()];
-    shop.provider.next({ delayMs: 800, content: "what the client never saw" });
+    const { held, open } = shop.provider.gate({ content: "what the client never saw" });
+    shop.provider.next(held);
     await leaves(secret, key, {}, () => shop.provider.waitForCalls(1));
-    await until(async () => (await usageOf(accountId)) === 1, 20_000);
+    open();
+    await until(async () => (await usageOf(accountId)) === 1);
     await until(async () => isReplay(await once(secret, key, {}, { origin: other() })));
     await withoutEffect(shop, async () => {
       const again = await once(secret, key);
@@ -262,7 +278,7 @@ describe("a client that left", () => {
         await shop.provider.waitForCalls(before + 1);
         await sleep(300);
       });
-      await until(async () => (await usageOf(accountId)) === 1, 20_000);
+      await until(async () => (await usageOf(accountId)) === 1);
       await until(async () => !(await once(secret, key, { stream: true })).headers.has("retry-after"));
       await withoutEffect(shop, async () =>
         expectConflict(await once(secret, key, { stream: true }, { origin: other() }), { inFlight: false }),
@@ -399,7 +415,7 @@ describe("Redis", () => {
         expect(isFirst(await shop.chat(secret, {}, { origin }))).toBe(true);
         await mend();
         const name = newKey();
-        await until(async () => (await once(secret, name, {}, { origin })).status === 200, 20_000);
+        await until(async () => (await once(secret, name, {}, { origin })).status === 200);
       }
       expect(await shop.counters(accountId)).toMatchObject({ usage: 5, holds: 0 });
     } finally {
@@ -414,17 +430,19 @@ describe("Redis", () => {
     const replica = await shop.start(env);
     try {
       const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
-      shop.provider.next({ delayMs: IN_FLIGHT_MS });
+      const { held, open } = shop.provider.gate();
+      shop.provider.next(held);
       const first = once(secret, key, {}, { origin: replica.origin });
       await shop.provider.waitForCalls(1);
       own.freeze();
+      open();
       expect(isFirst(await first)).toBe(true);
       own.thaw();
       let answer: Answer | undefined;
       await until(async () => {
         answer = await once(secret, key, {}, { origin: replica.origin });
         return answer.status !== 503 && !answer.headers.has("retry-after");
-      }, 20_000);
+      });
       // Whether noted late or lapsed and looked up, it is never served again.
       if (answer?.status !== 200) expectConflict(answer as Answer, { inFlight: false });
       else expect(isReplay(answer)).toBe(true);
@@ -441,11 +459,13 @@ describe("Redis", () => {
     try {
       const { origin } = alone;
       const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
-      shop.provider.next({ delayMs: IN_FLIGHT_MS });
+      const { held, open } = shop.provider.gate();
+      shop.provider.next(held);
       const first = once(secret, key, {}, { origin });
       await shop.provider.waitForCalls(1);
       expectConflict(await once(secret, key, {}, { origin }), { inFlight: true });
       expectRefusal(await once(secret, key, { n: 1 }, { origin }), "idempotency_mismatch");
+      open();
       const served = await first;
       await withoutEffect(shop, async () => {
         const again = await once(secret, key, {}, { origin });

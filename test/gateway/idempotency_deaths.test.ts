@@ -1,8 +1,8 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { Redis } from "ioredis";
 import { type Service, startRedis } from "../../scripts/services.ts";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
-import { type Buyer, behave, CALM, callsOf, closeAtRest, receiptsOf, withReplica } from "../faults/fault_shop.ts";
+import { type Buyer, behave, callsOf, closeAtRest, receiptsOf, withReplica } from "../faults/fault_shop.ts";
 import { ownRedis, sleep, until } from "../platform/own_redis.ts";
 import { isFrozen, type ReplicaProcess } from "../replica.ts";
 import { expectRefusal } from "./checks.ts";
@@ -13,8 +13,6 @@ import { type Answer, openShop, type Shop } from "./shop.ts";
  * A replica dies or freezes with a request that has an Idempotency-Key, and its client retries on another one: served and
  * charged at most once. Each test has its own replica to lose. Source: END-13, IDE-1.
  */
-
-setDefaultTimeout(120_000);
 const LEASE_SECONDS = 3;
 const POLL_MS = 200;
 /** Long enough to lock the account while its request is in flight. */
@@ -29,7 +27,7 @@ beforeAll(async () => {
   redis = await startRedis();
   spy = new Redis(redis.url);
   // The shop's own replica is the one that survives.
-  shop = await openShop({ redisUrl: redis.url, env: { ...CALM, LEASE_SECONDS: String(LEASE_SECONDS) } });
+  shop = await openShop({ redisUrl: redis.url, env: { LEASE_SECONDS: String(LEASE_SECONDS) } });
 });
 afterAll(() =>
   closeAtRest(shop, async () => {
@@ -69,10 +67,10 @@ function dying(
       () => undefined,
     );
     if (failpoint.endsWith("kill")) {
-      await until(() => victim.process.signalCode === "SIGKILL", 30_000);
+      await until(() => victim.process.signalCode === "SIGKILL");
       expect(await answer).toBeUndefined();
     } else {
-      await until(() => isFrozen(victim), 30_000);
+      await until(() => isFrozen(victim));
     }
     await rest(victim, answer);
   });
@@ -137,7 +135,7 @@ test.concurrent("SIGKILL between settle and reply: another body is a mismatch, a
     await until(async () => {
       expectRefusal(await wanted.ask(shop.origin, { n: 1 }), "idempotency_mismatch");
       return !(await isClaimOpen(first));
-    }, 30_000);
+    });
     expectConflict(await wanted.ask(), { inFlight: false, first });
     expect(wanted.calls()).toBe(1);
     expect(await wanted.counters()).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
@@ -152,7 +150,7 @@ test.concurrent("SIGKILL before the reserve: the ledger has nothing, and a retry
       served = await wanted.ask(shop.origin, { n: 1 });
       if (served.status !== 200) expectRefusal(served, "idempotency_mismatch");
       return served.status === 200;
-    }, 30_000);
+    });
     expect(isFirst(served as Answer)).toBe(true);
     expect(wanted.calls()).toBe(1);
     // Nobody can tell that it had not reserved: a receipt without a unit says that it will never be charged.
@@ -196,7 +194,7 @@ test.concurrent("frozen before the reserve, and resumed after the retry was serv
     victim.process.kill("SIGCONT");
     expectRefusal((await answer) as Answer, "service_unavailable");
     expect(wanted.calls()).toBe(1);
-    await until(async () => (await wanted.counters()).holds === 0, 20_000);
+    await until(async () => (await wanted.counters()).holds === 0);
     expect(await wanted.counters()).toMatchObject({ usage: 1, units: 1 });
     expect(isReplay(await wanted.ask())).toBe(true);
   });
@@ -210,7 +208,7 @@ test.concurrent("database down when the request ends: the settlement waits in th
     () => shop.start({ LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "1800" }),
     async ({ origin }) => {
       const first = wanted.ask(origin);
-      await until(() => wanted.calls() === 1, 20_000);
+      await until(() => wanted.calls() === 1);
       const [held] = await shop.world
         .sql`select account_id from escrows where account_id = ${accountId} and units + nano_usd > 0`;
       expect(held).toBeDefined();
@@ -227,7 +225,7 @@ test.concurrent("database down when the request ends: the settlement waits in th
         unlock();
         await lock;
       }
-      await until(async () => (await wanted.counters()).usage === 1, 20_000);
+      await until(async () => (await wanted.counters()).usage === 1);
       expect(await wanted.counters()).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
       expect(wanted.calls()).toBe(1);
     },
@@ -252,7 +250,7 @@ test("after Redis was frozen for longer than its connections live, 40 retries ar
       own.thaw();
     }
     for (const one of orders) {
-      await until(async () => (await one.ask(replica.origin)).status === 200, 30_000);
+      await until(async () => (await one.ask(replica.origin)).status === 200);
       expect(one.calls()).toBe(1);
     }
   });

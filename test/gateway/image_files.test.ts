@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import { type ImageToken, imageUrl, openImageToken } from "../../src/gateway/image_addresses.ts";
@@ -14,8 +14,6 @@ import { type Answer, imageBody, openShop, type Shop } from "./shop.ts";
  * Images by URL: the URL is on the request's own host, and the image is fetched when it is asked for. Source: IMG-2, IMG-4, IMG-5,
  * IMG-6, IMG-7, IMG-8, IMG-9, IMG-10.
  */
-
-setDefaultTimeout(90_000);
 const HOST = "api.tollgate.test";
 const ACME = "ai.acme.test";
 const MIB = 1024 * 1024;
@@ -230,13 +228,13 @@ describe("an image by URL", () => {
     };
     try {
       // A replica learns of the key within a moment.
-      await until(async () => (await keyFor(second?.id)) === "Bearer sk-the-second-key", 20_000);
+      await until(async () => (await keyFor(second?.id)) === "Bearer sk-the-second-key");
       expect(await keyFor(1)).toBe(`Bearer ${shop.provider.apiKey}`);
       expect(await keyFor(99_999)).toStartWith("Bearer sk-");
     } finally {
       await shop.world.sql`delete from provider_keys where id = ${second?.id}`;
       // Used by a later test, it would be refused, and its probe would take the answer that is meant for that test.
-      await until(async () => (await keyFor(second?.id)) === `Bearer ${shop.provider.apiKey}`, 20_000);
+      await until(async () => (await keyFor(second?.id)) === `Bearer ${shop.provider.apiKey}`);
     }
   });
 
@@ -322,7 +320,7 @@ describe("an address that could not be fetched later is not sold: 503, released"
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, units: 0 });
     expect(store.state.calls.length).toBe(0);
     // A good answer closes the breaker that this provider's failure may have opened.
-    await until(async () => (await shop.call("/v1/images/generations", call)).status === 200, 10_000);
+    await until(async () => (await shop.call("/v1/images/generations", call)).status === 200);
   });
 });
 

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { until } from "../platform/own_redis.ts";
@@ -8,8 +8,6 @@ import { imageBody, openShop, PRICES, type Shop } from "./shop.ts";
 /**
  * Images: `response_format` is honored whatever the provider returns. Source: API-7, END-4, IMG-1, IMG-2, IMG-4.
  */
-
-setDefaultTimeout(60_000);
 let shop: Shop;
 
 beforeAll(async () => {

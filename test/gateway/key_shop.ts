@@ -1,6 +1,5 @@
 import { encrypt } from "../../src/platform/crypto.ts";
 import { startFakeProvider } from "../fake_provider.ts";
-import { CALM } from "../faults/fault_shop.ts";
 import { until } from "../platform/own_redis.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
 import { openShop } from "./shop.ts";
@@ -15,7 +14,7 @@ export async function openKeyShop({ keys, replicas, redisUrl }: { keys: number; 
   const secrets = Array.from({ length: keys }, (_, i) => `${SECRET}${i + 1}`);
   const [apiKey = "", ...moreKeys] = secrets;
   const provider = await startFakeProvider({ apiKey, moreKeys });
-  const env = { ...CALM, PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}` };
+  const env = { PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}` };
   const shop = await openShop({ replicas, env, ...(redisUrl !== undefined && { redisUrl }) });
   const { sql } = shop.world;
   const encrypted = (secret: string) => encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), secret);
@@ -28,7 +27,7 @@ export async function openKeyShop({ keys, replicas, redisUrl }: { keys: number; 
   const customer = () => shop.customer({ dailyLimit: 1_000_000 });
   const { secret: first } = await customer();
   for (const origin of origins)
-    await until(async () => (await shop.chat(first, { model: MODEL }, { origin })).status === 200, 10_000);
+    await until(async () => (await shop.chat(first, { model: MODEL }, { origin })).status === 200);
   provider.reset();
 
   return {

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { encrypt } from "../../src/platform/crypto.ts";
 import { answerOf, startHangingPort, startHungPort } from "../catalog/sockets.ts";
 import { sleep, until } from "../platform/own_redis.ts";
@@ -11,8 +11,6 @@ import { openShop, PRICES, type Shop } from "./shop.ts";
  * The cost of a request whose client leaves early, or whose provider breaks off late: only what a provider did is charged.
  * Source: END-5, END-6, END-8, END-9, END-10, END-11.
  */
-
-setDefaultTimeout(120_000);
 const HEADERS_MS = 6_000;
 const SSE = "text/event-stream";
 
@@ -65,7 +63,7 @@ const leaver = (secret: string, over: Record<string, unknown> = {}) => openRawCl
 /** The one receipt of an account, once its request has ended. */
 async function receiptOf(accountId: number): Promise<Record<string, unknown>> {
   const find = () => shop.world.sql`select * from receipts where account_id = ${accountId}`;
-  await until(async () => (await find()).length === 1, 30_000);
+  await until(async () => (await find()).length === 1);
   expect((await shop.counters(accountId)).holds).toBe(0);
   return (await find())[0] as Record<string, unknown>;
 }
@@ -127,7 +125,7 @@ describe("a request that was sent to no provider", () => {
       await addRoute("chat-hanging", "hanging");
       const [{ secret }, left] = await Promise.all([shop.customer(), shop.customer()]);
       const answers = async () => (await shop.chat(secret, { model: "chat-hanging" }, { origin: own.origin })).status;
-      await until(async () => (await answers()) === 200, 10_000);
+      await until(async () => (await answers()) === 200);
       await hanging.hang();
       const client = openRawClient(own.port, left.secret, { model: "chat-hanging" });
       await until(async () => (await shop.counters(left.accountId)).holds === 1);
@@ -155,8 +153,8 @@ describe("a request that was sent to no provider", () => {
     // On a busy machine all 300 may have left before the first was sent.
     for (let round = 0; round < 10 && usage === 0; round++) {
       await Promise.all(Array.from({ length: 10 }, row));
-      await until(async () => (await shop.counters(accountId)).holds === 0, 30_000);
-      await until(() => shop.provider.counters().open === 0, 30_000);
+      await until(async () => (await shop.counters(accountId)).holds === 0);
+      await until(() => shop.provider.counters().open === 0);
       usage = (await shop.counters(accountId)).usage;
       expect(usage).toBeLessThanOrEqual(shop.provider.callCount());
     }
@@ -179,7 +177,7 @@ describe("a provider that is silent before its first event", () => {
           expect(Number(receipt.prompt_tokens)).toBeGreaterThan(0);
         }),
       );
-      await until(() => shop.provider.counters().open === 0, 10_000);
+      await until(() => shop.provider.counters().open === 0);
       shop.provider.reset();
       const { secret } = await shop.customer();
       expect((await shop.chat(secret, { model: "chat-two-routes" }, { origin: replica.origin })).status).toBe(200);
@@ -305,7 +303,7 @@ describe("a prompt with an image or a file", () => {
     const [call] = await shop.provider.waitForCalls(1);
     await sleep(200);
     client.leave();
-    expect((await shop.provider.waitForEnd(call?.id ?? 0, 10_000)).outcome).toBe("complete");
+    expect((await shop.provider.waitForEnd(call?.id ?? 0)).outcome).toBe("complete");
     expect(await receiptOf(accountId)).toMatchObject({ estimated: false, prompt_tokens: 36_835 });
   });
 
@@ -339,7 +337,7 @@ describe("a model that hides tokens", () => {
     await shop.world.sql`update models set hides_tokens = ${hidesTokens} where id = ${id}`;
     await addRoute(id, "first");
     const { secret } = await shop.customer();
-    await until(async () => (await ask(secret, id, false)).status === 200, 10_000);
+    await until(async () => (await ask(secret, id, false)).status === 200);
     // The replica has loaded the current catalog.
     shop.provider.reset();
     return id;
@@ -409,7 +407,7 @@ describe("a model that hides tokens", () => {
       const [call] = await shop.provider.waitForCalls(1);
       await sleep(200);
       client.leave();
-      expect((await shop.provider.waitForEnd(call?.id ?? 0, 10_000)).outcome).toBe("complete");
+      expect((await shop.provider.waitForEnd(call?.id ?? 0)).outcome).toBe("complete");
       expect(await receiptOf(accountId)).toMatchObject({
         reason: "client_left",
         estimated: false,

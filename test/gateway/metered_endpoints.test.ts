@@ -1,6 +1,5 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
-import { CALM } from "../faults/fault_shop.ts";
 import { drawn } from "../ledger/ledger_world.ts";
 import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
@@ -14,8 +13,6 @@ import { type Answer, type CallOptions, openShop, type Shop } from "./shop.ts";
  * provider gets. The rows are in metered_endpoints.ts. Source: API-14, EMB-1, ERR-2, ERR-5, ERR-11, END-1, END-2, END-3, END-4, END-5,
  * END-6, END-7, END-12, IDE-2, MON-7, PRV-2, QUO-1.
  */
-
-setDefaultTimeout(60_000);
 const BALANCE = 1_000_000_000;
 const DRAIN_SECONDS = 2;
 let shop: Shop;
@@ -23,7 +20,7 @@ let shop: Shop;
 let narrow: ReplicaProcess;
 
 beforeAll(async () => {
-  shop = await openShop({ env: { ...CALM, CACHE_TTL_MS: "100" } });
+  shop = await openShop({ env: { CACHE_TTL_MS: "100" } });
   await addModels(shop);
   // Without Redis, whose counts other test files share.
   narrow = await shop.start({ RATE_PER_MINUTE: "1", REDIS_URL: "" });
@@ -39,8 +36,8 @@ const calls = () => shop.provider.callCount() + shop.second.callCount();
 /** The one receipt of an account, once its request has ended. */
 async function receiptOf(accountId: number): Promise<Record<string, unknown>> {
   const find = () => shop.world.sql`select * from receipts where account_id = ${accountId}`;
-  await until(async () => (await find()).length === 1, 15_000);
-  await until(async () => (await shop.counters(accountId)).holds === 0, 15_000);
+  await until(async () => (await find()).length === 1);
+  await until(async () => (await shop.counters(accountId)).holds === 0);
   return (await find())[0] as Record<string, unknown>;
 }
 
@@ -53,7 +50,7 @@ async function expectReleased(accountId: number, reason: string): Promise<void> 
 async function heal(row: MeteredRow, model: "main" | "two-routes" = "main"): Promise<void> {
   const { secret } = await shop.customer();
   shop.provider.reset();
-  await until(async () => (await ask(shop, row, { secret, model })).status === 200, 10_000);
+  await until(async () => (await ask(shop, row, { secret, model })).status === 200);
   expect(shop.provider.callCount()).toBeGreaterThan(0);
 }
 
@@ -119,7 +116,7 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
       const { secret, keyId } = await shop.customer();
       expect((await send(secret)).status).toBe(200);
       await shop.world.sql`update keys set status = 'disabled' where id = ${keyId}`;
-      await until(async () => (await send(secret)).status === 401, 10_000);
+      await until(async () => (await send(secret)).status === 401);
       await refused(() => send(secret), "invalid_api_key");
     });
 
@@ -497,10 +494,12 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
 
     test("while the first is in flight, a second gets 409 with Retry-After", async () => {
       const { secret, accountId } = await shop.customer();
-      shop.provider.next({ delayMs: 600 });
+      const { held, open } = shop.provider.gate();
+      shop.provider.next(held);
       const first = once(secret, "in-flight");
       await shop.provider.waitForCalls(1);
       expectConflict(await once(secret, "in-flight"), { inFlight: true });
+      open();
       expect((await first).status).toBe(200);
       expect(calls()).toBe(1);
       expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1 });
@@ -512,7 +511,7 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
       await shop.world.givePackage({ accountId });
       shop.provider.next({ status: 500 });
       await until(async () => (await once(secret, "again")).status !== 402);
-      await until(async () => (await once(secret, "again")).status === 200, 10_000);
+      await until(async () => (await once(secret, "again")).status === 200);
       expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 1 });
     });
   });
@@ -541,7 +540,7 @@ test("a replica shuts down: requests that end within the drain time are answered
         return { row, quick, slow, answers: Promise.allSettled([served, cut]) };
       }),
     );
-    await shop.provider.waitForCalls(2 * METERED_ROWS.length, 15_000);
+    await shop.provider.waitForCalls(2 * METERED_ROWS.length);
     expect(await replica.stop()).toBe(0);
     for (const { row, quick, slow, answers } of begun) {
       const [served, cut] = (await answers).map((one) => (one.status === "fulfilled" ? one.value : undefined));

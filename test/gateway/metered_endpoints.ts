@@ -12,7 +12,6 @@ import { type Answer, type CallOptions, eventsOf, PRICES, type Shop } from "./sh
 const INPUT_NANO = PRICES.inputMicroUsd / 1000;
 const OUTPUT_NANO = PRICES.outputMicroUsd / 1000;
 const IMAGE_NANO = PRICES.imageMicroUsd * 1000;
-const LEARNED_MS_MAX = 10_000;
 
 export type MeteredRow = {
   name: string;
@@ -228,7 +227,7 @@ export async function addModels(shop: Shop): Promise<void> {
   const last = modelOf(METERED_ROWS.at(-1) as MeteredRow, "hides");
   const { secret } = await shop.customer();
   for (const { origin } of shop.replicas)
-    await until(async () => (await shop.call(`/v1/models/${last}`, { secret, origin })).status === 200, LEARNED_MS_MAX);
+    await until(async () => (await shop.call(`/v1/models/${last}`, { secret, origin })).status === 200);
 }
 
 /** One request of a row. */

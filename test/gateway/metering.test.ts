@@ -22,7 +22,7 @@ beforeAll(async () => {
   // The replica reloads its catalog within a second.
   const { secret } = await shop.customer();
   while ((await shop.call("/v1/models/over-3", { secret })).status !== 200) await Bun.sleep(50);
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop));
 
 async function addModels(): Promise<void> {
@@ -158,13 +158,14 @@ describe("/balance", () => {
     const customer = await shop.customer({ dailyLimit: 5 });
     const payer = await shop.payer(1_000_000_000n);
     const calls = shop.provider.callCount();
-    shop.provider.next({ delayMs: 400 });
-    shop.provider.next({ delayMs: 400 });
+    const { held: waiting, open } = shop.provider.gate();
+    for (let i = 0; i < 2; i++) shop.provider.next(waiting);
     const slow = [shop.chat(customer.secret), shop.chat(payer.secret, { max_tokens: 100 })];
     await shop.provider.waitForCalls(calls + 2);
     expect((await balanceOf(customer.secret)).package).toMatchObject({ daily_remaining: 4, total_remaining: 149 });
     const held = PROMPT_NANO + 100n * OUTPUT_TOKEN_NANO;
     expect((await balanceOf(payer.secret)).payg).toMatchObject({ balance_usd: 1, held_usd: Number(held) / 1e9 });
+    open();
     for (const { status } of await Promise.all(slow)) expect(status).toBe(200);
     expect((await balanceOf(payer.secret)).payg.held_usd).toBe(0);
   });

@@ -13,7 +13,7 @@ let secret: string;
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
   ({ secret } = await shop.customer());
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop));
 
 /** One connection: what was received, and whether the server has closed it. Its own side stays open until `leave`. */

@@ -62,5 +62,5 @@ test.each(rows)("odd requests: %s", async (_, row) => {
     numRuns: REQUESTS,
     examples: EXAMPLES,
   });
-  await until(async () => (await shop.counters(accountId)).holds === 0, 20_000);
+  await until(async () => (await shop.counters(accountId)).holds === 0);
 });

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import process from "node:process";
 import { startRedis } from "../../scripts/services.ts";
 import { withReplica } from "../faults/fault_shop.ts";
@@ -13,8 +13,6 @@ import { type Answer, openShop, type Shop } from "./shop.ts";
  * An overloaded replica refuses new requests immediately, and serves those it has admitted. Each limit has its own replica
  * here, kept full; each refusal is checked and counted, and has no effect. Source: ADM-4.
  */
-
-setDefaultTimeout(60_000);
 
 /** How long admitted requests keep a replica full: far longer than refusals take. */
 const BUSY_MS = 10_000;
@@ -125,7 +123,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
       await expectShed(replica, other.secret, 6);
       expect(await shedBy(replica, "spool_full")).toBe(6);
       await lock.release();
-      await until(async () => (await shop.call("/readyz", { origin: replica.origin })).status === 200, 20_000);
+      await until(async () => (await shop.call("/readyz", { origin: replica.origin })).status === 200);
       await until(async () => (await gaugeOf(replica, "spool_settlements")) === 0);
       expect(await gaugeOf(replica, "spool_bytes")).toBe(0);
       shop.provider.reset();
@@ -253,7 +251,7 @@ describe("time limits on providers and Redis; each timeout is counted", () => {
         await until(async () => {
           expect((await chatAt(replica, secret)).status).toBe(200);
           return ((await timeOutsOf(replica, "rate_redis")) ?? 0) >= 1;
-        }, 20_000);
+        });
       });
     } finally {
       process.kill(redis.pid, "SIGCONT");

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import { until } from "../platform/own_redis.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
@@ -8,8 +8,6 @@ import { type Answer, openShop, type Shop } from "./shop.ts";
  * One customer's mistakes and attacks must not open a breaker for others; a provider that is really down must still be
  * detected quickly. Source: PRV-4, PRV-5, PRV-6.
  */
-
-setDefaultTimeout(60_000);
 const FIRST_BYTE_MS = 400;
 const MISTAKES = 12;
 const POISON = "poisoned prompt";
@@ -23,7 +21,7 @@ afterEach(async () => {
   shop.second.reset();
   const { secret } = await shop.customer();
   for (const model of ["chat-a", "chat-two-routes"])
-    await until(async () => (await shop.chat(secret, { model })).status === 200, 10_000);
+    await until(async () => (await shop.chat(secret, { model })).status === 200);
   shop.provider.reset();
   shop.second.reset();
 });

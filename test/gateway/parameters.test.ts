@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { parametersTable } from "../../scripts/parameters_table.ts";
 import {
@@ -15,8 +15,6 @@ import { closeBalanced, expectRefusal } from "./checks.ts";
 import { type Answer, chatBody, embeddingBody, imageBody, openShop, PRICES, responsesBody, type Shop } from "./shop.ts";
 
 /** Which fields of a request reach a provider. Source: PRV-1, PRV-2, PRV-26. */
-
-setDefaultTimeout(60_000);
 const API_GUIDE = readFileSync(`${import.meta.dirname}/../../docs/api.md`, "utf8");
 const NAMER = { secretKey: new Uint8Array(32), accountId: 1 };
 const LIST_ALONE: OwnRules = { allowedParams: new Set(), droppedParams: new Set() };

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { signInTo } from "../panel/panel_client.ts";
 import { ownRedis, sleep, until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
@@ -7,8 +7,6 @@ import { shedBy } from "./metrics_reader.ts";
 import { type Answer, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
 /** Limits of requests and tokens that were set for an offering, an account or a key, over two replicas. Source: LIM-1, LIM-2, LIM-3, LIM-4, LIM-5, LIM-7. */
-
-setDefaultTimeout(120_000);
 const PER_MINUTE = 100_000;
 /** These tests count: a slow Redis on a busy machine must not count as unreachable. */
 const PATIENT = { RATE_REDIS_MS: "1000" };
@@ -227,11 +225,13 @@ describe("concurrent requests", () => {
 
   test("are limited for a model", async () => {
     const person = await limited({ account: { models: { "chat-a": { requestsAtOnce: 1 } } } });
-    shop.provider.next({ delayMs: 2_000 });
+    const { held, open } = shop.provider.gate();
+    shop.provider.next(held);
     const first = chat(person.secret, 0);
     await shop.provider.waitForCalls(1);
     expectLimited(await chat(person.secret, 1), "with the model chat-a, may have 1 request at once", 1);
     expect((await chat(person.secret, 1, { model: "vendor/chat-b" })).status).toBe(200);
+    open();
     expect((await first).status).toBe(200);
     await until(async () => (await chat(person.secret, 1)).status === 200);
     expect(await shedBy(replicas[1] as ReplicaProcess, "at_once_per_model")).toBeGreaterThanOrEqual(1);

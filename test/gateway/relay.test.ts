@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { createProviderClient, type ProviderClient } from "../../src/catalog/provider_client.ts";
 import { ProviderFailure } from "../../src/catalog/provider_errors.ts";
@@ -36,8 +36,6 @@ import {
  * One stream from a provider to a client: the same output however the bytes are split, and never a clean end of a broken
  * stream. Source: END-3, END-5, STR-2, STR-5.
  */
-
-setDefaultTimeout(120_000);
 const USAGE_PLACES: UsageIn[] = ["own", "finish", "every", "none"];
 const AT_ONCE = 16;
 

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { until } from "../platform/own_redis.ts";
 import { expectRefusal } from "./checks.ts";
 import { type Answer, eventsOf, openShop, PRICES, type Shop } from "./shop.ts";
@@ -8,8 +8,6 @@ import { payloadsIn, relayedChunks, shortTranscript, USAGE } from "./transcripts
  * A provider's connection that breaks at any byte of its stream, through a replica that is a process: the client gets the
  * whole answer and pays, or gets an error and does not pay, unless the finish_reason had arrived. Source: END-3, END-11.
  */
-
-setDefaultTimeout(120_000);
 const MODEL = "chat-a";
 /** One less than the failures in a row that open a route's breaker. */
 const AT_ONCE = 4;
@@ -35,7 +33,6 @@ afterAll(async () => {
   try {
     await until(
       async () => (await shop.world.sql`select 1 from escrows where units > 0 or nano_usd > 0 limit 1`).length === 0,
-      15_000,
     );
     expect(await shop.world.unbalanced()).toEqual([]);
   } finally {

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Socket } from "node:net";
 import { createProviderClient, type ProviderClient } from "../../src/catalog/provider_client.ts";
 import type { RelayOptions } from "../../src/gateway/relay.ts";
@@ -23,8 +23,6 @@ import {
  * How a stream ends, once: also when the ledger fails, the client has left, the replica shuts down, or the provider keeps its
  * connection open. Source: END-3, END-5, STR-2, STR-5.
  */
-
-setDefaultTimeout(120_000);
 
 beforeAll(() => console.log(`seed ${SEED}`));
 

@@ -1,10 +1,8 @@
-import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /** One request is one unit, so a package bounds what one may ask for. Source: QUO-11. */
-
-setDefaultTimeout(60_000);
 let shop: Shop;
 
 beforeAll(async () => {

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { BAD_RESPONSES } from "../http/responses_cases.ts";
 import { until } from "../platform/own_redis.ts";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
@@ -6,8 +6,6 @@ import { checkLifeCycle, readEvents } from "./response_events.ts";
 import { type CallOptions, openShop, responsesBody, type Shop } from "./shop.ts";
 
 /** POST /v1/responses through a replica that is a process: refusals, ends, routes of both kinds. Source: API-14, RSP-1, RSP-2, RSP-3, RSP-5, RSP-7, RSP-10, RSP-11, END-3. */
-
-setDefaultTimeout(60_000);
 let shop: Shop;
 
 beforeAll(async () => {

@@ -25,7 +25,7 @@ let client: OpenAI;
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
   client = new OpenAI({ apiKey: (await shop.customer()).secret, baseURL: `${shop.origin}/v1` });
-}, 60_000);
+});
 afterEach(() => shop.provider.reset());
 afterAll(() => closeBalanced(shop));
 

@@ -13,7 +13,7 @@ beforeAll(async () => {
   check = openaiSchema();
   shop = await openShop({ redisUrl: "" });
   ({ secret } = await shop.customer());
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop));
 
 const isSuccess = (answer: Answer): Answer => {

@@ -36,7 +36,7 @@ beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
   narrow = await shop.start({ RATE_PER_MINUTE: "1", REDIS_URL: "" });
   client = sdk((await shop.customer()).secret);
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop, narrow.kill));
 
 /** The SDK with its defaults: two retries, its own headers. */

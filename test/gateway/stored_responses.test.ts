@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { randomBytes } from "node:crypto";
 import OpenAI from "openai";
 import { rotateSecretKey } from "../../src/cli/secret_key_store.ts";
@@ -11,8 +11,6 @@ import { readEvents } from "./response_events.ts";
 import { type CallOptions, openShop, responsesBody, type Shop } from "./shop.ts";
 
 /** Conversations whose earlier turns are stored, on three replicas. Source: RSP-3, RSP-12. */
-
-setDefaultTimeout(60_000);
 let shop: Shop;
 /** A replica that stores nothing. */
 let forgetful: string;

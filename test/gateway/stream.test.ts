@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { sleep, until } from "../platform/own_redis.ts";
 import { COUNTING } from "../replica.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
@@ -6,8 +6,6 @@ import { openRawClient, type RawClient } from "./raw_client.ts";
 import { chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
 
 /** Streams, through a replica that is a process, over sockets. Source: END-3, END-5, END-7, STR-1, STR-2, STR-3. */
-
-setDefaultTimeout(60_000);
 let shop: Shop;
 
 beforeAll(async () => {
@@ -21,7 +19,7 @@ beforeAll(async () => {
     await shop.chat(secret, { messages: [{ role: "user", content: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" }] });
     const { json } = await shop.call("/v1/usage?limit=1", { secret });
     return json.data[0].promptTokens !== 8;
-  }, 20_000);
+  });
 });
 afterEach(() => {
   shop.provider.reset();
@@ -238,7 +236,7 @@ describe("usage", () => {
       return (await receiptOf(accountId)).completion_tokens;
     }
     // On a busy machine a count may be given up for an estimate; it then differs from the other one.
-    await until(async () => (await counted(escaped)) === (await counted(plain)), 20_000);
+    await until(async () => (await counted(escaped)) === (await counted(plain)));
   });
 });
 

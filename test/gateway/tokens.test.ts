@@ -1,10 +1,9 @@
-import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { encode } from "gpt-tokenizer/encoding/o200k_base";
 import { createTokenCounter, type TokenCounter, type TokenLimits } from "../../src/gateway/tokens.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 
-setDefaultTimeout(60_000);
 /** Jobs that may wait at once. */
 const QUEUE_MAX = 64;
 /** No machine is as slow as this: what is counted is counted to its end. */

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { listLosses } from "../../src/accounts/losses_store.ts";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import type { Db } from "../../src/platform/db.ts";
@@ -12,8 +12,6 @@ import { imageBody, openShop, type Shop } from "./shop.ts";
  * Work that nobody pays: a request that a time limit ended is not asked of another route once its provider was working, and its time counts
  * as a loss of its account. Source: END-18, PRV-3, LOS-1, LOS-2, LOS-3.
  */
-
-setDefaultTimeout(120_000);
 const LIMIT_MS = 700;
 /** Together they take more than the minute that an account may take. */
 const ATTACKS = 90;
@@ -46,11 +44,11 @@ const lossOf = async (accountId: number) =>
 
 /** Expects that this request was released, was asked of one route, and that its time counts as a loss. */
 async function expectUnpaid(accountId: number, ms: number, reason = "timed_out"): Promise<void> {
-  await until(async () => (await shop.counters(accountId)).released === 1, 15_000);
+  await until(async () => (await shop.counters(accountId)).released === 1);
   const [receipt] = await shop.world.sql`select reason, charged_nano_usd from receipts where account_id = ${accountId}`;
   expect(receipt).toEqual({ reason, charged_nano_usd: "0" });
   expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);
-  await until(async () => (await lossOf(accountId)) !== undefined, 15_000);
+  await until(async () => (await lossOf(accountId)) !== undefined);
   const loss = await lossOf(accountId);
   expect(loss).toMatchObject({ kind: "provider_time", times: 1 });
   expect(Number(loss?.amount)).toBeGreaterThanOrEqual(ms);
@@ -137,7 +135,7 @@ test("a provider that fails by itself is no loss of the account: 500, a cut stre
   expectRefusal(await shop.chat(secret), "provider_unavailable");
   shop.provider.next({ tokens: 20, cutAfterChunks: 5 });
   await shop.chat(secret, { stream: true });
-  await until(async () => (await shop.counters(accountId)).released === 2, 15_000);
+  await until(async () => (await shop.counters(accountId)).released === 2);
   expect(await lossOf(accountId)).toBeUndefined();
 });
 
@@ -147,7 +145,7 @@ test("an account that takes too much provider time is refused on every replica, 
   const attack = () => shop.chat(attacker.secret, { messages: [{ role: "user", content: "forever" }] });
   await Promise.all(Array.from({ length: ATTACKS }, attack));
   for (const origin of [shop.origin, other.origin])
-    await until(async () => (await shop.chat(attacker.secret, {}, { origin })).status === 429, 15_000);
+    await until(async () => (await shop.chat(attacker.secret, {}, { origin })).status === 429);
   const calls = shop.provider.callCount();
   for (const origin of [shop.origin, other.origin]) {
     const refused = await shop.chat(attacker.secret, {}, { origin });

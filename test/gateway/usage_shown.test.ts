@@ -12,7 +12,7 @@ let shop: Shop;
 
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop));
 
 type Fields = Record<string, unknown>;
@@ -360,7 +360,7 @@ describe("GET /usage/{requestId}", () => {
     shop.provider.next({ status: 400, body: '{"error":{"message":"no"}}' });
     const refused = await shop.chat(owner.secret);
     expect(refused.status).toBe(400);
-    await until(async () => (await shop.counters(owner.accountId)).released === 1, 10_000);
+    await until(async () => (await shop.counters(owner.accountId)).released === 1);
     const notFound = async (path: string, secret: string, host?: string) =>
       expectRefusal(await shop.call(`/v1/usage/${path}`, { secret, ...(host !== undefined && { host }) }), "not_found");
     await notFound(`${id}`, stranger.secret);

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import type { FakeProvider } from "../fake_provider.ts";
 import { signInTo } from "../panel/panel_client.ts";
@@ -14,8 +14,6 @@ import { chatBody, eventsOf, imageBody, openShop, responsesBody, type Shop } fro
  * A provider that does not begin for long: the client gets its headers and comments, and later what the request ends with. A provider
  * stays silent until a test has seen what it waits for. Source: STR-10, STR-11.
  */
-
-setDefaultTimeout(120_000);
 const COMMENT = ": keep-alive\n\n";
 const CHAT = "/v1/chat/completions";
 const RESPONSES = "/v1/responses";
@@ -41,26 +39,17 @@ afterEach(async () => {
       await until(async () => {
         const calls = shop.provider.callCount();
         return (await shop.chat(secret, { model }, { origin })).status === 200 && shop.provider.callCount() > calls;
-      }, 30_000);
+      });
   shop.provider.reset();
   shop.second.reset();
 });
 afterAll(() => closeBalanced(shop, patient.kill));
 
-/**
- * The provider's next call gets no byte before the returned function is called, which makes one more call. `others`: the number of other
- * calls that the provider gets meanwhile.
- */
-function gate(provider: FakeProvider, behaviour: Behaviour = {}, others = 0): () => Promise<void> {
-  provider.next({ ...behaviour, untilCalls: provider.callCount() + others + 2 });
-  return async () => {
-    const response = await fetch(`${provider.baseUrl}/chat/completions`, {
-      method: "POST",
-      headers: { authorization: `Bearer ${provider.apiKey}`, "content-type": "application/json" },
-      body: JSON.stringify(chatBody()),
-    });
-    await response.text();
-  };
+/** The provider's next call gets no byte before the returned function is called. */
+function gate(provider: FakeProvider, behaviour: Behaviour = {}): () => void {
+  const { held, open } = provider.gate(behaviour);
+  provider.next(held);
+  return open;
 }
 
 type Opening = { path?: string; body: Record<string, unknown>; origin?: string; headers?: Record<string, string> };
@@ -81,7 +70,7 @@ async function open(secret: string, { path = CHAT, body, origin = replica.origin
   return {
     response,
     /** Resolves when the client has waited for so long that it was sent this text `times` times. */
-    waited: (text = COMMENT, times = 3) => until(() => got.split(text).length > times, 30_000),
+    waited: (text = COMMENT, times = 3) => until(() => got.split(text).length > times),
     ended: ended.then(() => got),
     leave: () => left.abort(),
   };
@@ -109,7 +98,7 @@ async function lineOf(response: Response): Promise<Record<string, unknown>> {
       .logged()
       .split("\n")
       .find((text) => text.includes('"message":"request"') && text.includes(id));
-  await until(() => line() !== undefined, 30_000);
+  await until(() => line() !== undefined);
   return JSON.parse(line() ?? "");
 }
 
@@ -125,7 +114,7 @@ describe("a stream whose provider has not begun", () => {
     expect(client.response.headers.get("x-dropped-params")).toBeNull();
     await client.waited();
     expect((await shop.counters(accountId)).holds).toBe(1);
-    await begin();
+    begin();
     expectWhole(await client.ended);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0, units: 1 });
     const line = await lineOf(client.response);
@@ -140,9 +129,9 @@ describe("a stream whose provider has not begun", () => {
     const begin = gate(shop.second);
     const client = await open(secret, { body: stream({ model: "chat-two-routes" }) });
     await client.waited();
-    await fail();
+    fail();
     await shop.second.waitForCalls(1);
-    await begin();
+    begin();
     expectWhole(await client.ended);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0, units: 1 });
   });
@@ -158,9 +147,9 @@ describe("a stream whose provider has not begun", () => {
     const failToo = gate(shop.second, { cutBeforeHeaders: true });
     const client = await open(secret, { body: stream({ model: "chat-two-routes" }) });
     await client.waited();
-    await fail();
+    fail();
     await shop.second.waitForCalls(1);
-    await failToo();
+    failToo();
     expect(errorOf(await client.ended)).toMatchObject({
       error: { code: "provider_unavailable", type: "provider_unavailable", param: null },
       request_id: client.response.headers.get("x-request-id"),
@@ -200,7 +189,7 @@ describe("a stream whose provider has not begun", () => {
       client.leave();
       const [call] = (await shop.provider.waitForCalls(calls + 1)).slice(-1);
       await shop.provider.waitForAborted(call?.id ?? 0);
-      await until(async () => (await shop.counters(accountId)).holds === 0, 30_000);
+      await until(async () => (await shop.counters(accountId)).holds === 0);
       expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, units: 1 });
       const [receipt] = await shop.world.sql`select reason from receipts where account_id = ${accountId}`;
       expect(receipt?.reason).toBe("client_left");
@@ -216,9 +205,9 @@ describe("a stream whose provider has not begun", () => {
     await client.waited();
     const meanwhile = await shop.chat(secret, { stream: true }, { headers });
     expect(meanwhile.status).toBe(409);
-    await fail();
+    fail();
     errorOf(await client.ended);
-    await until(async () => (await shop.chat(secret, { stream: true }, { headers })).status === 200, 30_000);
+    await until(async () => (await shop.chat(secret, { stream: true }, { headers })).status === 200);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0, units: 1 });
   });
 
@@ -226,11 +215,11 @@ describe("a stream whose provider has not begun", () => {
     const { secret, accountId } = await shop.customer();
     const begin = gate(shop.provider, { endless: "events" });
     const client = openRawClient(replica.port, secret);
-    await until(() => client.got().split(COMMENT).length > 3, 30_000);
-    await begin();
-    await until(() => client.events() > 3, 30_000);
+    await until(() => client.got().split(COMMENT).length > 3);
+    begin();
+    await until(() => client.events() > 3);
     client.socket.pause();
-    await until(async () => (await shop.counters(accountId)).usage === 1, 60_000);
+    await until(async () => (await shop.counters(accountId)).usage === 1);
     client.leave();
     expect(await shop.counters(accountId)).toMatchObject({ holds: 0, units: 1 });
   });
@@ -257,7 +246,7 @@ describe("a response whose provider has not begun", () => {
     const begin = gate(shop.provider);
     const client = await open(secret, { path: RESPONSES, body: responsesBody({ stream: true }) });
     await client.waited();
-    await begin();
+    begin();
     const text = await client.ended;
     expect(text.startsWith(COMMENT)).toBe(true);
     expect(checkLifeCycle(readEvents(text)).status).toBe("completed");
@@ -268,7 +257,7 @@ describe("a response whose provider has not begun", () => {
     const fail = gate(shop.provider, { status: 500 });
     const client = await open(secret, { path: RESPONSES, body: responsesBody({ stream: true }) });
     await client.waited();
-    await fail();
+    fail();
     const last = checkLifeCycle(readEvents(await client.ended));
     expect(last).toMatchObject({ status: "failed", error: { code: "server_error" } });
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, units: 0 });
@@ -278,7 +267,7 @@ describe("a response whose provider has not begun", () => {
 describe("an answer that is not streamed", () => {
   test("has no byte before it is complete, unless the operator switched that on", async () => {
     const { secret } = await shop.customer();
-    const fail = gate(shop.provider, { status: 500 }, 1);
+    const fail = gate(shop.provider, { status: 500 });
     const answered = shop.chat(secret);
     await shop.provider.waitForCalls(1);
     // A stream that begins later has waited for long.
@@ -286,9 +275,9 @@ describe("an answer that is not streamed", () => {
     shop.provider.next({ status: 500 });
     const client = await open(secret, { body: stream({ model: "chat-two-routes" }) });
     await client.waited();
-    await fail();
+    fail();
     expectRefusal(await answered, "provider_unavailable");
-    await begin();
+    begin();
     expectWhole(await client.ended);
   });
 
@@ -300,7 +289,7 @@ describe("an answer that is not streamed", () => {
     expect(client.response.status).toBe(200);
     expect(client.response.headers.get("content-type")).toBe("application/json");
     await client.waited("\n");
-    await begin();
+    begin();
     const text = await client.ended;
     expect(text).toMatch(/^\n{3,}\{.*\}$/);
     expect(JSON.parse(text).object).toBe("chat.completion");
@@ -315,7 +304,7 @@ describe("an answer that is not streamed", () => {
     const fail = gate(shop.provider, { status: 500 });
     const client = await open(secret, { path: "/v1/images/generations", body: imageBody(), origin: patient.origin });
     await client.waited("\n");
-    await fail();
+    fail();
     expect(client.response.status).toBe(200);
     expect(JSON.parse(await client.ended)).toMatchObject({
       error: { code: "provider_unavailable" },
@@ -330,17 +319,17 @@ test("the panel's playground waits in the same way", async () => {
   await shop.world.givePackage(person, {});
   await shop.world.addKey(person);
   const session = await signInTo(shop, person);
-  const fail = gate(shop.provider, { status: 500 }, 1);
+  const fail = gate(shop.provider, { status: 500 });
   const calls = shop.provider.callCount();
   const answered = session.post("/ai/chat", stream());
   await shop.provider.waitForCalls(calls + 1);
   // A stream of the API that began later waits already.
   const later = await shop.customer();
-  const begin = gate(shop.provider, {}, 1);
+  const begin = gate(shop.provider);
   const client = await open(later.secret, { body: stream() });
   await client.waited();
-  await fail();
-  await begin();
+  fail();
+  begin();
   const answer = await answered;
   expect(answer.status).toBe(200);
   expect(errorOf(answer.text)).toMatchObject({ error: { code: "provider_unavailable" } });

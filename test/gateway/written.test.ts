@@ -1,12 +1,10 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { encode } from "gpt-tokenizer/encoding/o200k_base";
 import { countInRuns } from "../../src/gateway/tokens_worker.ts";
 import { Written } from "../../src/gateway/written.ts";
 
 /** All of a long text counts, in whatever order it stands. Source: END-5. */
-
-setDefaultTimeout(120_000);
 const RUNS = Number(process.env.FC_RUNS ?? 60);
 
 /** Texts of one kind, by the number of characters. */

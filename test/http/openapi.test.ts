@@ -78,7 +78,7 @@ beforeAll(async () => {
     const check = ajv.compile(absolute(schema));
     return (value) => (check(value) ? "" : ajv.errorsText(check.errors));
   };
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop, narrow.kill));
 
 const operationOf = (name: string): Schema => {

@@ -1,10 +1,8 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createWorld, type World } from "../world.ts";
 import { codeOf, openWorldLedger, requestFor } from "./ledger_world.ts";
 
 /** A replica that shuts down while requests still wait for the database. */
-
-setDefaultTimeout(60_000);
 
 let world: World;
 beforeAll(async () => {

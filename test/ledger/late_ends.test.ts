@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { Escrow } from "../../src/ledger/escrow.ts";
 import { settlementOf } from "../../src/ledger/finisher.ts";
 import { takeLease } from "../../src/ledger/leases_store.ts";
@@ -22,8 +22,6 @@ import { drawn, knownAs, openSqlReplica, requestFor, usageOf } from "./ledger_wo
  * The idle amount of a row while ends of requests and draws run late: never below what its replica may grant. It may be higher until
  * the replica draws again. The replica under test has the real escrow; its statements are sent by hand. Source: ESC-2, ESC-4, ESC-8.
  */
-
-setDefaultTimeout(60_000);
 
 let world: World;
 let db: Db;

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
 import type { Hold, Ledger } from "../../src/ledger/ledger.ts";
@@ -15,8 +15,6 @@ import { createWorld, type OfferingSpec, type Person, type TestKey, type World }
 import { codeOf, drawn, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /** The real ledger on a real database. Only the clock of the cache before it is the test's. */
-
-setDefaultTimeout(120_000);
 const now = () => performance.now();
 let world: World;
 let opened: OpenLedger;

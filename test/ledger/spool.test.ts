@@ -180,7 +180,7 @@ test("a full disk: the spool is not ready, settlements wait in memory, a replay 
   await spool.replay(apply);
   expect(seen).toEqual(["old", "new", "next"]);
   expect([spool.empty(), await readdir(directory)]).toEqual([true, []]);
-}, 60_000);
+});
 
 test("settlements are spooled and names are looked up while all threads of the runtime's pool are stuck, on both runtimes", async () => {
   const dns = await startNameServer((name, type) => (type === "A" ? [a(name, "192.0.2.1")] : []));

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
+import { afterEach, beforeEach, expect, test } from "bun:test";
 import { claimDeliveries, finishDelivery, pauseSeconds } from "../../src/messages/claims_store.ts";
 import { listDeliveries, outboxState, pruneOutbox, sendAgain } from "../../src/messages/deliveries_store.ts";
 import { routeMessages } from "../../src/messages/routing_store.ts";
@@ -7,8 +7,6 @@ import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
 import { type MailBox, openMailBox } from "./post.ts";
 
 /** Source: MSG-1, MSG-2, MSG-3, MSG-4, MSG-8. */
-
-setDefaultTimeout(60_000);
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
+import { afterEach, beforeEach, expect, test } from "bun:test";
 import { createServer, type Server, type Socket } from "node:net";
 import { listDeliveries, sendAgain } from "../../src/messages/deliveries_store.ts";
 import { addEndpoint } from "../../src/messages/endpoints_store.ts";
@@ -12,8 +12,6 @@ import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
 import { type MailBox, openMailBox, openReceiver, ownAddress } from "./post.ts";
 
 /** A mail server that does not answer. Source: MSG-3, MSG-4, MSG-12. */
-
-setDefaultTimeout(60_000);
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 /** Loopback, on a port that resellers may use: one that is up, one that hangs, one where nobody listens. */

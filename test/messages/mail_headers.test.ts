@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { LINK_KINDS, MAILED_TO_SELLER, MESSAGE_KINDS, OPTIONAL_KINDS } from "../../src/messages/kinds.ts";
 import { readUnsubscribeToken } from "../../src/messages/unsubscribe.ts";
 import { encrypt } from "../../src/platform/crypto.ts";
@@ -7,8 +7,6 @@ import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
 import { type MailBox, openMailBox, type ReceivedMail } from "./post.ts";
 
 /** What people and names put into the headers of mails, and the headers by which a mail is unsubscribed from. Source: MSG-6, MSG-7, MSG-13. */
-
-setDefaultTimeout(60_000);
 /** Source: RFC 5322 › 2.1.1. */
 const LINE_CHARS_MAX = 998;
 

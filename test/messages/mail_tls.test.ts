@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { listDeliveries } from "../../src/messages/deliveries_store.ts";
@@ -10,8 +10,6 @@ import { createMessagesWorld } from "./messages_world.ts";
 import { openMailBox, ownAddress } from "./post.ts";
 
 /** Mail servers with TLS: from the start, and by STARTTLS. Source: MSG-8, MSG-12. */
-
-setDefaultTimeout(60_000);
 const run = promisify(execFile);
 
 let forLocalhost: Awaited<ReturnType<typeof makeCertificate>>;

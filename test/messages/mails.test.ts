@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import sharp from "sharp";
 import { createLink, inviteAccount, takeLink } from "../../src/accounts/password_links_store.ts";
 import { MESSAGE_KINDS } from "../../src/messages/kinds.ts";
@@ -13,8 +13,6 @@ import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
 import { type MailBox, openMailBox, ownAddress } from "./post.ts";
 
 /** Source: MSG-5, MSG-6, MSG-7, MSG-8. */
-
-setDefaultTimeout(60_000);
 /** Loopback, on a port that resellers may use. */
 const RESELLER_HOST = ownAddress();
 const HOUR_MS = 3_600_000;

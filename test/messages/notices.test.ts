@@ -1,10 +1,8 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeNotices } from "../../src/messages/notices_store.ts";
 import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
 
 /** Source: MSG-10. */
-
-setDefaultTimeout(60_000);
 let world: MessagesWorld;
 beforeAll(async () => {
   world = await createMessagesWorld();

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { Webhook } from "standardwebhooks";
 import { claimDeliveries } from "../../src/messages/claims_store.ts";
 import { listAttempts, listDeliveries, sendAgain } from "../../src/messages/deliveries_store.ts";
@@ -16,8 +16,6 @@ import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
 import { type Call, openReceiver } from "./post.ts";
 
 /** Source: MSG-3, MSG-4, MSG-9. */
-
-setDefaultTimeout(60_000);
 const HOUR_MS = 3_600_000;
 
 let receiver: Awaited<ReturnType<typeof openReceiver>>;

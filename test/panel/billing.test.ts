@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { expectRefusal, withoutEffect } from "../gateway/checks.ts";
 import type { Answer } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";
-import { ACME, type Billing, openBilling, SLOW_MS, USD } from "./billing_world.ts";
+import { ACME, type Billing, openBilling, USD } from "./billing_world.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
 /**
@@ -26,7 +26,7 @@ let balanceOf: Billing["balanceOf"];
 beforeAll(async () => {
   ({ close, signInFrom, shop, acme, rival, customer, rivals, house, as, topUp, offering, balanceOf } =
     await openBilling());
-}, SLOW_MS);
+});
 afterAll(() => close());
 
 /** The audit log's entries about an account, newest first. */

@@ -7,7 +7,7 @@ import { signInTo } from "./panel_client.ts";
 
 export const ACME = "ai.acme.test";
 export const USD = 1_000_000_000n;
-export const SLOW_MS = 60_000;
+export const SLOW_MS = 180_000;
 
 export type Billing = Awaited<ReturnType<typeof openBilling>>;
 

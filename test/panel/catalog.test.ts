@@ -4,7 +4,7 @@ import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, PRICES, type Shop } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
-import { auditOf, BEHIND_MS_MAX } from "./stored.ts";
+import { auditOf } from "./stored.ts";
 
 /** The admin's catalog: offerings, and models with prices and routes. Source: PAY-8, MON-1, PAN-10. */
 
@@ -15,8 +15,8 @@ let admin: PanelSession;
 beforeAll(async () => {
   shop = await openShop({ env: { BILLING_TIMEZONE: "Europe/Berlin" } });
   admin = await signInTo(shop, await shop.world.addAdmin());
-}, SLOW_MS);
-afterAll(() => shop.close(), SLOW_MS);
+});
+afterAll(() => shop.close());
 
 let made = 0;
 const newName = (what: string) => `${what} ${++made}`;
@@ -194,7 +194,7 @@ describe("models", () => {
       providerId: await idOf("first"),
       upstreamModel: "up",
     });
-    await until(async () => (await shop.chat(secret, { model: id })).status === 200, BEHIND_MS_MAX);
+    await until(async () => (await shop.chat(secret, { model: id })).status === 200);
     expect((await find(id)).routes).toMatchObject([
       { id: route.json.id, upstreamModel: "up", takes: { capField: "max_tokens" } },
     ]);

@@ -17,7 +17,7 @@ let count = 0;
 
 beforeAll(async () => {
   ({ shop, acme } = await openMailingShop());
-}, 60_000);
+});
 afterAll(() => shop.close());
 
 const newEmail = () => `new${++count}@example.com`;

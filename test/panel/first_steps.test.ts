@@ -3,7 +3,6 @@ import { openShop, type Shop } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { type PanelSession, signInTo } from "./panel_client.ts";
-import { BEHIND_MS_MAX } from "./stored.ts";
 
 /** The first steps on Home follow from what is stored. Source: PAN-13. */
 
@@ -11,7 +10,7 @@ let shop: Shop;
 
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
-}, 60_000);
+});
 afterAll(() => shop.close());
 
 /** By account: each person signs in once. */
@@ -36,7 +35,7 @@ test("a customer's steps are a package, a key and a request; a step that is done
   expect(await openSteps(customer)).toEqual(["request"]);
   expect((await shop.chat(secret)).status).toBe(200);
   // Uses of keys are written behind the requests.
-  await until(async () => (await openSteps(customer)).length === 0, BEHIND_MS_MAX);
+  await until(async () => (await openSteps(customer)).length === 0);
   await world.sql`update packages set starts_at = starts_at - interval '90 days', ends_at = ends_at - interval '90 days',
     first_day = first_day - 90 where id = ${packageId}`;
   expect(await openSteps(customer)).toEqual([]);

@@ -5,7 +5,7 @@ import { until } from "../platform/own_redis.ts";
 import { COUNTING } from "../replica.ts";
 import type { Person } from "../world.ts";
 import { type PanelSession, signInTo } from "./panel_client.ts";
-import { BEHIND_MS_MAX, databaseMs, expectSince } from "./stored.ts";
+import { databaseMs, expectSince } from "./stored.ts";
 
 /** Source: KEY-4, KEY-6, PAN-2. */
 
@@ -21,7 +21,7 @@ beforeAll(async () => {
   acme = await shop.world.addReseller();
   await shop.world.sql`insert into hosts (host, reseller_id, status) values
     (${ACME}, ${acme.accountId}, 'active'), ('old.acme.test', ${acme.accountId}, 'failed')`;
-}, 60_000);
+});
 afterAll(() => shop.close());
 
 async function customer(spec: Parameters<Shop["world"]["givePackage"]>[1] | null = {}, resellerId?: number) {
@@ -252,7 +252,7 @@ test("last use is shown soon after a request, with its host and its time", async
   expect((await rowsOf(session))[0]).toMatchObject({ lastUsedAt: null, lastHost: null });
   const beganMs = await databaseMs(shop);
   expect((await shop.chat(secret, {}, { host: ACME })).status).toBe(200);
-  await until(async () => (await rowsOf(session))[0].lastUsedAt !== null, BEHIND_MS_MAX);
+  await until(async () => (await rowsOf(session))[0].lastUsedAt !== null);
   const [row] = await rowsOf(session);
   expect(row.lastHost).toBe(ACME);
   await expectSince(shop, row.lastUsedAt, beganMs);

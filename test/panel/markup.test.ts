@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { closeBalanced, expectRefusal } from "../gateway/checks.ts";
 import { openShop, PRICES, type Shop } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
@@ -6,8 +6,6 @@ import type { Person } from "../world.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
 /** The page Markup, and the parts of a markup that each role sees. Source: MRK-1, MRK-8, MRK-9. */
-
-setDefaultTimeout(60_000);
 const HOST = "ai.acme.test";
 let shop: Shop;
 let acme: Person;
@@ -42,7 +40,7 @@ async function requestAt(basisPoints: number): Promise<string> {
         and markup_basis_points = ${basisPoints} order by request_id desc limit 1`;
     found = row?.id;
     return found !== undefined;
-  }, 20_000);
+  });
   return String(found);
 }
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { expectRefusal, withoutEffect } from "../gateway/checks.ts";
 import type { Person } from "../world.ts";
-import { type Billing, openBilling, SLOW_MS, USD } from "./billing_world.ts";
+import { type Billing, openBilling, USD } from "./billing_world.ts";
 import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
 /** Orders: placed by customers, seen and decided by their sellers. Source: RES-4. */
@@ -17,7 +17,7 @@ let signInFrom: Billing["signInFrom"];
 
 beforeAll(async () => {
   ({ close, shop, acme, as, topUp, offering, balanceOf, signInFrom } = await openBilling());
-}, SLOW_MS);
+});
 afterAll(() => close());
 
 const packagesOf = async ({ accountId }: Person) =>

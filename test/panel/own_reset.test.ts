@@ -16,7 +16,7 @@ let addresses = 0;
 
 beforeAll(async () => {
   ({ shop, acme } = await openMailingShop());
-}, 60_000);
+});
 afterAll(() => shop.close());
 
 const newAddress = () => `192.0.2.${++addresses}`;

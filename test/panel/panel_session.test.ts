@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { expectRefusal, withoutEffect } from "../gateway/checks.ts";
 import { type Answer, chatBody, imageBody, openShop, type Shop } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";
@@ -8,8 +8,6 @@ import { ok, PANEL, PASSWORD, type PanelSession, postHeldBack, signInTo } from "
  * Rules that all endpoints of the panel share: session, CSRF, rate, bodies, ids, queries, forms, changes a day.
  * Source: ERR-3, ACC-1, ACC-2, DOM-5.
  */
-
-setDefaultTimeout(120_000);
 const PROFILE = "/settings/profile";
 const ACME = "ai.acme.test";
 const OTHER = "ai.other.test";
@@ -25,7 +23,7 @@ beforeAll(async () => {
   acme = await world.addReseller(ACME);
   await world.addReseller(OTHER);
   person = await signInTo(shop, await shop.customer());
-}, 60_000);
+});
 afterAll(() => shop.close());
 
 /** A PATCH of the name, byte for byte. */

@@ -33,7 +33,7 @@ beforeAll(async () => {
   house = await signInTo(shop, await world.addCustomer());
   starter = await world.addOffering({ wholesaleNanoUsd: 12_000_000_000n });
   pro = await world.addOffering({ wholesaleNanoUsd: 45_000_000_000n });
-}, 60_000);
+});
 afterAll(async () => {
   expect(await shop.world.unbalanced()).toEqual([]);
   await shop.close();

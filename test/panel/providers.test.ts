@@ -7,7 +7,6 @@ import { auditOf } from "./stored.ts";
 
 /** Providers, their keys, their test, and what is learned about their routes. Source: PRV-7, PAN-10. */
 
-const SLOW_MS = 60_000;
 /** Closes every connection at the first byte. */
 let deaf: Server;
 let shop: Shop;
@@ -21,11 +20,11 @@ beforeAll(async () => {
   await new Promise<void>((resolve) => deaf.listen(0, "127.0.0.1", resolve));
   shop = await openShop();
   admin = await signInTo(shop, await shop.world.addAdmin());
-}, SLOW_MS);
+});
 afterAll(async () => {
   await shop.close();
   deaf.close();
-}, SLOW_MS);
+});
 
 let made = 0;
 const newName = (what: string) => `${what} ${++made}`;
@@ -329,15 +328,17 @@ describe("providers", () => {
 
   test("one test of a provider runs at a time: callers of the same test share it, another test gets 429", async () => {
     const id = await idOf("first");
-    shop.provider.next({ delayMs: 700 });
+    const { held, open } = shop.provider.gate();
+    shop.provider.next(held);
     const calls = shop.provider.callCount();
     const path = `/admin/providers/${id}/test`;
     const same = [1, 2].map(() => admin.post(path, { model: "chat-a" }));
     await shop.provider.waitForCalls(calls + 1);
     expectRefusal(await admin.post(path), "too_many_requests");
+    open();
     const [one, two] = await Promise.all(same);
     expect(one?.json).toEqual(two?.json);
-    expect(one?.json.chatTookMs).toBeGreaterThanOrEqual(600);
+    expect(one?.json.chatTookMs).toBeGreaterThan(0);
     expect(shop.provider.callCount()).toBe(calls + 1);
     expect((await admin.post(path)).json.ok).toBe(true);
   });

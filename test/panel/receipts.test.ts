@@ -11,7 +11,7 @@ let shop: Shop;
 
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
-}, 60_000);
+});
 afterAll(() => closeBalanced(shop));
 
 const idOf = (answer: Answer) => answer.headers.get("x-request-id") ?? "";
@@ -88,10 +88,12 @@ describe("a receipt", () => {
     shop.provider.next({ usage });
     const before = await ask();
     // Reserved at the old prices, settled under the new ones.
-    shop.provider.next({ usage, delayMs: 1_500 });
+    const { held, open } = shop.provider.gate({ usage });
+    shop.provider.next(held);
     const under = ask();
     await until(async () => (await shop.counters(payer.accountId)).holds === 1);
     expect((await admin.put(`/admin/model/prices?id=${model}`, { prices: next })).status).toBe(200);
+    open();
     const between = await under;
     shop.provider.next({ usage });
     const after = await ask();

@@ -39,7 +39,7 @@ beforeAll(async () => {
     (await world.sql`select from refusal_counts where last_request_id = ${refused}`).length > 0;
   await until(isCounted);
   ids = { charged, released, refused };
-}, 60_000);
+});
 afterAll(() => shop.close());
 
 describe("a request id", () => {

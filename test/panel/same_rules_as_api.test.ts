@@ -52,7 +52,7 @@ let shop: Shop;
 
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
-}, 60_000);
+});
 afterAll(async () => {
   expect(await shop.world.unbalanced()).toEqual([]);
   await shop.close();

@@ -49,7 +49,7 @@ beforeAll(async () => {
   });
   const nowMs = () => (tickMs === null ? performance.now() : ++tickMs);
   replica = await startReplica(config, { nowMs, wallMs: () => Date.now() }, createLog("silent"));
-}, 60_000);
+});
 afterAll(async () => {
   await replica.drain();
   await shop.close();

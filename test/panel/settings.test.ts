@@ -12,7 +12,7 @@ const WRONG = "a wrong password";
 let shop: Shop;
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
-}, 60_000);
+});
 afterAll(() => shop.close());
 
 const person = () => shop.world.addCustomer();

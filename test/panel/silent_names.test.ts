@@ -1,11 +1,9 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { openShop } from "../gateway/shop.ts";
 import { a, startNameServer } from "../name_server.ts";
 import { signInTo } from "./panel_client.ts";
 
 /** Names whose name server is silent hold up only the customer who gave them. Source: SEC-3, ADM-3. */
-
-setDefaultTimeout(60_000);
 const PROVIDER = "provider.test";
 const LOOK_UPS_AT_ONCE = 8;
 

@@ -28,7 +28,7 @@ beforeAll(async () => {
   await sql`
     insert into brands (reseller_id, name, css, icon, version) values (${acme.accountId}, ${NAME}, ':root{--accent:red}', ${Buffer.from("icon")}, 'v1')`;
   ({ secret } = await shop.customer());
-}, 60_000);
+});
 afterAll(() => shop.close());
 
 const page = (path: string, host = PANEL, options: CallOptions = {}) =>

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readUnsubscribeToken, unsubscribeToken } from "../../src/messages/unsubscribe.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
@@ -7,8 +7,6 @@ import type { Person } from "../world.ts";
 import { ok, PANEL, PASSWORD, signInTo } from "./panel_client.ts";
 
 /** Links in mails that switch off one kind of mail, without signing in. Source: MSG-13. */
-
-setDefaultTimeout(60_000);
 const ACME = "ai.acme.test";
 const OTHER = "ai.other.test";
 const KEY = Buffer.from(TEST_SECRET_KEY, "base64");

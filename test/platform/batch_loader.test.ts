@@ -63,7 +63,7 @@ test("a read that does not end is abandoned after 5 s, and its slot is free agai
   await sleep(0);
   reads[2]?.answer();
   expect(await behind).toBe("value of k3");
-}, 20_000);
+});
 
 test("with a pause, a read begins no sooner than that after the one before, however many look-ups there are", async () => {
   jest.useFakeTimers();

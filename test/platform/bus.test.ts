@@ -1,11 +1,10 @@
-import { afterAll, afterEach, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, expect, test } from "bun:test";
 import { Redis } from "ioredis";
 import { type Bus, type Change, inProcessBus, redisBus } from "../../src/platform/bus.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { ownRedis, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
-setDefaultTimeout(60_000);
 const redis = await ownRedis();
 const open: Bus[] = [];
 afterEach(() => {

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, expect, test } from "bun:test";
 import postgres from "postgres";
 import type { Bus, Change } from "../../src/platform/bus.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
@@ -10,7 +10,6 @@ import { startTcpProxy } from "../tcp_proxy.ts";
 import { until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
-setDefaultTimeout(30_000);
 const database = await createTestDatabase();
 const db = openDb({ databaseUrl: database.url, dbPrepare: true, dbPoolMax: 4 });
 const open: { close(): Promise<void> }[] = [];

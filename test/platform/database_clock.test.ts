@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { openDatabaseClock } from "../../src/platform/database_clock_store.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { createWorld, type World } from "../world.ts";
@@ -6,8 +6,6 @@ import { until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
 /** What a replica knows of the database's clock. Source: REL-2. */
-
-setDefaultTimeout(60_000);
 const AT = "2031-03-01T12:00:00.000Z";
 const AT_MS = Date.parse(AT);
 let world: World;

@@ -1,8 +1,7 @@
-import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { fileURLToPath } from "node:url";
 import { ownRedis } from "./own_redis.ts";
 
-setDefaultTimeout(60_000);
 const redis = await ownRedis();
 afterAll(() => redis.stop());
 

@@ -1,11 +1,10 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, test } from "bun:test";
 import type { Refusal } from "../../src/errors.ts";
 import { createFailedAttemptLimiter } from "../../src/platform/failed_attempt_limit.ts";
 import { sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 import { watchedRedis } from "./watched_redis.ts";
 
-setDefaultTimeout(30_000);
 const { redis, spy, open } = await watchedRedis();
 
 const clients = async () => String(await spy.client("LIST")).split("name=tollgate:").length;

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, afterEach, describe, expect, test } from "bun:test";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { Redis } from "ioredis";
@@ -15,8 +15,6 @@ import { ownRedis, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
 /** A claimed request is served once. Each replica opens its own claims. */
-
-setDefaultTimeout(60_000);
 const redis = await ownRedis();
 const spy = new Redis(redis.url, { retryStrategy: () => 50 });
 spy.on("error", () => {});
@@ -389,7 +387,7 @@ test("what a closed connection had sent, and arrives after its claims were freed
   for (const answer of await Promise.allSettled(names.map((name) => claims.take(wanted(name)))))
     expect(answer).toMatchObject({ status: "rejected", reason: { code: "service_unavailable" } });
   // The connection is closed after two seconds without an answer. Then another one is there, and has freed what was not answered.
-  await until(async () => (await claims.take(wanted("after")).catch(() => undefined))?.state === "ours", 20_000);
+  await until(async () => (await claims.take(wanted("after")).catch(() => undefined))?.state === "ours");
   await proxy.deliver();
   for (const name of names) expect(await claims.take(wanted(name))).toMatchObject({ state: "ours" });
   await claims.close();

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { fileURLToPath } from "node:url";
@@ -8,8 +8,6 @@ import { startReplicaProcess } from "../replica.ts";
 import { until } from "./own_redis.ts";
 
 /** The schema is migrated once, by the first process; no process works on another release's schema. */
-
-setDefaultTimeout(120_000);
 const CLI = fileURLToPath(new URL("../../src/cli.ts", import.meta.url));
 const AT_ONCE = 6;
 /** As in migrate.ts. */
@@ -128,7 +126,7 @@ test("a migration waits for another one longer than the role's time limit for re
       () => true,
       () => true,
     );
-    await until(async () => (await waits()).length === 1, 20_000);
+    await until(async () => (await waits()).length === 1);
     expect(await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, 3000, false))])).toBe(false);
     free();
     await other;

@@ -1,4 +1,4 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, test } from "bun:test";
 import type { Refusal } from "../../src/errors.ts";
 import { createRateLimiter } from "../../src/platform/rate_limit.ts";
 import type { Owner } from "../../src/platform/share_limit.ts";
@@ -6,7 +6,6 @@ import { sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 import { watchedRedis } from "./watched_redis.ts";
 
-setDefaultTimeout(60_000);
 const { redis, spy, open } = await watchedRedis();
 
 type Limits = Partial<Omit<Parameters<typeof createRateLimiter>[0], "log">>;
@@ -431,13 +430,13 @@ test("slots that a frozen Redis counts from a closed connection are released onc
   try {
     const leaves = await Promise.all([a.enter("1"), a.enter("1"), a.enter("1")]);
     // The connection is closed after two seconds without an answer, with the question in its socket.
-    await until(() => a.lines.some(({ message }) => message === "Redis is away"), 20_000);
+    await until(() => a.lines.some(({ message }) => message === "Redis is away"));
     // That they are free again cannot be reported.
     for (const leave of leaves) leave();
   } finally {
     redis.thaw();
   }
   // By then Redis has read the question.
-  await until(() => a.lines.some(({ message }) => message === "Redis is back"), 20_000);
-  await until(async () => (await slotsOf("1")).length === 0, 20_000);
+  await until(() => a.lines.some(({ message }) => message === "Redis is back"));
+  await until(async () => (await slotsOf("1")).length === 0);
 });

@@ -1,4 +1,4 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
 import { createRateLimiter } from "../../src/platform/rate_limit.ts";
@@ -9,8 +9,6 @@ import { steppedClock, untilBeaten } from "./stepped_clock.ts";
 import { watchedRedis } from "./watched_redis.ts";
 
 /** Far below a limit, replicas admit by themselves and report afterwards. Source: ADM-10. */
-
-setDefaultTimeout(60_000);
 const { redis, spy, open } = await watchedRedis();
 
 /** Replicas trust their count of each other after three of these. A replica that reports nothing for six is no longer counted. */

@@ -1,4 +1,4 @@
-import { afterEach, expect, setDefaultTimeout, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
@@ -18,7 +18,6 @@ import {
 import { within } from "../../src/platform/time_limit.ts";
 import { sleep, until } from "./own_redis.ts";
 
-setDefaultTimeout(90_000);
 const BURST_SERVER = fileURLToPath(new URL("burst_server.ts", import.meta.url));
 const open: Server[] = [];
 afterEach(async () => {

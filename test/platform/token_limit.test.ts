@@ -1,4 +1,4 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { createRateLimiter, type LimitedRequest } from "../../src/platform/rate_limit.ts";
 import type { RequestLimits } from "../../src/platform/rate_tallies.ts";
 import { sleep, until } from "./own_redis.ts";
@@ -7,8 +7,6 @@ import { steppedClock, untilBeaten } from "./stepped_clock.ts";
 import { watchedRedis } from "./watched_redis.ts";
 
 /** Tokens a minute: reserved before a request, and corrected after it. Source: LIM-4. */
-
-setDefaultTimeout(60_000);
 const { redis, spy, open } = await watchedRedis();
 
 const HEARTBEAT_MS = 500;

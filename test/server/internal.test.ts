@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import packageFacts from "../../package.json" with { type: "json" };
 import { metricsTable } from "../../scripts/metrics_table.ts";
@@ -10,8 +10,6 @@ import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, RUNTIME } from "../replica.ts";
 
 /** The internal listener: metrics, probes, the version and /ask. None of them is on the public port. Source: DOM-7. */
-
-setDefaultTimeout(60_000);
 let shop: Shop;
 let replica: ReplicaProcess;
 beforeAll(async () => {
@@ -73,11 +71,13 @@ function parseSeries(text: string): { metric: string; labels: Record<string, str
 
 test("gauges have current values: an open stream counts as a request, a stream and a hold", async () => {
   const { secret } = await shop.customer();
-  shop.provider.next({ chunkDelayMs: 100, tokens: 30 });
+  const { held, open } = shop.provider.gateAfter(1);
+  shop.provider.next(held);
   const answer = shop.chat(secret, { stream: true });
   await until(async () => (await gaugeOf(replica, "open_streams")) === 1);
   const metrics = await metricsOf(replica);
   expect([metrics.get("tollgate_in_flight_requests"), metrics.get("tollgate_live_holds")]).toEqual([1, 1]);
+  open();
   expect((await answer).text).toContain("[DONE]");
   await until(async () => (await gaugeOf(replica, "in_flight_requests")) === 0);
   expect([await gaugeOf(replica, "open_streams"), await gaugeOf(replica, "live_holds")]).toEqual([0, 0]);

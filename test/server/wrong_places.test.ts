@@ -98,7 +98,7 @@ beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
   await shop.world.addReseller(RESELLER);
   ({ secret } = await shop.customer());
-}, 60_000);
+});
 afterAll(() => shop.close());
 
 const ask = (request: string, { host, key = secret }: { host?: string; key?: string } = {}) => {

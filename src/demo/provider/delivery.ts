@@ -7,6 +7,7 @@ import type { Behaviour } from "./faults.ts";
 import type { Call } from "./journal.ts";
 import { ProviderError } from "./request.ts";
 
+const GATE_POLL_MS = 5;
 const GZIP_BOMB_BYTES = 256 * 1024 * 1024;
 const ENDLESS_CHARS = 16 * 1024;
 const ENDLESS = {
@@ -48,8 +49,8 @@ export function changeReply(reply: Reply, behaviour: Behaviour): Reply {
 
   if (behaviour.contentType !== undefined) headers["content-type"] = behaviour.contentType;
   if (!stream && behaviour.giantLineBytes) pieces = [...giantPieces(behaviour.giantLineBytes), ...pieces];
-  if (!stream && (behaviour.hang === "mid_stream" || behaviour.cutAfterChunks !== undefined))
-    pieces = splitInHalves(pieces);
+  const stopsInside = behaviour.hang === "mid_stream" || Boolean(behaviour.gateInside?.afterChunks);
+  if (!stream && (stopsInside || behaviour.cutAfterChunks !== undefined)) pieces = splitInHalves(pieces);
   return {
     status,
     pieces,
@@ -64,6 +65,8 @@ export function changeReply(reply: Reply, behaviour: Behaviour): Reply {
  * caller leaves.
  */
 export async function writeReply(writer: ReplyWriter, reply: Reply, call: Call, behaviour: Behaviour): Promise<void> {
+  const { gate, gateInside } = behaviour;
+  if (gate !== undefined) await writer.passes(gate);
   await writer.sleep(behaviour.delayMs ?? 0);
   if (writer.isClosed) return;
   if (behaviour.cutBeforeHeaders) return writer.cut();
@@ -72,7 +75,8 @@ export async function writeReply(writer: ReplyWriter, reply: Reply, call: Call, 
   call.status = reply.status;
   if (behaviour.gzipBomb) return writer.gzip(reply, behaviour.gzipBomb === true ? GZIP_BOMB_BYTES : behaviour.gzipBomb);
   writer.start(reply);
-  if (behaviour.firstByteDelayMs || behaviour.hang === "first_byte" || reply.stream) writer.response.flushHeaders();
+  const hasLateBody = behaviour.firstByteDelayMs || behaviour.hang === "first_byte" || gateInside?.afterChunks === 0;
+  if (hasLateBody || reply.stream) writer.response.flushHeaders();
   if (behaviour.hang === "first_byte") return writer.hang();
   await writer.sleep(behaviour.firstByteDelayMs ?? 0);
 
@@ -84,6 +88,7 @@ export async function writeReply(writer: ReplyWriter, reply: Reply, call: Call, 
   for (const { text, chunk } of reply.pieces) {
     if (chunk && call.chunksSent === cutAt) return writer.cut(behaviour.cutDelayMs);
     if (chunk && call.chunksSent === hangAt) return writer.hang();
+    if (call.chunksSent === gateInside?.afterChunks) await writer.passes(gateInside.gate);
     if (chunk && waitMs > 0) await writer.sleep(waitMs);
     if (writer.isClosed) return;
     const bytes = bytesLeft === Number.POSITIVE_INFINITY ? text : Buffer.from(text).subarray(0, bytesLeft);
@@ -113,6 +118,12 @@ export function writeWhole({ response }: ReplyWriter, reply: Reply, call: Call):
 /** Runs something once, so many ms later. Returns what cancels that. */
 export type Later = (run: () => void, ms: number) => () => void;
 
+/** What holds an answer back: time, and gates. */
+export interface Waits {
+  readonly later: Later;
+  isOpen(gate: string): boolean;
+}
+
 /** By this machine's timers. */
 export const later: Later = (run, ms) => {
   const timer = setTimeout(run, ms);
@@ -129,12 +140,12 @@ export class ReplyWriter {
   readonly #socket: Socket | null;
   /** What the connection had sent before. */
   readonly #before: number;
-  readonly #later: Later;
+  readonly #waits: Waits;
 
   /** `onClose` runs once, when the response is finished or its connection closes. */
-  constructor(response: ServerResponse, later: Later, onClose: (writer: ReplyWriter) => void) {
+  constructor(response: ServerResponse, waits: Waits, onClose: (writer: ReplyWriter) => void) {
     this.response = response;
-    this.#later = later;
+    this.#waits = waits;
     this.#socket = response.socket;
     this.#before = this.#socket?.bytesWritten ?? 0;
     response.on("error", () => {}); // "close" follows.
@@ -159,6 +170,11 @@ export class ReplyWriter {
 
   async sleep(ms: number): Promise<void> {
     if (ms > 0 && !this.isClosed) await this.#pause(ms);
+  }
+
+  /** Waits until this gate is open. */
+  async passes(gate: string): Promise<void> {
+    while (!this.isClosed && !this.#waits.isOpen(gate)) await this.sleep(GATE_POLL_MS);
   }
 
   /** Waits until the caller has read what was written, at most `maxMs`. */
@@ -229,7 +245,7 @@ export class ReplyWriter {
   /** Waits until `#wake` is called (the connection closes or drains) or `ms` have passed. */
   #pause(ms?: number): Promise<void> {
     return new Promise((resolve) => {
-      const cancel = ms === undefined ? undefined : this.#later(() => this.#wake?.(), ms);
+      const cancel = ms === undefined ? undefined : this.#waits.later(() => this.#wake?.(), ms);
       this.#wake = () => {
         cancel?.();
         this.#wake = undefined;

@@ -2,6 +2,7 @@ import { type Static, Type } from "@sinclair/typebox";
 import type { Call } from "./journal.ts";
 
 const RULES_MAX = 1_000;
+const GATES_MAX = 10_000;
 const count = Type.Integer({ minimum: 0 });
 
 /**
@@ -25,8 +26,10 @@ export const Behaviour = Type.Partial(
       /** Sends gzipped spaces before the body: this many bytes once inflated, `true` for 256 MiB. `headers` may set another `content-encoding`. */
       gzipBomb: Type.Union([Type.Boolean(), count]),
 
-      /** Sends nothing before there were this many calls of a model, so that their answers begin together. */
-      untilCalls: count,
+      /** Sends nothing before the gate of this name is opened. */
+      gate: Type.String(),
+      /** Sends nothing more after this many chunks (0: after the headers) before this gate is opened. */
+      gateInside: Type.Object({ gate: Type.String(), afterChunks: count }),
       /** Waits before the headers. */
       delayMs: count,
       /** Sends the headers immediately, then waits before the first byte of the body. */
@@ -106,6 +109,7 @@ export class Behaviours {
   #queue: Behaviour[];
   #rules: { predicate: CallPredicate; behaviour: Behaviour }[] = [];
   #always: Behaviour | undefined;
+  readonly #openGates = new Set<string>();
 
   constructor(script: readonly Behaviour[] = []) {
     this.#queue = [...script];
@@ -125,7 +129,19 @@ export class Behaviours {
     this.#rules.unshift({ predicate, behaviour });
   }
 
+  /** Lets every answer pass that waits at this gate, or will. */
+  open(gate: string): void {
+    if (this.#openGates.size >= GATES_MAX) throw new RangeError(`more than ${GATES_MAX} gates are open`);
+    this.#openGates.add(gate);
+  }
+
+  isOpen(gate: string): boolean {
+    return this.#openGates.has(gate);
+  }
+
+  /** Answers that wait at a gate wait on. */
   clear(): void {
+    this.#openGates.clear();
     this.#queue = [];
     this.#rules = [];
     this.#always = undefined;

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { parseArgs } from "node:util";
 import { type Api, jsonReply, MODELS, replyTo } from "./api.ts";
 import { type Controlled, reset, serveControl } from "./control.ts";
-import { changeReply, type Later, later, ReplyWriter, writeReply, writeWhole } from "./delivery.ts";
+import { changeReply, type Later, later, ReplyWriter, type Waits, writeReply, writeWhole } from "./delivery.ts";
 import { playedBy } from "./dialects.ts";
 import { type Behaviour, Behaviours, type CallPredicate, isFaulty } from "./faults.ts";
 import { ImageStore } from "./images.ts";
@@ -14,7 +14,6 @@ import { ProviderError } from "./request.ts";
 const BODY_BYTES_MAX = 64 * 1024 * 1024;
 /** Longer than any client's, so that the client closes an idle connection and no call meets a closing socket. */
 const KEEP_ALIVE_MS = 10 * 60_000;
-const CALLS_POLL_MS = 5;
 
 export interface SimulatedProviderOptions {
   /** Default 0: any free port. */
@@ -57,7 +56,9 @@ export interface SimulatedProvider {
   next(behaviour: Behaviour): void;
   always(behaviour: Behaviour | undefined): void;
   when(predicate: CallPredicate, behaviour: Behaviour): void;
-  /** Forgets calls, counts and behaviours. */
+  /** Lets every answer pass whose behaviour waits at this gate, or will. */
+  open(gate: string): void;
+  /** Forgets calls, counts, behaviours and open gates. */
   reset(): void;
 }
 
@@ -67,6 +68,7 @@ export interface SimulatedProvider {
  */
 export async function startSimulatedProvider(options: SimulatedProviderOptions = {}): Promise<SimulatedProvider> {
   const now = options.now ?? Date.now;
+  const behaviours = new Behaviours(options.script);
   const state: State = {
     paceMs: options.paceMs ?? 0,
     imageDelayMs: options.imageDelayMs ?? 0,
@@ -74,9 +76,9 @@ export async function startSimulatedProvider(options: SimulatedProviderOptions =
     models: options.models ?? MODELS,
     played: options.dialect === undefined ? undefined : playedBy(options.dialect),
     control: options.control ?? false,
-    later: options.later ?? later,
+    waits: { later: options.later ?? later, isOpen: (gate) => behaviours.isOpen(gate) },
     journal: new Journal(now, options.journalCallsMax),
-    behaviours: new Behaviours(options.script),
+    behaviours,
     images: new ImageStore(),
     cache: new Map(),
     url: "",
@@ -103,9 +105,10 @@ export async function startSimulatedProvider(options: SimulatedProviderOptions =
     calls: (after) => state.journal.list(after),
     call: (id) => state.journal.get(id),
     counters: () => state.journal.counters(),
-    next: (behaviour) => state.behaviours.next(behaviour),
-    always: (behaviour) => state.behaviours.always(behaviour),
-    when: (predicate, behaviour) => state.behaviours.when(predicate, behaviour),
+    next: (behaviour) => behaviours.next(behaviour),
+    always: (behaviour) => behaviours.always(behaviour),
+    when: (predicate, behaviour) => behaviours.when(predicate, behaviour),
+    open: (gate) => behaviours.open(gate),
     reset: () => reset(state),
   };
 }
@@ -113,7 +116,7 @@ export async function startSimulatedProvider(options: SimulatedProviderOptions =
 /** Settings, stores and journal of one running provider. */
 interface State extends Api, Controlled {
   readonly control: boolean;
-  readonly later: Later;
+  readonly waits: Waits;
 }
 
 /** One call: journal → body → behaviour → reply → write. Never rejects. */
@@ -127,7 +130,7 @@ async function serve(state: State, request: IncomingMessage, response: ServerRes
 
   const { call, close } = state.journal.open(request.method ?? "GET", path, request.headers);
   let faulty = false;
-  const writer = new ReplyWriter(response, state.later, ({ isCut, bytesSent }) => {
+  const writer = new ReplyWriter(response, state.waits, ({ isCut, bytesSent }) => {
     call.bytesSent = bytesSent;
     if (isCut) close("faulted");
     else if (!response.writableFinished) close("aborted");
@@ -142,8 +145,6 @@ async function serve(state: State, request: IncomingMessage, response: ServerRes
     const reply = replyTo(state, call, behaviour);
     if (!behaviour && reply.paceMs === 0 && !reply.stream) return writeWhole(writer, reply, call);
     faulty = behaviour !== undefined && isFaulty(behaviour);
-    while (!writer.isClosed && state.journal.counters().generations < (behaviour?.untilCalls ?? 0))
-      await writer.sleep(CALLS_POLL_MS);
     await writeReply(writer, behaviour ? changeReply(reply, behaviour) : reply, call, behaviour ?? {});
   } catch (error) {
     const failure =
