@@ -98,6 +98,9 @@ function groupsOf({ panel, mara, jonas, nora, receiptId, domain, emailLink, vouc
     { name: "admin-routes", path: "/admin/routes" },
     { name: "admin-providers", path: "/admin/providers", show: press("Test Northwind Inference") },
     { name: "admin-provider-keys", path: "/admin/providers", show: openProvider },
+    { name: "admin-provider-new", path: "/admin/providers", show: addProvider },
+    { name: "admin-provider-probe", path: "/admin/providers", show: probeProvider },
+    { name: "admin-route", path: "/admin/models?model=atlas-large", show: openRoute },
     { name: "admin-domains", path: "/admin/domains" },
     { name: "admin-mail", path: "/admin/messages" },
     { name: "admin-books", path: "/admin/books" },
@@ -201,6 +204,36 @@ async function embed(page: Page): Promise<void> {
 async function openProvider(page: Page): Promise<void> {
   await page.getByText("Northwind Inference").first().click();
   await page.getByRole("dialog").getByText("Quarantined").waitFor();
+}
+
+/** The dialog of a new provider, with its facts open. */
+async function addProvider(page: Page): Promise<void> {
+  await open("Add provider")(page);
+  const form = page.getByRole("dialog");
+  await form.getByLabel("Name").fill("Tidewater AI");
+  await form.getByLabel("Base URL").fill("https://inference.tidewater.example/v1");
+  await form.getByLabel("Dialect").selectOption("vllm");
+  await form.getByText("What the provider takes").click();
+  await form.getByLabel("Developer messages").selectOption("developer");
+  await form.getByText("What the provider takes").scrollIntoViewIfNeeded();
+}
+
+/** A probe of a provider that takes less than its dialect says. */
+async function probeProvider(page: Page, { panel }: Seeded): Promise<void> {
+  panel.shop.second.when(({ body }) => /"(?:max_tokens|functions|developer)"|"content":\[/.test(body), { status: 400 });
+  await page.getByText("Fabrikam Models").first().click();
+  const section = page.getByRole("region", { name: "What it takes" });
+  await section.getByRole("button", { name: "Probe now" }).click();
+  await section.getByRole("button", { name: "Set these facts" }).waitFor();
+  await section.evaluate((element) => element.scrollIntoView({ block: "center" }));
+}
+
+async function openRoute(page: Page): Promise<void> {
+  await press("Actions for the route to Northwind Inference")(page);
+  await page.getByRole("menuitem", { name: "Change" }).click();
+  const form = page.getByRole("dialog");
+  await form.getByText("What the provider takes").click();
+  await form.getByText("What the provider takes").evaluate((element) => element.scrollIntoView());
 }
 
 async function preview(page: Page): Promise<void> {

@@ -9,57 +9,60 @@ export const FACT_CHOICES = {
   capField: {
     values: ["max_tokens", "max_completion_tokens"],
     label: "Output limit",
-    hint: "the field from which it reads the output limit",
+    hint: "The field from which it reads the output limit.",
   },
   developerRole: {
     values: ["system", "developer"],
     label: "Developer messages",
-    hint: "the role in which it takes messages of the role developer",
+    hint: "The role in which it takes messages of the role developer.",
   },
   systemMessages: {
     values: ["several", "merged"],
     label: "System messages in a row",
-    hint: "several: as they are; merged: as one message, for chat templates that refuse two",
+    hint: "Sent as several, or merged into one, for chat templates that refuse two.",
   },
   contentForm: {
     values: ["list", "text"],
     label: "Content",
-    hint: "list: lists of parts as they are; text: lists of nothing but texts as one text",
+    hint: "A list of nothing but texts is sent as a list, or as one text.",
   },
   toolCallContent: {
     values: ["any", "null", "empty"],
     label: "Content beside tool calls",
-    hint: "what an assistant's message without text has: any: what the client sent; null; or an empty text",
+    hint: "What an assistant's message without text has: any (what the client sent), null, or an empty text.",
   },
   toolImages: {
     values: ["kept", "moved"],
     label: "Images in tool messages",
-    hint: "kept: as they are; moved: into a message of the user that follows",
+    hint: "Kept there, or moved into a message of the user that follows.",
   },
   functions: {
     values: ["kept", "tools"],
     label: "Legacy functions",
-    hint: "kept: functions, function_call and messages of the role function as they are; tools: as tools",
+    hint: "functions, function_call and messages of the role function: kept, or sent as tools.",
   },
   streamOptions: {
     values: ["sent", "left_out"],
     label: "Stream options",
-    hint: "whether it takes stream_options; without them the tokens of a stream may have to be estimated",
+    hint: "Whether stream_options are sent. Without them the tokens of a stream may have to be estimated.",
   },
   embeddings: {
     values: ["base64", "float"],
     label: "Embeddings",
-    hint: "the form that it is asked for; float: for providers that refuse or ignore base64",
+    hint: "The form that it is asked for: float, if it refuses or ignores base64.",
   },
   usage: {
     values: ["asked", "last_chunk", "every_chunk", "finish_choice", "none"],
     label: "Usage of streams",
-    hint: "where it stands; all places are read, so this only informs; asked: in the last chunk, if stream_options ask for it",
+    hint: "Where its streams have it. asked: in the last chunk, if stream_options ask for it. All places are read, so this only informs.",
   },
 } as const satisfies Record<string, { values: readonly string[]; label: string; hint: string }>;
 
 export type FactChoice = keyof typeof FACT_CHOICES;
 export const FACT_CHOICE_NAMES = Object.keys(FACT_CHOICES) as FactChoice[];
+
+/** Requests of one probe of a provider's facts. */
+export const PROBE_CALLS_MAX = 20;
 
 /** How long a provider may be silent before a stream's first token, in seconds. */
 export const FIRST_TOKEN_SECONDS = { min: 1, max: 3_600 };
@@ -113,7 +116,7 @@ const TEMPLATES = known(
 const NO_LEGACY = (source: string) => known("tools" as const, source);
 
 export const DIALECTS = {
-  generic: { title: "Any other", hosts: [], known: {} },
+  generic: { title: "As most providers", hosts: [], known: {} },
   openai: {
     title: "OpenAI",
     hosts: ["api.openai.com"],

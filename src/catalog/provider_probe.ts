@@ -1,6 +1,13 @@
 import { isRecord } from "../platform/records.ts";
 import type { Upstream } from "./catalog.ts";
-import { contradictionOf, FACT_CHOICES, type FactChoice, type Facts, type FactsOverride } from "./dialects.ts";
+import {
+  contradictionOf,
+  FACT_CHOICES,
+  type FactChoice,
+  type Facts,
+  type FactsOverride,
+  PROBE_CALLS_MAX,
+} from "./dialects.ts";
 import type { ProviderClient } from "./provider_client.ts";
 import { ProviderFailure, ProviderRejection } from "./provider_errors.ts";
 
@@ -9,8 +16,6 @@ import { ProviderFailure, ProviderRejection } from "./provider_errors.ts";
  * one is refused. It proposes facts, and changes none. Source: DIA-13.
  */
 
-/** Requests of one probe. */
-export const PROBE_CALLS_MAX = 20;
 /** Output tokens that each of them may cost. OpenAI's reasoning models refuse fewer than 16. */
 const PROBE_CAP_TOKENS = 16;
 /** Time for one of them. */

@@ -1,6 +1,5 @@
 import { type Command, Option } from "commander";
-import { DIALECTS } from "../catalog/dialects.ts";
-import { PROBE_CALLS_MAX } from "../catalog/provider_probe.ts";
+import { DIALECTS, PROBE_CALLS_MAX } from "../catalog/dialects.ts";
 import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, defineCommand } from "./context.ts";

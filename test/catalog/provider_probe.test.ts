@@ -1,9 +1,15 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { DIALECT_NAMES, DIALECTS, type DialectName, factsOf, USUAL_FACTS } from "../../src/catalog/dialects.ts";
+import {
+  DIALECT_NAMES,
+  DIALECTS,
+  type DialectName,
+  factsOf,
+  PROBE_CALLS_MAX,
+  USUAL_FACTS,
+} from "../../src/catalog/dialects.ts";
 import { testProvider } from "../../src/catalog/provider_check.ts";
-import { PROBE_CALLS_MAX } from "../../src/catalog/provider_probe.ts";
 import { encrypt } from "../../src/platform/crypto.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
 import { quietLog } from "../platform/quiet_log.ts";

@@ -1,6 +1,7 @@
 import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, CirclePause, MoreHorizontal, Pencil, Play, Plus, Zap } from "lucide-react";
 import { type ReactNode, useState } from "react";
+import type { DialectName } from "../../../catalog/dialects.ts";
 import { PROVIDER_URL_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { EMPTY } from "../copy.ts";
@@ -17,14 +18,18 @@ import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
 import { type Column, DataTable, LoadOlder, toOlder } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
 import { modelHref, type Route, RouteState } from "./admin_catalog.tsx";
+import { ProbeSection, ProviderDialect } from "./admin_provider_facts.tsx";
 import { ProviderKeyField, ProviderKeys, ProviderNameField } from "./admin_provider_keys.tsx";
 import {
   DIALECT_OPTIONS,
   dialectTitle,
+  droppedToSend,
   FactFields,
+  factLabel,
   factsToSend,
-  namesIn,
   type TypedFacts,
+  typedDialect,
+  typedDropped,
   typedFacts,
   wrongFacts,
 } from "./fact_fields.tsx";
@@ -36,7 +41,7 @@ const PAGE_SIZE = 500;
 const REFETCH_MS = 10_000;
 const UNLISTED_SHOWN = 5;
 const DROPPED_HINT =
-  "The provider does not take them, on any of its routes, for example: seed logit_bias. Empty: as the dialect says.";
+  "The provider does not take them, on any of its routes, for example: seed logit_bias. Empty: as the dialect says. none: all are sent.";
 const STATE_FILTER = [
   { value: "", label: "All providers" },
   { value: "failing", label: "Failing" },
@@ -325,7 +330,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
       <Facts
         facts={[
           ["Base URL", <CopyText key="url" value={provider.baseUrl} what="base URL" isWhole />],
-          ["Dialect", <ProviderDialect key="dialect" provider={provider} />],
+          ["Dialect", <ProviderDialect key="dialect" {...provider} />],
           [
             "State",
             <ProviderState
@@ -355,7 +360,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
         </Button>
         <TestResult test={test} />
       </section>
-      <ProbeSection provider={provider} />
+      {provider.routes.length > 0 && <ProbeSection provider={provider} />}
       <section className="grid gap-1 border-t border-line pt-4" aria-label="Routes">
         <h3 className="text-14">Routes that use it</h3>
         {provider.routes.length === 0 && (
@@ -372,57 +377,6 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
         {provider.hasMoreRoutes && <p className="text-13 text-ink-3">And more.</p>}
       </section>
     </div>
-  );
-}
-
-/** Its dialect, and the facts that differ from it. */
-function ProviderDialect({ provider: { dialect, facts } }: { provider: OneProvider }) {
-  const set = Object.entries(facts).map(([name, value]) => `${name} ${[value].flat().join(" ")}`);
-  return (
-    <span className="grid">
-      {dialectTitle(dialect)}
-      {set.length > 0 && <span className="font-mono text-12 wrap-anywhere text-ink-2">{set.join(", ")}</span>}
-    </span>
-  );
-}
-
-/** Finds out what the provider takes, and sets what was found. */
-function ProbeSection({ provider: { id, name, routes } }: { provider: OneProvider }) {
-  const client = useQueryClient();
-  const probe = useMutation({
-    mutationFn: () => ask(api.admin.providers({ id }).test.post({ probe: true })),
-  });
-  const proposed = probe.data?.probe?.proposed ?? {};
-  const apply = useMutation({
-    mutationFn: () => ask(api.admin.providers({ id }).patch({ facts: { ...proposed } })),
-    onSuccess: async () => {
-      probe.reset();
-      await client.invalidateQueries({ queryKey: ["admin"] });
-      toast.done(`What ${name} takes is changed.`);
-    },
-  });
-  if (routes.length === 0) return null;
-  const found = Object.entries(proposed).map(([fact, value]) => `${fact} ${String(value)}`);
-  return (
-    <section className="grid gap-3 border-t border-line pt-4" aria-label="What it takes">
-      <h3 className="text-14">What it takes</h3>
-      <p className="text-13 text-ink-2">At most 20 tiny requests show which facts of its dialect hold.</p>
-      <Button icon={Zap} pending={probe.isPending} onClick={() => probe.mutate()} className="justify-self-start">
-        Find out
-      </Button>
-      <span role="status" className="grid gap-2 text-13">
-        {probe.error && <Problem error={probe.error} />}
-        {probe.data && !probe.data.ok && <span className="text-bad wrap-anywhere">{probe.data.problem}</span>}
-        {probe.data?.probe && found.length === 0 && "Its facts hold."}
-        {found.length > 0 && <span className="font-mono text-12 wrap-anywhere">{found.join(", ")}</span>}
-      </span>
-      {found.length > 0 && (
-        <Button pending={apply.isPending} onClick={() => apply.mutate()} className="justify-self-start">
-          Set these facts
-        </Button>
-      )}
-      {apply.error && <Problem error={apply.error} />}
-    </section>
   );
 }
 
@@ -462,7 +416,7 @@ function ProviderDialog({
       baseUrl: /^https?:\/\/\S+$/i.test(baseUrl.trim()) ? null : "Enter an address, as in https://api.example.com/v1",
       apiKey: provider === null && isBlank(apiKey) ? "Paste the key that the provider gave you." : null,
       dialect: null,
-      facts: wrongFacts(facts),
+      ...wrongFacts(facts),
       droppedParams: null,
     }),
     send,
@@ -500,34 +454,45 @@ function ProviderDialog({
   );
 }
 
-type ProviderForm = Form<TypedProvider, keyof TypedProvider>;
+type ProviderForm = Form<TypedProvider, keyof TypedProvider | keyof ReturnType<typeof wrongFacts>>;
 
 function DialectFields({ form, provider }: { form: ProviderForm; provider: Known | null }) {
+  const { dialect, baseUrl } = form.values;
+  const { name, says } = typedDialect(dialect, baseUrl);
   return (
     <>
-      <Field label="Dialect" hint="What it takes, and how it answers. Test it to see whether this is right.">
+      <Field label="Dialect" hint="What it takes, and how it answers. A probe shows later whether this is right.">
         <NativeSelect
-          value={form.values.dialect}
-          onValue={(dialect) => form.set({ dialect })}
-          options={[...(provider === null ? [{ value: "", label: "By its address" }] : []), ...DIALECT_OPTIONS]}
+          value={dialect}
+          onValue={(next) => form.set({ dialect: next })}
+          options={[
+            ...(provider === null ? [{ value: "", label: byAddress(dialect === "" ? name : null) }] : []),
+            ...DIALECT_OPTIONS,
+          ]}
         />
       </Field>
       <FactFields
         typed={form.values.facts}
-        says={provider?.dialect === form.values.dialect ? provider.dialectTakes : undefined}
-        error={form.errorOf("facts")}
+        from="dialect"
+        says={says}
+        errorOf={form.errorOf}
         onChange={(facts) => form.set({ facts })}
       />
       <TextField
-        label="Parameters not sent"
+        label={factLabel("droppedParams")}
         optional
         hint={DROPPED_HINT}
         mono
         {...form.field("droppedParams")}
-        placeholder={provider?.dialectTakes.droppedParams.join(" ") ?? ""}
+        placeholder={says.droppedParams.join(" ")}
       />
     </>
   );
+}
+
+/** `found`: the dialect of the typed address, if that is what is chosen. */
+function byAddress(found: DialectName | null): string {
+  return found === null ? "By its address" : `By its address: ${dialectTitle(found)}`;
 }
 
 type TypedProvider = {
@@ -536,14 +501,13 @@ type TypedProvider = {
   apiKey: string;
   dialect: string;
   facts: TypedFacts;
-  /** "": as the dialect says. */
+  /** "": as the dialect says; "none": no parameter. */
   droppedParams: string;
 };
 
 function typedProvider(provider: Known | null): TypedProvider {
   const { name = "", baseUrl = "", dialect = "", facts = {} } = provider ?? {};
-  const droppedParams = facts.droppedParams?.join(" ") ?? "";
-  return { name, baseUrl, apiKey: "", dialect, facts: typedFacts(facts), droppedParams };
+  return { name, baseUrl, apiKey: "", dialect, facts: typedFacts(facts), droppedParams: typedDropped(facts) };
 }
 
 function useSaveProvider(provider: Known | null) {
@@ -554,7 +518,7 @@ function useSaveProvider(provider: Known | null) {
       name: typed.name.trim(),
       baseUrl: typed.baseUrl.trim(),
       ...(dialect !== "" && { dialect }),
-      facts: { ...factsToSend(facts), droppedParams: isBlank(droppedParams) ? null : namesIn(droppedParams) },
+      facts: { ...factsToSend(facts), droppedParams: droppedToSend(droppedParams) },
     };
     const saved =
       provider === null

@@ -34,6 +34,7 @@ function routeOf(model: Model, route: Route | null) {
   };
 }
 type TypedRoute = ReturnType<typeof routeOf>;
+type RouteField = keyof TypedRoute | keyof ReturnType<typeof wrongFacts>;
 
 function wrongRoute({
   providerId,
@@ -44,7 +45,7 @@ function wrongRoute({
   costOutputMicroUsd: output,
   costImageMicroUsd: image,
   facts,
-}: TypedRoute): Record<keyof TypedRoute, string | null> {
+}: TypedRoute): Record<RouteField, string | null> {
   const cost = { ...PRICE, optional: true };
   const together = "Enter the costs of input and output, or neither.";
   return {
@@ -52,7 +53,7 @@ function wrongRoute({
     upstreamModel: isBlank(upstreamModel) ? "Enter the model's name at the provider." : null,
     priority: checkCount(priority, ROUTE_PRIORITY),
     weight: checkCount(weight, ROUTE_WEIGHT),
-    facts: wrongFacts(facts),
+    ...wrongFacts(facts),
     ownResponses: null,
     allowedParams: null,
     droppedParams: null,
@@ -119,8 +120,9 @@ export function RouteDialog({ open, onClose, model, route }: DialogState & { mod
       />
       <FactFields
         typed={form.values.facts}
+        from="provider"
         says={route?.providerTakes}
-        error={form.errorOf("facts")}
+        errorOf={form.errorOf}
         onChange={(facts) => form.set({ facts })}
       />
       <TextField
@@ -141,7 +143,7 @@ export function RouteDialog({ open, onClose, model, route }: DialogState & { mod
   );
 }
 
-type RouteForm = Form<TypedRoute, keyof TypedRoute>;
+type RouteForm = Form<TypedRoute, RouteField>;
 
 function RouteFields({ form, isNew, isImage }: { form: RouteForm; isNew: boolean; isImage: boolean }) {
   return (

@@ -68,7 +68,8 @@ export function Field({
   );
 }
 
-export function FieldError({ id, children }: { id: string; children: ReactNode }) {
+/** `id`: of a field that it describes; without one, it is of several fields. */
+export function FieldError({ id, children }: { id?: string; children: ReactNode }) {
   return (
     <p id={id} className="flex items-start gap-1 text-12 text-bad">
       <CircleAlert size={14} className="mt-px flex-none" aria-hidden />
