@@ -2,7 +2,7 @@ import { join, relative, resolve } from "node:path";
 import process from "node:process";
 import { parseArgs } from "node:util";
 import { destination } from "pino";
-import type { DialectName } from "./catalog/dialects.ts";
+import { DIALECT_NAMES, type DialectName } from "./catalog/dialects.ts";
 import { checkDialect } from "./catalog/facts_input.ts";
 import { type Config, ConfigError, readConfig } from "./config.ts";
 import { type DemoFolder, openDemoFolder } from "./demo/demo_folder.ts";
@@ -41,6 +41,8 @@ const SIGNAL_WAIT_MS = 50;
 const IN_FLIGHT_DEFAULT = 10_000;
 /** Fetches beyond the requests in flight: health checks and images. */
 const FETCHES_EXTRA = 1_000;
+
+const DIALECT_HINT = `NAME is the provider that the simulated one plays: ${DIALECT_NAMES.join(", ")}.`;
 
 const repository = join(import.meta.dirname, "..");
 const ending = new AbortController();
@@ -123,8 +125,17 @@ async function run(): Promise<void> {
 
 /** The dialect that the simulated provider plays: `--dialect deepseek`. Throws for an unknown one, and for any other argument. */
 function readDialect(): DialectName | undefined {
-  const { values } = parseArgs({ options: { dialect: { type: "string" } } });
-  return values.dialect === undefined ? undefined : checkDialect(values.dialect);
+  const { dialect } = readArguments();
+  return dialect === undefined ? undefined : checkDialect(dialect);
+}
+
+function readArguments(): { dialect?: string | undefined } {
+  try {
+    return parseArgs({ options: { dialect: { type: "string" } } }).values;
+  } catch (error) {
+    const [what] = sentenceOf(error).split(". ");
+    throw new Error(`${what}. The demo takes --dialect NAME, and nothing else. ${DIALECT_HINT}`);
+  }
 }
 
 /** The provider in the environment, or undefined for the simulated one. Throws if only one of the two variables is set. */

@@ -26,6 +26,8 @@ const START_MS_MAX = 60_000;
 const CREATING = "Creating a new database";
 const END_MS_MAX = 60_000;
 const PASTE_MS_MAX = 20_000;
+/** The admin's, from the first test on. */
+const OWN_PASSWORD = "a password of my own";
 
 /** The tests of this file run in order on one folder, as repeated starts do. */
 let folder: string;
@@ -194,7 +196,7 @@ test("first start with the README's command: every printed command and sign-in w
     const changed = await at("/api/panel/settings/password", {
       method: "POST",
       headers: { "content-type": "application/json", origin, cookie, "x-csrf-token": csrfToken },
-      body: JSON.stringify({ next: "a password of my own", proof: { password } }),
+      body: JSON.stringify({ next: OWN_PASSWORD, proof: { password } }),
     });
     expect(changed.status).toBe(200);
   }
@@ -322,7 +324,71 @@ test("PROVIDER_BASE_URL: the demo sells that provider's models, also from an add
   await provider.stop();
 });
 
-const wrong: { what: string; env: () => Promise<Record<string, string>>; says: RegExp }[] = [
+/** Address and key of the simulated provider, from the command line of its process. */
+function simulatedOf(demo: Demo): { url: string; headers: Record<string, string> } {
+  const command = demo
+    .below()
+    .map(commandOf)
+    .find((line) => line.includes("--pace-ms="));
+  const of = (name: string) => new RegExp(`--${name}=(\\S+)`).exec(command ?? "")?.[1];
+  const headers = { authorization: `Bearer ${of("api-key")}`, "content-type": "application/json" };
+  return { url: `http://127.0.0.1:${of("port")}/v1/chat/completions`, headers };
+}
+
+test("--dialect: the simulated provider refuses what that one refuses, and the gateway knows; another start has another one", async () => {
+  const streamed = JSON.stringify({
+    model: "sim-small",
+    messages: [{ role: "user", content: "Tell me a story." }],
+    ...{ stream: true, stream_options: { include_usage: true } },
+  });
+  for (const [dialect, status] of [
+    ["mistral", 422],
+    ["openai", 200],
+  ] as const) {
+    const port = await freePort();
+    const demo = startDemo({ PORT: String(port) }, [process.execPath, DEMO, "--dialect", dialect]);
+    await demo.ready;
+    // The same request, at the provider itself and by the gateway.
+    const { url, headers } = simulatedOf(demo);
+    const direct = await fetch(url, { method: "POST", headers, body: streamed });
+    await direct.body?.cancel();
+    expect([dialect, direct.status]).toEqual([dialect, status]);
+    expect(await paste(demo, "Stream")).toContain('"usage":{"prompt_tokens"');
+    expect(await pasteJson(demo, "Chat")).toMatchObject({ object: "chat.completion" });
+    const admin = await adminOf(demo, port);
+    const { providers } = await admin("GET", "/admin/providers");
+    const { id, ...provider } = providers.find(({ name }: { name: string }) => name === "simulated");
+    expect(provider).toMatchObject({ dialect, facts: {} });
+    // What was set for one is not said of the next.
+    await admin("PATCH", `/admin/providers/${id}`, { facts: { firstTokenSeconds: 77 } });
+    const below = demo.below();
+    kill(demo.pid, "SIGTERM");
+    expect(await endOf(demo, below)).toBe(0);
+  }
+});
+
+/** Calls the panel as the admin. */
+async function adminOf(demo: Demo, port: number) {
+  const origin = `http://localhost:${port}`;
+  const call = async (method: string, path: string, body: unknown, headers: Record<string, string>) => {
+    const response = await fetch(`${origin}/api/panel${path}`, {
+      method,
+      headers: { origin, "content-type": "application/json", ...headers },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    expect({ path, status: response.status, text: response.status === 200 ? "" : text }).toMatchObject({ text: "" });
+    return { response, json: JSON.parse(text) };
+  };
+  const [, , , email] = signInsOf(demo).find(([, , role]) => role === "admin") ?? [];
+  const signedIn = await call("POST", "/sign-in", { email, password: OWN_PASSWORD }, {});
+  const cookie = signedIn.response.headers.getSetCookie()[0]?.split(";")[0] ?? "";
+  const { csrfToken } = (await call("GET", "/me", undefined, { cookie })).json;
+  return async (method: string, path: string, body?: unknown) =>
+    (await call(method, path, body, { cookie, "x-csrf-token": csrfToken })).json;
+}
+
+const wrong: { what: string; env?: () => Promise<Record<string, string>>; args?: string[]; says: RegExp }[] = [
   {
     what: "PROVIDER_BASE_URL without its key",
     env: async () => ({ PROVIDER_BASE_URL: "http://127.0.0.1:9/v1" }),
@@ -343,9 +409,37 @@ const wrong: { what: string; env: () => Promise<Record<string, string>>; says: R
   },
   { what: "a PORT that is not a number", env: async () => ({ PORT: "http" }), says: /^PORT is not a port number/ },
 ];
-for (const { what, env, says } of wrong) {
+wrong.push(
+  {
+    what: "an unknown dialect",
+    args: ["--dialect", "gpt"],
+    says: /^There is no dialect "gpt"\. There are generic, openai, /,
+  },
+  {
+    what: "--dialect without a name",
+    args: ["--dialect"],
+    says: /^Option '--dialect <value>' argument missing\. The demo takes --dialect NAME, and nothing else\./,
+  },
+  {
+    what: "another option",
+    args: ["--port", "80"],
+    says: /^Unknown option '--port'\. The demo takes --dialect NAME, and nothing else\. NAME is .*: generic, openai, /,
+  },
+  {
+    what: "a name without --dialect",
+    args: ["openai"],
+    says: /^Unexpected argument 'openai'\. The demo takes --dialect NAME, and nothing else\./,
+  },
+  {
+    what: "--dialect for a real provider",
+    env: async () => ({ PROVIDER_BASE_URL: "http://127.0.0.1:9/v1", PROVIDER_API_KEY: "key" }),
+    args: ["--dialect", "openai"],
+    says: /^--dialect is for the simulated provider: leave it out, or PROVIDER_BASE_URL\.$/,
+  },
+);
+for (const { what, env, args = [], says } of wrong) {
   test(`${what}: one sentence, exit code 1, nothing started`, async () => {
-    const demo = startDemo(await env());
+    const demo = startDemo(await env?.(), [process.execPath, DEMO, ...args]);
     expect(await endOf(demo, demo.below())).toBe(1);
     const sentences = demo.output().replace("Tollgate demo", "").trim().split("\n");
     expect(sentences).toHaveLength(1);

@@ -7,6 +7,7 @@ import { addOffering, findOffering, type NewOffering } from "../accounts/offerin
 import { hashPassword, verifyPassword } from "../accounts/passwords.ts";
 import type { Role } from "../accounts/roles.ts";
 import { passwordHashOf, setPassword } from "../accounts/sign_in_store.ts";
+import { FACT_NAMES } from "../catalog/dialects.ts";
 import { addModel, listModels, updateModel } from "../catalog/models_store.ts";
 import { listProviderKeys, removeProviderKey, updateProviderKey } from "../catalog/provider_keys_store.ts";
 import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
@@ -115,17 +116,24 @@ async function ensureProvider(deps: Deps, { name, baseUrl, apiKey, dialect }: De
   }
   const own = known.find((row) => row.name === name);
   if (!own) return addProvider(deps, { name, baseUrl, apiKey, dialect });
+  const isMoved = own.baseUrl !== baseUrl;
+  // A person may have set another dialect for a real provider, and facts. They belong to what answers at that address.
+  const played = name === "simulated" || isMoved ? dialect : own.dialect;
+  const changed = played !== own.dialect && { dialect: played, facts: NO_FACTS };
   const [first, ...more] = await listProviderKeys(deps, [own.id]);
   // The simulated provider gets a new port and key at each start. Keys that a person added belong to the old address.
-  if (own.baseUrl !== baseUrl) for (const { id } of more) await removeProviderKey(deps, id);
+  if (isMoved) for (const { id } of more) await removeProviderKey(deps, id);
   else if (first && more.length > 0) {
     await updateProviderKey(deps, first.id, { apiKey });
-    await updateProvider(deps, own.id, { enabled: true });
+    await updateProvider(deps, own.id, { ...changed, enabled: true });
     return own.id;
   }
-  await updateProvider(deps, own.id, { baseUrl, apiKey, dialect, enabled: true });
+  await updateProvider(deps, own.id, { baseUrl, apiKey, ...changed, enabled: true });
   return own.id;
 }
+
+/** Every fact as the dialect says. */
+const NO_FACTS = Object.fromEntries(FACT_NAMES.map((name) => [name, null]));
 
 type Offerings = { day: number; week: number; month: number };
 
