@@ -3,6 +3,7 @@ import type { Secret } from "../platform/crypto.ts";
 import { deadline } from "../platform/deadline.ts";
 import { controllerBy, orAborted, type StopSignal } from "../platform/stop.ts";
 import { messageOf } from "../platform/thrown.ts";
+import { encodingsOf } from "./decoding.ts";
 import { redactPrompt } from "./prompt_redaction.ts";
 import {
   type AskedWait,
@@ -139,8 +140,7 @@ async function readPieces(
 }
 
 function isEncoded(response: Response): boolean {
-  const encoding = response.headers.get("content-encoding");
-  return encoding !== null && encoding.trim().toLowerCase() !== "identity";
+  return encodingsOf(response.headers.get("content-encoding")).length > 0;
 }
 
 function cancelBody(response: Response): void {

@@ -2,6 +2,7 @@ import { encrypt } from "../../src/platform/crypto.ts";
 import { type Answer, openShop, PRICES } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
+import type { World } from "../world.ts";
 import { startRawProvider } from "./raw_provider.ts";
 import { type Run, routesOf, URLS } from "./runs.ts";
 
@@ -25,29 +26,14 @@ export async function openCompatShop(runs: readonly Run[]) {
     asked.set(id, [...(asked.get(id) ?? []), { route: Number(route), body }]);
     return routesOf(run.entry)[Number(route)];
   });
-  const shop = await openShop({ redisUrl: "", env: { PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}` } });
-  const { sql } = shop.world;
   const apiKey = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-compat-0123456789abcdef");
-
-  async function addModel({ id, entry, path }: Run): Promise<void> {
-    const output = path === "embeddings" ? 0 : PRICES.outputMicroUsd;
-    await sql`
-      insert into models (id, name, owned_by, modality, input_micro_usd, output_micro_usd, default_cap_tokens)
-      values (${id}, ${id}, 'tollgate', ${MODALITIES[path]}, ${PRICES.inputMicroUsd}, ${output}, 1000)`;
-    if (path === "images")
-      await sql`insert into image_prices (model_id, size, micro_usd) values (${id}, '1024x1024', ${PRICES.imageMicroUsd})`;
-    for (const [route] of routesOf(entry).entries()) {
-      const url = `http://127.0.0.1:${provider.port}/${id}/${route}/v1`;
-      const providerId = await shop.world.addProvider(`${id}-${route}`, url, apiKey);
-      await sql`
-        insert into routes (model_id, provider_id, upstream_model, priority)
-        values (${id}, ${providerId}, 'up', ${route})`;
-    }
-  }
-  for (const run of runs) await addModel(run);
-  const last = runs.at(-1)?.id;
-  const { secret } = await shop.customer();
-  await until(async () => (await shop.call(`/v1/models/${last}`, { secret })).status === 200, LEARNED_MS_MAX);
+  const urlOf = (id: string, route: number) => `http://127.0.0.1:${provider.port}/${id}/${route}/v1`;
+  const shop = await openShop({
+    redisUrl: "",
+    env: { PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}` },
+    fill: (world) => addModels(world, { runs, apiKey, urlOf }),
+  });
+  const { sql } = shop.world;
 
   return {
     ...shop,
@@ -73,4 +59,34 @@ export async function openCompatShop(runs: readonly Run[]) {
       return { answer, asked: asked.get(id) ?? [], receipt };
     },
   };
+}
+
+/** Before the replica starts, and all at once: there may be thousands. */
+async function addModels(
+  { sql }: World,
+  { runs, apiKey, urlOf }: { runs: readonly Run[]; apiKey: Uint8Array; urlOf: (id: string, route: number) => string },
+): Promise<void> {
+  const models = runs.map(({ id, path }) => ({
+    ...{ id, name: id, owned_by: "tollgate", modality: MODALITIES[path], default_cap_tokens: 1000 },
+    input_micro_usd: PRICES.inputMicroUsd,
+    output_micro_usd: path === "embeddings" ? 0 : PRICES.outputMicroUsd,
+  }));
+  const images = runs
+    .filter(({ path }) => path === "images")
+    .map(({ id }) => ({ model_id: id, size: "1024x1024", micro_usd: PRICES.imageMicroUsd }));
+  const routes = runs.flatMap(({ id, entry }) =>
+    routesOf(entry).map((_, route) => ({ id, route, name: `${id}-${route}`, url: urlOf(id, route) })),
+  );
+  await sql`insert into models ${sql(models)}`;
+  if (images.length > 0) await sql`insert into image_prices ${sql(images)}`;
+  await sql`insert into providers ${sql(routes.map(({ name, url }) => ({ name, base_url: url })))}`;
+  await sql`
+    insert into provider_keys (provider_id, name, key_ciphertext)
+    select id, 'default', ${Buffer.from(apiKey)} from providers where name = any(${routes.map(({ name }) => name)})`;
+  await sql`
+    insert into routes (model_id, provider_id, upstream_model, priority)
+    select route.model_id, providers.id, 'up', route.priority
+    from unnest(${routes.map(({ id }) => id)}::text[], ${routes.map(({ name }) => name)}::text[],
+      ${routes.map(({ route }) => route)}::int[]) as route (model_id, name, priority)
+    join providers on providers.name = route.name`;
 }
