@@ -11,6 +11,10 @@ const CODE_CHARS_MAX = 100;
 const GOOD_CODES: ReadonlySet<unknown> = new Set([200, "200", "0", "ok", "OK", "success", "Success"]);
 /** Fields that make a JSON object an answer, or an event of one, whatever else it has. */
 const ANSWER_FIELDS = ["choices", "output", "data", "usage"];
+/** Objects of an error are in each other: an error in an error, a list of details, a message that is JSON. */
+const DEPTH_MAX = 4;
+/** Members of one object that are looked at. */
+const MEMBERS_MAX = 50;
 
 /** The numbers of vendors that use none of HTTP's. Source: END-19. */
 const STATUS_BY_NUMBER: Readonly<Record<number, number>> = {
@@ -32,12 +36,38 @@ const STATUS_BY_WORD: readonly (readonly [RegExp, number])[] = [
   [/content[ _]?(?:filter|policy)|context[ _]?(?:length|window|size)|data_?inspection|moderation|too_long/i, 400],
   [/api_?key|authenticat|unauthori[sz]ed/i, 401],
   [/permission|forbidden|access_?denied/i, 403],
-  [/not_?found|not_?exist/i, 404],
-  [/invalid|bad_?request|unprocessable|validation|unsupported|out_of_range|failed_precondition/i, 400],
-  [/time_?out|deadline/i, 504],
+  [/not[ _]?found|not_?exist/i, 404],
+  [/invalid|bad[ _]?request|unprocessable|validation|unsupported|out_of_range|failed_precondition/i, 400],
+  [/time[ _]?out|timed[ _]?out|deadline/i, 504],
   [/overloaded|unavailable|capacity|busy/i, 503],
   [/server|internal|engine|^api_error$|unknown/i, 500],
 ];
+
+/*
+ * The names of members, in lower case and without "_" and "-": vendors write one name in many ways.
+ */
+
+/** What went wrong is in them, whatever else an object has. */
+const ERRORS: ReadonlySet<string> = new Set(["error", "errors", "err", "errormsg", "errorinfo", "fault", "exception"]);
+/** Objects around an error, or with details of one. A message may be one too, also as JSON in a text. */
+const AROUND: ReadonlySet<string> = new Set(["detail", "details", "response", "result", "body", "cause"]);
+/** A member named after the error: `validationException`, `modelStreamError`. */
+const NAMED_ERROR = /(?:exception|error)$/;
+/** Numbers and words that say which error it is. */
+const CODES: readonly string[] = [
+  ...["code", "type", "status", "statuscode", "errorcode", "errcode", "errortype", "httpcode", "httpstatus"],
+  ...["httpstatuscode", "name", "exception"],
+];
+/** Those of them that no good answer has with another value. */
+const STRICT_CODES: readonly string[] = ["code", "errorcode", "errcode", "statuscode"];
+/** Texts for people, the best first. One of these alone, in the place of an answer, is an error … */
+const MESSAGES: readonly string[] = ["message", "msg", "statusmsg", "errormsg", "errormessage", "detail"];
+/** … these are not. */
+const MORE_MESSAGES: readonly string[] = [
+  ...["details", "errordescription", "faultstring", "description", "reason", "title", "error", "errors"],
+];
+/** A reason that is one word is a code: `API_KEY_INVALID`. */
+const ONE_WORD = /^\w{1,100}$/;
 
 export type ErrorReport = {
   message: string;
@@ -46,21 +76,33 @@ export type ErrorReport = {
   param: string | null;
   /** The HTTP status that its codes stand for; undefined: they stand for none. */
   status: number | undefined;
+  /** How long to wait, as Google's RetryInfo says it: "34.07s". */
+  retryDelay?: string;
 };
 
+type Fields = Readonly<Record<string, unknown>>;
+
 /** The error that an answer or an event reports of itself; undefined if it reports none. An empty error is none. */
-export function reportIn(body: Readonly<Record<string, unknown>>): ErrorReport | undefined {
+export function reportIn(body: Fields): ErrorReport | undefined {
   const { error, choices, base_resp: base } = body;
-  if (isFilled(error)) return reportOf(error, body);
-  if (isRecord(base) && isFilled(base.status_code) && !GOOD_CODES.has(base.status_code)) return reportOf(base, base);
-  if (Array.isArray(choices)) return reportInChoices(choices);
-  if (ANSWER_FIELDS.some((name) => isFilled(body[name]))) return undefined;
-  return isBareError(body) ? reportOf(body, body) : undefined;
+  if (isFilled(error)) return reportOfBody(body);
+  if (isRecord(base) && isFilled(base.status_code) && !GOOD_CODES.has(base.status_code)) return reportOfBody(base);
+  if (Array.isArray(choices) && choices.length > 0) return reportInChoices(choices);
+  return isError(body) ? reportOfBody(body) : undefined;
 }
 
 /** The error in the body of an error status, which may say nothing but a message. */
-export function reportOfBody(body: Readonly<Record<string, unknown>>): ErrorReport {
-  return reportIn(body) ?? reportOf(body, body);
+export function reportOfBody(body: Fields): ErrorReport {
+  const said: Said = { message: "", codes: [], param: null, retryDelay: undefined };
+  read(body, said, 0);
+  const { message, codes, param, retryDelay } = said;
+  return {
+    message,
+    codes: codes.filter((code) => typeof code === "string" || typeof code === "number").map(String),
+    param,
+    status: statusOf(codes),
+    ...(retryDelay !== undefined && { retryDelay }),
+  };
 }
 
 /** Of a text that is no JSON. */
@@ -71,22 +113,30 @@ export function reportOfText(message: string): ErrorReport {
 function reportInChoices(choices: readonly unknown[]): ErrorReport | undefined {
   for (const choice of choices) {
     if (!isRecord(choice)) continue;
-    if (isFilled(choice.error)) return reportOf(choice.error, {});
+    if (isFilled(choice.error)) return reportOfBody({ error: choice.error });
     if (isFailedFinish(choice.finish_reason)) return reportOfText("");
   }
   return undefined;
 }
 
 /** A choice may say with its finish_reason alone that the provider failed. Source: END-20. */
-const FAILED_FINISHES: ReadonlySet<unknown> = new Set([
-  ...["error", "ERROR", "network_error", "server_error", "internal_error", "engine_error", "failed"],
-  ...["abort", "aborted", "cancelled", "canceled", "insufficient_system_resource", "engine_overloaded"],
-  ...["MALFORMED_FUNCTION_CALL", "malformed_function_call", "OTHER", "FINISH_REASON_UNSPECIFIED"],
+const FAILED_FINISHES: ReadonlySet<string> = new Set([
+  ...["error", "error_server", "network_error", "server_error", "internal_error", "engine_error", "failed", "timeout"],
+  ...["abort", "aborted", "cancelled", "canceled", "insufficient_system_resource", "engine_overloaded", "overloaded"],
+  ...["malformed_function_call", "unexpected_tool_call", "other", "unspecified"],
 ]);
 
 /** Whether a finish_reason says that the provider failed. */
 export function isFailedFinish(finish: unknown): boolean {
-  return FAILED_FINISHES.has(finish);
+  return typeof finish === "string" && finish !== "stop" && FAILED_FINISHES.has(plainFinish(finish));
+}
+
+/** A finish_reason in lower case and without the name of its type, as vendors differ in both: `FINISH_REASON_STOP`. */
+export function plainFinish(finish: string): string {
+  return finish
+    .toLowerCase()
+    .replaceAll("-", "_")
+    .replace(/^finish_?reason_/, "");
 }
 
 /** Neither absent, nor false, nor zero, nor an object or a list of nothing else. */
@@ -96,54 +146,112 @@ function isFilled(value: unknown): boolean {
   return value !== undefined && value !== null && value !== "" && value !== false && value !== 0;
 }
 
-/** An object without an answer that has a message or a code of an error, in the place of an error. */
-function isBareError(body: Readonly<Record<string, unknown>>): boolean {
-  const { object, success, status } = body;
-  if (object === "error" || success === false || status === "error" || status === "fail") return true;
-  if ([body.code, body.error_code, body.status_code].some((code) => isFilled(code) && !GOOD_CODES.has(code)))
-    return true;
-  return object === undefined && messageIn(body) !== "" && !GOOD_CODES.has(body.code);
+/**
+ * Whether an object without a choice is an error. Beside an answer only a clear sign counts; without one, a code that is not good, a
+ * member named after an error, or a message in the place of an error.
+ */
+function isError(body: Fields): boolean {
+  const { object, success, ok, status, type } = body;
+  if (object === "error" || type === "error" || success === false || ok === false) return true;
+  if (status === "error" || status === "fail" || status === "failed") return true;
+  const members = membersOf(body);
+  const codes = STRICT_CODES.map((name) => members.get(name)).filter((code) => isFilled(code) && !GOOD_CODES.has(code));
+  const isRefused = statusOf(typeof status === "number" ? [...codes, status] : codes) !== undefined;
+  if (isRefused || ANSWER_FIELDS.some((name) => isFilled(body[name]))) return isRefused;
+  if (codes.length > 0) return true;
+  for (const [name, value] of members)
+    if (isFilled(value) && (isErrorName(name, value) || (AROUND.has(name) && hasError(value)))) return true;
+  return object === undefined && !GOOD_CODES.has(body.code) && hasMessage(members);
 }
 
-function reportOf(error: unknown, body: Readonly<Record<string, unknown>>): ErrorReport {
-  const own = firstRecord(error);
-  const message = typeof error === "string" ? error : messageIn(own) || messageIn(body);
-  const metadata = isRecord(own.metadata) ? own.metadata : {};
-  const said = [own.code, own.type, own.status, own.status_code, own.error_code, own.err_code, own.http_code];
-  const outer = own === body ? [] : [body.code, body.status, body.status_code];
+/** FastAPI's detail is a text, an object, or a list of them. */
+function hasMessage(members: ReadonlyMap<string, unknown>): boolean {
+  const detail = members.get("detail");
+  const [first]: unknown[] = Array.isArray(detail) ? detail : [detail];
+  return textIn(members, MESSAGES) !== "" || (isRecord(first) && textIn(membersOf(first), MESSAGES) !== "");
+}
+
+function isErrorName(name: string, value: unknown): boolean {
+  return ERRORS.has(name) || (NAMED_ERROR.test(name) && isRecord(value));
+}
+
+function hasError(value: unknown): boolean {
+  if (!isRecord(value)) return false;
+  for (const [name, inner] of membersOf(value)) if (isErrorName(name, inner) && isFilled(inner)) return true;
+  return false;
+}
+
+/** The members of an object by their names in lower case and without "_" and "-". */
+function membersOf(object: Fields): Map<string, unknown> {
+  const members = new Map<string, unknown>();
+  for (const name in object) {
+    if (members.size >= MEMBERS_MAX) break;
+    const plain = name.toLowerCase().replace(/[_-]/g, "");
+    if (!members.has(plain)) members.set(plain, object[name]);
+  }
+  return members;
+}
+
+/** What is found of an error, the innermost object first. */
+type Said = { message: string; codes: unknown[]; param: string | null; retryDelay: string | undefined };
+
+/** Notes what an object says of an error: first the errors in it, then what it says itself, then its details. */
+function read(object: Fields, said: Said, depth: number): void {
+  const members = membersOf(object);
+  for (const [name, value] of members) {
+    if (!isErrorName(name, value) && name !== "message") continue;
+    readInner(value, said, depth);
+    if (!ERRORS.has(name) && name !== "message") said.codes.push(name);
+  }
+  said.message ||= textIn(members, MESSAGES) || textIn(members, MORE_MESSAGES);
+  // "Bad Request" beside a message is a code.
+  if (members.get("error") !== said.message) said.codes.push(members.get("error"));
+  const reason = members.get("reason");
+  if (typeof reason === "string" && ONE_WORD.test(reason)) said.codes.push(reason);
+  said.codes.push(...CODES.map((name) => members.get(name)));
+  if (Array.isArray(members.get("loc"))) said.codes.push("validation");
+  said.param ??= paramIn(members);
+  const { reasons } = isRecord(object.metadata) ? object.metadata : {};
   // OpenRouter: a refusal by moderation has reasons.
-  const codes = [...said, ...outer, ...(Array.isArray(metadata.reasons) ? ["moderation"] : [])];
-  const { param } = own;
-  return {
-    message,
-    codes: codes.filter((code) => typeof code === "string"),
-    param: typeof param === "string" && /^[\w.[\]-]{1,100}$/.test(param) ? param : null,
-    status: statusOf(codes),
-  };
+  if (Array.isArray(reasons)) said.codes.push("moderation");
+  const delay = members.get("retrydelay");
+  if (typeof delay === "string") said.retryDelay ??= delay;
+  for (const [name, value] of members) if (AROUND.has(name)) readInner(value, said, depth);
 }
 
-/** The object itself, or the first one of a list. */
-function firstRecord(error: unknown): Readonly<Record<string, unknown>> {
-  const first: unknown = Array.isArray(error) ? error[0] : error;
-  return isRecord(first) ? first : { message: first };
+/** Objects in a member: one, or a list of them, or one as JSON in a text, as gateways repeat the error of the provider behind them. */
+function readInner(value: unknown, said: Said, depth: number): void {
+  if (depth >= DEPTH_MAX) return;
+  const inner: unknown[] = Array.isArray(value) ? value.slice(0, MEMBERS_MAX) : [jsonIn(value)];
+  for (const one of inner) if (isRecord(one)) read(one, said, depth + 1);
 }
 
-function messageIn(own: Readonly<Record<string, unknown>>): string {
-  const { detail, errors } = own;
-  const listed: unknown = Array.isArray(errors) ? errors[0] : undefined;
-  const detailed: unknown = Array.isArray(detail) ? detail[0] : detail;
-  const candidates: unknown[] = [
-    own.message,
-    own.msg,
-    own.status_msg,
-    own.error_msg,
-    own.error_message,
-    own.errorMessage,
-  ];
-  for (const nested of [detailed, listed])
-    candidates.push(nested, ...(isRecord(nested) ? [nested.message, nested.msg] : []));
-  const found = candidates.find((text) => typeof text === "string" && text !== "");
-  return typeof found === "string" ? found : "";
+function jsonIn(value: unknown): unknown {
+  if (typeof value !== "string" || !value.startsWith("{")) return value;
+  try {
+    return JSON.parse(value);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The first text in these members, or in a list in one of them. */
+function textIn(members: ReadonlyMap<string, unknown>, names: readonly string[]): string {
+  for (const name of names) {
+    const value = members.get(name);
+    const [text] = Array.isArray(value) ? value : [value];
+    if (typeof text === "string" && text !== "") return text;
+  }
+  return "";
+}
+
+/** The field that is wrong. FastAPI says where it is as a list: ["body", "messages", 0, "role"]. */
+function paramIn(members: ReadonlyMap<string, unknown>): string | null {
+  const param = members.get("param");
+  const loc = members.get("loc");
+  const places = Array.isArray(loc) ? loc.filter((part) => typeof part === "number" || typeof part === "string") : [];
+  const path = Array.isArray(loc) ? places.filter((part) => part !== "body").join(".") : param;
+  return typeof path === "string" && /^[\w.[\]-]{1,100}$/.test(path) ? path : null;
 }
 
 /** The first code that stands for a status: a number before words. */
@@ -165,7 +273,7 @@ function statusOf(codes: readonly unknown[]): number | undefined {
 
 /** How providers say that a prompt is too long for the model: by a code … Source: END-22. */
 const CONTEXT_CODES =
-  /^(?:context_(?:length|window)_exceeded|exceed_context_size_error|model_context_window_exceeded|(?:input|prompt)_too_long|1261|1039)$/i;
+  /^(?:context_(?:length|window)_exceeded|exceed_context_size_error|model_context_window_exceeded|(?:input|prompt)_too_long|tokens_limit_reached|model_max_prompt_tokens_exceeded|1261|1039)$/i;
 /** … or in a sentence. */
 const CONTEXT_WORDS: readonly RegExp[] = [
   // OpenAI, Azure, vLLM, DeepSeek, OpenRouter, Mistral.
@@ -173,19 +281,23 @@ const CONTEXT_WORDS: readonly RegExp[] = [
   /\bexceeds? (?:the |this |its )?(?:model'?s? |available |maximum |max |allowed )*(?:context|prompt|input) (?:length|window|size|limit)/i,
   // vLLM.
   /\blonger than the (?:maximum model length|model'?s context length)/i,
-  /\bmax_model_len\b|\bmaximum model length\b/i,
+  /\bmax_model_len\b|\bmaximum model length\b|\bcontext length is only \d+/i,
+  // SGLang, OpenAI's embeddings.
+  /\binput length\b[^.]{0,40}\bexceeds the maximum allowed length\b|\bmaximum input length is \d+ tokens/i,
   // llama.cpp, Ollama, LM Studio, MiniMax.
   /\b(?:exceeds?|exceeded|overflows?|greater than)\b[^.]{0,80}\bcontext (?:length|window|size|limit)/i,
   /\bcontext (?:length|window|size|limit)\b[^.]{0,40}\b(?:exceed|overflow|is too small)/i,
   /\bwhen context the overflows\b/i,
+  /\binput (?:\(\d+ tokens\) )?is too large to process\b/i,
   // Mistral.
   /\btoo large for model with \d+ maximum context/i,
   // Anthropic, Fireworks, Bedrock.
   /\b(?:prompt|input) is too long\b/i,
   /\binput length and `?max_tokens`? exceed context limit/i,
   /\btoo many input tokens\b/i,
-  // Gemini.
-  /\binput token count\b[^.]{0,60}\bexceeds the maximum number of tokens\b/i,
+  /\binput tokens exceeds? (?:the )?max/i,
+  // Gemini, Vertex AI.
+  /\binput token count\b[^.]{0,60}\b(?:exceeds the maximum number of tokens|only supports up to \d+)/i,
   // Groq.
   /\breduce the length of the (?:messages|prompt|input)\b/i,
   // Together, TGI.
@@ -196,6 +308,13 @@ const CONTEXT_WORDS: readonly RegExp[] = [
   /\brange of input length should be\b/i,
   /\bexceeded model token limit\b/i,
   /\btotal number of tokens in the prompt cannot exceed\b/i,
+  /\btoo many tokens: size limit exceeded\b/i,
+  // GitHub Copilot, and others that count tokens.
+  /\b(?:prompt|request|input|conversation|messages?)\b[^.]{0,40}\bexceeds?\b[^.]{0,30}\b(?:token limit|limit of \d+ tokens|(?:maximum )?(?:number|limit) of (?:input )?tokens)/i,
+  /\bprompt token count\b[^.]{0,40}\bexceeds\b/i,
+  /\bat most \d+ tokens\b[^.]{0,40}\b(?:prompt|input|request|messages)\b/i,
+  // Chinese services: the input or the context is longer than the model takes.
+  /(?:输入|上下文|提示词|prompt)[^。]{0,30}(?:超长|过长|超过|超出)/i,
 ];
 
 /** Whether an error says that the prompt is too long for the model. Source: END-22. */

@@ -10,6 +10,8 @@ const MESSAGE_CHARS_MAX = 500;
 const UNCLEAN_CHARS_MAX = 8_192;
 /** Longest Retry-After that is accepted from a provider. */
 const RETRY_AFTER_SECONDS_MAX = 60;
+/** A number of seconds, as in Retry-After; some write their unit behind it. */
+const SECONDS = /^\d{1,9}(?:\.\d{1,9})?s?$/;
 /** Longest refusal in plain text. A longer one is a page. */
 const TEXT_CHARS_MAX = 2_000;
 
@@ -251,17 +253,17 @@ function readReport(status: number, text: string): ErrorReport | undefined {
 function readWait(wait: AskedWait | undefined): number | null {
   if (wait === undefined) return null;
   const { retryAfter, retryAfterMs, date } = wait;
-  if (retryAfterMs !== null && /^\d{1,9}(?:\.\d{1,9})?$/.test(retryAfterMs))
-    return cappedSeconds(Number(retryAfterMs) / 1000);
+  if (retryAfterMs !== null && SECONDS.test(retryAfterMs)) return cappedSeconds(Number.parseFloat(retryAfterMs) / 1000);
   if (retryAfter === null) return null;
-  if (/^\d{1,9}(?:\.\d{1,9})?$/.test(retryAfter)) return cappedSeconds(Number(retryAfter));
+  if (SECONDS.test(retryAfter)) return cappedSeconds(Number.parseFloat(retryAfter));
   const seconds = (dateMs(retryAfter) - dateMs(date ?? "")) / 1000;
   return Number.isFinite(seconds) ? cappedSeconds(Math.max(0, seconds)) : null;
 }
 
-/** An HTTP date as Unix time in ms; NaN if it is none. */
+/** An HTTP date, or one of ISO 8601, as Unix time in ms; NaN if it is none. Each is in UTC, also if it does not say so. */
 function dateMs(text: string): number {
-  return /^[A-Z][a-z]{2,8},? /.test(text) ? Date.parse(text) : Number.NaN;
+  if (!/^(?:[A-Z][a-z]{2,8},? |\d{4}-\d\d-\d\dT)/.test(text)) return Number.NaN;
+  return Date.parse(/(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$/.test(text) ? text : `${text}Z`);
 }
 
 function cappedSeconds(seconds: number): number {
@@ -269,8 +271,10 @@ function cappedSeconds(seconds: number): number {
 }
 
 function readRetryWords(error: ErrorBody | undefined): number | null {
-  const found = error && RETRY_WORDS.exec(error.start);
-  if (!found) return null;
+  if (error === undefined) return null;
+  const { start, retryDelay = "" } = error;
+  const found = RETRY_WORDS.exec(start);
+  if (found === null) return SECONDS.test(retryDelay) ? cappedSeconds(Number.parseFloat(retryDelay)) : null;
   const [, minutes = "0", amount = "0", unit = "s"] = found;
   const seconds = unit === "ms" ? Number(amount) / 1000 : Number(amount);
   return cappedSeconds(Number(minutes) * 60 + seconds);

@@ -238,6 +238,122 @@ export default [
     charged: "nothing",
   },
   {
+    says: "GitHub Models: the client gets the code that agents know",
+    source: "github.com/cline/cline/issues/2115",
+    request: WHOLE,
+    provider: context(413, {
+      error: {
+        code: "tokens_limit_reached",
+        message: "Request body too large for gpt-4o model. Max size: 8000 tokens.",
+      },
+    }),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
+    says: "GitHub Copilot: the client gets the code that agents know",
+    source: "github.com/microsoft/vscode/issues/289514",
+    request: WHOLE,
+    provider: context(400, {
+      error: {
+        message: "prompt token count of 514673 exceeds the limit of 128000",
+        code: "model_max_prompt_tokens_exceeded",
+      },
+    }),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
+    says: "GitHub Copilot, without its code: the client gets the code that agents know",
+    source: "github.com/microsoft/vscode-copilot-release/issues/6700",
+    request: WHOLE,
+    provider: context(400, {
+      error: { message: "prompt token count of 65446 exceeds the limit of 64000", param: "", code: "", type: "" },
+    }),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
+    says: "vLLM, newer: the client gets the code that agents know",
+    source: "docs.vllm.ai: serving_engine",
+    request: WHOLE,
+    provider: context(400, {
+      error: {
+        message:
+          "You passed 4097 input tokens and requested 1 output tokens. However, the model's context length is only 4096 tokens.",
+        code: 400,
+      },
+    }),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
+    says: "SGLang, at its limit: the client gets the code that agents know",
+    source: "docs.sglang.ai: server arguments, allow-auto-truncate",
+    request: WHOLE,
+    provider: context(400, {
+      object: "error",
+      message: "Input length (5000) exceeds the maximum allowed length (4096). Use a shorter input.",
+      code: 400,
+    }),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
+    says: "Vertex AI: the client gets the code that agents know",
+    source: "cloud.google.com/vertex-ai: api errors",
+    request: WHOLE,
+    provider: context(400, [
+      {
+        error: {
+          code: 400,
+          message:
+            "Unable to submit request because the input token count is 1048577 but model only supports up to 32768.",
+          status: "INVALID_ARGUMENT",
+        },
+      },
+    ]),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
+    says: "Cohere: the client gets the code that agents know",
+    source: "docs.cohere.com/reference/errors",
+    request: WHOLE,
+    provider: context(400, {
+      message: "too many tokens: size limit exceeded by 11326 tokens. Try using shorter or fewer inputs.",
+    }),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
+    says: "Bedrock, by its models: the client gets the code that agents know",
+    source: "docs.aws.amazon.com/bedrock: troubleshooting",
+    request: WHOLE,
+    provider: context(400, {
+      message:
+        "The model returned the following errors: Input Tokens Exceeded: Number of input tokens exceeds maximum length.",
+    }),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
+    says: "DashScope, in Chinese: the client gets the code that agents know",
+    source: "help.aliyun.com/zh/model-studio/error-code",
+    request: WHOLE,
+    provider: context(400, { code: "InvalidParameter", message: "输入长度超过模型最大上下文限制" }),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
+    says: "Zhipu, its code as a number: the client gets the code that agents know",
+    source: "docs.bigmodel.cn/cn/faq/api-code",
+    request: WHOLE,
+    provider: context(400, { error: { code: 1261, message: "Prompt 超长" } }),
+    client: { error: "context_length_exceeded" },
+    charged: "nothing",
+  },
+  {
     says: "The next route is asked first: its model may take more",
     source: "openrouter.ai/docs, fallback models",
     request: STREAMED,
