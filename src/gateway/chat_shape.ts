@@ -1,3 +1,4 @@
+import { plainFinish } from "../catalog/error_reports.ts";
 import { isRecord } from "../platform/records.ts";
 import { isCount } from "./usage_counts.ts";
 
@@ -25,42 +26,58 @@ function secondsOf(text: string): number {
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** OpenAI's finish reasons for those of other vendors. Others are passed on as they are. Those of failures: `error_reports.ts`. */
-const FINISH_REASONS: ReadonlyMap<unknown, string> = new Map([
-  ...["model_length", "max_tokens", "max_output_tokens", "MAX_TOKENS", "MODEL_LENGTH", "token_limit"].map(
-    (reason) => [reason, "length"] as const,
-  ),
-  ...[
-    "sensitive",
-    "SAFETY",
-    "safety",
-    "RECITATION",
-    "PROHIBITED_CONTENT",
-    "content_filtered",
-    "guardrail_intervened",
-  ].map((reason) => [reason, "content_filter"] as const),
-  ...["end_turn", "stop_sequence", "eos", "eos_token", "STOP", "COMPLETE", "complete"].map(
-    (reason) => [reason, "stop"] as const,
-  ),
-  ...["tool_use", "tool_call", "TOOL_CALL"].map((reason) => [reason, "tool_calls"] as const),
-]);
+/** OpenAI's finish reasons, by those of other vendors in lower case. Others are passed on as they are. Those of failures: `error_reports.ts`. */
+const FINISH_REASONS: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    stop: ["stop", "end_turn", "stop_sequence", "stop_token", "eos", "eos_token", "end", "complete", "completed"],
+    length: [
+      ...["length", "model_length", "max_length", "max_tokens", "max_output_tokens", "token_limit", "length_capped"],
+      ...["error_limit", "context_length", "context_length_exceeded", "model_context_window_exceeded"],
+    ],
+    content_filter: [
+      ...["content_filter", "content_filtered", "sensitive", "safety", "recitation", "prohibited_content", "blocklist"],
+      ...["spii", "image_safety", "guardrail_intervened", "refusal", "error_toxic"],
+    ],
+    tool_calls: ["tool_calls", "tool_call", "tool_use"],
+  }).flatMap(([ours, theirs]) => theirs.map((reason) => [reason, ours] as const)),
+);
+
+/** OpenAI's word for a finish reason; null while there is none. Some providers write that as a text. */
+function plainReason(finish: unknown): string | null {
+  if (typeof finish !== "string" || finish === "" || finish === "null") return null;
+  return finish === "stop" ? finish : (FINISH_REASONS.get(plainFinish(finish)) ?? finish);
+}
 
 /** OpenAI's word for a choice's finish reason; undefined if it has none. */
 export function finishOf(choice: unknown): string | undefined {
-  if (!isRecord(choice)) return undefined;
-  const { finish_reason: finish } = choice;
-  return typeof finish === "string" && finish !== "" ? (FINISH_REASONS.get(finish) ?? finish) : undefined;
+  return isRecord(choice) ? (plainReason(choice.finish_reason) ?? undefined) : undefined;
+}
+
+/** A whole number from 0, also as a text; undefined if it is none. */
+export function numberOf(index: unknown): number | undefined {
+  if (isCount(index)) return index;
+  return typeof index === "string" && /^\d{1,9}$/.test(index) ? Number(index) : undefined;
+}
+
+type PartName = "message" | "delta";
+
+/** What a choice says: its message in a whole answer, its delta in a stream, or else the other one, or a text as in legacy completions. */
+export function saidIn(choice: Fields, part: PartName): unknown {
+  const other = choice[part === "delta" ? "message" : "delta"];
+  if (isRecord(choice[part])) return choice[part];
+  if (isRecord(other)) return other;
+  return typeof choice.text === "string" ? { content: choice.text } : choice[part];
 }
 
 /** Repairs the choices of one answer: of a whole one, or of a stream chunk by chunk, whose tool calls are numbered in their order. */
 export class ChoiceRepair {
   readonly #requestId: string;
-  readonly #part: "message" | "delta";
+  readonly #part: PartName;
   /** By choice. Absent until its first delta. */
   readonly #streams = new Map<number, CallNumbers>();
 
   /** `requestId`: what ids that a provider leaves out are made of. */
-  constructor(requestId: string, part: "message" | "delta") {
+  constructor(requestId: string, part: PartName) {
     this.#requestId = requestId;
     this.#part = part;
   }
@@ -80,12 +97,13 @@ export class ChoiceRepair {
   }
 
   #choice(choice: Fields, place: number): Fields {
-    const index = isCount(choice.index) ? choice.index : place;
-    const finish = FINISH_REASONS.get(choice.finish_reason);
-    const said = choice[this.#part];
+    const index = numberOf(choice.index) ?? place;
+    const finish = choice.finish_reason === undefined ? undefined : plainReason(choice.finish_reason);
+    const said = saidIn(choice, this.#part);
     const good = isRecord(said) ? this.#said(said, index) : said;
-    if (good === said && finish === undefined && choice.index === index && choice.usage === undefined) return choice;
-    const { usage: _, index: __, ...others } = choice;
+    const isSame = good === choice[this.#part] && finish === choice.finish_reason && choice.index === index;
+    if (isSame && choice.usage === undefined) return choice;
+    const { usage: _, index: __, delta, message, text, ...others } = choice;
     return {
       index,
       ...others,
@@ -103,17 +121,21 @@ export class ChoiceRepair {
       this.#streams.set(index, numbers);
     }
     let good = said;
-    if (Array.isArray(said.content)) good = withText(good, said.content);
-    if (Array.isArray(said.tool_calls)) {
-      const calls = repairedCalls(said.tool_calls, numbers, this.#part === "delta");
-      if (calls !== said.tool_calls) good = { ...good, tool_calls: calls };
+    const { content, role, tool_calls: called } = said;
+    if (typeof content === "object" && content !== null)
+      good = withText(good, Array.isArray(content) ? content : [content]);
+    else if (typeof content === "number" || typeof content === "boolean") good = { ...good, content: String(content) };
+    const calls = isRecord(called) ? [called] : called;
+    if (Array.isArray(calls)) {
+      const repaired = repairedCalls(calls, numbers, this.#part === "delta");
+      if (repaired !== called) good = { ...good, tool_calls: repaired };
     }
     if (isRecord(said.function_call)) {
       const call = withTextArguments(said.function_call);
       if (call !== said.function_call) good = { ...good, function_call: call };
     }
-    if (typeof said.role === "string" ? said.role === "" : isFirst) good = { ...good, role: "assistant" };
-    if (this.#part === "message" && said.content === undefined) good = { ...good, content: null };
+    if (role !== "assistant" && (role !== undefined || isFirst)) good = { ...good, role: "assistant" };
+    if (this.#part === "message" && content === undefined) good = { ...good, content: null };
     return good;
   }
 }
@@ -124,6 +146,8 @@ class CallNumbers {
   readonly #numberOf = new Map<string, number>();
   /** By the provider's index: our number, and the id, if it said one. */
   readonly #byIndex = new Map<number, { number: number; id: string }>();
+  /** By number. */
+  readonly #names: string[] = [];
   #count = 0;
   /** The call that was begun or continued last. */
   #last = 0;
@@ -133,16 +157,25 @@ class CallNumbers {
   }
 
   /** The number of the call that a part belongs to, and whether the part begins it. */
-  numberOf({ index, id, name, place }: CallPart): CallPlace {
+  placeOf(part: CallPart): CallPlace {
+    const at = this.#placeOf(part);
+    const known = at.begins ? "" : (this.#names[at.number] ?? "");
+    const repeatsName = known !== "" && part.name === known;
+    if (!repeatsName) this.#names[at.number] = known + part.name;
+    return { ...at, repeatsName };
+  }
+
+  #placeOf({ index, id, name, place }: CallPart): Begun {
     const known = id === "" ? undefined : this.#numberOf.get(id);
     if (known !== undefined) return this.#at(known, false);
-    if (isCount(index)) return this.#byTheirIndex(index, { id, name });
+    const theirs = numberOf(index);
+    if (theirs !== undefined) return this.#byTheirIndex(theirs, { id, name });
     if (!continues({ id, name }) || this.#count === 0) return this.#begin(id);
     return this.#at(place === undefined ? this.#last : Math.min(place, this.#count - 1), false);
   }
 
   /** Some providers give all calls the index 0, each with an id of its own. */
-  #byTheirIndex(index: number, { id, name }: { id: string; name: string }): CallPlace {
+  #byTheirIndex(index: number, { id, name }: { id: string; name: string }): Begun {
     const open = this.#byIndex.get(index);
     const isOther = open !== undefined && id !== "" && open.id !== "" && name !== "";
     if (open !== undefined && !isOther) {
@@ -157,13 +190,13 @@ class CallNumbers {
     return begun;
   }
 
-  #begin(id: string): CallPlace {
+  #begin(id: string): Begun {
     const number = this.#count++;
     if (id !== "") this.#numberOf.set(id, number);
     return this.#at(number, true);
   }
 
-  #at(number: number, begins: boolean): CallPlace {
+  #at(number: number, begins: boolean): Begun {
     this.#last = number;
     return { number, begins };
   }
@@ -174,7 +207,9 @@ class CallNumbers {
   }
 }
 
-type CallPlace = { number: number; begins: boolean };
+type Begun = { number: number; begins: boolean };
+/** `repeatsName`: the name is that of the beginning once more. */
+type CallPlace = Begun & { repeatsName: boolean };
 
 /** A part of a call. `place`: among the parts of its delta that continue calls; undefined if it is the only one. */
 type CallPart = { index: unknown; id: string; name: string; place: number | undefined };
@@ -193,7 +228,7 @@ function repairedCalls(calls: unknown[], numbers: CallNumbers, isDelta: boolean)
     const part = parts[i];
     if (part === undefined || !isRecord(call)) continue;
     const place = isAlone || !continues(part) ? undefined : continued++;
-    const at = numbers.numberOf({ index: call.index, ...part, place });
+    const at = numbers.placeOf({ index: call.index, ...part, place });
     const good = repairedCall(call, { ...at, id: part.id || (at.begins ? numbers.idOf(at.number) : ""), isDelta });
     if (good === call) continue;
     repaired ??= [...calls];
@@ -211,25 +246,44 @@ function partOf(call: unknown): Pick<CallPart, "id" | "name"> | undefined {
   };
 }
 
-function repairedCall(
-  call: Fields,
-  { number, begins, id, isDelta }: CallPlace & { id: string; isDelta: boolean },
-): Fields {
-  const called = isRecord(call.function) ? withTextArguments(call.function) : call.function;
-  const type = begins && typeof call.type !== "string" ? (isRecord(call.custom) ? "custom" : "function") : call.type;
-  const isSame =
-    (!isDelta || call.index === number) &&
-    (id === "" || call.id === id) &&
-    type === call.type &&
-    called === call.function;
-  if (isSame) return call;
-  return {
-    ...call,
+type RepairedPart = CallPlace & { id: string; isDelta: boolean };
+
+function repairedCall(call: Fields, part: RepairedPart): Fields {
+  const { number, begins, id, isDelta } = part;
+  const called = isRecord(call.function) ? goodFunction(call.function, part) : call.function;
+  const { index: _, id: __, type: theirs, ...others } = call;
+  const type = typeof theirs === "string" && theirs !== "" ? theirs : isRecord(call.custom) ? "custom" : "function";
+  const good = {
     ...(isDelta && { index: number }),
-    ...(id !== "" && { id }),
-    ...(type !== undefined && { type }),
+    // A part that continues a call has neither: some clients would add them to those of its beginning.
+    ...((begins || !isDelta) && { ...(id !== "" && { id }), type }),
+    ...others,
     ...(called !== undefined && { function: called }),
   };
+  return isSame(good, call) ? call : good;
+}
+
+/** The function of a call: its arguments are a text, and nothing in it is null or stands twice. */
+function goodFunction(called: Fields, { begins, isDelta, repeatsName }: RepairedPart): Fields {
+  const { name, arguments: args, ...others } = withTextArguments(called);
+  const isMissing = args === undefined || args === null || (args === "" && !isDelta);
+  const none = isDelta ? "" : "{}";
+  const good = {
+    ...(name !== undefined && name !== null && !repeatsName && (begins || name !== "") && { name }),
+    ...(isMissing ? begins && { arguments: none } : { arguments: args }),
+    ...others,
+  };
+  return isSame(good, called) ? called : good;
+}
+
+/** Whether two objects have the same members. */
+function isSame(one: Fields, other: Fields): boolean {
+  let members = 0;
+  for (const name in one) {
+    if (one[name] !== other[name]) return false;
+    members++;
+  }
+  return members === Object.keys(other).length;
 }
 
 /** A function's call whose arguments are a text. Some providers send the object itself. */

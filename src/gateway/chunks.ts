@@ -2,7 +2,7 @@ import { reportIn } from "../catalog/error_reports.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
-import { ChoiceRepair, createdOf } from "./chat_shape.ts";
+import { ChoiceRepair, createdOf, finishOf } from "./chat_shape.ts";
 import {
   ChunkFrames,
   EVENT_END,
@@ -216,7 +216,7 @@ export class ChunkRewriter implements StreamRewriter {
     for (let i = 0; i < holes.length; i++) {
       const { what } = holes[i] as Hole;
       if (what === "text") isReceived = this.#takeText(values[i] as string, sourceChars);
-      else if (what === "choices") isReceived = this.#takeChoices(frame, i, { sourceChars, hasUsage: isRecord(usage) });
+      else if (what === "choices") isReceived = this.#takeChoices(frame, i, sourceChars);
     }
     if (isReceived !== undefined && isRecord(usage)) this.#reports.note(usage);
     return isReceived;
@@ -230,15 +230,11 @@ export class ChunkRewriter implements StreamRewriter {
     return true;
   }
 
-  #takeChoices(
-    frame: Frame,
-    place: number,
-    { sourceChars, hasUsage }: { sourceChars: number; hasUsage: boolean },
-  ): boolean | undefined {
+  #takeChoices(frame: Frame, place: number, sourceChars: number): boolean | undefined {
     const raw = this.#values[place] as string;
     const received = parsedLine(raw);
-    // A chunk with only the usage is not sent now, and one with an error not at all.
-    if (!Array.isArray(received) || (received.length === 0 && hasUsage)) return undefined;
+    // A chunk without choices may be the usage, which is not sent now, or an error.
+    if (!Array.isArray(received) || received.length === 0) return undefined;
     if (reportIn({ choices: received }) !== undefined) return undefined;
     this.#reports.readChoices(received);
     const choices = this.#repaired(received);
@@ -336,7 +332,7 @@ export class ChunkRewriter implements StreamRewriter {
   /** Notes the text of the choices, and whether they finish the answer. Returns the text. */
   #count(choices: unknown[], sourceChars: number): string {
     if (this.#choiceEnds !== undefined) this.finished = this.#choiceEnds.note(choices);
-    else if (choices.some(isFinish)) this.finished = true;
+    else if (choices.some(isFinished)) this.finished = true;
     const written = writtenInAll(choices);
     this.#written.add(written, sourceChars);
     return written;
@@ -362,7 +358,7 @@ class ChoiceEnds {
       if (!isRecord(choice)) continue;
       const index = isCount(choice.index) ? Math.min(choice.index, this.#asked - 1) : 0;
       this.#begun.add(index);
-      if (isFinish(choice)) this.#finished.add(index);
+      if (isFinished(choice)) this.#finished.add(index);
     }
     return this.#finished.size > 0 && this.#finished.size === this.#begun.size;
   }
@@ -376,8 +372,8 @@ function hasCalls(choice: unknown): boolean {
   return isRecord(choice) && isRecord(choice.delta) && Array.isArray(choice.delta.tool_calls);
 }
 
-function isFinish(choice: unknown): boolean {
-  return isRecord(choice) && typeof choice.finish_reason === "string" && choice.finish_reason !== "";
+function isFinished(choice: unknown): boolean {
+  return finishOf(choice) !== undefined;
 }
 
 /** The text that the model wrote in all choices of a chunk. */

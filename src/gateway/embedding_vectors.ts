@@ -1,4 +1,5 @@
 import { strictBase64 } from "../platform/base64.ts";
+import { isRecord } from "../platform/records.ts";
 
 /**
  * Embeddings in the two forms of OpenAI's API: arrays of numbers, and base64 of little-endian float32. Every platform that runs
@@ -10,8 +11,13 @@ const BYTES_A_NUMBER = 4;
 /** An embedding as a provider sent it; checked. */
 export type Vector = { readonly numbers: readonly number[] | Float32Array; readonly base64: string | undefined };
 
-/** Reads an embedding in either form. Returns undefined if it is neither, is empty, or has a number that is no finite float32. */
-export function readVector(value: unknown): Vector | undefined {
+/**
+ * Reads an embedding in either form; some providers put it in a list, as of several, or in an object by its form. Returns undefined if
+ * it is neither, is empty, or has a number that is no finite float32.
+ */
+export function readVector(given: unknown): Vector | undefined {
+  const inner: unknown = Array.isArray(given) && given.length === 1 ? given[0] : given;
+  const value = Array.isArray(inner) ? inner : isRecord(inner) ? (inner.float ?? inner.base64) : given;
   if (typeof value === "string") return ofBase64(value);
   if (!Array.isArray(value) || value.length === 0) return undefined;
   return value.every(isFiniteFloat32) ? { numbers: value, base64: undefined } : undefined;

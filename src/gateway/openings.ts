@@ -1,6 +1,6 @@
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { isRecord } from "../platform/records.ts";
-import { finishOf } from "./chat_shape.ts";
+import { finishOf, saidIn } from "./chat_shape.ts";
 import { UsageReports } from "./usage_counts.ts";
 
 /**
@@ -26,7 +26,9 @@ export function chatOpening(): Opening {
       const { choices } = event;
       if (!Array.isArray(choices)) return false;
       isFinished ||= choices.some((choice) => finishOf(choice) !== undefined);
-      return choices.some((choice) => isRecord(choice) && (saysSomething(choice.delta) || isRefusal(choice)));
+      return choices.some(
+        (choice) => isRecord(choice) && (saysSomething(saidIn(choice, "delta")) || isRefusal(choice)),
+      );
     },
     ended() {
       if (!isFinished) throw new ProviderFailure("not_json", "the stream ended without an answer");
@@ -40,9 +42,10 @@ export function chatOpening(): Opening {
  * `not_json` if it has no message at all.
  */
 export function isEmptyAnswer(choices: readonly unknown[], answer: Readonly<Record<string, unknown>>): boolean {
-  if (!choices.some((choice) => isRecord(choice) && (isRecord(choice.message) || isRefusal(choice))))
+  if (!choices.some((choice) => isRecord(choice) && (isRecord(saidIn(choice, "message")) || isRefusal(choice))))
     throw new ProviderFailure("not_json", "the answer has no message");
-  if (choices.some((choice) => isRecord(choice) && (saysSomething(choice.message) || isRefusal(choice)))) return false;
+  if (choices.some((choice) => isRecord(choice) && (saysSomething(saidIn(choice, "message")) || isRefusal(choice))))
+    return false;
   const reports = new UsageReports();
   reports.read(answer);
   return !hasTokens(reports);

@@ -1,5 +1,6 @@
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { isRecord } from "../platform/records.ts";
+import { finishOf, numberOf, saidIn } from "./chat_shape.ts";
 import { isDone, SseReader } from "./sse.ts";
 
 /** Answers in another form than was asked for: a whole one to a stream, and a stream to a whole request. Source: STR-8. */
@@ -7,22 +8,24 @@ import { isDone, SseReader } from "./sse.ts";
 type Fields = Record<string, unknown>;
 
 /** How a body begins that is events, whatever its content type says. */
-const EVENTS = /^\uFEFF?\s*(?:(?:data|event|id|retry) ?:|:)/;
+const EVENTS = /^\uFEFF?\s*(?:(?:data|event|id|retry|error) ?:|:)/;
+/** … or lines of JSON. */
+const LINES = /^\s*\{[^\n]*\}\s*\n\s*\{/;
 /** Texts of a delta that are continued by those of the next one. */
 const CONTINUED = ["content", "reasoning_content", "reasoning", "refusal"];
 const UTF_8 = new TextEncoder();
 
 export function isEvents(text: string): boolean {
-  return EVENTS.test(text);
+  return EVENTS.test(text) || LINES.test(text);
 }
 
 /** The payloads of a short stream that says what a whole chat answer says. */
 export function payloadsOfWhole({ choices, usage, ...head }: Fields): string[] {
   const all = (Array.isArray(choices) ? choices : []).filter(isRecord);
-  const begun = all.map(({ message, finish_reason, ...choice }, place) => ({
-    ...{ index: place, ...choice, delta: deltaOf(message) },
-    finish_reason: null,
-  }));
+  const begun = all.map((choice, place) => {
+    const { message, delta, text, finish_reason, ...others } = choice;
+    return { index: place, ...others, delta: deltaOf(saidIn(choice, "message")), finish_reason: null };
+  });
   const ended = all.map(({ index = 0, finish_reason }, place) => ({
     ...{ index: all.length > 1 ? place : index, delta: {} },
     finish_reason: finish_reason ?? "stop",
@@ -63,7 +66,7 @@ export function wholeOfEvents(text: string, check: (event: Fields) => void): str
     for (const choice of Array.isArray(more) ? more : []) if (isRecord(choice)) addChoice(choices, choice);
   }
   const all = [...choices.values()];
-  if (all.length === 0 || !(hasEnd || all.every(({ finish_reason }) => finish_reason))) throw notAnAnswer();
+  if (all.length === 0 || !(hasEnd || all.every((choice) => finishOf(choice) !== undefined))) throw notAnAnswer();
   return JSON.stringify({ ...head, object: "chat.completion", choices: all, usage });
 }
 
@@ -71,12 +74,15 @@ function notAnAnswer(): ProviderFailure {
   return new ProviderFailure("not_json", "the events are not a whole chat completion");
 }
 
-function addChoice(choices: Map<number, Fields>, { index, delta, finish_reason, ...more }: Fields): void {
-  const place = typeof index === "number" ? index : 0;
+function addChoice(choices: Map<number, Fields>, choice: Fields): void {
+  const { index, delta, message: __, text, finish_reason, ...more } = choice;
+  const said = saidIn(choice, "delta");
+  const place = numberOf(index) ?? 0;
   const before = choices.get(place) ?? { index: place, message: { role: "assistant" }, finish_reason: null };
   const message = { ...(isRecord(before.message) ? before.message : {}) };
-  if (isRecord(delta)) addDelta(message, delta);
-  choices.set(place, { ...before, ...more, message, finish_reason: finish_reason ?? before.finish_reason });
+  if (isRecord(said)) addDelta(message, said);
+  const finish = finishOf(choice) === undefined ? before.finish_reason : finish_reason;
+  choices.set(place, { ...before, ...more, message, finish_reason: finish });
 }
 
 function addDelta(message: Fields, { tool_calls: calls, ...fields }: Fields): void {
@@ -93,8 +99,9 @@ function addDelta(message: Fields, { tool_calls: calls, ...fields }: Fields): vo
 
 /** A piece without an index continues the last call, unless it has an id of its own. */
 function addCall(all: unknown[], { index, ...piece }: Fields): void {
-  const last = piece.id === undefined ? Math.max(0, all.length - 1) : all.length;
-  const place = typeof index === "number" && index <= all.length ? index : last;
+  const last = typeof piece.id === "string" && piece.id !== "" ? all.length : Math.max(0, all.length - 1);
+  const theirs = numberOf(index);
+  const place = theirs !== undefined && theirs <= all.length ? theirs : last;
   const before = all[place];
   const call: Fields = isRecord(before) ? { ...before } : { type: "function" };
   for (const [name, value] of Object.entries(piece)) {

@@ -14,16 +14,24 @@ const DONE_CHARS_MAX = 16;
 const LF = 10;
 const CR = 13;
 const DATA = "data:";
-const SPACE = 32;
+const EVENT = "event:";
+/** llama.cpp's older servers have it in place of `data`. */
+const ERROR = "error:";
+/** A line of JSON that lost its `data`: a gateway passes on an error of the provider behind it as it came. */
+const BARE_OBJECT = /^ {0,8}\{/;
+/** Events with such a name are errors, whatever their data is. */
+const ERROR_EVENT = /^ ?[\w.-]{0,64}(?:error|exception) *$/i;
+const BARE_CHARS = 9;
+const DONE = /^"?\[DONE\]"?$/i;
 /** Completes the last line and the last event. */
 const BLANK_LINES = Uint8Array.of(LF, LF);
 const BYTE_ORDER_MARK = 0xfeff;
 /** Has no state between calls: only whole lines are decoded. */
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** Whether a payload is the end of a chat stream. Some providers put spaces around it. */
+/** Whether a payload is the end of a chat stream. Some providers put spaces or quotes around it. */
 export function isDone(payload: string): boolean {
-  return payload.length < DONE_CHARS_MAX && payload.trim() === "[DONE]";
+  return payload.length < DONE_CHARS_MAX && DONE.test(payload.trim());
 }
 
 export class OversizedEvent extends Error {
@@ -50,6 +58,8 @@ export class SseReader {
   #afterCr = false;
   /** The data of the current event; undefined if there was no data line yet. */
   #data: string | undefined;
+  /** The current event is an error by its name. */
+  #isError = false;
 
   /** Returns the payloads that this chunk completes. Throws OversizedEvent. */
   push(chunk: Uint8Array): string[] {
@@ -99,7 +109,7 @@ export class SseReader {
     let lf = -1;
     let cr = -1;
     while (at < text.length) {
-      const next = this.#data === undefined ? sink.takeEvent(text, at) : -1;
+      const next = this.#data === undefined && !this.#isError ? sink.takeEvent(text, at) : -1;
       if (next > at) {
         at = next;
         continue;
@@ -118,19 +128,61 @@ export class SseReader {
   #endLine(text: string, start: number, end: number): string | undefined {
     const from = this.#isFirstLine && text.charCodeAt(start) === BYTE_ORDER_MARK ? start + 1 : start;
     this.#isFirstLine = false;
-    if (from === end) {
-      const payload = this.#data;
-      this.#data = undefined;
-      // An event with empty data is dropped.
-      return payload === "" ? undefined : payload;
-    }
-    if (text.startsWith(DATA, from)) {
-      const at = from + DATA.length;
-      const value = text.slice(text.charCodeAt(at) === SPACE ? at + 1 : at, end);
-      this.#data = this.#data === undefined ? value : `${this.#data}\n${value}`;
-      if (this.#data.length > EVENT_SIZE_MAX) throw oversized();
+    if (from === end) return this.#endEvent();
+    if (text.startsWith(DATA, from)) return this.#addData(text.slice(from + DATA.length, end));
+    if (text.startsWith(EVENT, from)) this.#isError = ERROR_EVENT.test(text.slice(from + EVENT.length, end));
+    else if (text.startsWith(ERROR, from)) {
+      this.#isError = true;
+      return this.#addData(text.slice(from + ERROR.length, end));
+    } else if (BARE_OBJECT.test(text.slice(from, from + BARE_CHARS))) {
+      const line = text.slice(from, end).trim();
+      if (isObject(line)) return this.#addData(line);
     }
     return undefined;
+  }
+
+  /** The payload of the event that ends, if any. */
+  #endEvent(): string | undefined {
+    const payload = this.#data;
+    const isError = this.#isError;
+    this.#data = undefined;
+    this.#isError = false;
+    // An event without data is dropped.
+    if (payload === undefined || payload === "" || payload === "null") return undefined;
+    return isError ? errorOf(payload) : payload;
+  }
+
+  /**
+   * Adds a line of data to the event. Some providers forget the blank line between events: data that is a whole object ends its event
+   * where other data follows. Returns the payload of that event, if any.
+   */
+  #addData(line: string): string | undefined {
+    const value = line.startsWith(" ") ? line.slice(1) : line;
+    const before = this.#data;
+    const endsEvent = before !== undefined && (value.startsWith("{") || isDone(value)) && isObject(before);
+    const ended = endsEvent ? this.#endEvent() : undefined;
+    this.#data = this.#data === undefined ? value : `${this.#data}\n${value}`;
+    if (this.#data.length > EVENT_SIZE_MAX) throw oversized();
+    return ended;
+  }
+}
+
+/** Whether a single line is a JSON object: of several lines each would be parsed again with every further line. */
+function isObject(line: string): boolean {
+  return line.startsWith("{") && line.endsWith("}") && !line.includes("\n") && isJson(line);
+}
+
+/** The data of an event that is an error by its name, as an object that says so. */
+function errorOf(data: string): string {
+  return `{"object":"error","error":${isJson(data) ? data : JSON.stringify(data)}}`;
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
   }
 }
 

@@ -8,6 +8,7 @@ import { patch, topLevelSpans } from "../http/json_spans.ts";
 import { DuplicateField, type Span } from "../http/json_text.ts";
 import { ANSWER_MEMORY_FULL, type AnswerMemory } from "../platform/answer_memory.ts";
 import { deadline } from "../platform/deadline.ts";
+import { isRecord } from "../platform/records.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { Stop } from "../platform/stop.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
@@ -110,8 +111,8 @@ export function limitsOf(call: WholeCall, bytesMax = ANSWER_BYTES_MAX): WholeOpt
 /** What was sent, and to which route. */
 export type Called = { route: KeyedRoute; sent: string };
 
-/** A whole chat answer. `text`: its JSON. */
-type Completion = JsonObject & { text: string; choices: unknown[]; isEmpty: boolean };
+/** A whole chat answer. */
+type Completion = JsonObject & { choices: unknown[]; isEmpty: boolean };
 
 /**
  * Parses a whole chat answer, also one that came as events. Throws ProviderFailure if it is none, and ProviderFailure
@@ -124,7 +125,7 @@ export function completionOf(received: string, called: Called): Completion {
   const choices = answer?.value.choices;
   if (answer === undefined || !Array.isArray(choices))
     throw new ProviderFailure("not_json", "the answer is not a chat completion");
-  return { ...answer, text, choices, isEmpty: isEmptyAnswer(choices, answer.value) };
+  return { ...answer, choices, isEmpty: isEmptyAnswer(choices, answer.value) };
 }
 
 function assembled(received: string, called: Called): string {
@@ -339,19 +340,26 @@ async function firstBytes(reader: OpenedStream["reader"]): Promise<ProviderRead>
   }
 }
 
-export type JsonObject = { value: Record<string, unknown>; spans: Map<string, Span> };
+/** An object, its text, and where its members stand there. */
+export type JsonObject = { value: Record<string, unknown>; spans: Map<string, Span>; text: string };
 
 /** Parses a JSON object, with the places of its fields. Returns undefined if the text is not one, or has a field twice. */
 export function parseObject(text: string): JsonObject | undefined {
   try {
     const value: unknown = JSON.parse(text);
+    const only = onlyOf(value);
+    if (only !== value) return parseObject(JSON.stringify(only));
     const spans = topLevelSpans(text);
-    if (typeof value !== "object" || value === null || Array.isArray(value) || spans === undefined) return undefined;
-    return { value: value as Record<string, unknown>, spans };
+    return isRecord(value) && spans !== undefined ? { value, spans, text } : undefined;
   } catch (error) {
     if (error instanceof SyntaxError || error instanceof DuplicateField) return undefined;
     throw error;
   }
+}
+
+/** The only entry of a list: Gemini reports errors in one. Anything else is returned as it is. */
+export function onlyOf(value: unknown): unknown {
+  return Array.isArray(value) && value.length === 1 && isRecord(value[0]) ? value[0] : value;
 }
 
 /** What the model wrote, for counting if the provider reported no usage. */

@@ -6,13 +6,14 @@ import { patch } from "../http/json_spans.ts";
 import { isRecord } from "../platform/records.ts";
 import { nextTurn } from "../platform/runtime.ts";
 import type { Payload } from "./chat_payload.ts";
+import { numberOf } from "./chat_shape.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readVector, type Vector, vectorJson } from "./embedding_vectors.ts";
 import type { Namer } from "./end_users.ts";
 import { type LargeEmbeddings, TEXT_BYTES_A_NUMBER } from "./large_embeddings.ts";
 import { filterParameters } from "./parameters.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
-import { type Called, throwReported } from "./upstream_chat.ts";
+import { type Called, onlyOf, throwReported } from "./upstream_chat.ts";
 import { type ReportedUsage, UsageReports } from "./usage_counts.ts";
 
 /**
@@ -47,6 +48,8 @@ export type EmbeddingAnswer = {
   rawUsage: unknown;
   dropped: string | undefined;
 };
+
+type Fields = Readonly<Record<string, unknown>>;
 
 /** About how large the client's answer will be. A short request may have one of many MiB, so memory is reserved for it. Source: ADM-3. */
 export function answerBytesOf({ input, fields }: EmbeddingRequest): number {
@@ -101,13 +104,10 @@ function embeddingPayload({ body: { fields }, raw, namer }: EmbeddingCall, route
   return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 
-function parseAnswer(
-  text: string,
-  called: Called,
-): { data: readonly unknown[]; fields: Readonly<Record<string, unknown>> } {
+function parseAnswer(text: string, called: Called): { data: readonly unknown[]; fields: Fields } {
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = onlyOf(JSON.parse(text));
   } catch {
     throw failure("the answer is not JSON");
   }
@@ -122,12 +122,12 @@ function parseAnswer(
  */
 function inOrder(data: readonly unknown[], count: number): unknown[] {
   if (data.length !== count) throw failure(`the answer has ${data.length} embeddings for ${count} inputs`);
-  if (!data.every(isRecord)) throw failure("an embedding is not an object");
-  const indexes = data.map(({ index }) => index ?? undefined);
+  const items = data.map((item) => (isRecord(item) ? item : { embedding: item }));
+  const indexes = items.map(({ index }: Fields) => numberOf(index) ?? index ?? undefined);
   const isListed = indexes.every((index) => index === indexes[0]);
   const first = !isListed && !indexes.includes(0) && indexes.includes(count) ? 1 : 0;
   const ordered: unknown[] = new Array(count).fill(undefined);
-  for (const [place, { embedding }] of data.entries()) {
+  for (const [place, { embedding }] of items.entries()) {
     const index = indexes[place];
     const at = isListed || index === undefined ? place : typeof index === "number" ? index - first : -1;
     if (!(at in ordered) || ordered[at] !== undefined)
@@ -164,7 +164,7 @@ function checked(embedding: unknown, dimensions: number | undefined): Vector {
 }
 
 /** What the provider reports. Some providers report only the total. A count of zero is none: every input has a token. */
-function usageIn(answer: Readonly<Record<string, unknown>>): Pick<EmbeddingAnswer, "usage" | "rawUsage"> {
+function usageIn(answer: Fields): Pick<EmbeddingAnswer, "usage" | "rawUsage"> {
   const reports = new UsageReports();
   reports.read(answer);
   const { usage, raw: rawUsage } = reports;

@@ -17,7 +17,7 @@ import { accessOf, IMAGE_BYTES_MAX, IMAGE_TYPES, imageTypeOf } from "./image_fil
 import { filterParameters } from "./parameters.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
-import { type Called, limitsOf, throwReported, type WholeCall } from "./upstream_chat.ts";
+import { type Called, limitsOf, onlyOf, throwReported, type WholeCall } from "./upstream_chat.ts";
 import { withoutCosts } from "./usage_counts.ts";
 import { type ShownCharge, shownCharge } from "./usage_shown.ts";
 
@@ -35,6 +35,9 @@ const PATH = "/images/generations";
 /** Members of an answer, and of its image, that are passed on. Others could contain the provider's address or prices. Source: IMG-4. */
 const ANSWER_FIELDS = ["background", "output_format", "quality", "size"];
 const IMAGE_FIELDS = ["revised_prompt"];
+/** Members of an answer that have its images, and of an image that have its content: base64, a data URL or an address. */
+const LISTS = ["data", "images", "output", "artifacts"];
+const CONTENTS = ["b64_json", "url", "base64", "image_base64", "b64", "image_url", "image"];
 const NO_IMAGE = "the answer contains no image";
 
 export type ImageCall = WholeCall & {
@@ -109,14 +112,16 @@ type Answer = { fields: Item; image: Item };
 function parseAnswer(text: string, called: Called): Answer {
   let fields: unknown;
   try {
-    fields = JSON.parse(text);
+    fields = onlyOf(JSON.parse(text));
   } catch {
     throw new ProviderFailure("not_json", "the answer is not JSON");
   }
   if (isObject(fields)) throwReported(fields, called);
-  if (!isObject(fields) || !Array.isArray(fields.data)) throw new ProviderFailure("not_json", NO_IMAGE);
+  if (!isObject(fields)) throw new ProviderFailure("not_json", NO_IMAGE);
+  const list = LISTS.map((name) => fields[name]).find((images) => Array.isArray(images) && images.length > 0);
   // One image is requested and charged. A provider that sends more must not make us fetch them.
-  const image: unknown = fields.data[0];
+  const image: unknown = Array.isArray(list) ? list[0] : undefined;
+  if (typeof image === "string") return { fields, image: { url: image } };
   if (!isObject(image)) throw new ProviderFailure("not_json", NO_IMAGE);
   return { fields, image };
 }
@@ -157,7 +162,7 @@ type Sent = { address?: string; base64?: string; type?: string };
  */
 function readImage(item: Item): Sent {
   const sent: Sent = {};
-  for (const name of ["b64_json", "url"]) {
+  for (const name of CONTENTS) {
     const value = textIn(item, name);
     if (value === undefined) continue;
     if (ADDRESS.test(value.slice(0, 16))) sent.address ??= value;
@@ -168,14 +173,15 @@ function readImage(item: Item): Sent {
 
 const ADDRESS = /^https?:\/\//i;
 /** The head of a data URL. Its content is not searched. */
-const DATA_URL = /^data:(image\/[\w.+-]{1,64})(?:;[\w-]{1,32}=[\w.+-]{1,64}){0,4};base64,/i;
+const DATA_URL = /^\s{0,8}data:(?:([\w.+-]{1,64}\/[\w.+-]{1,64}))?(?:;[\w-]{1,32}=[\w.+-]{1,64}){0,4};base64,/i;
 const DATA_HEAD_CHARS_MAX = 512;
 
 /** Base64, or a data URL of it, as strict base64 with its type. */
 function inlineOf(text: string): { base64: string; type: string } {
   const [head = "", declared] = DATA_URL.exec(text.slice(0, DATA_HEAD_CHARS_MAX)) ?? [];
   if (head === "" && text.startsWith("data:")) throw new ProviderFailure("not_json", NO_IMAGE);
-  const base64 = strictBase64(text.slice(head.length));
+  const letters = text.slice(head.length);
+  const base64 = strictBase64(head !== "" && letters.includes("%") ? unescaped(letters) : letters);
   if (base64 === undefined) throw new ProviderFailure("not_json", "the image is not base64");
   if ((base64.length / 4) * 3 > IMAGE_BYTES_MAX)
     throw new ProviderFailure("oversized", `the image is larger than ${IMAGE_BYTES_MAX} bytes`, { work: "too_large" });
@@ -184,9 +190,15 @@ function inlineOf(text: string): { base64: string; type: string } {
   return { base64, type };
 }
 
-/** A declared type that the first bytes do not tell, such as SVG. */
+/** The content of a URL without its percent-encoding: of base64 only these characters can have one. */
+function unescaped(letters: string): string {
+  return letters.replace(/%(?:2B|2F|3D|0A|0D|20)/gi, (code) => String.fromCharCode(Number.parseInt(code.slice(1), 16)));
+}
+
+/** A declared type of image that the first bytes do not tell, such as SVG. */
 function otherType(declared: string | undefined): string | undefined {
-  return declared !== undefined && !(IMAGE_TYPES as readonly string[]).includes(declared) ? declared : undefined;
+  if (declared === undefined || !declared.startsWith("image/")) return undefined;
+  return (IMAGE_TYPES as readonly string[]).includes(declared) ? undefined : declared;
 }
 
 async function fetchBase64(

@@ -204,7 +204,7 @@ function countIn(value: unknown): number | undefined {
   return Number(value) >= 0 && isCount(count) ? count + 0 : undefined;
 }
 
-/** Members of an answer, or of a chunk, that may be or contain the usage; in each choice: `usage`. */
+/** Members of an answer, or of a chunk, that may be or contain the usage; in each choice, and in what it says: `usage`. */
 const PLACES: readonly (readonly [string, string?])[] = [
   ["usage"],
   ["usageMetadata"],
@@ -246,7 +246,9 @@ export class UsageReports {
     let reports = false;
     for (let i = 0; i < choices.length && i < CHOICES_MAX; i++) {
       const choice = choices[i];
-      if (isRecord(choice) && choice.usage !== undefined && this.note(choice.usage)) reports = true;
+      if (!isRecord(choice)) continue;
+      for (const place of [choice.usage, usageIn(choice.delta), usageIn(choice.message)])
+        if (place !== undefined && this.note(place)) reports = true;
     }
     return reports;
   }
@@ -260,6 +262,10 @@ export class UsageReports {
     this.usage = before === undefined ? usage : neverSmaller(before, usage);
     return true;
   }
+}
+
+function usageIn(said: unknown): unknown {
+  return isRecord(said) ? said.usage : undefined;
 }
 
 function sizeOf({ promptTokens, completionTokens, totalTokens = 0 }: ReportedUsage): number {

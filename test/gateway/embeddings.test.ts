@@ -135,7 +135,7 @@ describe("an answer that is not an embedding for each input: 503, released, noth
     ["an index below zero", answerOf([item(vector), item(vector, -1)])],
     ["an index that no input has", answerOf([item(vector), item(vector, 2)])],
     ["an index with a fraction", answerOf([item(vector), item(vector, 0.5)])],
-    ["an index that is a text", answerOf([item(vector), item(vector, "1")])],
+    ["an index that is a word", answerOf([item(vector), item(vector, "one")])],
     ["no data", answerOf(undefined)],
     ["data of numbers", answerOf([1, 2])],
     ["an empty embedding", answerOf([item(vector), item([], 1)])],

@@ -1,6 +1,6 @@
 import { reportIn } from "../../catalog/error_reports.ts";
 import { isRecord } from "../../platform/records.ts";
-import { ChoiceRepair } from "../chat_shape.ts";
+import { ChoiceRepair, finishOf } from "../chat_shape.ts";
 import type { Relayed, StreamRewriter } from "../chunks.ts";
 import { type ReportedUsage, UsageReports } from "../usage_counts.ts";
 import type { CountedUsage, ShownCharge } from "../usage_shown.ts";
@@ -36,16 +36,12 @@ export function fromChatAnswer(value: Readonly<Record<string, unknown>>, facts: 
   const [choice] = Array.isArray(value.choices) ? repair.repaired(value.choices) : [];
   if (isRecord(choice)) output.take(choice.message);
   const written = output.written.soFar;
-  const state = stateOf(isRecord(choice) ? finishOf(choice) : undefined, output);
+  const state = stateOf(finishOf(choice), output);
   return {
     completionText: written.text,
     completionChars: written.chars,
     text: (counted, charge) => output.end({ ...state, usage: usageJson(counted, charge) }),
   };
-}
-
-function finishOf({ finish_reason: finish }: Readonly<Record<string, unknown>>): string | undefined {
-  return typeof finish === "string" && finish !== "" ? finish : undefined;
 }
 
 /** Turns the chunks of a chat stream into the events of a response. */

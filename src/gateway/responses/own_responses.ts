@@ -13,6 +13,7 @@ import {
   parseObject,
   reportedError,
   type TextCall,
+  throwReported,
 } from "../upstream_chat.ts";
 import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
 import type { CountedUsage, ShownCharge } from "../usage_shown.ts";
@@ -118,12 +119,13 @@ function payloadOf({ body, capTokens }: OwnCall, route: KeyedRoute): string {
 /** Calls a route's own /responses and reads its whole answer. Throws ProviderFailure if it is no response, ProviderRejection. */
 export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promise<Omit<ChatAnswer, "dropped">> {
   const sent = payloadOf(call, route);
-  const text = await call.provider.postWhole(route, RESPONSES_PATH, sent, limitsOf(call));
-  const answer = parseObject(text);
+  const received = await call.provider.postWhole(route, RESPONSES_PATH, sent, limitsOf(call));
+  const answer = parseObject(received);
   const output = answer?.value.output;
+  if (answer !== undefined && !Array.isArray(output)) throwReported(answer.value, { route, sent });
   if (answer === undefined || !Array.isArray(output))
     throw new ProviderFailure("not_json", "the answer is not a response");
-  const { value, spans } = answer;
+  const { value, spans, text } = answer;
   if (value.status === "failed") throw failureOf(value, route, sent);
   if (value.status !== "completed" && value.status !== "incomplete")
     throw new ProviderFailure("not_json", "the response is not complete");
