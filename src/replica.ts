@@ -90,6 +90,8 @@ const PRUNE_MS_MAX = 120_000;
 const RELEASE_MS_MAX = 3_000;
 /** Of the time that a request may wait for Postgres: what a transaction may wait for a lock. The rest is for its own work. */
 const LOCK_SHARE = 5 / 6;
+/** Before that: for the tokens of the streams that were ended to be counted. */
+const COUNT_MS_MAX = 1_000;
 const SPOOL_POLL_MS = 50;
 const CLOSE_MS_MAX = 3_000;
 
@@ -235,7 +237,7 @@ function createProviderParts({ config, log, metrics, db, bus, nowMs }: Base) {
     breakers: createBreakers({ now: nowMs, onOpen: metrics.breakerOpened }),
     provider: createProviderClient({ config, log, now: nowMs }),
     providerTests: createProviderTests({ config, db, log }),
-    tokens: createTokenCounter(log),
+    tokens: createTokenCounter({ log, waitingMax: 2 * config.inFlightMax }),
     hiddenTokens: createHiddenTokens({ db, bus, log }),
     largeEmbeddings: new LargeEmbeddings(EMBEDDINGS_BYTES_MAX),
     relays: createRelays({
@@ -412,7 +414,11 @@ async function drain({ deps, lag }: Parts, background: Background, servers: Serv
   const deadlineMs = clock.nowMs() + config.drainSeconds * 1000;
   await Promise.race([idle, sleep(config.drainSeconds * 1000)]);
   gate.endAll();
-  await deps.relays.endAll();
+  const ended = deps.relays.endAll();
+  await Promise.race([Promise.all([ended, idle]), sleep(COUNT_MS_MAX)]);
+  // What was not counted until then is estimated, so that it is settled in time.
+  deps.tokens.close();
+  await ended;
   // The requests that were ended still release their holds: nothing may be left for the reaper.
   await Promise.race([idle, sleep(RELEASE_MS_MAX)]);
   // A database that comes back in time still gets what waits in the spool.

@@ -10,8 +10,9 @@ import type { Invoice } from "./invoices_store.ts";
  * Source: INV-4.
  */
 
-/** Files of one replica that are being drawn or wait. */
+/** Files of one replica that are being drawn or wait, and of them of one account. */
 const QUEUE_MAX = 16;
+const ACCOUNT_QUEUE_MAX = 4;
 /** Time limit of one file, including its time in the queue and the start of the worker. */
 const WAIT_MS = 15_000;
 /** The longest invoice takes about two seconds. */
@@ -33,13 +34,15 @@ export type PdfDrawer = {
 export function createPdfDrawer(log: Log, startWorker: () => Worker = newWorker): PdfDrawer {
   const jobs = createWorkerJobs<PdfJob, Uint8Array>({
     ...{ name: "pdf", log, startWorker, isLazy: true },
-    ...{ queueMax: QUEUE_MAX, waitMs: WAIT_MS, stuckMs: STUCK_MS },
+    ...{ queueMax: QUEUE_MAX, shares: { account: ACCOUNT_QUEUE_MAX, tenant: QUEUE_MAX } },
+    ...{ waitMs: WAIT_MS, stuckMs: STUCK_MS },
   });
   return {
     async draw(invoice, looks) {
       const stored = looks.logo;
       const logo = stored && new Uint8Array(await inTurn(invoice.accountId, (turn) => toPng(turn, stored)));
-      const file = await jobs.run({ invoice, looks: { ...looks, logo } });
+      const owner = { accountId: invoice.accountId, tenantId: 0 };
+      const file = await jobs.run({ invoice, looks: { ...looks, logo } }, { owner });
       if (file !== undefined) return file;
       throw new Refusal("service_unavailable", {
         message: "Too many files are being drawn right now. Try again in a few seconds.",

@@ -1,5 +1,4 @@
 import { imagePriceKey } from "../catalog/catalog_input.ts";
-import type { Deps } from "../deps.ts";
 import type { Usage } from "../ledger/ledger.ts";
 import { type Charge, retailChatCharge, retailImageCharge } from "../ledger/price.ts";
 import type { PromptSample } from "./prompt.ts";
@@ -26,7 +25,7 @@ export type AnswerToCount = {
   /** The client left in the middle: `usage` is what was reported last, the text what was relayed. The larger counts are used. */
   isPart?: boolean;
 };
-export const NOTHING_RELAYED: AnswerToCount = { usage: undefined, completionText: "" };
+export const NOTHING_RELAYED: AnswerToCount = { usage: undefined, completionText: "", isPart: true };
 
 /**
  * What a chat answer used and costs, by the prices at which the request was reserved. Returns a promise only if tokens have to be
@@ -40,8 +39,7 @@ export function chatUsage(request: ChatToCharge, answer: AnswerToCount): Usage |
 }
 
 async function estimatedUsage(request: ChatToCharge, answer: AnswerToCount): Promise<Usage> {
-  const { deps, prompt } = request;
-  const counted = await estimate(deps, answer, prompt);
+  const counted = await estimate(request, answer);
   return charged(request, answer, largerOf(counted, answer.usage), true);
 }
 
@@ -76,9 +74,11 @@ export function chargeShown(
   return showsCharge ? { mode: hold.mode, chargedNanoUsd } : undefined;
 }
 
-async function estimate(deps: Deps, answer: AnswerToCount, prompt: PromptSample): Promise<ReportedUsage> {
+async function estimate({ deps, caller, prompt }: ChatToCharge, answer: AnswerToCount): Promise<ReportedUsage> {
   const { text, textBytes, imageTokens, fileTokens, ids } = prompt;
-  const [prompted, completed] = await Promise.all([deps.tokens.count(text), deps.tokens.count(answer.completionText)]);
+  const wait = answer.isPart ? "settlement" : "answer";
+  const count = (of: string) => deps.tokens.count(of, caller.key, wait);
+  const [prompted, completed] = await Promise.all([count(text), count(answer.completionText)]);
   const countedBytes = Buffer.byteLength(text);
   const promptTokens =
     countedBytes < textBytes ? Math.ceil((prompted.tokens * textBytes) / countedBytes) : prompted.tokens;

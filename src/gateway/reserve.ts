@@ -66,7 +66,7 @@ async function orByCount(asked: Promise<Hold>, deps: Deps, caller: Caller, chat:
   } catch (error) {
     const isShort = error instanceof Refusal && (MONEY_SHORT.includes(error.code) || error.facts.isPassing === true);
     if (!isShort || prompt.bytes > TOKENIZED_BYTES_MAX) throw error;
-    const counted = await deps.tokens.count(prompt.text);
+    const counted = await deps.tokens.count(prompt.text, caller.key, "reservation");
     if (!counted.exact) throw error;
     prompt.textTokens = counted.tokens + prompt.beyond;
     return await reserve(deps, caller, chatAsk(deps, caller, chat));

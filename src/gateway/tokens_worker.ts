@@ -10,27 +10,49 @@ import type { TokenJob, TokensOfPart } from "./tokens.ts";
 /** Maximum length of a run. Each cut adds at most one token. */
 const RUN_LENGTH_MAX = 256;
 
+/** So many runs are counted at least, however little time there is. */
+const RUNS_MIN = 16;
+
+const GOLDEN_STEP = 0.618;
+const STEP_SPREAD = 0.04;
+
 /** Text that looks like a control token is counted as plain text. */
 const AS_PLAIN_TEXT = { disallowedSpecial: new Set<string>() };
 
-/** Counts the tokens of `text`, or of as much of it as `budgetMs` allows: of runs in random order, so that all of it counts alike. */
+/**
+ * Counts the tokens of `text`, or of as much of it as `budgetMs` allows, and at least of a few runs. Whatever is counted is spread evenly
+ * over the text from a random place on, so that all of it counts alike.
+ */
 export function countInRuns(text: string, budgetMs: number, random: () => number = Math.random): TokensOfPart {
   const endsAt = performance.now() + budgetMs;
   const starts: number[] = [];
   for (let at = 0; at < text.length; at = endOfRun(text, at)) starts.push(at);
+  const step = stepOver(starts.length, random);
+  let place = Math.floor(random() * starts.length);
   let tokens = 0;
   let chars = 0;
-  while (starts.length > 0 && performance.now() <= endsAt) {
-    const drawn = Math.floor(random() * starts.length);
-    const start = starts[drawn] as number;
-    // The last takes the place of the drawn one.
-    starts[drawn] = starts.at(-1) as number;
-    starts.pop();
+  for (let run = 0; run < starts.length && (run < RUNS_MIN || performance.now() <= endsAt); run++) {
+    const start = starts[place] as number;
     const end = endOfRun(text, start);
     tokens += countTokens(text.slice(start, end), AS_PLAIN_TEXT);
     chars += end - start;
+    place = (place + step) % starts.length;
   }
   return { tokens, chars };
+}
+
+/**
+ * The step by which `count` places are visited, each once. Near the golden ratio, where any number of steps are spread evenly; random
+ * around it, so that no text can be made for it.
+ */
+function stepOver(count: number, random: () => number): number {
+  let step = Math.max(1, Math.round(count * (GOLDEN_STEP + (random() - 0.5) * STEP_SPREAD)));
+  while (commonDivisor(step, count) > 1) step++;
+  return step;
+}
+
+function commonDivisor(a: number, b: number): number {
+  return b === 0 ? a : commonDivisor(b, a % b);
 }
 
 /** Where a run ends: before its last space, where a token would end anyway, and never inside a surrogate pair. */

@@ -1,8 +1,9 @@
 import type { Log } from "./log.ts";
+import type { Owner } from "./share_limit.ts";
 
 /**
- * Jobs that would block the event loop, one after the other in a worker, with a bounded queue. A worker that dies or is stuck is replaced.
- * Its module calls `serveJobs` of `worker_side.ts`.
+ * Jobs that would block the event loop, one after the other in a worker, with a bounded queue in which accounts take turns. A worker that
+ * dies or is stuck is replaced. Its module calls `serveJobs` of `worker_side.ts`.
  */
 
 /** Pause before another worker is started, after one died or failed to start. */
@@ -10,27 +11,41 @@ const RESTART_MS = 5_000;
 /** A worker that is not ready after this is stuck. */
 const START_MS_MAX = 30_000;
 
-export type WorkerOptions = {
+/** For jobs that are nobody's. */
+const NOBODY: Owner = { accountId: 0, tenantId: 0 };
+
+export type WorkerOptions<Job> = {
   /** For the log. */
   name: string;
   log: Log;
   startWorker: () => Worker;
   /** Maximum number of jobs in the queue, the current one included. */
   queueMax: number;
-  /** Time limit of one call of `run`, including its time in the queue. */
+  /** The most of them that are of one account, and of one tenant; default: all. */
+  shares?: { account: number; tenant: number };
+  /** What is sent for a job, by how many of its account wait or are done now, itself included, and of how many accounts. */
+  toSend?: (job: Job, waiting: WaitingJobs) => Job;
+  /** Time limit of one call of `run`, including its time in the queue and the start of the worker. */
   waitMs: number;
   /** A worker that takes longer than this for a job is stuck: it is terminated, and another is started. */
   stuckMs: number;
-  /** Started with the first job, which waits for it. Otherwise immediately, and nothing is queued until it is ready. */
+  /** Started with the first job, which waits for it. Otherwise immediately. */
   isLazy?: boolean;
+  /** Jobs wait while a worker that failed is replaced, the one that it had excepted. Otherwise they are not done. */
+  waitsForNext?: boolean;
 };
+
+export type WaitingJobs = { own: number; accounts: number };
+
+/** Whose a job is, and for how long it waits if not for `waitMs`. */
+export type JobOptions = { owner?: Owner; waitMs?: number };
 
 export type WorkerJobs<Job, Result> = {
   /**
-   * Runs a job. undefined: it was not done, because the queue is full, the worker is away or the time is over. Throws what the job
-   * throws, as an Error with the same message.
+   * Runs a job. undefined: it was not done, because the queue or the account's share of it is full, the worker is away or the time is
+   * over. Throws what the job throws, as an Error with the same message.
    */
-  run(job: Job): Promise<Result | undefined>;
+  run(job: Job, options?: JobOptions): Promise<Result | undefined>;
   /** Terminates the worker. Jobs under way return undefined. */
   close(): void;
 };
@@ -41,17 +56,23 @@ export type WorkerReply<Result> = { ready: true } | { id: number; result: Result
 
 type Waiting<Job, Result> = {
   sent: WorkerJob<Job>;
+  owner: Owner;
   settle: (result: Result | undefined, error?: string) => void;
 };
 
-export function createWorkerJobs<Job, Result>(options: WorkerOptions): WorkerJobs<Job, Result> {
+export function createWorkerJobs<Job, Result>(options: WorkerOptions<Job>): WorkerJobs<Job, Result> {
   return new QueuedWorker<Job, Result>(options);
 }
 
 class QueuedWorker<Job, Result> implements WorkerJobs<Job, Result> {
-  readonly #options: WorkerOptions;
-  /** The worker has the first job; the others wait. */
-  #queue: Waiting<Job, Result>[] = [];
+  readonly #options: WorkerOptions<Job>;
+  /** The job that the worker has. */
+  #current: Waiting<Job, Result> | undefined;
+  /** Those that wait, by account; the account whose turn is next comes first. */
+  readonly #turns = new Map<number, Waiting<Job, Result>[]>();
+  /** Jobs of each account, and of each tenant under its negative id; the current one included. */
+  readonly #held = new Map<number, number>();
+  #size = 0;
   #worker: Worker | undefined;
   #isReady = false;
   #isClosed = false;
@@ -59,21 +80,20 @@ class QueuedWorker<Job, Result> implements WorkerJobs<Job, Result> {
   #stuckTimer: ReturnType<typeof setTimeout> | undefined;
   #restartTimer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(options: WorkerOptions) {
+  constructor(options: WorkerOptions<Job>) {
     this.#options = options;
     if (!options.isLazy) this.#start();
   }
 
-  async run(job: Job): Promise<Result | undefined> {
-    const { isLazy = false, queueMax, waitMs } = this.#options;
-    if (this.#isClosed || this.#queue.length >= queueMax || !(this.#isReady || isLazy)) return undefined;
-    if (!this.#worker) {
-      if (this.#restartTimer !== undefined) return undefined;
-      this.#start();
-    }
+  async run(job: Job, { owner = NOBODY, waitMs = this.#options.waitMs }: JobOptions = {}): Promise<Result | undefined> {
+    if (this.#isClosed || !this.#hasRoom(owner)) return undefined;
+    if (this.#restartTimer !== undefined && !this.#options.waitsForNext) return undefined;
+    if (!this.#worker && this.#restartTimer === undefined) this.#start();
+    if (!this.#worker && !this.#options.waitsForNext) return undefined;
     return await new Promise((resolve, reject) => {
       const waiting: Waiting<Job, Result> = {
         sent: { id: ++this.#lastId, job },
+        owner,
         settle(result, error) {
           clearTimeout(timer);
           if (error === undefined) resolve(result);
@@ -82,11 +102,11 @@ class QueuedWorker<Job, Result> implements WorkerJobs<Job, Result> {
       };
       const timer = setTimeout(() => {
         // A job that the worker has not started is not worth its time any more.
-        this.#queue = this.#queue.filter((other, place) => (place === 0 && this.#isReady) || other !== waiting);
+        if (waiting !== this.#current) this.#remove(waiting);
         resolve(undefined);
       }, waitMs);
-      this.#queue.push(waiting);
-      if (this.#isReady && this.#queue.length === 1) this.#sendFirst();
+      this.#add(waiting);
+      if (this.#isReady && this.#current === undefined) this.#sendNext();
     });
   }
 
@@ -94,6 +114,39 @@ class QueuedWorker<Job, Result> implements WorkerJobs<Job, Result> {
     this.#isClosed = true;
     clearTimeout(this.#restartTimer);
     this.#terminate();
+    this.#endWaiting();
+  }
+
+  #hasRoom({ accountId, tenantId }: Owner): boolean {
+    const { queueMax, shares = { account: queueMax, tenant: queueMax } } = this.#options;
+    const held = (id: number) => (id === 0 ? 0 : (this.#held.get(id) ?? 0));
+    return this.#size < queueMax && held(accountId) < shares.account && held(-tenantId) < shares.tenant;
+  }
+
+  #add(waiting: Waiting<Job, Result>): void {
+    const { accountId } = waiting.owner;
+    const own = this.#turns.get(accountId);
+    if (own === undefined) this.#turns.set(accountId, [waiting]);
+    else own.push(waiting);
+    this.#count(waiting.owner, 1);
+  }
+
+  /** Removes a job that waits. */
+  #remove(waiting: Waiting<Job, Result>): void {
+    const { accountId } = waiting.owner;
+    const left = this.#turns.get(accountId)?.filter((other) => other !== waiting) ?? [];
+    if (left.length === 0) this.#turns.delete(accountId);
+    else this.#turns.set(accountId, left);
+    this.#count(waiting.owner, -1);
+  }
+
+  #count({ accountId, tenantId }: Owner, change: number): void {
+    this.#size += change;
+    for (const id of [accountId, -tenantId]) {
+      const held = (this.#held.get(id) ?? 0) + change;
+      if (held === 0) this.#held.delete(id);
+      else this.#held.set(id, held);
+    }
   }
 
   #start(): void {
@@ -119,32 +172,44 @@ class QueuedWorker<Job, Result> implements WorkerJobs<Job, Result> {
       clearTimeout(this.#stuckTimer);
       this.#isReady = true;
     } else {
-      const first = this.#queue[0];
-      if (first?.sent.id !== reply.id) return;
+      const done = this.#current;
+      if (done?.sent.id !== reply.id) return;
       clearTimeout(this.#stuckTimer);
-      this.#queue.shift();
-      if ("error" in reply) first.settle(undefined, reply.error);
-      else first.settle(reply.result);
+      this.#current = undefined;
+      this.#count(done.owner, -1);
+      if ("error" in reply) done.settle(undefined, reply.error);
+      else done.settle(reply.result);
     }
-    this.#sendFirst();
+    this.#sendNext();
   }
 
-  #sendFirst(): void {
-    const first = this.#queue[0];
-    if (!first || !this.#worker) return;
-    this.#stuckTimer = setTimeout(() => this.#lose("stuck"), this.#options.stuckMs);
-    this.#worker.postMessage(first.sent);
+  /** Sends the first job of the account whose turn it is, which is then the last account. */
+  #sendNext(): void {
+    const [turn] = this.#turns;
+    if (turn === undefined || !this.#worker) return;
+    const [accountId, own] = turn;
+    const next = own.shift();
+    this.#turns.delete(accountId);
+    if (own.length > 0) this.#turns.set(accountId, own);
+    if (next === undefined) return;
+    const { stuckMs, toSend = (job: Job) => job } = this.#options;
+    const { id, job } = next.sent;
+    this.#current = next;
+    this.#stuckTimer = setTimeout(() => this.#lose("stuck"), stuckMs);
+    const accounts = this.#turns.size + (own.length > 0 ? 0 : 1);
+    this.#worker.postMessage({ id, job: toSend(job, { own: own.length + 1, accounts }) } satisfies WorkerJob<Job>);
   }
 
-  /** The worker died, failed to start or is stuck. No waiting job is done. */
+  /** The worker died, failed to start or is stuck. The job that it had is not done. */
   #lose(why: string): void {
-    const { log, name, isLazy } = this.#options;
+    const { log, name, isLazy, waitsForNext } = this.#options;
     log.error({ why, worker: name }, "a worker failed; its jobs are not done until another one is ready");
     this.#terminate();
+    if (!waitsForNext) this.#endWaiting();
     if (this.#isClosed) return;
     this.#restartTimer = setTimeout(() => {
       this.#restartTimer = undefined;
-      if (!isLazy) this.#start();
+      if (!isLazy || this.#size > 0) this.#start();
     }, RESTART_MS);
   }
 
@@ -153,7 +218,19 @@ class QueuedWorker<Job, Result> implements WorkerJobs<Job, Result> {
     this.#worker?.terminate();
     this.#worker = undefined;
     this.#isReady = false;
-    for (const waiting of this.#queue) waiting.settle(undefined);
-    this.#queue = [];
+    const lost = this.#current;
+    if (lost === undefined) return;
+    this.#current = undefined;
+    this.#count(lost.owner, -1);
+    lost.settle(undefined);
+  }
+
+  /** No job that waits is done. */
+  #endWaiting(): void {
+    const ended = [...this.#turns.values()].flat();
+    this.#turns.clear();
+    this.#held.clear();
+    this.#size = 0;
+    for (const waiting of ended) waiting.settle(undefined);
   }
 }

@@ -1,4 +1,4 @@
-import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import sharp from "sharp";
 import { createPdfDrawer } from "../../src/commerce/pdf_drawer.ts";
 import { until } from "../platform/own_redis.ts";
@@ -7,7 +7,6 @@ import { INVOICE, LOOKS, textOf } from "./sample_invoice.ts";
 
 /** Invoices are drawn in a worker. Source: INV-4. */
 
-setDefaultTimeout(60_000);
 const drawer = createPdfDrawer(quietLog().log);
 afterAll(() => drawer.close());
 
@@ -25,11 +24,19 @@ test("a file is drawn in the worker, with a logo of any format, and the next one
 });
 
 test("40 concurrent files: those beyond the queue get 503 immediately, and all others are drawn", async () => {
-  const drawn = await Promise.allSettled(Array.from({ length: 40 }, () => drawer.draw(INVOICE, LOOKS)));
+  const drawn = await Promise.allSettled(
+    Array.from({ length: 40 }, (_, i) => drawer.draw({ ...INVOICE, accountId: 1 + (i % 10) }, LOOKS)),
+  );
   const refused = drawn.flatMap((one) => (one.status === "rejected" ? [one.reason] : []));
   expect(refused).toHaveLength(24);
   for (const error of refused) expect(error).toMatchObject({ code: "service_unavailable" });
   expect(textOf(await drawer.draw(INVOICE, LOOKS))).toContain("Acme");
+});
+
+test("of 30 concurrent files of one account four are drawn; another account's is drawn beside them", async () => {
+  const flood = Promise.allSettled(Array.from({ length: 30 }, () => drawer.draw({ ...INVOICE, accountId: 1 }, LOOKS)));
+  expect(textOf(await drawer.draw({ ...INVOICE, accountId: 2 }, LOOKS))).toContain("Acme");
+  expect((await flood).filter(({ status }) => status === "fulfilled")).toHaveLength(4);
 });
 
 test("a file that cannot be drawn has its own error, and the worker continues", async () => {

@@ -116,18 +116,31 @@ test("random orders of all kinds are estimated within 20 % below and 35 % above"
   );
 });
 
-test("if there is no time to count all of it, what was counted is from all places: the beginning does not decide", () => {
+test("with no time at all some runs are counted, spread over the text from any place: on average it counts in full", () => {
   const text = `${" ".repeat(16_384)}${KINDS.Chinese?.(16_384)}`;
-  let calls = 0;
-  const original = performance.now;
-  // A clock that gives time for half of the runs.
-  performance.now = () => (calls++ === 0 ? 0 : calls > 66 ? 100 : 1);
-  try {
-    const { tokens, chars } = countInRuns(text, 50);
-    expect(chars).toBeLessThan(0.7 * text.length);
-    const all = encode(KINDS.Chinese?.(16_384) ?? "").length;
-    expect((tokens * text.length) / chars / all).toBeGreaterThan(0.5);
-  } finally {
-    performance.now = original;
+  const whole = countInRuns(text, Number.POSITIVE_INFINITY).tokens;
+  // Begins at every place in turn, so that the average does not depend on chance.
+  const draws = 512;
+  let sum = 0;
+  for (let i = 0; i < draws; i++) {
+    const { tokens, chars } = countInRuns(text, Number.NEGATIVE_INFINITY, () => (i + 0.5) / draws);
+    expect(chars).toBeGreaterThan(15 * 256);
+    expect(chars).toBeLessThanOrEqual(16 * 256);
+    const estimated = (tokens * text.length) / chars;
+    expect(estimated / whole).toBeGreaterThan(0.75);
+    expect(estimated / whole).toBeLessThan(1.25);
+    sum += estimated;
+  }
+  expect(sum / draws / whole).toBeGreaterThan(0.95);
+  expect(sum / draws / whole).toBeLessThan(1.05);
+});
+
+test("each run is counted once, whatever their number", () => {
+  for (let runs = 1; runs <= 130; runs++) {
+    const text = "7".repeat(256 * runs);
+    for (const random of [() => 0, () => 0.5, () => 0.999]) {
+      const { tokens, chars } = countInRuns(text, Number.POSITIVE_INFINITY, random);
+      expect([tokens, chars]).toEqual([86 * runs, 256 * runs]);
+    }
   }
 });
