@@ -19,7 +19,7 @@ import { type OwnPostgres, ownPostgres } from "./own_postgres.ts";
  */
 let shop: Shop;
 beforeAll(async () => {
-  shop = await openShop({ env: { LEDGER_TIMEOUT_MS: "1800" } });
+  shop = await openShop({ env: { LEDGER_TIMEOUT_MS: "5000" } });
 });
 afterAll(() => closeAtRest(shop));
 
@@ -38,7 +38,7 @@ test("connections that were opened to a read-only server are replaced: the repli
   const { secret } = await shop.customer({ dailyLimit: 1000 });
   const chat = async () => (await shop.chat(secret, { max_tokens: 10 })).status;
   const ready = async () => (await shop.call("/readyz")).json;
-  expect(await chat()).toBe(200);
+  await until(async () => (await chat()) === 200);
   await becomeReadOnly(true);
   try {
     const unready = { status: "not_ready", reason: "database_unreachable" };
@@ -84,7 +84,7 @@ test("lists that were read from a standby are read from the primary after the fa
   const before = process.env.DATABASE_URL;
   const former = await ownPostgres();
   const dataDir = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-postgres-`));
-  const own = await openShop({ env: { LEDGER_TIMEOUT_MS: "1800" } });
+  const own = await openShop({ env: { LEDGER_TIMEOUT_MS: "5000" } });
   await own.replicas[0]?.kill();
   const name = await startTcpProxy(own.world.url);
   let primary: Service | undefined;
@@ -95,7 +95,7 @@ test("lists that were read from a standby are read from the primary after the fa
       async ({ origin }) => {
         const chat = async () => (await own.chat(secret, { max_tokens: 10 }, { origin })).status;
         const listed = async () => (await own.call("/v1/usage", { secret, origin })).json?.data?.length;
-        expect(await chat()).toBe(200);
+        await until(async () => (await chat()) === 200);
         primary = await failOver(former, dataDir);
         // The name still leads to the former primary.
         await until(async () => (await listed()) === 1);

@@ -9,7 +9,7 @@ import { type CallOptions, openShop, responsesBody, type Shop } from "./shop.ts"
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop({ env: { PROVIDER_IDLE_MS: "1500", PROVIDER_FIRST_BYTE_MS: "3000" } });
+  shop = await openShop();
   const { sql } = shop.world;
   const add = async (id: string, routes: readonly { provider: string; own: boolean; allowed?: string[] }[]) => {
     await sql`
