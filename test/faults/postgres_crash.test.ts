@@ -115,7 +115,7 @@ test("with a long LEDGER_TIMEOUT_MS every reserve outlives the crash: each reque
 for (const signal of ["SIGQUIT", "SIGKILL"] as const) {
   test(`a crash (${signal}) during streams: they complete, and their settlements wait in the spool and are applied once`, async () => {
     const folder = join(shop.world.spoolDir, `stream-${signal}`);
-    const start = () => shop.start({ SPOOL_DIR: folder, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "4000" });
+    const start = () => shop.start({ SPOOL_DIR: folder, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "10000" });
     const customer = await shop.customer({ dailyLimit: 10 });
     const payer = await shop.payer(10n * HELD_NANO_USD);
     const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 300 });
@@ -192,7 +192,7 @@ async function waiting(accountId: number): Promise<number> {
 
 test("Postgres and the replica crash: the settlements in the spool are applied once after both restart", async () => {
   const SPOOL_DIR = join(shop.world.spoolDir, "two-lives");
-  const replica = await shop.start({ SPOOL_DIR, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "4000" });
+  const replica = await shop.start({ SPOOL_DIR, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "10000" });
   const customer = await shop.customer({ dailyLimit: 10 });
   const mark = behave(shop, { tokens: 10, chunkDelayMs: 300 });
   const calls = Array.from({ length: 3 }, () => openCall(replica.origin, customer.secret, { stream: true, ...mark }));
@@ -205,7 +205,7 @@ test("Postgres and the replica crash: the settlements in the spool are applied o
     await replica.kill();
     await postgres.start();
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 0, holds: 3 });
-    next = await shop.start({ SPOOL_DIR, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "4000" });
+    next = await shop.start({ SPOOL_DIR, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "10000" });
     await until(async () => (await shop.counters(customer.accountId)).usage === 3);
     await until(() => spooledIn(SPOOL_DIR).length === 0);
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 3, units: 3, holds: 0, released: 0 });

@@ -42,7 +42,7 @@ const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop({ env: { LEASE_SECONDS: "4", LEDGER_TIMEOUT_MS: "4000" } });
+  shop = await openShop({ env: { LEASE_SECONDS: "4", LEDGER_TIMEOUT_MS: "10000" } });
 });
 afterAll(() => closeAtRest(shop));
 
@@ -159,7 +159,7 @@ else
             REDIS_URL: process.env.REDIS_URL ?? "",
             SPOOL_DIR: join(mountPoint, "spool"),
             PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
-            LEDGER_TIMEOUT_MS: "4000",
+            LEDGER_TIMEOUT_MS: "10000",
             LEASE_SECONDS: "60",
             DRAIN_SECONDS: "2",
           },
