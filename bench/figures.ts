@@ -1,7 +1,7 @@
-import type { GeneratorReply } from "./generator.ts";
+import type { AtRate, GeneratorReply } from "./generator.ts";
 import type { ContenderName, Workload } from "./workloads.ts";
 
-export type Spread = { p50: number; p99: number };
+export type Spread = { p50: number; p99: number; p999: number };
 
 /** The results of one contender in one round of one workload. null: not measured, or not measurable. */
 export type Figures = {
@@ -23,6 +23,8 @@ export type Figures = {
   relayMs: Spread | null;
   /** Of the gateway, when the round ended. */
   residentMb: number | null;
+  /** null: not at a fixed rate. */
+  atRate: AtRate | null;
 };
 
 /** Memory of one gateway while many streams are open, bytes. */
@@ -68,6 +70,7 @@ export function figuresOf(
     firstByteMs: reply.firstByteMs,
     relayMs: reply.relayMs,
     residentMb: reply.residentBytes === null ? null : reply.residentBytes / 1024 / 1024,
+    atRate: reply.atRate,
   };
 }
 
@@ -92,6 +95,18 @@ export function pairedRatio(
   return ratioOf(all, { ours: { workload, contender }, theirs: { workload, contender: to } }, pick);
 }
 
+/** The contender's figure less the other's of the same round, over all rounds that have both. */
+export function pairedDifference(
+  all: readonly Figures[],
+  { workload, contender, to }: { workload: string; contender: ContenderName; to: ContenderName },
+  pick: (figures: Figures) => number | null,
+): Range | null {
+  return pairedRange(all, { ours: { workload, contender }, theirs: { workload, contender: to } }, (a, b) => {
+    const [ours, theirs] = [pick(a), pick(b)];
+    return ours === null || theirs === null ? null : ours - theirs;
+  });
+}
+
 /** The gateway's figure over that of the workload with which this one is compared, round by round. */
 export function againstChat(
   all: readonly Figures[],
@@ -109,13 +124,24 @@ function ratioOf(
   { ours, theirs }: { ours: Side; theirs: Side },
   pick: (figures: Figures) => number | null,
 ): Range | null {
+  return pairedRange(all, { ours, theirs }, (our, their) => {
+    const [a, b] = [pick(our), pick(their)];
+    return a === null || b === null || b === 0 ? null : a / b;
+  });
+}
+
+/** `compare` of both sides' figures of a round, over all rounds that have both. */
+function pairedRange(
+  all: readonly Figures[],
+  { ours, theirs }: { ours: Side; theirs: Side },
+  compare: (our: Figures, their: Figures) => number | null,
+): Range | null {
   const of = ({ workload, contender }: Side) => all.filter((f) => f.workload === workload && f.contender === contender);
   const others = of(theirs);
   return rangeOf(
     of(ours).map((our) => {
       const their = others.find((f) => f.round === our.round);
-      const [a, b] = [pick(our), their === undefined ? null : pick(their)];
-      return a === null || b === null || b === 0 ? null : a / b;
+      return their === undefined ? null : compare(our, their);
     }),
   );
 }
@@ -131,5 +157,5 @@ export function perCore(us: number): number {
 export function spread(values: readonly number[]): Spread {
   const sorted = Float64Array.from(values).sort();
   const at = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
-  return { p50: at(0.5), p99: at(0.99) };
+  return { p50: at(0.5), p99: at(0.99), p999: at(0.999) };
 }

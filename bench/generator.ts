@@ -3,12 +3,13 @@ import { cpuMs, residentBytes } from "./cpu.ts";
 import { type Spread, spread } from "./figures.ts";
 import { answerQuestions, sharedMicros } from "./helper.ts";
 import { AnswerReader } from "./http_reader.ts";
+import { Pace, STEP_MS, Window } from "./pace.ts";
 import { wrongInLastEvent, wrongInResponse } from "./response_checks.ts";
 import { type Api, MARK_DIGITS, MODEL, OWN_MODEL, type Plan, STAMP_DIGITS, STAMP_SIGN } from "./workloads.ts";
 
 /**
  * The load generator, a separate process: each client has its own socket, and sends its next request when the last one
- * is answered. It checks every answer: the status, the mark that it sent, each chunk counted, and [DONE]; of a response, its whole
+ * is answered; at a fixed rate (`pace.ts`), when one is due. It checks every answer: the status, the mark that it sent, each chunk counted, and [DONE]; of a response, its whole
  * text and its usage.
  */
 
@@ -22,7 +23,12 @@ export type Job = {
   secrets: string[];
   /** Default: chat. */
   api?: Api | undefined;
+  /** Clients; at a fixed rate, the most that wait for an answer at once. */
   inFlight: number;
+  /** Requests a second, whether or not earlier ones are answered; default: each client sends when it has its answer. */
+  perSecond?: number | undefined;
+  /** A run at a fixed rate ends when a request that is due has waited this long for a client. Default: BEHIND_MS_MAX. */
+  behindMsMax?: number;
   plan: Plan;
   bodyBytes: number;
   status: number;
@@ -50,7 +56,7 @@ export type GeneratorReply = {
   measured: number;
   seconds: number;
   chunks: number;
-  /** From the request's first byte to the answer's last, and to its body's first; ms. */
+  /** From the request's first byte to the answer's last, and to its body's first; ms. At a fixed rate, from its intended start. */
   wholeMs: Spread;
   firstByteMs: Spread;
   /** The time between the provider's write of a chunk and the read here, in ms; null: no streams. */
@@ -58,8 +64,24 @@ export type GeneratorReply = {
   /** CPU during the measurement, in ms. */
   cpuMs: Record<string, number | null>;
   residentBytes: number | null;
+  /** null: not at a fixed rate. */
+  atRate: AtRate | null;
 };
 
+/** How well a fixed rate was kept. */
+export type AtRate = {
+  perSecond: number;
+  isCarried: boolean;
+  /** From the intended start of a request to its first byte, ms: what of the latencies is the generator's own. */
+  lateMs: Spread;
+};
+
+/** At a fixed rate the server has given up, for the bench, when it is this far behind. */
+const BEHIND_MS_MAX = 2_000;
+/** What is due at the very end of a time belongs to the next one. */
+const EPSILON_MS = 1e-6;
+/** Between the reading of the CPU, for which nothing is sent, and the measured time. */
+const CALM_MS = 100;
 const PROBLEMS_MAX = 5;
 const PROBLEM_CHARACTERS_MAX = 240;
 const ANSWERED_MS_MAX = 30_000;
@@ -81,13 +103,15 @@ let running: Run | undefined;
 answerQuestions<GeneratorQuestion, GeneratorReply | "held">({}, async (question) => {
   if (question.kind === "run") {
     running = new Run(question.job);
-    return question.job.held ? await running.hold() : await running.measure();
+    if (question.job.held) return await running.hold();
+    return await (question.job.perSecond === undefined ? running.measure() : running.measureAtRate());
   }
   if (running === undefined) throw new Error("nothing was begun");
   return await running.finish();
 });
 
-type Numbers = { whole: number[]; first: number[]; relay: number[] };
+type Numbers = { whole: number[]; first: number[]; relay: number[]; late: number[] };
+const noNumbers = (): Numbers => ({ whole: [], first: [], relay: [], late: [] });
 
 class Run {
   readonly job: Job;
@@ -97,6 +121,11 @@ class Run {
   readonly #problems = new Map<string, number>();
   #clients: Client[] = [];
   #seconds = 0;
+  /** At a fixed rate: what is due, what is measured, the clients without a request, and all answers. */
+  #pace: Pace | undefined;
+  #window: Window | undefined;
+  #idle: Client[] = [];
+  #answers = 0;
   #cpu: Record<string, number | null> = {};
   #residentBytes: number | null = null;
 
@@ -107,7 +136,7 @@ class Run {
   async measure(): Promise<GeneratorReply> {
     const { job } = this;
     this.#clients = await Promise.all(Array.from({ length: job.inFlight }, (_, i) => Client.open(this, i)));
-    const streamMs = Math.max(job.plan.chunks, 0) * job.plan.everyMs + job.plan.delayMs;
+    const streamMs = planMs(job.plan);
     this.#clients.forEach((client, i) => {
       // Spread over one request's time, so that they do not all end at the same moment forever.
       setTimeout(() => client.next(), (streamMs * i) / job.inFlight);
@@ -115,9 +144,12 @@ class Run {
     await Bun.sleep(job.warmMs + streamMs);
     const before = cpuMs(job.pids);
     const beganMs = performance.now();
-    this.numbers = { whole: [], first: [], relay: [] };
+    this.numbers = noNumbers();
     await Bun.sleep(job.runMs);
-    await until(() => (this.numbers?.whole.length ?? 0) >= job.answersMin, job.runMs * (LONGER_MAX - 1));
+    const answers = () => this.numbers?.whole.length ?? 0;
+    await until(() => answers() >= job.answersMin, job.runMs * (LONGER_MAX - 1));
+    // On a machine that is busy with other work, even the first one may take longer.
+    await until(() => answers() > 0, ANSWERED_MS_MAX);
     this.#seconds = (performance.now() - beganMs) / 1000;
     const after = cpuMs(job.pids);
     const { numbers } = this;
@@ -131,9 +163,89 @@ class Run {
     return await this.#end(numbers);
   }
 
+  /**
+   * Sends what is due, until all that should have started within the measured time has its answer, or the server is too far behind. The
+   * CPU is that of all requests from before the measured time to the last answer, for as many as were measured.
+   */
+  async measureAtRate(): Promise<GeneratorReply> {
+    const { perSecond = 0, inFlight, warmMs, runMs, plan, pids, gatewayPid, behindMsMax = BEHIND_MS_MAX } = this.job;
+    this.#clients = await Promise.all(Array.from({ length: inFlight }, (_, i) => Client.open(this, i)));
+    this.#idle = [...this.#clients];
+    this.#pace = new Pace({ perSecond, startMs: performance.now() });
+    await this.#sendFor(warmMs + planMs(plan), behindMsMax);
+    const before = { cpu: cpuMs(pids), answers: this.#answers };
+    const fromMs = performance.now() + CALM_MS;
+    this.#window = new Window({ fromMs, toMs: fromMs + runMs, planMs: planMs(plan) });
+    this.numbers = noNumbers();
+    const keptUp = await this.#sendFor(CALM_MS + runMs, behindMsMax);
+    this.isOver = true;
+    if (gatewayPid !== null) this.#residentBytes = residentBytes(gatewayPid);
+    await this.#answered();
+    const after = { cpu: cpuMs(pids), answers: this.#answers };
+    this.#seconds = runMs / 1000;
+    const share = this.numbers.whole.length / Math.max(after.answers - before.answers, 1);
+    for (const name of Object.keys(pids)) {
+      const [from, to] = [before.cpu[name] ?? null, after.cpu[name] ?? null];
+      this.#cpu[name] = from === null || to === null ? null : (to - from) * share;
+    }
+    const isCarried = keptUp && this.#window.isCarried;
+    return await this.#end(this.numbers, { perSecond, isCarried, lateMs: spread(this.numbers.late) });
+  }
+
+  /** Sends everything that is due within `ms` from now. Returns false if it was given up. */
+  async #sendFor(ms: number, behindMsMax: number): Promise<boolean> {
+    const pace = this.#pace as Pace;
+    const endMs = performance.now() + ms;
+    while (pace.nextMs < endMs) {
+      const now = performance.now();
+      if (now - pace.nextMs > behindMsMax) return false;
+      // Backwards: a client that has just had its answer is the warmest.
+      for (let client = this.#idle.pop(); client !== undefined; client = this.#idle.pop()) {
+        if (this.#begin(client, Math.min(now, endMs - EPSILON_MS))) continue;
+        this.#idle.push(client);
+        break;
+      }
+      await new Promise((resolve) => setTimeout(resolve, Math.max(pace.nextMs - performance.now(), STEP_MS / 2)));
+    }
+    return true;
+  }
+
+  /** Gives a client the next request that is due. Returns false if there is none. */
+  #begin(client: Client, nowMs: number): boolean {
+    const intendedMs = this.#pace?.take(nowMs);
+    if (intendedMs === undefined) return false;
+    this.#window?.sent(intendedMs);
+    if (this.#window?.has(intendedMs)) this.numbers?.late.push(performance.now() - intendedMs);
+    client.next(intendedMs);
+    return true;
+  }
+
+  /** A client without a request. */
+  free(client: Client): void {
+    if (this.isOver || this.job.held) return;
+    if (this.#pace === undefined) client.next();
+    else if (!this.#begin(client, performance.now())) this.#idle.push(client);
+  }
+
+  /** A client without a request has lost its connection. */
+  lost(client: Client): void {
+    this.#idle = this.#idle.filter((one) => one !== client);
+  }
+
+  /** Notes a good answer to a request that started, or should have started, at `startMs`. */
+  answer(startMs: number, firstMs: number): void {
+    const now = performance.now();
+    this.good++;
+    this.#answers++;
+    this.#window?.answered(startMs, now);
+    if (this.#window !== undefined && !this.#window.has(startMs)) return;
+    this.numbers?.whole.push(now - startMs);
+    this.numbers?.first.push(firstMs - startMs);
+  }
+
   /** Begins every stream; all are open when it resolves. */
   async hold(): Promise<"held"> {
-    this.numbers = { whole: [], first: [], relay: [] };
+    this.numbers = noNumbers();
     let opening = 0;
     for (let i = 0; i < this.job.inFlight; i++) {
       while (opening >= OPENING_MAX) await Bun.sleep(1);
@@ -162,8 +274,13 @@ class Run {
     this.#problems.set(kind, (this.#problems.get(kind) ?? 0) + 1);
   }
 
-  async #end(numbers: Numbers): Promise<GeneratorReply> {
-    await until(() => this.#clients.every((client) => !client.isBusy), ANSWERED_MS_MAX);
+  /** Waits for the answers of all requests that were sent. */
+  #answered(): Promise<void> {
+    return until(() => this.#clients.every((client) => !client.isBusy), ANSWERED_MS_MAX);
+  }
+
+  async #end(numbers: Numbers, atRate: AtRate | null = null): Promise<GeneratorReply> {
+    await this.#answered();
     const unanswered = this.#clients.filter((client) => client.isBusy).length;
     if (unanswered > 0) this.problem(`${unanswered} requests had no answer after ${ANSWERED_MS_MAX / 1000} s`);
     for (const client of this.#clients) client.close();
@@ -178,6 +295,7 @@ class Run {
       relayMs: this.job.plan.chunks === 0 ? null : spread(numbers.relay),
       cpuMs: this.#cpu,
       residentBytes: this.#residentBytes,
+      atRate,
     };
   }
 }
@@ -196,7 +314,7 @@ class Client {
   #socket: Socket<Client> | undefined;
   #sent = 0;
   #unsent: Buffer | undefined;
-  #sentMs = 0;
+  #startMs = 0;
   #firstMs = 0;
   #status = 0;
   #parts: Buffer[] = [];
@@ -233,7 +351,8 @@ class Client {
     });
   }
 
-  next(): void {
+  /** Sends its next request. `startMs`: when it should have been sent; latencies count from there. */
+  next(startMs?: number): void {
     if (this.#run.isOver) return;
     this.isBusy = true;
     writeDigits(this.#mark, this.#index * 1_000_000 + (this.#sent++ % 1_000_000));
@@ -248,7 +367,7 @@ class Client {
     this.#events = 0;
     this.#said = "";
     this.#last = "";
-    this.#sentMs = performance.now();
+    this.#startMs = startMs ?? performance.now();
     this.#write(this.#request);
   }
 
@@ -292,7 +411,9 @@ class Client {
       this.onFirst?.();
     }
     // A client whose connection was closed between two requests, or cut, continues on another one.
-    if (!this.#run.isOver && !this.#run.job.held) this.#connect().then(() => this.next());
+    if (this.#run.isOver || this.#run.job.held) return;
+    this.#run.lost(this);
+    this.#connect().then(() => this.#run.free(this));
   }
 
   #body(bytes: Buffer): void {
@@ -334,18 +455,12 @@ class Client {
   }
 
   #end(): void {
-    const { numbers, job } = this.#run;
-    const wrong = this.#wrong(job);
+    const wrong = this.#wrong(this.#run.job);
     if (wrong !== undefined) this.#run.problem(wrong);
-    else {
-      this.#run.good++;
-      const now = performance.now();
-      numbers?.whole.push(now - this.#sentMs);
-      numbers?.first.push(this.#firstMs - this.#sentMs);
-    }
+    else this.#run.answer(this.#startMs, this.#firstMs);
     this.isBusy = false;
     this.onFirst?.(); // An answer without a body.
-    if (!job.held) this.next();
+    this.#run.free(this);
   }
 
   /** The error of the answer. */
@@ -386,9 +501,9 @@ function modelOf({ api }: Job): string {
 
 /** The bytes of client `index`'s request, made once; the mark and a wrong key are written anew into each. */
 function requestOf(job: Job, index: number): { request: Buffer; markAt: number; keyAt: number } {
-  const { delayMs, chunks, everyMs, shape = 0 } = job.plan;
+  const { delayMs, chunks, everyMs, shape = 0, perWrite = 1 } = job.plan;
   const mark = "0".repeat(MARK_DIGITS);
-  const plan = `[[${delayMs} ${chunks} ${everyMs} ${mark} ${shape}]]`;
+  const plan = `[[${delayMs} ${chunks} ${everyMs} ${mark} ${shape} ${perWrite}]]`;
   const isResponse = isResponseOf(job);
   const start = `{"model":"${modelOf(job)}","${isResponse ? "input" : "messages"}":[{"role":"user","content":"${plan} `;
   const options = isResponse ? "" : ',"stream_options":{"include_usage":true}';
@@ -410,6 +525,11 @@ function writeDigits(into: Buffer, value: number): void {
     into[at] = 48 + (rest % 10);
     rest = Math.floor(rest / 10);
   }
+}
+
+/** How long an answer takes by its plan; ms. */
+function planMs({ delayMs, chunks, everyMs, perWrite = 1 }: Plan): number {
+  return delayMs + Math.ceil(Math.max(chunks, 0) / perWrite) * everyMs;
 }
 
 /** Returns when the condition holds, or after `msMax`. */

@@ -3,6 +3,7 @@ import {
   type Commit,
   type Figures,
   type HeldFigures,
+  pairedDifference,
   pairedRatio,
   type Range,
   rangeOf,
@@ -24,10 +25,14 @@ export type Measured = { figures: Figures[]; held: HeldFigures[]; commits: Commi
 /** CPU of a response against a chat of the same size. */
 const RESPONSES_RATIO_MAX = { own: 1.3, translated: 2 } as const;
 
-/** All goals in their order; `met` is null where this run did not measure it. Those of responses only if it measured them. */
+/**
+ * All goals in their order; `met` is null where this run did not measure it. Those of responses only if it measured them; none, if it
+ * measured fixed rates alone, which have no goal.
+ */
 export function goalsOf(measured: Measured): Goal[] {
   const [gateway, responses] = [gatewayGoals(measured), responsesGoals(measured.figures)];
-  const isAlone = responses.length > 0 && gateway.every(({ met }) => met === null);
+  const isAtRate = measured.figures.some(({ atRate }) => atRate !== null);
+  const isAlone = (responses.length > 0 || isAtRate) && gateway.every(({ met }) => met === null);
   return isAlone ? responses : [...gateway, ...responses];
 }
 
@@ -79,6 +84,8 @@ function gatewayGoals(measured: Measured): Goal[] {
     rate("stream200", "stream of 200 chunks, 32 open", 0.55),
     cpu("stream200", "stream of 200 chunks, 32 open", 1.7),
     cpu("stream50x10", "stream of 50 chunks, 10 ms, 200 open", 1.4),
+    cpu("burst200", "bursts of 200 chunks, OpenAI's shape", 3),
+    cpu("burst200-other", "bursts of 200 chunks, a shape unforeseen", 4),
     addedTime(measured, { workload: "stream50x10", what: "200 open", share: "p50", commitsAwaited: 0, moreMs: 3 }),
     ...memory(measured.held),
     cpu("body100k", "bodies of 100 KB", 2),
@@ -104,14 +111,7 @@ type AddedTime = { workload: string; what: string; share: "p50" | "p99"; commits
 
 /** The time that the gateway adds before the first byte: at most `commitsAwaited` commits and `moreMs`. */
 function addedTime({ figures, commits }: Measured, { workload, what, share, commitsAwaited, moreMs }: AddedTime): Goal {
-  const added = rangeOf(
-    figures
-      .filter((f) => f.workload === workload && f.contender === "tollgate")
-      .map((our) => {
-        const bare = figures.find((f) => f.workload === workload && f.contender === "bare" && f.round === our.round);
-        return bare === undefined ? null : our.firstByteMs[share] - bare.firstByteMs[share];
-      }),
-  );
+  const added = pairedDifference(figures, { workload, contender: "tollgate", to: "bare" }, (f) => f.firstByteMs[share]);
   const commit = rangeOf(commits.filter((c) => c.workload === workload).map((c) => c.ms[share]))?.median ?? null;
   const mostMs = commitsAwaited === 0 ? moreMs : commit === null ? null : commitsAwaited * commit + moreMs;
   const goal =

@@ -30,7 +30,7 @@ export const LEFT_OUT: Readonly<Record<string, readonly Edit[]>> = {
   provider: [
     {
       file: "catalog/provider_client.ts",
-      from: "const response = await upstreamFetch(callUrl.target, init);",
+      from: "const response = decoded(await upstreamFetch(callUrl.target, init));",
       to: `await new Promise((resolve) => setImmediate(resolve));
         const response = ${CANNED}(init.body);`,
     },

@@ -184,7 +184,7 @@ async function phase(stage: Stage, results: Results, of: Phase): Promise<Generat
 }
 
 function jobOf({ services, provider, generator }: Stage, { workload, contender, runMs }: Phase): Job {
-  const { api, inFlight, plan, bodyBytes, status, held } = workload;
+  const { api, inFlight, perSecond, plan, bodyBytes, status, held } = workload;
   const secrets = status === 402 ? contender.shop?.exhausted : contender.shop?.secrets;
   const { postgresPid, redisPid } = services;
   return {
@@ -194,6 +194,7 @@ function jobOf({ services, provider, generator }: Stage, { workload, contender, 
       headers: contender.headers,
       api,
       inFlight,
+      perSecond,
       plan,
       bodyBytes,
       status,

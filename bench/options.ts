@@ -5,9 +5,12 @@ import type { Goal } from "./goals.ts";
 import {
   CONTENDERS,
   type ContenderName,
+  FIXED,
+  fixedWorkloads,
   isPeer,
   OWN_CONTENDERS,
   PEER_NAMES,
+  RATES,
   RESPONSES,
   responsesWorkloads,
   type Workload,
@@ -50,12 +53,14 @@ const QUICK_CONTENDERS = ["bare", "tollgate"] as const;
 const ROUNDS_MAX = 100;
 const SECONDS_MAX = 120;
 const WARM_UP_MAX = 600;
+const RATE_MAX = 1_000_000;
 /** Each is created before the run. */
 const ACCOUNTS_MAX = 1_000;
 
 export const USAGE = `bun run bench [flags]
   --quick            the workloads of the goals but memory's, against the bare proxy alone, in fewer and shorter rounds
-  --only NAME,…      only these workloads; ${RESPONSES}: those of POST /v1/responses, which no run without --only has
+  --only NAME,…      only these workloads; those of POST /v1/responses (${RESPONSES}) and those at a fixed rate (${FIXED}) run only so
+  --rates N,…        requests a second of the JSON workloads at a fixed rate; default ${RATES.join(",")}
   --contenders NAME,…  only these of ${OWN_CONTENDERS.join(", ")}, ${PEER_NAMES.join(", ")}
   --peers            also other gateways, installed on first use into .cache/bench-peers: ${PEER_NAMES.join(", ")}
   --accounts N       accounts that share the load; 1: one hot account; default ${ACCOUNTS_DEFAULT}
@@ -74,7 +79,7 @@ export function readOptions(args: string[]): Options | "help" {
   const values = parsed(args);
   if (values.help) return "help";
   const isQuick = values.quick ?? false;
-  const measured = workloadsOf(values.only, isQuick);
+  const measured = workloadsOf(values, isQuick);
   const contenders = contendersOf(values).filter((name) =>
     measured.some((workload) => workload.contenders.includes(name)),
   );
@@ -105,6 +110,7 @@ function parsed(args: string[]) {
         help: { type: "boolean", short: "h" },
         quick: { type: "boolean" },
         only: { type: "string" },
+        rates: { type: "string" },
         contenders: { type: "string" },
         peers: { type: "boolean" },
         accounts: { type: "string" },
@@ -135,13 +141,15 @@ function goalsIn(file: string): Goal[] {
 }
 
 /** The workloads of `--only`, or those of a whole or a quick run. */
-function workloadsOf(only: string | undefined, isQuick: boolean): Workload[] {
+function workloadsOf({ only, rates }: { only?: string; rates?: string }, isQuick: boolean): Workload[] {
+  const asked = rates?.split(",").map((rate) => number("--rates", rate.trim(), { max: RATE_MAX, isWhole: true }));
+  if (asked !== undefined && only === undefined) throw new UsageError(`--rates is of the workloads of --only ${FIXED}`);
   if (only === undefined) return workloads(isQuick);
-  const all = [...workloads(false), ...responsesWorkloads()];
-  const names = chosen("--only", only, [...all.map(({ name }) => name), RESPONSES]);
-  return all.filter(
-    ({ name, against }) => names.includes(name) || (against !== undefined && names.includes(RESPONSES)),
-  );
+  const groups = { [RESPONSES]: responsesWorkloads(), [FIXED]: fixedWorkloads(asked && [...new Set(asked)]) };
+  const all = [...workloads(false), ...Object.values(groups).flat()];
+  const names = chosen("--only", only, [...all.map(({ name }) => name), ...Object.keys(groups)]);
+  const grouped = Object.entries(groups).flatMap(([group, its]) => (names.includes(group) ? its : []));
+  return all.filter((workload) => names.includes(workload.name) || grouped.includes(workload));
 }
 
 /** The contenders of `--contenders`, or all our own, and with `--peers` the peers, in the order of the tables. */

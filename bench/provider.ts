@@ -6,9 +6,9 @@ import { STAMP_DIGITS, STAMP_SIGN } from "./workloads.ts";
 
 /**
  * The bench's provider: a separate process, HTTP/1.1 over bare sockets, so that it is not the bottleneck. The first
- * message of each request has its plan: `[[delay chunks every mark shape]]`; `shape` is an index of PROVIDER_STREAMS. It answers
- * chat completions and /responses. The mark is repeated in the answer, and every chunk contains the time at which it was written. It
- * counts its calls. `BENCH_BREAKS_ONE_IN=n` breaks every n-th answer.
+ * message of each request has its plan: `[[delay chunks every mark shape perWrite]]`; `shape` is an index of PROVIDER_STREAMS, and `perWrite`
+ * says how many chunks are in each write. It answers chat completions and /responses. The mark is repeated in the answer, and every chunk contains the time at which it was written. It
+ * counts its calls. `BENCH_BREAKS_ONE_IN=n` breaks every n-th answer. `BENCH_PAUSE_AT=n:ms` stands still for that time at the n-th call.
  */
 
 export type ProviderQuestion = "count" | "end streams";
@@ -32,6 +32,7 @@ const LAST_CHUNK = "0\r\n\r\n";
 const TEXT_PLACE = "@text@";
 
 const breaksOneIn = Number(process.env.BENCH_BREAKS_ONE_IN ?? 0);
+const [pauseAt = 0, pauseMs = 0] = (process.env.BENCH_PAUSE_AT ?? "").split(":").map(Number);
 let calls = 0;
 const open = new Set<Stream>();
 
@@ -107,19 +108,24 @@ class Connection {
     const whole = parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts, bytesUpTo(parts));
     this.#parts = [];
     this.#bodyLeft = -1;
-    const plan = /\[\[(\d+) (-?\d+) (\d+) (\w+) (\d+)\]\]/.exec(whole.toString("latin1", 0, PLAN_WITHIN_BYTES));
+    const plan = /\[\[(\d+) (-?\d+) (\d+) (\w+) (\d+)(?: (\d+))?\]\]/.exec(
+      whole.toString("latin1", 0, PLAN_WITHIN_BYTES),
+    );
     if (plan === null) {
       this.write("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
       return;
     }
     calls++;
-    const [, delay, chunks, every, mark = "", shape] = plan;
+    if (calls === pauseAt) Bun.sleepSync(pauseMs);
+    const [, delay, chunks, every, mark = "", shape, perWrite = "1"] = plan;
     const isBroken = breaksOneIn > 0 && calls % breaksOneIn === 0;
     const isResponse = this.#isResponse;
     const begin = () => {
       if (chunks === "0") return this.write(isBroken ? BROKEN : jsonAnswer(mark, isResponse));
       const wire = isResponse ? responsesWire : shapeAt(Number(shape));
-      this.#stream = new Stream(this, { mark, chunks: Number(chunks), everyMs: Number(every), wire, isBroken });
+      this.#stream = new Stream(this, {
+        ...{ mark, chunks: Number(chunks), everyMs: Number(every), perWrite: Number(perWrite), wire, isBroken },
+      });
     };
     if (delay === "0") begin();
     else this.#timer = setTimeout(begin, Number(delay));
@@ -206,7 +212,7 @@ function httpChunk(text: string): string {
   return `${text.length.toString(16)}\r\n${text}\r\n`;
 }
 
-type StreamPlan = { mark: string; chunks: number; everyMs: number; wire: Wire; isBroken: boolean };
+type StreamPlan = { mark: string; chunks: number; everyMs: number; perWrite: number; wire: Wire; isBroken: boolean };
 
 class Stream {
   readonly #to: Connection;
@@ -220,7 +226,7 @@ class Stream {
     this.#plan = plan;
     open.add(this);
     to.write(STREAM_HEAD + plan.wire.opening);
-    this.#event(`${plan.mark} `);
+    this.#events(`${plan.mark} `);
     if (plan.everyMs > 0) this.#timer = setInterval(() => this.#next(), plan.everyMs);
     else setImmediate(this.#nextOfMany);
   }
@@ -238,14 +244,23 @@ class Stream {
     else if (isBroken && this.#written > chunks / 2) {
       this.stop();
       this.#to.breakOff();
-    } else this.#event("");
+    } else this.#events("");
   }
 
-  #event(mark: string): void {
+  /** Writes the next events at once. */
+  #events(mark: string): void {
+    const { chunks, perWrite } = this.#plan;
+    const last = chunks < 0 ? this.#written + 1 : Math.min(this.#written + perWrite, chunks);
+    let bytes = this.#event(mark);
+    while (this.#written < last) bytes += this.#event("");
+    this.#to.write(bytes);
+  }
+
+  #event(mark: string): string {
     const { before, after } = this.#plan.wire.frame(this.#written++);
     const text = `${STAMP_SIGN}${stamp()} ${mark}`;
     this.#whole += text;
-    this.#to.write(httpChunk(`${before}${text}${after}`));
+    return httpChunk(`${before}${text}${after}`);
   }
 
   finish(): void {

@@ -3,6 +3,7 @@ import {
   type Commit,
   type Figures,
   type HeldFigures,
+  pairedDifference,
   pairedRatio,
   type Range,
   rangeOf,
@@ -52,10 +53,87 @@ export function responsesTable(workloads: readonly Workload[], all: readonly Fig
   return [{ title: "POST /v1/responses against chat", note, head: RESPONSES_HEAD, rows }];
 }
 
+const FIXED_HEAD = [
+  ...["", "kept up", "p50 ms", "p99", "p99.9", "added p50", "p99", "p99.9", "CPU µs", "× bare", "Postgres µs"],
+  ...["relay p50", "p99", "sent late p50", "p99"],
+];
+
+/** A table for each workload at a fixed rate; and the highest rate at which each contender kept up. */
+export function fixedTables(workloads: readonly Workload[], all: readonly Figures[]): Table[] {
+  const atRate = all.filter((f) => f.atRate !== null);
+  const tables = workloads.flatMap(({ name, what, plan }) => {
+    const own = atRate.filter((f) => f.workload === name);
+    const contenders = [...new Set(own.map((f) => f.contender))];
+    if (contenders.length === 0) return [];
+    const time = plan.chunks === 0 ? "latency to the last byte" : "latency to the first byte of the body";
+    return [
+      {
+        title: `${name}: ${what}`,
+        note: `${time}, from the intended start of a request; medians of the rounds; "added" is less bare's of the same round; a contender that did not keep up has no latency`,
+        head: FIXED_HEAD,
+        rows: contenders.map((contender) => fixedRow(own, { workload: name, contender }, plan.chunks === 0)),
+      },
+    ];
+  });
+  return tables.length === 0 ? [] : [...tables, keptUpTable(workloads, atRate)];
+}
+
+const SHARES = ["p50", "p99", "p999"] as const;
+
+function fixedRow(
+  own: readonly Figures[],
+  { workload, contender }: { workload: string; contender: ContenderName },
+  isJson: boolean,
+): string[] {
+  const ours = own.filter((f) => f.contender === contender);
+  const kept = own.filter(isKept);
+  const ourKept = kept.filter((f) => f.contender === contender);
+  const time = (f: Figures) => (isJson ? f.wholeMs : f.firstByteMs);
+  const pair = { workload, contender, to: "bare" } as const;
+  const added = SHARES.map((share) => {
+    const range = contender === "bare" ? null : pairedDifference(kept, pair, (f) => time(f)[share]);
+    return range === null ? "–" : range.median.toFixed(2);
+  });
+  const cpu = contender === "bare" ? null : pairedRatio(kept, pair, (f) => f.gatewayCpuUs);
+  return [
+    ...[contender, `${ourKept.length} of ${ours.length}`],
+    ...SHARES.map((share) => middle(ourKept, (f) => time(f)[share], 2)),
+    ...added,
+    middle(ourKept, (f) => f.gatewayCpuUs),
+    contender === "bare" ? "1" : threeOf(cpu),
+    middle(ourKept, (f) => f.postgresCpuUs),
+    ...(["p50", "p99"] as const).map((share) => middle(ourKept, (f) => f.relayMs?.[share] ?? null, 2)),
+    ...(["p50", "p99"] as const).map((share) => middle(ourKept, (f) => f.atRate?.lateMs[share] ?? null, 2)),
+  ];
+}
+
+function isKept({ atRate }: Figures): boolean {
+  return atRate?.isCarried === true;
+}
+
+/** The highest rates at which a contender kept up in every round: of JSON, and of streams. */
+function keptUpTable(workloads: readonly Workload[], atRate: readonly Figures[]): Table {
+  const contenders = [...new Set(atRate.map((f) => f.contender))];
+  const highest = (contender: ContenderName, isJson: boolean) => {
+    const rates = workloads.flatMap(({ name, perSecond = 0, plan }) => {
+      const rounds = atRate.filter((f) => f.workload === name && f.contender === contender);
+      const isIt = rounds.length > 0 && (plan.chunks === 0) === isJson && rounds.every(isKept);
+      return isIt ? [perSecond] : [];
+    });
+    return rates.length === 0 ? "none" : Math.max(...rates).toLocaleString("en");
+  };
+  return {
+    title: "The highest of these rates at which each kept up in every round",
+    note: "kept up: 98 % of the requests were answered when the measured time ended",
+    head: ["", "JSON a second", "streams a second"],
+    rows: contenders.map((contender) => [contender, highest(contender, true), highest(contender, false)]),
+  };
+}
+
 /** A table for each workload that is compared with the bare proxy: medians over the rounds, and paired ratios. */
 export function workloadTables(workloads: readonly Workload[], all: readonly Figures[]): Table[] {
   return workloads
-    .filter(({ against }) => against === undefined)
+    .filter(({ against, perSecond }) => against === undefined && perSecond === undefined)
     .map((workload) => ({ workload, own: all.filter((f) => f.workload === workload.name) }))
     .filter(({ own }) => own.length > 0)
     .map(({ workload: { name, what }, own }) => {

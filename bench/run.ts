@@ -15,6 +15,7 @@ import {
   asMarkdown,
   asText,
   commitLine,
+  fixedTables,
   goalsTable,
   heldTable,
   responsesTable,
@@ -143,6 +144,7 @@ function show(report: Report, options: Options): void {
   const tables = [
     ...workTable(report.figures),
     ...workloadTables(report.workloads, report.figures),
+    ...fixedTables(report.workloads, report.figures),
     ...responsesTable(report.workloads, report.figures),
     ...heldTable(report.held),
   ];
@@ -170,10 +172,14 @@ function show(report: Report, options: Options): void {
     writeFigures(
       options.write,
       PLACE,
-      [lines, asMarkdown(goalsTable(goals, options.earlier)), ...tables.map(asMarkdown)].join("\n"),
+      [
+        lines,
+        ...(goals.length > 0 ? [goalsTable(goals, options.earlier)] : []).map(asMarkdown),
+        ...tables.map(asMarkdown),
+      ].join("\n"),
     );
   }
-  say(asText(goalsTable(goals, options.earlier)));
+  if (goals.length > 0) say(asText(goalsTable(goals, options.earlier)));
   if (report.failures.length > 0) say(`\nFAILED\n${report.failures.join("\n")}`);
 }
 

@@ -1,4 +1,6 @@
-/** The workloads: the number of concurrent requests, their size, and the provider's behaviour. */
+import { PROVIDER_STREAMS } from "../test/gateway/provider_streams.ts";
+
+/** The workloads: the number of concurrent requests or their rate, their size, and the provider's behaviour. */
 
 /** Other gateways, which are measured when asked for: `bench/peers.ts`. */
 export const PEER_NAMES = ["portkey", "litellm"] as const;
@@ -66,8 +68,10 @@ export type Plan = {
   delayMs: number;
   /** 0: a JSON answer of 1 KB. */
   chunks: number;
-  /** Between two chunks, ms. */
+  /** Between two writes, ms. */
   everyMs: number;
+  /** Chunks in each write; default: one. */
+  perWrite?: number;
   /** Index of PROVIDER_STREAMS; default: OpenAI's. */
   shape?: number;
 };
@@ -79,7 +83,10 @@ export type Workload = {
   api?: Api;
   /** Measured in turns with the workload of this name, and compared with it. Only if asked for. */
   against?: string;
+  /** At a fixed rate, the most that wait for an answer at once. */
   inFlight: number;
+  /** Requests a second, whether or not earlier ones are answered. Default: a client sends its next one when it has its answer. */
+  perSecond?: number;
   plan: Plan;
   /** Of a request, about. */
   bodyBytes: number;
@@ -108,6 +115,11 @@ export const HELD_STREAMS = 5_000;
 
 const QUICK_JSON = ["json1", "json32", "json256-20"];
 
+/** A chunk every 10 ms, as a model writes. */
+const PACED_STREAM = { delayMs: 0, chunks: 50, everyMs: 10 } as const satisfies Plan;
+/** A shape for which nothing was made: what changes stands in front of the choices. */
+const UNFORESEEN_SHAPE = PROVIDER_STREAMS.findIndex(({ name }) => name.startsWith("timings as an object in front"));
+
 /** Chunks of the streams that are compared with others. */
 const MANY_CHUNKS = 200;
 
@@ -118,7 +130,9 @@ export function workloads(isQuick: boolean): Workload[] {
     stream("stream1", 1, { delayMs: 0, chunks: 50, everyMs: 0 }, true),
     stream("stream50", BUSY, { delayMs: 0, chunks: 50, everyMs: 0 }, false),
     stream("stream200", BUSY, { delayMs: 0, chunks: MANY_CHUNKS, everyMs: 0 }, true),
-    stream("stream50x10", 200, { delayMs: 0, chunks: 50, everyMs: 10 }, true),
+    stream("stream50x10", 200, PACED_STREAM, true),
+    burst("burst200", 0),
+    burst("burst200-other", UNFORESEEN_SHAPE),
     body("body10k", 10 * KILOBYTE, false),
     body("body100k", 100 * KILOBYTE, true),
     body("body1m", KILOBYTE * KILOBYTE, false),
@@ -127,6 +141,31 @@ export function workloads(isQuick: boolean): Workload[] {
     held(HELD_STREAMS),
   ];
   return isQuick ? all.filter((workload) => workload.quick) : all;
+}
+
+/** Requests a second of the JSON workloads at a fixed rate, unless others are asked for. */
+export const RATES = [1_000, 3_000, 4_000, 5_000, 10_000] as const;
+/** Streams a second: of half a second each, so half as many are open. */
+const STREAM_RATES = [100, 200, 400];
+/** In this name's place, `--only` takes all the workloads at a fixed rate. */
+export const FIXED = "fixed";
+/** A server that keeps up has a few answers open, or half a second's streams: more are a queue. */
+const RATE_IN_FLIGHT = 512;
+
+/** Requests at fixed rates, whose latencies count from their intended start. They run only if asked for. */
+export function fixedWorkloads(rates: readonly number[] = RATES): Workload[] {
+  const every = { bodyBytes: SMALL, status: 200, held: false, contenders: PROXIES, quick: false } as const;
+  const json = rates.map((perSecond) => ({
+    name: `fixed-json-${perSecond}`,
+    what: `JSON 1 KB, ${perSecond.toLocaleString("en")} requests a second, provider 0 ms`,
+    ...{ inFlight: RATE_IN_FLIGHT, perSecond, plan: { delayMs: 0, chunks: 0, everyMs: 0 }, ...every },
+  }));
+  const streams = STREAM_RATES.map((perSecond) => ({
+    name: `fixed-stream-${perSecond}`,
+    what: `${perSecond} streams a second of ${PACED_STREAM.chunks} chunks, ${PACED_STREAM.everyMs} ms between them`,
+    ...{ inFlight: RATE_IN_FLIGHT, perSecond, plan: PACED_STREAM, ...every },
+  }));
+  return [...json, ...streams];
 }
 
 const APIS = ["chat", "own", "translated"] as const;
@@ -180,6 +219,13 @@ function stream(name: string, inFlight: number, plan: Plan, quick: boolean): Wor
     contenders: inFlight === 1 ? PROXIES : ALL,
     quick,
   };
+}
+
+/** A stream whose chunks all come in one write: of a provider behind a buffer, or one that is faster than the network. */
+function burst(name: string, shape: number): Workload {
+  const plan = { delayMs: 0, chunks: MANY_CHUNKS, everyMs: 0, perWrite: MANY_CHUNKS, shape };
+  const of = PROVIDER_STREAMS[shape]?.name ?? "";
+  return { ...stream(name, BUSY, plan, true), what: `bursts of ${MANY_CHUNKS} chunks, ${BUSY} open, provider: ${of}` };
 }
 
 function body(name: string, bodyBytes: number, quick: boolean): Workload {

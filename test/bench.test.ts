@@ -95,6 +95,24 @@ describe("bench", () => {
   );
 
   test(
+    "a run at a fixed rate prints the latencies that are added, the machine, and equal books",
+    async () => {
+      const only = ["--only", "fixed-json-50,fixed-stream-100", "--rates", "50", "--contenders", "bare,tollgate"];
+      const { stdout, stderr, code } = await bench(...SHORT, ...only);
+      expect({ code, stderr: code === 0 ? "" : stderr }).toEqual({ code: 0, stderr: "" });
+      expect(stdout).toMatch(
+        /^bun run bench .*\n.* cores shared by client, provider, gateway, Redis and Postgres, \d+ GB/,
+      );
+      const [json = "", streams = "", kept = ""] = stdout.split("\n\n").slice(2);
+      expect(json).toMatch(/^fixed-json-50: JSON 1 KB, 50 requests a second[\s\S]*\nbare [\s\S]*\ntollgate /);
+      expect(streams).toMatch(/^fixed-stream-100: 100 streams a second of 50 chunks[\s\S]*\ntollgate /);
+      expect(kept).toStartWith("The highest of these rates at which each kept up");
+      expect(stdout).not.toContain("Goals");
+    },
+    TEST_MS_MAX,
+  );
+
+  test(
     "a run against a provider that breaks one answer in a hundred fails, and says why",
     async () => {
       const args = ["--only", "json32", "--contenders", "tollgate", "--breaks-one-in", "100"];
@@ -116,6 +134,13 @@ describe("bench", () => {
     { args: ["--write", "README.md"], says: "README.md has no <!-- figures --> and <!-- /figures --> behind it" },
     { args: ["--earlier", "package.json"], says: "package.json is no JSON of bun run bench" },
     { args: ["--only", "responses", "--contenders", "bare"], says: "--contenders: none of them has these workloads" },
+    { args: ["--rates", "3000"], says: "--rates is of the workloads of --only fixed" },
+    {
+      args: ["--only", "fixed", "--rates", "0"],
+      says: '--rates must be a whole number above 0 and at most 1000000, not "0"',
+    },
+    { args: ["--only", "fixed", "--rates", "1e9"], says: "--rates must be a whole number above 0 and at most" },
+    { args: ["--only", "fixed-json-7"], says: "--only: no such name: fixed-json-7" },
     { args: ["--fast"], says: "Unknown option '--fast'" },
   ])("bad flags end with 2 and one clear line: $args", async ({ args, says }) => {
     const { stderr, code } = await bench(...args);
