@@ -56,6 +56,11 @@ export const FACT_CHOICES = {
     label: "Usage of streams",
     hint: "Where its streams have it. asked: in the last chunk, if stream_options ask for it. All places are read, so this only informs.",
   },
+  choicesUsage: {
+    values: ["all", "first"],
+    label: "Usage of several choices",
+    hint: "all: of all choices; first: of the first alone, so that the others are counted as their texts are long",
+  },
 } as const satisfies Record<string, { values: readonly string[]; label: string; hint: string }>;
 
 export type FactChoice = keyof typeof FACT_CHOICES;
@@ -102,6 +107,7 @@ export const USUAL_FACTS: Facts = {
   streamOptions: "sent",
   embeddings: "base64",
   usage: "asked",
+  choicesUsage: "all",
   firstTokenSeconds: null,
   droppedParams: [],
 };
@@ -180,6 +186,10 @@ export const DIALECTS = {
     known: {
       systemMessages: known("merged", "github.com/ggml-org/llama.cpp/issues/20733"),
       functions: NO_LEGACY("github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"),
+      choicesUsage: known(
+        "first",
+        "github.com/ggml-org/llama.cpp, tools/server, b10434: with n: 2 it reports the tokens of one choice",
+      ),
     },
   },
   "lm-studio": {

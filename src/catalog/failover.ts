@@ -62,6 +62,7 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
   too_large: "The request is too large for the model service. Shorten it, or lower max_tokens.",
   no_credit: "The model service does not take the request at this size. Shorten it, or lower max_tokens.",
   unknown_model: "The model cannot do what the request asks for.",
+  unsupported: "The model does not take what the request has, such as images, audio or tools.",
 };
 
 /** What the client is told of work that is not begun again. Retried, it would be done again, at the operator's cost. */
@@ -217,7 +218,8 @@ function note(
 
 /** Whether another key of the same provider may serve the request: its limits, credit or permissions may differ. */
 function mayNextKeyServe({ kind, blame }: ProviderFailure): boolean {
-  if (kind === "context_length") return false;
+  // A matter of the model, whatever the key.
+  if (kind === "context_length" || kind === "unsupported") return false;
   return blame === "key" || blame === "request" || kind === "credentials";
 }
 

@@ -243,6 +243,7 @@ function sentenceOf(thrown: unknown): string {
     case "too_large":
     case "rate_limited":
     case "unknown_model":
+    case "unsupported":
     case "status":
       return `It answered with status ${statusOf(thrown)}: ${words}`;
     default:

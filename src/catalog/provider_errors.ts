@@ -35,6 +35,13 @@ const OUR_MODEL_MESSAGE = /^model not exist/i;
  */
 const TOO_LARGE =
   /\brequest too large\b|\bLimit \d{1,12}, Requested \d|\btoken rate limit\b[\s\S]{0,300}\bretry after 86400 seconds\b/i;
+/** Statuses with which servers of open models say that they cannot do what was asked for, as if they had failed. */
+const UNSUPPORTED_STATUSES: ReadonlySet<number> = new Set([500, 501]);
+/** What they then say, llama.cpp for one: "image input is not supported", "tools param requires --jinja flag". Source: PRV-30. */
+const UNSUPPORTED =
+  /\b(?:image|audio|video|vision|file|multimodal|tool|function|grammar|embedding|rerank|logprob)\w*\b[^.]{0,40}?\b(?:not supported|unsupported|not support|param requires)\b|\b(?:does not|doesn't|cannot) (?:support|accept|take|process) (?:\w+ ){0,3}?(?:image|audio|video|vision|file|multimodal|tool|function|grammar|embedding|rerank|logprob)/i;
+/** Its code, whatever the words. */
+const UNSUPPORTED_CODE = /^not_(?:supported|implemented)(?:_error)?$/i;
 /**
  * The time to wait, if only the message has it: "Please try again in 1m6.2s", "Please retry in 10.67s", "retry after
  * 60 seconds".
@@ -93,12 +100,15 @@ export class ProviderFailure extends Error {
   }
 }
 
-/** Source: PRV-4, PRV-5, PRV-6, PRV-10. */
+/** Kinds that say that the route cannot serve this request. */
+const OF_REQUEST: ReadonlySet<FailureKind> = new Set(["too_large", "unknown_model", "unsupported", "context_length"]);
+
+/** Source: PRV-4, PRV-5, PRV-6, PRV-10, PRV-30. */
 function blameOf({ kind, status, limit }: Pick<ProviderFailure, "kind" | "status" | "limit">): Blame {
   if (kind === "no_memory") return "replica";
   if (kind === "connect" || kind === "address" || limit === "provider_connect") return "connection";
   if (kind === "empty") return "nobody";
-  if (kind === "too_large" || kind === "unknown_model" || kind === "context_length") return "request";
+  if (OF_REQUEST.has(kind)) return "request";
   // Some providers answer 402 only because one request may cost too much, and still serve smaller ones.
   if (kind === "no_credit") return status === 429 ? "key" : "request";
   // A 403 may be about the request: its content, its country, a model that the key may not use.
@@ -205,6 +215,7 @@ function failureKind(status: number, error: ErrorBody | undefined): FailureKind 
   // Some servers say it with a 500.
   if (error !== undefined && CONTEXT_STATUSES.has(status) && isContextLength(error, UNCLEAN_CHARS_MAX))
     return "context_length";
+  if (error !== undefined && UNSUPPORTED_STATUSES.has(status) && isUnsupported(error)) return "unsupported";
   // A plain web server refuses a large body before it is read, without JSON.
   if (status === 413) return undefined;
   if (REJECTION_STATUSES.has(status) && error !== undefined) return operatorFault(error);
@@ -216,6 +227,11 @@ function failureKind(status: number, error: ErrorBody | undefined): FailureKind 
   if (status === 408 || status === 504) return "timeout";
   if (status < 500 && error === undefined) return "not_json";
   return "status";
+}
+
+/** Whether a server says that it cannot do what was asked for. That is no failure: it would do anything else. */
+function isUnsupported({ codes, start }: ErrorBody): boolean {
+  return codes.some((code) => UNSUPPORTED_CODE.test(code)) || UNSUPPORTED.test(start);
 }
 
 /** The problem with our key, credit or route that the response reports; undefined: none. */

@@ -24,6 +24,8 @@ export type AnswerToCount = {
   completionChars?: number;
   /** The client left in the middle: `usage` is what was reported last, the text what was relayed. The larger counts are used. */
   isPart?: boolean;
+  /** `usage` is only in part what the provider reported. */
+  isEstimated?: boolean;
 };
 export const NOTHING_RELAYED: AnswerToCount = { usage: undefined, completionText: "", isPart: true };
 
@@ -32,10 +34,10 @@ export const NOTHING_RELAYED: AnswerToCount = { usage: undefined, completionText
  * counted.
  */
 export function chatUsage(request: ChatToCharge, answer: AnswerToCount): Usage | Promise<Usage> {
-  const { usage, completionText, isPart = false } = answer;
+  const { usage, completionText, isPart = false, isEstimated = false } = answer;
   // A count of zero is none: every prompt has a token, and so has every text.
   const isCounted = usage !== undefined && usage.promptTokens > 0 && (usage.completionTokens > 0 || !completionText);
-  return isCounted && !isPart ? charged(request, answer, usage, false) : estimatedUsage(request, answer);
+  return isCounted && !isPart ? charged(request, answer, usage, isEstimated) : estimatedUsage(request, answer);
 }
 
 async function estimatedUsage(request: ChatToCharge, answer: AnswerToCount): Promise<Usage> {

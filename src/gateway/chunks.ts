@@ -269,8 +269,9 @@ export class ChunkRewriter implements StreamRewriter {
       throw new Error("the provider sent an event that is not a JSON object");
     if (reportIn(chunk) !== undefined) throw new Error("the provider sent an error event");
 
-    const reports = this.#reports.read(chunk);
     const hasUsage = isPresent(chunk.usage);
+    const isMore = hasUsage && isEmptyList(chunk.choices) && this.#choiceEnds?.isReportOfMore() === true;
+    const reports = isMore ? this.#reports.readMore(chunk) : this.#reports.read(chunk);
     // What has neither is no chunk: a ping, a status of the provider. Source: STR-9.
     if (!Array.isArray(chunk.choices) && !hasUsage && !reports) return undefined;
     this.#identify(chunk);
@@ -348,8 +349,21 @@ class ChoiceEnds {
   readonly #begun = new Set<number>();
   readonly #finished = new Set<number>();
 
+  /** How many had finished when a usage came. */
+  #reported = 0;
+
   constructor(asked: number) {
     this.#asked = asked;
+  }
+
+  /**
+   * A usage came, alone in its chunk. Returns whether it is that of one more choice: another has finished since the usage before. A usage
+   * of all choices comes once, or again at the end. Source: MON-19.
+   */
+  isReportOfMore(): boolean {
+    const before = this.#reported;
+    this.#reported = this.#finished.size;
+    return before > 0 && this.#finished.size > before;
   }
 
   /** Notes the choices of a chunk. Returns whether all that have begun have finished. */
@@ -366,6 +380,10 @@ class ChoiceEnds {
 
 export function eventOf(payload: string): string {
   return EVENT_START + payload + EVENT_END;
+}
+
+function isEmptyList(value: unknown): boolean {
+  return Array.isArray(value) && value.length === 0;
 }
 
 function hasCalls(choice: unknown): boolean {

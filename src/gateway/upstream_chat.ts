@@ -68,6 +68,8 @@ export type ChatAnswer = {
   completionText: string;
   /** The length of the whole completion text, if `completionText` is only a sample. */
   completionChars?: number;
+  /** `usage` is only in part what the provider reported. */
+  isEstimated?: boolean;
   /** It has nothing in it, and is free. */
   isEmpty?: boolean;
   dropped: string | undefined;
@@ -85,7 +87,10 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
   reports.read(value);
   const choices = new ChoiceRepair(requestId, "message").repaired(received);
   if (choices !== received) edits.set("choices", JSON.stringify(choices));
-  const { usage, raw } = reports;
+  const { usage: reported, raw } = reports;
+  const written = choices.map((choice) => (isRecord(choice) ? writtenIn(choice.message) : ""));
+  const isOfFirst = reported !== undefined && choices.length > 1 && route.facts.choicesUsage === "first";
+  const usage = isOfFirst ? usageOfAll(reported, written, capOf(call)) : reported;
   if (value.model !== call.body.model) edits.set("model", JSON.stringify(call.body.model));
   if (typeof value.id !== "string" || value.id === "") edits.set("id", JSON.stringify(`chatcmpl-${requestId}`));
   const created = createdOf(value.created, createdUnix);
@@ -95,10 +100,30 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
     text: (counted, charge) => patch(text, spans, edits.set("usage", usageShown({ counted, raw, charge }))),
     usage,
     rawUsage: raw,
-    completionText: completionText(choices),
+    completionText: written.join("\n"),
+    isEstimated: isOfFirst,
     dropped: payload.dropped,
     isEmpty,
   };
+}
+
+/** The output cap of each choice. */
+function capOf({ body, capTokens }: ChatCall): number {
+  return capTokens ?? body.max_completion_tokens ?? body.max_tokens ?? Number.MAX_SAFE_INTEGER;
+}
+
+/**
+ * The usage of all choices, of which the provider reported the first: the others have as many tokens as their texts are long, and none more
+ * than the cap. Source: MON-19.
+ */
+function usageOfAll(first: ReportedUsage, written: readonly string[], capTokens: number): ReportedUsage {
+  const { completionTokens } = first;
+  const firstChars = written[0]?.length ?? 0;
+  const ofEach = written.map(({ length }) =>
+    Math.min(firstChars === 0 ? completionTokens : Math.ceil((completionTokens * length) / firstChars), capTokens),
+  );
+  const others = ofEach.slice(1).reduce((sum, tokens) => sum + tokens, 0);
+  return { ...first, completionTokens: completionTokens + others };
 }
 
 /** The limits of a call whose answer is read whole. */
@@ -360,13 +385,4 @@ export function parseObject(text: string): JsonObject | undefined {
 /** The only entry of a list: Gemini reports errors in one. Anything else is returned as it is. */
 export function onlyOf(value: unknown): unknown {
   return Array.isArray(value) && value.length === 1 && isRecord(value[0]) ? value[0] : value;
-}
-
-/** What the model wrote, for counting if the provider reported no usage. */
-function completionText(choices: unknown[]): string {
-  return choices
-    .map((choice) =>
-      typeof choice === "object" && choice !== null && "message" in choice ? writtenIn(choice.message) : "",
-    )
-    .join("\n");
 }

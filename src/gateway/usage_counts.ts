@@ -253,6 +253,16 @@ export class UsageReports {
     return reports;
   }
 
+  /** As `read`, of a chunk that reports one more choice: its completion is added to those before. */
+  readMore(chunk: Fields): boolean {
+    const before = this.usage;
+    this.usage = undefined;
+    const reports = this.read(chunk);
+    this.usage =
+      before === undefined || this.usage === undefined ? (this.usage ?? before) : withMore(before, this.usage);
+    return reports;
+  }
+
   /** Notes a usage object. Returns whether it reports tokens. */
   note(raw: unknown): boolean {
     const usage = reportedUsageOf(raw);
@@ -286,6 +296,21 @@ function neverSmaller(before: ReportedUsage, now: ReportedUsage): ReportedUsage 
     further: furtherBefore === undefined ? further : largestOf(furtherBefore, further ?? furtherBefore),
     ...(total > 0 && { totalTokens: total }),
   };
+}
+
+/** Parts of the completion. */
+const COMPLETION_PARTS = ["reasoning", "audio_output", "image_output"] as const;
+
+/** The reports of several choices to one prompt. */
+function withMore(before: ReportedUsage, more: ReportedUsage): ReportedUsage {
+  const usage = neverSmaller(before, more);
+  const further = usage.further && { ...usage.further };
+  for (const name of COMPLETION_PARTS) {
+    const count = (before.further?.[name] ?? 0) + (more.further?.[name] ?? 0);
+    if (further !== undefined && count > 0) further[name] = count;
+  }
+  const completionTokens = Math.min(before.completionTokens + more.completionTokens, COUNT_MAX);
+  return { ...usage, completionTokens, further };
 }
 
 function largestOf(before: FurtherCounts, now: FurtherCounts): FurtherCounts {

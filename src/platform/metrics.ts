@@ -93,6 +93,7 @@ export const PROVIDER_FAILURES = [
   "credentials",
   "no_credit",
   "unknown_model",
+  "unsupported",
   "status",
 ] as const;
 export type FailureKind = (typeof PROVIDER_FAILURES)[number];

@@ -211,7 +211,7 @@ test("priority comes before weight; within one priority a route is first in prop
 });
 
 test("a request that no route can serve gets invalid_request with our own message, and is logged", async () => {
-  for (const kind of ["too_large", "unknown_model", "no_credit"] as const) {
+  for (const kind of ["too_large", "unknown_model", "unsupported", "no_credit"] as const) {
     const { run, tried, lines, breakers } = setUp();
     for (let i = 0; i < 10; i++) {
       const refusal = (await rejectionOf(run(() => Promise.reject(down(kind))))) as Refusal;

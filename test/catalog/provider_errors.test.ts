@@ -57,6 +57,33 @@ test("a problem of the provider is a failure with its kind", () => {
   expect(kindOf(400, "<html>400 Bad Request</html>")).toBe("not_json");
 });
 
+test("a server that does not support what the request has, and answers as if it had failed, has not failed", () => {
+  const kindOf = (status: number, message: string, type = "server_error") =>
+    (of(status, { error: { code: status, message, type } }) as ProviderFailure).kind;
+  const hint = "hint: if this is unexpected, you may need to provide the mmproj";
+  for (const message of [
+    `image input is not supported - ${hint}`,
+    `audio input is not supported - ${hint}`,
+    "tools param requires --jinja flag",
+    "This model does not support tools",
+    "this model cannot process image input",
+  ])
+    expect([message, kindOf(500, message)]).toEqual([message, "unsupported"]);
+  expect(kindOf(501, "Start it with another option", "not_supported_error")).toBe("unsupported");
+  for (const message of [
+    "CUDA error: operation not supported",
+    "the provided PTX was compiled with an unsupported toolchain",
+    "failed to load image",
+    "no memory for the image encoder. Flash attention is not supported by this backend",
+    "",
+  ])
+    expect([message, kindOf(500, message)]).toEqual([message, "status"]);
+  expect(kindOf(503, "image input is not supported")).toBe("status");
+  expect((of(500, { error: { message: `image input is not supported - ${hint}` } }) as ProviderFailure).blame).toBe(
+    "request",
+  );
+});
+
 test("a 400 about our key, credit or route is a failure: the client cannot fix it", () => {
   for (const fields of [
     { code: "invalid_api_key" },

@@ -9,7 +9,7 @@ import { embeddingBody, eventsOf, openShop, responsesBody, type Shop } from "./s
 
 /**
  * Each dialect, against a provider that refuses what that provider refuses, in its words: requests that use everything are served.
- * Source: DIA-1, DIA-2, DIA-3, DIA-4, DIA-5, DIA-6, DIA-7, DIA-8, DIA-9, DIA-10, DIA-11, DIA-12.
+ * Source: DIA-1, DIA-2, DIA-3, DIA-4, DIA-5, DIA-6, DIA-7, DIA-8, DIA-9, DIA-10, DIA-11, DIA-12, MON-19.
  */
 
 const IMAGE = { type: "image_url", image_url: { url: "data:image/png;base64,iVBORw0KGgo=" } };
@@ -213,5 +213,26 @@ describe.each([...DIALECT_NAMES])("%s", (dialect) => {
       expect(await capOf(secret, { max_tokens: 11, max_completion_tokens: 12 })).toEqual([12, undefined]);
       expect(await capOf(secret, { [otherCap]: null })).toEqual([secret === payer.secret ? 50 : undefined, undefined]);
     }
+  });
+
+  test("several choices are all charged, whichever its usage is of", async () => {
+    const { secret, accountId } = await shop.payer(1_000_000_000n);
+    providerOf(dialect).next({ usage: { prompt_tokens: 6, completion_tokens: 20 } });
+    const { answer } = await sentBy(dialect, () =>
+      shop.chat(secret, { model: chatModel(dialect), n: 3, max_tokens: 25 }),
+    );
+    const lengths: number[] = answer.json.choices.map(
+      (choice: { message: { content: string } }) => choice.message.content.length,
+    );
+    const [first = 0, ...others] = lengths;
+    expect(others.length).toBe(2);
+    const more = others.reduce((sum, length) => sum + Math.min(25, Math.ceil((20 * length) / first)), 0);
+    const tokens = facts.choicesUsage === "first" ? 20 + more : 20;
+    expect(answer.json.usage).toMatchObject({ prompt_tokens: 6, completion_tokens: tokens, total_tokens: 6 + tokens });
+    const rows = await shop.world.sql`
+      select completion_tokens, charged_nano_usd, estimated from receipts where account_id = ${accountId}`;
+    const estimated = facts.choicesUsage === "first";
+    // A thousand micro-USD for a million tokens: one nano-USD each.
+    expect([...rows]).toEqual([{ completion_tokens: tokens, charged_nano_usd: String(6 + tokens), estimated }]);
   });
 });

@@ -68,6 +68,7 @@ const TROUBLES: Readonly<Record<string, string>> = {
   no_credit: "Provider asks for credit (402)",
   unknown_model: "Does not serve some requests (404)",
   too_large: "Above the provider's rate limit (429)",
+  unsupported: "Cannot do what some requests ask for",
 };
 
 /** `isShort`: without the details that the model's page shows. */

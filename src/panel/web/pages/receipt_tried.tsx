@@ -53,5 +53,6 @@ const WHY: Readonly<Record<string, string>> = {
   credentials: "Refused the provider key",
   no_credit: "Asked for credit",
   unknown_model: "Does not know the model",
+  unsupported: "Cannot do what was asked for",
   status: "Failed",
 } satisfies Record<FailureKind | "answered" | "skipped" | "rejected" | "broke_off" | "ended", string>;
