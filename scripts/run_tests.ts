@@ -80,7 +80,7 @@ const PROGRAMS = [
   },
   { files: /^test\/backup\.test\.ts$/, name: "postgresql", path: "/usr/bin/pg_dump" },
   { files: /^test\/browser\//, name: "chromium", path: "/usr/bin/chromium" },
-  { files: /^test\/deploy\/topology\.test\.ts$/, name: "caddy", path: "/usr/bin/caddy" },
+  { files: /^test\/deploy\/(?:first_steps_tls|topology)\.test\.ts$/, name: "caddy", path: "/usr/bin/caddy" },
   { files: /^test\/deploy\/pgbouncer\.test\.ts$/, name: "pgbouncer", path: "/usr/sbin/pgbouncer" },
   { files: /^test\/deploy\/promtool\.test\.ts$/, name: "prometheus", path: "/usr/bin/promtool" },
   { files: /^test\/model\//, name: "spin", path: "/usr/bin/spin" },

@@ -1,6 +1,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: shell text.
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
-import { spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,11 +14,11 @@ import { freePort } from "../src/demo/free_port.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
 import { statusWords } from "../src/panel/web/pages/domain_text.ts";
 import { runCli } from "./cli_process.ts";
+import { type Run, start, toItsEnd } from "./doc_shell.ts";
 import { anchorsOf, blocksOf, commandsOf, relativeLinksOf, sectionOf } from "./doc_text.ts";
 import { startFakeProvider } from "./fake_provider.ts";
 import { freshClone } from "./fresh_clone.ts";
 import { openShop } from "./gateway/shop.ts";
-import { sleep } from "./platform/own_redis.ts";
 
 /**
  * The commands in the documents work. A block marked `sh` in the documents below is run as it is, against real servers. Blocks marked
@@ -56,9 +56,6 @@ const FOREIGN = [
   "./venv/bin/pip",
   "sudo",
 ];
-const SCRIPT_MS_MAX = 200_000;
-const END_MS_MAX = 20_000;
-
 setDefaultTimeout(240_000);
 
 const read = (path: string) => readFileSync(join(repository, path), "utf8");
@@ -564,13 +561,11 @@ function shellOf(path: string): string[] {
   return blocks.map(({ text }) => text);
 }
 
-type Run = { code: number | null; output: string };
-
 /** One shell for the whole text, which ends at the first command that fails; what it started ends with it. */
 function startShell(text: string, env: Record<string, string>, cwd: string) {
   const file = join(mkdtempSync(join(folder, "shell-")), "script.sh");
   writeFileSync(file, text);
-  return start("/bin/sh", ["-eu", file], { env, cwd });
+  return start("/bin/sh", ["-eu", file], { env: withPrograms(env), cwd });
 }
 
 async function runShell(text: string, env: Record<string, string>, cwd = repository): Promise<Run> {
@@ -584,67 +579,14 @@ async function runModule(text: string, env: Record<string, string>): Promise<Run
   const file = join(mkdtempSync(join(place, "docs-")), "quick_start.mjs");
   try {
     writeFileSync(file, text);
-    return await toItsEnd(start(process.execPath, [file], { env, cwd: repository }));
+    return await toItsEnd(start(process.execPath, [file], { env: withPrograms(env), cwd: repository }));
   } finally {
     rmSync(dirname(file), { recursive: true, force: true });
   }
 }
 
-type Where = { env: Record<string, string>; cwd: string };
-
-/** Starts a program in its own process group, so that all of it can be stopped. */
-function start(program: string, args: string[], { env, cwd }: Where) {
-  const child = spawn(program, args, {
-    cwd,
-    detached: true,
-    stdio: ["ignore", "pipe", "pipe"],
-    env: { PATH: `${programs}:${process.env.PATH}`, HOME: process.env.HOME ?? "/tmp", ...env },
-  });
-  let output = "";
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding("utf8");
-    stream.on("data", (bytes: string) => {
-      output += bytes;
-    });
-  }
-  const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));
-  return {
-    exited,
-    output: () => output,
-    end: () => endGroup(child.pid ?? 0),
-    /** Waits for a 200. Throws with the output when the program ends before, or takes too long. */
-    async untilAnswers(address: string): Promise<void> {
-      for (const deadline = performance.now() + SCRIPT_MS_MAX; performance.now() < deadline; ) {
-        if (child.exitCode !== null) break;
-        const answer = await fetch(address).catch(() => undefined); // It does not listen yet.
-        if (answer?.status === 200) return;
-        await sleep(200);
-      }
-      throw new Error(`${address} does not answer:\n${output}`);
-    },
-  };
-}
-
-async function toItsEnd({ exited, output, end }: ReturnType<typeof start>): Promise<Run> {
-  const late = sleep(SCRIPT_MS_MAX).then(() => "late" as const);
-  const code = await Promise.race([exited, late]);
-  await end();
-  if (code === "late") throw new Error(`a program did not end:\n${output()}`);
-  return { code, output: output() };
-}
-
-/** SIGTERM to the group, then SIGKILL to what is left. */
-async function endGroup(pid: number): Promise<void> {
-  const signal = (name: NodeJS.Signals | 0) => {
-    try {
-      return process.kill(-pid, name);
-    } catch {
-      return false; // Nothing of it is left.
-    }
-  };
-  signal("SIGTERM");
-  for (const deadline = performance.now() + END_MS_MAX; signal(0) && performance.now() < deadline; ) await sleep(50);
-  signal("SIGKILL");
+function withPrograms(env: Record<string, string>): Record<string, string> {
+  return { PATH: `${programs}:${process.env.PATH}`, HOME: process.env.HOME ?? "/tmp", ...env };
 }
 
 /** A folder with this Bun, and replacements for programs that the machine lacks. */
