@@ -21,6 +21,9 @@ const TEST_MS_MAX = 180_000;
 const FILE_MS_MAX = 15 * 60_000;
 /** Concurrent tests of a file that run at once. Many of them start a replica: twelve starts at once leave a slow machine no time for leases. */
 const TESTS_AT_ONCE_MAX = 4;
+const DAY_MS = 86_400_000;
+/** Daily limits are counted by UTC days: a file that begins so shortly before midnight would meet two of them. */
+const DAY_END_MS = 3 * 60_000;
 /** Each file uses about half of a processor: two processors run four at once. */
 const ORDINARY_AT_ONCE_MAX = availableParallelism() >= 2 ? 4 : 1;
 /** Files that mostly wait, for leases, time limits and slow clients, use a sixth of a processor: they run beside the others. */
@@ -228,12 +231,21 @@ async function runAll(jobs: Job[], { env, redisOf }: Given, folder: string): Pro
     running.delete(job);
   };
   while (!isInterrupted && (waiting.length > 0 || running.size > 0)) {
+    await pastDayEnd();
     const next = waiting.findIndex((job) => canStart(job, [...running.keys()]));
     const [job] = next < 0 ? [] : waiting.splice(next, 1);
     if (job !== undefined) running.set(job, run(job));
     else await Promise.race(running.values());
   }
   return results;
+}
+
+/** Waits until midnight if it is near. */
+async function pastDayEnd(): Promise<void> {
+  const leftMs = DAY_MS - (Date.now() % DAY_MS);
+  if (leftMs > DAY_END_MS) return;
+  console.log("Waiting for midnight UTC, so that no file of tests meets two days.");
+  await new Promise((resolve) => setTimeout(resolve, leftMs + 1_000));
 }
 
 function canStart({ file }: Job, running: readonly Job[]): boolean {

@@ -439,7 +439,8 @@ wrong.push(
 );
 for (const { what, env, args = [], says } of wrong) {
   test(`${what}: one sentence, exit code 1, nothing started`, async () => {
-    const demo = startDemo(await env?.(), [process.execPath, DEMO, ...args]);
+    // Of a usual port that is taken, it would say so too.
+    const demo = startDemo({ PORT: String(await freePort()), ...(await env?.()) }, [process.execPath, DEMO, ...args]);
     expect(await endOf(demo, demo.below())).toBe(1);
     const sentences = demo.output().replace("Tollgate demo", "").trim().split("\n");
     expect(sentences).toHaveLength(1);

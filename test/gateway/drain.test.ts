@@ -103,7 +103,8 @@ async function spooled(directory: string): Promise<{ requestId: string }[]> {
 test.concurrent("50 open streams that end within the drain time are complete and settled; later ones end with an error event and are released; exit code 0", () =>
   withOwn({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
     const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
-    const briefly = behave(shop, { chunkDelayMs: 40, tokens: 60 });
+    const { held, open: goOn } = shop.provider.gateAfter(3, { tokens: 60 });
+    const briefly = behave(shop, held);
     const atLength = behave(shop, { chunkDelayMs: 100, tokens: 5_000 });
     const open = (secret: string, mark: Mark) =>
       fetch(`${replica.origin}/v1/chat/completions`, {
@@ -115,6 +116,8 @@ test.concurrent("50 open streams that end within the drain time are complete and
     const shorts = await Promise.all(Array.from({ length: 25 }, () => open(short.secret, briefly)));
     expect(await gaugeOf(replica, "open_streams")).toBe(50);
     const exited = replica.stop();
+    await until(() => replica.logged().includes('"message":"draining"'));
+    goOn();
     const texts = await Promise.all([...shorts, ...longs].map((response) => response.text()));
     expect(await exited).toBe(0);
     // The later ones would have gone on for minutes.
@@ -132,9 +135,10 @@ test.concurrent("50 open streams that end within the drain time are complete and
   }));
 
 test.concurrent("unanswered requests that end within the drain time are answered and settled; later ones get 503 and are released; exit code 0", () =>
-  withOwn({ DRAIN_SECONDS: "4" }, async (replica) => {
+  withOwn({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
     const [quick, slow] = await Promise.all([shop.customer(), shop.customer()]);
-    const quickly = behave(shop, { delayMs: 1_500 });
+    const { held, open } = shop.provider.gate();
+    const quickly = behave(shop, held);
     const never = behave(shop, { hang: "headers" });
     const answered = shop.chat(quick.secret, quickly, { origin: replica.origin });
     const refused = [false, true].map((stream) =>
@@ -142,6 +146,8 @@ test.concurrent("unanswered requests that end within the drain time are answered
     );
     await until(() => callsOf(shop, quickly) === 1 && callsOf(shop, never) === 2);
     const exited = replica.stop();
+    await until(() => replica.logged().includes('"message":"draining"'));
+    open();
     expect((await answered).status).toBe(200);
     for (const answer of await Promise.all(refused)) expectRefusal(answer, "service_unavailable");
     expect(await exited).toBe(0);

@@ -14,7 +14,7 @@ import { type Answer, type CallOptions, openShop, type Shop } from "./shop.ts";
  * END-6, END-7, END-12, IDE-2, MON-7, PRV-2, QUO-1.
  */
 const BALANCE = 1_000_000_000;
-const DRAIN_SECONDS = 2;
+const DRAIN_SECONDS = 6;
 let shop: Shop;
 /** One request a minute. */
 let narrow: ReplicaProcess;
@@ -522,14 +522,15 @@ test("a replica shuts down: requests that end within the drain time are answered
   try {
     const { origin } = replica;
     const isStream = (body: string) => body.includes('"stream":true');
-    for (const [word, ms] of [
-      ["quickly", 800],
-      ["slowly", 60_000],
-    ] as const) {
-      shop.provider.when(({ body }) => body.includes(word), { delayMs: ms });
-      // Each stream has begun when the drain time is over.
-      const pace: Behaviour = { tokens: 20 * (ms / 800), chunkDelayMs: 40 };
-      shop.provider.when(({ body }) => body.includes(word) && isStream(body), pace);
+    // Each stream has begun when the drain time is over.
+    const [whole, stream] = [shop.provider.gate(), shop.provider.gateAfter(2, { tokens: 20 })];
+    const ends: [string, Behaviour, Behaviour][] = [
+      ["quickly", whole.held, stream.held],
+      ["slowly", { hang: "headers" }, { hang: "mid_stream", cutAfterChunks: 2, tokens: 20 }],
+    ];
+    for (const [word, ofWhole, ofStream] of ends) {
+      shop.provider.when(({ body }) => body.includes(word), ofWhole);
+      shop.provider.when(({ body }) => body.includes(word) && isStream(body), ofStream);
     }
     const begun = await Promise.all(
       METERED_ROWS.map(async (row) => {
@@ -541,7 +542,11 @@ test("a replica shuts down: requests that end within the drain time are answered
       }),
     );
     await shop.provider.waitForCalls(2 * METERED_ROWS.length);
-    expect(await replica.stop()).toBe(0);
+    const exited = replica.stop();
+    await until(() => replica.logged().includes('"message":"draining"'));
+    whole.open();
+    stream.open();
+    expect(await exited).toBe(0);
     for (const { row, quick, slow, answers } of begun) {
       const [served, cut] = (await answers).map((one) => (one.status === "fulfilled" ? one.value : undefined));
       if (served === undefined || cut === undefined) throw new Error(`${row.name}: closed without an answer`);
