@@ -18,6 +18,7 @@ CREATE INDEX "outbox_messages_account" ON "outbox_messages" USING btree ("accoun
 CREATE TABLE "outbox_recipients" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "outbox_recipients_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"tenant_id" bigint NOT NULL,
+	"account_id" bigint NOT NULL,
 	"channel" text NOT NULL,
 	"address" text NOT NULL,
 	"next_at" timestamp with time zone,

@@ -14,6 +14,8 @@ const CLAIM_SECONDS = 150;
 /** The pause after a failure doubles from the first to the longest. Each is shortened at random, by at most half. */
 const PAUSE_SECONDS = { first: 10, longest: 1_800 };
 const ERROR_CHARS_MAX = 300;
+/** Endpoints of a tenant, the ones due first, among which accounts take turns in one claim. An account has at most WEBHOOKS_MAX. */
+const NEAR_MAX = 400;
 
 /** A claimed delivery: what to send to whom. */
 export type Claimed = {
@@ -38,16 +40,28 @@ export type Claimed = {
   probe: number | null;
 };
 
-/** Claims of one replica by tenant: no tenant has more than `tenantMax` at a time. */
-type Claiming = { max: number; tenantMax: number; busy: ReadonlyMap<number, number> };
+/** What one replica sends at most at the same time, of one tenant and of one account. */
+export type Shares = {
+  /** Of a tenant: mails, and mails and calls that have not taken long yet. */
+  tenant: number;
+  /** Calls of a tenant, with those that take long. */
+  tenantCalls: number;
+  /** Calls of an account, with those that take long. */
+  accountCalls: number;
+};
+/** What it sends now: who, on which channel, and whether it takes long. */
+export type Sending = Pick<Claimed, "tenantId" | "accountId" | "channel"> & { isSlow: boolean };
+type Claiming = { max: number; shares: Shares; sending: readonly Sending[] };
 
 /**
- * Claims at most `max` recipients that are due, taking tenants in turn, and returns the first waiting delivery of each.
- * No recipient has two claims at a time. If a mail server does not answer, only a probe is claimed, when it is due.
- * Source: MSG-12.
+ * Claims at most `max` recipients that are due, taking tenants in turn and of each its accounts in turn, and returns the first waiting
+ * delivery of each. No recipient has two claims at a time. If a mail server does not answer, only a probe is claimed, when it is due.
+ * Source: MSG-3, MSG-12.
  */
-export async function claimDeliveries({ db }: { db: Db }, { max, tenantMax, busy }: Claiming): Promise<Claimed[]> {
-  const running = JSON.stringify([...busy].map(([tenant_id, count]) => ({ tenant_id, running: count })));
+export async function claimDeliveries({ db }: { db: Db }, { max, shares, sending }: Claiming): Promise<Claimed[]> {
+  const tenants = JSON.stringify(tallied(sending, "tenantId"));
+  const accounts = tallied(sending, "accountId");
+  const full = `{${accounts.filter(({ calls }) => calls >= shares.accountCalls).map(({ id }) => id)}}`;
   const rows = await db.sql`
     with recursive clock as materialized (select ledger_now() as now),
     tenants as (
@@ -56,25 +70,32 @@ export async function claimDeliveries({ db }: { db: Db }, { max, tenantMax, busy
       select (select r.tenant_id from outbox_recipients r where r.next_at is not null and r.tenant_id > t.tenant_id order by r.tenant_id limit 1)
       from tenants t where t.tenant_id is not null
     ),
-    busy as (select * from jsonb_to_recordset(${running}::text::jsonb)
-      as b(tenant_id bigint, running int)),
+    busy_tenants as (select * from jsonb_to_recordset(${tenants}::text::jsonb) as b(id bigint, calls int, mails int, fast int)),
+    busy_accounts as (select * from jsonb_to_recordset(${JSON.stringify(accounts)}::text::jsonb) as b(id bigint, calls int)),
     senders as (
-      select t.tenant_id, greatest(0, ${tenantMax}::int - coalesce(b.running, 0)) as free,
+      select t.tenant_id, greatest(0, ${shares.tenant}::int - coalesce(b.fast, 0)) as free,
+        greatest(0, ${shares.tenant}::int - coalesce(b.mails, 0)) as mails_free, greatest(0, ${shares.tenantCalls}::int - coalesce(b.calls, 0)) as calls_free,
         m.tenant_id is not null as is_down, coalesce(m.next_at <= (select now from clock), false) as may_probe
-      from tenants t left join busy b using (tenant_id) left join mail_breakers m using (tenant_id) where t.tenant_id is not null
+      from tenants t left join busy_tenants b on b.id = t.tenant_id left join mail_breakers m using (tenant_id) where t.tenant_id is not null
     ),
     chosen as (
       select c.id, c.is_probe, s.tenant_id from senders s
       cross join lateral (
-        select id, next_at, is_probe, row_number() over (order by next_at, id) as turn from (
-          (select id, next_at, false as is_probe from outbox_recipients r
-            where r.tenant_id = s.tenant_id and r.channel = 'webhook' and r.next_at <= (select now from clock) order by next_at, id limit s.free)
+        select id, next_at, is_probe, row_number() over (order by account_turn, next_at, id) as turn from (
+          (select near.id, next_at, false as is_probe,
+              coalesce(a.calls, 0) + row_number() over (partition by account_id order by next_at, near.id) as account_turn
+            from (select id, next_at, account_id from outbox_recipients r
+              where r.tenant_id = s.tenant_id and r.channel = 'webhook' and r.next_at <= (select now from clock)
+                and r.account_id <> all(${full}::text::bigint[]) order by next_at, id limit ${NEAR_MAX}) near
+            left join busy_accounts a on a.id = account_id
+            order by account_turn, next_at, near.id limit s.calls_free)
           union all
-          (select id, next_at, s.is_down from outbox_recipients r
+          (select id, next_at, s.is_down, 1 from outbox_recipients r
             where r.tenant_id = s.tenant_id and r.channel = 'mail' and r.next_at <= (select now from clock)
-            order by next_at, id limit case when not s.is_down then s.free when s.may_probe then 1 else 0 end)
-          order by next_at, id limit s.free
+            order by next_at, id limit case when not s.is_down then s.mails_free when s.may_probe then least(1, s.mails_free) else 0 end)
         ) due
+        where is_probe or account_turn <= ${shares.accountCalls}
+        order by account_turn, next_at, id limit s.free
       ) c
       order by c.turn, c.next_at limit ${max}
     ),
@@ -100,6 +121,19 @@ export async function claimDeliveries({ db }: { db: Db }, { max, tenantMax, busy
     cross join lateral (select * from outbox_deliveries w where w.recipient_id = c.id and w.status = 'waiting' order by w.id limit 1) d
     join outbox_messages m on m.id = d.message_id`;
   return rows.map(toClaimed);
+}
+
+/** What is sent now, counted by tenant or by account. */
+function tallied(sending: readonly Sending[], by: "tenantId" | "accountId") {
+  const tallies = new Map<number, { id: number; calls: number; mails: number; fast: number }>();
+  for (const { [by]: id, channel, isSlow } of sending) {
+    const tally = tallies.get(id) ?? { id, calls: 0, mails: 0, fast: 0 };
+    if (channel === "mail") tally.mails++;
+    else tally.calls++;
+    if (!isSlow) tally.fast++;
+    tallies.set(id, tally);
+  }
+  return [...tallies.values()];
 }
 
 function toClaimed(row: postgres.Row): Claimed {

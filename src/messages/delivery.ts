@@ -9,7 +9,9 @@ import {
   clean,
   finishDelivery,
   type Outcome,
+  type Sending,
   type ServerAnswer,
+  type Shares,
 } from "./claims_store.ts";
 import { type OutboxState, outboxState } from "./deliveries_store.ts";
 import { endpointToCall, pauseFailing, UNREADABLE_SECRET } from "./endpoints_store.ts";
@@ -27,18 +29,16 @@ import { callWebhook, GONE } from "./webhook_call.ts";
 
 /** How often each replica looks for new messages and due deliveries. */
 const TICK_MS = 1_000;
-/**
- * Deliveries that one replica sends concurrently, in total and for one tenant: a slow mail server delays only its own
- * mails.
- */
+/** Deliveries that one replica sends concurrently. */
 const AT_ONCE = 16;
-const TENANT_AT_ONCE = 8;
 /**
  * A delivery that takes longer frees its place, so that hanging servers do not delay others. Their total is limited
  * too.
  */
 const SLOW_MS = 2_000;
 const WITH_SLOW_AT_ONCE = 256;
+/** Of them for one tenant and one account: a slow mail server delays only its own mails, slow endpoints only their account's calls. */
+const SHARES: Shares = { tenant: 8, tenantCalls: 64, accountCalls: 3 };
 /** A new claim is made when at most this many are left, so that one claim takes several. */
 const FILL_BELOW = 4;
 /** How old the figures for /metrics may be. */
@@ -94,8 +94,8 @@ export function startMessages(options: MessagesOptions): Messages {
 class Postman {
   readonly #options: MessagesOptions;
   readonly #nowMs: () => number;
-  /** Deliveries in progress, their tenants, and when they began. */
-  readonly #running = new Map<Promise<void>, { tenantId: number; startedMs: number }>();
+  /** Deliveries in progress, and when they began. */
+  readonly #running = new Map<Promise<void>, { claimed: Claimed; startedMs: number }>();
   #closed = false;
   #filling: Promise<void> | undefined;
   #state: OutboxState = { waiting: 0, oldestAt: null, oldestSeconds: 0, failed: 0 };
@@ -137,12 +137,18 @@ class Postman {
     }
   }
 
-  /** How many more may be sent. */
-  #places(): number {
+  #sending(): Sending[] {
     const slowSinceMs = performance.now() - SLOW_MS;
-    let fast = 0;
-    for (const { startedMs } of this.#running.values()) if (startedMs > slowSinceMs) fast++;
-    return Math.min(AT_ONCE - fast, WITH_SLOW_AT_ONCE - this.#running.size);
+    return [...this.#running.values()].map(({ claimed: { tenantId, accountId, channel }, startedMs }) => ({
+      ...{ tenantId, accountId, channel },
+      isSlow: startedMs <= slowSinceMs,
+    }));
+  }
+
+  /** How many more may be sent. */
+  #places(sending: readonly Sending[]): number {
+    const fast = sending.filter(({ isSlow }) => !isSlow).length;
+    return Math.min(AT_ONCE - fast, WITH_SLOW_AT_ONCE - sending.length);
   }
 
   /**
@@ -155,10 +161,11 @@ class Postman {
   }
 
   async #claim(): Promise<void> {
-    for (let max = this.#places(); !this.#closed && max > 0; max = this.#places()) {
-      const busy = new Map<number, number>();
-      for (const { tenantId } of this.#running.values()) busy.set(tenantId, (busy.get(tenantId) ?? 0) + 1);
-      const claimed = await claimDeliveries(this.#options, { max, tenantMax: TENANT_AT_ONCE, busy });
+    while (!this.#closed) {
+      const sending = this.#sending();
+      const max = this.#places(sending);
+      if (max <= 0) return;
+      const claimed = await claimDeliveries(this.#options, { max, shares: SHARES, sending });
       if (claimed.length === 0) return;
       for (const one of claimed) this.#start(one);
     }
@@ -171,9 +178,9 @@ class Postman {
       .finally(() => {
         this.#running.delete(sending);
         // The next round meets the same failure and reports it.
-        if (!this.#closed && this.#places() >= AT_ONCE - FILL_BELOW) this.#fill().catch(() => {});
+        if (!this.#closed && this.#places(this.#sending()) >= AT_ONCE - FILL_BELOW) this.#fill().catch(() => {});
       });
-    this.#running.set(sending, { tenantId: claimed.tenantId, startedMs: performance.now() });
+    this.#running.set(sending, { claimed, startedMs: performance.now() });
   }
 
   async #deliver(claimed: Claimed): Promise<void> {

@@ -80,9 +80,11 @@ export async function routeMessages(
     if (known.length > 0) {
       // Sorted, and locked by the upsert: a replica that finishes a delivery looks for more under the same lock.
       await sql`
-        insert into outbox_recipients as r (tenant_id, channel, address, next_at)
-        select distinct tenant_id, channel, address, clock.now from (select ledger_now() as now offset 0) clock, jsonb_to_recordset(${rows(known)}::text::jsonb)
-          as t(tenant_id bigint, channel text, address text) order by 1, 2, 3
+        insert into outbox_recipients as r (tenant_id, account_id, channel, address, next_at)
+        select t.tenant_id, min(t.account_id), t.channel, t.address, min(clock.now)
+        from (select ledger_now() as now offset 0) clock, jsonb_to_recordset(${rows(known)}::text::jsonb)
+          as t(tenant_id bigint, account_id bigint, channel text, address text)
+        group by t.tenant_id, t.channel, t.address order by t.tenant_id, t.channel, t.address
         on conflict (tenant_id, channel, address) do update set next_at = coalesce(r.next_at, excluded.next_at)`;
       await sql`
         insert into outbox_deliveries (message_id, recipient_id, account_id, tenant_id, endpoint_id, created_at, deadline_at)

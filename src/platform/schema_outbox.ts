@@ -49,6 +49,8 @@ export const outboxRecipients = pgTable(
     id: id(),
     /** Who sends: 0 the operator, else the reseller. */
     tenantId: bigint({ mode: "number" }).notNull(),
+    /** Whose address or endpoint it is: accounts take turns. Of an address that was told for several, the first. */
+    accountId: bigint({ mode: "number" }).notNull(),
     channel: text({ enum: ["mail", "webhook"] }).notNull(),
     /** The e-mail address in lower case, or the id of the endpoint. */
     address: text().notNull(),

@@ -500,8 +500,8 @@ async function mailAndWebhooks({ shop: { world }, acme }: Panel, { jonas, nora, 
         insert into outbox_messages (kind, account_id, data, routed_at) values (${kind}, ${accountId}, '{}', now()) returning id
       ),
       recipient as (
-        insert into outbox_recipients (tenant_id, channel, address, next_at)
-        select ${tenantId}, ${endpointId === null ? "mail" : "webhook"}, ${address}, ${status === "waiting" ? sql`now() + interval '25 minutes'` : null}
+        insert into outbox_recipients (tenant_id, account_id, channel, address, next_at)
+        select ${tenantId}, ${accountId}, ${endpointId === null ? "mail" : "webhook"}, ${address}, ${status === "waiting" ? sql`now() + interval '25 minutes'` : null}
         on conflict (tenant_id, channel, address) do update set next_at = coalesce(excluded.next_at, outbox_recipients.next_at) returning id
       )
       insert into outbox_deliveries (message_id, recipient_id, account_id, tenant_id, endpoint_id, status, attempts, error, created_at, deadline_at, ended_at)

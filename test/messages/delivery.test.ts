@@ -7,6 +7,7 @@ import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
 import { type MailBox, openMailBox } from "./post.ts";
 
 /** Source: MSG-1, MSG-2, MSG-3, MSG-4, MSG-8. */
+const SHARES = { tenant: 5, tenantCalls: 5, accountCalls: 5 };
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 
@@ -136,7 +137,7 @@ test("the claim of a dead replica expires: another replica sends the message, an
   const { accountId } = await world.addReseller();
   await told(accountId, "lost.example");
   await routeMessages(world.deps, { operatorMails: true });
-  const [dead] = await claimDeliveries(world.deps, { max: 5, tenantMax: 5, busy: new Map() });
+  const [dead] = await claimDeliveries(world.deps, { max: 5, shares: SHARES, sending: [] });
   if (!dead) throw new Error("nothing was claimed");
   const messages = world.start();
   await messages.run();

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { Webhook } from "standardwebhooks";
-import { claimDeliveries } from "../../src/messages/claims_store.ts";
+import { type Claimed, claimDeliveries } from "../../src/messages/claims_store.ts";
 import { listAttempts, listDeliveries, sendAgain } from "../../src/messages/deliveries_store.ts";
 import {
   addEndpoint,
@@ -110,6 +110,75 @@ test("a receiver that hangs is disconnected, and the calls to others continue", 
   expect(cut.rows[0]).toMatchObject({ status: "waiting", error: "no answer within 15 s" });
 });
 
+/** Nothing waits any more, so that nothing of one test is sent in the next. */
+async function forgetAll(): Promise<void> {
+  await world.sql`delete from outbox_deliveries`;
+  await world.sql`update outbox_recipients set next_at = null, claim_id = null`;
+}
+
+test("of an account whose ten endpoints do not answer three are called at a time, and no neighbour waits for them", async () => {
+  const subscribedTo = async (n: number) => {
+    const { accountId } = await world.addCustomer();
+    for (let i = 0; i < n; i++)
+      await addEndpoint(by(), { accountId, url: `${receiver.url}/${accountId}/${i}`, kinds: ["balance_low"] });
+    await world.tell({ kind: "balance_low", accountId, data: {} });
+    await routeMessages(world.deps, { operatorMails: false });
+    return accountId;
+  };
+  // Due first.
+  const slow = await subscribedTo(10);
+  const neighbours = [await subscribedTo(1), await subscribedTo(1), await subscribedTo(10)];
+  const shares = { tenant: 8, tenantCalls: 64, accountCalls: 3 };
+  const claimed: Claimed[] = [];
+  /** Claims what there is room for, beside all that was claimed before, of which none has ended. */
+  const claim = async (max: number, isSlow: boolean) => {
+    const sending = claimed.map(({ tenantId, accountId, channel }) => ({ tenantId, accountId, channel, isSlow }));
+    const next = await claimDeliveries(world.deps, { max, shares, sending });
+    claimed.push(...next);
+    return next.map(({ accountId }) => accountId);
+  };
+  const [first, second, many] = neighbours;
+  // Each in turn, although the slow ones are due first.
+  expect((await claim(5, false)).sort()).toEqual([slow, slow, first, second, many].map(Number).sort());
+  // The tenant has eight places, until what is in them takes long.
+  expect(await claim(16, false)).toHaveLength(3);
+  expect(await claim(16, false)).toEqual([]);
+  expect(new Set(await claim(16, true))).toEqual(new Set());
+  const of = (accountId: number | undefined) => claimed.filter((one) => one.accountId === accountId).length;
+  expect([slow, ...neighbours].map(of)).toEqual([3, 1, 1, 3]);
+  // One that comes now is next.
+  const late = await subscribedTo(1);
+  expect(await claim(16, true)).toEqual([late]);
+  await forgetAll();
+});
+
+test("a tenant has a limited number of slow calls, and its mails have places beside them", async () => {
+  const accountIds: number[] = [];
+  for (let i = 0; i < 4; i++) {
+    const { accountId } = await world.addCustomer();
+    accountIds.push(accountId);
+    await addEndpoint(by(), { accountId, url: `${receiver.url}/tenant/${accountId}`, kinds: ["balance_low"] });
+    await world.tell({ kind: "balance_low", accountId, data: {} });
+  }
+  await routeMessages(world.deps, { operatorMails: true });
+  const shares = { tenant: 8, tenantCalls: 64, accountCalls: 3 };
+  const channel = "webhook" as const;
+  const full = Array.from({ length: 64 }, (_, i) => ({ tenantId: 0, accountId: 1_000_000 + i, channel, isSlow: true }));
+  const claimed = await claimDeliveries(world.deps, { max: 16, shares, sending: full });
+  expect(claimed.map((one) => one.channel)).toEqual(Array(4).fill("mail"));
+  const calls = await claimDeliveries(world.deps, { max: 16, shares, sending: full.slice(2) });
+  expect(calls.map((one) => one.channel)).toEqual(Array(2).fill("webhook"));
+  const mails = Array.from({ length: 8 }, (_, i) => ({
+    tenantId: 0,
+    accountId: 2_000_000 + i,
+    channel: "mail" as const,
+    isSlow: true,
+  }));
+  const besideMails = await claimDeliveries(world.deps, { max: 16, shares, sending: mails });
+  expect(besideMails.map((one) => one.channel)).toEqual(Array(2).fill("webhook"));
+  await forgetAll();
+});
+
 test("redirects of any status are not followed, not even to an address that may be called", async () => {
   const inside = await openReceiver();
   for (const status of [301, 302, 303, 307, 308]) {
@@ -169,7 +238,11 @@ test("a call whose replica died, and whose endpoint was off meanwhile, can be se
   const { ref, tell } = await subscribed();
   await tell();
   await routeMessages(world.deps, { operatorMails: false });
-  const claimed = await claimDeliveries(world.deps, { max: 100, tenantMax: 100, busy: new Map() });
+  const claimed = await claimDeliveries(world.deps, {
+    max: 100,
+    shares: { tenant: 100, tenantCalls: 100, accountCalls: 100 },
+    sending: [],
+  });
   expect(claimed.filter(({ endpointId }) => endpointId === ref.endpointId)).toHaveLength(1);
   await changeEndpoint(by(), ref, { enabled: false });
   await changeEndpoint(by(), ref, { enabled: true });

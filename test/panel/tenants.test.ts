@@ -114,7 +114,7 @@ async function addOtherTenant(): Promise<{ things: Things; secret: string }> {
       values ('balance_low', ${person.accountId}, ${sql.json({ name: MARK })}, now()) returning id
     ),
     recipient as (
-      insert into outbox_recipients (tenant_id, channel, address) values (${resellerId}, 'mail', ${`${MARK}@${MARK}.test`}) returning id
+      insert into outbox_recipients (tenant_id, account_id, channel, address) values (${resellerId}, ${person.accountId}, 'mail', ${`${MARK}@${MARK}.test`}) returning id
     )
     insert into outbox_deliveries (message_id, recipient_id, account_id, tenant_id, status, error, created_at, deadline_at, ended_at)
     select message.id, recipient.id, ${person.accountId}, ${resellerId}, 'failed', ${MARK}, now(), now(), now() from message, recipient
