@@ -262,7 +262,7 @@ async function openShop({ provider, secretKey, accounts }: ShopOptions): Promise
 /** The state of the books: units charged, usage records, open holds. */
 export async function booksOf({ world }: Shop): Promise<{ units: number; records: number; holds: number }> {
   const [row] = await world.sql`
-    select (select coalesce(sum(units_used), 0)::bigint from packages) as units,
+    select (select coalesce(sum(units_taken - package_drawn(packages)), 0)::bigint from packages) as units,
       (select count(*) from receipts where outcome = 'settled') as records, (select count(*) from escrows where units > idle_units or nano_usd > idle_nano_usd) as holds`;
   return { units: Number(row?.units), records: Number(row?.records), holds: Number(row?.holds) };
 }

@@ -253,8 +253,8 @@ async function step(
 /** Prints and returns whether the books have one unit and one usage record per pair, and balance. */
 async function isExact(world: World, pairs: number): Promise<boolean> {
   const [row] = await world.sql`
-    select sum(units_used)::int as used,
-      sum(units_held - package_idle(account_id, id, null))::int as held,
+    select sum(units_taken - package_drawn(packages))::int as used,
+      sum(package_drawn(packages) - package_idle(account_id, id, null))::int as held,
       (select count(*)::int from receipts where outcome = 'settled') as records from packages`;
   const broken = await world.unbalanced();
   console.log(

@@ -277,7 +277,7 @@ async function addAccounts({ sql }: World): Promise<Account[]> {
 /** Differences between pairs, charged units and usage records; holds that are left; books that do not balance. */
 async function differencesOf({ world, pairs }: Stage): Promise<string[]> {
   const [row] = await world.sql`
-    select (select sum(units_used) from packages) as units, (select sum(units_held) from packages) - (select coalesce(sum(idle_units), 0) from escrows) as held,
+    select (select sum(units_taken - package_drawn(packages)) from packages) as units, (select sum(package_drawn(packages)) from packages) - (select coalesce(sum(idle_units), 0) from escrows) as held,
       (select count(*) from receipts where outcome = 'settled') as records, (select count(*) from escrows where units > idle_units or nano_usd > idle_nano_usd) as holds`;
   const [units, records] = [Number(row?.units), Number(row?.records)];
   const differs: string[] = [];

@@ -141,7 +141,7 @@ async function run(): Promise<boolean> {
   const ratio = end.rssBytes / start.rssBytes;
   const holds = await waitForNoHold();
   const [books] = await shop.world.sql`
-    select (select count(*)::int from receipts where outcome = 'settled') as settled, (select sum(units_used)::int from packages) as used`;
+    select (select count(*)::int from receipts where outcome = 'settled') as settled, (select sum(units_taken - package_drawn(packages))::int from packages) as used`;
   const broken = await shop.world.unbalanced();
   const warnings = replica.logged().match(/MaxListenersExceeded|possible .*leak/gi) ?? [];
   console.log(

@@ -168,6 +168,7 @@ CREATE TABLE "escrows" (
 	"nano_usd" bigint NOT NULL,
 	"idle_units" integer NOT NULL,
 	"idle_nano_usd" bigint NOT NULL,
+	"used_tokens" bigint DEFAULT 0 NOT NULL,
 	"epoch" bigint NOT NULL,
 	"tenant_epoch" bigint NOT NULL,
 	"recalled" boolean DEFAULT false NOT NULL,
@@ -203,19 +204,17 @@ CREATE TABLE "image_prices" (
 CREATE TABLE "key_days" (
 	"key_id" bigint NOT NULL,
 	"day" date NOT NULL,
-	"units_used" integer DEFAULT 0 NOT NULL,
-	"units_held" integer DEFAULT 0 NOT NULL,
-	"spent_nano_usd" bigint DEFAULT 0 NOT NULL,
-	"held_nano_usd" bigint DEFAULT 0 NOT NULL,
+	"units_taken" integer DEFAULT 0 NOT NULL,
+	"taken_nano_usd" bigint DEFAULT 0 NOT NULL,
 	"units_before" integer DEFAULT 0 NOT NULL,
 	"nano_usd_before" bigint DEFAULT 0 NOT NULL,
 	"overrun_nano_usd" bigint DEFAULT 0 NOT NULL,
 	"units_max" integer DEFAULT 2147483647 NOT NULL,
 	"spend_max_nano_usd" bigint DEFAULT 9223372036854775807 NOT NULL,
 	CONSTRAINT "key_days_key_id_day_pk" PRIMARY KEY("key_id","day"),
-	CONSTRAINT "key_days_units_max" CHECK ("key_days"."units_used" + "key_days"."units_held" + "key_days"."units_before" <= "key_days"."units_max"),
-	CONSTRAINT "key_days_spend_max" CHECK ("key_days"."spent_nano_usd" + "key_days"."held_nano_usd" + "key_days"."nano_usd_before" - "key_days"."overrun_nano_usd" <= "key_days"."spend_max_nano_usd"),
-	CONSTRAINT "key_days_counts" CHECK ("key_days"."units_used" >= 0 and "key_days"."units_held" >= 0 and "key_days"."spent_nano_usd" >= 0 and "key_days"."held_nano_usd" >= 0 and "key_days"."overrun_nano_usd" >= 0)
+	CONSTRAINT "key_days_units_max" CHECK ("key_days"."units_taken" + "key_days"."units_before" <= "key_days"."units_max"),
+	CONSTRAINT "key_days_spend_max" CHECK ("key_days"."taken_nano_usd" + "key_days"."nano_usd_before" - "key_days"."overrun_nano_usd" <= "key_days"."spend_max_nano_usd"),
+	CONSTRAINT "key_days_counts" CHECK ("key_days"."units_taken" >= 0 and "key_days"."taken_nano_usd" >= 0 and "key_days"."overrun_nano_usd" >= 0)
 );
 --> statement-breakpoint
 CREATE TABLE "key_uses" (
@@ -361,11 +360,10 @@ CREATE TABLE "orders" (
 CREATE TABLE "package_days" (
 	"package_id" bigint NOT NULL,
 	"day" date NOT NULL,
-	"units_used" integer DEFAULT 0 NOT NULL,
-	"units_held" integer DEFAULT 0 NOT NULL,
+	"units_taken" integer DEFAULT 0 NOT NULL,
 	"units_max" integer NOT NULL,
 	CONSTRAINT "package_days_package_id_day_pk" PRIMARY KEY("package_id","day"),
-	CONSTRAINT "package_days_units" CHECK ("package_days"."units_used" >= 0 and "package_days"."units_held" >= 0 and "package_days"."units_used" + "package_days"."units_held" <= "package_days"."units_max")
+	CONSTRAINT "package_days_units" CHECK ("package_days"."units_taken" between 0 and "package_days"."units_max")
 );
 --> statement-breakpoint
 CREATE TABLE "packages" (
@@ -385,10 +383,8 @@ CREATE TABLE "packages" (
 	"limits" jsonb,
 	"request_bounds" jsonb DEFAULT '{"choices":4,"inputs":128,"promptTokens":2000000,"outputTokens":null}'::jsonb NOT NULL,
 	"model_ids" text[],
-	"units_used" integer DEFAULT 0 NOT NULL,
-	"units_held" integer DEFAULT 0 NOT NULL,
-	"tokens_used" bigint DEFAULT 0 NOT NULL,
-	"tokens_held" bigint DEFAULT 0 NOT NULL,
+	"units_taken" integer DEFAULT 0 NOT NULL,
+	"tokens_taken" bigint DEFAULT 0 NOT NULL,
 	"ended_early" text,
 	"paid_by_account_id" bigint,
 	"allotment_id" bigint,
@@ -397,8 +393,8 @@ CREATE TABLE "packages" (
 	CONSTRAINT "packages_limits" CHECK (jsonb_typeof("packages"."limits") = 'object' and not jsonb_path_exists("packages"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "packages_request_bounds" CHECK (jsonb_typeof("packages"."request_bounds") = 'object' and not jsonb_path_exists("packages"."request_bounds", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "packages_days" CHECK ("packages"."days" between 1 and 30),
-	CONSTRAINT "packages_units" CHECK ("packages"."units_used" >= 0 and "packages"."units_held" >= 0 and "packages"."units_used" + "packages"."units_held" <= "packages"."total_limit"),
-	CONSTRAINT "packages_tokens" CHECK ("packages"."tokens_used" >= 0 and "packages"."tokens_held" >= 0 and ("packages"."token_limit" is null or "packages"."tokens_used" + "packages"."tokens_held" <= "packages"."token_limit"))
+	CONSTRAINT "packages_units" CHECK ("packages"."units_taken" between 0 and "packages"."total_limit"),
+	CONSTRAINT "packages_tokens" CHECK ("packages"."tokens_taken" >= 0 and ("packages"."token_limit" is null or "packages"."tokens_taken" <= "packages"."token_limit"))
 );
 --> statement-breakpoint
 CREATE TABLE "price_versions" (

@@ -1,7 +1,7 @@
 -- THE RULE OF THE DAILY QUOTA. It is only here: `ledger_draw` decides with these functions, late settlements and the checks of
 -- the books use them, and the API and the panel show `package_quota`. Source: QUO-2, QUO-4, QUO-5.
 --
--- Days are calendar days in the package's time zone. Reserved units and tokens count as used.
+-- Days are calendar days in the package's time zone. What is taken is used, or drawn by a replica: both count as used.
 
 -- The clock of all rules: the database's time now, not at the start of the transaction. Tests replace this function.
 CREATE FUNCTION ledger_now() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$ SELECT clock_timestamp() $$;
@@ -25,19 +25,26 @@ $$;
 
 -- Units left of them. p_day_units: what that day has used. Carryover counts the units of all days.
 CREATE FUNCTION package_day_left(p packages, p_day date, p_day_units int) RETURNS int LANGUAGE sql IMMUTABLE AS $$
-  SELECT package_granted(p, p_day) - CASE WHEN p.carryover THEN p.units_used + p.units_held ELSE p_day_units END
+  SELECT package_granted(p, p_day) - CASE WHEN p.carryover THEN p.units_taken ELSE p_day_units END
 $$;
 --> statement-breakpoint
 
 -- Units left of the whole package.
 CREATE FUNCTION package_total_left(p packages) RETURNS int LANGUAGE sql IMMUTABLE AS $$
-  SELECT p.total_limit - p.units_used - p.units_held
+  SELECT p.total_limit - p.units_taken
 $$;
 --> statement-breakpoint
 
 -- Tokens left of the token allowance; null: the package has none.
 CREATE FUNCTION package_tokens_left(p packages) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-  SELECT p.token_limit - p.tokens_used - p.tokens_held
+  SELECT p.token_limit - p.tokens_taken
+$$;
+--> statement-breakpoint
+
+-- Tokens of the allowance that are used for good: not what running requests have reserved.
+CREATE FUNCTION package_tokens_spent(p_package bigint) RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT p.tokens_taken - coalesce((SELECT sum(e.tokens) FROM escrows e WHERE e.account_id = p.account_id AND e.package_id = p.id), 0)::bigint
+  FROM packages p WHERE p.id = p_package
 $$;
 --> statement-breakpoint
 
@@ -70,10 +77,22 @@ CREATE FUNCTION package_idle(p_account bigint, p_package bigint, p_day date) RET
 $$;
 --> statement-breakpoint
 
+-- Units that replicas have drawn and no request has used for good. What is taken beyond them is used.
+CREATE FUNCTION package_drawn(p packages) RETURNS int LANGUAGE sql STABLE AS $$
+  SELECT coalesce(sum(units), 0)::int FROM escrows WHERE account_id = p.account_id AND package_id = p.id
+$$;
+--> statement-breakpoint
+
+-- Tokens of a package, for people: reserved ones of an allowance included.
+CREATE FUNCTION package_tokens_shown(p packages) RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT p.tokens_taken + coalesce(sum(used_tokens), 0)::bigint FROM escrows WHERE account_id = p.account_id AND package_id = p.id
+$$;
+--> statement-breakpoint
+
 -- The same package as if they had been given back.
 CREATE FUNCTION package_as_shown(p packages) RETURNS packages LANGUAGE plpgsql STABLE AS $$
 BEGIN
-  p.units_held := p.units_held - package_idle(p.account_id, p.id, NULL);
+  p.units_taken := p.units_taken - package_idle(p.account_id, p.id, NULL);
   RETURN p;
 END $$;
 --> statement-breakpoint
@@ -89,7 +108,7 @@ CREATE FUNCTION package_quota(p packages, p_now timestamptz) RETURNS TABLE (
     package_total_left(s), package_tokens_left(s), package_resets_at(s, t.today), package_left_at_reset(s, t.today)
   FROM (SELECT (p_now AT TIME ZONE p.time_zone)::date AS today, package_as_shown(p) AS s OFFSET 0) t
   CROSS JOIN LATERAL (
-    SELECT (coalesce(sum(units_used + units_held), 0) - package_idle(p.account_id, p.id, t.today))::int AS units
+    SELECT (coalesce(sum(units_taken), 0) - package_idle(p.account_id, p.id, t.today))::int AS units
     FROM package_days WHERE package_id = p.id AND day = t.today
   ) d
 $$;
@@ -101,8 +120,8 @@ CREATE FUNCTION late_unit_left(p_package bigint, p_day date) RETURNS int LANGUAG
   SELECT count(*)::int FROM packages p JOIN package_days d ON d.package_id = p.id AND d.day = p_day
   WHERE p.id = p_package AND package_total_left(p) > 0 AND CASE WHEN p.carryover
     THEN NOT EXISTS (
-      SELECT FROM (SELECT x.day, sum(x.units_used + x.units_held) OVER (ORDER BY x.day) AS so_far
+      SELECT FROM (SELECT x.day, sum(x.units_taken) OVER (ORDER BY x.day) AS so_far
                    FROM package_days x WHERE x.package_id = p.id) sums
       WHERE sums.day >= p_day AND sums.so_far >= package_granted(p, sums.day))
-    ELSE package_day_left(p, p_day, d.units_used + d.units_held) > 0 END
+    ELSE package_day_left(p, p_day, d.units_taken) > 0 END
 $$;

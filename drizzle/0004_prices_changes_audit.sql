@@ -113,7 +113,7 @@ CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_ac
 -- of all other columns those in k_shown only. So a new column with a secret is hidden, whatever its name.
 CREATE FUNCTION note_audit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-  k_kept_up text[] := '{totp_last_step,revoked_at,checked_at,next_check_at,failures,report,css,version,units_used,units_held,tokens_used,tokens_held,balance_nano_usd,held_nano_usd,used,state,since,until,why,probed_at,met_account_id,met_payer_id,counter,last_used_at,next_invoice,asked,ask_at,asked_at,try_at,failing_since,old_secret_until}';
+  k_kept_up text[] := '{totp_last_step,revoked_at,checked_at,next_check_at,failures,report,css,version,units_taken,tokens_taken,tokens_used,balance_nano_usd,held_nano_usd,used,state,since,until,why,probed_at,met_account_id,met_payer_id,counter,last_used_at,next_invoice,asked,ask_at,asked_at,try_at,failing_since,old_secret_until}';
   k_shown text[] := '{accent,address,allowed_params,answer,architecture,base_url,currency,dialect,dropped_params,email,ended_early,external_id,facts,first_day,from_address,from_name,further_prices,host,hosts,id,instructions,invoice_address,invoice_name,kind,kinds,limits,method,modality,mode,model_id,model_ids,name,new_email,note,old_email,origin,outcome,owned_by,paused_why,pay_with,prefix,problem,quality,reason,reference,request_bounds,request_id,request_key,role,route_choice,shop_url,size,status,suffix,support,tax_line,tax_number,time_zone,transports,upstream_model,user_name,waits_for,written_in}';
   v_old jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - k_kept_up END;
   v_new jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - k_kept_up END;

@@ -67,19 +67,20 @@ $$;
 
 -- Invariants: each view is always empty. Source: src/ledger/README.md.
 CREATE VIEW inv_package_units AS
-  SELECT p.id AS package_id, p.units_held, h.held, p.units_used, r.used, p.tokens_held, p.tokens_used FROM packages p
-  LEFT JOIN (SELECT package_id, sum(units) AS held, sum(tokens) AS tokens FROM escrows WHERE key_id = 0 GROUP BY package_id) h ON h.package_id = p.id
+  SELECT p.id AS package_id, p.units_taken, h.held, r.used, p.tokens_taken + coalesce(h.used_tokens, 0) AS tokens_taken, h.tokens AS tokens_held, r.tokens AS tokens_used
+  FROM packages p
+  LEFT JOIN (SELECT package_id, sum(units) AS held, sum(tokens) AS tokens, sum(used_tokens) AS used_tokens FROM escrows WHERE key_id = 0 GROUP BY package_id) h ON h.package_id = p.id
   LEFT JOIN (SELECT package_id, sum(units) AS used, sum(charged_tokens) AS tokens FROM receipts GROUP BY package_id) r ON r.package_id = p.id
-  WHERE p.units_held <> coalesce(h.held, 0) OR p.units_used <> coalesce(r.used, 0)
-    OR p.tokens_held <> coalesce(h.tokens, 0) OR p.tokens_used <> coalesce(r.tokens, 0);
+  WHERE p.units_taken <> coalesce(h.held, 0) + coalesce(r.used, 0)
+    OR p.tokens_taken + coalesce(h.used_tokens, 0) <> coalesce(h.tokens, 0) + coalesce(r.tokens, 0);
 --> statement-breakpoint
 CREATE VIEW inv_package_days AS
-  SELECT package_id, day, sum(counted_held) AS counted_held, sum(held) AS held, sum(counted_used) AS counted_used, sum(used) AS used
+  SELECT package_id, day, sum(taken) AS taken, sum(held) AS held, sum(used) AS used
   FROM (
-    SELECT package_id, day, units_held AS counted_held, units_used AS counted_used, 0 AS held, 0 AS used FROM package_days
-    UNION ALL SELECT package_id, day, 0, 0, units, 0 FROM escrows WHERE package_id > 0
-    UNION ALL SELECT package_id, day, 0, 0, 0, units FROM receipts WHERE package_id IS NOT NULL
-  ) AS both_sides GROUP BY package_id, day HAVING sum(counted_held) <> sum(held) OR sum(counted_used) <> sum(used);
+    SELECT package_id, day, units_taken AS taken, 0 AS held, 0 AS used FROM package_days
+    UNION ALL SELECT package_id, day, 0, units, 0 FROM escrows WHERE package_id > 0
+    UNION ALL SELECT package_id, day, 0, 0, units FROM receipts WHERE package_id IS NOT NULL
+  ) AS both_sides GROUP BY package_id, day HAVING sum(taken) <> sum(held) + sum(used);
 --> statement-breakpoint
 CREATE VIEW inv_balance_entries AS
   SELECT b.account_id, b.balance_nano_usd, coalesce(e.total, 0) AS entries FROM balances b
@@ -92,11 +93,10 @@ CREATE VIEW inv_balance_held AS
   WHERE b.held_nano_usd <> coalesce(h.total, 0);
 --> statement-breakpoint
 CREATE VIEW inv_bounds AS
-  SELECT 'package' AS what, id FROM packages WHERE units_used < 0 OR units_held < 0 OR units_used + units_held > total_limit
-    OR tokens_used < 0 OR tokens_held < 0 OR tokens_used + tokens_held > token_limit
-  UNION ALL SELECT 'day', package_id FROM package_days WHERE units_used < 0 OR units_held < 0 OR units_used + units_held > units_max
+  SELECT 'package' AS what, id FROM packages WHERE units_taken NOT BETWEEN 0 AND total_limit OR tokens_taken < 0 OR tokens_taken > token_limit
+  UNION ALL SELECT 'day', package_id FROM package_days WHERE units_taken NOT BETWEEN 0 AND units_max
   UNION ALL SELECT 'carryover', p.id FROM packages p JOIN (
-    SELECT package_id, day, sum(units_used + units_held) OVER (PARTITION BY package_id ORDER BY day) AS so_far FROM package_days) d
+    SELECT package_id, day, sum(units_taken) OVER (PARTITION BY package_id ORDER BY day) AS so_far FROM package_days) d
     ON d.package_id = p.id WHERE p.carryover AND d.so_far > package_granted(p, d.day)
   UNION ALL SELECT 'balance', account_id FROM balances WHERE held_nano_usd < 0 OR balance_nano_usd < held_nano_usd;
 --> statement-breakpoint
@@ -147,15 +147,12 @@ CREATE VIEW inv_prices AS
     AND (r.charged_nano_usd + r.shortfall_nano_usd, r.cost_nano_usd) IS DISTINCT FROM (c.recomputed, o.recomputed);
 --> statement-breakpoint
 CREATE VIEW inv_key_days AS
-  SELECT key_id, day, sum(counted_held) AS counted_held, sum(held) AS held, sum(counted_used) AS counted_used, sum(used) AS used,
-    sum(counted_nano) AS counted_nano, sum(nano) AS nano
+  SELECT key_id, day, sum(taken) AS taken, sum(units) AS units, sum(taken_nano) AS taken_nano, sum(nano) AS nano
   FROM (
-    SELECT key_id, day, units_held AS counted_held, units_used AS counted_used, held_nano_usd + spent_nano_usd AS counted_nano,
-      0 AS held, 0 AS used, 0 AS nano FROM key_days
-    UNION ALL SELECT key_id, day, 0, 0, 0, units, 0, nano_usd FROM escrows WHERE key_id > 0
-    UNION ALL SELECT key_id, key_day, 0, 0, 0, 0, 1, charged_nano_usd FROM receipts WHERE key_day IS NOT NULL AND outcome = 'settled'
-  ) AS both_sides GROUP BY key_id, day
-  HAVING sum(counted_held) <> sum(held) OR sum(counted_used) <> sum(used) OR sum(counted_nano) <> sum(nano);
+    SELECT key_id, day, units_taken AS taken, taken_nano_usd AS taken_nano, 0 AS units, 0 AS nano FROM key_days
+    UNION ALL SELECT key_id, day, 0, 0, units, nano_usd FROM escrows WHERE key_id > 0
+    UNION ALL SELECT key_id, key_day, 0, 0, 1, charged_nano_usd FROM receipts WHERE key_day IS NOT NULL AND outcome = 'settled'
+  ) AS both_sides GROUP BY key_id, day HAVING sum(taken) <> sum(units) OR sum(taken_nano) <> sum(nano);
 --> statement-breakpoint
 CREATE VIEW inv_allotments AS
   SELECT a.id, a.granted, a.used, coalesce(p.taken, 0) AS taken FROM allotments a

@@ -81,3 +81,15 @@ function nameOf(node: Node): string {
 function lineAt(tree: Tree, position: number): number {
   return tree.getLineAndCharacterOfPosition(position).line;
 }
+
+/** The functions of SQL files that are longer than `linesMax`, from CREATE to the end of the statement. */
+export function longSqlFunctions(files: readonly SourceFile[], linesMax: number): FunctionLength[] {
+  const statements = files.flatMap(({ path, text }) =>
+    text.split("--> statement-breakpoint").map((statement) => ({ path, statement: statement.trim() })),
+  );
+  return statements.flatMap(({ path, statement }) => {
+    const [, name] = /^CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE) (\w+)/m.exec(statement) ?? [];
+    const lines = statement.slice(statement.indexOf("CREATE ")).split("\n").length;
+    return name !== undefined && lines > linesMax ? [{ name: `${path} ${name}`, lines }] : [];
+  });
+}

@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Glob } from "bun";
 import { coercions } from "./house_coercions.ts";
-import { longFunctions } from "./house_functions.ts";
+import { longFunctions, longSqlFunctions } from "./house_functions.ts";
 import { importCircles, unusedFiles } from "./house_imports.ts";
 import { depsFile, houseRules, missingOnMap, type SourceFile } from "./house_rules.ts";
 
@@ -56,6 +56,16 @@ test(
   },
   COMPILER_MS_MAX,
 );
+
+test(`house: a function in SQL has at most ${FUNCTION_LINES_MAX} lines`, () => {
+  const paths = [...new Glob("drizzle/*.sql").scanSync({ cwd: repository })];
+  const migrations = paths.map((path) => ({ path, text: readFileSync(join(repository, path), "utf8") }));
+  expect(longSqlFunctions(migrations, FUNCTION_LINES_MAX)).toEqual([]);
+  const body = "CREATE FUNCTION f() RETURNS void LANGUAGE plpgsql AS $$\nBEGIN\n  NULL;\nEND $$;";
+  const text = `-- What it does.\n${body}\n--> statement-breakpoint\n\nCREATE TABLE t (\n  a int,\n  b int,\n  c int,\n  d int\n);`;
+  expect(longSqlFunctions([{ path: "a.sql", text }], 4)).toEqual([]);
+  expect(longSqlFunctions([{ path: "a.sql", text }], 3)).toEqual([{ name: "a.sql f", lines: 4 }]);
+});
 
 /** Rooms that read what clients and providers send. In stores, the rows are our own. */
 const READS_STRANGERS = /^src\/(?:gateway|catalog)\/(?!.*_store\.ts$)/;

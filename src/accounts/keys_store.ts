@@ -155,8 +155,8 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
       ...COLUMNS,
       lastUsedAt: keyUses.lastUsedAt,
       lastHost: keyUses.host,
-      units: sql<number>`coalesce(${keyDays.unitsUsed} + ${keyDays.unitsHeld} + ${keyDays.unitsBefore}, 0)::int`,
-      spent: sql<string>`coalesce(${keyDays.spentNanoUsd} + ${keyDays.heldNanoUsd} + ${keyDays.nanoUsdBefore}, 0)`,
+      units: sql<number>`coalesce(${keyDays.unitsTaken} + ${keyDays.unitsBefore}, 0)::int`,
+      spent: sql<string>`coalesce(${keyDays.takenNanoUsd} + ${keyDays.nanoUsdBefore}, 0)`,
     })
     .from(keys)
     .leftJoin(keyUses, eq(keyUses.keyId, keys.id))

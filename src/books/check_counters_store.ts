@@ -133,33 +133,32 @@ async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Viol
   const rows = await tx`
     with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
     held as materialized (
-      select package_id, day, sum(units) as units, sum(tokens) as tokens
+      select package_id, day, sum(units) as units, sum(tokens) as tokens, sum(used_tokens) as used_tokens
       from escrows where package_id in (select id from asked) group by 1, 2),
     used as materialized (
       select s.id as package_id, s.day, s.units, s.tokens from asked join book_sums s on s.kind = 'package' and s.id = asked.id),
     days as materialized (
-      select d.package_id, d.day, d.units_held, d.units_used, d.units_max from asked join package_days d on d.package_id = asked.id)
+      select d.package_id, d.day, d.units_taken, d.units_max from asked join package_days d on d.package_id = asked.id)
     select 'inv_package_units' as name, p.id::text as ref, p.id::text as id from asked join packages p on p.id = asked.id
-      left join (select package_id, sum(units) as units, sum(tokens) as tokens from held group by 1) h on h.package_id = p.id
+      left join (select package_id, sum(units) as units, sum(tokens) as tokens, sum(used_tokens) as used_tokens from held group by 1) h on h.package_id = p.id
       left join (select package_id, sum(units) as units, sum(tokens) as tokens from used group by 1) u on u.package_id = p.id
-    where p.units_held <> coalesce(h.units, 0) or p.units_used <> coalesce(u.units, 0)
-      or p.tokens_held <> coalesce(h.tokens, 0) or p.tokens_used <> coalesce(u.tokens, 0)
+    where p.units_taken <> coalesce(h.units, 0) + coalesce(u.units, 0)
+      or p.tokens_taken + coalesce(h.used_tokens, 0) <> coalesce(h.tokens, 0) + coalesce(u.tokens, 0)
     union all
     select 'inv_package_days', concat_ws('/', package_id, day), package_id::text from (
-      select package_id, day, units_held as counted_held, units_used as counted_used, 0 as held, 0 as used from days
-      union all select package_id, day, 0, 0, units, 0 from held
-      union all select package_id, day, 0, 0, 0, units from used) both_sides
-    group by package_id, day having sum(counted_held) <> sum(held) or sum(counted_used) <> sum(used)
+      select package_id, day, units_taken as taken, 0 as units from days
+      union all select package_id, day, 0, units from held
+      union all select package_id, day, 0, units from used) both_sides
+    group by package_id, day having sum(taken) <> sum(units)
     union all
     select 'inv_bounds', 'package/' || p.id, p.id::text from asked join packages p on p.id = asked.id
-    where units_used < 0 or units_held < 0 or units_used + units_held > total_limit
-      or tokens_used < 0 or tokens_held < 0 or tokens_used + tokens_held > token_limit
+    where units_taken not between 0 and total_limit or tokens_taken < 0 or tokens_taken > token_limit
     union all
     select 'inv_bounds', concat_ws('/', 'day', package_id, day), package_id::text from days
-    where units_used < 0 or units_held < 0 or units_used + units_held > units_max
+    where units_taken not between 0 and units_max
     union all
     select 'inv_bounds', concat_ws('/', 'carryover', p.id, d.day), p.id::text from (
-      select package_id, day, sum(units_used + units_held) over (partition by package_id order by day) as so_far from days) d
+      select package_id, day, sum(units_taken) over (partition by package_id order by day) as so_far from days) d
       join packages p on p.id = d.package_id
     where p.carryover and d.so_far > package_granted(p, d.day)`;
   return rows.map((row) => toBroken(row, "package"));
@@ -172,15 +171,13 @@ async function brokenKeyDays(tx: SliceTx, keyDays: readonly CounterRef[]): Promi
       select * from unnest(${toArray(keyDays.map(({ id }) => id))}::text::bigint[], ${toArray(keyDays.map(({ day }) => day))}::text::date[])
         as a(key_id, day))
     select 'inv_key_days' as name, concat_ws('/', key_id, day) as ref, key_id::text as id, day::text as day from (
-      select d.key_id, d.day, d.units_held as counted_held, d.units_used as counted_used,
-        d.held_nano_usd + d.spent_nano_usd as counted_nano, 0 as held, 0 as used, 0 as nano
+      select d.key_id, d.day, d.units_taken as taken, d.taken_nano_usd as taken_nano, 0 as units, 0 as nano
       from asked join key_days d on d.key_id = asked.key_id and d.day = asked.day
-      union all select h.key_id, h.day, 0, 0, 0, h.units, 0, h.nano_usd
+      union all select h.key_id, h.day, 0, 0, h.units, h.nano_usd
       from escrows h join asked on asked.key_id = h.key_id and asked.day = h.day
-      union all select s.id, s.day, 0, 0, 0, 0, s.units, s.nano_usd
+      union all select s.id, s.day, 0, 0, s.units, s.nano_usd
       from asked join book_sums s on s.kind = 'key' and s.id = asked.key_id and s.day = asked.day) both_sides
-    group by key_id, day
-    having sum(counted_held) <> sum(held) or sum(counted_used) <> sum(used) or sum(counted_nano) <> sum(nano)`;
+    group by key_id, day having sum(taken) <> sum(units) or sum(taken_nano) <> sum(nano)`;
   return rows.map((row) => toBroken(row, "key"));
 }
 

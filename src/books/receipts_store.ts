@@ -72,8 +72,8 @@ export async function findReceipt(
 ): Promise<Receipt | undefined> {
   const [row] = await db.sql`
     select r.*, r.day::text as day, k.name as key_name, k.prefix || '…' || k.suffix as key_masked, p.name as package_name,
-      p.carryover, p.time_zone, p.daily_limit, p.total_limit, p.units_used + (package_as_shown(p)).units_held as total_units,
-      coalesce(d.units_used + d.units_held - package_idle(p.account_id, p.id, d.day), 0) as day_units, v.prices as price_parts, v.valid_from as prices_from
+      p.carryover, p.time_zone, p.daily_limit, p.total_limit, (package_as_shown(p)).units_taken as total_units,
+      coalesce(d.units_taken - package_idle(p.account_id, p.id, d.day), 0) as day_units, v.prices as price_parts, v.valid_from as prices_from
     from (
       select request_id, outcome as status, reason, key_id, model_id, host, mode, package_id, day, units, held_nano_usd,
         charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, further_counts, estimated,

@@ -99,7 +99,7 @@ async function withoutEarnings(
         b.balance_nano_usd - reserved_as_shown(b) as free
       from clock cross join accounts a join balances b on b.account_id = a.id
       left join lateral (
-        select x.*, x.total_limit - x.units_used - x.units_held as units_left from packages x
+        select x.*, x.total_limit - x.units_taken as units_left from packages x
         where x.account_id = a.id and x.starts_at <= clock.now and x.starts_at < x.ends_at
           and x.ends_at > clock.now - case when b.payg_enabled then interval '0' else make_interval(days => ${ENDED_DAYS}::int) end
         order by x.starts_at desc limit 1) p on true

@@ -53,7 +53,7 @@ export async function entitlementOf(sql: Sql, accountId: number): Promise<Entitl
     from clock
     join balances b on b.account_id = ${accountId}
     left join lateral (
-      select x.*, q.*, x.tokens_used + x.tokens_held as package_tokens
+      select x.*, q.*, package_tokens_shown(x) as package_tokens
       from packages x cross join lateral package_quota(x, clock.now) q
       where x.account_id = ${accountId} and x.starts_at <= clock.now and x.ends_at > clock.now
       order by x.starts_at desc limit 1

@@ -86,10 +86,14 @@ export async function reapAccount(connection: Sql, accountId: number): Promise<n
 export async function pruneLeases(connection: Sql): Promise<void> {
   // Without their accounts' locks: a row that a batch writes is left for the next time, so that neither waits for the other.
   await connection`
-    delete from escrows where (account_id, lease_id, package_id, key_id, day) in (
-      select account_id, lease_id, package_id, key_id, day from escrows where units = 0 and tokens = 0 and nano_usd = 0
-        and day > '-infinity' and day < (ledger_now() at time zone 'UTC')::date - ${EMPTY_KEPT_DAYS}::int
-      for update skip locked)`;
+    with gone as (
+      delete from escrows where (account_id, lease_id, package_id, key_id, day) in (
+        select account_id, lease_id, package_id, key_id, day from escrows where units = 0 and tokens = 0 and nano_usd = 0
+          and day > '-infinity' and day < (ledger_now() at time zone 'UTC')::date - ${EMPTY_KEPT_DAYS}::int
+        for update skip locked)
+      returning package_id, used_tokens)
+    update packages p set tokens_taken = p.tokens_taken + s.tokens
+    from (select package_id, sum(used_tokens)::bigint as tokens from gone group by 1) s where p.id = s.package_id and s.tokens > 0`;
   await connection`
     delete from leases where ended and ends_at < clock_timestamp() - make_interval(hours => ${LEASES_KEPT_HOURS})
       and not exists (select from escrows where lease_id = leases.id)`;

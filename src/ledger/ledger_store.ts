@@ -1,7 +1,8 @@
 import type { Sql } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { type Columns, readRows, rowsWriter } from "../platform/row_literals.ts";
 
-/** The SQL of a batch: one SELECT of `ledger_batch` (drizzle/0002_ledger.sql), with one array per column of its input. */
+/** The SQL of a batch: one SELECT of `ledger_batch` (drizzle/0002_ledger.sql), with an array of rows for each kind of input and of answer. */
 
 /** What a request needs reserved. */
 export type ReserveRequest = {
@@ -202,188 +203,147 @@ export type BatchInput = {
 /** In the order of the input. */
 export type BatchOutput = { finished: FinishResult[]; drawn: DrawResult[]; reserved: ReserveResult[] };
 
-/** The types of the arguments of `ledger_batch`, in its order. */
-const ARGUMENTS = [
-  ...["bool", "bigint[]"],
-  ...[
-    "uuid[]",
-    "uuid[]",
-    "bigint[]",
-    "bigint[]",
-    "text[]",
-    "text[]",
-    "bigint[]",
-    "date[]",
-    "date[]",
-    "bigint[]",
-    "bigint[]",
-  ],
-  ...["bigint[]", "bigint[]", "bool[]", "text[]", "int[]", "int[]", "int[]", "bigint[]", "bool[]", "bool[]"],
-  ...["text[]", "text[]", "text[]", "int[]", "bigint[]", "bigint[]", "int[]", "bigint[]"],
-  ...["uuid", "int", "timestamptz"],
-  ...["bigint[]", "bigint[]", "bigint[]", "int[]", "bigint[]", "bigint[]", "bool"],
-  ...["int[]", "bigint[]", "bigint[]", "date[]", "int[]", "bigint[]", "bigint[]", "int[]", "bigint[]"],
-  ...["int[]", "int[]", "bigint[]", "text[]", "bool[]", "text[]", "bigint[]"],
-  ...["bigint[]", "int[]", "int[]", "bigint[]", "int[]"],
-];
-// Arrays are sent as array literals: the cast in SQL needs no look-up of the array's type.
-const BATCH_SQL = `select part, places::text, code, package_id, day::text, key_day::text, nano_usd, tokens, cap_tokens, quota_limit,
-  quota_used, quota_remaining, resets_at, units, good_ms, to_json(model_ids)::text, epoch, tenant_epoch, recalled, now_us
-  from ledger_batch(${ARGUMENTS.map((type, i) => `$${i + 1}::text::${type}`).join(", ")})`;
+/** The columns of `finish_row`. */
+export const FINISH_COLUMNS: Columns<{ end: Finish; idle: Idle }> = {
+  request_id: ({ end }) => end.requestId,
+  lease_id: ({ end }) => end.leaseId,
+  account_id: ({ end }) => end.accountId,
+  key_id: ({ end }) => end.keyId,
+  model_id: ({ end }) => end.modelId,
+  host: ({ end }) => end.host,
+  package_id: ({ end }) => end.packageId,
+  day: ({ end }) => end.day,
+  key_day: ({ end }) => end.keyDay,
+  held_nano_usd: ({ end }) => end.heldNanoUsd,
+  held_tokens: ({ end }) => end.heldTokens,
+  price_version_id: ({ end }) => end.priceVersionId,
+  reserved_us: ({ end }) => end.reservedAtUs,
+  settles: ({ end }) => end.settles,
+  reason: ({ end }) => end.reason,
+  prompt_tokens: ({ end }) => end.promptTokens,
+  cached_tokens: ({ end }) => end.cachedTokens,
+  completion_tokens: ({ end }) => end.completionTokens,
+  charge_nano_usd: ({ end }) => end.chargeNanoUsd,
+  is_strict: ({ end }) => end.strict,
+  estimated: ({ end }) => end.estimated,
+  further_counts: ({ end }) => end.furtherCounts,
+  reported_usage: ({ end }) => end.reportedUsage,
+  tried: ({ end }) => end.tried,
+  markup_basis_points: ({ end }) => (end.costNanoUsd === null ? null : end.markupBasisPoints),
+  cost_nano_usd: ({ end }) => end.costNanoUsd,
+  idle_draw: ({ idle }) => idle.drawNumber,
+  idle_units: ({ idle }) => idle.units,
+  idle_nano_usd: ({ idle }) => idle.nanoUsd,
+};
+const finishRows = rowsWriter(FINISH_COLUMNS);
+
+/** The columns of `keep_row`. */
+export const KEEP_COLUMNS: Columns<Keep> = {
+  package_id: (k) => k.packageId,
+  key_id: (k) => k.keyId,
+  day: (k) => k.day,
+  units: (k) => k.units,
+  tokens: (k) => k.tokens,
+  nano_usd: (k) => k.nanoUsd,
+  idle_units: (k) => k.idleUnits,
+  idle_nano_usd: (k) => k.idleNanoUsd,
+};
+const keepRows = rowsWriter(KEEP_COLUMNS);
+
+/** The columns of `draw_row`. */
+export const DRAW_COLUMNS: Columns<Draw> = {
+  account_id: (d) => d.accountId,
+  tenant_id: (d) => d.tenantId,
+  number: (d) => d.number,
+  units: (d) => d.units,
+  nano_usd: (d) => d.nanoUsd,
+  known_epoch: (d) => d.knownEpoch,
+  returns: (d) => d.returns,
+  keeps: (d) => keepRows(d.keeps),
+};
+const drawRows = rowsWriter(DRAW_COLUMNS);
+
+/** Requests of an account that differ only in ids and amounts, one after another. */
+type Run = {
+  /** The place of its account's draw, counted from 1. */
+  place: number;
+  /** The last one of that draw. */
+  endsDraw: boolean;
+  /** The numbers of its requests, counted from 1; none: `last` is below `first`. */
+  first: number;
+  last: number;
+  /** One of its requests; undefined: a draw without a request. */
+  request: ReserveRequest | undefined;
+};
+/** The columns of `run_row`. */
+export const RUN_COLUMNS: Columns<Run> = {
+  place: (r) => r.place,
+  ends_draw: (r) => r.endsDraw,
+  first_request: (r) => r.first,
+  last_request: (r) => r.last,
+  key_id: (r) => r.request?.keyId ?? null,
+  host: (r) => r.request?.host ?? null,
+  own_host: (r) => r.request?.ownHost ?? null,
+  model_id: (r) => r.request?.modelId ?? null,
+  output_pico: (r) => r.request?.outputPico ?? null,
+};
+const runRows = rowsWriter(RUN_COLUMNS);
+
+/** The columns of `request_row`. */
+export const REQUEST_COLUMNS: Columns<ReserveRequest> = {
+  prompt_pico: (r) => r.promptPico,
+  cap_max: (r) => r.capMax,
+  cap_min: (r) => r.capMin,
+  prompt_tokens: (r) => r.promptTokens,
+  choices: (r) => r.choices,
+};
+const requestRows = rowsWriter(REQUEST_COLUMNS);
+
+// The cast in SQL needs no look-up of the parameter's type.
+const BATCH_SQL = `select finished::text, drawn::text, reserved::text from ledger_batch($1::text::bool, $2::text::bigint[], $3::text::uuid,
+  $4::text::int, $5::text::timestamptz, $6::text::bool, $7::text::finish_row[], $8::text::draw_row[], $9::text::run_row[], $10::text::request_row[])`;
 
 /** Runs one batch in one autocommit statement. Throws what Postgres throws. */
 export async function runBatch(sql: Sql, prepare: boolean, input: BatchInput): Promise<BatchOutput> {
   const { finishes, idles, draws, reserves, leaseId, share, nowUnixMs, wait } = input;
   const { order, runs } = runsOf(draws, reserves);
-  const requests = order.map((index) => reserves[index] as ReserveRequest);
-  const rows = await sql
+  const [row] = await sql
     .unsafe(
       BATCH_SQL,
       [
         String(wait),
-        lockArgument(finishes, draws),
-        ...finishArguments(finishes),
-        plain(idles, (idle) => idle.drawNumber),
-        plain(idles, (idle) => idle.units),
-        plain(idles, (idle) => idle.nanoUsd),
+        `{${[...new Set([...finishes, ...draws].map(({ accountId }) => accountId))]}}`,
         leaseId,
         String(share),
         new Date(nowUnixMs).toISOString(),
-        ...drawArguments(draws),
-        ...runArguments(runs),
-        ...requestArguments(requests),
+        String(draws.some(({ returns }) => returns)),
+        finishRows(finishes.map((end, i) => ({ end, idle: idles[i] ?? NOTHING_IDLE }))),
+        drawRows(draws),
+        runRows(runs),
+        requestRows(order.map((index) => reserves[index] as ReserveRequest)),
       ],
       { prepare },
     )
     .values();
+  const [finished, drawn, reserved] = row as [string | null, string | null, string | null];
   const output: BatchOutput = {
     finished: new Array(finishes.length),
-    drawn: new Array(draws.length),
-    reserved: new Array(requests.length),
+    drawn: readRows(drawn).map(toDrawResult),
+    reserved: new Array(reserves.length),
   };
-  for (const [part, places, ...answer] of rows as Iterable<[string, string, ...Answer]>) {
-    const indexes = indexesOf(places);
-    if (part === "finish") {
-      const result = toFinishResult(answer);
-      for (const i of indexes) output.finished[i] = result;
-    } else if (part === "draw") {
-      for (const i of indexes) output.drawn[i] = toDrawResult(answer);
-    } else {
-      const result = toReserveResult(answer);
-      for (const i of indexes) output.reserved[order[i] as number] = result;
-    }
+  for (const answer of readRows(finished)) {
+    const result = toFinishResult(answer);
+    for (const place of answer[0]?.slice(1, -1).split(",") ?? []) output.finished[Number(place) - 1] = result;
+  }
+  for (const [, first, many, ...answer] of readRows(reserved)) {
+    const result = toReserveResult(answer);
+    const from = Number(first) - 1;
+    for (let i = from; i < from + Number(many); i++) output.reserved[order[i] as number] = result;
   }
   return output;
 }
 
-/** `locked_accounts` */
-function lockArgument(finishes: readonly Finish[], draws: readonly Draw[]): string {
-  const accounts = new Set<number>();
-  for (const { accountId } of finishes) accounts.add(accountId);
-  for (const { accountId } of draws) accounts.add(accountId);
-  return plain([...accounts], Number);
-}
-
-/** `finish_*` without `finish_idle_*` */
-function finishArguments(finishes: readonly Finish[]): string[] {
-  return [
-    plain(finishes, (f) => f.requestId),
-    plain(finishes, (f) => f.leaseId),
-    plain(finishes, (f) => f.accountId),
-    plain(finishes, (f) => f.keyId),
-    quoted(finishes, (f) => f.modelId),
-    quoted(finishes, (f) => f.host),
-    plain(finishes, (f) => f.packageId),
-    plain(finishes, (f) => f.day),
-    plain(finishes, (f) => f.keyDay),
-    plain(finishes, (f) => f.heldNanoUsd),
-    plain(finishes, (f) => f.heldTokens),
-    plain(finishes, (f) => f.priceVersionId),
-    plain(finishes, (f) => f.reservedAtUs),
-    plain(finishes, (f) => f.settles),
-    plain(finishes, (f) => f.reason),
-    plain(finishes, (f) => f.promptTokens),
-    plain(finishes, (f) => f.cachedTokens),
-    plain(finishes, (f) => f.completionTokens),
-    plain(finishes, (f) => f.chargeNanoUsd),
-    plain(finishes, (f) => f.strict),
-    plain(finishes, (f) => f.estimated),
-    finishes.some((f) => f.furtherCounts) ? quoted(finishes, (f) => f.furtherCounts) : "{}",
-    finishes.some((f) => f.reportedUsage) ? quoted(finishes, (f) => f.reportedUsage) : "{}",
-    finishes.some((f) => f.tried) ? quoted(finishes, (f) => f.tried) : "{}",
-    ...markupArguments(finishes),
-  ];
-}
-
-/** `finish_markups`, `finish_costs` */
-function markupArguments(finishes: readonly Finish[]): string[] {
-  if (!finishes.some((f) => f.costNanoUsd !== null)) return ["{}", "{}"];
-  return [
-    plain(finishes, (f) => (f.costNanoUsd === null ? null : f.markupBasisPoints)),
-    plain(finishes, (f) => f.costNanoUsd),
-  ];
-}
-
-/** `draw_*`, `keep_*`, `idle_*` */
-function drawArguments(draws: readonly Draw[]): string[] {
-  const keeps = draws.flatMap((draw) => draw.keeps);
-  let keepLast = 0;
-  return [
-    plain(draws, (d) => d.accountId),
-    plain(draws, (d) => d.tenantId),
-    plain(draws, (d) => d.number),
-    plain(draws, (d) => d.units),
-    plain(draws, (d) => d.nanoUsd),
-    plain(draws, (d) => d.knownEpoch),
-    String(draws.some((d) => d.returns)),
-    plain(draws, (d) => {
-      keepLast += d.keeps.length;
-      return keepLast;
-    }),
-    plain(keeps, (k) => k.packageId),
-    plain(keeps, (k) => k.keyId),
-    plain(keeps, (k) => k.day),
-    plain(keeps, (k) => k.units),
-    plain(keeps, (k) => k.tokens),
-    plain(keeps, (k) => k.nanoUsd),
-    plain(keeps, (k) => k.idleUnits),
-    plain(keeps, (k) => k.idleNanoUsd),
-  ];
-}
-
-/** `run_*` */
-function runArguments(runs: readonly Run[]): string[] {
-  return [
-    plain(runs, (r) => r.place),
-    plain(runs, (r) => r.last),
-    plain(runs, (r) => r.request?.keyId ?? null),
-    quoted(runs, (r) => r.request?.host ?? null),
-    plain(runs, (r) => r.request?.ownHost ?? null),
-    quoted(runs, (r) => r.request?.modelId ?? null),
-    plain(runs, (r) => r.request?.outputPico ?? null),
-  ];
-}
-
-/** `request_*` */
-function requestArguments(requests: readonly ReserveRequest[]): string[] {
-  return [
-    plain(requests, (r) => r.promptPico),
-    plain(requests, (r) => r.capMax),
-    plain(requests, (r) => r.capMin),
-    plain(requests, (r) => r.promptTokens),
-    plain(requests, (r) => r.choices),
-  ];
-}
-
-/** Neighbours that differ only in ids and amounts. */
-type Run = {
-  /** The place of its account's draw, counted from 1. */
-  place: number;
-  /** The number of its last request, counted from 1. */
-  last: number;
-  /** One of its requests; undefined: a draw without a request. */
-  request: ReserveRequest | undefined;
-};
+const NOTHING_IDLE: Idle = { drawNumber: 0, units: 0, nanoUsd: 0n };
 
 /** The runs of all draws, and the indexes of the requests in that order: by draw, then by arrival. Every request's account has a draw. */
 function runsOf(draws: readonly Draw[], requests: readonly ReserveRequest[]): { order: number[]; runs: Run[] } {
@@ -396,18 +356,25 @@ function runsOf(draws: readonly Draw[], requests: readonly ReserveRequest[]): { 
   const order: number[] = [];
   const runs: Run[] = [];
   for (const [i, { accountId }] of draws.entries()) {
-    let run: Run = { place: i + 1, last: order.length, request: undefined };
+    const begin = (): Run => ({
+      place: i + 1,
+      endsDraw: false,
+      first: order.length + 1,
+      last: order.length,
+      request: undefined,
+    });
+    let run = begin();
     for (const index of indexesOfAccount.get(accountId) ?? []) {
       const request = requests[index] as ReserveRequest;
       if (run.request !== undefined && !isSameRun(run.request, request)) {
         runs.push(run);
-        run = { place: i + 1, last: order.length, request: undefined };
+        run = begin();
       }
       order.push(index);
       run.last = order.length;
       run.request ??= request;
     }
-    runs.push(run);
+    runs.push({ ...run, endsDraw: true });
   }
   return { order, runs };
 }
@@ -422,38 +389,23 @@ function isSameRun(a: ReserveRequest, b: ReserveRequest): boolean {
   );
 }
 
-/** Array indexes from an int[] of Postgres, as text, that counts from 1. */
-function indexesOf(places: string): number[] {
-  return places
-    .slice(1, -1)
-    .split(",")
-    .map((place) => Number(place) - 1);
-}
+/** The fields of an answer, in the order of its type. */
+type Fields = readonly (string | null)[];
 
-/** The columns of BATCH_SQL after `places`. bigint arrives as text. */
-type Answer = [
-  code: string | null,
-  packageId: string | null,
-  day: string | null,
-  keyDay: string | null,
-  nanoUsd: string | null,
-  tokens: string | null,
-  capTokens: number | null,
-  limit: string | null,
-  used: string | null,
-  remaining: string | null,
-  resetsAt: unknown,
-  units: number | null,
-  goodMs: string | null,
-  modelIds: string | null,
-  epoch: string | null,
-  tenantEpoch: string | null,
-  recalled: boolean | null,
-  nowUs: string | null,
-];
-
-function toReserveResult(answer: Answer): ReserveResult {
-  const [code, packageId, day, keyDay, nanoUsd, tokens, capTokens, limit, used, remaining, resetsAt] = answer;
+/** `reserve_answer`, without the requests that it is for. */
+function toReserveResult([
+  code = null,
+  packageId = null,
+  day = null,
+  keyDay = null,
+  nanoUsd,
+  tokens = null,
+  capTokens = null,
+  limit = null,
+  used = null,
+  remaining = null,
+  resetsAt,
+]: Fields): ReserveResult {
   return {
     code,
     packageId: numberOf(packageId),
@@ -461,64 +413,59 @@ function toReserveResult(answer: Answer): ReserveResult {
     keyDay,
     heldNanoUsd: BigInt(nanoUsd ?? 0),
     heldTokens: numberOf(tokens),
-    capTokens,
+    capTokens: numberOf(capTokens),
     limit: numberOf(limit),
     used: numberOf(used),
     remaining: numberOf(remaining),
-    resetsAt: resetsAt === null ? null : toIso(resetsAt instanceof Date ? resetsAt.toISOString() : String(resetsAt)),
+    resetsAt: resetsAt ? toIso(resetsAt) : null,
   };
 }
 
-function toFinishResult([outcome, , , , nanoUsd, shortfall, , unpaidTokens, , , , units]: Answer): FinishResult {
+/** `finish_answer` */
+function toFinishResult([, outcome, charged, shortfall, units, unpaidTokens]: Fields): FinishResult {
   return {
     outcome: outcome as FinishOutcome,
-    chargedNanoUsd: BigInt(nanoUsd ?? 0),
+    chargedNanoUsd: BigInt(charged ?? 0),
     shortfallNanoUsd: BigInt(shortfall ?? 0),
-    units: units ?? 0,
-    unpaidTokens: Number(unpaidTokens ?? 0),
+    units: Number(units),
+    unpaidTokens: Number(unpaidTokens),
   };
 }
 
-function toDrawResult(answer: Answer): DrawResult {
-  const [code, packageId, day, , nanoUsd, , , , , , , units, goodMs, modelIds, epoch, tenantEpoch, recalled, nowUs] =
-    answer;
+/** `draw_answer` */
+function toDrawResult([
+  code = null,
+  recalled,
+  nowUs,
+  epoch,
+  tenantEpoch,
+  packageId = null,
+  day = null,
+  units,
+  nanoUsd,
+  goodMs,
+  modelIds,
+]: Fields): DrawResult {
   return {
     code,
     packageId: numberOf(packageId),
     day,
-    goodMs: Number(goodMs ?? 0),
-    modelIds: modelIds === null ? null : toTexts(modelIds),
-    units: units ?? 0,
-    nanoUsd: nanoUsd === null ? null : BigInt(nanoUsd),
-    epoch: Number(epoch ?? 0),
-    tenantEpoch: Number(tenantEpoch ?? 0),
-    recalled: recalled === true,
-    nowUs: Number(nowUs ?? 0),
+    goodMs: Number(goodMs),
+    modelIds: modelIds ? toTexts(modelIds) : null,
+    units: Number(units),
+    nanoUsd: nanoUsd ? BigInt(nanoUsd) : null,
+    epoch: Number(epoch),
+    tenantEpoch: Number(tenantEpoch),
+    recalled: recalled === "t",
+    nowUs: Number(nowUs),
   };
 }
 
-function numberOf(value: string | number | null): number | null {
+function numberOf(value: string | null): number | null {
   return value === null ? null : Number(value);
 }
 
 function toTexts(json: string): string[] {
   const texts: unknown = JSON.parse(json);
   return Array.isArray(texts) ? texts.map(String) : [];
-}
-
-/** An array literal of values that need no quotes: numbers, booleans, UUIDs, plain words, null. */
-function plain<T>(rows: readonly T[], pick: (row: T) => string | number | bigint | boolean | null): string {
-  let literal = "{";
-  for (let i = 0; i < rows.length; i++) literal += (i > 0 ? "," : "") + String(pick(rows[i] as T));
-  return `${literal}}`;
-}
-
-/** An array literal of any text. */
-function quoted<T>(rows: readonly T[], pick: (row: T) => string | null): string {
-  let literal = "{";
-  for (let i = 0; i < rows.length; i++) {
-    const text = pick(rows[i] as T);
-    literal += `${i > 0 ? "," : ""}${text === null ? "null" : `"${text.replace(/[\\"]/g, "\\$&")}"`}`;
-  }
-  return `${literal}}`;
 }

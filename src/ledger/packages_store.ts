@@ -185,9 +185,9 @@ export async function selectPackages(tx: Tx, where: SQL): Promise<Package[]> {
       carryover: packages.carryover,
       tokenLimit: packages.tokenLimit,
       modelIds: packages.modelIds,
-      unitsUsed: packages.unitsUsed,
-      unitsHeld: sql<number>`(package_as_shown(${packages})).units_held`,
-      tokensUsed: sql<number>`${packages.tokensUsed} + ${packages.tokensHeld}`.mapWith(Number),
+      unitsUsed: sql<number>`${packages.unitsTaken} - package_drawn(${packages})`,
+      unitsHeld: sql<number>`(package_as_shown(${packages})).units_taken - ${packages.unitsTaken} + package_drawn(${packages})`,
+      tokensUsed: sql<number>`package_tokens_shown(${packages})`.mapWith(Number),
       endedEarly: packages.endedEarly,
       // What is idle in escrows comes back: nobody used it.
       unitsDropped: sql<number | null>`case when ${packages.endedEarly} is not null

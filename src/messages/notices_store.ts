@@ -73,7 +73,7 @@ async function tellPackages(
   const told = await sql`
     with clock as materialized (select ledger_now() as now),
     slice as materialized (
-      select id, account_id, name, starts_at, ends_at, time_zone, total_limit, units_used, units_held
+      select id, account_id, name, starts_at, ends_at, time_zone, total_limit, units_taken
       from packages where ends_at > (select now from clock)
         and (ends_at, id) > (${after.end}::text::timestamptz, ${after.package}::text::bigint)
       order by ends_at, id limit ${looksMax}
@@ -85,12 +85,12 @@ async function tellPackages(
     due as (
       select case when left_total <= 0 then 'package_used_up' else 'package_80_percent' end as kind, x.* from (
         select v.*, package_total_left(package_as_shown(p)) as left_total from active v join packages p on p.id = v.id
-        where (v.total_limit - v.units_used - v.units_held)::bigint * 100 <= v.total_limit::bigint * v.notice_units_percent
-          or v.units_used + v.units_held >= v.total_limit
+        where (v.total_limit - v.units_taken)::bigint * 100 <= v.total_limit::bigint * v.notice_units_percent
+          or v.units_taken >= v.total_limit
       ) x
       where left_total <= 0 or notice_units_percent > 0 and left_total::bigint * 100 <= total_limit::bigint * notice_units_percent
       union all
-      select 'package_ending', v.*, v.total_limit - v.units_used from active v
+      select 'package_ending', v.*, v.total_limit - v.units_taken + package_drawn(p) from active v join packages p on p.id = v.id
       where v.notice_days > 0 and v.ends_at <= v.now + make_interval(days => v.notice_days)
     ),
     told as (

@@ -93,10 +93,10 @@ export const packages = pgTable(
     limits: limits(),
     requestBounds: requestBounds(),
     modelIds: text().array(),
-    unitsUsed: integer().notNull().default(0),
-    unitsHeld: integer().notNull().default(0),
-    tokensUsed: bigint({ mode: "number" }).notNull().default(0),
-    tokensHeld: bigint({ mode: "number" }).notNull().default(0),
+    /** Used or drawn: what is drawn, and by whom, is in `escrows`. */
+    unitsTaken: integer().notNull().default(0),
+    /** The same of the token allowance. Without one no rule reads it, and newer tokens are counted in `escrows.used_tokens`. */
+    tokensTaken: bigint({ mode: "number" }).notNull().default(0),
     endedEarly: text({ enum: ["replaced", "ended"] }),
     paidByAccountId: bigint({ mode: "number" }),
     /** The allotment that gave a piece instead of a payment. */
@@ -111,13 +111,10 @@ export const packages = pgTable(
     check("packages_limits", areLimits(t.limits)),
     check("packages_request_bounds", areLimits(t.requestBounds)),
     check("packages_days", sql`${t.days} between 1 and 30`),
-    check(
-      "packages_units",
-      sql`${t.unitsUsed} >= 0 and ${t.unitsHeld} >= 0 and ${t.unitsUsed} + ${t.unitsHeld} <= ${t.totalLimit}`,
-    ),
+    check("packages_units", sql`${t.unitsTaken} between 0 and ${t.totalLimit}`),
     check(
       "packages_tokens",
-      sql`${t.tokensUsed} >= 0 and ${t.tokensHeld} >= 0 and (${t.tokenLimit} is null or ${t.tokensUsed} + ${t.tokensHeld} <= ${t.tokenLimit})`,
+      sql`${t.tokensTaken} >= 0 and (${t.tokenLimit} is null or ${t.tokensTaken} <= ${t.tokenLimit})`,
     ),
   ],
 );
@@ -128,16 +125,12 @@ export const packageDays = pgTable(
   {
     packageId: bigint({ mode: "number" }).notNull(),
     day: date({ mode: "string" }).notNull(),
-    unitsUsed: integer().notNull().default(0),
-    unitsHeld: integer().notNull().default(0),
+    unitsTaken: integer().notNull().default(0),
     unitsMax: integer().notNull(),
   },
   (t) => [
     primaryKey({ columns: [t.packageId, t.day] }),
-    check(
-      "package_days_units",
-      sql`${t.unitsUsed} >= 0 and ${t.unitsHeld} >= 0 and ${t.unitsUsed} + ${t.unitsHeld} <= ${t.unitsMax}`,
-    ),
+    check("package_days_units", sql`${t.unitsTaken} between 0 and ${t.unitsMax}`),
   ],
 );
 
@@ -165,6 +158,8 @@ export const escrows = pgTable(
     /** The part that no request used when the replica drew last. */
     idleUnits: integer().notNull(),
     idleNanoUsd: nanoUsd().notNull(),
+    /** What settled requests used of a package without a token allowance, until the row is deleted: so a settlement writes one row less. */
+    usedTokens: bigint({ mode: "number" }).notNull().default(0),
     /** The epochs of the account and of its tenant that the last draw read. */
     epoch: bigint({ mode: "number" }).notNull(),
     tenantEpoch: bigint({ mode: "number" }).notNull(),
@@ -265,10 +260,8 @@ export const keyDays = pgTable(
   {
     keyId: bigint({ mode: "number" }).notNull(),
     day: date({ mode: "string" }).notNull(),
-    unitsUsed: integer().notNull().default(0),
-    unitsHeld: integer().notNull().default(0),
-    spentNanoUsd: nanoUsd().notNull().default(sql`0`),
-    heldNanoUsd: nanoUsd().notNull().default(sql`0`),
+    unitsTaken: integer().notNull().default(0),
+    takenNanoUsd: nanoUsd().notNull().default(sql`0`),
     /** What the key used that day before it had limits: nothing was counted then. */
     unitsBefore: integer().notNull().default(0),
     nanoUsdBefore: nanoUsd().notNull().default(sql`0`),
@@ -280,14 +273,11 @@ export const keyDays = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.keyId, t.day] }),
-    check("key_days_units_max", sql`${t.unitsUsed} + ${t.unitsHeld} + ${t.unitsBefore} <= ${t.unitsMax}`),
+    check("key_days_units_max", sql`${t.unitsTaken} + ${t.unitsBefore} <= ${t.unitsMax}`),
     check(
       "key_days_spend_max",
-      sql`${t.spentNanoUsd} + ${t.heldNanoUsd} + ${t.nanoUsdBefore} - ${t.overrunNanoUsd} <= ${t.spendMaxNanoUsd}`,
+      sql`${t.takenNanoUsd} + ${t.nanoUsdBefore} - ${t.overrunNanoUsd} <= ${t.spendMaxNanoUsd}`,
     ),
-    check(
-      "key_days_counts",
-      sql`${t.unitsUsed} >= 0 and ${t.unitsHeld} >= 0 and ${t.spentNanoUsd} >= 0 and ${t.heldNanoUsd} >= 0 and ${t.overrunNanoUsd} >= 0`,
-    ),
+    check("key_days_counts", sql`${t.unitsTaken} >= 0 and ${t.takenNanoUsd} >= 0 and ${t.overrunNanoUsd} >= 0`),
   ],
 );

@@ -237,9 +237,9 @@ test("the page's list: today's use of the daily limits, in the key's time zone; 
   ];
   // The date in these keys' zone always differs from the other zone's.
   await world.sql`update keys set time_zone = 'Pacific/Kiritimati' where id = ${counted}`;
-  await world.sql`insert into key_days (key_id, day, units_used, units_held, spent_nano_usd, held_nano_usd) values
-    (${counted}, (clock_timestamp() at time zone 'Pacific/Kiritimati')::date, 3, 1, 500, 70),
-    (${counted}, (clock_timestamp() at time zone 'Pacific/Pago_Pago')::date, 100, 100, 100, 100)`;
+  await world.sql`insert into key_days (key_id, day, units_taken, taken_nano_usd) values
+    (${counted}, (clock_timestamp() at time zone 'Pacific/Kiritimati')::date, 4, 570),
+    (${counted}, (clock_timestamp() at time zone 'Pacific/Pago_Pago')::date, 200, 200)`;
   const rows = await listShownKeys(world.deps, person.accountId);
   expect(rows.map(({ keyId, today }) => [keyId, today])).toEqual([
     [free, null],

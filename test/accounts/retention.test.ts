@@ -50,7 +50,7 @@ test("a key revoked longer ago is deleted; its receipts stay, with its id, and t
     select request_id_floor(at), ${person.accountId}, ${old.keyId}, 'm', 'h', 'payg', at::date, 'settled', 'complete', 0, 0, 0, 0, 1, 0, 1, 0, false, at, at
     from (select clock_timestamp() as at) at returning request_id, key_day`;
   const requestId = String(receipt?.request_id);
-  await world.sql`insert into key_days (key_id, day, units_used) select key_id, key_day, 1 from receipts where request_id = ${requestId}`;
+  await world.sql`insert into key_days (key_id, day, units_taken) select key_id, key_day, 1 from receipts where request_id = ${requestId}`;
   expect(await world.unbalanced()).toEqual([]);
   expect(await pruneKeys(world.deps, KEPT_DAYS)).toBe(1);
   expect(await pruneKeys(world.deps, KEPT_DAYS)).toBe(0);

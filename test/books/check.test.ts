@@ -151,8 +151,8 @@ async function writeMany(count: number) {
       1, 0, 1, 2, false, clock_timestamp(), clock_timestamp()
     from generate_series(1, ${count}::int) as n`;
   await world.sql`
-    insert into package_days (package_id, day, units_used, units_max) values (${person.packageId}, current_date, ${count}, 5000)`;
-  await world.sql`update packages set units_used = ${count}, tokens_used = ${2 * count} where id = ${person.packageId}`;
+    insert into package_days (package_id, day, units_taken, units_max) values (${person.packageId}, current_date, ${count}, 5000)`;
+  await world.sql`update packages set units_taken = ${count}, tokens_taken = ${2 * count} where id = ${person.packageId}`;
   return person;
 }
 
@@ -393,20 +393,20 @@ describe("a check finds what the views show", () => {
     [
       "a package's units",
       ["inv_package_units"],
-      (sql) => onPackage(sql, "units_used = units_used + 1"),
-      (sql) => onPackage(sql, "units_used = units_used - 1"),
+      (sql) => onPackage(sql, "units_taken = units_taken + 1"),
+      (sql) => onPackage(sql, "units_taken = units_taken - 1"),
     ],
     [
       "a package's tokens",
       ["inv_package_units"],
-      (sql) => onPackage(sql, "tokens_used = tokens_used + 1"),
-      (sql) => onPackage(sql, "tokens_used = tokens_used - 1"),
+      (sql) => onPackage(sql, "tokens_taken = tokens_taken + 1"),
+      (sql) => onPackage(sql, "tokens_taken = tokens_taken - 1"),
     ],
     [
-      "a day's units held",
+      "a day's units",
       ["inv_package_days"],
-      (sql) => onDay(sql, "units_held = units_held + 1"),
-      (sql) => onDay(sql, "units_held = units_held - 1"),
+      (sql) => onDay(sql, "units_taken = units_taken + 1"),
+      (sql) => onDay(sql, "units_taken = units_taken - 1"),
     ],
     [
       "a carryover ahead of its days",
@@ -429,8 +429,8 @@ describe("a check finds what the views show", () => {
     [
       "a key's day",
       ["inv_key_days"],
-      (sql) => onKeyDay(sql, "spent_nano_usd = spent_nano_usd + 1"),
-      (sql) => onKeyDay(sql, "spent_nano_usd = spent_nano_usd - 1"),
+      (sql) => onKeyDay(sql, "taken_nano_usd = taken_nano_usd + 1"),
+      (sql) => onKeyDay(sql, "taken_nano_usd = taken_nano_usd - 1"),
     ],
     [
       "an allotment's used pieces",
@@ -504,7 +504,7 @@ describe("a check finds what the views show", () => {
     [
       "a count of a key that was deleted",
       ["inv_key_days"],
-      (sql) => sql`insert into key_days (key_id, day, units_used) values (999999, current_date, 1)`,
+      (sql) => sql`insert into key_days (key_id, day, units_taken) values (999999, current_date, 1)`,
       (sql) => sql`delete from key_days where key_id = 999999`,
     ],
   ];
@@ -545,7 +545,7 @@ describe("a check finds what the views show", () => {
     await world.sql.unsafe(`update receipts set charged_nano_usd = 0 where request_id = ${firstOf(money)}`);
     await world.sql.unsafe(`delete from balance_entries where request_id = ${firstOf(money)}`);
     await onBalance(client(), "balance_nano_usd = balance_nano_usd + 1");
-    await onKeyDay(client(), "spent_nano_usd = spent_nano_usd - 1");
+    await onKeyDay(client(), "taken_nano_usd = taken_nano_usd - 1");
     expect(await brokenNow()).toEqual({});
     await world.sql.unsafe(
       `update receipts set charged_nano_usd = 1, written_in = default where request_id = ${firstOf(money)}`,
@@ -555,7 +555,7 @@ describe("a check finds what the views show", () => {
     await world.sql.unsafe(`insert into balance_entries (account_id, amount_nano_usd, kind, request_id)
       values (${money.accountId}, -1, 'charge', ${firstOf(money)})`);
     await onBalance(client(), "balance_nano_usd = balance_nano_usd - 1");
-    await onKeyDay(client(), "spent_nano_usd = spent_nano_usd + 1");
+    await onKeyDay(client(), "taken_nano_usd = taken_nano_usd + 1");
     expect(Number(before?.id)).toBeGreaterThan(0);
     expect(await brokenNow()).toEqual({});
   });

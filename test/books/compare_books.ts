@@ -16,16 +16,16 @@ import type { World } from "../world.ts";
 export async function compareBooks({ sql }: World, model: LedgerModel): Promise<void> {
   const ids = [...model.accounts.keys()];
   const [packages, days, balances, keyDays, escrows, receipts, allotments] = await Promise.all([
-    sql`select id::int, starts_at, ends_at, first_day::text, units_used + units_held as units, units_held,
-          (tokens_used + tokens_held)::int as tokens, ended_early is not null as ended_early from packages where account_id = any(${ids}) order by id`,
-    sql`select d.package_id::int as id, d.day::text, d.units_used + d.units_held as units from package_days d
-        join packages p on p.id = d.package_id where p.account_id = any(${ids}) and d.units_used + d.units_held > 0 order by 1, 2`,
+    sql`select id::int, starts_at, ends_at, first_day::text, units_taken as units, package_drawn(packages) as units_held,
+          package_tokens_shown(packages)::int as tokens, ended_early is not null as ended_early from packages where account_id = any(${ids}) order by id`,
+    sql`select d.package_id::int as id, d.day::text, d.units_taken as units from package_days d
+        join packages p on p.id = d.package_id where p.account_id = any(${ids}) and d.units_taken > 0 order by 1, 2`,
     sql`select account_id::int as id, balance_nano_usd::text as balance, held_nano_usd::text as held, tokens_used::int as tokens,
           payg_enabled from balances where account_id = any(${ids}) order by 1`,
-    sql`select d.key_id::int as id, d.day::text, d.units_used + d.units_held + d.units_before as units,
-          (d.spent_nano_usd + d.held_nano_usd + d.nano_usd_before)::text as nano_usd
+    sql`select d.key_id::int as id, d.day::text, d.units_taken + d.units_before as units,
+          (d.taken_nano_usd + d.nano_usd_before)::text as nano_usd
         from key_days d join keys k on k.id = d.key_id where k.account_id = any(${ids}) and
-          (d.units_used + d.units_held + d.units_before > 0 or d.spent_nano_usd + d.held_nano_usd > 0) order by 1, 2`,
+          (d.units_taken + d.units_before > 0 or d.taken_nano_usd > 0) order by 1, 2`,
     sql`select account_id::int as account, lease_id::text as lease, package_id::int as package, key_id::int as key, day::text, units,
           tokens::int, nano_usd::text, idle_units, idle_nano_usd::text, recalled
         from escrows where account_id = any(${ids}) order by account_id, lease_id::text, package_id, key_id, day`,

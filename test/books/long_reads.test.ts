@@ -94,10 +94,10 @@ async function fill(from: number, upto: number): Promise<void> {
 async function countThem(): Promise<void> {
   await world.sql`analyze receipts`;
   await world.sql`
-    insert into package_days (package_id, day, units_used, units_max)
+    insert into package_days (package_id, day, units_taken, units_max)
     select package_id, day, count(*), 1000000 from receipts where package_id is not null group by 1, 2`;
   await world.sql`
-    update packages p set units_used = r.n, tokens_used = 15 * r.n
+    update packages p set units_taken = r.n, tokens_taken = 15 * r.n
     from (select package_id, count(*) as n from receipts group by 1) r where p.id = r.package_id`;
   await world.sql`
     update balances b set balance_nano_usd = (select sum(amount_nano_usd) from balance_entries e where e.account_id = b.account_id)
@@ -129,11 +129,11 @@ test(
       expect(cancelled).toBe(0);
     }
     expect(first.slices).toBeGreaterThan(20);
-    await world.sql`update packages set units_used = units_used + 1 where id = ${big.packageId}`;
+    await world.sql`update packages set units_taken = units_taken + 1 where id = ${big.packageId}`;
     const ill = await checked();
     expect(ill.broken).toEqual([{ name: "inv_package_units", rows: 1 }]);
     expect(ill.cancelled).toBe(0);
-    await world.sql`update packages set units_used = units_used - 1 where id = ${big.packageId}`;
+    await world.sql`update packages set units_taken = units_taken - 1 where id = ${big.packageId}`;
     await sql.end();
   },
   SLOW_MS,

@@ -211,7 +211,7 @@ test("Books shows which rule is broken and its rows, and balances again when it 
   await page.getByRole("status").getByText("Books balance", { exact: true }).waitFor();
   await visit.check();
 
-  await sql`update packages set units_used = units_used + 3 where account_id = ${dave.accountId}`;
+  await sql`update packages set units_taken = units_taken + 3 where account_id = ${dave.accountId}`;
   await check.click();
   await page.getByRole("status").getByText("Books do not balance").waitFor();
   await page
@@ -219,7 +219,7 @@ test("Books shows which rule is broken and its rows, and balances again when it 
     .first()
     .waitFor();
   await visit.check();
-  await sql`update packages set units_used = units_used - 3 where account_id = ${dave.accountId}`;
+  await sql`update packages set units_taken = units_taken - 3 where account_id = ${dave.accountId}`;
   await check.click();
   await page.getByRole("status").getByText("Books balance", { exact: true }).waitFor();
   await visit.close();

@@ -357,9 +357,9 @@ async function beyondLimits({ world: { sql } }: Stage): Promise<[Column, string]
       "unbalanced",
       "units used other than the settled receipts'",
       sql`
-      select p.account_id, sum(p.units_used) as counted, coalesce(max(r.units), 0) as settled from packages p
+      select p.account_id, sum(p.units_taken - package_drawn(p)) as counted, coalesce(max(r.units), 0) as settled from packages p
       left join (select account_id, sum(units) as units from receipts where outcome = 'settled' group by account_id) r using (account_id)
-      group by p.account_id having sum(p.units_used) <> coalesce(max(r.units), 0)`,
+      group by p.account_id having sum(p.units_taken - package_drawn(p)) <> coalesce(max(r.units), 0)`,
     ],
     [
       "unbalanced",

@@ -251,9 +251,9 @@ describe("the database's clock moves on while a stream is open", () => {
         expect((await receiptsOf(shop, customer.accountId)).at(-1)).toMatchObject({ units: 1, day: next });
       }
       const days = await shop.world.sql`
-        select day::text, d.units_used, d.units_held from package_days d join packages p on p.id = d.package_id
+        select day::text, d.units_taken, package_drawn(p) as held from package_days d join packages p on p.id = d.package_id
         where p.account_id = ${customer.accountId} order by day`;
-      const used = [...new Set([day, next])].map((one) => ({ day: one, units_used: 1, units_held: 0 }));
+      const used = [...new Set([day, next])].map((one) => ({ day: one, units_taken: 1, held: 0 }));
       expect([...days] as unknown).toEqual(used);
     });
   }

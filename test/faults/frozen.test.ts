@@ -177,7 +177,7 @@ test.concurrent.each(PURSES)(
       // A limit of spending does not bind the count of requests.
       const units = purse === "package" ? KEY_LIMIT : KEY_LIMIT + FROZEN_CALLS;
       const [counted] = await sql`
-        select units_used as units, spent_nano_usd::text as spent from key_days where key_id = ${buyer.keyId}`;
+        select units_taken as units, taken_nano_usd::text as spent from key_days where key_id = ${buyer.keyId}`;
       expect({ ...counted }).toEqual({ units, spent: purse === "package" ? "0" : String(spendMax) });
     }),
 );

@@ -35,7 +35,7 @@ const usedOf = async (accountId: number) => {
 
 const readUsed = async (accountId: number) => {
   const [row] = await shop.world.sql<{ used: number; reported: number; held: number }[]>`
-    select tokens_used::int as used, tokens_held::int as held,
+    select package_tokens_spent(p.id)::int as used, (tokens_taken - package_tokens_spent(p.id))::int as held,
       (select coalesce(sum(prompt_tokens + completion_tokens), 0)::int from receipts r
        where r.account_id = p.account_id and outcome = 'settled') as reported
     from packages p where account_id = ${accountId}`;

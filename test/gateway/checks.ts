@@ -95,8 +95,8 @@ async function effects(shop: Shop) {
   const [books] = await shop.world.sql`
     select (select count(*)::int from receipts) as receipts,
       (select count(*)::int from balance_entries) as entries,
-      (select coalesce(sum(units_used), 0)::int from packages) as units,
-      (select coalesce(sum(tokens_used + tokens_held), 0)::int from packages) as tokens,
+      (select coalesce(sum(units_taken - package_drawn(packages)), 0)::int from packages) as units,
+      (select coalesce(sum(package_tokens_shown(packages)), 0)::int from packages) as tokens,
       (select coalesce(sum(balance_nano_usd), 0)::text from balances) as balance,
       (select coalesce(sum(units - least(idle_units, units)), 0)::int from escrows) as units_in_flight,
       (select coalesce(sum(nano_usd - least(idle_nano_usd, nano_usd)), 0)::text from escrows) as money_in_flight`;

@@ -256,7 +256,7 @@ describe("money", () => {
   test("a token allowance is charged with the tokens of the input, and reserves no output", async () => {
     const { secret, accountId } = await shop.customer({ tokenLimit: 100 });
     expect((await embed(secret, { input: [1, 2, 3] })).status).toBe(200);
-    const [row] = await shop.world.sql`select tokens_used::int as used from packages where account_id = ${accountId}`;
+    const [row] = await shop.world.sql`select tokens_taken::int as used from packages where account_id = ${accountId}`;
     expect(row).toEqual({ used: 3 });
     // A request that may use more than what is left is refused.
     const refuse = async () =>

@@ -232,7 +232,7 @@ describe("503 service_unavailable while the database is away", () => {
     const [books] = await shop.world.sql<{ settled: number; entries: number; units: number }[]>`
       select (select count(*)::int from receipts where outcome = 'settled') as settled,
         (select count(*)::int from balance_entries) as entries,
-        (select coalesce(sum(units_used), 0)::int from packages) as units`;
+        (select coalesce(sum(units_taken - package_drawn(packages)), 0)::int from packages) as units`;
     if (books === undefined) throw new Error("no books");
     return { ...books, providerCalls: shop.provider.callCount() + shop.second.callCount() };
   }

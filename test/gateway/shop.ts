@@ -128,7 +128,7 @@ export async function openShop({
           (select coalesce(sum(units - least(idle_units, units)) filter (where package_id > 0), 0)::int
             + (count(*) filter (where package_id = 0 and key_id = 0 and nano_usd > idle_nano_usd))::int
             from escrows where account_id = ${accountId}) as holds,
-          (select coalesce(sum(units_used), 0)::int from packages where account_id = ${accountId}) as units,
+          (select coalesce(sum(units_taken - package_drawn(packages)), 0)::int from packages where account_id = ${accountId}) as units,
           (select balance_nano_usd from balances where account_id = ${accountId})::float8 as balance`;
       if (row === undefined) throw new Error("a select returned nothing");
       return row;

@@ -101,14 +101,14 @@ async function enact({ accounts, runs }: Plan): Promise<ReserveRequest[]> {
 async function countersOf(reserves: ReserveRequest[]) {
   const accounts = [...new Set(reserves.map(({ accountId }) => accountId))];
   const packages = await world.sql`
-    select units_held, tokens_held from packages where account_id = any(${accounts}) order by account_id`;
+    select units_taken, tokens_taken from packages where account_id = any(${accounts}) order by account_id`;
   const days = await world.sql`
-    select d.units_held, d.units_max from package_days d join packages p on p.id = d.package_id
+    select d.units_taken, d.units_max from package_days d join packages p on p.id = d.package_id
     where p.account_id = any(${accounts}) order by p.account_id`;
   const balances = await world.sql`
     select held_nano_usd from balances where account_id = any(${accounts}) order by account_id`;
   const keyDays = await world.sql`
-    select k.units_held, k.held_nano_usd, row_number() over (order by k.key_id) from key_days k join keys on keys.id = k.key_id
+    select k.units_taken, k.taken_nano_usd, row_number() over (order by k.key_id) from key_days k join keys on keys.id = k.key_id
     where keys.account_id = any(${accounts}) order by k.key_id`;
   return [packages, days, balances, keyDays].map((rows) => rows.map((row) => ({ ...row })));
 }

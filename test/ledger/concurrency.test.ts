@@ -161,8 +161,8 @@ test("closing waits for rows of locked accounts in every queue, and answers them
 test("no grant commits after a revocation", async () => {
   const person = await world.addCustomer();
   const packageId = await world.givePackage(person, { dailyLimit: 100_000 });
-  const unitsHeld = async (sql: Sql | TransactionSql): Promise<number> =>
-    Number((await sql`select units_held from packages where id = ${packageId}`)[0]?.units_held);
+  const unitsTaken = async (sql: Sql | TransactionSql): Promise<number> =>
+    Number((await sql`select units_taken from packages where id = ${packageId}`)[0]?.units_taken);
   for (let round = 0; round < 5; round++) {
     const key = await world.addKey(person);
     let unitsAtRevocation = -1;
@@ -179,12 +179,12 @@ test("no grant commits after a revocation", async () => {
     await world.sql.begin(async (tx) => {
       await tx`select lock_accounts(${[person.accountId]}::bigint[])`;
       await tx`update keys set status = 'revoked' where id = ${key.keyId}`;
-      unitsAtRevocation = await unitsHeld(tx);
+      unitsAtRevocation = await unitsTaken(tx);
     });
     await until(() => count("invalid_api_key") > 20);
     isOver = true;
     await Promise.all(asking);
-    expect(await unitsHeld(world.sql)).toBe(unitsAtRevocation);
+    expect(await unitsTaken(world.sql)).toBe(unitsAtRevocation);
   }
 });
 

@@ -105,8 +105,8 @@ const release = ({ ledger }: OpenLedger, holds: readonly Hold[]) =>
 
 async function countersOf({ accountId, packageId }: Customer) {
   const [row] = await world.sql`
-    select (select units_used from packages where id = ${packageId}) as used,
-      (select units_held from packages where id = ${packageId}) as held, balance_nano_usd::int as balance,
+    select (select units_taken - package_drawn(packages) from packages where id = ${packageId}) as used,
+      (select package_drawn(packages) from packages where id = ${packageId}) as held, balance_nano_usd::int as balance,
       (select count(*) from receipts where account_id = ${accountId} and outcome = 'settled')::int as settled
     from balances where account_id = ${accountId}`;
   return { ...row } as { used: number; held: number; balance: number; settled: number };
@@ -525,10 +525,10 @@ describe("units and money drawn ahead are valid for two seconds", () => {
         carryover ? "carryover_quota_exceeded" : "daily_quota_exceeded",
       );
       const days = await world.sql`
-      select day::text, units_held from package_days where package_id = ${customer.packageId} order by 1`;
+      select day::text, units_taken from package_days where package_id = ${customer.packageId} order by 1`;
       expect(days.map((row) => ({ ...row }))).toEqual([
-        { day: "2026-05-10", units_held: 10 },
-        { day: "2026-05-11", units_held: carryover ? 50 : 30 },
+        { day: "2026-05-10", units_taken: 10 },
+        { day: "2026-05-11", units_taken: carryover ? 50 : 30 },
       ]);
       await release(a, [...holds, ...today]);
     },
@@ -598,10 +598,10 @@ test("units that were drawn under a ledger's lease and that it does not know of 
         idle_nano_usd, epoch, tenant_epoch)
       values (${accountId}, ${a.ledger.leaseId()}, ${packageId}, 0, current_date, 0, 3, 0, 0, 0, 0, 0, 0)
       on conflict (account_id, lease_id, package_id, key_id, day) do update set units = escrows.units + 3`;
-    await world.sql`update packages set units_held = units_held + 3 where id = ${packageId}`;
+    await world.sql`update packages set units_taken = units_taken + 3 where id = ${packageId}`;
     await world.sql`
-      insert into package_days (package_id, day, units_held, units_max) values (${packageId}, current_date, 3, 10)
-      on conflict (package_id, day) do update set units_held = package_days.units_held + 3`;
+      insert into package_days (package_id, day, units_taken, units_max) values (${packageId}, current_date, 3, 10)
+      on conflict (package_id, day) do update set units_taken = package_days.units_taken + 3`;
   }
   // An account with requests is not forgotten after one quiet round: an end may be in transit.
   await a.ledger.reconcile();
@@ -622,9 +622,9 @@ test("an account that a ledger knows of only from its rows: its first request te
     insert into escrows (account_id, lease_id, package_id, key_id, day, draw_number, units, tokens, nano_usd, idle_units,
       idle_nano_usd, epoch, tenant_epoch)
     values (${person.accountId}, ${a.ledger.leaseId()}, ${customer.packageId}, 0, current_date, 0, 1, 0, 0, 0, 0, 0, 0)`;
-  await world.sql`update packages set units_held = 1 where id = ${customer.packageId}`;
+  await world.sql`update packages set units_taken = 1 where id = ${customer.packageId}`;
   await world.sql`
-    insert into package_days (package_id, day, units_held, units_max) values (${customer.packageId}, current_date, 1, 10)`;
+    insert into package_days (package_id, day, units_taken, units_max) values (${customer.packageId}, current_date, 1, 10)`;
   await a.ledger.reconcile();
   await world.sql`update accounts set status = 'suspended' where id = ${reseller.accountId}`;
   const over = { tenantId: reseller.accountId, known: null };

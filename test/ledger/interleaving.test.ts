@@ -231,8 +231,8 @@ async function booksOf({ accountId }: Pick<Customer, "accountId">): Promise<Book
   const [row] = await world.sql`
     with idle as (
       select coalesce(sum(idle_units), 0) as units, coalesce(sum(idle_nano_usd), 0) as nano_usd from escrows where account_id = ${accountId})
-    select coalesce((select sum(units_used) from packages where account_id = b.account_id), 0)::int as units,
-      (coalesce((select sum(units_held) from packages where account_id = b.account_id), 0) - (select units from idle))::int as held,
+    select coalesce((select sum(units_taken - package_drawn(packages)) from packages where account_id = b.account_id), 0)::int as units,
+      (coalesce((select sum(package_drawn(packages)) from packages where account_id = b.account_id), 0) - (select units from idle))::int as held,
       balance_nano_usd::text as balance, (held_nano_usd - (select nano_usd from idle))::text as held_nano_usd,
       (select count(*) from receipts where account_id = b.account_id)::int as receipts
     from balances b where account_id = ${accountId}`;

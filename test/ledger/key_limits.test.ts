@@ -81,8 +81,11 @@ async function customer(ceilings: Ceilings, { dailyLimit = 1000, nanoUsd = 100_0
 
 async function daysOf({ keyId }: TestKey) {
   const rows = await world.sql`
-    select day::text, units_used as used, units_held as held, spent_nano_usd::int as spent, held_nano_usd::int as money_held
-    from key_days where key_id = ${keyId} order by day`;
+    select d.day::text, units_taken - held.units as used, held.units as held, (taken_nano_usd - held.nano)::int as spent, held.nano as money_held
+    from key_days d, lateral (
+      select coalesce(sum(units), 0)::int as units, coalesce(sum(nano_usd), 0)::int as nano from escrows e
+      where e.key_id = d.key_id and e.day = d.day) held
+    where key_id = ${keyId} order by d.day`;
   return rows.map(({ day, ...counts }) => [day, { ...counts }]);
 }
 
@@ -109,8 +112,9 @@ test("402 key_request_limit_exceeded with limit, used, remaining and the key's n
   expect(refusal.status).toBe(402);
   expect(refusal.facts).toMatchObject({ limit: 3, used: 3, remaining: 0, resetsAt: "2026-05-11T15:00:00.000Z" });
   expect(await daysOf(key)).toEqual([["2026-05-11", { used: 0, held: 3, spent: 0, money_held: 0 }]]);
-  const [row] = await world.sql`select units_held from packages where account_id = ${person.accountId}`;
-  expect(row?.units_held).toBe(3);
+  const [row] =
+    await world.sql`select package_drawn(packages) as held from packages where account_id = ${person.accountId}`;
+  expect(row?.held).toBe(3);
 });
 
 test("the request limit counts package and pay-as-you-go requests", async () => {
@@ -373,7 +377,7 @@ test("limits that are set in the middle of a day count what the key has used of 
     await a.ledger.settle(await ask({ capMax: 100 }), usageOf({ chargeNanoUsd: 100n }));
     await setLimits(key, { units: 8, nanoUsd: 100_000 });
     const [counted] =
-      await world.sql`select units_used + units_before as used from key_days where key_id = ${key.keyId}`;
+      await world.sql`select units_taken + units_before as used from key_days where key_id = ${key.keyId}`;
     expect(counted?.used).toBe("units" in limits ? 7 : 6);
   }
 });

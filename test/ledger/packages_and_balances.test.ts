@@ -230,7 +230,7 @@ test("a preview shows the effect of the assignment, and changes nothing", async 
   expect(counted?.packages).toBe(1);
 
   await world.setClock("2026-10-25T12:00:00Z");
-  await world.sql`update packages set units_used = 20 where id = ${first.packageId}`;
+  await world.sql`update packages set units_taken = 20 where id = ${first.packageId}`;
   const takesOver = await preview("now");
   expect(takesOver).toMatchObject({
     startsAt: "2026-10-25T12:00:00.000Z",
@@ -262,15 +262,15 @@ test("a preview shows the effect of the assignment, and changes nothing", async 
   await world.sql`update offerings set enabled = false where id = ${offeringId}`;
   await expect(preview("now")).rejects.toThrow("for sale");
   await expect(preview("now", { accountId: Number.NaN })).rejects.toThrow("no such account");
-  await world.sql`update packages set units_used = 0 where id = ${first.packageId}`;
+  await world.sql`update packages set units_taken = 0 where id = ${first.packageId}`;
   await world.setClock(null);
 });
 
 test("an active package shows what it grants now, by its own midnight; a queued or ended one grants nothing", async () => {
   const person = await world.addCustomer();
   const use = async (packageId: number, day: string, units: number) => {
-    await world.sql`insert into package_days (package_id, day, units_used, units_max) values (${packageId}, ${day}, ${units}, 1000)`;
-    await world.sql`update packages set units_used = units_used + ${units} where id = ${packageId}`;
+    await world.sql`insert into package_days (package_id, day, units_taken, units_max) values (${packageId}, ${day}, ${units}, 1000)`;
+    await world.sql`update packages set units_taken = units_taken + ${units} where id = ${packageId}`;
   };
   const allowance = async () =>
     (await holdingsOf(world.deps, person.accountId)).packages.find(({ state }) => state === "active")?.allowance;
@@ -311,7 +311,7 @@ test("an active package shows what it grants now, by its own midnight; a queued 
     [standard, "ended", false],
   ]);
   expect(balance).toEqual({ balanceNanoUsd: 0n, heldNanoUsd: 0n, freeNanoUsd: 0n, paygEnabled: false });
-  await world.sql`update packages set units_used = 0 where account_id = ${person.accountId}`;
+  await world.sql`update packages set units_taken = 0 where account_id = ${person.accountId}`;
   await world.sql`delete from package_days where package_id in (${standard}, ${saved})`;
   await world.setClock(null);
 });

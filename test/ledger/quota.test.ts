@@ -85,8 +85,8 @@ test("carryover: a late settlement takes a unit only if every day since has room
   // The package has one unit left, but only from the third day on.
   await open.ledger.settle(late, usageOf());
   const days =
-    await world.sql`select day::text, units_used from package_days where package_id = ${packageId} order by day`;
-  expect(days.map(({ day, units_used }) => [day, units_used])).toEqual([
+    await world.sql`select day::text, units_taken from package_days where package_id = ${packageId} order by day`;
+  expect(days.map(({ day, units_taken }) => [day, units_taken])).toEqual([
     ["2026-05-10", 0],
     ["2026-05-11", 2],
   ]);
@@ -170,8 +170,9 @@ test("a token allowance is never exceeded, and use beyond it is not charged", as
   expect(refusal.code).toBe("package_quota_exceeded");
   expect(refusal.facts).toMatchObject({ limit: 150, used: 150, remaining: 0 });
   expect(refusal.message).toBe("The package's token allowance is used up.");
-  const [row] = await world.sql`select tokens_used::int, tokens_held::int from packages where id = ${packageId}`;
-  expect({ ...row }).toEqual({ tokens_used: 150, tokens_held: 0 });
+  const [row] =
+    await world.sql`select tokens_taken::int, package_tokens_spent(id)::int as tokens_used from packages where id = ${packageId}`;
+  expect({ ...row }).toEqual({ tokens_taken: 150, tokens_used: 150 });
 });
 
 // Source: QUO-9.

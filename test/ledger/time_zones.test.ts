@@ -93,7 +93,9 @@ async function customer(spec: OfferingSpec, key: { unitsMax?: number; timeZone?:
     },
     async days() {
       const rows = await world.sql`
-        select day::text, units_held as held, units_used as used from package_days where package_id = ${packageId} order by day`;
+        select d.day::text, coalesce(sum(e.units), 0)::int as held, (units_taken - coalesce(sum(e.units), 0))::int as used
+        from package_days d left join escrows e on e.package_id = d.package_id and e.day = d.day
+        where d.package_id = ${packageId} group by d.day, units_taken order by d.day`;
       return Object.fromEntries(rows.map(({ day, held, used }) => [day, [held, used]]));
     },
   };
@@ -266,10 +268,10 @@ test("a package that ends during a request is charged for it, and the next packa
   // The queued package started at that instant, and has all its units.
   expect(await codes(one, 4)).toEqual({ granted: 3, daily_quota_exceeded: 1 });
   const rows = await world.sql`
-    select id::int, units_used, units_held from packages where account_id = ${one.accountId} order by id`;
+    select id::int, units_taken - package_drawn(packages) as used, package_drawn(packages) as held from packages where account_id = ${one.accountId} order by id`;
   expect(rows.map((row) => ({ ...row }))).toEqual([
-    { id: one.packageId, units_used: 2, units_held: 0 },
-    { id: nextId, units_used: 0, units_held: 3 },
+    { id: one.packageId, used: 2, held: 0 },
+    { id: nextId, used: 0, held: 3 },
   ]);
 });
 

@@ -54,7 +54,8 @@ async function customer(spec: OfferingSpec = { dailyLimit: 2, days: 2 }) {
     packageId,
     ask: () => requestFor(person, key),
     async counters() {
-      const [row] = await world.sql`select units_used, units_held from packages where id = ${packageId}`;
+      const [row] =
+        await world.sql`select units_taken - package_drawn(packages) as units_used, package_drawn(packages) as units_held from packages where id = ${packageId}`;
       return { ...row };
     },
   };
@@ -247,8 +248,9 @@ test("a late settlement that gets no unit takes nothing of the package's tokens"
   await reapLease(world, late.leaseId);
   await open.ledger.settle(await open.ledger.reserve(ask()), usageOf({ promptTokens: 5, completionTokens: 5 }));
   await open.ledger.settle(late, usageOf({ promptTokens: 40, completionTokens: 40 }));
-  const [row] = await world.sql`select tokens_used::int, tokens_held::int from packages where id = ${packageId}`;
-  expect({ ...row }).toEqual({ tokens_used: 10, tokens_held: 0 });
+  const [row] =
+    await world.sql`select tokens_taken::int, package_tokens_spent(id)::int as tokens_used from packages where id = ${packageId}`;
+  expect({ ...row }).toEqual({ tokens_taken: 10, tokens_used: 10 });
 });
 
 test("a late charge takes the available balance; the rest is recorded as a loss", async () => {

@@ -54,7 +54,7 @@ test("an account that does not pay by balance, or has switched the notice off, g
 test("a package causes one notice each when it is nearly used up, used up, and about to end", async () => {
   const person = await world.addCustomer();
   const packageId = await world.givePackage(person, { dailyLimit: 10, days: 10 });
-  const use = (units: number) => world.sql`update packages set units_used = ${units} where id = ${packageId}`;
+  const use = (units: number) => world.sql`update packages set units_taken = ${units} where id = ${packageId}`;
   await use(79);
   await run();
   expect(await told(person.accountId)).toEqual([]);
@@ -79,7 +79,7 @@ test("a run looks at a limited number of balances and packages, and the next goe
   const people = await Promise.all(Array.from({ length: 7 }, () => world.addCustomer()));
   for (const person of people) {
     const packageId = await world.givePackage(person, { dailyLimit: 10, days: 10 });
-    await world.sql`update packages set units_used = total_limit where id = ${packageId}`;
+    await world.sql`update packages set units_taken = total_limit where id = ${packageId}`;
     await world.setBalance(person, 5n);
   }
   const looksMax = 3;
@@ -97,7 +97,7 @@ test("a run looks at a limited number of balances and packages, and the next goe
   expect(seen.at(-1)).toBe(2 * people.length);
   for (let i = 1; i < seen.length; i++) expect((seen[i] ?? 0) - (seen[i - 1] ?? 0)).toBeLessThanOrEqual(2 * looksMax);
   for (const { accountId } of people) expect(await toldKinds(accountId)).toHaveLength(2);
-  await world.sql`update packages set units_used = 0`;
+  await world.sql`update packages set units_taken = 0`;
 });
 
 test("one of many replicas runs the job each minute", async () => {

@@ -102,9 +102,9 @@ typedef Request {
 };
 Request q[NREQ];
 
-/* The database: the counters of the account, and one escrow row a lease (a row a day in SQL). */
-byte used[DAYS], held[DAYS];
-byte key_used, key_held;
+/* The database: what is taken of the account, what settled requests used of it (receipts), and one escrow row a lease (a row a day in SQL). */
+byte taken[DAYS], settled[DAYS];
+byte key_taken, key_settled;
 typedef Row {
   bit exists; byte units[DAYS]; byte idle[DAYS]; byte key; bit epoch; bit recalled;
   bit unheard                                                        /* the answer of its last draw did not count: its replica was not told */
@@ -164,10 +164,10 @@ hidden byte i, d, l, n, today, scarce, writes, its_idle;
 #endif
 #if DAYS == 2 && defined(CARRYOVER)
 #define LIMIT(d)      (N * (TODAY + 1))
-#define LEFT(d)       (LIMIT(d) - used[0] - used[1] - held[0] - held[1])
+#define LEFT(d)       (LIMIT(d) - taken[0] - taken[1])
 #else
 #define LIMIT(d)      N
-#define LEFT(d)       (N - used[d] - held[d])
+#define LEFT(d)       (N - taken[d])
 #endif
 #if DAYS == 2
 #define ROW_UNITS(l)  (row[l].units[0] + row[l].units[1])
@@ -249,7 +249,7 @@ hidden byte i, d, l, n, today, scarce, writes, its_idle;
 #define unasked_elsewhere(l, x) (idle_elsewhere(l, x) && !row[l].recalled)
 /* A waiting request is worth another draw: the database would not answer "recall" again. Polls in vain change nothing. */
 #define worth_it(i, r) (waits(i, r) && !grantable(i, r) && (LEFT(TODAY) >= NEED(i) || m[r].idle > 0 || (epoch && concerns(i)) || \
-  (limited(i) && key_used + key_held >= CEILING) || !ANY_ROW(idle_elsewhere, m[r].lease) || ANY_ROW(unasked_elsewhere, m[r].lease)))
+  (limited(i) && key_taken >= CEILING) || !ANY_ROW(idle_elsewhere, m[r].lease) || ANY_ROW(unasked_elsewhere, m[r].lease)))
 
 #define my_row        row[m[r].lease]
 #define must_return(r) (my_row.recalled || m[r].epoch < m[r].told || m[r].draining || m[r].day != TODAY)
@@ -275,16 +275,16 @@ inline check_books() {
   for (d : 0 .. DAYS - 1) {
     n = 0;
     for (l : 0 .. LEASES - 1) { n = n + row[l].units[d] }
-    assert(n == held[d]);
-    assert(used[d] + held[d] <= N * DAYS)
+    assert(n + settled[d] == taken[d]);
+    assert(taken[d] <= N * DAYS)
   }
   assert(LEFT(0) <= LIMIT(0) && LEFT(DAYS - 1) <= LIMIT(DAYS - 1));
   assert(LEFT(0) >= 0 && LEFT(DAYS - 1) >= 0);
 #if CEILING > 0
   n = 0;
   for (l : 0 .. LEASES - 1) { n = n + row[l].key }
-  assert(n == key_held);
-  assert(key_used + key_held <= CEILING)
+  assert(n + key_settled == key_taken);
+  assert(key_taken <= CEILING)
 #endif
   ; skip
 }
@@ -348,7 +348,7 @@ inline check_refusal(x) {
 #ifdef F_LATE_KEY
 #define MAY_TAKE 1
 #else
-#define MAY_TAKE (key_used + key_held < CEILING)
+#define MAY_TAKE (key_taken < CEILING)
 #endif
 inline finish(x) {
   if
@@ -361,21 +361,21 @@ inline finish(x) {
      q[x].receipt = 1;
      if
      :: row[q[x].lease].exists ->
-        row[q[x].lease].units[q[x].day] = row[q[x].lease].units[q[x].day] - NEED(x); held[q[x].day] = held[q[x].day] - NEED(x);
+        row[q[x].lease].units[q[x].day] = row[q[x].lease].units[q[x].day] - NEED(x); taken[q[x].day] = taken[q[x].day] - NEED(x);
         if :: writes && row[q[x].lease].idle[q[x].day] > its_idle -> row[q[x].lease].idle[q[x].day] = its_idle :: else fi;
         if
-        :: limited(x) -> row[q[x].lease].key--; key_held--; key_used = key_used + (q[x].charge > 0)
+        :: limited(x) -> row[q[x].lease].key--; key_taken = key_taken - (q[x].charge == 0); key_settled = key_settled + (q[x].charge > 0)
         :: else
         fi;
         /* Above the hold: all of it if it is available, else the hold. */
         n = (q[x].charge <= NEED(x) || q[x].charge <= LEFT(q[x].day) -> q[x].charge : NEED(x));
-        used[q[x].day] = used[q[x].day] + n
+        taken[q[x].day] = taken[q[x].day] + n; settled[q[x].day] = settled[q[x].day] + n
      :: else ->
         if
         :: q[x].charge > 0 ->
            late++; assert(late <= under_way_at_reaping);
 #ifdef F_LATE_NEW_ROW
-           l = m[q[x].at].lease; row[l].units[q[x].day] = row[l].units[q[x].day] - NEED(x); held[q[x].day] = held[q[x].day] - NEED(x);
+           l = m[q[x].at].lease; row[l].units[q[x].day] = row[l].units[q[x].day] - NEED(x); taken[q[x].day] = taken[q[x].day] - NEED(x);
            n = NEED(x);
 #else
            n = (q[x].charge <= LEFT(q[x].day) -> q[x].charge : LEFT(q[x].day));
@@ -383,12 +383,12 @@ inline finish(x) {
            /* It takes what its key has left, too: nothing, if that is nothing. */
            if
 #ifndef F_LATE_KEY
-           :: limited(x) && key_used + key_held >= CEILING -> n = 0
+           :: limited(x) && key_taken >= CEILING -> n = 0
 #endif
-           :: limited(x) && MAY_TAKE -> key_used++
+           :: limited(x) && MAY_TAKE -> key_taken++; key_settled++
            :: !limited(x) -> skip
            fi;
-           used[q[x].day] = used[q[x].day] + n
+           taken[q[x].day] = taken[q[x].day] + n; settled[q[x].day] = settled[q[x].day] + n
         :: else
         fi
      fi
@@ -400,13 +400,13 @@ inline finish(x) {
 inline decide(t, x) {
   if
   :: t.saw_epoch && concerns(x) -> t.refused = t.refused | (1 << x)
-  :: !(t.saw_epoch && concerns(x)) && limited(x) && key_used + key_held >= CEILING -> t.refused = t.refused | (1 << x)
-  :: !(t.saw_epoch && concerns(x)) && !(limited(x) && key_used + key_held >= CEILING) ->
+  :: !(t.saw_epoch && concerns(x)) && limited(x) && key_taken >= CEILING -> t.refused = t.refused | (1 << x)
+  :: !(t.saw_epoch && concerns(x)) && !(limited(x) && key_taken >= CEILING) ->
      if
      :: LEFT(today) >= NEED(x) ->
         t.granted = t.granted | (1 << x);
-        row[t.lease].units[today] = row[t.lease].units[today] + NEED(x); held[today] = held[today] + NEED(x);
-        if :: limited(x) -> row[t.lease].key++; key_held++ :: else fi
+        row[t.lease].units[today] = row[t.lease].units[today] + NEED(x); taken[today] = taken[today] + NEED(x);
+        if :: limited(x) -> row[t.lease].key++; key_taken++ :: else fi
      :: else ->
 #ifndef F_REFUSE_BLINDLY
         if
@@ -436,13 +436,13 @@ inline draw(t, r, given_up) {
 #else
     :: row[t.lease].units[d] > t.keep[d] ->
 #endif
-       held[d] = held[d] - row[t.lease].units[d] + t.keep[d]; row[t.lease].units[d] = t.keep[d]
+       taken[d] = taken[d] - row[t.lease].units[d] + t.keep[d]; row[t.lease].units[d] = t.keep[d]
     :: else
     fi;
     row[t.lease].idle[d] = 0
   }
 #if CEILING > 0
-  if :: row[t.lease].key > t.keep_key -> key_held = key_held - row[t.lease].key + t.keep_key; row[t.lease].key = t.keep_key :: else fi;
+  if :: row[t.lease].key > t.keep_key -> key_taken = key_taken - row[t.lease].key + t.keep_key; row[t.lease].key = t.keep_key :: else fi;
 #endif
   row[t.lease].idle[t.idle_day] = t.idle;
   today = TODAY; t.day = today; scarce = 0;
@@ -460,7 +460,7 @@ inline draw(t, r, given_up) {
   if
   :: !scarce && t.stands ->
      t.got = (t.ask <= LEFT(today) -> t.ask : LEFT(today));
-     row[t.lease].units[today] = row[t.lease].units[today] + t.got; held[today] = held[today] + t.got;
+     row[t.lease].units[today] = row[t.lease].units[today] + t.got; taken[today] = taken[today] + t.got;
      row[t.lease].idle[today] = row[t.lease].idle[today] + t.got
   :: else
   fi;
@@ -824,8 +824,8 @@ end: do
   :: d_step { lease < leases_taken && !ended[lease] && now > ends_at[lease] -> ended[lease] = 1; ends_at[lease] = 0 } \
   :: d_step { REAPABLE(lease) -> \
        if :: row[lease].exists -> \
-          for (d : 0 .. DAYS - 1) { held[d] = held[d] - row[lease].units[d]; row[lease].units[d] = 0; row[lease].idle[d] = 0 } \
-          key_held = key_held - row[lease].key; row[lease].key = 0; row[lease].exists = 0; row[lease].epoch = 0; row[lease].recalled = 0; row[lease].unheard = 0; \
+          for (d : 0 .. DAYS - 1) { taken[d] = taken[d] - row[lease].units[d]; row[lease].units[d] = 0; row[lease].idle[d] = 0 } \
+          key_taken = key_taken - row[lease].key; row[lease].key = 0; row[lease].exists = 0; row[lease].epoch = 0; row[lease].recalled = 0; row[lease].unheard = 0; \
           for (i : 0 .. NREQ - 1) { if :: (under_way(i, lease) || left_behind(i, lease)) && !q[i].receipt -> under_way_at_reaping++ :: else fi } \
        :: else fi; \
        check_books() }

@@ -131,7 +131,7 @@ describe("the notices", () => {
   test("are absent while nothing is low, and appear at the account's own thresholds", async () => {
     const { person, session, packageId } = await open({ dailyLimit: 100, days: 10 });
     expect(await kindsOf(session)).toEqual([]);
-    const use = (units: number) => shop.world.sql`update packages set units_used = ${units} where id = ${packageId}`;
+    const use = (units: number) => shop.world.sql`update packages set units_taken = ${units} where id = ${packageId}`;
     await use(799);
     expect(await kindsOf(session)).toEqual([]);
     await use(800);
