@@ -109,6 +109,7 @@ function refusedEarly({ grants, refusalsMs }: Round): number {
 }
 
 async function unitsUsed({ sql }: World, accountId: number): Promise<number> {
-  const [row] = await sql`select sum(units_taken - package_drawn(packages))::int as used from packages where account_id = ${accountId}`;
+  const [row] =
+    await sql`select sum(units_taken - package_drawn(packages))::int as used from packages where account_id = ${accountId}`;
   return Number(row?.used);
 }

@@ -244,7 +244,8 @@ test("SIGKILL in the middle of a stream: another replica returns the unit after 
   await until(async () => (await shop.counters(accountId)).holds === 0);
   // Only the dead process knew of the request: there is no receipt.
   expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 0, units: 0 });
-  const [left] = await shop.world.sql`select package_drawn(packages) as held, units_taken from packages where account_id = ${accountId}`;
+  const [left] = await shop.world
+    .sql`select package_drawn(packages) as held, units_taken from packages where account_id = ${accountId}`;
   expect({ ...left }).toEqual({ held: 0, units_taken: 0 });
   expect(await shop.world.unbalanced()).toEqual([]);
 });
