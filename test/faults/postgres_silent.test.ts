@@ -40,9 +40,9 @@ async function behindProxy(
   await withReplica(start, (replica) => work(replica, proxy)).finally(proxy.close);
 }
 
-// A prepared statement sends its arguments, not its text.
-const RESERVE = '{"chat-a"}';
-const SETTLE = "{complete}";
+// A prepared statement sends its arguments, not its text: of a run the model comes behind a true or false, of an end the reason.
+const RESERVE = 'e,\\"chat-a\\",';
+const SETTLE = '\\"complete\\"';
 
 describe("the reply to a COMMIT is lost: it is done once, with the same answer", () => {
   let proxy: TcpProxy;
