@@ -1,5 +1,6 @@
 import { plainFinish } from "../catalog/error_reports.ts";
 import { isRecord } from "../platform/records.ts";
+import { withLegacyCall } from "./legacy_functions.ts";
 import { isCount } from "./usage_counts.ts";
 
 /**
@@ -73,13 +74,15 @@ export function saidIn(choice: Fields, part: PartName): unknown {
 export class ChoiceRepair {
   readonly #requestId: string;
   readonly #part: PartName;
+  readonly #hasLegacyCalls: boolean;
   /** By choice. Absent until its first delta. */
   readonly #streams = new Map<number, CallNumbers>();
 
-  /** `requestId`: what ids that a provider leaves out are made of. */
-  constructor(requestId: string, part: PartName) {
+  /** `requestId`: what ids that a provider leaves out are made of. `hasLegacyCalls`: the client reads `function_call`. */
+  constructor(requestId: string, part: PartName, hasLegacyCalls = false) {
     this.#requestId = requestId;
     this.#part = part;
+    this.#hasLegacyCalls = hasLegacyCalls;
   }
 
   /** The choices as they are sent on; the same list if nothing is to be repaired. */
@@ -88,7 +91,8 @@ export class ChoiceRepair {
     for (let place = 0; place < choices.length; place++) {
       const choice = choices[place];
       if (!isRecord(choice)) continue;
-      const good = this.#choice(choice, place);
+      const shaped = this.#choice(choice, place);
+      const good = this.#hasLegacyCalls ? withLegacyCall(shaped, this.#part) : shaped;
       if (good === choice) continue;
       repaired ??= [...choices];
       repaired[place] = good;

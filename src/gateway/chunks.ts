@@ -2,7 +2,7 @@ import { reportIn } from "../catalog/error_reports.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
-import { ChoiceRepair, createdOf, finishOf } from "./chat_shape.ts";
+import { ChoiceRepair, createdOf, finishOf, saidIn } from "./chat_shape.ts";
 import {
   ChunkFrames,
   EVENT_END,
@@ -49,6 +49,8 @@ export type StreamFacts = {
   wantsUsage: boolean;
   /** How many were asked for; one if it is not given. */
   choices?: number;
+  /** The client reads `function_call` in place of tool calls. */
+  hasLegacyCalls?: boolean;
 };
 
 /** Turns the events of a provider's stream into those of the client, and reads the text and usage out of them. */
@@ -105,7 +107,7 @@ export class ChunkRewriter implements StreamRewriter {
     const { choices = 1 } = facts;
     this.#facts = facts;
     this.#model = JSON.stringify(facts.modelId);
-    this.#repair = new ChoiceRepair(facts.requestId, "delta");
+    this.#repair = new ChoiceRepair(facts.requestId, "delta", facts.hasLegacyCalls);
     this.#choiceEnds = choices > 1 ? new ChoiceEnds(choices) : undefined;
   }
 
@@ -249,7 +251,7 @@ export class ChunkRewriter implements StreamRewriter {
   /** The choices as they are sent. Calls that are numbered anew depend on the chunks before. */
   #repaired(received: unknown[]): unknown[] {
     const choices = this.#repair.repaired(received);
-    if (choices !== received && choices.some(hasCalls)) this.#frames.forgetTexts();
+    if (choices !== received && received.some(hasCalls)) this.#frames.forgetTexts();
     return choices;
   }
 
@@ -387,7 +389,8 @@ function isEmptyList(value: unknown): boolean {
 }
 
 function hasCalls(choice: unknown): boolean {
-  return isRecord(choice) && isRecord(choice.delta) && Array.isArray(choice.delta.tool_calls);
+  const said = isRecord(choice) ? saidIn(choice, "delta") : undefined;
+  return isRecord(said) && (said.tool_calls ?? null) !== null;
 }
 
 function isFinished(choice: unknown): boolean {

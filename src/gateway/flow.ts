@@ -14,6 +14,7 @@ import { type Answered, type Attempt, dispatch } from "./dispatch.ts";
 import { namerOf } from "./end_users.ts";
 import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
 import { serveOnce } from "./idempotency.ts";
+import { readsLegacyCalls } from "./legacy_functions.ts";
 import { requireModel } from "./models.ts";
 import { checkKept, filterParameters } from "./parameters.ts";
 import { hasUncounted, type Prompt, type PromptSample, promptOf } from "./prompt.ts";
@@ -145,6 +146,7 @@ function serveChat(request: ChatRequest): Promise<Outcome> {
     modelId: body.model,
     wantsUsage: body.stream_options?.include_usage === true || request.showsCharge,
     choices,
+    hasLegacyCalls: readsLegacyCalls(body),
   };
   return serveStream(request, plan, (route, attempt) =>
     inNamesOf(form, openChatStream(callOf(request, attempt), route)),

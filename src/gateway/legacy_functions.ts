@@ -2,7 +2,7 @@ import { isRecord } from "../platform/records.ts";
 
 /**
  * OpenAI's first form of tools, which most providers do not know: `functions`, `function_call` and messages of the role `function`. Here
- * they become tools. Source: DIA-9.
+ * they become tools, and the calls of an answer become a `function_call`. Source: DIA-9.
  */
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -21,6 +21,32 @@ export function toolsOf(functions: readonly unknown[], called: unknown): { tools
 function functionOf(one: Fields): Fields {
   const entries = FUNCTION_MEMBERS.map((name) => [name, one[name]] as const);
   return Object.fromEntries(entries.filter(([, value]) => value !== undefined));
+}
+
+/** Whether a client reads `function_call`, and knows nothing of tool calls. */
+export function readsLegacyCalls({ functions, tools }: Fields): boolean {
+  const hasTools = Array.isArray(tools) && tools.length > 0;
+  return Array.isArray(functions) && functions.length > 0 && !hasTools;
+}
+
+/** A choice with its call in the first form, in which a message has one: its first. `part`: where the choice has it. */
+export function withLegacyCall(choice: Fields, part: "message" | "delta"): Fields {
+  const said = choice[part];
+  const isEnd = choice.finish_reason === "tool_calls";
+  const calls = isRecord(said) ? said.tool_calls : undefined;
+  if (!isEnd && calls === undefined) return choice;
+  const { tool_calls: _, ...others } = isRecord(said) ? said : {};
+  const first: unknown = Array.isArray(calls) ? calls.find(isFirst) : undefined;
+  const called = isRecord(first) && isRecord(first.function) ? { function_call: first.function } : {};
+  return {
+    ...choice,
+    ...(isRecord(said) && { [part]: { ...others, ...called } }),
+    ...(isEnd && { finish_reason: "function_call" }),
+  };
+}
+
+function isFirst(call: unknown, place: number): boolean {
+  return isRecord(call) && (call.index ?? place) === 0;
 }
 
 /** Turns the legacy calls of a conversation into tool calls: an answer has the id of the last call before it. */

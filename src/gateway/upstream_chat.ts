@@ -16,6 +16,7 @@ import { type ChatToSend, chatPayload, type Payload } from "./chat_payload.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
 import { PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
+import { readsLegacyCalls } from "./legacy_functions.ts";
 import { chatOpening, isEmptyAnswer, type Opening } from "./openings.ts";
 import { isEvents, payloadsOfWhole, wholeOfEvents } from "./other_form.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
@@ -85,7 +86,7 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
   for (const name of [...PROVIDER_FIELDS, ...USAGE_MEMBERS]) edits.set(name, null);
   const reports = new UsageReports();
   reports.read(value);
-  const choices = new ChoiceRepair(requestId, "message").repaired(received);
+  const choices = new ChoiceRepair(requestId, "message", readsLegacyCalls(call.body)).repaired(received);
   if (choices !== received) edits.set("choices", JSON.stringify(choices));
   const { usage: reported, raw } = reports;
   const written = choices.map((choice) => (isRecord(choice) ? writtenIn(choice.message) : ""));
