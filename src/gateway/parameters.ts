@@ -424,12 +424,12 @@ function filterTools(tools: unknown, filtering: Filtering): unknown {
   return passes.length === 0 && tools.length > 0 ? undefined : passes;
 }
 
-/** A function as the Responses API has it, without a member `function`: it becomes a chat's. */
+/** A function as the Responses API or Anthropic's has it, without a member `function`: it becomes a chat's. */
 function asChatTool(tool: unknown): unknown {
-  if (!isRecord(tool) || tool.type !== "function" || tool.function !== undefined || typeof tool.name !== "string")
-    return tool;
-  const { type, ...named } = tool;
-  return { type, function: named };
+  if (!isRecord(tool) || tool.function !== undefined || typeof tool.name !== "string") return tool;
+  const { type = "function", input_schema: schema, ...named } = tool;
+  if (isRecord(schema)) return { type: "function", function: { ...named, parameters: schema } };
+  return type === "function" ? { type, function: named } : tool;
 }
 
 function filterTool(given: unknown, path: string, filtering: Filtering): unknown {
@@ -485,14 +485,23 @@ function filterMessages(messages: unknown, filtering: Filtering): unknown {
   });
 }
 
-/** Types that only the Responses API has, and no type at all: the types that these parts have in a chat. */
+/** Parts of the Responses API and of Anthropic's, and parts without a type, as a chat has them. */
 function asChatPart(part: unknown): unknown {
   if (!isRecord(part)) return part;
-  const { type = "input_text", image_url: image } = part;
+  const { type = "input_text", image_url: image, source } = part;
   if ((type === "input_text" || type === "output_text") && typeof part.text === "string")
     return { ...part, type: "text" };
-  if (type === "input_image" && typeof image === "string") return { type: "image_url", image_url: imageOf(part) };
-  return part;
+  if ((type === "input_image" || type === "image_url") && typeof image === "string")
+    return { type: "image_url", image_url: imageOf(part) };
+  const url = type === "image" && isRecord(source) ? urlOfSource(source) : undefined;
+  return url === undefined ? part : { type: "image_url", image_url: { url } };
+}
+
+/** Anthropic's source of an image, as a URL. */
+function urlOfSource({ type, url, media_type: mediaType, data }: Fields): string | undefined {
+  if (type === "url") return typeof url === "string" ? url : undefined;
+  const isData = type === "base64" && typeof mediaType === "string" && typeof data === "string";
+  return isData ? `data:${mediaType};base64,${data}` : undefined;
 }
 
 function imageOf({ image_url: url, detail }: Fields): Fields {
@@ -500,7 +509,7 @@ function imageOf({ image_url: url, detail }: Fields): Fields {
 }
 
 function filterPart(given: unknown, path: string, filtering: Filtering): unknown {
-  const part = isRecord(given) && PART_MEMBERS.has(given.type) ? given : asChatPart(given);
+  const part = asChatPart(given);
   const known = isRecord(part) ? PART_MEMBERS.get(part.type) : undefined;
   if (isRecord(part) && known !== undefined) return filterMembers(part, { field: "content", path, known }, filtering);
   if (isRecord(part) && typeof part.type === "string" && filtering.allows("content", part.type)) return part;

@@ -189,7 +189,9 @@ export function readChat(raw: Body): ChatBody {
 
 /** The rules for a message that its shape cannot express. Throws invalid_request. */
 function checkMessage({ role, content, tool_call_id, name }: ChatMessage, path: string): void {
-  const isEmpty = content === undefined || content === null;
+  // An empty list says as little as no content. An empty output of a tool is one.
+  const isEmpty =
+    content === undefined || content === null || (Array.isArray(content) && content.length === 0 && role !== "tool");
   // An assistant turn may consist of tool calls alone. Source: API-5.
   if (isEmpty && role !== "assistant") throw missing(`${path}.content`);
   // Every provider refuses a tool message that names no call.

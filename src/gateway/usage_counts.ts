@@ -10,7 +10,7 @@ import { isRecord } from "../platform/records.ts";
  *   LiteLLM      the same, with cache_creation_tokens; Anthropic's counts beside it
  *   Anthropic    input_tokens, output_tokens; the cache's tokens are beside them, or a part of prompt_tokens
  *   Bedrock      the same in camel case
- *   Gemini       promptTokenCount, candidatesTokenCount; thoughts and the prompts of tools are beside them
+ *   Gemini       promptTokenCount, candidatesTokenCount; thoughts and the prompts of tools are beside them, parts are lists by modality
  *   DeepSeek     prompt_cache_hit_tokens; Moonshot: cached_tokens, and in a stream all of it in the last choice
  *   xAI          reasoning beside the completion tokens: only total_tokens has it
  *
@@ -56,6 +56,8 @@ const INPUT_DETAILS: Names = {
   cache_creation_tokens: "cacheWrittenPart",
   audio_tokens: "audioInput",
   image_tokens: "imageInput",
+  AUDIO: "audioInput",
+  IMAGE: "imageInput",
   cache_creation_token_details: {
     ephemeral_5m_input_tokens: "cacheWritten5m",
     ephemeral_1h_input_tokens: "cacheWritten1h",
@@ -65,6 +67,8 @@ const OUTPUT_DETAILS: Names = {
   reasoning_tokens: "reasoning",
   audio_tokens: "audioOutput",
   image_tokens: "imageOutput",
+  AUDIO: "audioOutput",
+  IMAGE: "imageOutput",
 };
 
 /** Every name that a provider gives to a count. Of several names for one count, the largest value counts. */
@@ -109,6 +113,9 @@ const NAMES: Names = {
   input_tokens_details: INPUT_DETAILS,
   completion_tokens_details: OUTPUT_DETAILS,
   output_tokens_details: OUTPUT_DETAILS,
+  promptTokensDetails: INPUT_DETAILS,
+  candidatesTokensDetails: OUTPUT_DETAILS,
+  candidates_tokens_details: OUTPUT_DETAILS,
   billed_units: { input_tokens: "prompt", output_tokens: "completion" },
 };
 
@@ -188,11 +195,18 @@ function collect(object: Fields, names: NameMap, found: Found): void {
     const value = object[name];
     if (typeof meaning !== "string") {
       if (isRecord(value)) collect(value, meaning, found);
+      else if (Array.isArray(value)) collect(byModality(value), meaning, found);
       continue;
     }
     const count = countIn(value);
     if (count !== undefined) found[meaning] = Math.max(found[meaning] ?? 0, count);
   }
+}
+
+/** Gemini's list of counts, by the modality of each. */
+function byModality(list: readonly unknown[]): Fields {
+  const entries = list.slice(0, MEMBERS_MAX).filter(isRecord);
+  return Object.fromEntries(entries.map((one) => [one.modality, one.tokenCount ?? one.token_count]));
 }
 
 /** A count as a number or its text; fractions are rounded up. Undefined if it is none. */

@@ -142,6 +142,27 @@ test.each<[string, Record<string, unknown>, object]>([
     },
     counts(21, 4, 60, { reasoning: 10 }),
   ],
+  [
+    "Gemini: parts by modality",
+    {
+      ...{ promptTokenCount: 21, candidatesTokenCount: 60, totalTokenCount: 81 },
+      promptTokensDetails: [
+        { modality: "TEXT", tokenCount: 10 },
+        { modality: "AUDIO", tokenCount: 8 },
+        { modality: "IMAGE", tokenCount: 3 },
+      ],
+      candidatesTokensDetails: [{ modality: "IMAGE", tokenCount: 50 }, null, {}],
+    },
+    counts(21, 0, 60, { audio_input: 8, image_input: 3, image_output: 50 }),
+  ],
+  [
+    "Gemini: parts by modality, in its other spelling",
+    {
+      ...{ prompt_token_count: 21, candidates_token_count: 60 },
+      ...{ prompt_tokens_details: [{ modality: "AUDIO", token_count: 8 }] },
+    },
+    counts(21, 0, 60, { audio_input: 8 }),
+  ],
   ["Ollama", { prompt_eval_count: 21, eval_count: 60 }, counts(21, 0, 60)],
   ["Cohere", { billed_units: { input_tokens: 21, output_tokens: 60 }, tokens: {} }, counts(21, 0, 60)],
   ["two names", { prompt_tokens: 0, input_tokens: 21, completion_tokens: 60, output_tokens: 0 }, counts(21, 0, 60)],
