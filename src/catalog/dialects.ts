@@ -91,6 +91,8 @@ export type Dialect = {
   title: string;
   /** Hosts of base URLs that have it, and their subdomains. */
   hosts: readonly string[];
+  /** `owned_by` in the lists of models of servers that have it at any host. Source: DIA-14. */
+  owners?: readonly string[];
   /** Facts that differ from those of most providers. */
   known: { readonly [Name in FactName]?: Known<Facts[Name]> };
 };
@@ -158,6 +160,7 @@ export const DIALECTS = {
   vllm: {
     title: "vLLM",
     hosts: [],
+    owners: ["vllm"],
     known: {
       systemMessages: TEMPLATES,
       functions: NO_LEGACY("docs.vllm.ai/en/latest/serving/openai_compatible_server.html: functions are ignored"),
@@ -166,6 +169,7 @@ export const DIALECTS = {
   sglang: {
     title: "SGLang",
     hosts: [],
+    owners: ["sglang"],
     known: {
       systemMessages: TEMPLATES,
       functions: NO_LEGACY("docs.sglang.ai/basic_usage/openai_api_completions.html"),
@@ -175,6 +179,7 @@ export const DIALECTS = {
   ollama: {
     title: "Ollama",
     hosts: ["ollama.com"],
+    owners: ["library"],
     known: {
       functions: NO_LEGACY("docs.ollama.com/api/openai-compatibility: supported request fields"),
       embeddings: known("float", "docs.ollama.com/api/openai-compatibility: older versions ignore encoding_format"),
@@ -183,6 +188,7 @@ export const DIALECTS = {
   "llama.cpp": {
     title: "llama.cpp",
     hosts: [],
+    owners: ["llamacpp"],
     known: {
       systemMessages: known("merged", "github.com/ggml-org/llama.cpp/issues/20733"),
       functions: NO_LEGACY("github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"),
@@ -195,6 +201,7 @@ export const DIALECTS = {
   "lm-studio": {
     title: "LM Studio",
     hosts: [],
+    owners: ["organization_owner"],
     known: {
       developerRole: known("system", "github.com/lmstudio-ai/lmstudio-bug-tracker/issues/669"),
       systemMessages: known("merged", "github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2298"),
@@ -396,6 +403,14 @@ export function dialectOfUrl(baseUrl: string): DialectName {
   const host = URL.canParse(baseUrl) ? new URL(baseUrl).hostname : "";
   const isOf = (one: string) => host === one || host.endsWith(`.${one}`);
   return DIALECT_NAMES.find((name) => DIALECTS[name].hosts.some(isOf)) ?? "generic";
+}
+
+/** The dialect of a server by who owns the models that it lists; undefined if that tells none. Source: DIA-14. */
+export function dialectOfOwners(owners: ReadonlySet<string>): DialectName | undefined {
+  return DIALECT_NAMES.find((name) => {
+    const { owners: known = [] }: Dialect = DIALECTS[name];
+    return known.some((owner) => owners.has(owner));
+  });
 }
 
 /** Why these facts cannot all be true, in a sentence, with the facts; undefined if they can. */

@@ -265,6 +265,9 @@ function unservedRefusal(failover: Failover, failures: Failures): Refusal {
   return new Refusal("provider_unavailable", { retryAfterSeconds, ...more });
 }
 
+/** Words by which clients know a prompt that is too long: several read the message, and not the code. */
+const TOO_LONG = /\bprompt is too long\b/i;
+
 /** Source: END-22. */
 function tooLongRefusal(
   { modelId, promptParam = "messages" }: Failover,
@@ -272,7 +275,9 @@ function tooLongRefusal(
 ): Refusal {
   const said = withoutModelName(message, upstreamModel, modelId);
   return new Refusal("context_length_exceeded", {
-    ...(said !== NO_MESSAGE && { message: said }),
+    ...(said !== NO_MESSAGE && {
+      message: TOO_LONG.test(said) ? said : `The prompt is too long for the model: ${said}`,
+    }),
     param: promptParam,
   });
 }

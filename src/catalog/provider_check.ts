@@ -90,10 +90,13 @@ export async function testProvider(
   const late = new ProviderFailure("timeout", `No answer within ${limitMs} ms.`);
   const timer = setTimeout(() => deadline.abort(late), limitMs);
   const startedMs = performance.now();
+  let owners: ReadonlySet<string> = new Set();
   const msSince = (since: number) => Math.round(performance.now() - since);
   try {
     try {
-      const listed = new Set(await client.listModels(upstream, deadline.signal));
+      const models = await client.listModels(upstream, deadline.signal);
+      const listed = new Set(models.ids);
+      owners = models.owners;
       test.models = listed.size;
       test.unlisted = [...new Set(upstreamModels)].filter((model) => !isListed(listed, model));
     } finally {
@@ -106,7 +109,7 @@ export async function testProvider(
     }
     if (probe) {
       const callMs = Math.min(PROBE_CALL_MS_MAX, deps.config.providerFirstByteMs);
-      test.probe = await probeFacts({ ...probe, client, upstream, callMs, signal: deadline.signal });
+      test.probe = await probeFacts({ ...probe, client, upstream, owners, callMs, signal: deadline.signal });
     }
     return { ...test, ok: true };
   } catch (thrown) {

@@ -2,6 +2,7 @@ import type { Config } from "../config.ts";
 import { ANSWER_MEMORY_FULL, type HeldAnswer } from "../platform/answer_memory.ts";
 import { deadline } from "../platform/deadline.ts";
 import type { Log } from "../platform/log.ts";
+import { isRecord } from "../platform/records.ts";
 import { type UpstreamTarget, upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
 import { controllerBy, type StopSignal } from "../platform/stop.ts";
 import { createAddressPins } from "./address_pins.ts";
@@ -58,13 +59,16 @@ export type ProviderClient = {
    * timeout, cut), ProviderRejection, or the reason of `signal`.
    */
   postWhole(upstream: Upstream, path: string, body: Body, options: WholeOptions): Promise<string>;
-  /** The ids of the models that the provider lists. Throws as `post` does. */
-  listModels(upstream: Upstream, signal?: StopSignal): Promise<string[]>;
+  /** The models that the provider lists. Throws as `post` does. */
+  listModels(upstream: Upstream, signal?: StopSignal): Promise<ListedModels>;
   /** Whether the provider answers and accepts the key. Throws only the reason of `signal`. */
   ping(upstream: Upstream, signal?: StopSignal): Promise<Ping>;
   /** Whether a connection to the provider can be made now. Sends nothing; never throws. */
   canConnect(upstream: Upstream): Promise<boolean>;
 };
+
+/** `owners`: who owns them, by the list. */
+export type ListedModels = { ids: string[]; owners: ReadonlySet<string> };
 
 type Call = {
   method: "GET" | "POST";
@@ -92,10 +96,10 @@ export function createProviderClient(deps: ClientDeps): ProviderClient {
 
   const whole = wholeBy(send);
 
-  async function listModels(upstream: Upstream, signal: StopSignal): Promise<string[]> {
+  async function listModels(upstream: Upstream, signal: StopSignal): Promise<ListedModels> {
     const totalMs = Math.min(config.providerFirstByteMs, MODELS_MS_MAX);
     const limits = { signal, totalMs, bytesMax: MODELS_BODY_BYTES_MAX };
-    return readModelIds(await whole(upstream, { method: "GET", path: "/models", accept: "application/json" }, limits));
+    return readModels(await whole(upstream, { method: "GET", path: "/models", accept: "application/json" }, limits));
   }
 
   return {
@@ -127,7 +131,7 @@ export function createProviderClient(deps: ClientDeps): ProviderClient {
       try {
         pins.unpin(urlOf(upstream.baseUrl, ""));
         const models = await listModels(upstream, signal);
-        return { ok: true, tookMs: tookMs(), models: models.length, problem: null };
+        return { ok: true, tookMs: tookMs(), models: models.ids.length, problem: null };
       } catch (thrown) {
         signal.throwIfAborted();
         log.debug({ provider: upstream.providerName, err: thrown }, "a provider did not answer its ping");
@@ -273,7 +277,7 @@ function joinUrl(baseUrl: string, path: string): URL {
   return url;
 }
 
-function readModelIds(text: string): string[] {
+function readModels(text: string): ListedModels {
   const notAList = () => new ProviderFailure("not_json", "Its list of models cannot be read.");
   let parsed: unknown;
   try {
@@ -283,8 +287,8 @@ function readModelIds(text: string): string[] {
   }
   const list = typeof parsed === "object" && parsed !== null && "data" in parsed ? parsed.data : parsed;
   if (!Array.isArray(list)) throw notAList();
-  return list
-    .slice(0, MODELS_MAX)
-    .map((model: unknown) => (typeof model === "object" && model !== null && "id" in model ? model.id : undefined))
-    .filter((id) => typeof id === "string");
+  const models = list.slice(0, MODELS_MAX).filter(isRecord);
+  const textsOf = (name: "id" | "owned_by") =>
+    models.map((model) => model[name]).filter((text) => typeof text === "string");
+  return { ids: textsOf("id"), owners: new Set(textsOf("owned_by")) };
 }

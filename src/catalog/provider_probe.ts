@@ -2,6 +2,10 @@ import { isRecord } from "../platform/records.ts";
 import type { Upstream } from "./catalog.ts";
 import {
   contradictionOf,
+  DIALECTS,
+  type Dialect,
+  type DialectName,
+  dialectOfOwners,
   FACT_CHOICES,
   type FactChoice,
   type Facts,
@@ -28,6 +32,8 @@ export type ProbeResult = {
   /** For each fact that was probed and holds in none of its forms: nothing is proposed for it. */
   unknown: FactChoice[];
   calls: number;
+  /** The dialect that its list of models shows; null: it shows none. */
+  recognised: DialectName | null;
 };
 
 export type ToProbe = {
@@ -36,6 +42,8 @@ export type ToProbe = {
   /** Names of models at the provider; undefined: it has none of this kind. */
   chatModel: string | undefined;
   embeddingModel: string | undefined;
+  /** Who owns the models that it lists. */
+  owners: ReadonlySet<string>;
   /** The facts that apply now. */
   facts: Facts;
   /** Time for one request. */
@@ -115,13 +123,23 @@ class Asker {
   }
 
   result(): ProbeResult {
-    const { facts } = this.#probe;
+    const { facts, owners } = this.#probe;
+    const recognised = dialectOfOwners(owners) ?? null;
+    if (recognised !== null) this.#proposeKnown(DIALECTS[recognised], facts);
     // Of two facts that hang together only one was probed.
     if (this.#proposed.contentForm === "text" && facts.toolImages === "kept") this.#proposed.toolImages = "moved";
     const proposed = this.#proposed as FactsOverride;
     const problem = contradictionOf({ ...facts, ...proposed });
     if (problem !== undefined) throw new ProviderFailure("not_json", `Its answers contradict each other: ${problem}`);
-    return { proposed, unknown: this.#unknown, calls: this.#calls };
+    return { proposed, unknown: this.#unknown, calls: this.#calls, recognised };
+  }
+
+  /** What is known of servers of its kind, and no refusal shows: they ignore what they do not know. Source: DIA-14. */
+  #proposeKnown({ known }: Dialect, facts: Facts): void {
+    for (const [name, { is }] of Object.entries(known)) {
+      const isShown = name in this.#proposed || this.#unknown.some((one) => one === name);
+      if (!isShown && String(facts[name as keyof Facts]) !== String(is)) this.#proposed[name] = is;
+    }
   }
 
   /** The plain request: if it is refused under both names of the cap, no other answer would say anything. */

@@ -50,7 +50,8 @@ export function probeSentence({ probe }: Pick<ProviderTest, "probe">): string {
   if (probe === null) return "";
   const facts = Object.entries(probe.proposed).map(([name, value]) => `--fact ${name}=${String(value)}`);
   const unknown = probe.unknown.length > 0 ? `; takes no form of ${probe.unknown.join(", ")}` : "";
-  return `${facts.length > 0 ? `proposed: ${facts.join(" ")}` : "its facts hold"} (${probe.calls} requests)${unknown}`;
+  const kind = probe.recognised === null ? "" : `; its list of models is that of the dialect ${probe.recognised}`;
+  return `${facts.length > 0 ? `proposed: ${facts.join(" ")}` : "its facts hold"} (${probe.calls} requests)${unknown}${kind}`;
 }
 
 /** "does not list A, B": the models of routes that the provider does not list; "" if it lists them all. */

@@ -160,7 +160,7 @@ export async function connectProvider(
 ): Promise<DemoProvider> {
   const client = createProviderClient({ config, log });
   const upstream = { providerName: "provider", baseUrl, apiKey: new Secret(apiKey) };
-  const ids = await client.listModels(upstream).catch((error: unknown) => {
+  const { ids } = await client.listModels(upstream).catch((error: unknown) => {
     const why = error instanceof Error ? error.message : String(error);
     throw new Error(
       `The provider at ${baseUrl} does not list its models (${why.replace(/[.\s]+$/, "")}): check PROVIDER_BASE_URL, which often ends in /v1, and PROVIDER_API_KEY.`,

@@ -14,7 +14,7 @@ import { encrypt } from "../../src/platform/crypto.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 
-/** What a probe proposes for providers that play each dialect, and that it survives providers that are none. Source: DIA-13. */
+/** What a probe proposes for providers that play each dialect, and that it survives providers that are none. Source: DIA-13, DIA-14. */
 
 const SECRET_KEY = Buffer.alloc(32, 7);
 const CAP_TOKENS = 16;
@@ -35,11 +35,12 @@ async function answering(
   status: number,
   type: string,
   body: string | null,
+  list: object = { data: [{ id: "up" }] },
 ): Promise<{ port: number; apiKey: string; calls: () => number }> {
   let calls = 0;
   const server: Server = createServer((request, response) => {
     if (request.url === "/v1/models")
-      return void response.setHeader("content-type", "application/json").end('{"data":[{"id":"up"}]}');
+      return void response.setHeader("content-type", "application/json").end(JSON.stringify(list));
     calls += 1;
     request.resume();
     if (body !== null) response.writeHead(status, { "content-type": type }).end(body);
@@ -101,6 +102,22 @@ describe.each([...DIALECT_NAMES])("%s", (dialect) => {
     for (const name of ["streamOptions", "contentForm", "toolCallContent", "embeddings"])
       if (known[name]) expect([name, proposed[name]]).toEqual([name, known[name]?.is]);
   });
+});
+
+test("a server that takes everything, and ignores what it does not know, is recognised by its list of models", async () => {
+  const answer = { choices: [{ index: 0, message: { role: "assistant", content: "Hi" } }], data: [] };
+  // As llama-server lists its model.
+  const list = { object: "list", data: [{ id: "up", object: "model", owned_by: "llamacpp" }] };
+  const server = await answering(200, "application/json", JSON.stringify(answer), list);
+  const { ok, probe } = await probed(server);
+  expect({ ok, recognised: probe?.recognised, proposed: probe?.proposed }).toEqual({
+    ...{ ok: true, recognised: "llama.cpp" },
+    proposed: { systemMessages: "merged", functions: "tools", choicesUsage: "first" },
+  });
+  const again = await probed(server, factsOf("llama.cpp"));
+  expect(again.probe?.proposed).toEqual({});
+  const unknown = await probed(await answering(200, "application/json", JSON.stringify(answer)));
+  expect([unknown.probe?.recognised, unknown.probe?.proposed]).toEqual([null, {}]);
 });
 
 describe("a provider that is none is reported, and nothing is proposed", () => {

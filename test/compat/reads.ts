@@ -26,6 +26,8 @@ export function expectRead({ path, body, entry: { client } }: Run, answer: Answe
     const ofPrompt = path === "chat" ? "messages" : "input";
     expectRefusal(answer, error, { param: error === "context_length_exceeded" ? ofPrompt : (param ?? null) });
     expectMessage(client, answer.json.error.message);
+    // Words by which clients know it that do not read the code.
+    if (error === "context_length_exceeded") expect(answer.json.error.message).toMatch(/\bprompt is too long\b/i);
     expectWait(client, answer);
     return;
   }

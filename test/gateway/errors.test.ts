@@ -155,7 +155,7 @@ describe("every row of the table", () => {
       shop.provider.next({ status: 400, body: JSON.stringify({ error: { message, type: "invalid_request_error" } }) });
       const answer = await shop.chat(secret, { stream });
       expectRefusal(answer, "context_length_exceeded", { param: "messages" });
-      expect(answer.json.error.message).toBe(message);
+      expect(answer.json.error.message).toBe(`The prompt is too long for the model: ${message}`);
     }
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0 });
   });
