@@ -1,7 +1,13 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { Glob } from "bun";
 import { DIALECTS, type Dialect } from "../src/catalog/dialects.ts";
-import { CLIENTS_TESTED, type ClientTried, LIBRARIES_TRIED } from "../test/clients_tried.ts";
+import {
+  CLIENTS_TESTED,
+  type ClientTried,
+  LIBRARIES_TRIED,
+  SERVERS_TRIED,
+  WAITS_TRIED,
+} from "../test/clients_tried.ts";
 import { type Entry, isForBoth } from "../test/compat/form.ts";
 
 /**
@@ -67,6 +73,21 @@ function dialectLines(): string[] {
   ];
 }
 
+/** Servers that were run as providers. */
+function serverLines(): string[] {
+  return [
+    "### Servers that were run",
+    "",
+    "As a provider of a replica, by hand on 28 November 2026. What is charged was compared with what the server reports.",
+    "",
+    ...table(
+      ["server", "version", "what was run", "what was seen"],
+      SERVERS_TRIED.map(({ server, version, ran, saw }) => [server, version, ran, saw]),
+    ),
+    "",
+  ];
+}
+
 /** Each exchange of the corpus, by the file that it is in, after their counts. */
 function answerLines(files: readonly CorpusFile[]): string[] {
   const runs = (entries: readonly Entry[]) =>
@@ -83,6 +104,7 @@ function answerLines(files: readonly CorpusFile[]): string[] {
       files.map(({ file, entries }) => [linkTo(file), String(entries.length), String(runs(entries))]),
     ),
     "",
+    ...serverLines(),
     ...files.flatMap(sectionLines),
   ];
 }
@@ -127,11 +149,22 @@ function clientLines(files: readonly CorpusFile[]): string[] {
     "",
     "A prompt becomes too long: a provider answers `context_length_exceeded` to each request above some size, and a later turn is above it.",
     "",
-    "### Libraries for Python",
+    "### Libraries of other languages",
     "",
-    "Chat, a stream, and two turns of `/responses`, of which the second has `previous_response_id`. Run by hand with Python 3, from PyPI.",
+    "Run by hand on 27 and 28 November 2026, from PyPI and as Go modules. Errors: 401, 402 without a package and without balance, 404, 429 with `Retry-After`, and",
+    "`context_length_exceeded` of a real server.",
     "",
     ...table(["client", "version", "what was run", "what was seen"], rows(LIBRARIES_TRIED)),
+    "",
+    "### Clients and proxies that wait for a minute",
+    "",
+    "A provider that is silent for 70 seconds, asked by clients that give up after 60 seconds. Run by hand on 28 November 2026, on a machine with much other load. A stream",
+    "gets its headers and comments after 15 seconds (`STREAM_HEADERS_MS`), and lives. An answer that is not streamed does so only with `JSON_HEADERS_MS`.",
+    "",
+    ...table(
+      ["client", "proxy", "stream", "not streamed"],
+      WAITS_TRIED.map(({ client, proxy, stream, whole }) => [client, proxy, stream, whole]),
+    ),
     "",
     "### Requests as clients send them",
     "",

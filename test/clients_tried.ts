@@ -103,31 +103,93 @@ export const CLIENTS_TESTED: readonly ClientTried[] = [
   },
 ];
 
-const byHand = (command: string) => `\`${command}\``;
+/** What was run by hand of each library, as far as it has it. */
+const ALL = "models, chat, stream, tools, embeddings, images, two turns of `/responses`; errors";
 
 export const LIBRARIES_TRIED: readonly ClientTried[] = [
   {
-    client: "`openai`",
+    client: "Python: `openai`",
     version: "3.57.0",
-    ran: byHand("chat.completions.create(…), stream=True, responses.create(…, previous_response_id=…)"),
-    saw: "works",
+    ran: ALL,
+    saw: "all served; `AuthenticationError`, `APIStatusError` (402), `NotFoundError`, `BadRequestError` with their codes, whole and streamed; after a 429 it waits as it is told, and is served",
   },
   {
-    client: "`litellm`",
+    client: "Python: `litellm`",
     version: "1.110.2",
-    ran: byHand('completion("openai/…"), stream=True, responses(…, previous_response_id=…)'),
-    saw: "works",
+    ran: ALL,
+    saw: "all served; a prompt that is too long is its `ContextWindowExceededError`; after a 429 it waits as it is told, and is served",
   },
   {
-    client: "`langchain-openai`",
+    client: "Python: `langchain-openai`",
     version: "1.7.4",
-    ran: byHand("ChatOpenAI(…).invoke(…), .stream(…), use_previous_response_id=True"),
-    saw: "works",
+    ran: "chat, stream, tools, embeddings of documents, two turns with `use_previous_response_id=True`; errors",
+    saw: "all served, with usage except in streams, where it asks for none by default; errors of its own classes, by which they have their codes; it knows a prompt that is too long by the words `prompt is too long`",
   },
   {
-    client: "`semantic-kernel`",
+    client: "Python: `semantic-kernel`",
     version: "1.45.0",
-    ran: byHand("OpenAIChatCompletion, get_streaming_chat_message_content; OpenAIResponsesAgent with its thread"),
-    saw: "works",
+    ran: "chat, stream, embeddings, `OpenAIResponsesAgent` with its thread; errors",
+    saw: "all served; `ServiceResponseException`, whose cause has the code",
+  },
+  {
+    client: "Go: `github.com/openai/openai-go/v3`",
+    version: "3.99.0",
+    ran: ALL,
+    saw: "all served; `openai.Error` with status, code, type and param; after a 429 it waits as it is told, and is served",
+  },
+  {
+    client: "Go: `github.com/sashabaranov/go-openai`",
+    version: "1.43.0",
+    ran: "models, chat, stream, tools, embeddings as numbers and base64, images; errors",
+    saw: "all served; `APIError` with status, code and type, whole and streamed; it does not repeat a 429",
+  },
+];
+
+/** A server that is no service on the Internet, run behind a replica. */
+export type ServerTried = { server: string; version: string; ran: string; saw: string };
+
+export const SERVERS_TRIED: readonly ServerTried[] = [
+  {
+    server: "llama.cpp: `llama-server`, with a model of 512 tokens",
+    version: "b10434",
+    ran: "a probe; chat, streams, `/responses`, embeddings, tools, functions, formats, `n`, images, audio, what it refuses, prompts that are too long, a client that leaves",
+    saw: "what is charged is what it reports, and of several choices all; the rest is in [`providers/llama_cpp.ts`](../test/compat/providers/llama_cpp.ts)",
+  },
+];
+
+/** A chat whose provider is silent for 70 seconds, asked by a client that waits 60 seconds for the next byte. */
+export type WaitTried = { client: string; proxy: string; stream: string; whole: string };
+
+const TIMED_OUT = "the client gives up after 60.0 s";
+
+/** `STREAM_HEADERS_MS` is 15 s, which is the default; `JSON_HEADERS_MS` is 0, which is the default, unless it is named. */
+export const WAITS_TRIED: readonly WaitTried[] = [
+  {
+    ...{ client: "`openai` (npm) 7.55.0", proxy: "none" },
+    ...{ stream: "headers after 15.6 s, whole after 70.4 s", whole: TIMED_OUT },
+  },
+  {
+    ...{ client: "`openai` (npm) 7.55.0", proxy: "nginx 1.22.1 with its defaults: 60 s" },
+    ...{ stream: "headers after 15.6 s, whole after 70.2 s", whole: TIMED_OUT },
+  },
+  {
+    ...{ client: "`openai` (npm) 7.55.0", proxy: "Caddy 2.6.2 with limits of 60 s" },
+    ...{ stream: "headers after 15.7 s, whole after 70.3 s", whole: TIMED_OUT },
+  },
+  {
+    ...{ client: "`openai` (npm) 7.55.0", proxy: "Caddy 2.6.2 with its defaults: no limit" },
+    ...{ stream: "headers after 15.1 s, whole after 70.6 s", whole: TIMED_OUT },
+  },
+  {
+    ...{ client: "`openai` (PyPI) 3.57.0", proxy: "Caddy 2.6.2 with limits of 60 s" },
+    ...{ stream: "headers after 15.9 s, whole after 71.1 s", whole: "504 of Caddy after 61.0 s" },
+  },
+  {
+    ...{ client: "`openai` (PyPI) 3.57.0", proxy: "nginx 1.22.1 with its defaults: 60 s" },
+    ...{ stream: "headers after 18.8 s, whole after 77.5 s", whole: "504 of nginx after 60.7 s" },
+  },
+  {
+    ...{ client: "`openai` (PyPI) 3.57.0, `JSON_HEADERS_MS=15000`", proxy: "nginx 1.22.1 with its defaults: 60 s" },
+    ...{ stream: "headers after 17.2 s, whole after 73.2 s", whole: "whole after 74.8 s" },
   },
 ];
