@@ -62,6 +62,56 @@ test.each(RESPONSES_STREAMS)("passed through: $name", ({ opening, event, ending 
   }
 });
 
+/** As llama-server b10434 sends them: without numbers, and with few fields of the response. Source: RSP-13. */
+const BARE = [
+  { type: "response.created", response: { id: "resp_a6f", object: "response", status: "in_progress" } },
+  { type: "response.in_progress", response: { id: "resp_a6f", object: "response", status: "in_progress" } },
+  {
+    type: "response.output_item.added",
+    item: { content: [], id: "msg_hsA", role: "assistant", status: "in_progress", type: "message" },
+  },
+  { type: "response.content_part.added", item_id: "msg_hsA", part: { type: "output_text", text: "" } },
+  { type: "response.output_text.delta", item_id: "msg_hsA", delta: "Anna and" },
+  { type: "response.output_text.delta", item_id: "msg_hsA", delta: " Aluffy" },
+];
+const BARE_ITEM = {
+  ...{ type: "message", status: "completed", id: "msg_hsA", role: "assistant" },
+  content: [{ type: "output_text", annotations: [], logprobs: [], text: "Anna and Aluffy" }],
+};
+const BARE_END = [
+  { type: "response.output_text.done", item_id: "msg_hsA", text: "Anna and Aluffy" },
+  { type: "response.content_part.done", item_id: "msg_hsA", part: BARE_ITEM.content[0] },
+  { type: "response.output_item.done", item: BARE_ITEM },
+  {
+    type: "response.completed",
+    response: {
+      ...{ id: "resp_a6f", object: "response", created_at: 1795837018, status: "completed", model: "stories260K" },
+      output: [BARE_ITEM],
+      usage: { input_tokens: 6, output_tokens: 12, total_tokens: 18, input_tokens_details: { cached_tokens: 5 } },
+    },
+  },
+];
+const wireOfBare = (events: readonly { type: string }[]) =>
+  events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join("");
+
+test("a provider's own stream whose events have no numbers gets them, and what its responses lack", () => {
+  const sent = readEvents(sentOf(wireOfBare([...BARE, ...BARE_END]), new OwnEvents(response), 61));
+  const ended = checkLifeCycle(sent);
+  expect(ended).toMatchObject({ status: "completed", model: "sold", tools: [], error: null, created_at: 1795837018 });
+  const events = [...sent] as { sequence_number: number; output_index?: number; content_index?: number }[];
+  expect(events.map(({ sequence_number: number }) => number)).toEqual(events.map((_, i) => i));
+  expect(events.slice(2, -1).map(({ output_index: index }) => index)).toEqual(events.slice(2, -1).map(() => 0));
+  expect(events[4]).toMatchObject({ content_index: 0 });
+});
+
+test("of such a stream that breaks off, what has arrived is in the last event", () => {
+  const events = new OwnEvents(response);
+  for (const event of BARE) events.rewrite(JSON.stringify(event));
+  const [failed] = readEvents(events.errorEvents(undefined));
+  expect(failed).toMatchObject({ type: "response.failed", sequence_number: BARE.length });
+  expect(JSON.stringify(failed)).toContain("Anna and Aluffy");
+});
+
 test("an event that is too large ends a provider's own stream as complete only if it has brought text; one that reports a failure never does", () => {
   const text = JSON.stringify({ type: "response.output_text.delta", output_index: 0, content_index: 0, delta: "Hi" });
   const events = new OwnEvents(response);

@@ -25,7 +25,7 @@ import { HOSTED_ITEMS } from "./hosted.ts";
 import type { OwnBody } from "./own_parameters.ts";
 import { refusal } from "./refusals.ts";
 import { isMessage } from "./request.ts";
-import { type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
+import { missingIn, type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
 
 /**
  * Sends requests to a provider's own /responses. Its answers and events are passed on, with the client's model name. Source: RSP-2,
@@ -49,6 +49,10 @@ const OPENING: ReadonlySet<unknown> = new Set(["response.created", "response.in_
 const ENDS: ReadonlySet<unknown> = new Set(["response.completed", "response.incomplete"]);
 const FAILURES: ReadonlySet<unknown> = new Set(["response.failed", "error"]);
 const EVENT_TYPE = /^[\w.]+$/;
+/** Events that belong to a part of a content. */
+const IN_CONTENT = /^response\.(?:content_part|output_text|refusal|reasoning_text)\./;
+/** Items whose places are counted. */
+const ITEMS_MAX = 1_000;
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -138,6 +142,7 @@ export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promis
     ["previous_response_id", JSON.stringify(previousResponseId)],
     ["store", String(store)],
     ...PROVIDER_FIELDS.map((name) => [name, null] as const),
+    ...Object.entries(missingIn(value, call.response)).map(([name, one]) => [name, JSON.stringify(one)] as const),
     ...END_USER_FIELDS.filter((name) => spans.has(name)).map((name) => [name, "null"] as const),
   ]);
   return {
@@ -221,7 +226,9 @@ export class OwnEvents implements StreamRewriter {
   finished = false;
   isOver = false;
   readonly rewritten = "";
-  readonly #facts: ResponseFacts;
+  #facts: ResponseFacts;
+  /** The ids of the items so far, by their places. */
+  readonly #items: unknown[] = [];
   readonly #written = new Written();
   readonly #arrived = new ArrivedItems();
   #usage: ReportedUsage | undefined;
@@ -233,8 +240,7 @@ export class OwnEvents implements StreamRewriter {
   #sequence = 0;
 
   constructor(facts: ResponseFacts) {
-    // The provider returns the request's other fields itself, so keeping them would only take memory.
-    this.#facts = { ...facts, echo: "" };
+    this.#facts = facts;
   }
 
   get relayed(): Relayed {
@@ -253,12 +259,14 @@ export class OwnEvents implements StreamRewriter {
     const event: unknown = JSON.parse(received);
     if (!isRecord(event) || typeof event.type !== "string" || !EVENT_TYPE.test(event.type))
       throw new Error("the provider sent an event without a type");
-    const { type, delta, response, sequence_number: sequence } = event;
+    const { type, delta, response } = event;
     if (FAILURES.has(type)) throw new Error("the provider sent an error event");
-    if (typeof sequence === "number") this.#sequence = sequence + 1;
+    const isNumbered = this.#number(type, event);
+    if (typeof event.sequence_number === "number") this.#sequence = event.sequence_number + 1;
     if (typeof delta === "string") this.#written.add(delta, received.length);
     if (!isRecord(response)) {
       this.#arrived.take(event, received.length);
+      if (isNumbered) return eventOf(type, event);
       // An event may arrive on several lines, and is sent on one: a line break is white space in JSON.
       return `event: ${type}\ndata: ${received.includes("\n") ? received.replaceAll("\n", " ") : received}\n\n`;
     }
@@ -270,7 +278,10 @@ export class OwnEvents implements StreamRewriter {
       previous_response_id: previousResponseId,
       store,
     };
-    Object.assign(response, ours);
+    const missing = missingIn(response, this.#facts);
+    Object.assign(response, ours, missing);
+    // A provider that returns the request's other fields itself does so in all events: keeping them would only take memory.
+    if (!Object.hasOwn(missing, "tools")) this.#facts = { ...this.#facts, echo: "" };
     for (const name of PROVIDER_FIELDS) delete response[name];
     for (const name of END_USER_FIELDS) if (Object.hasOwn(response, name)) response[name] = null;
     if (!ENDS.has(type)) return eventOf(type, event);
@@ -283,6 +294,23 @@ export class OwnEvents implements StreamRewriter {
     this.#last = { type, event };
     this.finished = this.isOver = true;
     return undefined;
+  }
+
+  /** Adds the numbers that a server leaves out of an event, and strict clients need. Returns whether any was. Source: RSP-13. */
+  #number(type: string, event: Record<string, unknown>): boolean {
+    const { item, item_id: itemId } = event;
+    const id = isRecord(item) ? item.id : itemId;
+    let isChanged = fill(event, "sequence_number", this.#sequence);
+    if (id !== undefined && typeof event.output_index !== "number")
+      isChanged = fill(event, "output_index", this.#placeOf(id)) || isChanged;
+    if (IN_CONTENT.test(type)) isChanged = fill(event, "content_index", 0) || isChanged;
+    return isChanged;
+  }
+
+  #placeOf(id: unknown): number {
+    const place = this.#items.indexOf(id);
+    if (place >= 0 || this.#items.length >= ITEMS_MAX) return Math.max(0, place);
+    return this.#items.push(id) - 1;
   }
 
   /** Only events that repeat the answer are so large: its text has been delivered, and is charged by our count. Source: END-16. */
@@ -315,6 +343,13 @@ export class OwnEvents implements StreamRewriter {
     const state = { status: "failed", items: this.#arrived.json(), error: responseError(error), usage } as const;
     return eventText("response.failed", this.#sequence, `"response":${responseJson(this.#facts, state)}`);
   }
+}
+
+/** Sets a number that is none. Returns whether it did. */
+function fill(event: Record<string, unknown>, name: string, value: number): boolean {
+  if (typeof event[name] === "number") return false;
+  event[name] = value;
+  return true;
 }
 
 function eventOf(type: string, event: Fields): string {

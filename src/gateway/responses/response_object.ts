@@ -70,6 +70,18 @@ export function echoOf(request: ResponsesBody, tools: Tools): string {
   return JSON.stringify(fields).slice(1, -1);
 }
 
+/**
+ * What a response object of a provider's own lacks, by name: fields that repeat the request, and those that strict clients need.
+ * Source: RSP-13.
+ */
+export function missingIn(response: Readonly<Record<string, unknown>>, { createdUnix, echo }: ResponseFacts): Missing {
+  const all: Missing = { created_at: createdUnix, error: null, incomplete_details: null, output: [] };
+  const repeated: unknown = JSON.parse(`{${echo}}`);
+  const entries = Object.entries({ ...all, ...Object(repeated) });
+  return Object.fromEntries(entries.filter(([name]) => !Object.hasOwn(response, name)));
+}
+type Missing = Record<string, unknown>;
+
 function within<T, U>(value: T, instead: U): T | U {
   return JSON.stringify(value).length <= ECHO_CHARS_MAX ? value : instead;
 }
