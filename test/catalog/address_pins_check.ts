@@ -19,7 +19,7 @@ const client = createProviderClient({ config, log: createLog("silent"), resolve 
 for (const name of names.split(",")) {
   const upstream = { providerName: name, baseUrl: `https://${name}:${port}/v1`, apiKey: new Secret("sk-test") };
   const { ok, problem } = await client.ping(upstream);
-  const models = ok ? await client.listModels(upstream) : [problem];
+  const models = ok ? (await client.listModels(upstream)).ids : [problem];
   console.log(`${name} ${ok ? "ok" : "failed"} ${models.join(" ")}`);
 }
 process.exit(0);

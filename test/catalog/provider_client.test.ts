@@ -345,8 +345,10 @@ test("postWhole: an answer that is too large, stalls, drips or is cut is a failu
   }
 });
 
-test("listModels returns the ids of the provider's models", async () => {
-  expect(await client().listModels(route(fake.baseUrl, { apiKey: new Secret(fake.apiKey) }))).toContain("sim-small");
+test("listModels returns the ids of the provider's models, and who owns them", async () => {
+  const { ids, owners } = await client().listModels(route(fake.baseUrl, { apiKey: new Secret(fake.apiKey) }));
+  expect(ids).toContain("sim-small");
+  expect(owners.size).toBeGreaterThan(0);
   const { upstream, listModels } = await rawClient((socket) => socket.end(answerOf(200, JSON_TYPE, '{"data":"?"}')));
   expect(await kindOf(listModels(upstream))).toBe("not_json");
 });
