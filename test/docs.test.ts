@@ -402,7 +402,10 @@ test("quick start and API guide: every command and SDK example works, and every 
         .replaceAll("sim-small", "chat-a")
         .replaceAll("sim-image", "image-a")
         .replaceAll("sim-embed", "embed-a");
-    const script = CLIENTS.flatMap((path) => shellOf(path)).map(filled);
+    const [first = ""] = blocksOf(read("README.md")).flatMap(({ text }) =>
+      text.includes("/chat/completions") ? [text] : [],
+    );
+    const script = [first, ...CLIENTS.flatMap((path) => shellOf(path))].map(filled);
     const { code, output } = await runShell(script.join("\n"), {});
     expect({ code, output }).toMatchObject({ code: 0 });
     expect(output).not.toContain('"error":{');
@@ -420,7 +423,7 @@ test("quick start and API guide: every command and SDK example works, and every 
 
     const calls = shop.provider.callCount();
     const posts =
-      script.join("\n").match(/\/(?:chat\/completions|images\/generations|embeddings|responses)"/g)?.length ?? 0;
+      script.join("\n").match(/\/(?:chat\/completions|images\/generations|embeddings|responses)[" ]/g)?.length ?? 0;
     // The one with an Idempotency-Key is sent twice and served once; the SDK sent two more.
     expect(calls).toBe(posts + 2);
     expect(await shop.counters(person.accountId)).toMatchObject({ usage: calls, units: calls, holds: 0, released: 0 });
