@@ -22,6 +22,9 @@ import { Written, type WrittenText } from "./written.ts";
 
 /** The content of a JSON string without escapes. Others are parsed. */
 const PLAIN = /^[^"\\\p{Cc}]*$/u;
+/** After so many events in a row that had no frame of a text, as with log probabilities, only one in this many tries them. */
+const TEXT_MISSES_MAX = 32;
+const TEXTS_AGAIN_ONE_IN = 64;
 const DONE_EVENT = "data: [DONE]\n\n";
 /** Fields of an answer or a chunk by which a provider says who it is: OpenRouter, Groq. They are not sent on. Source: PRV-25. */
 export const PROVIDER_FIELDS = ["provider", "x_groq"];
@@ -92,6 +95,8 @@ export class ChunkRewriter implements StreamRewriter {
   #usageChunk: string | undefined;
   readonly #frames = new ChunkFrames({ edited: EDITED, telling: TELLING });
   readonly #repair: ChoiceRepair;
+  /** Events in a row that had only the frame of the choices. */
+  #textMisses = 0;
   /** The values in the holes of the current event. */
   readonly #values: string[] = [];
   readonly #reports = new UsageReports();
@@ -146,13 +151,18 @@ export class ChunkRewriter implements StreamRewriter {
    */
   rewriteEvent(text: string, at: number): number {
     const { texts, choices } = this.#frames;
-    for (const frame of texts) {
-      const end = this.#rewriteFramed(text, at, frame);
-      if (end > 0) return end;
-    }
+    if (this.#textMisses < TEXT_MISSES_MAX || this.#textMisses % TEXTS_AGAIN_ONE_IN === 0)
+      for (const frame of texts) {
+        const end = this.#rewriteFramed(text, at, frame);
+        if (end < 0) continue;
+        this.#textMisses = 0;
+        return end;
+      }
     for (const frame of choices) {
       const end = this.#rewriteFramed(text, at, frame);
-      if (end > 0) return end;
+      if (end < 0) continue;
+      this.#textMisses++;
+      return end;
     }
     return -1;
   }

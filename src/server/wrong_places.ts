@@ -12,6 +12,7 @@ const EMBEDDINGS = "POST /embeddings";
 const RESPONSES = "POST /responses";
 const MODELS = "GET /models";
 const USAGE = "GET /usage";
+const BALANCE = "GET /balance";
 /** Longer paths are no mistake of a client's settings. */
 const PATH_CHARS_MAX = 500;
 
@@ -19,7 +20,8 @@ const PATH_CHARS_MAX = 500;
  * Segments in front of a path that come from a wrong base URL: versions, an endpoint of Azure, and words of other services. They are
  * ignored, however often they stand there.
  */
-const PREFIX = /^(?:\/(?:v\d+(?:(?:alpha|beta)\d*)?|api|openai|compatible-mode|inference|deployments\/[^/]+))+(?=\/)/;
+const PREFIX =
+  /^(?:\/(?:v\d+(?:(?:alpha|beta)\d*)?|api|beta|openai|anthropic|compatible-mode|inference|deployments\/[^/]+|projects\/[^/]+\/locations\/[^/]+\/(?:endpoints|publishers)\/[^/]+))+(?=\/)/;
 
 /** A row: paths without their prefix, what is not offered ("" if the sentence with `use` is enough), and what to use instead. */
 type Row = readonly [path: RegExp, says: string, use?: string];
@@ -65,17 +67,36 @@ const NOT_OFFERED: readonly Row[] = [
     "Keys and people are managed in the panel. Usage is listed by the API.",
     USAGE,
   ],
-  [/^dashboard\/billing(\/|$)/, "Billing is in the panel. What is left is told by the API.", "GET /balance"],
+  [/^dashboard\/billing(\/|$)/, "Billing is in the panel. What is left is told by the API.", BALANCE],
+  [/^(credits|key|auth\/key|user\/info|key\/info)$/, "What is left is told by the API.", BALANCE],
   // Other APIs.
   [/^messages(\/|$)/, "This API is not offered here.", CHAT],
   [/^complete$/, "This API is not offered here.", CHAT],
   [/^rerank$/, "Reranking is not offered here. Compare vectors instead.", EMBEDDINGS],
   [/^(score|classify|tokenize|detokenize)$/, "This API is not offered here."],
   [/^(chat|generate)$/, "This API is not offered here.", CHAT],
+  [/^(generate_stream|infill|fim\/completions|agents\/completions)$/, "This API is not offered here.", CHAT],
+  [/^model\/[^/]+\/(invoke|converse)[\w-]*$/, "This API is not offered here.", CHAT],
+  [
+    /^(text\/chatcompletion\w*|services\/aigc\/(text|multimodal)-generation\/generation)$/,
+    "This API is not offered here.",
+    CHAT,
+  ],
+  [/^ocr$/, "This API is not offered here.", CHAT],
   [/^embed$/, "This API is not offered here.", EMBEDDINGS],
   [/^(tags|ps|show|version)$/, "This API is not offered here.", MODELS],
   [/^models\/[^/]+:(generate|streamGenerate)\w*$/, "This API is not offered here.", CHAT],
   [/^models\/[^/]+:(batchEmbed|embed)\w*$/, "This API is not offered here.", EMBEDDINGS],
+  [/^(model\/info|openai\/deployments|deployments)$/, "This API is not offered here.", MODELS],
+  // Names that are nearly right.
+  [
+    /^(chat\/completion|chat-completions|chat_completions|chatcompletions?|chat\/complete)$/,
+    "The name is another one here.",
+    CHAT,
+  ],
+  [/^embedding$/, "The name is another one here.", EMBEDDINGS],
+  [/^images?\/(generate|generation|create)$/, "The name is another one here.", IMAGES],
+  [/^response$/, "The name is another one here.", RESPONSES],
 ];
 
 /** The endpoints that clients append to a base URL: found at the end of any path, as behind a base URL that already names one. */
@@ -85,14 +106,16 @@ const ENDINGS: readonly string[] = [CHAT, IMAGES, EMBEDDINGS, RESPONSES, MODELS]
 type Lost = { method: string; path: string; base: string };
 
 /** What to use in place of a path that is not served, in one or two sentences; undefined if it resembles nothing. */
-export function hintFor({ method, path, base }: Lost, allowed: AllowedMethods): string | undefined {
-  if (path.length > PATH_CHARS_MAX) return undefined;
+export function hintFor({ method, path: asked, base }: Lost, allowed: AllowedMethods): string | undefined {
+  if (asked.length > PATH_CHARS_MAX) return undefined;
+  // Paths have small letters here; clients that write others mean the same.
+  const path = asked.toLowerCase();
   const rest = path.replace(PREFIX, "").slice(1);
   const [, says, use] = NOT_OFFERED.find(([pattern]) => pattern.test(rest)) ?? [];
   if (says !== undefined) return use === undefined ? says : `${says} Use ${addressOf(use, base)}.`;
   const ending = ENDINGS.find((one) => path.endsWith(pathOf(one)));
   // In the right place, with another method.
-  if (path === `/v1/${rest}` && (ending === undefined || pathOf(ending) === `/${rest}`)) return undefined;
+  if (asked === `/v1/${rest}` && (ending === undefined || pathOf(ending) === `/${rest}`)) return undefined;
   const meant = ending ?? servedAs(method, rest, allowed);
   if (meant === undefined) return undefined;
   const azure = /\/deployments\//.test(path) ? " Name the model in the field `model` of the body." : "";
