@@ -139,7 +139,7 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- The rows of a batch, as `ledger_batch` takes them. `src/ledger/batch_rows.ts` names the same columns in the same order.
+-- The rows of a batch, as `ledger_batch` takes them. `src/ledger/ledger_store.ts` names the same columns in the same order.
 
 -- The end of a hold.
 -- - lease_id, package_id (0: the balance pays), day, key_day (null: its key has no daily limits), held_nano_usd, held_tokens (null: no token
@@ -587,7 +587,7 @@ BEGIN
           v_key_nano[v_key] := v_key_nano[v_key] - coalesce(a.nano_usd, 0);
         END IF;
       END IF;
-      v_short := v_short OR a.code = 'recall';
+      IF a.code = 'recall' THEN v_short := true; END IF;
       reserved := reserved || a;
     END LOOP;
 
