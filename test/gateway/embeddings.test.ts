@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { COUNTING } from "../replica.ts";
 import { closeBalanced, endFaults, expectRefusal, withoutEffect } from "./checks.ts";
 import { gaugeOf } from "./metrics_reader.ts";
 import { embeddingBody, openShop, PRICES, type Shop } from "./shop.ts";
@@ -11,7 +12,7 @@ const BALANCE = 1_000_000_000;
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop();
+  shop = await openShop({ env: COUNTING });
 });
 afterEach(() => endFaults(shop, embed));
 afterAll(() => closeBalanced(shop));
