@@ -114,8 +114,9 @@ export function hintFor({ method, path: asked, base }: Lost, allowed: AllowedMet
   const [, says, use] = NOT_OFFERED.find(([pattern]) => pattern.test(rest)) ?? [];
   if (says !== undefined) return use === undefined ? says : `${says} Use ${addressOf(use, base)}.`;
   const ending = ENDINGS.find((one) => path.endsWith(pathOf(one)));
-  // In the right place, with another method.
-  if (asked === `/v1/${rest}` && (ending === undefined || pathOf(ending) === `/${rest}`)) return undefined;
+  // In the right place, with another method. An id may have capital letters.
+  if ((asked === `/v1/${rest}` || allowed(asked).length > 0) && (ending === undefined || pathOf(ending) === `/${rest}`))
+    return undefined;
   const meant = ending ?? servedAs(method, rest, allowed);
   if (meant === undefined) return undefined;
   const azure = /\/deployments\//.test(path) ? " Name the model in the field `model` of the body." : "";
