@@ -40,7 +40,7 @@ const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }),
 
 /**
  * Rules for the published description only; TypeBox does not check them, `readChat` does: only an assistant message may have no
- * content, a tool message names the call that it answers, and a function's message the function.
+ * content, only a tool message has an empty list, a tool message names the call that it answers, and a function's message the function.
  */
 const BY_ROLE = {
   if: { properties: { role: { const: "assistant" } } },
@@ -51,6 +51,7 @@ const BY_ROLE = {
     // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema.
     then: { required: ["tool_call_id"], properties: { tool_call_id: { type: "string" } } },
     else: {
+      properties: { content: { minItems: 1 } },
       if: { properties: { role: { const: "function" } } },
       // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema.
       then: { required: ["name"], properties: { name: { type: "string" } } },

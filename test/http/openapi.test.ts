@@ -419,7 +419,7 @@ describe("the document and the gateway accept the same bodies", () => {
     },
     { weight: 1, arbitrary: fc.string({ unit: "binary" }) },
   );
-  const content = fc.constantFrom<unknown>("x", "", null, [{ type: "text", text: "x" }], ["x"]);
+  const content = fc.constantFrom<unknown>("x", "", null, [], [{ type: "text", text: "x" }], ["x"]);
   const message = fc.oneof(
     { weight: 3, arbitrary: fc.record({ role: fc.constantFrom("user", "assistant"), content: fc.string() }) },
     {
