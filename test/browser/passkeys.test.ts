@@ -187,7 +187,7 @@ test("with a passkey a forgotten password is changed, and the second factor set 
   await setUp.getByRole("button", { name: "Continue" }).click();
   const scanning = page.getByRole("dialog", { name: "Scan this with your app" });
   const secret = ((await scanning.locator("code").textContent()) ?? "").replaceAll(" ", "");
-  await scanning.getByLabel("Code").fill(codeAt(secret));
+  await scanning.getByRole("textbox", { name: "Code" }).fill(codeAt(secret));
   await scanning.getByRole("button", { name: "Switch on" }).click();
   const codes = page.getByRole("dialog", { name: "Your recovery codes" });
   await codes.waitFor();
