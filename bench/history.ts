@@ -225,6 +225,11 @@ async function measurePages({ shop, origin, bigId, keyId, secret, odd, as }: Sta
   await page("statement of this month", "reseller", `/statement?month=${month}`);
   await page("statement of last month", "reseller", `/statement?month=${lastMonth}`);
   await page("admin's overview", "admin", "/admin/overview");
+  const since = (days: number) => new Date(Date.now() - days * DAY_MS + 1).toISOString();
+  for (const who of ["admin", "reseller"] as const)
+    for (const days of [1, 30, 90])
+      await page(`figures of ${days} days, ${who}`, who, `/figures?by=model&start=${since(days)}`);
+  await page("figures of 30 days by route", "admin", `/figures?by=route&start=${since(30)}`);
   await page("books", "admin", "/admin/books");
   return lines;
 }
@@ -337,6 +342,8 @@ async function compareSums({ shop, origin, ...stage }: Stage, pairs: Pairs): Pro
     same(`statement of ${month}`, usage.totals, totals);
     same(`statement of ${month}, charges`, balance.charges, charges);
   }
+  const { total, from, to } = await get(stage.as.admin, "/figures?by=model");
+  same("figures of everyone", total, await countedFigures(world.sql, { from, to }));
   await world.setClock(null);
   console.log(`compared: ${compared} sums with their records, ${wrong.length} not exact, ${seconds(startMs)} s`);
   return wrong;
@@ -379,18 +386,34 @@ async function countedKeys(sql: Sql, accountId: number): Promise<Map<number, num
   return new Map(rows.map(({ id, n }) => [Number(id), Number(n)]));
 }
 
-/** What a reseller's customers and itself used between two moments, by when it ended. */
+/**
+ * What a reseller's customers and itself used between two moments, by when it ended. The bench's packages have no price, and there is no markup: the
+ * reseller earns nothing.
+ */
 async function countedMonth(sql: Sql, { resellerId, from, to }: { resellerId: number; from: string; to: string }) {
   const [row] = await sql`
     select count(*)::float8 as requests, (count(*) filter (where mode = 'package'))::float8 as "packageRequests",
       coalesce(sum(prompt_tokens), 0)::float8 as "promptTokens", coalesce(sum(cached_tokens), 0)::float8 as "cachedTokens",
       coalesce(sum(completion_tokens), 0)::float8 as "completionTokens", coalesce(sum(charged_nano_usd), 0)::text as "chargedNanoUsd",
-      (count(*) filter (where account_id = ${resellerId} and charged_nano_usd > 0))::float8 as charges
+      coalesce(sum(charged_nano_usd), 0)::text as "costNanoUsd", '0' as "earnedNanoUsd", '0' as "unitsNanoUsd", '0' as "unitsCostNanoUsd",
+      coalesce(sum(charged_nano_usd), 0)::text as "usageRevenueNanoUsd", coalesce(sum(charged_nano_usd), 0)::text as "usageCostNanoUsd",
+      '0' as "marginNanoUsd", (count(*) filter (where account_id = ${resellerId} and charged_nano_usd > 0))::float8 as charges
     from receipts
     where outcome = 'settled' and finished_at >= ${from}::text::timestamptz and finished_at < ${to}::text::timestamptz
       and account_id in (select id from accounts where reseller_id = ${resellerId} union all select ${resellerId})`;
   if (!row) throw new Error("a count has no row");
   return { ...row, charges: Number(row.charges) };
+}
+
+/** The operator's figures of a period, from the records one by one. The bench's packages have no price, and its records no provider cost. */
+async function countedFigures(sql: Sql, { from, to }: { from: string; to: string }) {
+  const [row] = await sql`
+    select count(*)::float8 as requests, sum(prompt_tokens)::float8 as "promptTokens", sum(cached_tokens)::float8 as "cachedTokens",
+      sum(completion_tokens)::float8 as "completionTokens", sum(charged_nano_usd)::text as "usageRevenueNanoUsd", '0' as "costNanoUsd",
+      sum(charged_nano_usd)::text as "marginNanoUsd", count(*)::float8 as "costUnknown"
+    from receipts where outcome = 'settled' and created_at >= ${from}::text::timestamptz and created_at < ${to}::text::timestamptz`;
+  if (!row) throw new Error("a count has no row");
+  return row;
 }
 
 /** Books that do not balance, and sums that differ from their rows, as a check found. */

@@ -1,7 +1,7 @@
 import { readConfig } from "../src/config.ts";
-import { jsonResponse } from "../src/gateway/answers.ts";
 import { PROVIDER_FIELDS } from "../src/gateway/chunks.ts";
-import { CHAT_PATH, parseObject } from "../src/gateway/upstream_chat.ts";
+import { parseObject } from "../src/gateway/provider_json.ts";
+import { CHAT_PATH } from "../src/gateway/upstream_chat.ts";
 import { reportedUsageOf } from "../src/gateway/usage_counts.ts";
 import { bodyOf, NO_ROOM } from "../src/http/body.ts";
 import { patch } from "../src/http/json_spans.ts";
@@ -86,5 +86,7 @@ async function answer(request: Request): Promise<Response> {
     await deps.ledger.settle(hold, { ...usage, rawUsage, chargeNanoUsd: 0n, estimated: false }, { strict: true });
   }
   const edits = new Map<string, string | null>(PROVIDER_FIELDS.map((name) => [name, null]));
-  return jsonResponse(patch(text, answered.spans, edits), requestId);
+  return new Response(patch(text, answered.spans, edits), {
+    headers: { "content-type": "application/json", "cache-control": "no-store", "x-request-id": requestId },
+  });
 }

@@ -223,6 +223,7 @@ function openSingle(world: World, ask: Asker): Contender {
         costNanoUsd: null,
         reportedUsage: null,
         tried: null,
+        ...{ routeId: 1, firstMs: 20, providerCostNanoUsd: 1_000n },
       } as const;
       const finish = { ...drawn, ...USAGE, ...end, reservedAtUs: Date.now() * 1000 };
       await step(sql, () => ({ ...common, finishes: [finish] }));

@@ -13,7 +13,7 @@ import { type BenchServices, startBenchServices } from "./servers.ts";
 import { writeFigures } from "./written.ts";
 
 /**
- * `bun run bench:parts`: the CPU cost of each part of a JSON request. The gateway runs complete, and then with one more part removed
+ * `bun run bench:parts`: what each part of a JSON request costs in CPU, and adds to p50 and p99. The gateway runs complete, and then with one more part removed
  * at a time (`bench/without.ts`), beside the bare proxy, in alternating rounds. A part costs the CPU per request that its removal
  * saves. The lean gateway beside them does the least that is possible with this ledger. For the bare proxy and the whole gateway it also
  * shows the CPU of each thread. CPU is read from /proc, so it needs Linux. Exits with 1 if a response was not the expected one.
@@ -57,8 +57,16 @@ const REPLY_MS_MAX = 60_000;
 const FULL = { rounds: 5, runMs: 3_000 } as const;
 const QUICK = { rounds: 3, runMs: 1_500 } as const;
 
-/** `us`: CPU of the gateway per request, in µs; `threadUs`: the same by thread. */
-type Measured = { inFlight: number; round: number; what: string; us: number; threadUs: Record<string, number> };
+/** `us`: CPU of the gateway per request, in µs; `threadUs`: the same by thread; `p50`, `p99`: of the whole answer, in ms. */
+type Measured = {
+  inFlight: number;
+  round: number;
+  what: string;
+  us: number;
+  threadUs: Record<string, number>;
+  p50: number;
+  p99: number;
+};
 type Stage = {
   services: BenchServices;
   provider: Provider;
@@ -110,7 +118,7 @@ async function run(stage: Stage, { isQuick, write, json }: Flags, facts: string[
       say(`${inFlight} in flight, round ${round} of ${rounds}`);
       const inTurn = round % 2 === 0 ? stage.contenders.toReversed() : stage.contenders;
       for (const { what, contender } of inTurn)
-        measured.push({ inFlight, round, what, ...(await measure(stage, contender, { inFlight, runMs })) });
+        measured.push({ round, what, ...(await measure(stage, contender, { inFlight, runMs })) });
     }
   }
   const tables = [...IN_FLIGHT.map((inFlight) => tableOf(measured, inFlight, rounds)), threadTable(measured)];
@@ -127,7 +135,7 @@ async function measure(
   stage: Stage,
   contender: Contender,
   load: { inFlight: number; runMs: number },
-): Promise<Pick<Measured, "us" | "threadUs">> {
+): Promise<Omit<Measured, "round" | "what">> {
   const { generator, provider } = stage;
   const before = threadMs(contender.pid ?? 0);
   const job: Job = {
@@ -143,19 +151,24 @@ async function measure(
   const threadUs = Object.fromEntries(
     Object.entries(after).map(([work, ms]) => [work, ((ms - (before[work] ?? 0)) * 1000) / reply.good]),
   );
-  return { us: ((reply.cpuMs.gateway ?? 0) * 1000) / reply.measured, threadUs };
+  const { p50, p99 } = reply.wholeMs;
+  const us = ((reply.cpuMs.gateway ?? 0) * 1000) / reply.measured;
+  return { inFlight: load.inFlight, us, threadUs, p50, p99 };
 }
 
 function tableOf(measured: readonly Measured[], inFlight: number, rounds: number) {
-  const of = (what: string, round: number) =>
-    measured.find((one) => one.inFlight === inFlight && one.what === what && one.round === round)?.us ?? Number.NaN;
+  const one = (what: string, round: number) =>
+    measured.find((m) => m.inFlight === inFlight && m.what === what && m.round === round);
+  const of = (what: string, round: number) => one(what, round)?.us ?? Number.NaN;
   const overRounds = (pick: (round: number) => number) =>
     rangeOf(Array.from({ length: rounds }, (_, i) => pick(i + 1)));
   const us = (range: Range | null) =>
     range === null ? "–" : `${range.median.toFixed(0)} (${range.min.toFixed(0)}–${range.max.toFixed(0)})`;
   const cpu = (what: string) => {
     const ratio = what === BARE ? "1" : rangeText(overRounds((round) => of(what, round) / of(BARE, round)));
-    return [what, us(overRounds((round) => of(what, round))), ratio];
+    const ms = (of: "p50" | "p99") =>
+      overRounds((round) => one(what, round)?.[of] ?? Number.NaN)?.median.toFixed(2) ?? "–";
+    return [what, ms("p50"), ms("p99"), us(overRounds((round) => of(what, round))), ratio];
   };
   const rows = LINES.map(({ what, part }, i) => {
     const next = LINES[i + 1]?.what;
@@ -165,8 +178,8 @@ function tableOf(measured: readonly Measured[], inFlight: number, rounds: number
   const beside = [BARE, ...LEAN.map(({ what }) => what)].map((what) => [...cpu(what), "", ""]);
   return {
     title: `${inFlight} in flight`,
-    note: `CPU of the gateway, µs a request: median (smallest–largest) of ${rounds} rounds`,
-    head: ["gateway", "CPU µs", "× bare", "what the next line lacks", "costs µs"],
+    note: `CPU of the gateway, µs a request: median (smallest–largest) of ${rounds} rounds; p50 and p99 of the whole answer: the median of the rounds`,
+    head: ["gateway", "p50 ms", "p99 ms", "CPU µs", "× bare", "what the next line lacks", "costs µs"],
     rows: [...beside, ...rows],
   };
 }

@@ -21,6 +21,8 @@ const HEAD_BYTES_MAX = 32 * 1024;
 const ANSWER_CONTENT_BYTES = 700;
 
 const USAGE = '"usage":{"prompt_tokens":120,"completion_tokens":50,"total_tokens":170}';
+/** The last event of a stream whose capture has no usage. */
+const USAGE_EVENT = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1763856000,"model":"up","choices":[],${USAGE}}\n\n`;
 const RESPONSES_LINE = "POST /v1/responses ";
 const STREAM_HEAD =
   "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -178,12 +180,20 @@ function shapeAt(index: number): Wire {
 
 function wireOf({ opening, event, ending }: ProviderStream): Wire {
   const frames = Array.from({ length: EVENTS_OF_A_SHAPE }, (_, n) => frameOf(`data: ${event(TEXT_PLACE, n)}\n\n`));
-  const end = `${httpChunk(ending)}${LAST_CHUNK}`;
+  const end = `${httpChunk(withUsage(ending))}${LAST_CHUNK}`;
   return {
     opening: httpChunk(opening),
     frame: (n) => frames[n % frames.length] as EventFrame,
     ending: () => end,
   };
+}
+
+/**
+ * The ending with a usage before `[DONE]`. Some captures have none, because their clients did not ask for it. A gateway that charges asks
+ * for it, and must otherwise count the tokens of the text.
+ */
+function withUsage(ending: string): string {
+  return ending.includes('"usage":{') ? ending : ending.replace(/data: \[DONE\]\n\n$/, (done) => USAGE_EVENT + done);
 }
 
 /** The provider's own /responses. Each event has its number, and the last ones repeat the whole text. */

@@ -39,6 +39,7 @@ CREATE TABLE "allotments" (
 CREATE TABLE "audit_entries" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "audit_entries_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"actor_id" bigint,
+	"token_id" bigint,
 	"request_id" uuid,
 	"action" text NOT NULL,
 	"subject" text NOT NULL,
@@ -237,12 +238,18 @@ CREATE TABLE "keys" (
 	"expires_at" timestamp with time zone,
 	"daily_units_max" integer,
 	"daily_spend_max_nano_usd" bigint,
+	"weekly_spend_max_nano_usd" bigint,
+	"monthly_spend_max_nano_usd" bigint,
+	"total_spend_max_nano_usd" bigint,
+	"total_spend_from" date,
 	"time_zone" text DEFAULT 'UTC' NOT NULL,
 	"limits" jsonb,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"revoked_at" timestamp with time zone,
 	CONSTRAINT "keys_digest_unique" UNIQUE("digest"),
-	CONSTRAINT "keys_ceilings" CHECK ("keys"."daily_units_max" between 1 and 30000000 and "keys"."daily_spend_max_nano_usd" between 1 and 9000000000000000),
+	CONSTRAINT "keys_ceilings" CHECK ("keys"."daily_units_max" between 1 and 30000000 and "keys"."daily_spend_max_nano_usd" between 1 and 9000000000000000
+        and "keys"."weekly_spend_max_nano_usd" between 1 and 9000000000000000 and "keys"."monthly_spend_max_nano_usd" between 1 and 9000000000000000
+        and "keys"."total_spend_max_nano_usd" between 1 and 9000000000000000),
 	CONSTRAINT "keys_limits" CHECK (jsonb_typeof("keys"."limits") = 'object' and not jsonb_path_exists("keys"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "keys_mode" CHECK ("keys"."mode" in ('package', 'payg')),
 	CONSTRAINT "keys_status" CHECK ("keys"."status" in ('enabled', 'disabled', 'revoked'))
@@ -304,7 +311,7 @@ CREATE TABLE "models" (
 	"route_choice" text DEFAULT 'order' NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	CONSTRAINT "models_status" CHECK ("models"."status" in ('active', 'preview', 'deprecated')),
-	CONSTRAINT "models_modality" CHECK ("models"."modality" in ('text', 'image', 'multimodal', 'embedding')),
+	CONSTRAINT "models_modality" CHECK ("models"."modality" in ('text', 'image', 'multimodal', 'embedding', 'rerank')),
 	CONSTRAINT "models_prices_together" CHECK (("models"."input_micro_usd" is null) = ("models"."output_micro_usd" is null)),
 	CONSTRAINT "models_price_range" CHECK ("models"."input_micro_usd" between 0 and 1000000000 and "models"."cached_input_micro_usd" between 0 and "models"."input_micro_usd" and "models"."output_micro_usd" between 0 and 1000000000),
 	CONSTRAINT "models_further_prices" CHECK (jsonb_typeof("models"."further_prices") = 'object' and ("models"."input_micro_usd" is not null or "models"."further_prices" = '{}')),
@@ -329,8 +336,8 @@ CREATE TABLE "offerings" (
 	"time_zone" text NOT NULL,
 	"wholesale_nano_usd" bigint NOT NULL,
 	"enabled" boolean DEFAULT true NOT NULL,
+	"measured" boolean DEFAULT false NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
-	CONSTRAINT "offerings_name_unique" UNIQUE("name"),
 	CONSTRAINT "offerings_bounds" CHECK (("offerings"."kind" = 'daily' and "offerings"."days" = 1 and "offerings"."daily_limit" between 100 and 2000)
         or ("offerings"."kind" = 'custom' and "offerings"."days" between 1 and 30 and "offerings"."daily_limit" between 1 and 1000000)),
 	CONSTRAINT "offerings_total" CHECK ("offerings"."total_limit" between 1 and 30000000),
@@ -339,6 +346,10 @@ CREATE TABLE "offerings" (
 	CONSTRAINT "offerings_tokens" CHECK ("offerings"."token_limit" > 0),
 	CONSTRAINT "offerings_wholesale" CHECK ("offerings"."wholesale_nano_usd" >= 0)
 );
+--> statement-breakpoint
+CREATE UNIQUE INDEX "offerings_name_unique" ON "offerings" USING btree ("name") WHERE not "offerings"."measured";
+--> statement-breakpoint
+CREATE UNIQUE INDEX "offerings_measured" ON "offerings" USING btree ("days","daily_limit","wholesale_nano_usd","time_zone") WHERE "offerings"."measured";
 --> statement-breakpoint
 CREATE TABLE "orders" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "orders_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
@@ -387,12 +398,15 @@ CREATE TABLE "packages" (
 	"tokens_taken" bigint DEFAULT 0 NOT NULL,
 	"ended_early" text,
 	"paid_by_account_id" bigint,
+	"unit_nano_usd" bigint DEFAULT 0 NOT NULL,
+	"unit_cost_nano_usd" bigint DEFAULT 0 NOT NULL,
 	"allotment_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "packages_span" CHECK ("packages"."ends_at" >= "packages"."starts_at"),
 	CONSTRAINT "packages_limits" CHECK (jsonb_typeof("packages"."limits") = 'object' and not jsonb_path_exists("packages"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "packages_request_bounds" CHECK (jsonb_typeof("packages"."request_bounds") = 'object' and not jsonb_path_exists("packages"."request_bounds", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "packages_days" CHECK ("packages"."days" between 1 and 30),
+	CONSTRAINT "packages_unit_worth" CHECK ("packages"."unit_nano_usd" >= 0 and "packages"."unit_cost_nano_usd" >= 0),
 	CONSTRAINT "packages_units" CHECK ("packages"."units_taken" between 0 and "packages"."total_limit"),
 	CONSTRAINT "packages_tokens" CHECK ("packages"."tokens_taken" >= 0 and ("packages"."token_limit" is null or "packages"."tokens_taken" <= "packages"."token_limit"))
 );
@@ -476,6 +490,9 @@ CREATE TABLE "receipts" (
 	"tried" jsonb,
 	"markup_basis_points" integer,
 	"cost_nano_usd" bigint,
+	"route_id" bigint,
+	"first_ms" integer,
+	"provider_cost_nano_usd" bigint,
 	"created_at" timestamp with time zone NOT NULL,
 	"finished_at" timestamp with time zone NOT NULL,
 	"written_in" "xid8" DEFAULT pg_current_xact_id() NOT NULL,
@@ -601,6 +618,10 @@ CREATE TABLE "usage_crossings" (
 	"completion_tokens" bigint NOT NULL,
 	"charged_nano_usd" numeric NOT NULL,
 	"earned_nano_usd" numeric NOT NULL,
+	"units_nano_usd" numeric NOT NULL,
+	"units_cost_nano_usd" numeric NOT NULL,
+	"provider_cost_nano_usd" numeric NOT NULL,
+	"cost_unknown" bigint NOT NULL,
 	"kind_id" integer NOT NULL,
 	CONSTRAINT "usage_crossings_account_id_begins_ends_kind_id_pk" PRIMARY KEY("account_id","begins","ends","kind_id")
 );
@@ -609,7 +630,8 @@ CREATE TABLE "usage_kinds" (
 	"id" integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "usage_kinds_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 2147483647 START WITH 1 CACHE 1),
 	"model_id" text NOT NULL,
 	"host" text NOT NULL,
-	"mode" text NOT NULL
+	"mode" text NOT NULL,
+	"route_id" bigint DEFAULT 0 NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE "usage_sums" (
@@ -623,6 +645,10 @@ CREATE TABLE "usage_sums" (
 	"completion_tokens" bigint NOT NULL,
 	"charged_nano_usd" numeric NOT NULL,
 	"earned_nano_usd" numeric NOT NULL,
+	"units_nano_usd" numeric NOT NULL,
+	"units_cost_nano_usd" numeric NOT NULL,
+	"provider_cost_nano_usd" numeric NOT NULL,
+	"cost_unknown" bigint NOT NULL,
 	"kind_id" integer NOT NULL,
 	"span" smallint NOT NULL,
 	CONSTRAINT "usage_sums_account_id_key_id_span_begins_kind_id_pk" PRIMARY KEY("account_id","key_id","span","begins","kind_id")
@@ -684,4 +710,4 @@ CREATE INDEX "route_stats_begins" ON "route_stats" USING btree ("span","begins")
 CREATE UNIQUE INDEX "routes_once" ON "routes" USING btree ("model_id","provider_id","upstream_model");--> statement-breakpoint
 CREATE INDEX "sent_forms_age" ON "sent_forms" USING btree ("created_at");--> statement-breakpoint
 CREATE INDEX "sessions_account" ON "sessions" USING btree ("account_id");--> statement-breakpoint
-CREATE UNIQUE INDEX "usage_kinds_once" ON "usage_kinds" USING btree ("model_id","host","mode");
+CREATE UNIQUE INDEX "usage_kinds_once" ON "usage_kinds" USING btree ("model_id","host","mode","route_id");

@@ -151,6 +151,7 @@ END $$;
 --   operator's loss. Otherwise the held amount is charged, and the rest is the operator's loss.
 -- - further_counts, reported_usage, tried: further counts with a price, other counts of the provider, the routes that were tried.
 -- - markup_basis_points, cost_nano_usd: the markup on the operator's price, and that price; null: none.
+-- - route_id, first_ms, provider_cost_nano_usd: the route that answered, how soon, and what the provider charges; null: not known.
 -- - idle_units, idle_nano_usd: what was idle in the escrow row that gives it when the batch was sent. idle_draw: the number of the last
 --   draw that the replica had the answer of then; 0: none under that lease. The figures are written only if this draw is still the row's
 --   last one. Under one draw they can only fall, so the lowest is the newest. A batch that was given up may run after a later draw.
@@ -159,6 +160,7 @@ CREATE TYPE finish_row AS (
   held_nano_usd bigint, held_tokens bigint, price_version_id bigint, reserved_us bigint, settles boolean, reason text,
   prompt_tokens int, cached_tokens int, completion_tokens int, charge_nano_usd bigint, is_strict boolean, estimated boolean,
   further_counts jsonb, reported_usage jsonb, tried jsonb, markup_basis_points int, cost_nano_usd bigint,
+  route_id bigint, first_ms int, provider_cost_nano_usd bigint,
   idle_draw bigint, idle_units int, idle_nano_usd bigint
 );
 --> statement-breakpoint
@@ -258,37 +260,88 @@ BEGIN
   WHERE d.key_id = s.key_id AND d.day = s.day;
 END $$;
 --> statement-breakpoint
--- A key's daily limits change in the middle of a day. What it has used of the day without being counted counts from now on, so that limits that
--- are set at noon are limits of the day. Late settlements get no more than the new limits have left. Requests in flight are not counted if
+-- Whether a key has limits of its own that the ledger counts, and whether one of them is longer than a day.
+CREATE FUNCTION has_budget(k keys) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(k.weekly_spend_max_nano_usd, k.monthly_spend_max_nano_usd, k.total_spend_max_nano_usd) IS NOT NULL
+$$;
+--> statement-breakpoint
+CREATE FUNCTION is_limited(k keys) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT k.daily_units_max IS NOT NULL OR k.daily_spend_max_nano_usd IS NOT NULL OR has_budget(k)
+$$;
+--> statement-breakpoint
+-- A key's budgets of more than a day, on a day of the key: the first day that each counts, and the first that it does not; null: it has no end.
+-- Weeks begin on Mondays.
+CREATE FUNCTION key_budgets(k keys, p_day date) RETURNS TABLE (spend_max bigint, first_day date, end_day date) LANGUAGE sql STABLE AS $$
+  SELECT k.weekly_spend_max_nano_usd, date_trunc('week', p_day)::date, date_trunc('week', p_day)::date + 7 WHERE k.weekly_spend_max_nano_usd IS NOT NULL
+  UNION ALL
+  SELECT k.monthly_spend_max_nano_usd, date_trunc('month', p_day)::date, (date_trunc('month', p_day) + interval '1 month')::date
+  WHERE k.monthly_spend_max_nano_usd IS NOT NULL
+  UNION ALL
+  SELECT k.total_spend_max_nano_usd, k.total_spend_from, NULL WHERE k.total_spend_max_nano_usd IS NOT NULL
+$$;
+--> statement-breakpoint
+-- The budget of more than a day of which a key has the least left: its amount, what is left, and when it begins anew; null: never.
+CREATE TYPE key_budget AS (spend_max bigint, nano_usd bigint, resets_at timestamptz);
+--> statement-breakpoint
+CREATE FUNCTION key_budget_left(k keys, p_day date) RETURNS key_budget LANGUAGE sql STABLE AS $$
+  SELECT ROW(b.spend_max, b.spend_max - coalesce(used.nano, 0), day_begins(b.end_day, k.time_zone))::key_budget
+  FROM key_budgets(k, p_day) b CROSS JOIN LATERAL (
+    SELECT sum(d.taken_nano_usd + d.nano_usd_before)::bigint AS nano FROM key_days d
+    WHERE d.key_id = k.id AND d.day >= b.first_day AND d.day < coalesce(b.end_day, 'infinity')) used
+  ORDER BY b.spend_max - coalesce(used.nano, 0), b.end_day DESC NULLS FIRST LIMIT 1
+$$;
+--> statement-breakpoint
+-- What a key may spend in total counts from the day on which that was set.
+CREATE FUNCTION begin_key_total() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.total_spend_from := CASE WHEN NEW.total_spend_max_nano_usd IS NULL THEN NULL
+    WHEN TG_OP = 'UPDATE' AND OLD.total_spend_max_nano_usd IS NOT NULL THEN OLD.total_spend_from
+    ELSE (ledger_now() AT TIME ZONE NEW.time_zone)::date END;
+  RETURN NEW;
+END $$;
+--> statement-breakpoint
+CREATE TRIGGER keys_total_begins BEFORE INSERT OR UPDATE OF total_spend_max_nano_usd ON keys FOR EACH ROW EXECUTE FUNCTION begin_key_total();
+--> statement-breakpoint
+-- A key's own limits change in the middle of a day. What it has used of the day, the week or the month without being counted counts from now on,
+-- so that limits that are set at noon are limits of the day. Late settlements get no more than the new limits have left. Requests in flight are not counted if
 -- the key had no limits when they began. The caller holds the account's lock.
 CREATE FUNCTION begin_key_limits() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   v_day date := (ledger_now() AT TIME ZONE NEW.time_zone)::date;
-  v_units int := 0;
-  v_nano bigint := 0;
+  v_from date := least((SELECT min(b.first_day) FROM key_budgets(NEW, v_day) b), v_day);
   v_units_max int := coalesce(NEW.daily_units_max, 2147483647);
   v_nano_max bigint := coalesce(NEW.daily_spend_max_nano_usd, 9223372036854775807);
 BEGIN
-  IF NEW.daily_units_max IS NULL AND NEW.daily_spend_max_nano_usd IS NULL THEN
+  IF NOT is_limited(NEW) THEN
     UPDATE key_days SET units_max = v_units_max, spend_max_nano_usd = v_nano_max WHERE key_id = NEW.id AND day = v_day;
     RETURN NULL;
   END IF;
   -- `request_id` has the clock of a replica, so it only bounds what is read: a day more. A late settlement that took nothing counts as nothing.
-  SELECT count(*), coalesce(sum(r.charged_nano_usd), 0) INTO v_units, v_nano FROM receipts r
-  WHERE r.account_id = NEW.account_id AND r.request_id >= request_id_floor(day_begins(v_day, NEW.time_zone) - interval '1 day')
-    AND r.outcome = 'settled' AND r.key_id = NEW.id AND r.key_day IS NULL AND (r.created_at AT TIME ZONE NEW.time_zone)::date = v_day
-    AND NOT (r.reason = 'late' AND r.units = 0 AND r.charged_nano_usd = 0);
-  -- A key without a row has used nothing yet: the first request of the day writes it.
+  -- A key without a row has used nothing yet: the first request of the day writes it. Days that are over keep their daily limits.
+  WITH uncounted AS (
+    SELECT (r.created_at AT TIME ZONE NEW.time_zone)::date AS day, count(*)::int AS units, sum(r.charged_nano_usd)::bigint AS nano FROM receipts r
+    WHERE r.account_id = NEW.account_id AND r.request_id >= request_id_floor(day_begins(v_from, NEW.time_zone) - interval '1 day')
+      AND r.outcome = 'settled' AND r.key_id = NEW.id AND r.key_day IS NULL AND (r.created_at AT TIME ZONE NEW.time_zone)::date BETWEEN v_from AND v_day
+      AND NOT (r.reason = 'late' AND r.units = 0 AND r.charged_nano_usd = 0)
+    GROUP BY 1
+  ), counted AS (
+    SELECT day, coalesce(u.units, 0) AS units, coalesce(u.nano, 0) AS nano
+    FROM uncounted u FULL JOIN (SELECT x.day FROM key_days x WHERE x.key_id = NEW.id AND x.day = v_day) today USING (day)
+  )
   INSERT INTO key_days AS d (key_id, day, units_before, nano_usd_before, units_max, spend_max_nano_usd)
-  SELECT NEW.id, v_day, v_units, v_nano, greatest(v_units_max, v_units), greatest(v_nano_max, v_nano)
-  WHERE v_units > 0 OR EXISTS (SELECT FROM key_days WHERE key_id = NEW.id AND day = v_day)
-  ON CONFLICT (key_id, day) DO UPDATE SET units_before = v_units, nano_usd_before = v_nano,
-    units_max = greatest(v_units_max, d.units_taken + v_units), spend_max_nano_usd = greatest(v_nano_max, d.taken_nano_usd + v_nano);
+  SELECT NEW.id, c.day, c.units, c.nano, CASE WHEN c.day = v_day THEN greatest(v_units_max, c.units) ELSE 2147483647 END,
+    CASE WHEN c.day = v_day THEN greatest(v_nano_max, c.nano) ELSE 9223372036854775807 END
+  FROM counted c
+  ON CONFLICT (key_id, day) DO UPDATE SET units_before = excluded.units_before, nano_usd_before = excluded.nano_usd_before,
+    units_max = greatest(CASE WHEN d.day = v_day THEN v_units_max ELSE d.units_max END, d.units_taken + excluded.units_before),
+    spend_max_nano_usd = greatest(CASE WHEN d.day = v_day THEN v_nano_max ELSE d.spend_max_nano_usd END, d.taken_nano_usd + excluded.nano_usd_before);
   RETURN NULL;
 END $$;
 --> statement-breakpoint
-CREATE TRIGGER keys_limited AFTER UPDATE OF daily_units_max, daily_spend_max_nano_usd ON keys FOR EACH ROW
-WHEN ((OLD.daily_units_max, OLD.daily_spend_max_nano_usd) IS DISTINCT FROM (NEW.daily_units_max, NEW.daily_spend_max_nano_usd))
+CREATE TRIGGER keys_limited AFTER UPDATE OF daily_units_max, daily_spend_max_nano_usd, weekly_spend_max_nano_usd, monthly_spend_max_nano_usd,
+  total_spend_max_nano_usd ON keys FOR EACH ROW
+WHEN ((OLD.daily_units_max, OLD.daily_spend_max_nano_usd, OLD.weekly_spend_max_nano_usd, OLD.monthly_spend_max_nano_usd, OLD.total_spend_max_nano_usd)
+  IS DISTINCT FROM (NEW.daily_units_max, NEW.daily_spend_max_nano_usd, NEW.weekly_spend_max_nano_usd, NEW.monthly_spend_max_nano_usd, NEW.total_spend_max_nano_usd))
 EXECUTE FUNCTION begin_key_limits();
 --> statement-breakpoint
 
@@ -336,11 +389,12 @@ END $$;
 --> statement-breakpoint
 
 -- A run with the state of its account, package and key before the batch. code: what refuses its key, host or model. limited_key: its key, if
--- that has daily limits; key_day: the day that they are of; key_units, key_nano_usd: what is left of them, null: no such limit.
+-- that has limits of its own; key_day: its day; key_units, key_nano_usd: what is left of them, null: no such limit. Of a key with a budget
+-- of more than a day, `decide_draws` replaces the spending limit with the one that has the least left.
 CREATE TYPE asked_run AS (
   run_no bigint, place int, ends_draw boolean, first_request int, last_request int, model_id text, output_pico bigint, account_id bigint,
-  code text, by_balance boolean, limited_key bigint, daily_units_max int, daily_spend_max_nano_usd bigint, key_resets_at timestamptz, key_day date,
-  key_units int, key_nano_usd bigint, is_active boolean, package_id bigint, package packages, today date, day_units int,
+  code text, by_balance boolean, limited_key bigint, has_budget boolean, units_max int, spend_max_nano_usd bigint, key_resets_at timestamptz,
+  spend_resets_at timestamptz, key_day date, key_units int, key_nano_usd bigint, is_active boolean, package_id bigint, package packages, today date, day_units int,
   payg_enabled boolean, balance_nano_usd bigint, available_nano_usd bigint, epoch bigint, tenant_epoch bigint, expired boolean
 );
 --> statement-breakpoint
@@ -355,8 +409,8 @@ CREATE FUNCTION asked_runs(p_now timestamptz, p_draws draw_row[], p_runs run_row
       WHEN NOT (coalesce(r.host = ANY (k.hosts), true) AND (r.own_host OR coalesce(h.status = 'active', false))) THEN 'host_not_allowed'
       WHEN NOT coalesce(r.model_id = ANY (k.model_ids), true) THEN 'model_not_found'
     END,
-    k.mode = 'payg', CASE WHEN c.today IS NOT NULL THEN k.id END, k.daily_units_max, k.daily_spend_max_nano_usd,
-    CASE WHEN c.today IS NOT NULL THEN day_begins(c.today + 1, k.time_zone) END, c.today,
+    k.mode = 'payg', CASE WHEN c.today IS NOT NULL THEN k.id END, has_budget(k), k.daily_units_max, k.daily_spend_max_nano_usd,
+    c.resets_at, c.resets_at, c.today,
     k.daily_units_max - coalesce(u.units_taken + u.units_before, 0), k.daily_spend_max_nano_usd - coalesce(u.taken_nano_usd + u.nano_usd_before, 0),
     a.status = 'active' AND coalesce(t.status, 'active') = 'active', p.id, p.package, p.today, coalesce(d.units_taken, 0),
     coalesce(b.payg_enabled, false), coalesce(b.balance_nano_usd, 0), coalesce(b.balance_nano_usd - b.held_nano_usd, 0), coalesce(ae.epoch, 0), coalesce(te.epoch, 0),
@@ -369,8 +423,8 @@ CREATE FUNCTION asked_runs(p_now timestamptz, p_draws draw_row[], p_runs run_row
   LEFT JOIN epochs ae ON ae.account_id = w.account_id
   LEFT JOIN epochs te ON te.account_id = w.tenant_id
   LEFT JOIN LATERAL (SELECT status FROM hosts x WHERE NOT r.own_host AND x.host = r.host AND x.reseller_id = w.tenant_id LIMIT 1) h ON true
-  LEFT JOIN LATERAL (SELECT (p_now AT TIME ZONE k.time_zone)::date AS today
-    WHERE k.daily_units_max IS NOT NULL OR k.daily_spend_max_nano_usd IS NOT NULL) c ON true
+  LEFT JOIN LATERAL (SELECT t.today, day_begins(t.today + 1, k.time_zone) AS resets_at FROM (SELECT (p_now AT TIME ZONE k.time_zone)::date AS today) t
+    WHERE is_limited(k)) c ON true
   LEFT JOIN key_days u ON u.key_id = k.id AND u.day = c.today
   LEFT JOIN LATERAL (
     SELECT x.id, x AS package, (p_now AT TIME ZONE x.time_zone)::date AS today FROM packages x
@@ -434,7 +488,7 @@ $$;
 --> statement-breakpoint
 
 -- What a balance answers to one request. The output cap is lowered to what can be paid; cap_min is lower only if the client asked for no
--- cap. p_available: neither spent nor reserved. p_key_nano: what is left of the key's daily spending limit; null: it has none.
+-- cap. p_available: neither spent nor reserved. p_key_nano: what is left of the key's own spending limit; null: it has none.
 CREATE FUNCTION balance_answer(run asked_run, p_available bigint, p_key_nano bigint, q request_row) RETURNS reserve_answer LANGUAGE plpgsql AS $$
 DECLARE
   a reserve_answer;
@@ -452,7 +506,7 @@ BEGIN
     a := refusal('insufficient_balance', 1, a.nano_usd, p_available, NULL);
     a.quota_used := NULL;
   ELSIF a.nano_usd > v_spendable THEN
-    a := refusal('key_spend_limit_exceeded', 1, run.daily_spend_max_nano_usd, p_key_nano, run.key_resets_at);
+    a := refusal('key_spend_limit_exceeded', 1, run.spend_max_nano_usd, p_key_nano, run.spend_resets_at);
   END IF;
   RETURN a;
 END $$;
@@ -474,7 +528,7 @@ DECLARE
   a reserve_answer;
 BEGIN
   IF p_key_units <= 0 THEN
-    RETURN refusal('key_request_limit_exceeded', p_many, run.daily_units_max, p_key_units, run.key_resets_at);
+    RETURN refusal('key_request_limit_exceeded', p_many, run.units_max, p_key_units, run.key_resets_at);
   END IF;
   IF NOT run.by_balance THEN
     IF run.package_id IS NULL THEN
@@ -526,6 +580,21 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
+-- A run of a key with a budget of more than a day: its spending limit is the one that has the least left. All of them lose as much by each request.
+CREATE FUNCTION within_budget(run asked_run) RETURNS asked_run LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_left key_budget;
+BEGIN
+  SELECT (key_budget_left(k, run.key_day)).* INTO v_left FROM keys k WHERE k.id = run.limited_key;
+  IF run.key_nano_usd IS NULL OR v_left.nano_usd <= run.key_nano_usd THEN
+    run.spend_max_nano_usd := v_left.spend_max;
+    run.key_nano_usd := v_left.nano_usd;
+    run.spend_resets_at := v_left.resets_at;
+  END IF;
+  RETURN run;
+END $$;
+--> statement-breakpoint
+
 -- Decides about the requests of a batch in their order: each sees what the ones before it got. drawn: as `begin_draws` gives it; what is
 -- drawn ahead is added.
 CREATE FUNCTION decide_draws(p_now timestamptz, p_lease uuid, p_share int, p_draws draw_row[], p_runs run_row[], p_requests request_row[],
@@ -540,7 +609,7 @@ DECLARE
   v_day_units int;
   v_available bigint;
   v_short boolean := false;
-  -- The account's keys with daily limits, and what each has left; v_key: the place of the run's key.
+  -- The account's keys with limits of their own, and what each has left; v_key: the place of the run's key.
   v_keys bigint[];
   v_key_units int[];
   v_key_nano bigint[];
@@ -555,6 +624,7 @@ BEGIN
       v_short := drawn[run.place].recalled;
       v_keys := '{}';
     END IF;
+    IF run.has_budget THEN run := within_budget(run); END IF;
     v_key := array_position(v_keys, run.limited_key);
     IF v_key IS NULL AND run.limited_key IS NOT NULL THEN
       v_key := cardinality(v_keys) + 1;
@@ -767,13 +837,14 @@ BEGIN
   ), written AS (
     INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day, outcome, reason, units,
       held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
-      estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, created_at, finished_at)
+      estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, route_id, first_ms,
+      provider_cost_nano_usd, created_at, finished_at)
     SELECT request_id, account_id, key_id, model_id, host, CASE WHEN package_id > 0 THEN 'package' ELSE 'payg' END,
       nullif(package_id, 0), day, key_day, CASE WHEN settles THEN 'settled' ELSE 'released' END, reason,
       CASE WHEN package_id > 0 AND settles THEN 1 ELSE 0 END, held_nano_usd, CASE WHEN settles THEN charge_nano_usd ELSE 0 END, 0,
       prompt_tokens, cached_tokens, completion_tokens, CASE WHEN settles THEN prompt_tokens::bigint + completion_tokens ELSE 0 END,
-      estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd,
-      least(p_now, instant_of(reserved_us)), p_now
+      estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, route_id, first_ms,
+      provider_cost_nano_usd, least(p_now, instant_of(reserved_us)), p_now
     FROM wanted ON CONFLICT (request_id) DO NOTHING RETURNING request_id
   ), ended AS MATERIALIZED (
     -- Not as a join: without statistics that would compare every row with every other one. `coalesce` makes it a hash table.
@@ -877,7 +948,8 @@ BEGIN
   a.outcome := CASE WHEN f.settles THEN 'settled' ELSE 'released' END;
   IF f.settles AND NOT p_live AND f.key_day IS NOT NULL THEN
     SELECT * INTO v_key FROM key_days k WHERE k.key_id = f.key_id AND k.day = f.key_day;
-    v_key_nano := greatest(0, v_key.spend_max_nano_usd - v_key.taken_nano_usd - v_key.nano_usd_before);
+    v_key_nano := greatest(0, least(v_key.spend_max_nano_usd - v_key.taken_nano_usd - v_key.nano_usd_before,
+      (SELECT (key_budget_left(k, f.key_day)).nano_usd FROM keys k WHERE k.id = f.key_id)));
     IF v_key.units_max - v_key.units_taken - v_key.units_before <= 0 THEN
       f.key_day := NULL;
       v_key_nano := 0;
@@ -921,12 +993,13 @@ BEGIN
   DELETE FROM receipts r WHERE r.request_id = f.request_id;
   INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day, outcome, reason, units,
     held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
-    estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, created_at, finished_at)
+    estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, route_id, first_ms,
+    provider_cost_nano_usd, created_at, finished_at)
   VALUES (f.request_id, f.account_id, f.key_id, f.model_id, f.host, CASE WHEN f.package_id > 0 THEN 'package' ELSE 'payg' END,
     nullif(f.package_id, 0), f.day, f.key_day, CASE WHEN a.outcome = 'settled' THEN 'settled' ELSE 'released' END, p_reason, a.units,
     f.held_nano_usd, a.charged_nano_usd, a.shortfall_nano_usd, f.prompt_tokens, f.cached_tokens, f.completion_tokens, p_tokens,
     f.estimated, f.price_version_id, f.further_counts, f.reported_usage, f.tried, f.markup_basis_points, f.cost_nano_usd,
-    least(p_now, instant_of(f.reserved_us)), p_now);
+    f.route_id, f.first_ms, f.provider_cost_nano_usd, least(p_now, instant_of(f.reserved_us)), p_now);
 END $$;
 --> statement-breakpoint
 

@@ -35,22 +35,26 @@ $$;
 
 -- Assigns an offering. p_when: now (replaces the active package and drops what was left of it) or after (behind
 -- all others). p_payer pays the wholesale price from its available balance, or gives a piece of its allotment; null: the operator
--- pays. p_reason is kept with the payer's transaction. Returns the package, or a code: not_found, insufficient_balance,
+-- pays. p_reason is kept with the payer's transaction. p_price: what the account pays its seller; null: not known. The package keeps
+-- what a unit is worth (MON-21). Returns the package, or a code: not_found, insufficient_balance,
 -- allotment_used_up, idle (money lies unused in an escrow).
 CREATE FUNCTION assign_package(p_account bigint, p_offering bigint, p_when text, p_payer bigint, p_actor bigint,
-  p_from_allotment boolean DEFAULT false, p_reason text DEFAULT NULL,
+  p_from_allotment boolean DEFAULT false, p_reason text DEFAULT NULL, p_price bigint DEFAULT NULL,
   OUT code text, OUT package_id bigint, OUT free_nano_usd bigint) LANGUAGE plpgsql AS $$
 DECLARE
   v_now timestamptz;
   v_start timestamptz;
   v_allotment bigint;
   v_price bigint;
+  v_is_resold boolean;
+  v_share bigint;
   f record;
 BEGIN
   PERFORM lock_accounts(ARRAY[p_account, p_payer]);
   v_now := ledger_now();
   SELECT * INTO f FROM offerings WHERE id = p_offering AND enabled;
-  IF NOT FOUND OR NOT EXISTS (SELECT FROM accounts WHERE id = p_account) THEN
+  SELECT reseller_id IS NOT NULL INTO v_is_resold FROM accounts WHERE id = p_account;
+  IF f.id IS NULL OR v_is_resold IS NULL THEN
     code := 'not_found';
     RETURN;
   END IF;
@@ -82,10 +86,13 @@ BEGIN
   ELSE
     SELECT greatest(v_now, max(ends_at)) INTO v_start FROM packages WHERE account_id = p_account;
   END IF;
+  -- The operator's share: the wholesale price that was paid, and what an account without a reseller pays it.
+  v_share := v_price + CASE WHEN v_is_resold THEN 0 ELSE coalesce(p_price, 0) END;
   INSERT INTO packages (account_id, offering_id, name, starts_at, ends_at, first_day, days, time_zone, daily_limit, total_limit,
-    carryover, token_limit, limits, request_bounds, model_ids, paid_by_account_id, allotment_id)
+    carryover, token_limit, limits, request_bounds, model_ids, paid_by_account_id, allotment_id, unit_nano_usd, unit_cost_nano_usd)
   VALUES (p_account, f.id, f.name, v_start, package_end(v_start, f.days, f.time_zone), (v_start AT TIME ZONE f.time_zone)::date,
-    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.limits, f.request_bounds, f.model_ids, p_payer, v_allotment)
+    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.limits, f.request_bounds, f.model_ids, p_payer, v_allotment,
+    CASE WHEN v_is_resold THEN coalesce(p_price, 0) ELSE v_share END / f.total_limit, v_share / f.total_limit)
   RETURNING id INTO package_id;
   IF p_when = 'now' THEN
     PERFORM requeue_packages(p_account, v_now, (SELECT ends_at FROM packages WHERE id = assign_package.package_id));

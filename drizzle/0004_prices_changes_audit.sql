@@ -113,8 +113,8 @@ CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_ac
 -- of all other columns those in k_shown only. So a new column with a secret is hidden, whatever its name.
 CREATE FUNCTION note_audit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-  k_kept_up text[] := '{totp_last_step,revoked_at,checked_at,next_check_at,failures,report,css,version,units_taken,tokens_taken,tokens_used,balance_nano_usd,held_nano_usd,used,state,since,until,why,probed_at,met_account_id,met_payer_id,counter,last_used_at,next_invoice,asked,ask_at,asked_at,try_at,failing_since,old_secret_until}';
-  k_shown text[] := '{accent,address,allowed_params,answer,architecture,base_url,currency,dialect,dropped_params,email,ended_early,external_id,facts,first_day,from_address,from_name,further_prices,host,hosts,id,instructions,invoice_address,invoice_name,kind,kinds,limits,method,modality,mode,model_id,model_ids,name,new_email,note,old_email,origin,outcome,owned_by,paused_why,pay_with,prefix,problem,quality,reason,reference,request_bounds,request_id,request_key,role,route_choice,shop_url,size,status,suffix,support,tax_line,tax_number,time_zone,transports,upstream_model,user_name,waits_for,written_in}';
+  k_kept_up text[] := '{totp_last_step,revoked_at,checked_at,next_check_at,failures,report,css,version,units_taken,tokens_taken,tokens_used,balance_nano_usd,held_nano_usd,used,state,since,until,why,probed_at,met_account_id,met_payer_id,counter,last_used_at,next_invoice,asked,ask_at,asked_at,try_at,failing_since,old_secret_until,trial_try_at,trial_why}';
+  k_shown text[] := '{accent,address,allowed_domains,allowed_params,answer,architecture,base_url,currency,dialect,dropped_params,email,ended_early,external_id,facts,first_day,forbidden_domains,from_address,from_name,further_prices,host,hosts,id,instructions,invoice_address,invoice_name,kind,kinds,limits,method,modality,mode,model_id,model_ids,name,networks,new_email,note,old_email,origin,outcome,owned_by,paused_why,pay_with,prefix,privacy_url,problem,quality,reason,reference,request_bounds,request_id,request_key,role,route_choice,scopes,shop_url,size,status,steps,suffix,support,tax_line,tax_number,terms_url,time_zone,total_spend_from,transports,trial,trial_pay_with,upstream_model,user_name,waits_for,written_in}';
   v_old jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - k_kept_up END;
   v_new jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - k_kept_up END;
   v_row jsonb := coalesce(v_new, v_old);
@@ -129,8 +129,9 @@ BEGIN
   INTO v_before, v_after
   FROM jsonb_object_keys(v_row) AS key CROSS JOIN LATERAL (SELECT key = ANY (k_shown) OR key ~ '_at$' AS shown) AS may
   WHERE v_old -> key IS DISTINCT FROM v_new -> key OR key = ANY (string_to_array(TG_ARGV[2], ','));
-  INSERT INTO audit_entries (actor_id, request_id, action, subject, subject_id, account_id, before, after)
-  VALUES (nullif(current_setting('tollgate.actor_id', true), '')::bigint, nullif(current_setting('tollgate.request_id', true), '')::uuid,
+  INSERT INTO audit_entries (actor_id, token_id, request_id, action, subject, subject_id, account_id, before, after)
+  VALUES (nullif(current_setting('tollgate.actor_id', true), '')::bigint, nullif(current_setting('tollgate.token_id', true), '')::bigint,
+    nullif(current_setting('tollgate.request_id', true), '')::uuid,
     CASE TG_OP WHEN 'INSERT' THEN 'added' WHEN 'DELETE' THEN 'removed' ELSE 'changed' END,
     TG_TABLE_NAME, v_row ->> TG_ARGV[0], (v_row ->> nullif(TG_ARGV[1], ''))::bigint, v_before, v_after);
   RETURN NULL;

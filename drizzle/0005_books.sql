@@ -65,7 +65,8 @@ CREATE FUNCTION unpriced_counts(p_reported jsonb, p_rates jsonb) RETURNS TABLE (
 $$;
 --> statement-breakpoint
 
--- Invariants: each view is always empty. Source: src/ledger/README.md.
+-- Invariants: each view is always empty. Source: src/ledger/README.md. Those that read no receipts and no transactions are also what the checks of the books
+-- ask, for a range of ids at a time: they read by LATERAL, so that such a range is pushed down to the rows.
 CREATE VIEW inv_package_units AS
   SELECT p.id AS package_id, p.units_taken, h.held, r.used, p.tokens_taken + coalesce(h.used_tokens, 0) AS tokens_taken, h.tokens AS tokens_held, r.tokens AS tokens_used
   FROM packages p
@@ -88,17 +89,17 @@ CREATE VIEW inv_balance_entries AS
   WHERE b.balance_nano_usd <> coalesce(e.total, 0);
 --> statement-breakpoint
 CREATE VIEW inv_balance_held AS
-  SELECT b.account_id, b.held_nano_usd, coalesce(h.total, 0) AS drawn FROM balances b
-  LEFT JOIN (SELECT account_id, sum(nano_usd) AS total FROM escrows WHERE package_id = 0 AND key_id = 0 GROUP BY account_id) h USING (account_id)
-  WHERE b.held_nano_usd <> coalesce(h.total, 0);
+  SELECT b.account_id, b.held_nano_usd, h.drawn FROM balances b
+  CROSS JOIN LATERAL (SELECT coalesce(sum(nano_usd), 0) AS drawn FROM escrows e WHERE e.account_id = b.account_id AND package_id = 0 AND key_id = 0) h
+  WHERE b.held_nano_usd <> h.drawn;
 --> statement-breakpoint
 CREATE VIEW inv_bounds AS
-  SELECT 'package' AS what, id FROM packages WHERE units_taken NOT BETWEEN 0 AND total_limit OR tokens_taken < 0 OR tokens_taken > token_limit
-  UNION ALL SELECT 'day', package_id FROM package_days WHERE units_taken NOT BETWEEN 0 AND units_max
-  UNION ALL SELECT 'carryover', p.id FROM packages p JOIN (
-    SELECT package_id, day, sum(units_taken) OVER (PARTITION BY package_id ORDER BY day) AS so_far FROM package_days) d
-    ON d.package_id = p.id WHERE p.carryover AND d.so_far > package_granted(p, d.day)
-  UNION ALL SELECT 'balance', account_id FROM balances WHERE held_nano_usd < 0 OR balance_nano_usd < held_nano_usd;
+  SELECT 'package' AS what, id, NULL::date AS day FROM packages WHERE units_taken NOT BETWEEN 0 AND total_limit OR tokens_taken < 0 OR tokens_taken > token_limit
+  UNION ALL SELECT 'day', package_id, day FROM package_days WHERE units_taken NOT BETWEEN 0 AND units_max
+  UNION ALL SELECT 'carryover', p.id, d.day FROM packages p CROSS JOIN LATERAL (
+    SELECT day, sum(units_taken) OVER (ORDER BY day) AS so_far FROM package_days WHERE package_id = p.id) d
+    WHERE p.carryover AND d.so_far > package_granted(p, d.day)
+  UNION ALL SELECT 'balance', account_id, NULL FROM balances WHERE held_nano_usd < 0 OR balance_nano_usd < held_nano_usd;
 --> statement-breakpoint
 CREATE VIEW inv_charges AS
   SELECT r.request_id, r.charged_nano_usd, coalesce(e.total, 0) AS debited FROM receipts r
@@ -155,6 +156,6 @@ CREATE VIEW inv_key_days AS
   ) AS both_sides GROUP BY key_id, day HAVING sum(taken) <> sum(units) OR sum(taken_nano) <> sum(nano);
 --> statement-breakpoint
 CREATE VIEW inv_allotments AS
-  SELECT a.id, a.granted, a.used, coalesce(p.taken, 0) AS taken FROM allotments a
-  LEFT JOIN (SELECT allotment_id, count(*) AS taken FROM packages WHERE allotment_id IS NOT NULL GROUP BY allotment_id) p ON p.allotment_id = a.id
-  WHERE a.used <> coalesce(p.taken, 0) OR a.used > a.granted;
+  SELECT a.id, a.granted, a.used, p.taken FROM allotments a
+  CROSS JOIN LATERAL (SELECT count(*) AS taken FROM packages WHERE allotment_id = a.id) p
+  WHERE a.used <> p.taken OR a.used > a.granted;

@@ -54,3 +54,22 @@ CREATE TRIGGER retail_prices_audit AFTER INSERT OR DELETE OR UPDATE ON retail_pr
 CREATE TRIGGER sellers_audit AFTER INSERT OR DELETE OR UPDATE ON sellers FOR EACH ROW EXECUTE FUNCTION note_audit('seller_id', 'seller_id');
 --> statement-breakpoint
 CREATE TRIGGER sellers_prices_changed AFTER UPDATE OF prices_public ON sellers FOR EACH ROW EXECUTE FUNCTION note_change('account', 'seller_id');
+--> statement-breakpoint
+CREATE TABLE "measured_prices" (
+	"seller_id" bigint NOT NULL,
+	"kind" text NOT NULL,
+	"is_open" boolean DEFAULT false NOT NULL,
+	"days_min" integer NOT NULL,
+	"days_max" integer NOT NULL,
+	"daily_min" integer NOT NULL,
+	"daily_max" integer NOT NULL,
+	"steps" jsonb NOT NULL,
+	"updated_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "measured_prices_seller_id_kind_pk" PRIMARY KEY("seller_id","kind"),
+	CONSTRAINT "measured_prices_kind" CHECK ("measured_prices"."kind" = 'retail' or ("measured_prices"."kind" = 'wholesale' and "measured_prices"."seller_id" = 0)),
+	CONSTRAINT "measured_prices_seller" CHECK ("measured_prices"."seller_id" >= 0),
+	CONSTRAINT "measured_prices_days" CHECK ("measured_prices"."days_min" between 1 and 30 and "measured_prices"."days_max" between "measured_prices"."days_min" and 30),
+	CONSTRAINT "measured_prices_daily" CHECK ("measured_prices"."daily_min" between 1 and 1000000 and "measured_prices"."daily_max" between "measured_prices"."daily_min" and 1000000)
+);
+--> statement-breakpoint
+CREATE TRIGGER measured_prices_audit AFTER INSERT OR DELETE OR UPDATE ON measured_prices FOR EACH ROW EXECUTE FUNCTION note_audit('seller_id', 'seller_id', 'kind');

@@ -1,4 +1,4 @@
--- Passkeys and changes of e-mail addresses.
+-- Passkeys, changes of e-mail addresses, and sign-up.
 CREATE TABLE "passkeys" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "passkeys_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"account_id" bigint NOT NULL REFERENCES "accounts"("id"),
@@ -55,3 +55,76 @@ CREATE TRIGGER passkeys_audit AFTER INSERT OR DELETE OR UPDATE OF name, cloned_a
 --> statement-breakpoint
 -- Its rows are deleted only when they are old.
 CREATE TRIGGER email_changes_audit AFTER INSERT OR UPDATE ON email_changes FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'account_id', 'new_email');
+--> statement-breakpoint
+CREATE TABLE "sign_up_settings" (
+	"seller_id" bigint PRIMARY KEY NOT NULL,
+	"is_open" boolean DEFAULT false NOT NULL,
+	"terms_url" text,
+	"privacy_url" text,
+	"trial_offering_id" bigint,
+	"trial_nano_usd" bigint,
+	"trial_pay_with" text DEFAULT 'balance' NOT NULL,
+	"allowed_domains" text[] DEFAULT '{}' NOT NULL,
+	"forbidden_domains" text[] DEFAULT '{}' NOT NULL,
+	"disposable_allowed" boolean DEFAULT false NOT NULL,
+	"updated_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "sign_up_settings_seller" CHECK ("sign_up_settings"."seller_id" >= 0),
+	CONSTRAINT "sign_up_settings_open" CHECK (not "sign_up_settings"."is_open" or ("sign_up_settings"."terms_url" is not null and "sign_up_settings"."privacy_url" is not null)),
+	CONSTRAINT "sign_up_settings_trial" CHECK ("sign_up_settings"."trial_offering_id" is null or "sign_up_settings"."trial_nano_usd" is null),
+	CONSTRAINT "sign_up_settings_pay_with" CHECK ("sign_up_settings"."trial_pay_with" in ('balance', 'allotment'))
+);
+--> statement-breakpoint
+CREATE TABLE "sign_ups" (
+	"digest" "bytea" PRIMARY KEY NOT NULL,
+	"seller_id" bigint NOT NULL,
+	"email" text NOT NULL,
+	"name" text NOT NULL,
+	"terms_url" text NOT NULL,
+	"privacy_url" text NOT NULL,
+	"accepted_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"is_known" boolean NOT NULL,
+	"expires_at" timestamp with time zone NOT NULL,
+	CONSTRAINT "sign_ups_seller" CHECK ("sign_ups"."seller_id" >= 0)
+);
+--> statement-breakpoint
+CREATE TABLE "signed_up" (
+	"account_id" bigint PRIMARY KEY NOT NULL,
+	"seller_id" bigint NOT NULL,
+	"terms_url" text NOT NULL,
+	"privacy_url" text NOT NULL,
+	"accepted_at" timestamp with time zone NOT NULL,
+	"confirmed_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"person_digest" "bytea" NOT NULL,
+	"trial" text NOT NULL,
+	"trial_offering_id" bigint,
+	"trial_nano_usd" bigint,
+	"trial_pay_with" text,
+	"trial_why" text,
+	"trial_try_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"trial_given_at" timestamp with time zone,
+	CONSTRAINT "signed_up_trial" CHECK ("signed_up"."trial" in ('none', 'taken', 'waits', 'given')),
+	CONSTRAINT "signed_up_trial_is_something" CHECK ("signed_up"."trial" in ('none', 'taken') or num_nonnulls("signed_up"."trial_offering_id", "signed_up"."trial_nano_usd") = 1),
+	CONSTRAINT "signed_up_trial_why" CHECK ("signed_up"."trial_why" in ('balance', 'allotment', 'offering', 'payg')),
+	CONSTRAINT "signed_up_trial_pay_with" CHECK ("signed_up"."trial_pay_with" in ('balance', 'allotment'))
+);
+--> statement-breakpoint
+ALTER TABLE "sign_up_settings" ADD CONSTRAINT "sign_up_settings_trial_offering_id_offerings_id_fk" FOREIGN KEY ("trial_offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+ALTER TABLE "signed_up" ADD CONSTRAINT "signed_up_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+ALTER TABLE "signed_up" ADD CONSTRAINT "signed_up_trial_offering_id_offerings_id_fk" FOREIGN KEY ("trial_offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+CREATE INDEX "sign_ups_email" ON "sign_ups" USING btree ("seller_id","email","accepted_at");
+--> statement-breakpoint
+CREATE INDEX "sign_ups_expiry" ON "sign_ups" USING btree ("expires_at");
+--> statement-breakpoint
+CREATE UNIQUE INDEX "signed_up_trial_once" ON "signed_up" USING btree ("seller_id","person_digest") WHERE "signed_up"."trial" in ('waits', 'given');
+--> statement-breakpoint
+CREATE INDEX "signed_up_seller" ON "signed_up" USING btree ("seller_id","account_id");
+--> statement-breakpoint
+CREATE INDEX "signed_up_waiting" ON "signed_up" USING btree ("trial_try_at") WHERE "signed_up"."trial" = 'waits';
+--> statement-breakpoint
+CREATE TRIGGER sign_up_settings_audit AFTER INSERT OR DELETE OR UPDATE ON sign_up_settings FOR EACH ROW EXECUTE FUNCTION note_audit('seller_id', 'seller_id');
+--> statement-breakpoint
+-- Requests that nobody has confirmed are no changes: strangers would fill the log.
+CREATE TRIGGER signed_up_audit AFTER INSERT OR DELETE OR UPDATE OF trial ON signed_up FOR EACH ROW EXECUTE FUNCTION note_audit('account_id', 'account_id');

@@ -4,6 +4,8 @@ import {
   BAD_REFUNDS,
   BAD_SHOP_FIELDS,
   BAD_SHOP_SIGNATURES,
+  BAD_SIGN_UPS,
+  BAD_SIZES,
   BAD_STRIPE_SIGNATURES,
   BAD_TOP_UPS,
   BAD_WEBHOOK_URLS,
@@ -63,7 +65,7 @@ export function badInputPage(): string {
     ...byTheRuntime(),
     "# Sales and payments",
     "",
-    "Each is a case of `test/commerce/bad_input.test.ts`, which also checks that no order, payment, refund or balance has changed, unless the table",
+    "Each is a case of `test/commerce/bad_input.test.ts` (of made-to-measure packages: `measured.test.ts` beside it; of sign-up: `test/panel/sign_up.test.ts`), which also checks that no order, payment, refund or balance has changed, unless the table",
     "says so.",
     "",
     ...commerce.flatMap(sectionLines),
@@ -201,6 +203,17 @@ function commerceSections(): Section[] {
         ...WRONG_CODES.map(([what, code]) => field(what, code, "code")),
         { what: `a right code after ${GUESSES_MAX} wrong ones`, sent: "7K1M-0QXA-...", code: "too_many_requests" },
       ],
+    },
+    {
+      title: "Sizes of a made-to-measure package",
+      request:
+        "POST /api/panel/orders, of 7 days and 500 requests a day; 1 to 30 days and 10 to 5,000 requests are sold",
+      rows: BAD_SIZES.map(rowOfBody),
+    },
+    {
+      title: "Sign-up",
+      request: "POST /api/panel/sign-up, which lacks nothing else; rivals.example and bücher.example are forbidden",
+      rows: BAD_SIGN_UPS.map(rowOfBody),
     },
     {
       title: "Addresses of webhooks",

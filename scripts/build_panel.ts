@@ -22,6 +22,8 @@ const web = join(repository, "src", "panel", "web");
 const OUT_DIR = join(repository, "dist", "panel");
 const STAMP = "build.json";
 const HASH_CHARS = 10;
+/** Files that are imported with a name or without; not their types. */
+const IMPORTS = /^(?:import|export)(?! type\b)[^"';]*?\bfrom "(\.[^"]+)"|\bimport\(?\s*"(\.[^"]+)"/gm;
 const PRODUCTION = { "process.env.NODE_ENV": '"production"' };
 
 /** Latin for the panel's texts, Latin Extended for people's names. The monospace font needs only Latin. */
@@ -69,23 +71,31 @@ function stampOf(sourcesHash: string): string {
   return `${JSON.stringify({ sourcesHash })}\n`;
 }
 
-/** Hash of everything that the build depends on: the app, the limits that it shares with the server, package versions, this file. */
+/** Hash of everything that the build depends on: the app, what it imports from the server, package versions, this file. */
 async function hashSources(): Promise<string> {
-  const entries = await readdir(web, { recursive: true, withFileTypes: true });
-  const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
   const hash = createHash("sha256");
-  for (const path of [
-    ...files,
-    join(repository, "src", "limits.ts"),
-    join(repository, "bun.lock"),
-    import.meta.filename,
-  ].sort()) {
+  for (const path of [...(await panelSources()), join(repository, "bun.lock"), import.meta.filename].sort()) {
     hash
       .update(`${path.slice(repository.length)}\0`)
       .update(await readFile(path))
       .update("\0");
   }
   return hash.digest("hex");
+}
+
+/** The files of the app, and those of the server that they import. Types are not in the build. */
+export async function panelSources(): Promise<Set<string>> {
+  const entries = await readdir(web, { recursive: true, withFileTypes: true });
+  const files = new Set(
+    entries.filter((entry) => entry.isFile()).map(({ parentPath, name }) => join(parentPath, name)),
+  );
+  // A set's loop also visits what is added meanwhile.
+  for (const file of files) {
+    if (!/\.tsx?$/.test(file)) continue;
+    const text = await readFile(file, "utf8");
+    for (const [, named, plain] of text.matchAll(IMPORTS)) files.add(join(dirname(file), named ?? plain ?? ""));
+  }
+  return files;
 }
 
 /** Output of the bundler: file names in assets/, and the static imports of each script. */

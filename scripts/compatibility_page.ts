@@ -78,7 +78,7 @@ function serverLines(): string[] {
   return [
     "### Servers that were run",
     "",
-    "As a provider of a replica, by hand on 28 November 2026. What is charged was compared with what the server reports.",
+    "By hand, on 28 November 2026.",
     "",
     ...table(
       ["server", "version", "what was run", "what was seen"],
@@ -151,7 +151,7 @@ function clientLines(files: readonly CorpusFile[]): string[] {
     "",
     "### Libraries of other languages",
     "",
-    "Run by hand on 27 and 28 November 2026, from PyPI and as Go modules. Errors: 401, 402 without a package and without balance, 404, 429 with `Retry-After`, and",
+    "Run by hand on 27 and 28 November 2026, from PyPI and crates.io and as Go modules. Errors: 401, 402 without a package and without balance, 404, 429 with `Retry-After`, and",
     "`context_length_exceeded` of a real server.",
     "",
     ...table(["client", "version", "what was run", "what was seen"], rows(LIBRARIES_TRIED)),

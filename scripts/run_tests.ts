@@ -68,11 +68,13 @@ const DENO_CORE = /^test\/(?:gateway\/(?:errors|hosts|stream)|panel\/statement)\
  * month of trade, 5,000 turns of conversations, 1,000 webhooks, benches.
  */
 const SLOW_FILES =
-  /^test\/(?:chaos|bench|books\/(?:long_reads|month)|ledger\/long_reads|browser\/looks|model\/escrow_large|gateway\/(?:affinity|rolling|relay_cuts)|messages\/many|commerce\/webhook_storm|response_clients|agent_clients)\.test/;
+  /^test\/(?:chaos|bench|books\/(?:long_reads|month)|ledger\/long_reads|browser\/looks|model\/escrow_large|gateway\/(?:affinity|rolling|relay_cuts)|messages\/many|commerce\/webhook_storm|operations\/(?:many_writes|month)|response_clients|agent_clients)\.test/;
 /** Databases of a Redis that was started here: each running file has one, because ids of accounts and keys begin at 1 in every file. */
 const REDIS_DATABASES = 16;
 /** Lines of output of each failed file that are repeated at the end. */
 const FAILURE_LINES_MAX = 30;
+/** Files whose time is listed at the end of a run. */
+const SLOWEST_SHOWN = 10;
 const repository = dirname(import.meta.dirname);
 /** Programs that some tests need, and where Debian installs them. */
 const PROGRAMS = [
@@ -141,6 +143,7 @@ async function main(): Promise<number> {
   // Failures are repeated at the end, where people look for them.
   for (const [job, result] of results)
     if (result.failed > 0) console.log(`FAILED ${nameOf(job)}\n${failureText(result)}`);
+  if (jobs.length > SLOWEST_SHOWN) console.log(slowestLines(results));
   if (jobs.some(({ isContract }) => isContract)) console.log(contractLine(results));
   return printResult({
     passed: sum(results.values(), (result) => result.passed),
@@ -186,6 +189,12 @@ function contractLine(results: ReadonlyMap<Job, FileResult>): string {
     return own.length > 0 ? [`${sum(own, ({ passed }) => passed)} passed on ${where}`] : [];
   });
   return `contract suite: ${counts.join(", ")}`;
+}
+
+/** The files that took longest. */
+function slowestLines(results: ReadonlyMap<Job, FileResult>): string {
+  const slowest = [...results].sort(([, a], [, b]) => b.seconds - a.seconds).slice(0, SLOWEST_SHOWN);
+  return slowest.map(([job, { seconds }]) => `${seconds.toFixed(1).padStart(6)} s  ${nameOf(job)}`).join("\n");
 }
 
 function canRun(file: string): boolean {

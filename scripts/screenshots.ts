@@ -74,12 +74,15 @@ function groupsOf({ panel, mara, jonas, nora, receiptId, domain, emailLink, vouc
     // After `domain`, so that the list has the result of its check.
     { name: "domains", path: "/domains" },
     { name: "brand", path: "/brand" },
+    { name: "sign-up-settings", path: "/sign-up-settings" },
     { name: "vouchers", path: "/vouchers" },
     { name: "voucher-batch", path: `/vouchers/${voucherBatchId}` },
     { name: "voucher-create", path: "/vouchers", show: open("Create vouchers") },
     { name: "voucher-codes", path: "/vouchers", show: createVouchers },
     { name: "invoices", path: "/invoices" },
     { name: "mail", path: "/messages" },
+    { name: "tokens", path: "/tokens" },
+    { name: "token-create", path: "/tokens", show: open("Create token") },
   ];
   const ofAdmin: Shot[] = [
     { name: "admin-home", path: "/" },
@@ -114,6 +117,7 @@ function groupsOf({ panel, mara, jonas, nora, receiptId, domain, emailLink, vouc
       host: LUMEN_HOST,
       shots: [
         { name: "sign-in", path: "/sign-in" },
+        { name: "sign-up", path: "/sign-up" },
         { name: "model-prices-public", path: "/model-prices" },
       ],
     },
@@ -135,7 +139,7 @@ const scrollTo = (name: string) => (page: Page) =>
   page.getByRole("region", { name }).evaluate((section) => section.scrollIntoView({ block: "center" }));
 /** Orders a top-up, and shows how to pay for it. */
 async function orderTopUp(page: Page): Promise<void> {
-  await page.getByRole("button", { name: "Ask for a top-up" }).click();
+  await page.getByRole("button", { name: "Top up the balance" }).click();
   await page.getByRole("textbox", { name: "Amount" }).fill("25");
   await page.getByRole("button", { name: "Continue" }).click();
   await page.getByRole("button", { name: "Show how to pay" }).click();

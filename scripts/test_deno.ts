@@ -12,7 +12,10 @@ import process from "node:process";
 
 const repository = dirname(import.meta.dirname);
 /** Entry points. No file imports the workers. */
-const ENTRIES = ["src/main.ts", "src/cli.ts", "src/gateway/tokens_worker.ts", "src/commerce/pdf_worker.ts"];
+const ENTRIES = [
+  ...["src/main.ts", "src/cli.ts"],
+  ...["src/gateway/tokens_worker.ts", "src/commerce/pdf_worker.ts", "src/accounts/password_worker.ts"],
+];
 
 /** The path of Deno's binary. Throws an Error with one sentence if it is not installed. */
 export function denoProgram(): string {

@@ -5,6 +5,7 @@ import { addBalanceCommands, addPaygCommands, addUsageCommand } from "./cli/bala
 import { defineCommand } from "./cli/context.ts";
 import { addDoctorCommand } from "./cli/doctor.ts";
 import { sentenceOf } from "./cli/errors.ts";
+import { addFiguresCommand } from "./cli/figures_command.ts";
 import { addHostCommands } from "./cli/host_commands.ts";
 import { addKeyCommands } from "./cli/key_commands.ts";
 import { addModelCommands } from "./cli/model_commands.ts";
@@ -14,6 +15,7 @@ import { addOrderCommands, addPaymentCommands } from "./cli/payment_commands.ts"
 import { addProviderCommands } from "./cli/provider_commands.ts";
 import { addReceiptCommand } from "./cli/receipt_command.ts";
 import { addSecretKeyCommands } from "./cli/secret_key_commands.ts";
+import { addSignUpCommands } from "./cli/sign_up_commands.ts";
 import { atTerminal, type Terminal, terminal } from "./cli/terminal.ts";
 import { addVoucherCommands } from "./cli/voucher_commands.ts";
 import { migrate } from "./platform/migrate.ts";
@@ -36,12 +38,14 @@ const GROUPS = [
   addPackageCommands,
   addAllotmentCommands,
   addVoucherCommands,
+  addSignUpCommands,
   addKeyCommands,
   addPaygCommands,
   addBalanceCommands,
   addOrderCommands,
   addPaymentCommands,
   addUsageCommand,
+  addFiguresCommand,
   addReceiptCommand,
   addSecretKeyCommands,
   addDoctorCommand,

@@ -87,9 +87,9 @@ export const VARIABLES = {
   },
   DB_WAIT_SECONDS: {
     field: "dbWaitSeconds",
-    default: "30",
+    default: "60",
     unit: "s",
-    what: "how long a starting replica retries a Postgres that does not answer",
+    what: "how long each step of a replica's start waits for a Postgres that does not answer, or not yet",
     parse: integer({ min: 0, max: 3600 }),
   },
   DB_PREPARE: {
@@ -277,7 +277,7 @@ export const VARIABLES = {
     field: "answerMemoryMax",
     default: String(256 * 1024 * 1024),
     unit: "bytes",
-    what: "maximum bytes that a replica keeps of providers' answers that it cannot pass on yet, as events that have not fully arrived; above it, the largest of them is ended",
+    what: "maximum bytes that a replica keeps of answers that it cannot pass on yet, as events that have not fully arrived and whole answers that their client has not read; above it, one of those who hold most is ended",
     parse: integer({ min: 2048 }),
   },
   IN_FLIGHT_MAX: {

@@ -1,5 +1,6 @@
 import { join, relative, resolve } from "node:path";
 import process from "node:process";
+import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { destination } from "pino";
 import { DIALECT_NAMES, type DialectName } from "./catalog/dialects.ts";
@@ -62,7 +63,7 @@ async function main(): Promise<number> {
     await run();
   } catch (error) {
     // Ctrl-C reaches initdb too, and its failure arrives before our own signal.
-    await new Promise((done) => setTimeout(done, SIGNAL_WAIT_MS));
+    await sleep(SIGNAL_WAIT_MS);
     if (!ending.signal.aborted) {
       process.stderr.write(`\n${sentenceOf(error)}\n`);
       exitCode = 1;

@@ -22,9 +22,37 @@ export const TYPED_CODE_CHARS_MAX = 40;
 export const NOTICE_PERCENT: Range = { min: 0, max: 100 };
 export const NOTICE_DAYS: Range = { min: 0, max: 30 };
 
+// Sign-up
+/** Of each of a seller's two lists. */
+export const MAIL_DOMAINS_MAX = 200;
+export const MAIL_DOMAIN_CHARS_MAX = 253;
+export const TERMS_URL_CHARS_MAX = 500;
+
 // API keys
 export const KEY_NAME_CHARS_MAX = 100;
+/** Tokens of the management API of one account, without revoked ones; networks of one. */
+export const API_TOKENS_MAX = 50;
+export const API_TOKEN_NETWORKS_MAX = 50;
+export const API_TOKEN_NAME_CHARS_MAX = 100;
 /** What `keys_ceilings` allows. */
+/** What a key may spend from the balance, by the field of each period. A week begins on Monday; a total begins on the day it is set. Source: KEY-10. */
+export const KEY_BUDGETS = [
+  { field: "dailySpendMaxNanoUsd", period: "day", name: "daily spending limit" },
+  {
+    field: "weeklySpendMaxNanoUsd",
+    column: "weekly_spend_max_nano_usd",
+    period: "week",
+    name: "weekly spending limit",
+  },
+  {
+    field: "monthlySpendMaxNanoUsd",
+    column: "monthly_spend_max_nano_usd",
+    period: "month",
+    name: "monthly spending limit",
+  },
+  { field: "totalSpendMaxNanoUsd", period: "total", name: "total spending limit" },
+] as const;
+export type KeyBudgetField = (typeof KEY_BUDGETS)[number]["field"];
 export const KEY_DAILY_REQUESTS: Range = { min: 1, max: 30_000_000 };
 
 // Limits of requests, of an offering, an account or a key. The tables' CHECKs allow no more. Source: LIM-1.
@@ -43,6 +71,10 @@ export const OFFERING_DAILY_REQUESTS: { daily: Range; custom: Range } = {
 };
 export const OFFERING_TOTAL_REQUESTS: Range = { min: 1, max: 30_000_000 };
 export const OFFERING_TOKENS: Range = { min: 1, max: 1_000_000_000_000 };
+
+/** Prices for 1,000 requests of made-to-measure packages: how many steps, and what each may be. Source: MTM-1. */
+export const MEASURED_STEPS_MAX = 10;
+export const MEASURED_NANO_USD_MAX = 1_000_000_000_000n;
 
 /** What one request of a package may ask for: one unit pays for it. Source: QUO-11. */
 export type RequestBounds = {

@@ -3,10 +3,10 @@ import { access, mkdir } from "node:fs/promises";
 import process from "node:process";
 import { knownSentence } from "./cli/errors.ts";
 import { type Config, ConfigError, readConfig } from "./config.ts";
-import { isPassing } from "./platform/db.ts";
 import { createLog, type Log } from "./platform/log.ts";
 import { migrationState, schemaSentence } from "./platform/migrate.ts";
 import { raiseFetchLimit, runtimeName } from "./platform/runtime.ts";
+import { createStartWait, type StartWait } from "./platform/start_wait.ts";
 import { within } from "./platform/time_limit.ts";
 import type { Replica } from "./replica.ts";
 
@@ -14,10 +14,6 @@ import type { Replica } from "./replica.ts";
 
 /** Besides the requests in flight, for health checks and images. */
 const FETCHES_BESIDE = 1000;
-/** Postgres may start later than this process: waits double from the first to the longest, for DB_WAIT_SECONDS in total. */
-const DATABASE_WAIT_MS = { first: 500, longest: 8_000 };
-/** One attempt: the connection and the answer. */
-const DATABASE_ATTEMPT_MS_MAX = 6_000;
 /** After the drain's times: to settle, to write the spool and to close. */
 const CLOSE_SECONDS_MAX = 15;
 /** A process that exits at once takes at most this long to write its spool, and its log. */
@@ -51,10 +47,13 @@ async function run(config: Config, log: Log): Promise<void> {
   // From the beginning: PID 1 of a container ignores signals that it does not handle.
   for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => onSignal(signal));
   await checkSpoolDir(config.spoolDir);
-  await checkSchema(config, log);
+  const machine = { nowMs: () => performance.now(), wallMs: () => Date.now() };
+  const { nowMs } = machine;
+  const wait = createStartWait({ waitSeconds: config.dbWaitSeconds, log, nowMs, sentenceOf: knownSentence });
+  await checkSchema(config, wait);
   // Loaded only now: a process that replaces itself to raise its fetch limit would load everything twice.
   const { startReplica } = await import("./replica.ts");
-  const replica = await startReplica(config, { nowMs: () => performance.now(), wallMs: () => Date.now() }, log);
+  const replica = await startReplica(config, machine, log, wait);
   const { port, internalPort } = replica;
   // Before the log line: whoever reads it may send a signal.
   onSignal = drainer(replica, log, config.drainNoticeSeconds + config.drainSeconds + CLOSE_SECONDS_MAX);
@@ -117,21 +116,7 @@ async function checkSpoolDir(directory: string): Promise<void> {
 }
 
 /** Checks that the schema is the one of this release. Throws ConfigError that says what to do, or the last error of Postgres. */
-async function checkSchema({ databaseUrl, dbWaitSeconds }: Config, log: Log): Promise<void> {
-  const givenUpMs = performance.now() + dbWaitSeconds * 1000;
-  for (let waitMs = DATABASE_WAIT_MS.first; ; waitMs = Math.min(2 * waitMs, DATABASE_WAIT_MS.longest)) {
-    try {
-      const state = await within(DATABASE_ATTEMPT_MS_MAX, migrationState(databaseUrl), databaseIsSilent);
-      if (state.schema === "current") return;
-      throw new ConfigError(schemaSentence(state));
-    } catch (err) {
-      if (!isPassing(err) || performance.now() + waitMs > givenUpMs) throw err;
-      log.warn({ err, why: knownSentence(err), againInMs: waitMs }, "Postgres is not reachable yet");
-      await new Promise((resolve) => setTimeout(resolve, waitMs));
-    }
-  }
-}
-
-function databaseIsSilent(): Error {
-  return Object.assign(new Error(`no answer within ${DATABASE_ATTEMPT_MS_MAX} ms`), { code: "CONNECT_TIMEOUT" });
+async function checkSchema({ databaseUrl }: Config, wait: StartWait): Promise<void> {
+  const state = await wait.step("the schema", () => migrationState(databaseUrl));
+  if (state.schema !== "current") throw new ConfigError(schemaSentence(state));
 }

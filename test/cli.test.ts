@@ -115,7 +115,7 @@ test.concurrent(
     });
     const { code, out } = await cliProcess("--help");
     expect(code).toBe(0);
-    for (const name of "migrate provider model account package allotment offering key payg balance host usage doctor".split(
+    for (const name of "migrate provider model account package allotment offering key payg balance host usage figures doctor".split(
       " ",
     ))
       expect(out).toContain(`\n  ${name}`);
@@ -807,7 +807,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "usage lists records by account and time, in exact USD",
+  "usage lists records by account and time, and figures sums them, in exact USD",
   async () => {
     const { accountId } = await world.addCustomer();
     await world.sql`insert into receipts (request_id, account_id, key_id, model_id, host, mode, outcome, reason, units, held_nano_usd, charged_nano_usd,
@@ -821,6 +821,20 @@ test.concurrent(
     expect((await cli(`usage --account ${accountId}`)).out).toContain("$0.000000123");
     expect((await json(`usage --account ${accountId} --until 2020-01-01`)).usage).toEqual([]);
     expect(await refused("usage --since yesterday")).toContain("ISO 8601");
+    const figures = await json(`figures --account ${accountId} --by model`);
+    const summed = { requests: 1, usageRevenueNanoUsd: "123", costNanoUsd: "0", marginNanoUsd: "123", costUnknown: 1 };
+    expect(figures).toMatchObject({
+      total: summed,
+      before: { requests: 0 },
+      lines: [{ modelId: "chat-1", ...summed }],
+    });
+    expect((await cli(`figures --account ${accountId}`)).out).toMatch(
+      /total +1 +30 +\$0\.000000123 +\$0\.00 +\$0\.000000123 +1\n/,
+    );
+    expect(await refused(`figures --account ${accountId} --since 2020-01-02 --until 2020-01-01`)).toContain(
+      "must begin before",
+    );
+    expect((await cli("figures --by key")).code).toBe(2);
     await world.sql`delete from receipts where account_id = ${accountId}`;
   },
   SLOW_MS,

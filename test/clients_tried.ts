@@ -143,6 +143,12 @@ export const LIBRARIES_TRIED: readonly ClientTried[] = [
     ran: "models, chat, stream, tools, embeddings as numbers and base64, images; errors",
     saw: "all served; `APIError` with status, code and type, whole and streamed; it does not repeat a 429",
   },
+  {
+    client: "Rust: `async-openai`",
+    version: "0.43.0",
+    ran: "models, chat, `n`, stream, tools, embeddings as numbers and base64, images, `/responses`: two turns, a stream, what is stored; errors: 400, 401, 404; and all answers and events of the corpus, 3,168 on both runtimes",
+    saw: "all served, and each read by its strict types; `ApiError` with status, code, type and param, whole and streamed",
+  },
 ];
 
 /** A server that is no service on the Internet, run behind a replica. */
@@ -153,7 +159,13 @@ export const SERVERS_TRIED: readonly ServerTried[] = [
     server: "llama.cpp: `llama-server`, with a model of 512 tokens",
     version: "b10434",
     ran: "a probe; chat, streams, `/responses`, embeddings, tools, functions, formats, `n`, images, audio, what it refuses, prompts that are too long, a client that leaves",
-    saw: "what is charged is what it reports, and of several choices all; the rest is in [`providers/llama_cpp.ts`](../test/compat/providers/llama_cpp.ts)",
+    saw: "behind a replica, what is charged is what it reports, and of several choices all; the rest is in [`providers/llama_cpp.ts`](../test/compat/providers/llama_cpp.ts)",
+  },
+  {
+    server: "Ollama, asked by hand; a stand-in in place of the process that runs the model",
+    version: "v0.33.0-rc2",
+    ran: "chat, streams, tools, embeddings, `/responses`, `n`, what it refuses, prompts that are too long, a process that ends",
+    saw: "its answers are played in [`providers/ollama.ts`](../test/compat/providers/ollama.ts); it ignores `n` and `tool_choice`, takes images only as data, and says what its process says as JSON in a text",
   },
 ];
 

@@ -12,7 +12,7 @@ import { denoReplicaCommand } from "../scripts/test_deno.ts";
 import { readConfig, VARIABLES } from "../src/config.ts";
 import { freePort } from "../src/demo/free_port.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
-import { statusWords } from "../src/panel/web/pages/domain_text.ts";
+import { statusWords } from "../src/panel/web/pages/domains/domain_text.ts";
 import { runCli } from "./cli_process.ts";
 import { type Run, start, toItsEnd } from "./doc_shell.ts";
 import { anchorsOf, blocksOf, commandsOf, relativeLinksOf, sectionOf } from "./doc_text.ts";
@@ -56,7 +56,7 @@ const FOREIGN = [
   "./venv/bin/pip",
   "sudo",
 ];
-setDefaultTimeout(240_000);
+setDefaultTimeout(900_000);
 
 const read = (path: string) => readFileSync(join(repository, path), "utf8");
 const places = ["*.md", "{deploy,docs,src,.github}/**/*.md"];
@@ -140,7 +140,8 @@ test("the operator's guide explains every variable, and names none that does not
 
 /** Variables in documents that no replica reads. */
 function scriptVariables(): string[] {
-  return ["OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_API_BASE", "PROVIDER_BASE_URL", "PROVIDER_API_KEY"];
+  const clients = ["OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_API_BASE", "PROVIDER_BASE_URL", "PROVIDER_API_KEY"];
+  return [...clients, "TOLLGATE_SERVER", "TOLLGATE_TOKEN"];
 }
 
 test("the API guide has every endpoint of the API, and no other", () => {
@@ -394,14 +395,15 @@ test("quick start and API guide: every command and SDK example works, and every 
     const person = await shop.customer({ dailyLimit: 100 });
     // The demo's models are replaced by the test service's.
     const demo = read("src/demo/demo_provider.ts");
-    for (const model of ["sim-small", "sim-image", "sim-embed"]) expect(demo).toContain(model);
+    for (const model of ["sim-small", "sim-image", "sim-embed", "sim-rerank"]) expect(demo).toContain(model);
     const filled = (text: string) =>
       text
         .replaceAll("http://localhost:8080", shop.origin)
         .replaceAll("sk-…", person.secret)
         .replaceAll("sim-small", "chat-a")
         .replaceAll("sim-image", "image-a")
-        .replaceAll("sim-embed", "embed-a");
+        .replaceAll("sim-embed", "embed-a")
+        .replaceAll("sim-rerank", "rerank-a");
     const [first = ""] = blocksOf(read("README.md")).flatMap(({ text }) =>
       text.includes("/chat/completions") ? [text] : [],
     );
@@ -423,7 +425,9 @@ test("quick start and API guide: every command and SDK example works, and every 
 
     const calls = shop.provider.callCount();
     const posts =
-      script.join("\n").match(/\/(?:chat\/completions|images\/generations|embeddings|responses)[" ]/g)?.length ?? 0;
+      script
+        .join("\n")
+        .match(/\/(?:chat\/completions|completions|rerank|images\/generations|embeddings|responses)[" ]/g)?.length ?? 0;
     // The one with an Idempotency-Key is sent twice and served once; the SDK sent two more.
     expect(calls).toBe(posts + 2);
     expect(await shop.counters(person.accountId)).toMatchObject({ usage: calls, units: calls, holds: 0, released: 0 });

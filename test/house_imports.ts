@@ -5,13 +5,12 @@ import { codeAndStrings } from "./source_text.ts";
 
 /**
  * The circles of imports, type imports included: each is a set of files that all reach each other (a strongly connected
- * component, by Tarjan's algorithm). Imports of `unfollowed` files do not count.
+ * component, by Tarjan's algorithm).
  */
-export function importCircles(files: readonly SourceFile[], unfollowed: readonly string[] = []): string[][] {
-  const followed = files.filter(({ path }) => !unfollowed.includes(path));
-  const paths = new Set(followed.map(({ path }) => path));
+export function importCircles(files: readonly SourceFile[]): string[][] {
+  const paths = new Set(files.map(({ path }) => path));
   const targetsOf = new Map(
-    followed.map(({ path, text }) => [
+    files.map(({ path, text }) => [
       path,
       relativeImports(path, text).flatMap(({ target }) => (paths.has(target) ? target : [])),
     ]),

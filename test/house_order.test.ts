@@ -1,17 +1,17 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: the samples are source text.
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Glob } from "bun";
 import { coercions } from "./house_coercions.ts";
 import { longFunctions, longSqlFunctions } from "./house_functions.ts";
 import { importCircles, unusedFiles } from "./house_imports.ts";
-import { depsFile, houseRules, missingOnMap, type SourceFile } from "./house_rules.ts";
+import { houseRules, missingOnMap, type SourceFile } from "./house_rules.ts";
 
 /** A function fits a screen. */
 const FUNCTION_LINES_MAX = 70;
-/** For the compiler to start and to parse all of src, on a busy machine. */
-const COMPILER_MS_MAX = 60_000;
+/** The compiler starts, and all of src is parsed, also on a busy machine. */
+setDefaultTimeout(180_000);
 /** Files that may say what is started or run: scripts, images, documents. */
 const ENTRY_MENTIONS = ["package.json", "Dockerfile", ".ci/run", "README.md", "CONTRIBUTING.md"];
 
@@ -49,13 +49,9 @@ test("house: the README's map names every folder of src", () => {
   ).toEqual([]);
 });
 
-test(
-  `house: a function of src has at most ${FUNCTION_LINES_MAX} lines`,
-  async () => {
-    expect(await longFunctions(sources, FUNCTION_LINES_MAX)).toEqual([]);
-  },
-  COMPILER_MS_MAX,
-);
+test(`house: a function of src has at most ${FUNCTION_LINES_MAX} lines`, async () => {
+  expect(await longFunctions(sources, FUNCTION_LINES_MAX)).toEqual([]);
+});
 
 test(`house: a function in SQL has at most ${FUNCTION_LINES_MAX} lines`, () => {
   const paths = [...new Glob("drizzle/*.sql").scanSync({ cwd: repository })];
@@ -70,18 +66,13 @@ test(`house: a function in SQL has at most ${FUNCTION_LINES_MAX} lines`, () => {
 /** Rooms that read what clients and providers send. In stores, the rows are our own. */
 const READS_STRANGERS = /^src\/(?:gateway|catalog)\/(?!.*_store\.ts$)/;
 
-test(
-  "house: what clients and providers send is never turned into text or a number before its type is known",
-  async () => {
-    const paths = sources.map(({ path }) => path).filter((path) => READS_STRANGERS.test(path));
-    expect(await coercions(repository, paths)).toEqual([]);
-  },
-  COMPILER_MS_MAX,
-);
+test("house: what clients and providers send is never turned into text or a number before its type is known", async () => {
+  const paths = sources.map(({ path }) => path).filter((path) => READS_STRANGERS.test(path));
+  expect(await coercions(repository, paths)).toEqual([]);
+});
 
-// deps.ts holds only types, of everything a replica is made of, so nothing loads in a circle through it.
 test("house: files of src do not import each other in a circle, types included", () => {
-  expect(importCircles(sources, [depsFile])).toEqual([]);
+  expect(importCircles(sources)).toEqual([]);
 });
 
 test("house: every file is used: imported, started by name, or a test", () => {
@@ -113,6 +104,30 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
       { path: "src/deps.ts", text: 'import type { B } from "./gateway/b.ts";' },
       { path: "src/ledger/a.ts", text: '// import { b } from "../gateway/b.ts";' },
       { path: "src/ledger/a.ts", text: 'const text = `import { b } from "../gateway/b.ts"`;' },
+    ],
+  },
+  {
+    rule: "the panel's frame knows no page: only routes.tsx names pages, and ui/ uses nothing of shared/",
+    bad: [
+      { path: "src/panel/web/shell.tsx", text: 'import { a } from "./pages/keys/keys.tsx";' },
+      { path: "src/panel/web/shared/a.ts", text: 'import type { A } from "../pages/keys/keys.tsx";' },
+      { path: "src/panel/web/ui/a.tsx", text: 'import { a } from "../shared/page_hooks.ts";' },
+    ],
+    good: [
+      { path: "src/panel/web/routes.tsx", text: 'page(() => import("./pages/keys/keys.tsx"));' },
+      { path: "src/panel/web/pages/home/a.tsx", text: 'import { a } from "../keys/keys.tsx";' },
+      { path: "src/panel/web/shell.tsx", text: 'import { a } from "./shared/account_queries.ts";' },
+    ],
+  },
+  {
+    rule: "the panel explains nothing in a title, which touch and keyboard never see: there is ui/hint.tsx",
+    bad: [
+      { path: "src/panel/web/pages/a.tsx", text: '<span title={names.join(", ")}>3 models</span>' },
+      { path: "src/panel/web/pages/a.tsx", text: '<button\n  onClick={() => 1}\n  title="Read-only"\n>\n' },
+    ],
+    good: [
+      { path: "src/panel/web/pages/a.tsx", text: '<Section title="Keys"><p>None</p></Section>' },
+      { path: "src/panel/web/ui/time.tsx", text: "<time title={formatUtc(iso)}>now</time>" },
     ],
   },
   {
@@ -343,28 +358,22 @@ test("house checker can fail: a README without a folder, and no README", () => {
   expect(missingOnMap(null, paths)).toEqual(["README.md itself"]);
 });
 
-test(
-  "house checker can fail: function lengths",
-  async () => {
-    const four = "\n  a;\n  b;\n";
-    const text = [
-      `function declared() {${four}}`,
-      `const arrow = () => {${four}};`,
-      `class C { method() {${four}} get read() {${four}} constructor() {${four}} }`,
-      `const object = { held: function () {${four}}, short() { return 1; } };`,
-      `export function Page() {\n  return (\n    <p onClick={() => 1}>text</p>\n  );\n}`,
-      `register(\n  "name", () => {${four}}\n);`,
-      `function outer() { const inner = () => {${four}}; }`,
-    ].join("\n");
-    const found = await longFunctions([{ path: "src/a.tsx", text }], 3);
-    const names = ["declared", "arrow", "method", "read", "constructor", "held", "Page", "register()"];
-    expect(found.map(({ name }) => name)).toEqual(
-      [...names, "outer", "outer.inner"].map((name) => `src/a.tsx ${name}`),
-    );
-    expect(new Set(found.map(({ lines }) => lines))).toEqual(new Set([4, 5]));
-  },
-  COMPILER_MS_MAX,
-);
+test("house checker can fail: function lengths", async () => {
+  const four = "\n  a;\n  b;\n";
+  const text = [
+    `function declared() {${four}}`,
+    `const arrow = () => {${four}};`,
+    `class C { method() {${four}} get read() {${four}} constructor() {${four}} }`,
+    `const object = { held: function () {${four}}, short() { return 1; } };`,
+    `export function Page() {\n  return (\n    <p onClick={() => 1}>text</p>\n  );\n}`,
+    `register(\n  "name", () => {${four}}\n);`,
+    `function outer() { const inner = () => {${four}}; }`,
+  ].join("\n");
+  const found = await longFunctions([{ path: "src/a.tsx", text }], 3);
+  const names = ["declared", "arrow", "method", "read", "constructor", "held", "Page", "register()"];
+  expect(found.map(({ name }) => name)).toEqual([...names, "outer", "outer.inner"].map((name) => `src/a.tsx ${name}`));
+  expect(new Set(found.map(({ lines }) => lines))).toEqual(new Set([4, 5]));
+});
 
 test("house checker can fail: circles of imports", () => {
   const a = { path: "src/a.ts", text: 'import { b } from "./b.ts";' };
@@ -372,7 +381,6 @@ test("house checker can fail: circles of imports", () => {
   const c = { path: "src/c.ts", text: 'export { a } from "./a.ts";' };
   const apart = { path: "src/d.ts", text: 'import { a } from "./a.ts";' };
   expect(importCircles([a, b, c, apart])).toEqual([["src/a.ts", "src/b.ts", "src/c.ts"]]);
-  expect(importCircles([a, b, c, apart], ["src/b.ts"])).toEqual([]);
   expect(importCircles([a, b, apart])).toEqual([]);
 });
 

@@ -8,6 +8,7 @@ export const rows = [
   ["entry"],
   ["server"],
   ["panel"],
+  ["operations"],
   ["gateway"],
   ["messages"],
   ["commerce"],
@@ -20,8 +21,15 @@ export const rows = [
 /** The entry points and the files that only they use count as one room. */
 const entryPaths = ["src/main.ts", "src/replica.ts", "src/cli.ts", "src/cli/", "src/demo.ts", "src/demo/"];
 /** Every file may import these. They import only each other and platform; deps.ts, which has only types, may import everything. */
-export const sharedFiles = ["src/config.ts", "src/config_values.ts", "src/errors.ts", "src/limits.ts", "src/deps.ts"];
-export const depsFile = "src/deps.ts";
+export const sharedFiles = [
+  "src/config.ts",
+  "src/config_values.ts",
+  "src/errors.ts",
+  "src/limits.ts",
+  "src/price_parts.ts",
+  "src/deps.ts",
+];
+const depsFile = "src/deps.ts";
 
 const runtimeFile = "src/platform/runtime.ts";
 const sqlFiles = [
@@ -45,7 +53,7 @@ const clockFiles = [
 /** Files that get the machine's wall clock. For all others `clock.unixMs` is the database's, as the replica estimates it. */
 const wallClockFiles = [
   ...clockFiles,
-  "src/deps.ts",
+  "src/platform/clock.ts",
   // Compares it with the monotonic clock: a machine that was suspended must read the database's clock anew.
   "src/platform/database_clock_store.ts",
   // The same, for what was drawn; the database refuses a replica that is an hour off.
@@ -83,6 +91,8 @@ const outboundFiles = [
   // Call the address that they are given, without resolving names.
   runtimeFile,
   "src/platform/node_fetch.ts",
+  // The operator names the server.
+  "src/cli/server_door.ts",
   // Speaks SMTP on a connection that it is given.
   "src/messages/smtp.ts",
   // Asks the name servers of the system, or those that the operator names.
@@ -96,6 +106,14 @@ const outboundFiles = [
 /** Exports of node's network modules that open no outbound connection. */
 const inboundNames = ["isIP", "isIPv4", "isIPv6", "createServer", "Server", "STATUS_CODES", "getServers"];
 const extensions = /\.(?:tsx?|css|json|svg|png|html|sql)$/;
+/** Files whose titles say again what can be read elsewhere: the name of an icon, a time in UTC. */
+const titleFiles = [
+  "src/panel/web/ui/buttons.tsx",
+  "src/panel/web/ui/time.tsx",
+  "src/panel/web/ui/meter.tsx",
+  "src/panel/web/shell.tsx",
+  "src/panel/web/pages/books/books_checks.tsx",
+];
 /** Folders of src deeper than this need not be on the README's map. */
 const mapDepthMax = 2;
 
@@ -120,6 +138,27 @@ export const houseRules: HouseRule[] = [
       return relativeImports(path, text)
         .filter(({ target }) => !mayImport(path, target))
         .map(({ target }) => `imports ${target}`);
+    },
+  },
+  {
+    name: "the panel's frame knows no page: only routes.tsx names pages, and ui/ uses nothing of shared/",
+    findings: ({ path, text }) => {
+      if (!isIn("src/panel/web/", path) || isIn("src/panel/web/pages/", path)) return [];
+      const unknown = [
+        ...(path === "src/panel/web/routes.tsx" ? [] : ["src/panel/web/pages/"]),
+        ...(isIn("src/panel/web/ui/", path) ? ["src/panel/web/shared/"] : []),
+      ];
+      return relativeImports(path, text)
+        .filter(({ target }) => isListed(unknown, target))
+        .map(({ target }) => `imports ${target}`);
+    },
+  },
+  {
+    name: "the panel explains nothing in a title, which touch and keyboard never see: there is ui/hint.tsx",
+    findings: ({ path, text }) => {
+      if (!isIn("src/panel/web/", path) || isListed(titleFiles, path)) return [];
+      // Of elements, not of components: <Section title="…"> draws a heading.
+      return matches(text, /<[a-z][\w.]*\s(?:[^<>]|=>)*?\btitle=/g);
     },
   },
   {

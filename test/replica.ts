@@ -20,8 +20,8 @@ export type ReplicaProcess = {
 };
 
 export const TEST_SECRET_KEY = randomBytes(32).toString("base64");
-/** A busy machine needs half a minute. */
-const READY_MS_MAX = 60_000;
+/** A busy machine needs half a minute, and each step of the start waits for Postgres. */
+const READY_MS_MAX = 120_000;
 /**
  * For a replica that counts tokens. Others do not load the tables, which take a second of a processor at each start.
  */

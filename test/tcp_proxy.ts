@@ -87,6 +87,8 @@ export async function startTcpProxy(targetUrl: string, clock = MACHINE_CLOCK): P
     let asked = false;
     client.on("data", (bytes: Buffer) => {
       if (loss?.asking !== undefined && bytes.includes(loss.asking)) asked = true;
+      // Also if the reply arrives after `mend`.
+      if (mode === "drop") silent = true;
       forth.push(bytes);
     });
     upstream.on("data", (bytes: Buffer) => {

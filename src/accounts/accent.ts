@@ -48,6 +48,12 @@ const WHITE = "#ffffff";
 /** Text on fills where white has too little contrast. */
 const INK = hexOf([0.19, 0.03, 225]);
 
+/** The colours of the charts' series in app.css: each is told apart from the others by people with any colour vision. */
+export const CHART_COLOURS: Readonly<Record<"light" | "dark", readonly string[]>> = {
+  light: ["#006e89", "#d27b3b", "#7e6cf7", "#961e49", "#094600"],
+  dark: ["#78d5df", "#eb7d00", "#7378ef", "#ac4c6f", "#d5f38f"],
+};
+
 /** How the chosen colour was changed. `softer`: less chroma, same lightness. */
 export type Change = "none" | "darker" | "lighter" | "softer";
 /** One theme's colours, each #rrggbb. */
@@ -56,6 +62,8 @@ export type Shades = {
   onAccent: string;
   accentText: string;
   accentSoft: string;
+  /** Of the charts' series: the accent, and the colours of app.css without the one that is nearest to it. */
+  charts: readonly string[];
   fillChange: Change;
   textChange: Change;
 };
@@ -68,20 +76,30 @@ export function accentCss(hex: string): Accent {
   const chosen = hex.toLowerCase();
   const light = shadesOf(chosen, "light");
   const dark = shadesOf(chosen, "dark");
-  const rule = (name: string, key: "accent" | "onAccent" | "accentText" | "accentSoft") =>
-    `--${name}:light-dark(${light[key]},${dark[key]});`;
-  const rules = [
-    rule("accent", "accent"),
-    rule("on-accent", "onAccent"),
-    rule("accent-text", "accentText"),
-    rule("accent-soft", "accentSoft"),
-  ];
+  const atNight = accentVariables(dark);
+  const rules = Object.entries(accentVariables(light)).map(
+    ([name, colour]) => `${name}:light-dark(${colour},${atNight[name]});`,
+  );
   return {
     css: `:root{${rules.join("")}}\n`,
     // Nearly every colour is made lighter in the dark theme: only a change in the light theme is worth reporting.
     adjusted: light.fillChange !== "none" || light.textChange !== "none",
     light,
     dark,
+  };
+}
+
+/** The variables of app.css that a brand's colour changes, with their values in one theme. */
+export function accentVariables({ accent, onAccent, accentText, accentSoft, charts }: Shades): Record<string, string> {
+  const series = charts.map((colour, place) => [`--chart-${place + 1}`, colour]);
+  return {
+    "--accent": accent,
+    "--on-accent": onAccent,
+    "--accent-text": accentText,
+    "--accent-soft": accentSoft,
+    // A fill has the contrast that a ring needs, on every background.
+    "--focus": accent,
+    ...Object.fromEntries(series),
   };
 }
 
@@ -103,9 +121,29 @@ function shadesOf(chosen: string, theme: "light" | "dark"): Shades {
     onAccent: onWhite >= onInk ? WHITE : INK,
     accentText: text,
     accentSoft,
+    charts: chartsWith(fill, CHART_COLOURS[theme]),
     fillChange: changeOf(chosen, fill),
     textChange: changeOf(chosen, text),
   };
+}
+
+/** The accent first, then the others without the nearest one, so that two series never look alike. */
+function chartsWith(accent: string, colours: readonly string[]): string[] {
+  const distances = colours.map((colour) => distance(accent, colour));
+  const nearestAt = distances.indexOf(Math.min(...distances));
+  return [accent, ...colours.filter((_, at) => at !== nearestAt)];
+}
+
+/** How different two colours look: the distance in OKLab. */
+function distance(one: string, other: string): number {
+  const [[l, a, b], [m, c, d]] = [toOklab(one), toOklab(other)];
+  return Math.hypot(l - m, a - c, b - d);
+}
+
+function toOklab(hex: string): readonly [number, number, number] {
+  const [lightness, chroma, hue] = toOklch(hex);
+  const angle = (hue * Math.PI) / 180;
+  return [lightness, chroma * Math.cos(angle), chroma * Math.sin(angle)];
 }
 
 /** The colour of this hue that passes, with the nearest lightness. At the latest, black or white passes. */

@@ -5,6 +5,7 @@ import { MONEY_NANO_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX 
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { balances } from "../platform/schema_ledger.ts";
 import { checkEmail, checkInteger, checkName, emailForm, isRowId } from "./input_checks.ts";
@@ -107,8 +108,8 @@ export type AccountFilter = {
 export async function listAccounts(
   { db }: { db: Db },
   { role, state, resellerId, q, sort = "added", before, limit = 100 }: AccountFilter = {},
-): Promise<{ rows: Account[]; hasMore: boolean }> {
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+): Promise<Page<Account>> {
+  const size = pageSize(limit, PAGE_MAX);
   const rows = await select(
     db.orm,
     and(
@@ -121,7 +122,7 @@ export async function listAccounts(
     size + 1,
     ORDERS[sort],
   );
-  return { rows: rows.slice(0, size), hasMore: rows.length > size };
+  return pageOf(rows, size);
 }
 
 /** By the id last, so that the order is total. */

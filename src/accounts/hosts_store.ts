@@ -4,6 +4,7 @@ import { DOMAIN_REASON_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { accounts, hosts, sessions } from "../platform/schema_accounts.ts";
 import { auditEntries } from "../platform/schema_service.ts";
 import { signsInOn } from "./accounts_store.ts";
@@ -120,8 +121,8 @@ export type HostFilter = {
 export async function pageOfHosts(
   { db }: { db: Db },
   { status, q, before, limit = 50 }: HostFilter,
-): Promise<{ rows: (ResellerHost & { resellerName: string })[]; hasMore: boolean }> {
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+): Promise<Page<ResellerHost & { resellerName: string }>> {
+  const size = pageSize(limit, PAGE_MAX);
   const rows = await db.orm
     .select({ ...columns, resellerName: accounts.name })
     .from(hosts)
@@ -138,10 +139,10 @@ export async function pageOfHosts(
     )
     .orderBy(desc(hosts.createdAt), desc(hosts.host), desc(hosts.resellerId))
     .limit(size + 1);
-  return {
-    rows: rows.slice(0, size).map(({ resellerName, ...row }) => ({ ...toHost(row), resellerName })),
-    hasMore: rows.length > size,
-  };
+  return pageOf(
+    rows.map(({ resellerName, ...row }) => ({ ...toHost(row), resellerName })),
+    size,
+  );
 }
 
 type ByHand = { host: string; resellerId?: number; status: "active" | "suspended"; reason?: string };

@@ -43,7 +43,7 @@ export function checkEmail(value: string): string {
 }
 
 /** Plain text that may have several lines. Empty text becomes null. */
-export function checkText(
+export function checkLines(
   value: string | null,
   { param, charsMax }: { param: string; charsMax: number },
 ): string | null {

@@ -95,7 +95,7 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
       accountStatus: accounts.status,
       resellerStatus: reseller.status,
       expiresAt: keys.expiresAt,
-      hasLimits: sql<boolean>`${keys.dailyUnitsMax} is not null or ${keys.dailySpendMaxNanoUsd} is not null`,
+      hasLimits: sql<boolean>`is_limited(${keys})`,
       keyLimits: keys.limits,
       accountLimits: { own: accounts.limits, package: packageLimits(accounts.id), reseller: reseller.limits },
       requestBounds: sql<RequestBounds | null>`case ${keys.mode} when 'package' then ${packageRequestBounds(accounts.id)} end`,

@@ -1,11 +1,19 @@
 import { and, desc, eq, lt, ne, or, type SQL, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
-import { KEY_DAILY_REQUESTS, KEY_NAME_CHARS_MAX, MONEY_NANO_USD_MAX, SCOPE_MODELS_MAX } from "../limits.ts";
+import {
+  KEY_BUDGETS,
+  KEY_DAILY_REQUESTS,
+  KEY_NAME_CHARS_MAX,
+  type KeyBudgetField,
+  MONEY_NANO_USD_MAX,
+  SCOPE_MODELS_MAX,
+} from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { inSlices } from "../platform/prune.ts";
 import type { RateLimits } from "../platform/rate_tallies.ts";
 import { accounts, hosts, keys, keyUses } from "../platform/schema_accounts.ts";
@@ -48,14 +56,14 @@ export type Key = {
   hosts: string[] | null;
   status: "enabled" | "disabled" | "revoked" | "expired";
   expiresAt: string | null;
-  /** The key's own daily limits: requests, and spending of the balance, by days in `timeZone`; null: none. */
-  dailyUnitsMax: number | null;
-  dailySpendMaxNanoUsd: bigint | null;
+  /** Of the days, weeks and months of its own limits. */
   timeZone: string;
+  /** The first day that counts against its limit in total; null: it has none. */
+  totalSpendFrom: string | null;
   /** The key's own limits of requests and tokens a minute, and of requests at once; null: none. */
   limits: RateLimits | null;
   createdAt: string;
-};
+} & Ceilings;
 
 export type NewKey = {
   accountId: number;
@@ -68,8 +76,8 @@ export type NewKey = {
   limits?: LimitSetInput | null | undefined;
 } & Partial<Ceilings>;
 
-/** A key's own daily limits: requests, and nano-USD of the balance. null: none. */
-export type Ceilings = { dailyUnitsMax: number | null; dailySpendMaxNanoUsd: bigint | null };
+/** A key's own limits: requests a day, and nano-USD of the balance by day, week, month and in total. null: none. */
+export type Ceilings = { dailyUnitsMax: number | null } & Record<KeyBudgetField, bigint | null>;
 
 /** A new key and its secret, which cannot be shown again. */
 export type CreatedKey = { secret: string; key: Key };
@@ -84,8 +92,7 @@ export async function createKey(
   const name = checkName(wanted.name, { param: "name", charsMax: KEY_NAME_CHARS_MAX });
   const modelIds = checkList(wanted.modelIds, { param: "modelIds", what: "models", max: SCOPE_MODELS_MAX });
   const hostList = checkList(wanted.hosts, { param: "hosts", what: "hosts", max: HOSTS_MAX });
-  const { dailyUnitsMax = null, dailySpendMaxNanoUsd = null } = wanted;
-  checkCeilings({ dailyUnitsMax, dailySpendMaxNanoUsd });
+  checkCeilings(wanted);
   return changing(deps, async (tx) => {
     await lockKeySet(tx, wanted.accountId);
     await checkModelIds(tx, modelIds);
@@ -100,8 +107,6 @@ export async function createKey(
       modelIds,
       hosts: hostList,
       expiresAt,
-      dailyUnitsMax,
-      dailySpendMaxNanoUsd,
       timeZone,
     });
   });
@@ -111,8 +116,8 @@ export async function createKey(
 export async function listKeys(
   { db }: { db: Db },
   { accountId, before, limit = 100 }: { accountId?: number; before?: number; limit?: number } = {},
-): Promise<{ rows: Key[]; hasMore: boolean }> {
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+): Promise<Page<Key>> {
+  const size = pageSize(limit, PAGE_MAX);
   const rows = await select(
     db.orm,
     and(
@@ -121,7 +126,7 @@ export async function listKeys(
     ),
     size + 1,
   );
-  return { rows: rows.slice(0, size), hasMore: rows.length > size };
+  return pageOf(rows, size);
 }
 
 /** One key; with `accountId`, only if it belongs to that account. */
@@ -138,8 +143,8 @@ export type ShownKey = Key & {
   /** When and on which host a request was last granted; a few seconds late. */
   lastUsedAt: string | null;
   lastHost: string | null;
-  /** What counts against its daily limits, open holds included; null: it has none. */
-  today: { units: number; spentNanoUsd: bigint } | null;
+  /** What counts against its own limits, open holds included; null: it has none. `spentNanoUsd` is by the limit's field. */
+  used: { units: number; spentNanoUsd: Record<KeyBudgetField, bigint> } | null;
 };
 
 /** Every key of an account that is not revoked, and the latest revoked ones, newest first. */
@@ -156,7 +161,7 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
       lastUsedAt: keyUses.lastUsedAt,
       lastHost: keyUses.host,
       units: sql<number>`coalesce(${keyDays.unitsTaken} + ${keyDays.unitsBefore}, 0)::int`,
-      spent: sql<string>`coalesce(${keyDays.takenNanoUsd} + ${keyDays.nanoUsdBefore}, 0)`,
+      ...SPENT,
     })
     .from(keys)
     .leftJoin(keyUses, eq(keyUses.keyId, keys.id))
@@ -167,35 +172,61 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
     .where(and(eq(keys.accountId, accountId), or(ne(keys.status, "revoked"), sql`${keys.id} in ${revoked}`)))
     .orderBy(desc(keys.id))
     .limit(KEYS_MAX + REVOKED_SHOWN);
-  return rows.map(({ units, spent, lastUsedAt, ...row }) => ({
+  return rows.map(({ units, day, week, month, total, lastUsedAt, ...row }) => ({
     ...toKey(row),
     lastUsedAt: toIso(lastUsedAt),
-    today:
-      row.dailyUnitsMax === null && row.dailySpendMaxNanoUsd === null ? null : { units, spentNanoUsd: BigInt(spent) },
+    used: hasCeiling(row)
+      ? {
+          units,
+          spentNanoUsd: {
+            dailySpendMaxNanoUsd: BigInt(day),
+            weeklySpendMaxNanoUsd: BigInt(week),
+            monthlySpendMaxNanoUsd: BigInt(month),
+            totalSpendMaxNanoUsd: BigInt(total),
+          },
+        }
+      : null,
   }));
 }
 
 export type KeyChange = { name?: string; limits?: LimitSetInput | null | undefined } & Partial<Ceilings>;
 
 /**
- * Renames a key, or sets its limits; omitted fields stay. A new limit applies from now on, and
- * counts what the key has used today. Throws InputError, also for a revoked key.
+ * Renames a key, or sets its limits; omitted fields stay. A new limit applies from now on, and counts what the key has used of its
+ * period; the total begins today. Throws InputError, also for a revoked key.
  */
 export async function updateKey(deps: ChangeDeps, { accountId, keyId }: KeyOf, change: KeyChange): Promise<Key> {
-  const { dailyUnitsMax, dailySpendMaxNanoUsd } = change;
+  const ceilings = ceilingsOf(change);
   const name =
     change.name === undefined ? undefined : checkName(change.name, { param: "name", charsMax: KEY_NAME_CHARS_MAX });
-  checkCeilings({ dailyUnitsMax: dailyUnitsMax ?? null, dailySpendMaxNanoUsd: dailySpendMaxNanoUsd ?? null });
-  const hasCeilings = dailyUnitsMax !== undefined || dailySpendMaxNanoUsd !== undefined;
+  checkCeilings(ceilings);
+  const hasCeilings = Object.values(ceilings).some((value) => value !== undefined);
   return changing(deps, async (tx) => {
     if (hasCeilings) await lockAccounts(tx, [accountId]);
     const before = await findOf(tx, { accountId, keyId });
     if (before.status === "revoked") throw new InputError("This key is revoked, which cannot be undone.", "keyId");
     if (name === undefined && !hasCeilings && change.limits === undefined) return before;
     const limits = change.limits === undefined ? undefined : await checkKeyLimits(tx, accountId, change.limits);
-    await tx.update(keys).set({ name, dailyUnitsMax, dailySpendMaxNanoUsd, limits }).where(eq(keys.id, keyId));
+    await tx
+      .update(keys)
+      .set({ name, ...ceilings, limits })
+      .where(eq(keys.id, keyId));
     return findOf(tx, { accountId, keyId });
   });
+}
+
+/** A key that replaces another has used what that has used of the same days: a rotation brings no new limits. */
+async function carryUse(tx: Tx, { from, to }: { from: number; to: number }): Promise<void> {
+  await tx.execute(
+    sql`update keys set total_spend_from = (select total_spend_from from keys where id = ${from}) where id = ${to}`,
+  );
+  await tx.execute(sql`
+    insert into key_days (key_id, day, units_before, nano_usd_before, units_max, spend_max_nano_usd)
+    select ${to}::bigint, d.day, d.units_taken + d.units_before, d.taken_nano_usd + d.nano_usd_before,
+      greatest(d.units_max, d.units_taken + d.units_before), greatest(d.spend_max_nano_usd, d.taken_nano_usd + d.nano_usd_before)
+    from keys k cross join lateral (select (ledger_now() at time zone k.time_zone)::date as today) c
+    join key_days d on d.key_id = k.id and d.day >= least(c.today, (select min(b.first_day) from key_budgets(k, c.today) b))
+    where k.id = ${from} and is_limited(k)`);
 }
 
 /** Disables a key until it is enabled again. Throws InputError. */
@@ -234,6 +265,7 @@ export async function rotateKey(
     if (before.status !== "enabled")
       throw new InputError(`This key is ${before.status}: only an enabled key can be rotated.`, "keyId");
     const created = await insertKey(tx, before);
+    await carryUse(tx, { from: keyId, to: created.key.keyId });
     // least() ignores null, which here means never.
     await tx
       .update(keys)
@@ -309,7 +341,7 @@ async function insertKey(
     modelIds,
     hosts: hostList,
     ...rest
-  }: Omit<NewKey, "limits"> & Ceilings & Pick<Key, "timeZone" | "limits">,
+  }: Omit<NewKey, "limits"> & Pick<Key, "timeZone" | "limits">,
 ): Promise<CreatedKey> {
   const { secret, digest, prefix, suffix } = newApiKey();
   const [added] = await tx
@@ -324,8 +356,7 @@ async function insertKey(
       modelIds: modelIds && [...modelIds],
       hosts: hostList && [...hostList],
       expiresAt: rest.expiresAt,
-      dailyUnitsMax: rest.dailyUnitsMax,
-      dailySpendMaxNanoUsd: rest.dailySpendMaxNanoUsd,
+      ...ceilingsOf(rest),
       timeZone: rest.timeZone,
       limits: rest.limits,
     })
@@ -364,12 +395,26 @@ async function checkKeyLimits(tx: Tx, accountId: number, limits: LimitSetInput |
   return checkRateLimits(given, { limits: applied, whose: "the account's limit" });
 }
 
+/** The limits alone; what is not given is undefined. */
+function ceilingsOf(of: Partial<Ceilings>) {
+  const { dailyUnitsMax, dailySpendMaxNanoUsd, weeklySpendMaxNanoUsd, monthlySpendMaxNanoUsd, totalSpendMaxNanoUsd } =
+    of;
+  return { dailyUnitsMax, dailySpendMaxNanoUsd, weeklySpendMaxNanoUsd, monthlySpendMaxNanoUsd, totalSpendMaxNanoUsd };
+}
+
+function hasCeiling(of: Ceilings): boolean {
+  return Object.values(ceilingsOf(of)).some((value) => value !== null);
+}
+
 /** Throws InputError. */
-function checkCeilings({ dailyUnitsMax, dailySpendMaxNanoUsd }: Ceilings): void {
-  if (dailyUnitsMax !== null)
-    checkInteger(dailyUnitsMax, { param: "dailyUnitsMax", what: "daily request limit", ...KEY_DAILY_REQUESTS });
-  if (dailySpendMaxNanoUsd !== null && (dailySpendMaxNanoUsd < 1n || dailySpendMaxNanoUsd > MONEY_NANO_USD_MAX))
-    throw new InputError("The daily spending limit must be above $0 and at most $9,000,000.", "dailySpendMaxNanoUsd");
+function checkCeilings(of: Partial<Ceilings>): void {
+  if (typeof of.dailyUnitsMax === "number")
+    checkInteger(of.dailyUnitsMax, { param: "dailyUnitsMax", what: "daily request limit", ...KEY_DAILY_REQUESTS });
+  for (const { field, name } of KEY_BUDGETS) {
+    const nanoUsd = of[field];
+    if (typeof nanoUsd === "bigint" && (nanoUsd < 1n || nanoUsd > MONEY_NANO_USD_MAX))
+      throw new InputError(`The ${name} must be above $0 and at most $9,000,000.`, field);
+  }
 }
 
 /** Returns the expiry in UTC. Throws InputError. */
@@ -397,6 +442,19 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Ke
   return rows.map(toKey);
 }
 
+/** What the key has spent of each period that now is in; of the total since its first day. */
+const SPENT = {
+  day: spentSince(sql`c.today`),
+  week: spentSince(sql`date_trunc('week', c.today)`),
+  month: spentSince(sql`date_trunc('month', c.today)`),
+  total: spentSince(keys.totalSpendFrom),
+};
+
+function spentSince(day: SQL | typeof keys.totalSpendFrom) {
+  return sql<string>`(select coalesce(sum(d.taken_nano_usd + d.nano_usd_before), 0)
+    from (select (ledger_now() at time zone ${keys.timeZone})::date as today) c, key_days d where d.key_id = ${keys.id} and d.day >= ${day})`;
+}
+
 const COLUMNS = {
   keyId: keys.id,
   accountId: keys.accountId,
@@ -411,6 +469,10 @@ const COLUMNS = {
   expiresAt: keys.expiresAt,
   dailyUnitsMax: keys.dailyUnitsMax,
   dailySpendMaxNanoUsd: keys.dailySpendMaxNanoUsd,
+  weeklySpendMaxNanoUsd: keys.weeklySpendMaxNanoUsd,
+  monthlySpendMaxNanoUsd: keys.monthlySpendMaxNanoUsd,
+  totalSpendMaxNanoUsd: keys.totalSpendMaxNanoUsd,
+  totalSpendFrom: keys.totalSpendFrom,
   timeZone: keys.timeZone,
   limits: keys.limits,
   createdAt: keys.createdAt,

@@ -1,4 +1,4 @@
-import { and, desc, eq, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, not, type SQL, sql } from "drizzle-orm";
 import { isTimeZone } from "../config_values.ts";
 import { ExistsError, InputError } from "../errors.ts";
 import {
@@ -125,9 +125,12 @@ function noSuchZone(timeZone: string): InputError {
   return new InputError(`There is no time zone ${timeZone}. Use an IANA name, as in Europe/Berlin.`, "timeZone");
 }
 
-/** Offerings, newest first. */
+/** Offerings, newest first, without those that were made to measure. */
 export async function listOfferings({ db }: { db: Db }, { enabled }: { enabled?: boolean } = {}): Promise<Offering[]> {
-  return select(db.orm, enabled === undefined ? undefined : eq(offerings.enabled, enabled));
+  return select(
+    db.orm,
+    and(not(offerings.measured), enabled === undefined ? undefined : eq(offerings.enabled, enabled)),
+  );
 }
 
 /** One offering, by its id or its name. */
@@ -135,7 +138,10 @@ export async function findOffering(
   { db }: { db: Db },
   by: { offeringId: number } | { name: string },
 ): Promise<Offering | undefined> {
-  if ("name" in by) return by.name.includes("\0") ? undefined : (await select(db.orm, eq(offerings.name, by.name)))[0];
+  if ("name" in by)
+    return by.name.includes("\0")
+      ? undefined
+      : (await select(db.orm, and(eq(offerings.name, by.name), not(offerings.measured))))[0];
   return isRowId(by.offeringId) ? (await select(db.orm, eq(offerings.id, by.offeringId)))[0] : undefined;
 }
 
@@ -149,7 +155,7 @@ export async function setOfferingEnabled(
     const set = await tx
       .update(offerings)
       .set({ enabled })
-      .where(eq(offerings.id, offeringId))
+      .where(and(eq(offerings.id, offeringId), not(offerings.measured)))
       .returning({ id: offerings.id });
     return set.length > 0;
   });
@@ -157,7 +163,7 @@ export async function setOfferingEnabled(
 
 async function select(tx: Tx, where: SQL | undefined): Promise<Offering[]> {
   const rows = await tx.select().from(offerings).where(where).orderBy(desc(offerings.id)).limit(LIST_MAX);
-  return rows.map(({ id, ...row }) => ({ offeringId: id, ...row, createdAt: toIso(row.createdAt) }));
+  return rows.map(({ id, measured: _, ...row }) => ({ offeringId: id, ...row, createdAt: toIso(row.createdAt) }));
 }
 
 /** Throws InputError for `offeringId` unless it is an offering on sale. */
@@ -166,7 +172,7 @@ export async function requireOnSale(tx: Tx, offeringId: number): Promise<void> {
     ? await tx
         .select({ id: offerings.id })
         .from(offerings)
-        .where(and(eq(offerings.id, offeringId), offerings.enabled))
+        .where(and(eq(offerings.id, offeringId), offerings.enabled, not(offerings.measured)))
     : [];
   if (found.length === 0) throw notForSale();
 }

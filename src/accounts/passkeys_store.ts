@@ -166,7 +166,7 @@ function hasRisen(counter: number): SQL | undefined {
 }
 
 /** Uses a challenge up. False: it was used before, or has expired. */
-async function takeChallenge(tx: Tx, { digest, expiresUnixMs }: SignedChallenge): Promise<boolean> {
+export async function takeChallenge(tx: Tx, { digest, expiresUnixMs }: SignedChallenge): Promise<boolean> {
   const taken = await tx.execute(sql`
     insert into used_challenges (digest, expires_at)
     select ${digest}, at from (select to_timestamp(${expiresUnixMs}::float8 / 1000) as at) expiry where at > clock_timestamp()

@@ -106,9 +106,43 @@ async function putLink(tx: Tx, accountId: number, { by, config, site, isMailed }
   return link;
 }
 
+/** The pages of links, by what they are for. */
+const PAGES = { invitation: "invite", reset: "reset", sign_up: "confirm" } as const;
+
 /** The address of a link's page. */
-export function linkUrl(site: string, { kind, token }: Pick<NewLink, "kind" | "token">): string {
-  return `${site}/${kind === "invitation" ? "invite" : "reset"}/${token}`;
+export function linkUrl(site: string, { kind, token }: { kind: keyof typeof PAGES; token: string }): string {
+  return `${site}/${PAGES[kind]}/${token}`;
+}
+
+/**
+ * Mails a link for the first password to an account that was invited and has none, beside the link that it has. The caller limits how
+ * often. Source: SUP-2.
+ */
+export async function inviteAgain(
+  tx: Tx,
+  accountId: number,
+  { site, secretKey }: { site: string; secretKey: Uint8Array },
+): Promise<void> {
+  const isOwn = and(eq(links.accountId, accountId), links.isOwn);
+  await tx.delete(links).where(and(isOwn, sql`${links.expiresAt} < clock_timestamp()`));
+  await mailOwnLink(tx, { accountId, kind: "invitation", hours: RESET_HOURS, site, secretKey });
+}
+
+type OwnLink = { accountId: number; kind: LinkKind; hours: number; site: string; secretKey: Uint8Array };
+
+/** Mails a link that the account's owner, or a stranger, asked for. */
+async function mailOwnLink(tx: Tx, { accountId, kind, hours, site, secretKey }: OwnLink): Promise<void> {
+  const { token, digest } = newToken();
+  const expiresAt = sql`clock_timestamp() + make_interval(hours => ${hours})`;
+  const [put] = await tx
+    .insert(links)
+    .values({ digest, kind, accountId, isOwn: true, expiresAt })
+    .returning({ expiresAt: links.expiresAt });
+  if (!put) throw new Error("an insert returned nothing");
+  await holdSecretKey(tx, secretKey);
+  const urlCiphertext = encrypt(secretKey, linkUrl(site, { kind, token })).toString("base64");
+  const data = { urlCiphertext, expiresAt: toIso(put.expiresAt) };
+  await tell(tx, { kind: kind === "reset" ? "password_reset" : "invitation", accountId, data });
 }
 
 type Forgotten = {
@@ -152,16 +186,7 @@ export async function sendOwnReset(
     const { accountId } = account;
     // The account's row is locked: of concurrent requests, one sends.
     if (!(await mayMailReset(tx, accountId))) return;
-    const { token, digest } = newToken();
-    const expiresAt = sql`clock_timestamp() + make_interval(hours => ${OWN_RESET_HOURS})`;
-    const [put] = await tx
-      .insert(links)
-      .values({ digest, kind: "reset", accountId, isOwn: true, expiresAt })
-      .returning({ expiresAt: links.expiresAt });
-    if (!put) throw new Error("an insert returned nothing");
-    await holdSecretKey(tx, secretKey);
-    const urlCiphertext = encrypt(secretKey, linkUrl(site, { kind: "reset", token })).toString("base64");
-    await tell(tx, { kind: "password_reset", accountId, data: { urlCiphertext, expiresAt: toIso(put.expiresAt) } });
+    await mailOwnLink(tx, { accountId, kind: "reset", hours: OWN_RESET_HOURS, site, secretKey });
   });
 }
 

@@ -1,37 +1,30 @@
-import { availableParallelism } from "node:os";
 import { hash, verify } from "@node-rs/argon2";
 import { InputError, Refusal } from "../errors.ts";
 import { NEW_PASSWORD_CHARS } from "../limits.ts";
+import type { Log } from "../platform/log.ts";
 import { createSemaphore, type Share } from "../platform/semaphore.ts";
+import { createWorkerJobs } from "../platform/worker_jobs.ts";
+import { PARAMETERS } from "./password_parameters.ts";
 
-/** Passwords, hashed with argon2id (the library's default) and OWASP's parameters: 19 MiB, two passes, one lane. */
+/** Passwords, hashed with argon2id. */
 
-const PARAMETERS = { memoryCost: 19_456, timeCost: 2, parallelism: 1 };
 /**
  * A hash with these parameters that belongs to no account: of random bytes that nobody has kept. A constant, because a hash that is made
  * when it is first needed may fail, and then nobody could sign in.
  */
 export const NOBODYS_HASH =
   "$argon2id$v=19$m=19456,t=2,p=1$nw4L/W4bccMx54MI+RXB2A$KmawtMRgcuikZwkeOjk3r3ZYJJ8SmbYZZx0Tfwje5n0";
-/**
- * Each hash takes a core (a thread of the library's, beside the event loop) and 19 MiB. Requests to models have priority, so at least half
- * of the cores stay free of hashes, if there are two.
- */
-const RUNNING_MAX = hashesAtOnce(availableParallelism());
+/** Each hash takes a core for 30 ms, and 19 MiB. */
+const RUNNING_MAX = 1;
 const WAITING_MAX = 256;
 /**
  * One network (an IPv4 address, or the /64 of an IPv6 address), and one account, have one hash running, and so many waiting: others take
  * turns with them.
  */
 const SHARE_WAITING_MAX = 16;
-/** Enough for all that wait. Each hash ends, so this guards only against a library that hangs. */
+/** Enough for all that wait, unless requests to models take all cores for as long: they have priority. */
 const WAIT_MS_MAX = 30_000;
 const RETRY_AFTER_SECONDS = 2;
-
-/** One hash for two cores: at least one, and no more than two. */
-export function hashesAtOnce(cores: number): number {
-  return Math.min(2, Math.max(1, Math.floor(cores / 2)));
-}
 
 /** Whose share of the hashes is used. Source: SGN-15. */
 export type Asker = {
@@ -40,6 +33,42 @@ export type Asker = {
   /** The account, as in `account:7`, or a digest of the typed address, whether or not there is such an account. */
   account: string;
 };
+
+/** A job of the worker: to check a password against a stored hash, or, without one, to hash it. */
+export type PasswordJob = { password: string; stored?: string };
+/** The new hash, or whether the password matches. Throws service_unavailable if the worker cannot be used. */
+type Hasher = (job: PasswordJob) => Promise<string | boolean>;
+
+/** For commands, where nobody waits for the processor. */
+const HERE: Hasher = ({ password, stored }) =>
+  stored === undefined ? hash(password, PARAMETERS) : verify(stored, password);
+
+let hasher = HERE;
+
+/**
+ * From now on this process hashes in a worker whose priority is lower than that of requests; it starts with the first hash. Returns what
+ * ends that.
+ */
+export function hashInWorker(log: Log, startWorker: () => Worker = newWorker): () => void {
+  const jobs = createWorkerJobs<PasswordJob, string | boolean>({
+    ...{ name: "passwords", log, startWorker, isLazy: true, waitsForNext: true },
+    ...{ queueMax: WAITING_MAX, waitMs: WAIT_MS_MAX, stuckMs: WAIT_MS_MAX },
+  });
+  const inWorker: Hasher = async (job) => {
+    const result = await jobs.run(job);
+    if (result === undefined) throw new Refusal("service_unavailable", { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    return result;
+  };
+  hasher = inWorker;
+  return () => {
+    if (hasher === inWorker) hasher = HERE;
+    jobs.close();
+  };
+}
+
+function newWorker(): Worker {
+  return new Worker(new URL("./password_worker.ts", import.meta.url), { type: "module" });
+}
 
 const places = createSemaphore({
   max: RUNNING_MAX,
@@ -57,7 +86,7 @@ export async function hashPassword(password: string, asker?: Asker): Promise<str
   return inTurn(
     asker,
     async () => clean,
-    (checked) => hash(checked, PARAMETERS),
+    async (checked) => String(await hasher({ password: checked })),
   );
 }
 
@@ -89,8 +118,8 @@ export async function verifyPassword(
   return inTurn(asker, read, async (passwordHash) => {
     // No longer password can have been set: do not spend time on hashing it.
     const known = clean.length <= NEW_PASSWORD_CHARS.max * 2 ? passwordHash : null;
-    const matches = await verify(known ?? NOBODYS_HASH, known === null ? "" : clean);
-    return matches && typeof known === "string";
+    const matches = await hasher({ stored: known ?? NOBODYS_HASH, password: known === null ? "" : clean });
+    return matches === true && typeof known === "string";
   });
 }
 

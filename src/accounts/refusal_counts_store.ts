@@ -67,6 +67,7 @@ export type RecentRefusal = {
     name: string;
     mode: "package" | "payg";
     dailyUnitsMax: number | null;
+    /** Only if it has no spending limit of a week, a month or in total. */
     dailySpendMaxNanoUsd: bigint | null;
     /** When its daily limits reset. */
     resetsAt: string;
@@ -77,7 +78,7 @@ export type RecentRefusal = {
 export async function recentRefusals({ db }: { db: Db }, accountId: number, limit: number): Promise<RecentRefusal[]> {
   const rows = await db.sql`
     with clock as materialized (select ledger_now() as now)
-    select r.*, k.name, k.mode, k.daily_units_max, k.daily_spend_max_nano_usd,
+    select r.*, k.name, k.mode, k.daily_units_max, case when not has_budget(k) then k.daily_spend_max_nano_usd end as daily_spend_max_nano_usd,
       day_begins(((select now from clock) at time zone k.time_zone)::date + 1, k.time_zone) as resets_at
     from (
       select code, key_id, sum(count)::int as count, max(last_request_id::text) as last_request_id,

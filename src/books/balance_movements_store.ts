@@ -1,6 +1,7 @@
 import { sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import type { Db } from "../platform/db.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { type BalanceTransaction, toTransaction } from "./balance_transactions_store.ts";
 import { endedIn } from "./statement_store.ts";
 
@@ -21,8 +22,8 @@ export type Movement = Omit<BalanceTransaction, "balanceAfterNanoUsd">;
 export async function listMovements(
   { db }: { db: Db },
   { accountId, before, limit = PAGE_MAX }: { accountId: number; before?: number; limit?: number },
-): Promise<{ rows: Movement[]; hasMore: boolean }> {
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+): Promise<Page<Movement>> {
+  const size = pageSize(limit, PAGE_MAX);
   const isEarlier =
     before === undefined
       ? sql`true`
@@ -40,11 +41,11 @@ export async function listMovements(
     left join accounts h on h.id = p.account_id
     left join orders o on o.entry_id = e.id
     order by e.created_at desc, e.id desc`);
-  const rows = found.slice(0, size).map((row) => {
+  const movements = found.map((row) => {
     const { balanceAfterNanoUsd: _, ...movement } = toTransaction(row);
     return movement;
   });
-  return { rows, hasMore: found.length > size };
+  return pageOf(movements, size);
 }
 
 /** What went in and out of a balance in one month of `timeZone`. Outgoing sums are negative. */

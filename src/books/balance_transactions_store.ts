@@ -2,6 +2,7 @@ import { sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { pageSize } from "../platform/pages.ts";
 import { type Chunk, type ChunkLimits, readAlongIndex, readPage } from "./paged_reads_store.ts";
 
 /** The transactions of a balance, newest first, each with the balance after it. Table: `balance_entries`. */
@@ -68,7 +69,7 @@ export async function listBalanceTransactions(
   query: BalanceTransactionsQuery,
 ): Promise<TransactionsPage> {
   const { accountId, kind, before, limit = PAGE_MAX, pageMsMax } = query;
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+  const size = pageSize(limit, PAGE_MAX);
   const { rows, next } = await readPage<Record<string, unknown>, Cursor>({
     size,
     isFiltered: kind !== undefined,

@@ -1,3 +1,4 @@
+import { arrayOf } from "../platform/row_literals.ts";
 import type { Violation } from "./invariants.ts";
 import { type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
 
@@ -27,7 +28,7 @@ export async function brokenCharges(slices: Slices): Promise<Violation[]> {
     const exactIds = ids.filter((id) => !brokenIds.has(id));
     await slice(
       slices,
-      (tx) => tx`delete from book_due where kind = 'charge' and request_id = any(${toArray(exactIds)}::text::uuid[])`,
+      (tx) => tx`delete from book_due where kind = 'charge' and request_id = any(${arrayOf(exactIds)}::text::uuid[])`,
     );
     broken.push(...requests.filter(({ requestId }) => brokenIds.has(requestId)));
   }
@@ -50,7 +51,7 @@ async function chargedByTransactions(
           select id, request_id, kind, amount_nano_usd from balance_entries
           where account_id = ${accountId}::text::bigint and id > ${from}::text::bigint order by account_id, id limit ${rowsMax})
         select request_id::text, (-sum(amount_nano_usd))::text as nano_usd, (select max(id)::text from page) as last
-        from page where kind = 'charge' and request_id = any(${toArray(requestIds)}::text::uuid[]) group by request_id
+        from page where kind = 'charge' and request_id = any(${arrayOf(requestIds)}::text::uuid[]) group by request_id
         union all select null, null, max(id)::text from page`,
     );
     for (const row of rows) {
@@ -67,7 +68,7 @@ async function chargedByTransactions(
 async function brokenAmong(tx: SliceTx, ids: readonly string[], charged: Map<string, bigint>): Promise<Set<string>> {
   const rows = await tx`
     select request_id::text, charged_nano_usd::text, outcome, mode from receipts
-    where request_id = any(${toArray(ids)}::text::uuid[])`;
+    where request_id = any(${arrayOf(ids)}::text::uuid[])`;
   const broken = rows.filter((row) => {
     const receipt = BigInt(String(row.charged_nano_usd));
     if (receipt !== (charged.get(String(row.request_id)) ?? 0n)) return true;
@@ -75,5 +76,3 @@ async function brokenAmong(tx: SliceTx, ids: readonly string[], charged: Map<str
   });
   return new Set(broken.map((row) => String(row.request_id)));
 }
-
-const toArray = (values: readonly string[]): string => `{${values.join(",")}}`;

@@ -1,3 +1,4 @@
+import { arrayOf } from "../platform/row_literals.ts";
 import { whenAllFolded } from "./folding_store.ts";
 import { COUNTER_KINDS, type CounterKind, type CounterRef, invariantOf, type Violation } from "./invariants.ts";
 import { type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
@@ -117,13 +118,13 @@ async function compare(tx: SliceTx, kind: CounterKind, counted: readonly Counter
         ? await brokenAccounts(tx, ids)
         : await brokenKeyDays(tx, counted);
   await tx`
-    delete from book_due d using unnest(${toArray(ids)}::text::bigint[], ${toArray(days)}::text::date[]) as c(id, day)
+    delete from book_due d using unnest(${arrayOf(ids)}::text::bigint[], ${arrayOf(days)}::text::date[]) as c(id, day)
     where d.kind = ${kind} and d.id = c.id and d.day = c.day`;
   const unequal = broken.flatMap(({ of }) => of ?? []);
   await tx`
     insert into book_due (kind, id, day)
     select distinct ${kind}, id, day
-    from unnest(${toArray(unequal.map(({ id }) => id))}::text::bigint[], ${toArray(unequal.map(({ day }) => day))}::text::date[]) as i(id, day)
+    from unnest(${arrayOf(unequal.map(({ id }) => id))}::text::bigint[], ${arrayOf(unequal.map(({ day }) => day))}::text::date[]) as i(id, day)
     on conflict do nothing`;
   return broken;
 }
@@ -131,14 +132,14 @@ async function compare(tx: SliceTx, kind: CounterKind, counted: readonly Counter
 /** Units, days and bounds of these packages. */
 async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Violation[]> {
   const rows = await tx`
-    with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
+    with asked as materialized (select unnest(${arrayOf(ids)}::text::bigint[]) as id),
     held as materialized (
       select package_id, day, sum(units) as units, sum(tokens) as tokens, sum(used_tokens) as used_tokens
       from escrows where package_id in (select id from asked) group by 1, 2),
     used as materialized (
       select s.id as package_id, s.day, s.units, s.tokens from asked join book_sums s on s.kind = 'package' and s.id = asked.id),
     days as materialized (
-      select d.package_id, d.day, d.units_taken, d.units_max from asked join package_days d on d.package_id = asked.id)
+      select d.package_id, d.day, d.units_taken from asked join package_days d on d.package_id = asked.id)
     select 'inv_package_units' as name, p.id::text as ref, p.id::text as id from asked join packages p on p.id = asked.id
       left join (select package_id, sum(units) as units, sum(tokens) as tokens, sum(used_tokens) as used_tokens from held group by 1) h on h.package_id = p.id
       left join (select package_id, sum(units) as units, sum(tokens) as tokens from used group by 1) u on u.package_id = p.id
@@ -151,16 +152,8 @@ async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Viol
       union all select package_id, day, 0, units from used) both_sides
     group by package_id, day having sum(taken) <> sum(units)
     union all
-    select 'inv_bounds', 'package/' || p.id, p.id::text from asked join packages p on p.id = asked.id
-    where units_taken not between 0 and total_limit or tokens_taken < 0 or tokens_taken > token_limit
-    union all
-    select 'inv_bounds', concat_ws('/', 'day', package_id, day), package_id::text from days
-    where units_taken not between 0 and units_max
-    union all
-    select 'inv_bounds', concat_ws('/', 'carryover', p.id, d.day), p.id::text from (
-      select package_id, day, sum(units_taken) over (partition by package_id order by day) as so_far from days) d
-      join packages p on p.id = d.package_id
-    where p.carryover and d.so_far > package_granted(p, d.day)`;
+    select 'inv_bounds', concat_ws('/', what, id, day), id::text from inv_bounds
+    where what <> 'balance' and id = any(${arrayOf(ids)}::text::bigint[])`;
   return rows.map((row) => toBroken(row, "package"));
 }
 
@@ -168,7 +161,7 @@ async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Viol
 async function brokenKeyDays(tx: SliceTx, keyDays: readonly CounterRef[]): Promise<Violation[]> {
   const rows = await tx`
     with asked as materialized (
-      select * from unnest(${toArray(keyDays.map(({ id }) => id))}::text::bigint[], ${toArray(keyDays.map(({ day }) => day))}::text::date[])
+      select * from unnest(${arrayOf(keyDays.map(({ id }) => id))}::text::bigint[], ${arrayOf(keyDays.map(({ day }) => day))}::text::date[])
         as a(key_id, day))
     select 'inv_key_days' as name, concat_ws('/', key_id, day) as ref, key_id::text as id, day::text as day from (
       select d.key_id, d.day, d.units_taken as taken, d.taken_nano_usd as taken_nano, 0 as units, 0 as nano
@@ -184,19 +177,17 @@ async function brokenKeyDays(tx: SliceTx, keyDays: readonly CounterRef[]): Promi
 /** The balances of these accounts: sum of transactions, reserved amount, bounds. */
 async function brokenAccounts(tx: SliceTx, ids: readonly string[]): Promise<Violation[]> {
   const rows = await tx`
-    with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
-    mine as materialized (select b.* from asked join balances b on b.account_id = asked.id),
-    held as materialized (
-      select account_id, sum(nano_usd) as nano from escrows
-      where account_id in (select id from asked) and package_id = 0 and key_id = 0 group by 1)
-    select 'inv_balance_entries' as name, b.account_id::text as ref, b.account_id::text as id from mine b
+    with asked as materialized (select unnest(${arrayOf(ids)}::text::bigint[]) as id)
+    select 'inv_balance_entries' as name, b.account_id::text as ref, b.account_id::text as id
+    from asked join balances b on b.account_id = asked.id
       left join book_sums s on s.kind = 'account' and s.id = b.account_id and s.day = '-infinity'
     where b.balance_nano_usd <> coalesce(s.nano_usd, 0)
     union all
-    select 'inv_balance_held', b.account_id::text, b.account_id::text from mine b left join held using (account_id)
-    where b.held_nano_usd <> coalesce(held.nano, 0)
+    select 'inv_balance_held', account_id::text, account_id::text from inv_balance_held
+    where account_id = any(${arrayOf(ids)}::text::bigint[])
     union all
-    select 'inv_bounds', 'balance/' || account_id, account_id::text from mine where held_nano_usd < 0 or balance_nano_usd < held_nano_usd`;
+    select 'inv_bounds', concat_ws('/', what, id), id::text from inv_bounds
+    where what = 'balance' and id = any(${arrayOf(ids)}::text::bigint[])`;
   return rows.map((row) => toBroken(row, "account"));
 }
 
@@ -209,10 +200,10 @@ export async function brokenAllotments(slices: Slices): Promise<Violation[]> {
       slices,
       (tx, rows) => tx`
         with page as materialized (
-          select id, granted, used from allotments where id > ${from}::text::bigint order by id limit ${Math.ceil(rows / 50)})
+          select id from allotments where id > ${from}::text::bigint order by id limit ${Math.ceil(rows / 50)})
         select (select max(id)::text from page) as last, coalesce((
-          select json_agg(id::text) from page a
-          where a.used <> (select count(*) from packages p where p.allotment_id = a.id) or a.used > a.granted), '[]') as broken`,
+          select json_agg(id::text) from inv_allotments
+          where id > ${from}::text::bigint and id <= (select max(id) from page)), '[]') as broken`,
     );
     after = found[0]?.last ?? null;
     for (const ref of toList(found[0]?.broken)) broken.push({ name: "inv_allotments", ref: String(ref) });
@@ -235,5 +226,3 @@ function toList(value: unknown): unknown[] {
   if (!Array.isArray(value)) throw new Error("expected a JSON array");
   return value;
 }
-
-const toArray = (values: readonly string[]): string => `{${values.join(",")}}`;

@@ -1,5 +1,6 @@
 import { Value } from "@sinclair/typebox/value";
 import { FurtherCounts, PriceParts, recompute } from "../ledger/price.ts";
+import { arrayOf } from "../platform/row_literals.ts";
 import type { Violation } from "./invariants.ts";
 import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
 import { ID_MIN } from "./usage_records_store.ts";
@@ -33,9 +34,9 @@ async function brokenStill(tx: SliceTx): Promise<string[]> {
     select request_id::text as id from book_due where kind = 'price' order by request_id limit ${DUE_MAX}`;
   const ids = due.map(({ id }) => String(id));
   const broken = new Set(
-    await brokenAmong(tx, await tx`${receipts(tx)} where request_id = any(${toArray(ids)}::text::uuid[])`),
+    await brokenAmong(tx, await tx`${receipts(tx)} where request_id = any(${arrayOf(ids)}::text::uuid[])`),
   );
-  const repaired = toArray(ids.filter((id) => !broken.has(id)));
+  const repaired = arrayOf(ids.filter((id) => !broken.has(id)));
   await tx`delete from book_due where kind = 'price' and request_id = any(${repaired}::text::uuid[])`;
   return [...broken];
 }
@@ -47,7 +48,7 @@ async function checkPage(tx: SliceTx, rowsMax: number): Promise<{ broken: string
   const broken = await brokenAmong(tx, rows);
   await tx`
     insert into book_due (kind, id, request_id)
-    select 'price', 0, id from unnest(${toArray(broken)}::text::uuid[]) as broken(id) on conflict do nothing`;
+    select 'price', 0, id from unnest(${arrayOf(broken)}::text::uuid[]) as broken(id) on conflict do nothing`;
   const ended = rows.length < rowsMax;
   const last = ended ? ID_MIN : String(rows.at(-1)?.id);
   await tx`update book_closing set prices_to = ${last}::text::uuid`;
@@ -77,7 +78,7 @@ async function brokenAmong(tx: SliceTx, rows: readonly Record<string, unknown>[]
 async function versionsOf(tx: SliceTx, ids: ReadonlySet<string>): Promise<Map<string, unknown>> {
   if (ids.size === 0) return new Map();
   const rows = await tx`
-    select id::text, prices from price_versions where id = any(${toArray([...ids])}::text::bigint[])`;
+    select id::text, prices from price_versions where id = any(${arrayOf([...ids])}::text::bigint[])`;
   return new Map(rows.map(({ id, prices }) => [String(id), prices]));
 }
 
@@ -95,5 +96,3 @@ function isExact(row: Record<string, unknown>, prices: unknown): boolean {
   if (again === null || again.nanoUsd !== BigInt(String(row.cost))) return false;
   return row.wholesale === null || again.costNanoUsd === BigInt(String(row.wholesale));
 }
-
-const toArray = (values: readonly string[]): string => `{${values.join(",")}}`;

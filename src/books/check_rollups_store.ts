@@ -3,13 +3,19 @@ import { ID_MAX, ID_MIN } from "./usage_records_store.ts";
 import {
   ALL_KEYS,
   CLOCKS_APART,
+  COST_UNKNOWN,
   COUNTS,
   DAY,
   EARNED,
+  EVERYONE,
   MONTH,
+  PROVIDER_COST,
   QUARTER,
   SUMMED,
+  UNITS,
+  UNITS_COST,
   USED_COLUMNS,
+  WORTH,
 } from "./usage_rollups_store.ts";
 
 /**
@@ -19,16 +25,22 @@ import {
  * A step compares two numbers, its *prints*. A row's print is a hash of its key (account, key, span, …) times a
  * weighted sum of its counts. It is linear in the counts, so it also equals the sum of what each of the row's receipts
  * adds to it. So receipts are printed page by page, whatever rows they belong to, and need not be grouped.
+ *
+ * After the last account, the rows of scopes are compared with those of the accounts, month by month.
  */
 
 /** Accounts of one step. */
 const ACCOUNTS_MAX = 200;
+/** The comparison of a month's scopes reads a row of each account and kind, in one statement. */
+const SCOPES_MS_MAX = 20_000;
 
 /** The weights are large and irregular, so that changes of two counts do not cancel out. */
 const WEIGHED = `(738492615049281047::numeric * requests + 296174830561927423::numeric * charges
   + 851930274618350917::numeric * prompt_tokens + 417253986104827351::numeric * cached_tokens
   + 964817203591746203::numeric * completion_tokens + 583061947260315869::numeric * charged_nano_usd
-  + 372958160472913661::numeric * earned_nano_usd)`;
+  + 372958160472913661::numeric * earned_nano_usd + 694105827361940357::numeric * units_nano_usd
+  + 248619350729481563::numeric * units_cost_nano_usd + 517340962858203719::numeric * provider_cost_nano_usd
+  + 906281473516029347::numeric * cost_unknown)`;
 const hashOfRow = (key: string, span: string, begins: string) =>
   `hash_record_extended(row(account_id, ${key}, ${span}::smallint, ${begins}, kind_id), 0)::numeric`;
 const hashOfCrossing = (begins: string, ends: string) =>
@@ -53,7 +65,10 @@ export async function sweepRollups(slices: Slices, requestsMax: number): Promise
       const next = await nextStep(tx, rows);
       return next && { ...next, rollups: await readRollups(tx, next.step) };
     });
-    if (!found) break;
+    if (!found) {
+      wrong += await wrongScopes(slices);
+      break;
+    }
     const { step, requests, rollups } = found;
     if (!rollups.isSumOfDays || (await printOfReceipts(slices, step, rollups.folded)) !== rollups.print) wrong++;
     read += requests;
@@ -163,6 +178,47 @@ async function monthsEqualDays(tx: SliceTx, { first, last }: Step): Promise<bool
   return row?.same === true;
 }
 
+/** How many months have rows of scopes that are not the sums of their accounts. */
+async function wrongScopes(slices: Slices): Promise<number> {
+  const months = await slice(
+    slices,
+    (tx) => tx`
+      select span_begins(${MONTH}, month)::text as begins from (
+        select request_day((select request_id from receipts order by request_id limit 1)) - interval '1 day' as first,
+          request_day((select request_id from receipts order by request_id desc limit 1)) + interval '1 day' as last) r cross join lateral generate_series(date_trunc('month', first at time zone 'UTC'), last at time zone 'UTC', interval '1 month') as month`,
+  );
+  let wrong = 0;
+  for (const { begins } of months) if (!(await slice(slices, (tx) => scopesEqualAccounts(tx, String(begins))))) wrong++;
+  return wrong;
+}
+
+async function scopesEqualAccounts(tx: SliceTx, month: string): Promise<boolean> {
+  await tx`select set_config('statement_timeout', ${String(SCOPES_MS_MAX)}, true)`;
+  const of = (span: number) => `
+    select scope, kind_id, ${SUMMED} from scopes cross join lateral (
+      select * from usage_sums where account_id = scope and key_id = ${ALL_KEYS} and span = ${span}
+        and begins >= $1::text::timestamptz and begins < next offset 0) u
+    group by 1, 2`;
+  const [row] = await tx.unsafe(
+    `with scopes as materialized (
+      select scope, span_begins(${MONTH}, $1::text::timestamptz + interval '45 days') as next
+      from (select ${EVERYONE}::bigint as scope union all select -id from accounts where role = 'reseller') s
+    ), accounts_summed as (
+      select scope, kind_id, ${SUMMED} from accounts a cross join lateral (
+        select * from usage_sums where account_id = a.id and key_id = ${ALL_KEYS} and span = ${MONTH}
+          and begins = $1::text::timestamptz offset 0) u
+      cross join lateral (select ${EVERYONE}::bigint as scope union all select -a.reseller_id where a.reseller_id is not null) s
+      group by 1, 2
+    ), months as (${of(MONTH)}), days as (${of(DAY)}), quarters as (${of(QUARTER)})
+    select not exists (
+      (table accounts_summed except table months) union all (table months except table accounts_summed)
+      union all (table months except table days) union all (table days except table months)
+      union all (table days except table quarters) union all (table quarters except table days)) as same`,
+    [month],
+  );
+  return row?.same === true;
+}
+
 /** The print that a step's rollups should have, from the receipts that were folded in them, page by page. */
 async function printOfReceipts(slices: Slices, step: Step, folded: string): Promise<bigint> {
   let print = 0n;
@@ -204,7 +260,11 @@ async function printOfPage(
     select (select count(*)::int from page) as rows, (select account_id::text from last) as account_id,
       (select request_id::text from last) as request_id, (
         select coalesce(sum(${WEIGHED} * (${hashes})), 0)
-        from (select p.*, coalesce(k.id, -1) as kind_id from page p left join usage_kinds k using (model_id, host, mode)) p
+        from (
+          select p.account_id, p.key_id, p.written_in, p.created_at, p.finished_at, requests, charges, prompt_tokens, cached_tokens,
+            completion_tokens, charged_nano_usd, earned_nano_usd, ${UNITS} as units_nano_usd, ${UNITS_COST} as units_cost_nano_usd,
+            ${PROVIDER_COST} as provider_cost_nano_usd, ${COST_UNKNOWN} as cost_unknown, coalesce(k.id, -1) as kind_id
+          from page p left join usage_kinds k using (model_id, host, mode, route_id) ${WORTH}) p
         where created_at >= ${SINCE} and created_at < ${UPTO} and pg_visible_in_snapshot(written_in, $8::text::pg_snapshot)
       )::text as print`,
     [...toParameters(step), from.accountId, from.id, String(rows), folded],

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 import type postgres from "postgres";
@@ -71,7 +72,7 @@ async function tryLock(guard: Tx): Promise<boolean> {
 async function lock(guard: Tx): Promise<void> {
   for (let waitedMs = 0; !(await tryLock(guard)); waitedMs += LOCK_EVERY_MS) {
     if (waitedMs >= LOCK_WAIT_MS_MAX) throw new Error("another check of the books is still running");
-    await new Promise((resolve) => setTimeout(resolve, LOCK_EVERY_MS));
+    await sleep(LOCK_EVERY_MS);
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Sql } from "../platform/db.ts";
+import { arrayOf } from "../platform/row_literals.ts";
 import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
 import { UNPRICED } from "./unpriced_store.ts";
 import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
@@ -22,7 +23,8 @@ import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
 /** The columns of a settled receipt, and of a balance transaction, that the sums depend on, hashed to one number. */
 export const RECEIPT_HASH = `hash_record_extended(row(request_id, account_id, key_id, package_id, day, key_day, mode, units,
   charged_nano_usd, charged_tokens, shortfall_nano_usd, model_id, host, prompt_tokens, cached_tokens, completion_tokens,
-  price_version_id, further_counts, reported_usage, markup_basis_points, cost_nano_usd, created_at, finished_at), 0)`;
+  price_version_id, further_counts, reported_usage, markup_basis_points, cost_nano_usd, route_id, provider_cost_nano_usd,
+  created_at, finished_at), 0)`;
 /** The kind of the sums of what resellers earned, by reseller and UTC day of the request's end. Source: MRK-6. */
 export const EARNING = "earning";
 export const ENTRY_HASH = "hash_record_extended(row(id, account_id, amount_nano_usd, kind, request_id), 0)";
@@ -147,7 +149,7 @@ async function partOf(tx: SliceTx, { folded, seen }: State, rowsMax: number): Pr
   const ended = folded.open.filter((id) => !open.has(id));
   const from = String(folded.xmax);
   const ids = (table: "receipts" | "balance_entries") => tx`
-    (select r.written_in from (select unnest(${toArray(ended)}::text::xid8[]) as id order by 1) ended
+    (select r.written_in from (select unnest(${arrayOf(ended)}::text::xid8[]) as id order by 1) ended
       cross join lateral (select written_in from ${tx(table)} where written_in = ended.id limit ${rowsMax + 1}) r)
     union all (select written_in from ${tx(table)} where written_in >= ${from}::text::xid8 order by written_in limit ${rowsMax + 1})`;
   // Sorted by the table's column: unqualified, it would be the text, in which 1000 precedes 999.
@@ -161,7 +163,7 @@ async function partOf(tx: SliceTx, { folded, seen }: State, rowsMax: number): Pr
   const left = over === undefined ? [] : ended.filter((id) => id >= over);
   const upto = over === undefined ? seen.xmax : over > folded.xmax ? over : folded.xmax;
   return {
-    ended: toArray(taken),
+    ended: arrayOf(taken),
     from,
     upto: String(upto),
     folded: toText({ xmax: upto, open: [...seen.open.filter((id) => id < upto), ...left] }),
@@ -179,7 +181,7 @@ async function foldPart(tx: SliceTx, part: Part): Promise<void> {
       where written_in >= ${part.from}::text::xid8 and written_in < ${part.upto}::text::xid8`;
   await tx`
     with taken as materialized (${of(
-      `request_id, package_id, coalesce(day, '-infinity') as day, key_day, outcome = 'settled' as settled, units, charged_tokens,
+      `request_id, coalesce(day, '-infinity') as day, key_day, outcome = 'settled' as settled, charged_tokens,
         shortfall_nano_usd, price_version_id, reported_usage, ${USED_COLUMNS}, ${RECEIPT_HASH} as hash`,
       "receipts",
     )}),
@@ -308,5 +310,3 @@ function toText({ xmax, open }: Snapshot): string {
   const ids = [...new Set(open)].sort((a, b) => (a < b ? -1 : 1));
   return `${ids[0] ?? xmax}:${xmax}:${ids.join(",")}`;
 }
-
-const toArray = (ids: bigint[]): string => `{${ids.join(",")}}`;

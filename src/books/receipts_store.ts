@@ -1,11 +1,13 @@
 import { Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
+import type { AnsweredBy } from "../ledger/answered_by.ts";
 import { FurtherCounts, PriceParts, type Recomputed, type RecomputedLine, recompute } from "../ledger/price.ts";
 import type { UsageReport } from "../ledger/reported_usage.ts";
 import { type TriedRoute, triedOf } from "../ledger/tried_routes.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { operatorMoney, resellerMoney } from "./usage_money.ts";
 import type { BillingMode } from "./usage_records_store.ts";
 
 /** One request as recorded: settled or released. */
@@ -32,12 +34,17 @@ export type Receipt = {
   reportedUsage: UsageReport | null;
   /** The routes that were tried, for admins only; null: the first one answered. */
   tried: TriedRoute[] | null;
+  /** The route that answered, and what its provider charges the operator, for admins only; null: none did. */
+  answeredBy: ReceiptAnswer | null;
   /** The prices at admission, by which it is charged; null: its model had none. */
   prices: ReceiptPrices | null;
   heldNanoUsd: bigint;
   chargedNanoUsd: bigint;
   /** What it cost beyond what could be charged: the operator's loss. */
   shortfallNanoUsd: bigint;
+  /** What the units that it used are worth, as in `usage_money.ts`. Source: MON-21. */
+  unitsNanoUsd: bigint;
+  unitsCostNanoUsd: bigint;
   /** The reseller's markup at admission; null: none. Only the reseller and admins may see it. Source: MRK-4, MRK-8. */
   markup: ReceiptMarkup | null;
   /** The package that pays, and how much of it is used now, open holds included; null: the balance pays. */
@@ -48,6 +55,9 @@ export type Receipt = {
 
 /** `earnedNanoUsd`: what was charged above the operator's price. */
 export type ReceiptMarkup = { basisPoints: number; costNanoUsd: bigint; earnedNanoUsd: bigint };
+
+/** See `ledger/answered_by.ts`. `provider`: its name today; null: its route was deleted. */
+export type ReceiptAnswer = AnsweredBy & { provider: string | null };
 
 /** A row of `price_versions`: its id, since when it was valid, and its prices. */
 export type ReceiptPrices = { versionId: number; validFrom: string; parts: PriceParts };
@@ -72,16 +82,19 @@ export async function findReceipt(
 ): Promise<Receipt | undefined> {
   const [row] = await db.sql`
     select r.*, r.day::text as day, k.name as key_name, k.prefix || '…' || k.suffix as key_masked, p.name as package_name,
-      p.carryover, p.time_zone, p.daily_limit, p.total_limit, (package_as_shown(p)).units_taken as total_units,
+      p.carryover, p.time_zone, r.units * p.unit_nano_usd as units_nano_usd, r.units * p.unit_cost_nano_usd as units_cost_nano_usd, p.daily_limit, p.total_limit, (package_as_shown(p)).units_taken as total_units, provider.name as provider,
       coalesce(d.units_taken - package_idle(p.account_id, p.id, d.day), 0) as day_units, v.prices as price_parts, v.valid_from as prices_from
     from (
       select request_id, outcome as status, reason, key_id, model_id, host, mode, package_id, day, units, held_nano_usd,
         charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, further_counts, estimated,
-        price_version_id, reported_usage, tried, markup_basis_points, cost_nano_usd, created_at, finished_at
+        price_version_id, reported_usage, tried, markup_basis_points, cost_nano_usd, route_id, first_ms,
+        provider_cost_nano_usd, created_at, finished_at
       from receipts where request_id = ${requestId}::text::uuid and account_id = ${accountId}
     ) r
     left join keys k on k.id = r.key_id
     left join price_versions v on v.id = r.price_version_id
+    left join routes route on route.id = r.route_id
+    left join providers provider on provider.id = route.provider_id
     left join packages p on p.id = r.package_id
     left join package_days d on d.package_id = r.package_id and d.day = r.day
     limit 1`;
@@ -104,6 +117,26 @@ export function chargeOf(receipt: Receipt): RecomputedLine[] | null {
 export function recomputeReceipt(receipt: Receipt & { prices: ReceiptPrices }): Recomputed | null {
   const { prices, furtherCounts, markup } = receipt;
   return recompute(prices.parts, { ...receipt, further: furtherCounts ?? undefined }, markup?.basisPoints ?? 0);
+}
+
+/** `costNanoUsd` and the margin are null if the provider cost is not known. */
+export type ReceiptMoney = {
+  usageRevenueNanoUsd: bigint;
+  costNanoUsd: bigint | null;
+  marginNanoUsd: bigint | null;
+};
+
+/**
+ * Usage revenue, cost and margin of a request, for the operator or for the reseller of its account; null: it was
+ * released. Source: MON-21, MON-22, MON-23.
+ */
+export function moneyOf(receipt: Receipt, reader: "operator" | "reseller"): ReceiptMoney | null {
+  if (receipt.status !== "settled") return null;
+  const amounts = { ...receipt, earnedNanoUsd: receipt.markup?.earnedNanoUsd ?? 0n };
+  if (reader === "reseller") return resellerMoney(amounts);
+  const providerCostNanoUsd = receipt.answeredBy?.providerCostNanoUsd ?? null;
+  const money = operatorMoney(amounts, providerCostNanoUsd ?? 0n);
+  return providerCostNanoUsd === null ? { ...money, costNanoUsd: null, marginNanoUsd: null } : money;
 }
 
 /** Whose requests may be found: everybody's, or those of an account and its customers. */
@@ -157,14 +190,32 @@ function toReceipt(row: Record<string, unknown>): Receipt {
     estimated: row.estimated === true,
     reportedUsage: Value.Check(Reported, row.reported_usage) ? row.reported_usage : null,
     tried: triedOf(row.tried),
+    answeredBy: toAnswer(row),
     prices: toPrices(row),
     heldNanoUsd: BigInt(String(row.held_nano_usd)),
     chargedNanoUsd: BigInt(String(row.charged_nano_usd)),
     shortfallNanoUsd: BigInt(String(row.shortfall_nano_usd)),
+    unitsNanoUsd: BigInt(String(row.units_nano_usd ?? 0)),
+    unitsCostNanoUsd: BigInt(String(row.units_cost_nano_usd ?? 0)),
     markup: toMarkup(row),
     package: row.package_name === null ? null : toPackage(row),
     createdAt: toIso(String(row.created_at)),
     finishedAt: row.finished_at === null ? null : toIso(String(row.finished_at)),
+  };
+}
+
+function toAnswer({
+  route_id,
+  first_ms,
+  provider_cost_nano_usd,
+  provider,
+}: Record<string, unknown>): ReceiptAnswer | null {
+  if (route_id === null) return null;
+  return {
+    routeId: Number(route_id),
+    provider: provider === null ? null : String(provider),
+    firstMs: Number(first_ms),
+    providerCostNanoUsd: provider_cost_nano_usd === null ? null : BigInt(String(provider_cost_nano_usd)),
   };
 }
 

@@ -2,7 +2,9 @@ import { type SQL, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { ALL_KEYS, EARNED, MONTH, QUARTER, UNFOLDED_RECORDS } from "./usage_rollups_store.ts";
+import { type Page, pageOf } from "../platform/pages.ts";
+import { resellerMoney } from "./usage_money.ts";
+import { ALL_KEYS, EARNED, MONTH, QUARTER, UNFOLDED_RECORDS, UNITS, UNITS_COST, WORTH } from "./usage_rollups_store.ts";
 
 /**
  * A reseller's monthly statement: what its customers used on each host, the packages it assigned, and every transaction
@@ -38,8 +40,6 @@ export type StatementQuery = {
   rowsMax: number;
 };
 
-export type Rows<Row> = { rows: Row[]; hasMore: boolean };
-
 export type UsageLine = {
   host: string;
   customerId: number;
@@ -58,6 +58,13 @@ export type UsageSums = {
   /** Of that the operator's prices, and what the reseller earned: charged = cost + earned. Source: MRK-9. */
   costNanoUsd: bigint;
   earnedNanoUsd: bigint;
+  /** What the units of packages are worth: at the prices that customers paid, and at what the reseller paid. */
+  unitsNanoUsd: bigint;
+  unitsCostNanoUsd: bigint;
+  /** charged + units; cost + units' cost; the difference. Source: MON-21, MON-23. */
+  usageRevenueNanoUsd: bigint;
+  usageCostNanoUsd: bigint;
+  marginNanoUsd: bigint;
 };
 
 export type PackageLine = {
@@ -100,9 +107,9 @@ export type Statement = {
   /** False while it may still change: then the closing balance is the current one. */
   closed: boolean;
   host: string | null;
-  usage: Rows<UsageLine> & { totals: UsageSums };
-  packages: Rows<PackageLine>;
-  entries: Rows<TransactionLine>;
+  usage: Page<UsageLine> & { totals: UsageSums };
+  packages: Page<PackageLine>;
+  entries: Page<TransactionLine>;
   /** opening + the seven sums = closing, always. */
   balance: {
     openingNanoUsd: bigint;
@@ -178,7 +185,8 @@ export function endedIn(accounts: SQL, spans: SQL): SQL {
     times: SQL,
   ) => sql`${times} * requests as requests, ${times} * charges as charges, ${times} * prompt_tokens as prompt_tokens,
     ${times} * cached_tokens as cached_tokens, ${times} * completion_tokens as completion_tokens, ${times} * charged_nano_usd as charged_nano_usd,
-    ${times} * earned_nano_usd as earned_nano_usd`;
+    ${times} * earned_nano_usd as earned_nano_usd, ${times} * units_nano_usd as units_nano_usd,
+    ${times} * units_cost_nano_usd as units_cost_nano_usd`;
   return sql`(
     with accounts_asked as materialized (${accounts}),
     spans as materialized (select s.*, ${month(sql`since`)} as first, ${month(sql`upto`)} as next from (${spans}) s),
@@ -201,12 +209,14 @@ export function endedIn(accounts: SQL, spans: SQL): SQL {
       from accounts_asked a cross join spans s cross join lateral (
         select * from usage_crossings c where c.account_id = a.account_id offset 0) c
     )
-    select name, account_id, host, model_id, mode, r.requests, charges, prompt_tokens, cached_tokens, completion_tokens, charged_nano_usd, earned_nano_usd
+    select name, account_id, host, model_id, mode, r.requests, charges, prompt_tokens, cached_tokens, completion_tokens, charged_nano_usd, earned_nano_usd,
+      units_nano_usd, units_cost_nano_usd
     from rolled_up r join usage_kinds k on k.id = r.kind_id
     union all
     select s.name, account_id, host, model_id, mode, 1, (charged_nano_usd > 0)::int, prompt_tokens, cached_tokens, completion_tokens,
-      charged_nano_usd, ${sql.raw(EARNED)}
-    from ${sql.raw(UNFOLDED_RECORDS)} tail join accounts_asked using (account_id) join spans s on finished_at >= s.since and finished_at < s.upto)`;
+      charged_nano_usd, ${sql.raw(EARNED)}, ${sql.raw(UNITS)}, ${sql.raw(UNITS_COST)}
+    from ${sql.raw(UNFOLDED_RECORDS)} tail join accounts_asked using (account_id) join spans s on finished_at >= s.since and finished_at < s.upto
+    ${sql.raw(WORTH)})`;
 }
 
 async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { from, to }: Span) {
@@ -215,7 +225,7 @@ async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { 
   const span = sql`select 'month' as name, ${from}::text::timestamptz as since, ${to}::text::timestamptz as upto`;
   const sums = sql`sum(requests) as requests, sum(package_requests) as package_requests, sum(prompt_tokens) as prompt_tokens,
     sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens, sum(charged_nano_usd) as charged_nano_usd,
-    sum(earned_nano_usd) as earned_nano_usd`;
+    sum(earned_nano_usd) as earned_nano_usd, sum(units_nano_usd) as units_nano_usd, sum(units_cost_nano_usd) as units_cost_nano_usd`;
   const rows = await tx.execute<Record<string, unknown>>(sql`
     with lines as materialized (
       select host, account_id, model_id, ${sums}
@@ -251,6 +261,9 @@ async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { 
 function toUsageSums(row: Record<string, unknown>): UsageSums {
   const chargedNanoUsd = BigInt(String(row.charged_nano_usd ?? 0));
   const earnedNanoUsd = BigInt(String(row.earned_nano_usd ?? 0));
+  const unitsNanoUsd = BigInt(String(row.units_nano_usd ?? 0));
+  const unitsCostNanoUsd = BigInt(String(row.units_cost_nano_usd ?? 0));
+  const money = resellerMoney({ chargedNanoUsd, earnedNanoUsd, unitsNanoUsd, unitsCostNanoUsd });
   return {
     requests: Number(row.requests ?? 0),
     packageRequests: Number(row.package_requests ?? 0),
@@ -260,6 +273,11 @@ function toUsageSums(row: Record<string, unknown>): UsageSums {
     chargedNanoUsd,
     costNanoUsd: chargedNanoUsd - earnedNanoUsd,
     earnedNanoUsd,
+    unitsNanoUsd,
+    unitsCostNanoUsd,
+    usageRevenueNanoUsd: money.usageRevenueNanoUsd,
+    usageCostNanoUsd: money.costNanoUsd,
+    marginNanoUsd: money.marginNanoUsd,
   };
 }
 
@@ -303,7 +321,7 @@ async function transactionsOf(
   tx: Tx,
   { resellerId, pricesAsTransactions = false, rowsMax }: StatementQuery,
   { from, to }: Span,
-): Promise<Rows<TransactionLine>> {
+): Promise<Page<TransactionLine>> {
   const listed = pricesAsTransactions ? sql`true` : sql`e.kind <> 'wholesale'`;
   const rows = await tx.execute<Record<string, unknown>>(sql`
     select e.id, e.kind, e.amount_nano_usd, e.created_at, e.reason, e.package_id, e.counterpart_id, a.name as counterpart
@@ -336,7 +354,7 @@ async function packagesOf(
   tx: Tx,
   { resellerId, rowsMax }: StatementQuery,
   { from, to }: Span,
-): Promise<Rows<PackageLine>> {
+): Promise<Page<PackageLine>> {
   const columns = sql`p.id, p.account_id, p.offering_id, p.name, p.allotment_id, a.name as customer`;
   const inMonth = (at: SQL) => sql`${at} >= ${from}::text::timestamptz and ${at} < ${to}::text::timestamptz`;
   // `paid` also has the transactions just before and after the month: a package and its transaction are written together. What the
@@ -378,6 +396,6 @@ function toKind(kind: unknown): StatementTransactionKind {
   return known;
 }
 
-function cut<Row>(rows: Row[], rowsMax: number): Rows<Row> {
-  return { rows: rows.slice(0, rowsMax), hasMore: rows.length > rowsMax };
+function cut<Row>(rows: Row[], rowsMax: number): Page<Row> {
+  return pageOf(rows, rowsMax);
 }

@@ -1,5 +1,5 @@
 import type { Sql } from "../platform/db.ts";
-import { UNPRICED_KINDS, type UnpricedKind } from "../platform/metrics.ts";
+import { byPart, UNPRICED_PARTS, type UnpricedPart } from "../price_parts.ts";
 
 /**
  * Counts of tokens that providers report and that the rates of their request, those of its tier, do not name: they are charged at the dearest rate of their
@@ -9,17 +9,17 @@ import { UNPRICED_KINDS, type UnpricedKind } from "../platform/metrics.ts";
 /** Begins the kind of these sums in `book_sums`; the rate follows. */
 export const UNPRICED = "unpriced_";
 /** As an array of Postgres. */
-const SUM_KINDS = `{${UNPRICED_KINDS.map((kind) => `${UNPRICED}${kind}`).join(",")}}`;
+const SUM_KINDS = `{${UNPRICED_PARTS.map((kind) => `${UNPRICED}${kind}`).join(",")}}`;
 /** What was not reported for this long is not shown any more. */
 const SHOWN_DAYS = 30;
 const SHOWN_MAX = 50;
 
-export type UnpricedTokens = Readonly<Record<UnpricedKind, number>>;
+export type UnpricedTokens = Readonly<Record<UnpricedPart, number>>;
 export const NO_UNPRICED_TOKENS = toTokens([]);
 
 export type UnpricedCount = {
   modelId: string;
-  kind: UnpricedKind;
+  kind: UnpricedPart;
   tokens: bigint;
   requests: number;
   /** The first and the last UTC day, as 2026-01-31. */
@@ -45,7 +45,7 @@ export async function listUnpriced(sql: Sql): Promise<UnpricedCount[]> {
       and c.until > (clock_timestamp() at time zone 'UTC')::date - ${SHOWN_DAYS}::int
     order by c.tokens desc, c.model_id, c.kind limit ${SHOWN_MAX}`;
   return rows.flatMap((row) => {
-    const kind = UNPRICED_KINDS.find((known) => known === row.kind);
+    const kind = UNPRICED_PARTS.find((known) => known === row.kind);
     return kind === undefined
       ? []
       : [
@@ -69,13 +69,5 @@ export async function sumUnpricedTokens(sql: Sql): Promise<UnpricedTokens> {
 }
 
 function toTokens(sums: readonly (readonly [kind: string, tokens: number])[]): UnpricedTokens {
-  const of = (kind: UnpricedKind) => sums.find(([sum]) => sum === `${UNPRICED}${kind}`)?.[1] ?? 0;
-  return {
-    cache_write: of("cache_write"),
-    cache_write_1h: of("cache_write_1h"),
-    audio_input: of("audio_input"),
-    audio_output: of("audio_output"),
-    image_input: of("image_input"),
-    image_output: of("image_output"),
-  };
+  return byPart(UNPRICED_PARTS, (part) => sums.find(([sum]) => sum === `${UNPRICED}${part}`)?.[1] ?? 0);
 }

@@ -4,6 +4,7 @@ import { InputError } from "../errors.ts";
 import { INSTANT } from "../http/checks.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { pageSize } from "../platform/pages.ts";
 import { type Chunk, type ChunkLimits, readAlongIndex, readPage } from "./paged_reads_store.ts";
 
 /**
@@ -289,7 +290,7 @@ export function allOf(conditions: (SQL | false)[]): SQL {
 }
 
 function sizeOf({ limit = PAGE_DEFAULT }: UsageQuery): number {
-  return Math.min(Math.max(limit, 1), PAGE_MAX);
+  return pageSize(limit, PAGE_MAX);
 }
 
 /** A date or time that a caller gave, in Unix milliseconds, within the range of request ids. Throws InputError. */

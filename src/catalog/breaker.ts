@@ -38,6 +38,17 @@ export type Breakers = {
   trouble(routeId: number): FailureKind | null;
   /** How many routes have an open breaker, or wait for a probe. */
   states(): { open: number; half_open: number };
+  /** The routes that are skipped now or have a trouble, at most `max`: what this replica tells the others. */
+  report(max: number): RouteBreaker[];
+};
+
+/** What one replica knows of a route that it skips, or that could not serve a request. */
+export type RouteBreaker = {
+  routeId: number;
+  /** 0: it is not skipped. */
+  dueInMs: number;
+  forAll: boolean;
+  trouble: FailureKind | null;
 };
 
 type State = {
@@ -108,6 +119,18 @@ class RouteBreakers implements Breakers {
       if (openings > 0) counted[openUntil > this.#now() ? "open" : "half_open"]++;
     return counted;
   };
+
+  report(max: number): RouteBreaker[] {
+    const known = new Set([...this.#states.keys(), ...this.#troubles.keys()]);
+    const found: RouteBreaker[] = [];
+    for (const routeId of known) {
+      if (found.length >= max) break;
+      const dueInMs = Math.ceil(this.dueInMs(routeId));
+      const trouble = this.trouble(routeId);
+      if (dueInMs > 0 || trouble !== null) found.push({ routeId, dueInMs, forAll: this.isForAll(routeId), trouble });
+    }
+    return found;
+  }
 
   succeed(routeId: number): void {
     this.#states.delete(routeId);

@@ -4,12 +4,13 @@ import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
-import { imagePriceKey, type Modality, type RouteChoice } from "./catalog_input.ts";
+import { imagePriceKey, type RouteChoice } from "./catalog_input.ts";
 import { type CatalogRows, loadCatalog } from "./catalog_store.ts";
 import { type Facts, factsOf } from "./dialects.ts";
 import { storedDialect, storedFacts } from "./facts_input.ts";
+import type { Modality } from "./modalities.ts";
 import type { ModelBounds } from "./model_bounds.ts";
-import type { TokenPrices } from "./rates.ts";
+import { type TokenPrices, tokenPricesOf } from "./rates.ts";
 import { type ColumnsRead, pricesOfColumns } from "./token_prices.ts";
 
 /** A load that takes longer fails: if Postgres does not answer, postgres.js would wait forever. */
@@ -67,6 +68,9 @@ export type Route = {
    * tokens and 1 million output tokens. null: not known.
    */
   readonly cost: number | null;
+  /** What its provider charges the operator; null: not set. */
+  readonly costPrices: TokenPrices | null;
+  readonly costImageMicroUsd: number | null;
   /** What the provider takes: its dialect, with the overrides of the provider and of the route. */
   readonly facts: Facts;
   /** Whether the provider has its own /responses: other routes get a translation to chat completions. Source: RSP-2. */
@@ -100,7 +104,14 @@ export type Catalog = {
   close(): void;
 };
 
-type CatalogDeps = { db: Db; bus: Bus; config: Pick<Config, "secretKey">; log: Log };
+type CatalogDeps = {
+  db: Db;
+  bus: Bus;
+  config: Pick<Config, "secretKey">;
+  log: Log;
+  /** What the first load may take. Default: as others. */
+  firstLoadMs?: number;
+};
 
 type Snapshot = {
   readonly byId: ReadonlyMap<string, Model>;
@@ -113,16 +124,17 @@ type Snapshot = {
  * reloaded when a change of the catalog is announced, or when changes may have been missed. A failed load keeps the old snapshot
  * and is retried. Throws when the first load fails.
  */
-export async function openCatalog({ db, bus, config, log }: CatalogDeps): Promise<Catalog> {
+export async function openCatalog({ db, bus, config, log, firstLoadMs = LOAD_MS_MAX }: CatalogDeps): Promise<Catalog> {
   let snapshot: Snapshot = { byId: new Map(), models: [], upstreams: new Map() };
   let closed = false;
   let retry: ReturnType<typeof setTimeout> | undefined;
   let failures = 0;
+  let isOpen = false;
 
   async function load(): Promise<void> {
     clearTimeout(retry);
     try {
-      const rows = await within(LOAD_MS_MAX, loadCatalog(db.orm));
+      const rows = await within(isOpen ? LOAD_MS_MAX : firstLoadMs, loadCatalog(db.orm));
       if (closed) return;
       snapshot = toSnapshot(rows, config.secretKey, log);
       failures = 0;
@@ -134,7 +146,7 @@ export async function openCatalog({ db, bus, config, log }: CatalogDeps): Promis
   }
 
   function scheduleRetry(thrown: unknown): void {
-    if (closed) return;
+    if (closed || !isOpen) return;
     const waitMs = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** failures);
     failures += 1;
     log.error({ err: thrown, retryInMs: waitMs }, "the catalog could not be loaded; the last one stays in use");
@@ -164,6 +176,7 @@ export async function openCatalog({ db, bus, config, log }: CatalogDeps): Promis
     close();
     throw thrown;
   }
+  isOpen = true;
   return {
     model: (id) => snapshot.byId.get(id),
     models: () => snapshot.models,
@@ -284,7 +297,8 @@ function routesByModel(
     const facts = readFacts(dialects.get(row.providerId), ownFacts, log);
     const dropped = [...facts.droppedParams, ...droppedParams].filter((name) => !allowedParams.includes(name));
     const params = { allowedParams: new Set(allowedParams), droppedParams: new Set(dropped) };
-    const route: Route = { ...row, ...params, facts, cost, providerName, baseUrl };
+    const costPrices = costPricesOf(costInputMicroUsd, costOutputMicroUsd);
+    const route: Route = { ...row, ...params, facts, cost, costPrices, costImageMicroUsd, providerName, baseUrl };
     const keyed = keys.map(({ key, apiKey }): KeyedRoute => Object.freeze({ ...route, key, apiKey }));
     listIn(routes, modelId).push({ ...route, keyed: Object.freeze(keyed) });
   }
@@ -303,6 +317,11 @@ function readFacts(provider: CatalogRows["providers"][number] | undefined, ownFa
 function droppedByAll([first, ...others]: readonly Route[]): ReadonlySet<string> {
   const names = [...(first?.droppedParams ?? [])];
   return new Set(names.filter((name) => others.every(({ droppedParams }) => droppedParams.has(name))));
+}
+
+function costPricesOf(inputMicroUsd: number | null, outputMicroUsd: number | null): TokenPrices | null {
+  if (inputMicroUsd === null || outputMicroUsd === null) return null;
+  return tokenPricesOf({ input: inputMicroUsd, output: outputMicroUsd, cached_input: inputMicroUsd });
 }
 
 function tokenCost(inputMicroUsd: number | null, outputMicroUsd: number | null): number | null {

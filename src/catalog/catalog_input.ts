@@ -12,6 +12,7 @@ import {
   ROUTE_WEIGHT,
 } from "../limits.ts";
 import { checkDialect, checkFacts } from "./facts_input.ts";
+import { MODALITY_NAMES, type Modality } from "./modalities.ts";
 import { type BoundsPatch, byBound, MODEL_BOUNDS } from "./model_bounds.ts";
 import { checkAllowed, checkDropped } from "./route_params.ts";
 
@@ -20,8 +21,6 @@ import { checkAllowed, checkDropped } from "./route_params.ts";
 const MODEL_ID = /^[A-Za-z0-9][\w.:@+/-]{0,127}$/;
 const ARCHITECTURE_CHARS_MAX = 4_000;
 const STATUSES = ["active", "preview", "deprecated"] as const;
-export const MODALITIES = ["text", "image", "multimodal", "embedding"] as const;
-export type Modality = (typeof MODALITIES)[number];
 /**
  * What a model's routes are ordered by: the lowest priority number first; at random, in proportion to the weights; the
  * lowest cost for the operator; the fastest answer. Source: PRV-19.
@@ -121,13 +120,13 @@ export function checkModelId(id: string): string {
 /** The checked fields and nothing else. Absent fields are undefined, which leaves their columns unchanged. */
 export function checkModel(patch: ModelPatch): ModelPatch {
   return {
-    name: given(patch.name, (name) => checkText(name, "name", CATALOG_NAME_CHARS_MAX)),
-    ownedBy: given(patch.ownedBy, (owner) => checkText(owner, "ownedBy", CATALOG_NAME_CHARS_MAX)),
+    name: given(patch.name, (name) => checkLine(name, "name", CATALOG_NAME_CHARS_MAX)),
+    ownedBy: given(patch.ownedBy, (owner) => checkLine(owner, "ownedBy", CATALOG_NAME_CHARS_MAX)),
     contextLength: given(patch.contextLength, (length) =>
       length === null ? null : checkInteger(length, "contextLength", MODEL_CONTEXT_TOKENS),
     ),
     status: given(patch.status, (status) => checkOneOf(status, "status", STATUSES)),
-    modality: given(patch.modality, (modality) => checkOneOf(modality, "modality", MODALITIES)),
+    modality: given(patch.modality, (modality) => checkOneOf(modality, "modality", MODALITY_NAMES)),
     architecture: given(patch.architecture, (architecture) =>
       architecture === null ? null : checkArchitecture(architecture),
     ),
@@ -165,8 +164,8 @@ export function checkImagePrice(key: string, microUsd: number): { size: string; 
 
 export function checkProvider(patch: ProviderPatch): ProviderPatch {
   return {
-    name: given(patch.name, (name) => checkText(name, "name", CATALOG_NAME_CHARS_MAX)),
-    baseUrl: given(patch.baseUrl, (url) => checkText(url, "baseUrl", PROVIDER_URL_CHARS_MAX).replace(/\/+$/, "")),
+    name: given(patch.name, (name) => checkLine(name, "name", CATALOG_NAME_CHARS_MAX)),
+    baseUrl: given(patch.baseUrl, (url) => checkLine(url, "baseUrl", PROVIDER_URL_CHARS_MAX).replace(/\/+$/, "")),
     apiKey: given(patch.apiKey, checkKey),
     dialect: given(patch.dialect, checkDialect),
     facts: given(patch.facts, (facts) => checkFacts(facts, "provider")),
@@ -176,7 +175,7 @@ export function checkProvider(patch: ProviderPatch): ProviderPatch {
 
 export function checkProviderKey(patch: ProviderKeyPatch): ProviderKeyPatch {
   return {
-    name: given(patch.name, (name) => checkText(name, "name", CATALOG_NAME_CHARS_MAX)),
+    name: given(patch.name, (name) => checkLine(name, "name", CATALOG_NAME_CHARS_MAX)),
     apiKey: given(patch.apiKey, checkKey),
     weight: given(patch.weight, (weight) => checkInteger(weight, "weight", ROUTE_WEIGHT)),
     enabled: patch.enabled,
@@ -191,7 +190,7 @@ export function checkRoute(patch: RoutePatch): RoutePatch {
       (input ?? null) === null ? "costInputMicroUsd" : "costOutputMicroUsd",
     );
   return {
-    upstreamModel: given(patch.upstreamModel, (name) => checkText(name, "upstreamModel", CATALOG_NAME_CHARS_MAX)),
+    upstreamModel: given(patch.upstreamModel, (name) => checkLine(name, "upstreamModel", CATALOG_NAME_CHARS_MAX)),
     priority: given(patch.priority, (priority) => checkInteger(priority, "priority", ROUTE_PRIORITY)),
     weight: given(patch.weight, (weight) => checkInteger(weight, "weight", ROUTE_WEIGHT)),
     facts: given(patch.facts, (facts) => checkFacts(facts, "route")),
@@ -235,7 +234,7 @@ function checkArchitecture(value: Record<string, unknown>): Record<string, unkno
   return value;
 }
 
-function checkText(value: string, param: string, charsMax: number): string {
+function checkLine(value: string, param: string, charsMax: number): string {
   const text = value.trim();
   if (text === "" || text.length > charsMax)
     throw new InputError(`The ${param} must have 1 to ${charsMax} characters.`, param);

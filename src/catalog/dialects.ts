@@ -51,6 +51,11 @@ export const FACT_CHOICES = {
     label: "Embeddings",
     hint: "The form that it is asked for: float, if it refuses or ignores base64.",
   },
+  completions: {
+    values: ["chat", "own"],
+    label: "Text completions",
+    hint: "chat: sent as a message of the user; own: sent to its own /completions, which may also take a suffix",
+  },
   usage: {
     values: ["asked", "last_chunk", "every_chunk", "finish_choice", "none"],
     label: "Usage of streams",
@@ -108,6 +113,7 @@ export const USUAL_FACTS: Facts = {
   functions: "kept",
   streamOptions: "sent",
   embeddings: "base64",
+  completions: "chat",
   usage: "asked",
   choicesUsage: "all",
   firstTokenSeconds: null,
@@ -162,6 +168,10 @@ export const DIALECTS = {
     hosts: [],
     owners: ["vllm"],
     known: {
+      completions: known(
+        "own",
+        "docs.vllm.ai/en/latest/serving/openai_compatible_server: Completions API; suffix is not supported",
+      ),
       systemMessages: TEMPLATES,
       functions: NO_LEGACY("docs.vllm.ai/en/latest/serving/openai_compatible_server.html: functions are ignored"),
     },
@@ -171,6 +181,7 @@ export const DIALECTS = {
     hosts: [],
     owners: ["sglang"],
     known: {
+      completions: known("own", "docs.sglang.ai/basic_usage/openai_api_completions.html: Completions"),
       systemMessages: TEMPLATES,
       functions: NO_LEGACY("docs.sglang.ai/basic_usage/openai_api_completions.html"),
       embeddings: known("float", "docs.sglang.ai/basic_usage/openai_api_embeddings.html: lists of numbers only"),
@@ -181,6 +192,7 @@ export const DIALECTS = {
     hosts: ["ollama.com"],
     owners: ["library"],
     known: {
+      completions: known("own", "docs.ollama.com/api/openai-compatibility: /v1/completions, with suffix"),
       functions: NO_LEGACY("docs.ollama.com/api/openai-compatibility: supported request fields"),
       embeddings: known("float", "docs.ollama.com/api/openai-compatibility: older versions ignore encoding_format"),
     },
@@ -190,6 +202,10 @@ export const DIALECTS = {
     hosts: [],
     owners: ["llamacpp"],
     known: {
+      completions: known(
+        "own",
+        "github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md: POST /v1/completions",
+      ),
       systemMessages: known("merged", "github.com/ggml-org/llama.cpp/issues/20733"),
       functions: NO_LEGACY("github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"),
       choicesUsage: known(
@@ -203,6 +219,7 @@ export const DIALECTS = {
     hosts: [],
     owners: ["organization_owner"],
     known: {
+      completions: known("own", "lmstudio.ai/docs/developer/openai-compat: completions"),
       developerRole: known("system", "github.com/lmstudio-ai/lmstudio-bug-tracker/issues/669"),
       systemMessages: known("merged", "github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2298"),
       functions: NO_LEGACY("lmstudio.ai/docs/developer/openai-compat"),
@@ -281,6 +298,7 @@ export const DIALECTS = {
     title: "Together AI",
     hosts: ["api.together.xyz", "api.together.ai"],
     known: {
+      completions: known("own", "docs.together.ai/reference/completions-1"),
       functions: NO_LEGACY("docs.together.ai/reference/chat-completions"),
       droppedParams: known(["user"], "github.com/ogx-ai/ogx/pull/3559: 400, Unrecognized request arguments supplied"),
     },
@@ -289,6 +307,7 @@ export const DIALECTS = {
     title: "Fireworks AI",
     hosts: ["api.fireworks.ai"],
     known: {
+      completions: known("own", "docs.fireworks.ai/api-reference/post-completions"),
       functions: NO_LEGACY("docs.fireworks.ai/api-reference/post-chatcompletions"),
       embeddings: known("float", "docs.fireworks.ai/api-reference/creates-an-embedding-vector: lists of numbers only"),
       usage: known("last_chunk", "docs.fireworks.ai/tools-sdks/openai-compatibility: usage is in the last chunk"),
@@ -378,6 +397,7 @@ export const DIALECTS = {
     title: "OpenRouter",
     hosts: ["openrouter.ai"],
     known: {
+      completions: known("own", "openrouter.ai/docs/api-reference/completion"),
       functions: NO_LEGACY("openrouter.ai/docs/api-reference/overview: roles and fields"),
       usage: known("last_chunk", "openrouter.ai/docs/use-cases/usage-accounting"),
     },

@@ -84,8 +84,10 @@ type Fields = Readonly<Record<string, unknown>>;
 
 /** The error that an answer or an event reports of itself; undefined if it reports none. An empty error is none. */
 export function reportIn(body: Fields): ErrorReport | undefined {
-  const { error, choices, base_resp: base } = body;
+  const { error, choices, base_resp: base, x_groq: groq } = body;
   if (isFilled(error)) return reportOfBody(body);
+  // Groq says there why it ends a stream early.
+  if (isRecord(groq) && isFilled(groq.error)) return reportOfBody({ error: groq.error });
   if (isRecord(base) && isFilled(base.status_code) && !GOOD_CODES.has(base.status_code)) return reportOfBody(base);
   if (Array.isArray(choices) && choices.length > 0) return reportInChoices(choices);
   return isError(body) ? reportOfBody(body) : undefined;
@@ -123,20 +125,25 @@ function reportInChoices(choices: readonly unknown[]): ErrorReport | undefined {
 const FAILED_FINISHES: ReadonlySet<string> = new Set([
   ...["error", "error_server", "network_error", "server_error", "internal_error", "engine_error", "failed", "timeout"],
   ...["abort", "aborted", "cancelled", "canceled", "insufficient_system_resource", "engine_overloaded", "overloaded"],
-  ...["malformed_function_call", "unexpected_tool_call", "other", "unspecified"],
+  ...["malformed_function_call", "unexpected_tool_call", "too_many_tool_calls", "missing_thought_signature"],
+  ...["malformed_response", "malformed_model_output", "malformed_tool_use", "other", "unspecified"],
+  ...["modelunloaded", "userstopped"],
 ]);
 
 /** Whether a finish_reason says that the provider failed. */
 export function isFailedFinish(finish: unknown): boolean {
-  return typeof finish === "string" && finish !== "stop" && FAILED_FINISHES.has(plainFinish(finish));
+  return (
+    typeof finish === "string" && finish !== "stop" && finishWords(finish).some((word) => FAILED_FINISHES.has(word))
+  );
 }
 
-/** A finish_reason in lower case and without the name of its type, as vendors differ in both: `FINISH_REASON_STOP`. */
-export function plainFinish(finish: string): string {
-  return finish
-    .toLowerCase()
-    .replaceAll("-", "_")
-    .replace(/^finish_?reason_/, "");
+/**
+ * The words of a finish_reason in lower case and without the name of its type, as vendors differ in both: `FINISH_REASON_STOP`. Gemini's
+ * compatible API puts two of them together: `function_call_filter: MALFORMED_FUNCTION_CALL`.
+ */
+export function finishWords(finish: string): string[] {
+  const plain = finish.toLowerCase().replaceAll("-", "_");
+  return plain.split(": ").map((word) => word.replace(/^finish_?reason_/, ""));
 }
 
 /** Neither absent, nor false, nor zero, nor an object or a list of nothing else. */
@@ -245,13 +252,14 @@ function textIn(members: ReadonlyMap<string, unknown>, names: readonly string[])
   return "";
 }
 
-/** The field that is wrong. FastAPI says where it is as a list: ["body", "messages", 0, "role"]. */
+/** The field that is wrong. FastAPI says where it is as a list: ["body", "messages", 0, "role"]; vLLM joins it. */
 function paramIn(members: ReadonlyMap<string, unknown>): string | null {
   const param = members.get("param");
   const loc = members.get("loc");
   const places = Array.isArray(loc) ? loc.filter((part) => typeof part === "number" || typeof part === "string") : [];
-  const path = Array.isArray(loc) ? places.filter((part) => part !== "body").join(".") : param;
-  return typeof path === "string" && /^[\w.[\]-]{1,100}$/.test(path) ? path : null;
+  const path = Array.isArray(loc) ? places.join(".") : param;
+  if (typeof path !== "string" || !/^[\w.[\]-]{1,100}$/.test(path)) return null;
+  return path.replace(/^body(?:\.|$)/, "") || null;
 }
 
 /** The first code that stands for a status: a number before words. */

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Bus } from "../platform/bus.ts";
 import type { Db } from "../platform/db.ts";
 import { every, type Job } from "../platform/every.ts";
@@ -37,12 +38,19 @@ type StatesDeps = {
   log: Log;
   /** A monotonic clock, ms. */
   nowMs: () => number;
+  /** What the first load may take. Default: as others. */
+  firstLoadMs?: number;
 };
 
 /** Opens the key pool, with the states that the database has. Throws when they cannot be loaded. */
 export async function openKeyStates(deps: StatesDeps): Promise<KeyStates> {
   const states = new SharedStates(deps);
-  await states.start();
+  try {
+    await states.start();
+  } catch (thrown) {
+    states.close();
+    throw thrown;
+  }
   return states;
 }
 
@@ -87,7 +95,8 @@ class SharedStates implements KeyStates {
   }
 
   async #load(): Promise<void> {
-    const rows = await within(LOAD_MS_MAX, loadKeyRests(this.#deps));
+    const { firstLoadMs = LOAD_MS_MAX } = this.#deps;
+    const rows = await within(this.#job === undefined ? firstLoadMs : LOAD_MS_MAX, loadKeyRests(this.#deps));
     const now = this.#deps.nowMs();
     const rests = rows.map(({ leftMs, ...rest }) => ({ ...rest, untilMs: now + leftMs }));
     const untold = new Set([...this.#reports.values()].map(({ keyId }) => keyId));
@@ -113,7 +122,7 @@ class SharedStates implements KeyStates {
     try {
       while (this.#reports.size > 0 && !this.#isClosed) {
         for (const report of [...this.#reports.values()]) await this.#write(report);
-        await new Promise((resolve) => setTimeout(resolve, WRITE_PAUSE_MS));
+        await sleep(WRITE_PAUSE_MS);
       }
     } catch (err) {
       this.#deps.log.warn({ err }, "the state of a provider key could not be stored; it is tried again");

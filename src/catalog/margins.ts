@@ -1,11 +1,12 @@
 import { LRUCache } from "lru-cache";
 import type { Db } from "../platform/db.ts";
 import { nextTurn } from "../platform/runtime.ts";
+import type { PricePart } from "../price_parts.ts";
 import { listImagePrices } from "./models_store.ts";
 import { mapPrices, readMarkup } from "./price_import.ts";
 import { readDay } from "./price_import_store.ts";
 import { type PriceList, packagedPriceList } from "./price_list.ts";
-import type { TokenPart } from "./rates.ts";
+
 import { readRouteStats } from "./route_stats_store.ts";
 import type { RouteSums } from "./route_sums.ts";
 import { listRoutes } from "./routes_store.ts";
@@ -37,7 +38,7 @@ export type Margin = {
   /** What is left of the price, in thousandths of it: negative if the cost is higher. null: there is no price to compare. */
   permille: number | null;
   /** The parts that cost more than their price; `answers`: those of the last 24 hours together. */
-  dearer: (TokenPart | "image" | "answers")[];
+  dearer: (PricePart | "image" | "answers")[];
   /** The highest cost of one of them, as a multiple of its price. */
   times: number;
 };
@@ -103,16 +104,16 @@ export function marginsOf(
   return { routeId, providerName, upstreamModel, margins };
 }
 
-type Costs = Partial<Record<TokenPart, number>> & { input: number; output: number };
+type Costs = Partial<Record<PricePart, number>> & { input: number; output: number };
 
 function tokenMargin(
   source: CostSource,
   costs: Costs,
-  prices: Readonly<Record<TokenPart, number>> | undefined,
+  prices: Readonly<Record<PricePart, number>> | undefined,
 ): Margin {
   if (prices === undefined) return { source, permille: null, dearer: [], times: 0 };
   const parts = Object.entries(costs).map(([part, cost]) => {
-    const name = part as TokenPart;
+    const name = part as PricePart;
     return [name, cost, prices[name]] as const;
   });
   const together = ({ input, output }: { input: number; output: number }) => INPUT_FOR_OUTPUT * input + output;

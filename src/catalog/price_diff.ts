@@ -1,8 +1,11 @@
 import { InputError } from "../errors.ts";
 import { sha256Hex } from "../platform/runtime.ts";
-import { isModelId, type Modality } from "./catalog_input.ts";
-import { isEmbedding, type Markup, type ModelPrices, mapPrices, RATES, type Rates } from "./price_import.ts";
+import { PARTS, PRICE_PARTS } from "../price_parts.ts";
+import { isModelId } from "./catalog_input.ts";
+import type { Modality } from "./modalities.ts";
+import { isEmbedding, type Markup, type ModelPrices, mapPrices } from "./price_import.ts";
 import type { ListedModel, PriceList } from "./price_list.ts";
+import type { Rates } from "./rates.ts";
 
 /**
  * The changes that a price list would make in the catalog, model by model. They are shown first, then applied as
@@ -249,28 +252,15 @@ function changesOf(own: OwnModel | undefined, write: Write): FieldChange[] {
   return fields.filter(({ from, to }) => from !== to);
 }
 
-const LABELS: Readonly<Record<keyof Rates, string>> = {
-  input: "Input",
-  output: "Output",
-  cached_input: "Cached input",
-  cache_write: "Cache write",
-  cache_write_1h: "Cache write, 1 hour",
-  reasoning: "Reasoning",
-  audio_input: "Audio input",
-  audio_output: "Audio output",
-  image_input: "Image input",
-  image_output: "Image output",
-};
-
 type Flat = { unit: "per_million" | "per_request"; microUsd: number };
 
 /** Prices by their labels. */
 function flatten({ tokens, request }: ModelPrices): Map<string, Flat> {
   const flat = new Map<string, Flat>();
   const add = (rates: Rates, words: string) => {
-    for (const rate of RATES) {
-      const microUsd = rates[rate];
-      if (microUsd !== undefined) flat.set(`${LABELS[rate]}${words}`, { unit: "per_million", microUsd });
+    for (const part of PARTS) {
+      const microUsd = rates[part];
+      if (microUsd !== undefined) flat.set(`${PRICE_PARTS[part].label}${words}`, { unit: "per_million", microUsd });
     }
   };
   if (tokens) add(tokens, "");

@@ -1,6 +1,8 @@
 import { InputError } from "../errors.ts";
 import { MARKUP_PERCENT, PRICE_MICRO_USD, PRICE_TIERS_MAX } from "../limits.ts";
+import { PARTS, PRICE_PARTS, type PricePart } from "../price_parts.ts";
 import type { ListedModel, ListedPrices } from "./price_list.ts";
+import type { Rates, TokenRates } from "./rates.ts";
 
 /**
  * Converts listed prices to prices of a model, with the operator's markup. Pure, and exact: decimal text and integers,
@@ -17,37 +19,11 @@ const PERCENT = 100n;
 const FAITHFUL_DIGITS = 15;
 const MICRO_DIGITS = 6;
 
-/** Micro-USD per million tokens. A missing optional rate is charged as its kind's base, `input` or `output`. */
-export type Rates = { input: number; output: number } & { [Rate in OptionalRate]?: number };
-/** A tier replaces the rates of the whole request if it has more input tokens. */
-export type Tier = { above_input_tokens: number } & Rates;
-/** The prices of a model that a list can set: the shape of `PriceParts`. `request`: micro-USD per request. */
-export type ModelPrices = { tokens?: Rates & { tiers?: Tier[] }; request?: number };
+/** The prices of a model that a list can set. `request`: micro-USD per request. */
+export type ModelPrices = { tokens?: TokenRates; request?: number };
 
-/** Rates by the names of a price list. */
-const RATE_OF: Readonly<Record<string, keyof Rates>> = {
-  input_mtok: "input",
-  output_mtok: "output",
-  cache_read_mtok: "cached_input",
-  cache_write_mtok: "cache_write",
-  cache_write_1h_mtok: "cache_write_1h",
-  output_reasoning_mtok: "reasoning",
-  input_audio_mtok: "audio_input",
-  output_audio_mtok: "audio_output",
-  input_image_mtok: "image_input",
-  output_image_mtok: "image_output",
-};
-type OptionalRate =
-  | "cached_input"
-  | "cache_write"
-  | "cache_write_1h"
-  | "reasoning"
-  | "audio_input"
-  | "audio_output"
-  | "image_input"
-  | "image_output";
-/** In the order in which they are shown and compared. */
-export const RATES = Object.values(RATE_OF);
+/** Parts by the names of a price list. */
+const PART_OF: ReadonlyMap<string, PricePart> = new Map(PARTS.map((part) => [PRICE_PARTS[part].listed, part]));
 /** USD for a thousand requests. */
 const REQUESTS_PRICE = "requests_kcount";
 const REQUESTS = 1_000n;
@@ -113,7 +89,7 @@ function mapValid(listed: ListedPrices, given: { markup: Markup; isEmbedding: bo
     ...(perRequest !== undefined && { request: convert(priceAt(perRequest, 0), REQUESTS_PRICE, REQUESTS) }),
   };
   if (highest(prices) > PRICE_MICRO_USD.max) return { reason: "A price is above $1,000 per million tokens." };
-  const unknown = Object.keys(listed).filter((name) => RATE_OF[name] === undefined && name !== REQUESTS_PRICE);
+  const unknown = Object.keys(listed).filter((name) => !PART_OF.has(name) && name !== REQUESTS_PRICE);
   return {
     prices,
     notes: [
@@ -132,8 +108,8 @@ function lacks({ input, output }: Partial<Rates>, embeds: boolean): string | und
 function ratesOf(listed: ListedPrices, convert: (name: string, price: ListedPrices[string]) => number): Partial<Rates> {
   const rates: Partial<Rates> = {};
   for (const [name, price] of Object.entries(listed)) {
-    const rate = RATE_OF[name];
-    if (rate !== undefined) rates[rate] = convert(name, price);
+    const part = PART_OF.get(name);
+    if (part !== undefined) rates[part] = convert(name, price);
   }
   return rates;
 }
@@ -157,13 +133,13 @@ function priceAt(price: ListedPrices[string], inputTokens: number): number {
 /** Every number of input tokens above which a rate of the model differs. */
 function startsOf(listed: ListedPrices): number[] {
   const starts = Object.entries(listed).flatMap(([name, price]) =>
-    RATE_OF[name] === undefined || typeof price === "number" ? [] : price.tiers.map(({ start }) => start),
+    !PART_OF.has(name) || typeof price === "number" ? [] : price.tiers.map(({ start }) => start),
   );
   return [...new Set(starts)].sort((a, b) => a - b);
 }
 
 function highest({ tokens, request = 0 }: ModelPrices): number {
-  const rates = tokens ? [tokens, ...(tokens.tiers ?? [])].flatMap((of) => RATES.map((rate) => of[rate] ?? 0)) : [];
+  const rates = tokens ? [tokens, ...(tokens.tiers ?? [])].flatMap((of) => PARTS.map((part) => of[part] ?? 0)) : [];
   return Math.max(request, ...rates);
 }
 

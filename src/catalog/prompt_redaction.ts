@@ -4,6 +4,8 @@
 const RUN_CHARS_MIN = 16;
 /** How much of the request is compared: this much of its beginning, and of its end. */
 const SENT_CHARS_MAX = 256 * 1024;
+/** A longer name of a field is no parameter's. */
+const NAME_CHARS_MAX = 64;
 /** Characters at which a match ends, so that the JSON around it stays valid. */
 const ENDS = /["\\]/;
 const QUOTED = "[quoted]";
@@ -46,13 +48,18 @@ function markRun(
   { text, textAt }: { text: string; textAt: number },
   { sent, sentAt }: { sent: string; sentAt: number },
 ): void {
-  for (const step of [1, -1]) {
-    let i = step === 1 ? 0 : -1;
-    while (isSame(text, textAt + i, sent, sentAt + i) && quoted[textAt + i] === 0) {
-      quoted[textAt + i] = 1;
-      i += step;
-    }
-  }
+  const isNew = (i: number) => isSame(text, textAt + i, sent, sentAt + i) && quoted[textAt + i] === 0;
+  let from = 0;
+  let to = 0;
+  while (isNew(from - 1)) from -= 1;
+  while (isNew(to)) to += 1;
+  if (!isName(sent, sentAt + from, sentAt + to)) quoted.fill(1, textAt + from, textAt + to);
+}
+
+/** Whether a match is the whole name of a field: what is wrong with a parameter is said by its name. */
+function isName(sent: string, from: number, to: number): boolean {
+  const isShort = to - from <= NAME_CHARS_MAX;
+  return isShort && sent[from - 1] === '"' && sent.startsWith('":', to) && /^\w+$/.test(sent.slice(from, to));
 }
 
 function isSame(text: string, textAt: number, sent: string, sentAt: number): boolean {

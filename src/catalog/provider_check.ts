@@ -195,6 +195,7 @@ async function chatOf(deps: { db: Db }, provider: { id: number; name: string }, 
   if (!model) throw new InputError(`There is no model ${JSON.stringify(modelId)}.`, "model");
   // An image is not a cheap call.
   if (model.modality === "image") throw new InputError("An image model is not tested: a picture would cost.", "model");
+  if (model.modality === "rerank") throw new InputError("A reranking model has no chat to test.", "model");
   const route = (await listRoutes(deps, modelId)).find(({ providerId }) => providerId === provider.id);
   if (!route) throw new InputError(`The model ${modelId} has no route to ${provider.name}.`, "model");
   return { ...route, isEmbedding: model.modality === "embedding" };

@@ -12,6 +12,8 @@ const UNCLEAN_CHARS_MAX = 8_192;
 const RETRY_AFTER_SECONDS_MAX = 60;
 /** A number of seconds, as in Retry-After; some write their unit behind it. */
 const SECONDS = /^\d{1,9}(?:\.\d{1,9})?s?$/;
+/** The data of the first event of a stream, whose data is an object. */
+const EVENT = /^\uFEFF?(?:\s|:[^\n]*\n|(?:event|id|retry):[^\n]*\n)*(?:data:\s*){1,2}(\{[^\n]*\})\s*?(?:\n|$)/;
 /** Longest refusal in plain text. A longer one is a page. */
 const TEXT_CHARS_MAX = 2_000;
 
@@ -254,7 +256,8 @@ function readError(status: number, text: string): ErrorBody | undefined {
 function readReport(status: number, text: string): ErrorReport | undefined {
   let parsed: unknown;
   try {
-    parsed = JSON.parse(text);
+    // Some gateways send an error as an event, also with its status.
+    parsed = JSON.parse(EVENT.exec(text)?.[1] ?? text);
   } catch {
     const words = text.trim();
     const isSentence = words !== "" && words.length <= TEXT_CHARS_MAX && !words.startsWith("<");

@@ -1,47 +1,16 @@
 import { type Static, type TSchema, Type } from "@sinclair/typebox";
+import { byPart, FURTHER_PARTS, factsOf, PARTS, type PricePart } from "../price_parts.ts";
 
 /**
- * The rates of a model: the parts of a prompt and an answer that have their own prices, and what any other part costs.
+ * The rates of a model: the prices of the parts of a prompt and an answer (`price_parts.ts`), and what a part without one costs.
  * In micro-USD per million tokens, which is the same number in pico-USD per token. Pure. What a request costs by them:
  * `ledger/price.ts`.
  * Source: MON-11, MON-12.
  */
 
-/**
- * The parts of the prompt that a provider may report. If their sum exceeds the prompt, those at the end of this list
- * are cut; the rest of the prompt is `input`.
- */
-export const INPUT_PARTS = ["cache_write_1h", "cache_write", "audio_input", "image_input", "cached_input"] as const;
-/** The same for the completion; the rest of the completion is `output`. */
-export const OUTPUT_PARTS = ["audio_output", "image_output", "reasoning"] as const;
-/**
- * The parts that have their own price only if an operator sets one; `cached_input`, which has a column, is not among
- * them.
- */
-export const FURTHER_PARTS = [
-  "cache_write",
-  "cache_write_1h",
-  "reasoning",
-  "audio_input",
-  "audio_output",
-  "image_input",
-  "image_output",
-] as const;
-export type FurtherPart = (typeof FURTHER_PARTS)[number];
-export type TokenPart = "input" | "output" | "cached_input" | FurtherPart;
-
 /** One optional field for each further part: of rates here, of counts in `ledger/price.ts`. */
 export function byFurtherPart<Schema extends TSchema>(schema: Schema) {
-  const optional = Type.Optional(schema);
-  return {
-    cache_write: optional,
-    cache_write_1h: optional,
-    reasoning: optional,
-    audio_input: optional,
-    audio_output: optional,
-    image_input: optional,
-    image_output: optional,
-  };
+  return byPart(FURTHER_PARTS, () => Type.Optional(schema));
 }
 
 const MicroUsd = Type.Integer({ minimum: 0 });
@@ -61,8 +30,12 @@ export type TokenRates = Static<typeof TokenRates>;
 export const FurtherPrices = Type.Object({ ...furtherRates, tiers, request: Type.Optional(MicroUsd) });
 export type FurtherPrices = Static<typeof FurtherPrices>;
 
+const ANY_INPUT = PARTS.filter((part) => factsOf(part).side === "input");
+const TEXT_INPUT = ANY_INPUT.filter((part) => factsOf(part).without !== "dearest");
+const ANY_OUTPUT = PARTS.filter((part) => factsOf(part).side === "output");
+
 /** Every rate is set. */
-export type FullRates = Readonly<Record<TokenPart, number>>;
+export type FullRates = Readonly<Record<PricePart, number>>;
 /** The highest rates that a request may be charged: of input without media, of any input, of any output. */
 export type DearestRates = { readonly textInput: number; readonly anyInput: number; readonly output: number };
 export type Tier = {
@@ -108,40 +81,23 @@ export function ratesFor({ tiers = [], ...rates }: TokenRates, inputTokens: numb
  * Whether a part has a price of its own in these rates. Cached input and reasoning need none: they are ordinary input and output
  * that some providers price differently.
  */
-export function hasOwnRate(rates: Rates, part: TokenPart): boolean {
-  return rates[part] !== undefined || part === "cached_input" || part === "reasoning";
+export function hasOwnRate(rates: Rates, part: PricePart): boolean {
+  return rates[part] !== undefined || factsOf(part).without === "ordinary";
 }
 
-/**
- * What each part costs. Without its own price, cached input costs as much as input, and reasoning as much as output.
- * Any other part costs the highest rate of its kind: cache writes that of the input without media, media that of all
- * input or all output. So no part is charged less than it may have cost the operator.
- */
+/** What each part costs: its own price, or what `PRICE_PARTS` says of parts without one. */
 function fullRates(rates: Rates): FullRates {
-  const { textInput, anyInput, output: anyOutput } = dearestOf(rates);
-  return {
-    input: rates.input,
-    output: rates.output,
-    cached_input: rates.cached_input ?? rates.input,
-    cache_write: rates.cache_write ?? textInput,
-    cache_write_1h: rates.cache_write_1h ?? textInput,
-    reasoning: rates.reasoning ?? rates.output,
-    audio_input: rates.audio_input ?? anyInput,
-    audio_output: rates.audio_output ?? anyOutput,
-    image_input: rates.image_input ?? anyInput,
-    image_output: rates.image_output ?? anyOutput,
-  };
+  const { textInput, anyInput, output } = dearestOf(rates);
+  return byPart(PARTS, (part) => {
+    const { side, without } = factsOf(part);
+    const dearest = without === "dearest_text" ? textInput : side === "input" ? anyInput : output;
+    return rates[part] ?? (without === "ordinary" ? rates[side] : dearest);
+  });
 }
 
 function dearestOf(rates: Rates): DearestRates {
-  const { input, output, cached_input = 0, cache_write = 0, cache_write_1h = 0, reasoning = 0 } = rates;
-  const { audio_input = 0, audio_output = 0, image_input = 0, image_output = 0 } = rates;
-  const textInput = Math.max(input, cached_input, cache_write, cache_write_1h);
-  return {
-    textInput,
-    anyInput: Math.max(textInput, audio_input, image_input),
-    output: Math.max(output, reasoning, audio_output, image_output),
-  };
+  const dearest = (parts: readonly PricePart[]) => Math.max(...parts.map((part) => rates[part] ?? 0));
+  return { textInput: dearest(TEXT_INPUT), anyInput: dearest(ANY_INPUT), output: dearest(ANY_OUTPUT) };
 }
 
 function dearerOf(a: DearestRates, b: DearestRates): DearestRates {

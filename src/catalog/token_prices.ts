@@ -1,8 +1,9 @@
 import { Value } from "@sinclair/typebox/value";
 import { InputError } from "../errors.ts";
 import { MODEL_CONTEXT_TOKENS, PRICE_MICRO_USD, PRICE_TIERS_MAX } from "../limits.ts";
+import { FURTHER_PARTS } from "../price_parts.ts";
 import { checkInteger, type PricesInput } from "./catalog_input.ts";
-import { FURTHER_PARTS, FurtherPrices, type Rates, type TierRates, type TokenPrices, tokenPricesOf } from "./rates.ts";
+import { FurtherPrices, type Rates, type TierRates, type TokenPrices, tokenPricesOf } from "./rates.ts";
 
 /** A model's token prices in the table: checked when an operator enters them, and read for use. Pure. */
 

@@ -1,14 +1,15 @@
 import { type Command, Option } from "commander";
-import { type Account, activateAccount, addAccount, listAccounts, suspendAccount } from "../accounts/accounts_store.ts";
+import { type Account, addAccount } from "../accounts/accounts_store.ts";
 import { removePasskeysOf } from "../accounts/passkeys_store.ts";
 import { hashPassword } from "../accounts/passwords.ts";
-import { appliedLimits } from "../accounts/rate_limits.ts";
-import { accountLimits, setAccountLimits } from "../accounts/rate_limits_store.ts";
 import type { Role } from "../accounts/roles.ts";
 import { removeTotp } from "../accounts/second_factor_store.ts";
 import { setPassword } from "../accounts/sign_in_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, defineCommand } from "./context.ts";
+import { getAccount, listAccounts, reactivateAccount, setLimits, suspendAccount } from "../operations/accounts.ts";
+import type { Page } from "../platform/pages.ts";
+import { defineCommand } from "./context.ts";
+import { accountBy, defineOperations } from "./door.ts";
 import { changedLimits, type LimitChangeOptions, limitChangeOptions, limitsText } from "./limit_options.ts";
 import { addLossesCommand } from "./losses_command.ts";
 import { addMarkupCommand } from "./markup_command.ts";
@@ -58,7 +59,7 @@ function addAdd(account: Command): void {
 }
 
 function addList(account: Command): void {
-  defineCommand<{ role?: Role; reseller?: string; limit: number; before?: number }>(
+  defineOperations<{ role?: Role; reseller?: string; limit: number; before?: number }>(
     account
       .command("list")
       .description("list accounts, newest first")
@@ -67,9 +68,9 @@ function addList(account: Command): void {
       .option("--limit <count>", "number of rows, at most 1000", integer, 100)
       .option("--before <id>", "only accounts older than this one: the last id of the previous page", integer),
     {},
-    async (context, { role, reseller, limit, before }) => {
-      const resellerId = reseller === undefined ? undefined : (await accountOf(context, reseller)).accountId;
-      return showAccounts(await listAccounts(context, { role, resellerId, limit, before }));
+    async (ask, { role, reseller, limit, before }) => {
+      const resellerId = reseller === undefined ? undefined : (await accountBy(ask, reseller)).accountId;
+      return showAccounts(await ask(listAccounts, { role, resellerId, limit, before }));
     },
   );
 }
@@ -132,28 +133,24 @@ function addRemoveSecondFactor(account: Command): void {
 }
 
 function addSuspendAndActivate(account: Command): void {
-  defineCommand(
+  defineOperations(
     account
       .command("suspend <account>")
       .description("stop its keys and sessions immediately; suspends a reseller's customers with it"),
     { changes: true },
-    async (context, _options, [reference]) => setSuspended(context, reference, true),
+    async (ask, _options, [reference]) =>
+      showAccount(await ask(suspendAccount, { accountId: (await accountBy(ask, reference)).accountId })),
   );
-  defineCommand(
+  defineOperations(
     account.command("activate <account>").description("end the suspension of an account"),
     { changes: true },
-    async (context, _options, [reference]) => setSuspended(context, reference, false),
+    async (ask, _options, [reference]) =>
+      showAccount(await ask(reactivateAccount, { accountId: (await accountBy(ask, reference)).accountId })),
   );
-}
-
-async function setSuspended(context: Context, reference: string | undefined, suspended: boolean): Promise<Output> {
-  const { accountId } = await accountOf(context, reference);
-  await (suspended ? suspendAccount(context, accountId) : activateAccount(context, accountId));
-  return showAccount(await accountOf(context, String(accountId)));
 }
 
 function addLimits(account: Command): void {
-  defineCommand<LimitChangeOptions>(
+  defineOperations<LimitChangeOptions>(
     limitChangeOptions(
       account
         .command("limits <account>")
@@ -163,22 +160,19 @@ function addLimits(account: Command): void {
       { models: true },
     ),
     { changes: true },
-    async (context, options, [reference]) => {
-      const { accountId } = await accountOf(context, reference);
+    async (ask, options, [reference]) => {
+      const { accountId } = await accountBy(ask, reference);
       const own = changedLimits(options);
-      const limits =
-        own === undefined
-          ? await accountLimits(context, accountId)
-          : await setAccountLimits(context, { accountId, limits: own });
-      const applied = appliedLimits(limits);
+      const { limits } =
+        own === undefined ? await ask(getAccount, { accountId }) : await ask(setLimits, { accountId, limits: own });
       const text = facts([
         ["account", String(accountId)],
         ["its own limits", limitsText(limits.own)],
         ["of its package", limitsText(limits.package)],
         ["of its reseller", limitsText(limits.reseller)],
-        ["what applies", limitsText(applied)],
+        ["what applies", limitsText(limits.applied)],
       ]);
-      return { text, json: { accountId, limits: { ...limits, applied } } };
+      return { text, json: { accountId, limits } };
     },
   );
 }
@@ -202,7 +196,7 @@ function showAccount(account: Account): Output {
   return { text, json: account };
 }
 
-function showAccounts({ rows, hasMore }: { rows: Account[]; hasMore: boolean }): Output {
+function showAccounts({ rows, hasMore }: Page<Account>): Output {
   const lines = table(
     ["ID", "ROLE", "RESELLER", "E-MAIL", "NAME", "STATUS", "BALANCE", "PAYG"],
     rows.map((row) => [

@@ -1,9 +1,10 @@
 import type { Command } from "commander";
-import { setPaygRight } from "../accounts/accounts_store.ts";
 import { listUsageRecords, type Page, type UsageRow } from "../books/usage_records_store.ts";
 import { InputError } from "../errors.ts";
-import { addBalance, setPayg } from "../ledger/balances_store.ts";
+import { setPayg, setPaygRight } from "../operations/accounts.ts";
+import { changeBalance } from "../operations/balances.ts";
 import { defineCommand } from "./context.ts";
+import { accountBy, defineOperations } from "./door.ts";
 import { formatUsd, parseUsd } from "./money.ts";
 import { accountOf, integer, list } from "./options.ts";
 import { facts, type Output, table } from "./output.ts";
@@ -16,12 +17,12 @@ export function addPaygCommands(program: Command): void {
     ["enable", true],
     ["disable", false],
   ] as const) {
-    defineCommand(
+    defineOperations(
       payg.command(`${name} <account>`).description(`${name} pay-as-you-go`),
       { changes: true },
-      async (context, _options, [reference]) => {
-        const { accountId } = await accountOf(context, reference);
-        await setPayg(context, accountId, enabled);
+      async (ask, _options, [reference]) => {
+        const { accountId } = await accountBy(ask, reference);
+        await ask(setPayg, { accountId, enabled });
         return {
           text: `Pay-as-you-go of account ${accountId} is ${name}d.`,
           json: { accountId, paygEnabled: enabled },
@@ -33,12 +34,12 @@ export function addPaygCommands(program: Command): void {
     ["grant", "let a reseller enable and disable pay-as-you-go for its customers", true],
     ["withdraw", "take that right from a reseller; nothing changes for its customers", false],
   ] as const) {
-    defineCommand(
+    defineOperations(
       payg.command(`${name} <reseller>`).description(description),
       { changes: true },
-      async (context, _options, [reference]) => {
-        const { accountId } = await accountOf(context, reference);
-        await setPaygRight(context, accountId, granted);
+      async (ask, _options, [reference]) => {
+        const { accountId } = await accountBy(ask, reference);
+        await ask(setPaygRight, { accountId, granted });
         const may = granted ? "may enable and disable" : "may not enable or disable";
         return { text: `Reseller ${accountId} ${may} pay-as-you-go for its customers.`, json: { accountId, granted } };
       },
@@ -48,18 +49,20 @@ export function addPaygCommands(program: Command): void {
 
 export function addBalanceCommands(program: Command): void {
   const balance = program.command("balance").description("balances, for pay-as-you-go");
-  defineCommand<{ reason?: string }>(
+  defineOperations<{ reason?: string }>(
     balance
       .command("add <account> <usd>")
       .description("add to a balance; a negative amount is a correction and needs --reason")
       .option("--reason <text>", "reason, recorded with the transaction"),
     { changes: true },
-    async (context, { reason }, [reference, usd = ""]) => {
+    async (ask, { reason }, [reference, usd = ""]) => {
       const nanoUsd = parseUsd(usd);
-      const { accountId } = await accountOf(context, reference);
+      const { accountId } = await accountBy(ask, reference);
       if (nanoUsd < 0n && !reason) throw new InputError("A correction needs a reason: give --reason.");
       const kind = nanoUsd < 0n ? "correction" : "top_up";
-      const after = await addBalance(context, { accountId, nanoUsd, kind, reason: reason ?? null, actorId: null });
+      const change = { accountId, kind, amountNanoUsd: nanoUsd, ...(reason !== undefined && { reason }) } as const;
+      const { balance } = await ask(changeBalance, change);
+      const after = balance.balanceNanoUsd;
       const text = facts([
         ["account", String(accountId)],
         ["added", formatUsd(nanoUsd)],

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
 import { type Config, readConfig } from "../config.ts";
 import { ExistsError } from "../errors.ts";
@@ -19,13 +20,20 @@ const NOT_NOTIFIED =
   "The change is made, but Redis does not answer: running replicas read it in the database within two seconds";
 /** For commands that neither read nor write secrets. */
 const NO_SECRET_KEY = "0".repeat(64);
+const NO_DATABASE = "postgres://none.invalid/none";
 
 export type Context = { config: Config; db: Db; bus: Bus; log: Log };
 /**
  * `changes`: running replicas must be notified. `secretKey`: secrets are read or written. `adds`: what it adds may be there already; the
  * command has --if-missing, so that a script can be run again.
  */
-export type Need = { changes?: boolean; secretKey?: boolean; adds?: boolean };
+export type Need = {
+  changes?: boolean;
+  secretKey?: boolean;
+  adds?: boolean;
+  /** Whether these options name a server, so that no database is needed. */
+  server?: (options: object) => boolean;
+};
 
 /**
  * Gives a command its --json option and its action. `Options` are the types of its parsed options; `args` are its arguments
@@ -40,7 +48,8 @@ export function defineCommand<Options extends object>(
   command.option("--json", "print one JSON document").action(async () => {
     const options = command.opts<Options & { json?: true; ifMissing?: true }>();
     const run = (context: Context) => work(context, options, command.args);
-    const { text, json, exitCode = 0 } = await withContext(need, options.ifMissing ? unlessThere(run) : run);
+    const withParts = need.server?.(options) ? withoutDatabase : withContext;
+    const { text, json, exitCode = 0 } = await withParts(need, options.ifMissing ? unlessThere(run) : run);
     terminal().out(`${options.json ? toJson(json) : text}\n`);
     terminal().exitsWith(exitCode);
   });
@@ -56,6 +65,18 @@ function unlessThere(work: (context: Context) => Promise<Output>): (context: Con
       return { text: `${error.message} Nothing is changed.`, json: { exists: true, message: error.message } };
     }
   };
+}
+
+/** For a command that asks a server: its parts connect only when they are used. */
+async function withoutDatabase<T>(_: Need, work: (context: Context) => Promise<T>): Promise<T> {
+  const { env } = terminal();
+  const config = readConfig({
+    ...env,
+    DATABASE_URL: env.DATABASE_URL || NO_DATABASE,
+    SECRET_KEY: env.SECRET_KEY || NO_SECRET_KEY,
+  });
+  const log = createLog("silent");
+  return await work({ config, log, db: openDb({ ...config, dbPoolMax: POOL_MAX }), bus: inProcessBus(log) });
 }
 
 async function withContext<T>(need: Need, work: (context: Context) => Promise<T>): Promise<T> {
@@ -97,7 +118,7 @@ function commandBus(redisUrl: string, log: Log): Bus {
 async function becomesHealthy(bus: Bus): Promise<boolean> {
   for (let waitedMs = 0; !bus.healthy(); waitedMs += REDIS_POLL_MS) {
     if (waitedMs >= REDIS_WAIT_MS) return false;
-    await new Promise((resolve) => setTimeout(resolve, REDIS_POLL_MS));
+    await sleep(REDIS_POLL_MS);
   }
   return true;
 }

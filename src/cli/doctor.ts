@@ -1,4 +1,5 @@
 import { readdir } from "node:fs/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
 import type { Redis } from "ioredis";
 import { lossBoundsOf } from "../accounts/losses.ts";
@@ -106,7 +107,7 @@ async function checkRedis({ config: { redisUrl } }: Context): Promise<Found> {
     redis.on("error", (error: Error) => (lost = error));
     for (let waitedMs = 0; redis.status !== "ready"; waitedMs += 10) {
       if (waitedMs >= REDIS_WAIT_MS) throw new Error(`it does not answer (${lost?.message || "no connection"})`);
-      await new Promise((resolve) => setTimeout(resolve, 10));
+      await sleep(10);
     }
     return await checkRedisServer(redis);
   } finally {

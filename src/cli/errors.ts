@@ -26,6 +26,8 @@ const SENTENCES: Readonly<Record<string, string>> = {
   "42P01": "The database has no schema yet, or an old one: run migrate first.",
   "42703": "The database has an old schema: run migrate first.",
   "42883": "The database has no schema yet, or an old one: run migrate first.",
+  "55P03": "Another transaction holds a lock that this needs: wait until it has ended, or end it.",
+  "57014": "Postgres cancelled a statement that took too long: try again, or raise its statement_timeout.",
   "53100": "The disk of Postgres is full: free space on it.",
   "53300":
     "Postgres allows no more connections: end some, or raise its max_connections or the user's connection limit.",

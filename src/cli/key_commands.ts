@@ -1,18 +1,17 @@
 import { type Command, Option } from "commander";
+import type { Key, KeyMode } from "../accounts/keys_store.ts";
+import { ExistsError } from "../errors.ts";
 import {
   createKey,
   disableKey,
   enableKey,
-  findKey,
-  type Key,
-  type KeyMode,
+  getKey,
   listKeys,
   revokeKey,
   rotateKey,
   updateKey,
-} from "../accounts/keys_store.ts";
-import { ExistsError, InputError } from "../errors.ts";
-import { type Context, defineCommand } from "./context.ts";
+} from "../operations/keys.ts";
+import { accountBy, defineOperations, orNone } from "./door.ts";
 import {
   changedLimits,
   givenLimits,
@@ -22,8 +21,9 @@ import {
   limitOptions,
   limitsText,
 } from "./limit_options.ts";
-import { accountOf, END_OF_DAY, endOfDay, idOf, integer, list } from "./options.ts";
+import { END_OF_DAY, endOfDay, idOf, integer, list } from "./options.ts";
 import { facts, scope, table, withMore } from "./output.ts";
+import type { Door } from "./server_door.ts";
 
 /** The command `key`. */
 
@@ -42,15 +42,15 @@ export function addKeyCommands(program: Command): void {
 }
 
 /** The names of an account's latest keys that can be used. */
-async function namesOfKeys(context: Context, accountId: number): Promise<Set<string>> {
-  const { rows } = await listKeys(context, { accountId, limit: KEYS_LOOKED_AT_MAX });
+async function namesOfKeys(ask: Door, accountId: number): Promise<Set<string>> {
+  const { rows } = await ask(listKeys, { accountId, limit: KEYS_LOOKED_AT_MAX });
   return new Set(rows.filter(({ status }) => status === "enabled").map(({ name }) => name));
 }
 
 function addAdd(key: Command): void {
   type Scope = { mode: KeyMode; model?: string[]; host?: string[]; expires?: string };
   type Options = Scope & { account: string; name: string; ifMissing?: true };
-  defineCommand<Options & LimitOptions>(
+  defineOperations<Options & LimitOptions>(
     limitOptions(
       key
         .command("add")
@@ -64,12 +64,12 @@ function addAdd(key: Command): void {
       { models: false },
     ),
     { changes: true, adds: true },
-    async (context, { account, name, mode, model = null, host = null, expires, ifMissing, ...limits }) => {
-      const { accountId } = await accountOf(context, account);
+    async (ask, { account, name, mode, model = null, host = null, expires, ifMissing, ...limits }) => {
+      const { accountId } = await accountBy(ask, account);
       // Several keys may have one name, but then a script that runs twice would make a second one.
-      if (ifMissing && (await namesOfKeys(context, accountId)).has(name))
+      if (ifMissing && (await namesOfKeys(ask, accountId)).has(name))
         throw new ExistsError(`The account has a key ${name} already; it was shown when it was created.`, "name");
-      const { secret, key: created } = await createKey(context, {
+      const { secret, key: created } = await ask(createKey, {
         accountId,
         name,
         mode,
@@ -84,7 +84,7 @@ function addAdd(key: Command): void {
 }
 
 function addList(key: Command): void {
-  defineCommand<{ account?: string; limit: number; before?: number }>(
+  defineOperations<{ account?: string; limit: number; before?: number }>(
     key
       .command("list")
       .description("list keys, newest first")
@@ -92,9 +92,9 @@ function addList(key: Command): void {
       .option("--limit <count>", "number of rows, at most 1000", integer, 100)
       .option("--before <id>", "only keys older than this one: the last id of the previous page", integer),
     {},
-    async (context, { account, limit, before }) => {
-      const accountId = account === undefined ? undefined : (await accountOf(context, account)).accountId;
-      const { rows, hasMore } = await listKeys(context, { accountId, limit, before });
+    async (ask, { account, limit, before }) => {
+      const accountId = account === undefined ? undefined : (await accountBy(ask, account)).accountId;
+      const { rows, hasMore } = await ask(listKeys, { accountId, limit, before });
       const lines = table(
         ["ID", "ACCOUNT", "NAME", "KEY", "MODE", "MODELS", "HOSTS", "STATUS", "EXPIRES"],
         rows.map((row) => [
@@ -122,11 +122,11 @@ function addStatusChanges(key: Command): void {
     ["enable", "enable a disabled key", enableKey],
   ] as const;
   for (const [name, description, change] of changes) {
-    defineCommand(
+    defineOperations(
       key.command(`${name} <key-id>`).description(description),
       { changes: true },
-      async (context, _options, [id]) => {
-        const changed = await change(context, await keyOf(context, id));
+      async (ask, _options, [id]) => {
+        const changed = await ask(change, { keyId: (await keyBy(ask, id)).keyId });
         return { text: keyFacts(changed), json: changed };
       },
     );
@@ -134,18 +134,18 @@ function addStatusChanges(key: Command): void {
 }
 
 function addRotate(key: Command): void {
-  defineCommand<{ overlap: number }>(
+  defineOperations<{ overlap: number }>(
     key
       .command("rotate <key-id>")
       .description("replace a key with a new one that has the same settings; the full key is shown only once")
       .option("--overlap <seconds>", "how long the old key still works", integer, OVERLAP_SECONDS_DEFAULT),
     { changes: true },
-    async (context, { overlap }, [id]) => {
+    async (ask, { overlap }, [id]) => {
       const {
         secret,
         key: created,
         old,
-      } = await rotateKey(context, { ...(await keyOf(context, id)), overlapSeconds: overlap });
+      } = await ask(rotateKey, { keyId: (await keyBy(ask, id)).keyId, overlapSeconds: overlap });
       const ends = `The old key ${old.masked} expires at ${old.expiresAt}.`;
       return { text: `${secret}\n\n${ONCE}\n${ends}\n\n${keyFacts(created)}`, json: { secret, ...created, old } };
     },
@@ -153,7 +153,7 @@ function addRotate(key: Command): void {
 }
 
 function addLimits(key: Command): void {
-  defineCommand<LimitChangeOptions>(
+  defineOperations<LimitChangeOptions>(
     limitChangeOptions(
       key
         .command("limits <key-id>")
@@ -163,21 +163,19 @@ function addLimits(key: Command): void {
       { models: false },
     ),
     { changes: true },
-    async (context, options, [id]) => {
-      const known = await keyOf(context, id);
+    async (ask, options, [id]) => {
+      const known = await keyBy(ask, id);
       const limits = changedLimits(options);
-      const shown = limits === undefined ? known : await updateKey(context, known, { limits });
+      const shown = limits === undefined ? known : await ask(updateKey, { keyId: known.keyId, limits });
       return { text: keyFacts(shown), json: shown };
     },
   );
 }
 
 /** The key with this id. Throws InputError. */
-async function keyOf(context: Context, id: string | undefined): Promise<Key> {
+function keyBy(ask: Door, id: string | undefined): Promise<Key> {
   const keyId = idOf(id, "key's id");
-  const key = await findKey(context, { keyId });
-  if (!key) throw new InputError(`There is no key ${keyId}.`);
-  return key;
+  return orNone(ask(getKey, { keyId }), `There is no key ${keyId}.`);
 }
 
 function keyFacts(key: Key): string {

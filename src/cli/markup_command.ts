@@ -1,11 +1,10 @@
+import type { StaticDecode } from "@sinclair/typebox";
 import { type Command, InvalidArgumentError } from "commander";
-import { EVERY_MODEL, type Markups } from "../accounts/markups.ts";
-import { markupsOf, setMarkup } from "../accounts/markups_store.ts";
 import { InputError } from "../errors.ts";
 import { MARKUP_BASIS_POINTS } from "../limits.ts";
-import { defineCommand } from "./context.ts";
+import { getMarkups, setMarkup } from "../operations/markups.ts";
+import { accountBy, defineOperations } from "./door.ts";
 import { formatPercent } from "./money.ts";
-import { accountOf } from "./options.ts";
 import { type Output, table } from "./output.ts";
 
 /** The command `account markup`: the markup of a reseller on the operator's balance prices. Source: MRK-1. */
@@ -13,28 +12,23 @@ import { type Output, table } from "./output.ts";
 type MarkupOptions = { model?: string; percent?: number | "none" };
 
 export function addMarkupCommand(account: Command): void {
-  defineCommand<MarkupOptions>(
+  defineOperations<MarkupOptions>(
     account
       .command("markup <reseller>")
       .description("show or set what a reseller adds to balance prices for its customers")
       .option("--model <id>", "one model, which then no longer has the markup of every model")
       .option("--percent <percent>", "from 0 to 1000, with up to two decimals; none removes it", percent),
     { changes: true },
-    async (context, { model: modelId = null, percent: wanted }, [reference]) => {
-      const { accountId, role } = await accountOf(context, reference);
-      if (role !== "reseller") throw new InputError(`Account ${accountId} is no reseller.`);
+    async (ask, { model: modelId = null, percent: wanted }, [reference]) => {
+      const { accountId: resellerId, role } = await accountBy(ask, reference);
+      if (role !== "reseller") throw new InputError(`Account ${resellerId} is no reseller.`);
       if (wanted !== undefined)
-        return show(
-          accountId,
-          await setMarkup(context, { resellerId: accountId, modelId, basisPoints: given(wanted) }),
-        );
+        return show(await ask(setMarkup, { resellerId, modelId, basisPoints: wanted === "none" ? null : wanted }));
       if (modelId !== null) throw new InputError("Give the markup of the model: --percent.");
-      return show(accountId, await markupsOf(context.db.orm, accountId));
+      return show(await ask(getMarkups, { resellerId }));
     },
   );
 }
-
-const given = (wanted: number | "none") => (wanted === "none" ? null : wanted);
 
 /** "12.5" → basis points, exactly. "none" is not null, because commander would turn null into an empty text. */
 function percent(text: string): number | "none" {
@@ -47,18 +41,16 @@ function percent(text: string): number | "none" {
   );
 }
 
-function show(resellerId: number, markups: Markups): Output {
-  const models = [...markups].filter(([modelId]) => modelId !== EVERY_MODEL);
-  const everyModel = markups.get(EVERY_MODEL) ?? 0;
+function show({ resellerId, basisPoints: everyModel, models }: StaticDecode<typeof getMarkups.output>): Output {
   return {
     text: table(
       ["MODEL", "MARKUP"],
       [
         ["every other model", formatPercent(everyModel)],
-        ...models.map(([modelId, basisPoints]) => [modelId, formatPercent(basisPoints)]),
+        ...models.map(({ modelId, basisPoints }) => [modelId, formatPercent(basisPoints)]),
       ],
       "",
     ),
-    json: { resellerId, everyModel, models: models.map(([modelId, basisPoints]) => ({ modelId, basisPoints })) },
+    json: { resellerId, everyModel, models },
   };
 }

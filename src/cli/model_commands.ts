@@ -1,5 +1,6 @@
 import { type Command, Option } from "commander";
-import { imagePriceKey, MODALITIES, ROUTE_CHOICES, type RouteChoice } from "../catalog/catalog_input.ts";
+import { imagePriceKey, ROUTE_CHOICES, type RouteChoice } from "../catalog/catalog_input.ts";
+import { MODALITY_NAMES, type Modality } from "../catalog/modalities.ts";
 import { BOUND_NAMES, type BoundsPatch, byBound, MODEL_BOUNDS } from "../catalog/model_bounds.ts";
 import { addModel, changePrices, listImagePrices, listModels, updateModel } from "../catalog/models_store.ts";
 import { addRoute, listRoutes, removeRoute, updateRoute } from "../catalog/routes_store.ts";
@@ -40,7 +41,7 @@ export function addModelCommands(program: Command): void {
 type ModelOptions = BoundsPatch & {
   name?: string;
   ownedBy?: string;
-  modality?: (typeof MODALITIES)[number];
+  modality?: Modality;
   status?: (typeof STATUSES)[number];
   context?: number;
   defaultCap?: number;
@@ -212,7 +213,7 @@ function modelOptions(command: Command): Command {
   command
     .option("--name <name>", "display name (default: the id)")
     .option("--owned-by <owner>", "owner of the model")
-    .addOption(new Option("--modality <modality>", "modality (default: text)").choices(MODALITIES))
+    .addOption(new Option("--modality <modality>", "modality (default: text)").choices(MODALITY_NAMES))
     .addOption(new Option("--status <status>", "status that clients see (default: active)").choices(STATUSES))
     .option("--context <tokens>", "its context length", integer)
     .option("--default-cap <tokens>", "output limit of a pay-as-you-go request that sets none", integer);

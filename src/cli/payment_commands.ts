@@ -1,41 +1,40 @@
+import type { StaticDecode } from "@sinclair/typebox";
 import type { Command } from "commander";
-import { fulfilOrder } from "../commerce/order_fulfilment_store.ts";
-import { listIncoming, type Order } from "../commerce/orders_store.ts";
-import { type ListedPayment, listPayments } from "../commerce/payments_store.ts";
-import { type Refund, refundsOf } from "../commerce/refunds_store.ts";
-import { endRefund, makeRefund } from "../commerce/stripe_refunds.ts";
 import { InputError } from "../errors.ts";
-import { defineCommand } from "./context.ts";
+import { PAGE_MAX } from "../operations/operation.ts";
+import { endRefund, fulfilOrder, listOrders, listPayments, refundPayment } from "../operations/orders.ts";
+import { defineOperations, sellerBy } from "./door.ts";
 import { formatUsd, parseUsd } from "./money.ts";
-import { idOf, integer, parsedBy, SELLER, sellerOf } from "./options.ts";
+import { idOf, integer, parsedBy, SELLER } from "./options.ts";
 import { facts, type Output, table, withMore } from "./output.ts";
 
 /** The commands `order` and `payment`: orders to be paid or fulfilled, payments, and refunds. */
 
+type ListedOrder = StaticDecode<typeof fulfilOrder.output>["order"];
+
 export function addOrderCommands(program: Command): void {
   const command = program.command("order").description("orders of packages and top-ups");
-  defineCommand<{ all?: true; before?: number }>(
+  defineOperations<{ all?: true; before?: number }>(
     command
       .command("list")
       .description("list orders of resellers and the operator's own customers, newest first")
       .option("--all", "also those of resellers' customers")
       .option("--before <order-id>", "the page after this one", integer),
     {},
-    async (context, { all, before }) => {
-      const page = { ...(before !== undefined && { before }) };
-      const { rows, hasMore } = await listIncoming(context, { resellerId: null, houseOnly: !all, ...page });
+    async (ask, { all, before }) => {
+      const page = { limit: PAGE_MAX, ...(before !== undefined && { before }) };
+      const { rows, hasMore } = await ask(listOrders, { scope: all ? "all" : "house", ...page });
       return showOrders(rows, hasMore);
     },
   );
-  defineCommand<{ now?: true }>(
+  defineOperations<{ now?: true }>(
     command
       .command("paid <order-id>")
       .description("mark an open order paid, if it has a price, and fulfil it; also fulfils a paid one that waits")
       .option("--now", "start its package now; what is left of the active one is dropped (default: after all others)"),
     { changes: true },
-    async (context, { now }, [id]) => {
-      const wanted = { orderId: idOf(id, "order's id"), resellerId: null, payWith: undefined };
-      const { order } = await fulfilOrder(context, { ...wanted, when: now ? "now" : "after" });
+    async (ask, { now }, [id]) => {
+      const { order } = await ask(fulfilOrder, { orderId: idOf(id, "order's id"), when: now ? "now" : "after" });
       return { text: facts(factsOf(order)), json: order };
     },
   );
@@ -43,7 +42,7 @@ export function addOrderCommands(program: Command): void {
 
 export function addPaymentCommands(program: Command): void {
   const command = program.command("payment").description("payments, and refunds of them");
-  defineCommand<{ seller?: string; problems?: true; disputed?: true; before?: number }>(
+  defineOperations<{ seller?: string; problems?: true; disputed?: true; before?: number }>(
     command
       .command("list")
       .description("list payments, newest first")
@@ -52,16 +51,14 @@ export function addPaymentCommands(program: Command): void {
       .option("--disputed", "only those that customers disputed at their banks")
       .option("--before <payment-id>", "the page after this one", integer),
     {},
-    async (context, { seller, problems, disputed, before }) => {
+    async (ask, { seller, problems, disputed, before }) => {
       if (problems && disputed) throw new InputError("Use --problems or --disputed, not both.");
       const show = problems ? "problems" : disputed ? "disputed" : "all";
-      const wanted = { sellerId: await sellerOf(context, seller), show } as const;
-      const { rows, hasMore } = await listPayments(context, { ...wanted, ...(before !== undefined && { before }) });
-      const paymentIds = rows.map(({ paymentId }) => paymentId);
-      return showPayments(rows, { hasMore, refunds: await refundsOf(context, paymentIds) });
+      const page = { limit: PAGE_MAX, ...(before !== undefined && { before }) };
+      return showPayments(await ask(listPayments, { ...(await sellerBy(ask, seller)), show, ...page }));
     },
   );
-  defineCommand<{ amount: bigint; reason?: string; seller?: string; endPackage?: true }>(
+  defineOperations<{ amount: bigint; reason?: string; seller?: string; endPackage?: true }>(
     command
       .command("refund <payment-id>")
       .description("give money back; through Stripe if it was paid there, else only recorded")
@@ -70,9 +67,9 @@ export function addPaymentCommands(program: Command): void {
       .option("--end-package", "end the package that was paid for")
       .option("--seller <reseller>", SELLER),
     { changes: true, secretKey: true },
-    async (context, { amount, reason, seller, endPackage }, [id]) => {
-      const refund = await makeRefund(context, {
-        sellerId: await sellerOf(context, seller),
+    async (ask, { amount, reason, seller, endPackage }, [id]) => {
+      const { refund } = await ask(refundPayment, {
+        ...(await sellerBy(ask, seller)),
         paymentId: idOf(id, "payment's id"),
         amountNano: amount,
         reason: reason ?? null,
@@ -83,7 +80,7 @@ export function addPaymentCommands(program: Command): void {
       return showRefund(refund);
     },
   );
-  defineCommand<{ made?: true; notMade?: true; seller?: string }>(
+  defineOperations<{ made?: true; notMade?: true; seller?: string }>(
     command
       .command("end-refund <refund-id>")
       .description("say how a refund ended for which a former account at Stripe no longer answers")
@@ -91,15 +88,15 @@ export function addPaymentCommands(program: Command): void {
       .option("--not-made", "it has not: what the refund took from a balance is returned")
       .option("--seller <reseller>", SELLER),
     { changes: true, secretKey: true },
-    async (context, { made, notMade, seller }, [id]) => {
+    async (ask, { made, notMade, seller }, [id]) => {
       if (made === notMade) throw new InputError("Use --made or --not-made: look at the former account at Stripe.");
-      const wanted = { sellerId: await sellerOf(context, seller), refundId: idOf(id, "refund's id") };
-      return showRefund(await endRefund(context, { ...wanted, isMade: made === true }));
+      const wanted = { ...(await sellerBy(ask, seller)), refundId: idOf(id, "refund's id") };
+      return showRefund((await ask(endRefund, { ...wanted, isMade: made === true })).refund);
     },
   );
 }
 
-function showOrders(rows: readonly Order[], hasMore: boolean): Output {
+function showOrders(rows: readonly ListedOrder[], hasMore: boolean): Output {
   const text = table(
     ["ID", "REFERENCE", "ACCOUNT", "WANTS", "PRICE", "STATE", "ORDERED"],
     rows.map((order) => [
@@ -116,17 +113,10 @@ function showOrders(rows: readonly Order[], hasMore: boolean): Output {
   return { text: withMore(text, hasMore, `--before ${rows.at(-1)?.orderId}`), json: { orders: rows, hasMore } };
 }
 
-function showPayments(
-  rows: readonly ListedPayment[],
-  { hasMore, refunds }: { hasMore: boolean; refunds: readonly Refund[] },
-): Output {
-  const pending = Map.groupBy(
-    refunds.filter(({ status }) => status === "pending"),
-    ({ paymentId }) => paymentId,
-  );
-  const listed = rows.map((row) => ({
+function showPayments({ rows, hasMore }: StaticDecode<typeof listPayments.output>): Output {
+  const listed = rows.map(({ refunds, disputes: _, ...row }) => ({
     ...row,
-    pendingRefundIds: (pending.get(row.paymentId) ?? []).map(({ refundId }) => refundId),
+    pendingRefundIds: refunds.filter(({ status }) => status === "pending").map(({ refundId }) => refundId),
   }));
   const text = table(
     ["ID", "REFERENCE", "FROM", "BY", "AMOUNT", "REFUNDED", "PENDING REFUND", "PROBLEM", "RECEIVED"],
@@ -146,7 +136,7 @@ function showPayments(
   return { text: withMore(text, hasMore, `--before ${rows.at(-1)?.paymentId}`), json: { payments: listed, hasMore } };
 }
 
-function showRefund(refund: Refund): Output {
+function showRefund(refund: StaticDecode<typeof endRefund.output>["refund"]): Output {
   const text = facts([
     ["refund", String(refund.refundId)],
     ["payment", String(refund.paymentId)],
@@ -156,7 +146,7 @@ function showRefund(refund: Refund): Output {
   return { text, json: refund };
 }
 
-function factsOf(order: Order): [string, string][] {
+function factsOf(order: ListedOrder): [string, string][] {
   return [
     ["order", String(order.orderId)],
     ["reference", order.reference],
@@ -166,6 +156,6 @@ function factsOf(order: Order): [string, string][] {
   ];
 }
 
-function priceOf({ priceNanoUsd }: Order): string {
+function priceOf({ priceNanoUsd }: ListedOrder): string {
   return priceNanoUsd === null ? "on request" : formatUsd(priceNanoUsd);
 }

@@ -1,23 +1,18 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { checkImagePrice, imagePriceKey, type PricesInput } from "../catalog/catalog_input.ts";
-import { FURTHER_PARTS, type FurtherPrices } from "../catalog/rates.ts";
+import type { FurtherPrices } from "../catalog/rates.ts";
 import { InputError } from "../errors.ts";
+import { byPart, FURTHER_PARTS, factsOf, PARTS, PRICE_PARTS, type PricePart } from "../price_parts.ts";
 import { formatPrice, parsePrice } from "./money.ts";
 import { parsedBy } from "./options.ts";
 
 /** The options of `model add` and `model price` that set prices. `catalog/token_prices.ts` checks the values. */
 
-export type PriceOptions = {
-  input?: number;
-  cachedInput?: number;
-  output?: number;
-  cacheWrite?: number;
-  cacheWrite1h?: number;
-  reasoning?: number;
-  audioInput?: number;
-  audioOutput?: number;
-  imageInput?: number;
-  imageOutput?: number;
+/** As commander names an option: `--cache-write-1h` is `cacheWrite1h`. */
+type OptionOf<Part extends string> = Part extends `${infer First}_${infer Rest}`
+  ? `${First}${Capitalize<OptionOf<Rest>>}`
+  : Part;
+export type PriceOptions = { [Part in PricePart as OptionOf<Part>]?: number } & {
   request?: number;
   tier?: Tier[];
   image?: ImagePrice[];
@@ -27,48 +22,17 @@ type ImagePrice = { key: string; microUsd: number | null };
 type Tier = Record<string, number>;
 
 /** All options except the prices of images. */
-export const TOKEN_PRICE_OPTIONS = [
-  ...["input", "cachedInput", "output", "cacheWrite", "cacheWrite1h", "reasoning", "audioInput", "audioOutput"],
-  ...["imageInput", "imageOutput", "request", "tier"],
-];
+export const TOKEN_PRICE_OPTIONS = [...PARTS.map(optionOf), "request", "tier"];
 
 export function priceOptions(command: Command): Command {
   const price = parsedBy(parsePrice);
+  for (const part of PARTS)
+    command.option(
+      `--${part.replaceAll("_", "-")} <usd>`,
+      `price of 1 million ${PRICE_PARTS[part].tokens}${defaultOf(part)}`,
+      price,
+    );
   return command
-    .option("--input <usd>", "price of 1 million input tokens", price)
-    .option("--cached-input <usd>", "price of 1 million cached input tokens (default: as --input)", price)
-    .option("--output <usd>", "price of 1 million output tokens", price)
-    .option(
-      "--cache-write <usd>",
-      "of 1 million tokens written to the provider's cache (default: the highest text input price)",
-      price,
-    )
-    .option(
-      "--cache-write-1h <usd>",
-      "of 1 million tokens written to it for an hour (default: the highest text input price)",
-      price,
-    )
-    .option("--reasoning <usd>", "price of 1 million reasoning tokens (default: as --output)", price)
-    .option(
-      "--audio-input <usd>",
-      "price of 1 million audio tokens in the prompt (default: the highest input price)",
-      price,
-    )
-    .option(
-      "--image-input <usd>",
-      "price of 1 million image tokens in the prompt (default: the highest input price)",
-      price,
-    )
-    .option(
-      "--audio-output <usd>",
-      "price of 1 million audio tokens in the answer (default: the highest output price)",
-      price,
-    )
-    .option(
-      "--image-output <usd>",
-      "price of 1 million image tokens in the answer (default: the highest output price)",
-      price,
-    )
     .option(
       "--request <usd>",
       "price of one request, in addition to its tokens; an image costs only its own price",
@@ -86,19 +50,22 @@ export function priceOptions(command: Command): Command {
     );
 }
 
+/** What a part without a price costs, in words; "" if it must have one. */
+function defaultOf(part: PricePart): string {
+  const { side, without } = factsOf(part);
+  if (without === undefined) return "";
+  if (without === "ordinary") return ` (default: as --${side})`;
+  return ` (default: the highest ${without === "dearest_text" ? "text " : ""}${side} price)`;
+}
+
+function optionOf<Part extends PricePart>(part: Part): OptionOf<Part> {
+  return part.replace(/_(.)/g, (_, first: string) => first.toUpperCase()) as OptionOf<Part>;
+}
+
 /** Undefined if no token price is given. Throws InputError. */
 export function pricesOf(options: PriceOptions): PricesInput | undefined {
   const { input, cachedInput, output, request, tier: tiers } = options;
-  const further: Record<string, unknown> = {
-    cache_write: options.cacheWrite,
-    cache_write_1h: options.cacheWrite1h,
-    reasoning: options.reasoning,
-    audio_input: options.audioInput,
-    audio_output: options.audioOutput,
-    image_input: options.imageInput,
-    image_output: options.imageOutput,
-    ...{ request, tiers },
-  };
+  const further = { ...byPart(FURTHER_PARTS, (part) => options[optionOf(part)]), request, tiers };
   const given = [input, cachedInput, output, ...Object.values(further)];
   if (given.every((option) => option === undefined)) return undefined;
   if (input === undefined || output === undefined) throw new InputError("Give both --input and --output.");

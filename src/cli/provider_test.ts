@@ -24,7 +24,7 @@ export async function testProviders(context: Context, name?: string, probes = fa
   if (name !== undefined && asked.length === 0) {
     const disabled = (await listProviders(context)).some((row) => row.name === name);
     throw new InputError(
-      disabled ? `The provider ${name} is disabled.` : `There is no provider ${JSON.stringify(name)}.`,
+      disabled ? `The provider ${name} is revoked.` : `There is no provider ${JSON.stringify(name)}.`,
     );
   }
   const tested = asked.flatMap((provider) => {

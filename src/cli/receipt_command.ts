@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { findReceipt, findRequestAccount, type Receipt, recomputeReceipt } from "../books/receipts_store.ts";
+import { findReceipt, findRequestAccount, moneyOf, type Receipt, recomputeReceipt } from "../books/receipts_store.ts";
 import { InputError } from "../errors.ts";
 import type { Recomputed } from "../ledger/price.ts";
 import { type Context, defineCommand } from "./context.ts";
@@ -92,7 +92,28 @@ function factsOf(receipt: Receipt, accountId: number): [string, string][] {
     ["Reserved", formatUsd(heldNanoUsd)],
     ["Charged", formatUsd(chargedNanoUsd)],
     ...(shortfallNanoUsd > 0n ? [["Loss", formatUsd(shortfallNanoUsd)] satisfies [string, string]] : []),
+    ...answerFacts(receipt),
+    ...moneyFacts(receipt),
     ["Price version", prices === null ? "none" : `${prices.versionId}, in force since ${prices.validFrom}`],
+  ];
+}
+
+function answerFacts({ answeredBy }: Receipt): [string, string][] {
+  if (answeredBy === null) return [];
+  const { routeId, provider, firstMs, providerCostNanoUsd } = answeredBy;
+  return [
+    ["Answered by", `route ${routeId} (${provider ?? "deleted"}), after ${firstMs} ms`],
+    ["Provider cost", providerCostNanoUsd === null ? "not known" : formatUsd(providerCostNanoUsd)],
+  ];
+}
+
+/** As the operator defines them. Source: MON-21, MON-22, MON-23. */
+function moneyFacts(receipt: Receipt): [string, string][] {
+  const money = moneyOf(receipt, "operator");
+  if (money === null) return [];
+  return [
+    ["Usage revenue", formatUsd(money.usageRevenueNanoUsd)],
+    ["Margin", money.marginNanoUsd === null ? "not known" : formatUsd(money.marginNanoUsd)],
   ];
 }
 

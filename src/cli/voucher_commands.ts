@@ -1,11 +1,12 @@
 import type { Command } from "commander";
-import { type Batch, createBatch, disableBatch, listBatches, type PayVoucherWith } from "../commerce/vouchers_store.ts";
+import type { Batch, PayVoucherWith } from "../commerce/vouchers_store.ts";
 import { InputError } from "../errors.ts";
+import { PAGE_MAX } from "../operations/operation.ts";
+import { createVouchers, disableVouchers, listVouchers } from "../operations/vouchers.ts";
 import { voucherCsv } from "../panel/api/voucher_csv.ts";
-import { defineCommand } from "./context.ts";
+import { defineOperations, offeringBy, sellerBy } from "./door.ts";
 import { formatUsd, parseUsd } from "./money.ts";
-import { offeringOf } from "./offering_commands.ts";
-import { END_OF_DAY, endOfDay, idOf, integer, parsedBy, SELLER, sellerOf } from "./options.ts";
+import { END_OF_DAY, endOfDay, idOf, integer, parsedBy, SELLER } from "./options.ts";
 import { type Output, table } from "./output.ts";
 
 /** The command `voucher`. Source: VOU-1. */
@@ -29,7 +30,7 @@ type Create = {
 };
 
 function addCreate(voucher: Command): void {
-  defineCommand<Create>(
+  defineOperations<Create>(
     voucher
       .command("create")
       .description("make a batch of codes and print them as CSV, once")
@@ -42,11 +43,11 @@ function addCreate(voucher: Command): void {
       .option("--seller <reseller>", SELLER)
       .option("--pay-with <what>", "what a reseller pays with: balance or allotment (default: balance)"),
     {},
-    async (context, { name, offering, amount, codes, uses, ends, seller, payWith }) => {
-      const made = await createBatch(context, {
+    async (ask, { name, offering, amount, codes, uses, ends, seller, payWith }) => {
+      const made = await ask(createVouchers, {
         name,
-        sellerId: await sellerOf(context, seller),
-        offeringId: offering === undefined ? null : (await offeringOf(context, offering)).offeringId,
+        ...(await sellerBy(ask, seller)),
+        offeringId: offering === undefined ? null : (await offeringBy(ask, offering)).offeringId,
         amountNanoUsd: amount ?? null,
         payWith: paymentOf(payWith),
         codes,
@@ -59,29 +60,29 @@ function addCreate(voucher: Command): void {
 }
 
 function addList(voucher: Command): void {
-  defineCommand<{ seller?: string }>(
+  defineOperations<{ seller?: string }>(
     voucher
       .command("list")
       .description("list batches, newest first, without their codes")
       .option("--seller <reseller>", SELLER),
     {},
-    async (context, { seller }) => {
-      const { rows } = await listBatches(context, { sellerId: await sellerOf(context, seller) });
+    async (ask, { seller }) => {
+      const { rows } = await ask(listVouchers, { ...(await sellerBy(ask, seller)), limit: PAGE_MAX });
       return { text: batchTable(rows), json: { batches: rows } };
     },
   );
 }
 
 function addDisable(voucher: Command): void {
-  defineCommand<{ seller?: string }>(
+  defineOperations<{ seller?: string }>(
     voucher
       .command("disable <batch>")
       .description("disable all codes of a batch; what was redeemed stays")
       .option("--seller <reseller>", SELLER),
     {},
-    async (context, { seller }, [batch]): Promise<Output> => {
-      const owned = { sellerId: await sellerOf(context, seller), batchId: idOf(batch, "batch") };
-      const disabled = await disableBatch(context, owned);
+    async (ask, { seller }, [batch]): Promise<Output> => {
+      const owned = { ...(await sellerBy(ask, seller)), batchId: idOf(batch, "batch") };
+      const disabled = await ask(disableVouchers, owned);
       return { text: batchTable([disabled]), json: disabled };
     },
   );

@@ -47,7 +47,7 @@ const columns = {
 };
 
 const UNPAYABLE = {
-  not_on_sale: "This package is not on sale any more. Withdraw the order, or ask the seller.",
+  not_on_sale: "This package is no longer on sale. Withdraw the order, or ask the seller.",
   too_old: `An order can be paid for ${ORDER_PAYABLE_DAYS} days. Withdraw this one, and order again.`,
 } as const;
 

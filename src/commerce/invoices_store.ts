@@ -4,6 +4,7 @@ import { InputError, Refusal } from "../errors.ts";
 import { INVOICE_LINE_CHARS_MAX, INVOICE_LINES_MAX, MONEY_NANO_USD_MAX } from "../limits.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { buyerDetails, invoices, type StoredLine } from "../platform/schema_invoices.ts";
 import { orders } from "../platform/schema_offerings.ts";
@@ -184,11 +185,11 @@ export type InvoicesOf = { sellerId: number } | { accountId: number };
 export async function listInvoices(
   { db }: { db: Db },
   { before, limit = PAGE_MAX, ...whose }: InvoicesOf & { before?: number; limit?: number },
-): Promise<{ rows: Invoice[]; hasMore: boolean }> {
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+): Promise<Page<Invoice>> {
+  const size = pageSize(limit, PAGE_MAX);
   const where = and(isOf(whose), before === undefined ? undefined : lt(invoices.id, before));
   const rows = await select(db.orm, where, size + 1);
-  return { rows: rows.slice(0, size), hasMore: rows.length > size };
+  return pageOf(rows, size);
 }
 
 /** Throws not_found, also for invoices of others. */
@@ -217,7 +218,7 @@ export async function invoiceOfOrder(
 export async function invoicesOfMonth(
   { db }: { db: Db },
   { sellerId, month, timeZone, after, limit }: MonthPage,
-): Promise<{ rows: Invoice[]; hasMore: boolean }> {
+): Promise<Page<Invoice>> {
   const start = sql`(${`${month}-01`}::date)::timestamp at time zone ${timeZone}`;
   const end = sql`(${`${month}-01`}::date + interval '1 month') at time zone ${timeZone}`;
   const isLater =
@@ -231,7 +232,7 @@ export async function invoicesOfMonth(
     isLater,
   );
   const rows = await select(db.orm, inMonth, limit + 1, [asc(invoices.issuedAt), asc(invoices.id)]);
-  return { rows: rows.slice(0, limit), hasMore: rows.length > limit };
+  return pageOf(rows, limit);
 }
 
 type MonthPage = { sellerId: number; month: string; timeZone: string; after: number | undefined; limit: number };

@@ -9,7 +9,15 @@ import { tell } from "../platform/outbox_store.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments } from "../platform/schema_payments.ts";
 import { orderPaid } from "./order_paid.ts";
-import { alreadyDecided, type Decider, factsOfOrder, isOrder, type Order, oneOrder, within } from "./orders_store.ts";
+import {
+  alreadyDecided,
+  type Decider,
+  factsOfOrder,
+  isFencedBy,
+  isOrder,
+  type Order,
+  oneOrder,
+} from "./orders_store.ts";
 import { OPERATOR } from "./sellers_store.ts";
 
 /**
@@ -40,7 +48,7 @@ export async function fulfilOrder(
 ): Promise<{ order: Order; package: Package | null }> {
   const actorId = deps.by?.accountId ?? null;
   return changing(deps, async (tx) => {
-    const known = await oneOrder(tx, and(isOrder(orderId), within({ resellerId })));
+    const known = await oneOrder(tx, and(isOrder(orderId), isFencedBy({ resellerId })));
     const payer = payerByHand(known, payWith);
     const order = await lockOrder(tx, orderId, [known.account.accountId, payer.payerId]);
     if (order.status !== "open" && order.status !== "paid") throw alreadyDecided(order.status);
@@ -94,7 +102,8 @@ async function fulfilIn(tx: Tx, order: Order, how: How): Promise<{ order: Order;
   let entryId: number | null = null;
   if (order.offering) {
     const { offeringId } = order.offering;
-    assigned = await assignIn(tx, { accountId, offeringId, when, payerId, fromAllotment, actorId });
+    const { priceNanoUsd } = order;
+    assigned = await assignIn(tx, { accountId, offeringId, when, payerId, fromAllotment, priceNanoUsd, actorId });
   } else if (order.amountNanoUsd !== null) {
     const topUp = { nanoUsd: order.amountNanoUsd, reason: `order ${order.reference}`, actorId };
     if (payerId === null) await addBalanceIn(tx, { ...topUp, accountId, kind: "top_up" });

@@ -1,6 +1,6 @@
 import { and, desc, eq, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
-import { checkText, isRowId } from "../accounts/input_checks.ts";
+import { checkLines, isRowId } from "../accounts/input_checks.ts";
 import type { Role } from "../accounts/roles.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { CENT_NANO_USD, MONEY_NANO_USD_MAX, ORDER_PAYABLE_DAYS, ORDER_TEXT_CHARS_MAX } from "../limits.ts";
@@ -8,10 +8,12 @@ import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { tell } from "../platform/outbox_store.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { offerings, orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
+import { requireMeasured, type Size, sellsMeasured } from "./measured_store.ts";
 import { requireOffered } from "./retail_prices_store.ts";
 import { sellerIdOf } from "./sellers_store.ts";
 
@@ -66,7 +68,10 @@ export type Order = {
 
 export type NewOrder =
   | { kind: "package"; offeringId: number; note?: string | null }
-  | { kind: "top_up"; amountNanoUsd: bigint; note?: string | null };
+  | { kind: "top_up"; amountNanoUsd: bigint; note?: string | null }
+  | MeasuredOrder;
+/** A made-to-measure package. `priceNanoUsd`: as the customer saw it. Source: MTM-2. */
+type MeasuredOrder = Size & { kind: "measured"; priceNanoUsd: bigint; timeZone: string; note?: string | null };
 
 /** A reseller decides its customers' orders; an admin (`null`) decides all orders. */
 export type Decider = { resellerId: number | null };
@@ -76,21 +81,17 @@ export type Decider = { resellerId: number | null };
  * Source: BUY-1.
  */
 export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: NewOrder): Promise<Order> {
-  const row =
-    wanted.kind === "package"
-      ? { kind: wanted.kind, offeringId: wanted.offeringId, amountNanoUsd: null }
-      : { kind: wanted.kind, offeringId: null, amountNanoUsd: checkAmount(wanted.amountNanoUsd) };
-  const note = checkText(wanted.note ?? null, { param: "note", charsMax: ORDER_TEXT_CHARS_MAX });
+  const amountNanoUsd = wanted.kind === "top_up" ? checkAmount(wanted.amountNanoUsd) : null;
+  const note = checkLines(wanted.note ?? null, { param: "note", charsMax: ORDER_TEXT_CHARS_MAX });
   return changing(deps, async (tx) => {
     const { role, resellerId } = await lockBuyer(tx, accountId);
     const sellerId = sellerIdOf({ role, resellerId });
-    const listed =
-      row.offeringId === null ? null : await requireOffered(tx, { role, tenantId: resellerId ?? 0 }, row.offeringId);
-    // A reseller buys packages for their wholesale price, from its balance.
-    const priceNanoUsd = row.amountNanoUsd ?? (role === "customer" ? listed : null);
+    const sold = await soldBy(tx, { role, resellerId, sellerId }, wanted);
+    const priceNanoUsd = amountNanoUsd ?? sold.priceNanoUsd;
+    const kind = wanted.kind === "top_up" ? wanted.kind : "package";
     const [added] = await tx
       .insert(orders)
-      .values({ accountId, ...row, note, sellerId, priceNanoUsd })
+      .values({ accountId, kind, offeringId: sold.offeringId, amountNanoUsd, note, sellerId, priceNanoUsd })
       .returning({ id: orders.id });
     const order = await oneOrder(tx, eq(orders.id, Number(added?.id)));
     await tell(tx, {
@@ -101,6 +102,26 @@ export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: Ne
     });
     return order;
   });
+}
+
+type Buying = { role: Role; resellerId: number | null; sellerId: number };
+
+/** The offering of an order, and what its buyer pays for it now. Throws InputError. */
+async function soldBy(
+  tx: Tx,
+  { role, resellerId, sellerId }: Buying,
+  wanted: NewOrder,
+): Promise<{ offeringId: number | null; priceNanoUsd: bigint | null }> {
+  if (wanted.kind === "top_up") return { offeringId: null, priceNanoUsd: null };
+  if (wanted.kind === "package") {
+    const { offeringId } = wanted;
+    const listed = await requireOffered(tx, { role, tenantId: resellerId ?? 0 }, offeringId);
+    // A reseller buys packages for their wholesale price, from its balance.
+    return { offeringId, priceNanoUsd: role === "customer" ? listed : null };
+  }
+  if (role !== "customer") throw new InputError("Only customers order made-to-measure packages.", "kind");
+  const { days, dailyLimit, timeZone, priceNanoUsd: seenNanoUsd } = wanted;
+  return requireMeasured(tx, { sellerId, days, dailyLimit, timeZone, seenNanoUsd });
 }
 
 /** The data of messages about an order. */
@@ -138,17 +159,17 @@ async function lockBuyer(tx: Tx, accountId: number) {
 /** An account's own orders, newest first. `before`: the last id of the previous page. */
 export async function listOrders(
   { db }: { db: Db },
-  { accountId, ...page }: { accountId: number } & Page,
-): Promise<{ rows: Order[]; hasMore: boolean }> {
+  { accountId, ...page }: { accountId: number } & Wanted,
+): Promise<Page<Order>> {
   return paged(db.orm, eq(orders.accountId, accountId), page);
 }
 
 /** Orders that a person can decide, newest first. `houseOnly`: without those of resellers' customers. */
 export async function listIncoming(
   { db }: { db: Db },
-  { resellerId, houseOnly = false, ...page }: Decider & { houseOnly?: boolean } & Page,
-): Promise<{ rows: Order[]; hasMore: boolean }> {
-  return paged(db.orm, and(within({ resellerId }), houseOnly ? isNull(accounts.resellerId) : undefined), page);
+  { resellerId, houseOnly = false, ...page }: Decider & { houseOnly?: boolean } & Wanted,
+): Promise<Page<Order>> {
+  return paged(db.orm, and(isFencedBy({ resellerId }), houseOnly ? isNull(accounts.resellerId) : undefined), page);
 }
 
 /** An account's own order. Throws not_found. */
@@ -177,9 +198,9 @@ export async function declineOrder(
   deps: ChangeDeps,
   { orderId, resellerId, answer }: Decider & { orderId: number; answer: string | null },
 ): Promise<Order> {
-  const said = checkText(answer, { param: "answer", charsMax: ORDER_TEXT_CHARS_MAX });
+  const said = checkLines(answer, { param: "answer", charsMax: ORDER_TEXT_CHARS_MAX });
   return changing(deps, async (tx) => {
-    await oneOrder(tx, and(isOrder(orderId), within({ resellerId })));
+    await oneOrder(tx, and(isOrder(orderId), isFencedBy({ resellerId })));
     await decide(tx, orderId, { status: "declined", answer: said, decidedBy: deps.by?.accountId ?? null });
     const order = await oneOrder(tx, eq(orders.id, orderId));
     const data = { ...factsOfOrder(order), answer: said };
@@ -246,14 +267,14 @@ export function isOrder(orderId: number): SQL {
 }
 
 /** Limits the orders to those of the reseller's customers: others are not found. */
-export function within({ resellerId }: Decider): SQL | undefined {
+export function isFencedBy({ resellerId }: Decider): SQL | undefined {
   return resellerId === null ? undefined : eq(accounts.resellerId, resellerId);
 }
 
-type Page = { status?: OrderStatus; before?: number; limit?: number };
+type Wanted = { status?: OrderStatus; before?: number; limit?: number };
 
-async function paged(tx: Tx, where: SQL | undefined, { status, before, limit = PAGE_MAX }: Page) {
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+async function paged(tx: Tx, where: SQL | undefined, { status, before, limit = PAGE_MAX }: Wanted) {
+  const size = pageSize(limit, PAGE_MAX);
   const rows = await select(
     tx,
     and(
@@ -263,7 +284,7 @@ async function paged(tx: Tx, where: SQL | undefined, { status, before, limit = P
     ),
     size + 1,
   );
-  return { rows: rows.slice(0, size), hasMore: rows.length > size };
+  return pageOf(rows, size);
 }
 
 /** The first order that meets a condition. Throws not_found. */
@@ -301,6 +322,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Or
       unpayable: sql<Order["unpayable"]>`case
         when ${orders.status} <> 'open' or ${orders.priceNanoUsd} is null then null
         when not ${sold.enabled} then 'not_on_sale'
+        when ${sold.measured} and not ${sellsMeasured(orders.sellerId)} then 'not_on_sale'
         when ${orders.createdAt} < clock_timestamp() - make_interval(days => ${ORDER_PAYABLE_DAYS}::int) then 'too_old' end`,
       method: orders.method,
       paidAt: orders.paidAt,

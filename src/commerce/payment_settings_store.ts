@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { and, eq, inArray, isNotNull, sql } from "drizzle-orm";
-import { checkText } from "../accounts/input_checks.ts";
+import { checkLines } from "../accounts/input_checks.ts";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { PAY_INSTRUCTIONS_CHARS_MAX, SHOP_URL_CHARS_MAX } from "../limits.ts";
@@ -96,7 +96,7 @@ export async function sellersWithWebhooks(
 
 /** Sets the instructions for customers who pay by them; null or empty: not offered. Throws InputError. */
 export async function setInstructions(deps: ChangeDeps & Deps, sellerId: number, text: string | null): Promise<void> {
-  const instructions = checkText(text, { param: "instructions", charsMax: PAY_INSTRUCTIONS_CHARS_MAX });
+  const instructions = checkLines(text, { param: "instructions", charsMax: PAY_INSTRUCTIONS_CHARS_MAX });
   await save(deps, sellerId, { instructions });
 }
 

@@ -3,6 +3,7 @@ import { Refusal } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { type Db, sqlState, type Tx, UNIQUE_VIOLATION } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
@@ -139,8 +140,14 @@ export type PaymentsShown = "all" | "problems" | "disputed";
 /** A seller's payments, newest first. */
 export async function listPayments(
   { db }: { db: Db },
-  { sellerId, show = "all", before }: { sellerId: number; show?: PaymentsShown; before?: number },
-): Promise<{ rows: ListedPayment[]; hasMore: boolean }> {
+  {
+    sellerId,
+    show = "all",
+    before,
+    limit = PAGE_MAX,
+  }: { sellerId: number; show?: PaymentsShown; before?: number; limit?: number },
+): Promise<Page<ListedPayment>> {
+  const size = pageSize(limit, PAGE_MAX);
   const rows = await select(db.orm)
     .where(
       and(
@@ -153,8 +160,8 @@ export async function listPayments(
       ),
     )
     .orderBy(desc(payments.id))
-    .limit(PAGE_MAX + 1);
-  return { rows: rows.slice(0, PAGE_MAX).map(toPayment), hasMore: rows.length > PAGE_MAX };
+    .limit(size + 1);
+  return pageOf(rows.map(toPayment), size);
 }
 
 /** The sum of a payment's refunds, pending ones included. */

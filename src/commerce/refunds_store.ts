@@ -128,7 +128,7 @@ async function takeBack(
   if (order.status === "paid") {
     if (payment.refundedNano + amountNano !== payment.amountNano)
       throw new InputError(
-        "This order is not fulfilled yet: give back all that is left of its payment, or fulfil it first.",
+        "This order is not fulfilled yet. Refund all that is left of its payment, or fulfil it first.",
         "amountNano",
       );
     await markRefunded(tx, order, actorId);
@@ -312,13 +312,13 @@ function checkAmount({ amountNano, refundedNano, method, currency }: PaymentRow,
     throw new InputError(
       refundedNano === 0n
         ? "A refund cannot be larger than its payment."
-        : "Together with what was already given back, that is more than the payment.",
+        : "Together with what was already refunded, that is more than the payment.",
       "amountNano",
     );
   const stepNano = method === "stripe" ? stepNanoOf(currency) : CENT_NANO_USD;
   if (method !== "instructions" && wanted % stepNano !== 0n) {
     const what = stepNano === CENT_NANO_USD ? "cents" : `amounts of ${currency.toUpperCase()}`;
-    throw new InputError(`Only whole ${what} can be given back in this way.`, "amountNano");
+    throw new InputError(`Only whole ${what} can be refunded in this way.`, "amountNano");
   }
 }
 

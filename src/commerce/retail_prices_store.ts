@@ -1,4 +1,4 @@
-import { and, desc, eq, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, not, type SQL, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import {
   insertOffering,
@@ -173,7 +173,7 @@ export async function requireOffered(tx: Tx, { role, tenantId }: Buyer, offering
         })
         .from(offerings)
         .leftJoin(retailPrices, and(eq(retailPrices.offeringId, offerings.id), eq(retailPrices.sellerId, tenantId)))
-        .where(and(eq(offerings.id, offeringId), offerings.enabled))
+        .where(and(eq(offerings.id, offeringId), offerings.enabled, not(offerings.measured)))
     : [];
   if (!row || (role === "customer" && row.priceNanoUsd === null && row.sellerHasPrices)) throw notForSale();
   return role === "reseller" ? row.wholesaleNanoUsd : row.priceNanoUsd;
@@ -181,7 +181,10 @@ export async function requireOffered(tx: Tx, { role, tenantId }: Buyer, offering
 
 async function isOffering(tx: Tx, offeringId: number): Promise<boolean> {
   if (!isRowId(offeringId)) return false;
-  const found = await tx.select({ id: offerings.id }).from(offerings).where(eq(offerings.id, offeringId));
+  const found = await tx
+    .select({ id: offerings.id })
+    .from(offerings)
+    .where(and(eq(offerings.id, offeringId), not(offerings.measured)));
   return found.length > 0;
 }
 

@@ -129,7 +129,7 @@ export async function recordReversal(tx: Tx, reversal: Reversal): Promise<void> 
   const row = await addRefund(tx, payment, {
     ...{ amountNano, shortfallNano, origin, externalId, reason, entryId },
     status: "pending",
-    problem: isMore ? "Stripe gave back more than was left of this payment. Only what was left is recorded." : null,
+    problem: isMore ? "Stripe refunded more than was left of this payment. Only what was left is recorded." : null,
   });
   if (shortfallNano > 0n) await tellShortfall(tx, order, row);
   if (isDone) await confirmIn(tx, order, row, payment);

@@ -1,6 +1,7 @@
 import { usageTotalsOf } from "../books/statement_store.ts";
 import type { Db, Sql } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { type Page, pageOf } from "../platform/pages.ts";
 
 /** A reseller's home page: customers about to run out, open orders, and the margin of this month. Source: RTL-8. */
 
@@ -17,8 +18,9 @@ export type SellerHome = {
   ordersOpen: number;
   /**
    * Orders of customers that were fulfilled this month: their price less refunds, and the wholesale price that was paid,
-   * which is not refunded. A top-up costs its amount. A package from an allotment, or that the operator paid for, costs
-   * today's wholesale price.
+   * which is not refunded. A package from an allotment, or that the operator paid for, costs today's wholesale price.
+   * A top-up is in neither: it becomes the customer's money, and is earned when requests use it. What a refunded top-up
+   * had spent is a cost.
    */
   month: {
     /** As in 2026-11: the month of the statement. */
@@ -26,6 +28,8 @@ export type SellerHome = {
     orders: number;
     revenueNanoUsd: bigint;
     costNanoUsd: bigint;
+    /** What customers added to their balances, less refunds. */
+    topUpsNanoUsd: bigint;
     /**
      * Earned by markups on requests that customers' balances paid and that ended this month: the margin of the
      * statement's usage.
@@ -36,7 +40,7 @@ export type SellerHome = {
     /** Package orders without a price. They are in no sum. */
     unpriced: number;
   };
-  runningOut: { rows: RunningOut[]; hasMore: boolean };
+  runningOut: Page<RunningOut>;
 };
 
 /** Uses the thresholds that the customer set for its own notices. */
@@ -84,15 +88,19 @@ async function withoutEarnings(
           left join paid on paid.package_id = o.package_id left join offerings f on f.id = o.offering_id
         where o.decided_at >= month.since and o.status <> 'open' and o.status = 'fulfilled' and a.reseller_id = ${sellerId}
       ), given as (
-        select coalesce(sum(r.amount_nano), 0) as back, coalesce(sum(r.amount_nano - r.shortfall_nano) filter (where done.kind = 'top_up'), 0) as of_top_ups
+        select coalesce(sum(r.amount_nano) filter (where done.kind = 'package'), 0) as of_packages,
+          coalesce(sum(r.amount_nano) filter (where done.kind = 'top_up'), 0) as of_top_ups,
+          coalesce(sum(r.shortfall_nano) filter (where done.kind = 'top_up'), 0) as spent
         from done join refunds r on r.order_id = done.id and r.status <> 'failed' join payments p on p.id = r.payment_id and p.problem is null
       )
-      select month.since, month.name, count(done.revenue)::int as orders, (coalesce(sum(revenue), 0) - given.back)::text as revenue,
-        (coalesce(sum(cost) filter (where revenue is not null), 0) - given.of_top_ups)::text as cost,
+      select month.since, month.name, count(done.revenue)::int as orders,
+        (coalesce(sum(revenue) filter (where done.kind = 'package'), 0) - given.of_packages)::text as revenue,
+        (coalesce(sum(revenue) filter (where done.kind = 'top_up'), 0) - given.of_top_ups)::text as top_ups,
+        (coalesce(sum(cost) filter (where done.kind = 'package' and revenue is not null), 0) + given.spent)::text as cost,
         count(done.cost) filter (where revenue is null)::int as unpriced,
         (select count(*)::int from orders o join accounts a on a.id = o.account_id
           where o.status = 'open' and a.reseller_id = ${sellerId}) as open
-      from month cross join given left join done on true group by month.since, month.name, given.back, given.of_top_ups`;
+      from month cross join given left join done on true group by month.since, month.name, given.of_packages, given.of_top_ups, given.spent`;
     const rows = await tx`
       with clock as materialized (select ledger_now() as now)
       select a.id, a.name, p.name as package, p.ends_at, p.ends_at <= clock.now as ended, p.time_zone, p.total_limit, p.units_left,
@@ -118,9 +126,10 @@ async function withoutEarnings(
         orders: Number(sums?.orders),
         revenueNanoUsd: BigInt(sums?.revenue ?? 0),
         costNanoUsd: BigInt(sums?.cost ?? 0),
+        topUpsNanoUsd: BigInt(sums?.top_ups ?? 0),
         unpriced: Number(sums?.unpriced),
       },
-      runningOut: { rows: rows.slice(0, CUSTOMERS_SHOWN).map(toRunningOut), hasMore: rows.length > CUSTOMERS_SHOWN },
+      runningOut: pageOf(rows.map(toRunningOut), CUSTOMERS_SHOWN),
     };
   });
 }

@@ -1,6 +1,6 @@
 import Stripe from "stripe";
-import type { Clock } from "../deps.ts";
 import { Refusal } from "../errors.ts";
+import type { Clock } from "../platform/clock.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
 import { type StripeDeps, takeSession } from "./stripe_checkout.ts";
 import { createStripe } from "./stripe_client.ts";

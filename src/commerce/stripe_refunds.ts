@@ -31,7 +31,7 @@ const PAGE_MAX = 100;
 const OTHER_ACCOUNT =
   "The account at Stripe that is set now does not know this payment. The former one may have made the refund: set a key of it again, or look there.";
 const MAY_ANSWER =
-  "The account at Stripe that is set now has not said that it does not know this payment. Try again in a minute; if its key is not accepted any more, remove the key first.";
+  "The account at Stripe that is set now has not said that it does not know this payment. Try again in a minute; if its key is no longer accepted, remove the key first.";
 const UNKNOWN_END = "how a refund ended is not known yet; it is asked for again";
 
 /**

@@ -1,12 +1,12 @@
 import { and, eq, sql } from "drizzle-orm";
 import { lockAccounts } from "../accounts/locks_store.ts";
-import { InputError, Refusal } from "../errors.ts";
-import { addBalanceIn, transferIn } from "../ledger/balances_store.ts";
-import { assignIn, type Package } from "../ledger/packages_store.ts";
+import { InputError } from "../errors.ts";
+import type { Package } from "../ledger/packages_store.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { voucherBatches, voucherProblems, vouchers, voucherUses } from "../platform/schema_vouchers.ts";
+import { giveIn, type UnpaidWhy, whyNotPaid } from "./giving_store.ts";
 import { findSellerOf } from "./sellers_store.ts";
 import { digestOfVoucher } from "./voucher_codes.ts";
 
@@ -22,15 +22,13 @@ export type Redemption = {
   amountNanoUsd: bigint | null;
 };
 
-type Problem = "balance" | "allotment" | "offering";
-
 /** The seller cannot pay for what the code is for. Rolls back, so that the code stays unused. */
 class UnpaidError extends Error {
   override readonly name = "UnpaidError";
   readonly batchId: number;
-  readonly why: Problem;
+  readonly why: UnpaidWhy;
 
-  constructor(batchId: number, why: Problem, cause: unknown) {
+  constructor(batchId: number, why: UnpaidWhy, cause: unknown) {
     super(`a voucher of batch ${batchId} cannot be paid: ${why}`, { cause });
     this.batchId = batchId;
     this.why = why;
@@ -159,23 +157,15 @@ type Handing = Found & { accountId: number; payerId: number | null; actorId: num
  * InputError.
  */
 async function hand(tx: Tx, given: Handing): Promise<Package | null> {
-  const { accountId, payerId, actorId, offeringId, amountNanoUsd, batchId } = given;
-  const reason = `voucher ${given.voucherId}`;
+  const { accountId, payerId, actorId, offeringId, amountNanoUsd, batchId, payWith } = given;
+  const fromAllotment = payWith === "allotment";
   try {
-    if (offeringId !== null) {
-      const fromAllotment = given.payWith === "allotment";
-      return await assignIn(tx, { accountId, offeringId, when: "after", payerId, fromAllotment, reason, actorId });
-    }
-    const nanoUsd = amountNanoUsd ?? 0n;
-    if (payerId === null) await addBalanceIn(tx, { accountId, nanoUsd, kind: "top_up", reason, actorId });
-    else await transferIn(tx, { fromId: payerId, toId: accountId, nanoUsd, reason, actorId });
-    return null;
+    const reason = `voucher ${given.voucherId}`;
+    return await giveIn(tx, { accountId, payerId, actorId, offeringId, amountNanoUsd, fromAllotment, reason });
   } catch (error) {
-    if (error instanceof Refusal && error.code === "insufficient_balance")
-      throw new UnpaidError(batchId, "balance", error);
+    const why = whyNotPaid(error);
+    if (why !== undefined) throw new UnpaidError(batchId, why, error);
     if (!(error instanceof InputError)) throw error;
-    if (error.param === "payWith") throw new UnpaidError(batchId, "allotment", error);
-    if (error.param === "offeringId") throw new UnpaidError(batchId, "offering", error);
     // The balance would exceed its limit.
     throw new InputError(error.message, "code");
   }

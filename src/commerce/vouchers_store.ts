@@ -16,6 +16,7 @@ import {
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { offerings } from "../platform/schema_offerings.ts";
@@ -116,14 +117,14 @@ export async function createBatch(
 export async function listBatches(
   { db }: { db: Db },
   { sellerId, before, limit = PAGE_MAX }: { sellerId: number; before?: number; limit?: number },
-): Promise<{ rows: Batch[]; hasMore: boolean }> {
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+): Promise<Page<Batch>> {
+  const size = pageSize(limit, PAGE_MAX);
   const where = and(
     eq(voucherBatches.sellerId, sellerId),
     before === undefined ? undefined : lt(voucherBatches.id, before),
   );
   const rows = await select(db.orm, where, size + 1);
-  return { rows: rows.slice(0, size), hasMore: rows.length > size };
+  return pageOf(rows, size);
 }
 
 /** One batch of a seller. Throws not_found. */
@@ -142,7 +143,7 @@ export async function disableBatch(deps: ChangeDeps, owned: OwnedBatch): Promise
       .set({ disabledAt: sql`clock_timestamp()` })
       .where(and(isOwned(owned), sql`${voucherBatches.disabledAt} is null`))
       .returning({ id: voucherBatches.id });
-    if (disabled.length === 0) throw new InputError("This batch is already disabled.");
+    if (disabled.length === 0) throw new InputError("This batch is already revoked.");
     return one(tx, isOwned(owned));
   };
   return changing(deps, disable, { protects: true });
@@ -161,9 +162,9 @@ export type VoucherUse = {
 export async function listUses(
   deps: { db: Db },
   { before, limit = PAGE_MAX, ...owned }: OwnedBatch & { before?: number; limit?: number },
-): Promise<{ rows: VoucherUse[]; hasMore: boolean }> {
+): Promise<Page<VoucherUse>> {
   const { batchId } = await findBatch(deps, owned);
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+  const size = pageSize(limit, PAGE_MAX);
   const rows = await deps.db.orm
     .select({
       useId: voucherUses.id,
@@ -178,7 +179,10 @@ export async function listUses(
     .where(and(eq(voucherUses.batchId, batchId), before === undefined ? undefined : lt(voucherUses.id, before)))
     .orderBy(desc(voucherUses.id))
     .limit(size + 1);
-  return { rows: rows.slice(0, size).map((row) => ({ ...row, at: toIso(row.at) })), hasMore: rows.length > size };
+  return pageOf(
+    rows.map((row) => ({ ...row, at: toIso(row.at) })),
+    size,
+  );
 }
 
 /**
@@ -226,7 +230,7 @@ function checkPayment(
   const chosen = payWith ?? (isOperator ? "operator" : "balance");
   if ((chosen === "operator") !== isOperator)
     throw new InputError(
-      isOperator ? "Nobody pays for the operator's codes." : "Pay with your balance or your allotment.",
+      isOperator ? "No balance pays for the operator's codes." : "Pay with your balance or your allotment.",
       "payWith",
     );
   if (chosen === "allotment" && !isPackage) throw new InputError("An allotment pays for packages only.", "payWith");

@@ -99,6 +99,13 @@ const SIMULATED_MODELS: DemoModel[] = [
     prices: { inputMicroUsd: usd(0.02), outputMicroUsd: 0 },
   },
   {
+    id: "sim-rerank",
+    name: "Simulated Reranking",
+    modality: "rerank",
+    contextLength: 8_192,
+    prices: { inputMicroUsd: usd(0.05), outputMicroUsd: 0 },
+  },
+  {
     id: AGENTS_SDK_MODEL,
     upstreamModel: "sim-small",
     name: "Simulated Small, by the name that OpenAI's Agents SDKs ask for",

@@ -3,7 +3,7 @@ import type { BodyRoom } from "../http/body.ts";
 import { type Body, readBody } from "../http/body.ts";
 import type { LimitedRequest } from "../platform/rate_limit.ts";
 import type { Owner } from "../platform/share_limit.ts";
-import type { Admission } from "./limits.ts";
+import type { Admission } from "./gate.ts";
 
 /** The second step of a metered request: the replica's limits, the rate limits, and the body. */
 

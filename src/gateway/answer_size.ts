@@ -1,7 +1,7 @@
 import type { Model } from "../catalog/catalog.ts";
 import { Refusal } from "../errors.ts";
 import { MODEL_CAP_TOKENS } from "../limits.ts";
-import type { Filtered } from "./parameters.ts";
+import type { Filtered } from "./filtering.ts";
 import type { ChatBody } from "./request_shapes.ts";
 import { EVENT_SIZE_MAX } from "./sse.ts";
 

@@ -3,7 +3,7 @@ import type { Usage } from "../ledger/ledger.ts";
 import { type Charge, retailChatCharge, retailImageCharge } from "../ledger/price.ts";
 import type { PromptSample } from "./prompt.ts";
 import type { ImagePrice, ReservedRequest } from "./reserve.ts";
-import type { ReportedUsage } from "./usage_counts.ts";
+import type { AnswerToCount, ReportedUsage } from "./usage_counts.ts";
 import type { ShownCharge } from "./usage_shown.ts";
 
 /** What an answer used, and what that costs. Source: MON-1, MON-7, END-5, MRK-2. */
@@ -13,20 +13,6 @@ const FREE: Charge = { chargeNanoUsd: 0n };
 
 type ChatToCharge = ReservedRequest & { prompt: PromptSample };
 
-/** An answer whose usage is counted: as the provider reports it, or else from the text. */
-export type AnswerToCount = {
-  usage: ReportedUsage | undefined;
-  /** The provider's usage object, unchanged. */
-  rawUsage?: unknown;
-  /** The completion text, or a sample of it. */
-  completionText: string;
-  /** The length of the whole completion text, if `completionText` is only a sample. */
-  completionChars?: number;
-  /** The client left in the middle: `usage` is what was reported last, the text what was relayed. The larger counts are used. */
-  isPart?: boolean;
-  /** `usage` is only in part what the provider reported. */
-  isEstimated?: boolean;
-};
 export const NOTHING_RELAYED: AnswerToCount = { usage: undefined, completionText: "", isPart: true };
 
 /**

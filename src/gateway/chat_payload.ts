@@ -5,9 +5,10 @@ import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
 import { isRecord } from "../platform/records.ts";
 import type { Namer } from "./end_users.ts";
+import type { Filtered, OwnRules } from "./filtering.ts";
 import { toolsOf } from "./legacy_functions.ts";
 import { repairMessages } from "./message_repairs.ts";
-import { type Filtered, filterParameters, hasSameRules, type OwnRules } from "./parameters.ts";
+import { CHAT_PARAMETERS, filterParameters, hasSameRules } from "./parameters.ts";
 import type { ChatBody } from "./request_shapes.ts";
 
 /**
@@ -34,14 +35,11 @@ export type Payload = { text: string; dropped: string | undefined };
 type Edits = Map<string, string | null>;
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Throws ProviderFailure if nothing of a message may be sent to this route. */
+/** Throws ProviderFailure if a part of a message may not be sent to this route. */
 export function chatPayload(request: ChatToSend, route: Route): Payload {
-  const { body, raw, namer, filtered, model } = request;
-  // Nearly always all routes have the same rules. Then the body is sent as it was filtered for the reserve.
-  const { changed, dropped, emptied } = hasSameRules(route, model)
-    ? filtered
-    : filterParameters({ kind: "chat", body, spans: raw.spans, by: route, namer });
-  if (emptied !== undefined) throw new ProviderFailure("unknown_model", `the route does not take ${emptied}`);
+  const { body, raw } = request;
+  const { changed, dropped, unsent } = filteredFor(request, route);
+  if (unsent !== undefined) throw new ProviderFailure("unknown_model", `the route does not take ${unsent}`);
   const edits: Edits = new Map();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
@@ -49,10 +47,18 @@ export function chatPayload(request: ChatToSend, route: Route): Payload {
   setStream(edits, sent, route.facts);
   setCap(edits, request, route.facts);
   setTools(edits, sent, route.facts);
+  // An empty list stops at nothing, and OpenAI refuses it.
+  if (isEmptyList(sent.value("stop"))) remove(edits, sent, "stop");
   const messages = sent.value("messages");
   const repaired = Array.isArray(messages) ? repairMessages(messages, route.facts) : messages;
   if (repaired !== messages) edits.set("messages", JSON.stringify(repaired));
   return { text: patch(raw.text, raw.spans, edits), dropped };
+}
+
+/** What a route allows of a request. Nearly always all routes have the same rules: then it is what was filtered for the reserve. */
+export function filteredFor({ body, raw, namer, filtered, model }: ChatToSend, route: Route): Filtered {
+  if (hasSameRules(route, model)) return filtered;
+  return filterParameters({ list: CHAT_PARAMETERS, body, spans: raw.spans, by: route, namer });
 }
 
 /** The fields of a body after the filter. */
@@ -97,7 +103,8 @@ function setTools(edits: Edits, sent: Sent, { functions: form }: Facts): void {
   const given = sent.value("tools") ?? undefined;
   const hasFunctions = Array.isArray(functions) && functions.length > 0;
   if (isEmptyList(given)) for (const name of ["tools", "tool_choice", "parallel_tool_calls"]) remove(edits, sent, name);
-  if (isEmptyList(functions)) for (const name of ["functions", "function_call"]) remove(edits, sent, name);
+  if (isEmptyList(functions)) remove(edits, sent, "functions");
+  if (!hasFunctions && !isRecord(sent.value("function_call"))) remove(edits, sent, "function_call");
   if (hasFunctions && form === "tools") {
     const { tools, choice } = toolsOf(functions, sent.value("function_call"));
     for (const name of ["functions", "function_call"]) remove(edits, sent, name);

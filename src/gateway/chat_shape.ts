@@ -1,7 +1,10 @@
-import { plainFinish } from "../catalog/error_reports.ts";
 import { isRecord } from "../platform/records.ts";
+import { CallNumbers, numberOf, repairedCalls, withTextArguments } from "./call_numbers.ts";
+import { plainReason, reasonOfWhole } from "./finish_reasons.ts";
+import { Halves } from "./halves.ts";
 import { withLegacyCall } from "./legacy_functions.ts";
-import { isCount } from "./usage_counts.ts";
+import { goodLogprobs } from "./logprobs.ts";
+import { type PartName, saidIn, saysSomething, withText } from "./said.ts";
 
 /**
  * The shape of a chat's answers, whole and in chunks, as OpenAI's schema has it: what providers leave out is added, and what they send
@@ -27,62 +30,25 @@ function secondsOf(text: string): number {
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** OpenAI's finish reasons, by those of other vendors in lower case. Others are passed on as they are. Those of failures: `error_reports.ts`. */
-const FINISH_REASONS: ReadonlyMap<string, string> = new Map(
-  Object.entries({
-    stop: ["stop", "end_turn", "stop_sequence", "stop_token", "eos", "eos_token", "end", "complete", "completed"],
-    length: [
-      ...["length", "model_length", "max_length", "max_tokens", "max_output_tokens", "token_limit", "length_capped"],
-      ...["error_limit", "context_length", "context_length_exceeded", "model_context_window_exceeded"],
-    ],
-    content_filter: [
-      ...["content_filter", "content_filtered", "sensitive", "safety", "recitation", "prohibited_content", "blocklist"],
-      ...["spii", "image_safety", "guardrail_intervened", "refusal", "error_toxic"],
-    ],
-    tool_calls: ["tool_calls", "tool_call", "tool_use"],
-  }).flatMap(([ours, theirs]) => theirs.map((reason) => [reason, ours] as const)),
-);
-
-/** OpenAI's word for a finish reason; null while there is none. Some providers write that as a text. */
-function plainReason(finish: unknown): string | null {
-  if (typeof finish !== "string" || finish === "" || finish === "null") return null;
-  return finish === "stop" ? finish : (FINISH_REASONS.get(plainFinish(finish)) ?? finish);
-}
-
-/** OpenAI's word for a choice's finish reason; undefined if it has none. */
-export function finishOf(choice: unknown): string | undefined {
-  return isRecord(choice) ? (plainReason(choice.finish_reason) ?? undefined) : undefined;
-}
-
-/** A whole number from 0, also as a text; undefined if it is none. */
-export function numberOf(index: unknown): number | undefined {
-  if (isCount(index)) return index;
-  return typeof index === "string" && /^\d{1,9}$/.test(index) ? Number(index) : undefined;
-}
-
-type PartName = "message" | "delta";
-
-/** What a choice says: its message in a whole answer, its delta in a stream, or else the other one, or a text as in legacy completions. */
-export function saidIn(choice: Fields, part: PartName): unknown {
-  const other = choice[part === "delta" ? "message" : "delta"];
-  if (isRecord(choice[part])) return choice[part];
-  if (isRecord(other)) return other;
-  return typeof choice.text === "string" ? { content: choice.text } : choice[part];
-}
-
 /** Repairs the choices of one answer: of a whole one, or of a stream chunk by chunk, whose tool calls are numbered in their order. */
 export class ChoiceRepair {
   readonly #requestId: string;
   readonly #part: PartName;
   readonly #hasLegacyCalls: boolean;
   /** By choice. Absent until its first delta. */
-  readonly #streams = new Map<number, CallNumbers>();
+  readonly #streams = new Map<number, ChoiceState>();
+  readonly #halves = new Halves();
 
   /** `requestId`: what ids that a provider leaves out are made of. `hasLegacyCalls`: the client reads `function_call`. */
   constructor(requestId: string, part: PartName, hasLegacyCalls = false) {
     this.#requestId = requestId;
     this.#part = part;
     this.#hasLegacyCalls = hasLegacyCalls;
+  }
+
+  /** What is sent of the next text depends on more than the text. */
+  get isHolding(): boolean {
+    return this.#halves.isHolding;
   }
 
   /** The choices as they are sent on; the same list if nothing is to be repaired. */
@@ -102,229 +68,116 @@ export class ChoiceRepair {
 
   #choice(choice: Fields, place: number): Fields {
     const index = numberOf(choice.index) ?? place;
-    const finish = choice.finish_reason === undefined ? undefined : plainReason(choice.finish_reason);
-    const said = saidIn(choice, this.#part);
+    const said = this.#saidIn(choice, index);
     const good = isRecord(said) ? this.#said(said, index) : said;
+    const finish = this.#finishOf(choice, good);
+    const logprobs = choice.logprobs === undefined ? undefined : goodLogprobs(choice.logprobs);
     const isSame = good === choice[this.#part] && finish === choice.finish_reason && choice.index === index;
-    if (isSame && choice.usage === undefined) return choice;
+    const isPlain = choice.usage === undefined && choice[otherPart(this.#part)] === undefined;
+    if (isSame && isPlain && logprobs === choice.logprobs) return choice;
     const { usage: _, index: __, delta, message, text, ...others } = choice;
     return {
       index,
       ...others,
-      ...(said !== undefined && { [this.#part]: good }),
-      ...(finish !== undefined && { finish_reason: finish }),
+      ...(logprobs !== undefined && { logprobs }),
+      ...(good !== undefined && { [this.#part]: good }),
+      finish_reason: finish,
     };
+  }
+
+  /** Every chunk has a delta. A message behind deltas repeats what they said, as MiniMax and Perplexity end a stream. */
+  #saidIn(choice: Fields, index: number): unknown {
+    if (this.#part === "message") return saidIn(choice, "message");
+    const state = this.#stateOf(index);
+    const isDelta = isRecord(choice.delta);
+    if (!isDelta && state.hasDeltas) return {};
+    if (isDelta && !state.hasDeltas) state.hasDeltas = saysSomething(choice.delta);
+    return saidIn(choice, "delta") ?? {};
+  }
+
+  #stateOf(index: number): ChoiceState {
+    let state = this.#streams.get(index);
+    if (state === undefined) {
+      state = { numbers: new CallNumbers(`call_${this.#requestId}_${index}`), hasDeltas: false, hasBegun: false };
+      this.#streams.set(index, state);
+    }
+    return state;
+  }
+
+  #finishOf({ finish_reason: finish }: Fields, said: unknown): string | null {
+    const reason = plainReason(finish);
+    return reason === null && this.#part === "message" && isRecord(said) ? reasonOfWhole(said) : reason;
   }
 
   /** A message, or the delta of a choice. */
   #said(said: Fields, index: number): Fields {
-    let numbers = this.#streams.get(index);
-    const isFirst = numbers === undefined;
-    if (numbers === undefined) {
-      numbers = new CallNumbers(`call_${this.#requestId}_${index}`);
-      this.#streams.set(index, numbers);
-    }
+    const state = this.#stateOf(index);
+    const isFirst = !state.hasBegun;
+    state.hasBegun = true;
     let good = said;
     const { content, role, tool_calls: called } = said;
-    if (typeof content === "object" && content !== null)
-      good = withText(good, Array.isArray(content) ? content : [content]);
+    if (typeof content === "object" && content !== null) good = withText(good, content);
     else if (typeof content === "number" || typeof content === "boolean") good = { ...good, content: String(content) };
     const calls = isRecord(called) ? [called] : called;
     if (Array.isArray(calls)) {
-      const repaired = repairedCalls(calls, numbers, this.#part === "delta");
-      if (repaired !== called) good = { ...good, tool_calls: repaired };
+      const repaired = this.#completedCalls(repairedCalls(calls, state.numbers, this.#part === "delta"), index);
+      // Clients send an empty list back, and providers refuse it.
+      if (repaired.length === 0) good = without(good, "tool_calls");
+      else if (repaired !== called) good = { ...good, tool_calls: repaired };
     }
     if (isRecord(said.function_call)) {
       const call = withTextArguments(said.function_call);
       if (call !== said.function_call) good = { ...good, function_call: call };
     }
+    good = this.#completed(good, index);
     if (role !== "assistant" && (role !== undefined || isFirst)) good = { ...good, role: "assistant" };
     if (this.#part === "message" && content === undefined) good = { ...good, content: null };
     return good;
   }
-}
 
-/** The numbers of a choice's tool calls, and the ids of those that have none. */
-class CallNumbers {
-  readonly #prefix: string;
-  readonly #numberOf = new Map<string, number>();
-  /** By the provider's index: our number, and the id, if it said one. */
-  readonly #byIndex = new Map<number, { number: number; id: string }>();
-  /** By number. */
-  readonly #names: string[] = [];
-  #count = 0;
-  /** The call that was begun or continued last. */
-  #last = 0;
-
-  constructor(prefix: string) {
-    this.#prefix = prefix;
-  }
-
-  /** The number of the call that a part belongs to, and whether the part begins it. */
-  placeOf(part: CallPart): CallPlace {
-    const at = this.#placeOf(part);
-    const known = at.begins ? "" : (this.#names[at.number] ?? "");
-    const repeatsName = known !== "" && part.name === known;
-    if (!repeatsName) this.#names[at.number] = known + part.name;
-    return { ...at, repeatsName };
-  }
-
-  #placeOf({ index, id, name, place }: CallPart): Begun {
-    const known = id === "" ? undefined : this.#numberOf.get(id);
-    if (known !== undefined) return this.#at(known, false);
-    const theirs = numberOf(index);
-    if (theirs !== undefined) return this.#byTheirIndex(theirs, { id, name });
-    if (!continues({ id, name }) || this.#count === 0) return this.#begin(id);
-    return this.#at(place === undefined ? this.#last : Math.min(place, this.#count - 1), false);
-  }
-
-  /** Some providers give all calls the index 0, each with an id of its own. */
-  #byTheirIndex(index: number, { id, name }: { id: string; name: string }): Begun {
-    const open = this.#byIndex.get(index);
-    const isOther = open !== undefined && id !== "" && open.id !== "" && name !== "";
-    if (open !== undefined && !isOther) {
-      if (id !== "" && open.id === "") {
-        open.id = id;
-        this.#numberOf.set(id, open.number);
-      }
-      return this.#at(open.number, false);
+  /** The texts of a message or delta with whole characters. */
+  #completed(said: Fields, index: number): Fields {
+    let good = said;
+    for (const name of TEXTS) {
+      const text = good[name];
+      if (typeof text !== "string") continue;
+      const completed = this.#wellFormed(`${index} ${name}`, text);
+      if (completed !== text) good = { ...good, [name]: completed };
     }
-    const begun = this.#begin(id);
-    this.#byIndex.set(index, { number: begun.number, id });
-    return begun;
+    return good;
   }
 
-  #begin(id: string): Begun {
-    const number = this.#count++;
-    if (id !== "") this.#numberOf.set(id, number);
-    return this.#at(number, true);
+  #completedCalls(calls: readonly unknown[], index: number): readonly unknown[] {
+    return mapped(calls, (call, place) => {
+      const called = isRecord(call) ? call.function : undefined;
+      if (!isRecord(call) || !isRecord(called) || typeof called.arguments !== "string") return call;
+      const args = this.#wellFormed(`${index} call ${numberOf(call.index) ?? place}`, called.arguments);
+      return args === called.arguments ? call : { ...call, function: { ...called, arguments: args } };
+    });
   }
 
-  #at(number: number, begins: boolean): Begun {
-    this.#last = number;
-    return { number, begins };
-  }
-
-  /** The id of a call whose provider says none. */
-  idOf(number: number): string {
-    return `${this.#prefix}_${number}`;
+  #wellFormed(name: string, text: string): string {
+    return this.#part === "delta" ? this.#halves.completed(name, text) : text.toWellFormed();
   }
 }
 
-type Begun = { number: number; begins: boolean };
-/** `repeatsName`: the name is that of the beginning once more. */
-type CallPlace = Begun & { repeatsName: boolean };
+/** `hasDeltas`: deltas have said something. `hasBegun`: its first delta has been sent. */
+type ChoiceState = { readonly numbers: CallNumbers; hasDeltas: boolean; hasBegun: boolean };
 
-/** A part of a call. `place`: among the parts of its delta that continue calls; undefined if it is the only one. */
-type CallPart = { index: unknown; id: string; name: string; place: number | undefined };
+/** The members of a message or delta that are texts. */
+const TEXTS = ["content", "reasoning_content", "reasoning", "refusal"] as const;
 
-/** A part without an id and a name continues a call: the last one or, beside other such parts, the one of its place. */
-function continues({ id, name }: Pick<CallPart, "id" | "name">): boolean {
-  return id === "" && name === "";
+function otherPart(part: PartName): PartName {
+  return part === "delta" ? "message" : "delta";
 }
 
-function repairedCalls(calls: unknown[], numbers: CallNumbers, isDelta: boolean): unknown[] {
-  const parts = calls.map(partOf);
-  const isAlone = parts.filter((part) => part !== undefined && continues(part)).length < 2;
-  let repaired: unknown[] | undefined;
-  let continued = 0;
-  for (const [i, call] of calls.entries()) {
-    const part = parts[i];
-    if (part === undefined || !isRecord(call)) continue;
-    const place = isAlone || !continues(part) ? undefined : continued++;
-    const at = numbers.placeOf({ index: call.index, ...part, place });
-    const good = repairedCall(call, { ...at, id: part.id || (at.begins ? numbers.idOf(at.number) : ""), isDelta });
-    if (good === call) continue;
-    repaired ??= [...calls];
-    repaired[i] = good;
-  }
-  return repaired ?? calls;
+function without(fields: Fields, name: string): Fields {
+  const { [name]: _, ...others } = fields;
+  return others;
 }
 
-function partOf(call: unknown): Pick<CallPart, "id" | "name"> | undefined {
-  if (!isRecord(call)) return undefined;
-  const called = isRecord(call.function) ? call.function : isRecord(call.custom) ? call.custom : {};
-  return {
-    id: typeof call.id === "string" ? call.id : "",
-    name: typeof called.name === "string" ? called.name : "",
-  };
-}
-
-type RepairedPart = CallPlace & { id: string; isDelta: boolean };
-
-function repairedCall(call: Fields, part: RepairedPart): Fields {
-  const { number, begins, id, isDelta } = part;
-  const called = isRecord(call.function) ? goodFunction(call.function, part) : call.function;
-  const { index: _, id: __, type: theirs, ...others } = call;
-  const type = typeof theirs === "string" && theirs !== "" ? theirs : isRecord(call.custom) ? "custom" : "function";
-  const good = {
-    ...(isDelta && { index: number }),
-    // A part that continues a call has neither: some clients would add them to those of its beginning.
-    ...((begins || !isDelta) && { ...(id !== "" && { id }), type }),
-    ...others,
-    ...(called !== undefined && { function: called }),
-  };
-  return isSame(good, call) ? call : good;
-}
-
-/** The function of a call: its arguments are a text, and nothing in it is null or stands twice. */
-function goodFunction(called: Fields, { begins, isDelta, repeatsName }: RepairedPart): Fields {
-  const { name, arguments: args, ...others } = withTextArguments(called);
-  const isMissing = args === undefined || args === null || (args === "" && !isDelta);
-  const none = isDelta ? "" : "{}";
-  const good = {
-    ...(name !== undefined && name !== null && !repeatsName && (begins || name !== "") && { name }),
-    ...(isMissing ? begins && { arguments: none } : { arguments: args }),
-    ...others,
-  };
-  return isSame(good, called) ? called : good;
-}
-
-/** Whether two objects have the same members. */
-function isSame(one: Fields, other: Fields): boolean {
-  let members = 0;
-  for (const name in one) {
-    if (one[name] !== other[name]) return false;
-    members++;
-  }
-  return members === Object.keys(other).length;
-}
-
-/** A function's call whose arguments are a text. Some providers send the object itself. */
-function withTextArguments(called: Fields): Fields {
-  const { arguments: args } = called;
-  return typeof args === "object" && args !== null ? { ...called, arguments: JSON.stringify(args) } : called;
-}
-
-/**
- * A message whose content is a list of parts, with the text in `content`, and what the model thought in `reasoning_content`. Parts of
- * other types are passed on as `content_parts`.
- */
-function withText(said: Fields, parts: readonly unknown[]): Fields {
-  let text = "";
-  let thought = "";
-  const others: unknown[] = [];
-  for (const part of parts) {
-    if (typeof part === "string") text += part;
-    else if (!isRecord(part)) continue;
-    else if (part.type === "thinking" || part.type === "reasoning") thought += thoughtIn(part);
-    else if (typeof part.text === "string") text += part.text;
-    else others.push(part);
-  }
-  const { content: _, ...rest } = said;
-  const hasReasoning = typeof said.reasoning_content === "string" && said.reasoning_content !== "";
-  return {
-    ...rest,
-    content: text === "" && thought !== "" ? null : text,
-    ...(thought !== "" && !hasReasoning && { reasoning_content: thought }),
-    ...(others.length > 0 && { content_parts: others }),
-  };
-}
-
-/** The text of a part with thinking, which may be a list of texts. */
-function thoughtIn({ thinking, reasoning, text }: Fields): string {
-  const said = thinking ?? reasoning ?? text;
-  if (typeof said === "string") return said;
-  if (!Array.isArray(said)) return "";
-  return said.map((one) => (isRecord(one) && typeof one.text === "string" ? one.text : "")).join("");
+/** The list itself if no entry changes. */
+function mapped(list: readonly unknown[], change: (entry: unknown, place: number) => unknown): readonly unknown[] {
+  const changed = list.map(change);
+  return changed.every((entry, place) => entry === list[place]) ? list : changed;
 }

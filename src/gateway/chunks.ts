@@ -2,7 +2,7 @@ import { reportIn } from "../catalog/error_reports.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
-import { ChoiceRepair, createdOf, finishOf, saidIn } from "./chat_shape.ts";
+import { ChoiceRepair, createdOf } from "./chat_shape.ts";
 import {
   ChunkFrames,
   EVENT_END,
@@ -14,6 +14,9 @@ import {
   parsed,
   parsedLine,
 } from "./chunk_frames.ts";
+import { finishOf } from "./finish_reasons.ts";
+import { parseObject } from "./provider_json.ts";
+import { saidIn } from "./said.ts";
 import { isCount, type ReportedUsage, USAGE_MEMBERS, UsageReports } from "./usage_counts.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 import { Written, type WrittenText } from "./written.ts";
@@ -30,7 +33,19 @@ const DONE_EVENT = "data: [DONE]\n\n";
 export const PROVIDER_FIELDS = ["provider", "x_groq"];
 const NOT_SENT = [...PROVIDER_FIELDS, ...USAGE_MEMBERS];
 /** Fields of a chunk that are not sent on as received. */
-const EDITED: ReadonlySet<string> = new Set([...["id", "object", "created", "model", "usage", "choices"], ...NOT_SENT]);
+const EDITED: ReadonlySet<string> = new Set([
+  ...["id", "object", "created", "model", "usage", "choices", "service_tier"],
+  ...NOT_SENT,
+]);
+/** In place of an empty list: clients that did not ask for usage read the first choice of every chunk. Azure begins without one. */
+const NO_CHOICE = [{ index: 0, delta: {}, finish_reason: null }];
+/** OpenAI's service tiers. Others, as Groq's `on_demand`, are not sent on: strict clients fail at them. */
+const TIERS: ReadonlySet<unknown> = new Set([undefined, null, "auto", "default", "flex", "scale", "priority"]);
+
+/** Whether a `service_tier` of a provider is sent on. */
+export function isTier(tier: unknown): boolean {
+  return TIERS.has(tier);
+}
 
 /** Members by which a chunk may say that it is no good one, or that report a usage: they are read in every chunk that has another value. */
 const TELLING: ReadonlySet<string> = new Set([
@@ -236,7 +251,7 @@ export class ChunkRewriter implements StreamRewriter {
 
   #takeText(raw: string, sourceChars: number): true | undefined {
     const text = PLAIN.test(raw) ? raw : parsed(`"${raw}"`);
-    if (typeof text !== "string") return undefined;
+    if (typeof text !== "string" || !text.isWellFormed()) return undefined;
     this.#written.add(text, sourceChars);
     this.#frames.textBudget.used++;
     return true;
@@ -261,7 +276,7 @@ export class ChunkRewriter implements StreamRewriter {
   /** The choices as they are sent. Calls that are numbered anew depend on the chunks before. */
   #repaired(received: unknown[]): unknown[] {
     const choices = this.#repair.repaired(received);
-    if (choices !== received && received.some(hasCalls)) this.#frames.forgetTexts();
+    if (choices !== received && (received.some(hasCalls) || this.#repair.isHolding)) this.#frames.forgetTexts();
     return choices;
   }
 
@@ -274,11 +289,10 @@ export class ChunkRewriter implements StreamRewriter {
     return choices === received ? raw : JSON.stringify(choices);
   }
 
-  #rewriteWhole(payload: string): string | undefined {
-    const chunk: unknown = JSON.parse(payload);
-    const spans = topLevelSpans(payload);
-    if (!isRecord(chunk) || spans === undefined)
-      throw new Error("the provider sent an event that is not a JSON object");
+  #rewriteWhole(received: string): string | undefined {
+    const read = parseObject(received);
+    if (read === undefined) throw new Error("the provider sent an event that is not a JSON object");
+    const { value: chunk, spans, text: payload } = read;
     if (reportIn(chunk) !== undefined) throw new Error("the provider sent an error event");
 
     const hasUsage = isPresent(chunk.usage);
@@ -288,10 +302,12 @@ export class ChunkRewriter implements StreamRewriter {
     if (!Array.isArray(chunk.choices) && !hasUsage && !reports) return undefined;
     this.#identify(chunk);
     // A chunk with only the usage is kept for the end, and sent if the client asked for it.
-    const received = Array.isArray(chunk.choices) ? chunk.choices : [];
-    const choices = this.#repaired(received);
+    const given = Array.isArray(chunk.choices) ? chunk.choices : [];
+    const hasNone = given.length === 0 && !hasUsage && !reports;
+    const choices = this.#repaired(hasNone ? NO_CHOICE : given);
     const edits = new Map<string, string | null>();
-    if (choices !== received || !Array.isArray(chunk.choices)) edits.set("choices", JSON.stringify(choices));
+    if (choices !== chunk.choices) edits.set("choices", JSON.stringify(choices));
+    if (!isTier(chunk.service_tier)) edits.set("service_tier", null);
     if ((hasUsage || reports) && choices.length === 0) {
       edits.set("usage", "null");
       if (this.#facts.wantsUsage) this.#usageChunk = this.#patched(payload, spans, edits);
@@ -301,7 +317,8 @@ export class ChunkRewriter implements StreamRewriter {
     // A client that did not ask for usage gets no such field, not even null: some SDKs reject it.
     edits.set("usage", this.#facts.wantsUsage ? "null" : null);
     const out = this.#patched(payload, spans, edits);
-    if (hasUsage ? isRecord(chunk.usage) : !reports) this.#frames.learn({ payload, spans, out });
+    const isAsReceived = payload === received;
+    if (isAsReceived && (hasUsage ? isRecord(chunk.usage) : !reports)) this.#frames.learn({ payload, spans, out });
     return out;
   }
 

@@ -3,12 +3,13 @@ import { type Observer, withFailover } from "../catalog/failover.ts";
 import type { ProviderFailure, ProviderRejection } from "../catalog/provider_errors.ts";
 import type { AnswerKind } from "../catalog/route_sums.ts";
 import { Refusal } from "../errors.ts";
+import { noteAnswer } from "../ledger/answered_by.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
 import { noteTried } from "../ledger/tried_routes.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop, type StopSignal } from "../platform/stop.ts";
 import { hasLeft, requesterOf } from "./authenticate.ts";
-import type { DeadlineWaiter } from "./limits.ts";
+import type { DeadlineWaiter } from "./gate.ts";
 import type { ReservedRequest } from "./reserve.ts";
 import { noteUnpaid } from "./route_notes.ts";
 import { traced } from "./trace_spans.ts";
@@ -222,6 +223,7 @@ class Calls implements Observer, DeadlineWaiter {
     this.#isOpen = false;
     caller.record.answeredMs = nowMs;
     deps.routeStats.answered(route.id, this.kind, nowMs - this.#beganMs);
+    noteAnswer(hold, { routeId: route.id, firstMs: nowMs - caller.record.arrivedMs });
     // The receipt of a request that the first route answered names none.
     if (hold.tried !== undefined) this.#note(route, "answered");
   }

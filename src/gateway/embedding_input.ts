@@ -22,7 +22,7 @@ export type EmbeddingInput = {
 
 /** Checks an input and counts it. Throws invalid_request that names the first invalid element, as in `input.3`. */
 export function readInput(input: unknown): EmbeddingInput {
-  if (typeof input === "string") return { count: 1, texts: [checkText(input, "input")], ids: 0 };
+  if (typeof input === "string") return { count: 1, texts: [checkInput(input, "input")], ids: 0 };
   if (!Array.isArray(input)) throw wrong("input", "must be a string, an array of strings, or arrays of token ids");
   const [first] = input;
   if (typeof first === "number") return { count: 1, texts: [], ids: checkIds(input, "input") };
@@ -32,7 +32,7 @@ export function readInput(input: unknown): EmbeddingInput {
 }
 
 function readTexts(input: readonly unknown[]): EmbeddingInput {
-  const texts = input.map((text, i) => checkText(text, `input.${i}`));
+  const texts = input.map((text, i) => checkInput(text, `input.${i}`));
   return { count: texts.length, texts, ids: 0 };
 }
 
@@ -47,7 +47,7 @@ function readArraysOfIds(input: readonly unknown[]): EmbeddingInput {
   return { count: input.length, texts: [], ids };
 }
 
-function checkText(text: unknown, path: string): string {
+function checkInput(text: unknown, path: string): string {
   if (typeof text !== "string" || text === "") throw wrong(path, "must be a string of at least 1 character");
   // Most texts are short enough at 3 bytes for each UTF-16 code unit, without counting.
   if (text.length * 3 > TEXT_BYTES_MAX && Buffer.byteLength(text) > TEXT_BYTES_MAX)

@@ -5,10 +5,10 @@ import type { Caller } from "./authenticate.ts";
 import { chargeShown, chatUsage } from "./charge.ts";
 import { dispatch } from "./dispatch.ts";
 import { namerOf } from "./end_users.ts";
-import type { MeteredEndpoint } from "./flow.ts";
 import { type Outcome, withHold } from "./hold.ts";
+import type { MeteredEndpoint } from "./metered.ts";
 import { requireModel } from "./models.ts";
-import { filterParameters } from "./parameters.ts";
+import { EMBEDDING_PARAMETERS, filterParameters } from "./parameters.ts";
 import { embeddingPromptOf, type Prompt } from "./prompt.ts";
 import { checkRequestBounds } from "./request_bounds.ts";
 import { asksForCharge, readEmbedding } from "./request_shapes.ts";
@@ -16,9 +16,15 @@ import { type ReservedRequest, reserveEmbedding } from "./reserve.ts";
 import { noteUsed } from "./route_notes.ts";
 import { answerBytesOf, type EmbeddingCall, fetchEmbeddings } from "./upstream_embeddings.ts";
 import { usageShown } from "./usage_shown.ts";
+import { CREATE_EMBEDDING } from "./v1_operations.ts";
 
 /** POST /v1/embeddings. Source: EMB-1. */
-export const EMBEDDINGS: MeteredEndpoint = { serve: embeddings, numbersMax: EMBEDDING_TOKENS_MAX };
+export const EMBEDDINGS: MeteredEndpoint = {
+  path: "/embeddings",
+  operation: CREATE_EMBEDDING,
+  serve: embeddings,
+  numbersMax: EMBEDDING_TOKENS_MAX,
+};
 
 /**
  * Body → model → reserve → dispatch → settle, for embeddings. They cost the tokens of their input: as the provider reports them, or
@@ -29,7 +35,13 @@ async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted):
   caller.record.kind = "embedding";
   const model = requireModel(deps, caller, body.fields.model, "embedding");
   const namer = namerOf(deps, caller);
-  const { changed } = filterParameters({ kind: "embedding", body: body.fields, spans: raw.spans, by: model, namer });
+  const { changed } = filterParameters({
+    list: EMBEDDING_PARAMETERS,
+    body: body.fields,
+    spans: raw.spans,
+    by: model,
+    namer,
+  });
   const prompt = embeddingPromptOf(body.input, { raw, changed, model });
   checkRequestBounds(caller, {
     ...{ choices: 1, inputs: body.input.count, promptTokens: prompt.tokens, promptParam: "input" },

@@ -4,21 +4,21 @@ import type { Deps } from "../deps.ts";
 import { type Body, keepInstead } from "../http/body.ts";
 import { originOf } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
-import { type Admitted, admit, Slots } from "./admission.ts";
+import type { Admitted } from "./admission.ts";
 import { checkChatAnswer } from "./answer_size.ts";
-import { authenticate, type Caller, hasLeft } from "./authenticate.ts";
+import { type Caller, hasLeft } from "./authenticate.ts";
 import { chargeShown, chatUsage, imageUsage, NOTHING_RELAYED } from "./charge.ts";
 import type { ChatToSend } from "./chat_payload.ts";
 import { ChunkRewriter, type StreamFacts, type StreamRewriter } from "./chunks.ts";
 import { type Answered, type Attempt, dispatch } from "./dispatch.ts";
 import { namerOf } from "./end_users.ts";
+import { checkSent } from "./filtering.ts";
 import { endStream, type Outcome, type StreamEnd, withHold } from "./hold.ts";
-import { serveOnce } from "./idempotency.ts";
 import { readsLegacyCalls } from "./legacy_functions.ts";
+import type { MeteredEndpoint } from "./metered.ts";
 import { requireModel } from "./models.ts";
-import { checkKept, filterParameters } from "./parameters.ts";
+import { CHAT_PARAMETERS, filterParameters } from "./parameters.ts";
 import { hasUncounted, type Prompt, type PromptSample, promptOf } from "./prompt.ts";
-import { countRefusal } from "./refusal_counts.ts";
 import type { RelayEnd, StreamOwner, StreamPlan } from "./relay.ts";
 import { checkRequestBounds } from "./request_bounds.ts";
 import { asksForCharge, readChat, readImage } from "./request_shapes.ts";
@@ -26,63 +26,20 @@ import { imagePriceOf, type ReservedRequest, reserveChat, reserveImage } from ".
 import { ChatForm } from "./responses/chat_form.ts";
 import { chatOfInput, hasInput, readChatInput } from "./responses/chat_input.ts";
 import type { Keeper } from "./responses/stored_responses.ts";
-import { noteBreak, noteUnpaid, noteUsed } from "./route_notes.ts";
+import { noteBreak, noteImageCost, noteUnpaid, noteUsed } from "./route_notes.ts";
 import { streamOutcome } from "./stream_ends.ts";
 import { type ChatAnswer, type ChatCall, fetchChatAnswer, type OpenedChat, openChatStream } from "./upstream_chat.ts";
 import { fetchImageAnswer, type ImageCall, type ImageLinks } from "./upstream_images.ts";
-import { waitOf } from "./waiting.ts";
+import { CREATE_CHAT, CREATE_IMAGE } from "./v1_operations.ts";
 
 /**
- * The steps of one metered request, in order. Each step that can refuse is one function:
- *
- *   authenticate (host → key) → admit (gate → rate and per-key concurrency → body → replica slot) → serveOnce (idempotency claim)
- *   → readChat (body check) → requireModel → reserveChat (limits of model and tokens → entitlement) → withHold: dispatch → settle or release → response
- *
- * With warm caches, only the rate limit and an Idempotency-Key ask anything outside the process before `reserveChat`: Redis, and
- * Postgres when a dead replica's claim is taken over. In the reserve, the database decides. Every hold ends exactly once, in hold.ts.
- *
- * This file says when a request is charged. Embeddings go the same way, in `embeddings.ts`. Who pays for each end, also when the client
- * leaves: the table in `stream_ends.ts`.
+ * Chat and images: from the admitted request to its answer. `metered.ts` has the steps before; embeddings, text completions and
+ * reranking have files of their own. Who pays for each end, also when the client leaves: the table in `stream_ends.ts`.
  */
-
-/** Serves a metered request once it is admitted: `chat`, `image`, `embeddings`. Throws the refusal. */
-type Serve = (deps: Deps, caller: Caller, admitted: Admitted) => Promise<Response>;
-
-/**
- * A metered endpoint. `streams`: with `stream: true` its answer is a stream. `numbersMax`: the numbers that its body may have beyond the
- * values of any body.
- */
-export type MeteredEndpoint = { serve: Serve; streams?: boolean; numbersMax?: number };
 
 /** POST /v1/chat/completions, POST /v1/images/generations. */
-export const CHAT: MeteredEndpoint = { serve: chat, streams: true };
-export const IMAGES: MeteredEndpoint = { serve: image };
-
-/** A request to a metered endpoint. Throws the refusal. */
-export async function serveMetered(
-  deps: Deps,
-  request: Request,
-  { serve, streams = false, numbersMax }: MeteredEndpoint,
-): Promise<Response> {
-  const authenticated = authenticate(deps, request);
-  const caller = authenticated instanceof Promise ? await authenticated : authenticated;
-  const { record, limits } = caller;
-  const slots = new Slots(limits);
-  record.limits = limits;
-  const failed = (error: unknown) => {
-    slots.release();
-    countRefusal(deps, record, error);
-    return error;
-  };
-  try {
-    const raw = await admit(deps, request, { owner: caller.key, slots, numbersMax });
-    const wait = waitOf(deps, { request, record, raw, streams });
-    if (wait === undefined) return await serveOnce(deps, { caller, request, raw, slots }, serve);
-    return await wait.answer(serveOnce(deps, { caller: { ...caller, wait }, request, raw, slots }, serve), failed);
-  } catch (error) {
-    throw failed(error);
-  }
-}
+export const CHAT: MeteredEndpoint = { path: "/chat/completions", operation: CREATE_CHAT, serve: chat, streams: true };
+export const IMAGES: MeteredEndpoint = { path: "/images/generations", operation: CREATE_IMAGE, serve: image };
 
 /** Body → model → reserve → dispatch → settle, for chat. Source: API-6. */
 export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted): Promise<Response> {
@@ -112,8 +69,14 @@ function askedChat(deps: Deps, caller: Caller, raw: Body): AskedChat {
   const body = readChat(raw);
   if (body.stream) caller.record.kind = "stream";
   const model = requireModel(deps, caller, body.model, "text");
-  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, by: model, namer: namerOf(deps, caller) });
-  checkKept(filtered.emptied);
+  const filtered = filterParameters({
+    list: CHAT_PARAMETERS,
+    body,
+    spans: raw.spans,
+    by: model,
+    namer: namerOf(deps, caller),
+  });
+  checkSent(filtered.unsent);
   checkChatAnswer(body, filtered, model);
   const prompt = promptOf(body, { raw, changed: filtered.changed, model });
   return { body, raw, model, filtered, prompt, form: undefined };
@@ -336,6 +299,7 @@ export async function image(
     if (result.how === "failed") return result;
     const { rawUsage, dropped } = result.answer;
     const usage = { ...imageUsage(reserved, price), rawUsage };
+    noteImageCost(reserved, result.route, price.microUsd);
     const charge = chargeShown({ ...reserved, showsCharge: asksForCharge(body) }, usage.chargeNanoUsd);
     return { how: "answered", usage, text: result.answer.text(charge), dropped };
   });
@@ -349,7 +313,19 @@ function imageLinks(deps: Deps, { key: { accountId, tenantId } }: Caller, reques
   return { secretKey, origin: originOf(deps, factsOf(request).url), accountId, tenantId, expiresUnixMs };
 }
 
-function callOf({ deps, caller, model, body, raw, filtered, hold }: ChatRequest, attempt: Attempt): ChatCall {
+/** A call of a route for a chat. */
+export function callOf(
+  {
+    deps,
+    caller,
+    model,
+    body,
+    raw,
+    filtered,
+    hold,
+  }: Pick<ChatRequest, "deps" | "caller" | "model" | "body" | "raw" | "filtered" | "hold">,
+  attempt: Attempt,
+): ChatCall {
   const { providerFirstByteMs, providerTotalMs } = deps.config;
   return {
     provider: deps.provider,

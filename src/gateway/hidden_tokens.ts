@@ -2,7 +2,7 @@ import type { Model } from "../catalog/catalog.ts";
 import { noteHidesTokens } from "../catalog/models_store.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Log } from "../platform/log.ts";
-import type { AnswerToCount } from "./charge.ts";
+import type { AnswerToCount } from "./usage_counts.ts";
 
 /**
  * Learns which models hide tokens: models that reason without showing it, and report the reasoning tokens at the end. If the client

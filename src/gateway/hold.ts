@@ -97,20 +97,18 @@ async function end(request: ReservedRequest, outcome: Exclude<Outcome, { how: "r
   if (outcome.how === "answered") return await answer(request, outcome);
   if (outcome.how === "free") {
     await release(request, "provider_failed");
-    return jsonResponse(outcome.text, request.caller.requestId, outcome.dropped);
+    return jsonResponse(request.deps, request.caller, outcome);
   }
   if (outcome.how === "failed") await release(request, outcome.reason);
   else await settle(request, outcome.usage, { reason: "client_left" });
   throw outcome.error;
 }
 
-async function answer(
-  request: ReservedRequest,
-  { usage, text, dropped, keeper }: Extract<Outcome, { how: "answered" }>,
-): Promise<Response> {
-  const { requestId, record } = request.caller;
+async function answer(request: ReservedRequest, outcome: Extract<Outcome, { how: "answered" }>): Promise<Response> {
+  const { usage, text, keeper } = outcome;
+  const { record } = request.caller;
   // Built before it is charged: after that, no step of ours may fail.
-  const response = jsonResponse(text, requestId, dropped);
+  const response = jsonResponse(request.deps, request.caller, outcome);
   await settle(request, usage, { strict: true, reason: hasLeft(request.caller) ? "client_left" : "complete" });
   record.bytesOut = Buffer.byteLength(text);
   // Only now: nobody may fetch an answer that was not paid.

@@ -58,7 +58,7 @@ async function serveByKey(deps: Deps, call: Call & { key: string }, serve: Serve
     const claim = await takeOver(deps, call.caller, { wanted, found });
     return await serveClaimed(deps, call, { serve, wanted, claim });
   }
-  const response = replayOf(deps, wanted, found);
+  const response = replayOf(deps, call.caller, { wanted, found });
   call.slots.release();
   return response;
 }
@@ -99,7 +99,7 @@ async function serveClaimed(
     // One that is too long to be kept is not encrypted first: embeddings may have 100 MB.
     const isKept = text.length <= REDIS_LIMITS.answerBytesMax;
     await claim.finish(isKept ? encrypt(deps.config.secretKey, `${wanted.id}\n${dropped ?? ""}\n${text}`) : undefined);
-    return jsonResponse(text, caller.requestId, dropped);
+    return jsonResponse(deps, caller, { text, dropped });
   } catch (error) {
     await served.end();
     throw error;
@@ -141,12 +141,16 @@ function isJson(response: Response): boolean {
 }
 
 /** The kept answer, under the first request's id, so that its receipt can be found. Throws idempotency_conflict, idempotency_mismatch. */
-function replayOf(deps: Deps, wanted: Wanted, found: Exclude<Found, { state: "ours" | "lapsed" }>): Response {
+function replayOf(
+  deps: Deps,
+  caller: Caller,
+  { wanted, found }: { wanted: Wanted; found: Exclude<Found, { state: "ours" | "lapsed" }> },
+): Response {
   checkSame(wanted, found);
   if (found.state === "in_flight") throw inFlight(found);
   const kept = found.answer && openKept(deps, wanted, found.answer);
   if (kept === undefined) throw notKept(found);
-  const response = jsonResponse(kept.text, found.requestId, kept.dropped);
+  const response = jsonResponse(deps, caller, { ...kept, requestId: found.requestId });
   response.headers.set("idempotent-replayed", "true");
   deps.metrics.replayed();
   return response;

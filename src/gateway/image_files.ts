@@ -1,14 +1,12 @@
 import type { KeyedRoute } from "../catalog/catalog.ts";
 import { type FileOptions, GuardError, mayBePrivate, type OpenFile, openGuarded } from "../catalog/guard.ts";
 import type { Deps } from "../deps.ts";
-import { type ErrorCode, Refusal } from "../errors.ts";
+import { Refusal } from "../errors.ts";
 import { hostOf } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
 import { deadline } from "../platform/deadline.ts";
-import type { ShedReason } from "../platform/metrics.ts";
-import { createSemaphore, type Places, type Share } from "../platform/semaphore.ts";
-import type { Fractions } from "../platform/share_limit.ts";
 import { type ImageToken, openImageToken } from "./image_addresses.ts";
+import { sharesOf } from "./image_places.ts";
 
 /**
  * Serves the images that were handed out by URL: each is fetched from its provider when it is asked for, and passed on as it arrives.
@@ -21,13 +19,7 @@ export const IMAGE_BYTES_MAX = 32 * 1024 * 1024;
 const IDLE_MS = 20_000;
 /** For all of it, however slowly the client reads. */
 const TOTAL_MS = 300_000;
-/** Images that a replica passes on at once; an account and a tenant get their shares of it. */
-const AT_ONCE_MAX = 64;
-/** Requests that wait for that, of all and of an account: a page shows dozens of images at once. */
-const WAITING_MAX = 512;
-const ACCOUNT_WAITING_MAX = 64;
 const WAIT_MS_MAX = 15_000;
-const RETRY_AFTER_SECONDS = 2;
 /** How files of each type begin; told by their first HEAD_BYTES, read as latin1. */
 const HEAD_BYTES = 12;
 const FIRST_BYTES = {
@@ -40,23 +32,6 @@ const FIRST_BYTES = {
 export const IMAGE_TYPES = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/avif"] as const;
 /** Statuses by which a provider asks to try again later. */
 const PASSING_STATUSES: readonly number[] = [408, 425, 429];
-
-/** The limit on images that are passed on at once. */
-export function createImagePlaces(onShed: (reason: ShedReason) => void): Places {
-  const shed = (code: ErrorCode) => {
-    onShed("image_files");
-    return new Refusal(code, {
-      message: "Too many images are being fetched. Try again.",
-      retryAfterSeconds: RETRY_AFTER_SECONDS,
-    });
-  };
-  return createSemaphore({
-    max: AT_ONCE_MAX,
-    waitingMax: WAITING_MAX,
-    shareFull: () => shed("too_many_requests"),
-    allFull: () => shed("service_unavailable"),
-  });
-}
 
 /** GET /v1/images/files/{token}. Throws host_not_allowed, not_found, too_many_requests, provider_unavailable, service_unavailable. */
 export async function getImageFile(deps: Deps, request: Request, text: string): Promise<Response> {
@@ -136,14 +111,6 @@ export function accessOf(
     allowPrivate: mayBePrivate(baseUrl, allowPrivate) ? allowPrivate : [],
     ...(isOwn && { headers: { authorization: `Bearer ${apiKey.reveal()}` } }),
   };
-}
-
-function sharesOf({ accountId, tenantId }: ImageToken, { account, tenant }: Fractions): Share[] {
-  const partOf = (fraction: number) => Math.max(1, Math.floor(AT_ONCE_MAX * fraction));
-  const own = { id: `account:${accountId}`, atOnceMax: partOf(account), waitingMax: ACCOUNT_WAITING_MAX };
-  return tenantId === 0
-    ? [own]
-    : [own, { id: `tenant:${tenantId}`, atOnceMax: partOf(tenant), waitingMax: WAITING_MAX }];
 }
 
 /** The first bytes, at least HEAD_BYTES if the file has that many. */

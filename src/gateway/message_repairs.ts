@@ -21,6 +21,18 @@ export function repairMessages(messages: readonly unknown[], facts: Facts): read
   return repair.done() ?? messages;
 }
 
+/** Where a repaired message comes from: the index of a message, and of each part of its content the message and the part, if they moved. */
+export type RepairedFrom = { at: number; parts?: readonly (readonly [message: number, part: number])[] };
+
+/** Where each of the messages that `repairMessages` returns comes from. */
+export function repairedFrom(messages: readonly unknown[], facts: Facts): readonly RepairedFrom[] {
+  const from: RepairedFrom[] = [];
+  const repair = new Repair(facts, from);
+  for (const message of messages) repair.add(message);
+  repair.done();
+  return from;
+}
+
 /** The most that the repairs of any route add: messages, and bytes. The prompt is reserved before its route is known. Source: MON-3. */
 export function addedByRepairs(messages: readonly unknown[]): { messages: number; bytes: number } {
   const added = { messages: 0, bytes: 0 };
@@ -37,13 +49,18 @@ export function addedByRepairs(messages: readonly unknown[]): { messages: number
 class Repair {
   readonly #facts: Facts;
   readonly #sent: unknown[] = [];
+  /** Of each message in `#sent`, if anybody asks. */
+  readonly #from: RepairedFrom[] | undefined;
+  /** The messages that were added. */
+  #count = 0;
   #isChanged = false;
   #calls: LegacyCalls | undefined;
   /** Images of the tool messages before, which a message of the user will have. */
-  #images: Fields[] = [];
+  #images: { part: Fields; from: readonly [message: number, part: number] }[] = [];
 
-  constructor(facts: Facts) {
+  constructor(facts: Facts, from?: RepairedFrom[]) {
     this.#facts = facts;
+    this.#from = from;
   }
 
   add(message: unknown): void {
@@ -54,10 +71,13 @@ class Repair {
     const last = this.#sent.at(-1);
     if (role === "system" && this.#facts.systemMessages === "merged" && isRecord(last) && last.role === "system") {
       this.#sent[this.#sent.length - 1] = { ...last, content: joined(last.content, (repaired as Fields).content) };
+      this.#from?.push({ at: this.#from.pop()?.at ?? 0, parts: [] });
       this.#isChanged = true;
     } else {
       this.#sent.push(repaired);
+      this.#from?.push({ at: this.#count, ...(repaired !== message && keptParts(message, this.#count)) });
     }
+    this.#count += 1;
   }
 
   /** undefined: nothing was changed. */
@@ -84,20 +104,28 @@ class Repair {
   #withoutImages(message: Fields): Fields {
     const { content } = message;
     if (!Array.isArray(content) || !content.some(isImage)) return message;
-    this.#images.push(...content.filter(isImage));
+    for (const [j, part] of content.entries()) if (isImage(part)) this.#images.push({ part, from: [this.#count, j] });
     const others = content.filter((part) => !isImage(part));
     return { ...message, content: others.length === 0 ? IMAGE_FOLLOWS : others };
   }
 
   #addImages(): void {
     if (this.#images.length === 0) return;
-    this.#sent.push({ role: "user", content: this.#images });
+    this.#sent.push({ role: "user", content: this.#images.map(({ part }) => part) });
+    this.#from?.push({ at: this.#images[0]?.from[0] ?? 0, parts: this.#images.map(({ from }) => from) });
     this.#images = [];
   }
 }
 
 function isImage(part: unknown): part is Fields {
   return isRecord(part) && part.type === "image_url";
+}
+
+/** Where the parts of a changed message are in it: only images leave a content that stays a list. */
+function keptParts(message: unknown, at: number): Pick<RepairedFrom, "parts"> | undefined {
+  const content: unknown = isRecord(message) ? message.content : undefined;
+  if (!Array.isArray(content)) return undefined;
+  return { parts: content.flatMap((part, j) => (isImage(part) ? [] : [[at, j] as const])) };
 }
 
 /** A content that is a list of nothing but texts, as one text. */

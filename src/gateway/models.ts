@@ -1,5 +1,6 @@
 import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
 import type { Model } from "../catalog/catalog.ts";
+import { MODALITIES, type Service } from "../catalog/modalities.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type Entitlement, entitlementOf, hasLeft } from "../ledger/entitlement_store.ts";
@@ -15,9 +16,10 @@ const KEYS = /sk-[\w-]{8,}/gi;
 /** Control characters, halves of pairs, quotes, and what HTML interprets. */
 const NOT_IN_IDS = /[^\p{L}\p{M}\p{N} ._:/@+~#,=()[\]-]/gu;
 
-/** What a request wants of a model, and what that is called in an error. */
-const SERVICES = { text: "chat", image: "images", embedding: "embeddings" } as const;
-export type Service = keyof typeof SERVICES;
+/** What is wanted of a model, in an error. */
+const SERVICES: Readonly<Record<Service, string>> = {
+  ...{ text: "chat", image: "images", embedding: "embeddings", rerank: "reranking" },
+};
 
 /**
  * The model that a request names. It is recorded whether or not the key may use it. Throws model_not_found, also for a model outside
@@ -27,8 +29,7 @@ export function requireModel(deps: Deps, { record, key }: Caller, modelId: strin
   const model = deps.catalog.model(modelId);
   record.modelId = model?.id ?? "";
   if (model === undefined || !keyAllowsModel(key, model.id)) throw modelNotFound(modelId);
-  const serves = model.modality === wants || (model.modality === "multimodal" && wants !== "embedding");
-  if (!serves) {
+  if (!MODALITIES[model.modality].serves.includes(wants)) {
     throw new Refusal("invalid_request", { message: `The model does not serve ${SERVICES[wants]}.`, param: "model" });
   }
   return model;
@@ -68,14 +69,14 @@ async function servable(deps: Deps, { key }: Caller): Promise<Model[]> {
   const entitlement = await entitlementOf(deps.db.sql, key.accountId);
   return deps.catalog
     .models()
-    .filter((model) => keyAllowsModel(key, model.id) && payerOf(entitlement, key.mode, model) !== null);
+    .filter((model) => keyAllowsModel(key, model.id) && whatPays(entitlement, key.mode, model) !== null);
 }
 
 /**
  * What would pay for a request with this model now; null if nothing would. A used-up package counts only if the balance cannot
  * pay.
  */
-export function payerOf(
+export function whatPays(
   { package: state, paygEnabled, balanceNanoUsd }: Entitlement,
   mode: "package" | "payg",
   model: Model,

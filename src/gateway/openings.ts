@@ -1,6 +1,7 @@
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { isRecord } from "../platform/records.ts";
-import { finishOf, saidIn } from "./chat_shape.ts";
+import { finishOf } from "./finish_reasons.ts";
+import { saidIn, saysSomething } from "./said.ts";
 import { UsageReports } from "./usage_counts.ts";
 
 /**
@@ -60,13 +61,4 @@ function hasTokens({ usage }: UsageReports): boolean {
 /** A filter has refused the answer. */
 function isRefusal(choice: unknown): boolean {
   return finishOf(choice) === "content_filter";
-}
-
-/** Whether a message or delta has more than its role: content, reasoning, a refusal, calls of tools, audio. */
-function saysSomething(message: unknown): boolean {
-  return isRecord(message) && Object.entries(message).some(([name, value]) => name !== "role" && isFilled(value));
-}
-
-function isFilled(value: unknown): boolean {
-  return value !== undefined && value !== null && value !== "" && !(Array.isArray(value) && value.length === 0);
 }

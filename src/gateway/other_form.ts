@@ -1,6 +1,9 @@
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { isRecord } from "../platform/records.ts";
-import { finishOf, numberOf, saidIn } from "./chat_shape.ts";
+import { numberOf } from "./call_numbers.ts";
+import { finishOf } from "./finish_reasons.ts";
+import { parseObject } from "./provider_json.ts";
+import { saidIn, saysSomething } from "./said.ts";
 import { isDone, SseReader } from "./sse.ts";
 
 /** Answers in another form than was asked for: a whole one to a stream, and a stream to a whole request. Source: STR-8. */
@@ -57,8 +60,8 @@ export function wholeOfEvents(text: string, check: (event: Fields) => void): str
   for (const payload of payloads) {
     hasEnd = isDone(payload);
     if (hasEnd) break;
-    const event: unknown = JSON.parse(payload);
-    if (!isRecord(event)) throw notAnAnswer();
+    const event = parseObject(payload)?.value;
+    if (event === undefined) throw notAnAnswer();
     check(event);
     const { choices: more, usage: reported, ...rest } = event;
     head = { ...rest, ...head };
@@ -76,9 +79,10 @@ function notAnAnswer(): ProviderFailure {
 
 function addChoice(choices: Map<number, Fields>, choice: Fields): void {
   const { index, delta, message: __, text, finish_reason, ...more } = choice;
-  const said = saidIn(choice, "delta");
   const place = numberOf(index) ?? 0;
   const before = choices.get(place) ?? { index: place, message: { role: "assistant" }, finish_reason: null };
+  // A message behind deltas repeats what they said.
+  const said = isRecord(delta) || !saysSomething(before.message) ? saidIn(choice, "delta") : undefined;
   const message = { ...(isRecord(before.message) ? before.message : {}) };
   if (isRecord(said)) addDelta(message, said);
   const finish = finishOf(choice) === undefined ? before.finish_reason : finish_reason;

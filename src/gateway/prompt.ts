@@ -2,6 +2,7 @@ import type { Body } from "../http/body.ts";
 import { isRecord } from "../platform/records.ts";
 import type { EmbeddingInput } from "./embedding_input.ts";
 import { fileTokensOf, imageTokensOf, type PromptBounds } from "./media_tokens.ts";
+import { MEDIA_MEMBERS } from "./message_filter.ts";
 import { addedByRepairs } from "./message_repairs.ts";
 import type { ChatBody } from "./request_shapes.ts";
 
@@ -29,8 +30,6 @@ const IMAGE_FIELDS: ReadonlySet<string> = new Set(["type", "image_url"]);
 const IMAGE_URL_FIELDS: ReadonlySet<string> = new Set(["url", "detail"]);
 /** Types of content parts that are text. All others but `image_url` are files: their tokens cannot be counted by their bytes. */
 const TEXT_PARTS: ReadonlySet<unknown> = new Set(["text", "refusal", "thinking", "reasoning"]);
-/** Fields of messages that name audio and files which the provider has, or contain them. */
-const FILE_FIELDS = ["audio", "images", "video", "file_ids", "attachments"] as const;
 /** Types of tools that the client runs. All others run at the provider, and add what they find to the prompt. */
 const CLIENT_TOOLS: ReadonlySet<unknown> = new Set([undefined, null, "function", "custom", "namespace"]);
 /** A longer `detail` is not one of `auto`, `low` and `high`. */
@@ -157,7 +156,9 @@ type Sent = { raw: Pick<Body, "text" | "spans">; changed?: Changed; model: Promp
 
 /** The prompt of a chat request. Every field of it counts. */
 export function promptOf(body: ChatBody, { raw, changed = UNCHANGED, model }: Sent): Prompt {
-  const messages = changed.get("messages") ?? body.messages;
+  const filtered = changed.get("messages");
+  // One message may be sent as several.
+  const messages: readonly unknown[] = Array.isArray(filtered) ? filtered : body.messages;
   const known = readMessages(messages, model);
   const found = known ?? readUnknown(messages, { bytes: sentBytes("messages", raw, changed), model });
   const fields = body as Record<string, unknown>;
@@ -173,8 +174,8 @@ export function promptOf(body: ChatBody, { raw, changed = UNCHANGED, model }: Se
   const { texts, imageTokens, hasFiles, beyond } = found;
   const hasMedia = known === undefined || imageTokens > 0 || hasFiles;
   const fileTokens = hasFiles ? fileTokensOf(model) : 0;
-  const added = addedByRepairs(body.messages);
-  const overheadTokens = overheadOf(body.messages.length + added.messages, model);
+  const added = addedByRepairs(messages);
+  const overheadTokens = overheadOf(messages.length + added.messages, model);
   return new Prompt(texts, { overheadTokens, imageTokens, fileTokens, beyond: beyond + added.bytes, hasMedia });
 }
 
@@ -269,7 +270,7 @@ function readUnknown(messages: unknown, { bytes, model }: { bytes: number; model
   };
   const counted = (message: unknown): unknown => {
     if (!isRecord(message)) return message;
-    hasFiles ||= FILE_FIELDS.some((name) => (message[name] ?? null) !== null);
+    hasFiles ||= MEDIA_MEMBERS.some((name) => (message[name] ?? null) !== null);
     return Array.isArray(message.content) ? { ...message, content: message.content.map(countedPart) } : message;
   };
   const json = JSON.stringify(Array.isArray(messages) ? messages.map(counted) : messages);

@@ -1,5 +1,4 @@
 import { addRefusals, minuteOf, type RefusalCount } from "../accounts/refusal_counts_store.ts";
-import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type BufferedWrites, createBufferedWrites } from "../platform/buffered_writes.ts";
 import type { Db } from "../platform/db.ts";
@@ -39,7 +38,7 @@ export function openRefusalCounts({ db, log }: { db: Db; log: Log }): RefusalCou
 }
 
 /** Counts the error that a request ended with, if it is a refusal that counts. */
-export function countRefusal({ refusals }: Pick<Deps, "refusals">, record: RequestRecord, error: unknown): void {
+export function countRefusal({ refusals }: { refusals: RefusalCounts }, record: RequestRecord, error: unknown): void {
   if (error instanceof Refusal && isCounted(record, error)) refusals.note(record, error.code);
 }
 

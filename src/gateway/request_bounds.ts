@@ -7,8 +7,9 @@ import type { Caller } from "./authenticate.ts";
 export type AskedOfUnit = {
   choices: number;
   inputs: number;
+  inputsParam?: "input" | "documents";
   promptTokens: number;
-  promptParam: "messages" | "input";
+  promptParam: "messages" | "input" | "prompt" | "documents";
   capTokens: number | null;
   capParam: "max_tokens" | "max_completion_tokens" | "max_output_tokens";
 };
@@ -16,10 +17,11 @@ export type AskedOfUnit = {
 /** Throws invalid_request, with the bound in the message. */
 export function checkRequestBounds({ key: { requestBounds: most } }: Caller, asked: AskedOfUnit): void {
   if (most === null) return;
-  const { choices, inputs, promptTokens, promptParam, capTokens, capParam } = asked;
+  const { choices, inputs, inputsParam = "input", promptTokens, promptParam, capTokens, capParam } = asked;
   if (choices > most.choices)
     throw beyond("n", `at most ${most.choices} choices in a request; this one asks for ${choices}`);
-  if (inputs > most.inputs) throw beyond("input", `at most ${most.inputs} inputs in a request; this one has ${inputs}`);
+  if (inputs > most.inputs)
+    throw beyond(inputsParam, `at most ${most.inputs} inputs in a request; this one has ${inputs}`);
   if (promptTokens > most.promptTokens) {
     const counted = `${most.promptTokens} tokens of prompt in a request, where each byte of text counts as one`;
     throw beyond(promptParam, `at most ${counted}; this one may have ${promptTokens}`);

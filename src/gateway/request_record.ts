@@ -29,6 +29,8 @@ export class RequestRecord {
   reserveStartedMs = 0;
   reservedMs = 0;
   reserveRefusedMs = 0;
+  /** The request arrived. */
+  arrivedMs = 0;
   /** The first request to a provider was sent. */
   dispatchedMs = 0;
   /** A provider answered: with the whole answer, or with the first event of a stream. */
@@ -72,6 +74,7 @@ export function startRecord(
   const facts = factsOf(request);
   const record = new RequestRecord(facts.requestId, host.name, known);
   record.trace = facts.trace;
+  record.arrivedMs = facts.startedMs;
   facts.record = record;
   return record;
 }

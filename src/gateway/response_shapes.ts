@@ -1,5 +1,5 @@
 import { type Static, type TSchema, Type } from "@sinclair/typebox";
-import { MODALITIES } from "../catalog/catalog_input.ts";
+import { MODALITY_NAMES } from "../catalog/modalities.ts";
 
 /**
  * The shapes of the API's responses. They are published in the OpenAPI document, and `Static` makes of them the types that the handlers
@@ -26,7 +26,7 @@ export const ModelOnWire = Type.Object(
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("preview"), Type.Literal("deprecated")])),
     modality: Type.Optional(
       Type.Union(
-        MODALITIES.map((modality) => Type.Literal(modality)),
+        MODALITY_NAMES.map((modality) => Type.Literal(modality)),
         { description: "text: chat; image: images; multimodal: both; embedding: embeddings." },
       ),
     ),

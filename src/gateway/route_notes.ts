@@ -1,13 +1,14 @@
 import type { KeyedRoute, Route } from "../catalog/catalog.ts";
 import type { AnswerKind } from "../catalog/route_sums.ts";
+import { noteProviderCost } from "../ledger/answered_by.ts";
 import type { Usage } from "../ledger/ledger.ts";
-import { chatCharge } from "../ledger/price.ts";
+import { chatCharge, imageCharge } from "../ledger/price.ts";
 import { noteTried } from "../ledger/tried_routes.ts";
 import type { PromptParts } from "./prompt.ts";
 import type { ReservedRequest } from "./reserve.ts";
 import { reportedCostOf } from "./usage_counts.ts";
 
-/** What is noted of a route's answer and work. What is noted of its calls: `dispatch.ts`. Source: PRV-22, PRV-24, MON-8, LOS-1. */
+/** What is noted of a route's answer and work. What is noted of its calls: `dispatch.ts`. Source: PRV-22, PRV-24, MON-8, MON-20, LOS-1. */
 
 /** An answer, its route, and what was reserved for it. */
 type Used = ReservedRequest & { prompt: PromptParts; choices: number };
@@ -26,7 +27,29 @@ export function noteUsed(
     const capTokens = hold.capTokens === null ? null : hold.capTokens * choices;
     deps.boundUses.note(model, { prompt, capTokens, used: usage });
   }
+  noteProviderCost(hold, textCost(request, route, usage));
   noteOverrun(request, route, usage);
+}
+
+/**
+ * What the provider charges for an answer: its counts at the costs of its route, or else at the operator's prices; null: there are none.
+ * Source: MON-20.
+ */
+function textCost({ model, hold }: Used, { costPrices }: Route, usage: Usage): bigint | null {
+  if (costPrices !== null) return chatCharge(costPrices, usage);
+  if (model.prices === null) return null;
+  // A balance has been charged that already, or more by a markup.
+  return hold.mode === "payg" ? (usage.costNanoUsd ?? usage.chargeNanoUsd) : chatCharge(model.prices, usage);
+}
+
+/** The same of an image. `microUsd`: the operator's price; undefined: there is none. */
+export function noteImageCost(
+  { hold }: ReservedRequest,
+  { costImageMicroUsd }: Route,
+  microUsd: number | undefined,
+): void {
+  const cost = costImageMicroUsd ?? microUsd;
+  noteProviderCost(hold, cost === undefined ? null : imageCharge(cost));
 }
 
 /**

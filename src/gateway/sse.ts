@@ -22,7 +22,9 @@ const BARE_OBJECT = /^ {0,8}\{/;
 /** Events with such a name are errors, whatever their data is. */
 const ERROR_EVENT = /^ ?[\w.-]{0,64}(?:error|exception) *$/i;
 const BARE_CHARS = 9;
-const DONE = /^"?\[DONE\]"?$/i;
+const DONE = /^(?:data: ?)?"?\[DONE\]"?$/i;
+/** Data that begins with the name of its field once more: some gateways write it twice. */
+const TWICE = /^data: ?(?=\{)/;
 /** Completes the last line and the last event. */
 const BLANK_LINES = Uint8Array.of(LF, LF);
 const BYTE_ORDER_MARK = 0xfeff;
@@ -157,7 +159,7 @@ export class SseReader {
    * where other data follows. Returns the payload of that event, if any.
    */
   #addData(line: string): string | undefined {
-    const value = line.startsWith(" ") ? line.slice(1) : line;
+    const value = (line.startsWith(" ") ? line.slice(1) : line).replace(TWICE, "");
     const before = this.#data;
     const endsEvent = before !== undefined && (value.startsWith("{") || isDone(value)) && isObject(before);
     const ended = endsEvent ? this.#endEvent() : undefined;

@@ -1,11 +1,11 @@
 import { Refusal, toEnvelope } from "../errors.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
-import type { AnswerToCount } from "./charge.ts";
 import type { Relayed } from "./chunks.ts";
 import { restarting } from "./dispatch.ts";
 import { hasUncounted, type PromptSample } from "./prompt.ts";
 import type { RelayEnd } from "./relay.ts";
 import type { ReservedRequest } from "./reserve.ts";
+import type { AnswerToCount } from "./usage_counts.ts";
 
 /**
  * What each end of a request means: who pays how much, and what the client gets. `streamOutcome` decides the ends of an open stream:

@@ -1,7 +1,7 @@
 import type { Route } from "../catalog/catalog.ts";
 import { ProviderFailure, ProviderRejection } from "../catalog/provider_errors.ts";
-import type { Clock } from "../deps.ts";
 import type { RequestFacts } from "../http/request_facts.ts";
+import type { Clock } from "../platform/clock.ts";
 import { newSpanId, type SpanFacts, type Trace, traceparentOf } from "../platform/tracing.ts";
 import { RequestRecord } from "./request_record.ts";
 

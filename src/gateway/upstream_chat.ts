@@ -4,8 +4,7 @@ import { redactPrompt } from "../catalog/prompt_redaction.ts";
 import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
 import { ProviderFailure, type ProviderRejection, toProviderError } from "../catalog/provider_errors.ts";
 import { memoryOf } from "../http/body.ts";
-import { patch, topLevelSpans } from "../http/json_spans.ts";
-import { DuplicateField, type Span } from "../http/json_text.ts";
+import { patch } from "../http/json_spans.ts";
 import { ANSWER_MEMORY_FULL, type AnswerMemory } from "../platform/answer_memory.ts";
 import { deadline } from "../platform/deadline.ts";
 import { isRecord } from "../platform/records.ts";
@@ -14,11 +13,13 @@ import { Stop } from "../platform/stop.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { type ChatToSend, chatPayload, type Payload } from "./chat_payload.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
-import { PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
+import { isTier, PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
+import { rejectionInRequest } from "./client_paths.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readsLegacyCalls } from "./legacy_functions.ts";
 import { chatOpening, isEmptyAnswer, type Opening } from "./openings.ts";
 import { isEvents, payloadsOfWhole, wholeOfEvents } from "./other_form.ts";
+import { type JsonObject, parseObject } from "./provider_json.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import { isDone, OversizedEvent, SseReader } from "./sse.ts";
 import { type ReportedUsage, USAGE_MEMBERS, UsageReports } from "./usage_counts.ts";
@@ -78,12 +79,19 @@ export type ChatAnswer = {
 
 /** Calls a route and reads its whole answer. Throws ProviderFailure if it is not a chat completion. */
 export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, createdUnix: number): Promise<ChatAnswer> {
-  const { provider, requestId } = call;
   const payload = chatPayload(call, route);
-  const whole = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-  const { text, value, spans, choices: received, isEmpty } = completionOf(whole, { route, sent: payload.text });
+  return chatAnswerOf(await wholeChat(call, route, payload), { call, route, payload, createdUnix });
+}
+
+/** A whole answer for the client. */
+export function chatAnswerOf(
+  { text, value, spans, choices: received, isEmpty }: Completion,
+  { call, route, payload, createdUnix }: { call: ChatCall; route: KeyedRoute; payload: Payload; createdUnix: number },
+): ChatAnswer {
+  const { requestId } = call;
   const edits = new Map<string, string | null>();
   for (const name of [...PROVIDER_FIELDS, ...USAGE_MEMBERS]) edits.set(name, null);
+  if (!isTier(value.service_tier)) edits.set("service_tier", null);
   const reports = new UsageReports();
   reports.read(value);
   const choices = new ChoiceRepair(requestId, "message", readsLegacyCalls(call.body)).repaired(received);
@@ -106,6 +114,16 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
     dropped: payload.dropped,
     isEmpty,
   };
+}
+
+/** Sends a chat and reads its whole answer. Throws ProviderFailure, and ProviderRejection in the client's paths. */
+export async function wholeChat(call: ChatCall, route: KeyedRoute, { text }: Payload): Promise<Completion> {
+  try {
+    const received = await call.provider.postWhole(route, CHAT_PATH, text, limitsOf(call));
+    return completionOf(received, { route, sent: text });
+  } catch (error) {
+    throw rejectionInRequest(error, call, route);
+  }
 }
 
 /** The output cap of each choice. */
@@ -146,12 +164,23 @@ type Completion = JsonObject & { choices: unknown[]; isEmpty: boolean };
  */
 export function completionOf(received: string, called: Called): Completion {
   const text = isEvents(received) ? assembled(received, called) : received;
-  const answer = parseObject(text);
-  if (answer !== undefined) throwReported(answer.value, called);
+  const answer = unwrapped(parseObject(text), called);
   const choices = answer?.value.choices;
   if (answer === undefined || !Array.isArray(choices))
     throw new ProviderFailure("not_json", "the answer is not a chat completion");
   return { ...answer, choices, isEmpty: isEmptyAnswer(choices, answer.value) };
+}
+
+/** Members in which gateways put a whole answer: Cloudflare in `result`. */
+const WRAPPINGS = ["result", "data"];
+
+/** The answer itself. Throws what it, or what is around it, reports. */
+function unwrapped(answer: JsonObject | undefined, called: Called): JsonObject | undefined {
+  if (answer === undefined) return undefined;
+  throwReported(answer.value, called);
+  if (answer.value.choices !== undefined) return answer;
+  const inner = WRAPPINGS.map((name) => answer.value[name]).find((one) => isRecord(one) && Array.isArray(one.choices));
+  return inner === undefined ? answer : unwrapped(parseObject(JSON.stringify(inner)), called);
 }
 
 function assembled(received: string, called: Called): string {
@@ -206,7 +235,13 @@ export type OpenedChat = OpenedStream & Pick<Payload, "dropped"> & { isEmpty: bo
 
 /** Calls a route and waits for the first chunk of its stream. Throws ProviderFailure if there is none, or it is an error. */
 export function openChatStream(call: ChatCall, route: KeyedRoute): Promise<OpenedChat> {
-  return openStream(call, route, chatStream(chatPayload(call, route), route));
+  return openStream(call, route, streamOfChat(call, route));
+}
+
+/** The stream of a chat request. Throws ProviderFailure if a part of a message may not be sent to this route. */
+export function streamOfChat(call: ChatCall, route: KeyedRoute): StreamToOpen {
+  const rejectionOf = (error: unknown) => rejectionInRequest(error, call, route);
+  return { ...chatStream(chatPayload(call, route), route), rejectionOf };
 }
 
 /** A chat stream to open. A whole answer is read as a short stream. */
@@ -220,9 +255,14 @@ export function chatStream(payload: Payload, route: KeyedRoute): StreamToOpen {
 
 /**
  * What is sent to open a stream. `opening`: which event begins the answer; a failure before it is tried on the next route. `fromWhole`: the
- * payloads of a stream for an answer that came whole; throws if it is none.
+ * payloads of a stream for an answer that came whole; throws if it is none. `rejectionOf`: an error in the paths of the client's request.
  */
-type StreamToOpen = Payload & { path: string; opening: Opening; fromWhole: (text: string) => Begun };
+type StreamToOpen = Payload & {
+  path: string;
+  opening: Opening;
+  fromWhole: (text: string) => Begun;
+  rejectionOf?: (error: unknown) => unknown;
+};
 
 /** The payloads that arrived until the answer began. `isEmpty`: it ended without a beginning. */
 type Begun = { payloads: string[]; isEmpty: boolean };
@@ -277,9 +317,8 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
       const work = hasHeaders ? "begun" : "none";
       throw new ProviderFailure("timeout", "no first event in time", { limit: "provider_first_byte", work });
     }
-    throw error instanceof OversizedEvent
-      ? new ProviderFailure("oversized", error.message, { work: "too_large" })
-      : error;
+    if (error instanceof OversizedEvent) throw new ProviderFailure("oversized", error.message, { work: "too_large" });
+    throw sent.rejectionOf?.(error) ?? error;
   } finally {
     stopClock();
     stopTotal();
@@ -364,26 +403,4 @@ async function firstBytes(reader: OpenedStream["reader"]): Promise<ProviderRead>
   } catch {
     throw new ProviderFailure("cut", "the stream broke off before its first event");
   }
-}
-
-/** An object, its text, and where its members stand there. */
-export type JsonObject = { value: Record<string, unknown>; spans: Map<string, Span>; text: string };
-
-/** Parses a JSON object, with the places of its fields. Returns undefined if the text is not one, or has a field twice. */
-export function parseObject(text: string): JsonObject | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    const only = onlyOf(value);
-    if (only !== value) return parseObject(JSON.stringify(only));
-    const spans = topLevelSpans(text);
-    return isRecord(value) && spans !== undefined ? { value, spans, text } : undefined;
-  } catch (error) {
-    if (error instanceof SyntaxError || error instanceof DuplicateField) return undefined;
-    throw error;
-  }
-}
-
-/** The only entry of a list: Gemini reports errors in one. Anything else is returned as it is. */
-export function onlyOf(value: unknown): unknown {
-  return Array.isArray(value) && value.length === 1 && isRecord(value[0]) ? value[0] : value;
 }

@@ -5,15 +5,17 @@ import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
 import { isRecord } from "../platform/records.ts";
 import { nextTurn } from "../platform/runtime.ts";
+import { EMBEDDINGS_BYTES_MAX } from "./answer_bytes.ts";
+import { numberOf } from "./call_numbers.ts";
 import type { Payload } from "./chat_payload.ts";
-import { numberOf } from "./chat_shape.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readVector, type Vector, vectorJson } from "./embedding_vectors.ts";
 import type { Namer } from "./end_users.ts";
 import { type LargeEmbeddings, TEXT_BYTES_A_NUMBER } from "./large_embeddings.ts";
-import { filterParameters } from "./parameters.ts";
+import { EMBEDDING_PARAMETERS, filterParameters } from "./parameters.ts";
+import { onlyOf } from "./provider_json.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
-import { type Called, onlyOf, throwReported } from "./upstream_chat.ts";
+import { type Called, throwReported } from "./upstream_chat.ts";
 import { type ReportedUsage, UsageReports } from "./usage_counts.ts";
 
 /**
@@ -21,8 +23,6 @@ import { type ReportedUsage, UsageReports } from "./usage_counts.ts";
  * `encoding_format`, whichever of the two the provider sends. Source: EMB-3, EMB-4.
  */
 
-/** 2,048 embeddings of 4,096 numbers in base64 have 43 MiB. */
-export const EMBEDDINGS_BYTES_MAX = 64 * 1024 * 1024;
 /** Numbers that are converted in one turn of the event loop: about 10 ms of work. */
 const NUMBERS_A_TURN = 50_000;
 const PATH = "/embeddings";
@@ -89,7 +89,7 @@ async function textOf(
 /** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and base64. */
 function embeddingPayload({ body: { fields }, raw, namer }: EmbeddingCall, route: KeyedRoute): Payload {
   const { changed, dropped } = filterParameters({
-    kind: "embedding",
+    list: EMBEDDING_PARAMETERS,
     body: fields,
     spans: raw.spans,
     by: route,

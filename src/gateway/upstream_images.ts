@@ -5,19 +5,20 @@ import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
 import { ANSWER_MEMORY_FULL } from "../platform/answer_memory.ts";
 import { strictBase64 } from "../platform/base64.ts";
-import { isRecord } from "../platform/records.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { controllerBy } from "../platform/stop.ts";
 import { within } from "../platform/time_limit.ts";
+import { IMAGE_ANSWER_BYTES_MAX } from "./answer_bytes.ts";
 import type { Payload } from "./chat_payload.ts";
 import { createdOf } from "./chat_shape.ts";
 import type { Namer } from "./end_users.ts";
 import { type ImageToken, imageUrl } from "./image_addresses.ts";
 import { accessOf, IMAGE_BYTES_MAX, IMAGE_TYPES, imageTypeOf } from "./image_files.ts";
-import { filterParameters } from "./parameters.ts";
+import { filterParameters, IMAGE_PARAMETERS } from "./parameters.ts";
+import { onlyOf } from "./provider_json.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
-import { type Called, limitsOf, onlyOf, throwReported, type WholeCall } from "./upstream_chat.ts";
+import { type Called, limitsOf, throwReported, type WholeCall } from "./upstream_chat.ts";
 import { withoutCosts } from "./usage_counts.ts";
 import { type ShownCharge, shownCharge } from "./usage_shown.ts";
 
@@ -26,8 +27,6 @@ import { type ShownCharge, shownCharge } from "./usage_shown.ts";
  * address of the provider's. Source: IMG-1, IMG-4.
  */
 
-/** Maximum size of an answer: an image of 32 MiB in base64 takes 43. */
-export const IMAGE_ANSWER_BYTES_MAX = 64 * 1024 * 1024;
 const IMAGE_FETCH_MS = 30_000;
 /** For looking up the host of an address that is handed out. */
 const LOOK_UP_MS = 5_000;
@@ -73,7 +72,6 @@ export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Prom
   const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits), called);
   const image = { ...(await inFormat(answer.image, call, route)), ...pick(answer.image, IMAGE_FIELDS) };
   const { usage } = answer.fields;
-  const shown = isRecord(usage) ? withoutCosts(usage) : undefined;
   const fields = {
     ...pick(answer.fields, ANSWER_FIELDS),
     created: createdOf(answer.fields.created, call.createdUnix),
@@ -81,16 +79,29 @@ export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Prom
     data: [image],
   };
   const text = (charge: ShownCharge | undefined) => {
-    const all = charge === undefined ? shown : { ...Object(shown), ...shownCharge(charge) };
-    return JSON.stringify(all === undefined ? fields : { ...fields, usage: all });
+    const shown = imageUsage(usage, charge);
+    return JSON.stringify(shown === undefined ? fields : { ...fields, usage: shown });
   };
   return { text, rawUsage: usage, dropped: payload.dropped };
+}
+
+/** Counts that an image's usage has in OpenAI's schema. Zero where the provider counts no tokens. */
+const NO_TOKENS = { input_tokens: 0, output_tokens: 0, total_tokens: 0 };
+const NO_DETAILS = { text_tokens: 0, image_tokens: 0 };
+
+/** The usage of an image in OpenAI's shape, with what the provider reports; undefined if it reports none, and the client did not ask. */
+function imageUsage(reported: unknown, charge: ShownCharge | undefined): Item | undefined {
+  const shown = isObject(reported) ? withoutCosts(reported) : undefined;
+  if (shown === undefined && charge === undefined) return undefined;
+  const usage = { ...NO_TOKENS, ...Object(shown) };
+  const { input_tokens_details: details } = usage;
+  return { ...usage, input_tokens_details: { ...NO_DETAILS, ...Object(details) }, ...shownCharge(charge) };
 }
 
 /** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and a size. */
 function imagePayload({ body, raw, namer, price }: ImageCall, route: KeyedRoute): Payload {
   const { changed, dropped } = filterParameters({
-    kind: "image",
+    list: IMAGE_PARAMETERS,
     body,
     spans: raw.spans,
     by: route,

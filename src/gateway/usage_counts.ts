@@ -1,6 +1,6 @@
-import { FURTHER_PARTS } from "../catalog/rates.ts";
 import type { FurtherCounts, TokenCounts } from "../ledger/price.ts";
 import { isRecord } from "../platform/records.ts";
+import { FURTHER_PARTS, MEDIA_PARTS, type MediaPart, OUTPUT_PARTS, PRICE_PARTS } from "../price_parts.ts";
 
 /**
  * What providers report of an answer's usage, as counts with names of our own: the only place that knows how providers report.
@@ -43,10 +43,7 @@ type Meaning =
   | "cacheWritten5m"
   | "cacheWritten1h"
   | "reasoning"
-  | "audioInput"
-  | "audioOutput"
-  | "imageInput"
-  | "imageOutput";
+  | MediaPart;
 
 type Names = { readonly [name: string]: Meaning | Names };
 
@@ -54,10 +51,7 @@ const INPUT_DETAILS: Names = {
   cached_tokens: "cached",
   cache_write_tokens: "cacheWrittenPart",
   cache_creation_tokens: "cacheWrittenPart",
-  audio_tokens: "audioInput",
-  image_tokens: "imageInput",
-  AUDIO: "audioInput",
-  IMAGE: "imageInput",
+  ...mediaDetails("input"),
   cache_creation_token_details: {
     ephemeral_5m_input_tokens: "cacheWritten5m",
     ephemeral_1h_input_tokens: "cacheWritten1h",
@@ -65,11 +59,19 @@ const INPUT_DETAILS: Names = {
 };
 const OUTPUT_DETAILS: Names = {
   reasoning_tokens: "reasoning",
-  audio_tokens: "audioOutput",
-  image_tokens: "imageOutput",
-  AUDIO: "audioOutput",
-  IMAGE: "imageOutput",
+  ...mediaDetails("output"),
 };
+
+/** The names of media in the details of a side: as OpenAI has them, and in a list by modality. */
+function mediaDetails(side: "input" | "output"): Names {
+  const parts = MEDIA_PARTS.filter((part) => PRICE_PARTS[part].side === side);
+  return Object.fromEntries(
+    parts.flatMap((part) => {
+      const { reported, modality } = PRICE_PARTS[part];
+      return [...reported.map((path) => path.split(".").at(-1) ?? path), modality].map((name) => [name, part]);
+    }),
+  );
+}
 
 /** Every name that a provider gives to a count. Of several names for one count, the largest value counts. */
 const NAMES: Names = {
@@ -133,6 +135,21 @@ function mapOf(names: Names): NameMap {
  * `totalTokens`: the only count that was reported.
  */
 export type ReportedUsage = TokenCounts & { totalTokens?: number };
+
+/** An answer whose usage is counted: as the provider reports it, or else from the text. */
+export type AnswerToCount = {
+  usage: ReportedUsage | undefined;
+  /** The provider's usage object, unchanged. */
+  rawUsage?: unknown;
+  /** The completion text, or a sample of it. */
+  completionText: string;
+  /** The length of the whole completion text, if `completionText` is only a sample. */
+  completionChars?: number;
+  /** The client left in the middle: `usage` is what was reported last, the text what was relayed. The larger counts are used. */
+  isPart?: boolean;
+  /** `usage` is only in part what the provider reported. */
+  isEstimated?: boolean;
+};
 
 type Fields = Readonly<Record<string, unknown>>;
 /** By meaning, what was found; undefined: nothing. */
@@ -312,14 +329,11 @@ function neverSmaller(before: ReportedUsage, now: ReportedUsage): ReportedUsage 
   };
 }
 
-/** Parts of the completion. */
-const COMPLETION_PARTS = ["reasoning", "audio_output", "image_output"] as const;
-
 /** The reports of several choices to one prompt. */
 function withMore(before: ReportedUsage, more: ReportedUsage): ReportedUsage {
   const usage = neverSmaller(before, more);
   const further = usage.further && { ...usage.further };
-  for (const name of COMPLETION_PARTS) {
+  for (const name of OUTPUT_PARTS) {
     const count = (before.further?.[name] ?? 0) + (more.further?.[name] ?? 0);
     if (further !== undefined && count > 0) further[name] = count;
   }
@@ -365,7 +379,7 @@ export function withoutCosts(usage: unknown): unknown {
   return Object.fromEntries(Object.entries(usage).filter(([name]) => !COSTS.includes(name)));
 }
 
-/** The further counts; undefined, and nothing allocated, if there are none. */
+/** The further counts; undefined, and no object made, if there are none. */
 function furtherOf(found: Found, reasoning: number): FurtherCounts | undefined {
   const oneHour = found.cacheWritten1h ?? 0;
   const allWritten = Math.max(
@@ -373,17 +387,16 @@ function furtherOf(found: Found, reasoning: number): FurtherCounts | undefined {
     found.cacheWrittenPart ?? 0,
     oneHour + (found.cacheWritten5m ?? 0),
   );
-  const { audioInput = 0, imageInput = 0, audioOutput = 0, imageOutput = 0 } = found;
-  if (allWritten + reasoning + audioInput + imageInput + audioOutput + imageOutput === 0) return undefined;
-  return {
-    ...(allWritten > oneHour && { cache_write: allWritten - oneHour }),
-    ...(oneHour > 0 && { cache_write_1h: oneHour }),
-    ...(reasoning > 0 && { reasoning }),
-    ...(audioInput > 0 && { audio_input: audioInput }),
-    ...(audioOutput > 0 && { audio_output: audioOutput }),
-    ...(imageInput > 0 && { image_input: imageInput }),
-    ...(imageOutput > 0 && { image_output: imageOutput }),
-  };
+  if (allWritten + reasoning === 0 && !MEDIA_PARTS.some((part) => found[part])) return undefined;
+  const further: FurtherCounts = {};
+  if (allWritten > oneHour) further.cache_write = allWritten - oneHour;
+  if (oneHour > 0) further.cache_write_1h = oneHour;
+  if (reasoning > 0) further.reasoning = reasoning;
+  for (const part of MEDIA_PARTS) {
+    const count = found[part] ?? 0;
+    if (count > 0) further[part] = count;
+  }
+  return further;
 }
 
 export function isCount(value: unknown): value is number {

@@ -1,4 +1,5 @@
 import { type TSchema, Type } from "@sinclair/typebox";
+import type { Service } from "../catalog/modalities.ts";
 import type { ErrorCode } from "../errors.ts";
 import { type Operation, refusalsOf } from "../http/openapi.ts";
 import { ENTITLEMENT_REFUSALS } from "../ledger/refusals.ts";
@@ -45,6 +46,19 @@ export const METERED = [
 
 const IDEMPOTENT = ["idempotency_mismatch", "idempotency_conflict"] as const satisfies ErrorCode[];
 
+/** The description of a metered endpoint. */
+export function meteredOperation(
+  more: Pick<Operation, "id" | "tag" | "summary" | "description" | "body" | "answer" | "events">,
+): Operation {
+  return {
+    ...more,
+    description: `${METERED_DESCRIPTION} ${more.description}`.trim(),
+    caller: "key",
+    headers: IdempotencyHeader,
+    refusals: refusalsOf(...ALWAYS, ...METERED, ...IDEMPOTENT),
+  };
+}
+
 const IdempotencyHeader = Type.Object({
   "Idempotency-Key": Type.Optional(
     Type.String({
@@ -59,14 +73,19 @@ const METERED_DESCRIPTION =
   "Counts as one request of the package, or is charged to the balance. A request that is refused, or that the model does not answer, costs nothing.";
 
 /** The models of the examples. The API reference shows an installation's own in their place. */
-export const EXAMPLE_MODELS = { chat: "gpt-mini", image: "painter", embedding: "embed-small" };
-export type ExampleModels = typeof EXAMPLE_MODELS;
+export const EXAMPLE_MODELS: ExampleModels = {
+  text: "gpt-mini",
+  image: "painter",
+  embedding: "embed-small",
+  rerank: "rerank-small",
+};
+export type ExampleModels = Readonly<Record<Service, string>>;
 export const CHAT_EXAMPLE = {
-  model: EXAMPLE_MODELS.chat,
+  model: EXAMPLE_MODELS.text,
   messages: [{ role: "user", content: "What is a toll gate?" }],
 };
 export const IMAGE_EXAMPLE = { model: EXAMPLE_MODELS.image, prompt: "A toll gate at dawn", size: IMAGE_SIZE_DEFAULT };
-export const RESPONSE_EXAMPLE = { model: EXAMPLE_MODELS.chat, input: "What is a toll gate?" };
+export const RESPONSE_EXAMPLE = { model: EXAMPLE_MODELS.text, input: "What is a toll gate?" };
 export const EMBEDDING_EXAMPLE = {
   model: EXAMPLE_MODELS.embedding,
   input: ["What is a toll gate?", "A road with a barrier"],
@@ -121,30 +140,24 @@ export const GET_MODEL = read(
   "model_not_found",
 );
 
-export const CREATE_CHAT: Operation = {
+export const CREATE_CHAT = meteredOperation({
   id: "createChatCompletion",
   tag: "Chat",
   summary: "Create a chat completion, whole or as a stream",
-  description: METERED_DESCRIPTION,
-  caller: "key",
-  headers: IdempotencyHeader,
+  description: "",
   body: { schema: ChatBody, example: CHAT_EXAMPLE },
   answer: CHAT_ANSWER,
   events: ChatCompletionChunk,
-  refusals: refusalsOf(...ALWAYS, ...METERED, ...IDEMPOTENT),
-};
+});
 
-export const CREATE_IMAGE: Operation = {
+export const CREATE_IMAGE = meteredOperation({
   id: "createImage",
   tag: "Images",
   summary: "Create an image",
-  description: METERED_DESCRIPTION,
-  caller: "key",
-  headers: IdempotencyHeader,
+  description: "",
   body: { schema: ImageBody, example: IMAGE_EXAMPLE },
   answer: IMAGE_ANSWER,
-  refusals: refusalsOf(...ALWAYS, ...METERED, ...IDEMPOTENT),
-};
+});
 
 export const GET_IMAGE_FILE: Operation = {
   id: "getImageFile",
@@ -158,18 +171,16 @@ export const GET_IMAGE_FILE: Operation = {
   refusals: refusalsOf("not_found", "provider_unavailable", ...ALWAYS.filter((code) => code !== "invalid_api_key")),
 };
 
-export const CREATE_RESPONSE: Operation = {
+export const CREATE_RESPONSE = meteredOperation({
   id: "createResponse",
   tag: "Responses",
   summary: "Create a response, whole or as a stream of events",
-  description: `${METERED_DESCRIPTION} The response is kept for some hours, unless store is false: the next request can continue the conversation by previous_response_id, and is charged for all of it.`,
-  caller: "key",
-  headers: IdempotencyHeader,
+  description:
+    "The response is kept for some hours, unless store is false: the next request can continue the conversation by previous_response_id, and is charged for all of it.",
   body: { schema: ResponsesBody, example: RESPONSE_EXAMPLE },
   answer: RESPONSE_ANSWER,
   events: ResponseEvent,
-  refusals: refusalsOf(...ALWAYS, ...METERED, ...IDEMPOTENT),
-};
+});
 
 const ResponseId = Type.Object({ id: Type.String({ description: "The id of the response." }) });
 
@@ -212,17 +223,14 @@ export const LIST_INPUT_ITEMS = read(
   "invalid_request",
 );
 
-export const CREATE_EMBEDDING: Operation = {
+export const CREATE_EMBEDDING = meteredOperation({
   id: "createEmbedding",
   tag: "Embeddings",
   summary: "Create embeddings",
-  description: `${METERED_DESCRIPTION} The balance is charged for the tokens of the input.`,
-  caller: "key",
-  headers: IdempotencyHeader,
+  description: "The balance is charged for the tokens of the input.",
   body: { schema: EmbeddingBody, example: EMBEDDING_EXAMPLE },
   answer: EMBEDDING_ANSWER,
-  refusals: refusalsOf(...ALWAYS, ...METERED, ...IDEMPOTENT),
-};
+});
 
 export const GET_BALANCE = read(
   {

@@ -1,20 +1,17 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { described } from "../http/openapi.ts";
+import { countedResponse } from "../http/unread_answer.ts";
 import { inTime } from "../platform/time_limit.ts";
+import { readerOf } from "./answers.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
-import { EMBEDDINGS } from "./embeddings.ts";
-import { CHAT, IMAGES, serveMetered } from "./flow.ts";
 import { getImageFile } from "./image_files.ts";
+import { serveMetered } from "./metered.ts";
+import { METERED_ENDPOINTS } from "./metered_endpoints.ts";
 import { getModel, listModels, modelNotFound } from "./models.ts";
-import { RESPONSES } from "./responses/endpoint.ts";
 import { deleteResponse, getResponse, listInputItems } from "./responses/stored_endpoints.ts";
 import { getBalance, getUsage, listUsage } from "./v1_account.ts";
 import {
-  CREATE_CHAT,
-  CREATE_EMBEDDING,
-  CREATE_IMAGE,
-  CREATE_RESPONSE,
   DELETE_RESPONSE,
   GET_BALANCE,
   GET_IMAGE_FILE,
@@ -30,18 +27,24 @@ import {
  * The metered endpoints by path; all are POST. Nearly all requests are for these, so `server/app.ts` calls them directly: the
  * framework would cost half as much again as authenticating and admitting the request.
  */
-export function meteredRoutes(deps: Deps) {
-  return {
-    "/v1/chat/completions": (request: Request) => serveMetered(deps, request, CHAT),
-    "/v1/images/generations": (request: Request) => serveMetered(deps, request, IMAGES),
-    "/v1/embeddings": (request: Request) => serveMetered(deps, request, EMBEDDINGS),
-    "/v1/responses": (request: Request) => serveMetered(deps, request, RESPONSES),
-  } as const;
+export function meteredRoutes(deps: Deps): Readonly<Record<string, (request: Request) => Promise<Response>>> {
+  return Object.fromEntries(
+    METERED_ENDPOINTS.map((endpoint) => [
+      `/v1${endpoint.path}`,
+      (request: Request) => serveMetered(deps, request, endpoint),
+    ]),
+  );
 }
 
 /** The endpoints under /v1. Bodies are read in `admission.ts`, never by the framework, because the client's bytes are sent on. */
 export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
-  return new Elysia({ prefix: "/v1", normalize: false })
+  const routes = new Elysia({ prefix: "/v1", normalize: false });
+  for (const { path, operation } of METERED_ENDPOINTS) {
+    const serve = metered[`/v1${path}`];
+    if (serve !== undefined)
+      routes.post(path, ({ request }) => serve(request), { parse: "none", detail: described(operation) });
+  }
+  return routes
     .get("/models", ({ request }) => unmetered(deps, request, (caller) => inTime(listModels(deps, caller))), {
       detail: described(LIST_MODELS),
     })
@@ -64,20 +67,8 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
       ({ request, params }) => unmetered(deps, request, (caller) => inTime(getUsage(deps, caller, params.requestId))),
       { detail: described(GET_USAGE) },
     )
-    .post("/chat/completions", ({ request }) => metered["/v1/chat/completions"](request), {
-      parse: "none",
-      detail: described(CREATE_CHAT),
-    })
-    .post("/images/generations", ({ request }) => metered["/v1/images/generations"](request), {
-      parse: "none",
-      detail: described(CREATE_IMAGE),
-    })
     .get("/images/files/:token", ({ request, params }) => getImageFile(deps, request, params.token), {
       detail: described(GET_IMAGE_FILE),
-    })
-    .post("/responses", ({ request }) => metered["/v1/responses"](request), {
-      parse: "none",
-      detail: described(CREATE_RESPONSE),
     })
     .get(
       "/responses/:id",
@@ -96,11 +87,7 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
           listInputItems(deps, caller, { id, params: new URL(request.url).searchParams }),
         ),
       { detail: described(LIST_INPUT_ITEMS) },
-    )
-    .post("/embeddings", ({ request }) => metered["/v1/embeddings"](request), {
-      parse: "none",
-      detail: described(CREATE_EMBEDDING),
-    });
+    );
 }
 
 async function unmetered(
@@ -110,7 +97,7 @@ async function unmetered(
 ): Promise<Response> {
   const caller = await authenticate(deps, request);
   await caller.limits.take();
-  return await answer(caller);
+  return await countedResponse(await answer(caller), readerOf(deps, caller));
 }
 
 /** The model id in a path. Its slashes may be sent as they are, or as %2F. */

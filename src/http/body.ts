@@ -196,8 +196,8 @@ type Arriving = { blob: Promise<Blob>; giveUp(): void };
 
 /**
  * Calls `onLarge` once a body without a declared length is larger than a small body. Bun has a call for a body with a length, which does
- * not turn a body in one piece into a stream; after the answer Bun drops what still arrives, and closes the connection. Deno's would go
- * on reading after the answer, into memory that nobody counts.
+ * not turn a body in one piece into a stream; once the connection is closed after the answer, nothing more is
+ * read. Deno's would go on reading after the answer, into memory that nobody counts.
  */
 function beginReading(request: Request, reading: Reading, onLarge: () => void): Arriving {
   const { declared } = reading;
@@ -225,15 +225,16 @@ function readChunks(request: Request, { bytesMax, room }: Reading, onLarge: () =
         blocks.add(value);
       }
     } catch (error) {
-      reader.cancel().catch(() => {}); // The client may have left; the body is refused anyway.
+      reader.releaseLock(); // The runtime reads on, so that the client reads why.
       throw error;
     }
   }
   return {
     blob: read(),
     giveUp() {
-      // Not `cancel`: then Deno reads all that the client sends, and drops it.
+      // Not `cancel`: before the answer, it makes Deno read all that the client sends.
       blocks = undefined;
+      reader.releaseLock();
     },
   };
 }

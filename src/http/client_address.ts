@@ -8,7 +8,7 @@ import ipaddr from "ipaddr.js";
 export function clientAddress(peer: string, forwardedFor: string | null, trusted: readonly string[]): string {
   let address = plain(peer);
   const said = (forwardedFor ?? "").split(",").map((part) => part.trim());
-  while (isTrusted(address, trusted)) {
+  while (isInNetworks(address, trusted)) {
     const next = said.pop();
     if (next === undefined || !ipaddr.isValid(next)) break;
     address = plain(next);
@@ -25,9 +25,27 @@ export function networkOf(address: string): string {
   return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/${IPV6_NETWORK_BITS}`)}/${IPV6_NETWORK_BITS}`;
 }
 
+/** Bits of an address that a provider's customers nearby share, by which what costs more than a request is limited too. */
+const WIDER_BITS = { v4: 24, v6: 48 };
+
+/** The wider network of an address: the /24 of an IPv4 address, the /48 of an IPv6 one. */
+export function widerNetworkOf(address: string): string {
+  if (ipaddr.IPv4.isValid(address))
+    return `${ipaddr.IPv4.networkAddressFromCIDR(`${address}/${WIDER_BITS.v4}`)}/${WIDER_BITS.v4}`;
+  if (!ipaddr.IPv6.isValid(address)) return address;
+  return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/${WIDER_BITS.v6}`)}/${WIDER_BITS.v6}`;
+}
+
 /** Whether an address is in the list, or in one of its ranges. */
-function isTrusted(address: string, trusted: readonly string[]): boolean {
-  return trusted.some((one) => (one.includes("/") ? isWithin(address, one) : plain(one) === address));
+export function isInNetworks(address: string, networks: readonly string[]): boolean {
+  return networks.some((one) => (one.includes("/") ? isWithin(address, one) : plain(one) === address));
+}
+
+/** Whether a text is an address, or a range as in 10.0.0.0/8. */
+export function isNetwork(text: string): boolean {
+  return text.includes("/")
+    ? ipaddr.isValidCIDR(text)
+    : ipaddr.IPv4.isValidFourPartDecimal(text) || ipaddr.IPv6.isValid(text);
 }
 
 function isWithin(address: string, range: string): boolean {

@@ -1,5 +1,4 @@
 import type { Config } from "../config.ts";
-import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { factsOf } from "./request_facts.ts";
 
@@ -11,6 +10,18 @@ import { factsOf } from "./request_facts.ts";
  */
 export type Host = { name: string; resellerId: number | null; tenantEpoch?: number };
 
+/** What finds hosts: the service's own, those of them that serve the panel, and resellers' active domains by name. */
+export type HostDeps = {
+  ownHosts: ReadonlySet<string>;
+  panelHosts: ReadonlySet<string>;
+  hosts: {
+    /** Of those in memory; null: known not to be an active domain. */
+    peek(name: string): ActiveDomain | undefined | null;
+    get(name: string): Promise<ActiveDomain | undefined>;
+  };
+};
+type ActiveDomain = { resellerId: number; tenantEpoch: number };
+
 /** A Host header: a name, an optional trailing dot (the DNS root), and an optional port. */
 const HOST = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\.?(?::\d{0,5})?$/i;
 const NAME = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/;
@@ -19,7 +30,7 @@ const NAME = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/;
  * The host of a request: one of the service's own, or a reseller's active domain. Returns a promise only when the domain is
  * not cached. Throws host_not_allowed (also by rejecting) and service_unavailable.
  */
-export function hostOf(deps: Deps, request: Request): Host | Promise<Host> {
+export function hostOf(deps: Pick<HostDeps, "ownHosts" | "hosts">, request: Request): Host | Promise<Host> {
   const name = hostName(request.headers.get("host"), factsOf(request).url.hostname);
   if (deps.ownHosts.has(name)) return { name, resellerId: null };
   const known = deps.hosts.peek(name);
@@ -27,7 +38,15 @@ export function hostOf(deps: Deps, request: Request): Host | Promise<Host> {
   return resellerHost(deps, name);
 }
 
-async function resellerHost(deps: Deps, name: string): Promise<Host> {
+/** The panel is served on its own host and on resellers' active domains, never on a host of the API alone. Throws host_not_allowed. */
+export async function panelHostOf(deps: HostDeps, request: Request): Promise<Host> {
+  const host = await hostOf(deps, request);
+  if (host.resellerId === null && !deps.panelHosts.has(host.name))
+    throw unservedHost("The panel is not served on this host.");
+  return host;
+}
+
+async function resellerHost(deps: Pick<HostDeps, "hosts">, name: string): Promise<Host> {
   const found = await deps.hosts.get(name);
   if (found === undefined) throw unservedHost();
   return { name, resellerId: found.resellerId, tenantEpoch: found.tenantEpoch };

@@ -10,7 +10,11 @@ import { ErrorShape } from "./error_shape.ts";
 const VERSION = "1.0.0";
 
 /** In the order of the API reference. */
-const TAGS = ["Models", "Chat", "Responses", "Images", "Embeddings", "Account", "Panel"] as const;
+const TAGS = [
+  ...["Models", "Chat", "Responses", "Images", "Embeddings", "Account", "Panel"],
+  ...["Accounts", "Keys", "Packages", "Balances", "Usage", "Offerings", "Prices", "Markups", "Orders", "Payments"],
+  ...["Vouchers", "Domains"],
+] as const;
 export type Tag = (typeof TAGS)[number];
 /** A refusal that an endpoint can answer with, and its status there. */
 export type RefusalSpec = { code: ErrorCode; status: number };
@@ -21,8 +25,8 @@ export type Operation = {
   tag: Tag;
   summary: string;
   description: string;
-  /** How the caller authenticates: with an API key, or with a session of the panel; or not at all. */
-  caller: "key" | "session" | "anyone";
+  /** How the caller authenticates: with an API key, a session of the panel, or a token of the management API; or not at all. */
+  caller: "key" | "session" | "token" | "anyone";
   /** The parameters of the path, in their order. */
   params?: TSchema;
   query?: TSchema;
@@ -72,13 +76,50 @@ export const described = (operation: Operation) => ({ summary: operation.summary
 export const refusalsOf = (...codes: ErrorCode[]): RefusalSpec[] =>
   codes.map((code) => ({ code, status: ERROR_TABLE[code][0] }));
 
+/** What differs between the documents: of the customers' API, and of the management API. */
+export type Kind = {
+  /** What the paths of its own endpoints begin with; the servers' addresses end in it. */
+  prefix: string;
+  words: string;
+  security: Json;
+  schemes(place: Place): Json;
+  /** More of the document. */
+  more?: Json;
+};
+
+const API_WORDS = [
+  "An OpenAI-compatible API: existing SDKs work once their base URL and key are set.",
+  "Every answer carries X-Request-Id; every error is an ErrorEnvelope whose request_id is the same.",
+  "A request that is refused with 402 reaches no model, costs nothing and leaves no usage record.",
+].join(" ");
+
+const CUSTOMERS: Kind = {
+  prefix: "/v1",
+  words: API_WORDS,
+  security: { apiKey: [] },
+  schemes: ({ cookie, csrfHeader }) => ({
+    apiKey: {
+      type: "http",
+      scheme: "bearer",
+      description: "An API key, created in the panel. Keep it on a server.",
+    },
+    session: { type: "apiKey", in: "cookie", name: cookie, description: "Set by signing in to the panel." },
+    csrf: {
+      type: "apiKey",
+      in: "header",
+      name: csrfHeader,
+      description: "Given to the panel's page at sign-in.",
+    },
+  }),
+};
+
 /**
  * Reads the descriptions of the endpoints. Every endpoint of the API must have one; of the panel, those that the contract has.
  * Throws for an endpoint of the API without a description, and for two schemas with the same name.
  */
-export function openapiOf(routes: readonly Route[]): OpenApi {
+export function openapiOf(routes: readonly Route[], kind: Kind = CUSTOMERS): OpenApi {
   const describedRoutes = routes
-    .flatMap((route) => routeOf(route) ?? [])
+    .flatMap((route) => routeOf(route, kind) ?? [])
     .sort((a, b) => TAGS.indexOf(a.operation.tag) - TAGS.indexOf(b.operation.tag));
   const schemas: Record<string, Json> = {};
   const shape = (schema: TSchema) => toJsonSchema(schema, schemas);
@@ -93,45 +134,23 @@ export function openapiOf(routes: readonly Route[]): OpenApi {
   return {
     routes: describedRoutes,
     schemas,
-    document: ({ title, apiUrls, panelUrl, cookie, csrfHeader }) => ({
+    document: (place) => ({
       openapi: "3.1.0",
-      info: { title, version: VERSION, description: API_WORDS },
-      servers: apiUrls.map((url) => ({ url })),
-      security: [{ apiKey: [] }],
+      info: { title: place.title, version: VERSION, description: kind.words },
+      servers: place.apiUrls.map((url) => ({ url })),
+      security: [kind.security],
       tags,
       paths: Object.fromEntries(
         [...items].map(([path, { caller, item }]) => [
           path,
-          caller === "session" ? { servers: [{ url: panelUrl }], ...item } : item,
+          caller === "session" ? { servers: [{ url: place.panelUrl }], ...item } : item,
         ]),
       ),
-      components: {
-        schemas,
-        headers: HEADERS,
-        securitySchemes: {
-          apiKey: {
-            type: "http",
-            scheme: "bearer",
-            description: "An API key, created in the panel. Keep it on a server.",
-          },
-          session: { type: "apiKey", in: "cookie", name: cookie, description: "Set by signing in to the panel." },
-          csrf: {
-            type: "apiKey",
-            in: "header",
-            name: csrfHeader,
-            description: "Given to the panel's page at sign-in.",
-          },
-        },
-      },
+      components: { schemas, headers: usedHeaders(items), securitySchemes: kind.schemes(place) },
+      ...kind.more,
     }),
   };
 }
-
-const API_WORDS = [
-  "An OpenAI-compatible API: existing SDKs work once their base URL and key are set.",
-  "Every answer carries X-Request-Id; every error is an ErrorEnvelope whose request_id is the same.",
-  "A request that is refused with 402 reaches no model, costs nothing and leaves no usage record.",
-].join(" ");
 
 const COUNT = { type: "integer", minimum: 0 } as const;
 const RESET_WORDS = "How long until all of it is left again, as in 20ms, 34s, 1m0s.";
@@ -170,16 +189,16 @@ const HEADERS = {
   "X-RateLimit-Reset-Tokens": { description: RESET_WORDS, schema: { type: "string" } },
 } as const;
 
-function routeOf(route: Route): DescribedRoute | undefined {
+function routeOf(route: Route, { prefix }: Kind): DescribedRoute | undefined {
   const operation = route.hooks?.detail?.[OPERATION];
-  const isApi = route.path.startsWith("/v1/");
+  const isApi = route.path.startsWith(`${prefix}/`);
   if (operation === undefined) {
     if (isApi) throw new Error(`${route.method} ${route.path} has no description: give it one with described()`);
     return undefined;
   }
   const names = Object.keys(operation.params?.properties ?? {});
-  // The server's address ends in /v1.
-  const path = (isApi ? route.path.slice("/v1".length) : route.path).replace(/\*$|:\w+/g, () => `{${names.shift()}}`);
+  // The server's address ends in the prefix.
+  const path = (isApi ? route.path.slice(prefix.length) : route.path).replace(/\*$|:\w+/g, () => `{${names.shift()}}`);
   return { method: methodOf(route), path, operation };
 }
 
@@ -224,13 +243,13 @@ function parametersOf(place: string, schema: TSchema | undefined, shape: (schema
   });
 }
 
-function answerObject({ answer, body, events, headers }: Operation, shape: (schema: TSchema) => Json): Json {
+function answerObject({ answer, body, caller, events, headers }: Operation, shape: (schema: TSchema) => Json): Json {
   return {
     description: answer.description,
     headers: headersOf(
       "X-Request-Id",
       ...(events ? (["X-Accel-Buffering"] as const) : []),
-      ...(body ? (["X-Dropped-Params", ...LIMIT_HEADERS] as const) : []),
+      ...(body && caller === "key" ? (["X-Dropped-Params", ...LIMIT_HEADERS] as const) : []),
       ...(headers?.properties["Idempotency-Key"] ? (["Idempotent-Replayed"] as const) : []),
     ),
     content: {
@@ -299,13 +318,19 @@ function headerNamesOf(refusals: readonly RefusalSpec[]): HeaderName[] {
   return names.filter((name) => answers.some(({ headers }) => headers.has(name)));
 }
 
+/** The headers that the answers of these endpoints name. */
+function usedHeaders(items: ReadonlyMap<string, { item: Json }>): Json {
+  const text = JSON.stringify([...items]);
+  return Object.fromEntries(Object.entries(HEADERS).filter(([name]) => text.includes(`#/components/headers/${name}"`)));
+}
+
 const headersOf = (...names: HeaderName[]): Json =>
   Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
 
 /** Keywords that are the same in TypeBox and JSON Schema. */
 const KEPT = new Set(
   (
-    "type const enum format pattern minLength maxLength minimum maximum minItems maxItems " +
+    "type const enum format pattern minLength maxLength minimum maximum minItems maxItems maxProperties " +
     "required additionalProperties default description if else"
   ).split(" "),
 );
@@ -334,6 +359,7 @@ function bareSchema(shape: Json, components: Record<string, Json>): Json {
     else if (keyword === "properties")
       schema.properties = Object.fromEntries(Object.entries(value as Json).map(([name, one]) => [name, inner(one)]));
     else if (keyword === "items") schema.items = inner(value);
+    else if (keyword === "patternProperties") schema.additionalProperties = inner(Object.values(value as Json)[0]);
     else if (keyword === "allOf") schema.allOf = (value as unknown[]).map(inner);
     else if (keyword === "anyOf") variants = (value as unknown[]).map(inner);
     else if (keyword === "codePoints") {

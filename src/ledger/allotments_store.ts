@@ -7,6 +7,7 @@ import { ALLOTMENT_PIECES } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { allotments, offerings } from "../platform/schema_offerings.ts";
 import { checkReason } from "./balances_store.ts";
@@ -91,8 +92,8 @@ export async function withdrawAllotment(
 export async function listAllotments(
   { db }: { db: Db },
   { resellerId, before, limit = PAGE_MAX }: { resellerId?: number; before?: number; limit?: number } = {},
-): Promise<{ rows: Allotment[]; hasMore: boolean }> {
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+): Promise<Page<Allotment>> {
+  const size = pageSize(limit, PAGE_MAX);
   const rows = await select(
     db.orm,
     and(
@@ -101,7 +102,7 @@ export async function listAllotments(
     ),
     size + 1,
   );
-  return { rows: rows.slice(0, size), hasMore: rows.length > size };
+  return pageOf(rows, size);
 }
 
 export type AllotmentSum = { offeringId: number; offeringName: string; granted: number; used: number; left: number };

@@ -118,12 +118,15 @@ export async function setPayg(
     isRowId(accountId) &&
     (await changing(deps, async (tx) => {
       if (resellerId !== undefined) await checkPaygRight(tx, resellerId);
-      const [row] = await tx.execute<{ known: boolean }>(
-        sql`select set_payg(${accountId}::bigint, ${enabled}) as known`,
-      );
-      return row?.known === true;
+      return await setPaygIn(tx, accountId, enabled);
     }));
   if (!known) throw noSuchAccount();
+}
+
+/** The same in the caller's transaction, which checks the permission. False: there is no such account. */
+export async function setPaygIn(tx: Tx, accountId: number, enabled: boolean): Promise<boolean> {
+  const [row] = await tx.execute<{ known: boolean }>(sql`select set_payg(${accountId}::bigint, ${enabled}) as known`);
+  return row?.known === true;
 }
 
 /** Locks the row, so that a permission is not used after it was withdrawn. */

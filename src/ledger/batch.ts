@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { connect, isOfValues, isPassing, LOCK_NOT_AVAILABLE, READ_ONLY, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
@@ -41,7 +42,7 @@ const RETRY_DELAY_MS = 25;
 const READ_ONLY_DELAY_MS = 200;
 /** How long a request waits for a recall before it asks again; the last one repeats. */
 const RECALL_DELAYS_MS = [1, 4, 8, 16, 32, 50];
-/** How often the timer runs. It rejects rows past their deadline, and starts another lane if a batch takes this long. */
+/** How often the timer runs. It rejects rows past their deadline, ends attempts that get no answer, and starts another lane if a batch takes this long. */
 const LOOK_EVERY_MS = 50;
 
 /** A row without an answer. */
@@ -298,6 +299,7 @@ class Queue {
 
   /** Called by the timer. Starts another lane when a batch in flight takes long. */
   look(): void {
+    for (const lane of this.#lanes) lane.look();
     if (this.#ready > 0 && !this.#taking && this.#nowMs() - this.#tookMs >= LOOK_EVERY_MS) this.#begin();
   }
 
@@ -387,6 +389,8 @@ class Lane {
   readonly #onHeld: OnRow | undefined;
   readonly #onRecall: OnRow;
   #connection: Sql | undefined;
+  /** The attempt in flight: until when its answer is awaited, and what ends the wait. */
+  #attemptInFlight: { untilMs: number; fail: (error: SilentServer) => void } | undefined;
 
   constructor(options: BatcherOptions, { waits, onBusy, onHeld, onRecall }: LaneOptions) {
     this.#options = options;
@@ -398,6 +402,13 @@ class Lane {
 
   async end(): Promise<void> {
     await this.#connection?.end({ timeout: 1 });
+  }
+
+  /** Called by the timer: the server does not answer. */
+  look(): void {
+    if (this.#attemptInFlight === undefined || this.#options.nowMs() < this.#attemptInFlight.untilMs) return;
+    this.#disconnect();
+    this.#attemptInFlight.fail(new SilentServer());
   }
 
   /** Sends the rows until each has an answer. Ends of holds may be sent twice; draws are numbered. So a lost reply does no harm. */
@@ -565,20 +576,17 @@ class Lane {
 
   /** One attempt. If the server does not answer in time, the next attempt uses a new connection. */
   async #send(rows: readonly Row[], input: BatchInput): Promise<BatchOutput> {
-    const { databaseUrl, dbPrepare } = this.#options;
+    const { databaseUrl, dbPrepare, nowMs } = this.#options;
     this.#connection ??= connect({ databaseUrl, dbPrepare, fetchTypes: false }, 1);
-    const connection = this.#connection;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const silence = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        this.#disconnect();
-        reject(new SilentServer());
-      }, this.#patienceMs(rows));
-    });
+    const output = runBatch(this.#connection, dbPrepare, input);
     try {
-      return await Promise.race([runBatch(connection, dbPrepare, input), silence]);
+      // No timer of its own: there may be thousands of batches a second.
+      return await new Promise<BatchOutput>((resolve, fail) => {
+        this.#attemptInFlight = { untilMs: nowMs() + this.#patienceMs(rows), fail };
+        output.then(resolve, fail);
+      });
     } finally {
-      clearTimeout(timer);
+      this.#attemptInFlight = undefined;
     }
   }
 }
@@ -590,8 +598,4 @@ function drop(connection: Sql): void {
 
 class SilentServer extends Error {
   readonly code = "08SLN";
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { ESCROW_VALID_MS } from "../platform/changes_store.ts";
 import type { Hold } from "./ledger.ts";
 import type { Draw, Drawn, DrawResult, Finish, Idle, Keep, ReserveRequest, ReserveResult } from "./ledger_store.ts";
+import { RefusalMemory } from "./refusal_memory.ts";
 
 /**
  * What this replica has drawn of each account, in memory. README.md explains escrow; `ledger_draw` in SQL decides what may be drawn.
@@ -104,6 +105,7 @@ class Account {
   noneAheadUntilMs = Number.NEGATIVE_INFINITY;
   /** The database believes that something may be idle here. */
   isIdleKnown = false;
+  readonly refusals = new RefusalMemory();
   usedMs: number;
   #windowMs: number;
   /** What was used in the present window, and in the last one. */
@@ -331,12 +333,27 @@ export class Escrow {
    */
   accountsChanged(ids: ReadonlySet<number>): void {
     if (ids.size === 0) return;
-    for (const account of this.#accounts.values())
-      if (ids.has(account.accountId) || ids.has(account.tenantId)) account.isStale = true;
+    for (const account of this.#accounts.values()) {
+      if (!ids.has(account.accountId) && !ids.has(account.tenantId)) continue;
+      account.isStale = true;
+      account.refusals.invalidate();
+    }
   }
 
   allChanged(): void {
     for (const account of this.#accounts.values()) account.isStale = true;
+    this.invalidateRefusals();
+  }
+
+  /** What was refused a moment ago, of the account of a request. */
+  refusalsOf({ accountId, tenantId }: Pick<ReserveRequest, "accountId" | "tenantId">): RefusalMemory {
+    return this.#accountOf(accountId, tenantId).refusals;
+  }
+
+  /** Of one account something came back; without one, of any. */
+  invalidateRefusals(accountId?: number): void {
+    const accounts = accountId === undefined ? this.#accounts.values() : [this.#accounts.get(accountId)];
+    for (const account of accounts) account?.refusals.invalidate();
   }
 
   /** Another replica, or a request here, needs what is idle. */

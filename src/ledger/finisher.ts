@@ -133,6 +133,7 @@ export function settlementOf(
   { strict, reason }: { strict: boolean; reason: EndReason },
 ): Finish {
   const { chargeNanoUsd, costNanoUsd } = usage;
+  const providerCost = hold.answeredBy?.providerCostNanoUsd ?? null;
   return {
     ...releaseOf(hold, reason),
     settles: true,
@@ -141,6 +142,7 @@ export function settlementOf(
     completionTokens: clampCount(usage.completionTokens),
     chargeNanoUsd: clampNano(chargeNanoUsd),
     costNanoUsd: costNanoUsd === undefined ? null : clampNano(costNanoUsd),
+    providerCostNanoUsd: providerCost === null ? null : clampNano(providerCost),
     estimated: usage.estimated,
     furtherCounts: usage.further === undefined ? null : JSON.stringify(usage.further),
     reportedUsage: reportedUsage(usage.rawUsage, usage.estimated ? undefined : usage),
@@ -151,7 +153,7 @@ export function settlementOf(
 /** The end of a hold that is not charged. */
 export function releaseOf(hold: Hold, reason: EndReason): Finish {
   const { requestId, accountId, keyId, host, modelId, priceVersionId, leaseId, packageId, day, keyDay } = hold;
-  const { markupBasisPoints, heldNanoUsd, heldTokens, capTokens, reservedAtUs } = hold;
+  const { markupBasisPoints, heldNanoUsd, heldTokens, capTokens, reservedAtUs, answeredBy } = hold;
   return {
     ...{ requestId, accountId, keyId, host, modelId, priceVersionId, leaseId, packageId, day, keyDay },
     ...{ markupBasisPoints, heldNanoUsd, heldTokens, capTokens, reservedAtUs },
@@ -167,6 +169,10 @@ export function releaseOf(hold: Hold, reason: EndReason): Finish {
     furtherCounts: null,
     reportedUsage: null,
     tried: triedText(hold),
+    routeId: answeredBy?.routeId ?? null,
+    firstMs: answeredBy?.firstMs ?? null,
+    // Nobody can say what a provider charges for an answer that was not counted.
+    providerCostNanoUsd: null,
   };
 }
 

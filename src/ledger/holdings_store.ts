@@ -17,6 +17,15 @@ export type Holdings = {
   packages: Package[];
 };
 
+/** The active and queued packages of several accounts, the latest end first. */
+export async function currentPackagesOf({ db }: { db: Db }, accountIds: readonly number[]): Promise<Package[]> {
+  if (accountIds.length === 0) return [];
+  return selectPackages(
+    db.orm,
+    sql`${inArray(packages.accountId, [...accountIds])} and ${packages.endsAt} > ledger_now()`,
+  );
+}
+
 /** An account's balance and packages. */
 export async function holdingsOf({ db }: { db: Db }, accountId: number): Promise<Holdings> {
   const [row] = await db.orm.execute<Record<string, unknown>>(sql`
@@ -84,7 +93,7 @@ export async function previewAssignment(
        where reseller_id = ${payerId}::bigint and offering_id = f.id) as pieces
     from start cross join offerings f join accounts a on a.id = ${accountId}::bigint
     left join balances b on b.account_id = ${payerId}::bigint
-    where f.id = ${offeringId}::bigint and f.enabled`);
+    where f.id = ${offeringId}::bigint and f.enabled and not f.measured`);
   if (!row) throw notAssignable();
   const ids = [row.active_id, row.last_id].filter((id) => id !== null).map(Number);
   const own = ids.length === 0 ? [] : await selectPackages(db.orm, inArray(packages.id, ids));

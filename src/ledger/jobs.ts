@@ -30,7 +30,7 @@ type JobOptions = {
   replicaId: string;
   version: string;
   /** The part of the replica's status that the ledger does not know. */
-  health: () => Pick<ReplicaStatus, "inFlight" | "ledgerP99Ms" | "draining" | "busHealthy">;
+  health: () => Pick<ReplicaStatus, "inFlight" | "ledgerP99Ms" | "draining" | "busHealthy" | "routes">;
   leaseSeconds: number;
   nowMs: () => number;
 };

@@ -1,3 +1,4 @@
+import type { AnswerHolder } from "./answered_by.ts";
 import type { Drawn, EndReason, ReserveRequest } from "./ledger_store.ts";
 import type { FurtherCounts } from "./price.ts";
 import type { TriedHolder } from "./tried_routes.ts";
@@ -8,7 +9,7 @@ import type { TriedHolder } from "./tried_routes.ts";
  */
 
 /** A reserved request, until it is settled or released: what was drawn for it, and what its receipt says of it. */
-export type Hold = Drawn & { readonly mode: "package" | "payg" } & TriedHolder;
+export type Hold = Drawn & { readonly mode: "package" | "payg" } & TriedHolder & AnswerHolder;
 
 /** What a request used. The ledger truncates and clamps the counts to its range. */
 export type Usage = {
@@ -54,8 +55,6 @@ export type Ledger = {
   isOpen(hold: Hold): boolean;
   /** Ends a hold without a charge. */
   release(hold: Hold, reason: EndReason): Promise<{ spooled: boolean }>;
-  /** `listener` is called with the account of each hold whose end was written, to the database or the spool, or could not be. */
-  onEnd(listener: (accountId: number) => void): void;
   /** `listener` is called once for what a request leaves unpaid, when the database has its end. */
   onUnpaid(listener: (unpaid: Unpaid) => void): void;
   /** Settles what the spool holds. Returns how many. Throws LedgerError if the database is still away. */

@@ -87,6 +87,10 @@ export type Finish = Drawn & {
   reportedUsage: string | null;
   /** The routes that were tried, JSON: see `tried_routes.ts`. null: the first one answered. */
   tried: string | null;
+  /** The route that answered, how soon, and what it costs the operator: see `answered_by.ts`. */
+  routeId: number | null;
+  firstMs: number | null;
+  providerCostNanoUsd: bigint | null;
 };
 
 /** Why a hold ended. `ledger_finish` itself adds two reasons: `late` and `overrun_refused`. */
@@ -231,6 +235,9 @@ export const FINISH_COLUMNS: Columns<{ end: Finish; idle: Idle }> = {
   tried: ({ end }) => end.tried,
   markup_basis_points: ({ end }) => (end.costNanoUsd === null ? null : end.markupBasisPoints),
   cost_nano_usd: ({ end }) => end.costNanoUsd,
+  route_id: ({ end }) => end.routeId,
+  first_ms: ({ end }) => end.firstMs,
+  provider_cost_nano_usd: ({ end }) => end.providerCostNanoUsd,
   idle_draw: ({ idle }) => idle.drawNumber,
   idle_units: ({ idle }) => idle.units,
   idle_nano_usd: ({ idle }) => idle.nanoUsd,

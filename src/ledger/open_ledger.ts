@@ -12,7 +12,6 @@ import { createFinisher, type Finisher, releaseOf, settlementOf } from "./finish
 import { drawnBy, endLease, liveLeases, renewLease, takeLease } from "./leases_store.ts";
 import type { Hold, Ledger, Settlement, Unpaid } from "./ledger.ts";
 import type { EndReason, Finish, ReserveRequest } from "./ledger_store.ts";
-import { cacheRefusals } from "./refusal_cache.ts";
 import { toRefusal, unanswered } from "./refusals.ts";
 import type { ReserveLatency } from "./reserve_latency.ts";
 import { openSpool, type Spool } from "./spool.ts";
@@ -21,12 +20,13 @@ import { openSpool, type Spool } from "./spool.ts";
  * Builds the ledger of one replica. A reservation passes these layers:
  *
  *   this file          measures, keeps the open holds, translates refusals
- *   escrow.ts          grants from memory what was drawn ahead; what it cannot grant goes on
- *   refusal_cache.ts   refuses from memory what the database refused a moment ago
+ *   escrow.ts          grants from memory what was drawn ahead, refuses what the database refused a moment ago; the rest goes on
  *   batch.ts           joins many rows in one transaction
  *   ledger_store.ts    the SQL of a batch
  */
 
+/** How long a replica that starts waits for its lease. It takes one later, before it grants anything. */
+const FIRST_LEASE_MS_MAX = 5_000;
 /** How long a ledger that closes waits for the end of its lease. */
 const END_LEASE_MS_MAX = 1_000;
 /** How often accounts are looked for whose idle units are due for renewal or return. */
@@ -56,9 +56,9 @@ type LedgerOptions = {
   startedMs: number;
   metrics?: Pick<Metrics, "held" | "holdEnded" | "batched" | "shed" | "refusalRemembered">;
   latency?: ReserveLatency;
-  /** Tells when a cached refusal no longer holds, and when an account's rights change. Without it no refusals are cached. */
+  /** Tells when a refusal no longer holds, and when an account's rights change. Without it no refusals are remembered. */
   bus?: Pick<Bus, "publish" | "subscribe" | "onGap">;
-  /** Says when a cached refusal's reset comes. Without it no refusals are cached. */
+  /** Says when a refusal's reset comes. Without it no refusals are remembered. */
   clock?: Pick<DatabaseClock, "earliestMs">;
 };
 
@@ -69,7 +69,6 @@ type Parts = LedgerOptions & {
   finisher: Finisher;
   /** Open holds by request id, and whether their end is on its way. */
   open: Map<string, { reservedMs: number; isEnding: boolean }>;
-  onEnd: ((accountId: number) => void)[];
   onUnpaid: ((unpaid: Unpaid) => void)[];
   /** Accounts for which a draw was submitted. */
   drawing: Set<number>;
@@ -79,7 +78,7 @@ type Parts = LedgerOptions & {
 
 /** Opens the ledger. Its spool may hold settlements from before a restart: call `replaySpool` before admitting work. */
 export async function openLedger(options: LedgerOptions): Promise<Ledger> {
-  const { config, log, nowMs, startedMs, metrics, bus, clock, wallMs } = options;
+  const { config, log, nowMs, startedMs, metrics, bus, wallMs } = options;
   const spool = await openSpool({ directory: config.spoolDir, bytesMax: config.spoolBytesMax, startedMs, log });
   const leaseMs = config.leaseSeconds * 1000;
   const escrow = new Escrow({ leaseMs, unitsMax: config.escrowUnitsMax, nowMs, wallMs });
@@ -107,26 +106,24 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     batcher,
     finisher,
     open: new Map(),
-    onEnd: [],
     onUnpaid: [],
     drawing: new Set(),
     replicas: 1,
     renewing: undefined,
   };
-  await renew(parts).catch((err) => log.warn({ err }, "the ledger has no lease yet"));
+  await within(FIRST_LEASE_MS_MAX, renew(parts)).catch((err) => log.warn({ err }, "the ledger has no lease yet"));
   const timer = setInterval(() => drawDue(parts), DUE_EVERY_MS);
-  if (bus) watchChanges(parts, bus);
+  if (bus) watchChanges(escrow, bus, () => drawDue(parts));
 
-  const ledger: Ledger = {
+  return {
     grant: (request) => grant(parts, request),
-    reserve: async (request) => grant(parts, request) ?? (await reserve(parts, request)),
+    reserve: reserver(parts),
     alive: ({ leaseId }) => escrow.isAlive(leaseId),
     isOpen: ({ requestId }) => parts.open.get(requestId)?.isEnding === false,
     settle: (hold, usage, end) => settle(parts, hold, usage, end),
     release: (hold, reason) => release(parts, hold, reason),
-    onEnd: (listener) => void parts.onEnd.push(listener),
     onUnpaid: (listener) => void parts.onUnpaid.push(listener),
-    replaySpool: finisher.replay,
+    replaySpool: () => finisher.replay().finally(() => escrow.invalidateRefusals()),
     leaseId: () => escrow.leaseId,
     renewLease: () => renew(parts),
     reconcile: () => reconcile(parts),
@@ -145,7 +142,6 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
       await finisher.idle();
     },
   };
-  return bus && clock ? cacheRefusals(ledger, { bus, clock, nowMs, metrics }) : ledger;
 }
 
 async function close(parts: Parts, spool: Spool): Promise<void> {
@@ -191,19 +187,20 @@ async function renewOnce(parts: Parts): Promise<void> {
   }
 }
 
-/** Rights of an account have changed: what is idle is renewed at once. A recall: it goes back. */
-function watchChanges(parts: Parts, bus: Pick<Bus, "subscribe" | "onGap">): void {
-  const { escrow } = parts;
+/** Rights of an account have changed: what is idle is renewed at once, and refusals are asked anew. A recall: it goes back. */
+export function watchChanges(escrow: Escrow, bus: Pick<Bus, "subscribe" | "onGap">, onChange: () => void): void {
   bus.subscribe((changes) => {
     const refsOf = (wanted: Change["kind"]) =>
       changes.filter(({ kind }) => kind === wanted).map(({ ref }) => Number(ref));
     escrow.accountsChanged(new Set(refsOf("account")));
     for (const accountId of refsOf("escrow")) escrow.recall(accountId);
-    drawDue(parts);
+    // A change of a model may concern any account.
+    if (changes.some(({ kind }) => kind === "catalog")) escrow.invalidateRefusals();
+    onChange();
   });
   bus.onGap(() => {
     escrow.allChanged();
-    drawDue(parts);
+    onChange();
   });
 }
 
@@ -240,6 +237,15 @@ function grant(parts: Parts, request: ReserveRequest): Hold | undefined {
   latency?.note(0);
   metrics?.held(0);
   return opened(parts, hold);
+}
+
+/** Reserves from what was drawn ahead, or in the database, unless that refused it a moment ago. */
+function reserver(parts: Parts): Ledger["reserve"] {
+  const { bus, clock, escrow, metrics, nowMs } = parts;
+  const ask = (request: ReserveRequest) => reserve(parts, request);
+  if (bus === undefined || clock === undefined) return async (request) => grant(parts, request) ?? (await ask(request));
+  const asking = { ask, clock, nowMs, metrics };
+  return async (request) => grant(parts, request) ?? (await escrow.refusalsOf(request).reserve(request, asking));
 }
 
 async function reserve(parts: Parts, request: ReserveRequest): Promise<Hold> {
@@ -303,8 +309,8 @@ function noteEnding({ open }: Parts, { requestId }: Hold): void {
   known.isEnding = true;
 }
 
-function ended({ open, onEnd, metrics }: Parts, row: Finish, tookMs: number, isSpooled: boolean): void {
+function ended({ open, escrow, metrics }: Parts, row: Finish, tookMs: number, isSpooled: boolean): void {
   open.delete(row.requestId);
   metrics?.holdEnded(row.settles ? "settle" : "release", tookMs, isSpooled);
-  for (const listener of onEnd) listener(row.accountId);
+  escrow.invalidateRefusals(row.accountId);
 }

@@ -6,6 +6,7 @@ import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { packages } from "../platform/schema_ledger.ts";
+import { offerings } from "../platform/schema_offerings.ts";
 import { insufficientBalance } from "./balances_store.ts";
 
 /**
@@ -88,6 +89,8 @@ export type Assignment = {
   payerId: number | null;
   /** The payer gives a piece of its allotment instead of paying. */
   fromAllotment?: boolean;
+  /** What the account pays its seller for it; absent or null: not known. Source: MON-21. */
+  priceNanoUsd?: bigint | null;
   /** Kept with the payer's transaction. */
   reason?: string | null;
   actorId: number | null;
@@ -99,6 +102,7 @@ export type Assignment = {
  */
 export async function assignPackage(deps: ChangeDeps, assignment: Assignment): Promise<Package> {
   return changing(deps, async (tx) => {
+    await requireListed(tx, assignment.offeringId);
     const assigned = await assignIn(tx, assignment);
     const { accountId, packageId, name, totalLimit, dailyLimit, startsAt, endsAt, timeZone } = assigned;
     const data = { packageId, name, totalLimit, dailyLimit, startsAt, endsAt, timeZone };
@@ -108,10 +112,27 @@ export async function assignPackage(deps: ChangeDeps, assignment: Assignment): P
   });
 }
 
+/** A made-to-measure offering is assigned by the order that it was made for, and by nothing else: its cost is of that day. Source: MTM-3. */
+async function requireListed(tx: Tx, offeringId: number): Promise<void> {
+  const [row] = isRowId(offeringId)
+    ? await tx.select({ measured: offerings.measured }).from(offerings).where(eq(offerings.id, offeringId))
+    : [];
+  if (row?.measured !== false) throw notAssignable();
+}
+
 /** The same in the caller's transaction. If it throws, roll back. */
 export async function assignIn(
   tx: Tx,
-  { accountId, offeringId, when, payerId, fromAllotment = false, reason = null, actorId }: Assignment,
+  {
+    accountId,
+    offeringId,
+    when,
+    payerId,
+    fromAllotment = false,
+    priceNanoUsd = null,
+    reason = null,
+    actorId,
+  }: Assignment,
 ): Promise<Package> {
   if (!isRowId(accountId) || !isRowId(offeringId)) throw notAssignable();
   const [row] = await tx.execute<{
@@ -120,7 +141,7 @@ export async function assignIn(
     free_nano_usd: string | null;
   }>(sql`
     select * from assign_package(${accountId}::bigint, ${offeringId}::bigint, ${when}, ${payerId}::bigint, ${actorId}::bigint,
-      ${fromAllotment}, ${reason})`);
+      ${fromAllotment}, ${reason}, ${priceNanoUsd === null ? null : String(priceNanoUsd)}::text::bigint)`);
   if (row?.code === "insufficient_balance")
     throw insufficientBalance("The payer's balance does not cover the wholesale price.", row.free_nano_usd);
   if (row?.code === "idle" && payerId !== null) throw new IdleMoneyError(payerId);

@@ -2,15 +2,13 @@ import { type Static, Type } from "@sinclair/typebox";
 import {
   byFurtherPart,
   hasOwnRate,
-  INPUT_PARTS,
-  OUTPUT_PARTS,
   ratesFor,
-  type TokenPart,
   type TokenPrices,
   TokenRates,
   tierFor,
   tokenPricesOf,
 } from "../catalog/rates.ts";
+import { INPUT_PARTS, OUTPUT_PARTS, type PricePart } from "../price_parts.ts";
 
 /**
  * Money arithmetic, pure. A price in micro-USD per million tokens is the same number in pico-USD a token, so a sum of
@@ -62,7 +60,7 @@ export type PriceParts = Static<typeof PriceParts>;
 
 /** One part of a charge: `count` × `microUsd`. Exact in pico-USD. */
 export type ChargeLine = {
-  part: TokenPart | "image" | "request";
+  part: PricePart | "image" | "request";
   count: number;
   /** Micro-USD per million tokens, per image or per request. */
   microUsd: number;
@@ -203,7 +201,7 @@ export function withMarkup(bound: Bound, markupBasisPoints: number): Bound {
 }
 
 /** Micro-USD per million tokens equals pico-USD per token. */
-function tokenLine(part: TokenPart, count: number, microUsd: number): ChargeLine {
+function tokenLine(part: PricePart, count: number, microUsd: number): ChargeLine {
   return { part, count, microUsd, picoUsd: BigInt(count) * BigInt(microUsd) };
 }
 

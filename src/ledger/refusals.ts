@@ -27,7 +27,7 @@ const SENTENCES = {
   tokensExceeded: "The package's token allowance is used up.",
   tokensShort:
     "This request may use more tokens than are left of the package's token allowance. Running requests have reserved theirs until they end. Ask for less output with max_tokens, or try again later.",
-  overSpendLimit: "This request could cost more than what is left of this key's own spending limit for today.",
+  overSpendLimit: "This request could cost more than what is left of this key's own spending limit.",
 };
 type RefusalCode = typeof REFUSALS extends Set<infer Code> ? Code : never;
 

@@ -31,6 +31,17 @@ export const ReplicaStatus = Type.Object({
   /** Whether the previous heartbeat reached the database. */
   databaseUp: Type.Boolean(),
   runtime: Type.Union([Type.Literal("bun"), Type.Literal("deno")]),
+  /** Routes that it skips now, or that could not serve a request: the first ones. Absent: it is of an older release. */
+  routes: Type.Optional(
+    Type.Array(
+      Type.Object({
+        routeId: Type.Integer(),
+        dueInMs: Type.Integer(),
+        forAll: Type.Boolean(),
+        trouble: Type.Union([Type.String(), Type.Null()]),
+      }),
+    ),
+  ),
 });
 export type ReplicaStatus = Static<typeof ReplicaStatus>;
 

@@ -12,6 +12,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Log } from "../platform/log.ts";
 import { nextTurn } from "../platform/runtime.ts";
 import type { Finish } from "./ledger_store.ts";
@@ -343,16 +344,13 @@ function append(path: string, text: string): number {
   }
 }
 
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
-}
-
 function toLine(finish: Finish): string {
-  const { chargeNanoUsd, heldNanoUsd, costNanoUsd } = finish;
+  const { chargeNanoUsd, heldNanoUsd, costNanoUsd, providerCostNanoUsd } = finish;
   const amounts = {
     chargeNanoUsd: String(chargeNanoUsd),
     heldNanoUsd: String(heldNanoUsd),
     costNanoUsd: costNanoUsd === null ? null : String(costNanoUsd),
+    providerCostNanoUsd: providerCostNanoUsd === null ? null : String(providerCostNanoUsd),
   };
   return `${JSON.stringify({ ...finish, ...amounts })}\n`;
 }
@@ -364,9 +362,10 @@ function fromLine(line: string): Finish | undefined {
       chargeNanoUsd: BigInt(read.chargeNanoUsd),
       heldNanoUsd: BigInt(read.heldNanoUsd),
       costNanoUsd: typeof read.costNanoUsd === "string" ? BigInt(read.costNanoUsd) : null,
+      providerCostNanoUsd: typeof read.providerCostNanoUsd === "string" ? BigInt(read.providerCostNanoUsd) : null,
     };
-    // A replica that did not know further counts or markups may have written the line.
-    return { furtherCounts: null, markupBasisPoints: 0, ...read, ...amounts };
+    // A replica that did not know further counts, markups or who answered may have written the line.
+    return { furtherCounts: null, markupBasisPoints: 0, routeId: null, firstMs: null, ...read, ...amounts };
   } catch {
     return undefined; // A crash during a write leaves a torn last line. The caller logs it.
   }

@@ -2,7 +2,9 @@ import { Refusal } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import type { MessageKind } from "../platform/outbox_store.ts";
+import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { inSlices } from "../platform/prune.ts";
+import { MAILED_TO_ADDRESS } from "./kinds.ts";
 import { GIVE_UP_HOURS } from "./routing_store.ts";
 
 /**
@@ -24,6 +26,7 @@ export type Delivery = {
   /** The e-mail address, or the endpoint's URL, or its id when it is gone. */
   address: string;
   accountId: number;
+  /** Empty: the address has no account. */
   accountName: string;
   status: DeliveryStatus;
   attempts: number;
@@ -52,10 +55,10 @@ export type DeliveryFilter = {
 export async function listDeliveries(
   { db }: { db: Db },
   { tenantId, viewerId, endpointId, status, before, limit = 50 }: DeliveryFilter,
-): Promise<{ rows: Delivery[]; hasMore: boolean }> {
+): Promise<Page<Delivery>> {
   const { sql } = db;
   const isOthers = viewerId === undefined ? sql`false` : sql`r.channel = 'webhook' and d.account_id <> ${viewerId}`;
-  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+  const size = pageSize(limit, PAGE_MAX);
   const rows = await sql`
     select d.id, m.kind, r.channel, d.account_id, a.name, d.status, d.attempts,
       coalesce(case when ${isOthers} then substring(e.url from '^https?://[^/?#]+') else e.url end, r.address) as address,
@@ -67,7 +70,7 @@ export async function listDeliveries(
     from outbox_deliveries d
     join outbox_messages m on m.id = d.message_id
     join outbox_recipients r on r.id = d.recipient_id
-    join accounts a on a.id = d.account_id
+    left join accounts a on a.id = d.account_id and m.kind <> all(${MAILED_TO_ADDRESS as string[]})
     left join webhook_endpoints e on e.id = d.endpoint_id
     left join mail_breakers b on r.channel = 'mail' and b.tenant_id = r.tenant_id
     where true
@@ -76,14 +79,14 @@ export async function listDeliveries(
       ${status === undefined ? sql`` : sql`and d.status = ${status}`}
       ${before === undefined ? sql`` : sql`and d.id < ${before}`}
     order by d.id desc limit ${size + 1}`;
-  return {
-    rows: rows.slice(0, size).map((row) => ({
+  return pageOf(
+    rows.map((row) => ({
       deliveryId: Number(row.id),
       kind: row.kind,
       channel: row.channel,
       address: String(row.address),
       accountId: Number(row.account_id),
-      accountName: String(row.name),
+      accountName: String(row.name ?? ""),
       status: row.status,
       attempts: Number(row.attempts),
       error: row.error,
@@ -91,8 +94,8 @@ export async function listDeliveries(
       endedAt: toIso(row.ended_at as string | null),
       nextAt: toIso(row.next_at as string | null),
     })),
-    hasMore: rows.length > size,
-  };
+    size,
+  );
 }
 
 export type Attempt = { at: string; tookMs: number; ok: boolean; status: number | null; answer: string };

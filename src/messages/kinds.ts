@@ -6,8 +6,8 @@ import type { MessageKind } from "../platform/outbox_store.ts";
 type KindFacts = {
   /** `always`: cannot be switched off, because it is about who can sign in. Source: MSG-6. */
   mailed: "always" | "optional";
-  /** Who is mailed: the account that the message is about, or its seller. */
-  to: "account" | "seller";
+  /** Who is mailed: the account that the message is about, its seller, or an address that has no account, for the seller named as the account. */
+  to: "account" | "seller" | "address";
   /** Whose webhooks can be called: the account's, its seller's, both, or nobody's. */
   webhooks: "account" | "seller" | "both" | "none";
   /** Roles that can get it; missing: all. */
@@ -26,6 +26,8 @@ const KINDS = {
   invitation: { ...SECURITY, hasLink: true },
   password_reset: { ...SECURITY, hasLink: true },
   email_change: { ...SECURITY, hasLink: true },
+  sign_up: { mailed: "always", to: "address", webhooks: "none", hasLink: true },
+  sign_up_known: SECURITY,
   password_changed: SECURITY,
   second_factor_off: SECURITY,
   passkey_added: SECURITY,
@@ -35,6 +37,7 @@ const KINDS = {
   package_used_up: OWN_AND_SELLER,
   package_ending: OWN_AND_SELLER,
   package_assigned: OWN_AND_SELLER,
+  customer_signed_up: SELLER,
   order_placed: SELLER,
   // The mail to the seller; its webhooks get `order_paid`. Not sent for orders that the seller marks as paid.
   payment_received: { ...SELLER, webhooks: "none" },
@@ -63,6 +66,7 @@ export const OPTIONAL_KINDS = MESSAGE_KINDS.filter(isOptional);
 /** Kinds whose mail has a link that gives access to an account. */
 export const LINK_KINDS = kindsWith((facts) => facts.hasLink === true);
 export const MAILED_TO_SELLER = kindsWith(({ to }) => to === "seller");
+export const MAILED_TO_ADDRESS = kindsWith(({ to }) => to === "address");
 /** Kinds that a webhook can be called for. */
 export const WEBHOOK_KINDS = kindsWith(({ webhooks }) => webhooks !== "none");
 /** Kinds of which the webhooks of the account are called. */

@@ -68,14 +68,14 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
       validUntil(facts, "The link works once"),
     ],
     button: linked(facts, "Choose a password"),
-    why: `You get this mail because ${facts.brand} invited this address. If you did not expect it, you need not do anything.`,
+    why: `You get this mail because ${facts.brand} invited this address. If you did not expect it, you do not have to do anything.`,
   }),
   password_reset: (facts) => ({
     subject: `Set a new password for ${facts.brand}`,
     paragraphs: [
-      `A new password was asked for, for your account at ${facts.brand}.`,
+      `Someone asked for a new password for your account at ${facts.brand}.`,
       validUntil(facts, "The link works once"),
-      "If you did not ask for it, you need not do anything: your password stays as it is.",
+      "If you did not ask for it, you do not have to do anything: your password stays as it is.",
     ],
     button: linked(facts, "Set a new password"),
     why: `You get this mail because this address belongs to an account at ${facts.brand}.`,
@@ -87,19 +87,39 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
       subject: `Confirm the new e-mail address of your account at ${facts.brand}`,
       paragraphs: [
         isNew
-          ? `Somebody wants to sign in to ${facts.brand} with this address, ${address}. If it is you, confirm it.`
-          : `The e-mail address of your account at ${facts.brand} is to become ${address}. It changes when you have confirmed it here and at the new address.`,
+          ? `Someone wants to sign in to ${facts.brand} with this address, ${address}. If it is you, confirm it.`
+          : `The e-mail address of your account at ${facts.brand} is about to change to ${address}. It changes once you have confirmed it here and at the new address.`,
         validUntil(facts, "The link works once"),
         isNew
-          ? "If it is not you, you need not do anything."
+          ? "If it is not you, you do not have to do anything."
           : "If you did not ask for this, do not confirm it, and change your password.",
       ],
       button: linked(facts, "Confirm"),
       why: isNew
-        ? `You get this mail because somebody entered this address at ${facts.brand}.`
+        ? `You get this mail because someone entered this address at ${facts.brand}.`
         : `You get this mail because this address belongs to an account at ${facts.brand}.`,
     };
   },
+  sign_up: (facts) => ({
+    subject: `Confirm your address for ${facts.brand}`,
+    paragraphs: [
+      `Someone wants to sign up at ${facts.brand} with this address${inBrackets(text(facts, "address"))}. If it was you, choose a password. Then your account is ready.`,
+      validUntil(facts, "The link works once"),
+      "If it was not you, you do not have to do anything: without the link there is no account.",
+    ],
+    button: linked(facts, "Choose a password"),
+    why: `You get this mail because someone entered this address at ${facts.brand}.`,
+  }),
+  sign_up_known: (facts) => ({
+    subject: `You already have an account at ${facts.brand}`,
+    paragraphs: [
+      `Someone wanted to sign up at ${facts.brand} with this address, which has an account already. Sign in with it.`,
+      facts.site && `Forgot your password? Set a new one at ${facts.site}/forgot.`,
+      "If it was not you, you do not have to do anything: nothing has changed.",
+    ],
+    button: page(facts, "/sign-in", "Sign in"),
+    why: `You get this mail because this address belongs to an account at ${facts.brand}.`,
+  }),
   password_changed: (facts) => ({
     subject: `Your password at ${facts.brand} was changed`,
     paragraphs: ["The password of your account was changed. All other devices were signed out.", notYou(facts)],
@@ -193,12 +213,22 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     ],
     button: page(facts, "/billing", "Open billing"),
   }),
+  customer_signed_up: (facts) => ({
+    subject: `New customer${inBrackets(text(facts, "name"))}`,
+    paragraphs: ["A person has signed up with you, and has confirmed the e-mail address."],
+    facts: [
+      ["Name", text(facts, "name")],
+      ["E-mail", text(facts, "email")],
+      ["Trial", facts.data.trial === "waits" ? "yes" : facts.data.trial === "taken" ? "no: had one before" : "none"],
+    ],
+    button: page(facts, facts.role === "admin" ? "/admin/sign-up" : "/sign-up-settings", "Open sign-up"),
+  }),
   order_placed: (facts) => ({
     subject: `New order${by(facts)}: ${wish(facts)}`,
     paragraphs: [
       usd(facts, "priceNanoUsd") === null
         ? "It has no price: fulfil it or decline it."
-        : "If it is paid by card or in your shop, it is fulfilled by itself. If the money arrives in another way, mark it as paid and fulfil it.",
+        : "If it is paid by card or in your shop, it is fulfilled automatically. If the money arrives in another way, mark it as paid and fulfil it.",
     ],
     facts: [["Customer", text(facts, "customerName")], ...order(facts), ["Note", text(facts, "note")]],
     button: page(facts, facts.role === "admin" ? "/admin/orders" : "/customers", "Open orders"),
@@ -206,7 +236,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
   payment_received: (facts) => ({
     subject: `Payment received${by(facts)}: ${wish(facts)}`,
     paragraphs: [
-      "The money has arrived by card or through your shop. The order is fulfilled by itself. If it cannot be, another mail says why.",
+      "The money has arrived by card or through your shop. The order is fulfilled automatically. If it cannot be, another mail says why.",
     ],
     facts: [["Customer", text(facts, "customerName")], ...order(facts)],
     button: page(facts, paymentsPath(facts), "Open payments"),
@@ -233,7 +263,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     button: orderPage(facts),
   }),
   order_fulfilled: (facts) => ({
-    subject: `Your order is done: ${wish(facts)}`,
+    subject: `Your order is complete: ${wish(facts)}`,
     paragraphs: ["What you ordered is in your account."],
     facts: [
       ...order(facts),
@@ -251,7 +281,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
   payment_failed: (facts) => ({
     subject: `Your payment has failed: ${wish(facts)}`,
     paragraphs: [
-      "Your bank did not pay. Nothing was charged, and the order is still open: pay for it again, in another way if you like.",
+      "Your bank did not pay. Nothing was charged, and the order is still open. You can pay for it again, or in another way.",
     ],
     facts: order(facts),
     button: page(facts, `/billing/orders/${text(facts, "orderId") ?? ""}`, "Pay"),
@@ -269,15 +299,15 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
   refund_shortfall: (facts) => ({
     subject: `${usd(facts, "shortfallNano") ?? "A part"} of a refund was already spent`,
     paragraphs: [
-      "Stripe has sent money of a top-up back, and the customer had spent a part of it. What was left was taken from the balance. The rest is missing there, and was not taken.",
+      "Stripe has refunded a top-up, and the customer had already spent a part of it. What was left was taken from the balance. The rest is missing there, and was not taken.",
     ],
-    facts: [["Sent back", usd(facts, "refundNano")], ["Already spent", usd(facts, "shortfallNano")], ...order(facts)],
+    facts: [["Refunded", usd(facts, "refundNano")], ["Already spent", usd(facts, "shortfallNano")], ...order(facts)],
     button: page(facts, paymentsPath(facts), "Open payments"),
   }),
   dispute_opened: (facts) => ({
     subject: `A payment of ${disputed(facts) ?? "an order"} is disputed`,
     paragraphs: [
-      "A customer disputes a payment at its bank. Answer in Stripe's dashboard: without an answer in time the money is lost.",
+      "A customer disputes a payment with their bank. Answer in Stripe's dashboard: without an answer in time the money is lost.",
       "The account is not blocked. You can suspend it in the panel.",
     ],
     facts: [
@@ -295,8 +325,8 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
       subject: `The dispute of ${disputed(facts) ?? "a payment"} is ${isLost ? "lost" : "closed"}`,
       paragraphs: [
         isLost
-          ? "The bank has given the money back to the customer. It is recorded as a refund, and what was left of a top-up was taken from the balance."
-          : "No money is taken by it. Nothing changes.",
+          ? "The bank has returned the money to the customer. It is recorded as a refund, and what was left of a top-up was taken from the balance."
+          : "No money is taken, and nothing changes.",
       ],
       facts: [
         ["Disputed", disputed(facts)],
@@ -320,7 +350,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
   webhook_paused: (facts) => ({
     subject: "A webhook was switched off",
     paragraphs: [
-      `Your endpoint has failed for ${count(facts, "days") ?? "several"} days, so it is not called any more. Repair it, then switch it on again.`,
+      `Your endpoint has failed for ${count(facts, "days") ?? "several"} days, so it is no longer called. Repair it, then switch it on again.`,
     ],
     facts: [
       ["Endpoint", text(facts, "url")],
@@ -329,6 +359,10 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     button: page(facts, "/webhooks", "Open webhooks"),
   }),
 };
+
+function inBrackets(value: string | null): string {
+  return value === null ? "" : ` (${value})`;
+}
 
 function isText(value: string | null): value is string {
   return value !== null && value !== "";

@@ -1,5 +1,6 @@
+import type postgres from "postgres";
 import type { Db } from "../platform/db.ts";
-import { MAILED_TO_SELLER, OWN_WEBHOOK_KINDS, SELLER_WEBHOOK_KINDS } from "./kinds.ts";
+import { MAILED_TO_ADDRESS, MAILED_TO_SELLER, OWN_WEBHOOK_KINDS, SELLER_WEBHOOK_KINDS } from "./kinds.ts";
 
 /**
  * Decides who is told of each message of the outbox, and how, and writes its deliveries. Source: MSG-2, MSG-3, MSG-6.
@@ -44,6 +45,7 @@ export async function routeMessages(
       with batch as (select * from outbox_messages where id = any(${ids}::text::bigint[])),
       concerned as (
         select m.id, m.kind, m.data, a.id as account_id, a.reseller_id from batch m join accounts a on a.id = m.account_id
+        where m.kind <> all(${MAILED_TO_ADDRESS as string[]})
       ),
       sellers as (
         select c.id, c.kind, c.data, a.id as account_id from concerned c join accounts a on a.id = c.reseller_id
@@ -70,34 +72,45 @@ export async function routeMessages(
         and not exists (select from muted_mails x where x.account_id = a.id and x.kind = m.kind)
         and (a.reseller_id is null and ${operatorMails} or exists (select from mail_servers s where s.reseller_id = a.reseller_id))
       union all
+      select m.id, m.account_id, m.account_id, 'mail', lower(m.data ->> 'address'), null
+      from batch m left join accounts r on r.id = m.account_id
+      where m.kind = any(${MAILED_TO_ADDRESS as string[]}) and coalesce(r.status, 'active') = 'active'
+        and (m.account_id = 0 and ${operatorMails} or exists (select from mail_servers s where s.reseller_id = m.account_id))
+      union all
       select m.id, a.id, coalesce(a.reseller_id, 0), 'webhook', e.id::text, e.id
       from called m join accounts a on a.id = m.account_id and a.status = 'active'
       join webhook_endpoints e on e.account_id = a.id and e.enabled and m.kind = any(e.kinds)
       left join accounts r on r.id = a.reseller_id
       where coalesce(r.status, 'active') = 'active'
       order by 1, 4, 5`;
-    const known = targets.filter(({ address }) => address !== null);
-    if (known.length > 0) {
-      // Sorted, and locked by the upsert: a replica that finishes a delivery looks for more under the same lock.
-      await sql`
-        insert into outbox_recipients as r (tenant_id, account_id, channel, address, next_at)
-        select t.tenant_id, min(t.account_id), t.channel, t.address, min(clock.now)
-        from (select ledger_now() as now offset 0) clock, jsonb_to_recordset(${rows(known)}::text::jsonb)
-          as t(tenant_id bigint, account_id bigint, channel text, address text)
-        group by t.tenant_id, t.channel, t.address order by t.tenant_id, t.channel, t.address
-        on conflict (tenant_id, channel, address) do update set next_at = coalesce(r.next_at, excluded.next_at)`;
-      await sql`
-        insert into outbox_deliveries (message_id, recipient_id, account_id, tenant_id, endpoint_id, created_at, deadline_at)
-        select t.message_id, r.id, t.account_id, t.tenant_id, t.endpoint_id, clock.now,
-          clock.now + make_interval(hours => ${GIVE_UP_HOURS})
-        from (select ledger_now() as now offset 0) clock, jsonb_to_recordset(${rows(known)}::text::jsonb)
-          as t(message_id bigint, account_id bigint, tenant_id bigint, channel text, address text, endpoint_id bigint)
-        join outbox_recipients r on r.tenant_id = t.tenant_id and r.channel = t.channel and r.address = t.address
-        order by t.message_id`;
-    }
+    await writeDeliveries(
+      sql,
+      targets.filter(({ address }) => address !== null),
+    );
     await sql`update outbox_messages set routed_at = ledger_now() where id = any(${ids}::text::bigint[])`;
     return { routed: batch.length, isMore: batch.length === BATCH };
   });
+}
+
+/** Writes the deliveries of targets, and that their recipients are due. */
+async function writeDeliveries(sql: postgres.TransactionSql, known: readonly Target[]): Promise<void> {
+  if (known.length === 0) return;
+  // Sorted, and locked by the upsert: a replica that finishes a delivery looks for more under the same lock.
+  await sql`
+    insert into outbox_recipients as r (tenant_id, account_id, channel, address, next_at)
+    select t.tenant_id, min(t.account_id), t.channel, t.address, min(clock.now)
+    from (select ledger_now() as now offset 0) clock, jsonb_to_recordset(${rows(known)}::text::jsonb)
+      as t(tenant_id bigint, account_id bigint, channel text, address text)
+    group by t.tenant_id, t.channel, t.address order by t.tenant_id, t.channel, t.address
+    on conflict (tenant_id, channel, address) do update set next_at = coalesce(r.next_at, excluded.next_at)`;
+  await sql`
+    insert into outbox_deliveries (message_id, recipient_id, account_id, tenant_id, endpoint_id, created_at, deadline_at)
+    select t.message_id, r.id, t.account_id, t.tenant_id, t.endpoint_id, clock.now,
+      clock.now + make_interval(hours => ${GIVE_UP_HOURS})
+    from (select ledger_now() as now offset 0) clock, jsonb_to_recordset(${rows(known)}::text::jsonb)
+      as t(message_id bigint, account_id bigint, tenant_id bigint, channel text, address text, endpoint_id bigint)
+    join outbox_recipients r on r.tenant_id = t.tenant_id and r.channel = t.channel and r.address = t.address
+    order by t.message_id`;
 }
 
 /** As JSON: one parameter for all. */

@@ -7,7 +7,7 @@ import { siteUrl } from "../http/host.ts";
 import { decrypt } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Claimed } from "./claims_store.ts";
-import { isOptional, LINK_KINDS } from "./kinds.ts";
+import { isOptional, LINK_KINDS, MAILED_TO_ADDRESS } from "./kinds.ts";
 import { DARK_LOGO_ID, LOGO_ID, type MailLook, mailHtml, mailPlain } from "./mail_html.ts";
 import { findMailServer } from "./mail_servers_store.ts";
 import { type MailText, mailText } from "./mail_texts.ts";
@@ -70,7 +70,7 @@ export async function lookOf({ db, config }: SenderDeps, tenantId: number): Prom
 /** The mail of a delivery, ready to send. Throws MailError if it cannot be rendered. */
 export async function mailOf(deps: SenderDeps, claimed: Claimed, server: SmtpServer): Promise<Mail> {
   const { accountId, tenantId, kind, data, address, deliveryId } = claimed;
-  const account = await findAccount(deps, accountId);
+  const account = MAILED_TO_ADDRESS.includes(kind) ? stranger(tenantId) : await findAccount(deps, accountId);
   if (account === undefined || account.status !== "active")
     throw new MailError("The account does not exist any more, or is suspended.", { fault: "refused" });
   const [look, site] = await Promise.all([lookOf(deps, tenantId), siteOf(deps, account)]);
@@ -91,6 +91,13 @@ export async function mailOf(deps: SenderDeps, claimed: Claimed, server: SmtpSer
       ...(unsubscribe !== null && unsubscribeHeaders(unsubscribe)),
     },
   });
+}
+
+type Reader = Pick<Account, "role" | "resellerId" | "status" | "name">;
+
+/** Who has no account yet: it would be a customer's. */
+function stranger(tenantId: number): Reader {
+  return { role: "customer", resellerId: tenantId === 0 ? null : tenantId, status: "active", name: "" };
 }
 
 /**
@@ -144,7 +151,7 @@ export function drawn(text: MailText, look: MailLook, rest: Pick<Mail, "to" | "m
 }
 
 /** Where an account signs in; null: its reseller has no active domain. */
-async function siteOf({ db, config }: SenderDeps, { resellerId }: Account): Promise<string | null> {
+async function siteOf({ db, config }: SenderDeps, { resellerId }: Pick<Account, "resellerId">): Promise<string | null> {
   if (resellerId === null) return new URL(config.panelUrl).origin;
   const host = await signInHostOf({ db }, { resellerId, preferred: "" });
   return host === undefined ? null : siteUrl({ config }, host);

@@ -5,15 +5,15 @@ import { Elysia } from "elysia";
 import { LRUCache } from "lru-cache";
 import type { Brand } from "../accounts/brand_lookup.ts";
 import type { Model } from "../catalog/catalog.ts";
-import type { Modality } from "../catalog/catalog_input.ts";
+import { byService, MODALITIES, SERVICES, type Service } from "../catalog/modalities.ts";
 import type { Deps } from "../deps.ts";
 import { EXAMPLE_MODELS, type ExampleModels } from "../gateway/v1_operations.ts";
 import { networkOf } from "../http/client_address.ts";
-import { apiUrlOf, type Host, siteUrl } from "../http/host.ts";
+import { apiUrlOf, type Host, panelHostOf, siteUrl } from "../http/host.ts";
 import type { OpenApi, Place } from "../http/openapi.ts";
 import { factsOf } from "../http/request_facts.ts";
-import { CSRF_HEADER, cookieName, panelHostOf } from "./api/session_auth.ts";
-import { apiPage } from "./api_page.ts";
+import { CSRF_HEADER, cookieName } from "./api/session_auth.ts";
+import { apiPage, CUSTOMERS_PAGE, MANAGEMENT_PAGE, modelPlaceholder } from "./api_page.ts";
 import { etagOf, type Site } from "./built_site.ts";
 import { brandOf, escapeHtml, file, fill, pageHeaders } from "./site.ts";
 
@@ -34,17 +34,52 @@ const STYLE_VERSION = STYLE_ETAG.replaceAll('"', "");
 const PANEL_HEAD =
   /<script src="\/assets\/theme-[^>]+><\/script>|<link rel="(?:preload|stylesheet)" href="\/assets\/[^>]+>/g;
 
-export function apiDocsEndpoints(deps: Deps, openapi: OpenApi) {
-  const template = apiPage(openapi);
+/** The documents of the customers' API and of the management API. */
+type Documents = { customers: OpenApi; management: OpenApi };
+
+export function apiDocsEndpoints(deps: Deps, documents: Documents) {
+  return new Elysia({ normalize: false })
+    .use(customersDocs(deps, documents.customers))
+    .use(managementDocs(deps, documents.management));
+}
+
+/** The reference of the management API. Its document is under its own prefix, as its clients expect. */
+function managementDocs(deps: Deps, openapi: OpenApi) {
+  const template = apiPage(openapi, MANAGEMENT_PAGE);
+  const head = panelHead(deps.site);
+  const placeFor = ({ brand, place }: View): Place => ({
+    ...place,
+    title: `${brand.name} management API`,
+    apiUrls: [`${place.panelUrl}/api/v1`],
+  });
+  const page = rendered((view) =>
+    fill(template, view.brand, {
+      BASE: escapeHtml(placeFor(view).apiUrls[0] ?? ""),
+      STYLE: STYLE_VERSION,
+      PANEL: head,
+    }),
+  );
+  const document = rendered((view) => JSON.stringify(openapi.document(placeFor(view))));
+  return new Elysia({ normalize: false })
+    .get("/docs/management", async ({ request }) => {
+      const text = page(await viewOf(deps, request));
+      return file(request, { ...text, ...HTML, headers: { ...pageHeaders(request), ...CHECKED } });
+    })
+    .get("/api/v1/openapi.json", async ({ request }) => {
+      const text = document(await viewOf(deps, request));
+      return file(request, { ...text, type: "application/json", headers: CHECKED });
+    });
+}
+
+function customersDocs(deps: Deps, openapi: OpenApi) {
+  const template = apiPage(openapi, CUSTOMERS_PAGE);
   const head = panelHead(deps.site);
   const page = rendered(({ brand, models, place: { apiUrls } }) =>
     fill(template, brand, {
       BASE: escapeHtml(apiUrls[0] ?? ""),
       STYLE: STYLE_VERSION,
       PANEL: head,
-      CHATMODEL: escapeHtml(models.chat),
-      IMAGEMODEL: escapeHtml(models.image),
-      EMBEDDINGMODEL: escapeHtml(models.embedding),
+      ...Object.fromEntries(SERVICES.map((service) => [modelPlaceholder(service), escapeHtml(models[service])])),
     }),
   );
   const document = rendered(({ place, models }) => JSON.stringify(openapi.document(place), withModels(models)));
@@ -81,22 +116,17 @@ async function viewOf(deps: Deps, request: Request): Promise<View> {
 export function exampleModels(
   models: readonly Pick<Model, "id" | "modality" | "prices" | "imagePrices">[],
 ): ExampleModels {
-  const first = (modality: Modality) =>
-    models.find((one) => one.modality === modality && (one.prices !== null || one.imagePrices.size > 0))?.id;
-  return {
-    chat: first("text") ?? first("multimodal") ?? EXAMPLE_MODELS.chat,
-    image: first("image") ?? EXAMPLE_MODELS.image,
-    embedding: first("embedding") ?? EXAMPLE_MODELS.embedding,
-  };
+  const sold = models.filter((one) => one.prices !== null || one.imagePrices.size > 0);
+  // A model that serves nothing else comes first: one for text before one for text and images.
+  const own = (service: Service) =>
+    sold.find(({ modality }) => modality === service) ??
+    sold.find(({ modality }) => MODALITIES[modality].serves.includes(service));
+  return byService((service) => own(service)?.id ?? EXAMPLE_MODELS[service]);
 }
 
 /** For JSON.stringify: puts the installation's models in the place of those of the examples. */
 function withModels(own: ExampleModels): (key: string, value: unknown) => unknown {
-  const byExample = new Map<unknown, string>([
-    [EXAMPLE_MODELS.chat, own.chat],
-    [EXAMPLE_MODELS.image, own.image],
-    [EXAMPLE_MODELS.embedding, own.embedding],
-  ]);
+  const byExample = new Map<unknown, string>(SERVICES.map((service) => [EXAMPLE_MODELS[service], own[service]]));
   return (key, value) => (key === "model" ? (byExample.get(value) ?? value) : value);
 }
 

@@ -1,3 +1,4 @@
+import { SERVICES, type Service } from "../catalog/modalities.ts";
 import { ERROR_TABLE } from "../errors.ts";
 import { EXAMPLE_MODELS } from "../gateway/v1_operations.ts";
 import type { DescribedRoute, Json, OpenApi, Operation } from "../http/openapi.ts";
@@ -9,14 +10,63 @@ import { escapeHtml } from "./site.ts";
  */
 
 /** What stands for a model of the examples in the template. */
-const EXAMPLE_PLACEHOLDERS = new Map<unknown, string>([
-  [EXAMPLE_MODELS.chat, "%CHATMODEL%"],
-  [EXAMPLE_MODELS.image, "%IMAGEMODEL%"],
-  [EXAMPLE_MODELS.embedding, "%EMBEDDINGMODEL%"],
-]);
+const EXAMPLE_PLACEHOLDERS = new Map<unknown, string>(
+  SERVICES.map((service) => [EXAMPLE_MODELS[service], `%${modelPlaceholder(service)}%`]),
+);
+
+/** The name of the placeholder for the model of a service. */
+export function modelPlaceholder(service: Service): string {
+  return `${service.toUpperCase()}MODEL`;
+}
+
+/** What a reference says of itself. HTML, with the placeholders of the page. */
+export type PageWords = { name: string; lead: string; facts: readonly (readonly [name: string, words: string])[] };
+
+export const CUSTOMERS_PAGE: PageWords = {
+  name: "API",
+  lead: `An OpenAI-compatible API. Existing SDKs work once you set their base URL and API key.
+The same reference as a file for tools: <a href="/docs/openapi.json">OpenAPI 3.1</a>.`,
+  facts: [
+    [
+      "Key",
+      "Create an API key in the panel and keep it on your server. Send it with every request: <code>Authorization: Bearer &lt;API_KEY&gt;</code>",
+    ],
+    ["Request id", "Every response has <code>X-Request-Id</code>. Quote it when you contact support."],
+    [
+      "Errors",
+      `Every error is an ${linkTo("ErrorEnvelope")}. A request refused with 402 reached no model, cost nothing and has no usage record.`,
+    ],
+  ],
+};
+
+export const MANAGEMENT_PAGE: PageWords = {
+  name: "management API",
+  lead: `For programs of admins and resellers: accounts, keys, packages, balances and sales.
+The same reference as a file for tools: <a href="/api/v1/openapi.json">OpenAPI 3.1</a>. The <a href="/docs/api">customers' API</a> has its own.`,
+  facts: [
+    [
+      "Token",
+      "Make a token in the panel under API tokens, with only the scopes that the program needs. Send it with every request: <code>Authorization: Bearer &lt;TOKEN&gt;</code>",
+    ],
+    ["Amounts", "Strings of nano-USD: 1 USD is <code>1000000000</code>."],
+    [
+      "Writing once",
+      "Send an <code>Idempotency-Key</code> with every write. The same request with the same key is made once, and gets the same answer for 24 hours.",
+    ],
+    [
+      "Pages",
+      "A list has <code>data</code>, <code>hasMore</code> and <code>nextCursor</code>. Send that cursor as <code>cursor</code>, with the same filter and token.",
+    ],
+    ["Errors", `Every error is an ${linkTo("ErrorEnvelope")}. An unknown field is refused by its name.`],
+    [
+      "Webhooks",
+      "Instead of asking for changes, add an endpoint in the panel under Webhooks. The OpenAPI file lists the kinds of its calls.",
+    ],
+  ],
+};
 
 /** The whole page, as a template. */
-export function apiPage({ routes, schemas }: OpenApi): string {
+export function apiPage({ routes, schemas }: OpenApi, words: PageWords): string {
   const shapes = Object.keys(schemas).sort();
   return `<!doctype html>
 <html lang="%LANG%">
@@ -25,7 +75,7 @@ export function apiPage({ routes, schemas }: OpenApi): string {
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="robots" content="noindex">
-<title>%TITLE% API</title>
+<title>%TITLE% ${words.name}</title>
 <link rel="icon" href="%ICON%">
 <link rel="stylesheet" href="/docs/api.css?v=%STYLE%">
 %PANEL%
@@ -36,14 +86,11 @@ export function apiPage({ routes, schemas }: OpenApi): string {
 <div class="columns">
 <header>
 <p><a href="/">Open the panel</a></p>
-<h1>%TITLE% API</h1>
-<p>An OpenAI-compatible API. Existing SDKs work once you set their base URL and API key.
-The same reference as a file for tools: <a href="/docs/openapi.json">OpenAPI 3.1</a>.</p>
+<h1>%TITLE% ${words.name}</h1>
+<p>${words.lead}</p>
 <dl>
 <dt>Base URL</dt><dd><code>%BASE%</code></dd>
-<dt>Key</dt><dd>Create an API key in the panel and keep it on your server. Send it with every request: <code>Authorization: Bearer &lt;API_KEY&gt;</code></dd>
-<dt>Request id</dt><dd>Every response has <code>X-Request-Id</code>. Quote it when you contact support.</dd>
-<dt>Errors</dt><dd>Every error is an ${linkTo("ErrorEnvelope")}. A request refused with 402 reached no model, cost nothing and has no usage record.</dd>
+${words.facts.map(([name, text]) => `<dt>${name}</dt><dd>${text}</dd>`).join("\n")}
 </dl>
 </header>
 <nav aria-label="Contents">
@@ -73,7 +120,9 @@ function contents(routes: readonly DescribedRoute[], shapes: readonly string[]):
 const item = (id: string, words: string) => `<li><a href="#${id}">${words}</a></li>`;
 const nameOf = ({ method, path }: DescribedRoute) =>
   `<code><span class="method">${method.toUpperCase()}</span>${escapeHtml(path)}</code>`;
-const linkTo = (name: string) => `<a href="#${name}"><code>${name}</code></a>`;
+function linkTo(name: string): string {
+  return `<a href="#${name}"><code>${name}</code></a>`;
+}
 
 function section(route: DescribedRoute, schemas: OpenApi["schemas"]): string {
   const { operation } = route;
@@ -102,6 +151,7 @@ ${refusals(operation)}
 const CALLERS: Readonly<Record<Operation["caller"], string>> = {
   key: "With an API key.",
   session: "Sent by the panel itself, with the session cookie and the CSRF header.",
+  token: "With a token of the management API.",
   anyone: "Without an API key.",
 };
 
@@ -117,6 +167,8 @@ function exampleOf({ method, path, operation }: DescribedRoute): string {
   // curl chooses between GET and POST by itself.
   if (method !== "get" && body === undefined) lines.push(`-X ${method.toUpperCase()}`);
   if (operation.caller === "key") lines.push(`-H "Authorization: Bearer $API_KEY"`);
+  if (operation.caller === "token") lines.push(`-H "Authorization: Bearer $TOKEN"`);
+  if (operation.caller === "token" && method !== "get") lines.push(`-H "Idempotency-Key: $(uuidgen)"`);
   if (body) lines.push(`-H "Content-Type: application/json"`, `-d '${body.replaceAll("'", "'\\''")}'`);
   return lines.join(" \\\n  ");
 }

@@ -2,11 +2,11 @@ import { Elysia } from "elysia";
 import type { Brand } from "../accounts/brand_lookup.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import { hostOf } from "../http/host.ts";
+import { hostOf, panelHostOf } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
 import { randomToken } from "../platform/crypto.ts";
 import { prefersPage } from "./accept.ts";
-import { panelHostOf } from "./api/session_auth.ts";
+
 import { CONTENT_TYPES, etagOf } from "./built_site.ts";
 
 /** Serves the panel's pages, assets and brand pictures. The host decides the brand of a page before the first byte is sent. */

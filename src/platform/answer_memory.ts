@@ -2,9 +2,11 @@ import type { ShedReason } from "./metrics.ts";
 import type { Fractions, Owner } from "./share_limit.ts";
 
 /**
- * The memory of this replica for what providers have sent and cannot be passed on yet: events whose end has not arrived, and events before
- * the one that begins an answer. A provider decides how much that is, so no request can be refused for it in advance. When the memory, or
- * the share of an account or a tenant, is full, the largest answer of the account that holds most is ended, and no other.
+ * The memory of this replica for what providers have sent and cannot be passed on yet: events whose end has not arrived, events before
+ * the one that begins an answer, and whole answers, until their client has read them. Providers and clients decide how much that is, so no
+ * request can be refused for it in advance. When the memory, or the share of an account or a tenant, is full, an answer of the account that
+ * holds most is ended, and no other: the whole one of which nothing was read for longest, or if there is none the largest. A single answer may
+ * be larger than a share.
  * Source: ADM-12.
  */
 
@@ -30,6 +32,8 @@ export class AnswerMemory {
   readonly #accounts = new Map<number, Holding>();
   readonly #tenants = new Map<number, number>();
   #bytes = 0;
+  /** How often a client has read something. */
+  #reads = 0;
 
   constructor(options: Options) {
     const { max, fractions, min } = options;
@@ -47,6 +51,11 @@ export class AnswerMemory {
   /** An answer that holds nothing yet. `onFull`: it must end, because it holds the most. */
   open(owner: Owner, onFull: () => void): HeldAnswer {
     return new HeldAnswer(this, owner, onFull);
+  }
+
+  /** The number of the next time when a client reads something. */
+  nextRead(): number {
+    return ++this.#reads;
   }
 
   /** Called by a HeldAnswer: it holds so many bytes more, or fewer. */
@@ -72,11 +81,12 @@ export class AnswerMemory {
     const ofTenant = () => (tenantId === 0 ? 0 : (this.#tenants.get(tenantId) ?? 0));
     const end = (holding: Holding, reason: ShedReason) => {
       onShed(reason);
-      largest(holding.answers).end();
+      (leastRead(holding.answers) ?? largest(holding.answers)).end();
     };
-    while (grown.bytes > this.#accountMax) end(grown, "answer_bytes_per_account");
+    while (grown.bytes > this.#accountMax && grown.answers.size > 1) end(grown, "answer_bytes_per_account");
     while (ofTenant() > this.#tenantMax) {
       const own = [...this.#accounts.values()].filter((holding) => holding.tenantId === tenantId);
+      if (own.length === 1 && own[0]?.answers.size === 1) break;
       end(largest(own), "answer_bytes_per_tenant");
     }
     while (this.#bytes > max) end(largest(this.#accounts.values()), "answer_bytes_full");
@@ -87,6 +97,8 @@ export class AnswerMemory {
 export class HeldAnswer {
   readonly owner: Owner;
   bytes = 0;
+  /** When its client has last read something, or could have begun; undefined: it is not whole yet. */
+  lastRead: number | undefined;
   /** It was ended because it held the most. */
   isFull = false;
   /** Told when that happens, inside `hold` of this answer or of another. */
@@ -108,6 +120,11 @@ export class HeldAnswer {
     this.#memory.change(this, change);
   }
 
+  /** It is whole, and its client reads it: some of it now, or it can begin. */
+  wasRead(): void {
+    this.lastRead = this.#memory.nextRead();
+  }
+
   /** It holds nothing any more; idempotent. */
   close(): void {
     this.hold(0);
@@ -120,6 +137,14 @@ export class HeldAnswer {
     this.isFull = true;
     this.onFull();
   }
+}
+
+/** The whole one of which nothing was read for longest. */
+function leastRead(answers: Iterable<HeldAnswer>): HeldAnswer | undefined {
+  let found: HeldAnswer | undefined;
+  for (const one of answers)
+    if (one.lastRead !== undefined && one.lastRead < (found?.lastRead ?? Number.POSITIVE_INFINITY)) found = one;
+  return found;
 }
 
 /** The one with the most bytes, of at least one. */

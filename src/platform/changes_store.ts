@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { type SQL, sql } from "drizzle-orm";
 import { RETRY_AFTER_SECONDS_MAX, Refusal } from "../errors.ts";
 import { type Bus, type Change, isChange } from "./bus.ts";
@@ -30,7 +31,14 @@ const ENTRIES_MAX = { customer: 300, reseller: 5_000 } as const;
 const PROTECTING_FACTOR = 2;
 
 /** Who makes a change, for the audit log: an account, and the request. */
-export type Actor = { accountId: number; requestId: string };
+export type Actor = {
+  accountId: number;
+  requestId: string;
+  /** The token of the management API that was used. */
+  tokenId?: number | undefined;
+  /** Runs at the end of each transaction of the request. If it throws, nothing is written. */
+  beforeCommit?: ((tx: Tx) => Promise<void>) | undefined;
+};
 /** What a change needs. Without `by`, the command line or the service itself makes it. */
 export type ChangeDeps = {
   db: Db;
@@ -92,6 +100,7 @@ async function changeOnce<T>(
   const result = await deps.db.orm.transaction(async (tx) => {
     if (deps.by) await admitActor(tx, deps.by, protects ? PROTECTING_FACTOR : 1);
     const value = await fn(tx);
+    await deps.by?.beforeCommit?.(tx);
     changes = await ownChanges(tx);
     return value;
   });
@@ -139,17 +148,13 @@ async function recallMoney({ db, bus }: ChangeDeps, accountId: number): Promise<
   await sleep(RECALL_PAUSE_MS);
 }
 
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
-}
-
 type TransactionOf<T extends Orm> = Parameters<Parameters<T["transaction"]>[0]>[0];
 
 /**
  * Sets the actor for this transaction, which `note_audit` reads. Throws too_many_requests. All replicas count the same rows; concurrent
  * changes do not see each other, so that slightly more than the limit may pass.
  */
-async function admitActor(tx: Tx, { accountId, requestId }: Actor, factor: number): Promise<void> {
+async function admitActor(tx: Tx, { accountId, tokenId, requestId }: Actor, factor: number): Promise<void> {
   /** Seconds until the entry that reached the limit is 24 hours old; null: the limit is not reached. */
   const secondsLeft = (most: number): SQL => sql`(
     select extract(epoch from created_at + interval '24 hours' - clock_timestamp())::float8 from audit_entries
@@ -158,6 +163,7 @@ async function admitActor(tx: Tx, { accountId, requestId }: Actor, factor: numbe
     select role, seconds, to_char(clock_timestamp() at time zone 'UTC' + make_interval(secs => seconds), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as until
     from (
       select role, set_config('tollgate.actor_id', ${String(accountId)}, true), set_config('tollgate.request_id', ${requestId}, true),
+        set_config('tollgate.token_id', ${String(tokenId ?? "")}, true),
         case role when 'customer' then ${secondsLeft(ENTRIES_MAX.customer)} when 'reseller' then ${secondsLeft(ENTRIES_MAX.reseller)} end as seconds
       from (select) as one left join accounts on id = ${accountId}::bigint offset 0) as actor`);
   const { role, seconds = null, until = null } = row ?? {};

@@ -9,6 +9,7 @@ const KEY_RANDOM_LENGTH = 43;
 /** 62^6 is just above 2^32: room for a CRC-32. */
 const KEY_CHECKSUM_LENGTH = 6;
 const KEY_FORM = /^sk-[0-9A-Za-z]{49}$/;
+const API_TOKEN_FORM = /^mt-[0-9A-Za-z]{49}$/;
 const KEY_PREFIX_LENGTH = 9;
 const KEY_SUFFIX_LENGTH = 4;
 
@@ -44,7 +45,16 @@ export type NewApiKey = {
 
 /** A new API key: `sk-`, 256 random bits in base 62, and a checksum. Source: KEY-3. */
 export function newApiKey(): NewApiKey {
-  const body = `sk-${randomBase62(KEY_RANDOM_LENGTH)}`;
+  return newSecret("sk-");
+}
+
+/** A new token of the management API: `mt-`, and as a key. */
+export function newApiToken(): NewApiKey {
+  return newSecret("mt-");
+}
+
+function newSecret(kind: "sk-" | "mt-"): NewApiKey {
+  const body = `${kind}${randomBase62(KEY_RANDOM_LENGTH)}`;
   const secret = body + checksumOf(body);
   return {
     secret,
@@ -62,6 +72,11 @@ export function keyPrefixOf(secret: string): string {
 /** The digest to look up a key by, in hex; undefined: the string cannot be a key. Throws nothing. */
 export function digestOfKey(secret: string): string | undefined {
   return KEY_FORM.test(secret) && hasChecksum(secret) ? sha256Hex(secret) : undefined;
+}
+
+/** The same for a token of the management API. */
+export function digestOfApiToken(secret: string): string | undefined {
+  return API_TOKEN_FORM.test(secret) && hasChecksum(secret) ? sha256Hex(secret) : undefined;
 }
 
 /** A key of 32 bytes for one purpose, which reveals nothing about `secretKey` and other purposes' keys. Source: RFC 5869. */

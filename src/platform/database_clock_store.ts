@@ -15,8 +15,8 @@ const READ_TIMEOUT_MS = 5_000;
 const JUMP_MS = 1_000;
 
 export type DatabaseClock = {
-  /** Reads the database's clock. Rejects if it cannot be read. */
-  read(): Promise<void>;
+  /** Reads the database's clock. Rejects if it cannot be read within `msMax` (READ_TIMEOUT_MS). */
+  read(msMax?: number): Promise<void>;
   /**
    * Unix time by the database's clock, ms: behind it by at most the time that a reading took, and never ahead of it. Throws before the first
    * `read`.
@@ -52,10 +52,10 @@ export function openDatabaseClock({ db, log, nowMs, wallMs }: Options): Database
   let reading: Reading | undefined;
   let underWay: Promise<void> | undefined;
 
-  async function ask(): Promise<void> {
+  async function ask(msMax = READ_TIMEOUT_MS): Promise<void> {
     const askedMs = nowMs();
     const query = db.sql`select floor(extract(epoch from ledger_now()) * 1000)::float8 as unix_ms`;
-    const [row] = await within(READ_TIMEOUT_MS, query);
+    const [row] = await within(msMax, query);
     const answeredMs = nowMs();
     const unixMs = Number(row?.unix_ms);
     // It read its clock between the two moments. A slow answer makes no former, better estimate worse.
@@ -64,8 +64,8 @@ export function openDatabaseClock({ db, log, nowMs, wallMs }: Options): Database
     reading = { unixMs, askedMs, wallAheadMs: wallMs() - answeredMs, aheadMs };
   }
 
-  function read(): Promise<void> {
-    underWay ??= ask().finally(() => (underWay = undefined));
+  function read(msMax?: number): Promise<void> {
+    underWay ??= ask(msMax).finally(() => (underWay = undefined));
     return underWay;
   }
 

@@ -227,7 +227,7 @@ function withoutParams(text: string): string {
 function safeText(text: string, lengthMax: number): string {
   const cut = text.length > lengthMax ? `${text.slice(0, lengthMax)}…` : text;
   return cut
-    .replace(/\bsk-[A-Za-z0-9_-]{8,}/g, "sk-[redacted]")
+    .replace(/\b(sk|mt)-[A-Za-z0-9_-]{8,}/g, "$1-[redacted]")
     .replace(/\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]+/gi, "$1 [redacted]")
     .replace(/\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]+@/gi, "$1[redacted]@");
 }

@@ -1,5 +1,6 @@
 import process from "node:process";
 import packageFacts from "../../package.json" with { type: "json" };
+import { UNPRICED_PARTS } from "../price_parts.ts";
 import { JOB_NAMES } from "./every.ts";
 import { createHistogram, type Histogram } from "./histogram.ts";
 import { runtimeName } from "./runtime.ts";
@@ -119,16 +120,6 @@ const CACHES = ["keys", "hosts", "brands", "sessions"] as const;
 export type CacheName = (typeof CACHES)[number];
 const CHANGES = ["account", "catalog", "session", "provider_key", "gap"] as const;
 export type ChangeKind = (typeof CHANGES)[number];
-/** Rates of prices that a model may lack while its provider reports the count. */
-export const UNPRICED_KINDS = [
-  "cache_write",
-  "cache_write_1h",
-  "audio_input",
-  "audio_output",
-  "image_input",
-  "image_output",
-] as const;
-export type UnpricedKind = (typeof UNPRICED_KINDS)[number];
 /** What the operator bears: `accounts/losses.ts`. */
 const LOSSES = ["provider_time", "shortfall", "tokens"] as const;
 export type LossKind = (typeof LOSSES)[number];
@@ -246,7 +237,7 @@ const GAUGES = {
   body_reads: { help: "Request bodies being read. Limit: BODY_READS_MAX." },
   body_bytes: { help: "Bytes of request bodies, and of expected embeddings, in memory. Limit: BODY_MEMORY_MAX." },
   answer_bytes: {
-    help: "Bytes of providers' answers in memory that cannot be passed on yet. Limit: ANSWER_MEMORY_MAX.",
+    help: "Bytes of answers in memory that cannot be passed on yet, or were not read by their clients yet. Limit: ANSWER_MEMORY_MAX.",
   },
   open_streams: { help: "Requests in flight that are streams whose answer has begun." },
   streams_read_on: { help: "Open streams whose client has left, read to their end." },
@@ -309,7 +300,7 @@ const COUNTED = {
   holds_reaped_total: { help: "Escrows of dead replicas that this replica's reaper returned." },
   unpriced_tokens_total: {
     help: "Tokens without a rate in the model's prices, by rate: reported by providers and paid by balances. Sum of all replicas.",
-    label: ["kind", UNPRICED_KINDS],
+    label: ["kind", UNPRICED_PARTS],
   },
 } as const satisfies Record<string, Family>;
 

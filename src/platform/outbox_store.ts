@@ -9,6 +9,10 @@ export type MessageData = {
   invitation: SecretLink;
   password_reset: SecretLink;
   email_change: SecretLink & { to: "old" | "new"; address: string };
+  /** To an address that has no account; `accountId` is the seller (0: the operator). */
+  sign_up: SecretLink & { address: string };
+  /** Someone wanted to sign up with the address of this account. */
+  sign_up_known: Record<never, never>;
   password_changed: Record<never, never>;
   second_factor_off: Record<never, never>;
   passkey_added: { name: string; host: string };
@@ -27,6 +31,8 @@ export type MessageData = {
     endsAt: string;
     timeZone: string;
   };
+  /** `trial`: `waits` also for the moment until it is given; `taken`: the person had one before. */
+  customer_signed_up: { name: string; email: string; trial: "none" | "taken" | "waits" };
   order_placed: OrderFacts & { note: string | null };
   payment_received: OrderFacts;
   order_paid: OrderFacts & { invoiceNumber: number };
@@ -92,7 +98,7 @@ type DisputeFacts = {
 
 export type Message<Kind extends MessageKind> = {
   kind: Kind;
-  /** Whom it concerns. */
+  /** Whom it concerns. Of `sign_up`, who sends it. */
   accountId: number;
   data: MessageData[Kind];
   /** Two messages with the same key are one message. */

@@ -31,6 +31,11 @@ export function rowsWriter<T>(columns: Columns<T>): (rows: readonly T[]) => stri
   };
 }
 
+/** An array of Postgres as text, of ids and other values that need no quotes. */
+export function arrayOf(values: readonly (string | number | bigint)[]): string {
+  return `{${values.join(",")}}`;
+}
+
 const ELEMENT = /"((?:[^"\\]|\\.)*)"/gs;
 const FIELD = /(?:"((?:[^"\\]|""|\\.)*)"|([^",]*))(?:,|$)/sy;
 

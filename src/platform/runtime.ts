@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { isIP } from "node:net";
 import { nodeFetch } from "./node_fetch.ts";
+import { createReadOn, type ReadOn } from "./read_on.ts";
 
 /**
  * The one file of `src/` that names Bun or Deno: serving, fetching, hashing and time, alike on both.
@@ -13,6 +14,11 @@ const FETCH_LIMIT_MAX = 65_535;
 /** Bun counts a connection's idle time in steps of 4 s, up to this maximum. */
 const IDLE_STEP_SECONDS = 4;
 const IDLE_SECONDS_MAX = 255;
+/**
+ * What arrives of a body that nobody has read is left to the runtime if it is declared with at most this length: the runtime reads it to
+ * its end, however long it is, and the connection can be used again.
+ */
+const LEFT_BODY_BYTES_MAX = 1024 * 1024;
 /** On Deno, a larger answer is sent in pieces of this size, each when the client has read the one before. */
 const PIECE_BYTES = 64 * 1024;
 
@@ -144,6 +150,7 @@ export function raiseFetchLimit(wanted: number, env: Record<string, string | und
 
 function serveOnBun({ port, hostname, fetch, onError, clientIdleMs = Number.POSITIVE_INFINITY }: ServeOptions): Server {
   const idleSeconds = Math.min(Math.ceil(clientIdleMs / 1000) + IDLE_STEP_SECONDS, IDLE_SECONDS_MAX);
+  const readOn = createReadOn();
   const server = Bun.serve({
     port,
     hostname,
@@ -162,15 +169,45 @@ function serveOnBun({ port, hostname, fetch, onError, clientIdleMs = Number.POSI
       // answer that is ready. With some 2,300 of them ready in one turn the stack overflows, and the process exits or hangs.
       if (mayStillArrive(request, response)) await nextTurn();
       self.timeout(request, isEventStream(response) || hasBegunEarly(response) ? IDLE_SECONDS_MAX : idleSeconds);
-      return response;
+      return isLeftOver(request, response) && !isClosed(response) ? closedByBun(request, response, readOn) : response;
     },
     error: onError,
   });
   return {
     port: server.port ?? port,
-    stop: () => server.stop(),
+    stop() {
+      readOn.close();
+      return server.stop();
+    },
     closeNow: () => server.stop(true),
   };
+}
+
+/** Whether more may arrive of the request's body than is left to the runtime. A body that was read to its end stays locked. */
+function isLeftOver(request: Request, response: Response): boolean {
+  if (!mayStillArrive(request, response)) return false;
+  const declared = Number(request.headers.get("content-length") ?? Number.POSITIVE_INFINITY);
+  return declared > LEFT_BODY_BYTES_MAX && request.body?.locked === false;
+}
+
+/**
+ * The same answer, whose connection Bun closes. Bun does so when the answer has ended, and has no other way to close one connection. So the
+ * answer is sent, but ends only when enough of the body was read.
+ */
+function closedByBun(request: Request, response: Response, readOn: ReadOn): Response {
+  const { status, headers } = response;
+  headers.set("connection", "close");
+  if (status < 400 || response.body === null) return response;
+  const reader = response.body.getReader();
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const { done, value } = await reader.read();
+      if (!done) return controller.enqueue(value);
+      if (request.body !== null) await readOn.read(request.body);
+      controller.close();
+    },
+  });
+  return new Response(body, { status, headers });
 }
 
 /** Whether the request's body may not have arrived completely: nobody read it, or the request was refused. */
@@ -182,6 +219,11 @@ function mayStillArrive({ headers, bodyUsed }: Request, { status }: Response): b
 /** Waits for the next turn of the event loop. */
 export function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
+}
+
+/** Whether the connection is closed after the answer: Bun does it immediately, Deno when it has read the body. */
+function isClosed({ headers }: Response): boolean {
+  return headers.get("connection") === "close";
 }
 
 function isEventStream({ headers }: Response): boolean {
@@ -196,6 +238,7 @@ function hasBegunEarly({ headers }: Response): boolean {
 function serveOnDeno(runtime: DenoRuntime, options: ServeOptions): Server {
   const { port, hostname, fetch, onError, clientIdleMs = Number.POSITIVE_INFINITY } = options;
   const abort = new AbortController();
+  const readOn = createReadOn();
   const server = runtime.serve(
     {
       port,
@@ -207,6 +250,12 @@ function serveOnDeno(runtime: DenoRuntime, options: ServeOptions): Server {
     },
     async (request, info) => {
       const response = await fetch(request, { address: () => info.remoteAddr.hostname ?? "" });
+      const closes = isClosed(response) && mayStillArrive(request, response);
+      if ((closes || isLeftOver(request, response)) && request.body?.locked === false) {
+        // Either fails if the client has left.
+        const sent = info.completed.catch(() => {});
+        closeOnDeno(request.body, closes ? undefined : readOn, sent).catch(() => {});
+      }
       return Number.isFinite(clientIdleMs) ? inPieces(response, clientIdleMs) : response;
     },
   );
@@ -216,6 +265,7 @@ function serveOnDeno(runtime: DenoRuntime, options: ServeOptions): Server {
     port: server.addr.port,
     stop() {
       stopping = true;
+      readOn.close();
       return Promise.race([server.shutdown(), cut.promise]);
     },
     async closeNow() {
@@ -226,6 +276,20 @@ function serveOnDeno(runtime: DenoRuntime, options: ServeOptions): Server {
       cut.resolve();
     },
   };
+}
+
+/**
+ * Closes the connection of a request that was answered before its body had arrived, if the answer says so or if too much is left. Deno
+ * does so when the body is cancelled after the answer was sent. Cancelled before, the body is read to its end, however long it is.
+ */
+async function closeOnDeno(body: ReadableStream<Uint8Array>, readOn: ReadOn | undefined, sent: Promise<void>) {
+  // Taken before the answer is sent: what nobody has taken by then is read to its end.
+  if (readOn !== undefined) return readOn.read(body, sent);
+  const reader = body.getReader();
+  await sent;
+  // A piece that was asked for before must have arrived, or the cancelled body is read to its end too.
+  await reader.read();
+  await reader.cancel();
 }
 
 /** The same answer, but ended if the client reads no piece of it for `idleMs`: Deno would wait forever. */
@@ -285,7 +349,10 @@ type DenoRuntime = {
       onListen: () => void;
       onError: (error: unknown) => Response;
     },
-    handler: (request: Request, info: { remoteAddr: { hostname?: string } }) => Response | Promise<Response>,
+    handler: (
+      request: Request,
+      info: { remoteAddr: { hostname?: string }; completed: Promise<void> },
+    ) => Response | Promise<Response>,
   ): { addr: { port: number }; shutdown(): Promise<void> };
 };
 

@@ -3,6 +3,7 @@ import {
   bigint,
   boolean,
   check,
+  date,
   index,
   integer,
   jsonb,
@@ -101,6 +102,38 @@ export const links = pgTable(
   ],
 );
 
+/**
+ * Tokens of the management API: of an admin or a reseller. A SHA-256 digest, and the part that is shown to recognize a token. See
+ * `accounts/tokens_store.ts`.
+ */
+export const apiTokens = pgTable(
+  "api_tokens",
+  {
+    id: id(),
+    accountId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
+    name: text().notNull(),
+    digest: bytea().notNull().unique(),
+    prefix: text().notNull(),
+    /** What it may do, as in `keys:write`. */
+    scopes: text().array().notNull(),
+    /** The addresses that it may be used from, as in 192.0.2.0/24; null: all. */
+    networks: text().array(),
+    status: text({ enum: ["active", "revoked"] })
+      .notNull()
+      .default("active"),
+    expiresAt: instant(),
+    createdAt: instant().notNull().default(sql`clock_timestamp()`),
+    lastUsedAt: instant(),
+    revokedAt: instant(),
+  },
+  (t) => [
+    index("api_tokens_account").on(t.accountId, t.id),
+    check("api_tokens_status", sql`${t.status} in ('active', 'revoked')`),
+  ],
+);
+
 /** API keys: a SHA-256 digest, and the parts that are shown to recognize a key. */
 export const keys = pgTable(
   "keys",
@@ -120,9 +153,14 @@ export const keys = pgTable(
       .notNull()
       .default("enabled"),
     expiresAt: instant(),
-    /** Daily limits of the key, in its time zone: requests, and spending from the balance. null: no limit. */
+    /** The key's own limits, in its time zone: requests a day, and spending from the balance by day, week, month and in total. null: no limit. */
     dailyUnitsMax: integer(),
     dailySpendMaxNanoUsd: nanoUsd(),
+    weeklySpendMaxNanoUsd: nanoUsd(),
+    monthlySpendMaxNanoUsd: nanoUsd(),
+    totalSpendMaxNanoUsd: nanoUsd(),
+    /** The first day that counts in total: the one on which the total was set. */
+    totalSpendFrom: date(),
     timeZone: text().notNull().default("UTC"),
     /** The key's own, never above those of its account when they were set. */
     limits: limits(),
@@ -133,7 +171,9 @@ export const keys = pgTable(
     index("keys_revoked").on(t.revokedAt).where(sql`${t.status} = 'revoked'`),
     check(
       "keys_ceilings",
-      sql`${t.dailyUnitsMax} between 1 and 30000000 and ${t.dailySpendMaxNanoUsd} between 1 and 9000000000000000`,
+      sql`${t.dailyUnitsMax} between 1 and 30000000 and ${t.dailySpendMaxNanoUsd} between 1 and 9000000000000000
+        and ${t.weeklySpendMaxNanoUsd} between 1 and 9000000000000000 and ${t.monthlySpendMaxNanoUsd} between 1 and 9000000000000000
+        and ${t.totalSpendMaxNanoUsd} between 1 and 9000000000000000`,
     ),
     index("keys_account").on(t.accountId, t.id),
     check("keys_limits", areLimits(t.limits)),

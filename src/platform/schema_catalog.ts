@@ -28,7 +28,7 @@ export const models = pgTable(
     status: text({ enum: ["active", "preview", "deprecated"] })
       .notNull()
       .default("active"),
-    modality: text({ enum: ["text", "image", "multimodal", "embedding"] })
+    modality: text({ enum: ["text", "image", "multimodal", "embedding", "rerank"] })
       .notNull()
       .default("text"),
     architecture: jsonb().$type<Record<string, unknown>>(),
@@ -60,7 +60,7 @@ export const models = pgTable(
   },
   (t) => [
     check("models_status", sql`${t.status} in ('active', 'preview', 'deprecated')`),
-    check("models_modality", sql`${t.modality} in ('text', 'image', 'multimodal', 'embedding')`),
+    check("models_modality", sql`${t.modality} in ('text', 'image', 'multimodal', 'embedding', 'rerank')`),
     check("models_prices_together", sql`(${t.inputMicroUsd} is null) = (${t.outputMicroUsd} is null)`),
     check(
       "models_price_range",

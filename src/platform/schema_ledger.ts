@@ -99,6 +99,9 @@ export const packages = pgTable(
     tokensTaken: bigint({ mode: "number" }).notNull().default(0),
     endedEarly: text({ enum: ["replaced", "ended"] }),
     paidByAccountId: bigint({ mode: "number" }),
+    /** What a unit is worth: what the account paid its seller, and the operator's share of it, ÷ `total_limit`, rounded down. Never changed. */
+    unitNanoUsd: nanoUsd().notNull().default(sql`0`),
+    unitCostNanoUsd: nanoUsd().notNull().default(sql`0`),
     /** The allotment that gave a piece instead of a payment. */
     allotmentId: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
@@ -111,6 +114,7 @@ export const packages = pgTable(
     check("packages_limits", areLimits(t.limits)),
     check("packages_request_bounds", areLimits(t.requestBounds)),
     check("packages_days", sql`${t.days} between 1 and 30`),
+    check("packages_unit_worth", sql`${t.unitNanoUsd} >= 0 and ${t.unitCostNanoUsd} >= 0`),
     check("packages_units", sql`${t.unitsTaken} between 0 and ${t.totalLimit}`),
     check(
       "packages_tokens",
@@ -229,6 +233,10 @@ export const receipts = pgTable(
     /** The reseller's markup at the reservation, in basis points, and the operator's price of what is charged; null: no markup. */
     markupBasisPoints: integer(),
     costNanoUsd: nanoUsd(),
+    /** Which route answered, how soon, and what its provider charges: see `ledger/answered_by.ts`. null: not known. */
+    routeId: bigint({ mode: "number" }),
+    firstMs: integer(),
+    providerCostNanoUsd: nanoUsd(),
     createdAt: instant().notNull(),
     finishedAt: instant().notNull(),
     /** A late settlement sets it again, so that the closed sums are updated. */

@@ -13,7 +13,7 @@ export const offerings = pgTable(
   "offerings",
   {
     id: id(),
-    name: text().notNull().unique(),
+    name: text().notNull(),
     kind: text({ enum: ["daily", "custom"] }).notNull(),
     days: integer().notNull(),
     dailyLimit: integer().notNull(),
@@ -27,9 +27,16 @@ export const offerings = pgTable(
     timeZone: text().notNull(),
     wholesaleNanoUsd: nanoUsd().notNull(),
     enabled: boolean().notNull().default(true),
+    /** Of one size that a customer ordered. It is not listed, and sold only by the order that made it. Source: MTM-3. */
+    measured: boolean().notNull().default(false),
     createdAt: instant().notNull().defaultNow(),
   },
   (t) => [
+    uniqueIndex("offerings_name_unique").on(t.name).where(sql`not ${t.measured}`),
+    // Orders of the same size at the same cost share one.
+    uniqueIndex("offerings_measured")
+      .on(t.days, t.dailyLimit, t.wholesaleNanoUsd, t.timeZone)
+      .where(sql`${t.measured}`),
     check(
       "offerings_bounds",
       sql`(${t.kind} = 'daily' and ${t.days} = 1 and ${t.dailyLimit} between 100 and 2000)

@@ -50,6 +50,8 @@ export const auditEntries = pgTable(
     id: id(),
     /** null: the command line or the service itself. */
     actorId: bigint({ mode: "number" }),
+    /** The token of the management API that the actor used; null: none. */
+    tokenId: bigint({ mode: "number" }),
     requestId: uuid(),
     action: text({ enum: ["added", "changed", "removed", "viewed"] }).notNull(),
     /** The table and the row's id. */
@@ -79,6 +81,30 @@ export const sentForms = pgTable(
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
   },
   (t) => [primaryKey({ columns: [t.accountId, t.formKey] }), index("sent_forms_age").on(t.createdAt)],
+);
+
+/**
+ * Writes of the management API that carry an Idempotency-Key: the same write is made once. Kept for a day. See
+ * `operations/writes_store.ts`.
+ */
+export const apiWrites = pgTable(
+  "api_writes",
+  {
+    accountId: bigint({ mode: "number" }).notNull(),
+    writeKey: text().notNull(),
+    /** SHA-256 of method, path and body: a different one is a different write. */
+    bodyDigest: bytea().notNull(),
+    /** The request that makes it. */
+    requestId: uuid().notNull(),
+    /** Until then nobody else may make it. */
+    claimedUntil: instant().notNull(),
+    /** Set in the transaction of the write. */
+    committedAt: instant(),
+    /** Status and body, encrypted: a body may have a secret. */
+    answerCiphertext: bytea(),
+    createdAt: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [primaryKey({ columns: [t.accountId, t.writeKey] }), index("api_writes_age").on(t.createdAt)],
 );
 
 /**
@@ -124,7 +150,7 @@ export const bookSums = pgTable(
   (t) => [primaryKey({ columns: [t.kind, t.id, t.day] })],
 );
 
-/** Combinations of model, host and mode, with a number that the rollups use. */
+/** Combinations of model, host, mode and route, with a number that the rollups use. */
 export const usageKinds = pgTable(
   "usage_kinds",
   {
@@ -132,8 +158,10 @@ export const usageKinds = pgTable(
     modelId: text().notNull(),
     host: text().notNull(),
     mode: text({ enum: ["package", "payg"] }).notNull(),
+    /** The route that answered; 0: not known. */
+    routeId: bigint({ mode: "number" }).notNull().default(0),
   },
-  (t) => [uniqueIndex("usage_kinds_once").on(t.modelId, t.host, t.mode)],
+  (t) => [uniqueIndex("usage_kinds_once").on(t.modelId, t.host, t.mode, t.routeId)],
 );
 
 const counted = () => bigint({ mode: "number" }).notNull();
@@ -149,6 +177,12 @@ const usageCounts = () => ({
   chargedNanoUsd: numeric().notNull(),
   /** Of it, what is above the operator's price: the reseller's. */
   earnedNanoUsd: numeric().notNull(),
+  /** What the units of packages are worth: to the account's seller, and of that the operator's share. Source: MON-21. */
+  unitsNanoUsd: numeric().notNull(),
+  unitsCostNanoUsd: numeric().notNull(),
+  /** What providers charge the operator, and the requests of which that is not known. */
+  providerCostNanoUsd: numeric().notNull(),
+  costUnknown: counted(),
 });
 
 /** Rollups: folded usage records, summed by their start. See `books/usage_rollups_store.ts`. */

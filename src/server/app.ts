@@ -10,6 +10,9 @@ import { apiUrlOf, hostOf, malformedHost } from "../http/host.ts";
 import { openapiOf } from "../http/openapi.ts";
 import { refusalOf } from "../http/refusal_of.ts";
 import { factsOf, noteFacts, type RequestFacts } from "../http/request_facts.ts";
+import { countedResponse } from "../http/unread_answer.ts";
+import { managementApi } from "../operations/management_api.ts";
+import { MANAGEMENT } from "../operations/management_document.ts";
 import { panelEndpoints } from "../panel/api/endpoints.ts";
 import { payWebhooks } from "../panel/api/pay_webhooks.ts";
 import { asPanelRefusal } from "../panel/api/refusals.ts";
@@ -61,7 +64,7 @@ export function createApp(deps: Deps): App {
 
   function serveRouted(request: Request, url: URL): Promise<Response> {
     if (url.pathname.startsWith("/v1/")) return api.handle(request);
-    const handling = rest.handle(request);
+    const handling = rest.handle(request).then((response) => counted(deps, request, response));
     // A change is never given up: nobody would know whether it was made.
     if (request.method !== "GET") return handling;
     return within(PANEL_READ_MS_MAX, handling, () => new Refusal("service_unavailable"));
@@ -119,6 +122,12 @@ export function createApp(deps: Deps): App {
   };
 }
 
+/** An answer of the panel or of the management API counts as held until it is read, as those of the gateway do. */
+function counted({ answerMemory }: Deps, request: Request, response: Response): Promise<Response> {
+  const owner = { accountId: factsOf(request).accountId, tenantId: 0 };
+  return countedResponse(response, { memory: answerMemory, owner, signal: request.signal });
+}
+
 /** Adds the headers that every answer has. */
 function completeHead(deps: Deps, { headers }: Response, { record, closes }: RequestFacts): void {
   // An answer may be cached only where it says so itself.
@@ -139,14 +148,19 @@ function elysiaApps(deps: Deps, metered: ReturnType<typeof meteredRoutes>, onErr
   const withErrors = () => new Elysia({ normalize: false }).onError(onError);
   const api = withErrors().use(v1Routes(deps, metered));
   const panel = panelEndpoints(deps);
-  const openapi = openapiOf([...api.routes, ...panel.routes]);
+  const management = managementApi(deps);
+  const documents = {
+    customers: openapiOf([...api.routes, ...panel.routes]),
+    management: openapiOf(management.routes, MANAGEMENT),
+  };
   const rest = withErrors()
     .use(healthRoutes(deps))
     .use(panel)
+    .use(management)
     .use(payWebhooks(deps))
     .use(oneClickEndpoints(deps))
     .use(siteEndpoints(deps))
-    .use(apiDocsEndpoints(deps, openapi));
+    .use(apiDocsEndpoints(deps, documents));
   return { api, rest, routes: [...api.routes, ...rest.routes] };
 }
 

@@ -1,6 +1,5 @@
 import { statfs } from "node:fs/promises";
 import type { Deps } from "../deps.ts";
-import type { LagWatch } from "../gateway/limits.ts";
 import type { LedgerJobs } from "../ledger/jobs.ts";
 import type { CacheCounters } from "../platform/cache.ts";
 import { jobFigures } from "../platform/every.ts";
@@ -8,7 +7,7 @@ import { LONG_READS_MAX } from "../platform/long_reads.ts";
 import type { MetricSources } from "../platform/metrics.ts";
 
 /** Values that are read from the parts of a replica whenever /metrics is scraped. */
-export function metricSources(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch }): MetricSources {
+export function metricSources(deps: Deps, jobs: LedgerJobs): MetricSources {
   const { config, gate, bodies, ledger, booksCheck } = deps;
   const counted = (name: keyof CacheCounters) => () => ({
     keys: deps.keys.counters[name],
@@ -32,7 +31,7 @@ export function metricSources(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag
     spool_settlements: () => ledger.spooled().settlements,
     spool_aside_settlements: () => ledger.aside(),
     spool_disk_free_bytes: () => freeBytes(config.spoolDir),
-    event_loop_lag_seconds: () => lag.lagMs() / 1000,
+    event_loop_lag_seconds: () => deps.lag.lagMs() / 1000,
     draining: () => Number(gate.draining()),
     ready: () => Number(!gate.draining() && ledger.ready() && jobs.databaseUp()),
     database_up: () => Number(jobs.databaseUp()),

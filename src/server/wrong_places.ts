@@ -7,8 +7,10 @@ import type { AllowedMethods } from "./routing.ts";
 
 /** What a message may refer to: a path of this API below its base URL, with its method. */
 const CHAT = "POST /chat/completions";
+const COMPLETIONS = "POST /completions";
 const IMAGES = "POST /images/generations";
 const EMBEDDINGS = "POST /embeddings";
+const RERANK = "POST /rerank";
 const RESPONSES = "POST /responses";
 const MODELS = "GET /models";
 const USAGE = "GET /usage";
@@ -29,8 +31,7 @@ type Row = readonly [path: RegExp, says: string, use?: string];
 /** The first match decides. No row matches a path that is served: a test compares them. */
 const NOT_OFFERED: readonly Row[] = [
   // OpenAI: https://platform.openai.com/docs/api-reference
-  [/^completions$/, "Legacy completions are not offered here.", CHAT],
-  [/^engines\/[^/]+\/completions$/, "Legacy completions are not offered here.", CHAT],
+  [/^engines\/[^/]+\/completions$/, "Engines are called models here, and are named in the body.", COMPLETIONS],
   [/^engines(\/[^/]+)?$/, "Engines are called models here.", MODELS],
   [/^edits$/, "Edits are not offered here.", CHAT],
   [
@@ -71,11 +72,11 @@ const NOT_OFFERED: readonly Row[] = [
   [/^(credits|key|auth\/key|user\/info|key\/info)$/, "What is left is told by the API.", BALANCE],
   // Other APIs.
   [/^messages(\/|$)/, "This API is not offered here.", CHAT],
-  [/^complete$/, "This API is not offered here.", CHAT],
-  [/^rerank$/, "Reranking is not offered here. Compare vectors instead.", EMBEDDINGS],
+  [/^complete$/, "This API is not offered here.", COMPLETIONS],
   [/^(score|classify|tokenize|detokenize)$/, "This API is not offered here."],
   [/^(chat|generate)$/, "This API is not offered here.", CHAT],
-  [/^(generate_stream|infill|fim\/completions|agents\/completions)$/, "This API is not offered here.", CHAT],
+  [/^(infill|fim\/completions)$/, "This API is not offered here.", COMPLETIONS],
+  [/^(generate_stream|agents\/completions)$/, "This API is not offered here.", CHAT],
   [/^model\/[^/]+\/(invoke|converse)[\w-]*$/, "This API is not offered here.", CHAT],
   [
     /^(text\/chatcompletion\w*|services\/aigc\/(text|multimodal)-generation\/generation)$/,
@@ -100,7 +101,7 @@ const NOT_OFFERED: readonly Row[] = [
 ];
 
 /** The endpoints that clients append to a base URL: found at the end of any path, as behind a base URL that already names one. */
-const ENDINGS: readonly string[] = [CHAT, IMAGES, EMBEDDINGS, RESPONSES, MODELS];
+const ENDINGS: readonly string[] = [CHAT, COMPLETIONS, IMAGES, EMBEDDINGS, RERANK, RESPONSES, MODELS];
 
 /** A request without an endpoint. `base`: the base URL of the API on its host, as in `https://api.example.com/v1`. */
 type Lost = { method: string; path: string; base: string };

@@ -1,11 +1,18 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { type Accent, accentCss, GROUNDS, type Shades } from "../../src/accounts/accent.ts";
+import {
+  type Accent,
+  accentCss,
+  accentVariables,
+  CHART_COLOURS,
+  GROUNDS,
+  type Shades,
+} from "../../src/accounts/accent.ts";
 
 /** Source: PAN-7. Contrasts and hues are computed by other formulas than the code's. */
 
-const { converter, formatHex } = createRequire(import.meta.url)("culori");
+const { converter, differenceEuclidean, formatHex } = createRequire(import.meta.url)("culori");
 const toLinear = converter("lrgb");
 const toOklch = converter("oklch");
 
@@ -119,14 +126,51 @@ test("no change is larger than needed: one step less would not be readable", () 
 
 test("the CSS sets variables of app.css by colour scheme, and nothing else", () => {
   const { css, light, dark } = accentCss("#e11d48");
+  const [day, night] = [accentVariables(light), accentVariables(dark)];
   expect(css).toBe(
-    `:root{--accent:light-dark(${light.accent},${dark.accent});--on-accent:light-dark(${light.onAccent},${dark.onAccent});` +
-      `--accent-text:light-dark(${light.accentText},${dark.accentText});--accent-soft:light-dark(${light.accentSoft},${dark.accentSoft});}\n`,
+    `:root{${Object.keys(day)
+      .map((name) => `${name}:light-dark(${day[name]},${night[name]});`)
+      .join("")}}\n`,
   );
   const names = [...css.matchAll(/--([\w-]+):light-dark\(#[0-9a-f]{6},#[0-9a-f]{6}\);/g)].map(([, name]) => name ?? "");
-  expect(names).toEqual(["accent", "on-accent", "accent-text", "accent-soft"]);
-  for (const name of names) expect(tokenOf(name).light, name).not.toBe("");
+  const charts = ["chart-1", "chart-2", "chart-3", "chart-4", "chart-5"];
+  expect(names).toEqual(["accent", "on-accent", "accent-text", "accent-soft", "focus", ...charts]);
+  for (const name of names) expect(APP_CSS, name).toContain(`--${name}: light-dark(`);
 });
+
+test("the focus ring and the first series of a chart have the brand's colour", () => {
+  for (const hex of ["#e11d48", "#ffd400", "#d27b3b"]) {
+    const { light, dark } = accentCss(hex);
+    for (const shades of [light, dark]) {
+      const variables = accentVariables(shades);
+      expect([variables["--focus"], variables["--chart-1"]]).toEqual([shades.accent, shades.accent]);
+    }
+  }
+});
+
+test("the colours of the charts are those of app.css, and no two series of a brand look alike", () => {
+  const distance = differenceEuclidean("oklab");
+  for (const theme of THEMES) {
+    const written = [1, 2, 3, 4, 5].map((place) => {
+      const [, light = "", dark = ""] =
+        new RegExp(`--chart-${place}: light-dark\\((#\\w+), (#\\w+)\\);`).exec(APP_CSS) ?? [];
+      return theme === "light" ? light : dark;
+    });
+    expect(CHART_COLOURS[theme]).toEqual(written);
+    const standard = Math.min(...pairs(written).map(([a, b]) => distance(a, b)));
+    for (const hex of ["#e11d48", "#d27b3b", "#006e89", "#7e6cf7", "#094600", "#ffd400", "#777777"]) {
+      const { charts } = accentCss(hex)[theme];
+      expect(new Set(charts).size, hex).toBe(5);
+      // The nearest colour was left out, so the accent is at least half as far from each as they are from each other.
+      const nearest = Math.min(...charts.slice(1).map((colour) => distance(charts[0] ?? "", colour)));
+      expect(nearest, `${theme} ${hex}`).toBeGreaterThan(standard / 2);
+    }
+  }
+});
+
+function pairs(colours: readonly string[]): [string, string][] {
+  return colours.flatMap((one, at) => colours.slice(at + 1).map((other): [string, string] => [one, other]));
+}
 
 test.each(["", "#fff", "ffd400", "#ffd4000", "#ggg000", "red", "#ffd400;}", "#ffd400\n", " #ffd400", "oklch(1 0 0)"])(
   "no colour: %p",

@@ -11,7 +11,7 @@ import {
   setNotices,
   suspendAccount,
 } from "../../src/accounts/accounts_store.ts";
-import { checkText } from "../../src/accounts/input_checks.ts";
+import { checkLines } from "../../src/accounts/input_checks.ts";
 import { openKeyLookup } from "../../src/accounts/key_lookup.ts";
 import { createKey } from "../../src/accounts/keys_store.ts";
 import { hashPassword, verifyPassword } from "../../src/accounts/passwords.ts";
@@ -92,14 +92,14 @@ test("an invalid address or name is refused", async () => {
   for (const name of ["  ", "x".repeat(101), "two\nlines", "two\u2028lines", "Ann\u202e", "Ann\u2066"])
     await expect(add({ email: "h@example.com", name })).rejects.toThrow("name");
   for (const text of ["a\0b", "a\u202eb", "a\u2067b"])
-    expect(() => checkText(text, { param: "note", charsMax: 100 })).toThrow("must be plain text");
+    expect(() => checkLines(text, { param: "note", charsMax: 100 })).toThrow("must be plain text");
   const texts = [
     "two\nlines",
     "\u05d0\u05d1 \u200e(1)",
     "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
     "\u{1f469}\u200d\u{1f680}",
   ];
-  expect(texts.map((text) => checkText(text, { param: "note", charsMax: 100 }))).toEqual(texts);
+  expect(texts.map((text) => checkLines(text, { param: "note", charsMax: 100 }))).toEqual(texts);
 });
 
 test("a list is paged by id and stays within a tenant", async () => {

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { FIELDS, SUBJECTS } from "../../src/panel/web/pages/audit/audit_words.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
 /** What the audit log shows of a row: a column that nobody has named is hidden. Source: SEC-2. */
@@ -7,6 +8,7 @@ import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 const HIDDEN = [
   "accounts.password_hash",
   "accounts.totp_ciphertext",
+  "api_tokens.digest",
   "brands.icon",
   "brands.logo_dark",
   "brands.logo_light",
@@ -23,6 +25,7 @@ const HIDDEN = [
   "sellers.shop_secret_ciphertext",
   "sellers.stripe_key_ciphertext",
   "sellers.stripe_webhook_ciphertext",
+  "signed_up.person_digest",
   "webhook_endpoints.old_secret_ciphertext",
   "webhook_endpoints.secret_ciphertext",
   "webhook_endpoints.url",
@@ -65,4 +68,14 @@ test("of the audited tables, the columns that may hold a secret are hidden, and 
       select event_object_table from information_schema.triggers where action_statement like '%note_audit(%')`;
   const hidden = columns.filter(({ column }) => !named.includes(column) && !column.endsWith("_at"));
   expect(hidden.map(({ name }) => name).sort()).toEqual(HIDDEN);
+});
+
+test("the panel has words for every audited table, and for every column that the log has", async () => {
+  const tables = await world.sql`
+    select distinct event_object_table as name from information_schema.triggers where action_statement like '%note_audit(%'`;
+  expect(tables.map(({ name }) => name).filter((name) => !(name in SUBJECTS))).toEqual([]);
+  const columns = await world.sql`
+    select distinct column_name as name from information_schema.columns
+    where table_schema = 'public' and table_name = any (${tables.map(({ name }) => name)})`;
+  expect(columns.map(({ name }) => name).filter((name) => !(name in FIELDS))).toEqual([]);
 });

@@ -16,6 +16,7 @@ import {
   rotateKey,
   updateKey,
 } from "../../src/accounts/keys_store.ts";
+import { KEY_BUDGETS } from "../../src/limits.ts";
 import { digestOfKey } from "../../src/platform/crypto.ts";
 import { createLog } from "../../src/platform/log.ts";
 import type { Person } from "../world.ts";
@@ -163,13 +164,19 @@ test("rotation without overlap ends the old key immediately, and never extends o
   );
 });
 
-test("daily limits are set with a key or later, within their range; rotation keeps them", async () => {
+test("its own limits are set with a key or later, within their range; rotation keeps them", async () => {
   const person = await world.addCustomer();
   const bare = (await create(person)).key;
   expect(bare).toMatchObject({ dailyUnitsMax: null, dailySpendMaxNanoUsd: null, timeZone: "UTC" });
   const deps = { ...world.deps, config: { ...world.deps.config, billingTimeZone: "Europe/Berlin" } };
   const wanted = { name: "ci", mode: "payg" as const, modelIds: null, hosts: null, expiresAt: null };
-  const ceilings = { dailyUnitsMax: 500, dailySpendMaxNanoUsd: 2_500_000_000n };
+  const ceilings = {
+    dailyUnitsMax: 500,
+    dailySpendMaxNanoUsd: 2_500_000_000n,
+    weeklySpendMaxNanoUsd: 3n,
+    monthlySpendMaxNanoUsd: 4n,
+    totalSpendMaxNanoUsd: 5n,
+  };
   const { key } = await createKey(deps, { ...person, ...wanted, ...ceilings });
   expect(key).toMatchObject({ ...ceilings, timeZone: "Europe/Berlin" });
   const rotated = await rotateKey(world.deps, { ...person, keyId: key.keyId, overlapSeconds: 0 });
@@ -181,8 +188,9 @@ test("daily limits are set with a key or later, within their range; rotation kee
       "daily request limit",
     );
   }
-  for (const dailySpendMaxNanoUsd of [0n, -1n, 9_000_000_000_000_001n])
-    await expect(create(person, { dailySpendMaxNanoUsd })).rejects.toThrow("daily spending limit");
+  for (const { field, name } of KEY_BUDGETS)
+    for (const nanoUsd of [0n, -1n, 9_000_000_000_000_001n])
+      await expect(create(person, { [field]: nanoUsd })).rejects.toThrow(`The ${name} must be above $0`);
 });
 
 test("a key's name and daily limits change; a field that is left out stays, null removes a limit", async () => {
@@ -228,10 +236,10 @@ test("the page's list: keys that are not revoked, and the fifty revoked last", a
   expect(rows.map(({ keyId }) => keyId)).toEqual([...revoked.slice(5).reverse(), kept]);
 });
 
-test("the page's list: today's use of the daily limits, in the key's time zone; null without limits", async () => {
+test("the page's list: what is used of a key's own limits, in its time zone; null without limits", async () => {
   const person = await world.addCustomer();
   const [counted, idle, free] = [
-    (await create(person, { dailyUnitsMax: 9 })).key.keyId,
+    (await create(person, { dailyUnitsMax: 9, totalSpendMaxNanoUsd: 9n })).key.keyId,
     (await create(person, { dailySpendMaxNanoUsd: 9n })).key.keyId,
     (await create(person)).key.keyId,
   ];
@@ -241,11 +249,31 @@ test("the page's list: today's use of the daily limits, in the key's time zone; 
     (${counted}, (clock_timestamp() at time zone 'Pacific/Kiritimati')::date, 4, 570),
     (${counted}, (clock_timestamp() at time zone 'Pacific/Pago_Pago')::date, 200, 200)`;
   const rows = await listShownKeys(world.deps, person.accountId);
-  expect(rows.map(({ keyId, today }) => [keyId, today])).toEqual([
+  const used = rows.map(({ keyId, used: of }) => [keyId, of && [of.units, of.spentNanoUsd.dailySpendMaxNanoUsd]]);
+  expect(used).toEqual([
     [free, null],
-    [idle, { units: 0, spentNanoUsd: 0n }],
-    [counted, { units: 4, spentNanoUsd: 570n }],
+    [idle, [0, 0n]],
+    [counted, [4, 570n]],
   ]);
+});
+
+test("the page's list: what is spent of the day, the week, the month, and in total", async () => {
+  const person = await world.addCustomer();
+  await world.setClock("2026-09-30 12:00:00+00");
+  const { key } = await create(person, { totalSpendMaxNanoUsd: 9n });
+  expect(key.totalSpendFrom).toBe("2026-09-30");
+  await world.setClock("2026-10-21 12:00:00+00");
+  await world.sql`insert into key_days (key_id, day, taken_nano_usd, nano_usd_before) values
+    (${key.keyId}, '2026-10-21', 4, 1), (${key.keyId}, '2026-10-19', 7, 0), (${key.keyId}, '2026-10-01', 11, 0),
+    (${key.keyId}, '2026-09-30', 0, 13), (${key.keyId}, '2026-09-29', 1000, 0)`;
+  const [row] = await listShownKeys(world.deps, person.accountId);
+  expect(row?.used?.spentNanoUsd).toEqual({
+    dailySpendMaxNanoUsd: 5n,
+    weeklySpendMaxNanoUsd: 12n,
+    monthlySpendMaxNanoUsd: 23n,
+    totalSpendMaxNanoUsd: 36n,
+  });
+  await world.setClock(null);
 });
 
 test("last used: many keys in one statement, the latest of two replicas wins, by the database's clock", async () => {

@@ -1,11 +1,13 @@
 import { expect, test } from "bun:test";
-import { availableParallelism } from "node:os";
+import { readdirSync, readFileSync } from "node:fs";
+import { getPriority } from "node:os";
 import { hash as argon2 } from "@node-rs/argon2";
-import { hashesAtOnce, hashPassword, NOBODYS_HASH, verifyPassword } from "../../src/accounts/passwords.ts";
+import { hashInWorker, hashPassword, NOBODYS_HASH, verifyPassword } from "../../src/accounts/passwords.ts";
 import { Refusal } from "../../src/errors.ts";
+import { quietLog } from "../platform/quiet_log.ts";
 
 const PASSWORD = "correct horse battery";
-const RUNNING_MAX = hashesAtOnce(availableParallelism());
+const RUNNING_MAX = 1;
 /** A hash that is checked in an instant. With a real one, 256 that wait would wait for too long on a busy machine. */
 const quickHash = () => argon2(PASSWORD, { memoryCost: 8, timeCost: 1, parallelism: 1 });
 
@@ -39,11 +41,7 @@ test("a password that is too short or too long is refused when set, and wrong at
   expect(await verifyPassword(hash, "")).toBe(false);
 });
 
-test("half of the cores, if there are two, have no hash; there is at least one hash at a time, and no more than two", () => {
-  expect([1, 2, 3, 4, 8, 64].map(hashesAtOnce)).toEqual([1, 1, 1, 2, 2, 2]);
-});
-
-test("one or two passwords are checked at a time, a bounded number wait, others get service_unavailable; the queue empties again", async () => {
+test("one password is checked at a time, a bounded number wait, others get service_unavailable; the queue empties again", async () => {
   const hash = await quickHash();
   const refused = refusedOf(await Promise.allSettled(many(300, () => verifyPassword(hash, PASSWORD))));
   expect(refused).toEqual(Array.from({ length: 300 - RUNNING_MAX - 256 }, () => "service_unavailable"));
@@ -71,6 +69,50 @@ test("one network and one account have one hash running and sixteen waiting; oth
     many(24, (i) => verifyPassword(hash, PASSWORD, { network: "192.0.2.1", account: `account:${i}` })),
   );
   expect(refusedOf(ofNetwork)).toEqual(Array.from({ length: 24 - 17 }, () => "too_many_requests"));
+});
+
+test("in a worker, passwords are hashed and checked as here; what fails says so, and the next one is checked", async () => {
+  const { log } = quietLog();
+  const end = hashInWorker(log);
+  const stored = await hashPassword(PASSWORD);
+  expect(stored).toStartWith("$argon2id$v=19$m=19456,t=2,p=1$");
+  expect(await verifyPassword(stored, PASSWORD)).toBe(true);
+  expect(await verifyPassword(stored, "another password")).toBe(false);
+  const [failed] = await Promise.allSettled([verifyPassword("no hash", PASSWORD)]);
+  expect(failed?.status).toBe("rejected");
+  expect(await verifyPassword(stored, PASSWORD)).toBe(true);
+  end();
+  expect(await verifyPassword(stored, PASSWORD)).toBe(true);
+});
+
+test("a worker that dies refuses its password, and the next one waits for another worker", async () => {
+  const { log } = quietLog();
+  const DIES = "onmessage = () => { throw new Error('dies'); }; postMessage({ ready: true });";
+  let started = 0;
+  const end = hashInWorker(log, () => {
+    if (started++ > 0) return new Worker(new URL("../../src/accounts/password_worker.ts", import.meta.url));
+    return new Worker(URL.createObjectURL(new Blob([DIES], { type: "application/javascript" })));
+  });
+  const hash = await quickHash();
+  const [first, second] = await Promise.allSettled(many(2, () => verifyPassword(hash, PASSWORD)));
+  expect(refusedOf([first as PromiseSettledResult<boolean>])).toEqual(["service_unavailable"]);
+  expect(second).toEqual({ status: "fulfilled", value: true });
+  end();
+});
+
+test("on Linux the worker yields to other threads: its nice value is 10", async () => {
+  if (process.platform !== "linux") return;
+  const { log } = quietLog();
+  const end = hashInWorker(log);
+  await hashPassword(PASSWORD);
+  const niceOf = (stat: string) => Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[16]);
+  const threads = readdirSync("/proc/self/task").map((id) =>
+    niceOf(readFileSync(`/proc/self/task/${id}/stat`, "utf8")),
+  );
+  const own = getPriority();
+  expect(threads.filter((nice) => nice === Math.max(own, 10)).length).toBeGreaterThanOrEqual(1);
+  expect(getPriority()).toBe(own);
+  end();
 });
 
 function many<T>(count: number, start: (i: number) => Promise<T>): Promise<T>[] {

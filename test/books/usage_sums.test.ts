@@ -27,6 +27,8 @@ let db: Db;
 let folder: Sql;
 /** A reseller and two of its customers. */
 let people: [Someone, Someone, Someone];
+/** A package of each, of which a unit is worth something to its seller, and something else to the operator. */
+const packageIds = new Map<number, number>();
 
 beforeAll(async () => {
   world = await createWorld();
@@ -46,6 +48,13 @@ beforeAll(async () => {
     await withKeys(await world.addCustomer(accountId)),
     await withKeys(await world.addCustomer(accountId)),
   ];
+  for (const { accountId: holder } of people) {
+    const packageId = await world.givePackage({ accountId: holder }, { dailyLimit: 100_000 });
+    packageIds.set(holder, packageId);
+    // It has ended: charts are in the time zone of an active one.
+    await world.sql`
+      update packages set starts_at = '2026-02-20', ends_at = '2026-02-21', unit_nano_usd = ${holder * 7 + 1}, unit_cost_nano_usd = ${holder * 5 + 2} where id = ${packageId}`;
+  }
 });
 afterAll(async () => {
   expect(await world.unbalanced()).toEqual([]);
@@ -86,6 +95,7 @@ async function write(count: number, seed: number, over: { moments?: number[]; tx
     const settled = random(6) > 0;
     const mode = random(2) === 0 ? "package" : "payg";
     const charged = settled && mode === "payg" ? random(1000) : 0;
+    const isUnit = settled && mode === "package";
     return {
       request_id: `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-${String(++written).padStart(12, "0")}`,
       account_id: person.accountId,
@@ -95,7 +105,12 @@ async function write(count: number, seed: number, over: { moments?: number[]; tx
       mode,
       outcome: settled ? "settled" : "released",
       reason: settled ? "complete" : "lease_ended",
-      units: 0,
+      units: isUnit ? 1 : 0,
+      package_id: isUnit ? packageIds.get(person.accountId) : null,
+      day: isUnit ? "2026-04-03" : null,
+      route_id: [null, 1, 2][random(3)],
+      first_ms: 1,
+      provider_cost_nano_usd: random(3) === 0 ? null : random(900),
       held_nano_usd: charged,
       charged_nano_usd: charged,
       shortfall_nano_usd: 0,
@@ -114,6 +129,11 @@ async function write(count: number, seed: number, over: { moments?: number[]; tx
       insert into balance_entries (account_id, amount_nano_usd, kind, request_id, created_at)
       select account_id, -charged_nano_usd, 'charge', request_id, finished_at from receipts
       where charged_nano_usd > 0 and request_id in (select request_id from receipts except select request_id from balance_entries)`;
+    await to`
+      with used as (select package_id, sum(units) as units from receipts where package_id is not null group by 1), days as (
+        insert into package_days (package_id, day, units_taken, units_max) select package_id, '2026-04-03', units, 1000000 from used
+        on conflict (package_id, day) do update set units_taken = excluded.units_taken)
+      update packages set units_taken = units from used where packages.id = package_id`;
     await to`
       with sums as (select account_id, sum(amount_nano_usd) as nano from balance_entries group by 1), paid as (
         insert into balance_entries (account_id, amount_nano_usd, kind, created_at)
@@ -269,7 +289,8 @@ async function countedMonth(month: string, timeZone: string) {
     select host, account_id::int as "customerId", model_id as "modelId", count(*)::int as requests,
       (count(*) filter (where mode = 'package'))::int as "packageRequests", sum(prompt_tokens)::int as "promptTokens",
       sum(cached_tokens)::int as "cachedTokens", sum(completion_tokens)::int as "completionTokens",
-      sum(charged_nano_usd)::text as "chargedNanoUsd", sum(cost_nano_usd)::text as "costNanoUsd"
+      sum(charged_nano_usd)::text as "chargedNanoUsd", sum(cost_nano_usd)::text as "costNanoUsd",
+      (sum(units) * (min(account_id) * 7 + 1))::text as "unitsNanoUsd", (sum(units) * (min(account_id) * 5 + 2))::text as "unitsCostNanoUsd"
     from receipts where outcome = 'settled' and to_char(finished_at at time zone ${timeZone}, 'YYYY-MM') = ${month}
     group by 1, 2, 3 order by host collate "C", 2, model_id collate "C"`;
   const [own] = await world.sql`
@@ -283,7 +304,18 @@ async function countedMonth(month: string, timeZone: string) {
       BigInt(String(line.chargedNanoUsd)),
       BigInt(String(line.costNanoUsd ?? line.chargedNanoUsd)),
     ];
-    return { ...line, chargedNanoUsd: charged, costNanoUsd: cost, earnedNanoUsd: charged - cost };
+    const [units, unitsCost] = [BigInt(String(line.unitsNanoUsd)), BigInt(String(line.unitsCostNanoUsd))];
+    return {
+      ...line,
+      chargedNanoUsd: charged,
+      costNanoUsd: cost,
+      earnedNanoUsd: charged - cost,
+      unitsNanoUsd: units,
+      unitsCostNanoUsd: unitsCost,
+      usageRevenueNanoUsd: charged + units,
+      usageCostNanoUsd: cost + unitsCost,
+      marginNanoUsd: charged + units - cost - unitsCost,
+    };
   };
   return { lines: lines.map(toLine), own };
 }
@@ -368,7 +400,7 @@ async function changedNow(): Promise<number> {
 
 const first = (span: number, key = "=") =>
   `(account_id, key_id, span, begins, kind_id) in (select account_id, key_id, span, begins, kind_id from usage_sums
-    where span = ${span} and key_id ${key} 0 order by begins desc limit 1)`;
+    where span = ${span} and account_id > 0 and key_id ${key} 0 order by begins desc limit 1)`;
 test.each([
   ["a quarter of a key", `update usage_sums set requests = requests + 1 where ${first(15, ">")}`],
   ["a day of all keys", `update usage_sums set prompt_tokens = prompt_tokens - 1 where ${first(1440)}`],
@@ -384,13 +416,22 @@ test.each([
   ],
   [
     "a day of a key that does not exist",
-    `insert into usage_sums select account_id, 999999999, begins, 1, 1, 1, 1, 1, 1, 0, kind_id, span from usage_sums where ${first(1440)}`,
+    `insert into usage_sums select account_id, 999999999, begins, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, kind_id, span from usage_sums where ${first(1440)}`,
   ],
   [
     "a crossing",
     "update usage_crossings set requests = requests + 1 where ctid = (select min(ctid) from usage_crossings)",
   ],
   ["a kind", "update usage_kinds set host = 'elsewhere.test' where id = (select min(id) from usage_kinds)"],
+  [
+    "a quarter of everyone",
+    "update usage_sums set provider_cost_nano_usd = provider_cost_nano_usd + 1 where account_id = 0 and span = 15",
+  ],
+  [
+    "a day of a reseller's customers",
+    "update usage_sums set requests = requests + 1 where account_id < 0 and span = 1440",
+  ],
+  ["a month of everyone that is gone", "delete from usage_sums where account_id = 0 and span = 0"],
   ["everything", "delete from usage_sums"],
   [
     "a receipt",

@@ -35,7 +35,7 @@ test("price, order, Stripe's page, back, paid, the package is active: without a 
   const person = await world.addCustomer(panel.acme.accountId);
   const visit = await panel.visit(person, "/billing", { host: ACME_HOST });
   const { page } = visit;
-  await page.getByRole("button", { name: "Ask for more" }).click();
+  await page.getByRole("button", { name: "New order" }).click();
   await page.getByRole("combobox", { name: "Offering" }).click();
   await page.getByRole("option", { name: /^Atelier/ }).click();
   await page.getByRole("button", { name: "Continue" }).click();
@@ -87,7 +87,7 @@ test("an order that is too old to be paid says so, offers no way to pay, and can
     values (${person.accountId}, ${panel.acme.accountId}, 'top_up', 5000000000, 5000000000, 'instructions', now() - interval '15 days') returning id`;
   const visit = await panel.visit(person, `/billing/orders/${order?.id}`, { host: ACME_HOST });
   const { page } = visit;
-  await said(page, "This order cannot be paid any more.");
+  await said(page, "This order can no longer be paid.");
   expect(await page.getByText("IBAN XX00 1234").count()).toBe(0);
   expect(await page.getByRole("button", { name: /pay/i }).count()).toBe(0);
   await visit.check();
@@ -97,7 +97,7 @@ test("an order that is too old to be paid says so, offers no way to pay, and can
   await page.goBack();
   await page.getByRole("button", { name: "Withdraw Top-up of $5.00" }).click();
   await said(page, "Withdrawn");
-  expect(await page.getByText("This order cannot be paid any more.").count()).toBe(0);
+  expect(await page.getByText("This order can no longer be paid.").count()).toBe(0);
   await visit.close();
 });
 
@@ -107,11 +107,11 @@ test("a reseller sees the payment, and gives a part of it back", async () => {
   await page.getByRole("button", { name: /^Refund/ }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Amount").fill("50");
-  await dialog.getByRole("button", { name: "Give back" }).click();
+  await dialog.getByRole("button", { name: "Refund", exact: true }).click();
   await said(page, "That is more than what is left of the payment.");
   await dialog.getByLabel("Amount").fill("5");
   await visit.check();
-  await dialog.getByRole("button", { name: "Give back" }).click();
+  await dialog.getByRole("button", { name: "Refund", exact: true }).click();
   await said(page, "$5.00 refunded");
   await visit.check();
   expect(stripe.refunds).toMatchObject([{ amount: 500 }]);
@@ -227,13 +227,13 @@ test("a top-up that was paid by bank transfer: the dialog says what fulfilling i
   const visit = await panel.visit(acme, "/customers", { host: ACME_HOST });
   const { page } = visit;
   await page.getByRole("button", { name: "See orders" }).click();
-  await page.getByRole("button", { name: "Paid: fulfil Top-up of $7.00" }).click();
+  await page.getByRole("button", { name: "Mark as paid and fulfil Top-up of $7.00" }).click();
   const dialog = page.getByRole("dialog", { name: "Top up $7.00?" });
   await dialog.getByText("Records the payment of $7.00 and issues the invoice.").waitFor();
   await visit.check();
   await page.setViewportSize(PHONE);
   await visit.check();
-  await dialog.getByRole("button", { name: "Paid: fulfil" }).click();
+  await dialog.getByRole("button", { name: "Mark as paid and fulfil" }).click();
   await dialog.waitFor({ state: "hidden" });
   const paid = await shop.world
     .sql`select p.amount_nano::text as nano, i.kind from payments p join invoices i using (order_id) where p.account_id = ${accountId}`;
@@ -261,7 +261,7 @@ test("ways to be paid: an empty field says what is missing, an error of the serv
   await secret.getByRole("button", { name: "Done" }).click();
   await address.fill("");
   await shop.getByRole("button", { name: "Stop offering the shop" }).click();
-  await said(page, "Not offered any more.");
+  await said(page, "No longer offered.");
 
   const stripeForm = page.getByRole("region", { name: /^Stripe/ });
   await stripeForm.getByLabel("Secret key").fill(STRIPE_KEY);

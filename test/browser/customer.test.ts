@@ -181,7 +181,7 @@ describe("API keys", () => {
     await create(page, "laptop");
     const client = sdk(await takeSecret(page));
     await choose(page, "laptop", "Switch off");
-    await said(page, "Key laptop is off. Requests with it get 401.");
+    await said(page, "Key laptop is off. Requests with it get a 401 error.");
     expect(await refusalOf(client)).toBeInstanceOf(AuthenticationError);
     await visit.check();
     await page.getByRole("button", { name: "Undo" }).click();
@@ -198,7 +198,7 @@ describe("API keys", () => {
     await page.reload();
     await choose(page, "old", "Revoke");
     const question = page.getByRole("dialog", { name: "Revoke key old?" });
-    await question.getByText("1 request used it in the last 24 h. They will get 401 immediately.").waitFor();
+    await question.getByText("1 request used it in the last 24 h. They will get a 401 error immediately.").waitFor();
     expect(
       await question.getByRole("button", { name: "Keep key" }).evaluate((it) => it === document.activeElement),
     ).toBe(true);
@@ -366,7 +366,7 @@ describe("the playground", () => {
     const note = await textOf(
       answers(page)
         .last()
-        .getByText(/^The answer broke off\. (?:Nothing|Charged)/),
+        .getByText(/^The answer was cut off\. (?:Nothing|Charged)/),
     );
     // The note agrees with the ledger.
     expect(note.includes(NOTHING_CHARGED)).toBe((await shop.counters(person.accountId)).usage === 0);
@@ -504,7 +504,7 @@ describe("the playground", () => {
     await send(page, "Tell me about tolls.");
     const alert = page.getByRole("alert").filter({ hasText: "This could cost" });
     expect(await textOf(alert)).toMatch(
-      /^This could cost up to \$0\.\d+; \$0\.000005 is available\. Lower max tokens or ask for a top-up\. Nothing was charged\. /,
+      /^This could cost up to \$0\.\d+; \$0\.000005 is available\. Lower max tokens or top up the balance\. Nothing was charged\. /,
     );
     expect(await shop.counters(person.accountId)).toMatchObject({ usage: 0, balance: 5_000, holds: 0 });
     await visit.check();

@@ -60,7 +60,7 @@ test("a reseller: six steps in order, and the balance is asked for from the firs
   const { page } = visit;
   await listOf(page).waitFor();
   expect(await listOf(page).getByRole("link").allTextContents()).toEqual([
-    "Ask for a top-up",
+    "Top up the balance",
     "Open domains",
     "Open brand",
     "Open prices",
@@ -68,8 +68,8 @@ test("a reseller: six steps in order, and the balance is asked for from the firs
     "Open customers",
   ]);
   await checkEverywhere(visit);
-  await listOf(page).getByRole("link", { name: "Ask for a top-up" }).click();
-  await page.getByRole("dialog", { name: "Ask for more" }).waitFor();
+  await listOf(page).getByRole("link", { name: "Top up the balance" }).click();
+  await page.getByRole("dialog", { name: "New order" }).waitFor();
   await visit.close();
 });
 
@@ -85,6 +85,7 @@ test("an admin without a provider: the next step is to connect one, and no figur
   await world.sql`update providers set enabled = true`;
   await page.reload();
   await settled(page);
-  expect(await textOf(tile)).toBe("Providers OK no route is failing");
+  // Only what was called is said to be well; here one provider may have answered before.
+  expect(await textOf(tile)).toMatch(/^Providers (?:OK 1 answering and 1 untested|Untested no request in 24 hours)$/);
   await visit.close();
 });

@@ -121,8 +121,8 @@ describe("at 1280 and 375 px, light and dark: no axe violation, no error, no CSP
     async () => {
       const { panel, felix } = seeded;
       const admin = await panel.visit(seeded.mara, `/admin/people/${felix.accountId}`);
-      await admin.page.getByRole("button", { name: /^Make (an invitation|a reset link)$/ }).click();
-      await admin.page.getByRole("button", { name: "Make link" }).click();
+      await admin.page.getByRole("button", { name: /^Create (an invitation|a reset link)$/ }).click();
+      await admin.page.getByRole("button", { name: "Create link" }).click();
       const url = new URL(await admin.page.getByLabel(/^(Invitation|Reset) link$/).inputValue());
       await admin.close();
       const visit = await panel.visit(null, "/sign-in", { host: url.hostname });

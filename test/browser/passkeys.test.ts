@@ -253,7 +253,7 @@ test("a copied passkey is refused with a reason, and its owner sees it in the se
   await device.check();
   await visit.signIn(person);
   await page.goto("/settings");
-  await said(page, "Does not sign in");
+  await said(page, "Blocked");
   await device.check();
   await visit.close();
 });

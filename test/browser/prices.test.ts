@@ -112,7 +112,7 @@ test("without a session the models are shown only where the seller made them pub
 
   const reseller = await panel.visit(panel.acme, "/prices", { host: ACME_HOST });
   await reseller.page.getByRole("switch", { name: /Show them without a sign-in/ }).click();
-  await said(reseller.page, "Everybody can read your prices now.");
+  await said(reseller.page, "Everyone can see your prices now.");
   await reseller.close();
 
   const open = await panel.visit(null, "/model-prices", { host: ACME_HOST });

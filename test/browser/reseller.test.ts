@@ -189,11 +189,11 @@ test("a top-up of slightly more than the balance: the available amount is shown 
 test("a customer's order is fulfilled by the reseller and becomes a package", async () => {
   const customer = await addCustomer();
   const buyer = await panel.visit(customer, "/billing", { host: ACME_HOST });
-  await buyer.page.getByRole("button", { name: "Ask for more" }).click();
-  const ask = buyer.page.getByRole("dialog", { name: "Ask for more" });
+  await buyer.page.getByRole("button", { name: "New order" }).click();
+  const ask = buyer.page.getByRole("dialog", { name: "New order" });
   await said(
     buyer.page,
-    `${BRAND} gets the order. What has a price you pay in the next step; otherwise the answer appears under Orders.`,
+    `${BRAND} gets the order. If it has a price, you pay in the next step. Otherwise the answer appears under Orders.`,
   );
   await ask.getByRole("combobox", { name: "Offering" }).click();
   await ask.getByRole("option", { name: new RegExp(offering) }).click();

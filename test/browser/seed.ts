@@ -485,6 +485,14 @@ async function mailAndWebhooks({ shop: { world }, acme }: Panel, { jonas, nora, 
   await sql`
     insert into mail_servers (reseller_id, host, port, user_name, smtp_password_ciphertext, from_address, from_name)
     values (${acme.accountId}, 'mail.lumen.example', 587, 'lumen', ${Buffer.from("x")}, 'hello@lumen.example', 'Lumen')`;
+  await sql`
+    insert into sign_up_settings (seller_id, is_open, terms_url, privacy_url, trial_offering_id, forbidden_domains)
+    select ${acme.accountId}, true, 'https://lumen.example/terms', 'https://lumen.example/privacy', id, '{rival.example}'
+    from offerings where name = 'Starter'`;
+  await sql`
+    insert into signed_up (account_id, seller_id, terms_url, privacy_url, accepted_at, person_digest, trial, trial_offering_id, trial_pay_with)
+    select ${nora.accountId}, ${acme.accountId}, 'https://lumen.example/terms', 'https://lumen.example/privacy', now() - interval '5 days', '\\x00', 'given', id, 'balance'
+    from offerings where name = 'Starter'`;
   const [endpoint] = await sql`
     insert into webhook_endpoints (account_id, url, kinds, secret_ciphertext)
     values (${jonas.accountId}, 'https://jonas-weber.example/hooks/gateway', '{balance_low,package_80_percent,package_used_up,order_paid}', ${Buffer.from("x")}),

@@ -176,7 +176,10 @@ test("by card: the dialog says what and when, Stripe's page is paid, and the pac
 
 test("buyer and seller are mailed: who, what, how much and which order, in the seller's name and looks", async () => {
   await until("the mails", () => sellersMail.to(buyersAddress).length >= 2 && operatorsMail.mails.length >= 1);
-  expect(subjects(sellersMail, buyersAddress)).toEqual(["Payment received: Starter", "Your order is done: Starter"]);
+  expect(subjects(sellersMail, buyersAddress)).toEqual([
+    "Payment received: Starter",
+    "Your order is complete: Starter",
+  ]);
   const number = await reference();
   const [paid] = sellersMail.to(buyersAddress);
   expect(paid?.from?.value).toEqual([{ address: "hello@lumen.example", name: SELLER }]);
@@ -203,8 +206,8 @@ test("the invoice is on Billing and says who sold what to whom", async () => {
 });
 
 test("a top-up is paid by card too, and is in the balance", async () => {
-  await page.getByRole("button", { name: "Ask for a top-up" }).click();
-  const dialog = page.getByRole("dialog", { name: "Ask for more" });
+  await page.getByRole("button", { name: "Top up the balance" }).click();
+  const dialog = page.getByRole("dialog", { name: "New order" });
   await dialog.getByRole("textbox", { name: "Amount" }).fill("20");
   await visit.check();
   await dialog.getByRole("button", { name: "Continue" }).click();
@@ -230,7 +233,7 @@ test("by bank transfer: the buyer is told when it starts, gets the reference, an
   const seller = await panel.visit(panel.acme, "/customers", { host: ACME_HOST });
   await seller.page.getByRole("button", { name: "See orders" }).click();
   const row = seller.page.getByRole("row", { name: /Day pass/ });
-  await row.getByRole("button", { name: "Paid: fulfil Day pass" }).click();
+  await row.getByRole("button", { name: "Mark as paid and fulfil Day pass" }).click();
   const dialog = seller.page.getByRole("dialog", { name: "Fulfil order: Day pass" });
   // What the buyer was told is chosen.
   expect(await dialog.getByRole("radio", { name: /^After Starter/ }).isChecked()).toBe(true);
@@ -238,7 +241,7 @@ test("by bank transfer: the buyer is told when it starts, gets the reference, an
   await seller.check();
   await seller.page.setViewportSize(PHONE);
   await seller.check();
-  await dialog.getByRole("button", { name: "Paid: fulfil" }).click();
+  await dialog.getByRole("button", { name: "Mark as paid and fulfil" }).click();
   await dialog.waitFor({ state: "hidden" });
   await seller.close();
   await said(page, "You have the package Day pass.");

@@ -170,7 +170,7 @@ test("an invitation sets a password and signs in, once; a short password is refu
   visit.expectProblem(/^404 GET \/api\/panel\/links\//);
   await page.goto(url);
   await page.getByRole("heading", { name: "This link no longer works", level: 1 }).waitFor();
-  await said(page, "It was used, has expired, or was replaced by a newer one.");
+  await said(page, "The link was used, has expired, or was replaced by a newer one.");
   expect(await page.getByLabel("Password").count()).toBe(0);
   await visit.check();
   await visit.close();

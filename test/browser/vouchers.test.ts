@@ -74,9 +74,9 @@ test(
     await seller.page.getByRole("heading", { name: "Redeemed by" }).waitFor();
     expect(await textOf(seller.page.getByRole("table", { name: "Redemptions" }))).toContain(`…${codes[0]?.slice(-4)}`);
     await seller.check();
-    await seller.page.getByRole("button", { name: "Disable" }).click();
-    await seller.page.getByRole("button", { name: "Disable codes" }).click();
-    await said(seller.page, "Trade show is disabled.");
+    await seller.page.getByRole("button", { name: "Revoke", exact: true }).click();
+    await seller.page.getByRole("button", { name: "Revoke codes" }).click();
+    await said(seller.page, "Trade show is revoked.");
     await seller.close();
   },
   SLOW_MS,

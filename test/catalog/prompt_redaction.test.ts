@@ -37,6 +37,18 @@ test("ordinary words and short quotes are kept", () => {
   expect(redactPrompt(PROMPT, "")).toBe(PROMPT);
 });
 
+test("names of fields are kept, wherever they stand in the request; the same words in a prompt are removed", () => {
+  const said = 'Unsupported parameter: "max_completion_tokens" (max_completion_tokens).';
+  for (let shift = 0; shift < 32; shift++) {
+    const body = { model: "m".repeat(shift), max_completion_tokens: 5, parallel_tool_calls: true };
+    expect(redactPrompt(said, JSON.stringify(body))).toBe(said);
+  }
+  const asked = JSON.stringify({ content: "Is patient_name_Featherstonehaugh_4711 a max_completion_tokens?" });
+  expect(redactPrompt("patient_name_Featherstonehaugh_4711", asked)).toBe("[quoted]");
+  const nested = JSON.stringify({ arguments: JSON.stringify({ Featherstonehaugh_of_the_manor_house: 1 }) });
+  expect(redactPrompt("Featherstonehaugh_of_the_manor_house", nested)).toBe("[quoted]");
+});
+
 // Comparing each of these in quadratic time would take hours: the runner ends such a test.
 test("hostile texts are compared in linear time; only both ends of a long request are compared", () => {
   redactPrompt("a".repeat(65_536), "a".repeat(20_000_000));

@@ -112,7 +112,7 @@ test("a server that takes everything, and ignores what it does not know, is reco
   const { ok, probe } = await probed(server);
   expect({ ok, recognised: probe?.recognised, proposed: probe?.proposed }).toEqual({
     ...{ ok: true, recognised: "llama.cpp" },
-    proposed: { systemMessages: "merged", functions: "tools", choicesUsage: "first" },
+    proposed: { systemMessages: "merged", functions: "tools", completions: "own", choicesUsage: "first" },
   });
   const again = await probed(server, factsOf("llama.cpp"));
   expect(again.probe?.proposed).toEqual({});

@@ -23,6 +23,8 @@ export function route(baseUrl: string, fields: Partial<KeyedRoute> = {}): KeyedR
     priority: 0,
     weight: 1,
     cost: null,
+    costPrices: null,
+    costImageMicroUsd: null,
     facts: USUAL_FACTS,
     ownResponses: false,
     allowedParams: new Set(),

@@ -28,6 +28,52 @@ export const BAD_TOP_UPS: readonly BodyCase[] = [
   panel("a number", topUp(5), "amountNanoUsd"),
 ];
 
+/** `POST /api/panel/orders` of a made-to-measure package, with 1 to 30 days and 10 to 5,000 requests a day: what differs. Source: MTM-2. */
+export const BAD_SIZES: readonly BodyCase[] = [
+  panel("0 days", { days: 0 }, "days"),
+  panel("31 days", { days: 31 }, "days"),
+  panel("2.5 days", { days: 2.5 }, "days"),
+  panel("days as text", { days: "7" }, "days"),
+  panel("no days", { days: null }, "days"),
+  panel("too few requests a day", { dailyLimit: 9 }, "dailyLimit"),
+  panel("too many requests a day", { dailyLimit: 5_001 }, "dailyLimit"),
+  panel("below zero", { dailyLimit: -500 }, "dailyLimit"),
+  panel("a part of a request", { dailyLimit: 500.5 }, "dailyLimit"),
+  panel("more than a number can say exactly", { dailyLimit: 2 ** 60 }, "dailyLimit"),
+  panel("another price", { priceNanoUsd: "10000000" }, "priceNanoUsd"),
+  panel("a price of 0", { priceNanoUsd: "0" }, "priceNanoUsd"),
+  panel("a price beyond 64 bits", { priceNanoUsd: "99999999999999999999" }, "priceNanoUsd"),
+];
+
+const SIGN_UP_HOST = "panel.tollgate.test";
+/** A proof of work that is never looked at, or is wrong. */
+export const WRONG_PROOF = {
+  challenge: { parameters: { data: { host: SIGN_UP_HOST, endsUnixMs: 4e12 } }, signature: "00" },
+  solution: { counter: 1, derivedKey: "00" },
+};
+
+/** `POST /api/panel/sign-up`: what differs from a form that is filled in right. The last ones are of domains. Source: SUP-3, SUP-5, SUP-8. */
+export const BAD_SIGN_UPS: readonly BodyCase[] = [
+  panel("no address", { email: "no address" }, "email"),
+  panel("a second line in the address", { email: "a@b.example\r\nBcc: c@d.example" }, "email"),
+  panel("a long address", { email: "x".repeat(255) }, "email"),
+  panel("an address in a list", { email: ["a@b.example"] }, "email"),
+  panel("no name", { name: "  " }, "name"),
+  panel("a long name", { name: "x".repeat(101) }, "name"),
+  panel("a name of two lines", { name: "two\nlines" }, "name"),
+  panel("the terms are not accepted", { accepted: false }, "accepted"),
+  panel("a role", { role: "admin" }, "role"),
+  panel("no proof of work", { proof: {} }, "proof.challenge"),
+  panel("a proof of work that is not ours", { proof: WRONG_PROOF }, "proof"),
+  panel("a disposable address", { email: "a@mailinator.com" }, "email"),
+  panel("an address below a disposable domain", { email: "a@x.mailinator.com" }, "email"),
+  panel("a domain without a dot", { email: "a@localhost" }, "email"),
+  panel("an IP address", { email: "a@127.0.0.1" }, "email"),
+  panel("a forbidden domain", { email: "a@rivals.example" }, "email"),
+  panel("below a forbidden domain", { email: "a@mail.RIVALS.example" }, "email"),
+  panel("a forbidden domain with other letters", { email: "a@bücher.example" }, "email"),
+];
+
 /** `POST /api/panel/payments/{id}/refunds`, of a payment of $10.00 by Stripe. Source: BUY-6. */
 export const BAD_REFUNDS: readonly BodyCase[] = [
   panel("larger than the payment", { amountNano: "10010000000" }, "amountNano"),

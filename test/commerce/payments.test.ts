@@ -67,7 +67,7 @@ describe("an order", () => {
     };
     ok(await pay.as.admin.patch(`/admin/offerings/${offeringId}`, { enabled: false }));
     expect(await unpayable()).toBe("not_on_sale");
-    await expectRefused("not on sale any more");
+    await expectRefused("no longer on sale");
     ok(await pay.as.admin.patch(`/admin/offerings/${offeringId}`, { enabled: true }));
     const age = (time: string) =>
       pay.sql`update orders set created_at = clock_timestamp() - ${time}::interval where id = ${order.orderId}`;

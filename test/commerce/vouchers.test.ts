@@ -294,7 +294,7 @@ describe("redeeming", () => {
     await world.setClock(null);
     await disableBatch(deps, batch);
     await expect(redeem(two as Person, code)).rejects.toThrow("withdrawn by its seller");
-    await expect(disableBatch(deps, batch)).rejects.toThrow("already disabled");
+    await expect(disableBatch(deps, batch)).rejects.toThrow("already revoked");
     expect(await balanceOf(one as Person)).toBe(5n * USD);
     expect(await balanceOf(two as Person)).toBe(0n);
     await expect(disableBatch(deps, { ...batch, sellerId: 7 })).rejects.toMatchObject({ code: "not_found" });

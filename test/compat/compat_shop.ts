@@ -75,11 +75,14 @@ async function addModels(
     .filter(({ path }) => path === "images")
     .map(({ id }) => ({ model_id: id, size: "1024x1024", micro_usd: PRICES.imageMicroUsd }));
   const routes = runs.flatMap(({ id, entry }) =>
-    routesOf(entry).map((_, route) => ({ id, route, name: `${id}-${route}`, url: urlOf(id, route) })),
+    routesOf(entry).map(({ dialect = "generic" }, route) => {
+      const name = `${id}-${route}`;
+      return { id, route, name, url: urlOf(id, route), dialect };
+    }),
   );
   await sql`insert into models ${sql(models)}`;
   if (images.length > 0) await sql`insert into image_prices ${sql(images)}`;
-  await sql`insert into providers ${sql(routes.map(({ name, url }) => ({ name, base_url: url })))}`;
+  await sql`insert into providers ${sql(routes.map(({ name, url, dialect }) => ({ name, base_url: url, dialect })))}`;
   await sql`
     insert into provider_keys (provider_id, name, key_ciphertext)
     select id, 'default', ${Buffer.from(apiKey)} from providers where name = any(${routes.map(({ name }) => name)})`;

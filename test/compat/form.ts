@@ -1,3 +1,4 @@
+import type { DialectName } from "../../src/catalog/dialects.ts";
 import type { ErrorCode } from "../../src/errors.ts";
 
 /**
@@ -33,6 +34,8 @@ export type ClientRequest = {
 export type Path = "chat" | "responses" | "embeddings" | "images";
 
 export type ProviderAnswer = {
+  /** Of the provider. Default: "generic". */
+  dialect?: DialectName;
   /** Default: 200. */
   status?: number;
   /** Sent as they stand. Without a content type it is that of the form: JSON for a `json`, an event stream for `events`. null: none is sent. */
@@ -62,6 +65,8 @@ export type ClientReads = {
   finish?: string;
   /** Prompt, completion and total tokens that the client is told. */
   usage?: readonly [number, number, number];
+  /** What the usage says of the charge: USD, and what paid; null: it says nothing. */
+  spent?: readonly [usd: number, mode: "package" | "payg"] | null;
   /** The code of the refusal, whose status is that of the table of errors; beside a `text`, that of the error event. */
   error?: ErrorCode;
   /** Part of the error's message, or the whole of it as a pattern. */
@@ -71,6 +76,12 @@ export type ClientReads = {
   retryAfter?: readonly [number, number];
   /** Fields that the whole JSON answer of this path must have. Only for one path. */
   json?: Readonly<Record<string, unknown>>;
+  /** Paths that the answer, or each event of a stream, must not have, as in `choices.0.delta.tool_calls`. */
+  absent?: readonly string[];
+  /** The tool calls have ids, no two of them one. */
+  uniqueIds?: boolean;
+  /** No text on the wire has half of a character as an escape: strict parsers refuse it. */
+  wellFormed?: boolean;
   /** As `json`, of each event of a stream of this path in order, without [DONE]. Only for one path. */
   events?: readonly Readonly<Record<string, unknown>>[];
 };
@@ -96,8 +107,8 @@ export function problemsOf(entry: Partial<Entry>): string[] {
   return problems;
 }
 
-function isWordless({ text, calls, json, events }: ClientReads): boolean {
-  return text === undefined && calls === undefined && json === undefined && events === undefined;
+function isWordless({ text, calls, json, events, spent }: ClientReads): boolean {
+  return [text, calls, json, events, spent].every((read) => read === undefined);
 }
 
 /** Whether the entry is run through chat and through responses. */

@@ -11,6 +11,8 @@ type Read = {
   calls: { name: string; arguments: string }[];
   finish: string | undefined;
   usage: number[] | undefined;
+  /** What the usage says of the charge. */
+  spent: unknown[] | null;
   /** The code of an error event. */
   error: string | undefined;
   message: string | undefined;
@@ -38,7 +40,7 @@ export function expectRead({ path, body, entry: { client } }: Run, answer: Answe
   const read =
     path === "responses" ? readResponse(isStream ? events : answer.json) : readChat(isStream ? events : answer.json);
   if (isStream) expectEnd(path, payloads, error);
-  for (const name of ["text", "reasoning", "calls", "finish", "usage"] as const) {
+  for (const name of ["text", "reasoning", "calls", "finish", "usage", "spent"] as const) {
     if (name === "finish" && path === "responses") continue;
     // A stream tells the usage of a chat only if it was asked for.
     if (name === "usage" && isStream && path === "chat" && !asksForUsage(body)) continue;
@@ -50,6 +52,28 @@ export function expectRead({ path, body, entry: { client } }: Run, answer: Answe
   if (client.events !== undefined) {
     expect(events).toMatchObject([...client.events]);
   }
+  expectWire({ path, body, client }, answer.text, isStream ? events : [answer.json]);
+}
+
+/** What a strict client needs beside the values that it reads. */
+function expectWire(
+  { path, body, client }: Pick<Run, "path" | "body"> & { client: ClientReads },
+  text: string,
+  answers: readonly Json[],
+): void {
+  const { absent = [], uniqueIds, wellFormed } = client;
+  for (const path of absent) for (const one of answers) expect(valueAt(one, path)).toBeUndefined();
+  // Each half of a character that is left of an escape has no other half beside it.
+  if (wellFormed === true) expect(text).not.toMatch(/\\ud[89ab]|\\ud[c-f][0-9a-f]{2}/i);
+  if (uniqueIds !== true || path !== "chat") return;
+  const part = body.stream === true ? "delta" : "message";
+  const calls = answers.flatMap((one) => one.choices?.[0]?.[part]?.tool_calls ?? []);
+  const ids = calls.flatMap((call: Json) => call.id ?? []);
+  expect([new Set(ids).size, ids.every(Boolean)]).toEqual([client.calls?.length ?? 0, true]);
+}
+
+function valueAt(value: Json, path: string): Json {
+  return path.split(".").reduce((inner, name) => inner?.[name], value);
 }
 
 /** The data of all events: those of a response have a name in a line of their own. */
@@ -57,8 +81,8 @@ function payloadsOf(text: string): string[] {
   return text.split("\n").flatMap((line) => (line.startsWith("data: ") ? [line.slice(6)] : []));
 }
 
-function asksForUsage({ stream_options: options }: Json): boolean {
-  return options?.include_usage === true;
+function asksForUsage({ stream_options: options, usage }: Json): boolean {
+  return options?.include_usage === true || usage?.include === true;
 }
 
 /** A chat ends with [DONE], once, and only if it is whole. A response ends with an event that says how. */
@@ -107,9 +131,14 @@ function readChat(answer: Json | Json[]): Read {
     calls,
     finish: chunks.map((chunk) => chunk.choices?.[0]?.finish_reason).find(Boolean),
     usage: usage && [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens],
+    spent: spentIn(usage),
     error: failed?.code,
     message: failed?.message,
   };
+}
+
+function spentIn(usage: Json): unknown[] | null {
+  return usage?.cost === undefined && usage?.mode === undefined ? null : [usage.cost, usage.mode];
 }
 
 /** A whole response, or the events of one. */
@@ -137,6 +166,7 @@ function readResponse(answer: Json | Json[]): Read {
       .map((call) => ({ name: call.name, arguments: call.arguments })),
     finish: undefined,
     usage: usage && [usage.input_tokens, usage.output_tokens, usage.total_tokens],
+    spent: spentIn(usage),
     error: error?.code,
     message: error?.message,
   };

@@ -52,6 +52,7 @@ function asResponse({
   max_tokens,
   max_completion_tokens,
   stream_options,
+  tools,
   ...rest
 }: Record<string, unknown> = {}) {
   const cap = max_completion_tokens ?? max_tokens;
@@ -59,5 +60,6 @@ function asResponse({
     ...rest,
     ...(messages !== undefined && { input: messages }),
     ...(cap !== undefined && { max_output_tokens: cap }),
+    ...(Array.isArray(tools) && { tools: tools.map(({ function: named, ...tool }) => ({ ...tool, ...named })) }),
   };
 }

@@ -398,13 +398,20 @@ describe("a replica is killed under load", () => {
     );
   }
 
-  /** One death, with requests in progress on the victim and clients that continue. Then the same replica starts again. */
-  async function die(place: number, served: () => number): Promise<void> {
+  /**
+   * One death, with requests in progress on the victim and clients that continue; `burst` sends more at once, before Caddy's next health
+   * check, so that some find nobody at the victim's port. Then the same replica starts again.
+   */
+  async function die(
+    place: number,
+    { served, burst }: { served: () => number; burst: () => Promise<unknown> },
+  ): Promise<void> {
     const { running: victim, spoolDir } = replicas[place] as (typeof replicas)[number];
     await until(async () => ((await gaugeOf(victim, "in_flight_requests")) ?? 0) >= 2);
     await victim.kill();
     const before = served();
-    await until(() => served() >= before + 4 * AT_ONCE);
+    await burst();
+    await until(() => served() >= before + 2 * AT_ONCE);
     const running = await shop.start({ PORT: String(victim.port), SPOOL_DIR: spoolDir });
     replicas[place] = { running, spoolDir };
   }
@@ -414,20 +421,22 @@ describe("a replica is killed under load", () => {
     shop.provider.when(({ body }) => body.includes('"stream":true'), { chunkDelayMs: 30, tokens: 15 });
     shop.provider.always({ tokens: 3, delayMs: 150 });
     let over = false;
-    const client = async (i: number) => {
+    const once = async (i: number) => {
       const { secret } = customers[i % customers.length] as { secret: string };
-      while (!over) {
-        const id = randomUUID();
-        const order = { id, stream: i % 2 === 0, secret, mark: `order-${id}` };
-        const first = await send(order, `${id}.1`);
-        fates.push({ order, first, last: isServed(order, first) ? "served" : await askAgain(order) });
-      }
+      const id = randomUUID();
+      const order = { id, stream: i % 2 === 0, secret, mark: `order-${id}` };
+      const first = await send(order, `${id}.1`);
+      fates.push({ order, first, last: isServed(order, first) ? "served" : await askAgain(order) });
     };
-    const clients = Promise.all(Array.from({ length: AT_ONCE }, (_, i) => client(i)));
+    const client = async (i: number) => {
+      while (!over) await once(i);
+    };
+    const all = (ask: (i: number) => Promise<void>) => Promise.all(Array.from({ length: AT_ONCE }, (_, i) => ask(i)));
+    const clients = all(client);
     try {
       for (let death = 0; death < DEATHS || (rerouted(caddy.tries()).size === 0 && death < DEATHS_MAX); death++)
         // Not the first one, which Caddy asks about names.
-        await Promise.race([die(1 + (death % 2), () => fates.length), clients]);
+        await Promise.race([die(1 + (death % 2), { served: () => fates.length, burst: () => all(once) }), clients]);
     } finally {
       over = true;
       await clients;
@@ -444,7 +453,10 @@ describe("a replica is killed under load", () => {
     for (const [attempt, its] of taken) expect([attempt, its.length]).toEqual([attempt, 1]);
     // Only requests that the dead replica had accepted failed: broken off, or answered 503 by Caddy.
     for (const { order, first } of failed) {
-      expect(ports).toContain(Number(taken.get(`${order.id}.1`)?.[0]?.port));
+      const port = Number(taken.get(`${order.id}.1`)?.[0]?.port);
+      const end = first.text.slice(-300);
+      const { status } = first;
+      expect({ port, status, end, died: ports.includes(port) }).toEqual({ port, status, end, died: true });
       if (first.status === 200) {
         expect(order.stream).toBe(true);
         expect(first.text).not.toContain("[DONE]");

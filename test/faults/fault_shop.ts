@@ -131,6 +131,12 @@ export function behave(shop: Shop, behaviour: Behaviour): Mark {
   return mark;
 }
 
+/** As `behave`, for streams that the provider stops after their first chunk until `open` is called. */
+export function behaveHeld(shop: Shop, behaviour: Behaviour): { mark: Mark; open(): void } {
+  const { held, open } = shop.provider.gateAfter(1, behaviour);
+  return { mark: behave(shop, held), open };
+}
+
 /** How many calls with this mark the provider got. */
 export function callsOf(shop: Shop, mark: Mark): number {
   return shop.provider.calls().filter((call) => call.generation && hasMark(call.body, mark)).length;

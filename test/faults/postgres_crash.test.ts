@@ -11,6 +11,7 @@ import { startTcpProxy } from "../tcp_proxy.ts";
 import {
   accountAtRest,
   behave,
+  behaveHeld,
   callsOf,
   closeAtRest,
   flowing,
@@ -118,7 +119,7 @@ for (const signal of ["SIGQUIT", "SIGKILL"] as const) {
     const start = () => shop.start({ SPOOL_DIR: folder, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "10000" });
     const customer = await shop.customer({ dailyLimit: 10 });
     const payer = await shop.payer(10n * HELD_NANO_USD);
-    const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 300 });
+    const { mark, open } = behaveHeld(shop, { tokens: 10, usage: HELD_USAGE });
     await withReplica(start, async (replica) => {
       const { origin } = replica;
       const calls = [customer, payer].flatMap(({ secret }) =>
@@ -126,6 +127,7 @@ for (const signal of ["SIGQUIT", "SIGKILL"] as const) {
       );
       await flowing(calls);
       await postgres.crash(signal);
+      open();
       await Promise.all(calls.map(({ ended }) => ended));
       for (const call of calls) expect(call.got()).toEndWith("data: [DONE]\n\n");
       expect(spooledIn(folder)).toHaveLength(8);
@@ -194,12 +196,13 @@ test("Postgres and the replica crash: the settlements in the spool are applied o
   const SPOOL_DIR = join(shop.world.spoolDir, "two-lives");
   const replica = await shop.start({ SPOOL_DIR, LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "10000" });
   const customer = await shop.customer({ dailyLimit: 10 });
-  const mark = behave(shop, { tokens: 10, chunkDelayMs: 300 });
+  const { mark, open } = behaveHeld(shop, { tokens: 10 });
   const calls = Array.from({ length: 3 }, () => openCall(replica.origin, customer.secret, { stream: true, ...mark }));
   let next: ReplicaProcess | undefined;
   try {
     await flowing(calls);
     await postgres.crash("SIGQUIT");
+    open();
     await Promise.all(calls.map(({ ended }) => ended));
     expect(spooledIn(SPOOL_DIR)).toHaveLength(3);
     await replica.kill();

@@ -17,6 +17,7 @@ import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
 import {
   behave,
+  behaveHeld,
   callsOf,
   closeAtRest,
   flowing,
@@ -60,19 +61,18 @@ const readiness = async (origin: string) => {
   return status === 200 ? "ready" : String(json.reason);
 };
 
-/** Opens streams that take some seconds; half are paid by a package, half by a balance. */
-/** The streams take 0.4 s a token. */
-async function openStreams(origin: string, count: number, tokens = 10) {
+/** Opens streams that end once `open` is called; half are paid by a package, half by a balance. */
+async function openStreams(origin: string, count: number) {
   const customer = await shop.customer({ dailyLimit: 1000 });
   const payer = await shop.payer(BigInt(count) * HELD_NANO_USD);
   for (const { secret } of [customer, payer])
     await until(async () => (await shop.call("/v1/models", { secret, origin })).status === 200);
-  const mark = behave(shop, { tokens, usage: HELD_USAGE, chunkDelayMs: 400 });
+  const { mark, open } = behaveHeld(shop, { tokens: 10, usage: HELD_USAGE });
   const calls = Array.from({ length: count }, (_, i) =>
     openCall(origin, i % 2 === 0 ? customer.secret : payer.secret, { stream: true, ...mark }),
   );
   await flowing(calls);
-  return { customer, payer, calls, mark };
+  return { customer, payer, calls, mark, open };
 }
 
 /** New work is refused, before it reaches a provider. */
@@ -113,6 +113,7 @@ test.concurrent("over SPOOL_BYTES_MAX the replica is not ready and refuses new w
   await withReplica(start, async ({ origin }) => {
     const streams = await openStreams(origin, 12);
     proxy.cut();
+    streams.open();
     await Promise.all(streams.calls.map(({ ended }) => ended));
     expect(streams.calls.filter(complete)).toHaveLength(12);
     // All twelve are there, although some came when the limit was already exceeded.
@@ -193,6 +194,7 @@ else
         const streams = await openStreams(origin, 8);
         fill();
         proxy.cut();
+        streams.open();
         await until(async () => (await readiness(origin)) === "spool_full");
         // The provider has ended all of them, and the replica has answered later requests.
         for (const { id } of callsWith(streams.mark)) await shop.provider.waitForEnd(id);
@@ -214,6 +216,7 @@ else
         const streams = await openStreams(origin, 8);
         fill();
         proxy.cut();
+        streams.open();
         await until(async () => (await readiness(origin)) === "spool_full");
         proxy.mend();
         await expectAllTaken(streams);
@@ -228,11 +231,13 @@ else
 
     test.concurrent("full of waiting settlements, it gets its room from the replay", () =>
       onTinyDisk("full-of-itself", async ({ origin, proxy, folder, fill }) => {
-        // Long enough that none has ended before the cut on a busy machine. The second eight end when no page is left.
-        const [first, second] = await Promise.all([openStreams(origin, 8, 20), openStreams(origin, 8, 30)]);
+        const [first, second] = await Promise.all([openStreams(origin, 8), openStreams(origin, 8)]);
         proxy.cut();
+        first.open();
         await Promise.all(first.calls.map(({ ended }) => ended));
+        // The second eight end when no page is left.
         fill();
+        second.open();
         expect(spooledIn(folder).length).toBeGreaterThanOrEqual(8);
         proxy.mend();
         await expectAllTaken(first);
@@ -244,6 +249,7 @@ else
         const streams = await openStreams(origin, 4);
         fill();
         proxy.cut();
+        streams.open();
         await until(async () => (await readiness(origin)) === "spool_full");
         const exited = await Promise.race([replica.stop(), sleep(40_000).then(() => "still running")]);
         expect(exited).toBe(1);

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test
 import type { Model } from "../../src/catalog/catalog.ts";
 import { Refusal } from "../../src/errors.ts";
 import { ANSWER_BYTES_MAX, checkChatAnswer, checkOwnAnswer } from "../../src/gateway/answer_size.ts";
-import type { Filtered } from "../../src/gateway/parameters.ts";
+import type { Filtered } from "../../src/gateway/filtering.ts";
 import type { ChatBody } from "../../src/gateway/request_shapes.ts";
 import { until } from "../platform/own_redis.ts";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";

@@ -122,6 +122,14 @@ export const SENT = [
 const USAGE_OPTIONS = { usage: "object|null", "usage.include": "boolean|null" };
 const CHARGE = { cost: "number format double minimum 0", mode: "string enum package,payg" };
 
+const COMPLETION = {
+  id: "string required",
+  object: "string const text_completion required",
+  created: "integer required",
+  model: "string required",
+  choices: "array of CompletionChoice required",
+};
+
 /** Fields that SHAPES does not have, and bounds that it does not name. None contradicts SHAPES. */
 export const MORE: Readonly<Record<string, Fields>> = {
   // Source: USE-5.
@@ -130,7 +138,7 @@ export const MORE: Readonly<Record<string, Fields>> = {
   Model: {
     created: "integer required",
     status: "string enum active,preview,deprecated",
-    modality: "string enum text,image,multimodal,embedding",
+    modality: "string enum text,multimodal,image,embedding,rerank",
   },
   // The Responses API of OpenAI, without storage. Source: RSP-1, RSP-3.
   CreateResponse: {
@@ -233,6 +241,48 @@ export const MORE: Readonly<Record<string, Fields>> = {
     model: "string required",
     usage: "Usage required",
   },
+  // Source: API-16.
+  CompletionRequest: {
+    ...USAGE_OPTIONS,
+    model: "string minLength 1 maxLength 200 required",
+    prompt: "string|array of string required",
+    suffix: "string|null",
+    stream: "boolean|null default false",
+    stream_options: "object|null",
+    "stream_options.include_usage": "boolean|null",
+    temperature: "number|null minimum 0 maximum 2",
+    max_tokens: "integer|null minimum 1 maximum 2000000000",
+    n: "integer|null minimum 1 maximum 128",
+  },
+  CompletionChoice: {
+    text: "string required",
+    index: "integer minimum 0 required",
+    logprobs: "null required",
+    finish_reason: "string|null required",
+  },
+  Completion: { ...COMPLETION, usage: "Usage required" },
+  CompletionEvent: { ...COMPLETION, usage: "Usage|null" },
+  // Source: API-17.
+  RerankRequest: {
+    ...USAGE_OPTIONS,
+    model: "string minLength 1 maxLength 200 required",
+    query: "string minLength 1 required",
+    documents: "array of string|object minItems 1 maxItems 1000 required",
+    top_n: "integer|null minimum 1",
+    return_documents: "boolean|null default false",
+  },
+  RerankList: {
+    object: "string const list required",
+    model: "string required",
+    results: "array of RerankResult required",
+    usage: "Usage required",
+  },
+  RerankResult: {
+    index: "integer minimum 0 required",
+    relevance_score: "number format double required",
+    document: "object",
+    "document.text": "string required",
+  },
   // Source: USE-4.
   Balance: { "payg.held_usd": "number format double minimum 0" },
   // Source: USE-3.
@@ -332,6 +382,24 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     caller: "key",
     sends: "ImageGenerationRequest",
     answers: "ImageGenerationResponse",
+    streams: false,
+    parameters: IDEMPOTENCY,
+    statuses: [200, 400, 401, 402, 404, 503],
+    more: [...BODY, 409, 429, 500],
+  },
+  "POST /completions": {
+    caller: "key",
+    sends: "CompletionRequest",
+    answers: "Completion",
+    streams: true,
+    parameters: IDEMPOTENCY,
+    statuses: [200, 400, 401, 402, 404, 503],
+    more: [...BODY, 409, 429, 500],
+  },
+  "POST /rerank": {
+    caller: "key",
+    sends: "RerankRequest",
+    answers: "RerankList",
     streams: false,
     parameters: IDEMPOTENCY,
     statuses: [200, 400, 401, 402, 404, 503],
@@ -462,6 +530,8 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
 /** Error codes that these endpoints never return, and what returns them. */
 export const CODES_ELSEWHERE: Readonly<Record<string, string>> = {
   method_not_allowed: "other methods",
+  invalid_token: "the management API",
+  insufficient_scope: "the management API",
   second_factor_required: "signing in",
 };
 

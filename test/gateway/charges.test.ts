@@ -154,6 +154,11 @@ function askedOf(
 }
 
 const BEHAVIOURS = 6;
+/** Endpoints, whole or streamed, with each behaviour. */
+const SITUATIONS = ENDPOINTS.length * 2 * BEHAVIOURS;
+const PAYERS = 10;
+/** A piece of an answer's text, in the events of chat and of responses. */
+const SOME_TEXT = /"(?:content|delta)":"[^"]/;
 
 /** What the provider does: mostly it answers; otherwise it breaks off, reports nothing, or reports while it writes slowly, and is left. */
 function behaviourOf(
@@ -181,7 +186,8 @@ type Payer = { secret: string; accountId: number };
 
 /** One request to any of the metered endpoints: whole, broken off, left, or beyond what its payer has. */
 async function request(random: Random, payers: { rich: Payer; packaged: Payer }): Promise<void> {
-  const payer = random(10);
+  // In each situation somebody who can pay comes first.
+  const payer = sent < SITUATIONS ? PAYERS - 1 : random(PAYERS);
   const poor = payer === 1 ? await shop.payer(20_000_000n) : payers.rich;
   const { secret, accountId } = payer === 0 ? payers.packaged : poor;
   // Each endpoint occurs in each situation; the rest is random.
@@ -205,10 +211,15 @@ async function request(random: Random, payers: { rich: Payer; packaged: Payer })
   const headers = { authorization: `Bearer ${secret}`, "content-type": "application/json" };
   const options = { method: "POST", headers, body: JSON.stringify(body), signal: leaving.signal };
   const answer = fetch(`${shop.origin}${asked.path}`, options);
-  // The client leaves a whole answer while it waits, and a stream after its first piece.
+  // The client leaves a whole answer while it waits, and a stream after some of its text.
   if (asked.stream) {
     endpointOf.set((await answer).headers.get("x-request-id"), `${name}, left`);
-    await (await answer).body?.getReader().read();
+    const pieces = (await answer).body?.pipeThrough(new TextDecoderStream()) ?? [];
+    let text = "";
+    for await (const piece of pieces) {
+      text += piece;
+      if (SOME_TEXT.test(text)) break;
+    }
   } else await Promise.race([answer, Bun.sleep(100)]);
   leaving.abort();
   await answer.catch(() => {}); // It was aborted here.

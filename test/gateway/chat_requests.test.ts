@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { World } from "../world.ts";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
 import { eventsOf, openShop, responsesBody, type Shop } from "./shop.ts";
 
@@ -7,17 +8,32 @@ import { eventsOf, openShop, responsesBody, type Shop } from "./shop.ts";
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop({ redisUrl: "" });
+  shop = await openShop({ redisUrl: "", fill: addReader });
 });
 afterAll(() => closeBalanced(shop));
+
+/** A model whose second route takes files. */
+async function addReader({ sql }: World): Promise<void> {
+  await sql`insert into models (id, name, owned_by, modality) values ('reader', 'reader', 'x', 'text')`;
+  await sql`
+    insert into routes (model_id, provider_id, upstream_model, priority, allowed_params)
+    select 'reader', id, 'up', case name when 'first' then 0 else 1 end,
+      case name when 'first' then '{}'::text[] else array['content.file'] end
+    from providers where name in ('first', 'second')`;
+}
 
 const sent = () => JSON.parse(shop.provider.lastCall()?.body ?? "");
 const user = (content: unknown) => ({ role: "user", content });
 const FILE = { type: "file", file: { file_data: "data:application/pdf;base64,AA==" } };
 const AUDIO = { type: "input_audio", input_audio: { data: "AA==", format: "wav" } };
+const INPUT_TEXT = { type: "input_text", text: "What is this?" };
+const INPUT_FILE = { type: "input_file", file_data: "data:,x" };
+const INPUT_IMAGE = { type: "input_image", image_url: "https://example.com/a.png" };
+const CALL = { type: "function_call", call_id: "c", name: "f", arguments: "{}" };
+const OUTPUT = { type: "function_call_output", call_id: "c" };
 const TEXT = { type: "text", text: "What is 2+2?" };
 
-describe("a message of which nothing can be sent", () => {
+describe("a part of a message that cannot be sent", () => {
   test.each([
     ["a file", [user([FILE])], "messages.0.content.0"],
     ["audio, after other messages", [user("Hi"), user([AUDIO])], "messages.1.content.0"],
@@ -27,6 +43,40 @@ describe("a message of which nothing can be sent", () => {
     ["a text that is none", [user([{ text: 4 }])], "messages.0.content.0"],
     ["a system message", [{ role: "system", content: [FILE] }, user("Hi")], "messages.0.content.0"],
     ["a tool's", [user("Hi"), { role: "tool", tool_call_id: "c", content: [FILE] }], "messages.1.content.0"],
+    ["a file beside a text", [user([TEXT, FILE])], "messages.0.content.1"],
+    ["audio between texts", [user([TEXT, AUDIO, TEXT])], "messages.0.content.1"],
+    ["a text under another name", [user([{ type: "text", content: "What is 2+2?" }])], "messages.0.content.0"],
+    ["a text that is null", [user([TEXT, { type: "text", text: null }])], "messages.0.content.1"],
+    ["an image without an address", [user([TEXT, { type: "image_url" }])], "messages.0.content.1"],
+    [
+      "an image whose address is none",
+      [user([TEXT, { type: "image_url", image_url: { url: 5 } }])],
+      "messages.0.content.1",
+    ],
+    ["a document as Anthropic's API has it", [user([TEXT, { type: "document", source: {} }])], "messages.0.content.1"],
+    [
+      "a tool's result that names no call",
+      [user([TEXT, { type: "tool_result", content: "4" }])],
+      "messages.0.content.1",
+    ],
+    [
+      "a file in a tool's result",
+      [user([{ type: "tool_result", tool_use_id: "c", content: [TEXT, FILE] }])],
+      "messages.0.content.0.content.1",
+    ],
+    [
+      "a call without a name",
+      [user("Hi"), { role: "assistant", content: [{ type: "tool_use", id: "c" }] }],
+      "messages.1.content.0",
+    ],
+    ["a call of the user", [user([TEXT, { type: "tool_use", id: "c", name: "f", input: {} }])], "messages.0.content.1"],
+    ["an image as Ollama's API has it", [{ ...user("What is it?"), images: ["iVBORw0KGgo="] }], "messages.0.images"],
+    ["files named by a message", [{ ...user("Read it."), file_ids: ["file-1"] }], "messages.0.file_ids"],
+    [
+      "a spoken answer",
+      [user("Hi"), { role: "assistant", content: null, audio: { id: "audio_1" } }],
+      "messages.1.audio",
+    ],
   ])("%s is 400 with its path, whole and as a stream, and costs nothing", async (_, messages, param) => {
     const { secret } = await shop.customer();
     for (const stream of [false, true])
@@ -42,6 +92,10 @@ describe("a message of which nothing can be sent", () => {
       [{ role: "developer", content: [{ type: "input_file", file_data: "data:,x" }] }, user("Hi")],
       "input.0.content.0",
     ],
+    ["a file beside a text", [user([INPUT_TEXT, INPUT_FILE])], "input.0.content.1"],
+    ["an image of the developer's", [{ role: "developer", content: [INPUT_TEXT, INPUT_IMAGE] }], "input.0.content.1"],
+    ["an image of the assistant's", [user("Hi"), { role: "assistant", content: [INPUT_IMAGE] }], "input.1.content.0"],
+    ["a file of a tool", [CALL, { ...OUTPUT, output: [INPUT_TEXT, INPUT_FILE] }], "input.1.output.1"],
   ])("in a request for a response %s is 400 with its path", async (_, input, param) => {
     const { secret } = await shop.customer();
     await withoutEffect(shop, async () => {
@@ -50,11 +104,31 @@ describe("a message of which nothing can be sent", () => {
     });
   });
 
-  test("beside a text, it is left out and named", async () => {
+  test("is sent to a route that takes it, and no other is asked", async () => {
     const { secret } = await shop.customer();
-    const { status, headers } = await shop.chat(secret, { messages: [user([TEXT, FILE])] });
-    expect([status, headers.get("x-dropped-params")]).toEqual([200, "messages.0.content.1"]);
-    expect(sent().messages).toEqual([user([TEXT])]);
+    const before = shop.provider.callCount();
+    const messages = [user([TEXT, FILE])];
+    expect((await shop.chat(secret, { model: "reader", messages })).status).toBe(200);
+    expect(JSON.parse(shop.second.lastCall()?.body ?? "").messages).toEqual(messages);
+    expect(shop.provider.callCount()).toBe(before);
+    expect((await shop.chat(secret, { model: "reader", messages: [user([TEXT])] })).status).toBe(200);
+    expect(shop.provider.callCount()).toBe(before + 1);
+  });
+
+  test("does not refuse a message with members that are empty", async () => {
+    const { secret } = await shop.customer();
+    const { status } = await shop.chat(secret, { messages: [{ ...user("Hi"), images: [], audio: null }] });
+    expect(status).toBe(200);
+    expect(sent().messages).toEqual([user("Hi")]);
+  });
+
+  test("that only another provider can read is left out and named", async () => {
+    const { secret } = await shop.customer();
+    const thought = { type: "redacted_thinking", data: "AA==" };
+    const messages = [user("Hi"), { role: "assistant", content: [thought, TEXT] }, user("And?")];
+    const { status, headers } = await shop.chat(secret, { messages });
+    expect([status, headers.get("x-dropped-params")]).toEqual([200, "messages.1.content.0"]);
+    expect(sent().messages[1]).toEqual({ role: "assistant", content: [TEXT] });
   });
 });
 
@@ -180,6 +254,41 @@ describe("Cursor's requests at /chat/completions", () => {
       },
     ]);
     expect(sent().tool_choice).toEqual({ type: "function", function: { name: "list_files" } });
+  });
+});
+
+describe("tools in messages as Anthropic's API has them", () => {
+  const USE = { type: "tool_use", id: "toolu_1", name: "toll", input: { gate: 2 } };
+  const called = { id: "toolu_1", type: "function", function: { name: "toll", arguments: '{"gate":2}' } };
+  const result = (content: unknown) => ({ type: "tool_result", tool_use_id: "toolu_1", content });
+  const answer = (content: unknown) => ({ role: "tool", tool_call_id: "toolu_1", content });
+
+  test.each<[string, object[], object[]]>([
+    [
+      "a call and its result become a chat's",
+      [user("What?"), { role: "assistant", content: [TEXT, USE] }, user([result("3 euros"), TEXT])],
+      [user("What?"), { role: "assistant", content: [TEXT], tool_calls: [called] }, answer("3 euros"), user([TEXT])],
+    ],
+    [
+      "a call alone, and a result in parts",
+      [user("What?"), { role: "assistant", content: [USE] }, user([result([TEXT])])],
+      [user("What?"), { role: "assistant", content: null, tool_calls: [called] }, answer([TEXT])],
+    ],
+    [
+      "a result without content is an empty one",
+      [user("What?"), { role: "assistant", content: [USE] }, user([{ type: "tool_result", tool_use_id: "toolu_1" }])],
+      [user("What?"), { role: "assistant", content: null, tool_calls: [called] }, answer("")],
+    ],
+    [
+      "a call that the message already has is one",
+      [user("What?"), { role: "assistant", content: [USE], tool_calls: [called] }, answer("3")],
+      [user("What?"), { role: "assistant", content: null, tool_calls: [called] }, answer("3")],
+    ],
+  ])("%s", async (_, messages, chat) => {
+    const { secret } = await shop.customer();
+    const { status, headers } = await shop.chat(secret, { messages });
+    expect([status, headers.get("x-dropped-params")]).toEqual([200, null]);
+    expect(sent().messages).toEqual(chat);
   });
 });
 

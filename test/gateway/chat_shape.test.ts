@@ -33,11 +33,11 @@ describe("whole answers", () => {
     expect(new ChoiceRepair("r1", "message").repaired(choices)).toBe(choices);
   });
 
-  test("a missing index is the place, a missing role the assistant's, missing content null", () => {
+  test("a missing index is the place, a missing role the assistant's, missing content null, a missing finish_reason stop", () => {
     const repair = new ChoiceRepair("r1", "message");
     const choices = [{ message: { content: "a" } }, { message: { role: "assistant" }, finish_reason: "stop" }];
     expect(repair.repaired(choices)).toEqual([
-      { index: 0, message: { role: "assistant", content: "a" } },
+      { index: 0, message: { role: "assistant", content: "a" }, finish_reason: "stop" },
       { index: 1, message: { role: "assistant", content: null }, finish_reason: "stop" },
     ]);
   });
@@ -87,7 +87,9 @@ describe("whole answers", () => {
     ["end_turn", "stop"],
     ["tool_use", "tool_calls"],
     ["stop", "stop"],
-    ["x_other", "x_other"],
+    ["x_other", "stop"],
+    ["content_filter: PROHIBITED_CONTENT", "content_filter"],
+    ["maxPredictedTokensReached", "length"],
   ])("the finish_reason %s is %s", (reason, expected) => {
     expect(whole({ ...GOOD, finish_reason: reason }).finish_reason).toBe(expected);
   });

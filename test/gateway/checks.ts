@@ -33,6 +33,8 @@ export const ERRORS: Readonly<Record<string, readonly [status: number, type: str
   provider_unavailable: [503, "provider_unavailable"],
   service_unavailable: [503, "server_error"],
   internal_error: [500, "server_error"],
+  invalid_token: [401, "authentication_error"],
+  insufficient_scope: [403, "permission_error"],
   session_required: [401, "authentication_error"],
   second_factor_required: [401, "authentication_error"],
   read_only: [403, "permission_error"],
@@ -187,7 +189,8 @@ function parseAnswer(bytes: Buffer): Answer {
   const headers = new Headers(
     fields.map((field): [string, string] => [field.split(":", 1)[0] ?? "", field.slice(field.indexOf(":") + 1).trim()]),
   );
-  const text = bytes.subarray(end + 4).toString();
+  const sent = bytes.subarray(end + 4).toString();
+  const text = headers.get("transfer-encoding") === "chunked" ? unchunked(sent) : sent;
   let json: Answer["json"];
   try {
     json = JSON.parse(text);
@@ -195,4 +198,16 @@ function parseAnswer(bytes: Buffer): Answer {
     json = undefined; // The test will name it.
   }
   return { status: Number(line.split(" ")[1] ?? 0), headers, text, json };
+}
+
+/** The text of chunks. */
+function unchunked(sent: string): string {
+  let text = "";
+  for (let at = 0; ; ) {
+    const start = sent.indexOf("\r\n", at) + 2;
+    const size = Number.parseInt(sent.slice(at, start), 16);
+    if (!(size > 0)) return text;
+    text += sent.slice(start, start + size);
+    at = start + size + 2;
+  }
 }

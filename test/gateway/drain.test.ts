@@ -101,7 +101,8 @@ async function spooled(directory: string): Promise<{ requestId: string }[]> {
 }
 
 test.concurrent("50 open streams that end within the drain time are complete and settled; later ones end with an error event and are released; exit code 0", () =>
-  withOwn({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
+  // A stream whose headers were sent would be ended by an event.
+  withOwn({ DRAIN_SECONDS: String(GRACE_SECONDS), STREAM_HEADERS_MS: "0" }, async (replica) => {
     const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
     const { held, open: goOn } = shop.provider.gateAfter(3, { tokens: 60 });
     const briefly = behave(shop, held);

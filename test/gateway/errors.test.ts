@@ -214,6 +214,9 @@ describe("every row of the table", () => {
         // In idempotency.test.ts.
         "idempotency_conflict",
         "idempotency_mismatch",
+        // In test/operations.
+        "insufficient_scope",
+        "invalid_token",
         "no_active_key",
         "read_only",
         "second_factor_required",

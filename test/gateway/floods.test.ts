@@ -297,7 +297,7 @@ describe("in a flood on a refused key", () => {
           const made = await make(`/people/${buyer.accountId}`);
           expect({ status: made.status, text: made.text }).toMatchObject({ status: 200 });
           expect((await shop.chat(buyer.secret)).status).toBe(200);
-          // The other one may remember a refusal for a moment; how long, refusal_cache.test.ts shows.
+          // The other one may remember a refusal for a moment; how long, refusal_memory.test.ts shows.
           await until(async () => (await shop.chat(buyer.secret, {}, { origin: second.origin })).status === 200);
         } finally {
           for (const flooding of floods) await flooding.stop();

@@ -2,7 +2,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test
 import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import { type ImageToken, imageUrl, openImageToken } from "../../src/gateway/image_addresses.ts";
-import { createImagePlaces, IMAGE_BYTES_MAX, imageTypeOf } from "../../src/gateway/image_files.ts";
+import { IMAGE_BYTES_MAX, imageTypeOf } from "../../src/gateway/image_files.ts";
+import { createImagePlaces } from "../../src/gateway/image_places.ts";
 import { originOf } from "../../src/http/host.ts";
 import { encrypt } from "../../src/platform/crypto.ts";
 import { sleep, until } from "../platform/own_redis.ts";

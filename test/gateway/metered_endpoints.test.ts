@@ -84,176 +84,187 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
   const send = (secret: string, options: Omit<Parameters<typeof ask>[2], "secret"> = {}) =>
     ask(shop, row, { secret, ...options });
 
-  describe("is refused: no provider is called, nothing is charged or recorded", () => {
-    const refused = async (answering: () => Promise<Answer>, code: string, expected: Expected = {}) => {
-      const answer = await withoutEffect(shop, answering);
-      expectRefusal(answer, code, expected);
-      return answer.json.error;
-    };
-    /** A customer who has used up what the package allows. */
-    const usedUp = async (spec: Parameters<Shop["customer"]>[0], times: number): Promise<Prepared> => {
-      const customer = await shop.customer(spec);
-      for (let i = 0; i < times; i++) expect((await send(customer.secret)).status).toBe(200);
-      return customer;
-    };
-
-    test("401 invalid_api_key: no key, an unknown one, a disabled, revoked or expired one, a suspended account", async () => {
-      await refused(() => ask(shop, row, {}), "invalid_api_key");
-      await refused(() => send("sk-unknown"), "invalid_api_key");
-      for (const status of ["disabled", "revoked"]) {
-        const { secret, keyId } = await shop.customer();
-        await shop.world.sql`update keys set status = ${status} where id = ${keyId}`;
-        await refused(() => send(secret), "invalid_api_key");
-      }
-      const expired = await shop.customer({}, { expiresAt: "2020-01-01T00:00:00Z" });
-      await refused(() => send(expired.secret), "invalid_api_key");
-      const suspended = await shop.customer();
-      await shop.world.sql`update accounts set status = 'suspended' where id = ${suspended.accountId}`;
-      await refused(() => send(suspended.secret), "invalid_api_key");
-    });
-
-    test("401 invalid_api_key: a key that is disabled while it is in use", async () => {
-      const { secret, keyId } = await shop.customer();
-      expect((await send(secret)).status).toBe(200);
-      await shop.world.sql`update keys set status = 'disabled' where id = ${keyId}`;
-      await until(async () => (await send(secret)).status === 401);
-      await refused(() => send(secret), "invalid_api_key");
-    });
-
-    test("403 host_not_allowed", async () => {
-      const { secret } = await shop.customer();
-      await refused(() => send(secret, { host: "foreign.test" }), "host_not_allowed");
-    });
-
-    test("429 too_many_requests, with Retry-After below 60 s", async () => {
-      const { secret } = await shop.customer();
-      expect((await send(secret, { origin: narrow.origin })).status).toBe(200);
-      const answer = await withoutEffect(shop, () => send(secret, { origin: narrow.origin }));
-      expectRefusal(answer, "too_many_requests");
-      expect(Number(answer.headers.get("retry-after"))).toBeLessThan(60);
-    });
-
-    test("413, 415 and 400 for a body that is too large, of another type, or no JSON object", async () => {
-      const { secret } = await shop.customer();
-      const head = `POST ${row.path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n`;
-      const port = shop.replicas[0]?.port ?? 0;
-      await refused(
-        () => rawCall(port, `${head}Content-Length: ${20 * 1024 * 1024 + 1}\r\n\r\n{`),
-        "request_too_large",
-      );
-      const headers = { "content-type": "text/plain" };
-      await refused(() => send(secret, { headers }), "unsupported_media_type");
-      for (const body of ["[]", "{", '{"model":"a","model":"b"}']) {
-        const param = body.includes("model") ? "model" : null;
-        await refused(() => shop.call(row.path, { secret, body }), "invalid_request", { param });
-      }
-    });
-
-    test("400 invalid_request: an invalid field, no model, a model of another modality", async () => {
-      const { secret } = await shop.customer();
-      const { over, param } = row.invalid;
-      await refused(() => send(secret, { over }), "invalid_request", { param });
-      await refused(() => send(secret, { over: { model: 5 } }), "invalid_request", { param: "model" });
-      await refused(() => send(secret, { over: { model: row.wrongModel } }), "invalid_request", { param: "model" });
-    });
-
-    test("404 model_not_found: unknown, or outside the key's scope", async () => {
-      const { secret } = await shop.customer({}, { modelIds: [modelOf(row, "unpriced")] });
-      await refused(() => send(secret, { over: { model: "nobody" } }), "model_not_found", { param: "model" });
-      await refused(() => send(secret), "model_not_found", { param: "model" });
-    });
-
-    test("403 model_not_in_package", async () => {
-      const { secret } = await shop.customer({ modelIds: [modelOf(row, "unpriced")] });
-      await refused(() => send(secret), "model_not_in_package", { param: "model" });
-    });
-
-    test("402 package_required: no package, and a pay-as-you-go key whose account has it off", async () => {
-      for (const keySpec of [{}, { mode: "payg" }] as const) {
-        const { secret } = await shop.customer(null, keySpec);
-        await refused(() => send(secret), "package_required");
-      }
-    });
-
-    test("402 package_expired: the key is kept, and works under a new package", async () => {
-      const person = await shop.customer();
-      const [row_] = await shop.world.sql`select id from packages where account_id = ${person.accountId}`;
-      await shop.world.sql`select end_package(${person.accountId}, ${row_?.id})`;
-      await refused(() => send(person.secret), "package_expired");
-      await shop.world.givePackage(person);
-      // It was granted without the panel, so it takes effect when the remembered refusal expires.
-      await until(async () => (await send(person.secret)).status === 200);
-    });
-
-    test("402 package_quota_exceeded, with limit, used and remaining", async () => {
-      const { secret } = await usedUp({ dailyLimit: 10, totalLimit: 1 }, 1);
-      const error = await refused(() => send(secret), "package_quota_exceeded");
-      expect(error).toMatchObject({ limit: 1, used: 1, remaining: 0 });
-    });
-
-    test("402 daily_quota_exceeded, with the next midnight", async () => {
-      const { secret } = await usedUp({ dailyLimit: 2, days: 3 }, 2);
-      const error = await refused(() => send(secret), "daily_quota_exceeded");
-      expect(error).toMatchObject({ limit: 2, used: 2, remaining: 0 });
-      expect(error.resets_at).toMatch(/^\d{4}-\d\d-\d\dT00:00:00(\.0+)?Z$/);
-      expect(Date.parse(error.resets_at)).toBeGreaterThan(Date.now());
-    });
-
-    test("402 carryover_quota_exceeded; resets_at is null when no day is left", async () => {
-      for (const [days, resets] of [
-        [3, expect.stringMatching(/Z$/)],
-        [1, null],
-      ] as const) {
-        const { secret } = await usedUp({ dailyLimit: 1, days, carryover: true }, 1);
-        const error = await refused(() => send(secret), "carryover_quota_exceeded");
-        expect(error).toMatchObject({ limit: 1, used: 1, remaining: 0, resets_at: resets });
-      }
-    });
-
-    test("402 insufficient_balance, with the needed and the available amount", async () => {
-      const { secret } = await shop.payer(1_000n);
-      const error = await refused(() => send(secret), "insufficient_balance");
-      expect(error.remaining).toBe(0.000001);
-      expect(error.limit).toBeGreaterThanOrEqual(row.costNano(4, 16) / 1e9);
-    });
-
-    test("402 payg_pricing_unavailable; a package serves the same model", async () => {
-      const { secret } = await shop.payer(BigInt(BALANCE));
-      await refused(() => send(secret, { model: "unpriced" }), "payg_pricing_unavailable");
-      expect((await send((await shop.customer()).secret, { model: "unpriced" })).status).toBe(200);
-    });
-
-    test("402 key_request_limit_exceeded and key_spend_limit_exceeded", async () => {
-      const [one, other] = [await shop.customer(), await shop.payer(BigInt(BALANCE))];
-      await shop.world.sql`update keys set daily_units_max = 1 where id = ${one.keyId}`;
-      expect((await send(one.secret)).status).toBe(200);
-      const error = await refused(() => send(one.secret), "key_request_limit_exceeded");
-      expect(error).toMatchObject({ limit: 1, used: 1, remaining: 0, resets_at: expect.any(String) });
-      await shop.world.sql`update keys set daily_spend_max_nano_usd = 1000 where id = ${other.keyId}`;
-      const spent = await refused(() => send(other.secret), "key_spend_limit_exceeded");
-      expect(spent).toMatchObject({ limit: 0.000001, used: 0, remaining: 0.000001, resets_at: expect.any(String) });
-    });
-
-    test("402 key_request_limit_exceeded, also while units lie ready that another key of the account has drawn ahead", async () => {
-      const limited = await shop.customer();
-      const other = await shop.world.addKey(limited);
-      await shop.world.sql`update keys set daily_units_max = 1 where id = ${limited.keyId}`;
-      const isDrawnAhead = async () => {
-        expect((await send(other.secret)).status).toBe(200);
-        return (await drawn(shop.world, limited.accountId)).idle_units > 0;
+  // Refusals are decided before the route, and so before it matters whether its provider has the endpoint itself.
+  const others = METERED_ROWS.filter(
+    ({ path, stream }) => path === row.path && (stream === null) === (row.stream === null),
+  );
+  if (others[0] === row)
+    describe("is refused: no provider is called, nothing is charged or recorded", () => {
+      const refused = async (answering: () => Promise<Answer>, code: string, expected: Expected = {}) => {
+        const answer = await withoutEffect(shop, answering);
+        expectRefusal(answer, code, expected);
+        return answer.json.error;
       };
-      await until(isDrawnAhead);
-      expect((await send(limited.secret)).status).toBe(200);
-      await until(isDrawnAhead);
-      await refused(() => send(limited.secret), "key_request_limit_exceeded");
-    });
+      /** A customer who has used up what the package allows. */
+      const usedUp = async (spec: Parameters<Shop["customer"]>[0], times: number): Promise<Prepared> => {
+        const customer = await shop.customer(spec);
+        for (let i = 0; i < times; i++) expect((await send(customer.secret)).status).toBe(200);
+        return customer;
+      };
 
-    test("405 for another method", async () => {
-      const answer = await withoutEffect(shop, () => shop.call(row.path, { method: "GET" }));
-      expectRefusal(answer, "method_not_allowed");
-      expect(answer.headers.get("allow")).toBe("POST");
+      test("401 invalid_api_key: no key, an unknown one, a disabled, revoked or expired one, a suspended account", async () => {
+        await refused(() => ask(shop, row, {}), "invalid_api_key");
+        await refused(() => send("sk-unknown"), "invalid_api_key");
+        for (const status of ["disabled", "revoked"]) {
+          const { secret, keyId } = await shop.customer();
+          await shop.world.sql`update keys set status = ${status} where id = ${keyId}`;
+          await refused(() => send(secret), "invalid_api_key");
+        }
+        const expired = await shop.customer({}, { expiresAt: "2020-01-01T00:00:00Z" });
+        await refused(() => send(expired.secret), "invalid_api_key");
+        const suspended = await shop.customer();
+        await shop.world.sql`update accounts set status = 'suspended' where id = ${suspended.accountId}`;
+        await refused(() => send(suspended.secret), "invalid_api_key");
+      });
+
+      test("401 invalid_api_key: a key that is disabled while it is in use", async () => {
+        const { secret, keyId } = await shop.customer();
+        expect((await send(secret)).status).toBe(200);
+        await shop.world.sql`update keys set status = 'disabled' where id = ${keyId}`;
+        await until(async () => (await send(secret)).status === 401);
+        await refused(() => send(secret), "invalid_api_key");
+      });
+
+      test("403 host_not_allowed", async () => {
+        const { secret } = await shop.customer();
+        await refused(() => send(secret, { host: "foreign.test" }), "host_not_allowed");
+      });
+
+      test("429 too_many_requests, with Retry-After below 60 s", async () => {
+        const { secret } = await shop.customer();
+        expect((await send(secret, { origin: narrow.origin })).status).toBe(200);
+        const answer = await withoutEffect(shop, () => send(secret, { origin: narrow.origin }));
+        expectRefusal(answer, "too_many_requests");
+        expect(Number(answer.headers.get("retry-after"))).toBeLessThan(60);
+      });
+
+      test("413, 415 and 400 for a body that is too large, of another type, or no JSON object", async () => {
+        const { secret } = await shop.customer();
+        const head = `POST ${row.path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n`;
+        const port = shop.replicas[0]?.port ?? 0;
+        await refused(
+          () => rawCall(port, `${head}Content-Length: ${20 * 1024 * 1024 + 1}\r\n\r\n{`),
+          "request_too_large",
+        );
+        const headers = { "content-type": "text/plain" };
+        await refused(() => send(secret, { headers }), "unsupported_media_type");
+        for (const body of ["[]", "{", '{"model":"a","model":"b"}']) {
+          const param = body.includes("model") ? "model" : null;
+          await refused(() => shop.call(row.path, { secret, body }), "invalid_request", { param });
+        }
+      });
+
+      test("400 invalid_request: an invalid field, no model, a model of another modality", async () => {
+        const { secret } = await shop.customer();
+        const { over, param } = row.invalid;
+        await refused(() => send(secret, { over }), "invalid_request", { param });
+        await refused(() => send(secret, { over: { model: 5 } }), "invalid_request", { param: "model" });
+        await refused(() => send(secret, { over: { model: row.wrongModel } }), "invalid_request", { param: "model" });
+      });
+
+      test("400 invalid_request: a part of the prompt that cannot be sent, beside one that can", async () => {
+        const { secret } = await shop.customer();
+        const { over, param } = row.unsent;
+        await refused(() => send(secret, { over }), "invalid_request", { param });
+      });
+
+      test("404 model_not_found: unknown, or outside the key's scope", async () => {
+        const { secret } = await shop.customer({}, { modelIds: [modelOf(row, "unpriced")] });
+        await refused(() => send(secret, { over: { model: "nobody" } }), "model_not_found", { param: "model" });
+        await refused(() => send(secret), "model_not_found", { param: "model" });
+      });
+
+      test("403 model_not_in_package", async () => {
+        const { secret } = await shop.customer({ modelIds: [modelOf(row, "unpriced")] });
+        await refused(() => send(secret), "model_not_in_package", { param: "model" });
+      });
+
+      test("402 package_required: no package, and a pay-as-you-go key whose account has it off", async () => {
+        for (const keySpec of [{}, { mode: "payg" }] as const) {
+          const { secret } = await shop.customer(null, keySpec);
+          await refused(() => send(secret), "package_required");
+        }
+      });
+
+      test("402 package_expired: the key is kept, and works under a new package", async () => {
+        const person = await shop.customer();
+        const [row_] = await shop.world.sql`select id from packages where account_id = ${person.accountId}`;
+        await shop.world.sql`select end_package(${person.accountId}, ${row_?.id})`;
+        await refused(() => send(person.secret), "package_expired");
+        await shop.world.givePackage(person);
+        // It was granted without the panel, so it takes effect when the remembered refusal expires.
+        await until(async () => (await send(person.secret)).status === 200);
+      });
+
+      test("402 package_quota_exceeded, with limit, used and remaining", async () => {
+        const { secret } = await usedUp({ dailyLimit: 10, totalLimit: 1 }, 1);
+        const error = await refused(() => send(secret), "package_quota_exceeded");
+        expect(error).toMatchObject({ limit: 1, used: 1, remaining: 0 });
+      });
+
+      test("402 daily_quota_exceeded, with the next midnight", async () => {
+        const { secret } = await usedUp({ dailyLimit: 2, days: 3 }, 2);
+        const error = await refused(() => send(secret), "daily_quota_exceeded");
+        expect(error).toMatchObject({ limit: 2, used: 2, remaining: 0 });
+        expect(error.resets_at).toMatch(/^\d{4}-\d\d-\d\dT00:00:00(\.0+)?Z$/);
+        expect(Date.parse(error.resets_at)).toBeGreaterThan(Date.now());
+      });
+
+      test("402 carryover_quota_exceeded; resets_at is null when no day is left", async () => {
+        for (const [days, resets] of [
+          [3, expect.stringMatching(/Z$/)],
+          [1, null],
+        ] as const) {
+          const { secret } = await usedUp({ dailyLimit: 1, days, carryover: true }, 1);
+          const error = await refused(() => send(secret), "carryover_quota_exceeded");
+          expect(error).toMatchObject({ limit: 1, used: 1, remaining: 0, resets_at: resets });
+        }
+      });
+
+      test("402 insufficient_balance, with the needed and the available amount", async () => {
+        const { secret } = await shop.payer(1_000n);
+        const error = await refused(() => send(secret), "insufficient_balance");
+        expect(error.remaining).toBe(0.000001);
+        expect(error.limit).toBeGreaterThanOrEqual(row.costNano(4, 16) / 1e9);
+      });
+
+      test("402 payg_pricing_unavailable; a package serves the same model", async () => {
+        const { secret } = await shop.payer(BigInt(BALANCE));
+        await refused(() => send(secret, { model: "unpriced" }), "payg_pricing_unavailable");
+        expect((await send((await shop.customer()).secret, { model: "unpriced" })).status).toBe(200);
+      });
+
+      test("402 key_request_limit_exceeded and key_spend_limit_exceeded", async () => {
+        const [one, other] = [await shop.customer(), await shop.payer(BigInt(BALANCE))];
+        await shop.world.sql`update keys set daily_units_max = 1 where id = ${one.keyId}`;
+        expect((await send(one.secret)).status).toBe(200);
+        const error = await refused(() => send(one.secret), "key_request_limit_exceeded");
+        expect(error).toMatchObject({ limit: 1, used: 1, remaining: 0, resets_at: expect.any(String) });
+        await shop.world.sql`update keys set daily_spend_max_nano_usd = 1000 where id = ${other.keyId}`;
+        const spent = await refused(() => send(other.secret), "key_spend_limit_exceeded");
+        expect(spent).toMatchObject({ limit: 0.000001, used: 0, remaining: 0.000001, resets_at: expect.any(String) });
+      });
+
+      test("402 key_request_limit_exceeded, also while units lie ready that another key of the account has drawn ahead", async () => {
+        const limited = await shop.customer();
+        const other = await shop.world.addKey(limited);
+        await shop.world.sql`update keys set daily_units_max = 1 where id = ${limited.keyId}`;
+        const isDrawnAhead = async () => {
+          expect((await send(other.secret)).status).toBe(200);
+          return (await drawn(shop.world, limited.accountId)).idle_units > 0;
+        };
+        await until(isDrawnAhead);
+        expect((await send(limited.secret)).status).toBe(200);
+        await until(isDrawnAhead);
+        await refused(() => send(limited.secret), "key_request_limit_exceeded");
+      });
+
+      test("405 for another method", async () => {
+        const answer = await withoutEffect(shop, () => shop.call(row.path, { method: "GET" }));
+        expectRefusal(answer, "method_not_allowed");
+        expect(answer.headers.get("allow")).toBe("POST");
+      });
     });
-  });
 
   describe("is served", () => {
     test("by a package: one unit, no money, one usage record", async () => {

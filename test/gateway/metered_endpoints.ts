@@ -18,17 +18,21 @@ export type MeteredRow = {
   /** The beginning of its models' ids: "json" has json-main, json-two-routes … */
   slug: string;
   path: string;
-  modality: "text" | "image" | "embedding";
+  modality: "text" | "image" | "embedding" | "rerank";
   /** A model of another modality. */
   wrongModel: string;
   /** Its routes have their own /responses. */
   ownResponses?: boolean;
+  /** Its routes have their own /completions. */
+  ownCompletions?: boolean;
   /** How its streams end; null: it does not stream. */
   stream: StreamEnds | null;
   /** The body without its model. `text` is in what is sent to the provider. */
   body(text: string): Record<string, unknown>;
   /** A body that is refused, and the field that is named. */
   invalid: { over: Record<string, unknown>; param: string };
+  /** A prompt with a part that cannot be sent beside one that can, and the part that is named. */
+  unsent: { over: Record<string, unknown>; param: string };
   /** Checks a complete answer. */
   expectAnswer(answer: Answer, model: string): void;
   /** What a request with these tokens costs a balance, in nano-USD. */
@@ -51,6 +55,20 @@ const chatRow = {
   modality: "text",
   wrongModel: "image-a",
   invalid: { over: { messages: [{ role: "king", content: "x" }] }, param: "messages.0.role" },
+  unsent: {
+    over: {
+      messages: [
+        {
+          role: "user",
+          content: [
+            { type: "text", text: "Read it." },
+            { type: "file", file: {} },
+          ],
+        },
+      ],
+    },
+    param: "messages.0.content.1",
+  },
   costNano: (promptTokens, completionTokens) => promptTokens * INPUT_NANO + completionTokens * OUTPUT_NANO,
   overrun: { usage: { prompt_tokens: 5_000, completion_tokens: 1 } },
 } as const satisfies Partial<MeteredRow>;
@@ -100,6 +118,10 @@ const responsesRow = {
   ...chatRow,
   path: "/v1/responses",
   invalid: { over: { input: [{ role: "king", content: "x" }] }, param: "input.0.role" },
+  unsent: {
+    over: { input: [{ role: "user", content: [{ type: "input_text", text: "Read it." }, { type: "input_file" }] }] },
+    param: "input.0.content.1",
+  },
 } as const satisfies Partial<MeteredRow>;
 
 const responsesOf = (text: string) => ({ input: text, max_output_tokens: 16 });
@@ -124,6 +146,44 @@ const responsesStream = {
     expect(["completed", "incomplete"]).toContain(status);
     expect(response).toMatchObject({ object: "response", model, usage: { total_tokens: expect.any(Number) } });
     expect(output[0].content[0].text.length).toBeGreaterThan(0);
+  },
+};
+
+const textOf = (text: string) => ({ prompt: text, max_tokens: 16 });
+const TEXT_FINISH = [
+  '{"id":"c","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"Whole.","logprobs":null,"finish_reason":null}]}',
+  '{"id":"c","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop"}]}',
+];
+
+const completionsRow = {
+  ...chatRow,
+  path: "/v1/completions",
+  invalid: { over: { prompt: [[1, 2]] }, param: "prompt" },
+  unsent: { over: { prompt: ["A toll gate", { type: "image_url", image_url: { url: "data:," } }] }, param: "prompt" },
+} as const satisfies Partial<MeteredRow>;
+
+const completionsJson = {
+  ...completionsRow,
+  stream: null,
+  body: textOf,
+  expectAnswer: ({ json }: Answer, model: string) => {
+    expect(json).toMatchObject({ object: "text_completion", model, usage: { total_tokens: expect.any(Number) } });
+    expect(json.choices[0].text.length).toBeGreaterThan(0);
+    expect(Object.keys(json.choices[0])).toEqual(["text", "index", "logprobs", "finish_reason"]);
+  },
+};
+
+const completionsStream = {
+  ...completionsRow,
+  stream: CHAT_ENDS,
+  body: (text: string) => ({ ...textOf(text), stream: true }),
+  expectAnswer: ({ headers, text }: Answer, model: string) => {
+    expect(headers.get("content-type")).toBe("text/event-stream; charset=utf-8");
+    const events = eventsOf(text);
+    expect(events.at(-1)).toBe("[DONE]");
+    const chunks = events.slice(0, -1).map((event) => JSON.parse(event));
+    for (const chunk of chunks) expect(chunk).toMatchObject({ object: "text_completion", model });
+    expect(chunks.map(({ choices }) => choices[0]?.text ?? "").join("").length).toBeGreaterThan(0);
   },
 };
 
@@ -160,6 +220,14 @@ export const METERED_ROWS: readonly MeteredRow[] = [
     ...{ name: "responses, stream, a provider's own", slug: "own-stream", ownResponses: true },
     stream: { ...RESPONSE_ENDS, finish: { sent: eventsText(OWN_FINISH), ends: "whole" } },
   },
+  { ...completionsJson, name: "completions, JSON, translated", slug: "text-json" },
+  { ...completionsStream, name: "completions, stream, translated", slug: "text-stream" },
+  { ...completionsJson, name: "completions, JSON, a provider's own", slug: "own-text-json", ownCompletions: true },
+  {
+    ...completionsStream,
+    ...{ name: "completions, stream, a provider's own", slug: "own-text-stream", ownCompletions: true },
+    stream: { ...CHAT_ENDS, finish: { sent: eventsText(TEXT_FINISH), ends: "broken" } },
+  },
   {
     name: "images",
     slug: "image",
@@ -169,6 +237,7 @@ export const METERED_ROWS: readonly MeteredRow[] = [
     stream: null,
     body: (text) => ({ prompt: `A toll gate ${text}` }),
     invalid: { over: { size: "1x1" }, param: "size" },
+    unsent: { over: { prompt: ["A toll gate", { type: "image_url", image_url: { url: "data:," } }] }, param: "prompt" },
     expectAnswer: ({ json }, model) => {
       expect(json).toMatchObject({ created: expect.any(Number), model, data: [{ url: expect.any(String) }] });
     },
@@ -184,9 +253,27 @@ export const METERED_ROWS: readonly MeteredRow[] = [
     stream: null,
     body: (text) => ({ input: [text, "A toll gate"] }),
     invalid: { over: { input: ["x", ""] }, param: "input.1" },
+    unsent: { over: { input: ["A toll gate", { type: "image_url", image_url: { url: "data:," } }] }, param: "input.1" },
     expectAnswer: ({ json }, model) => {
       expect(json).toMatchObject({ object: "list", model, usage: { total_tokens: expect.any(Number) } });
       expect(json.data.map(({ index }: { index: number }) => index)).toEqual([0, 1]);
+    },
+    costNano: (promptTokens) => promptTokens * INPUT_NANO,
+    overrun: { usage: { prompt_tokens: 5_000 } },
+  },
+  {
+    name: "rerank",
+    slug: "rank",
+    path: "/v1/rerank",
+    modality: "rerank",
+    wrongModel: "embed-a",
+    stream: null,
+    body: (text) => ({ query: text, documents: ["A toll gate", text] }),
+    invalid: { over: { documents: [] }, param: "documents" },
+    unsent: { over: { documents: ["A toll gate", { image: "data:," }] }, param: "documents.1.text" },
+    expectAnswer: ({ json }, model) => {
+      expect(json).toMatchObject({ object: "list", model, usage: { total_tokens: expect.any(Number) } });
+      expect(json.results.map(({ index }: { index: number }) => index)).toEqual([1, 0]);
     },
     costNano: (promptTokens) => promptTokens * INPUT_NANO,
     overrun: { usage: { prompt_tokens: 5_000 } },
@@ -208,20 +295,24 @@ export async function addModels(shop: Shop): Promise<void> {
       const [input, output] =
         name === "unpriced" || row.modality === "image"
           ? [null, null]
-          : [PRICES.inputMicroUsd, row.modality === "embedding" ? 0 : PRICES.outputMicroUsd];
+          : [
+              PRICES.inputMicroUsd,
+              row.modality === "embedding" || row.modality === "rerank" ? 0 : PRICES.outputMicroUsd,
+            ];
       await sql`
         insert into models (id, name, owned_by, modality, input_micro_usd, output_micro_usd, default_cap_tokens, hides_tokens)
         values (${id}, ${id}, 'tollgate', ${row.modality}, ${input}, ${output}, 1000, ${name === "hides"})`;
       if (row.modality === "image" && name !== "unpriced")
         await sql`insert into image_prices (model_id, size, micro_usd) values (${id}, '1024x1024', ${PRICES.imageMicroUsd})`;
       const own = row.ownResponses === true;
+      const facts: Record<string, string> = row.ownCompletions ? { completions: "own" } : {};
       await sql`
-        insert into routes (model_id, provider_id, upstream_model, own_responses)
-        select ${id}, id, ${`up-${id}`}, ${own} from providers where name = 'first'`;
+        insert into routes (model_id, provider_id, upstream_model, own_responses, facts)
+        select ${id}, id, ${`up-${id}`}, ${own}, ${sql.json(facts)} from providers where name = 'first'`;
       if (name === "two-routes")
         await sql`
-          insert into routes (model_id, provider_id, upstream_model, priority, own_responses)
-          select ${id}, id, 'backup', 1, ${own} from providers where name = 'second'`;
+          insert into routes (model_id, provider_id, upstream_model, priority, own_responses, facts)
+          select ${id}, id, 'backup', 1, ${own}, ${sql.json(facts)} from providers where name = 'second'`;
     }
   }
   const last = modelOf(METERED_ROWS.at(-1) as MeteredRow, "hides");

@@ -61,7 +61,17 @@ const sentBody = () => shop.provider.lastCall()?.body ?? "";
 
 describe("/models lists the models that can serve a request", () => {
   const OVER = ["over-1", "over-2", "over-3"];
-  const PRICED = ["chat-a", "chat-odd", "chat-same", "chat-two-routes", "embed-a", "image-a", ...OVER, "vendor/chat-b"];
+  const PRICED = [
+    "chat-a",
+    "chat-odd",
+    "chat-same",
+    "chat-two-routes",
+    "embed-a",
+    "image-a",
+    ...OVER,
+    "rerank-a",
+    "vendor/chat-b",
+  ];
 
   test("a package without a scope lists every enabled model", async () => {
     const { secret } = await shop.customer();

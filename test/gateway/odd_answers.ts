@@ -104,6 +104,15 @@ const image = some({
 const vector = or(fc.oneof(fc.array(or(fc.double()), { maxLength: 3 }), fc.constantFrom("AACAPwAAAEA=", "AAA")));
 const embeddings = some({ object: text, data: list(some({ index: count, embedding: vector, object: text })), usage });
 
+const textChoice = some({ index: count, text, logprobs: or(fc.constant(null)), finish_reason: text });
+const completion = some({ id: text, object: text, created: count, model: text, choices: list(textChoice), usage });
+const scores = some({
+  object: text,
+  results: list(some({ index: count, relevance_score: count, score: count })),
+  data: list(some({ index: count, relevance_score: count })),
+  usage,
+});
+
 const whole = (of: fc.Arbitrary<unknown>) => of.map((value) => JSON.stringify(value) ?? "null");
 const stream = (of: fc.Arbitrary<unknown>) =>
   fc
@@ -124,4 +133,9 @@ export const ODD_ANSWERS: Readonly<Record<string, fc.Arbitrary<string>>> = {
   "own-stream": stream(event),
   image: whole(image),
   embed: whole(embeddings),
+  "text-json": whole(chat),
+  "text-stream": stream(chunk),
+  "own-text-json": whole(completion),
+  "own-text-stream": stream(completion),
+  rank: whole(scores),
 };

@@ -29,6 +29,7 @@ const FIELDS = [
   "service_tier store logit_bias temperature functions function_call web_search_options prediction audio",
   "include text instructions truncation max_output_tokens previous_response_id conversation prompt background",
   "size quality response_format style background output_format encoding_format dimensions messages input",
+  "suffix echo best_of query documents top_n return_documents",
 ].flatMap((names) => names.split(" "));
 const EXAMPLES: [Record<string, unknown>][] = [
   ...FIELDS.map((name): [Record<string, unknown>] => [{ [name]: THROWS }]),

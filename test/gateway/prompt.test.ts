@@ -196,6 +196,13 @@ test("a dropped field does not count, and a changed one counts as it is sent", (
   ).toBe(5);
 });
 
+test("a message that is sent as several counts as several", () => {
+  const text = JSON.stringify({ model: "m", messages: [{ role: "user", content: [{ type: "tool_result" }] }] });
+  const raw = bodyOf(text, JSON.parse(text));
+  const changed = new Map([["messages", [...HI, ...HI, ...HI]]]);
+  expect(promptOf(checkChat(raw.value) as ChatBody, { raw, changed, model: MODEL }).overheadTokens).toBe(103_000);
+});
+
 test("an addition at any place of any body counts", () => {
   const value = fc.jsonValue({ maxDepth: 3 });
   const content = fc.oneof(fc.string(), fc.array(fc.dictionary(fc.string(), value, { maxKeys: 3 }), { maxLength: 3 }));

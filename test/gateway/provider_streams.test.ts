@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { createParser } from "eventsource-parser";
+import { DIALECT_NAMES } from "../../src/catalog/dialects.ts";
 import { ChunkRewriter } from "../../src/gateway/chunks.ts";
 import { type EventSink, SseReader } from "../../src/gateway/sse.ts";
 import { PROVIDER_STREAMS, type ProviderStream, wireOf } from "./provider_streams.ts";
@@ -64,10 +65,23 @@ const idsOf = ({ id, object, created, model }: Chunk) => ({ id, object, created,
 function othersOf({ id, object, created, model, usage, ...others }: Chunk) {
   return others;
 }
-/** A provider's payload without the fields that identify it. */
-function passedOf({ provider, x_groq, ...passed }: ReturnType<typeof othersOf>) {
-  return passed;
+/** In place of an empty list of choices, at the beginning of a stream. */
+const NO_CHOICE = [{ index: 0, delta: { role: "assistant" }, finish_reason: null }];
+/** A provider's payload without the fields that identify it, with the role that a delta's null stands for, and what it leaves out. */
+function passedOf({ provider, x_groq, choices, ...passed }: ReturnType<typeof othersOf>) {
+  const shaped = ({ delta = {}, ...choice }: Chunk["choices"][number]) => ({
+    finish_reason: null,
+    ...choice,
+    delta: delta.role === null ? { ...delta, role: "assistant" } : delta,
+  });
+  return { ...passed, choices: choices.length === 0 ? NO_CHOICE : choices.map(shaped) };
 }
+
+test("there is a stream of each dialect", () => {
+  const streamed = new Set(PROVIDER_STREAMS.map(({ dialect }) => dialect));
+  expect(DIALECT_NAMES.filter((name) => name !== "generic" && !streamed.has(name))).toEqual([]);
+  expect(new Set(PROVIDER_STREAMS.map(({ name }) => name)).size).toBe(PROVIDER_STREAMS.length);
+});
 
 describe.each(PROVIDER_STREAMS.map((stream): [string, ProviderStream] => [stream.name, stream]))("%s", (_, stream) => {
   const wire = wireOf(stream, TEXTS);
@@ -98,7 +112,8 @@ describe.each(PROVIDER_STREAMS.map((stream): [string, ProviderStream] => [stream
     const expected = {
       id: isUnnamed ? `chatcmpl-${REQUEST_ID}` : first?.id,
       object: "chat.completion.chunk",
-      created: isUnnamed ? 5 : first?.created,
+      // Of the first event, as the id is.
+      created: received[0]?.created === 0 ? 5 : received[0]?.created,
       model: MODEL,
     };
     for (const chunk of sent) expect(idsOf(chunk)).toEqual(expected);

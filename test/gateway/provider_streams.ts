@@ -1,3 +1,6 @@
+import type { DialectName } from "../../src/catalog/dialects.ts";
+import { VENDOR_STREAMS } from "./vendor_streams.ts";
+
 /**
  * Chat streams in the shapes of real providers: field order, extra fields, comments and ends as public captures show them. The texts
  * are ours. Each shape names the capture or page that it was taken from. Used by provider_streams.test.ts and by `bun run bench:streams`.
@@ -5,6 +8,8 @@
 
 export type ProviderStream = {
   name: string;
+  /** Whose shape it is, if it is that of a dialect. */
+  dialect?: DialectName;
   /** Where the shape was seen. */
   source: string;
   /** Everything before the first text, as bytes on the wire. */
@@ -64,6 +69,7 @@ const timed = (delta: string, finish: string, n: number) =>
 export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   {
     name: "OpenAI, with obfuscation",
+    dialect: "openai",
     source:
       "github.com/llamastack/llama-stack tests/integration/recordings; charm fantasy providertests/testdata (api.openai.com, 2026)",
     opening: data(openai(`{"role":"assistant","content":"","refusal":null}`, "null", 1)),
@@ -93,6 +99,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
   {
     name: "Azure OpenAI, content filter",
+    dialect: "azure",
     source: "github.com/langchain4j/langchain4j issue 2385; github.com/AbanteAI/archive-old-cli-mentat issue 429",
     opening:
       data(
@@ -126,6 +133,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
   {
     name: "vLLM",
+    dialect: "vllm",
     source: "docs.vllm.ai, OpenAI-compatible server",
     opening: data(vllm(`{"role":"assistant","content":""}`, "null")),
     event: (text) => vllm(`{"content":${json(text)}}`, "null"),
@@ -156,6 +164,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
   {
     name: "llama.cpp",
+    dialect: "llama.cpp",
     source: "github.com/ggml-org/llama.cpp tools/server/README.md and tests/unit/test_chat_completion.py",
     opening: data(llamacpp(`{"role":"assistant","content":null}`, "null")),
     event: (text) => llamacpp(`{"content":${json(text)}}`, "null"),
@@ -169,6 +178,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
   {
     name: "DeepSeek, reasoning",
+    dialect: "deepseek",
     source: "api-docs.deepseek.com, reasoning model and keep-alive comments",
     opening: `: keep-alive\n\n${data(deepseek(`{"role":"assistant","content":null,"reasoning_content":""}`, "null"))}`,
     event: (text) => deepseek(`{"content":null,"reasoning_content":${json(text)}}`, "null"),
@@ -184,6 +194,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
   {
     name: "OpenRouter",
+    dialect: "openrouter",
     source: "github.com/openai/openai-go issue 227; github.com/speakeasy-api/gram pull 921",
     opening: `: OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\n${data(openrouter(`{"role":"assistant","content":""}`, "null"))}`,
     event: (text) => openrouter(`{"role":"assistant","content":${json(text)}}`, "null"),
@@ -195,6 +206,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
   {
     name: "Gemini, usage in every event",
+    dialect: "gemini",
     source: "ai.google.dev, OpenAI compatibility",
     opening: data(gemini(`{"role":"assistant"}`, "null", 0)),
     event: (text, n) => gemini(`{"content":${json(text)},"role":"assistant"}`, "null", soFar(n)),
@@ -203,6 +215,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
   {
     name: "Anthropic, OpenAI-compatible",
+    dialect: "anthropic-compatible",
     source: "docs.claude.com, OpenAI SDK compatibility",
     opening: data(anthropic(`{"role":"assistant","content":""}`, "null")),
     event: (text) => anthropic(`{"content":${json(text)}}`, "null"),
@@ -216,6 +229,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
   {
     name: "Mistral, with padding",
+    dialect: "mistral",
     source: "docs.mistral.ai, chat completion; the field p since 2025",
     opening: data(mistral(`{"role":"assistant","content":""}`, "null", 3)),
     event: (text, n) => mistral(`{"content":${json(text)}}`, "null", n),
@@ -224,6 +238,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
   },
   {
     name: "Perplexity, usage and sources in front of the choices in every event",
+    dialect: "perplexity",
     source: "docs.perplexity.ai, chat completions with stream",
     opening: data(perplexity(`{"role":"assistant","content":""}`, "null", 0)),
     event: (text, n) => perplexity(`{"role":"assistant","content":${json(text)}}`, "null", soFar(n)),
@@ -276,6 +291,7 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
     ending: data(openai("{}", `"stop"`, 5)) + DONE,
     field: "content",
   },
+  ...VENDOR_STREAMS,
 ];
 
 /** A whole stream of `texts`, as bytes on the wire. */

@@ -173,6 +173,19 @@ export const responsesBody = (over: Record<string, unknown> = {}) => ({
   ...over,
 });
 
+export const completionBody = (over: Record<string, unknown> = {}) => ({
+  model: "chat-a",
+  prompt: "A toll gate is",
+  ...over,
+});
+
+export const rerankBody = (over: Record<string, unknown> = {}) => ({
+  model: "rerank-a",
+  query: "A toll gate",
+  documents: ["A toll gate at dawn", "A road"],
+  ...over,
+});
+
 export const embeddingBody = (over: Record<string, unknown> = {}) => ({
   model: "embed-a",
   input: "A toll gate at dawn",
@@ -193,7 +206,7 @@ async function fillCatalog(world: World, provider: FakeProvider, second: FakePro
   const firstId = await world.addProvider("first", provider.baseUrl, encrypt(key, provider.apiKey));
   const secondId = await world.addProvider("second", second.baseUrl, encrypt(key, second.apiKey));
   const addModel = async (id: string, modality: string, priced: boolean) => {
-    const output = !priced ? null : modality === "embedding" ? 0 : PRICES.outputMicroUsd;
+    const output = !priced ? null : modality === "embedding" || modality === "rerank" ? 0 : PRICES.outputMicroUsd;
     await sql`
       insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
       values (${id}, ${id}, 'tollgate', ${modality}, 8192, ${priced ? PRICES.inputMicroUsd : null}, ${output}, 1000)`;
@@ -205,6 +218,7 @@ async function fillCatalog(world: World, provider: FakeProvider, second: FakePro
   await addModel("chat-two-routes", "text", true);
   await sql`insert into routes (model_id, provider_id, upstream_model, priority) values ('chat-two-routes', ${secondId}, 'backup', 1)`;
   await addModel("embed-a", "embedding", true);
+  await addModel("rerank-a", "rerank", true);
   await addModel("image-a", "image", false);
   await sql`insert into image_prices (model_id, size, micro_usd) values ('image-a', '1024x1024', ${PRICES.imageMicroUsd})`;
 }

@@ -2,6 +2,8 @@ import { createServer, connect as dial, type Socket } from "node:net";
 
 /** Asks for TLS, in place of a startup message. */
 const SSL_REQUEST = 80_877_103;
+/** As Postgres has it. What asks for more is no client of Postgres: another test's may call a port that this one has got. */
+const STARTUP_BYTES_MAX = 10_000;
 /** A message of which there is more is a mistake of this reader. */
 const MESSAGE_BYTES_MAX = 64 * 1024 * 1024;
 
@@ -21,7 +23,7 @@ export async function startStatementCounter(databaseUrl: string): Promise<Statem
   const sockets = new Set<Socket>();
   const server = createServer((client) => {
     const upstream = dial(Number(target.port || "5432"), target.hostname);
-    const read = statementReader(note);
+    const read = statementReader(note, () => client.destroy());
     client.on("data", read);
     client.pipe(upstream).pipe(client);
     for (const [socket, other] of [
@@ -52,8 +54,11 @@ export async function startStatementCounter(databaseUrl: string): Promise<Statem
   };
 }
 
-/** Reads what one client sends: a startup message without a type, then messages of a type and a length. */
-function statementReader(note: (text: string) => void): (bytes: Buffer) => void {
+/**
+ * Reads what one client sends: a startup message without a type, then messages of a type and a length. `refuse` closes the connection of a
+ * client that does not speak Postgres's protocol, as Postgres does.
+ */
+function statementReader(note: (text: string) => void, refuse: () => void): (bytes: Buffer) => void {
   let kept = Buffer.alloc(0);
   let isStarted = false;
   return (bytes) => {
@@ -62,7 +67,8 @@ function statementReader(note: (text: string) => void): (bytes: Buffer) => void 
       const at = isStarted ? 1 : 0;
       if (kept.length < at + 4) return;
       const length = kept.readUInt32BE(at);
-      if (length > MESSAGE_BYTES_MAX) throw new Error("a message that cannot be read");
+      if (!isStarted && length > STARTUP_BYTES_MAX) return refuse();
+      if (length > MESSAGE_BYTES_MAX) throw new Error(`a message that cannot be read: ${kept.subarray(0, 100)}`);
       if (kept.length < at + length) return;
       const body = kept.subarray(at + 4, at + length);
       if (isStarted) noteStatement(String.fromCharCode(kept[0] ?? 0), body, note);

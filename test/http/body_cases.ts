@@ -346,7 +346,6 @@ export const BAD_MODEL_IDS: readonly string[] = [
 export const UNKNOWN_PATHS: readonly string[] = [
   "/v1/chat/completions/x",
   "/v1/images",
-  "/v1/completions",
   "/v1/usage/1",
   "/favicon.ico",
   "/.env",
@@ -355,6 +354,8 @@ export const UNKNOWN_PATHS: readonly string[] = [
 ];
 
 export const BAD_METHODS: readonly [path: string, methods: readonly string[]][] = [
+  ["/v1/completions", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],
+  ["/v1/rerank", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],
   ["/v1/chat/completions", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],
   ["/v1/images/generations", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],
   ["/v1/embeddings", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],

@@ -5,6 +5,7 @@ import { Elysia } from "elysia";
 import fc from "fast-check";
 import { unixMsOf } from "../../src/books/usage_records_store.ts";
 import type { Deps } from "../../src/deps.ts";
+import { METERED_ENDPOINTS } from "../../src/gateway/metered_endpoints.ts";
 import { readChat, readEmbedding, readImage } from "../../src/gateway/request_shapes.ts";
 import { readResponses } from "../../src/gateway/responses/request.ts";
 import { LIST_MODELS } from "../../src/gateway/v1_operations.ts";
@@ -26,10 +27,12 @@ import { closeBalanced, ERRORS } from "../gateway/checks.ts";
 import {
   type Answer,
   chatBody,
+  completionBody,
   embeddingBody,
   eventsOf,
   imageBody,
   openShop,
+  rerankBody,
   responsesBody,
   type Shop,
 } from "../gateway/shop.ts";
@@ -159,7 +162,7 @@ describe("every endpoint has a description", () => {
     expect(compiled({ parse: "none", detail: described(LIST_MODELS) })).toBe(compiled({ parse: "none" }));
     // The routes are only created, so the deps are not used.
     const routes = v1Routes({} as Deps).routes.filter(({ method }) => method === "POST");
-    expect(routes.length).toBe(4);
+    expect(routes.length).toBe(METERED_ENDPOINTS.length);
     for (const { hooks } of routes)
       expect([hooks.parse, hooks.body, hooks.response, hooks.query]).toEqual([
         [{ fn: "none" }],
@@ -697,6 +700,8 @@ describe("a running replica responds as documented", () => {
     [responses, "/responses", responsesBody],
     [image, "/images/generations", imageBody],
     [embeddings, "/embeddings", embeddingBody],
+    ["POST /completions", "/completions", completionBody],
+    ["POST /rerank", "/rerank", rerankBody],
   ] as const) {
     test(`${name}: refusals`, async () => {
       const { secret } = await shop.customer();

@@ -41,6 +41,7 @@ const DOCUMENT = {
       info: ref("info"),
       servers: list(ref("server"), { minItems: 1 }),
       paths: ref("paths"),
+      webhooks: map(ref("pathItem")),
       components: ref("components"),
       security: list(ref("securityRequirement")),
       tags: list(object({ name: text, description: markdown }, ["name"])),
@@ -68,7 +69,7 @@ const DOCUMENT = {
         responses: {
           type: "object",
           minProperties: 1,
-          patternProperties: { "^[1-5]\\d\\d$": ref("response") },
+          patternProperties: { "^[1-5](?:\\d\\d|XX)$": ref("response") },
           additionalProperties: false,
         },
         security: list(ref("securityRequirement")),

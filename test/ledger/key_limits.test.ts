@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
-import { Refusal } from "../../src/errors.ts";
 import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { until } from "../platform/own_redis.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
@@ -11,7 +10,9 @@ import {
   openSqlReplica,
   openWorldLedger,
   reapLease,
+  refusalOf,
   requestFor,
+  stopClock,
   tally,
   usageOf,
 } from "./ledger_world.ts";
@@ -39,12 +40,6 @@ afterAll(async () => {
   await world.close();
 });
 beforeEach(() => world.setClock(null));
-
-/** Stops the ledger's clock; receipts need their month. */
-async function stopClock(at: string): Promise<void> {
-  await world.setClock(at);
-  await world.sql`select make_receipt_months(0)`;
-}
 
 type Ceilings = { mode?: "package" | "payg"; units?: number; nanoUsd?: number; timeZone?: string };
 
@@ -93,17 +88,8 @@ async function countsOf(key: TestKey) {
   return (await daysOf(key)).map(([, counts]) => counts);
 }
 
-async function refusalOf(promise: Promise<unknown>): Promise<Refusal> {
-  const error = await promise.then(
-    () => undefined,
-    (thrown) => thrown,
-  );
-  if (!(error instanceof Refusal)) throw new Error(`expected a refusal, got ${error}`);
-  return error;
-}
-
 test("402 key_request_limit_exceeded with limit, used, remaining and the key's next midnight; the package is not touched", async () => {
-  await stopClock("2026-05-10 23:30:00+00");
+  await stopClock(world, "2026-05-10 23:30:00+00");
   // In Tokyo it is 08:30 on the 11th: the day ends at 15:00 UTC.
   const { person, key, ask } = await customer({ units: 3, timeZone: "Asia/Tokyo" });
   for (let i = 0; i < 3; i++) await ask();
@@ -129,7 +115,7 @@ test("the request limit counts package and pay-as-you-go requests", async () => 
 });
 
 test("402 key_spend_limit_exceeded counts reserved and charged amounts, with an explicit cap", async () => {
-  await stopClock("2026-05-10 12:00:00+00");
+  await stopClock(world, "2026-05-10 12:00:00+00");
   const { key, ask } = await customer({ mode: "payg", nanoUsd: 2500 });
   const hold = await ask();
   await a.ledger.settle(hold, usageOf({ chargeNanoUsd: 700n }));
@@ -157,13 +143,13 @@ test("the message says whether the limit is used up, or the request exceeds the 
   });
   const tooLarge = await customer({ mode: "payg", nanoUsd: 900 });
   expect(await refusalOf(tooLarge.ask())).toMatchObject({
-    message: "This request could cost more than what is left of this key's own spending limit for today.",
+    message: "This request could cost more than what is left of this key's own spending limit.",
     facts: { limit: 900, used: 0, remaining: 900 },
   });
   const spent = await customer({ mode: "payg", nanoUsd: 1000 });
   await spent.ask();
   expect(await refusalOf(spent.ask())).toMatchObject({
-    message: "The API key has reached its daily spending limit.",
+    message: "The API key has reached its spending limit.",
     facts: { limit: 1000, used: 1000, remaining: 0 },
   });
 });
@@ -286,11 +272,11 @@ test("accounts with and without key limits in one batch do not affect each other
 });
 
 test("the next day in the key's time zone counts from zero; a hold of yesterday still counts for yesterday", async () => {
-  await stopClock("2026-05-10 21:59:00+00");
+  await stopClock(world, "2026-05-10 21:59:00+00");
   const { key, ask } = await customer({ mode: "payg", units: 1, nanoUsd: 1000, timeZone: "Europe/Berlin" });
   const late = await ask();
   expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
-  await stopClock("2026-05-10 22:00:30+00");
+  await stopClock(world, "2026-05-10 22:00:30+00");
   await ask();
   await a.ledger.settle(late, usageOf({ chargeNanoUsd: 200n }));
   expect(await daysOf(key)).toEqual([
@@ -387,7 +373,7 @@ test("limits that are set later count the key's own day: not the day before, and
   const { person, key, ask } = await customer({ mode: "payg", timeZone: "Asia/Tokyo" });
   const other = await addKey(person, { mode: "payg" });
   const settleAt = async (at: string, asking = ask) => {
-    await stopClock(at);
+    await stopClock(world, at);
     await a.ledger.settle(await asking({ capMax: 100 }), usageOf({ chargeNanoUsd: 100n }));
   };
   await settleAt("2026-05-10 14:59:00+00");

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
+import { Refusal } from "../../src/errors.ts";
 import { accountsOfEndedLeases, reapAccount, takeLease } from "../../src/ledger/leases_store.ts";
 import type { Hold, Ledger, Usage } from "../../src/ledger/ledger.ts";
 import {
@@ -15,6 +16,7 @@ import { openLedger } from "../../src/ledger/open_ledger.ts";
 import type { ReserveLatency } from "../../src/ledger/reserve_latency.ts";
 import type { Bus } from "../../src/platform/bus.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
+import type { DatabaseClock } from "../../src/platform/database_clock_store.ts";
 import type { Db, Sql } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import type { Person, TestKey, World } from "../world.ts";
@@ -37,6 +39,8 @@ export async function openWorldLedger(
     escrowUnitsMax?: number;
     escrowShare?: number;
     bus?: Pick<Bus, "publish" | "subscribe" | "onGap">;
+    /** With a bus and a clock, refusals are remembered. */
+    clock?: Pick<DatabaseClock, "earliestMs">;
   } = {},
 ): Promise<OpenLedger> {
   const db = world.openDb();
@@ -61,6 +65,7 @@ export async function openWorldLedger(
     startedMs: Date.now(),
     ...(options.latency && { latency: options.latency }),
     ...(options.bus && { bus: options.bus }),
+    ...(options.clock && { clock: options.clock }),
   });
   return {
     ledger,
@@ -220,6 +225,22 @@ export async function codeOf(promise: Promise<unknown>): Promise<string> {
     if (error instanceof Error && "code" in error) return String(error.code);
     throw error;
   }
+}
+
+/** The refusal of a reservation. Throws if it was granted, or failed otherwise. */
+export async function refusalOf(promise: Promise<unknown>): Promise<Refusal> {
+  const error = await promise.then(
+    () => undefined,
+    (thrown) => thrown,
+  );
+  if (!(error instanceof Refusal)) throw new Error(`expected a refusal, got ${error}`);
+  return error;
+}
+
+/** Stops the ledger's clock; receipts need their month. */
+export async function stopClock(world: World, at: string): Promise<void> {
+  await world.setClock(at);
+  await world.sql`select make_receipt_months(0)`;
 }
 
 /** The number of times that each word occurs in a list. */

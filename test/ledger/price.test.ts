@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { FURTHER_PARTS, type Rates, type TokenRates, tokenPricesOf } from "../../src/catalog/rates.ts";
+import { type Rates, type TokenRates, tokenPricesOf } from "../../src/catalog/rates.ts";
 import {
   type Bound,
   capWithin,
@@ -16,6 +16,7 @@ import {
   sumOfLines,
   withMarkup,
 } from "../../src/ledger/price.ts";
+import { FURTHER_PARTS } from "../../src/price_parts.ts";
 
 /** Source: MON-1, MON-11, MON-12, MON-13, MON-14, MRK-3. */
 

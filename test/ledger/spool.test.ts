@@ -47,6 +47,9 @@ const settlement = (requestId: string): Finish => ({
     furtherCounts: null,
     costNanoUsd: null,
     tried: null,
+    routeId: 7,
+    firstMs: 40,
+    providerCostNanoUsd: 3n,
   },
   settles: true,
   reason: "complete",
@@ -187,7 +190,7 @@ test("settlements are spooled and names are looked up while all threads of the r
   const made = await folder();
   const pipe = join(made, "pipe");
   expect(spawnSync("mkfifo", [pipe]).status).toBe(0);
-  const { chargeNanoUsd, heldNanoUsd, ...plain } = settlement("stuck");
+  const { chargeNanoUsd, heldNanoUsd, providerCostNanoUsd, ...plain } = settlement("stuck");
   const program = join(import.meta.dirname, "stuck_pool.ts");
   const deno = [denoProgram(), "run", "--no-prompt", "--no-lock", "--node-modules-dir=manual", "--allow-all", program];
   for (const [i, command] of [[process.execPath, program], deno].entries()) {

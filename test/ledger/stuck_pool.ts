@@ -16,7 +16,13 @@ const STUCK = 2_000;
 const [directory = "", pipe = "", nameServer = "", settlement = "{}"] = process.argv.slice(2);
 let opened = 0;
 for (let i = 0; i < STUCK; i++) open(pipe, "r").then(() => opened++);
-const finish: Finish = { ...JSON.parse(settlement), chargeNanoUsd: 1n, heldNanoUsd: 1n, costNanoUsd: null };
+const finish: Finish = {
+  ...JSON.parse(settlement),
+  chargeNanoUsd: 1n,
+  heldNanoUsd: 1n,
+  costNanoUsd: null,
+  providerCostNanoUsd: null,
+};
 const spool = await openSpool({ directory, bytesMax: 1_000_000, startedMs: 2, log: createLog("silent") });
 await Promise.all([spool.add(finish), spool.add(finish)]);
 const { settlements } = spool.waiting();

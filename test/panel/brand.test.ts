@@ -158,6 +158,7 @@ describe("the public brand of a host", () => {
       logoDark: null,
       support: "help@operator.test",
       sendsMail: false,
+      signUp: false,
     });
     await shop.world.addReseller("ai.bare.test");
     const bare = await seenAt("ai.bare.test");
@@ -167,6 +168,7 @@ describe("the public brand of a host", () => {
       logoDark: null,
       support: null,
       sendsMail: false,
+      signUp: false,
     });
     for (const answer of [bare, await seenAt(ACME)]) {
       expect(answer.headers.get("cache-control")).toBe("no-store");
@@ -197,6 +199,7 @@ describe("the public brand of a host", () => {
       name: "Acme anew",
       support: "https://acme.test/help",
       sendsMail: false,
+      signUp: false,
       logoLight: expect.stringMatching(/^\/brand\/logo-light\?v=[\w-]{16}$/),
       logoDark: null,
     });

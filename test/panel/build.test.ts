@@ -2,8 +2,15 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { buildPanel, FIRST_LOAD_GZIP_MAX_BYTES, isPanelBuilt, type PanelBuild } from "../../scripts/build_panel.ts";
+import { join, resolve } from "node:path";
+import tailwind from "bun-plugin-tailwind";
+import {
+  buildPanel,
+  FIRST_LOAD_GZIP_MAX_BYTES,
+  isPanelBuilt,
+  type PanelBuild,
+  panelSources,
+} from "../../scripts/build_panel.ts";
 
 /** The panel's build: small, complete, fit for a strict CSP, and without the operator's name. */
 
@@ -61,7 +68,7 @@ test("menus, the palette and every page are loaded on demand", () => {
   ]) {
     expect(lazy).toContain(page);
   }
-  for (const page of ["brand", "admin_people", "admin_models", "admin_books"]) expect(lazy).toContain(page);
+  for (const page of ["brand", "people", "models", "books"]) expect(lazy).toContain(page);
 });
 
 test("every file that the page loads is in the build, with a content hash in its name", () => {
@@ -165,4 +172,20 @@ test("isPanelBuilt is true for an up-to-date build only", async () => {
   expect(await isPanelBuilt(join(folder, "none"))).toBe(false);
   await writeFile(join(build.outDir, "build.json"), '{"sourcesHash":"other"}\n');
   expect(await isPanelBuilt(build.outDir)).toBe(false);
+});
+
+test("the panel is built again when any file has changed that the bundler reads, those of the server included", async () => {
+  const { metafile } = await Bun.build({
+    entrypoints: ["main.tsx", "theme_first.ts"].map((name) => join(repository, "src/panel/web", name)),
+    root: repository,
+    metafile: true,
+    external: ["/assets/*"],
+    plugins: [tailwind],
+  });
+  const read = Object.keys(metafile?.inputs ?? {})
+    .map((path) => resolve(path))
+    .filter((path) => path.startsWith(join(repository, "src/")));
+  const hashed = await panelSources();
+  expect(read.filter((path) => !path.includes("/panel/web/")).length).toBeGreaterThan(1);
+  expect(read.filter((path) => !hashed.has(path))).toEqual([]);
 });

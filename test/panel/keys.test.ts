@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { KEY_BUDGETS } from "../../src/limits.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
@@ -33,6 +34,8 @@ async function customer(spec: Parameters<Shop["world"]["givePackage"]>[1] | null
 const newKey = (over: Record<string, unknown> = {}) => ({ name: "ci", mode: "package", ...over });
 const rowsOf = async (session: PanelSession) => (await session.get("/keys")).json.rows;
 
+const NOTHING_SPENT = Object.fromEntries(KEY_BUDGETS.map(({ field }) => [field, "0"]));
+
 describe("creating a key", () => {
   test("the secret is returned once, works immediately, and is in no list", async () => {
     const session = await customer();
@@ -56,12 +59,16 @@ describe("creating a key", () => {
         expiresAt: null,
         dailyUnitsMax: null,
         dailySpendMaxNanoUsd: null,
+        weeklySpendMaxNanoUsd: null,
+        monthlySpendMaxNanoUsd: null,
+        totalSpendMaxNanoUsd: null,
+        totalSpendFrom: null,
         limits: null,
         timeZone: "Asia/Tokyo",
         createdAt: expect.any(String),
         lastUsedAt: list.json.rows[0].lastUsedAt,
         lastHost: list.json.rows[0].lastHost,
-        today: null,
+        used: null,
         requestsLastDay: 1,
       },
     ]);
@@ -79,11 +86,20 @@ describe("creating a key", () => {
         expiresAt: "2027-06-30T14:00:00+02:00",
         dailyUnitsMax: 500,
         dailySpendMaxNanoUsd: "9000000000000000",
+        weeklySpendMaxNanoUsd: "7",
+        monthlySpendMaxNanoUsd: "30",
+        totalSpendMaxNanoUsd: "365",
       }),
     );
     expect(json.key).toMatchObject({ mode: "payg", modelIds: ["chat-a"], hosts: [BASE], expiresAt });
     expect(json.key).toMatchObject({ dailyUnitsMax: 500, dailySpendMaxNanoUsd: "9000000000000000" });
-    expect((await rowsOf(session))[0].today).toEqual({ units: 0, spentNanoUsd: "0" });
+    expect(json.key).toMatchObject({
+      weeklySpendMaxNanoUsd: "7",
+      monthlySpendMaxNanoUsd: "30",
+      totalSpendMaxNanoUsd: "365",
+    });
+    expect(json.key.totalSpendFrom).toMatch(/^\d{4}-\d\d-\d\d$/);
+    expect((await rowsOf(session))[0].used).toEqual({ units: 0, spentNanoUsd: NOTHING_SPENT });
   });
 
   test("422 validation_failed names the wrong field; no key is created", async () => {
@@ -110,6 +126,7 @@ describe("creating a key", () => {
       [newKey({ dailySpendMaxNanoUsd: "1e9" }), "dailySpendMaxNanoUsd"],
       [newKey({ dailySpendMaxNanoUsd: 5 }), "dailySpendMaxNanoUsd"],
       [newKey({ dailySpendMaxNanoUsd: "9000000000000001" }), "dailySpendMaxNanoUsd"],
+      ...KEY_BUDGETS.map(({ field }): [unknown, string] => [newKey({ [field]: "0" }), field]),
       [newKey({ accountId: acme.accountId }), "accountId"],
       ["[]", null],
       ["{", null],
@@ -178,7 +195,7 @@ describe("changing and ending a key", () => {
     });
     expect((await shop.chat(secret)).status).toBe(200);
     expectRefusal(await shop.chat(secret), "key_request_limit_exceeded");
-    expect((await rowsOf(session))[0].today).toEqual({ units: 1, spentNanoUsd: "0" });
+    expect((await rowsOf(session))[0].used).toEqual({ units: 1, spentNanoUsd: NOTHING_SPENT });
 
     expect((await session.post(`${path}/disable`)).json.status).toBe("disabled");
     expectRefusal(await shop.chat(secret), "invalid_api_key");

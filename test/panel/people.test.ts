@@ -510,6 +510,7 @@ describe("the audit log", () => {
       id: expect.any(Number),
       at: expect.stringMatching(/^\d{4}-.*Z$/),
       actor: null,
+      token: null,
       requestId: null,
       action: "changed",
       subject: "accounts",

@@ -272,7 +272,11 @@ describe("a seller", () => {
     const home = ok(await acme.get("/home/selling"));
     expect(home).toMatchObject({
       ordersOpen: 1,
-      month: { orders: 2, revenueNanoUsd: usd(29), costNanoUsd: usd(17), marginNanoUsd: usd(12), unpriced: 0 },
+      // A top-up is the customer's money until requests use it: neither revenue nor cost.
+      month: {
+        ...{ orders: 2, revenueNanoUsd: usd(24), costNanoUsd: usd(12), marginNanoUsd: usd(12), unpriced: 0 },
+        topUpsNanoUsd: usd(5),
+      },
     });
     expect(home.month.earnedNanoUsd).toBe("0");
     // Refunds: all of the top-up, which returns to the reseller's balance, and a part of the package's price.
@@ -285,7 +289,7 @@ describe("a seller", () => {
       ok(await acme.post(`/payments/${paymentId}/refunds`, { amountNano }));
     }
     expect(ok(await acme.get("/home/selling")).month).toMatchObject({
-      ...{ orders: 2, revenueNanoUsd: usd(20), costNanoUsd: usd(12), marginNanoUsd: usd(8) },
+      ...{ orders: 2, revenueNanoUsd: usd(20), costNanoUsd: usd(12), marginNanoUsd: usd(8), topUpsNanoUsd: usd(0) },
     });
     // A new wholesale price changes nothing of what was paid before.
     await shop.world.sql`update offerings set wholesale_nano_usd = wholesale_nano_usd + 1 where id = ${starter}`;

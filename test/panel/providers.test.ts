@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
+import { until } from "../platform/own_redis.ts";
 import { type PanelSession, signInTo } from "./panel_client.ts";
 import { auditOf } from "./stored.ts";
 
@@ -359,18 +360,18 @@ describe("data that is learned about a route", () => {
   const find = async (id: string) => (await admin.get(`/admin/model?id=${encodeURIComponent(id)}`)).json;
 
   test("a model shows why its route refused requests, until the route serves one", async () => {
+    // A replica reports every second.
     const { secret } = await shop.customer();
     const body = JSON.stringify({ error: { message: "Insufficient Balance", code: "invalid_request_error" } });
     shop.provider.next({ status: 402, body });
     expect((await shop.chat(secret)).status).toBe(400);
+    const trouble = async () => (await find("chat-a")).routes[0].breaker.trouble;
+    await until(async () => (await trouble()) === "no_credit");
     expect((await find("chat-a")).routes[0].breaker).toEqual({
-      open: false,
-      dueInMs: 0,
-      forAll: false,
-      trouble: "no_credit",
+      ...{ open: false, dueInMs: 0, forAll: false, trouble: "no_credit", leftOutBy: 0, replicas: expect.any(Number) },
     });
     expect((await shop.chat(secret)).status).toBe(200);
-    expect((await find("chat-a")).routes[0].breaker.trouble).toBeNull();
+    await until(async () => (await trouble()) === null);
   });
 
   test("an open breaker is shown on its model, its provider and the overview", async () => {
@@ -379,11 +380,59 @@ describe("data that is learned about a route", () => {
       shop.provider.next({ status: 500 });
       expect((await shop.chat(secret, { model: "vendor/chat-b" })).status).toBe(503);
     }
-    const [route] = (await admin.get("/admin/model?id=vendor/chat-b")).json.routes;
-    expect(route.breaker.open).toBe(true);
-    expect(route.breaker.dueInMs).toBeGreaterThan(0);
+    // It closes again after a second; what the replica reports is as old as its last heartbeat.
+    await until(async () => {
+      const [route] = (await admin.get("/admin/model?id=vendor/chat-b")).json.routes;
+      return route.breaker.open && route.breaker.dueInMs > 0 && route.breaker.leftOutBy === 1;
+    });
+  });
+
+  test("a breaker that another replica alone has open is shown everywhere", async () => {
+    const [{ id } = { id: 0 }] = (await admin.get("/admin/model?id=chat-a")).json.routes;
+    const status = {
+      ...{ holds: 0, oldestHoldMs: null, queued: 0, spoolEmpty: true, inFlight: 0, ledgerP99Ms: null, reapedAt: null },
+      ...{ draining: false, busHealthy: true, databaseUp: true, runtime: "bun" },
+      routes: [{ routeId: id, dueInMs: 4_000, forAll: true, trouble: null }],
+    };
+    // It reported a moment ago, and reports for an hour.
+    await shop.world.sql`
+      insert into replicas (id, version, status, seen_at)
+      values ('01a00000-0000-7000-8000-000000000000', '1', ${JSON.stringify(status)}::text::jsonb, clock_timestamp() + interval '1 hour')`;
+    const [route] = (await admin.get("/admin/model?id=chat-a")).json.routes;
+    expect(route.breaker).toMatchObject({ open: true, dueInMs: 4_000, forAll: true, leftOutBy: 1 });
+    expect(route.breaker.replicas).toBeGreaterThan(1);
+    const list = (await admin.get("/admin/routes")).json.routes;
+    expect(list.find((one: { id: number }) => one.id === id).breaker.open).toBe(true);
     const providers = (await admin.get("/admin/providers")).json.providers;
-    expect(providers.find((one: { name: string }) => one.name === "first").openBreakers).toBe(1);
-    expect((await admin.get("/admin/overview")).json.providersFailing).toEqual([{ name: "first", routes: 1 }]);
+    expect(providers.find((one: { name: string }) => one.name === "first").openBreakers).toBeGreaterThan(0);
+    const { failing } = (await admin.get("/admin/overview")).json.providers;
+    expect(failing.map(({ name }: { name: string }) => name)).toContain("first");
+    await shop.world.sql`delete from replicas where id = '01a00000-0000-7000-8000-000000000000'`;
+  });
+
+  test("a route is untested until it is called, and failing when half of its requests fail", async () => {
+    const name = newName("Provider");
+    const added = await admin.post("/admin/providers", { name, baseUrl: shop.second.baseUrl, apiKey: "sk-provider" });
+    const providerId = added.json.id;
+    const { id } = (await admin.post("/admin/routes", { modelId: "chat-a", providerId })).json;
+    const state = async () => {
+      const { routes } = await find("chat-a");
+      const listed = (await admin.get("/admin/routes")).json.routes.find((one: { id: number }) => one.id === id);
+      const provider = (await admin.get(`/admin/providers/${providerId}`)).json.routes[0];
+      const own = routes.find((one: { id: number }) => one.id === id).health;
+      return [own, listed.health, provider.health];
+    };
+    expect(await state()).toEqual(["untested", "untested", "untested"]);
+    const sums = (errors: number) => shop.world.sql`
+      insert into route_stats (route_id, kind, span, begins, requests, errors, input_tokens, cached_tokens, cost_nano_usd, priced_nano_usd, durations)
+      values (${id}, 'whole', 60, date_trunc('hour', now()), 2, ${errors}, 0, 0, 0, 0, array_fill(0, array[1]))
+      on conflict (route_id, span, begins, kind) do update set errors = excluded.errors`;
+    await sums(0);
+    expect(await state()).toEqual(["answers", "answers", "answers"]);
+    await sums(1);
+    expect(await state()).toEqual(["failing", "failing", "failing"]);
+    const { failing } = (await admin.get("/admin/overview")).json.providers;
+    expect(failing).toContainEqual({ name, routes: 1 });
+    await admin.delete(`/admin/routes/${id}`);
   });
 });

@@ -157,6 +157,50 @@ describe("a receipt", () => {
     });
   });
 
+  test("names the route that answered, how soon, and what it costs the operator: for admins only", async () => {
+    const admin = await signInTo(shop, await shop.world.addAdmin());
+    const [payer, packaged] = [await shop.payer(1_000_000_000n), await shop.customer()];
+    const usage = { prompt_tokens: 31, completion_tokens: 7 };
+    const price = 31 * PRICES.inputMicroUsd + 7 * PRICES.outputMicroUsd;
+    const routes = await shop.world.sql`select id from routes where model_id = 'chat-two-routes' order by priority, id`;
+    const [first, second] = routes.map(({ id }) => Number(id));
+    const answerOf = async ({ accountId }: { accountId: number }, id: string) =>
+      (await admin.get(`/receipts/${id}?accountId=${accountId}`)).json.answeredBy;
+    const ask = async (who: typeof payer | typeof packaged, over: Record<string, unknown> = {}) => {
+      shop.provider.next({ usage });
+      return idOf(await shop.chat(who.secret, { model: "chat-two-routes", ...over }));
+    };
+    // Without costs of its own, a route costs what the model does, whoever pays.
+    for (const who of [payer, packaged]) {
+      const id = await ask(who);
+      expect(await answerOf(who, id)).toEqual({
+        ...{ routeId: first, provider: expect.any(String), firstMs: expect.any(Number) },
+        providerCostNanoUsd: String(price / 1000),
+      });
+      expect((await (await signInTo(shop, who)).get(`/receipts/${id}`)).json.answeredBy).toBeNull();
+    }
+    // Costs of its own: rounded up once.
+    const costs = { costInputMicroUsd: 100_001, costOutputMicroUsd: 3 };
+    expect((await admin.patch(`/admin/routes/${first}`, costs)).status).toBe(200);
+    const own = String(Math.ceil((31 * 100_001 + 7 * 3) / 1000));
+    for (const stream of [false, true])
+      await until(async () => (await answerOf(packaged, await ask(packaged, { stream }))).providerCostNanoUsd === own);
+
+    // One began to, and nobody can say what it charges; or another route answered.
+    shop.provider.next({ cutAfterChunks: 8, chunkDelayMs: 20 });
+    const broken = idOf(await shop.chat(payer.secret, { model: "chat-two-routes", stream: true }));
+    await until(async () => (await answerOf(payer, broken)) !== undefined);
+    expect(await answerOf(payer, broken)).toMatchObject({ routeId: first, providerCostNanoUsd: null });
+    shop.provider.next({ status: 503 });
+    const failedOver = idOf(await shop.chat(payer.secret, { model: "chat-two-routes" }));
+    expect(await answerOf(payer, failedOver)).toMatchObject({ routeId: second });
+    shop.provider.next({ status: 503 });
+    expect(await answerOf(payer, idOf(await shop.chat(payer.secret)))).toBeNull();
+
+    const image = idOf(await shop.call("/v1/images/generations", { secret: packaged.secret, body: imageBody() }));
+    expect((await answerOf(packaged, image)).providerCostNanoUsd).toBe(String(PRICES.imageMicroUsd * 1000));
+  });
+
   test("of a request paid by package has the package, its day, and the usage of that day and in total", async () => {
     const person = await shop.customer({ dailyLimit: 500, days: 7, carryover: true, timeZone: "Asia/Tokyo" });
     const session = await signInTo(shop, person);

@@ -1,4 +1,5 @@
 import type { Role } from "../../src/accounts/roles.ts";
+import { MANAGEMENT_PREFIX, routeOf, SERVED } from "../../src/operations/management_api.ts";
 import { PASSWORD } from "./panel_client.ts";
 
 /**
@@ -21,6 +22,7 @@ export type Things = {
   deviceId: string;
   passkeyId: number;
   endpointId: number;
+  tokenId: number;
   deliveryId: number;
   host: string;
 };
@@ -115,6 +117,11 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "PATCH /admin/offerings/:id": { enabled: true },
   "PUT /prices/:id": { priceNanoUsd: "5000000000" },
   "PATCH /prices": { pricesPublic: false },
+  "PATCH /sign-up/settings": { disposableAllowed: false },
+  "PUT /measured-prices": {
+    ...{ isOpen: false, daysMin: 1, daysMax: 30, dailyMin: 1, dailyMax: 1000 },
+    steps: [{ fromRequests: 0, nanoUsd: "1000000000" }],
+  },
   "POST /admin/models": { id: "new-model" },
   "PATCH /admin/model": { name: "M" },
   "PUT /admin/model/prices": { prices: null },
@@ -142,6 +149,8 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
     fromName: "A",
   },
   "PUT /settings/mails": { kind: "balance_low", mailed: true },
+  "POST /tokens": { name: "t", scopes: ["keys:read"], proof: { password: "a wrong password" } },
+  "POST /tokens/:id/rotate": { overlapSeconds: 0, proof: { password: "a wrong password" } },
   "POST /webhooks": { url: "https://hooks.example.com/", kinds: ["balance_low"] },
   "PATCH /webhooks/:id": { enabled: true },
   "POST /webhooks/:id/rotate": { overlapHours: 1 },
@@ -211,6 +220,16 @@ export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
     call: { path: `${NO_RESPONSE}/input_items`, status: 404 },
     about: ({ responseId }) => ({ path: `/v1/responses/${responseId}/input_items` }),
   },
+  "POST /v1/completions": {
+    who: "key",
+    tells: "the model's text, charged to the key's own account",
+    call: { path: "/v1/completions", body: { model: "chat-a", prompt: "A toll gate is" } },
+  },
+  "POST /v1/rerank": {
+    who: "key",
+    tells: "scores, charged to the key's own account",
+    call: { path: "/v1/rerank", body: { model: "rerank-a", query: "A toll gate", documents: ["A road"] } },
+  },
   "POST /v1/embeddings": {
     who: "key",
     tells: "embeddings, charged to the key's own account",
@@ -264,6 +283,16 @@ export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
     tells: "the looks of that page, alike on every host of the panel",
     call: { path: "/docs/api.css" },
   },
+  "GET /docs/management": {
+    who: "anyone",
+    tells: "what the management API is, as a page in the host's own brand",
+    call: { path: "/docs/management" },
+  },
+  "GET /api/v1/openapi.json": {
+    who: "anyone",
+    tells: "what the management API is, as OpenAPI 3.1, with the host's own address",
+    call: { path: "/api/v1/openapi.json" },
+  },
   "GET /docs/openapi.json": {
     who: "anyone",
     tells: "what the API is, as OpenAPI 3.1, with the host's own addresses",
@@ -283,6 +312,15 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /links/:token": { who: "open" },
   "POST /links/:token": { who: "open" },
   "GET /brand/public": { who: "open" },
+  "GET /measured": { who: ["customer"] },
+  "GET /measured-prices": { who: upward },
+  "PUT /measured-prices": { who: upward },
+  "GET /sign-up": { who: "open" },
+  "GET /sign-up/challenge": { who: "open" },
+  "POST /sign-up": { who: "open" },
+  "GET /sign-up/settings": { who: upward },
+  "PATCH /sign-up/settings": { who: upward },
+  "GET /sign-up/accounts": { who: upward },
   "POST /sign-out": { who: everyone },
   "POST /sign-out-everywhere": { who: everyone },
   "POST /view/leave": { who: everyone },
@@ -421,6 +459,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /allotments": { who: upward },
   "GET /markup": { who: reseller },
   "PUT /markup": { who: reseller },
+  "GET /figures": { who: upward },
   "GET /statement": {
     who: upward,
     about: ({ resellerId }) => ({ path: `/statement?month=2026-01&resellerId=${resellerId}` }),
@@ -446,6 +485,16 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /mail-server/test": { who: upward },
   "GET /settings/mails": { who: everyone },
   "PUT /settings/mails": { who: everyone },
+  "GET /tokens": { who: upward },
+  "POST /tokens": { who: upward },
+  "POST /tokens/:id/rotate": {
+    who: upward,
+    about: ({ tokenId }) => ({
+      path: `/tokens/${tokenId}/rotate`,
+      body: { overlapSeconds: 0, proof: { password: PASSWORD } },
+    }),
+  },
+  "POST /tokens/:id/revoke": { who: upward, about: ({ tokenId }) => ({ path: `/tokens/${tokenId}/revoke` }) },
   "GET /webhooks": { who: everyone },
   "POST /webhooks": { who: everyone },
   "PATCH /webhooks/:id": ownWebhook("", { enabled: true }),
@@ -467,6 +516,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /allotments": { who: admin },
   "POST /allotments/:id/withdraw": { who: admin },
   "GET /audit": { who: admin },
+  "GET /audit.csv": { who: admin },
   "GET /admin/overview": { who: admin },
   "GET /admin/requests": { who: admin },
   "GET /admin/replicas": { who: admin },
@@ -506,6 +556,12 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "DELETE /admin/provider-keys/:id": { who: admin },
 };
 
+/** The routes of the management API, as the app has them. Who may call each: `test/operations/access.test.ts`. */
+export const MANAGEMENT_ROUTES = SERVED.map((operation) => {
+  const { method, path } = routeOf(operation);
+  return `${method.toUpperCase()} ${MANAGEMENT_PREFIX}${path.replace(/\{(\w+)\}/g, ":$1")}`;
+});
+
 /** The tables as Markdown. */
 export function routesPage(): string {
   const rows = Object.entries(ROUTE_TABLE).map(([route, { who, about }]) => {
@@ -522,6 +578,10 @@ export function routesPage(): string {
     const [method, path] = route.split(" ");
     return `| ${method} | \`${path}\` | ${who === "key" ? "401" : "yes"} | yes | ${tells} |`;
   });
+  const managed = SERVED.map(({ scope, roles }, i) => {
+    const [method, path] = (MANAGEMENT_ROUTES[i] ?? "").split(" ");
+    return `| ${method} | \`${path}\` | \`${scope}\` | ${roles.includes("reseller") ? "own; another's: 404" : "404"} | yes |`;
+  });
   return [
     "# Endpoints",
     "",
@@ -536,6 +596,15 @@ export function routesPage(): string {
     "| | endpoint | no session | customer | reseller | admin |",
     "| --- | --- | --- | --- | --- | --- |",
     ...rows,
+    "",
+    "## The management API",
+    "",
+    "Without a token it is 401 `invalid_token`, and 403 `insufficient_scope` if the token lacks the scope. `test/operations/access.test.ts` calls",
+    "each one with tokens of each role and with each scope.",
+    "",
+    "| | endpoint | scope | reseller | admin |",
+    "| --- | --- | --- | --- | --- |",
+    ...managed,
     "",
     "## All others",
     "",

@@ -12,7 +12,7 @@ import { expectRefusal, untilNothingIsDrawn } from "../gateway/checks.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
 import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
-import { OTHER_ROUTES, ROUTE_TABLE, type RouteRow, routesPage, type Things } from "./route_table.ts";
+import { MANAGEMENT_ROUTES, OTHER_ROUTES, ROUTE_TABLE, type RouteRow, routesPage, type Things } from "./route_table.ts";
 
 /**
  * Access to every endpoint: the panel's with two tenants, each role, no session and an admin's view of an account; the API's with
@@ -35,6 +35,7 @@ const UNKNOWN: Things = {
   deviceId: "0123456789abcdef0123456789abcdef",
   passkeyId: 999_999_999,
   endpointId: 999_999_999,
+  tokenId: 999_999_999,
   deliveryId: 999_999_999,
   host: "ai.unknown.test",
 };
@@ -126,6 +127,9 @@ async function addOtherTenant(): Promise<{ things: Things; secret: string }> {
   const [passkey] = await sql`
     insert into passkeys (account_id, host, credential_id, public_key, counter, transports, name, synced)
     values (${person.accountId}, ${PANEL}, ${Buffer.from(MARK)}, ${Buffer.from(MARK)}, 0, '{}', ${MARK}, false) returning id`;
+  const [token] = await sql`
+    insert into api_tokens (account_id, name, digest, prefix, scopes)
+    values (${resellerId}, ${MARK}, ${Buffer.from(MARK)}, 'mt-', '{keys:read}') returning id`;
   const things = {
     ...{ resellerId, accountId: person.accountId, keyId: key.keyId, packageId, host },
     orderId: Number(order?.id),
@@ -138,6 +142,7 @@ async function addOtherTenant(): Promise<{ things: Things; secret: string }> {
     responseId: String(response.json.id),
     deviceId: String(devices.json.devices[0].id),
     passkeyId: Number(passkey?.id),
+    tokenId: Number(token?.id),
   };
   return { things, secret: key.secret };
 }
@@ -238,7 +243,7 @@ test("the tables list every route of the app, and no other", async () => {
   await replica.drain();
   const panel = Object.keys(ROUTE_TABLE).map((route) => route.replace(" ", ` ${PREFIX}`));
   expect(routes.map(({ method, path }) => `${method} ${path}`).sort()).toEqual(
-    [...panel, ...Object.keys(OTHER_ROUTES)].sort(),
+    [...panel, ...MANAGEMENT_ROUTES, ...Object.keys(OTHER_ROUTES)].sort(),
   );
 });
 

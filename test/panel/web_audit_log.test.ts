@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { formatMicroUsd, formatPrice } from "../../src/panel/web/format.ts";
-import { changesOf, nameIn } from "../../src/panel/web/pages/admin_audit_words.ts";
+import { changesOf, nameIn } from "../../src/panel/web/pages/audit/audit_words.ts";
 
 /** How the panel's audit page words the log's columns and values. Source: ACC-9. */
 
@@ -11,8 +11,8 @@ test("a change shows the old and new value of each field: money, prices, switche
   const after = { wholesale_nano_usd: 5_000_000_000, enabled: false, name: "Week", context_length: 128_000 };
   expect(changesOf({ action: "changed", subject: "offerings", before, after }, NOW)).toEqual([
     { field: "name", before: null, after: "Week" },
-    { field: "enabled", before: "yes", after: "no" },
-    { field: "context length", before: null, after: "128,000" },
+    { field: "switched on", before: "yes", after: "no" },
+    { field: "context, in tokens", before: null, after: "128,000" },
     { field: "first day", before: "14 Dec", after: null },
     { field: "models", before: "a, b", after: null },
     { field: "wholesale price", before: "$4.20", after: "$5.00" },
@@ -46,7 +46,7 @@ test("an added row omits fields that its line already names; a change shows ever
     changesOf({ action, subject, before: null, after: row }, NOW).map(({ field }) => field);
   expect(fields("added", "keys")).toEqual(["name"]);
   expect(fields("added", "accounts")).toEqual(["name", "reseller"]);
-  expect(fields("changed", "keys")).toEqual(["name", "account", "created", "id", "reseller"]);
+  expect(fields("changed", "keys")).toEqual(["name", "account", "created", "number", "reseller"]);
 });
 
 test("a subject is named by its name, its host, or its model", () => {
@@ -63,4 +63,19 @@ test("HTML stays text, and a number beyond every range is shown unchanged", () =
     { field: "note", before: null, after: "0.5" },
     { field: "weight", before: null, after: "1e+300" },
   ]);
+});
+
+test("ids are names, and values are words", () => {
+  const names = { accounts: { 4: "Acme" }, offerings: { 7: "Week" }, providers: {} };
+  const before = { seller_id: 0, method: null };
+  const after = { seller_id: 4, method: "instructions", offering_id: 7, waits_for: "seller_balance", provider_id: 9 };
+  const changes = changesOf({ action: "changed", subject: "orders", before, after }, NOW, names);
+  expect(Object.fromEntries(changes.map((change) => [change.field, "after" in change && change.after]))).toEqual({
+    offering: "Week",
+    provider: "number 9",
+    seller: "Acme",
+    "waits for": "the seller's balance",
+    "way to pay": "by your instructions",
+  });
+  expect(changes.find(({ field }) => field === "seller")).toMatchObject({ before: "the operator" });
 });

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { renderToStaticMarkup } from "react-dom/server";
-import { BrandPreview } from "../../src/panel/web/pages/brand_preview.tsx";
+import { Router } from "wouter";
+import { BrandPreview } from "../../src/panel/web/pages/brand/brand_preview.tsx";
 import { DayChart, type Series } from "../../src/panel/web/ui/chart.tsx";
 import { CHART_LOOKS, looksOf } from "../../src/panel/web/ui/chart_looks.tsx";
 import { Meter } from "../../src/panel/web/ui/meter.tsx";
@@ -41,9 +42,26 @@ describe("a meter", () => {
     expect(at(450)).not.toContain("% used");
   });
 
+  test("in a table, what is used up or nearly so is not grey", () => {
+    const at = (used: number) =>
+      renderToStaticMarkup(<Meter size="sm" label="Today" used={used} limit={5} resets="" />);
+    expect(at(5)).toContain("text-bad");
+    expect(at(4)).toContain("text-warn");
+    expect(at(0)).toContain("text-ink-2");
+  });
+
   test("in the brand's preview, the bar matches its words", () => {
     const html = renderToStaticMarkup(
-      <BrandPreview name="Acme" support="" pictures={{ logoLight: null, logoDark: null, icon: null }} shades={null} />,
+      <Router ssrPath="/brand">
+        <BrandPreview
+          name="Acme"
+          support=""
+          pictures={{ logoLight: null, logoDark: null, icon: null }}
+          shades={null}
+          sendsMail
+          signUp={false}
+        />
+      </Router>,
     );
     const [, left, limit] = /(\d+) of (\d+) left/.exec(html) ?? [];
     expect(widths(html)[0]).toBeCloseTo((100 * Number(left)) / Number(limit), 0);

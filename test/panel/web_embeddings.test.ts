@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { similarityOf } from "../../src/panel/web/pages/similarity.ts";
+import { similarityOf } from "../../src/panel/web/pages/playground/similarity.ts";
 
 /** The playground's embeddings. Source: EMB-1. */
 

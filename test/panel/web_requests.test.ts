@@ -3,9 +3,15 @@ import { createServer, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { ERROR_TABLE } from "../../src/errors.ts";
 import { END_REASONS } from "../../src/ledger/ledger_store.ts";
-import { readAnswer } from "../../src/panel/web/pages/chat_stream.ts";
-import { noticeText } from "../../src/panel/web/pages/home_notices.ts";
-import { nextStep, reasonName, reasonText, refusalName, whatNowText } from "../../src/panel/web/pages/request_text.ts";
+import { noticeText } from "../../src/panel/web/pages/home/notices.ts";
+import { readAnswer } from "../../src/panel/web/pages/playground/chat_stream.ts";
+import {
+  nextStep,
+  reasonName,
+  reasonText,
+  refusalName,
+  whatNowText,
+} from "../../src/panel/web/pages/usage/request_text.ts";
 
 /** How the panel words requests and refusals, and reads a streamed response. */
 
@@ -18,6 +24,8 @@ const UNCOUNTED = [
   "session_required",
   "second_factor_required",
   "read_only",
+  "invalid_token",
+  "insufficient_scope",
   "csrf_failed",
 ];
 

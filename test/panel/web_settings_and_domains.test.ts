@@ -1,7 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import type { DnsReport } from "../../src/accounts/dns_check.ts";
-import { accentNote, readHex } from "../../src/panel/web/pages/brand_colour.ts";
-import { deviceName } from "../../src/panel/web/pages/device_name.ts";
+import { accentNote, readHex } from "../../src/panel/web/pages/brand/brand_colour.ts";
 import {
   type DomainDetails,
   doServersFail,
@@ -12,9 +11,10 @@ import {
   statusWords,
   stepStates,
   todoText,
-} from "../../src/panel/web/pages/domain_text.ts";
-import { pathAfterSignIn } from "../../src/panel/web/pages/next_path.ts";
-import { strengthOf } from "../../src/panel/web/pages/password_strength.ts";
+} from "../../src/panel/web/pages/domains/domain_text.ts";
+import { deviceName } from "../../src/panel/web/pages/settings/device_name.ts";
+import { pathAfterSignIn } from "../../src/panel/web/pages/sign_in/next_path.ts";
+import { strengthOf } from "../../src/panel/web/pages/sign_in/password_strength.ts";
 import type { StepState } from "../../src/panel/web/ui/stepper.tsx";
 
 /** Texts and rules of the panel's sign-in, settings, brand and domain pages. Source: PAN-3, PAN-7, PAN-12. */

@@ -16,7 +16,7 @@ import {
   toUsdInput,
   wrongUsd,
 } from "../../src/panel/web/format.ts";
-import { checkPrice, checkUsd, readCount, wrongAmount } from "../../src/panel/web/pages/typed_numbers.ts";
+import { checkPrice, checkUsd, readCount, wrongAmount } from "../../src/panel/web/shared/typed_numbers.ts";
 import { dayLabels } from "../../src/panel/web/ui/chart.tsx";
 import { MarkdownTokens } from "../../src/panel/web/ui/markdown_tokens.tsx";
 
@@ -199,7 +199,7 @@ describe("the text of a refusal", () => {
 
   test("carryover_quota_exceeded: one day's quota is next, not all that was carried over", () => {
     const carryover = { ...facts, code: "carryover_quota_exceeded", limit: 2600, resetsAt: "2026-11-21T23:00:00Z" };
-    const start = "All you had saved up is used.";
+    const start = "All the requests that you had saved up are used.";
     expect(refusalText({ ...carryover, dailyLimit: 200 })).toStartWith(
       `${start} 200 more in 5 h 12 min, at 00:00 Berlin`,
     );
@@ -214,7 +214,7 @@ describe("the text of a refusal", () => {
 
   test("on the last day no more requests are announced", () => {
     const text = refusalText({ ...facts, code: "carryover_quota_exceeded", limit: 500, resetsAt: null });
-    expect(text).toBe("All you had saved up is used. No more days are left in this package.");
+    expect(text).toBe("All the requests that you had saved up are used. No more days are left in this package.");
   });
 
   test("package_expired: when it ended, and that keys stay", () => {
@@ -225,7 +225,7 @@ describe("the text of a refusal", () => {
 
   test("insufficient_balance: the possible cost and the available amount, or the server's message", () => {
     expect(refusalText({ ...facts, code: "insufficient_balance", limit: 0.4, remaining: 0.12 })).toBe(
-      "This could cost up to $0.40; $0.12 is available. Lower max tokens or ask for a top-up.",
+      "This could cost up to $0.40; $0.12 is available. Lower max tokens or top up the balance.",
     );
     expect(refusalText({ ...facts, code: "insufficient_balance", limit: 2, remaining: 1.999 })).toStartWith(
       "This could cost up to $2.00; $1.9990 is available.",
@@ -236,10 +236,12 @@ describe("the text of a refusal", () => {
   test("key_spend_limit_exceeded: the rest of the key's limit", () => {
     const refused = { ...facts, code: "key_spend_limit_exceeded", limit: 5 };
     expect(refusalText({ ...refused, used: 0, remaining: 5 })).toStartWith(
-      "This could cost more than the $5.00 that this key may still spend today.",
+      "This could cost more than the $5.00 that this key may still spend.",
     );
-    expect(refusalText({ ...refused, used: 5, remaining: 0 })).toStartWith("This key may spend $5.00 a day, and has.");
-    expect(refusalText(refused)).toStartWith("This key may spend no more than $5.00 a day.");
+    expect(refusalText({ ...refused, used: 5, remaining: 0 })).toStartWith(
+      "This key has reached its spending limit of $5.00.",
+    );
+    expect(refusalText(refused)).toStartWith("This key may spend no more than its limit of $5.00.");
   });
 
   test("model_not_in_package: which models can be used instead", () => {

@@ -111,3 +111,36 @@ test("held bytes are exact after any order of growing, shrinking and closing, an
     expect(sum((id) => id % 3 === 0)).toBeLessThanOrEqual(500);
   }
 });
+
+test("one answer may be larger than the share of its account and of its tenant, until there is another one", () => {
+  const { ended, shed, open } = createMemory();
+  const lone = open("lone", 1, RESELLER);
+  lone.hold(700);
+  expect(ended).toEqual([]);
+  open("other", 2, RESELLER).hold(10);
+  expect(ended).toEqual(["lone"]);
+  expect(shed).toEqual(["answer_bytes_per_tenant"]);
+});
+
+test("of the account that holds most, the whole answer of which nothing was read for longest is ended first", () => {
+  const { ended, open } = createMemory();
+  const [first, second, third] = ["first", "second", "third"].map((name) => open(name, 1)) as [
+    HeldAnswer,
+    HeldAnswer,
+    HeldAnswer,
+  ];
+  for (const answer of [first, second, third]) {
+    answer.wasRead();
+    answer.hold(60);
+  }
+  first.wasRead();
+  const arriving = open("arriving", 1);
+  arriving.hold(130);
+  expect(ended).toEqual(["second"]);
+  arriving.hold(190);
+  expect(ended).toEqual(["second", "third"]);
+  arriving.hold(240);
+  expect(ended).toEqual(["second", "third", "first"]);
+  open("another", 1).hold(20);
+  expect(ended).toEqual(["second", "third", "first", "arriving"]);
+});

@@ -17,7 +17,7 @@ const { port } = serve({
       if (waiting === count) all.resolve();
       await all.promise;
     }
-    return new Response(null, { status: request.method === "POST" ? 429 : 200 });
+    return new Response("refused", { status: request.method === "POST" ? 429 : 200 });
   },
   onError: () => new Response(null, { status: 500 }),
 });

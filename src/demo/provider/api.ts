@@ -8,6 +8,7 @@ import {
   type Piece,
   unknownModel,
 } from "./chat.ts";
+import { chatOfCompletion, textPieces } from "./completions.ts";
 import type { Reply } from "./delivery.ts";
 import { type Played, refusalOf } from "./dialects.ts";
 import { embeddingsJson, readEmbeddingRequest } from "./embeddings.ts";
@@ -15,10 +16,19 @@ import type { Behaviour } from "./faults.ts";
 import { type ImageStore, imageEvents, imagesJson, readImageRequest } from "./images.ts";
 import type { Call } from "./journal.ts";
 import { ProviderError, readChatRequest } from "./request.ts";
+import { readRerankRequest, rerankJson } from "./rerank.ts";
 import { readResponsesRequest, responseJson, responsePieces } from "./responses.ts";
 
-/** Model ids that contain `image` produce images, those that contain `embed` embeddings; those that contain `reason` send reasoning. */
-export const MODELS = ["sim-small", "sim-large", "sim-reason", "sim-vision", "sim-image", "sim-embed"] as const;
+/** Model ids that contain `image` produce images, those that contain `embed` embeddings, `rank` scores; those that contain `reason` send reasoning. */
+export const MODELS = [
+  "sim-small",
+  "sim-large",
+  "sim-reason",
+  "sim-vision",
+  "sim-image",
+  "sim-embed",
+  "sim-rerank",
+] as const;
 /** Cached JSON answers, for load tests, which repeat the same bodies. */
 const CACHED_MAX = 256;
 const CACHED_BODY_CHARS_MAX = 4_096;
@@ -55,6 +65,8 @@ export function replyTo(api: Api, call: Call, behaviour: Behaviour | undefined):
     const endpoint = `${call.method === "HEAD" ? "GET" : call.method} ${call.path}`;
     if (endpoint === "POST /v1/chat/completions") return chatReply(api, call, behaviour);
     if (endpoint === "POST /v1/responses") return responsesReply(api, call, behaviour);
+    if (endpoint === "POST /v1/completions") return completionReply(api, call, behaviour);
+    if (endpoint === "POST /v1/rerank") return rerankReply(api, call, behaviour);
     if (endpoint === "POST /v1/images/generations") return imagesReply(api, call, behaviour);
     if (endpoint === "POST /v1/embeddings") return embeddingsReply(api, call, behaviour);
     if (endpoint === "GET /v1/models") return jsonReply(call, modelsJson(modelIds(api), createdAt(call)));
@@ -100,6 +112,17 @@ function chatJsonReply(api: Api, call: Call, { tail, tokens }: CachedChat): Repl
   return { ...jsonReply(call, json), paceMs: api.paceMs * tokens };
 }
 
+function completionReply(api: Api, call: Call, behaviour: Behaviour | undefined): Reply {
+  const reply = chatReply(api, { ...call, body: chatOfCompletion(parseJson(call.body)) }, behaviour);
+  return { ...reply, pieces: textPieces(reply.pieces) };
+}
+
+function rerankReply(api: Api, call: Call, behaviour: Behaviour | undefined): Reply {
+  const request = readRerankRequest(parseJson(call.body));
+  checkModel(api, request.model, "rank");
+  return jsonReply(call, rerankJson(request, behaviour));
+}
+
 function imagesReply(api: Api, call: Call, behaviour: Behaviour | undefined): Reply {
   const request = readImageRequest(parseJson(call.body));
   checkModel(api, request.model, "image");
@@ -139,10 +162,10 @@ function reply(
   return { status: 200, paceMs: 0, stream: false, headers, ...rest };
 }
 
-function checkModel({ models }: Api, model: string, use: "chat" | "image" | "embed"): void {
+function checkModel({ models }: Api, model: string, use: "chat" | "image" | "embed" | "rank"): void {
   if (models === "any") return;
   if (!models.includes(model)) throw unknownModel(model);
-  const serves = model.includes("image") ? "image" : model.includes("embed") ? "embed" : "chat";
+  const serves = (["image", "embed", "rank"] as const).find((word) => model.includes(word)) ?? "chat";
   if (serves !== use) throw new ProviderError(400, `The model '${model}' cannot be used for this.`, { param: "model" });
 }
 

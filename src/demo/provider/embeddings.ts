@@ -57,18 +57,18 @@ function isInput(input: unknown): input is string | readonly number[] {
     : Array.isArray(input) && input.length > 0 && input.every(Number.isInteger);
 }
 
-function tokensIn(input: string | readonly number[]): number {
+export function tokensIn(input: string | readonly number[]): number {
   return typeof input === "string" ? Math.ceil(input.length / 4) : input.length;
 }
 
-function wordsOf(input: string | readonly number[]): string[] {
+export function wordsOf(input: string | readonly number[]): string[] {
   const words =
     typeof input === "string" ? (input.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [input]) : input.map(String);
   return words.slice(0, WORDS_MAX);
 }
 
 /** The sum of a made-up vector for each word, of length 1: texts with the same words are near to each other. */
-function embeddingOf(words: readonly string[], dimensions: number): Float32Array<ArrayBuffer> {
+export function embeddingOf(words: readonly string[], dimensions: number): Float32Array<ArrayBuffer> {
   const numbers = new Float32Array(dimensions);
   for (const word of words) {
     let state = seedOf(word) >>> 0;

@@ -3,7 +3,8 @@ import { ProviderRejection } from "../../catalog/provider_errors.ts";
 import type { Body } from "../../http/body.ts";
 import { topLevelSpans } from "../../http/json_spans.ts";
 import type { Namer } from "../end_users.ts";
-import { checkKept, droppedNames, type Filtered, filterParameters } from "../parameters.ts";
+import { checkSent, droppedNames, type Filtered } from "../filtering.ts";
+import { CHAT_PARAMETERS, filterParameters } from "../parameters.ts";
 import { type Prompt, promptOf } from "../prompt.ts";
 import type { ChatBody } from "../request_shapes.ts";
 import { type ChatRequest, INSTRUCTIONS } from "./to_chat.ts";
@@ -20,20 +21,29 @@ export class ChatForm {
   readonly #toolPlaces: readonly string[];
   readonly #dropped: readonly string[];
 
-  constructor({ raw, model, namer, ...chat }: { raw: Body; model: Model; namer: Namer } & ChatRequest) {
+  readonly #fields: FieldNames;
+
+  constructor({
+    raw,
+    model,
+    namer,
+    fields = FIELDS,
+    ...chat
+  }: { raw: Body; model: Model; namer: Namer; fields?: FieldNames } & ChatRequest) {
+    this.#fields = fields;
     const { body, places, reasoningPlaces, toolPlaces, dropped } = chat;
     const text = JSON.stringify(body);
     const spans = topLevelSpans(text) ?? new Map();
     this.body = body as ChatBody;
     this.raw = { text, spans, value: body, room: raw.room };
     this.namer = namer;
-    this.filtered = filterParameters({ kind: "chat", body, spans, by: model, namer });
+    this.filtered = filterParameters({ list: CHAT_PARAMETERS, body, spans, by: model, namer });
     this.#places = places;
     this.#reasoningPlaces = reasoningPlaces;
     this.#toolPlaces = toolPlaces;
     this.#dropped = dropped;
-    const { emptied } = this.filtered;
-    checkKept(emptied && this.#named(emptied));
+    const { unsent } = this.filtered;
+    checkSent(unsent && this.#named(unsent));
     this.prompt = promptOf(this.body, { raw: this.raw, changed: this.filtered.changed, model });
   }
 
@@ -56,7 +66,7 @@ export class ChatForm {
 
   /** The path in the client's request of a path in the translation. */
   #named(path: string): string {
-    const known = FIELDS.find(([field]) => field.test(path));
+    const known = this.#fields.find(([field]) => field.test(path));
     return known ? path.replace(...known) : this.#inRequest(path);
   }
 
@@ -73,8 +83,11 @@ export class ChatForm {
   }
 }
 
-/** The names of fields in this API, by patterns of their names in chat completions. */
-const FIELDS: readonly [RegExp, string][] = [
+/** The client's names of fields, by patterns of their names in chat completions. */
+type FieldNames = readonly (readonly [RegExp, string])[];
+
+/** Those of the Responses API. */
+const FIELDS: FieldNames = [
   [/^messages$/, "input"],
   [/^max_(?:completion_)?tokens$/, "max_output_tokens"],
   [/^response_format(?:\.json_schema)?/, "text.format"],

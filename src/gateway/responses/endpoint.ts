@@ -9,26 +9,27 @@ import type { Caller } from "../authenticate.ts";
 import { chatPayload } from "../chat_payload.ts";
 import type { Attempt } from "../dispatch.ts";
 import { type Namer, namerOf } from "../end_users.ts";
-import { type MeteredEndpoint, serveStream, serveWhole, type TextRequest, unixSeconds } from "../flow.ts";
+import { checkSent, droppedNames } from "../filtering.ts";
+import { serveStream, serveWhole, type TextRequest, unixSeconds } from "../flow.ts";
 import { type Outcome, withHold } from "../hold.ts";
+import type { MeteredEndpoint } from "../metered.ts";
 import { requireModel } from "../models.ts";
-import { checkKept, droppedNames, hasSameRules } from "../parameters.ts";
+import { hasSameRules } from "../parameters.ts";
 import type { Prompt } from "../prompt.ts";
 import { checkRequestBounds } from "../request_bounds.ts";
 import { asksForCharge } from "../request_shapes.ts";
 import { reserveChat } from "../reserve.ts";
 import {
-  CHAT_PATH,
   type ChatAnswer,
   type ChatCall,
-  chatStream,
-  completionOf,
-  limitsOf,
   type OpenedChat,
   openStream,
+  streamOfChat,
   type TextCall,
+  wholeChat,
 } from "../upstream_chat.ts";
 import { UsageReports } from "../usage_counts.ts";
+import { CREATE_RESPONSE } from "../v1_operations.ts";
 import { ChatForm } from "./chat_form.ts";
 import { fromChatAnswer, ResponseEvents } from "./from_chat.ts";
 import { responseIdOf } from "./item_ids.ts";
@@ -54,7 +55,12 @@ import { checkChoice, readTools, type Tools } from "./tools.ts";
 const INCLUDE_REASONING = "reasoning.encrypted_content";
 
 /** POST /v1/responses. */
-export const RESPONSES: MeteredEndpoint = { serve: responses, streams: true };
+export const RESPONSES: MeteredEndpoint = {
+  path: "/responses",
+  operation: CREATE_RESPONSE,
+  serve: responses,
+  streams: true,
+};
 
 /** Body → stored conversation → model → reserve → dispatch → settle, for responses. */
 async function responses(deps: Deps, caller: Caller, admitted: Admitted): Promise<Response> {
@@ -198,15 +204,15 @@ class OwnForm {
     this.#model = model;
     this.#namer = namer;
     this.#body = ownBody(request, model, namer);
-    checkKept(this.#body.emptied);
+    checkSent(this.#body.unsent);
     checkOwnAnswer(this.#body.fields, model);
     this.prompt = ownPrompt(this.#body, model);
   }
 
   bodyFor(route: Route): OwnBody {
     const body = hasSameRules(route, this.#model) ? this.#body : ownBody(this.#request, route, this.#namer);
-    if (body.emptied === undefined) return body;
-    throw new ProviderFailure("unknown_model", `the route does not take ${body.emptied}`);
+    if (body.unsent === undefined) return body;
+    throw new ProviderFailure("unknown_model", `the route does not take ${body.unsent}`);
   }
 
   /** A provider's rejection, with the client's path of the field. */
@@ -269,9 +275,9 @@ async function ask<T>({ request, route, call }: RouteCall, ways: Ways<T>): Promi
 }
 
 async function fetchTranslated({ request, chat, call, route }: Translated): Promise<ChatAnswer> {
-  const payload = chatPayload(chatCallOf(request, chat, call), route);
-  const text = await call.provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
-  const { value, isEmpty } = completionOf(text, { route, sent: payload.text });
+  const chatCall = chatCallOf(request, chat, call);
+  const payload = chatPayload(chatCall, route);
+  const { value, isEmpty } = await wholeChat(chatCall, route, payload);
   const reports = new UsageReports();
   reports.read(value);
   return {
@@ -284,10 +290,9 @@ async function fetchTranslated({ request, chat, call, route }: Translated): Prom
 }
 
 async function openTranslated({ request, chat, call, route }: Translated): Promise<OpenedChat> {
-  const { text, dropped } = chatPayload(chatCallOf(request, chat, call), route);
-  const opened = await openStream(call, route, chatStream({ text, dropped }, route));
+  const opened = await openStream(call, route, streamOfChat(chatCallOf(request, chat, call), route));
   opened.rewriter = new ResponseEvents(request.facts);
-  opened.dropped = chat.droppedWith(dropped);
+  opened.dropped = chat.droppedWith(opened.dropped);
   return opened;
 }
 

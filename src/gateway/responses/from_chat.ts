@@ -1,7 +1,9 @@
 import { reportIn } from "../../catalog/error_reports.ts";
 import { isRecord } from "../../platform/records.ts";
-import { ChoiceRepair, finishOf } from "../chat_shape.ts";
+import { ChoiceRepair } from "../chat_shape.ts";
 import type { Relayed, StreamRewriter } from "../chunks.ts";
+import { finishOf } from "../finish_reasons.ts";
+import { parseObject } from "../provider_json.ts";
 import { type ReportedUsage, UsageReports } from "../usage_counts.ts";
 import type { CountedUsage, ShownCharge } from "../usage_shown.ts";
 import { Output, type OutputFacts } from "./output.ts";
@@ -77,8 +79,8 @@ export class ResponseEvents implements StreamRewriter {
   }
 
   rewrite(payload: string): string | undefined {
-    const chunk: unknown = JSON.parse(payload);
-    if (!isRecord(chunk)) throw new Error("the provider sent an event that is not a JSON object");
+    const chunk = parseObject(payload)?.value;
+    if (chunk === undefined) throw new Error("the provider sent an event that is not a JSON object");
     if (reportIn(chunk) !== undefined) throw new Error("the provider sent an error event");
     this.#reports.read(chunk);
     const [choice] = Array.isArray(chunk.choices) ? this.#repair.repaired(chunk.choices) : [];

@@ -1,12 +1,7 @@
 import { isRecord } from "../../platform/records.ts";
 import { type Namer, ownName } from "../end_users.ts";
-import {
-  END_USER_CHARS_MAX,
-  isTopLogprobs,
-  type OwnRules,
-  type ParameterGroup,
-  TOP_LOGPROBS_MAX,
-} from "../parameters.ts";
+import type { OwnRules } from "../filtering.ts";
+import { END_USER_CHARS_MAX, isTopLogprobs, type ParameterGroup, TOP_LOGPROBS_MAX } from "../parameters.ts";
 import { isHostedTool } from "./hosted.ts";
 import { isMessage, placeOf, type ResponsesBody } from "./request.ts";
 import { isSealedHere } from "./sealed_reasoning.ts";
@@ -65,8 +60,8 @@ const TOOLS: ReadonlySet<unknown> = new Set(words("function custom namespace"));
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** The fields that are sent on, without `model`, the paths of those that are not, and the first part of an item of which nothing passes. */
-export type OwnBody = { fields: Record<string, unknown>; dropped: string[]; emptied?: string | undefined };
+/** The fields that are sent on, without `model`, the paths of those that are not, and that of the first part of an item that may not be sent. */
+export type OwnBody = { fields: Record<string, unknown>; dropped: string[]; unsent?: string | undefined };
 
 /** Filters a request by the list and by what the route, or the model, allows and drops. Names are those of /responses: `reasoning.effort`. */
 export function ownBody(request: ResponsesBody, by: OwnRules, namer: Namer): OwnBody {
@@ -78,7 +73,7 @@ export function ownBody(request: ResponsesBody, by: OwnRules, namer: Namer): Own
     if (passes === undefined) body.dropped.push(name);
     else body.fields[name] = passes;
   }
-  body.emptied = filtering.emptied;
+  body.unsent = filtering.unsent;
   // Providers refuse parameters about tools in a request without tools.
   if (!Array.isArray(body.fields.tools) || body.fields.tools.length === 0) {
     for (const name of ["tools", "tool_choice", "parallel_tool_calls"]) delete body.fields[name];
@@ -89,7 +84,7 @@ export function ownBody(request: ResponsesBody, by: OwnRules, namer: Namer): Own
 /** Of what is only looked through. */
 const NOBODY: Namer = { secretKey: new Uint8Array(), accountId: 0 };
 
-type Filtering = { request: ResponsesBody; by: OwnRules; namer: Namer; dropped: string[]; emptied?: string };
+type Filtering = { request: ResponsesBody; by: OwnRules; namer: Namer; dropped: string[]; unsent?: string };
 
 function passing(name: string, value: unknown, filtering: Filtering): unknown {
   const { allowedParams, droppedParams } = filtering.by;
@@ -183,7 +178,6 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
   const content = fields[name];
   if (!Array.isArray(content)) return fields;
   const parts = entries(content, (part, j) => partOf(part, `${path}.${name}.${j}`, filtering));
-  if (parts.length === 0 && content.length > 0) filtering.emptied ??= `${path}.${name}.0`;
   return { ...fields, [name]: parts };
 }
 
@@ -201,11 +195,12 @@ function isForeign({ encrypted_content: sealed }: Fields): boolean {
   return typeof sealed === "string" && sealed !== "" && !isSealedHere(sealed);
 }
 
-/** Files and audio cost extra: as in chat completions, a route must allow `content.file` or `content.input_audio`. */
-function partOf(part: unknown, path: string, { by: { allowedParams: allowed }, dropped }: Filtering): unknown {
+/** Files and audio cost extra: as in chat completions, a route must allow `content.file` or `content.input_audio`. Source: PRV-29. */
+function partOf(part: unknown, path: string, filtering: Filtering): unknown {
+  const { allowedParams: allowed } = filtering.by;
   const { type } = part as { type: unknown };
   if (PARTS.has(type) || lists(allowed, "content", type === "input_file" ? "file" : type)) return part;
-  dropped.push(path);
+  filtering.unsent ??= path;
   return undefined;
 }
 

@@ -5,12 +5,12 @@ import { isRecord } from "../../platform/records.ts";
 import { PROVIDER_FIELDS, type Relayed, type StreamRewriter } from "../chunks.ts";
 import { fileTokensOf, imageTokensOf, type PromptBounds } from "../media_tokens.ts";
 import { isClientTool, overheadOf, Prompt } from "../prompt.ts";
+import { parseObject } from "../provider_json.ts";
 import {
   type ChatAnswer,
   limitsOf,
   type OpenedChat,
   openStream,
-  parseObject,
   reportedError,
   type TextCall,
   throwReported,

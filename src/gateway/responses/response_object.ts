@@ -56,14 +56,14 @@ export function echoOf(request: ResponsesBody, tools: Tools): string {
   const kept = (request.tools ?? []).filter((_, i) => !tools.hosted.has(`tools.${i}`));
   const fields = {
     background: false,
-    instructions: instructions !== undefined && instructions !== null ? within(instructions, null) : null,
+    instructions: instructions !== undefined && instructions !== null ? unlessLong(instructions, null) : null,
     max_output_tokens: max_output_tokens ?? null,
     parallel_tool_calls: request.parallel_tool_calls ?? true,
     reasoning: { effort: reasoning?.effort ?? null, summary: reasoning?.summary ?? null },
     temperature: temperature ?? null,
-    text: within({ ...text, format: text?.format ?? { type: "text" } }, { format: { type: "text" } }),
-    tool_choice: within(request.tool_choice ?? "auto", "auto"),
-    tools: within(kept, []),
+    text: unlessLong({ ...text, format: text?.format ?? { type: "text" } }, { format: { type: "text" } }),
+    tool_choice: unlessLong(request.tool_choice ?? "auto", "auto"),
+    tools: unlessLong(kept, []),
     top_p: top_p ?? null,
     truncation: "disabled",
   };
@@ -82,7 +82,7 @@ export function missingIn(response: Readonly<Record<string, unknown>>, { created
 }
 type Missing = Record<string, unknown>;
 
-function within<T, U>(value: T, instead: U): T | U {
+function unlessLong<T, U>(value: T, instead: U): T | U {
   return JSON.stringify(value).length <= ECHO_CHARS_MAX ? value : instead;
 }
 

@@ -45,15 +45,15 @@ const KINDS: Readonly<Record<string, string>> = {
 
 /** Throws not_found. */
 export async function getResponse(deps: Deps, caller: Caller, id: string): Promise<Response> {
-  return jsonResponse((await find(deps, caller, id)).response, caller.requestId);
+  return jsonResponse(deps, caller, { text: (await find(deps, caller, id)).response });
 }
 
 /** Throws not_found. */
-export async function deleteResponse(deps: Deps, { key, requestId }: Caller, id: string): Promise<Response> {
+export async function deleteResponse(deps: Deps, caller: Caller, id: string): Promise<Response> {
   const request = requestOf(id);
-  const isGone = request !== undefined && (await deps.storedResponses.remove(key.accountId, request));
+  const isGone = request !== undefined && (await deps.storedResponses.remove(caller.key.accountId, request));
   if (!isGone) throw notStored(deps);
-  return jsonResponse(JSON.stringify({ id, object: "response", deleted: true }), requestId);
+  return jsonResponse(deps, caller, { text: JSON.stringify({ id, object: "response", deleted: true }) });
 }
 
 /** All that the model was given, with the conversation of `previous_response_id`. Throws not_found, invalid_request. */
@@ -70,7 +70,7 @@ export async function listInputItems(
   const data = items.slice(from, from + limit);
   const page = { first_id: data[0]?.id ?? null, last_id: data.at(-1)?.id ?? null };
   const list = { object: "list", data, ...page, has_more: from + limit < items.length };
-  return jsonResponse(JSON.stringify(list), caller.requestId);
+  return jsonResponse(deps, caller, { text: JSON.stringify(list) });
 }
 
 async function find(deps: Deps, { key }: Caller, id: string): Promise<StoredResponse> {

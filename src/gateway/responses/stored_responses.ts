@@ -11,7 +11,7 @@ import { isRecord } from "../../platform/records.ts";
 import { createSemaphore } from "../../platform/semaphore.ts";
 import type { Owner } from "../../platform/share_limit.ts";
 import { inTime } from "../../platform/time_limit.ts";
-import type { Bodies } from "../limits.ts";
+import type { Bodies } from "../gate.ts";
 import {
   DELETED_MAX,
   deleteOldest,

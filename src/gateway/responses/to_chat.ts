@@ -1,6 +1,6 @@
 import { isRecord } from "../../platform/records.ts";
+import { checkSent } from "../filtering.ts";
 import { IMAGE_FOLLOWS } from "../message_repairs.ts";
-import { checkKept } from "../parameters.ts";
 import { type Item, isMessage, type Part, placeOf, type ResponsesBody } from "./request.ts";
 import { isSealedHere, openReasoning, type Seal } from "./sealed_reasoning.ts";
 import { customArguments, type Tools } from "./tools.ts";
@@ -220,13 +220,14 @@ class Conversation {
     turn.images.push(...images.map(chatPart));
   }
 
-  /** The text of a content. Its other parts are dropped, and named, unless they are `kept` elsewhere. Throws if nothing is left. */
+  /** The text of a content. Refuses its other parts, unless they are `kept` elsewhere: nothing else can be there in a chat. Source: PRV-29. */
   #textOf(content: string | readonly Part[], path: string, kept?: Part["type"]): string {
     if (typeof content === "string") return content;
-    const texts = content.map(({ text, refusal }) => [text, refusal].find((said) => typeof said === "string"));
-    const isLeft = content.map(({ type }, j) => texts[j] !== undefined || type === kept);
-    if (content.length > 0 && !isLeft.includes(true)) checkKept(`${path}.0`);
-    for (const [j, isSent] of isLeft.entries()) if (!isSent) this.dropped.push(`${path}.${j}`);
+    const texts = content.map(({ type, text, refusal }, j) => {
+      const said = [text, refusal].find((words) => typeof words === "string");
+      if (said === undefined && type !== kept) checkSent(`${path}.${j}`);
+      return said;
+    });
     return texts.join("");
   }
 

@@ -1,18 +1,14 @@
 import { t } from "elysia";
 import { balanceMonths, listMovements } from "../../books/balance_movements_store.ts";
 import {
-  type BalanceTransaction,
   type BalanceTransactionsQuery,
   listBalanceTransactions,
   TRANSACTIONS_CURSOR,
 } from "../../books/balance_transactions_store.ts";
 import type { Deps } from "../../deps.ts";
-import { InputError } from "../../errors.ts";
-import { allotmentsOf } from "../../ledger/allotments_store.ts";
-import { holdingsOf } from "../../ledger/holdings_store.ts";
-import type { Package, PayWith } from "../../ledger/packages_store.ts";
+import { withoutStaff } from "../../operations/balances.ts";
 import { Id, whole } from "./fields.ts";
-import { longRead, type Person, type Reader } from "./panel_session.ts";
+import { longRead, type Reader } from "./panel_session.ts";
 
 /** An account's packages, balance and transactions, as a given viewer may see them: the account itself, its reseller, or an admin. */
 
@@ -37,36 +33,6 @@ export const EntriesPage = t.Object({
 
 /** The query of a page of transactions without requests. */
 export const MovementsPage = t.Object({ before: t.Optional(Id), limit: t.Optional(whole(1, ENTRIES_MAX)) });
-
-export type PackageView = Omit<Package, "paidByAccountId" | "allotmentId"> & {
-  /** What paid for the package. null for customers, who do not see it. */
-  paidWith: PayWith | null;
-};
-
-export function viewOf(viewer: Person, { paidByAccountId, allotmentId, ...row }: Package): PackageView {
-  const paidWith = allotmentId !== null ? "allotment" : paidByAccountId !== null ? "balance" : "operator";
-  return { ...row, paidWith: viewer.role === "customer" ? null : paidWith };
-}
-
-/** Only an admin may assign a package that nobody pays for. Throws InputError. Source: RES-2. */
-export function checkPayWith({ role }: Person, payWith: PayWith | undefined): void {
-  if (payWith === "operator" && role !== "admin")
-    throw new InputError("Pay with your balance or your allotment.", "payWith");
-}
-
-/** Balance and packages; for a reseller also the allotments it may still assign from. */
-export async function billingOf(
-  deps: Deps,
-  viewer: Person,
-  { accountId, role }: { accountId: number; role: Person["role"] },
-) {
-  const { balance, packages } = await holdingsOf(deps, accountId);
-  return {
-    balance,
-    packages: packages.map((row) => viewOf(viewer, row)),
-    allotments: role === "reseller" ? await allotmentsOf(deps, accountId) : [],
-  };
-}
 
 /** A page of a balance's transactions. The operator's staff are not named to customers of resellers. */
 export async function entriesOf(deps: Deps, { person: viewer, signal }: Reader, query: BalanceTransactionsQuery) {
@@ -93,9 +59,4 @@ export async function monthsOf(deps: Deps, { person, signal }: Reader, accountId
   const timeZone = deps.config.billingTimeZone;
   const months = await longRead(deps, { person, signal }, (reading) => balanceMonths(reading, { accountId, timeZone }));
   return { months, timeZone };
-}
-
-function withoutStaff<Row extends Pick<BalanceTransaction, "actor">>({ role, tenantId }: Person, row: Row): Row {
-  const maySee = row.actor?.role !== "admin" || role !== "customer" || tenantId === 0;
-  return maySee ? row : { ...row, actor: null };
 }

@@ -16,8 +16,7 @@ export async function activePackages(sql: Sql): Promise<Map<number, number>> {
 }
 
 /**
- * People by state; open orders that an admin decides; domains, removed ones excluded, and failing ones; enabled
- * providers.
+ * People by state; open orders that an admin decides; domains, removed ones excluded, live ones and failing ones.
  */
 export type Counts = {
   accountsActive: number;
@@ -25,8 +24,8 @@ export type Counts = {
   accountsSuspended: number;
   ordersOpen: number;
   domains: number;
+  domainsLive: number;
   domainsFailing: number;
-  providers: number;
 };
 
 /**
@@ -37,24 +36,24 @@ export async function countEverything(sql: Sql): Promise<Counts> {
   return await sql.begin(async (tx) => {
     await tx`select set_config('statement_timeout', ${String(COUNTS_MS_MAX)}, true)`;
     const [row] = await tx`
-      select a.active, a.invited, a.suspended, o.open, h.added, h.failing, p.enabled
+      select a.active, a.invited, a.suspended, o.open, h.added, h.live, h.failing
       from (select count(*) filter (where status = 'active' and password_hash is not null)::int as active,
               count(*) filter (where status = 'active' and password_hash is null)::int as invited,
               count(*) filter (where status = 'suspended')::int as suspended from accounts) as a,
         (select count(*)::int as open from orders join accounts on accounts.id = orders.account_id
           where orders.status = 'open' and accounts.reseller_id is null) as o,
         (select count(*) filter (where status <> 'removed')::int as added,
+            count(*) filter (where status = 'active')::int as live,
             count(*) filter (where status = 'failed' or (status = 'active' and failures > 0))::int as failing
-          from hosts) as h,
-        (select count(*)::int as enabled from providers where enabled) as p`;
+          from hosts) as h`;
     return {
       accountsActive: Number(row?.active),
       accountsInvited: Number(row?.invited),
       accountsSuspended: Number(row?.suspended),
       ordersOpen: Number(row?.open),
       domains: Number(row?.added),
+      domainsLive: Number(row?.live),
       domainsFailing: Number(row?.failing),
-      providers: Number(row?.enabled),
     };
   });
 }

@@ -1,5 +1,6 @@
 import type { Deps } from "../../deps.ts";
-import { billingOf, EntriesPage, entriesOf, MovementsPage, monthsOf, movementsOf } from "./account_billing.ts";
+import { holdingsFor } from "../../operations/packages.ts";
+import { EntriesPage, entriesOf, MovementsPage, monthsOf, movementsOf } from "./account_billing.ts";
 import { toJson } from "./formats.ts";
 import { signedIn } from "./panel_session.ts";
 
@@ -7,7 +8,7 @@ import { signedIn } from "./panel_session.ts";
 
 export function billingEndpoints(deps: Deps) {
   return signedIn(deps)
-    .get("/billing", async ({ person }) => toJson(await billingOf(deps, person, person)))
+    .get("/billing", async ({ person }) => toJson(await holdingsFor(deps, person, person)))
     .get(
       "/billing/entries",
       async ({ person, query, request: { signal } }) => {

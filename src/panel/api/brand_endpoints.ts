@@ -3,15 +3,17 @@ import { accentCss, type Shades } from "../../accounts/accent.ts";
 import type { Brand } from "../../accounts/brand_lookup.ts";
 import { loadBrand, type StoredBrand, saveBrand, savePicture } from "../../accounts/brands_store.ts";
 import { LOGO_TYPE } from "../../accounts/pictures.ts";
+import { OPERATOR } from "../../commerce/sellers_store.ts";
+import { sellersOpenToSignUp } from "../../commerce/sign_up_settings_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
+import { panelHostOf } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { resellersWithMailServer } from "../../messages/mail_servers_store.ts";
 import { canMail } from "../../messages/senders.ts";
 import { createBatchLoader } from "../../platform/batch_loader.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { signedIn } from "./panel_session.ts";
-import { panelHostOf } from "./session_auth.ts";
 
 /** A reseller's brand: settings for the reseller itself, and the public part for anyone on its hosts. */
 
@@ -31,6 +33,7 @@ const IconBody = t.Object({ image: Image });
 export function brandEndpoints(deps: Deps) {
   // In batches: anybody can ask, and as often as they like.
   const hasMailServer = createBatchLoader((resellerIds) => resellersWithMailServer(deps, resellerIds), { readsMax: 1 });
+  const isOpenToSignUp = createBatchLoader((sellerIds) => sellersOpenToSignUp(deps, sellerIds), { readsMax: 1 });
   return new Elysia({ normalize: false })
     .get("/brand/public", async ({ request, set }) => {
       const { resellerId } = await panelHostOf(deps, request);
@@ -38,7 +41,9 @@ export function brandEndpoints(deps: Deps) {
       set.headers["cache-control"] = "no-store";
       const brand = publicBrand(await deps.brands.get(resellerId));
       const sendsMail = resellerId === null ? canMail(deps, 0) : inTime(hasMailServer(String(resellerId)));
-      return { ...brand, sendsMail: (await sendsMail) === true };
+      const isOpen = inTime(isOpenToSignUp(String(resellerId ?? OPERATOR)));
+      const [mails, open] = await Promise.all([sendsMail, isOpen]);
+      return { ...brand, sendsMail: mails === true, signUp: mails === true && open === true };
     })
     .use(
       signedIn(deps, "reseller")

@@ -1,30 +1,63 @@
-import type { FailureKind } from "../../catalog/provider_errors.ts";
-import type { Deps } from "../../deps.ts";
+import { healthOf, type RouteHealth } from "../../catalog/route_health.ts";
+import { readRouteStats } from "../../catalog/route_stats_store.ts";
+import { type RouteReport, reportsOf } from "../../catalog/route_sums.ts";
+import { recentReplicas } from "../../ledger/replicas_store.ts";
+import type { Db } from "../../platform/db.ts";
 
-/** The circuit breakers of models' routes, as this replica sees them; each replica has its own. */
+/**
+ * The state of routes over all replicas: the sums of the last 24 hours, which they share, and the circuit breakers, of which
+ * each replica has its own and tells with its heartbeat. Source: PRV-22.
+ */
+
+/** Replicas report every second; what an older report says of breakers is over. */
+const REPORT_AGE_MS_MAX = 10_000;
 
 export type BreakerFacts = {
-  /** The route is skipped for now, because it failed or its provider asked for a pause. */
+  /** Some replica skips the route for now, because it failed or its provider asked for a pause. */
   open: boolean;
+  /** The longest pause that is left. */
   dueInMs: number;
   /** Skipped for every account; false: only for the accounts that met the failures. */
   forAll: boolean;
-  /** Why the route failed since it last served a request; for the operator to fix. */
-  trouble: FailureKind | null;
+  /** Why the route failed since it last served a request, a FailureKind; for the operator to fix. */
+  trouble: string | null;
+  /** Replicas that skip it, of those that report. */
+  leftOutBy: number;
+  replicas: number;
 };
 
-export function breakerOf({ breakers }: Pick<Deps, "breakers">, routeId: number): BreakerFacts {
-  const dueInMs = Math.ceil(breakers.dueInMs(routeId));
-  return { open: dueInMs > 0, dueInMs, forAll: breakers.isForAll(routeId), trouble: breakers.trouble(routeId) };
-}
+export type RouteState = {
+  health: RouteHealth;
+  breaker: BreakerFacts;
+  /** undefined: it was not called in the last 24 hours. */
+  report: RouteReport | undefined;
+};
 
-/** The number of open breakers by provider name; providers without one are left out. */
-export function openBreakers({ catalog, breakers }: Deps): Map<string, number> {
-  const open = new Map<string, number>();
-  for (const model of catalog.models()) {
-    for (const { id, providerName } of model.routes) {
-      if (breakers.dueInMs(id) > 0) open.set(providerName, (open.get(providerName) ?? 0) + 1);
-    }
-  }
-  return open;
+/** Reads the states; `routeIds` limits the sums to some routes. */
+export async function readRouteStates(
+  { db }: { db: Db },
+  routeIds?: readonly number[],
+): Promise<(routeId: number) => RouteState> {
+  const replicas = (await recentReplicas(db.sql)).filter(({ ageMs }) => ageMs <= REPORT_AGE_MS_MAX);
+  const reports = new Map(reportsOf(await readRouteStats({ db }, "day", routeIds)).map((each) => [each.routeId, each]));
+  const told = Map.groupBy(
+    replicas.flatMap(({ status }) => status?.routes ?? []),
+    ({ routeId }) => routeId,
+  );
+  return (routeId) => {
+    const all = told.get(routeId) ?? [];
+    const skipped = all.filter(({ dueInMs }) => dueInMs > 0);
+    return {
+      health: healthOf(reports.get(routeId)),
+      breaker: {
+        open: skipped.length > 0,
+        dueInMs: Math.max(0, ...skipped.map(({ dueInMs }) => dueInMs)),
+        forAll: skipped.some(({ forAll }) => forAll),
+        trouble: all.find(({ trouble }) => trouble !== null)?.trouble ?? null,
+        leftOutBy: skipped.length,
+        replicas: replicas.length,
+      },
+      report: reports.get(routeId),
+    };
+  };
 }

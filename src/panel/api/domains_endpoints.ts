@@ -1,23 +1,20 @@
 import { Elysia, t } from "elysia";
-import { requireAddresses } from "../../accounts/domain_checks.ts";
-import { instructionsFor, recordsOf } from "../../accounts/domain_records.ts";
-import {
-  addHost,
-  findHost,
-  type HostRef,
-  listHosts,
-  pageOfHosts,
-  type ResellerHost,
-  removeHost,
-  setHostStatus,
-  suspensionOf,
-} from "../../accounts/hosts_store.ts";
+import { type HostRef, listHosts, pageOfHosts } from "../../accounts/hosts_store.ts";
 import type { Deps } from "../../deps.ts";
-import { Refusal } from "../../errors.ts";
-import { siteUrl } from "../../http/host.ts";
+import {
+  activateDomain,
+  addDomain,
+  describeDomain,
+  domainOf,
+  getDomain,
+  removeDomain,
+  summaryOf,
+  suspendDomain,
+} from "../../operations/domains.ts";
+import { perform } from "../../operations/operation.ts";
 import { Id, NO_NUL, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
-import { longRead, signedIn } from "./panel_session.ts";
+import { callBy, longRead, signedIn } from "./panel_session.ts";
 
 /** Resellers' domains: a reseller manages its own, an admin all of them. Source: DOM-1. */
 
@@ -51,32 +48,24 @@ function ownEndpoints(deps: Deps) {
     })
     .post(
       "/domains",
-      async ({ person, request, body: { host } }) => {
-        requireAddresses(deps.config);
-        const wanted = { host, resellerId: person.accountId };
-        return describe(deps, await once(deps, { person, request }, () => addHost({ ...deps, by: person.by }, wanted)));
-      },
+      ({ person, request, body }) =>
+        once(deps, { person, request }, () => perform(deps, addDomain, callBy(deps, { person, request }), body)),
       { body: t.Object({ host: HostName }) },
     )
     .get(
       "/domains/:host",
-      async ({ person, params: { host } }) =>
-        describe(deps, await domainOf(deps, { host, resellerId: person.accountId })),
+      ({ person, params, request }) => perform(deps, getDomain, callBy(deps, { person, request }), params),
       { params: DomainParams },
     )
     .post(
       "/domains/:host/check",
       async ({ person, params: { host } }) =>
-        describe(deps, await deps.domainChecks.now({ host, resellerId: person.accountId }, person.by)),
+        describeDomain(deps, await deps.domainChecks.now({ host, resellerId: person.accountId }, person.by)),
       { params: DomainParams },
     )
     .delete(
       "/domains/:host",
-      async ({ person, params: { host } }) => {
-        const ref = { host, resellerId: person.accountId };
-        if (!(await removeHost({ ...deps, by: person.by }, ref, false))) throw new Refusal("not_found");
-        return { removed: true };
-      },
+      ({ person, params, request }) => perform(deps, removeDomain, callBy(deps, { person, request }), params),
       { params: DomainParams },
     );
 }
@@ -107,70 +96,42 @@ function adminEndpoints(deps: Deps) {
     )
     .get(
       "/admin/domains/:resellerId/:host",
-      async ({ params }) => describe(deps, await domainOf(deps, params)),
+      async ({ params }) => describeDomain(deps, await domainOf(deps, params)),
       ofReseller,
     )
     .post(
       "/admin/domains/:resellerId/:host/check",
-      async ({ person, params }) => describe(deps, await deps.domainChecks.now(params, person.by)),
+      async ({ person, params }) => describeDomain(deps, await deps.domainChecks.now(params, person.by)),
       ofReseller,
     )
     .post(
       "/admin/domains/:resellerId/:host/suspend",
-      async ({ person, params, body: { reason } }) => {
-        const wanted = { ...(await domainOf(deps, params)), status: "suspended" as const };
-        const why = reason === undefined || reason.trim() === "" ? {} : { reason };
-        return describe(deps, await setHostStatus({ ...deps, by: person.by }, { ...wanted, ...why }));
+      async ({ person, params, body, request }) => {
+        await domainOf(deps, params);
+        return perform(deps, suspendDomain, callBy(deps, { person, request }), { ...params, ...body });
       },
       { ...ofReseller, body: t.Object({ reason: t.Optional(t.String({ maxLength: REASON_LENGTH_MAX })) }) },
     )
     .post(
       "/admin/domains/:resellerId/:host/activate",
-      async ({ person, params }) => {
-        const wanted = { ...(await domainOf(deps, params)), status: "active" as const };
-        return describe(deps, await setHostStatus({ ...deps, by: person.by }, wanted));
+      async ({ person, params, request }) => {
+        await domainOf(deps, params);
+        return perform(deps, activateDomain, callBy(deps, { person, request }), params);
       },
       ofReseller,
     )
     .delete(
       "/admin/domains/:resellerId/:host",
-      async ({ person, params }) => {
-        if (!(await removeHost({ ...deps, by: person.by }, params, true))) throw new Refusal("not_found");
-        return { removed: true };
+      async ({ person, params, request }) => {
+        await domainOf(deps, params);
+        return perform(deps, removeDomain, callBy(deps, { person, request }), params);
       },
       ofReseller,
     );
 }
 
-/** Throws not_found, also for another reseller's domain. */
-async function domainOf(deps: Deps, { host, resellerId }: HostRef): Promise<ResellerHost> {
-  const found = await findHost(deps, { host, resellerId });
-  if (!found) throw new Refusal("not_found");
-  return found;
-}
-
-function summaryOf(domain: ResellerHost) {
-  const { host, status, byHand, contested, failures, createdAt, checkedAt, nextCheckAt, activatedAt } = domain;
-  return { host, status, byHand, contested, failures, createdAt, checkedAt, nextCheckAt, activatedAt };
-}
-
 function ownerOf({ resellerId, resellerName }: { resellerId: number; resellerName: string }) {
   return { resellerId, resellerName };
-}
-
-/** A domain with its address, the DNS records it needs, the report of the last check, and its suspension if it is suspended. */
-async function describe(deps: Deps, domain: ResellerHost) {
-  const records = recordsOf(domain, deps.config);
-  const suspension = domain.status === "suspended" ? await suspensionOf(deps, domain) : undefined;
-  return {
-    ...summaryOf(domain),
-    /** Where customers sign in once it is active. */
-    url: siteUrl(deps, domain.host),
-    suspension: suspension ?? null,
-    records,
-    report: domain.report,
-    instructions: instructionsFor(domain.host, records),
-  };
 }
 
 function cursorOf(before: string): HostRef {

@@ -1,6 +1,7 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../../deps.ts";
 import { aiEndpoints } from "./ai_endpoints.ts";
+import { auditEndpoints } from "./audit_endpoints.ts";
 import { billingEndpoints } from "./billing_endpoints.ts";
 import { brandEndpoints } from "./brand_endpoints.ts";
 import { domainsEndpoints } from "./domains_endpoints.ts";
@@ -9,6 +10,7 @@ import { homeEndpoints } from "./home_endpoints.ts";
 import { invoicesEndpoints } from "./invoices_endpoints.ts";
 import { keysEndpoints } from "./keys_endpoints.ts";
 import { markupEndpoints } from "./markup_endpoints.ts";
+import { measuredEndpoints } from "./measured_endpoints.ts";
 import { messagesEndpoints } from "./messages_endpoints.ts";
 import { modelPricesEndpoints } from "./model_prices_endpoints.ts";
 import { modelsEndpoints } from "./models_endpoints.ts";
@@ -26,7 +28,9 @@ import { providersEndpoints } from "./providers_endpoints.ts";
 import { routesEndpoints } from "./routes_endpoints.ts";
 import { sessionEndpoints } from "./session_endpoints.ts";
 import { settingsEndpoints } from "./settings_endpoints.ts";
+import { signUpEndpoints } from "./sign_up_endpoints.ts";
 import { statementEndpoints } from "./statement_endpoints.ts";
+import { tokensEndpoints } from "./tokens_endpoints.ts";
 import { unsubscribeEndpoints } from "./unsubscribe_endpoints.ts";
 import { usageEndpoints } from "./usage_endpoints.ts";
 import { vouchersEndpoints } from "./vouchers_endpoints.ts";
@@ -53,6 +57,7 @@ function ownEndpoints(deps: Deps) {
     .use(homeEndpoints(deps))
     .use(billingEndpoints(deps))
     .use(aiEndpoints(deps))
+    .use(tokensEndpoints(deps))
     .use(webhooksEndpoints(deps));
 }
 
@@ -69,6 +74,8 @@ function sellingEndpoints(deps: Deps) {
     .use(paymentsEndpoints(deps))
     .use(offeringsEndpoints(deps))
     .use(pricesEndpoints(deps))
+    .use(signUpEndpoints(deps))
+    .use(measuredEndpoints(deps))
     .use(modelPricesEndpoints(deps));
 }
 
@@ -80,6 +87,7 @@ function serviceEndpoints(deps: Deps) {
     .use(priceImportEndpoints(deps))
     .use(providersEndpoints(deps))
     .use(operationsEndpoints(deps))
+    .use(auditEndpoints(deps))
     .use(messagesEndpoints(deps))
     .use(unsubscribeEndpoints(deps))
     .use(domainsEndpoints(deps))

@@ -1,37 +1,33 @@
 import { t } from "elysia";
 import { listHosts } from "../../accounts/hosts_store.ts";
-import {
-  createKey,
-  disableKey,
-  enableKey,
-  findKey,
-  listShownKeys,
-  revokeKey,
-  rotateKey,
-  type ShownKey,
-  updateKey,
-} from "../../accounts/keys_store.ts";
+import { findKey, listShownKeys, type ShownKey } from "../../accounts/keys_store.ts";
 import { appliedLimits } from "../../accounts/rate_limits.ts";
 import { accountLimits } from "../../accounts/rate_limits_store.ts";
 import { requestsByKey } from "../../books/usage_sums_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { entitlementOf, hasLeft } from "../../ledger/entitlement_store.ts";
-import { HOST_CHARS_MAX } from "../../limits.ts";
+import { HOST_CHARS_MAX, KEY_BUDGETS, type KeyBudgetField } from "../../limits.ts";
+import { createKey, disableKey, enableKey, revokeKey, rotateKey, updateKey } from "../../operations/keys.ts";
+import { perform } from "../../operations/operation.ts";
 import { isPassing } from "../../platform/db.ts";
 import type { RateLimits } from "../../platform/rate_tallies.ts";
 import { BillingMode, IdParam, KeyLimits, NanoUsd, orNull } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
-import { longRead, type Person, signedIn } from "./panel_session.ts";
+import { callBy, longRead, type Person, signedIn } from "./panel_session.ts";
 
 /** The person's own API keys: list, create, edit, disable, rotate, revoke. */
 
 const Name = t.String({ maxLength: 400 });
-/** A key's own daily limits; null: no limit. */
-const DAILY_LIMITS = {
+const Budget = t.Optional(orNull(NanoUsd));
+/** A key's own limits; null: no limit. */
+const OWN_LIMITS = {
   dailyUnitsMax: t.Optional(orNull(t.Integer())),
-  dailySpendMaxNanoUsd: t.Optional(orNull(NanoUsd)),
+  dailySpendMaxNanoUsd: Budget,
+  weeklySpendMaxNanoUsd: Budget,
+  monthlySpendMaxNanoUsd: Budget,
+  totalSpendMaxNanoUsd: Budget,
 };
 const NewKeyBody = t.Object({
   name: Name,
@@ -40,9 +36,8 @@ const NewKeyBody = t.Object({
   hosts: t.Optional(orNull(t.Array(t.String({ maxLength: HOST_CHARS_MAX }), { maxItems: 50 }))),
   expiresAt: t.Optional(orNull(t.String({ maxLength: 40 }))),
   limits: t.Optional(KeyLimits),
-  ...DAILY_LIMITS,
+  ...OWN_LIMITS,
 });
-type NewKeyBody = typeof NewKeyBody.static;
 
 export function keysEndpoints(deps: Deps) {
   return signedIn(deps)
@@ -50,8 +45,11 @@ export function keysEndpoints(deps: Deps) {
     .get("/keys/options", async ({ person }) => toJson(await optionsOf(deps, person)))
     .post(
       "/keys",
-      async ({ person, body, request }) =>
-        toJson(await once(deps, { person, request }, () => create(deps, person, body))),
+      async ({ person, body, request }) => {
+        const key = { ...withAmounts(body), accountId: person.accountId };
+        const call = callBy(deps, { person, request });
+        return toJson(await once(deps, { person, request }, () => perform(deps, createKey, call, key)));
+      },
       { body: NewKeyBody },
     )
     .use(keyEndpoints(deps));
@@ -63,65 +61,64 @@ function keyEndpoints(deps: Deps) {
   return signedIn(deps)
     .patch(
       "/keys/:id",
-      async ({ person, params, body }) => {
-        const { dailySpendMaxNanoUsd: spend, ...change } = body;
-        const dailySpendMaxNanoUsd = spend === undefined || spend === null ? spend : BigInt(spend);
-        const key = await ownKey(deps, person, params.id);
-        return toJson(await updateKey({ ...deps, by: person.by }, key, { ...change, dailySpendMaxNanoUsd }));
-      },
-      { ...ofKey, body: t.Object({ name: t.Optional(Name), limits: t.Optional(KeyLimits), ...DAILY_LIMITS }) },
+      async ({ person, params, body, request }) =>
+        toJson(
+          await perform(deps, updateKey, callBy(deps, { person, request }), {
+            ...withAmounts(body),
+            ...(await ownKey(deps, person, params.id)),
+          }),
+        ),
+      { ...ofKey, body: t.Object({ name: t.Optional(Name), limits: t.Optional(KeyLimits), ...OWN_LIMITS }) },
     )
     .post(
       "/keys/:id/disable",
-      async ({ person, params }) =>
-        toJson(await disableKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
+      async ({ person, params, request }) =>
+        toJson(
+          await perform(deps, disableKey, callBy(deps, { person, request }), await ownKey(deps, person, params.id)),
+        ),
       ofKey,
     )
     .post(
       "/keys/:id/enable",
-      async ({ person, params }) =>
-        toJson(await enableKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
+      async ({ person, params, request }) =>
+        toJson(
+          await perform(deps, enableKey, callBy(deps, { person, request }), await ownKey(deps, person, params.id)),
+        ),
       ofKey,
     )
     .post(
       "/keys/:id/revoke",
-      async ({ person, params }) =>
-        toJson(await revokeKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
+      async ({ person, params, request }) =>
+        toJson(
+          await perform(deps, revokeKey, callBy(deps, { person, request }), await ownKey(deps, person, params.id)),
+        ),
       ofKey,
     )
     .post(
       "/keys/:id/rotate",
       async ({ person, params, body, request }) => {
-        const key = await ownKey(deps, person, params.id);
-        const rotate = () => rotateKey({ ...deps, by: person.by }, { ...key, ...body });
-        return toJson(await once(deps, { person, request }, rotate));
+        const key = { ...body, ...(await ownKey(deps, person, params.id)) };
+        const call = callBy(deps, { person, request });
+        return toJson(await once(deps, { person, request }, () => perform(deps, rotateKey, call, key)));
       },
       { ...ofKey, body: t.Object({ overlapSeconds: t.Integer() }) },
     );
 }
 
-/** The ids of a key of the person. Throws not_found, also for another account's key. */
-async function ownKey(deps: Deps, { accountId }: Person, keyId: number): Promise<{ accountId: number; keyId: number }> {
+/** The id of a key of the person: an admin's page changes no other account's keys. Throws not_found, also for those. */
+async function ownKey(deps: Deps, { accountId }: Person, keyId: number): Promise<{ keyId: number }> {
   if (!(await findKey(deps, { keyId, accountId }))) throw new Refusal("not_found");
-  return { accountId, keyId };
+  return { keyId };
 }
 
-async function create(deps: Deps, person: Person, body: NewKeyBody) {
-  const { modelIds = null, hosts = null, expiresAt = null, dailyUnitsMax = null, dailySpendMaxNanoUsd = null } = body;
-  return createKey(
-    { ...deps, by: person.by },
-    {
-      accountId: person.accountId,
-      name: body.name,
-      mode: body.mode,
-      modelIds,
-      hosts,
-      expiresAt,
-      limits: body.limits,
-      dailyUnitsMax,
-      dailySpendMaxNanoUsd: dailySpendMaxNanoUsd === null ? null : BigInt(dailySpendMaxNanoUsd),
-    },
-  );
+/** The amounts as bigint. */
+function withAmounts<Body extends Partial<Record<KeyBudgetField, string | null>>>(body: Body) {
+  const amounts: Partial<Record<KeyBudgetField, bigint | null>> = {};
+  for (const { field } of KEY_BUDGETS) {
+    const typed = body[field];
+    if (typed !== undefined) amounts[field] = typed === null ? null : BigInt(typed);
+  }
+  return { ...body, ...amounts } as Omit<Body, KeyBudgetField> & typeof amounts;
 }
 
 type KeyRow = Omit<ShownKey, "accountId"> & {

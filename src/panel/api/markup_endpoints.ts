@@ -1,13 +1,15 @@
 import { Type } from "@sinclair/typebox";
 import { t } from "elysia";
 import { EVERY_MODEL, type Markups } from "../../accounts/markups.ts";
-import { markupsOf, setMarkup } from "../../accounts/markups_store.ts";
+import { markupsOf } from "../../accounts/markups_store.ts";
 import type { Model } from "../../catalog/catalog.ts";
 import type { Deps } from "../../deps.ts";
 import { MODEL_ID_CHARS_MAX } from "../../limits.ts";
+import { setMarkup } from "../../operations/markups.ts";
+import { perform } from "../../operations/operation.ts";
 import { NO_NUL, orNull } from "./fields.ts";
 import { toJson } from "./formats.ts";
-import { signedIn } from "./panel_session.ts";
+import { callBy, signedIn } from "./panel_session.ts";
 
 /** A reseller's markups on balance prices. Source: MRK-1. */
 
@@ -25,9 +27,9 @@ export function markupEndpoints(deps: Deps) {
     .get("/markup", async ({ person }) => toJson(shown(deps, await markupsOf(deps.db.orm, person.accountId))))
     .put(
       "/markup",
-      async ({ person, body }) => {
-        const change = { resellerId: person.accountId, ...body };
-        return toJson(shown(deps, await setMarkup({ ...deps, by: person.by }, change)));
+      async ({ person, body, request }) => {
+        await perform(deps, setMarkup, callBy(deps, { person, request }), body);
+        return toJson(shown(deps, await markupsOf(deps.db.orm, person.accountId)));
       },
       { body: NewMarkup },
     );

@@ -15,9 +15,9 @@ import {
 } from "../../messages/mail_servers_store.ts";
 import { canMail, smtpServerOf, testMail } from "../../messages/senders.ts";
 import { addressesOf, MailError, operatorServer, sendMail } from "../../messages/smtp.ts";
+import { askedCall, countDelivery } from "../../operations/asked_calls.ts";
 import type { Owner } from "../../platform/share_limit.ts";
 import { within } from "../../platform/time_limit.ts";
-import { askedCall, countDelivery } from "./asked_calls.ts";
 import { Id, IdParam, orNull, whole } from "./fields.ts";
 import { mailerOf, type Person, signedIn } from "./panel_session.ts";
 

@@ -2,16 +2,18 @@ import { Elysia } from "elysia";
 import { markupFor } from "../../accounts/markups.ts";
 import { markupsOf } from "../../accounts/markups_store.ts";
 import type { Model } from "../../catalog/catalog.ts";
-import { type FullRates, INPUT_PARTS, OUTPUT_PARTS, type Tier, type TokenPart } from "../../catalog/rates.ts";
+import type { FullRates, Tier } from "../../catalog/rates.ts";
 import { OPERATOR } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { networkOf } from "../../http/client_address.ts";
+import { panelHostOf } from "../../http/host.ts";
 import { refuseRepeated } from "../../http/query.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { retailPrice } from "../../ledger/price.ts";
+import { INPUT_PARTS, OUTPUT_PARTS, type PricePart } from "../../price_parts.ts";
 import { toJson } from "./formats.ts";
-import { cookieName, panelHostOf, visitorOf } from "./session_auth.ts";
+import { cookieName, visitorOf } from "./session_auth.ts";
 
 /**
  * The models and what the viewer pays for them. Without a session only where the host's seller made its prices public.
@@ -85,8 +87,8 @@ function tierOf({ aboveInputTokens, rates }: Tier, retail: (microUsd: number) =>
   };
 }
 
-function furtherOf(rates: FullRates): TokenPart[] {
-  const differing = (parts: readonly TokenPart[], base: number) =>
+function furtherOf(rates: FullRates): PricePart[] {
+  const differing = (parts: readonly PricePart[], base: number) =>
     parts.filter((part) => part !== "cached_input" && rates[part] !== base);
   return [...differing(INPUT_PARTS, rates.input), ...differing(OUTPUT_PARTS, rates.output)];
 }

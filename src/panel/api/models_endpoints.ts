@@ -4,6 +4,7 @@ import { adviceOf } from "../../catalog/bound_advice.ts";
 import { readBoundUses } from "../../catalog/bound_uses_store.ts";
 import { imagePriceKey, QUALITY_CHARS_MAX } from "../../catalog/catalog_input.ts";
 import { losing, lossOf, lowestMargin, readMargins } from "../../catalog/margins.ts";
+import { MODALITY_NAMES, type Modality } from "../../catalog/modalities.ts";
 import { byBound } from "../../catalog/model_bounds.ts";
 import {
   addModel,
@@ -15,15 +16,13 @@ import {
   updateModel,
 } from "../../catalog/models_store.ts";
 import { PARAM_CHARS_MAX, ROUTE_PARAMS_MAX } from "../../catalog/route_params.ts";
-import { readRouteStats } from "../../catalog/route_stats_store.ts";
-import { reportsOf } from "../../catalog/route_sums.ts";
 import { addRoute, listRoutes, removeRoute, updateRoute } from "../../catalog/routes_store.ts";
 import { pricesOfColumns } from "../../catalog/token_prices.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";
 import { CATALOG_NAME_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../../limits.ts";
-import { breakerOf } from "./breakers.ts";
+import { readRouteStates } from "./breakers.ts";
 import { FactsFields } from "./facts_fields.ts";
 import { IdInBody, IdParam, orNull, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
@@ -45,14 +44,13 @@ const ModelId = t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX });
 const Name = t.String({ maxLength: CATALOG_NAME_CHARS_MAX });
 const OfModel = { query: t.Object({ id: ModelId }) };
 
+const OneModality = Type.Unsafe<Modality>(Type.Union(MODALITY_NAMES.map((name) => Type.Literal(name))));
 const modelFields = {
   name: t.Optional(Name),
   ownedBy: t.Optional(Name),
   contextLength: t.Optional(orNull(Type.Integer())),
   status: t.Optional(t.Union([t.Literal("active"), t.Literal("preview"), t.Literal("deprecated")])),
-  modality: t.Optional(
-    t.Union([t.Literal("text"), t.Literal("image"), t.Literal("multimodal"), t.Literal("embedding")]),
-  ),
+  modality: t.Optional(OneModality),
   architecture: t.Optional(orNull(t.Record(t.String(), t.Unknown()))),
   enabled: t.Optional(t.Boolean()),
   defaultCapTokens: t.Optional(Type.Integer()),
@@ -212,19 +210,21 @@ async function oneModel(deps: Deps, id: string) {
   const row = await findModel(deps, id);
   const [model] = row ? await describe(deps, [row]) : [];
   if (!model) throw new Refusal("not_found", { message: "There is no such model." });
-  const routeIds = model.routes.map((route) => route.id);
-  const reports = reportsOf(await readRouteStats(deps, "day", routeIds));
   const advice = row ? adviceOf(row, (await readBoundUses(deps, [row])).get(id) ?? []) : [];
-  return toJson({ ...model, reports, advice, example: EXAMPLE });
+  return toJson({ ...model, advice, example: EXAMPLE });
 }
 
 type ModelRow = NonNullable<Awaited<ReturnType<typeof findModel>>>;
 
-/** Models with their prices, routes, and this replica's breakers. */
+/** Models with their prices, their routes and the state of each. */
 async function describe(deps: Deps, rows: ModelRow[]) {
   const ids = rows.map(({ id }) => id);
   const images = await listImagePrices(deps, ids);
   const routes = await listRoutes(deps, ids);
+  const stateOf = await readRouteStates(
+    deps,
+    routes.map(({ id }) => id),
+  );
   const allMargins = await readMargins(deps, rows);
   return rows.map((row) => {
     const margins = allMargins.get(row.id) ?? [];
@@ -243,11 +243,14 @@ async function describe(deps: Deps, rows: ModelRow[]) {
       /** What is left of its price, in thousandths, by its dearest route; null: not known. */
       lowestMarginPermille: lowestMargin(margins),
       losing: losing(margins).map(lossOf),
+      /** Of the routes that were called in the last 24 hours. */
+      reports: routes.filter(({ modelId }) => modelId === model.id).flatMap(({ id }) => stateOf(id).report ?? []),
       routes: routes
         .filter(({ modelId }) => modelId === model.id)
         .map(({ modelId: _, baseUrl: __, ...route }) => ({
           ...route,
-          breaker: breakerOf(deps, route.id),
+          health: stateOf(route.id).health,
+          breaker: stateOf(route.id).breaker,
           /** null: not known, or the route is off. */
           marginPermille: lowestMargin(margins.filter(({ routeId }) => routeId === route.id)),
         })),

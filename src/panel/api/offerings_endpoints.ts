@@ -1,16 +1,17 @@
 import { Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
-import { listOfferings, setOfferingEnabled } from "../../accounts/offerings_store.ts";
-import { addPricedOffering, listRetailPrices, offeredTo } from "../../commerce/retail_prices_store.ts";
+import { listOfferings } from "../../accounts/offerings_store.ts";
+import { listRetailPrices, offeredTo } from "../../commerce/retail_prices_store.ts";
 import { OPERATOR } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
-import { Refusal } from "../../errors.ts";
 import { MODEL_ID_CHARS_MAX, SCOPE_MODELS_MAX } from "../../limits.ts";
+import { createOffering, setOnSale } from "../../operations/offerings.ts";
+import { perform } from "../../operations/operation.ts";
 import { activePackages } from "./admin_counts_store.ts";
 import { IdParam, NanoUsd, orNull, RateLimits } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
-import { signedIn } from "./panel_session.ts";
+import { callBy, signedIn } from "./panel_session.ts";
 
 /** Offerings: those on sale, for everyone; adding them and taking them off sale, for admins. An offering itself never changes. */
 
@@ -77,26 +78,21 @@ function adminEndpoints(deps: Deps) {
     })
     .post(
       "/admin/offerings",
-      async ({
-        person,
-        body: { wholesaleNanoUsd, priceNanoUsd = null, belowWholesale = false, ...wanted },
-        request,
-      }) => {
-        const { timeZone = deps.config.billingTimeZone } = wanted;
-        const offering = { ...wanted, timeZone, wholesaleNanoUsd: BigInt(wholesaleNanoUsd) };
-        const retail = priceNanoUsd === null ? null : { priceNanoUsd: BigInt(priceNanoUsd), belowWholesale };
-        const by = { ...deps, by: person.by };
-        return toJson(await once(deps, { person, request }, () => addPricedOffering(by, offering, retail)));
+      async ({ person, body: { wholesaleNanoUsd, priceNanoUsd = null, ...body }, request }) => {
+        const wanted = {
+          ...body,
+          wholesaleNanoUsd: BigInt(wholesaleNanoUsd),
+          priceNanoUsd: priceNanoUsd === null ? null : BigInt(priceNanoUsd),
+        };
+        const call = callBy(deps, { person, request });
+        return toJson(await once(deps, { person, request }, () => perform(deps, createOffering, call, wanted)));
       },
       { body: NewOffering },
     )
     .patch(
       "/admin/offerings/:id",
-      async ({ person, params, body: { enabled } }) => {
-        const known = await setOfferingEnabled({ ...deps, by: person.by }, { offeringId: params.id, enabled });
-        if (!known) throw new Refusal("not_found");
-        return { offeringId: params.id, enabled };
-      },
+      ({ person, params, body, request }) =>
+        perform(deps, setOnSale, callBy(deps, { person, request }), { ...body, offeringId: params.id }),
       {
         params: IdParam,
         body: t.Object({ enabled: t.Boolean() }),

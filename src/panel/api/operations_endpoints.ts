@@ -1,21 +1,24 @@
 import { t } from "elysia";
-import { listAudit } from "../../accounts/audit_store.ts";
 import { brokenRows, readBooksOverview } from "../../books/books_overview_store.ts";
 import { explain, lastChecks } from "../../books/check_runs_store.ts";
 import { countFindings, invariantOf } from "../../books/invariants.ts";
 import { losing, lossOf, lowestMargin, readMargins } from "../../catalog/margins.ts";
 import { listModels } from "../../catalog/models_store.ts";
+import { listProviders } from "../../catalog/providers_store.ts";
+import { type RouteHealth, worstHealth } from "../../catalog/route_health.ts";
+import { listRoutes } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { recentReplicas } from "../../ledger/replicas_store.ts";
+import { pageOf } from "../../platform/pages.ts";
 import { within } from "../../platform/time_limit.ts";
 import { countEverything, countRequests } from "./admin_counts_store.ts";
-import { openBreakers } from "./breakers.ts";
-import { Id, whole } from "./fields.ts";
+import { readRouteStates } from "./breakers.ts";
+import { whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
 import { longRead, type Person, signedIn } from "./panel_session.ts";
 
-/** For admins, about the whole service: the overview on Home, replicas, the check of the books, and the audit log. */
+/** For admins, about the whole service: the overview on Home, replicas, and the check of the books. */
 
 /** The time that a page waits for a check. A longer check continues, and the next load of the page shows its result. */
 const CHECK_WAIT_MS_MAX = 25_000;
@@ -25,10 +28,10 @@ const ROWS_DEFAULT = 20;
 const ROWS_MAX = 100;
 /** The longest name of a Postgres view. */
 const NAME_LENGTH_MAX = 63;
-const AUDIT_ROWS_MAX = 200;
 /** Models with the lowest margins, and losing routes, on Home. */
 const MARGINS_MAX = 1_000;
 const LOSSES_MAX = 20;
+const PROVIDERS_MAX = 1_000;
 
 export function operationsEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
@@ -40,21 +43,7 @@ export function operationsEndpoints(deps: Deps) {
     .get("/admin/books/:name/rows", ({ params, query }) => rowsOf(deps, params.name, query.limit), {
       params: t.Object({ name: t.String({ maxLength: NAME_LENGTH_MAX }) }),
       query: t.Object({ limit: t.Optional(whole(1, ROWS_MAX)) }),
-    })
-    .get(
-      "/audit",
-      ({ person, query, request: { signal } }) =>
-        longRead(deps, { person, signal }, (reading) => listAudit(reading, query)),
-      {
-        query: t.Object({
-          subject: t.Optional(t.String({ pattern: "^[a-z_]{1,40}$", says: "the name of a table, as in keys" })),
-          accountId: t.Optional(Id),
-          actorId: t.Optional(Id),
-          before: t.Optional(Id),
-          limit: t.Optional(whole(1, AUDIT_ROWS_MAX)),
-        }),
-      },
-    );
+    });
 }
 
 /** The first rows that break an invariant. Throws not_found for an unknown name: only names from the list reach SQL. */
@@ -62,7 +51,7 @@ async function rowsOf(deps: Deps, name: string, limit = ROWS_DEFAULT) {
   const invariant = invariantOf(name);
   if (!invariant) throw new Refusal("not_found");
   const rows = await brokenRows(deps.db.sql, invariant.name, limit + 1);
-  return { ...invariant, rows: rows.slice(0, limit), hasMore: rows.length > limit };
+  return { ...invariant, ...pageOf(rows, limit) };
 }
 
 /** Starts a check, or joins the running one. Returns its result, or `running: true` after CHECK_WAIT_MS_MAX. */
@@ -93,6 +82,34 @@ async function allMargins(deps: Deps) {
   };
 }
 
+/**
+ * The providers that are on, by the state of their routes: those that fail by name, the others counted. A provider without a
+ * route is untested.
+ */
+async function providerStates(deps: Deps) {
+  const [providers, routes, stateOf] = [
+    await listProviders(deps, { limit: PROVIDERS_MAX }),
+    await listRoutes(deps),
+    await readRouteStates(deps),
+  ];
+  const states = providers
+    .filter(({ enabled }) => enabled)
+    .map(({ id, name }) => {
+      const own = routes.filter((route) => route.providerId === id && route.enabled).map((route) => stateOf(route.id));
+      const failing = own.filter(({ health, breaker }) => breaker.open || health === "failing").length;
+      return { name, failing, health: worstHealth(own.map(({ health }) => health)) };
+    });
+  const count = (wanted: RouteHealth) =>
+    states.filter(({ health, failing }) => failing === 0 && health === wanted).length;
+  return {
+    /** With the number of their routes that some replica skips, or that fail by the sums of 24 hours. */
+    failing: states.filter(({ failing }) => failing > 0).map(({ name, failing }) => ({ name, routes: failing })),
+    degraded: count("degraded"),
+    answering: count("answers"),
+    untested: count("untested"),
+  };
+}
+
 async function overview(deps: Deps, person: Person, signal: AbortSignal) {
   const [last] = await lastChecks(deps.db.sql, 1);
   const counts = await longRead(deps, { person, signal, readMsMax: OVERVIEW_MS_MAX }, async ({ db: { sql } }) => ({
@@ -102,8 +119,7 @@ async function overview(deps: Deps, person: Person, signal: AbortSignal) {
   }));
   return {
     ...counts,
-    /** Providers with routes that this replica skips for now. */
-    providersFailing: [...openBreakers(deps)].map(([name, routes]) => ({ name, routes })),
+    providers: await providerStates(deps),
     books: last ? { checkedAt: last.checkedAt, ...countFindings(last.results) } : null,
   };
 }

@@ -1,22 +1,21 @@
+import { type Static, Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
 import { disputesOf } from "../../commerce/disputes_store.ts";
-import { fulfilOrder } from "../../commerce/order_fulfilment_store.ts";
 import {
-  type Decider,
-  declineOrder,
-  listIncoming,
-  listOrders,
+  type NewOrder,
   type Order,
   placeOrder,
+  listOrders as readOrders,
   withdrawOrder,
 } from "../../commerce/orders_store.ts";
 import { sellerOfPerson } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
-import { checkPayWith, viewOf } from "./account_billing.ts";
+import { perform } from "../../operations/operation.ts";
+import { declineOrder, fulfilOrder, listOrders } from "../../operations/orders.ts";
 import { Id, IdInBody, IdParam, orNull, PackagePayment, PackageStart, PositiveNanoUsd, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
-import { longRead, type Person, signedIn } from "./panel_session.ts";
+import { callBy, type Person, signedIn } from "./panel_session.ts";
 
 /** Orders: any account places them; its reseller decides them, or an admin if it has none. */
 
@@ -39,6 +38,18 @@ const Page = {
   limit: t.Optional(whole(1, PAGE_MAX)),
 };
 const OfOrder = { params: IdParam };
+const NewOrderBody = t.Union([
+  t.Object({ kind: t.Literal("package"), offeringId: IdInBody, note: Text }),
+  t.Object({ kind: t.Literal("top_up"), amountNanoUsd: PositiveNanoUsd, note: Text }),
+  t.Object({
+    kind: t.Literal("measured"),
+    days: Type.Integer(),
+    dailyLimit: Type.Integer(),
+    /** As the page showed it. */
+    priceNanoUsd: PositiveNanoUsd,
+    note: Text,
+  }),
+]);
 
 export function ordersEndpoints(deps: Deps) {
   return new Elysia({ normalize: false }).use(placingEndpoints(deps)).use(decidingEndpoints(deps));
@@ -49,7 +60,7 @@ function placingEndpoints(deps: Deps) {
     .get(
       "/orders",
       async ({ person, query }) => {
-        const { rows, hasMore } = await listOrders(deps, { ...query, accountId: person.accountId });
+        const { rows, hasMore } = await readOrders(deps, { ...query, accountId: person.accountId });
         return toJson({ orders: rows.map(ownView), hasMore });
       },
       { query: t.Object(Page) },
@@ -57,18 +68,13 @@ function placingEndpoints(deps: Deps) {
     .post(
       "/orders",
       async ({ person, body, request }) => {
-        const wanted = body.kind === "package" ? body : { ...body, amountNanoUsd: BigInt(body.amountNanoUsd) };
+        const wanted = toOrder(deps, body);
         const order = await once(deps, { person, request }, () =>
           placeOrder({ ...deps, by: person.by }, person.accountId, wanted),
         );
         return toJson({ order: ownView(order) });
       },
-      {
-        body: t.Union([
-          t.Object({ kind: t.Literal("package"), offeringId: IdInBody, note: Text }),
-          t.Object({ kind: t.Literal("top_up"), amountNanoUsd: PositiveNanoUsd, note: Text }),
-        ]),
-      },
+      { body: NewOrderBody },
     )
     .post(
       "/orders/:id/withdraw",
@@ -82,15 +88,21 @@ function placingEndpoints(deps: Deps) {
     );
 }
 
+function toOrder({ config }: Deps, body: Static<typeof NewOrderBody>): NewOrder {
+  if (body.kind === "package") return body;
+  if (body.kind === "top_up") return { ...body, amountNanoUsd: BigInt(body.amountNanoUsd) };
+  return { ...body, priceNanoUsd: BigInt(body.priceNanoUsd), timeZone: config.billingTimeZone };
+}
+
 function decidingEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get(
       "/orders/incoming",
-      async ({ person, query: { scope, ...page }, request: { signal } }) => {
-        const houseOnly = person.role === "admin" && scope !== "all";
-        const { rows, hasMore } = await longRead(deps, { person, signal }, (reading) =>
-          listIncoming(reading, { ...page, ...deciderOf(person), houseOnly }),
-        );
+      async ({ person, query, request }) => {
+        const { rows, hasMore } = await perform(deps, listOrders, callBy(deps, { person, request }), {
+          ...query,
+          limit: query.limit ?? PAGE_MAX,
+        });
         return toJson({ orders: await withDisputes(deps, person, rows), hasMore });
       },
       // An admin decides orders of resellers and house customers; `all` also lists those that resellers decide.
@@ -98,27 +110,16 @@ function decidingEndpoints(deps: Deps) {
     )
     .post(
       "/orders/:id/decline",
-      async ({ person, params, body }) => {
-        const decision = { ...deciderOf(person), orderId: params.id, answer: body.answer ?? null };
-        return toJson({ order: await declineOrder({ ...deps, by: person.by }, decision) });
-      },
+      async ({ person, params, body, request }) =>
+        toJson(await perform(deps, declineOrder, callBy(deps, { person, request }), { ...body, orderId: params.id })),
       { ...OfOrder, body: t.Object({ answer: Text }) },
     )
     .post(
       "/orders/:id/fulfil",
-      // The rest of the active package is dropped only on request.
-      async ({ person, params, body: { when = "after", payWith } }) => {
-        checkPayWith(person, payWith);
-        const wanted = { ...deciderOf(person), orderId: params.id, when, payWith };
-        const { order, package: assigned } = await fulfilOrder({ ...deps, by: person.by }, wanted);
-        return toJson({ order, package: assigned && viewOf(person, assigned) });
-      },
+      async ({ person, params, body, request }) =>
+        toJson(await perform(deps, fulfilOrder, callBy(deps, { person, request }), { ...body, orderId: params.id })),
       { ...OfOrder, body: t.Object({ when: t.Optional(PackageStart), payWith: t.Optional(PackagePayment) }) },
     );
-}
-
-function deciderOf({ role, accountId }: Person): Decider {
-  return { resellerId: role === "admin" ? null : accountId };
 }
 
 /** Includes the disputes at the person's own Stripe account. */

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { Type } from "@sinclair/typebox";
 import { sendOwnReset } from "../../accounts/password_links_store.ts";
 import type { Deps } from "../../deps.ts";
@@ -35,7 +36,7 @@ export async function forgotPassword(deps: Deps, { host, network }: Arrival, ema
   await countAttempt(deps, [`reset-address:${network}`]);
   await inTime(sendOwnReset(deps, { email, roles, resellerId, site: siteUrl(deps, name) }));
   const restMs = restOfStepMs(deps.clock.nowMs() - startMs);
-  await new Promise((resolve) => setTimeout(resolve, restMs));
+  await sleep(restMs);
 }
 
 /** How long work that took so long waits until the end of its step. */

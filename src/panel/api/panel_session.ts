@@ -1,5 +1,4 @@
 import { Elysia } from "elysia";
-import { type Account, findAccount } from "../../accounts/accounts_store.ts";
 import type { Role } from "../../accounts/roles.ts";
 import type { Session } from "../../accounts/sessions.ts";
 import type { Viewed } from "../../accounts/sessions_store.ts";
@@ -9,6 +8,9 @@ import { hasBody, readBody } from "../../http/body.ts";
 import type { Host } from "../../http/host.ts";
 import { refuseRepeated } from "../../http/query.ts";
 import { factsOf } from "../../http/request_facts.ts";
+import { askedCall } from "../../operations/asked_calls.ts";
+import { inBatchPlace } from "../../operations/batch_places.ts";
+import type { Call } from "../../operations/operation.ts";
 import type { Actor } from "../../platform/changes_store.ts";
 import type { Db } from "../../platform/db.ts";
 import { noteFormBody } from "./form_once.ts";
@@ -103,17 +105,6 @@ export function mailerOf({ role, tenantId }: Pick<Person, "role" | "tenantId">):
   return role === "customer" ? tenantId : 0;
 }
 
-/**
- * An account that a person manages: a reseller its own customers, an admin any account. Throws not_found, also for accounts that
- * exist elsewhere.
- */
-export async function accountInScope(deps: Deps, person: Person, accountId: number): Promise<Account> {
-  const account =
-    person.role === "admin" ? await findAccount(deps, accountId) : await findAccount(deps, accountId, person.accountId);
-  if (!account) throw new Refusal("not_found");
-  return account;
-}
-
 /** `signal` ends the read when the page stops waiting. */
 export type Reader = { person: Person; signal: AbortSignal };
 
@@ -128,4 +119,16 @@ export function longRead<T>(
 ): Promise<T> {
   const { accountId, tenantId } = person.session;
   return longReads.run({ side: "panel", accountId, tenantId }, options, work);
+}
+
+/** The call of an operation by a person, through a page. */
+export function callBy(deps: Deps, { person, request: { signal } }: { person: Person; request: Request }): Call {
+  return {
+    caller: person,
+    hostName: person.host.name,
+    signal,
+    read: (work) => longRead(deps, { person, signal }, work),
+    callStripe: (work) => askedCall(deps, { person, kind: "stripe" }, work),
+    makeBatch: (sellerId, work) => inBatchPlace(deps.batchPlaces, { sellerId, signal }, work),
+  };
 }

@@ -6,11 +6,11 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { readBody } from "../../http/body.ts";
 import { networkOf } from "../../http/client_address.ts";
+import { panelHostOf } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { createBatchLoader } from "../../platform/batch_loader.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { whole } from "./fields.ts";
-import { panelHostOf } from "./session_auth.ts";
 
 /** Where Stripe and shops report payments: no session and no CSRF token, but a signature over the body. Source: BUY-2, BUY-8. */
 

@@ -1,6 +1,5 @@
 import { Elysia, t } from "elysia";
 import { chooseMethod } from "../../commerce/checkouts_store.ts";
-import { type Dispute, disputesOf } from "../../commerce/disputes_store.ts";
 import { numberText, titleOf } from "../../commerce/invoice_pdf.ts";
 import { invoiceOfOrder } from "../../commerce/invoices_store.ts";
 import { findOrder, type Method, type Order } from "../../commerce/orders_store.ts";
@@ -12,26 +11,25 @@ import {
   type WaysToPay,
   waysToPay,
 } from "../../commerce/payment_settings_store.ts";
-import { listPayments, type Payment } from "../../commerce/payments_store.ts";
-import { type Refund, refundsOf } from "../../commerce/refunds_store.ts";
 import { sellerIdOf, sellerOfPerson } from "../../commerce/sellers_store.ts";
 import { shopPageOf } from "../../commerce/shop_webhook.ts";
 import { changeStripe } from "../../commerce/stripe_account.ts";
 import { askAboutOrder, openCheckout } from "../../commerce/stripe_checkout.ts";
 import { checkStripeKey } from "../../commerce/stripe_client.ts";
-import { endRefund, makeRefund } from "../../commerce/stripe_refunds.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError } from "../../errors.ts";
 import { originOf } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { findPackage, type Package } from "../../ledger/packages_store.ts";
 import { TYPED_STRIPE_SECRET_CHARS_MAX } from "../../limits.ts";
-import { askedCall } from "./asked_calls.ts";
+import { askedCall } from "../../operations/asked_calls.ts";
+import { PAGE_MAX, perform } from "../../operations/operation.ts";
+import { endRefund, listPayments, refundPayment } from "../../operations/orders.ts";
 import { Id, IdParam, orNull } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
 import { ownView } from "./orders_endpoints.ts";
-import { type Person, signedIn } from "./panel_session.ts";
+import { callBy, type Person, signedIn } from "./panel_session.ts";
 
 /** Paying for an order, a seller's payments and refunds, and how a seller is paid. */
 
@@ -120,16 +118,13 @@ async function pageOf(deps: Deps, { person, order, method, request }: Paying): P
 }
 
 function receivingEndpoints(deps: Deps) {
-  return signedIn(deps, "reseller", "admin")
+  return signedIn(deps, ...listPayments.roles)
     .get(
       "/payments",
-      async ({ person, query: { before, show = "all" } }) => {
-        const wanted = { sellerId: sellerOfPerson(person), show };
-        const page = await listPayments(deps, { ...wanted, ...(before !== undefined && { before }) });
-        const paymentIds = page.rows.map(({ paymentId }) => paymentId);
-        const [given, disputed] = await Promise.all([refundsOf(deps, paymentIds), disputesOf(deps, { paymentIds })]);
-        const payments = page.rows.map((payment) => withReversals(payment, given, disputed));
-        return toJson({ payments, hasMore: page.hasMore });
+      async ({ person, query, request }) => {
+        const call = callBy(deps, { person, request });
+        const { rows, hasMore } = await perform(deps, listPayments, call, { ...query, limit: PAGE_MAX });
+        return toJson({ payments: rows, hasMore });
       },
       {
         query: t.Object({
@@ -141,20 +136,9 @@ function receivingEndpoints(deps: Deps) {
     .post(
       "/payments/:id/refunds",
       async ({ person, params, body, request }) => {
-        const wanted = {
-          sellerId: sellerOfPerson(person),
-          paymentId: params.id,
-          amountNano: BigInt(body.amountNano),
-          reason: body.reason?.trim() || null,
-          endPackage: body.endPackage ?? false,
-        };
-        return toJson({
-          refund: refundView(
-            await once(deps, { person, request }, () =>
-              askedCall(deps, { person, kind: "stripe" }, () => makeRefund({ ...deps, by: person.by }, wanted)),
-            ),
-          ),
-        });
+        const wanted = { ...body, paymentId: params.id, amountNano: BigInt(body.amountNano) };
+        const call = callBy(deps, { person, request });
+        return toJson(await once(deps, { person, request }, () => perform(deps, refundPayment, call, wanted)));
       },
       {
         ...OfOrder,
@@ -168,27 +152,10 @@ function receivingEndpoints(deps: Deps) {
     .post(
       // A former account at Stripe no longer answers: the seller says whether it has made the refund.
       "/refunds/:id/end",
-      async ({ person, params, body: { isMade } }) => {
-        const wanted = { sellerId: sellerOfPerson(person), refundId: params.id, isMade };
-        const ended = await askedCall(deps, { person, kind: "stripe" }, () =>
-          endRefund({ ...deps, by: person.by }, wanted),
-        );
-        return toJson({ refund: refundView(ended) });
-      },
+      async ({ person, params, body, request }) =>
+        toJson(await perform(deps, endRefund, callBy(deps, { person, request }), { ...body, refundId: params.id })),
       { ...OfOrder, body: t.Object({ isMade: t.Boolean() }) },
     );
-}
-
-function withReversals<P extends Payment>(payment: P, given: readonly Refund[], disputed: readonly Dispute[]) {
-  const isOf = ({ paymentId }: { paymentId: number }) => paymentId === payment.paymentId;
-  return { ...payment, refunds: given.filter(isOf).map(refundView), disputes: disputed.filter(isOf) };
-}
-
-function refundView(refund: Refund) {
-  const { refundId, amountNano, origin, shortfallNano, reason, status, problem, createdAt } = refund;
-  // Not before Stripe was asked in vain.
-  const canEnd = status === "pending" && refund.isBeforeChange && problem !== null;
-  return { refundId, amountNano, origin, shortfallNano, reason, status, problem, createdAt, canEnd };
 }
 
 function settingsEndpoints(deps: Deps) {

@@ -1,28 +1,29 @@
 import { Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
-import { type Account, findAccount, setPaygRight } from "../../accounts/accounts_store.ts";
+import type { Account } from "../../accounts/accounts_store.ts";
 import { type Key, listKeys } from "../../accounts/keys_store.ts";
 import type { Model } from "../../catalog/catalog.ts";
 import type { Deps } from "../../deps.ts";
-import { InputError, Refusal } from "../../errors.ts";
-import { grantAllotment, listAllotments, withdrawAllotment } from "../../ledger/allotments_store.ts";
-import { addBalance, setPayg, transferBalance } from "../../ledger/balances_store.ts";
-import { holdingsOf, previewAssignment, type Terms } from "../../ledger/holdings_store.ts";
-import { assignPackage, endPackage, findPackage, type PayWith, payerOf } from "../../ledger/packages_store.ts";
+import { previewAssignment, type Terms } from "../../ledger/holdings_store.ts";
+import { type PayWith, payerOf } from "../../ledger/packages_store.ts";
+import { setPayg, setPaygRight } from "../../operations/accounts.ts";
+import { changeBalance } from "../../operations/balances.ts";
+import { accountInScope, holderInScope } from "../../operations/fence.ts";
+import { perform } from "../../operations/operation.ts";
 import {
-  billingOf,
+  assignPackage,
   checkPayWith,
-  EntriesPage,
-  entriesOf,
-  MovementsPage,
-  monthsOf,
-  movementsOf,
-  viewOf,
-} from "./account_billing.ts";
+  endPackage,
+  grantAllotment,
+  holdingsFor,
+  listAllotments,
+  withdrawAllotment,
+} from "../../operations/packages.ts";
+import { EntriesPage, entriesOf, MovementsPage, monthsOf, movementsOf } from "./account_billing.ts";
 import { Id, IdInBody, IdParam, PackagePayment, PackageStart, PositiveNanoUsd, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
-import { accountInScope, type Person, signedIn } from "./panel_session.ts";
+import { callBy, type Person, signedIn } from "./panel_session.ts";
 
 /**
  * Packages, balance and allotments of the accounts that a person manages: a reseller its customers, an admin everyone. A reseller may
@@ -51,7 +52,8 @@ function holdingEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get(
       "/people/:id/billing",
-      async ({ person, params }) => toJson(await billingOf(deps, person, await holderInScope(deps, person, params.id))),
+      async ({ person, params }) =>
+        toJson(await holdingsFor(deps, person, await holderInScope(deps, person, params.id))),
       { params: IdParam },
     )
     .get(
@@ -92,37 +94,31 @@ function packageEndpoints(deps: Deps) {
     )
     .post(
       "/people/:id/packages",
-      async ({ person, params, body: { offeringId, when, payWith }, request }) => {
-        const holder = await holderInScope(deps, person, params.id);
-        const { accountId } = holder;
-        const payer = payingFor(person, holder, payWith);
-        const wanted = { accountId, offeringId, when, ...payer, actorId: person.by.accountId };
-        const assigned = await once(deps, { person, request }, () => assignPackage({ ...deps, by: person.by }, wanted));
-        return toJson({ package: viewOf(person, assigned) });
+      async ({ person, params, body, request }) => {
+        const wanted = { ...body, accountId: params.id };
+        const call = callBy(deps, { person, request });
+        // Before the form counts as sent.
+        await holderInScope(deps, person, params.id);
+        return toJson(await once(deps, { person, request }, () => perform(deps, assignPackage, call, wanted)));
       },
       { params: IdParam, body: Assignment },
     )
     .post(
       "/people/:id/packages/:packageId/end",
-      async ({ person, params: { id, packageId } }) => {
-        const { accountId } = await holderInScope(deps, person, id);
-        const found = await findPackage(deps, packageId);
-        if (found?.accountId !== accountId) throw new Refusal("not_found");
-        const ended = await endPackage({ ...deps, by: person.by }, { accountId, packageId });
-        return toJson({ package: viewOf(person, ended), unitsDropped: ended.unitsDropped ?? 0 });
-      },
+      async ({ person, params: { id, packageId }, request }) =>
+        toJson(await perform(deps, endPackage, callBy(deps, { person, request }), { accountId: id, packageId })),
       { params: t.Object({ id: Id, packageId: Id }) },
     );
 }
 
 function moneyEndpoints(deps: Deps) {
-  return signedIn(deps, "reseller", "admin").post(
+  return signedIn(deps, ...changeBalance.roles).post(
     "/people/:id/balance",
-    async ({ person, params, body, request }) => {
-      const { accountId } = await accountInScope(deps, person, params.id);
-      const nanoUsd = BigInt(body.amountNanoUsd);
-      await once(deps, { person, request }, () => moveMoney(deps, person, { ...body, accountId, nanoUsd }));
-      return toJson({ balance: (await holdingsOf(deps, accountId)).balance });
+    async ({ person, params, body: { amountNanoUsd, ...body }, request }) => {
+      const wanted = { ...body, accountId: params.id, amountNanoUsd: BigInt(amountNanoUsd) };
+      const call = callBy(deps, { person, request });
+      await accountInScope(deps, person, params.id);
+      return toJson(await once(deps, { person, request }, () => perform(deps, changeBalance, call, wanted)));
     },
     {
       params: IdParam,
@@ -138,31 +134,14 @@ function moneyEndpoints(deps: Deps) {
   );
 }
 
-type Transaction = { kind: "top_up" | "correction"; accountId: number; nanoUsd: bigint; reason?: string };
-
-/**
- * An admin adds to or corrects a balance, with a reason; a reseller transfers from its own balance. Throws InputError,
- * insufficient_balance.
- */
-async function moveMoney(deps: Deps, person: Person, { kind, accountId, nanoUsd, reason }: Transaction): Promise<void> {
-  const by = { ...deps, by: person.by };
-  const actorId = person.by.accountId;
-  const why = reason?.trim() || null;
-  if (person.role === "admin") {
-    if (why === null) throw new InputError("Give a reason. It is kept with the transaction.", "reason");
-    await addBalance(by, { accountId, nanoUsd, kind, reason: why, actorId });
-    return;
-  }
-  if (kind !== "top_up") throw new InputError("Only the operator can correct a balance.", "kind");
-  await transferBalance(by, { fromId: person.accountId, toId: accountId, nanoUsd, reason: why, actorId });
-}
-
 function allotmentEndpoints(deps: Deps) {
-  return signedIn(deps, "reseller", "admin").get(
+  return signedIn(deps, ...listAllotments.roles).get(
     "/allotments",
-    async ({ person, query }) => {
-      const own = person.role === "reseller" ? { resellerId: person.accountId } : {};
-      const { rows, hasMore } = await listAllotments(deps, { ...query, ...own });
+    async ({ person, query, request }) => {
+      const { rows, hasMore } = await perform(deps, listAllotments, callBy(deps, { person, request }), {
+        ...query,
+        limit: query.limit ?? PAGE_MAX,
+      });
       return toJson({ allotments: rows, hasMore });
     },
     {
@@ -177,14 +156,10 @@ function allotmentEndpoints(deps: Deps) {
 
 /** Switches pay-as-you-go for an account: an admin may, and a reseller that was granted the right. */
 function paygEndpoints(deps: Deps) {
-  return signedIn(deps, "reseller", "admin").patch(
+  return signedIn(deps, ...setPayg.roles).patch(
     "/people/:id/payg",
-    async ({ person, params, body: { enabled } }) => {
-      const { accountId } = await accountInScope(deps, person, params.id);
-      const resellerId = person.role === "admin" ? undefined : person.accountId;
-      await setPayg({ ...deps, by: person.by }, accountId, enabled, resellerId);
-      return { paygEnabled: enabled };
-    },
+    ({ person, params, body, request }) =>
+      perform(deps, setPayg, callBy(deps, { person, request }), { ...body, accountId: params.id }),
     { params: IdParam, body: t.Object({ enabled: t.Boolean() }) },
   );
 }
@@ -194,39 +169,26 @@ function adminEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
     .patch(
       "/people/:id/payg-right",
-      async ({ person, params, body: { granted } }) => {
-        const { accountId } = await accountInScope(deps, person, params.id);
-        await setPaygRight({ ...deps, by: person.by }, accountId, granted);
-        return { maySwitchPayg: granted };
-      },
+      ({ person, params, body, request }) =>
+        perform(deps, setPaygRight, callBy(deps, { person, request }), { ...body, accountId: params.id }),
       { params: IdParam, body: t.Object({ granted: t.Boolean() }) },
     )
     .post(
       "/allotments",
-      async ({ person, body, request }) => {
-        const reason = body.reason.trim();
-        if (reason === "") throw new InputError("Give a reason. It is kept with the grant.", "reason");
-        const grant = { ...body, reason, actorId: person.by.accountId };
-        const allotment = await once(deps, { person, request }, () =>
-          grantAllotment({ ...deps, by: person.by }, grant),
-        );
-        return toJson({ allotment });
-      },
+      async ({ person, body, request }) =>
+        toJson(
+          await once(deps, { person, request }, () =>
+            perform(deps, grantAllotment, callBy(deps, { person, request }), body),
+          ),
+        ),
       { body: t.Object({ resellerId: IdInBody, offeringId: IdInBody, pieces: Type.Integer(), reason: Reason }) },
     )
     .post(
       "/allotments/:id/withdraw",
-      async ({ person, params }) => toJson(await withdrawAllotment({ ...deps, by: person.by }, params.id)),
+      async ({ person, params, request }) =>
+        toJson(await perform(deps, withdrawAllotment, callBy(deps, { person, request }), { allotmentId: params.id })),
       { params: IdParam },
     );
-}
-
-/** An account that the person may assign packages to: one it manages, or itself. Throws not_found. */
-async function holderInScope(deps: Deps, person: Person, accountId: number): Promise<Account> {
-  if (accountId !== person.accountId) return accountInScope(deps, person, accountId);
-  const own = await findAccount(deps, accountId);
-  if (!own) throw new Refusal("not_found");
-  return own;
 }
 
 function payingFor(person: Person, holder: Account, payWith: PayWith | undefined) {

@@ -2,8 +2,9 @@ import { listUsableKeys } from "../../accounts/keys_store.ts";
 import { type Markups, markupFor } from "../../accounts/markups.ts";
 import { markupsOf } from "../../accounts/markups_store.ts";
 import type { Model } from "../../catalog/catalog.ts";
+import { MODALITIES } from "../../catalog/modalities.ts";
 import type { Deps } from "../../deps.ts";
-import { keyAllowsModel, payerOf } from "../../gateway/models.ts";
+import { keyAllowsModel, whatPays } from "../../gateway/models.ts";
 import { type Entitlement, entitlementOf } from "../../ledger/entitlement_store.ts";
 import { retailPrice } from "../../ledger/price.ts";
 import { IMAGE_SIZES } from "../../limits.ts";
@@ -30,7 +31,7 @@ async function playgroundOf(deps: Deps, person: Person) {
   const models = deps.catalog.models().flatMap((model) => {
     // The newest key that can call this model. A call without `api_key_id` would take the newest key of all, which may not.
     const offers = scoped.flatMap((key) => {
-      const pays = keyAllowsModel(key, model.id) ? payerOf(entitlement, key.mode, model) : null;
+      const pays = keyAllowsModel(key, model.id) ? whatPays(entitlement, key.mode, model) : null;
       return pays === null ? [] : [{ keyId: key.keyId, pays }];
     });
     return offers[0] ? [offerOf({ model, entitlement, markups }, offers[0])] : [];
@@ -50,10 +51,9 @@ function offerOf(
     const microUsd = imagePrices.get(size);
     return microUsd === undefined ? null : retail(microUsd);
   };
-  const sizes =
-    modality === "text" || modality === "embedding"
-      ? []
-      : IMAGE_SIZES.map((size) => ({ size, pricePicoUsd: imagePrice(size) }));
+  const sizes = MODALITIES[modality].serves.includes("image")
+    ? IMAGE_SIZES.map((size) => ({ size, pricePicoUsd: imagePrice(size) }))
+    : [];
   return {
     id,
     name,

@@ -1,12 +1,13 @@
 import { Elysia, t } from "elysia";
 import { listOfferings } from "../../accounts/offerings_store.ts";
-import { listRetailPrices, removeRetailPrice, setRetailPrice } from "../../commerce/retail_prices_store.ts";
+import { listRetailPrices } from "../../commerce/retail_prices_store.ts";
 import { arePricesPublic, sellerOfPerson, setPricesPublic } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
-import { Refusal } from "../../errors.ts";
+import { removePrice, setRetailPrice } from "../../operations/offerings.ts";
+import { perform } from "../../operations/operation.ts";
 import { IdParam, NanoUsd } from "./fields.ts";
 import { toJson } from "./formats.ts";
-import { signedIn } from "./panel_session.ts";
+import { callBy, signedIn } from "./panel_session.ts";
 
 /** A seller's own retail prices: the operator's for an admin, else the reseller's. Source: RTL-1, RTL-2, RTL-6. */
 
@@ -22,20 +23,16 @@ export function pricesEndpoints(deps: Deps) {
       .get("/prices", async ({ person }) => toJson(await pricesOf(deps, sellerOfPerson(person))))
       .put(
         "/prices/:id",
-        async ({ person, params, body: { priceNanoUsd, belowWholesale = false } }) => {
-          const wanted = { sellerId: sellerOfPerson(person), offeringId: params.id, belowWholesale };
-          const price = { ...wanted, priceNanoUsd: BigInt(priceNanoUsd) };
-          return toJson(await setRetailPrice({ ...deps, by: person.by }, price));
+        async ({ person, params, body, request }) => {
+          const price = { ...body, offeringId: params.id, priceNanoUsd: BigInt(body.priceNanoUsd) };
+          return toJson(await perform(deps, setRetailPrice, callBy(deps, { person, request }), price));
         },
         { params: IdParam, body: Price },
       )
       .delete(
         "/prices/:id",
-        async ({ person, params }) => {
-          const price = { sellerId: sellerOfPerson(person), offeringId: params.id };
-          if (!(await removeRetailPrice({ ...deps, by: person.by }, price))) throw new Refusal("not_found");
-          return { offeringId: params.id, priceNanoUsd: null };
-        },
+        ({ person, params, request }) =>
+          perform(deps, removePrice, callBy(deps, { person, request }), { offeringId: params.id }),
         { params: IdParam },
       )
       .patch(

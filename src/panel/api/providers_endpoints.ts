@@ -7,7 +7,8 @@ import {
   updateProviderKey,
 } from "../../catalog/provider_keys_store.ts";
 import { addProvider, findProvider, listProviders, updateProvider } from "../../catalog/providers_store.ts";
-import { listRoutesTo } from "../../catalog/routes_store.ts";
+import { worstHealth } from "../../catalog/route_health.ts";
+import { listRoutes, listRoutesTo } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import {
@@ -17,7 +18,7 @@ import {
   PROVIDER_URL_CHARS_MAX,
   ROUTE_WEIGHT,
 } from "../../limits.ts";
-import { breakerOf, openBreakers } from "./breakers.ts";
+import { readRouteStates } from "./breakers.ts";
 import { DialectField, FactsFields } from "./facts_fields.ts";
 import { IdInBody, IdParam, NO_NUL, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
@@ -142,19 +143,28 @@ function keyEndpoints(deps: Deps) {
 
 async function pageOfProviders(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
   const rows = await listProviders(deps, { after, limit: limit + 1 });
-  const open = openBreakers(deps);
   const shown = rows.slice(0, limit);
+  const [routes, stateOf] = [await listRoutes(deps), await readRouteStates(deps)];
   const keys = await listProviderKeys(
     deps,
     shown.map(({ id }) => id),
   );
+  const routesOf = (providerId: number) => {
+    const states = routes
+      .filter((route) => route.providerId === providerId && route.enabled)
+      .map(({ id }) => stateOf(id));
+    return {
+      /** Routes that some replica skips for now, because they failed. */
+      openBreakers: states.filter(({ breaker }) => breaker.open).length,
+      health: worstHealth(states.map(({ health }) => health)),
+    };
+  };
   const providers = shown.map((row) => ({
     ...row,
     apiKey: "stored" as const,
     /** Enabled keys that are cooling or quarantined. */
     restingKeys: keys.filter((key) => key.providerId === row.id && isResting(key)).length,
-    /** Routes of this provider that this replica skips for now, because they failed. */
-    openBreakers: open.get(row.name) ?? 0,
+    ...routesOf(row.id),
   }));
   return { providers, hasMore: rows.length > limit };
 }
@@ -172,12 +182,18 @@ function isResting({ enabled, state }: ListedKey): boolean {
 /** The routes that lead to a provider. */
 async function routesTo(deps: Deps, providerId: number) {
   const rows = await listRoutesTo(deps, { providerId, limit: ROUTES_MAX + 1 });
-  const routes = rows.slice(0, ROUTES_MAX).map(({ id, modelId, upstreamModel, enabled }) => ({
+  const shown = rows.slice(0, ROUTES_MAX);
+  const stateOf = await readRouteStates(
+    deps,
+    shown.map(({ id }) => id),
+  );
+  const routes = shown.map(({ id, modelId, upstreamModel, enabled }) => ({
     id,
     modelId,
     upstreamModel,
     enabled,
-    breaker: breakerOf(deps, id),
+    health: stateOf(id).health,
+    breaker: stateOf(id).breaker,
   }));
   return { routes, hasMoreRoutes: rows.length > ROUTES_MAX };
 }

@@ -1,7 +1,7 @@
 import { findKey } from "../../accounts/keys_store.ts";
 import { findRefusal } from "../../accounts/refusal_counts_store.ts";
 import type { Role } from "../../accounts/roles.ts";
-import { chargeOf, findReceipt, type Receipt } from "../../books/receipts_store.ts";
+import { chargeOf, findReceipt, moneyOf, type Receipt, type ReceiptMoney } from "../../books/receipts_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { type RecomputedLine, retailAmount, retailPrice } from "../../ledger/price.ts";
@@ -11,7 +11,9 @@ import type { UsageReport } from "../../ledger/reported_usage.ts";
 
 const TOKEN_DETAIL = /^(prompt|completion)_tokens_details\.\w+$/;
 
-export type RequestReceipt = Omit<Receipt, "prices"> & {
+export type RequestReceipt = Omit<Receipt, "prices" | "unitsNanoUsd" | "unitsCostNanoUsd"> & {
+  /** Usage revenue, cost and margin as its reader defines them; null: for customers, a reseller's own, and releases. */
+  money: ReceiptMoney | null;
   givenBackNanoUsd: bigint;
   /** null: a package paid, or nothing was charged. */
   lines: ReceiptLine[] | null;
@@ -54,7 +56,7 @@ export async function receiptOf(
 ): Promise<RequestReceipt | RefusalReceipt> {
   const of = { accountId, requestId: requestId.toLowerCase() };
   const receipt = await findReceipt(deps, of);
-  if (receipt) return withArithmetic(receipt, viewer);
+  if (receipt) return withArithmetic(receipt, { ...viewer, isOwn: accountId === viewer.tenantId });
   const refusal = await findRefusal(deps, of);
   if (!refusal) throw new Refusal("not_found");
   const key = await findKey(deps, { accountId, keyId: refusal.keyId });
@@ -71,8 +73,9 @@ export async function receiptOf(
   };
 }
 
-function withArithmetic(found: Receipt, { role, tenantId }: Viewer): RequestReceipt {
-  const { prices, ...receipt } = found;
+function withArithmetic(found: Receipt, viewer: Viewer & { isOwn: boolean }): RequestReceipt {
+  const { role, tenantId } = viewer;
+  const { prices, unitsNanoUsd: _, unitsCostNanoUsd: __, ...receipt } = found;
   const { heldNanoUsd, chargedNanoUsd } = receipt;
   const isCustomer = role === "customer";
   const lines = linesFor(found, isCustomer ? (found.markup?.basisPoints ?? 0) : 0);
@@ -83,12 +86,19 @@ function withArithmetic(found: Receipt, { role, tenantId }: Viewer): RequestRece
     reportedUsage: shownTo(role, receipt.reportedUsage),
     // Only admins learn the operator's providers.
     tried: role === "admin" ? receipt.tried : null,
+    answeredBy: role === "admin" ? receipt.answeredBy : null,
     givenBackNanoUsd: chargedNanoUsd > heldNanoUsd ? 0n : heldNanoUsd - chargedNanoUsd,
     markup: isCustomer ? null : receipt.markup,
+    money: moneyFor(found, viewer),
     lines,
     priceVersionId: shownPrices?.versionId ?? null,
     pricesFrom: shownPrices?.validFrom ?? null,
   };
+}
+
+function moneyFor(receipt: Receipt, { role, isOwn }: Viewer & { isOwn: boolean }): ReceiptMoney | null {
+  if (role === "customer" || (role === "reseller" && isOwn)) return null;
+  return moneyOf(receipt, role === "admin" ? "operator" : "reseller");
 }
 
 function linesFor(receipt: Receipt, markupBasisPoints: number): ReceiptLine[] | null {

@@ -1,9 +1,8 @@
 import { t } from "elysia";
-import { readRouteStats } from "../../catalog/route_stats_store.ts";
-import { type RouteReport, reportsOf } from "../../catalog/route_sums.ts";
+import type { RouteReport } from "../../catalog/route_sums.ts";
 import { listRoutes } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
-import { breakerOf } from "./breakers.ts";
+import { readRouteStates } from "./breakers.ts";
 import { longRead, signedIn } from "./panel_session.ts";
 
 /** The reports of all routes for the last 24 hours, for admins. One model's routes: models_endpoints.ts. */
@@ -31,13 +30,12 @@ export function routesEndpoints(deps: Deps) {
     "/admin/routes",
     async ({ person, request: { signal }, query: { by = "requests" } }) => {
       const routes = await listRoutes(deps);
-      const sums = await longRead(deps, { person, signal }, (reading) => readRouteStats(reading, "day"));
-      const reports = new Map(reportsOf(sums).map((report) => [report.routeId, report]));
+      const stateOf = await longRead(deps, { person, signal }, (reading) => readRouteStates(reading));
       const rows = routes.map(({ id, modelId, providerId, providerName, upstreamModel, enabled, providerEnabled }) => ({
         ...{ id, modelId, providerId, providerName, upstreamModel, enabled, providerEnabled },
-        breaker: breakerOf(deps, id),
+        ...stateOf(id),
         /** null: it was not called. */
-        report: reports.get(id) ?? null,
+        report: stateOf(id).report ?? null,
       }));
       const measure = (report: RouteReport | null) => (report && MEASURES[by]?.(report)) ?? -1;
       rows.sort((a, b) => measure(b.report) - measure(a.report) || a.id - b.id);

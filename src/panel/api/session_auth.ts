@@ -1,7 +1,7 @@
 import type { Session } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { type Host, hostOf, unservedHost } from "../../http/host.ts";
+import { type Host, panelHostOf } from "../../http/host.ts";
 import { constantTimeEqual } from "../../platform/crypto.ts";
 import { inTime } from "../../platform/time_limit.ts";
 
@@ -23,14 +23,6 @@ export async function visitorOf(deps: Deps, request: Request, token: unknown): P
     if (csrf === null || !constantTimeEqual(csrf, session.csrfToken)) throw new Refusal("csrf_failed");
   }
   return { session, host };
-}
-
-/** The panel is served on its own host and on resellers' active domains, never on a host of the API alone. Throws host_not_allowed. */
-export async function panelHostOf(deps: Deps, request: Request): Promise<Host> {
-  const host = await hostOf(deps, request);
-  if (host.resellerId === null && !deps.panelHosts.has(host.name))
-    throw unservedHost("The panel is not served on this host.");
-  return host;
 }
 
 /** Requires an Origin equal to the request's host. Browsers send Origin with every POST. Throws csrf_failed. */

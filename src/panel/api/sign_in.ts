@@ -6,17 +6,20 @@ import { type Asker, hashPassword, type StoredHash, verifyPassword } from "../..
 import { takeCode } from "../../accounts/second_factor.ts";
 import type { BegunSession, Device } from "../../accounts/sessions.ts";
 import { findSignIn } from "../../accounts/sign_in_store.ts";
+import { OPERATOR } from "../../commerce/sellers_store.ts";
+import { confirmSignUp, findSignUp, type OpenedSignUp, requireOpenToSignUp } from "../../commerce/sign_ups_store.ts";
+import { giveTrial } from "../../commerce/trials_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { checker } from "../../http/checks.ts";
 import { networkOf } from "../../http/client_address.ts";
 import type { Host } from "../../http/host.ts";
+import { panelHostOf } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { EMAIL_CHARS_MAX, TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../limits.ts";
 import { inTime } from "../../platform/time_limit.ts";
-import { panelHostOf } from "./session_auth.ts";
 
-/** Signing in: with a password and, if enabled, a second factor; or with a link that sets the password. */
+/** Signing in: with a password and, if enabled, a second factor; or with a link that sets the password, or confirms a sign-up. */
 
 export const WRONG_CODE = "Wrong code. Each code works once.";
 
@@ -119,15 +122,23 @@ function wrongPassword(): Refusal {
   return new Refusal("session_required", { message: "Wrong e-mail or password." });
 }
 
-/** What a link is for. Throws not_found if it is unknown, used, expired or of another tenant; too_many_requests. */
-export async function openLink(deps: Deps, { host, network }: Arrival, token: string): Promise<OpenedLink> {
-  return limited(
+/** What a link is for: an account's, or of a sign-up. Throws not_found if it is unknown, used, expired or of another tenant; too_many_requests. */
+export async function openLink(
+  deps: Deps,
+  { host, network }: Arrival,
+  token: string,
+): Promise<OpenedLink | OpenedSignUp> {
+  const { resellerId } = host;
+  const link = await limited(
     deps,
     { shared: [`link:${network}`], own: [] },
     async () =>
-      (await inTime(findLink(deps, { token, resellerId: host.resellerId }))) ??
-      new Refusal("not_found", { message: "This link no longer works. It was used, has expired, or was replaced." }),
+      (await inTime(findLink(deps, { token, resellerId }))) ??
+      (await inTime(findSignUp(deps, { token, sellerId: resellerId ?? OPERATOR }))) ??
+      new Refusal("not_found", { message: "The link was used, has expired, or was replaced by a newer one." }),
   );
+  if (link.kind === "sign_up") await inTime(requireOpenToSignUp(deps, resellerId ?? OPERATOR));
+  return link;
 }
 
 /**
@@ -139,13 +150,26 @@ export async function signInByLink(
   arrival: Arrival,
   { token, password }: { token: string; password: string },
 ): Promise<BegunSession | null> {
-  const { accountId } = await openLink(deps, arrival, token);
-  const passwordHash = await hashPassword(password, { network: arrival.network, account: `account:${accountId}` });
-  const by = { accountId, requestId: arrival.requestId };
-  const taken = await inTime(takeLink({ ...deps, by }, { token, accountId, passwordHash }));
-  if (!taken) throw new Refusal("not_found", { message: "This link has just been used." });
-  if (taken.totpEnabled) return null;
-  const { host, device } = arrival;
+  const link = await openLink(deps, arrival, token);
+  const { host, device, network, requestId } = arrival;
+  const account = link.kind === "sign_up" ? emailLimitId(deps, host, link.email) : `account:${link.accountId}`;
+  const passwordHash = await hashPassword(password, { network, account });
+  let accountId: number;
+  if (link.kind === "sign_up") {
+    const sellerId = host.resellerId ?? OPERATOR;
+    const made = await inTime(confirmSignUp(deps, { token, sellerId, passwordHash }));
+    if (!made) throw new Refusal("not_found", { message: "This link has just been used." });
+    ({ accountId } = made);
+    // The account is there. A trial that is not given now is given soon.
+    await giveTrial(deps, accountId).catch((err: unknown) =>
+      deps.log.warn({ err, accountId }, "a trial was not given; it is tried again"),
+    );
+  } else {
+    ({ accountId } = link);
+    const taken = await inTime(takeLink({ ...deps, by: { accountId, requestId } }, { token, accountId, passwordHash }));
+    if (!taken) throw new Refusal("not_found", { message: "This link has just been used." });
+    if (taken.totpEnabled) return null;
+  }
   const proof = { passwordHash, totpEnabled: false };
   return (await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof }))) ?? null;
 }
@@ -199,10 +223,14 @@ export async function limited<T>(
   return result as Exclude<T, Error>;
 }
 
-/** Counts an attempt against every id, whatever its result. Throws too_many_requests. */
-export async function countAttempt({ signInLimiter: limiter }: Deps, ids: readonly string[]): Promise<void> {
-  for (const id of ids) {
-    await limiter.check(id);
+/** Counts an attempt against every id, whatever its result; `max` in place of the limiter's. Throws too_many_requests. */
+export async function countAttempt(
+  { signInLimiter: limiter }: Deps,
+  ids: readonly (string | { id: string; max: number })[],
+): Promise<void> {
+  for (const counted of ids) {
+    const { id, max } = typeof counted === "string" ? { id: counted, max: undefined } : counted;
+    await limiter.check(id, max);
     await limiter.fail(id);
   }
 }

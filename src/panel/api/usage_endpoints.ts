@@ -4,13 +4,17 @@ import { findRequestAccount } from "../../books/receipts_store.ts";
 import { listNotCharged, listReleased, listUsageRecords, type UsageQuery } from "../../books/usage_records_store.ts";
 import { firstDayBegins, usageByDay } from "../../books/usage_sums_store.ts";
 import { modelPlaces } from "../../catalog/models_store.ts";
+import { listRoutes } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
+import { accountInScope } from "../../operations/fence.ts";
+import { perform } from "../../operations/operation.ts";
+import { getFigures } from "../../operations/usage.ts";
 import type { Db } from "../../platform/db.ts";
 import { csvResponse, FILE_WAIT_MS_MAX } from "./csv_stream.ts";
 import { BillingMode, HostFilter, Id, Instant, NO_NUL, RequestId, whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
-import { accountInScope, longRead, type Person, signedIn } from "./panel_session.ts";
+import { callBy, longRead, type Person, signedIn } from "./panel_session.ts";
 import { receiptOf } from "./receipt.ts";
 import { usageCsv } from "./usage_csv.ts";
 
@@ -49,6 +53,7 @@ export function usageEndpoints(deps: Deps) {
     .use(listEndpoints(deps))
     .use(fileEndpoints(deps))
     .use(findEndpoints(deps))
+    .use(figuresEndpoints(deps))
     .use(adminEndpoints(deps));
 }
 
@@ -129,6 +134,32 @@ function findEndpoints(deps: Deps) {
       },
       { params: t.Object({ requestId: RequestId }) },
     );
+}
+
+/** Figures of a period; the lines of routes with the names of model and provider. Source: MON-24. */
+function figuresEndpoints(deps: Deps) {
+  return signedIn(deps, "reseller", "admin").get(
+    "/figures",
+    async ({ person, request, query }) => {
+      const { lines, ...figures } = await perform(deps, getFigures, callBy(deps, { person, request }), query);
+      const routes = query.by === "route" ? await listRoutes(deps) : [];
+      const names = new Map(routes.map(({ id, modelId, providerName }) => [id, `${modelId} at ${providerName}`]));
+      return toJson({
+        ...figures,
+        lines: lines.map((line) => ({
+          ...line,
+          name: line.routeId === null ? null : (names.get(line.routeId) ?? null),
+        })),
+      });
+    },
+    {
+      query: t.Object({
+        by: t.Optional(t.Union([t.Literal("model"), t.Literal("route")])),
+        start: t.Optional(Instant),
+        end: t.Optional(Instant),
+      }),
+    },
+  );
 }
 
 function adminEndpoints(deps: Deps) {

@@ -3,37 +3,29 @@ import { Elysia, t } from "elysia";
 import { sellerOfPerson } from "../../commerce/sellers_store.ts";
 import { listGuesses, noteGuess } from "../../commerce/voucher_guesses_store.ts";
 import { type Redemption, redeemVoucher } from "../../commerce/voucher_redemption_store.ts";
-import {
-  createBatch,
-  disableBatch,
-  findBatch,
-  listBatches,
-  listUses,
-  type NewBatch,
-} from "../../commerce/vouchers_store.ts";
 import type { Deps } from "../../deps.ts";
-import { type ErrorCode, InputError, Refusal } from "../../errors.ts";
+import { InputError, Refusal } from "../../errors.ts";
 import { INSTANT } from "../../http/checks.ts";
 import { networkOf } from "../../http/client_address.ts";
 import { factsOf } from "../../http/request_facts.ts";
-import { createSemaphore } from "../../platform/semaphore.ts";
-import { viewOf } from "./account_billing.ts";
+import { PAGE_MAX, perform } from "../../operations/operation.ts";
+import { viewOf } from "../../operations/packages.ts";
+import {
+  createVouchers,
+  disableVouchers,
+  getVouchers,
+  getVoucherUses,
+  listVouchers,
+} from "../../operations/vouchers.ts";
 import { Id, IdInBody, IdParam, orNull, PackagePayment, PositiveNanoUsd, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
-import { type Person, type Reader, signedIn } from "./panel_session.ts";
+import { callBy, type Person, signedIn } from "./panel_session.ts";
 import { limited } from "./sign_in.ts";
 import { voucherCsv } from "./voucher_csv.ts";
 
 /** Vouchers: sellers make and disable them; their customers redeem them. Source: VOU-1, VOU-3, VOU-6. */
 
-/** Batches that one replica makes at once; of those that wait, all and one seller's; how long. */
-const BATCHES_AT_ONCE = 1;
-const BATCHES_WAITING_MAX = 8;
-const SELLER_WAITING_MAX = 1;
-const BATCH_WAIT_MS_MAX = 10_000;
-const RETRY_AFTER_SECONDS = 5;
-const PAGE_MAX = 100;
 const NAME_LENGTH_MAX = 400;
 /** Longer text gets the answer of any text that is not a code. */
 const CODE_LENGTH_MAX = 20_000;
@@ -53,51 +45,24 @@ export function vouchersEndpoints(deps: Deps) {
   return new Elysia({ normalize: false }).use(sellingEndpoints(deps)).use(redeemingEndpoints(deps));
 }
 
-/** Places in which batches are made, in one replica. */
-function createBatchPlaces() {
-  const refuse = (code: ErrorCode, words: string) =>
-    new Refusal(code, { message: `${words} Try again when it has ended.`, retryAfterSeconds: RETRY_AFTER_SECONDS });
-  return createSemaphore({
-    max: BATCHES_AT_ONCE,
-    waitingMax: BATCHES_WAITING_MAX,
-    shareFull: () => refuse("too_many_requests", "A batch of yours is still being made."),
-    allFull: () => refuse("service_unavailable", "Another batch is still being made."),
-  });
-}
-
 function sellingEndpoints(deps: Deps) {
-  const places = createBatchPlaces();
-  /** Makes one batch at a time, since each writes thousands of rows. Throws as `createBatch`, too_many_requests. */
-  const makeBatch = async ({ person, signal }: Reader, wanted: NewBatch) => {
-    const share = { id: String(wanted.sellerId), atOnceMax: 1, waitingMax: SELLER_WAITING_MAX };
-    const leave = await places.enter([share], { waitMsMax: BATCH_WAIT_MS_MAX, signal });
-    try {
-      return await createBatch({ ...deps, by: person.by }, wanted, { signal });
-    } finally {
-      leave();
-    }
-  };
-  return signedIn(deps, "reseller", "admin")
+  return signedIn(deps, ...listVouchers.roles)
     .get(
       "/vouchers",
-      async ({ person, query }) => {
-        const { rows, hasMore } = await listBatches(deps, { ...query, sellerId: sellerOfPerson(person) });
+      async ({ person, query, request }) => {
+        const call = callBy(deps, { person, request });
+        const { rows, hasMore } = await perform(deps, listVouchers, call, { ...query, limit: query.limit ?? PAGE_MAX });
         return toJson({ batches: rows, hasMore });
       },
       { query: t.Object(Page) },
     )
     .post(
       "/vouchers",
-      async ({ person, body, request }) => {
-        const wanted = {
-          ...body,
-          sellerId: sellerOfPerson(person),
-          offeringId: body.offeringId ?? null,
-          amountNanoUsd: body.amountNanoUsd ? BigInt(body.amountNanoUsd) : null,
-        };
-        const { batch, codes } = await once(deps, { person, request }, () =>
-          makeBatch({ person, signal: request.signal }, wanted),
-        );
+      async ({ person, body: { amountNanoUsd, ...body }, request }) => {
+        const wanted = { ...body, amountNanoUsd: amountNanoUsd ? BigInt(amountNanoUsd) : null };
+        const call = callBy(deps, { person, request });
+        const make = () => perform(deps, createVouchers, call, wanted);
+        const { batch, codes } = await once(deps, { person, request }, make);
         return toJson({ batch, csv: voucherCsv(batch, codes) });
       },
       { body: NewBatchBody },
@@ -105,19 +70,20 @@ function sellingEndpoints(deps: Deps) {
     .get("/vouchers/guesses", async ({ person }) => ({ guesses: await listGuesses(deps, sellerOfPerson(person)) }))
     .get(
       "/vouchers/:id",
-      async ({ person, params, query }) => {
-        const owned = { sellerId: sellerOfPerson(person), batchId: params.id };
-        const { rows, hasMore } = await listUses(deps, { ...query, ...owned });
-        return toJson({ batch: await findBatch(deps, owned), uses: rows, hasMore });
+      async ({ person, params: { id: batchId }, query, request }) => {
+        const call = callBy(deps, { person, request });
+        const page = { ...query, batchId, limit: query.limit ?? PAGE_MAX };
+        const { rows, hasMore } = await perform(deps, getVoucherUses, call, page);
+        return toJson({ batch: await perform(deps, getVouchers, call, { batchId }), uses: rows, hasMore });
       },
       { params: IdParam, query: t.Object(Page) },
     )
     .post(
       "/vouchers/:id/disable",
-      async ({ person, params }) => {
-        const owned = { sellerId: sellerOfPerson(person), batchId: params.id };
-        return toJson({ batch: await disableBatch({ ...deps, by: person.by }, owned) });
-      },
+      async ({ person, params, request }) =>
+        toJson({
+          batch: await perform(deps, disableVouchers, callBy(deps, { person, request }), { batchId: params.id }),
+        }),
       { params: IdParam },
     );
 }

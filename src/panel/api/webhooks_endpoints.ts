@@ -14,8 +14,8 @@ import {
 } from "../../messages/endpoints_store.ts";
 import { kindsFor, WEBHOOK_KINDS } from "../../messages/kinds.ts";
 import { callWebhook, checkWebhookUrl } from "../../messages/webhook_call.ts";
+import { askedCall, countDelivery } from "../../operations/asked_calls.ts";
 import { newRequestId } from "../../platform/crypto.ts";
-import { askedCall, countDelivery } from "./asked_calls.ts";
 import { Id, IdParam, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { signedIn } from "./panel_session.ts";

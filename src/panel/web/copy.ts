@@ -78,7 +78,7 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
       moreAt(facts),
     ),
   carryover_quota_exceeded: (facts) =>
-    sentences("All you had saved up is used.", moreAt({ ...facts, limit: facts.dailyLimit })),
+    sentences("All the requests that you had saved up are used.", moreAt({ ...facts, limit: facts.dailyLimit })),
   package_quota_exceeded: (facts) =>
     sentences(
       `All ${facts.limit === undefined ? `${facts.unit ?? "request"}s` : formatOf(facts.limit, facts.unit ?? "request")} of ${facts.packageName ?? "the package"} ${used(facts.limit)}.`,
@@ -95,7 +95,7 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
   insufficient_balance: ({ limit, remaining, message = "The balance does not cover this." }) => {
     if (limit === undefined || remaining === undefined) return message;
     const [cost, available] = formatApart(toNanoUsd(limit), toNanoUsd(remaining));
-    return `This could cost up to ${cost}; ${available} is available. Lower max tokens or ask for a top-up.`;
+    return `This could cost up to ${cost}; ${available} is available. Lower max tokens or top up the balance.`;
   },
   key_request_limit_exceeded: (facts) =>
     sentences(
@@ -112,17 +112,17 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
   model_not_found: (facts) =>
     sentences(`${facts.model ?? "This model"} does not exist, or this key may not use it.`, instead(facts)),
   no_active_key: () => "No key can pay for this. Create one or switch one on.",
-  too_many_requests: (facts) => `Too fast. Try again in ${waitOf(facts)}.`,
+  too_many_requests: (facts) => `Too many requests. Try again in ${waitOf(facts)}.`,
   provider_unavailable: (facts) => `${facts.model ?? "The model"} is not answering. Try again in ${waitOf(facts)}.`,
   service_unavailable: (facts) => `We cannot take this request right now. Try again in ${waitOf(facts)}.`,
 };
 
 function spendLimit({ limit, remaining }: RefusalFacts): string {
-  if (limit === undefined) return "This key may spend no more today.";
-  if (remaining === undefined) return `This key may spend no more than ${formatUsd(limit)} a day.`;
+  if (limit === undefined) return "This key may spend no more for now.";
+  if (remaining === undefined) return `This key may spend no more than its limit of ${formatUsd(limit)}.`;
   return remaining > 0
-    ? `This could cost more than the ${formatUsd(remaining)} that this key may still spend today.`
-    : `This key may spend ${formatUsd(limit)} a day, and has.`;
+    ? `This could cost more than the ${formatUsd(remaining)} that this key may still spend.`
+    : `This key has reached its spending limit of ${formatUsd(limit)}.`;
 }
 
 /** Texts for failures that are not refusals. */
@@ -131,15 +131,15 @@ export const FAILURES = {
   internal: "Something went wrong on our side. Nothing you entered is lost.",
   notFound: "There is nothing here. It may have been removed, or the address is wrong.",
   forbidden: "Your account may not see this.",
-  crashed: "This page stopped working. Reload it; if it happens again, send us what it says below.",
-  newVersion: "There is a newer version of this page, or the connection broke. Reload to go on.",
+  crashed: "This page stopped working. Reload it; if it happens again, send us the text below.",
+  newVersion: "There is a newer version of this page, or the connection was lost. Reload to continue.",
   csrf: "This page has been open for too long. Reload it and try again.",
 } as const;
 
 /** How a chat can end early. */
 export const CHAT = {
   stopped: (tokens: number) => `Stopped. Charged for what arrived, about ${formatOf(tokens, "token")}.`,
-  brokeOff: "The answer broke off. Nothing was charged.",
+  brokeOff: "The answer was cut off. Nothing was charged.",
 } as const;
 
 /** A key that is shown once. */
@@ -158,13 +158,13 @@ export const RECOVERY = {
 
 /** For who has never had a package. */
 export const NEEDS_PACKAGE =
-  "Requests are paid by a package, or by your balance if pay-as-you-go is switched on for you.";
+  "Requests are paid for by a package, or by your balance if pay-as-you-go is switched on for you.";
 
 export const EMPTY = {
   keys: "No keys yet. A key lets your server call the API.",
-  usage: "No requests in this view. Send one from the playground, or widen the filters.",
+  usage: "No requests in this view. Send one from the playground, or change the filters.",
   customers: "No customers yet. Invite the first one: you get a link to send, and they choose their own password.",
-  domains: "No domains yet. Add the name under which your customers sign in and call the API, as in ai.example.com.",
+  domains: "No domains yet. Add the name under which your customers sign in and call the API, such as ai.example.com.",
   models: "No models yet. Add a provider first; then add a model, and give it a route to that provider and a price.",
   providers: "No providers yet. Add a service with an OpenAI-compatible API: its base URL and your key there.",
   catalogOfferings:
@@ -174,7 +174,7 @@ export const EMPTY = {
   audit: "Nothing in this view. Every change that a person makes is listed here, with the values before it.",
   packages: `No package is active. ${NEEDS_PACKAGE}`,
   theirPackages:
-    "No package is active. Their requests are paid by a package, or by their balance if pay-as-you-go is switched on.",
+    "No package is active. Their requests are paid for by a package, or by their balance if pay-as-you-go is switched on.",
   transactions: "No transactions yet. Top-ups, pay-as-you-go requests and corrections are listed here.",
   orders: "No orders yet. What you buy or ask for is listed here, with its payment and its answer.",
   incoming: "No order is waiting. Orders are listed here until you answer them.",
@@ -182,8 +182,8 @@ export const EMPTY = {
   theirKeys: "No keys yet. They create their own after they sign in.",
 } as const;
 
-/** Why a control is disabled while an admin views another's panel. */
-export const READ_ONLY = "This view is read-only. Leave it to change something.";
+/** Why controls are disabled while an admin views another's panel. */
+export const READ_ONLY = "This view is read-only, and recorded. Leave it to change something.";
 
 type LimitSet = { requestsPerMinute: number | null; tokensPerMinute: number | null; requestsAtOnce: number | null };
 
@@ -219,7 +219,7 @@ export function termsText(terms: {
       ? `${formatCount(dailyLimit)} in one day`
       : `${formatCount(dailyLimit)} a day for ${formatOf(days, "day")}`,
     carryover && days > 1 && "carryover",
-    totalLimit !== dailyLimit * days && `${formatCount(totalLimit)} in all`,
+    totalLimit !== dailyLimit * days && `${formatCount(totalLimit)} in total`,
     tokenLimit !== null && `${formatOf(tokenLimit, "token")}`,
     modelIds !== null && (modelIds.length === 1 ? `only ${modelIds[0]}` : formatOf(modelIds.length, "model")),
   ]
@@ -240,11 +240,11 @@ export const CONFIRM = {
     !requests24h
       ? {
           title: `Revoke key ${name}?`,
-          body: `${requests24h === 0 ? "Nothing used it in the last 24 h. " : ""}Requests with it get 401 immediately.`,
+          body: `${requests24h === 0 ? "Nothing used it in the last 24 h. " : ""}Requests with it get a 401 error immediately.`,
         }
       : {
           title: `Revoke key ${name}?`,
-          body: `${formatOf(requests24h, "request")} used it in the last 24 h. They will get 401 immediately.`,
+          body: `${formatOf(requests24h, "request")} used it in the last 24 h. They will get a 401 error immediately.`,
         },
   endPackage: (name: string, left: number) => ({
     title: `End ${name}?`,
@@ -260,12 +260,12 @@ export const CONFIRM = {
     title: `Suspend ${name}?`,
     body:
       role === "reseller"
-        ? "They and all their customers are signed out, and all their keys get 401 immediately. Packages keep running. You can undo it."
-        : "They are signed out, and their keys get 401 immediately. Packages keep running. You can undo it.",
+        ? "They and all their customers are signed out, and all their keys get a 401 error immediately. Packages keep running. You can undo it."
+        : "They are signed out, and their keys get a 401 error immediately. Packages keep running. You can undo it.",
   }),
   disableTheirKey: (name: string) => ({
     title: `Switch off key ${name}?`,
-    body: "Requests with it get 401 immediately. Only its owner can switch it on again.",
+    body: "Requests with it get a 401 error immediately. Only its owner can switch it on again.",
   }),
 } as const;
 

@@ -1,6 +1,7 @@
 import {
   Banknote,
   BookOpenCheck,
+  Bot,
   Boxes,
   ChartColumn,
   Cpu,
@@ -22,6 +23,7 @@ import {
   Tag,
   Tags,
   Ticket,
+  UserPlus,
   Users,
   Waypoints,
   Webhook,
@@ -54,16 +56,24 @@ export function maySee(role: Role, audience: Audience): boolean {
 }
 
 export const SIGNED_OUT: readonly (LoadedPage & { path: string })[] = [
-  { path: "/sign-in", ...page(() => import("./pages/sign_in.tsx").then((m) => m.SignInPage)) },
-  { path: "/forgot", ...page(() => import("./pages/forgot_password.tsx").then((m) => m.ForgotPasswordPage)) },
-  { path: "/email/:token", ...page(() => import("./pages/email_change_page.tsx").then((m) => m.EmailChangePage)) },
-  { path: "/invite/:token", ...page(() => import("./pages/link_page.tsx").then((m) => m.InvitePage)) },
+  { path: "/sign-in", ...page(() => import("./pages/sign_in/sign_in.tsx").then((m) => m.SignInPage)) },
+  { path: "/forgot", ...page(() => import("./pages/sign_in/forgot_password.tsx").then((m) => m.ForgotPasswordPage)) },
+  {
+    path: "/email/:token",
+    ...page(() => import("./pages/sign_in/email_change_page.tsx").then((m) => m.EmailChangePage)),
+  },
+  { path: "/invite/:token", ...page(() => import("./pages/sign_in/link_page.tsx").then((m) => m.InvitePage)) },
   {
     path: "/model-prices",
-    ...page(() => import("./pages/model_prices_page.tsx").then((m) => m.PublicModelPricesPage)),
+    ...page(() => import("./pages/models/model_prices_page.tsx").then((m) => m.PublicModelPricesPage)),
   },
-  { path: "/reset/:token", ...page(() => import("./pages/link_page.tsx").then((m) => m.ResetPage)) },
-  { path: "/unsubscribe/:token", ...page(() => import("./pages/unsubscribe_page.tsx").then((m) => m.UnsubscribePage)) },
+  { path: "/reset/:token", ...page(() => import("./pages/sign_in/link_page.tsx").then((m) => m.ResetPage)) },
+  { path: "/confirm/:token", ...page(() => import("./pages/sign_in/link_page.tsx").then((m) => m.ConfirmPage)) },
+  { path: "/sign-up", ...page(() => import("./pages/sign_in/sign_up.tsx").then((m) => m.SignUpPage)) },
+  {
+    path: "/unsubscribe/:token",
+    ...page(() => import("./pages/sign_in/unsubscribe_page.tsx").then((m) => m.UnsubscribePage)),
+  },
 ];
 
 /** A page whose script loads later. If it is already loaded, the page is drawn without a skeleton in between. */
@@ -85,34 +95,36 @@ function page(load: () => Promise<ComponentType>): LoadedPage {
   };
 }
 
-const CustomersPage = page(() => import("./pages/customers.tsx").then((m) => m.CustomersPage));
-const CustomerPage = page(() => import("./pages/customers.tsx").then((m) => m.CustomerPage));
-const DomainsPage = page(() => import("./pages/domains.tsx").then((m) => m.DomainsPage));
-const DomainPage = page(() => import("./pages/domains.tsx").then((m) => m.DomainPage));
-const AdminDomainsPage = page(() => import("./pages/admin_domains.tsx").then((m) => m.AdminDomainsPage));
-const AdminDomainPage = page(() => import("./pages/admin_domains.tsx").then((m) => m.AdminDomainPage));
-const PeoplePage = page(() => import("./pages/admin_people.tsx").then((m) => m.PeoplePage));
-const PersonPage = page(() => import("./pages/admin_people.tsx").then((m) => m.PersonPage));
-const AdminRequestsPage = page(() => import("./pages/requests.tsx").then((m) => m.AdminRequestsPage));
-const RequestPage = page(() => import("./pages/requests.tsx").then((m) => m.RequestPage));
-const OrdersPage = page(() => import("./pages/admin_people.tsx").then((m) => m.OrdersPage));
-const VouchersPage = page(() => import("./pages/vouchers.tsx").then((m) => m.VouchersPage));
-const VoucherBatchPage = page(() => import("./pages/voucher_batch.tsx").then((m) => m.VoucherBatchPage));
-const InvoicesPage = page(() => import("./pages/invoices.tsx").then((m) => m.InvoicesPage));
-const OfferingsPage = page(() => import("./pages/admin_offerings.tsx").then((m) => m.OfferingsPage));
-const ModelsPage = page(() => import("./pages/admin_models.tsx").then((m) => m.ModelsPage));
-const ModelImportPage = page(() => import("./pages/admin_model_import.tsx").then((m) => m.ModelImportPage));
-const RoutesPage = page(() => import("./pages/admin_routes.tsx").then((m) => m.RoutesPage));
-const ProvidersPage = page(() => import("./pages/admin_providers.tsx").then((m) => m.ProvidersPage));
-const PaymentsPage = page(() => import("./pages/payments.tsx").then((m) => m.PaymentsPage));
-const BooksPage = page(() => import("./pages/admin_books.tsx").then((m) => m.BooksPage));
-const MessagesPage = page(() => import("./pages/messages.tsx").then((m) => m.MessagesPage));
-const AuditPage = page(() => import("./pages/admin_audit.tsx").then((m) => m.AuditPage));
+const CustomersPage = page(() => import("./pages/people/customers.tsx").then((m) => m.CustomersPage));
+const CustomerPage = page(() => import("./pages/people/customers.tsx").then((m) => m.CustomerPage));
+const DomainsPage = page(() => import("./pages/domains/domains.tsx").then((m) => m.DomainsPage));
+const DomainPage = page(() => import("./pages/domains/domains.tsx").then((m) => m.DomainPage));
+const AdminDomainsPage = page(() => import("./pages/domains/admin_domains.tsx").then((m) => m.AdminDomainsPage));
+const AdminDomainPage = page(() => import("./pages/domains/admin_domains.tsx").then((m) => m.AdminDomainPage));
+const PeoplePage = page(() => import("./pages/people/people.tsx").then((m) => m.PeoplePage));
+const PersonPage = page(() => import("./pages/people/people.tsx").then((m) => m.PersonPage));
+const AdminRequestsPage = page(() => import("./pages/usage/requests.tsx").then((m) => m.AdminRequestsPage));
+const RequestPage = page(() => import("./pages/usage/requests.tsx").then((m) => m.RequestPage));
+const OrdersPage = page(() => import("./pages/people/people.tsx").then((m) => m.OrdersPage));
+const VouchersPage = page(() => import("./pages/vouchers/vouchers.tsx").then((m) => m.VouchersPage));
+const VoucherBatchPage = page(() => import("./pages/vouchers/voucher_batch.tsx").then((m) => m.VoucherBatchPage));
+const InvoicesPage = page(() => import("./pages/invoices/invoices.tsx").then((m) => m.InvoicesPage));
+const OfferingsPage = page(() => import("./pages/offerings/offerings.tsx").then((m) => m.OfferingsPage));
+const ModelsPage = page(() => import("./pages/models/models.tsx").then((m) => m.ModelsPage));
+const ModelImportPage = page(() => import("./pages/models/model_import.tsx").then((m) => m.ModelImportPage));
+const RoutesPage = page(() => import("./pages/models/routes.tsx").then((m) => m.RoutesPage));
+const ProvidersPage = page(() => import("./pages/providers/providers.tsx").then((m) => m.ProvidersPage));
+const TokensPage = page(() => import("./pages/tokens/tokens.tsx").then((m) => m.TokensPage));
+const PaymentsPage = page(() => import("./pages/payments/payments.tsx").then((m) => m.PaymentsPage));
+const BooksPage = page(() => import("./pages/books/books.tsx").then((m) => m.BooksPage));
+const SignUpSettingsPage = page(() => import("./pages/sign_up/sign_up_settings.tsx").then((m) => m.SignUpSettingsPage));
+const MessagesPage = page(() => import("./pages/messages/messages.tsx").then((m) => m.MessagesPage));
+const AuditPage = page(() => import("./pages/audit/audit.tsx").then((m) => m.AuditPage));
 
 export const ROUTES: readonly PageRoute[] = [
   {
     path: "/",
-    ...page(() => import("./pages/home.tsx").then((m) => m.HomePage)),
+    ...page(() => import("./pages/home/home.tsx").then((m) => m.HomePage)),
     audience: "everyone",
     label: "Home",
     icon: House,
@@ -120,7 +132,7 @@ export const ROUTES: readonly PageRoute[] = [
   },
   {
     path: "/keys",
-    ...page(() => import("./pages/keys.tsx").then((m) => m.KeysPage)),
+    ...page(() => import("./pages/keys/keys.tsx").then((m) => m.KeysPage)),
     audience: "everyone",
     label: "Keys",
     icon: KeyRound,
@@ -128,7 +140,7 @@ export const ROUTES: readonly PageRoute[] = [
   },
   {
     path: "/playground",
-    ...page(() => import("./pages/playground.tsx").then((m) => m.PlaygroundPage)),
+    ...page(() => import("./pages/playground/playground.tsx").then((m) => m.PlaygroundPage)),
     audience: "everyone",
     label: "Playground",
     icon: MessageSquare,
@@ -136,7 +148,7 @@ export const ROUTES: readonly PageRoute[] = [
   },
   {
     path: "/usage",
-    ...page(() => import("./pages/usage.tsx").then((m) => m.UsagePage)),
+    ...page(() => import("./pages/usage/usage.tsx").then((m) => m.UsagePage)),
     audience: "everyone",
     label: "Usage",
     icon: ChartColumn,
@@ -145,33 +157,33 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/requests/:id", ...RequestPage, audience: "everyone" },
   {
     path: "/models",
-    ...page(() => import("./pages/model_prices_page.tsx").then((m) => m.ModelPricesPage)),
+    ...page(() => import("./pages/models/model_prices_page.tsx").then((m) => m.ModelPricesPage)),
     audience: "everyone",
     label: "Models and prices",
     icon: Tags,
   },
   {
     path: "/billing",
-    ...page(() => import("./pages/billing.tsx").then((m) => m.BillingPage)),
+    ...page(() => import("./pages/billing/billing.tsx").then((m) => m.BillingPage)),
     audience: "everyone",
     label: "Billing",
     icon: Receipt,
   },
   {
     path: "/billing/orders/:id",
-    ...page(() => import("./pages/order.tsx").then((m) => m.OrderPage)),
+    ...page(() => import("./pages/orders/order.tsx").then((m) => m.OrderPage)),
     audience: "everyone",
   },
   {
     path: "/settings",
-    ...page(() => import("./pages/settings.tsx").then((m) => m.SettingsPage)),
+    ...page(() => import("./pages/settings/settings.tsx").then((m) => m.SettingsPage)),
     audience: "everyone",
     label: "Settings",
     icon: Settings,
   },
   {
     path: "/webhooks",
-    ...page(() => import("./pages/webhooks.tsx").then((m) => m.WebhooksPage)),
+    ...page(() => import("./pages/webhooks/webhooks.tsx").then((m) => m.WebhooksPage)),
     audience: "everyone",
     label: "Webhooks",
     icon: Webhook,
@@ -180,14 +192,14 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/customers/:id", ...CustomerPage, audience: "reseller" },
   {
     path: "/prices",
-    ...page(() => import("./pages/prices.tsx").then((m) => m.PricesPage)),
+    ...page(() => import("./pages/offerings/prices.tsx").then((m) => m.PricesPage)),
     audience: "reseller",
     label: "Prices",
     icon: Tag,
   },
   {
     path: "/markup",
-    ...page(() => import("./pages/markup.tsx").then((m) => m.MarkupPage)),
+    ...page(() => import("./pages/offerings/markup.tsx").then((m) => m.MarkupPage)),
     audience: "reseller",
     label: "Markup",
     icon: Percent,
@@ -200,11 +212,13 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/domains/:host", ...DomainPage, audience: "reseller" },
   {
     path: "/brand",
-    ...page(() => import("./pages/brand.tsx").then((m) => m.BrandPage)),
+    ...page(() => import("./pages/brand/brand.tsx").then((m) => m.BrandPage)),
     audience: "reseller",
     label: "Brand",
     icon: Palette,
   },
+  { path: "/sign-up-settings", ...SignUpSettingsPage, audience: "reseller", label: "Sign-up", icon: UserPlus },
+  { path: "/tokens", ...TokensPage, audience: "reseller", label: "API tokens", icon: Bot },
   { path: "/messages", ...MessagesPage, audience: "reseller", label: "Mail", icon: Mail },
   { path: "/admin/people", ...PeoplePage, audience: "admin", label: "People", icon: Users },
   { path: "/admin/people/:id", ...PersonPage, audience: "admin" },
@@ -213,6 +227,8 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/admin/vouchers/:id", ...VoucherBatchPage, audience: "admin" },
   { path: "/admin/invoices", ...InvoicesPage, audience: "admin", label: "Invoices", icon: FileText },
   { path: "/admin/payments", ...PaymentsPage, audience: "admin", label: "Payments", icon: Banknote },
+  { path: "/admin/sign-up", ...SignUpSettingsPage, audience: "admin", label: "Sign-up", icon: UserPlus },
+  { path: "/admin/tokens", ...TokensPage, audience: "admin", label: "API tokens", icon: Bot },
   { path: "/admin/requests", ...AdminRequestsPage, audience: "admin", label: "Requests", icon: ListTree },
   { path: "/admin/offerings", ...OfferingsPage, audience: "admin", label: "Offerings", icon: Boxes },
   { path: "/admin/models", ...ModelsPage, audience: "admin", label: "Models", icon: Cpu },

@@ -2,8 +2,9 @@ import { CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import type { Me } from "./api.ts";
-import { useKeys } from "./pages/account_queries.ts";
+import { READ_ONLY } from "./copy.ts";
 import { maySee, type PageRoute, ROUTES } from "./routes.tsx";
+import { useKeys } from "./shared/account_queries.ts";
 import type { Theme } from "./theme.ts";
 import { THEMES } from "./theme_options.ts";
 import { BrandMark } from "./ui/brand_mark.tsx";
@@ -15,6 +16,7 @@ import { Menu } from "./ui/menu.tsx";
 import type { MenuItem } from "./ui/menu_list.tsx";
 import { Palette, usePaletteKey } from "./ui/palette.tsx";
 import type { PaletteProps } from "./ui/palette_list.tsx";
+import { StaleNotice } from "./ui/stale_notice.tsx";
 
 /**
  * The frame around every signed-in page. From 1024 px a side bar of 224 px, from 768 px one of icons; below, a bar of four tabs and More.
@@ -66,6 +68,7 @@ export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: 
             tabIndex={-1}
             className="flex min-w-0 flex-1 flex-col pb-[calc(var(--tabs)+env(safe-area-inset-bottom))] outline-none"
           >
+            <StaleNotice />
             {children}
           </main>
         </div>
@@ -105,7 +108,7 @@ function ViewingBar({ name, onLeave }: { name: string; onLeave: (() => void) | u
     >
       <Eye size={16} aria-hidden className="flex-none text-warn" />
       <p className="min-w-0 flex-1">
-        Viewing as <strong className="font-semibold">{name}</strong>, read-only, recorded.
+        Viewing as <strong className="font-semibold">{name}</strong>. {READ_ONLY}
       </p>
       {onLeave && (
         <Button size="sm" onClick={onLeave}>
@@ -268,7 +271,6 @@ function AccountMenu({ me, theme, onTheme, onSignOut }: AccountProps) {
       trigger={
         <button
           type="button"
-          title={me.person.email}
           className="flex min-h-10 w-full items-center justify-center gap-3 rounded-md text-left transition-colors hover:bg-hover lg:justify-start lg:px-2"
         >
           <span

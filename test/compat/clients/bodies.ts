@@ -16,6 +16,31 @@ type Case = {
   headers?: Readonly<Record<string, string>>;
 };
 
+const TEXT = { type: "text", text: "I look it up." };
+const SIGNED = {
+  id: "a",
+  type: "function",
+  function: { name: "toll", arguments: "{}" },
+  extra_content: { google: { thought_signature: "c2lnbmF0dXJl" } },
+};
+
+const TOOL_CHOICES: readonly (readonly [choice: unknown, says: string, got: ProviderAnswer["got"]])[] = [
+  [{ type: "auto" }, "Anthropic's auto", { tool_choice: "auto" }],
+  [{ type: "any" }, "Anthropic's any", { tool_choice: "required" }],
+  [{ type: "none" }, "Anthropic's none", { tool_choice: "none" }],
+  [
+    { type: "tool", name: "toll" },
+    "Anthropic's choice of a tool",
+    { tool_choice: { type: "function", function: { name: "toll" } } },
+  ],
+  [
+    { type: "any", disable_parallel_tool_use: true },
+    "Anthropic's any, one call at a time",
+    { tool_choice: "required", parallel_tool_calls: false },
+  ],
+  ["any", "Mistral's any", { tool_choice: "required" }],
+];
+
 const SERVED: readonly Case[] = [
   {
     says: "openai (Python) with its headers",
@@ -146,6 +171,169 @@ const SERVED: readonly Case[] = [
     got: { tools: [TOOL] },
   },
   {
+    says: "Cursor, for a model whose name begins with claude: calls and their results in Anthropic's form",
+    source: "github.com/automazeio/vibeproxy/issues/411; github.com/router-for-me/CLIProxyAPI/issues/3805",
+    body: {
+      tools: [{ name: "toll", description: "The toll", input_schema: SCHEMA }],
+      tool_choice: { type: "auto" },
+      messages: [
+        ...asks("What is the toll at gate 2?"),
+        { role: "assistant", content: [TEXT, { type: "tool_use", id: "toolu_1", name: "toll", input: { gate: 2 } }] },
+        ...asks([{ type: "tool_result", tool_use_id: "toolu_1", content: "3 euros" }, TEXT]),
+      ],
+    },
+    got: {
+      tools: [TOOL],
+      tool_choice: "auto",
+      messages: [
+        ...asks("What is the toll at gate 2?"),
+        {
+          role: "assistant",
+          content: [TEXT],
+          tool_calls: [{ id: "toolu_1", type: "function", function: { name: "toll", arguments: '{"gate":2}' } }],
+        },
+        { role: "tool", tool_call_id: "toolu_1", content: "3 euros" },
+        ...asks([TEXT]),
+      ],
+    },
+  },
+  {
+    says: "Anthropic's results in parts, with an image, and a call alone",
+    source: "docs.claude.com/en/docs/agents-and-tools/tool-use/implement-tool-use",
+    body: {
+      messages: [
+        ...asks("Show me gate 2."),
+        { role: "assistant", content: [{ type: "tool_use", id: "toolu_2", name: "camera", input: {} }] },
+        ...asks([
+          {
+            type: "tool_result",
+            tool_use_id: "toolu_2",
+            content: [TEXT, { type: "image", source: { type: "base64", media_type: "image/png", data: PNG } }],
+          },
+        ]),
+      ],
+    },
+    got: {
+      messages: [
+        ...asks("Show me gate 2."),
+        {
+          role: "assistant",
+          content: null,
+          tool_calls: [{ id: "toolu_2", type: "function", function: { name: "camera", arguments: "{}" } }],
+        },
+        {
+          role: "tool",
+          tool_call_id: "toolu_2",
+          content: [TEXT, { type: "image_url", image_url: { url: `data:image/png;base64,${PNG}` } }],
+        },
+      ],
+    },
+  },
+  {
+    says: "openai (Python): an answer that is sent back with all of its members",
+    source: "github.com/openai/openai-python/issues/777; github.com/tashfeenahmed/freellmapi/pull/232",
+    body: {
+      messages: [
+        ...asks("Hi."),
+        {
+          role: "assistant",
+          content: "Yes",
+          refusal: null,
+          annotations: null,
+          audio: null,
+          function_call: null,
+          tool_calls: null,
+        },
+        ...asks("And?"),
+      ],
+    },
+    got: { messages: [...asks("Hi."), { role: "assistant", content: "Yes" }, ...asks("And?")] },
+  },
+  {
+    says: "An empty list of calls in an answer that is sent back",
+    source: "github.com/home-assistant/core/pull/118577; github.com/0xPlaygrounds/rig/pull/327",
+    body: { messages: [...asks("Hi."), { role: "assistant", content: "Yes", tool_calls: [] }, ...asks("And?")] },
+    got: { messages: [...asks("Hi."), { role: "assistant", content: "Yes" }, ...asks("And?")] },
+  },
+  {
+    says: "Calls that are sent back without a type, their arguments as an object",
+    source: "github.com/bytedance/deer-flow/issues/4445; docs.ollama.com/capabilities/tool-calling",
+    body: {
+      messages: [
+        ...asks("What is the toll at gate 2?"),
+        {
+          role: "assistant",
+          content: null,
+          tool_calls: [{ id: "a", function: { name: "toll", arguments: { gate: 2 } } }],
+        },
+        { role: "tool", tool_call_id: "a", content: "3 euros" },
+      ],
+    },
+    got: {
+      messages: [
+        ...asks("What is the toll at gate 2?"),
+        {
+          role: "assistant",
+          content: null,
+          tool_calls: [{ id: "a", type: "function", function: { name: "toll", arguments: '{"gate":2}' } }],
+        },
+        { role: "tool", tool_call_id: "a", content: "3 euros" },
+      ],
+    },
+  },
+  {
+    says: "A choice of a tool without a type",
+    source: "tried on a replica on 28 November 2026: left out, and the tool was not called",
+    body: { tools: [TOOL], tool_choice: { function: { name: "toll" } } },
+    got: { tool_choice: { type: "function", function: { name: "toll" } } },
+  },
+  {
+    says: "No stop sequences, and a choice of functions without functions",
+    source: "github.com/agnaistic/agnai/pull/612; platform.openai.com: function_call is only allowed with functions",
+    body: { stop: [], functions: null, function_call: "auto" },
+    got: { stop: undefined, function_call: undefined },
+  },
+  {
+    says: "Gemini 3: the signature of a call comes back as it was",
+    source: "ai.google.dev/gemini-api/docs/thought-signatures; github.com/tinyhumansai/openhuman/issues/3548",
+    body: {
+      messages: [
+        ...asks("What is the toll?"),
+        { role: "assistant", content: null, tool_calls: [SIGNED] },
+        { role: "tool", tool_call_id: "a", content: "3 euros" },
+      ],
+    },
+    got: {
+      messages: [
+        ...asks("What is the toll?"),
+        { role: "assistant", content: null, tool_calls: [SIGNED] },
+        { role: "tool", tool_call_id: "a", content: "3 euros" },
+      ],
+    },
+  },
+  {
+    says: "Cline and Roo: parts with cache_control, which is left out",
+    source: "github.com/cline/cline: src/core/api/transform/openrouter-stream.ts",
+    body: { messages: asks([{ type: "text", text: "Hi.", cache_control: { type: "ephemeral" } }]) },
+    got: { messages: asks([{ type: "text", text: "Hi." }]) },
+  },
+  {
+    says: "A content type with a charset of its own spelling, and an encoding that is none",
+    source: "github.com/sashirestela/simple-openai; www.rfc-editor.org/rfc/rfc9110#field.content-type",
+    headers: { "content-type": 'Application/JSON; charset="UTF8"', "content-encoding": "identity" },
+    body: {},
+    got: { messages: asks("Tell me about tolls.") },
+  },
+  ...TOOL_CHOICES.map(
+    ([choice, says, got]): Case => ({
+      says: `tool_choice: ${says}`,
+      source:
+        "docs.claude.com/en/docs/agents-and-tools/tool-use/implement-tool-use; docs.mistral.ai/capabilities/function_calling",
+      body: { tools: [TOOL], tool_choice: choice },
+      got,
+    }),
+  ),
+  {
     says: "Parts as the Responses API has them, and one without a type",
     source: "platform.openai.com/docs/api-reference/responses",
     body: { messages: asks([{ type: "input_text", text: "Hi." }, { text: "And?" }]) },
@@ -180,28 +368,8 @@ const SERVED: readonly Case[] = [
   },
 ];
 
-const REFUSED: readonly (readonly [says: string, content: unknown, param: string])[] = [
-  ["Audio alone", [{ type: "input_audio", input_audio: { data: "AA==", format: "wav" } }], "messages.0.content.0"],
-  ["A file alone", [{ type: "file", file: { file_id: "file-1" } }], "messages.0.content.0"],
-  ["A video alone", [{ type: "video_url", video_url: { url: "https://example.com/a" } }], "messages.0.content.0"],
-  ["An empty part", [{}], "messages.0.content.0"],
-  ["No parts", [], "messages.0.content"],
-];
-
-export default [
-  ...SERVED.map(({ says, source, body, headers, got }): Entry => {
-    const answer = body.stream === true ? GOOD_STREAM : GOOD_WHOLE;
-    const request = { only: "chat", body, ...(headers && { headers }) } as const;
-    return { says, source, request, provider: { ...answer, got }, client: { text: "good" }, charged: CHARGED };
-  }),
-  ...REFUSED.map(
-    ([says, content, param]): Entry => ({
-      says: `${says} as a message: nothing of it could be sent, so it is refused`,
-      source: "tried on a replica on 27 and 28 November 2026: sent as an empty list, and charged",
-      request: { only: "chat", body: { messages: asks(content) } },
-      provider: [],
-      client: { error: "invalid_request", param },
-      charged: "nothing",
-    }),
-  ),
-] satisfies Entry[];
+export default SERVED.map(({ says, source, body, headers, got }): Entry => {
+  const answer = body.stream === true ? GOOD_STREAM : GOOD_WHOLE;
+  const request = { only: "chat", body, ...(headers && { headers }) } as const;
+  return { says, source, request, provider: { ...answer, got }, client: { text: "good" }, charged: CHARGED };
+}) satisfies Entry[];

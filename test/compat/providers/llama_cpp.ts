@@ -86,6 +86,42 @@ export default [
     charged: { tokens: [6, 16] },
   },
   {
+    says: "`timings` in the chunk that ends an answer pass in a stream that asks for no usage",
+    source: "github.com/ggml-org/llama.cpp, tools/server: to_json_oaicompat_chat_stream",
+    request: { only: "chat", body: { stream: true } },
+    provider: {
+      events: [
+        chunk({ role: "assistant", content: null }),
+        chunk({ content: "Joe" }, null, { timings: { cache_n: 5, predicted_n: 1 } }),
+        chunk({}, "stop", { timings: { cache_n: 5, prompt_n: 1, predicted_n: 2 } }),
+        usageOfOne(2),
+        DONE,
+      ],
+    },
+    client: {
+      events: [
+        { choices: [{ delta: { role: "assistant" } }] },
+        { choices: [{ delta: { content: "Joe" } }], timings: { predicted_n: 1 } },
+        { choices: [{ delta: {}, finish_reason: "stop" }], timings: { predicted_n: 2 } },
+      ],
+    },
+    charged: { tokens: [6, 2] },
+  },
+  {
+    says: "`timings` alone count nothing: the usage is counted here",
+    source: "github.com/ggml-org/llama.cpp, tools/server: stream_options.include_usage is false by default",
+    request: { only: "chat", body: { stream: true, stream_options: { include_usage: true } } },
+    provider: {
+      events: [
+        chunk({ role: "assistant", content: "Joe" }),
+        chunk({}, "stop", { timings: { prompt_n: 900, predicted_n: 900 } }),
+        DONE,
+      ],
+    },
+    client: { text: "Joe", usage: [12, 2, 14] },
+    charged: { tokens: [12, 2] },
+  },
+  {
     says: "A model without images answers 500: the request is refused, and the route has not failed",
     source: SEEN,
     request: WHOLE,

@@ -135,6 +135,7 @@ export function Checkbox({
   onValue,
   isMixed = false,
   disabled,
+  error,
 }: {
   label: ReactNode;
   hint?: ReactNode;
@@ -143,13 +144,14 @@ export function Checkbox({
   /** Some of several are checked. */
   isMixed?: boolean;
   disabled?: boolean;
+  error?: string | null | false;
 }) {
   const id = useId();
   const box = useRef<HTMLInputElement>(null);
   useEffect(() => {
     if (box.current) box.current.indeterminate = isMixed;
   }, [isMixed]);
-  return (
+  const line = (
     <ChoiceLine id={id} label={label} hint={hint} disabled={disabled}>
       <input
         id={id}
@@ -157,10 +159,19 @@ export function Checkbox({
         type="checkbox"
         checked={checked}
         disabled={disabled}
+        aria-invalid={Boolean(error) || undefined}
+        aria-describedby={error ? `${id}-error` : undefined}
         onChange={(event) => onValue(event.currentTarget.checked)}
         className="tick"
       />
     </ChoiceLine>
+  );
+  if (!error) return line;
+  return (
+    <div className="grid gap-1">
+      {line}
+      <FieldError id={`${id}-error`}>{error}</FieldError>
+    </div>
   );
 }
 
@@ -214,7 +225,7 @@ export function CheckboxList({
                 {...(option.disabled && { disabled: true })}
               />
             ))}
-            {shown.length === 0 && <p className="py-1 text-13 text-ink-3">Nothing by that name.</p>}
+            {shown.length === 0 && <p className="py-1 text-13 text-ink-3">Nothing with that name.</p>}
           </div>
         </div>
       )}

@@ -22,7 +22,7 @@ type ComboboxProps<Value extends string> = {
 
 /** A list to choose from by typing. Arrow keys, Home, End, Enter, Esc. Text that is typed but not chosen is discarded. */
 export function Combobox<Value extends string>(props: ComboboxProps<Value>) {
-  const { value, options, placeholder = "Choose…", emptyText = "Nothing by that name.", label, disabled } = props;
+  const { value, options, placeholder = "Choose…", emptyText = "Nothing with that name.", label, disabled } = props;
   const field = use(FieldContext);
   const ownId = useId();
   const listId = `${ownId}-list`;

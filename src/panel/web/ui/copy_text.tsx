@@ -75,7 +75,6 @@ export function CopyText({
   return (
     <button
       type="button"
-      title={`${value}\nCopy ${what}`}
       onClick={() => copy(value)}
       className={cx(
         "row-above -mx-1 inline-flex max-w-[calc(100%+0.5rem)] min-h-6 items-center gap-1.5 rounded-sm px-1 font-mono text-12 text-ink-2 hover:bg-hover hover:text-ink pointer-coarse:min-h-11",

@@ -26,8 +26,9 @@ import { Problem } from "./states.tsx";
  *   </FormDialog>
  *   <PageForm form={form} saveLabel="Save name" lock={lock}>…</PageForm>     // after saving: form.reset({ name: saved })
  *
- * - Errors of the page show after the first attempt to submit. A `validation_failed` of the server shows at its field (`param`), any
- *   other error below the fields. The first invalid field gets the focus.
+ * - Errors of the page show after an attempt to submit. A `validation_failed` of the server shows at its field (`param`), any
+ *   other error below the fields. The first invalid field gets the focus. A field's error goes when the field is changed, and is
+ *   looked for again by the next attempt.
  * - While the form is being sent, it cannot be submitted again, cancelled or closed.
  * - A field that is no text (a Segmented, a Combobox) takes `form.values.kind` and `(kind) => form.set({ kind })`.
  */
@@ -54,6 +55,7 @@ export type Form<Values = object, Name extends string = string> = {
 };
 
 const NO_VALUES = {};
+const NOTHING: ReadonlySet<string> = new Set();
 
 /**
  * `wrong` names every field that can show an error, by the server's names; null means valid. `otherError` is an error from elsewhere,
@@ -75,20 +77,36 @@ export function useForm<Name extends string, Sent, Values extends object = objec
   const [saved, setSaved] = useState<Values>(first ?? (NO_VALUES as Values));
   const [values, setValues] = useState(saved);
   const [attempts, setAttempts] = useState(0);
+  /** What was changed since the last attempt. */
+  const [changed, setChanged] = useState<ReadonlySet<string>>(NOTHING);
   const { mutate, error, isPending } = useMutation({ mutationFn: () => send(values), onSuccess: onSent });
   const errors = typeof wrong === "function" ? wrong(values) : wrong;
-  const { at, rest } = useServerErrors(error ?? otherError, Object.keys(errors));
+  const sent = useServerErrors(error, Object.keys(errors));
+  const other = useServerErrors(otherError, Object.keys(errors));
+  const rest = sent.rest ?? other.rest;
   useEffect(() => {
     if (attempts > 0) focusInvalid();
   }, [attempts]);
-  const set = (changes: Partial<Values>) => setValues((before) => ({ ...before, ...changes }));
-  const errorOf = (name: Name) => (attempts > 0 && errors[name]) || at(name);
+  const set = (changes: Partial<Values>) => {
+    setValues((before) => ({ ...before, ...changes }));
+    setChanged((before) => new Set([...before, ...Object.keys(changes)]));
+  };
+  const errorOf = (name: Name) => {
+    // A server's name that is no field of its own is one of several fields together.
+    const isChangedSince = name in values ? changed.has(name) : changed.size > 0;
+    const ownError = isChangedSince ? null : (attempts > 0 && errors[name]) || sent.at(name);
+    // It follows from what the fields are now.
+    return ownError || other.at(name);
+  };
   return {
     values,
     set,
     field: (name) => ({
       value: values[name],
-      onValue: (value) => setValues((before) => ({ ...before, [name]: value })),
+      onValue: (value) => {
+        setValues((before) => ({ ...before, [name]: value }));
+        setChanged((before) => new Set([...before, String(name)]));
+      },
       error: errorOf(name),
     }),
     errorOf,
@@ -96,10 +114,12 @@ export function useForm<Name extends string, Sent, Values extends object = objec
       setSaved(next);
       setValues(next);
       setAttempts(0);
+      setChanged(NOTHING);
     },
     isChanged: Object.entries(values).some(([name, value]) => value !== saved[name as keyof Values]),
     submit() {
       setAttempts(attempts + 1);
+      setChanged(NOTHING);
       if (!isPending && Object.values(errors).every((each) => each === null)) mutate();
     },
     problem: rest !== null && <Problem error={rest} />,
@@ -207,7 +227,7 @@ export function PageForm({
   /** The button is always filled: saving is what the page is for. */
   isProminent?: boolean;
   /** Of `useViewer`, if it changes something of the account: then fields and buttons are disabled in the panel of somebody else. */
-  lock?: { disabled?: boolean; title?: string };
+  lock?: { disabled?: boolean };
   /** Buttons after the one that saves. */
   actions?: ReactNode;
   className?: string;

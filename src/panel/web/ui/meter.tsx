@@ -28,6 +28,7 @@ export function Meter({
   resets,
   format = formatCount,
   size = "md",
+  period = "",
 }: {
   label: string;
   used: number;
@@ -39,6 +40,8 @@ export function Meter({
   format?: (amount: number) => string;
   /** "sm": one line, for tables. */
   size?: "md" | "sm";
+  /** "today", "this month"; follows "left" in the line of a table. */
+  period?: string;
 }) {
   const left = Math.min(limit, Math.max(0, limit - used));
   const share = limit <= 0 ? 0 : left / limit;
@@ -61,8 +64,8 @@ export function Meter({
   if (size === "sm") {
     return (
       <div className="grid min-w-28 gap-1">
-        <span className="text-12 text-ink-2 tabular-nums">
-          {format(left)} of {format(limit)} left
+        <span className={cx("text-12 tabular-nums", level === "fine" ? "text-ink-2" : LEVEL_TEXT[level])}>
+          {format(left)} of {format(limit)} left{period && ` ${period}`}
         </span>
         {bar}
       </div>

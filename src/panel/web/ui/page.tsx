@@ -83,16 +83,42 @@ export function SignedOutPage({
   useTitle(title);
   return (
     <main className="grid min-h-dvh grid-cols-[minmax(0,24rem)] content-start justify-center gap-6 px-4 pt-[max(2rem,14vh)] pb-12">
-      <p className="flex min-h-8 min-w-0 items-center justify-center gap-3 text-16 font-semibold">
-        {brand !== null && <BrandMark brand={brand ?? { name: brandName(), logoLight: null, logoDark: null }} />}
-      </p>
+      <SignedOutCard
+        title={<h1 className="text-20 font-semibold">{title}</h1>}
+        lead={lead}
+        mark={brand !== null && <BrandMark brand={brand ?? { name: brandName(), logoLight: null, logoDark: null }} />}
+        footer={footer}
+      >
+        {children}
+      </SignedOutCard>
+    </main>
+  );
+}
+
+/** What such a page shows; the brand's preview draws it too. */
+export function SignedOutCard({
+  title,
+  lead,
+  mark,
+  footer,
+  children,
+}: {
+  title: ReactNode;
+  lead?: ReactNode;
+  mark: ReactNode;
+  footer?: ReactNode;
+  children?: ReactNode;
+}) {
+  return (
+    <>
+      <p className="flex min-h-8 min-w-0 items-center justify-center gap-3 text-16 font-semibold">{mark}</p>
       <div className="rounded-lg border border-line bg-surface p-6">
-        <h1 className="text-20 font-semibold">{title}</h1>
+        {title}
         {lead && <p className="mt-1 text-14 break-words text-ink-2">{lead}</p>}
         {children && <div className="mt-6 grid gap-4">{children}</div>}
       </div>
       {footer && <div className="text-center text-13 text-ink-2">{footer}</div>}
-    </main>
+    </>
   );
 }
 

@@ -48,7 +48,7 @@ export function PaletteList({ onOpenChange, pages, keys = [] }: PaletteProps) {
       />
       <Command.List className="mt-2 max-h-80 overflow-y-auto [&_[cmdk-group-heading]]:px-3 [&_[cmdk-group-heading]]:pt-3 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-12 [&_[cmdk-group-heading]]:text-ink-3">
         <Command.Empty className="px-3 py-6 text-center text-13 text-ink-3">
-          Nothing by that name. A request id opens its receipt.
+          Nothing with that name. A request id opens its receipt.
         </Command.Empty>
         {requestId && (
           <Command.Item value={requestId} onSelect={go(`/requests/${encodeURIComponent(requestId)}`)} className={ITEM}>

@@ -216,7 +216,7 @@ export function failureText(error: unknown): string {
 
 /** The error of a field whose choices did not load, or null. */
 export function choicesError({ data, error }: Pick<QueryLike<unknown>, "data" | "error">): string | null {
-  return data === undefined && error ? `The choices did not load. ${failureText(error)}` : null;
+  return data === undefined && error ? `The options did not load. ${failureText(error)}` : null;
 }
 
 function errorFacts(error: ApiError): Omit<RefusalFacts, "now"> {
@@ -309,6 +309,8 @@ const STATUSES = {
   expired: ["neutral", Clock, "Expired"],
   ended: ["neutral", Clock, "Ended"],
   unused: ["neutral", CircleDashed, "Never used"],
+  untested: ["neutral", CircleDashed, "Untested"],
+  degraded: ["warn", TriangleAlert, "Degraded"],
   failed: ["bad", CircleAlert, "Failed"],
 } as const satisfies Record<string, readonly [Tone, LucideIcon, string]>;
 

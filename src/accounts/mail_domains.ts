@@ -1,0 +1,83 @@
+import { domainToASCII } from "node:url";
+import { disposableEmailBlocklistSet } from "disposable-email-domains-js";
+import { InputError } from "../errors.ts";
+import { MAIL_DOMAINS_MAX } from "../limits.ts";
+import { sha256 } from "../platform/runtime.ts";
+import { checkEmail } from "./input_checks.ts";
+
+/** The domains of e-mail addresses, and which addresses are one mailbox. Pure. Source: SUP-5, SUP-6. */
+
+const DOMAIN = /^(?=.{4,253}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])$/;
+/** Providers that ignore dots before the @, and the name under which both of their domains are one. */
+const DOTLESS: Readonly<Record<string, string>> = { "gmail.com": "gmail.com", "googlemail.com": "gmail.com" };
+
+/** Nine thousand domains, read when the first is looked up. */
+let disposable: ReadonlySet<string> | undefined;
+
+export type DomainRules = {
+  /** Empty: all are allowed. */
+  allowedDomains: readonly string[];
+  forbiddenDomains: readonly string[];
+  disposableAllowed: boolean;
+};
+
+/** Throws InputError if a person may not sign up with this address. It says nothing about accounts. */
+export function requireAllowedDomain(email: string, rules: DomainRules): void {
+  const domain = mailDomainOf(email);
+  const { allowedDomains, forbiddenDomains, disposableAllowed } = rules;
+  const isAllowed =
+    DOMAIN.test(domain) &&
+    (allowedDomains.length === 0 || isBelow(domain, allowedDomains)) &&
+    !isBelow(domain, forbiddenDomains) &&
+    (disposableAllowed || !isDisposable(domain));
+  if (!isAllowed)
+    throw new InputError("Addresses of this mail provider cannot be used here. Use another address.", "email");
+}
+
+/** The domain of an address, in the form in which the DNS has it. "" if it has none. */
+export function mailDomainOf(email: string): string {
+  return domainToASCII(email.slice(email.lastIndexOf("@") + 1));
+}
+
+/** Whether a domain is one of the list, or below one of it. */
+function isBelow(domain: string, list: readonly string[]): boolean {
+  return parentsOf(domain).some((one) => list.includes(one));
+}
+
+function isDisposable(domain: string): boolean {
+  disposable ??= disposableEmailBlocklistSet();
+  return parentsOf(domain).some((one) => disposable?.has(one));
+}
+
+/** "a.b.example" → "a.b.example", "b.example". */
+function parentsOf(domain: string): string[] {
+  const labels = domain.split(".");
+  return labels.slice(0, -1).map((_, from) => labels.slice(from).join("."));
+}
+
+/** Domains as people type them, in lower case and without the @. Throws InputError that names the first invalid one. */
+export function checkMailDomains(typed: readonly string[], param: string): string[] {
+  const domains = [...new Set(typed.map((one) => one.trim().toLowerCase().replace(/^@/, "")).filter(Boolean))];
+  if (domains.length > MAIL_DOMAINS_MAX)
+    throw new InputError(`The list may have at most ${MAIL_DOMAINS_MAX} domains.`, param);
+  return domains.map((one) => {
+    const domain = domainToASCII(one);
+    if (!DOMAIN.test(domain))
+      throw new InputError(`${JSON.stringify(one.slice(0, 60))} is not a domain, such as example.com.`, param);
+    return domain;
+  });
+}
+
+/**
+ * A digest of the mailbox that an address leads to: what follows a plus sign does not count, and neither do dots at Gmail, nor the
+ * capitals of either. It is the same for all spellings of one mailbox. Throws InputError.
+ */
+export function personDigestOf(email: string): Buffer {
+  const address = checkEmail(email);
+  const at = address.lastIndexOf("@");
+  const domain = mailDomainOf(address);
+  const untagged = address.slice(0, at).replace(/(?<=.)\+.*$/u, "");
+  const dotless = DOTLESS[domain];
+  const local = dotless === undefined ? untagged : untagged.replaceAll(".", "");
+  return Buffer.from(sha256(`${local}@${dotless ?? domain}`));
+}

@@ -1,0 +1,49 @@
+/**
+ * What models make, one entry a kind: what requests a model serves, and the words of panel and CLI. The tables' CHECK has the same names. This file
+ * imports nothing, so that the browser can load it.
+ */
+
+/** What a request wants of a model. */
+export const SERVICES = ["text", "image", "embedding", "rerank"] as const;
+export type Service = (typeof SERVICES)[number];
+
+type Kind = {
+  label: string;
+  hint: string;
+  /** What requests its models serve: `service` of a metered endpoint. */
+  serves: readonly Service[];
+  /** Its answers have no tokens of their own: only input has a price. */
+  isInputOnly?: boolean;
+};
+
+const KINDS = {
+  text: { label: "Text", hint: "chat", serves: ["text"] },
+  multimodal: { label: "Text and images", hint: "chat with image input", serves: ["text", "image"] },
+  image: { label: "Images", hint: "image generation", serves: ["image"] },
+  embedding: {
+    label: "Embeddings",
+    hint: "vectors of texts; set the output price to 0",
+    serves: ["embedding"],
+    isInputOnly: true,
+  },
+  rerank: {
+    label: "Reranking",
+    hint: "orders texts by how well they answer a query; set the output price to 0, or a price a request",
+    serves: ["rerank"],
+    isInputOnly: true,
+  },
+} as const satisfies Record<string, Kind>;
+
+export type Modality = keyof typeof KINDS;
+export const MODALITIES: Readonly<Record<Modality, Kind>> = KINDS;
+export const MODALITY_NAMES = Object.keys(KINDS) as [Modality, ...Modality[]];
+
+/** One value for each service. */
+export function byService<Value>(value: (service: Service) => Value): Readonly<Record<Service, Value>> {
+  return {
+    text: value("text"),
+    image: value("image"),
+    embedding: value("embedding"),
+    rerank: value("rerank"),
+  };
+}

@@ -1,0 +1,47 @@
+import { finishWords } from "../catalog/error_reports.ts";
+import { isRecord } from "../platform/records.ts";
+
+/** Why a choice ended, in OpenAI's words: clients that know only these fail at others. Those of failures: `error_reports.ts`. Source: END-20. */
+
+/** OpenAI's finish reasons, by those of other vendors as `finishWords` returns them. */
+const FINISH_REASONS: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    stop: ["stop", "end_turn", "stop_sequence", "stop_token", "eos", "eos_token", "end", "complete", "completed"],
+    length: [
+      ...["length", "model_length", "max_length", "max_tokens", "max_output_tokens", "token_limit", "length_capped"],
+      ...["error_limit", "context_length", "context_length_exceeded", "model_context_window_exceeded", "time_limit"],
+      ...["maxpredictedtokensreached", "contextlengthreached"],
+    ],
+    content_filter: [
+      ...["content_filter", "content_filtered", "sensitive", "safety", "recitation", "prohibited_content", "blocklist"],
+      ...["spii", "image_safety", "guardrail_intervened", "refusal", "error_toxic", "language", "model_armor"],
+      ...["image_prohibited_content", "image_recitation"],
+    ],
+    tool_calls: ["tool_calls", "tool_call", "tool_use", "toolcalls"],
+    function_call: ["function_call"],
+  }).flatMap(([ours, theirs]) => theirs.map((reason) => [reason, ours] as const)),
+);
+
+/**
+ * OpenAI's word for a finish reason; null while there is none, which some providers write as a text. A word that nobody knows ends an
+ * answer as `stop` does. SGLang's own form is an object with a type.
+ */
+export function plainReason(given: unknown): string | null {
+  const finish = isRecord(given) ? given.type : given;
+  if (typeof finish !== "string") return typeof finish === "number" && finish > 0 ? "stop" : null;
+  if (finish === "stop") return finish;
+  if (finish === "" || finish === "null") return null;
+  const known = finishWords(finish).find((word) => FINISH_REASONS.has(word));
+  return known === undefined ? "stop" : (FINISH_REASONS.get(known) ?? "stop");
+}
+
+/** OpenAI's word for a choice's finish reason; undefined if it has none. */
+export function finishOf(choice: unknown): string | undefined {
+  return isRecord(choice) ? (plainReason(choice.finish_reason) ?? undefined) : undefined;
+}
+
+/** The finish reason of a whole answer that says none. */
+export function reasonOfWhole({ tool_calls: calls, function_call: call }: Readonly<Record<string, unknown>>): string {
+  if (Array.isArray(calls) && calls.length > 0) return "tool_calls";
+  return isRecord(call) ? "function_call" : "stop";
+}

@@ -1,0 +1,79 @@
+import * as accounts from "./accounts.ts";
+import * as balances from "./balances.ts";
+import * as domains from "./domains.ts";
+import * as keys from "./keys.ts";
+import * as markups from "./markups.ts";
+import * as measured from "./measured.ts";
+import * as offerings from "./offerings.ts";
+import type { AnyOperation } from "./operation.ts";
+import * as orders from "./orders.ts";
+import * as packages from "./packages.ts";
+import * as signUp from "./sign_up.ts";
+import * as tokens from "./tokens.ts";
+import * as usage from "./usage.ts";
+import * as vouchers from "./vouchers.ts";
+
+/** Every operation, in the order of the reference of the management API. */
+export const OPERATIONS: readonly AnyOperation[] = [
+  accounts.listAccounts,
+  accounts.createAccount,
+  accounts.getAccount,
+  accounts.updateAccount,
+  accounts.suspendAccount,
+  accounts.reactivateAccount,
+  accounts.makeLink,
+  accounts.setLimits,
+  accounts.setPayg,
+  accounts.setPaygRight,
+  keys.listKeys,
+  keys.createKey,
+  keys.getKey,
+  keys.updateKey,
+  keys.enableKey,
+  keys.disableKey,
+  keys.rotateKey,
+  keys.revokeKey,
+  packages.getHoldings,
+  packages.assignPackage,
+  packages.endPackage,
+  packages.listAllotments,
+  packages.grantAllotment,
+  packages.withdrawAllotment,
+  balances.changeBalance,
+  balances.listBalanceMovements,
+  usage.listUsage,
+  usage.getFigures,
+  offerings.listOfferings,
+  offerings.createOffering,
+  offerings.setOnSale,
+  offerings.setRetailPrice,
+  offerings.removePrice,
+  measured.getMeasured,
+  measured.setMeasured,
+  markups.getMarkups,
+  markups.setMarkup,
+  orders.listOrders,
+  orders.fulfilOrder,
+  orders.declineOrder,
+  orders.listPayments,
+  orders.refundPayment,
+  orders.endRefund,
+  vouchers.listVouchers,
+  vouchers.createVouchers,
+  vouchers.getVouchers,
+  vouchers.getVoucherUses,
+  vouchers.disableVouchers,
+  signUp.getSignUp,
+  signUp.setSignUp,
+  signUp.listSignedUp,
+  domains.listDomains,
+  domains.addDomain,
+  domains.getDomain,
+  domains.suspendDomain,
+  domains.activateDomain,
+  domains.removeDomain,
+  tokens.listTokens,
+  tokens.createToken,
+  tokens.rotateToken,
+  tokens.revokeToken,
+];

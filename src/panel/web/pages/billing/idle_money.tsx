@@ -1,0 +1,31 @@
+import { type Person, useViewer } from "../../shared/page_hooks.ts";
+import { TextLink } from "../../ui/buttons.tsx";
+import { Banner } from "../../ui/states.tsx";
+
+/** Warns before money goes to a customer whose balance pays for nothing, because pay-as-you-go is off. */
+export function IdleMoney({
+  person,
+}: {
+  person: Pick<Person, "accountId" | "name" | "role" | "paygEnabled" | "canSwitchPayg">;
+}) {
+  const { role } = useViewer();
+  const { accountId, name, paygEnabled, canSwitchPayg } = person;
+  // A reseller's balance pays for the packages it assigns.
+  if (paygEnabled || person.role === "reseller") return null;
+  return (
+    <Banner tone="warn" title={`Pay-as-you-go is off for ${name}`}>
+      This balance pays for no request until it is on.{" "}
+      {canSwitchPayg ? (
+        <>
+          You can switch it on{" "}
+          <TextLink href={role === "admin" ? `/admin/people/${accountId}` : `/customers/${accountId}`}>
+            on their page
+          </TextLink>
+          , under Account.
+        </>
+      ) : (
+        "You cannot switch it on. Ask the operator to do it, or to allow you to."
+      )}
+    </Banner>
+  );
+}

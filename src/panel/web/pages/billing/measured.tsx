@@ -1,0 +1,147 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { useLocation } from "wouter";
+import { measuredPrice } from "../../../../commerce/measured_price.ts";
+import { CENT_NANO_USD } from "../../../../limits.ts";
+import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
+import { formatCount, formatMoney, formatOf, formatZoneTime } from "../../format.ts";
+import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { checkCount, readCount } from "../../shared/typed_numbers.ts";
+import { CountField } from "../../ui/fields.tsx";
+import { type FieldState, PageForm, useForm } from "../../ui/form.tsx";
+import { Facts, Section } from "../../ui/page.tsx";
+import { PackageStart } from "./package_start.tsx";
+
+/** A made-to-measure package: the customer chooses days and requests a day, and sees how the price comes about. */
+
+type Offer = NonNullable<NonNullable<Awaited<ReturnType<typeof api.measured.get>>["data"]>["offer"]>;
+
+/** Positions of the slider between its ends. */
+const POSITIONS = 200;
+
+export function MeasuredSection() {
+  const { data } = useQuery({ queryKey: ["measured"], queryFn: () => ask(api.measured.get()) });
+  // Most sellers sell none: nothing is shown until it is known.
+  if (!data?.offer) return null;
+  return <MeasuredForm key={JSON.stringify(data.offer)} offer={data.offer} timeZone={data.timeZone} />;
+}
+
+function MeasuredForm({ offer, timeZone }: { offer: Offer; timeZone: string }) {
+  const { lock } = useViewer();
+  const refresh = useRefresh();
+  const [, navigate] = useLocation();
+  const [attempts, setAttempts] = useState(0);
+  const formKey = useIdempotencyKey();
+  const { daysMin, daysMax, dailyMin, dailyMax } = offer;
+  const form = useForm({
+    first: { days: String(daysMax), dailyLimit: String(dailyMin) },
+    wrong: ({ days, dailyLimit }) => ({
+      days: checkCount(days, { min: daysMin, max: daysMax }),
+      dailyLimit: checkCount(dailyLimit, { min: dailyMin, max: dailyMax }),
+    }),
+    send: async (typed) => {
+      setAttempts(attempts + 1);
+      const price = priceOf(offer, typed);
+      const size = { days: readCount(typed.days) ?? 0, dailyLimit: readCount(typed.dailyLimit) ?? 0 };
+      const priceNanoUsd = String(price?.priceNanoUsd ?? 0);
+      try {
+        // Each attempt is a form of its own: the price may have been another one.
+        return await ask(
+          api.orders.post({ kind: "measured", ...size, priceNanoUsd }, sentOnce(`${formKey}-${attempts}`)),
+        );
+      } catch (error) {
+        // The seller may have changed its price.
+        await refresh();
+        throw error;
+      }
+    },
+    onSent: async ({ order }) => {
+      await refresh();
+      navigate(`/billing/orders/${order.orderId}`);
+    },
+  });
+  const price = priceOf(offer, form.values);
+  return (
+    <Section
+      title="Made to measure"
+      description="Choose for how many days, and how many requests a day. All models. Unused requests expire at the end of the day."
+    >
+      <PageForm form={form} saveLabel="Buy this package" isProminent lock={lock}>
+        <SliderField label="Days" min={daysMin} max={daysMax} {...form.field("days")} />
+        <SliderField label="Requests a day" min={dailyMin} max={dailyMax} {...form.field("dailyLimit")} />
+        <Facts
+          facts={[
+            [
+              "Price",
+              <span key="price" aria-live="polite" className="tabular-nums">
+                {price === null ? "–" : <Sum offer={offer} values={form.values} />}
+              </span>,
+            ],
+            ["Starts", <PackageStart key="start" />],
+            ["Days begin", `at 00:00 ${formatZoneTime(timeZone)}`],
+          ]}
+        />
+      </PageForm>
+    </Section>
+  );
+}
+
+type Typed = { days: string; dailyLimit: string };
+
+/** null while a number is not within the bounds. */
+function priceOf({ steps, daysMin, daysMax, dailyMin, dailyMax }: Offer, typed: Typed) {
+  const isRight =
+    checkCount(typed.days, { min: daysMin, max: daysMax }) === null &&
+    checkCount(typed.dailyLimit, { min: dailyMin, max: dailyMax }) === null;
+  if (!isRight) return null;
+  const size = { days: readCount(typed.days) ?? 0, dailyLimit: readCount(typed.dailyLimit) ?? 0 };
+  const exact = steps.map(({ fromRequests, nanoUsd }) => ({ fromRequests, nanoUsd: BigInt(nanoUsd) }));
+  return measuredPrice(exact, size, CENT_NANO_USD);
+}
+
+/** "7 days × 500 requests = 3,500 requests, at $0.60 for 1,000: $2.10". */
+function Sum({ offer, values }: { offer: Offer; values: Typed }) {
+  const price = priceOf(offer, values);
+  if (price === null) return null;
+  const days = formatOf(readCount(values.days) ?? 0, "day");
+  return (
+    <>
+      {days} × {formatOf(readCount(values.dailyLimit) ?? 0, "request")} = {formatOf(price.requests, "request")}, at{" "}
+      {formatMoney(price.perThousandNanoUsd)} for 1,000:{" "}
+      <strong className="text-16">{formatMoney(price.priceNanoUsd)}</strong>
+    </>
+  );
+}
+
+/** A number with a slider below it. Both have the same value; the field takes every number, the slider has few positions. */
+function SliderField({
+  label,
+  min,
+  max,
+  value,
+  onValue,
+  error,
+}: FieldState & { label: string; min: number; max: number }) {
+  const number = readCount(value);
+  return (
+    <div className="grid gap-2">
+      <CountField
+        label={label}
+        hint={`From ${formatCount(min)} to ${formatCount(max)}.`}
+        value={value}
+        onValue={onValue}
+        error={error}
+      />
+      <input
+        type="range"
+        aria-label={`${label}, slider`}
+        min={min}
+        max={max}
+        step={Math.max(1, Math.floor((max - min) / POSITIONS))}
+        value={number === null || Number.isNaN(number) ? min : number}
+        onChange={(event) => onValue(event.currentTarget.value)}
+        className="h-(--control) w-full accent-(--accent)"
+      />
+    </div>
+  );
+}

@@ -1,0 +1,54 @@
+import { useQuery } from "@tanstack/react-query";
+import { api, ask } from "../../api.ts";
+import { EMPTY, termsText } from "../../copy.ts";
+import { formatMoney } from "../../format.ts";
+import { Combobox } from "../../ui/combobox.tsx";
+import { Field } from "../../ui/fields.tsx";
+import { ErrorLine } from "../../ui/states.tsx";
+
+/** The offerings on sale, and the field to choose one. Each account sees what it pays. */
+
+export type Offering = NonNullable<Awaited<ReturnType<typeof api.offerings.get>>["data"]>["offerings"][number];
+
+/** Offerings on sale, with what the account pays; null: on request. */
+export function useOfferings({ enabled = true } = {}) {
+  return useQuery({ queryKey: ["offerings", "on sale"], queryFn: () => ask(api.offerings.get()), enabled });
+}
+
+function priceText(nanoUsd: string | null): string {
+  return nanoUsd === null ? "on request" : formatMoney(nanoUsd);
+}
+
+export function OfferingField({
+  offerings,
+  value,
+  onValue,
+  error,
+}: {
+  offerings: ReturnType<typeof useOfferings>;
+  value: Offering | null;
+  onValue: (offering: Offering) => void;
+  error?: string | null;
+}) {
+  const all = offerings.data?.offerings ?? [];
+  if (offerings.error && offerings.data === undefined) return <ErrorLine error={offerings.error} />;
+  return (
+    <Field label="Offering" hint={value ? termsText(value) : undefined} error={error}>
+      <Combobox
+        value={value === null ? null : String(value.offeringId)}
+        onValue={(id) => {
+          const chosen = all.find(({ offeringId }) => String(offeringId) === id);
+          if (chosen) onValue(chosen);
+        }}
+        disabled={offerings.data === undefined}
+        placeholder={offerings.data === undefined ? "Loading…" : "Choose an offering"}
+        emptyText={all.length === 0 ? EMPTY.offerings : undefined}
+        options={all.map(({ offeringId, name, wholesaleNanoUsd, priceNanoUsd }) => ({
+          value: String(offeringId),
+          label: name,
+          hint: priceText(wholesaleNanoUsd ?? priceNanoUsd),
+        }))}
+      />
+    </Field>
+  );
+}

@@ -1,0 +1,71 @@
+import type { ReactNode } from "react";
+import { formatCompact, formatCount, formatDay, formatReset } from "../../format.ts";
+import { nowMs } from "../../ui/clock.ts";
+import { Countdown, Meter } from "../../ui/meter.tsx";
+import { Figure } from "../../ui/page.tsx";
+
+/** The active package in meters: today's requests, the whole package, its tokens, and when it ends. */
+
+type MeteredPackage = {
+  carryover: boolean;
+  dailyLimit: number;
+  totalLimit: number;
+  /** Requests that are used or reserved. */
+  totalUsed: number;
+  availableNow: number;
+  tokenLimit: number | null;
+  tokensUsed: number;
+  timeZone: string;
+  /** The next midnight that adds requests; null if there is none. */
+  resetsAt: string | null;
+  /** Requests that are available then; with carryover, how many it adds. */
+  availableAtReset: number;
+  endsAt: string;
+};
+
+export function PackageMeters({
+  row,
+  onTurn,
+  note,
+}: {
+  row: MeteredPackage;
+  /** Called when the day or the package ends: load again. */
+  onTurn: () => void;
+  /** Below the first meter. */
+  note?: ReactNode;
+}) {
+  const { totalUsed, totalLimit, tokenLimit, timeZone, resetsAt, endsAt } = row;
+  const available = Math.max(0, row.availableNow);
+  // The length of the bar. The available requests are the server's figure.
+  const limit = row.carryover ? totalUsed + available : row.dailyLimit;
+  const more = row.availableAtReset;
+  return (
+    <div className="grid gap-x-12 gap-y-8 sm:grid-cols-2 lg:grid-cols-3">
+      <div className="grid content-start gap-1">
+        <Meter
+          label="Available now"
+          used={limit - available}
+          limit={limit}
+          unit="requests"
+          {...(resetsAt !== null &&
+            more > 0 && {
+              resets: (
+                <>
+                  {row.carryover ? `+${formatCount(more)}` : `Back to ${formatCount(more)}`} in{" "}
+                  <Countdown to={resetsAt} onZero={onTurn} />, at {formatReset(resetsAt, timeZone)}
+                </>
+              ),
+            })}
+        />
+        {note}
+      </div>
+      <Meter label="Whole package" used={totalUsed} limit={totalLimit} unit="requests" />
+      {tokenLimit !== null && (
+        <Meter label="Tokens" used={row.tokensUsed} limit={tokenLimit} unit="tokens" format={formatCompact} />
+      )}
+      <Figure label="Ends in" note={`${formatDay(endsAt, timeZone, nowMs())}, ${formatReset(endsAt, timeZone)}`}>
+        <Countdown to={endsAt} onZero={onTurn} />
+      </Figure>
+    </div>
+  );
+}

@@ -1,0 +1,143 @@
+import { Check } from "lucide-react";
+import { boundsText, limitsText } from "../../copy.ts";
+import { formatCount, formatList, formatMoney, formatOf, formatZoneTime } from "../../format.ts";
+import { useViewer } from "../../shared/page_hooks.ts";
+import { Button } from "../../ui/buttons.tsx";
+import { Hint } from "../../ui/hint.tsx";
+import { inPlace } from "../../ui/in_place.tsx";
+import { Section } from "../../ui/page.tsx";
+import { Loaded, Skeleton } from "../../ui/states.tsx";
+import { type Offering, useOfferings } from "./on_sale.tsx";
+
+/** What a customer can buy, as cards with name, price and terms. */
+
+/** More models than this are counted, with their names on hover. */
+const MODELS_NAMED_MAX = 4;
+
+export function PlanCards({ onBuy }: { onBuy: (offering: Offering) => void }) {
+  const offerings = useOfferings();
+  return (
+    <Loaded query={offerings} skeleton={<Skeleton className="h-64 rounded-lg" />}>
+      {({ offerings: rows }) =>
+        rows.length > 0 && (
+          <Section
+            title="Packages on sale"
+            description="A package starts when it is paid. If you have another one, it starts when that has ended."
+          >
+            <ul className="grid gap-4 sm:grid-cols-2 lg:grid-cols-3">
+              {rows.toSorted(byPrice).map((offering) => (
+                <PlanCard key={offering.offeringId} offering={offering} onBuy={onBuy} />
+              ))}
+            </ul>
+          </Section>
+        )
+      }
+    </Loaded>
+  );
+}
+
+function PlanCard({ offering, onBuy }: { offering: Offering; onBuy: (offering: Offering) => void }) {
+  const { lock } = useViewer();
+  const { name, priceNanoUsd } = offering;
+  return (
+    <li className="flex min-w-0 flex-col gap-4 rounded-md border border-line p-4 sm:p-5">
+      <div>
+        <h3 className="text-14 font-semibold wrap-anywhere">{name}</h3>
+        <p className="mt-1 text-20 font-semibold tabular-nums">
+          {priceNanoUsd === null ? (
+            <span className="text-ink-2">Price on request</span>
+          ) : (
+            <>
+              {formatMoney(priceNanoUsd)} <span className="text-13 font-normal text-ink-2">{forHowLong(offering)}</span>
+            </>
+          )}
+        </p>
+      </div>
+      <PlanLines offering={offering} />
+      <Button
+        variant={priceNanoUsd === null ? "secondary" : "primary"}
+        onClick={() => onBuy(offering)}
+        className="w-full"
+        {...lock}
+      >
+        {priceNanoUsd === null ? "Order" : "Buy"}
+        <span className="sr-only"> {name}</span>
+      </Button>
+    </li>
+  );
+}
+
+/** The terms of a plan, each with a tick. */
+export function PlanLines({ offering }: { offering: Offering }) {
+  return (
+    <ul className="grid flex-1 content-start gap-2 text-13 text-ink-2">
+      {inPlace(planLines(offering), (line) => (
+        <li className="flex items-start gap-2">
+          <Check size={14} aria-hidden className="mt-0.5 flex-none text-ok" />
+          <Hint
+            says={isCountOfModels(line, offering) ? offering.modelIds?.join(", ") : null}
+            className="min-w-0 wrap-anywhere"
+          >
+            {line}
+          </Hint>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The cheapest first; those without a price last. */
+function byPrice(a: Offering, b: Offering): number {
+  if (a.priceNanoUsd === null || b.priceNanoUsd === null)
+    return Number(a.priceNanoUsd === null) - Number(b.priceNanoUsd === null);
+  const difference = BigInt(a.priceNanoUsd) - BigInt(b.priceNanoUsd);
+  return difference < 0n ? -1 : difference > 0n ? 1 : a.name.localeCompare(b.name);
+}
+
+export function forHowLong({ days }: Offering): string {
+  return days === 1 ? "for one day" : `for ${formatOf(days, "day")}`;
+}
+
+/** The terms of an offering, one per line. */
+function planLines(offering: Pick<Offering, (typeof SAID)[number]>): string[] {
+  const { days, dailyLimit, totalLimit, carryover, tokenLimit, modelIds, limits, timeZone } = offering;
+  const { requestBounds } = offering;
+  const limited = limits === null ? "" : limitsText(limits);
+  return [
+    days === 1
+      ? `${formatOf(dailyLimit, "request")} in one day`
+      : `${formatOf(dailyLimit, "request")} a day for ${formatOf(days, "day")}`,
+    ...(totalLimit < dailyLimit * days ? [`At most ${formatOf(totalLimit, "request")} in total`] : []),
+    ...(days === 1
+      ? []
+      : [carryover ? "Unused requests stay usable on later days" : "Unused requests expire at the end of the day"]),
+    ...(tokenLimit === null ? [] : [`At most ${formatOf(tokenLimit, "token")} in total`]),
+    modelsLine(modelIds),
+    ...(limited === "" ? [] : [`At most ${limited}`]),
+    boundsText(requestBounds),
+    `Days begin at 00:00 ${formatZoneTime(timeZone)}`,
+  ];
+}
+
+const SAID = [
+  "days",
+  "dailyLimit",
+  "totalLimit",
+  "carryover",
+  "tokenLimit",
+  "modelIds",
+  "limits",
+  "requestBounds",
+  "timeZone",
+] as const satisfies readonly (keyof Offering)[];
+
+/** The line that counts models without naming them. */
+function isCountOfModels(line: string, { modelIds }: Pick<Offering, "modelIds">): boolean {
+  return modelIds !== null && modelIds.length > MODELS_NAMED_MAX && line === modelsLine(modelIds);
+}
+
+function modelsLine(modelIds: readonly string[] | null): string {
+  if (modelIds === null) return "All models";
+  if (modelIds.length > MODELS_NAMED_MAX) return `${formatCount(modelIds.length)} models`;
+  return `Only ${formatList(modelIds)}`;
+}

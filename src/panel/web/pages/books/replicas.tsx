@@ -1,0 +1,111 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { api, ask } from "../../api.ts";
+import { formatCount, formatDuration, formatTook } from "../../format.ts";
+import { ADMIN_KEY } from "../../shared/account_queries.ts";
+import { CopyText } from "../../ui/copy_text.tsx";
+import { Section } from "../../ui/page.tsx";
+import { Badge, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
+import { type Column, DataTable } from "../../ui/table.tsx";
+import { Ago } from "../../ui/time.tsx";
+
+/** The replicas, and their health. */
+
+const REFETCH_MS = 3_000;
+/** Replicas report every second. */
+const SILENT_MS = 5_000;
+
+type Replica = NonNullable<Awaited<ReturnType<typeof api.admin.replicas.get>>["data"]>["replicas"][number];
+
+/** Fixed widths, so that nothing moves when figures change. */
+const REPLICA_COLUMNS: Column<Replica>[] = [
+  {
+    head: "Replica",
+    className: "sm:w-44",
+    cell: ({ id }) => <CopyText value={id} what="replica id" />,
+  },
+  {
+    head: "Version",
+    hideBelow: "lg",
+    cell: ({ version }) => <span className="wrap-anywhere">{version || "Unknown"}</span>,
+  },
+  { head: "Runtime", hideBelow: "lg", className: "sm:w-24", cell: ({ status }) => RUNTIMES[status?.runtime ?? "none"] },
+  { head: "Started", hideBelow: "md", className: "sm:w-28", cell: ({ startedAt }) => <Ago iso={startedAt} /> },
+  { head: "Seen", className: "sm:w-24", cell: ({ ageMs }) => (ageMs < 2_000 ? "now" : `${formatDuration(ageMs)} ago`) },
+  {
+    head: "In flight",
+    align: "right",
+    className: "sm:w-24",
+    cell: ({ status }) => (status ? formatCount(status.inFlight) : ""),
+  },
+  {
+    head: "Ledger p99",
+    align: "right",
+    className: "sm:w-28",
+    cell: ({ status }) =>
+      status === null ? "" : status.ledgerP99Ms === null ? "idle" : formatTook(status.ledgerP99Ms),
+  },
+  { head: "Health", className: "sm:w-48", cell: (replica) => <Health replica={replica} /> },
+];
+const RUNTIMES = { bun: "Bun", deno: "Deno", none: "" } as const;
+
+export function Replicas() {
+  const replicas = useQuery({
+    queryKey: [...ADMIN_KEY, "replicas"],
+    queryFn: () => ask(api.admin.replicas.get()),
+    refetchInterval: REFETCH_MS,
+  });
+  return (
+    <Section
+      title="Replicas"
+      description="Each reports its health every second. A replica that stops reporting is shown for five minutes."
+      flush
+    >
+      <div className="sm:[&_table]:table-fixed">
+        <Loaded query={replicas} skeleton={<SkeletonRows rows={2} />}>
+          {({ replicas: rows }) => (
+            <DataTable
+              caption="Replicas"
+              rows={rows}
+              rowKey={({ id }) => id}
+              columns={REPLICA_COLUMNS}
+              empty={<Empty>No replica has reported in the last five minutes.</Empty>}
+            />
+          )}
+        </Loaded>
+      </div>
+    </Section>
+  );
+}
+
+function Health({ replica: { status, ageMs } }: { replica: Replica }) {
+  if (ageMs > SILENT_MS) return <Badge tone="bad">Silent</Badge>;
+  if (status === null) return <Badge>Different version</Badge>;
+  const troubles: ReactNode[] = [
+    !status.databaseUp && (
+      <Badge key="database" tone="bad">
+        No database
+      </Badge>
+    ),
+    !status.busHealthy && (
+      <Badge key="bus" tone="warn">
+        Cut off from other replicas
+      </Badge>
+    ),
+    !status.spoolEmpty && (
+      <Badge key="spool" tone="warn">
+        Charges waiting on disk
+      </Badge>
+    ),
+    status.draining && (
+      <Badge key="draining" tone="warn">
+        Draining
+      </Badge>
+    ),
+  ].filter(Boolean);
+  return (
+    <span className="inline-flex flex-wrap gap-1">
+      {troubles.length > 0 ? troubles : <Badge tone="ok">Healthy</Badge>}
+    </span>
+  );
+}

@@ -1,0 +1,182 @@
+import { useMutation } from "@tanstack/react-query";
+import { Upload } from "lucide-react";
+import { type ReactNode, useRef } from "react";
+import type { Accent } from "../../../../accounts/accent.ts";
+import { BRAND_PICTURE_BYTES_MAX } from "../../../../limits.ts";
+import { ApiError, api, ask } from "../../api.ts";
+import { formatBytes } from "../../format.ts";
+import { useViewer } from "../../shared/page_hooks.ts";
+import { BrandMark } from "../../ui/brand_mark.tsx";
+import { Button } from "../../ui/buttons.tsx";
+import { cx } from "../../ui/cx.ts";
+import { Section } from "../../ui/page.tsx";
+import { Problem } from "../../ui/states.tsx";
+import { toast } from "../../ui/toast.tsx";
+import { accentStyle } from "./brand_preview.tsx";
+import { type SavedBrand, useSaved } from "./brand_saved.ts";
+
+/** A brand's pictures: a logo for each theme, and the icon. A chosen file is saved immediately. */
+
+const PICTURE_TYPES = ["image/png", "image/webp"];
+/** The sizes in tabs and bookmarks, in pixels. */
+const ICON_SIDES = [32, 16];
+
+type Theme = "light" | "dark";
+
+export function Logos({ saved, shades }: { saved: SavedBrand; shades: Accent | null }) {
+  const put = useSaved();
+  const slot = (theme: Theme) => {
+    const [own, other] = theme === "light" ? [saved.logoLight, saved.logoDark] : [saved.logoDark, saved.logoLight];
+    const words = theme === "light" ? "on light" : "on dark";
+    return (
+      <PictureSlot
+        label={`Logo ${words}`}
+        hasOwn={own !== null}
+        onPut={async (image) => put(await ask(api.brand.logo.put({ theme, image })))}
+        note={own === null && other !== null ? "Not set. The other logo is used." : null}
+        heading={`On a ${theme} background`}
+      >
+        <div
+          style={accentStyle(shades?.[theme])}
+          className={cx("grid h-28 place-items-center rounded-md border border-line bg-bg p-6 text-ink", `on-${theme}`)}
+        >
+          <span className="flex max-w-full min-w-0 items-center gap-3 font-semibold">
+            <BrandMark brand={saved} theme={theme} />
+          </span>
+        </div>
+      </PictureSlot>
+    );
+  };
+  return (
+    <Section
+      title="Logo"
+      description={`PNG or WebP, up to ${formatBytes(BRAND_PICTURE_BYTES_MAX)}, shown 28 pixels high. Best with a transparent background.`}
+    >
+      <div className="grid gap-6 sm:grid-cols-2">
+        {slot("light")}
+        {slot("dark")}
+      </div>
+    </Section>
+  );
+}
+
+export function Icon({ saved }: { saved: SavedBrand }) {
+  const put = useSaved();
+  const { icon } = saved;
+  const hasLogo = saved.logoLight !== null || saved.logoDark !== null;
+  return (
+    <Section
+      title="Icon"
+      description="Shown in the browser's tab. Made from your logo unless you upload an icon. Square icons work best."
+    >
+      <PictureSlot
+        label="Icon"
+        hasOwn={icon !== null}
+        onPut={async (image) => put(await ask(api.brand.icon.put({ image })))}
+        note={icon === null ? "None yet." : null}
+        removeLabel={hasLogo ? "Make it from the logo" : "Remove"}
+      >
+        {icon !== null && (
+          <div className="flex flex-wrap gap-3">
+            {["on-light", "on-dark"].map((ground) => (
+              <span
+                key={ground}
+                className={cx("flex items-center gap-4 rounded-md border border-line bg-bg px-4 py-3", ground)}
+              >
+                {ICON_SIDES.map((side) => (
+                  <img key={side} src={icon} alt="" width={side} height={side} />
+                ))}
+              </span>
+            ))}
+          </div>
+        )}
+      </PictureSlot>
+    </Section>
+  );
+}
+
+/** A picture with its buttons. */
+function PictureSlot({
+  label,
+  hasOwn,
+  onPut,
+  note,
+  heading,
+  removeLabel = "Remove",
+  children,
+}: {
+  label: string;
+  hasOwn: boolean;
+  /** Base64, or null to remove the picture. */
+  onPut: (image: string | null) => Promise<void>;
+  note: string | null;
+  heading?: string;
+  removeLabel?: string;
+  children: ReactNode;
+}) {
+  const { lock } = useViewer();
+  const input = useRef<HTMLInputElement>(null);
+  const change = useMutation({
+    mutationFn: async (file: File | null) => onPut(file === null ? null : await readPicture(file)),
+    onSuccess: (_, file) => toast.done(file === null ? `${label} removed.` : `${label} saved.`),
+  });
+  const { error } = change;
+  const wrong = error instanceof PictureError || (error instanceof ApiError && error.param === "image");
+  return (
+    <div className="grid content-start gap-3">
+      {heading && <h3 className="text-13 font-medium">{heading}</h3>}
+      {children}
+      {note && <p className="text-12 text-ink-3">{note}</p>}
+      <div className="flex flex-wrap gap-2">
+        <input
+          ref={input}
+          type="file"
+          accept={PICTURE_TYPES.join(",")}
+          hidden
+          onChange={(event) => {
+            const file = event.currentTarget.files?.[0];
+            // Cleared, so that choosing the same file again is noticed.
+            event.currentTarget.value = "";
+            if (file) change.mutate(file);
+          }}
+        />
+        <Button size="sm" icon={Upload} pending={change.isPending} onClick={() => input.current?.click()} {...lock}>
+          {hasOwn ? "Replace" : "Upload"}
+          <span className="sr-only"> {label.toLowerCase()}</span>
+        </Button>
+        {hasOwn && (
+          <Button size="sm" variant="quiet" disabled={change.isPending} onClick={() => change.mutate(null)} {...lock}>
+            {removeLabel}
+            <span className="sr-only"> {label.toLowerCase()}</span>
+          </Button>
+        )}
+      </div>
+      {wrong ? (
+        <p role="alert" className="text-13 text-bad">
+          {error.message}
+        </p>
+      ) : (
+        error && <Problem error={error} />
+      )}
+    </div>
+  );
+}
+
+/** The file is refused before it is sent. */
+class PictureError extends Error {}
+
+/** Throws PictureError. */
+async function readPicture(file: File): Promise<string> {
+  if (!PICTURE_TYPES.includes(file.type)) throw new PictureError("The picture must be a PNG or WebP file.");
+  if (file.size > BRAND_PICTURE_BYTES_MAX) {
+    throw new PictureError(
+      `The picture has ${formatBytes(file.size)}. The limit is ${formatBytes(BRAND_PICTURE_BYTES_MAX)}.`,
+    );
+  }
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ""));
+    reader.onerror = () => reject(new PictureError("The file could not be read."));
+    reader.readAsDataURL(file);
+  });
+}

@@ -1,0 +1,98 @@
+import { KEY_NAME_CHARS_MAX } from "../../../../limits.ts";
+import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
+import { formatOf } from "../../format.ts";
+import type { OwnKey } from "../../shared/account_queries.ts";
+import { useRefresh } from "../../shared/page_hooks.ts";
+import { RadioList } from "../../ui/choices.tsx";
+import { TextField } from "../../ui/fields.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
+import { Banner } from "../../ui/states.tsx";
+import { toast } from "../../ui/toast.tsx";
+import { explainLostKey, showSecret } from "./key_secret.tsx";
+import { checkOwnLimits, OwnLimitFields, readOwnLimits, typedOwnLimits } from "./own_limits.tsx";
+import { checkLimits, RateLimitFields, type RateLimits, readLimits, typedLimits } from "./rate_limits.tsx";
+
+/** The dialogs that edit and rotate a key. Creating one: key_create.tsx. */
+
+const HOUR_SECONDS = 3_600;
+
+/** Only the name and the limits of a key can change. `most`: the limits of the account, which a key may not exceed; null: none. */
+export function EditKeyDialog({ row, most, ...dialog }: DialogState & { row: OwnKey; most: RateLimits | null }) {
+  const refresh = useRefresh();
+  const form = useForm({
+    first: { name: row.name, ...typedOwnLimits(row), ...typedLimits(row.limits) },
+    wrong: ({ name, ...limits }) => ({
+      name: isBlank(name) ? "Enter a name for this key." : null,
+      ...checkOwnLimits(limits),
+      ...checkLimits(limits),
+    }),
+    send: async ({ name, ...limits }) => {
+      await ask(api.keys({ id: row.keyId }).patch({ name, ...readOwnLimits(limits), limits: readLimits(limits) }));
+      await refresh();
+    },
+    onSent: () => {
+      toast.done(`Key ${form.values.name.trim()} saved.`);
+      dialog.onClose();
+    },
+  });
+  return (
+    <FormDialog
+      {...dialog}
+      form={form}
+      title={`Key ${row.name}`}
+      description="Billing, models, hosts and expiry are fixed when a key is created."
+      submitLabel="Save"
+    >
+      <TextField label="Name" {...form.field("name")} maxLength={KEY_NAME_CHARS_MAX} required />
+      <OwnLimitFields field={form.field} zone={row.timeZone} />
+      <RateLimitFields field={form.field} most={most} />
+    </FormDialog>
+  );
+}
+
+const OVERLAPS = [
+  { value: "0", label: "Not at all", hint: "Requests with the old key get a 401 error immediately." },
+  { value: String(HOUR_SECONDS), label: "1 hour" },
+  { value: String(24 * HOUR_SECONDS), label: "24 hours" },
+  { value: String(7 * 24 * HOUR_SECONDS), label: "7 days" },
+] as const;
+type Overlap = (typeof OVERLAPS)[number]["value"];
+const DEFAULT_OVERLAP: Overlap = String(24 * HOUR_SECONDS);
+
+/** Creates a new secret with the same settings. The old key keeps working for a chosen time. */
+export function RotateKeyDialog({ row, ...dialog }: DialogState & { row: OwnKey }) {
+  const formKey = useIdempotencyKey();
+  const form = useForm({
+    first: { overlapSeconds: DEFAULT_OVERLAP },
+    wrong: { overlapSeconds: null },
+    send: ({ overlapSeconds }) =>
+      explainLostKey(
+        ask(api.keys({ id: row.keyId }).rotate.post({ overlapSeconds: Number(overlapSeconds) }, sentOnce(formKey))),
+      ),
+    onSent: ({ secret, key }) => {
+      const label = OVERLAPS.find(({ value }) => value === overlap)?.label ?? "";
+      const old = overlap === "0" ? "the old one has ended" : `the old one works for ${label} more`;
+      showSecret({ ...key, secret, title: `New key ${key.name}: ${old}` });
+      dialog.onClose();
+    },
+  });
+  const overlap = form.values.overlapSeconds;
+  const { requestsLastDay: requests } = row;
+  return (
+    <FormDialog
+      {...dialog}
+      form={form}
+      title={`Rotate key ${row.name}?`}
+      description="You get a new key with the same settings. Replace the old key with it wherever it is used."
+      submitLabel="Rotate key"
+    >
+      <RadioList label="The old key keeps working for" options={OVERLAPS} {...form.field("overlapSeconds")} />
+      {requests !== null && requests > 0 && (
+        <Banner tone={overlap === "0" ? "warn" : "neutral"}>
+          {formatOf(requests, "request")} used it in the last 24 h.
+          {overlap === "0" && ` The next ${requests === 1 ? "one" : "ones"} will be refused.`}
+        </Banner>
+      )}
+    </FormDialog>
+  );
+}

@@ -1,0 +1,38 @@
+import type { MessageKind } from "../../../../platform/outbox_store.ts";
+
+/** The names of the kinds of messages. */
+
+const KINDS: Readonly<Record<MessageKind, string>> = {
+  invitation: "Invitation",
+  password_reset: "Password link",
+  email_change: "New e-mail address",
+  sign_up: "Sign-up",
+  sign_up_known: "Sign-up with an account",
+  password_changed: "Password changed",
+  second_factor_off: "Two-step sign-in switched off",
+  passkey_added: "Passkey added",
+  passkey_removed: "Passkey removed",
+  balance_low: "Balance is low",
+  package_80_percent: "Package is nearly used up",
+  package_used_up: "Package is used up",
+  package_ending: "Package ends soon",
+  package_assigned: "New package",
+  customer_signed_up: "New customer by sign-up",
+  order_placed: "New order",
+  payment_received: "A customer has paid",
+  order_waits: "Paid order waits",
+  order_paid: "Payment received",
+  order_fulfilled: "Order fulfilled",
+  order_declined: "Order declined",
+  payment_failed: "Payment failed",
+  refund_made: "Refund",
+  refund_shortfall: "Refund of money that was spent",
+  dispute_opened: "Payment disputed",
+  dispute_closed: "Dispute closed",
+  domain_lost: "Domain is off",
+  webhook_paused: "Webhook is switched off",
+};
+
+export function kindWords(kind: string): string {
+  return (KINDS as Readonly<Record<string, string>>)[kind] ?? kind;
+}

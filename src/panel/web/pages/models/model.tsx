@@ -1,0 +1,331 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { ArrowLeft, CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } from "lucide-react";
+import { MODALITIES } from "../../../../catalog/modalities.ts";
+import { ApiError, api, ask } from "../../api.ts";
+import { EMPTY, FAILURES } from "../../copy.ts";
+import { formatCount, formatMicroUsd } from "../../format.ts";
+import { ADMIN_KEY } from "../../shared/account_queries.ts";
+import { useOpened } from "../../shared/page_hooks.ts";
+import { useSwitching } from "../../shared/switching.ts";
+import { Button, ButtonLink, IconButton, TextLink } from "../../ui/buttons.tsx";
+import { Confirm } from "../../ui/dialog.tsx";
+import { Menu } from "../../ui/menu.tsx";
+import { Facts, Page, Section } from "../../ui/page.tsx";
+import { Banner, Empty, Loaded } from "../../ui/states.tsx";
+import { type Column, DataTable } from "../../ui/table.tsx";
+import { Instant } from "../../ui/time.tsx";
+import { toast } from "../../ui/toast.tsx";
+import { TwoLines } from "../../ui/two_lines.tsx";
+import {
+  HIDES_TOKENS,
+  hidesTokensOf,
+  MODELS_KEY,
+  type Model,
+  ModelStatus,
+  providerHref,
+  ROUTE_CHOICES,
+  type Route,
+  RouteState,
+  useModelSwitching,
+} from "./catalog.tsx";
+import { dialectTitle } from "./fact_fields.tsx";
+import { Margin } from "./margins.tsx";
+import { Bounds, EditBounds } from "./model_bounds.tsx";
+import { EditModel } from "./model_dialogs.tsx";
+import { ImagePrices, TokenPrices } from "./model_price_sections.tsx";
+import { ImagePricesDialog, PricesDialog } from "./price_fields.tsx";
+import { RouteDialog } from "./route_dialog.tsx";
+import { RouteReports } from "./route_reports.tsx";
+import { ROUTE_STATES_NOTE, routesHealth } from "./route_states.ts";
+
+/** One model: its routes in the order they are tried, its prices, its details. */
+
+/** A breaker opens and closes within seconds. */
+const REFETCH_MS = 5_000;
+
+type Opening = { kind: "fields" | "bounds" | "prices" | "images" } | { kind: "route"; route: Route | null };
+
+export function ModelPage({ id }: { id: string }) {
+  const model = useQuery({
+    queryKey: [...MODELS_KEY, "one", id],
+    queryFn: () => ask(api.admin.model.get({ query: { id } })),
+    refetchInterval: REFETCH_MS,
+  });
+  const switching = useModelSwitching();
+  const dialog = useOpened<Opening>();
+  const { data } = model;
+  if (model.error instanceof ApiError && model.error.code === "not_found" && data === undefined) {
+    return (
+      <Page title={id}>
+        <Empty action={<ButtonLink href="/admin/models">All models</ButtonLink>}>{FAILURES.notFound}</Empty>
+      </Page>
+    );
+  }
+  return (
+    <Page
+      title={id}
+      lead={
+        <TextLink href="/admin/models" className="inline-flex items-center gap-1">
+          <ArrowLeft size={14} aria-hidden /> All models
+        </TextLink>
+      }
+      action={
+        data && (
+          <Button
+            icon={data.enabled ? CirclePause : Play}
+            variant={data.enabled ? "secondary" : "primary"}
+            pending={switching.isPending}
+            onClick={() => switching.mutate({ what: data, isOn: !data.enabled })}
+          >
+            {data.enabled ? "Switch off" : "Switch on"}
+          </Button>
+        )
+      }
+    >
+      <Loaded query={model}>
+        {(loaded) => (
+          <>
+            <Reachable model={loaded} onAddRoute={() => dialog.open({ kind: "route", route: null })} />
+            {loaded.losing.map(({ routeId, route, loss }) => (
+              <Banner key={routeId} tone="bad" title="A route loses money">
+                {route} {loss}.
+              </Banner>
+            ))}
+            <RoutesSection model={loaded} onOpen={(route) => dialog.open({ kind: "route", route })} />
+            <RouteReports model={loaded} />
+            {(loaded.modality !== "image" || loaded.prices) && (
+              <TokenPrices model={loaded} onChange={() => dialog.open({ kind: "prices" })} />
+            )}
+            {(loaded.modality === "image" || loaded.imagePrices.length > 0) && (
+              <ImagePrices model={loaded} onChange={() => dialog.open({ kind: "images" })} />
+            )}
+            {loaded.modality !== "image" && <Bounds model={loaded} onChange={() => dialog.open({ kind: "bounds" })} />}
+            <Details model={loaded} onChange={() => dialog.open({ kind: "fields" })} />
+            {dialog.what && <OpenDialog key={dialog.times} model={loaded} dialog={dialog} what={dialog.what} />}
+          </>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+function OpenDialog({
+  model,
+  dialog: { isOpen, close },
+  what,
+}: {
+  model: Model;
+  dialog: { isOpen: boolean; close: () => void };
+  what: Opening;
+}) {
+  const props = { open: isOpen, onClose: close, model };
+  if (what.kind === "route") return <RouteDialog {...props} route={what.route} />;
+  if (what.kind === "bounds") return <EditBounds {...props} />;
+  if (what.kind === "prices") return <PricesDialog {...props} />;
+  return what.kind === "images" ? <ImagePricesDialog {...props} /> : <EditModel {...props} />;
+}
+
+/** Why requests for it fail, or cannot be paid from a balance. */
+function Reachable({ model, onAddRoute }: { model: Model; onAddRoute: () => void }) {
+  const { answering } = routesHealth(model.routes);
+  const isPriced = model.modality === "image" ? model.imagePrices.length > 0 : model.prices !== null;
+  if (!model.enabled) {
+    return <Banner title="Switched off">Customers do not see it, and requests for it get model_not_found.</Banner>;
+  }
+  if (answering === 0) {
+    return (
+      <Banner
+        tone="warn"
+        title="No route can answer"
+        action={
+          model.routes.length === 0 && (
+            <Button size="sm" onClick={onAddRoute}>
+              Add route
+            </Button>
+          )
+        }
+      >
+        {model.routes.length === 0
+          ? "It has no route, so requests get provider_unavailable."
+          : "Every route is off or failing, so requests get provider_unavailable."}
+      </Banner>
+    );
+  }
+  return isPriced ? null : <Banner title="By package only">It has no price, so no balance can pay for it.</Banner>;
+}
+
+function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route | null) => void }) {
+  const client = useQueryClient();
+  const removing = useOpened<Route>();
+  const refresh = () => client.invalidateQueries({ queryKey: ADMIN_KEY });
+  const switching = useRouteSwitching();
+  const add = (
+    <Button size="sm" icon={Plus} onClick={() => onOpen(null)}>
+      Add route
+    </Button>
+  );
+  return (
+    <Section
+      title="Routes"
+      description={`${CHOSEN_BY[model.routeChoice]} A route that fails repeatedly is left out for a moment. States: ${ROUTE_STATES_NOTE.charAt(0).toLowerCase()}${ROUTE_STATES_NOTE.slice(1)}`}
+      action={add}
+      flush
+    >
+      <DataTable
+        caption={`Routes of ${model.id}`}
+        rows={model.routes}
+        rowKey={({ id }) => String(id)}
+        columns={ROUTE_COLUMNS}
+        empty={<Empty>{EMPTY.routes}</Empty>}
+        actions={(route) => (
+          <Menu
+            trigger={<IconButton icon={MoreHorizontal} label={`Actions for the route to ${nameOf(route)}`} size="sm" />}
+            items={[
+              { label: "Change", icon: Pencil, onSelect: () => onOpen(route) },
+              route.enabled
+                ? {
+                    label: "Switch off",
+                    icon: CirclePause,
+                    onSelect: () => switching.mutate({ what: route, isOn: false }),
+                  }
+                : { label: "Switch on", icon: Play, onSelect: () => switching.mutate({ what: route, isOn: true }) },
+              "line",
+              { label: "Remove", icon: Trash2, tone: "danger", onSelect: () => removing.open(route) },
+            ]}
+          />
+        )}
+      />
+      {removing.what && (
+        <Confirm
+          open={removing.isOpen}
+          onOpenChange={removing.close}
+          title={`Remove the route to ${nameOf(removing.what)}?`}
+          confirmLabel="Remove route"
+          cancelLabel="Keep route"
+          onConfirm={async () => {
+            if (removing.what) await ask(api.admin.routes({ id: removing.what.id }).delete());
+            await refresh();
+            toast.done("The route is removed.");
+          }}
+        >
+          {model.routes.length === 1
+            ? "It is the only route: requests for this model will get provider_unavailable."
+            : "Requests under way finish. New requests use the other routes."}
+        </Confirm>
+      )}
+    </Section>
+  );
+}
+
+const CHOSEN_BY: Readonly<Record<Model["routeChoice"], string>> = {
+  order:
+    "The route with the lowest priority number is tried first. Routes with the same priority share requests by weight.",
+  weight: "The routes share requests by weight. Their priorities do not count.",
+  price:
+    "The route that costs you least is tried first: 3 million input tokens and 1 million output tokens, or an image. Routes of the same cost are tried by priority, then by weight; those without a cost come last.",
+  latency:
+    "The route that answered fastest in the last minutes is tried first. Routes that are nearly as fast are tried by priority, then by weight. One request in 20 goes to any route, so that a slow one is measured again.",
+};
+
+function nameOf({ providerName, upstreamModel }: Route): string {
+  return `${providerName}, ${upstreamModel}`;
+}
+
+const ROUTE_COLUMNS: Column<Route>[] = [
+  {
+    head: "Provider",
+    cell: ({ providerId, providerName, upstreamModel }) => (
+      <TwoLines below={upstreamModel} isMono>
+        <TextLink href={providerHref(providerId)}>{providerName}</TextLink>
+      </TwoLines>
+    ),
+  },
+  { head: "Priority", align: "right", cell: ({ priority }) => formatCount(priority) },
+  { head: "Weight", align: "right", cell: ({ weight }) => formatCount(weight) },
+  { head: "Cost", hideBelow: "lg", cell: (route) => <Cost of={route} /> },
+  {
+    head: "Margin",
+    align: "right",
+    hideBelow: "md",
+    cell: ({ marginPermille }) => <Margin permille={marginPermille} />,
+  },
+  {
+    head: "Sends",
+    hideBelow: "lg",
+    cell: ({ dialect, takes, facts, ownResponses, allowedParams, droppedParams }) => (
+      <span className="text-ink-2">
+        {dialectTitle(dialect)}, <code className="font-mono text-12">{takes.capField}</code>
+        {Object.keys(facts).length > 0 && ", with facts of its own"}
+        {ownResponses && ", has /responses"}
+        {allowedParams.length > 0 && (
+          <>
+            , and <code className="font-mono text-12 wrap-anywhere">{allowedParams.join(" ")}</code>
+          </>
+        )}
+        {droppedParams.length > 0 && (
+          <>
+            , without <code className="font-mono text-12 wrap-anywhere">{droppedParams.join(" ")}</code>
+          </>
+        )}
+      </span>
+    ),
+  },
+  { head: "State", className: "sm:w-44", cell: (route) => <RouteState route={route} /> },
+];
+
+/** What the provider charges the operator. */
+function Cost({ of: { costInputMicroUsd, costOutputMicroUsd, costImageMicroUsd } }: { of: Route }) {
+  const parts = [
+    costInputMicroUsd !== null && costOutputMicroUsd !== null
+      ? `${formatMicroUsd(costInputMicroUsd)} in, ${formatMicroUsd(costOutputMicroUsd)} out /M`
+      : null,
+    costImageMicroUsd === null ? null : `${formatMicroUsd(costImageMicroUsd)} an image`,
+  ].filter((part) => part !== null);
+  return parts.length === 0 ? <span className="text-ink-3">Unknown</span> : parts.join("; ");
+}
+
+function useRouteSwitching() {
+  return useSwitching<Route>({
+    send: ({ id }, isOn) => ask(api.admin.routes({ id }).patch({ enabled: isOn })),
+    stale: ADMIN_KEY,
+    done: (route, isOn) => `The route to ${nameOf(route)} is ${isOn ? "on" : "off"}.`,
+    stays: (route, isOn) => `The route to ${nameOf(route)} stays ${isOn ? "off" : "on"}.`,
+  });
+}
+
+function Details({ model, onChange }: { model: Model; onChange: () => void }) {
+  return (
+    <Section
+      title="Details"
+      action={
+        <Button size="sm" icon={Pencil} onClick={onChange}>
+          Change details
+        </Button>
+      }
+    >
+      <Facts
+        facts={[
+          ["State", <ModelStatus key="state" model={model} />],
+          ["Name", model.name],
+          ["Owned by", model.ownedBy],
+          ["Kind", MODALITIES[model.modality].label],
+          ["Context", model.contextLength === null ? "Unknown" : `${formatCount(model.contextLength)} tokens`],
+          ["Output without max_tokens", `${formatCount(model.defaultCapTokens)} tokens for pay-as-you-go`],
+          ["Routes chosen by", ROUTE_CHOICES[model.routeChoice]],
+          ["Hides tokens", HIDES_TOKENS[hidesTokensOf(model)]],
+          ...(model.architecture
+            ? [
+                [
+                  "Architecture",
+                  <code key="architecture" className="font-mono text-12 wrap-anywhere">
+                    {JSON.stringify(model.architecture)}
+                  </code>,
+                ] as const,
+              ]
+            : []),
+          ["Added", <Instant key="added" iso={model.createdAt} />],
+        ]}
+      />
+    </Section>
+  );
+}

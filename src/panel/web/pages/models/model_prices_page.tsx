@@ -1,0 +1,39 @@
+import { BrandMark } from "../../ui/brand_mark.tsx";
+import { ButtonLink } from "../../ui/buttons.tsx";
+import { Page } from "../../ui/page.tsx";
+import { useHostBrand } from "../sign_in/signed_out.tsx";
+import { ModelPrices } from "./model_prices.tsx";
+
+/** The models and their prices: inside the panel, and for visitors who are not signed in. */
+
+const TITLE = "Models and prices";
+const LEAD =
+  "What a request costs when your balance pays for it. A package counts requests instead, whatever their price.";
+
+export function ModelPricesPage() {
+  return (
+    <Page title={TITLE} lead={LEAD}>
+      <ModelPrices />
+    </Page>
+  );
+}
+
+/** Without a session: the host's brand above, and a way to sign in. */
+export function PublicModelPricesPage() {
+  const { look } = useHostBrand();
+  return (
+    <div className="min-h-dvh">
+      <header className="mx-auto flex h-16 w-full max-w-[76rem] items-center justify-between gap-4 px-4 sm:px-6 lg:px-8">
+        <p className="flex min-w-0 items-center gap-3 font-semibold">{look && <BrandMark brand={look} />}</p>
+        <ButtonLink href="/sign-in?next=/billing" size="sm">
+          Sign in
+        </ButtonLink>
+      </header>
+      <main>
+        <Page title={TITLE} lead={LEAD}>
+          <ModelPrices />
+        </Page>
+      </main>
+    </div>
+  );
+}

@@ -1,0 +1,190 @@
+import { useQuery } from "@tanstack/react-query";
+import { MARKUP_PERCENT } from "../../../../limits.ts";
+import { api, ask } from "../../api.ts";
+import { formatPicoUsd } from "../../format.ts";
+import { useOpened, useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { wrongPercent } from "../../shared/typed_numbers.ts";
+import { Button } from "../../ui/buttons.tsx";
+import { PercentField } from "../../ui/fields.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
+import { Facts, Page, Section } from "../../ui/page.tsx";
+import { Empty, Loaded, Skeleton } from "../../ui/states.tsx";
+import { type Column, DataTable } from "../../ui/table.tsx";
+import { toast } from "../../ui/toast.tsx";
+import { TwoLines } from "../../ui/two_lines.tsx";
+import { bySize } from "../models/price_parts.ts";
+import { formatMarkup, readMarkup, typedMarkup } from "./markup_text.ts";
+
+/**
+ * A reseller's markups on balance prices, for every model and for single ones, with the prices that its customers pay.
+ */
+
+const BASIS_POINTS = 10_000;
+/** Pico-USD in a basis point of a micro-USD. */
+const PICO_PER_BASIS_POINT = 100n;
+
+type Markups = NonNullable<Awaited<ReturnType<typeof api.markup.get>>["data"]>;
+type Model = Markups["models"][number];
+type Price = Model["prices"][number];
+
+export function MarkupPage() {
+  const markups = useQuery({ queryKey: ["markup"], queryFn: () => ask(api.markup.get()) });
+  return (
+    <Page
+      title="Markup"
+      lead="What you add to the prices of requests that your customers’ balances pay. Once a day it is credited to your balance. Packages are not affected."
+    >
+      <Loaded query={markups} skeleton={<Skeleton className="h-96 rounded-lg" />}>
+        {(data) => <MarkupBody data={data} />}
+      </Loaded>
+    </Page>
+  );
+}
+
+function MarkupBody({ data }: { data: Markups }) {
+  const { lock } = useViewer();
+  const dialog = useOpened<Model | "every">();
+  const change = (what: Model | "every") => (
+    <Button
+      size="sm"
+      {...lock}
+      aria-label={`Change the markup on ${what === "every" ? "every model" : what.name}`}
+      onClick={() => dialog.open(what)}
+    >
+      Change
+    </Button>
+  );
+  return (
+    <>
+      <Section
+        title="Every model"
+        description="Applies to each model without a markup of its own. A change applies to requests that arrive after it."
+        action={change("every")}
+      >
+        <p className="text-20 font-semibold tabular-nums">{formatMarkup(data.basisPoints)}</p>
+      </Section>
+      <Section title="Models" description="Prices per million tokens, or per image." flush>
+        <DataTable
+          caption="Models with their markup, your cost and the retail price"
+          rows={data.models}
+          rowKey={({ modelId }) => modelId}
+          columns={columnsFor(data.basisPoints)}
+          actions={change}
+          empty={<Empty>No model has a price yet. The operator sets prices.</Empty>}
+        />
+      </Section>
+      {dialog.what !== null && (
+        <MarkupDialog
+          key={dialog.times}
+          open={dialog.isOpen}
+          onClose={dialog.close}
+          data={data}
+          model={dialog.what === "every" ? null : dialog.what}
+        />
+      )}
+    </>
+  );
+}
+
+function columnsFor(everyModel: number): readonly Column<Model>[] {
+  return [
+    { head: "Model", cell: ({ name, modelId }) => <ModelName name={name} modelId={modelId} /> },
+    {
+      head: "Markup",
+      align: "right",
+      cell: ({ own }) => (
+        <span className="grid">
+          {formatMarkup(own ?? everyModel)}
+          {own !== null && <span className="text-12 text-ink-3">of its own</span>}
+        </span>
+      ),
+    },
+    { head: "Your cost", align: "right", cell: ({ prices }) => <Prices prices={prices} basisPoints={0} /> },
+    {
+      head: "Customers pay",
+      align: "right",
+      cell: ({ prices, own }) => <Prices prices={prices} basisPoints={own ?? everyModel} />,
+    },
+  ];
+}
+
+function ModelName({ name, modelId }: { name: string; modelId: string }) {
+  return (
+    <TwoLines below={name === modelId ? null : modelId} isMono>
+      {name}
+    </TwoLines>
+  );
+}
+
+/** One line a price: "$0.15 input". In one element, so that a card on a phone keeps them together. */
+function Prices({ prices, basisPoints }: { prices: readonly Price[]; basisPoints: number }) {
+  return (
+    <div className="tabular-nums">
+      {prices
+        .toSorted((a, b) => bySize(a.part, b.part))
+        .map((price) => (
+          <div key={price.part}>
+            {retailText(price, basisPoints)} <span className="text-12 text-ink-3">{price.part}</span>
+          </div>
+        ))}
+    </div>
+  );
+}
+
+function retailText({ microUsd }: Price, basisPoints: number): string {
+  return formatPicoUsd(BigInt(microUsd) * PICO_PER_BASIS_POINT * BigInt(BASIS_POINTS + basisPoints));
+}
+
+/** The markup on one model, or (null) on every model. The page keeps a markup in percent; the server takes basis points. */
+function MarkupDialog({ open, onClose, data, model }: DialogState & { data: Markups; model: Model | null }) {
+  const refresh = useRefresh();
+  const isOptional = model !== null;
+  const now = model === null ? data.basisPoints : model.own;
+  const wrong = (typed: string) => (isOptional && isBlank(typed) ? null : wrongPercent(typed, MARKUP_PERCENT));
+  const form = useForm({
+    first: { basisPoints: now === null ? "" : typedMarkup(now) },
+    wrong: (typed) => ({ basisPoints: wrong(typed.basisPoints) }),
+    send: ({ basisPoints: typed }) =>
+      ask(api.markup.put({ modelId: model?.modelId ?? null, basisPoints: isBlank(typed) ? null : readMarkup(typed) })),
+    onSent: async () => {
+      await refresh();
+      toast.done("The markup is saved.");
+      onClose();
+    },
+  });
+  const { basisPoints: typed } = form.values;
+  const basisPoints = wrong(typed) !== null ? null : isBlank(typed) ? data.basisPoints : readMarkup(typed);
+  return (
+    <FormDialog
+      form={form}
+      open={open}
+      onClose={onClose}
+      title={model === null ? "Markup on every model" : `Markup on ${model.name}`}
+      description="Customers see the prices that they pay, not that there is a markup."
+      size="sm"
+      submitLabel="Save markup"
+    >
+      <PercentField
+        label="Markup"
+        hint={
+          isOptional
+            ? `Empty: as every model, ${formatMarkup(data.basisPoints)}.`
+            : "Never below 0%: that is your cost."
+        }
+        optional={isOptional}
+        required={!isOptional}
+        {...form.field("basisPoints")}
+      />
+      {model !== null && basisPoints !== null && (
+        <Facts
+          facts={model.prices
+            .toSorted((a, b) => bySize(a.part, b.part))
+            .map((price) => [
+              `Customers pay, ${price.part}`,
+              `${retailText(price, basisPoints)} (your cost ${retailText(price, 0)})`,
+            ])}
+        />
+      )}
+    </FormDialog>
+  );
+}

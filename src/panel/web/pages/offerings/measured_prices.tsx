@@ -1,0 +1,212 @@
+import { useQuery } from "@tanstack/react-query";
+import { Plus, X } from "lucide-react";
+import {
+  MEASURED_NANO_USD_MAX,
+  MEASURED_STEPS_MAX,
+  OFFERING_DAILY_REQUESTS,
+  OFFERING_DAYS,
+  OFFERING_TOTAL_REQUESTS,
+} from "../../../../limits.ts";
+import { api, ask } from "../../api.ts";
+import { formatCount, formatMoney, parseUsd, toUsdInput } from "../../format.ts";
+import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { checkCount, readCount, wrongAmount } from "../../shared/typed_numbers.ts";
+import { Button, IconButton } from "../../ui/buttons.tsx";
+import { Checkbox } from "../../ui/choices.tsx";
+import { CountField, DollarField, FieldError } from "../../ui/fields.tsx";
+import { type Form, PageForm, useForm } from "../../ui/form.tsx";
+import { Section } from "../../ui/page.tsx";
+import { Badge, Loaded, Skeleton } from "../../ui/states.tsx";
+import { toast } from "../../ui/toast.tsx";
+
+/** A seller's prices of made-to-measure packages: whether it sells them, their bounds, and prices for 1,000 requests by volume. */
+
+type Kind = "retail" | "wholesale";
+type Prices = NonNullable<Awaited<ReturnType<(typeof api)["measured-prices"]["get"]>>["data"]>["prices"];
+/** `id` tells the rows of the form apart: any but the first can be removed. */
+type Step = { id: string; from: string; price: string };
+
+const WORDS = {
+  retail: {
+    title: "Made to measure",
+    description: "Your customers choose days and requests a day on Billing, and pay by the number of requests.",
+    label: "Customers can buy made-to-measure packages",
+  },
+  wholesale: {
+    title: "Made to measure, wholesale",
+    description:
+      "What resellers pay you for made-to-measure packages of their customers. Without it they can sell none.",
+    label: "Resellers can sell made-to-measure packages",
+  },
+} as const;
+
+export function MeasuredPrices({ kind }: { kind: Kind }) {
+  const { role } = useViewer();
+  const found = useQuery({
+    queryKey: ["measured-prices", kind],
+    queryFn: () => ask(api["measured-prices"].get({ query: { kind } })),
+  });
+  const wholesale = useQuery({
+    queryKey: ["measured-prices", "wholesale"],
+    queryFn: () => ask(api["measured-prices"].get({ query: { kind: "wholesale" } })),
+    enabled: role === "reseller",
+  });
+  return (
+    <Loaded query={found} skeleton={<Skeleton className="h-60 rounded-lg" />}>
+      {({ prices }) => <PricesForm key={kind} kind={kind} saved={prices} cost={wholesale.data?.prices ?? null} />}
+    </Loaded>
+  );
+}
+
+function typedPrices(saved: Prices) {
+  return {
+    isOpen: saved?.isOpen ?? false,
+    daysMin: String(saved?.daysMin ?? OFFERING_DAYS.min),
+    daysMax: String(saved?.daysMax ?? OFFERING_DAYS.max),
+    dailyMin: String(saved?.dailyMin ?? 100),
+    dailyMax: String(saved?.dailyMax ?? 10_000),
+    steps: saved?.steps.map(({ fromRequests, nanoUsd }) => ({
+      id: `saved ${fromRequests}`,
+      from: String(fromRequests),
+      price: toUsdInput(nanoUsd),
+    })) ?? [{ id: "first", from: "0", price: "" }],
+  };
+}
+type Typed = ReturnType<typeof typedPrices>;
+
+function wrongSteps(steps: readonly Step[]): string | null {
+  for (const { from, price } of steps) {
+    const wrongFrom = checkCount(from, { min: 0, max: OFFERING_TOTAL_REQUESTS.max });
+    if (wrongFrom !== null) return `From: ${wrongFrom}`;
+    const wrong = wrongAmount(price);
+    if (wrong !== null) return wrong;
+    if (BigInt(parseUsd(price) ?? 0) > MEASURED_NANO_USD_MAX) return `At most ${formatMoney(MEASURED_NANO_USD_MAX)}.`;
+  }
+  return null;
+}
+
+function PricesForm({ kind, saved, cost }: { kind: Kind; saved: Prices; cost: Prices }) {
+  const { role, lock } = useViewer();
+  const refresh = useRefresh();
+  const form = useForm({
+    first: typedPrices(saved),
+    wrong: ({ daysMin, daysMax, dailyMin, dailyMax, steps }) => ({
+      isOpen: null,
+      daysMin: checkCount(daysMin, OFFERING_DAYS),
+      daysMax: checkCount(daysMax, { ...OFFERING_DAYS, min: readCount(daysMin) || OFFERING_DAYS.min }),
+      dailyMin: checkCount(dailyMin, OFFERING_DAILY_REQUESTS.custom),
+      dailyMax: checkCount(dailyMax, {
+        ...OFFERING_DAILY_REQUESTS.custom,
+        min: readCount(dailyMin) || OFFERING_DAILY_REQUESTS.custom.min,
+      }),
+      steps: wrongSteps(steps),
+    }),
+    send: ({ isOpen, daysMin, daysMax, dailyMin, dailyMax, steps }) =>
+      ask(
+        api["measured-prices"].put(
+          {
+            isOpen,
+            daysMin: readCount(daysMin) ?? 0,
+            daysMax: readCount(daysMax) ?? 0,
+            dailyMin: readCount(dailyMin) ?? 0,
+            dailyMax: readCount(dailyMax) ?? 0,
+            steps: steps.map(({ from, price }) => ({
+              fromRequests: readCount(from) ?? 0,
+              nanoUsd: parseUsd(price) ?? "",
+            })),
+          },
+          { query: { kind } },
+        ),
+      ),
+    onSent: async ({ prices }) => {
+      await refresh();
+      form.reset(typedPrices(prices));
+      toast.done("Prices saved. Orders that were placed keep theirs.");
+    },
+  });
+  const { title, description, label } = WORDS[kind];
+  return (
+    <Section
+      title={
+        <>
+          {title} <Badge tone={saved?.isOpen ? "ok" : "neutral"}>{saved?.isOpen ? "On" : "Off"}</Badge>
+        </>
+      }
+      description={description}
+    >
+      <PageForm form={form} saveLabel="Save prices" lock={lock}>
+        {role === "reseller" && <Cost cost={cost} />}
+        <Checkbox
+          label={label}
+          checked={form.values.isOpen}
+          onValue={(isOpen) => form.set({ isOpen })}
+          error={form.errorOf("isOpen")}
+        />
+        <div className="grid gap-4 sm:grid-cols-2">
+          <CountField label="Days, at least" {...form.field("daysMin")} />
+          <CountField label="Days, at most" {...form.field("daysMax")} />
+          <CountField label="Requests a day, at least" {...form.field("dailyMin")} />
+          <CountField label="Requests a day, at most" {...form.field("dailyMax")} />
+        </div>
+        <Steps form={form} />
+      </PageForm>
+    </Section>
+  );
+}
+
+/** What the operator charges a reseller. */
+function Cost({ cost }: { cost: Prices }) {
+  if (!cost?.isOpen)
+    return <p className="text-13 text-ink-2">The operator does not sell made-to-measure packages yet.</p>;
+  const prices = cost.steps.map(
+    ({ fromRequests, nanoUsd }) => `${formatMoney(nanoUsd)} from ${formatCount(fromRequests)} requests`,
+  );
+  return (
+    <p className="text-13 text-ink-2">
+      Your cost of 1,000 requests: {prices.join(", ")}. {formatCount(cost.daysMin)} to {formatCount(cost.daysMax)} days,{" "}
+      {formatCount(cost.dailyMin)} to {formatCount(cost.dailyMax)} requests a day. It is taken from your balance when
+      the order is fulfilled.
+    </p>
+  );
+}
+
+let stepsAdded = 0;
+
+function Steps({ form }: { form: Form<Typed, keyof Typed> }) {
+  const { steps } = form.values;
+  const set = (index: number, part: Partial<Step>) =>
+    form.set({ steps: steps.map((step, at) => (at === index ? { ...step, ...part } : step)) });
+  const error = form.errorOf("steps");
+  return (
+    <fieldset className="grid gap-3">
+      <legend className="mb-1 text-13 font-medium">Price of 1,000 requests, by the requests of the package</legend>
+      {steps.map((step, index) => (
+        <div key={step.id} className="grid grid-cols-[minmax(0,1fr)_minmax(0,1fr)_auto] items-end gap-2">
+          <CountField
+            label="From requests"
+            value={step.from}
+            onValue={(from) => set(index, { from })}
+            readOnly={index === 0}
+          />
+          <DollarField label="Price" value={step.price} onValue={(price) => set(index, { price })} />
+          <IconButton
+            icon={X}
+            label={`Remove price ${index + 1}`}
+            disabled={index === 0}
+            onClick={() => form.set({ steps: steps.filter((_, at) => at !== index) })}
+          />
+        </div>
+      ))}
+      {error && <FieldError>{error}</FieldError>}
+      <Button
+        size="sm"
+        icon={Plus}
+        className="justify-self-start"
+        disabled={steps.length >= MEASURED_STEPS_MAX}
+        onClick={() => form.set({ steps: [...steps, { id: `added ${++stepsAdded}`, from: "", price: "" }] })}
+      >
+        Add a price for more requests
+      </Button>
+    </fieldset>
+  );
+}

@@ -1,0 +1,168 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { MoreHorizontal, TriangleAlert, X } from "lucide-react";
+import { api, ask } from "../../api.ts";
+import { EMPTY, termsText } from "../../copy.ts";
+import { formatMoney } from "../../format.ts";
+import { useOpened, useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { Button, ButtonLink, IconButton } from "../../ui/buttons.tsx";
+import { Switch } from "../../ui/choices.tsx";
+import { Menu } from "../../ui/menu.tsx";
+import { Page, Section } from "../../ui/page.tsx";
+import { Badge, Banner, Empty, Loaded } from "../../ui/states.tsx";
+import { type Column, DataTable } from "../../ui/table.tsx";
+import { toast } from "../../ui/toast.tsx";
+import { TwoLines } from "../../ui/two_lines.tsx";
+import { MeasuredPrices } from "./measured_prices.tsx";
+import { PriceDialog } from "./price_dialog.tsx";
+
+/** A reseller's own prices: its cost of each offering, its customers' price, and the margin. */
+
+type Row = NonNullable<Awaited<ReturnType<typeof api.prices.get>>["data"]>["offerings"][number];
+
+export function PricesPage() {
+  const prices = useQuery({ queryKey: ["prices"], queryFn: () => ask(api.prices.get()) });
+  const editing = useOpened<Row>();
+  return (
+    <Page
+      title="Prices"
+      lead="The prices that your customers pay for packages. They see the offerings that you have priced."
+    >
+      <Loaded query={prices}>
+        {({ offerings, pricesPublic }) => (
+          <>
+            {offerings.length > 0 && offerings.every(({ priceNanoUsd }) => priceNanoUsd === null) && (
+              <Banner tone="warn" icon={TriangleAlert} title="You have not set a price yet.">
+                Your customers see every offering without a price, and ask you for it. With your first price they see
+                only what you have priced.
+              </Banner>
+            )}
+            <Section title="Packages" flush>
+              <PricesTable rows={offerings} onEdit={editing.open} />
+            </Section>
+            <MeasuredPrices kind="retail" />
+            <PublicPrices isPublic={pricesPublic} />
+          </>
+        )}
+      </Loaded>
+      {editing.what && (
+        <PriceDialog key={editing.times} open={editing.isOpen} onClose={editing.close} offering={editing.what} />
+      )}
+    </Page>
+  );
+}
+
+function PricesTable({ rows, onEdit }: { rows: readonly Row[]; onEdit: (row: Row) => void }) {
+  const { lock } = useViewer();
+  const refresh = useRefresh();
+  const remove = useMutation({
+    mutationFn: ({ offeringId }: Row) => ask(api.prices({ id: offeringId }).delete()),
+    onSuccess: async (_, { name }) => {
+      await refresh();
+      toast.done(`${name} has no price now.`);
+    },
+    onError: (error) => toast.failed(error),
+  });
+  const columns: Column<Row>[] = [
+    {
+      head: "Offering",
+      cell: (row) => (
+        <TwoLines below={termsText(row)}>
+          {row.name} {!row.enabled && <Badge>Off sale</Badge>}
+        </TwoLines>
+      ),
+    },
+    { head: "You pay", align: "right", cell: ({ wholesaleNanoUsd }) => formatMoney(wholesaleNanoUsd) },
+    {
+      head: "Your price",
+      align: "right",
+      cell: ({ priceNanoUsd }) => (priceNanoUsd === null ? <NotSold /> : formatMoney(priceNanoUsd)),
+    },
+    { head: "Margin", align: "right", cell: (row) => <Margin row={row} /> },
+    {
+      head: "Change",
+      align: "right",
+      className: "sm:w-36",
+      cell: (row) =>
+        row.enabled && (
+          <Button size="sm" onClick={() => onEdit(row)} {...lock}>
+            {row.priceNanoUsd === null ? "Set price" : "Change"}
+            <span className="sr-only"> of {row.name}</span>
+          </Button>
+        ),
+    },
+  ];
+  return (
+    <DataTable
+      caption="Prices of packages"
+      rows={rows}
+      rowKey={({ offeringId }) => String(offeringId)}
+      columns={columns}
+      empty={<Empty>{EMPTY.offerings}</Empty>}
+      actions={(row) =>
+        row.priceNanoUsd !== null && (
+          <Menu
+            trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" {...lock} />}
+            items={[{ label: "Remove price", icon: X, onSelect: () => remove.mutate(row) }]}
+          />
+        )
+      }
+    />
+  );
+}
+
+function NotSold() {
+  return <span className="text-ink-3">Not set</span>;
+}
+
+/**
+ * A negative margin says whether the seller confirmed it: a wholesale price that is raised later can make a price fall
+ * below it.
+ */
+function Margin({ row: { marginNanoUsd, belowWholesaleConfirmed } }: { row: Row }) {
+  if (marginNanoUsd === null) return null;
+  if (BigInt(marginNanoUsd) >= 0n) return formatMoney(marginNanoUsd, { sign: true });
+  return (
+    <span className="inline-grid justify-items-end gap-0.5">
+      {formatMoney(marginNanoUsd, { sign: true })}
+      <Badge tone={belowWholesaleConfirmed ? "warn" : "bad"} icon={TriangleAlert}>
+        {belowWholesaleConfirmed ? "Below wholesale" : "Below wholesale, not confirmed"}
+      </Badge>
+    </span>
+  );
+}
+
+function PublicPrices({ isPublic }: { isPublic: boolean }) {
+  const { lock } = useViewer();
+  const refresh = useRefresh();
+  const set = useMutation({
+    mutationFn: (pricesPublic: boolean) => ask(api.prices.patch({ pricesPublic })),
+    onSuccess: async ({ pricesPublic }) => {
+      await refresh();
+      toast.done(
+        pricesPublic ? "Everyone can see your prices now." : "Only people who signed in can see your prices now.",
+      );
+    },
+    onError: (error) => toast.failed(error),
+  });
+  return (
+    <Section
+      title="Models and their prices"
+      action={
+        isPublic && (
+          <ButtonLink href="/model-prices" size="sm">
+            Open the page
+          </ButtonLink>
+        )
+      }
+    >
+      <Switch
+        label="Show them without a sign-in"
+        hint="Everyone can then see, on your domains, every model and its pay-as-you-go prices."
+        checked={set.isPending ? set.variables : isPublic}
+        pending={set.isPending}
+        onValue={(wanted) => set.mutate(wanted)}
+        {...(lock.disabled && { disabled: true })}
+      />
+    </Section>
+  );
+}

@@ -1,0 +1,161 @@
+import { useLocation } from "wouter";
+import { ORDER_TEXT_CHARS_MAX } from "../../../../limits.ts";
+import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
+import { formatMoney, parseUsd } from "../../format.ts";
+import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { checkPrice } from "../../shared/typed_numbers.ts";
+import { Segmented } from "../../ui/choices.tsx";
+import { DollarField, Field, TextArea } from "../../ui/fields.tsx";
+import { type DialogState, type FieldState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
+import { brandName, Facts } from "../../ui/page.tsx";
+import { toast } from "../../ui/toast.tsx";
+import { type Offering, OfferingField, useOfferings } from "../billing/on_sale.tsx";
+import { PackageStart } from "../billing/package_start.tsx";
+import { forHowLong, PlanLines } from "../billing/plan_cards.tsx";
+import { useBilling } from "../billing/queries.ts";
+import { type OrderKind, wants } from "./order_parts.tsx";
+
+/**
+ * Places an order, for the plan of a card or for a choice made here. An order with a price is paid on its own page.
+ */
+
+const KINDS = [
+  { value: "package", label: "Package" },
+  { value: "top_up", label: "Top-up" },
+] as const satisfies readonly { value: OrderKind; label: string }[];
+
+/** Orders one plan. Shows its terms, its price and its start. */
+export function BuyDialog({ open, onClose, offering }: DialogState & { offering: Offering }) {
+  const order = useOrdering(onClose);
+  const form = useForm({
+    first: { note: "" },
+    wrong: { note: null },
+    send: ({ note }) => order.send({ kind: "package", offeringId: offering.offeringId, note }),
+    onSent: order.onSent,
+  });
+  const { name, priceNanoUsd } = offering;
+  const isPriced = priceNanoUsd !== null;
+  return (
+    <FormDialog
+      form={form}
+      open={open}
+      onClose={onClose}
+      title={isPriced ? `Buy ${name}` : `Ask for ${name}`}
+      description={
+        isPriced ? "Choose how to pay in the next step." : "The seller answers with the price and how to pay."
+      }
+      submitLabel={isPriced ? "Continue" : "Send order"}
+    >
+      <PlanLines offering={offering} />
+      {isPriced && (
+        <Facts
+          facts={[
+            ["Price", `${formatMoney(priceNanoUsd)} ${forHowLong(offering)}`],
+            ["Starts", <PackageStart key="start" />],
+          ]}
+        />
+      )}
+      <NoteField {...form.field("note")} />
+    </FormDialog>
+  );
+}
+
+/** Orders a package or a top-up. A customer sees only the brand, not who answers. */
+export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: OrderKind }) {
+  const offerings = useOfferings({ enabled: open });
+  const { role } = useViewer();
+  const order = useOrdering(onClose);
+  const form = useForm({
+    first: { kind: first, offeringId: null as Offering | null, amountNanoUsd: "", note: "" },
+    wrong: ({ kind, offeringId, amountNanoUsd }) => ({
+      offeringId: kind === "package" && offeringId === null ? "Choose an offering." : null,
+      amountNanoUsd: kind === "top_up" ? checkPrice(amountNanoUsd) : null,
+      note: null,
+    }),
+    send: ({ kind, offeringId, amountNanoUsd, note }) =>
+      order.send(
+        kind === "package"
+          ? { kind, offeringId: offeringId?.offeringId ?? 0, note }
+          : { kind, amountNanoUsd: parseUsd(amountNanoUsd) ?? "", note },
+      ),
+    onSent: order.onSent,
+  });
+  const answerer = useAnswerer();
+  const { kind, offeringId: chosen } = form.values;
+  // A reseller's package has no price: its balance pays when the order is fulfilled.
+  const isPriced = kind === "top_up" || (role === "customer" && chosen !== null && chosen.priceNanoUsd !== null);
+  return (
+    <FormDialog
+      form={form}
+      open={open}
+      onClose={onClose}
+      title="New order"
+      description={
+        isPriced
+          ? "Choose how to pay in the next step."
+          : `${answerer} gets the order. If it has a price, you pay in the next step. Otherwise the answer appears under Orders.`
+      }
+      submitLabel={isPriced ? "Continue" : "Send order"}
+    >
+      <Segmented
+        label="What to ask for"
+        value={kind}
+        onValue={(next) => form.set({ kind: next })}
+        options={KINDS}
+        className="justify-self-start"
+      />
+      {kind === "package" ? (
+        <>
+          <OfferingField offerings={offerings} {...form.field("offeringId")} />
+          {isPriced && <Facts facts={[["Starts", <PackageStart key="start" />]]} />}
+        </>
+      ) : (
+        <AmountField {...form.field("amountNanoUsd")} />
+      )}
+      <NoteField {...form.field("note")} />
+    </FormDialog>
+  );
+}
+
+type Wanted = { note: string } & ({ kind: "package"; offeringId: number } | { kind: "top_up"; amountNanoUsd: string });
+
+/** Sends an order once. An order with a price opens its page. */
+function useOrdering(onClose: () => void) {
+  const formKey = useIdempotencyKey();
+  const refresh = useRefresh();
+  const [, navigate] = useLocation();
+  const send = ({ note, ...wanted }: Wanted) =>
+    ask(api.orders.post({ ...wanted, note: isBlank(note) ? null : note }, sentOnce(formKey)));
+  const onSent = async ({ order }: Awaited<ReturnType<typeof send>>) => {
+    await refresh();
+    onClose();
+    if (order.priceNanoUsd !== null) return navigate(`/billing/orders/${order.orderId}`);
+    toast.done(`Asked for ${wants(order)}. The answer appears under Orders.`);
+  };
+  return { send, onSent };
+}
+
+/** A reseller's own host shows its own brand, but the operator answers a reseller. */
+function useAnswerer(): string {
+  const { role } = useViewer();
+  return role === "reseller" ? "The operator" : brandName() || "The company you buy from";
+}
+
+function NoteField({ error, ...note }: FieldState) {
+  return (
+    <Field label="Note" optional hint="For the seller, such as your own order number." error={error}>
+      <TextArea {...note} rows={3} maxLength={ORDER_TEXT_CHARS_MAX} />
+    </Field>
+  );
+}
+
+function AmountField(field: FieldState) {
+  const { role } = useViewer();
+  const billing = useBilling(null);
+  // A reseller's balance pays for the packages it assigns, even without pay-as-you-go.
+  const isIdle = role !== "reseller" && billing.data?.balance.paygEnabled === false;
+  const hint = isIdle
+    ? "In US dollars. Your balance does not pay for requests yet: ask for pay-as-you-go in the note."
+    : "In US dollars, added to your balance.";
+  return <DollarField label="Amount" hint={hint} {...field} />;
+}

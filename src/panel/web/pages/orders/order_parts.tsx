@@ -1,0 +1,55 @@
+import { Ban, Check, Clock, Undo2 } from "lucide-react";
+import type { api } from "../../api.ts";
+import { formatMoney } from "../../format.ts";
+import { Badge } from "../../ui/states.tsx";
+import { TwoLines } from "../../ui/two_lines.tsx";
+
+/** What every list of orders shares: the types of an order, its state as a badge, and what it asks for. */
+
+export type OwnOrder = NonNullable<Awaited<ReturnType<typeof api.orders.get>>["data"]>["orders"][number];
+export type IncomingOrder = NonNullable<Awaited<ReturnType<typeof api.orders.incoming.get>>["data"]>["orders"][number];
+export type OrderStatus = OwnOrder["status"];
+export type OrderKind = OwnOrder["kind"];
+
+const STATES = {
+  open: ["warn", Clock, "Waiting"],
+  unpaid: ["warn", Clock, "Not paid"],
+  paid: ["warn", Clock, "Paid, not fulfilled"],
+  fulfilled: ["ok", Check, "Fulfilled"],
+  refunded: ["neutral", Undo2, "Refunded"],
+  declined: ["neutral", Ban, "Declined"],
+  withdrawn: ["neutral", Undo2, "Withdrawn"],
+} as const;
+
+/** An open order with a price waits for its payment, another one for an answer. */
+export function OrderState({ order: { status, priceNanoUsd } }: { order: Pick<OwnOrder, "status" | "priceNanoUsd"> }) {
+  const [tone, icon, words] = STATES[status === "open" && priceNanoUsd !== null ? "unpaid" : status];
+  return (
+    <Badge tone={tone} icon={icon}>
+      {words}
+    </Badge>
+  );
+}
+
+/** What the order asks for, in a few words. */
+export function wants({ offering, amountNanoUsd }: Pick<OwnOrder, "offering" | "amountNanoUsd">): string {
+  return offering ? offering.name : `Top-up of ${formatMoney(amountNanoUsd ?? "0")}`;
+}
+
+/** What fulfilling records besides, for an order that was not paid by itself; null for others. */
+export function paidByHand({ status, priceNanoUsd }: Pick<OwnOrder, "status" | "priceNanoUsd">): string | null {
+  if (status !== "open" || priceNanoUsd === null) return null;
+  return `Records the payment of ${formatMoney(priceNanoUsd)} and issues the invoice.`;
+}
+
+/** The button that fulfils such an order. */
+export const PAID_FULFIL = "Mark as paid and fulfil";
+
+/** What the order asks for, and its note as plain text with its line breaks. */
+export function Wish({ order }: { order: Pick<OwnOrder, "offering" | "amountNanoUsd" | "note"> }) {
+  return (
+    <TwoLines below={order.note && <span className="block max-w-[28rem] whitespace-pre-line">{order.note}</span>}>
+      {wants(order)}
+    </TwoLines>
+  );
+}

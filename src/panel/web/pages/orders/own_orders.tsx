@@ -1,0 +1,63 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { api, ask } from "../../api.ts";
+import { EMPTY } from "../../copy.ts";
+import { formatMoney } from "../../format.ts";
+import { ButtonLink } from "../../ui/buttons.tsx";
+import { Section } from "../../ui/page.tsx";
+import { Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
+import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
+import { Ago } from "../../ui/time.tsx";
+import { OrderState, type OwnOrder, Wish, wants } from "./order_parts.tsx";
+import { WithdrawOrder } from "./withdraw_order.tsx";
+
+/** The person's own orders and their state. */
+export function OwnOrders() {
+  const orders = useInfiniteQuery({
+    queryKey: ["orders", "own"],
+    queryFn: ({ pageParam }) => ask(api.orders.get({ query: { ...(pageParam > 0 && { before: pageParam }) } })),
+    initialPageParam: 0,
+    getNextPageParam: ({ orders: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.orderId : undefined),
+  });
+  const columns: Column<OwnOrder>[] = [
+    { head: "Order", cell: (order) => <Wish order={order} /> },
+    { head: "Placed", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    { head: "Price", align: "right", cell: ({ priceNanoUsd }) => priceNanoUsd !== null && formatMoney(priceNanoUsd) },
+    { head: "State", cell: (order) => <OrderState order={order} /> },
+    {
+      head: "Answer",
+      cell: ({ answer }) => answer && <span className="wrap-anywhere whitespace-pre-line">{answer}</span>,
+    },
+    {
+      head: "Action",
+      align: "right",
+      cell: (order) =>
+        order.status === "open" && (
+          <span className="row-above inline-flex flex-wrap justify-end gap-2">
+            {order.priceNanoUsd !== null && order.unpayable === null && (
+              <ButtonLink size="sm" href={`/billing/orders/${order.orderId}`}>
+                Pay<span className="sr-only"> for {wants(order)}</span>
+              </ButtonLink>
+            )}
+            <WithdrawOrder order={order} variant="quiet" />
+          </span>
+        ),
+    },
+  ];
+  return (
+    <Section title="Orders" flush>
+      <Loaded query={orders} skeleton={<SkeletonRows rows={2} />}>
+        {({ pages }) => (
+          <DataTable
+            caption="Orders"
+            rows={pages.flatMap((page) => page.orders)}
+            rowKey={({ orderId }) => String(orderId)}
+            rowHref={({ orderId }) => `/billing/orders/${orderId}`}
+            columns={columns}
+            empty={<Empty>{EMPTY.orders}</Empty>}
+            older={toOlder(orders)}
+          />
+        )}
+      </Loaded>
+    </Section>
+  );
+}

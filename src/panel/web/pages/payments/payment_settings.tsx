@@ -1,0 +1,261 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { PAY_INSTRUCTIONS_CHARS_MAX, SHOP_URL_CHARS_MAX, TYPED_STRIPE_SECRET_CHARS_MAX } from "../../../../limits.ts";
+import { api, ask } from "../../api.ts";
+import { useViewer } from "../../shared/page_hooks.ts";
+import { Button } from "../../ui/buttons.tsx";
+import { CopyField, SecretOnce } from "../../ui/copy_field.tsx";
+import { Confirm } from "../../ui/dialog.tsx";
+import { Field, PasswordField, TextArea, TextField } from "../../ui/fields.tsx";
+import { isBlank, PageForm, useForm } from "../../ui/form.tsx";
+import { keptOnce } from "../../ui/kept_once.ts";
+import { Section } from "../../ui/page.tsx";
+import { Badge, Loaded, Skeleton } from "../../ui/states.tsx";
+import { toast } from "../../ui/toast.tsx";
+
+/** How a seller is paid: Stripe, instructions, a shop of its own. */
+
+const SETTINGS_KEY = ["payment-settings"] as const;
+type Saved = NonNullable<Awaited<ReturnType<(typeof api)["payment-settings"]["get"]>>["data"]>;
+
+function useSaved(): (saved: Saved) => void {
+  const client = useQueryClient();
+  return ({ settings, hooks, origin }) => client.setQueryData(SETTINGS_KEY, { settings, hooks, origin });
+}
+
+export function PaymentSettings() {
+  const saved = useQuery({ queryKey: SETTINGS_KEY, queryFn: () => ask(api["payment-settings"].get()) });
+  return (
+    <Loaded query={saved} skeleton={<Skeleton className="h-80 rounded-lg" />}>
+      {(data) => (
+        <>
+          <StripeSection saved={data} />
+          <InstructionsSection saved={data} />
+          <ShopSection saved={data} />
+        </>
+      )}
+    </Loaded>
+  );
+}
+
+/** A reseller's customers and payment providers use the reseller's own domain, which is the open one. */
+const hookOf = ({ origin }: Saved, path: string) => `${origin ?? location.origin}${path}`;
+
+const STATES = {
+  off: ["neutral", "Not offered"],
+  on: ["ok", "Offered"],
+  test: ["warn", "Test mode"],
+  live: ["ok", "Live"],
+} as const;
+
+/** A way to be paid, and whether it is offered. */
+function WaySection({
+  title,
+  description,
+  state,
+  children,
+}: {
+  title: string;
+  description: string;
+  state: keyof typeof STATES;
+  children: ReactNode;
+}) {
+  const [tone, words] = STATES[state];
+  return (
+    <Section
+      title={
+        <>
+          {title} <Badge tone={tone}>{words}</Badge>
+        </>
+      }
+      description={description}
+    >
+      <div className="grid max-w-[42rem] gap-4">{children}</div>
+    </Section>
+  );
+}
+
+function StripeSection({ saved }: { saved: Saved }) {
+  const put = useSaved();
+  const [isRemoving, setRemoving] = useState(false);
+  const { stripe } = saved.settings;
+  return (
+    <WaySection
+      title="Stripe"
+      description="Customers pay by card on Stripe's page, and get what they bought immediately."
+      state={stripe}
+    >
+      <ol className="grid list-decimal gap-2 pl-5 text-14 wrap-anywhere text-ink-2">
+        <li>
+          In Stripe, under Developers → Webhooks, add the address below with all events of Checkout (checkout.session.*)
+          and Refunds (refund.*), and those of Charge that begin with charge.dispute.
+        </li>
+        <li>Copy the signing secret of that webhook, and a secret key, into the fields.</li>
+      </ol>
+      <CopyField label="Address for Stripe's webhooks" value={hookOf(saved, saved.hooks.stripe)} />
+      <StripeForm isOffered={stripe !== "off"} onSaved={put} onRemove={() => setRemoving(true)} />
+      <Confirm
+        open={isRemoving}
+        onOpenChange={setRemoving}
+        title="Stop offering Stripe?"
+        confirmLabel="Stop offering"
+        onConfirm={async () => put(await ask(api["payment-settings"].stripe.put({ stripe: null })))}
+      >
+        The key is deleted. A customer who is on a Stripe page right now may pay without getting anything: the payment
+        is then shown only in Stripe. Refunds through Stripe wait until a key is set again.
+      </Confirm>
+    </WaySection>
+  );
+}
+
+type StripeFormProps = { isOffered: boolean; onSaved: (saved: Saved) => void; onRemove: () => void };
+
+function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
+  const { lock } = useViewer();
+  const form = useForm({
+    first: { apiKey: "", webhookSecret: "" },
+    wrong: ({ apiKey, webhookSecret }) => ({
+      apiKey: isBlank(apiKey) ? "Enter the secret key." : null,
+      webhookSecret: isBlank(webhookSecret) ? "Enter the signing secret of the webhook." : null,
+    }),
+    send: (secrets) => ask(api["payment-settings"].stripe.put({ stripe: secrets })),
+    onSent: (data) => {
+      onSaved(data);
+      form.reset({ apiKey: "", webhookSecret: "" });
+      toast.done("Stripe accepts the key. Customers can pay by card now.");
+    },
+  });
+  return (
+    <PageForm
+      form={form}
+      saveLabel={isOffered ? "Replace both" : "Offer Stripe"}
+      lock={lock}
+      actions={
+        isOffered && (
+          <Button variant="quiet" onClick={onRemove} {...lock}>
+            Stop offering Stripe
+          </Button>
+        )
+      }
+    >
+      <PasswordField
+        label="Secret key"
+        hint="Begins with sk_ or rk_. A restricted key needs to write Checkout Sessions and Refunds, and to read Disputes and Events. It is stored encrypted, and not shown again."
+        {...form.field("apiKey")}
+        maxLength={TYPED_STRIPE_SECRET_CHARS_MAX}
+      />
+      <PasswordField
+        label="Signing secret of the webhook"
+        hint="Begins with whsec_."
+        {...form.field("webhookSecret")}
+        maxLength={TYPED_STRIPE_SECRET_CHARS_MAX}
+      />
+    </PageForm>
+  );
+}
+
+function InstructionsSection({ saved }: { saved: Saved }) {
+  const { lock } = useViewer();
+  const put = useSaved();
+  const { instructions: before } = saved.settings;
+  const form = useForm({
+    first: { instructions: before ?? "" },
+    wrong: ({ instructions }) => ({
+      instructions: before === null && isBlank(instructions) ? "Enter how customers pay you." : null,
+    }),
+    send: ({ instructions }) =>
+      ask(api["payment-settings"].instructions.put({ instructions: isBlank(instructions) ? null : instructions })),
+    onSent: (data) => {
+      put(data);
+      form.reset({ instructions: data.settings.instructions ?? "" });
+      toast.done(data.settings.instructions === null ? NOT_OFFERED : "Instructions saved.");
+    },
+  });
+  const { error, ...instructions } = form.field("instructions");
+  return (
+    <WaySection
+      title="Bank transfer, or another way"
+      description="Customers read your instructions and pay. You fulfil the order, under Orders, when you have the money."
+      state={before === null ? "off" : "on"}
+    >
+      <PageForm form={form} saveLabel="Save instructions" lock={lock}>
+        <Field
+          label="Instructions"
+          hint="Shown with the amount and the order's reference. Empty: not offered."
+          error={error}
+        >
+          <TextArea {...instructions} rows={5} maxLength={PAY_INSTRUCTIONS_CHARS_MAX} />
+        </Field>
+      </PageForm>
+    </WaySection>
+  );
+}
+
+const NOT_OFFERED = "No longer offered.";
+
+const shopSecret = keptOnce<string>();
+
+function ShopSection({ saved }: { saved: Saved }) {
+  const put = useSaved();
+  const secret = shopSecret.useShown();
+  return (
+    <WaySection
+      title="Your own shop"
+      description="Customers are sent to your shop with the order's reference and amount. The shop reports the payment by a webhook that it signs."
+      state={saved.settings.shopUrl === null ? "off" : "on"}
+    >
+      <CopyField label="Address for the shop's webhooks" value={hookOf(saved, saved.hooks.shop)} />
+      <ShopForm
+        shopUrl={saved.settings.shopUrl}
+        onSaved={(data, made) => {
+          put(data);
+          shopSecret.show(made);
+        }}
+      />
+      <SecretOnce
+        open={secret !== null}
+        title="Your shop signs with this secret"
+        label="Signing secret"
+        value={secret ?? ""}
+        onDone={() => shopSecret.show(null)}
+      />
+    </WaySection>
+  );
+}
+
+/** `secret`: of an address that was saved. */
+type ShopFormProps = { shopUrl: string | null; onSaved: (saved: Saved, secret: string | null) => void };
+
+function ShopForm({ shopUrl, onSaved }: ShopFormProps) {
+  const { lock } = useViewer();
+  const form = useForm({
+    first: { shopUrl: shopUrl ?? "" },
+    wrong: ({ shopUrl: typed }) => ({
+      shopUrl: shopUrl === null && isBlank(typed) ? "Enter the address of your shop." : null,
+    }),
+    send: ({ shopUrl: typed }) =>
+      ask(api["payment-settings"].shop.put({ shopUrl: isBlank(typed) ? null : typed.trim() })),
+    onSent: (data) => {
+      onSaved(data, data.secret);
+      form.reset({ shopUrl: data.settings.shopUrl ?? "" });
+      if (data.secret === null) toast.done(NOT_OFFERED);
+    },
+  });
+  const isEnding = isBlank(form.values.shopUrl);
+  return (
+    <PageForm
+      form={form}
+      saveLabel={shopUrl === null ? "Offer the shop" : isEnding ? "Stop offering the shop" : "Save, with a new secret"}
+      lock={lock}
+    >
+      <TextField
+        label="Address of the shop"
+        hint="Saving makes a new signing secret, which is shown once; the one before ends. Empty: not offered."
+        {...form.field("shopUrl")}
+        maxLength={SHOP_URL_CHARS_MAX}
+        placeholder="https://shop.example.com/pay"
+        autoCapitalize="none"
+      />
+    </PageForm>
+  );
+}

@@ -1,0 +1,88 @@
+import { REASON_CHARS_MAX } from "../../../../limits.ts";
+import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
+import { parseUsd, toUsdInput } from "../../format.ts";
+import { useRefresh } from "../../shared/page_hooks.ts";
+import { wrongAmount } from "../../shared/typed_numbers.ts";
+import { Checkbox } from "../../ui/choices.tsx";
+import { DollarField, TextField } from "../../ui/fields.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
+import { toast } from "../../ui/toast.tsx";
+import { amountOf, type ListedPayment } from "./payment_amounts.ts";
+
+/** Gives a payment back, all of it or a part. */
+export function RefundDialog({ open, onClose, payment }: DialogState & { payment: ListedPayment }) {
+  const { paymentId, name, amountNano, refundedNano, currency, method, problem } = payment;
+  const refresh = useRefresh();
+  const formKey = useIdempotencyKey();
+  const left = String(BigInt(amountNano) - BigInt(refundedNano));
+  // Another currency is given back whole.
+  const isDollars = currency === "usd";
+  const form = useForm({
+    first: { amountNano: toUsdInput(left), reason: "", endPackage: false },
+    wrong: ({ amountNano: typed }) => ({ amountNano: isDollars ? wrongRefund(typed, left) : null, reason: null }),
+    send: ({ amountNano: typed, reason, endPackage }) =>
+      ask(
+        api.payments({ id: paymentId }).refunds.post(
+          {
+            amountNano: isDollars ? (parseUsd(typed) ?? "") : left,
+            reason: isBlank(reason) ? null : reason.trim(),
+            endPackage,
+          },
+          sentOnce(formKey),
+        ),
+      ),
+    onSent: async ({ refund }) => {
+      await refresh();
+      const amount = amountOf(refund.amountNano, currency);
+      if (refund.status === "failed") toast.failed(new Error(`Stripe did not refund ${amount}. ${refund.problem}`));
+      else
+        toast.done(
+          refund.status === "done" ? `${amount} refunded to ${name}.` : `Stripe is asked to refund ${amount}.`,
+        );
+      onClose();
+    },
+  });
+  return (
+    <FormDialog
+      form={form}
+      open={open}
+      onClose={onClose}
+      title={`Refund ${name}?`}
+      description={`${amountOf(left, currency)} of ${amountOf(amountNano, currency)} can be refunded.`}
+      size="sm"
+      submitLabel="Refund"
+      isDanger
+    >
+      <p className="text-14 text-ink-2">
+        {method === "stripe"
+          ? "Stripe sends it back to the card."
+          : "This only records it: send the money back yourself, the way it came."}
+        {problem === null &&
+          !payment.isPackage &&
+          " The top-up is taken from the balance again; more than is available cannot be refunded."}
+      </p>
+      {isDollars && <DollarField label="Amount" {...form.field("amountNano")} />}
+      <TextField
+        label="Reason"
+        optional
+        hint="In the customer's transactions."
+        maxLength={REASON_CHARS_MAX}
+        {...form.field("reason")}
+      />
+      {payment.isPackage && problem === null && (
+        <Checkbox
+          label="End the package now"
+          hint="Otherwise it stays active until its end."
+          checked={form.values.endPackage}
+          onValue={(endPackage) => form.set({ endPackage })}
+        />
+      )}
+    </FormDialog>
+  );
+}
+
+function wrongRefund(typed: string, left: string): string | null {
+  const wrong = wrongAmount(typed);
+  if (wrong !== null) return wrong;
+  return BigInt(parseUsd(typed) ?? 0) > BigInt(left) ? "That is more than what is left of the payment." : null;
+}

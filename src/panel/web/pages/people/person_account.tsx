@@ -1,0 +1,196 @@
+import { useMutation } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { api, ask } from "../../api.ts";
+import { limitsText } from "../../copy.ts";
+import { formatInstant } from "../../format.ts";
+import { type Opened, type Person, useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { Button } from "../../ui/buttons.tsx";
+import { Switch } from "../../ui/choices.tsx";
+import { nowMs } from "../../ui/clock.ts";
+import { Section } from "../../ui/page.tsx";
+import { Instant } from "../../ui/time.tsx";
+import { toast } from "../../ui/toast.tsx";
+import type { PersonDialogKind } from "./person_dialogs.tsx";
+
+/** The account of a person: name, sign-in, second factor, pay-as-you-go, suspension. */
+
+export function AccountSection({ person, dialog }: { person: Person; dialog: Opened<PersonDialogKind> }) {
+  const viewer = useViewer();
+  const { lock } = viewer;
+  const isAdmin = viewer.role === "admin";
+  const isSelf = person.accountId === viewer.accountId;
+  const activate = useActivate(person);
+  const open = (kind: PersonDialogKind) => () => dialog.open(kind);
+  const isActive = person.status === "active";
+  return (
+    <Section title="Account" flush>
+      <ul className="divide-y divide-line">
+        <Line
+          title="Name"
+          text={
+            <>
+              {person.name}, account {person.accountId}, added <Instant iso={person.createdAt} />
+            </>
+          }
+        >
+          <Button size="sm" onClick={open("rename")} {...lock}>
+            Rename
+          </Button>
+        </Line>
+        {/* An admin's password is reset on the server; nobody else may become that admin. */}
+        {isActive && !(person.role === "admin" && person.hasPassword) && (
+          <Line title="Sign-in" text={signInText(person)}>
+            <Button size="sm" onClick={open("link")} {...lock}>
+              {person.hasPassword ? "Create a reset link" : "Create an invitation"}
+            </Button>
+          </Line>
+        )}
+        {/* As with the password, only the server can remove an admin's. */}
+        {person.totpEnabled && person.role !== "admin" && (
+          <Line title="Second factor" text="On. They cannot sign in without the app, even with a reset link.">
+            <Button size="sm" onClick={open("second_factor")} {...lock}>
+              Remove second factor
+            </Button>
+          </Line>
+        )}
+        <LimitsLine person={person} onSet={open("limits")} />
+        {person.canSwitchPayg && <PaygLine person={person} />}
+        {isAdmin && person.role === "reseller" && <PaygRightLine person={person} />}
+        {!isSelf && (
+          <Line
+            title={isActive ? "Access" : "Suspended"}
+            text={
+              isActive
+                ? "Suspending signs them out, and their keys get a 401 error immediately. It can be undone."
+                : "They cannot sign in, and their keys get a 401 error."
+            }
+          >
+            {isActive ? (
+              <Button size="sm" className="text-bad!" onClick={open("suspend")} {...lock}>
+                Suspend
+              </Button>
+            ) : (
+              <Button size="sm" pending={activate.isPending} onClick={() => activate.mutate()} {...lock}>
+                Activate
+              </Button>
+            )}
+          </Line>
+        )}
+      </ul>
+    </Section>
+  );
+}
+
+function signInText({ hasPassword, link }: Person): string {
+  const until = link && formatInstant(link.expiresAt, { now: nowMs() });
+  if (!hasPassword) return until ? `Invited; the link works until ${until}.` : "No password yet, and no valid link.";
+  return until ? `Has a password. A reset link works until ${until}.` : "Has a password.";
+}
+
+/** The limits that apply: the lowest of its own, its package's and its reseller's. */
+function LimitsLine({ person: { limits }, onSet }: { person: Person; onSet: () => void }) {
+  const { lock } = useViewer();
+  const { applied } = limits;
+  return (
+    <Line
+      title="Limits"
+      text={applied === null ? "None were set. Those of the service apply." : `${limitsText(applied)}.`}
+    >
+      <Button size="sm" onClick={onSet} {...lock}>
+        Set limits
+      </Button>
+    </Line>
+  );
+}
+
+function Line({ title, text, children }: { title: string; text: ReactNode; children: ReactNode }) {
+  return (
+    <li className="flex flex-wrap items-center justify-between gap-x-6 gap-y-2 px-4 py-3 sm:px-6">
+      <div className="min-w-0 flex-[1_1_14rem]">
+        <p className="text-14 font-medium">{title}</p>
+        <p className="text-13 text-ink-2">{text}</p>
+      </div>
+      {children}
+    </li>
+  );
+}
+
+/** A right that is on or off. `set` returns what to say when it is set. */
+function SwitchLine({
+  label,
+  hint,
+  isOn,
+  set,
+}: {
+  label: string;
+  hint: string;
+  isOn: boolean;
+  set: (isOn: boolean) => Promise<string>;
+}) {
+  const refresh = useRefresh();
+  const { lock } = useViewer();
+  const setting = useMutation({
+    mutationFn: set,
+    onSuccess: async (said) => {
+      await refresh();
+      toast.done(said);
+    },
+    onError: (error) => toast.failed(error),
+  });
+  return (
+    <li className="px-4 py-3 sm:px-6">
+      <Switch
+        label={<span className="font-medium">{label}</span>}
+        hint={hint}
+        checked={setting.isPending ? setting.variables : isOn}
+        pending={setting.isPending}
+        onValue={(wanted) => setting.mutate(wanted)}
+        disabled={lock.disabled}
+      />
+    </li>
+  );
+}
+
+function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
+  return (
+    <SwitchLine
+      label="Pay-as-you-go"
+      hint="The balance pays for requests whose key is pay-as-you-go, or which the package cannot pay for."
+      isOn={paygEnabled}
+      set={async (enabled) => {
+        const { paygEnabled: isOn } = await ask(api.people({ id: accountId }).payg.patch({ enabled }));
+        return isOn ? "The balance pays now." : "The balance no longer pays.";
+      }}
+    />
+  );
+}
+
+/** Whether a reseller may switch pay-as-you-go for its customers, or only an admin. */
+function PaygRightLine({ person: { accountId, name, maySwitchPayg } }: { person: Person }) {
+  return (
+    <SwitchLine
+      label="Pay-as-you-go of its customers"
+      hint="The reseller may switch it for each of its customers. If off, only an admin can, and customers cannot spend their balance until then."
+      isOn={maySwitchPayg}
+      set={async (granted) => {
+        const { maySwitchPayg: may } = await ask(api.people({ id: accountId })["payg-right"].patch({ granted }));
+        return may
+          ? `${name} can switch pay-as-you-go for its customers now.`
+          : `${name} can no longer switch pay-as-you-go.`;
+      }}
+    />
+  );
+}
+
+/** Undoes a suspension. */
+export function useActivate(person: Person) {
+  const refresh = useRefresh();
+  return useMutation({
+    mutationFn: () => ask(api.people({ id: person.accountId }).activate.post()),
+    onSuccess: async () => {
+      await refresh();
+      toast.done(`${person.name} is active again.`);
+    },
+    onError: (error) => toast.failed(error),
+  });
+}

@@ -1,0 +1,83 @@
+import { PERSON_NAME_CHARS_MAX } from "../../../../limits.ts";
+import { api, ask } from "../../api.ts";
+import { CONFIRM } from "../../copy.ts";
+import { type Person, useRefresh } from "../../shared/page_hooks.ts";
+import { Confirm } from "../../ui/dialog.tsx";
+import { TextField } from "../../ui/fields.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
+import { toast } from "../../ui/toast.tsx";
+
+/** Dialogs about one person. Loaded when the first of them is opened. */
+
+/** All dialogs of a person's page. Those about packages, money, links and limits are in files of their own. */
+export type PersonDialogKind =
+  | "assign"
+  | "money"
+  | "link"
+  | "rename"
+  | "limits"
+  | "grant"
+  | "suspend"
+  | "second_factor";
+
+export function RenameDialog({ open, onClose, person }: DialogState & { person: Person }) {
+  const refresh = useRefresh();
+  const form = useForm({
+    first: { name: person.name },
+    wrong: ({ name }) => ({ name: isBlank(name) ? "Enter a name." : null }),
+    send: ({ name }) => ask(api.people({ id: person.accountId }).patch({ name })),
+    onSent: async ({ name: renamed }) => {
+      await refresh();
+      toast.done(`Renamed to ${renamed}.`);
+      onClose();
+    },
+  });
+  return (
+    <FormDialog form={form} open={open} onClose={onClose} title="Rename" size="sm" submitLabel="Save name">
+      <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
+    </FormDialog>
+  );
+}
+
+export function SuspendConfirm({ open, onClose, person }: DialogState & { person: Person }) {
+  const refresh = useRefresh();
+  const { title, body } = CONFIRM.suspend(person.name, person.role);
+  return (
+    <Confirm
+      open={open}
+      onOpenChange={(isOpen) => isOpen || onClose()}
+      title={title}
+      confirmLabel="Suspend"
+      cancelLabel="Keep active"
+      typeName={person.name}
+      onConfirm={async () => {
+        await ask(api.people({ id: person.accountId }).suspend.post());
+        await refresh();
+        toast.done(`${person.name} is suspended.`);
+      }}
+    >
+      {body}
+    </Confirm>
+  );
+}
+
+export function SecondFactorConfirm({ open, onClose, person }: DialogState & { person: Person }) {
+  const refresh = useRefresh();
+  return (
+    <Confirm
+      open={open}
+      onOpenChange={(isOpen) => isOpen || onClose()}
+      title={`Remove the second factor of ${person.name}?`}
+      confirmLabel="Remove second factor"
+      cancelLabel="Keep it"
+      onConfirm={async () => {
+        await ask(api.people({ id: person.accountId })["remove-second-factor"].post());
+        await refresh();
+        toast.done(`${person.name} now signs in with the password alone.`);
+      }}
+    >
+      Make sure that the request really comes from them. They sign in with their password alone until they set up a new
+      second factor.
+    </Confirm>
+  );
+}

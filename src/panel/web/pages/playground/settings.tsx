@@ -1,0 +1,143 @@
+import { SlidersHorizontal } from "lucide-react";
+import { type ReactNode, useId, useState } from "react";
+import { formatPicoUsd } from "../../format.ts";
+import { checkCount } from "../../shared/typed_numbers.ts";
+import { Button } from "../../ui/buttons.tsx";
+import { Combobox } from "../../ui/combobox.tsx";
+import { cx } from "../../ui/cx.ts";
+import { CountField, Field, NativeSelect, TextArea } from "../../ui/fields.tsx";
+import { type Choice, KINDS, type Kind, type Offers } from "./models.ts";
+import { ENDPOINTS, setPlayground, usePlayground } from "./state.ts";
+
+/** The settings of the playground: model and key; for a chat also endpoint, temperature, max tokens and system prompt. */
+
+const TEMPERATURE_MAX = 2;
+const TOKENS_MAX = 2_000_000_000;
+const SYSTEM_CHARS_MAX = 100_000;
+
+/** Beside the conversation on a wide window; behind a button above it on a narrow one. */
+export function SettingsPanel({ summary, children }: { summary: string; children: ReactNode }) {
+  const id = useId();
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <section
+      aria-label="Settings"
+      className="lg:sticky lg:top-[calc(var(--bar)+2rem)] lg:col-start-2 lg:row-start-1 lg:self-start"
+    >
+      <Button
+        icon={SlidersHorizontal}
+        aria-expanded={isOpen}
+        aria-controls={id}
+        onClick={() => setOpen(!isOpen)}
+        className="w-full min-w-0 justify-start lg:hidden"
+      >
+        <span className="truncate">{summary}</span>
+      </Button>
+      <div id={id} className={cx("grid gap-4 max-lg:mt-3 lg:grid", isOpen ? "grid" : "max-lg:hidden")}>
+        {children}
+      </div>
+    </section>
+  );
+}
+
+export function ModelAndKey({ offers, choice, kind }: { offers: Offers; choice: Choice; kind: Kind }) {
+  const { models, model, keyId } = choice;
+  return (
+    <>
+      <Field label="Model" hint={<BillingHint choice={choice} kind={kind} />}>
+        <Combobox
+          value={model?.id ?? null}
+          onValue={(id) => setPlayground({ [KINDS[kind].saved]: id })}
+          options={models.map(({ id, name }) => ({ value: id, label: id, ...(name !== id && { hint: name }) }))}
+          placeholder={models.length === 0 ? "None available" : "Choose…"}
+        />
+      </Field>
+      <Field label="Key">
+        <NativeSelect
+          value={keyId}
+          onValue={(next) => setPlayground({ keyId: next })}
+          options={[
+            { value: "", label: "The newest key that can be used" },
+            ...offers.keys.map((key) => ({
+              value: String(key.keyId),
+              label: key.name,
+              hint: key.mode === "payg" ? "balance" : "package",
+            })),
+          ]}
+        />
+      </Field>
+    </>
+  );
+}
+
+/** "1 request each, from Starter." */
+function BillingHint({ choice: { model, pays }, kind }: { choice: Choice; kind: Kind }) {
+  if (model === undefined) return null;
+  const { packageName, prices } = model;
+  if (pays === "package") return `1 request each, from ${packageName ?? "the package"}.`;
+  if (kind === "images") return "Charged to the balance, by size.";
+  if (prices === null) return "The balance cannot pay for this model: it has no price.";
+  if (kind === "embeddings") return `${formatPicoUsd(prices.inputPicoUsd)}/M in, charged to the balance.`;
+  return `${formatPicoUsd(prices.inputPicoUsd)}/M in, ${formatPicoUsd(prices.outputPicoUsd)}/M out, charged to the balance.`;
+}
+
+/** The error of a typed temperature, or null. Empty: the model's default. */
+export function wrongTemperature(typed: string): string | null {
+  if (typed.trim() === "") return null;
+  const value = /^\d*\.?\d+$/.test(typed.trim()) ? Number(typed) : Number.NaN;
+  return value >= 0 && value <= TEMPERATURE_MAX ? null : `Enter a number from 0 to ${TEMPERATURE_MAX}.`;
+}
+
+/** The error of a typed limit, or null. Empty: the model's default. */
+export function wrongMaxTokens(typed: string): string | null {
+  return checkCount(typed, { min: 1, max: TOKENS_MAX, optional: true });
+}
+
+export function ChatFields() {
+  const temperature = usePlayground((state) => state.temperature);
+  const maxTokens = usePlayground((state) => state.maxTokens);
+  const system = usePlayground((state) => state.system);
+  const endpoint = usePlayground((state) => state.endpoint);
+  return (
+    <>
+      <Field label="Endpoint" hint="The same answer and cost by either.">
+        <NativeSelect
+          value={endpoint}
+          onValue={(next) => setPlayground({ endpoint: ENDPOINTS.find((one) => one === next) ?? "chat" })}
+          options={[
+            { value: "chat", label: "Chat completions" },
+            { value: "responses", label: "Responses" },
+          ]}
+        />
+      </Field>
+      <div className="grid grid-cols-2 gap-4">
+        <CountField
+          label="Temperature"
+          hint={`0 to ${TEMPERATURE_MAX}`}
+          value={temperature}
+          onValue={(next) => setPlayground({ temperature: next })}
+          error={wrongTemperature(temperature)}
+          inputMode="decimal"
+          placeholder="Default"
+        />
+        <CountField
+          label="Max tokens"
+          hint="Of the answer"
+          value={maxTokens}
+          onValue={(next) => setPlayground({ maxTokens: next })}
+          error={wrongMaxTokens(maxTokens)}
+          placeholder="Default"
+        />
+      </div>
+      <Field label="System prompt" optional hint="Sent before the conversation.">
+        <TextArea
+          value={system}
+          onValue={(next) => setPlayground({ system: next })}
+          rows={4}
+          maxLength={SYSTEM_CHARS_MAX}
+          placeholder="Answer in one short paragraph."
+        />
+      </Field>
+    </>
+  );
+}

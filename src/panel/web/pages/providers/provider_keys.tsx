@@ -1,0 +1,242 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } from "lucide-react";
+import { CATALOG_NAME_CHARS_MAX, PROVIDER_KEY_CHARS_MAX, ROUTE_WEIGHT } from "../../../../limits.ts";
+import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
+import { formatCount } from "../../format.ts";
+import { ADMIN_KEY } from "../../shared/account_queries.ts";
+import { useOpened } from "../../shared/page_hooks.ts";
+import { useSwitching } from "../../shared/switching.ts";
+import { checkCount, readCount } from "../../shared/typed_numbers.ts";
+import { Button, IconButton } from "../../ui/buttons.tsx";
+import { Confirm } from "../../ui/dialog.tsx";
+import { CountField, PasswordField, TextField } from "../../ui/fields.tsx";
+import { type DialogState, type FieldState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
+import { Menu } from "../../ui/menu.tsx";
+import { Badge, Status } from "../../ui/states.tsx";
+import { Ago, Instant } from "../../ui/time.tsx";
+import { toast } from "../../ui/toast.tsx";
+
+/** The keys of one provider in its drawer: their states, and the dialogs that change them. A key is written and never shown. */
+
+type OneProvider = NonNullable<Awaited<ReturnType<ReturnType<typeof api.admin.providers>["get"]>>["data"]>;
+type Key = OneProvider["keys"][number];
+type Opened = { kind: "edit"; key: Key | null } | { kind: "remove"; key: Key };
+
+/** Why a key is in quarantine. Other failures have no words of their own. */
+const REASONS: Readonly<Record<string, string>> = {
+  credentials: "The provider refuses it (401 or 403).",
+  no_credit: "Its credit or quota is used up.",
+};
+
+export function ProviderKeys({ provider }: { provider: OneProvider }) {
+  const dialog = useOpened<Opened>();
+  const { what } = dialog;
+  return (
+    <section className="grid gap-2 border-t border-line pt-4" aria-label="Keys">
+      <div className="flex items-center justify-between gap-3">
+        <h3 className="text-14">Keys</h3>
+        <Button size="sm" icon={Plus} onClick={() => dialog.open({ kind: "edit", key: null })}>
+          Add key
+        </Button>
+      </div>
+      <p className="text-13 text-ink-2">Stored encrypted, and never shown again.</p>
+      <ul className="grid">
+        {provider.keys.map((key) => (
+          <KeyLine key={key.id} provider={provider} line={key} onOpen={dialog.open} />
+        ))}
+      </ul>
+      {what?.kind === "edit" && (
+        <KeyDialog
+          key={dialog.times}
+          open={dialog.isOpen}
+          onClose={dialog.close}
+          providerId={provider.id}
+          edited={what.key}
+        />
+      )}
+      {what?.kind === "remove" && (
+        <RemoveKey open={dialog.isOpen} onClose={dialog.close} provider={provider} removed={what.key} />
+      )}
+    </section>
+  );
+}
+
+type LineProps = { provider: OneProvider; line: Key; onOpen: (what: Opened) => void };
+
+function KeyLine({ provider, line, onOpen }: LineProps) {
+  const switching = useKeySwitching();
+  return (
+    <li className="flex items-start justify-between gap-3 border-b border-line py-2 text-13 last:border-0">
+      <span className="grid min-w-0 gap-1">
+        <span className="wrap-anywhere">{line.name}</span>
+        {provider.keys.length > 1 && <span className="text-12 text-ink-2">Weight {formatCount(line.weight)}</span>}
+        <KeyFacts line={line} />
+      </span>
+      <span className="flex flex-none items-center gap-2">
+        <KeyState {...line} />
+        <Menu
+          trigger={<IconButton icon={MoreHorizontal} label={`Actions for key ${line.name}`} size="sm" />}
+          items={[
+            { label: "Change", icon: Pencil, onSelect: () => onOpen({ kind: "edit", key: line }) },
+            {
+              label: line.enabled ? "Switch off" : "Switch on",
+              icon: line.enabled ? CirclePause : Play,
+              onSelect: () => switching.mutate({ what: line, isOn: !line.enabled, isQuiet: true }),
+            },
+            { label: "Remove", icon: Trash2, onSelect: () => onOpen({ kind: "remove", key: line }) },
+          ]}
+        />
+      </span>
+    </li>
+  );
+}
+
+function KeyState({ enabled, state }: Key) {
+  if (!enabled) return <Status kind="disabled" />;
+  if (state === "cooling") return <Badge tone="warn">Cooling</Badge>;
+  if (state === "quarantined") return <Badge tone="bad">Quarantined</Badge>;
+  return <Status kind="active">Active</Status>;
+}
+
+/** The state of a key: its start, reason, end, and the last probe. */
+function KeyFacts({ line: { enabled, state, since, until, why, models, forAll, probedAt } }: { line: Key }) {
+  if (!enabled || state === "active")
+    return probedAt === null ? null : (
+      <span className="text-12 text-ink-2">
+        Last probe: <Ago iso={probedAt} />
+      </span>
+    );
+  const reason =
+    state === "cooling"
+      ? `The provider limits its requests for ${models.join(", ")} (429).`
+      : (REASONS[why ?? ""] ?? "It failed.");
+  return (
+    <span className="grid gap-0.5 text-12 text-ink-2">
+      <span className="wrap-anywhere">{reason}</span>
+      <span>
+        Since <Instant iso={since} seconds />
+        {until !== null && (
+          <>
+            {state === "cooling" ? ", until " : ", next probe "}
+            <Instant iso={until} seconds />
+          </>
+        )}
+      </span>
+      {probedAt !== null && (
+        <span>
+          Last probe: <Ago iso={probedAt} />
+        </span>
+      )}
+      {!forAll && <span>Only some customers are affected. For the others, it is tried last.</span>}
+    </span>
+  );
+}
+
+function useKeySwitching() {
+  return useSwitching<Key>({
+    send: ({ id }, isOn) => ask(api.admin["provider-keys"]({ id }).patch({ enabled: isOn })),
+    stale: ADMIN_KEY,
+    done: ({ name }, isOn) => `${name} is ${isOn ? "on" : "off"}.`,
+    stays: ({ name }, isOn) => `${name} stays ${isOn ? "off" : "on"}.`,
+  });
+}
+
+function KeyDialog({ open, onClose, providerId, edited }: DialogState & { providerId: number; edited: Key | null }) {
+  const client = useQueryClient();
+  const formKey = useIdempotencyKey();
+  const form = useForm({
+    first: { name: edited?.name ?? "", apiKey: "", weight: String(edited?.weight ?? 1) },
+    wrong: ({ name, apiKey, weight }) => ({
+      name: isBlank(name) ? "Enter a name." : null,
+      apiKey: edited === null && isBlank(apiKey) ? "Paste the key that the provider gave you." : null,
+      weight: checkCount(weight, ROUTE_WEIGHT),
+    }),
+    send: async (typed) => {
+      const fields = { name: typed.name.trim(), weight: readCount(typed.weight) ?? 1 };
+      const { apiKey } = typed;
+      if (edited === null)
+        await ask(api.admin.providers({ id: providerId }).keys.post({ ...fields, apiKey }, sentOnce(formKey)));
+      else
+        await ask(
+          api.admin["provider-keys"]({ id: edited.id }).patch({ ...fields, ...(!isBlank(apiKey) && { apiKey }) }),
+        );
+      await client.invalidateQueries({ queryKey: ADMIN_KEY });
+      return fields.name;
+    },
+    onSent: (name) => {
+      onClose();
+      toast.done(edited === null ? `${name} is added.` : `${name} is changed.`);
+    },
+  });
+  return (
+    <FormDialog
+      form={form}
+      open={open}
+      onClose={onClose}
+      title={edited === null ? "Add key" : `Change ${edited.name}`}
+      submitLabel={edited === null ? "Add key" : "Save"}
+    >
+      <ProviderNameField {...form.field("name")} />
+      <ProviderKeyField isNew={edited === null} {...form.field("apiKey")} />
+      <CountField
+        label="Weight"
+        hint="A key of weight 2 gets twice the requests of a key of weight 1."
+        required
+        {...form.field("weight")}
+      />
+    </FormDialog>
+  );
+}
+
+/** The name of a provider, or of one of its keys. */
+export function ProviderNameField(field: FieldState) {
+  return <TextField label="Name" hint="Only admins see it." required {...field} maxLength={CATALOG_NAME_CHARS_MAX} />;
+}
+
+/** A provider's key. `isMoved`: the provider gets another address, to which the stored key would be sent. */
+export function ProviderKeyField({
+  isNew,
+  isMoved = false,
+  ...field
+}: FieldState & { isNew: boolean; isMoved?: boolean }) {
+  const kept = isMoved
+    ? "If empty, the stored key is sent to the new address from now on."
+    : "If empty, the stored key is kept. It is never shown.";
+  return (
+    <PasswordField
+      label={isNew ? "Key" : "New key"}
+      optional={!isNew}
+      required={isNew}
+      hint={isNew ? "Stored encrypted. It is never shown again." : kept}
+      mono
+      autoComplete="new-password"
+      {...field}
+      maxLength={PROVIDER_KEY_CHARS_MAX}
+    />
+  );
+}
+
+function RemoveKey({
+  open,
+  onClose,
+  provider,
+  removed,
+}: DialogState & { provider: Pick<OneProvider, "name">; removed: Key }) {
+  const client = useQueryClient();
+  return (
+    <Confirm
+      open={open}
+      onOpenChange={onClose}
+      title={`Remove key ${removed.name}?`}
+      confirmLabel="Remove key"
+      cancelLabel="Keep key"
+      onConfirm={async () => {
+        await ask(api.admin["provider-keys"]({ id: removed.id }).delete());
+        await client.invalidateQueries({ queryKey: ADMIN_KEY });
+        toast.done(`${removed.name} is removed.`);
+      }}
+    >
+      {provider.name} is called with its other keys. The removed key cannot be read again.
+    </Confirm>
+  );
+}

@@ -1,0 +1,168 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useSyncExternalStore } from "react";
+import { MONEY_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../../../../limits.ts";
+import { api, ask, ME_KEY } from "../../api.ts";
+import { parseUsd, toUsdInput } from "../../format.ts";
+import { HOME_KEY } from "../../shared/account_queries.ts";
+import { useViewer } from "../../shared/page_hooks.ts";
+import { checkCount, checkUsd, readCount } from "../../shared/typed_numbers.ts";
+import { chooseTheme, currentTheme, subscribeTheme } from "../../theme.ts";
+import { THEMES } from "../../theme_options.ts";
+import { Segmented } from "../../ui/choices.tsx";
+import { CountField, DollarField, TextField } from "../../ui/fields.tsx";
+import { isBlank, PageForm, useForm } from "../../ui/form.tsx";
+import { Page, Section } from "../../ui/page.tsx";
+import { Loaded, Skeleton } from "../../ui/states.tsx";
+import { toast } from "../../ui/toast.tsx";
+import { BuyerDetailsSection } from "../invoices/invoice_details.tsx";
+import { Devices } from "./devices.tsx";
+import { EmailAddress } from "./email_address.tsx";
+import { MailChoices } from "./mail_choices.tsx";
+import { Passkeys } from "./passkeys.tsx";
+import { Password } from "./password.tsx";
+import { SETTINGS_KEY, settingsQuery } from "./queries.ts";
+import { SecondFactor } from "./second_factor.tsx";
+
+/** The person's own settings: name, e-mail, password, second factor, passkeys, devices, notices, theme. */
+
+type Settings = NonNullable<Awaited<ReturnType<typeof api.settings.get>>["data"]>;
+
+export function SettingsPage() {
+  const client = useQueryClient();
+  const settings = useQuery(settingsQuery);
+  const reread = () => client.invalidateQueries({ queryKey: SETTINGS_KEY });
+  return (
+    <Page
+      title="Settings"
+      lead="Your name, how you sign in, what you are told about, and what your invoices say."
+      size="sm"
+    >
+      <Loaded query={settings} skeleton={<SettingsSkeleton />}>
+        {(data) => (
+          <>
+            <Profile settings={data} />
+            <EmailAddress settings={data} onChanged={reread} />
+            <Password settings={data} onChanged={reread} />
+            <SecondFactor
+              isOn={data.totpEnabled}
+              codesLeft={data.recoveryCodesLeft}
+              email={data.email}
+              onChanged={reread}
+            />
+            <Passkeys asksForCode={data.totpEnabled} />
+            <Devices />
+            <Notices settings={data} />
+            <MailChoices />
+            <BuyerDetailsSection />
+            <Appearance />
+          </>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+function SettingsSkeleton() {
+  return (
+    <div className="grid gap-6">
+      <Skeleton className="h-60 rounded-lg" />
+      <Skeleton className="h-72 rounded-lg" />
+      <Skeleton className="h-32 rounded-lg" />
+    </div>
+  );
+}
+
+function Profile({ settings: { name: saved } }: { settings: Settings }) {
+  const client = useQueryClient();
+  const { lock } = useViewer();
+  const form = useForm({
+    first: { name: saved },
+    wrong: ({ name }) => ({ name: isBlank(name) ? "Enter your name, as others see it." : null }),
+    send: async ({ name }) => {
+      await ask(api.settings.profile.patch({ name: name.trim() }));
+      await Promise.all([
+        client.invalidateQueries({ queryKey: SETTINGS_KEY }),
+        client.invalidateQueries({ queryKey: ME_KEY }),
+      ]);
+    },
+    onSent: () => {
+      form.reset({ name: form.values.name.trim() });
+      toast.done("Name saved.");
+    },
+  });
+  return (
+    <Section title="You">
+      <PageForm form={form} saveLabel="Save name" lock={lock}>
+        <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} autoComplete="name" />
+      </PageForm>
+    </Section>
+  );
+}
+
+/** The thresholds of the notices on Home. 0 switches a notice off. */
+function Notices({ settings: { notices } }: { settings: Settings }) {
+  const client = useQueryClient();
+  const { lock } = useViewer();
+  const form = useForm({
+    first: typedNotices(notices),
+    wrong: ({ unitsPercent, balanceNanoUsd, days }) => ({
+      unitsPercent: checkCount(unitsPercent, NOTICE_PERCENT),
+      balanceNanoUsd: checkUsd(balanceNanoUsd, { maxUsd: MONEY_USD_MAX, decimals: 9 }),
+      days: checkCount(days, NOTICE_DAYS),
+    }),
+    send: async ({ unitsPercent, balanceNanoUsd, days }) => {
+      const thresholds = {
+        unitsPercent: readCount(unitsPercent) ?? 0,
+        balanceNanoUsd: parseUsd(balanceNanoUsd) ?? "0",
+        days: readCount(days) ?? 0,
+      };
+      await ask(api.settings.notices.patch(thresholds));
+      await Promise.all([
+        client.invalidateQueries({ queryKey: SETTINGS_KEY }),
+        client.invalidateQueries({ queryKey: HOME_KEY }),
+      ]);
+      return thresholds;
+    },
+    onSent: (thresholds) => {
+      form.reset(typedNotices(thresholds));
+      toast.done("Notices saved.");
+    },
+  });
+  return (
+    <Section
+      title="Notices"
+      description="Home shows a notice when one of these is reached, before requests stop. 0 switches a notice off."
+    >
+      <PageForm form={form} saveLabel="Save notices" lock={lock}>
+        <div className="grid gap-4 sm:grid-cols-3">
+          <CountField
+            label="Package left"
+            hint="Percent of its requests."
+            after="% or less"
+            {...form.field("unitsPercent")}
+          />
+          <DollarField label="Balance below" hint="The available amount." {...form.field("balanceNanoUsd")} />
+          <CountField
+            label="Package ends in"
+            hint="Before its last day."
+            after="days or less"
+            {...form.field("days")}
+          />
+        </div>
+      </PageForm>
+    </Section>
+  );
+}
+
+function typedNotices({ unitsPercent, balanceNanoUsd, days }: Settings["notices"]) {
+  return { unitsPercent: String(unitsPercent), balanceNanoUsd: toUsdInput(balanceNanoUsd), days: String(days) };
+}
+
+function Appearance() {
+  const theme = useSyncExternalStore(subscribeTheme, currentTheme);
+  return (
+    <Section title="Appearance" description="On this device only.">
+      <Segmented label="Theme" value={theme} onValue={chooseTheme} options={THEMES} />
+    </Section>
+  );
+}

@@ -1,0 +1,60 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { type api, type Role, useMe } from "../api.ts";
+
+/**
+ * Hooks that the pages share.
+ *
+ *   const { accountId, role, lock } = useViewer();                    // <Button {...lock}>: disabled while viewing another's panel
+ *   const dialog = useOpened<{ kind: "end"; row: Package }>();         // one dialog of a page; each opening is a new form
+ *   {dialog.what?.kind === "end" && <EndPackage key={dialog.times} open={dialog.isOpen} onClose={dialog.close} … />}
+ */
+
+/** Whose panel this is. `lock` goes to every control that changes something: disabled while an admin views another's panel, as the bar on top says. */
+export type Viewer = { accountId: number; role: Role; lock: { disabled?: boolean } };
+
+export function useViewer(): Viewer {
+  const { person, viewing } = useMe();
+  const { accountId, role } = viewing ?? person;
+  return { accountId: Number(accountId), role, lock: viewing ? { disabled: true } : {} };
+}
+
+/** A person as their page in People or Customers shows them. */
+export type Person = NonNullable<Awaited<ReturnType<ReturnType<typeof api.people>["get"]>>["data"]>;
+
+export type Opened<What> = {
+  /** What it was opened for. Kept while it closes, so that its text does not vanish before the dialog does. */
+  what: What | null;
+  isOpen: boolean;
+  /** Counts openings. As `key` it makes each opening a new form with its own idempotency key. */
+  times: number;
+  open: (what: What) => void;
+  close: () => void;
+};
+
+export function useOpened<What>(first: What | null = null): Opened<What> {
+  const [state, setState] = useState({ what: first, isOpen: first !== null, times: 0 });
+  return {
+    ...state,
+    open: (what) => setState(({ times }) => ({ what, isOpen: true, times: times + 1 })),
+    close: () => setState((before) => ({ ...before, isOpen: false })),
+  };
+}
+
+/** Marks every query as stale: money and packages are shown on many pages. What is on the screen is loaded again at once. */
+export function useRefresh(): () => Promise<void> {
+  const client = useQueryClient();
+  return () => client.invalidateQueries();
+}
+
+const TYPING_MS = 200;
+
+/** The text once typing pauses, so that a search is not sent for each letter. */
+export function useDebounced(typed: string): string {
+  const [settled, setSettled] = useState(typed);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(typed), TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [typed]);
+  return settled;
+}

@@ -1,0 +1,68 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { Glob } from "bun";
+import { proseOf } from "./doc_text.ts";
+
+/**
+ * Names in documents about the code exist in the code: what was renamed or removed is not named any more. Documents for users quote names of
+ * other programs, and decisions what was tried or replaced, so they are not compared.
+ */
+
+setDefaultTimeout(180_000);
+
+const repository = dirname(import.meta.dirname);
+const DOCUMENTS = [
+  "{README,CONTRIBUTING}.md",
+  "docs/{architecture,glossary,reliability,security,specification}.md",
+  "{src,test,bench}/**/README.md",
+];
+const CODE = ["{src,test,scripts,bench,drizzle,deploy}/**/*.{ts,tsx,sql,css,json,sh,pml}", "*.{json,ts}"];
+/** Names of other programs. */
+const FOREIGN = ["HTTPS_PROXY"];
+
+const scan = (patterns: readonly string[]) =>
+  patterns.flatMap((pattern) => [...new Glob(pattern).scanSync({ cwd: repository })].sort());
+const read = (path: string) => readFileSync(join(repository, path), "utf8");
+
+/** Names in `code` marks of a text: of files, and words that only code has (with a capital letter inside, or an underscore). */
+function namesOf(document: string): string[] {
+  const spans = [...proseOf(document).matchAll(/`([^`\n]+)`/g)].map(([, span = ""]) => span);
+  return spans
+    .flatMap((span) => span.match(/\b\w[\w.-]*\.(?:tsx?|sql|css)\b|\w+/g) ?? [])
+    .filter((name) => /[a-z][A-Z]|_|\.\w/.test(name));
+}
+
+/** The names that are neither a word of the code nor a file; of `check_*`, only the beginning is compared. */
+function missing(names: readonly string[], known: ReadonlySet<string>): string[] {
+  const all = [...known];
+  return names.filter((name) => {
+    if (known.has(name)) return false;
+    if (name.endsWith("_")) return !all.some((one) => one.startsWith(name));
+    return !name.startsWith("_") || !all.some((one) => one.endsWith(name));
+  });
+}
+
+test("every name of code in a document about the code exists", () => {
+  const paths = scan(CODE);
+  const files = scan(["{src,test,scripts,bench,drizzle}/**/*"]).map((path) => basename(path));
+  const known = new Set([
+    ...FOREIGN,
+    ...files,
+    ...files.map((file) => file.replace(/\..*/, "")),
+    ...paths.flatMap((path) => read(path).match(/[A-Za-z_]\w*/g) ?? []),
+  ]);
+  const documents = scan(DOCUMENTS);
+  expect(documents.length).toBeGreaterThan(15);
+  expect(documents.flatMap((path) => missing(namesOf(read(path)), known).map((name) => `${path}: ${name}`))).toEqual(
+    [],
+  );
+});
+
+test("the check finds names that are gone, and no others", () => {
+  const known = new Set(["readBody", "check_runs", "body.ts", "v1_endpoints"]);
+  const names = namesOf(
+    "`readBody(x)`, `check_*.ts`, `*_endpoints`, `body.ts`, plain `word`, not readBudy; `jsonChat`, `budy.ts`, `RATE_OF`",
+  );
+  expect(missing(names, known)).toEqual(["jsonChat", "budy.ts", "RATE_OF"]);
+});

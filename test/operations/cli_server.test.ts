@@ -1,0 +1,135 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { Value } from "@sinclair/typebox/value";
+import { askServer } from "../../src/cli/server_door.ts";
+import { Refusal } from "../../src/errors.ts";
+import { SERVED } from "../../src/operations/management_api.ts";
+import { runCli } from "../cli_process.ts";
+import { openShop, type Shop } from "../gateway/shop.ts";
+import { type Management, managementOf, requestFor } from "./management_client.ts";
+
+/** The command line with `--server` and a token does and prints what it does with the database. Source: MGT-1. */
+
+let shop: Shop;
+let admin: Management;
+let reseller: { accountId: number };
+let seller: Management;
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "", env: { PANEL_URL: "http://localhost" } });
+  admin = await managementOf(shop, await shop.world.addAdmin(), "admin");
+  reseller = await shop.world.addReseller("ai.ours.test");
+  await shop.world.setBalance(reseller, 50_000_000_000n);
+  seller = await managementOf(shop, reseller, "reseller");
+});
+afterAll(async () => {
+  expect(await shop.world.unbalanced()).toEqual([]);
+  await shop.close();
+});
+
+const withDatabase = (words: string) =>
+  runCli(words, { env: { DATABASE_URL: shop.world.url, SPOOL_DIR: shop.world.spoolDir } });
+/** Without a database: only the server and the token. */
+const withServer = (words: string, { secret }: Management) =>
+  runCli(`${words} --server ${shop.origin.replace("127.0.0.1", "localhost")}`, { env: { TOLLGATE_TOKEN: secret } });
+
+test("reading commands print the same with a server as with the database", async () => {
+  const customer = await shop.world.addCustomer(reseller.accountId);
+  const { keyId } = await shop.world.addKey(customer);
+  for (const words of [
+    "account list",
+    "account list --role reseller",
+    `account limits ${customer.accountId}`,
+    `key list --account ${customer.accountId}`,
+    `key limits ${keyId}`,
+    `account markup ${reseller.accountId}`,
+    "voucher list",
+    `voucher list --seller ${reseller.accountId}`,
+    "order list --all",
+    "payment list",
+  ]) {
+    const [here, there] = [await withDatabase(words), await withServer(words, admin)];
+    expect({ words, ...there }).toEqual({ words, ...here });
+    expect(here.code).toBe(0);
+  }
+});
+
+test("changing commands change the same rows, and the audit log names the token's owner instead of the command line", async () => {
+  const [a, b] = [
+    await shop.world.addCustomer(reseller.accountId),
+    await shop.world.addCustomer(reseller.accountId),
+  ] as const;
+  const commands = (id: number) => [
+    `account suspend ${id}`,
+    `account activate ${id}`,
+    `account limits ${id} --requests-per-minute 5`,
+    `balance add ${id} 12.40 --reason start`,
+    `payg enable ${id}`,
+    `key add --account ${id} --name ci --mode payg`,
+  ];
+  for (const words of commands(a.accountId))
+    expect({ words, ...(await withDatabase(words)) }).toMatchObject({ code: 0 });
+  for (const words of commands(b.accountId))
+    expect({ words, ...(await withServer(words, admin)) }).toMatchObject({ code: 0, err: "" });
+  const state = async ({ accountId }: { accountId: number }) => {
+    const [row] = await shop.world.sql`
+      select status, limits, balance_nano_usd, payg_enabled, (select array_agg(mode || name) from keys where account_id = accounts.id) as keys
+      from accounts join balances on account_id = accounts.id where accounts.id = ${accountId}`;
+    return row;
+  };
+  expect(await state(b)).toEqual(await state(a));
+  const tokens = await shop.world.sql`
+    select distinct token_id from audit_entries where account_id = ${b.accountId} and actor_id is not null`;
+  expect(tokens.map(({ token_id: id }) => Number(id))).toEqual([admin.tokenId]);
+});
+
+test("a reseller's token does a reseller's commands, and gets a sentence for all others", async () => {
+  const made = await withServer("voucher create --name Fair --amount 5 --codes 2 --ends 2029-06-30", seller);
+  expect(made).toMatchObject({ code: 0, err: "" });
+  // The head, and a line for each code.
+  expect(made.out.trim().split("\n").length).toBe(3);
+  const [batch] = await shop.world.sql`select seller_id from voucher_batches where name = 'Fair'`;
+  expect(Number(batch?.seller_id)).toBe(reseller.accountId);
+  const stranger = await shop.world.addCustomer();
+  const refused = await withServer(`balance add ${stranger.accountId} 5`, seller);
+  expect({ code: refused.code, err: refused.err }).toEqual({
+    code: 1,
+    err: `There is no account ${stranger.accountId}.\n`,
+  });
+});
+
+test("without a token, with a wrong one, and without a server that answers, a command says what to do", async () => {
+  const ask = (words: string, env: Record<string, string> = {}) => runCli(words, { env });
+  expect(await ask(`account list --server ${shop.origin}`)).toMatchObject({ code: 1 });
+  expect((await ask(`account list --server ${shop.origin}`)).err).toContain("TOLLGATE_TOKEN");
+  const wrong = await withServer("account list", { ...admin, secret: `mt-${"x".repeat(49)}` });
+  expect(wrong.err).toContain("The token is missing, invalid");
+  const silent = await ask("account list --server http://127.0.0.1:1", { TOLLGATE_TOKEN: admin.secret });
+  expect(silent.err).toContain("The server does not answer");
+});
+
+describe("every operation, through the command line's door to a server", () => {
+  const ROLES = ["admin", "reseller"] as const;
+  for (const operation of SERVED)
+    for (const role of ROLES.filter((one) => operation.roles.includes(one)))
+      test(`${operation.name} for ${role}: done or refused as in the management API, with a result that can be read`, async () => {
+        const who = role === "admin" ? admin : seller;
+        const { method, path, body } = requestFor(operation, {});
+        const { status, json } = await who.call(method, path, unique(body), { host: "localhost" });
+        const { input } = requestFor(operation, {});
+        const server = { server: shop.origin.replace("127.0.0.1", "localhost"), token: who.secret };
+        const asked = askServer(server, operation, unique(input)).then(
+          (found) => ({ code: null, isRead: Value.Check(operation.output, found) }),
+          (error: unknown) => ({ code: error instanceof Refusal ? error.code : error, isRead: null }),
+        );
+        const isDone = status < 300;
+        expect(await asked).toEqual({ code: isDone ? null : json.error.code, isRead: isDone ? true : null });
+      });
+});
+
+/** What must be unique is made so: each door adds its own. */
+function unique<Given extends object | undefined>(given: Given): Given {
+  const replaced = Object.entries(given ?? {}).map(([name, value]) => {
+    if (name === "email") return [name, `${crypto.randomUUID()}@example.test`];
+    return [name, name === "name" ? crypto.randomUUID().slice(0, 20) : value];
+  });
+  return given && Object.fromEntries(replaced);
+}
