@@ -55,12 +55,15 @@ function commonDivisor(a: number, b: number): number {
   return b === 0 ? a : commonDivisor(b, a % b);
 }
 
-/** Where a run ends: before its last space, where a token would end anyway, and never inside a surrogate pair. */
+/**
+ * Where a run ends: before its last space, where a token would end anyway, and never inside a surrogate pair. Not among several spaces:
+ * they are one token, and 255 of them take more tokens than 256.
+ */
 function endOfRun(text: string, start: number): number {
   const end = start + RUN_LENGTH_MAX;
   if (end >= text.length) return text.length;
   const space = text.lastIndexOf(" ", end - 1);
-  if (space > start + RUN_LENGTH_MAX / 2) return space;
+  if (space > start + RUN_LENGTH_MAX / 2 && text[space - 1] !== " ") return space;
   const last = text.charCodeAt(end - 1);
   return last >= 0xd800 && last <= 0xdbff ? end - 1 : end;
 }

@@ -51,8 +51,8 @@ export class Written {
   }
 
   get soFar(): WrittenText {
-    const isWhole = this.#partChars === PIECE_CHARS;
-    return { text: [...this.#pieces, this.#piece].join(isWhole ? "" : "\n"), chars: this.length };
+    // Nothing stands between two pieces: it would be counted with each of them, and double what spaces take.
+    return { text: [...this.#pieces, this.#piece].join(""), chars: this.length };
   }
 
   #endPiece(): void {
