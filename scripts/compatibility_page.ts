@@ -17,7 +17,6 @@ import { type Entry, isForBoth } from "../test/compat/form.ts";
 
 const CORPUS = `${import.meta.dirname}/../test/compat`;
 const PAGE = `${import.meta.dirname}/../docs/compatibility.md`;
-const PATH_NAMES = { chat: "chat", responses: "responses", embeddings: "embeddings", images: "images" } as const;
 
 type CorpusFile = { file: string; entries: readonly Entry[] };
 
@@ -125,7 +124,7 @@ function sectionLines({ file, entries }: CorpusFile): string[] {
 }
 
 function askedBy({ path = "chat", only, body }: Entry["request"]): string {
-  const paths = isForBoth({ path, ...(only && { only }) }) ? "chat, responses" : PATH_NAMES[path];
+  const paths = isForBoth({ path, ...(only && { only }) }) ? "chat, responses" : path;
   return body?.stream === true ? `${paths}, streamed` : paths;
 }
 

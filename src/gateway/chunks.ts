@@ -1,4 +1,5 @@
 import { reportIn } from "../catalog/error_reports.ts";
+import { quirksOf } from "../http/json_quirks.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
@@ -263,6 +264,8 @@ export class ChunkRewriter implements StreamRewriter {
     // A chunk without choices may be the usage, which is not sent now, or an error.
     if (!Array.isArray(received) || received.length === 0) return undefined;
     if (reportIn({ choices: received }) !== undefined) return undefined;
+    const { repeats, hasLong } = quirksOf(raw);
+    if (repeats || hasLong) return undefined;
     this.#reports.readChoices(received);
     const choices = this.#repaired(received);
     const text = this.#count(choices, sourceChars);

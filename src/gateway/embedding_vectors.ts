@@ -17,7 +17,7 @@ export type Vector = { readonly numbers: readonly number[] | Float32Array; reado
  */
 export function readVector(given: unknown): Vector | undefined {
   const inner: unknown = Array.isArray(given) && given.length === 1 ? given[0] : given;
-  const value = Array.isArray(inner) ? inner : isRecord(inner) ? (inner.float ?? inner.base64) : given;
+  const value = Array.isArray(inner) ? inner : isRecord(inner) ? (inner.float ?? inner.values ?? inner.base64) : given;
   if (typeof value === "string") return ofBase64(value);
   if (!Array.isArray(value) || value.length === 0) return undefined;
   return value.every(isFiniteFloat32) ? { numbers: value, base64: undefined } : undefined;

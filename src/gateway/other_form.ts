@@ -11,7 +11,7 @@ import { isDone, SseReader } from "./sse.ts";
 type Fields = Record<string, unknown>;
 
 /** How a body begins that is events, whatever its content type says. */
-const EVENTS = /^\uFEFF?\s*(?:(?:data|event|id|retry|error) ?:|:)/;
+const EVENTS = /^\uFEFF?\s*(?:(?:data|event|id|retry|error)[ \t]*:|:)/i;
 /** … or lines of JSON. */
 const LINES = /^\s*\{[^\n]*\}\s*\n\s*\{/;
 /** Texts of a delta that are continued by those of the next one. */

@@ -1,30 +1,57 @@
+import { keepIntegers, quirksOf } from "../http/json_quirks.ts";
 import { topLevelSpans } from "../http/json_spans.ts";
-import { DuplicateField, type Span } from "../http/json_text.ts";
+import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
 
 /**
- * JSON as providers write it. Python's `json.dumps` writes NaN and infinities, which JSON does not have: they become null. A text in which a
- * member stands twice is refused: its client might read the other one. Source: STR-13.
+ * JSON as providers write it. Python's `json.dumps` writes NaN and infinities, which JSON does not have: they become null. Some servers put
+ * byte order marks in front. Of a member that stands twice the last counts, and it is sent on once: a client might read the first. Source:
+ * STR-13, STR-14.
  */
 
 /** An object, its text, and where its members stand there. */
 export type JsonObject = { value: Record<string, unknown>; spans: Map<string, Span>; text: string };
 
+const BYTE_ORDER_MARKS = /^\uFEFF+/;
 /** Strings, which stay, and the words that are no JSON. */
 const STRING_OR_NO_NUMBER = /"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g;
 
-/**
- * Parses a JSON object, with the places of its fields; the only one of a list counts. Returns undefined if the text is none, or has a field
- * twice.
- */
+/** Parses a JSON object, with the places of its fields; the only one of a list counts. Returns undefined if the text is none. */
 export function parseObject(text: string): JsonObject | undefined {
-  const parsed = parsedOf(text) ?? parsedOf(withoutNonNumbers(text));
+  const parsed = parsedOf(text) ?? parsedOf(cleaned(text));
   if (parsed === undefined) return undefined;
   const value = onlyOf(parsed.value);
   if (!isRecord(value)) return undefined;
-  const own = value === parsed.value ? parsed.text : JSON.stringify(value);
-  const spans = spansOf(own);
+  const { repeats, hasLong } = quirksOf(parsed.text);
+  if (hasLong) keepIntegers(parsed.value, parsed.text);
+  const own = value === parsed.value && !repeats ? parsed.text : JSON.stringify(value);
+  const spans = topLevelSpans(own);
   return spans && { value, spans, text: own };
+}
+
+/** Parses the JSON of a whole answer. Throws SyntaxError. */
+export function parseAnswer(text: string): unknown {
+  const parsed = parsedOf(text) ?? parsedOf(cleaned(text));
+  return parsed === undefined ? JSON.parse(text) : parsed.value;
+}
+
+/** Where the entries of an answer stand: members that have their list, or an answer in which it is, and members of an entry. */
+export type ListPlaces = { lists: readonly string[]; entry: readonly string[] };
+
+/** Answers in answers are searched so deep. */
+const LEVELS_MAX = 4;
+
+/** The list of an answer's entries, in whichever member it is, or without one, or its only entry; undefined: there is none. Source: STR-13. */
+export function listIn(value: unknown, places: ListPlaces, levels = LEVELS_MAX): readonly unknown[] | undefined {
+  const only = onlyOf(value);
+  if (Array.isArray(only)) return only;
+  if (!isRecord(only) || levels === 0) return undefined;
+  const { lists, entry } = places;
+  for (const name of lists) {
+    const list = listIn(only[name], places, levels - 1);
+    if (list !== undefined) return list;
+  }
+  return entry.some((name) => (only[name] ?? "") !== "") ? [only] : undefined;
 }
 
 /** The only entry of a list: Gemini reports errors in one. Anything else is returned as it is. */
@@ -41,18 +68,9 @@ function parsedOf(text: string | undefined): { value: unknown; text: string } | 
   }
 }
 
-/** undefined: the text has no such word. */
-function withoutNonNumbers(text: string): string | undefined {
-  if (!text.includes("NaN") && !text.includes("Infinity")) return undefined;
-  return text.replace(STRING_OR_NO_NUMBER, (found) => (found.startsWith('"') ? found : "null"));
-}
-
-/** undefined: a member stands twice. */
-function spansOf(text: string): Map<string, Span> | undefined {
-  try {
-    return topLevelSpans(text);
-  } catch (error) {
-    if (error instanceof DuplicateField) return undefined;
-    throw error;
-  }
+/** The text without what is no JSON; undefined: it has nothing of that. */
+function cleaned(text: string): string | undefined {
+  const own = text.replace(BYTE_ORDER_MARKS, "");
+  if (!own.includes("NaN") && !own.includes("Infinity")) return own === text ? undefined : own;
+  return own.replace(STRING_OR_NO_NUMBER, (found) => (found.startsWith('"') ? found : "null"));
 }

@@ -6,6 +6,7 @@ import { checker } from "../http/checks.ts";
 import { isRecord } from "../platform/records.ts";
 import type { Admitted } from "./admission.ts";
 import type { Caller } from "./authenticate.ts";
+import { numberOf } from "./call_numbers.ts";
 import { chargeShown, chatUsage } from "./charge.ts";
 import { type Attempt, dispatch } from "./dispatch.ts";
 import { namerOf } from "./end_users.ts";
@@ -14,7 +15,7 @@ import type { MeteredEndpoint } from "./metered.ts";
 import { requireModel } from "./models.ts";
 import { chatGroups, filterParameters, parameterList } from "./parameters.ts";
 import { overheadOf, Prompt } from "./prompt.ts";
-import { onlyOf } from "./provider_json.ts";
+import { type ListPlaces, listIn, onlyOf, parseAnswer } from "./provider_json.ts";
 import { checkRequestBounds } from "./request_bounds.ts";
 import { asksForCharge, UsageOptions } from "./request_shapes.ts";
 import { type ReservedRequest, reserveEmbedding } from "./reserve.ts";
@@ -181,9 +182,10 @@ async function fetchScores(
   };
   const text = await provider.postWhole(route, PATH, sent, limitsOf(call, RERANK_BYTES_MAX));
   const value = parsed(text);
-  if (isRecord(value)) throwReported(value, { route, sent });
+  const only = onlyOf(value);
+  if (isRecord(only)) throwReported(only, { route, sent });
   const reports = new UsageReports();
-  if (isRecord(value)) reports.read(value);
+  if (isRecord(only)) reports.read(only);
   const { usage, raw: rawUsage } = reports;
   const promptTokens = usage?.promptTokens || usage?.totalTokens || 0;
   return {
@@ -199,20 +201,27 @@ async function fetchScores(
 
 function parsed(text: string): unknown {
   try {
-    return onlyOf(JSON.parse(text));
+    return parseAnswer(text);
   } catch {
     throw failure("the answer is not JSON");
   }
 }
 
-/** The scores, the highest first. Providers call the list `results` or `data`, or send nothing else; a score `relevance_score` or `score`. */
+const PLACES: ListPlaces = {
+  lists: ["results", "data", "scores", "result", "output"],
+  entry: ["relevance_score", "score"],
+};
+
+/** The scores, the highest first. Bare numbers are those of the documents in their order. */
 function scoresOf(value: unknown, { most, least }: { most: number; least: number }): Score[] {
-  const list = isRecord(value) ? (value.results ?? value.data) : value;
-  if (!Array.isArray(list)) throw failure("the answer has no results");
+  const list = listIn(value, PLACES);
+  if (list === undefined) throw failure("the answer has no results");
   const seen = new Set<number>();
-  const scores = list.map((item: unknown): Score => {
-    const { index, relevance_score, score = relevance_score } = isRecord(item) ? item : {};
-    if (typeof index !== "number" || !Number.isInteger(index) || index < 0 || index >= most || seen.has(index))
+  const scores = list.map((item: unknown, place): Score => {
+    const given = isRecord(item) ? item : { index: place, score: item };
+    const index = numberOf(given.index);
+    const score = given.score ?? given.relevance_score;
+    if (index === undefined || index >= most || seen.has(index))
       throw failure("a result is not of a document of the request");
     if (typeof score !== "number" || !Number.isFinite(score)) throw failure("a result has no score");
     seen.add(index);

@@ -10,9 +10,11 @@ import { ByteBlocks } from "../platform/byte_blocks.ts";
 export const EVENT_SIZE_MAX = 8 * 1024 * 1024;
 /** At most, of a text in memory. */
 const BYTES_OF_CHAR = 2;
-const DONE_CHARS_MAX = 16;
+/** A longer payload is none of its spellings. */
+const DONE_CHARS_MAX = 64;
 const LF = 10;
 const CR = 13;
+const OPENING_BRACE = 123;
 const DATA = "data:";
 const EVENT = "event:";
 /** llama.cpp's older servers have it in place of `data`. */
@@ -22,18 +24,26 @@ const BARE_OBJECT = /^ {0,8}\{/;
 /** Events with such a name are errors, whatever their data is. */
 const ERROR_EVENT = /^ ?[\w.-]{0,64}(?:error|exception) *$/i;
 const BARE_CHARS = 9;
-const DONE = /^(?:data: ?)?"?\[DONE\]"?$/i;
-/** Data that begins with the name of its field once more: some gateways write it twice. */
-const TWICE = /^data: ?(?=\{)/;
+/** The word, in whatever brackets, quotes and spaces, also twice or with the name of its field. */
+const DONE = /^\W*(?:data\W+)?DONE(?:\W*(?:data\W+)?DONE)*\W*$/i;
+/** The same in a line without its field. */
+const BARE_DONE = /^[ \t]{0,8}\[[ \t]{0,8}DONE[ \t]{0,8}\][ \t]{0,8}$/i;
+/** The name of the field, with spaces around it or in capital letters. */
+const LOOSE_DATA = /^[ \t]{0,8}data[ \t]{0,8}:/i;
+const LOOSE_DATA_CHARS_MAX = 32;
+/** Before data: the name of its field once more, as some gateways write it twice, or a byte order mark. */
+const IN_FRONT = /^(?:data: ?(?=\{)|\uFEFF)/;
 /** Completes the last line and the last event. */
 const BLANK_LINES = Uint8Array.of(LF, LF);
 const BYTE_ORDER_MARK = 0xfeff;
 /** Has no state between calls: only whole lines are decoded. */
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** Whether a payload is the end of a chat stream. Some providers put spaces or quotes around it. */
+/** Whether a payload is the end of a chat stream. Its spelling differs among providers. */
 export function isDone(payload: string): boolean {
-  return payload.length < DONE_CHARS_MAX && DONE.test(payload.trim());
+  if (payload.charCodeAt(0) === OPENING_BRACE) return false;
+  const text = payload.trim();
+  return text.length <= DONE_CHARS_MAX && DONE.test(text);
 }
 
 export class OversizedEvent extends Error {
@@ -136,11 +146,20 @@ export class SseReader {
     else if (text.startsWith(ERROR, from)) {
       this.#isError = true;
       return this.#addData(text.slice(from + ERROR.length, end));
-    } else if (BARE_OBJECT.test(text.slice(from, from + BARE_CHARS))) {
-      const line = text.slice(from, end).trim();
-      if (isObject(line)) return this.#addData(line);
-    }
+    } else return this.#addLoose(text, from, end);
     return undefined;
+  }
+
+  /** A line whose field is missing or misspelled. Returns the payload that it completes, if any. */
+  #addLoose(text: string, from: number, end: number): string | undefined {
+    const [name = ""] = LOOSE_DATA.exec(text.slice(from, Math.min(end, from + LOOSE_DATA_CHARS_MAX))) ?? [];
+    if (name !== "") return this.#addData(text.slice(from + name.length, end));
+    if (BARE_OBJECT.test(text.slice(from, from + BARE_CHARS))) {
+      const line = text.slice(from, end).trim();
+      return isObject(line) ? this.#addData(line) : undefined;
+    }
+    const isEnd = end - from <= DONE_CHARS_MAX && BARE_DONE.test(text.slice(from, end));
+    return isEnd ? this.#addData(text.slice(from, end)) : undefined;
   }
 
   /** The payload of the event that ends, if any. */
@@ -159,7 +178,7 @@ export class SseReader {
    * where other data follows. Returns the payload of that event, if any.
    */
   #addData(line: string): string | undefined {
-    const value = (line.startsWith(" ") ? line.slice(1) : line).replace(TWICE, "");
+    const value = (line.startsWith(" ") ? line.slice(1) : line).replace(IN_FRONT, "");
     const before = this.#data;
     const endsEvent = before !== undefined && (value.startsWith("{") || isDone(value)) && isObject(before);
     const ended = endsEvent ? this.#endEvent() : undefined;

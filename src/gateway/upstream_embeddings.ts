@@ -13,7 +13,7 @@ import { readVector, type Vector, vectorJson } from "./embedding_vectors.ts";
 import type { Namer } from "./end_users.ts";
 import { type LargeEmbeddings, TEXT_BYTES_A_NUMBER } from "./large_embeddings.ts";
 import { EMBEDDING_PARAMETERS, filterParameters } from "./parameters.ts";
-import { onlyOf } from "./provider_json.ts";
+import { type ListPlaces, listIn, onlyOf, parseAnswer } from "./provider_json.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
 import { type Called, throwReported } from "./upstream_chat.ts";
 import { type ReportedUsage, UsageReports } from "./usage_counts.ts";
@@ -30,6 +30,10 @@ const PATH = "/embeddings";
 const DIMENSIONS_ASSUMED = 1_536;
 /** Of a number in base64 of float32. */
 const BASE64_BYTES_A_NUMBER = 16 / 3;
+
+/** Members of an entry that have its numbers. */
+const VECTORS = ["embedding", "values", "vector"];
+const PLACES: ListPlaces = { lists: ["data", "embeddings", "result", "output", "float"], entry: VECTORS };
 
 export type EmbeddingCall = Attempt & {
   provider: ProviderClient;
@@ -67,7 +71,7 @@ export async function fetchEmbeddings(call: EmbeddingCall, route: KeyedRoute): P
   const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: EMBEDDINGS_BYTES_MAX };
   const payload = embeddingPayload(call, route);
   const called = { route, sent: payload.text };
-  const answer = parseAnswer(await textOf(call, route, { sent: payload.text, limits }), called);
+  const answer = answerOf(await textOf(call, route, { sent: payload.text, limits }), called);
   const data = await dataJson(inOrder(answer.data, body.input.count), body.fields.encoding_format ?? "float");
   return { data, ...usageIn(answer.fields), dropped: payload.dropped };
 }
@@ -104,16 +108,20 @@ function embeddingPayload({ body: { fields }, raw, namer }: EmbeddingCall, route
   return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 
-function parseAnswer(text: string, called: Called): { data: readonly unknown[]; fields: Fields } {
+function answerOf(text: string, called: Called): { data: readonly unknown[]; fields: Fields } {
   let value: unknown;
   try {
-    value = onlyOf(JSON.parse(text));
+    value = parseAnswer(text);
   } catch {
     throw failure("the answer is not JSON");
   }
-  if (isRecord(value)) throwReported(value, called);
-  if (!isRecord(value) || !Array.isArray(value.data)) throw failure("the answer is not a list of embeddings");
-  return { data: value.data, fields: value };
+  const only = onlyOf(value);
+  if (isRecord(only)) throwReported(only, called);
+  const list = listIn(value, PLACES);
+  // Bare numbers are one embedding.
+  const data = typeof list?.[0] === "number" ? [list] : list;
+  if (data === undefined) throw failure("the answer is not a list of embeddings");
+  return { data, fields: isRecord(only) ? only : {} };
 }
 
 /**
@@ -122,17 +130,17 @@ function parseAnswer(text: string, called: Called): { data: readonly unknown[]; 
  */
 function inOrder(data: readonly unknown[], count: number): unknown[] {
   if (data.length !== count) throw failure(`the answer has ${data.length} embeddings for ${count} inputs`);
-  const items = data.map((item) => (isRecord(item) ? item : { embedding: item }));
-  const indexes = items.map(({ index }: Fields) => numberOf(index) ?? index ?? undefined);
+  const items: Fields[] = data.map((item) => (isRecord(item) ? item : { embedding: item }));
+  const indexes = items.map(({ index }) => numberOf(index) ?? index ?? undefined);
   const isListed = indexes.every((index) => index === indexes[0]);
   const first = !isListed && !indexes.includes(0) && indexes.includes(count) ? 1 : 0;
   const ordered: unknown[] = new Array(count).fill(undefined);
-  for (const [place, { embedding }] of items.entries()) {
+  for (const [place, item] of items.entries()) {
     const index = indexes[place];
     const at = isListed || index === undefined ? place : typeof index === "number" ? index - first : -1;
     if (!(at in ordered) || ordered[at] !== undefined)
       throw failure("the indexes of the embeddings are not those of the inputs");
-    ordered[at] = embedding ?? null;
+    ordered[at] = VECTORS.map((name) => item[name]).find((vector) => isPresent(vector)) ?? null;
   }
   return ordered;
 }
@@ -163,11 +171,16 @@ function checked(embedding: unknown, dimensions: number | undefined): Vector {
   return vector;
 }
 
-/** What the provider reports. Some providers report only the total. A count of zero is none: every input has a token. */
+function isPresent(value: unknown): boolean {
+  return value !== undefined && value !== null;
+}
+
+/** What the provider reports. Ollama's counts are beside the embeddings. Some providers report only the total. A count of zero is none: every input has a token. */
 function usageIn(answer: Fields): Pick<EmbeddingAnswer, "usage" | "rawUsage"> {
   const reports = new UsageReports();
-  reports.read(answer);
-  const { usage, raw: rawUsage } = reports;
+  if (!reports.read(answer)) reports.note(answer);
+  const { usage } = reports;
+  const rawUsage = reports.raw === answer ? undefined : reports.raw;
   const promptTokens = usage?.promptTokens || usage?.totalTokens || 0;
   return { usage: usage && promptTokens > 0 ? { ...usage, promptTokens } : undefined, rawUsage };
 }

@@ -15,7 +15,7 @@ import type { Namer } from "./end_users.ts";
 import { type ImageToken, imageUrl } from "./image_addresses.ts";
 import { accessOf, IMAGE_BYTES_MAX, IMAGE_TYPES, imageTypeOf } from "./image_files.ts";
 import { filterParameters, IMAGE_PARAMETERS } from "./parameters.ts";
-import { onlyOf } from "./provider_json.ts";
+import { type ListPlaces, listIn, onlyOf, parseAnswer } from "./provider_json.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
 import { type Called, limitsOf, throwReported, type WholeCall } from "./upstream_chat.ts";
@@ -34,9 +34,9 @@ const PATH = "/images/generations";
 /** Members of an answer, and of its image, that are passed on. Others could contain the provider's address or prices. Source: IMG-4. */
 const ANSWER_FIELDS = ["background", "output_format", "quality", "size"];
 const IMAGE_FIELDS = ["revised_prompt"];
-/** Members of an answer that have its images, and of an image that have its content: base64, a data URL or an address. */
-const LISTS = ["data", "images", "output", "artifacts"];
+/** Members of an image that have its content: base64, a data URL or an address. */
 const CONTENTS = ["b64_json", "url", "base64", "image_base64", "b64", "image_url", "image"];
+const PLACES: ListPlaces = { lists: ["data", "images", "output", "artifacts", "result"], entry: CONTENTS };
 const NO_IMAGE = "the answer contains no image";
 
 export type ImageCall = WholeCall & {
@@ -69,7 +69,7 @@ export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Prom
   const limits = limitsOf(call, IMAGE_ANSWER_BYTES_MAX);
   const payload = imagePayload(call, route);
   const called = { route, sent: payload.text };
-  const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits), called);
+  const answer = answerOf(await provider.postWhole(route, PATH, payload.text, limits), called);
   const image = { ...(await inFormat(answer.image, call, route)), ...pick(answer.image, IMAGE_FIELDS) };
   const { usage } = answer.fields;
   const fields = {
@@ -120,18 +120,18 @@ type Item = Record<string, unknown>;
 type Answer = { fields: Item; image: Item };
 
 /** The answer's fields, and its first image. Throws ProviderFailure, ProviderRejection. */
-function parseAnswer(text: string, called: Called): Answer {
-  let fields: unknown;
+function answerOf(text: string, called: Called): Answer {
+  let value: unknown;
   try {
-    fields = onlyOf(JSON.parse(text));
+    value = parseAnswer(text);
   } catch {
     throw new ProviderFailure("not_json", "the answer is not JSON");
   }
-  if (isObject(fields)) throwReported(fields, called);
-  if (!isObject(fields)) throw new ProviderFailure("not_json", NO_IMAGE);
-  const list = LISTS.map((name) => fields[name]).find((images) => Array.isArray(images) && images.length > 0);
+  const only = onlyOf(value);
+  const fields = isObject(only) ? only : {};
+  throwReported(fields, called);
   // One image is requested and charged. A provider that sends more must not make us fetch them.
-  const image: unknown = Array.isArray(list) ? list[0] : undefined;
+  const image = listIn(value, PLACES)?.[0];
   if (typeof image === "string") return { fields, image: { url: image } };
   if (!isObject(image)) throw new ProviderFailure("not_json", NO_IMAGE);
   return { fields, image };

@@ -5,6 +5,7 @@ import { deadline } from "../platform/deadline.ts";
 import type { Metrics } from "../platform/metrics.ts";
 import { runtimeName } from "../platform/runtime.ts";
 import type { Owner } from "../platform/share_limit.ts";
+import { keepIntegers } from "./json_quirks.ts";
 import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "./json_scan.ts";
 import { DuplicateField, type Span } from "./json_text.ts";
 import { closeAfterAnswer } from "./request_facts.ts";
@@ -135,11 +136,13 @@ function onlyValue(header: string | null): string {
  */
 export function bodyOf(text: string, room: BodyRoom, numbersMax = 0): Body {
   // Before parsing: a parser needs a hundred times the bytes of many small values.
-  const spans = spansOf(text, numbersMax);
+  const found = { hasLong: false };
+  const spans = spansOf(text, numbersMax, found);
   const value = parse(text);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw new Refusal("invalid_request", { message: "The body must be a JSON object." });
   }
+  if (found.hasLong) keepIntegers(value, text);
   return { text, value, spans, room };
 }
 
@@ -269,9 +272,9 @@ function parse(text: string): unknown {
   }
 }
 
-function spansOf(text: string, numbersMax: number): ReadonlyMap<string, Span> {
+function spansOf(text: string, numbersMax: number, found: { hasLong: boolean }): ReadonlyMap<string, Span> {
   try {
-    return scanObject(text, numbersMax);
+    return scanObject(text, numbersMax, found);
   } catch (error) {
     if (error instanceof TooDeep) throw refused(`The body is nested deeper than ${DEPTH_MAX} levels.`);
     if (error instanceof TooManyValues) {

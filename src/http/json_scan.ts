@@ -1,3 +1,4 @@
+import { LONG_DIGITS } from "./json_quirks.ts";
 import { CODES, DuplicateField, endsPrimitive, isSpace, type Span, stringEnd, unescapedName } from "./json_text.ts";
 
 /**
@@ -13,6 +14,8 @@ export const VALUES_MAX = 100_000;
 export const DEPTH_MAX = 64;
 /** Up to this many names of an object are compared with each other; above it, a set is built. */
 const COMPARED_NAMES_MAX = 8;
+
+type Found = { hasLong: boolean };
 
 /** Objects and lists are nested deeper than DEPTH_MAX. */
 export class TooDeep extends Error {
@@ -45,17 +48,18 @@ const nameEnds = new Int32Array(VALUES_MAX + 1);
 /**
  * The top-level fields of a JSON object by name. Throws TooDeep, TooManyValues, and DuplicateField for a name that is repeated
  * in an object of any level, also if it is escaped. Invalid JSON is not always noticed: the result is meaningful only for text
- * that parses. The first `numbersMax` numbers are not counted as values: a parser needs only 8 bytes for a number in a list.
+ * that parses. The first `numbersMax` numbers are not counted as values: a parser needs only 8 bytes for a number in a list. `found` tells
+ * whether there may be an integer that a double does not have.
  */
-export function scanObject(text: string, numbersMax = 0): Map<string, Span> {
+export function scanObject(text: string, numbersMax = 0, found: Found = { hasLong: false }): Map<string, Span> {
   try {
-    return scan(text, numbersMax);
+    return scan(text, numbersMax, found);
   } finally {
     nameSets.fill(undefined); // The names would keep the whole text in memory.
   }
 }
 
-function scan(text: string, numbersMax: number): Map<string, Span> {
+function scan(text: string, numbersMax: number, found: Found): Map<string, Span> {
   const spans = new Map<string, Span>();
   const { length } = text;
   let i = 0;
@@ -118,6 +122,7 @@ function scan(text: string, numbersMax: number): Map<string, Span> {
       if (numbersLeft > 0) numbersLeft--;
       else values++;
       end = primitiveEnd(text, i);
+      if (end - i >= LONG_DIGITS) found.hasLong = true;
       i = end;
     }
     if (values > VALUES_MAX || names > VALUES_MAX) throw new TooManyValues(pathOfLargest(text, depth));

@@ -49,7 +49,11 @@ describe.each(corpus.map(([file]) => [file]))("%s", (file) => {
       const { answer, asked, receipt } = await shop.run(run);
       expectRead(run, answer);
       expect(asked.map(({ route }) => route)).toEqual(routesOf(run.entry).map((_, route) => route));
-      for (const { route, body } of asked) expectGot(body, routesOf(run.entry)[route]?.got);
+      for (const { route, text, body } of asked) {
+        const { got, gotText = [] } = routesOf(run.entry)[route] ?? {};
+        expectGot(body, got);
+        for (const part of gotText) expect(text).toContain(part);
+      }
       const { charged } = run.entry;
       expect(receipt).toEqual(charged === "nothing" ? { units: 0 } : { units: run.units, tokens: [...charged.tokens] });
     },

@@ -3,15 +3,21 @@ import { type Answer, openShop, PRICES } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
 import type { World } from "../world.ts";
+import type { Path } from "./form.ts";
 import { startRawProvider } from "./raw_provider.ts";
 import { type Run, routesOf, URLS } from "./runs.ts";
 
 const BALANCE_NANO_USD = 1_000_000_000_000n;
 const LEARNED_MS_MAX = 20_000;
-const MODALITIES = { chat: "text", responses: "text", embeddings: "embedding", images: "image" } as const;
+const MODALITIES = {
+  ...{ chat: "text", responses: "text", completions: "text", embeddings: "embedding", images: "image" },
+  rerank: "rerank",
+} as const satisfies Record<Path, string>;
+/** Of the answers' prices: an input alone is paid. */
+const HAS_NO_OUTPUT: ReadonlySet<Path> = new Set(["embeddings", "rerank"]);
 
 /** A call that a provider got. */
-type Asked = { route: number; body: Record<string, unknown> };
+type Asked = { route: number; text: string; body: Record<string, unknown> };
 type Receipt = { units: number; tokens?: number[] };
 
 /** A shop with a model for each run, whose routes have providers and keys of their own: no run changes what another meets. */
@@ -19,11 +25,11 @@ export async function openCompatShop(runs: readonly Run[]) {
   const asked = new Map<string, Asked[]>();
   const byId = new Map(runs.map((run) => [run.id, run]));
   // The path of a call says which route of which run it is: /compat-7/0/v1/chat/completions.
-  const provider = await startRawProvider(({ path, body }) => {
+  const provider = await startRawProvider(({ path, text, body }) => {
     const [, id = "", route = ""] = path.split("/");
     const run = byId.get(id);
     if (run === undefined) return undefined;
-    asked.set(id, [...(asked.get(id) ?? []), { route: Number(route), body }]);
+    asked.set(id, [...(asked.get(id) ?? []), { route: Number(route), text, body }]);
     return routesOf(run.entry)[Number(route)];
   });
   const apiKey = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-compat-0123456789abcdef");
@@ -69,7 +75,7 @@ async function addModels(
   const models = runs.map(({ id, path }) => ({
     ...{ id, name: id, owned_by: "tollgate", modality: MODALITIES[path], default_cap_tokens: 1000 },
     input_micro_usd: PRICES.inputMicroUsd,
-    output_micro_usd: path === "embeddings" ? 0 : PRICES.outputMicroUsd,
+    output_micro_usd: HAS_NO_OUTPUT.has(path) ? 0 : PRICES.outputMicroUsd,
   }));
   const images = runs
     .filter(({ path }) => path === "images")

@@ -31,7 +31,7 @@ export type ClientRequest = {
   payer?: "package" | "balance";
 };
 
-export type Path = "chat" | "responses" | "embeddings" | "images";
+export type Path = "chat" | "responses" | "completions" | "embeddings" | "images" | "rerank";
 
 export type ProviderAnswer = {
   /** Of the provider. Default: "generic". */
@@ -47,6 +47,8 @@ export type ProviderAnswer = {
   end?: "whole" | "closed" | "cut";
   /** Fields that the body that the provider gets must have, with these values; undefined: the field must be absent. */
   got?: Readonly<Record<string, unknown>>;
+  /** Texts that stand in the body that the provider gets. */
+  gotText?: readonly string[];
 } & (
   | { json: unknown }
   /** Each is an event: an object is its data, as JSON; a string stands as it is on the wire, with its line breaks. */
@@ -82,6 +84,8 @@ export type ClientReads = {
   uniqueIds?: boolean;
   /** No text on the wire has half of a character as an escape: strict parsers refuse it. */
   wellFormed?: boolean;
+  /** What stands nowhere on the wire. */
+  unsaid?: readonly string[];
   /** As `json`, of each event of a stream of this path in order, without [DONE]. Only for one path. */
   events?: readonly Readonly<Record<string, unknown>>[];
 };
@@ -147,4 +151,9 @@ export const WHOLE: ClientRequest = {};
 /** What a provider says of a prompt that is too long. */
 export function context(status: number, json: unknown): ProviderAnswer {
   return { status, json };
+}
+
+/** A number that is written as it stands here: a double may not have it. */
+export function exactly(digits: string): object {
+  return (JSON as unknown as { rawJSON(text: string): object }).rawJSON(digits);
 }

@@ -3,7 +3,7 @@ import type { ProviderAnswer } from "./form.ts";
 
 /** A provider that answers with bytes as an entry has them: by sockets, so that no HTTP server repairs them. */
 
-export type RawCall = { path: string; body: Record<string, unknown> };
+export type RawCall = { path: string; text: string; body: Record<string, unknown> };
 export type RawProvider = Awaited<ReturnType<typeof startRawProvider>>;
 
 /** `answerOf`: the answer to a call; undefined: it is not expected, and gets a 500. */
@@ -44,7 +44,8 @@ function callIn(received: Buffer): RawCall | undefined {
   const length = Number(/^content-length: *(\d+)/im.exec(head)?.[1] ?? 0);
   const body = received.subarray(end + 4);
   if (body.length < length) return undefined;
-  return { path: head.split(" ", 2)[1] ?? "", body: length === 0 ? {} : JSON.parse(body.toString()) };
+  const text = body.toString();
+  return { path: head.split(" ", 2)[1] ?? "", text, body: length === 0 ? {} : JSON.parse(text) };
 }
 
 function play(socket: Socket, answer: ProviderAnswer): void {

