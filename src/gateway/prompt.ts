@@ -5,6 +5,7 @@ import { fileTokensOf, imageTokensOf, type PromptBounds } from "./media_tokens.t
 import { MEDIA_MEMBERS } from "./message_filter.ts";
 import { addedByRepairs } from "./message_repairs.ts";
 import type { ChatBody } from "./request_shapes.ts";
+import { pieceOfTokens, SEARCHED_CHARS } from "./token_starts.ts";
 
 /**
  * An upper bound for the tokens of a prompt, without a tokenizer: a token is at least one byte of UTF-8. Everything that is sent to the
@@ -36,9 +37,9 @@ const CLIENT_TOOLS: ReadonlySet<unknown> = new Set([undefined, null, "function",
 const DETAIL_CHARS_MAX = 16;
 const IMAGE_DATA = "data:image/";
 
-/** While a stream is open, only a sample of a larger prompt is kept: SAMPLE_PIECES pieces of PIECE_CHARS each. */
-const SAMPLE_CHARS = 4_096;
-const SAMPLE_PIECES = 8;
+/** While a stream is open, only a sample of a larger prompt is kept: SAMPLE_PIECES pieces of about PIECE_CHARS each. */
+const SAMPLE_CHARS = 8_192;
+const SAMPLE_PIECES = 32;
 const PIECE_CHARS = SAMPLE_CHARS / SAMPLE_PIECES;
 
 /** What is kept of a prompt to count it later: the whole text if it is short, and otherwise a sample and the length. */
@@ -126,23 +127,26 @@ export class Prompt implements PromptParts {
       Math.floor(i * stride + random() * (stride - PIECE_CHARS)),
     );
     // Copied: a slice of a string keeps the whole string in memory.
-    return { text: Buffer.from(piecesOf(this.#texts, starts)).toString(), ...facts };
+    const pieces = piecesOf(this.#texts, starts).map((piece) => pieceOfTokens(piece, PIECE_CHARS));
+    return { text: Buffer.from(pieces.join("")).toString(), ...facts };
   }
 }
 
-/** Cuts PIECE_CHARS at each of `starts` out of the joined texts, without joining them: they may be very long. */
-function piecesOf(texts: readonly string[], starts: readonly number[]): string {
-  let pieces = "";
-  let next = 0;
+/** What stands at each of `starts` in the joined texts, without joining them: they may be very long. Enough to find where tokens begin. */
+function piecesOf(texts: readonly string[], starts: readonly number[]): string[] {
+  const pieces = starts.map(() => "");
+  let first = 0;
   let offset = 0;
   for (const text of texts) {
-    for (let start = starts[next]; start !== undefined && start < offset + text.length; start = starts[++next]) {
-      const end = start + PIECE_CHARS - offset;
-      pieces += `${text.slice(Math.max(0, start - offset), Math.max(0, end))}\n`;
-      // The rest of the piece is in the next text.
-      if (end > text.length) break;
+    const next = offset + text.length + 1;
+    for (let i = first; i < starts.length && (starts[i] as number) < next; i++) {
+      const from = (starts[i] as number) - offset;
+      const to = from + PIECE_CHARS + SEARCHED_CHARS;
+      pieces[i] += text.slice(Math.max(0, from), to) + (to > text.length ? "\n" : "");
+      // Otherwise the rest of the piece is in the next text.
+      if (to <= text.length + 1) first = i + 1;
     }
-    offset += text.length + 1;
+    offset = next;
   }
   return pieces;
 }

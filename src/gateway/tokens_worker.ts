@@ -1,5 +1,6 @@
 import { countTokens } from "gpt-tokenizer/encoding/o200k_base";
 import { serveJobs } from "../platform/worker_side.ts";
+import { beginsToken } from "./token_starts.ts";
 import type { TokenJob, TokensOfPart } from "./tokens.ts";
 
 /**
@@ -55,15 +56,11 @@ function commonDivisor(a: number, b: number): number {
   return b === 0 ? a : commonDivisor(b, a % b);
 }
 
-/**
- * Where a run ends: before its last space, where a token would end anyway, and never inside a surrogate pair. Not among several spaces:
- * they are one token, and 255 of them take more tokens than 256.
- */
+/** Where a run ends: where a word or a line begins, and so a token in any case. Without such a place, never inside a surrogate pair. */
 function endOfRun(text: string, start: number): number {
   const end = start + RUN_LENGTH_MAX;
   if (end >= text.length) return text.length;
-  const space = text.lastIndexOf(" ", end - 1);
-  if (space > start + RUN_LENGTH_MAX / 2 && text[space - 1] !== " ") return space;
+  for (let at = end; at > start + RUN_LENGTH_MAX / 2; at--) if (beginsToken(text, at)) return at;
   const last = text.charCodeAt(end - 1);
   return last >= 0xd800 && last <= 0xdbff ? end - 1 : end;
 }

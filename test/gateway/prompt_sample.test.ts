@@ -1,14 +1,15 @@
 import { describe, expect, test } from "bun:test";
 import { Prompt } from "../../src/gateway/prompt.ts";
+import { randomOf } from "../random.ts";
 
 /** What is kept of a prompt while its stream is open: a small sample, enough to count it. */
 
 const promptOf = (...texts: string[]) => new Prompt(texts, { overheadTokens: 9, imageTokens: 70, fileTokens: 5 });
-const KEPT_BYTES_MAX = 16 * 1024;
+const KEPT_BYTES_MAX = 40 * 1024;
 
 describe("the sample of a prompt", () => {
   test("is the whole prompt if the prompt is small", () => {
-    for (const texts of [[], [""], ["hello"], ["x".repeat(2_000), "世".repeat(1_000)]]) {
+    for (const texts of [[], [""], ["hello"], ["x".repeat(2_000), "世".repeat(6_000)]]) {
       const prompt = promptOf(...texts);
       expect(prompt.sample()).toEqual({
         text: texts.join("\n"),
@@ -27,14 +28,14 @@ describe("the sample of a prompt", () => {
       ["x".repeat(20_000_000)],
       ["世界".repeat(1_000_000)],
       Array.from({ length: 100_000 }, () => "🚦é"),
-      ["", "a".repeat(4_096), ""],
+      ["", "a".repeat(8_192), ""],
     ]) {
       const prompt = promptOf(...texts);
       for (const random of [() => 0, Math.random, () => 0.999_999]) {
         const { text, textBytes } = prompt.sample(random);
         expect(textBytes).toBe(prompt.textBytes);
         expect(Buffer.byteLength(text)).toBeLessThan(KEPT_BYTES_MAX);
-        expect(text.length).toBeGreaterThan(3_000);
+        expect(text.length).toBeGreaterThan(7_000);
       }
     }
   });
@@ -50,8 +51,9 @@ describe("the sample of a prompt", () => {
   test("takes from each text in proportion to its length", () => {
     const prompt = promptOf("a".repeat(300_000), "b".repeat(100_000));
     let [a, b] = [0, 0];
+    const random = randomOf(1);
     for (let i = 0; i < 500; i++) {
-      const { text } = prompt.sample();
+      const { text } = prompt.sample(random.next);
       a += text.split("a").length - 1;
       b += text.split("b").length - 1;
     }

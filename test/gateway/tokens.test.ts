@@ -224,18 +224,26 @@ test.each([
   }
 });
 
-test("in an overload a text waits for its time, and is then estimated; it fits in a queue of two for each request", async () => {
-  const waitsMs = { reservation: 20, answer: 40, settlement: 60 };
-  const silent = counterOf({
-    startWorker: workerOf("postMessage({ ready: true }); onmessage = () => {}"),
-    limits: { ...PATIENT, waitsMs },
-    waitingMax: 200,
-  });
+test("in an overload a text is estimated at once if it fits in no queue of two for each request; the others wait", async () => {
+  const silent = silentCounter(PATIENT);
   const counts = Array.from({ length: 300 }, () => count("abcd", silent));
   expect((await atOnce(counts)).length).toBe(100);
+  silent.close();
   expect(await Promise.all(counts)).toEqual(Array(300).fill({ tokens: 3, exact: false }));
+});
+
+test("a text that waited for its time is estimated, whatever waits for it", async () => {
+  const silent = silentCounter({ ...PATIENT, waitsMs: { reservation: 1, answer: 2, settlement: 3 } });
+  for (const wait of ["reservation", "answer", "settlement"] as const)
+    expect(await silent.count("abcd", OWNER, wait)).toEqual({ tokens: 3, exact: false });
   silent.close();
 });
+
+/** Its tokenizer starts, and counts nothing. */
+function silentCounter(limits: TokenLimits) {
+  const startWorker = workerOf("postMessage({ ready: true }); onmessage = () => {}");
+  return counterOf({ startWorker, limits, waitingMax: 200 });
+}
 
 test("a stuck worker is ended, its text is estimated, and the others are counted by the next one", async () => {
   let started = 0;

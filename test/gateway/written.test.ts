@@ -1,8 +1,10 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { encode } from "gpt-tokenizer/encoding/o200k_base";
+import { Prompt } from "../../src/gateway/prompt.ts";
 import { countInRuns } from "../../src/gateway/tokens_worker.ts";
 import { Written } from "../../src/gateway/written.ts";
+import { randomOf } from "../random.ts";
 
 /** All of a long text counts, in whatever order it stands. Source: END-5. */
 const RUNS = Number(process.env.FC_RUNS ?? 60);
@@ -22,7 +24,9 @@ const KINDS: Record<string, (chars: number) => string> = {
 
 /** Tokens of all of it, and as they are estimated from what is kept of it when it arrives in pieces of `pieceChars`. */
 function compare(parts: readonly string[], pieceChars: number): { tokens: number; estimated: number; kept: number } {
-  const written = new Written();
+  // The same places each time.
+  const random = randomOf(parts.length);
+  const written = new Written(random.next);
   let tokens = 0;
   for (const part of parts) {
     // Counted in short texts: the tokenizer takes the square of an unbroken text's length.
@@ -30,7 +34,7 @@ function compare(parts: readonly string[], pieceChars: number): { tokens: number
     for (let at = 0; at < part.length; at += pieceChars) written.add(part.slice(at, at + pieceChars), pieceChars);
   }
   const { text, chars } = written.soFar;
-  const counted = countInRuns(text, Number.POSITIVE_INFINITY);
+  const counted = countInRuns(text, Number.POSITIVE_INFINITY, random.next);
   return { tokens, estimated: (counted.tokens * chars) / Math.max(1, text.length), kept: text.length };
 }
 
@@ -102,6 +106,47 @@ test("spaces alone are estimated exactly", () => {
     expect(estimated).toBe(tokens);
   }
 });
+
+const ROW = `| ${"cell".padEnd(30)} | ${"x".padEnd(60)} |\n| ${"-".repeat(30)} | ${"-".repeat(60)} |\n`;
+const JSON_TEXT = JSON.stringify({ a: [{ b: [{ c: [{ d: 1, e: "f" }] }] }] }, null, 10);
+/** Texts of few tokens for their length: what a cut adds to each piece counts most in them. */
+const SPARSE: Record<string, string> = {
+  spaces: " ",
+  "one sign": "=",
+  "lines of one sign": `${"=".repeat(80)}\n`,
+  "long words": "internationalization misunderstanding responsibilities ",
+  "a table": ROW,
+  "JSON with wide margins": JSON_TEXT,
+  "spaces between letters": `${" ".repeat(100)}x`,
+  "code with tabs": "\t\t\t\tif (counted < asked) return refusal;\n\t\t\t}\n",
+};
+
+test.each(Object.entries(SPARSE))(
+  "%s: what an answer and a prompt are estimated at is within 12 %% of their tokens",
+  (_, row) => {
+    const random = randomOf(7);
+    for (const chars of [9_000, 40_000, 150_000]) {
+      const text = row.repeat(Math.ceil(chars / row.length)).slice(0, chars);
+      let tokens = 0;
+      for (let at = 0; at < text.length; at += 8_192) tokens += encode(text.slice(at, at + 8_192)).length;
+      const tokensOf = (sample: string) => countInRuns(sample, Number.POSITIVE_INFINITY, random.next).tokens;
+      const shares = Array.from({ length: 5 }, () => {
+        const written = new Written(random.next);
+        for (let at = 0; at < text.length; at += 7) written.add(text.slice(at, at + 7), 7);
+        const answer = written.soFar;
+        const prompt = new Prompt([text], {}).sample(random.next);
+        return [
+          (tokensOf(answer.text) * answer.chars) / answer.text.length / tokens,
+          (tokensOf(prompt.text) * prompt.textBytes) / Buffer.byteLength(prompt.text) / tokens,
+        ];
+      });
+      for (const share of shares.flat()) {
+        expect(share).toBeGreaterThan(0.88);
+        expect(share).toBeLessThan(1.12);
+      }
+    }
+  },
+);
 
 test("random orders of all kinds are estimated within 20 %", () => {
   const part = fc.tuple(fc.constantFrom(...Object.keys(KINDS)), fc.integer({ min: 2_000, max: 40_000 }));
