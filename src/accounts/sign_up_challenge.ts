@@ -68,7 +68,8 @@ export async function checkProof(
   host: string,
 ): Promise<SignedChallenge> {
   const { parameters, signature } = challenge;
-  // The signature is checked first, over all parameters: those of a signed challenge are as they were made.
+  // The signature is checked first, over all parameters: those of a signed challenge are as they were made. So they need no shape, which
+  // would have to be the library's.
   const { verified } = await verifySolution({
     challenge: { parameters: parameters as unknown as Challenge["parameters"], signature },
     solution: { counter: solution.counter, derivedKey: solution.derivedKey },

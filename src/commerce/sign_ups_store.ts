@@ -45,6 +45,8 @@ export type AskedSignUp = {
   site: string;
   /** Proof of work, which works once. */
   proof: SignedChallenge;
+  /** Counts the request towards its seller's limit. Throws if there is no place; then the proof has not been used. */
+  takePlace(): Promise<void>;
 };
 
 /** Checks what people type, with the settings of the seller. Says nothing about accounts. Throws InputError. Source: SUP-1, SUP-5. */
@@ -62,7 +64,7 @@ export function checkSignUp(settings: ShownSignUpSettings, typed: { email: strin
  */
 export async function askToSignUp(
   deps: ChangeDeps & { config: Pick<Config, "secretKey"> },
-  { sellerId, site, proof, ...typed }: AskedSignUp,
+  { sellerId, site, proof, takePlace, ...typed }: AskedSignUp,
 ): Promise<void> {
   const { secretKey } = deps.config;
   await changing(deps, async (tx) => {
@@ -71,6 +73,8 @@ export async function askToSignUp(
     const { email, name } = checkSignUp(settings, typed);
     await requireActive(tx, sellerId);
     if (!(await takeChallenge(tx, proof))) throw wrongProof();
+    // Now that nobody else can send the same proof: otherwise one proof, sent again and again, would take all places.
+    await takePlace();
     await lockAddress(tx, sellerId, email);
     if (!(await mayMail(tx, sellerId, email))) return;
     const [account] = await tx

@@ -122,7 +122,7 @@ const SPARSE: Record<string, string> = {
 };
 
 test.each(Object.entries(SPARSE))(
-  "%s: what an answer and a prompt are estimated at is within 12 %% of their tokens",
+  "what an answer and a prompt are estimated at is within 12 %% of their tokens: %s",
   (_, row) => {
     const random = randomOf(7);
     for (const chars of [9_000, 40_000, 150_000]) {

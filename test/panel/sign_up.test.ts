@@ -2,8 +2,10 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:tes
 import { newSignUpChallenge } from "../../src/accounts/sign_up_challenge.ts";
 import { pruneSignUps } from "../../src/commerce/sign_ups_store.ts";
 import { giveWaitingTrials } from "../../src/commerce/trials_store.ts";
+import { takePlaceOf } from "../../src/panel/api/sign_up.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import type { Db } from "../../src/platform/db.ts";
+import { createFailedAttemptLimiter } from "../../src/platform/failed_attempt_limit.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { BAD_SIGN_UPS, WRONG_PROOF } from "../commerce/bad_cases.ts";
 import { expectRefusal } from "../gateway/checks.ts";
@@ -379,6 +381,37 @@ describe("a flood", () => {
     },
     SLOW_MS,
   );
+
+  test(
+    "of one proof, sent 320 times from as many networks, takes none of its seller's places",
+    async () => {
+      const proof = await solved(shop, { host: ACME });
+      ok(await signUp(shop, { email: newEmail(), proof }, { host: ACME }));
+      for (let i = 0; i < 20; i++) {
+        const some = Array.from({ length: 16 }, () => signUp(shop, { email: newEmail(), proof }, { host: ACME }));
+        for (const answer of await Promise.all(some)) expectRefusal(answer, "validation_failed", { param: "proof" });
+      }
+      // A network from which somebody has asked before, too.
+      for (let i = 1; i <= 2; i++)
+        ok(await signUp(shop, { email: newEmail() }, { host: ACME, address: `172.20.0.${i}` }));
+    },
+    SLOW_MS,
+  );
+
+  test("from a few networks takes 300 places of a seller, and 300 others are for the first request of each network", async () => {
+    const signInLimiter = createFailedAttemptLimiter({
+      ...{ redisUrl: "", points: 10, windowSeconds: 900, name: "sign-in", log: createLog("silent"), now: () => 1 },
+    });
+    const take = (sellerId: number, network: string) => takePlaceOf({ signInLimiter }, sellerId, network);
+    for (let i = 0; i < 305; i++) await take(1, `flood ${i % 5}`);
+    for (let i = 0; i < 5; i++)
+      await expect(take(1, `flood ${i}`)).rejects.toMatchObject({ code: "too_many_requests" });
+    for (let i = 0; i < 295; i++) await take(1, `network ${i}`);
+    await expect(take(1, "network 0")).rejects.toMatchObject({ code: "too_many_requests" });
+    await expect(take(1, "one more")).rejects.toMatchObject({ code: "too_many_requests" });
+    await take(2, "flood 1");
+    signInLimiter.close();
+  });
 
   test("a proof of work is valid once, on its host, unchanged, and not after its end", async () => {
     const refused = async (proof: unknown, host = PANEL) =>

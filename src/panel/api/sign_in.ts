@@ -225,7 +225,7 @@ export async function limited<T>(
 
 /** Counts an attempt against every id, whatever its result; `max` in place of the limiter's. Throws too_many_requests. */
 export async function countAttempt(
-  { signInLimiter: limiter }: Deps,
+  { signInLimiter: limiter }: Pick<Deps, "signInLimiter">,
   ids: readonly (string | { id: string; max: number })[],
 ): Promise<void> {
   for (const counted of ids) {

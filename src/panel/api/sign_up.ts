@@ -5,7 +5,7 @@ import { OPERATOR } from "../../commerce/sellers_store.ts";
 import { type ShownSignUpSettings, signUpSettingsOf } from "../../commerce/sign_up_settings_store.ts";
 import { askToSignUp, checkSignUp } from "../../commerce/sign_ups_store.ts";
 import type { Deps } from "../../deps.ts";
-import { InputError } from "../../errors.ts";
+import { InputError, Refusal } from "../../errors.ts";
 import { checker } from "../../http/checks.ts";
 import { widerNetworkOf } from "../../http/client_address.ts";
 import { siteUrl } from "../../http/host.ts";
@@ -19,8 +19,10 @@ import { type Arrival, countAttempt } from "./sign_in.ts";
 
 /** Of a wider network, in a window of the limiter. Of a network: as many as its failed sign-ins. */
 const WIDER_NETWORK_MAX = 60;
-/** Requests with a proof of work, of one seller: each may be a mail to a stranger. */
+/** Requests with a proof of work of their own, of one seller: each may be a mail to a stranger. */
 const SELLER_MAX = 300;
+/** Beside these, of networks from which nobody else has asked: a flood from a few networks closes sign-up for none of the others. */
+const SELLER_FIRST_MAX = 300;
 /** Challenges of one network: each costs the service a hundredth of a second. */
 const CHALLENGES_MAX = 60;
 
@@ -35,6 +37,8 @@ const SignUpBody = Type.Object(
   },
   { additionalProperties: false },
 );
+type LimiterDeps = Pick<Deps, "signInLimiter">;
+
 export const checkSignUpBody = checker(SignUpBody);
 
 /** What the form shows. `isOpen` false: nobody can sign up. */
@@ -75,9 +79,29 @@ export async function requestSignUp(
   checkSignUp(await inTime(settingsOf(deps, host.resellerId)), { email, name });
   if (!accepted) throw new InputError("Accept the terms and the privacy policy to sign up.", "accepted");
   const checked = await checkProof(deps, proof, host.name);
-  await countAttempt(deps, [{ id: `sign-up-seller:${sellerId}`, max: SELLER_MAX }]);
-  await inTime(askToSignUp(deps, { sellerId, email, name, site: siteUrl(deps, host.name), proof: checked }));
+  const takePlace = () => takePlaceOf(deps, sellerId, widerNetworkOf(device.address));
+  await inTime(askToSignUp(deps, { sellerId, email, name, site: siteUrl(deps, host.name), proof: checked, takePlace }));
   await sleep(restOfStepMs(deps.clock.nowMs() - startMs));
+}
+
+/** Counts a request whose proof was used by it alone. Throws too_many_requests. */
+export async function takePlaceOf(deps: LimiterDeps, sellerId: number, wider: string): Promise<void> {
+  const first = [
+    { id: `sign-up-of:${sellerId}:${wider}`, max: 1 },
+    { id: `sign-up-first:${sellerId}`, max: SELLER_FIRST_MAX },
+  ];
+  if (await hasPlace(deps, first)) return;
+  await countAttempt(deps, [{ id: `sign-up-seller:${sellerId}`, max: SELLER_MAX }]);
+}
+
+async function hasPlace(deps: LimiterDeps, ids: Parameters<typeof countAttempt>[1]): Promise<boolean> {
+  try {
+    await countAttempt(deps, ids);
+    return true;
+  } catch (error) {
+    if (error instanceof Refusal && error.code === "too_many_requests") return false;
+    throw error;
+  }
 }
 
 /** The settings; closed while the seller can send no mail. */
