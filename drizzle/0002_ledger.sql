@@ -332,9 +332,12 @@ BEGIN
   SELECT NEW.id, c.day, c.units, c.nano, CASE WHEN c.day = v_day THEN greatest(v_units_max, c.units) ELSE 2147483647 END,
     CASE WHEN c.day = v_day THEN greatest(v_nano_max, c.nano) ELSE 9223372036854775807 END
   FROM counted c
-  ON CONFLICT (key_id, day) DO UPDATE SET units_before = excluded.units_before, nano_usd_before = excluded.nano_usd_before,
-    units_max = greatest(CASE WHEN d.day = v_day THEN v_units_max ELSE d.units_max END, d.units_taken + excluded.units_before),
-    spend_max_nano_usd = greatest(CASE WHEN d.day = v_day THEN v_nano_max ELSE d.spend_max_nano_usd END, d.taken_nano_usd + excluded.nano_usd_before);
+  -- What a key has from the one that it replaced is in none of its own receipts.
+  ON CONFLICT (key_id, day) DO UPDATE SET units_before = greatest(d.units_before, excluded.units_before),
+    nano_usd_before = greatest(d.nano_usd_before, excluded.nano_usd_before),
+    units_max = greatest(CASE WHEN d.day = v_day THEN v_units_max ELSE d.units_max END, d.units_taken + greatest(d.units_before, excluded.units_before)),
+    spend_max_nano_usd = greatest(CASE WHEN d.day = v_day THEN v_nano_max ELSE d.spend_max_nano_usd END,
+      d.taken_nano_usd + greatest(d.nano_usd_before, excluded.nano_usd_before));
   RETURN NULL;
 END $$;
 --> statement-breakpoint

@@ -170,7 +170,7 @@ test("a late settlement takes what is left of its key's budget; the rest is a lo
   expect(await codeOf(ask(1))).toBe("key_spend_limit_exceeded");
 });
 
-test("a key that replaces another has used what that has used: of the day, the month and the total", async () => {
+test("a key that replaces another has used what that has used: of the day, the month and the total, also under a new limit", async () => {
   for (const period of ["daily", "monthly", "total"] as const) {
     const { key, person, askOf, spend } = await payer({ [period]: 1000 });
     await spend(900);
@@ -182,6 +182,8 @@ test("a key that replaces another has used what that has used: of the day, the m
     const replacing = { ...key, keyId: next.keyId };
     expect((await refusalOf(askOf(replacing, 200))).facts).toMatchObject({ limit: 1000, used: 900, remaining: 100 });
     await askOf(replacing, 100);
+    await setBudgets(replacing, { [period]: 1500 });
+    expect((await refusalOf(askOf(replacing, 600))).facts).toMatchObject({ limit: 1500, used: 1000, remaining: 500 });
   }
 });
 
