@@ -27,6 +27,7 @@ export function yieldToRequests(): void {
 
 /** Does the jobs that are sent to this worker, one after the other. Called once, when the worker is ready. */
 export function serveJobs<Job, Result>(work: (job: Job) => Result | Promise<Result>): void {
+  // The global types are those of a page: they do not know what a worker has.
   const scope = globalThis as unknown as Scope<Job, Result>;
   scope.addEventListener("message", async ({ data: { id, job } }) => {
     try {

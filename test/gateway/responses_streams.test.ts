@@ -112,6 +112,16 @@ test("of such a stream that breaks off, what has arrived is in the last event", 
   expect(JSON.stringify(failed)).toContain("Anna and Aluffy");
 });
 
+test("of a sound, what is said counts if the client leaves, and not its data", () => {
+  const events = new OwnEvents(response);
+  for (const [type, delta] of [
+    ["response.audio.delta", "UklGRiQAAABXQVZF".repeat(1_000)],
+    ["response.audio.transcript.delta", "Hello"],
+  ])
+    events.rewrite(JSON.stringify({ type, delta }));
+  expect(events.relayed).toMatchObject({ text: "Hello", chars: 5 });
+});
+
 test("an event that is too large ends a provider's own stream as complete only if it has brought text; one that reports a failure never does", () => {
   const text = JSON.stringify({ type: "response.output_text.delta", output_index: 0, content_index: 0, delta: "Hi" });
   const events = new OwnEvents(response);

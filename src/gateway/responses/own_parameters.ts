@@ -3,7 +3,7 @@ import { type Namer, ownName } from "../end_users.ts";
 import type { OwnRules } from "../filtering.ts";
 import { END_USER_CHARS_MAX, isTopLogprobs, type ParameterGroup, TOP_LOGPROBS_MAX } from "../parameters.ts";
 import { isHostedTool } from "./hosted.ts";
-import { isMessage, placeOf, type ResponsesBody } from "./request.ts";
+import { isMessageType, placeOf, type ResponsesBody } from "./request.ts";
 import { isSealedHere } from "./sealed_reasoning.ts";
 
 /**
@@ -174,7 +174,7 @@ function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
     const tools = entries(fields.tools as unknown[], (tool, i) => toolOf(tool, `${path}.tools.${i}`, filtering));
     return { ...fields, tools };
   }
-  const name = isMessage(fields as never) ? "content" : "output";
+  const name = isMessageType(type) ? "content" : "output";
   const content = fields[name];
   if (!Array.isArray(content)) return fields;
   const parts = entries(content, (part, j) => partOf(part, `${path}.${name}.${j}`, filtering));

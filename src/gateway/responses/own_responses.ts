@@ -24,7 +24,7 @@ import { responseError } from "./from_chat.ts";
 import { HOSTED_ITEMS } from "./hosted.ts";
 import type { OwnBody } from "./own_parameters.ts";
 import { refusal } from "./refusals.ts";
-import { isMessage } from "./request.ts";
+import { isMessageType } from "./request.ts";
 import { missingIn, type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
 
 /**
@@ -85,7 +85,7 @@ export function ownPrompt({ fields: { input, ...repeated } }: OwnBody, model: Pr
   };
   const counted = items.map((item): unknown => {
     if (!isRecord(item)) return item;
-    const name = isMessage(item as never) ? "content" : "output";
+    const name = isMessageType(item.type) ? "content" : "output";
     const parts = item[name];
     // An output that is an object comes from a hosted tool, such as a screenshot.
     const isHosted = typeof item.type === "string" && HOSTED_ITEMS.has(item.type);
@@ -220,6 +220,9 @@ function writtenInOutput(output: readonly unknown[]): string {
   return texts.join("\n");
 }
 
+/** A piece of a sound as base64. What is said in it comes as text, too. */
+const SOUND = "response.audio.delta";
+
 /** Passes on the events of a provider's /responses. The last one waits for the settlement. */
 export class OwnEvents implements StreamRewriter {
   readonly endsWithDone = false;
@@ -263,7 +266,8 @@ export class OwnEvents implements StreamRewriter {
     if (FAILURES.has(type)) throw new Error("the provider sent an error event");
     const isNumbered = this.#number(type, event);
     if (typeof event.sequence_number === "number") this.#sequence = event.sequence_number + 1;
-    if (typeof delta === "string") this.#written.add(delta, received.length);
+    // The data of a sound is no text: estimated as such, a second of it would be thousands of tokens.
+    if (typeof delta === "string" && type !== SOUND) this.#written.add(delta, received.length);
     if (!isRecord(response)) {
       this.#arrived.take(event, received.length);
       if (isNumbered) return eventOf(type, event);

@@ -259,7 +259,12 @@ export function checkInput(body: ResponsesBody): void {
 
 /** Whether an item is a message, whose type may be left out. */
 export function isMessage(item: InputItem): item is Static<typeof Message> {
-  return item.type === undefined || item.type === "message";
+  return isMessageType(item.type);
+}
+
+/** The same by the type of any item: one without is a message. */
+export function isMessageType(type: unknown): boolean {
+  return type === undefined || type === "message";
 }
 
 /**
