@@ -5,6 +5,7 @@ import { createTokenCounter, type TokenCounterOptions, type TokenLimits } from "
 import { Written } from "../../src/gateway/written.ts";
 import { sleep } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
+import { randomOf } from "../random.ts";
 
 /** Texts are counted by a tokenizer, and accounts take turns at it. Source: MON-4, END-5, ADM-13. */
 
@@ -216,8 +217,9 @@ test.each([
   ["Korean", Array.from({ length: 500 }, (_, i) => String.fromCharCode(0xac00 + 17 * i))],
   ["one of each", ["a", "1", "!", " ", "é", "ж", "ש", "अ", "ก", "ក", "中", "가", "ꀀ", "𓀀", "🫠"]],
 ] as const)("an estimate of characters that are drawn at random is not below half of them: %s", (_, pieces) => {
+  const random = randomOf(pieces.length);
   for (let round = 0; round < 20; round++) {
-    const text = Array.from({ length: 400 }, () => pieces[Math.floor(Math.random() * pieces.length)]).join("");
+    const text = Array.from({ length: 400 }, () => random.pick<string>(pieces)).join("");
     const share = roughTokens(text) / encode(text, { disallowedSpecial: new Set() }).length;
     expect({ text, isLow: share < 0.5 }).toEqual({ text, isLow: false });
     expect(roughTokens(text)).toBeLessThanOrEqual(Buffer.byteLength(text));
