@@ -32,7 +32,7 @@ const PARAMS_OF_THE_REQUEST: ReadonlySet<string> = new Set([
 const DROPPABLE_MEMBERS: ReadonlySet<string> = new Set(
   (
     "messages.name messages.refusal messages.annotations messages.reasoning messages.reasoning_content " +
-    "messages.reasoning_details tools.function.strict stream_options.include_obfuscation"
+    "messages.reasoning_details messages.extra_content tools.function.strict stream_options.include_obfuscation"
   ).split(" "),
 );
 

@@ -9,8 +9,10 @@ import { type Fields, type Filtering, filterEntries, filterMembers, type Origin 
 
 const MESSAGE_MEMBERS: ReadonlySet<string> = new Set(
   `role content name tool_calls tool_call_id function_call refusal reasoning reasoning_content reasoning_details annotations
-  prefix partial`.split(/\s+/),
+  prefix partial extra_content`.split(/\s+/),
 );
+/** Gemini's own member of messages and calls. Other vendors may refuse it in either, and then in both. */
+const EXTRA = "extra_content";
 /** Members that contain images, audio or files, or name those that the provider has. They are part of the prompt. */
 export const MEDIA_MEMBERS: readonly string[] = ["audio", "images", "video", "file_ids", "attachments"];
 
@@ -59,7 +61,7 @@ export function filterMessages(messages: unknown, filtering: Filtering): unknown
 
 /** The message as it is sent: a list of messages if it becomes several, or if its parts move. */
 function filterMessage(given: Fields, path: string, filtering: Filtering): Fields | readonly Sent[] {
-  const message = withGoodCalls(withoutEmpty(given));
+  const message = withGoodCalls(withoutEmpty(given), path, filtering);
   for (const name of MEDIA_MEMBERS)
     if (isFilled(message[name]) && !filtering.allows("messages", name)) filtering.unsent ??= `${path}.${name}`;
   const passes = filterMembers(message, { field: "messages", path, known: MESSAGE_MEMBERS }, filtering);
@@ -96,16 +98,25 @@ function withoutEmpty(message: Fields): Fields {
 }
 
 /** A message whose calls have a type, and arguments that are a text: some clients send the parsed object back. */
-function withGoodCalls(message: Fields): Fields {
+function withGoodCalls(message: Fields, path: string, filtering: Filtering): Fields {
   const { tool_calls: calls } = message;
   if (!Array.isArray(calls)) return message;
-  const good = filterEntries(calls, (call) => {
+  const good = filterEntries(calls, (given, i) => {
+    const call = withoutExtra(given, `${path}.tool_calls.${i}`, filtering);
     if (!isRecord(call) || !isRecord(call.function)) return call;
     const called = withTextArguments(call.function);
     if (called === call.function && typeof call.type === "string") return call;
     return { ...call, type: call.type ?? "function", function: called };
   });
   return good === calls ? message : { ...message, tool_calls: good };
+}
+
+/** A call without what another vendor said beside it, if the route does not take it. */
+function withoutExtra(call: unknown, path: string, filtering: Filtering): unknown {
+  if (!isRecord(call) || call[EXTRA] === undefined || !filtering.leavesOut("messages", EXTRA)) return call;
+  const { [EXTRA]: _, ...others } = call;
+  filtering.drop(`${path}.${EXTRA}`);
+  return others;
 }
 
 /** Anthropic's blocks of tools in one message: its calls, and results that are messages of their own in a chat. Source: PRV-31. */

@@ -192,7 +192,7 @@ const PLAYED: Readonly<Record<string, Played>> = {
     refuses: [
       ...[...USUAL, DEVELOPER, NEW_CAP, OPTIONS, ...FUNCTIONS],
       ...fields("logit_bias logprobs top_logprobs seed store user"),
-      members("name refusal annotations reasoning reasoning_content reasoning_details"),
+      members("name refusal annotations extra_content reasoning reasoning_content reasoning_details"),
     ],
     style: pydantic,
     alwaysSendsUsage: true,
@@ -200,7 +200,7 @@ const PLAYED: Readonly<Record<string, Played>> = {
   groq: {
     refuses: [
       ...[...USUAL, DEVELOPER, OLD_CAP, ...FUNCTIONS, ...fields("logit_bias logprobs top_logprobs store")],
-      members("name annotations reasoning_content reasoning_details"),
+      members("name annotations extra_content reasoning_content reasoning_details"),
     ],
     style: openai,
   },

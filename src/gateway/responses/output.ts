@@ -2,6 +2,7 @@ import { isRecord } from "../../platform/records.ts";
 import { Written } from "../written.ts";
 import { EventText } from "./event_text.ts";
 import { outputItemId } from "./item_ids.ts";
+import { keepingId, keptOf } from "./kept_in_ids.ts";
 import { CallItem, type ItemStatus, MessageItem, type OutputItem, ReasoningItem } from "./output_items.ts";
 import { type ResponseFacts, type ResponseState, responseJson } from "./response_object.ts";
 import { type Seal, sealReasoning } from "./sealed_reasoning.ts";
@@ -17,6 +18,8 @@ import type { ToolNames } from "./tools.ts";
  * the limits is counted, but is not in the output.
  */
 export const OUTPUT_CHARS_MAX = 4 * 1024 * 1024;
+/** Maximum size of all that the ids of calls keep. Beyond it they keep nothing. */
+const KEPT_CHARS_MAX = 1024 * 1024;
 /** Maximum number of items of an output. */
 const ITEMS_MAX = 1_000;
 
@@ -28,8 +31,8 @@ export type OutputFacts = {
 };
 
 type Fields = Readonly<Record<string, unknown>>;
-/** The part of a call in one delta. Arguments that arrive before the name are kept until it arrives. */
-type OpenCall = { item: CallItem | undefined; callId: string; early: string };
+/** A call. Its arguments, and what its id keeps, may arrive before the name: they wait for it. */
+type OpenCall = { item: CallItem | undefined; callId: string; early: string; kept?: string | undefined };
 
 export class Output {
   /** The text that the model wrote, for counting. */
@@ -44,6 +47,7 @@ export class Output {
   #reasoning: ReasoningItem | undefined;
   #message: MessageItem | undefined;
   #hasBegun = false;
+  #keptChars = 0;
 
   constructor(facts: OutputFacts, { isStreamed }: { isStreamed: boolean }) {
     this.#facts = facts;
@@ -128,7 +132,8 @@ export class Output {
   /**
    * Adds a part of a call. Calls stay open until the end, because providers may send parts of several calls in turn.
    */
-  #call({ index, id, function: called }: Fields): void {
+  #call(part: Fields): void {
+    const { index, id, function: called } = part;
     if (!isRecord(called)) return;
     const callId = typeof id === "string" ? id : "";
     const name = typeof called.name === "string" ? called.name : "";
@@ -136,6 +141,7 @@ export class Output {
     const args = this.#fitting(name + said).slice(name.length);
     if (this.isFull && args === "") return;
     const call = this.#callOf({ index, callId, name });
+    call.kept ??= this.#fittingKept(keptOf(part));
     if (call.item === undefined && name === "") {
       call.early += args;
       return;
@@ -146,7 +152,8 @@ export class Output {
       const tool = this.#facts.names.toolOf(name);
       call.item = this.#add(tool.isCustom ? "ctc" : "fc", (place) => {
         call.callId ||= `call_${place.id.slice(place.id.indexOf("_") + 1)}`;
-        return new CallItem(place, this.#events, { callId: call.callId, tool });
+        const ownId = call.kept === undefined ? call.callId : keepingId(call.callId, call.kept);
+        return new CallItem(place, this.#events, { callId: ownId, tool });
       });
       call.item?.add(call.early);
     }
@@ -201,6 +208,13 @@ export class Output {
     const item = make({ id: outputItemId(kind, this.#facts.response.id, index), index });
     this.#items.push(item);
     return item;
+  }
+
+  #fittingKept(kept: string | undefined): string | undefined {
+    const chars = this.#keptChars + (kept?.length ?? 0);
+    if (kept === undefined || chars > KEPT_CHARS_MAX) return undefined;
+    this.#keptChars = chars;
+    return kept;
   }
 
   /** Counts a piece of what the model wrote, and returns the part of it that the output has room for. */

@@ -3,6 +3,7 @@ import { type Namer, ownName } from "../end_users.ts";
 import type { OwnRules } from "../filtering.ts";
 import { END_USER_CHARS_MAX, isTopLogprobs, type ParameterGroup, TOP_LOGPROBS_MAX } from "../parameters.ts";
 import { isHostedTool } from "./hosted.ts";
+import { readCallId } from "./kept_in_ids.ts";
 import { isMessageType, placeOf, type ResponsesBody } from "./request.ts";
 import { isSealedHere } from "./sealed_reasoning.ts";
 
@@ -160,7 +161,9 @@ function members(
 }
 
 function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
-  const { id, ...fields } = item as Record<string, unknown>;
+  const { id, ...given } = item as Record<string, unknown>;
+  // Only a chat's provider gets what a call's id keeps.
+  const fields = typeof given.call_id === "string" ? { ...given, call_id: readCallId(given.call_id).id } : given;
   const { type = "message" } = fields;
   if (type === "item_reference") return undefined;
   if (type === "reasoning") return isForeign(fields) ? fields : undefined;

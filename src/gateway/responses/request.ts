@@ -5,6 +5,7 @@ import { checker } from "../../http/checks.ts";
 import { isRecord } from "../../platform/records.ts";
 import { UsageOptions } from "../request_shapes.ts";
 import { HOSTED_ITEMS } from "./hosted.ts";
+import { CALL_ID_CHARS_MAX, KEEPING_ID_CHARS_MAX, readCallId } from "./kept_in_ids.ts";
 import { invalid, refusal, required } from "./refusals.ts";
 import { checkSchema } from "./schema_check.ts";
 
@@ -21,7 +22,6 @@ const INCLUDES_MAX = 50;
 const NAME_CHARS_MAX = 128;
 /** The limit of a word such as an effort. A response repeats these words, so a stream keeps them; longer ones are refused. */
 const WORD_CHARS_MAX = 64;
-const CALL_ID_CHARS_MAX = 512;
 /** OpenAI's limits of the metadata, which every response object repeats. */
 const METADATA_MAX = 16;
 const METADATA_KEY_CHARS_MAX = 64;
@@ -39,7 +39,7 @@ const Typed = Type.Unsafe<{ type: string } & Record<string, unknown>>(Type.Objec
 const Content = Type.Union([Type.String(), Type.Array(Typed, { maxItems: PARTS_MAX })]);
 const Name = Type.String({ minLength: 1, maxLength: NAME_CHARS_MAX });
 const Word = Type.String({ maxLength: WORD_CHARS_MAX });
-const CallId = Type.String({ minLength: 1, maxLength: CALL_ID_CHARS_MAX });
+const CallId = Type.String({ minLength: 1, maxLength: KEEPING_ID_CHARS_MAX });
 
 const Message = Type.Object(
   { type: Type.Optional(typed("message")), role: oneOf("user", "assistant", "system", "developer"), content: Content },
@@ -247,14 +247,20 @@ export function checkInput(body: ResponsesBody): void {
     if (role !== undefined && role !== null && typeof role !== "string")
       throw invalid(`${path}.role`, "must be a string");
     if (item.type === "function_call" || item.type === "custom_tool_call") {
-      calls.add((item as { call_id: string }).call_id);
+      calls.add(ownCallId(item as { call_id: string }, path));
     } else if (item.type === "function_call_output" || item.type === "custom_tool_call_output") {
       const { call_id, output } = item as Static<typeof FunctionCallOutput>;
-      if (!calls.has(call_id))
+      if (!calls.has(ownCallId({ call_id }, path)))
         throw refusal(`${path}.call_id`, `No tool call before ${path} has the call_id of this output.`);
       checkContent(output, `${path}.output`);
     }
   }
+}
+
+function ownCallId({ call_id }: { call_id: string }, path: string): string {
+  const { id } = readCallId(call_id);
+  if (id.length <= CALL_ID_CHARS_MAX) return id;
+  throw invalid(`${path}.call_id`, `must have at most ${CALL_ID_CHARS_MAX} characters`);
 }
 
 /** Whether an item is a message, whose type may be left out. */

@@ -1,6 +1,7 @@
 import { isRecord } from "../../platform/records.ts";
 import { checkSent } from "../filtering.ts";
 import { IMAGE_FOLLOWS } from "../message_repairs.ts";
+import { readCallId } from "./kept_in_ids.ts";
 import { type Item, isMessage, type Part, placeOf, type ResponsesBody } from "./request.ts";
 import { isSealedHere, openReasoning, type Seal } from "./sealed_reasoning.ts";
 import { customArguments, type Tools } from "./tools.ts";
@@ -205,18 +206,20 @@ class Conversation {
   #addCall(call: { call_id: string; name: string; namespace?: string | null }, args: string, place: string): void {
     const turn = this.#open ?? this.#begin(place);
     const name = this.#tools.names.flatOf(call.name, call.namespace);
-    turn.calls.push({ id: call.call_id, type: "function", function: { name, arguments: args } });
-    this.#callers.set(call.call_id, turn);
+    const { id, kept } = readCallId(call.call_id);
+    turn.calls.push({ id, type: "function", function: { name, arguments: args }, ...kept });
+    this.#callers.set(id, turn);
   }
 
   #addOutput({ call_id, output }: { call_id: string; output: string | readonly Part[] }, place: string): void {
     this.#open = undefined;
-    const turn = this.#callers.get(call_id);
+    const { id } = readCallId(call_id);
+    const turn = this.#callers.get(id);
     if (turn === undefined) return;
     const images = typeof output === "string" ? [] : output.filter((part) => part.type === "input_image");
     const text = this.#textOf(output, `${place}.output`, "input_image");
     const content = text === "" && images.length > 0 ? IMAGE_FOLLOWS : text;
-    turn.outputs.push({ message: { role: "tool", tool_call_id: call_id, content }, place });
+    turn.outputs.push({ message: { role: "tool", tool_call_id: id, content }, place });
     turn.images.push(...images.map(chatPart));
   }
 
