@@ -25,11 +25,13 @@ const CONTEXT_STATUSES: ReadonlySet<number> = new Set([400, 404, 413, 422, 500, 
  * Codes about our account or our route, whatever the status: the client cannot fix these and must not learn about them.
  */
 const OUR_KEY = /^(?:(?:invalid|incorrect)_api_key|api_key_invalid|account_\w+)$/i;
-const OUR_CREDIT = /^(?:billing_\w+|insufficient_(?:quota|balance|credits))$/i;
+const OUR_CREDIT =
+  /^(?:billing_\w+|insufficient_?(?:quota|balance|credits?|funds)|arrear\w*|not_?enough_?balance|budget_exceeded|exceeded_current_quota\w*|payment_required)$/i;
 const OUR_MODEL = /^model_not_(?:found|exist)$/i;
-/** Messages with the same meaning. */
+/** Messages with the same meaning, by their beginning: behind it, they may quote the prompt. */
 const OUR_KEY_MESSAGE = /^(?:the |your )?(?:provided |invalid |incorrect )?api[ _-]?key\b/i;
-const OUR_CREDIT_MESSAGE = /^billing /i;
+const OUR_CREDIT_MESSAGE =
+  /^(?:billing |insufficient (?:account )?(?:balance|credits?|funds)\b|not enough (?:balance|credits?)\b|your credit balance is too low\b|budget has been exceeded\b|credit limit exceeded\b|(?:sorry, )?your account balance is insufficient\b|access denied, please make sure your account is in good standing\b)/i;
 const OUR_MODEL_MESSAGE = /^model not exist/i;
 /**
  * Sent with a 429 or 413 for a request that exceeds the operator's tokens per minute, so that waiting does not help: by
