@@ -24,8 +24,9 @@ const BARE_OBJECT = /^ {0,8}\{/;
 /** Events with such a name are errors, whatever their data is. */
 const ERROR_EVENT = /^ ?[\w.-]{0,64}(?:error|exception) *$/i;
 const BARE_CHARS = 9;
-/** The word, in whatever brackets, quotes and spaces, also twice or with the name of its field. */
-const DONE = /^\W*(?:data\W+)?DONE(?:\W*(?:data\W+)?DONE)*\W*$/i;
+/** The word, in quotes, spaces and whole brackets, also twice or with the name of its field. Half a bracket is a stream that was cut. */
+const DONE =
+  /^[\s"']*(?:data:\s*)?(?:\[\s*DONE\s*\]|<\|?DONE\|?>|DONE)(?:[^\w[<]*(?:data:\s*)?(?:\[\s*DONE\s*\]|<\|?DONE\|?>|DONE))*[^\w[<]*$/i;
 /** The same in a line without its field. */
 const BARE_DONE = /^[ \t]{0,8}\[[ \t]{0,8}DONE[ \t]{0,8}\][ \t]{0,8}$/i;
 /** The name of the field, with spaces around it or in capital letters. */

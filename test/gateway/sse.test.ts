@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { OversizedEvent, SseReader } from "../../src/gateway/sse.ts";
+import { isDone, OversizedEvent, SseReader } from "../../src/gateway/sse.ts";
 import { payloadsIn } from "./transcripts.ts";
 
 /** The SSE parser: the payloads are the same however the network splits the bytes. */
@@ -215,4 +215,36 @@ describe("any bytes at all", () => {
     for (let at = 0; at < bytes.length; at++) reader.push(bytes.subarray(at, at + 1));
     reader.end();
   });
+});
+
+test("the end of a stream is known in every spelling, and not in a part of one", () => {
+  const spellings = [
+    "[DONE]",
+    "[done]",
+    '"[DONE]"',
+    "'[DONE]'",
+    "DONE",
+    "[ DONE ]",
+    "[DONE].",
+    "[DONE]\0",
+    "<DONE>",
+    "<|DONE|>",
+  ];
+  for (const one of [...spellings, `${" ".repeat(9)}[DONE]${" ".repeat(90)}`, "[DONE]data: [DONE]"])
+    expect(isDone(one)).toBe(true);
+  for (const one of [
+    "[DONE",
+    "[DON",
+    "<DONE",
+    "<|DONE",
+    '"[DONE',
+    "[",
+    "",
+    "DON",
+    "{DONE}",
+    "[DONE] more",
+    "UNDONE",
+    '["DONE"',
+  ])
+    expect([one, isDone(one)]).toEqual([one, false]);
 });
