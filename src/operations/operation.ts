@@ -189,6 +189,19 @@ export async function perform<In extends TSchema, Out extends TSchema, Result>(
   return await run(deps, call, input);
 }
 
+/** The same with a value as it came in JSON. Also throws invalid_request. */
+export async function performJson<Result>(
+  deps: OperationDeps,
+  operation: Pick<AnyOperation, "scope" | "roles"> & {
+    runJson(deps: OperationDeps, call: Call, given: unknown): Promise<Result>;
+  },
+  call: Call,
+  given: unknown,
+): Promise<Result> {
+  requireAccess(operation, call.caller);
+  return await operation.runJson(deps, call, given);
+}
+
 /** Whether a caller may do an operation at all. Throws not_found, insufficient_scope. */
 export function requireAccess(
   { scope, roles }: Pick<AnyOperation, "scope" | "roles">,

@@ -11,16 +11,14 @@ import {
   summaryOf,
   suspendDomain,
 } from "../../operations/domains.ts";
-import { perform } from "../../operations/operation.ts";
 import { Id, NO_NUL, whole } from "./fields.ts";
-import { once } from "./form_once.ts";
-import { callBy, longRead, signedIn } from "./panel_session.ts";
+import { bodyOf, operate } from "./operate.ts";
+import { longRead, signedIn } from "./panel_session.ts";
 
 /** Resellers' domains: a reseller manages its own, an admin all of them. Source: DOM-1. */
 
 const HOST_LENGTH_MAX = 400;
 const PAGE_MAX = 200;
-const REASON_LENGTH_MAX = 1200;
 const CURSOR = /^([1-9]\d{0,14})\/([a-z0-9.-]+)$/;
 
 const HostName = t.String({ minLength: 1, maxLength: HOST_LENGTH_MAX, pattern: NO_NUL, says: "a host name" });
@@ -46,32 +44,26 @@ function ownEndpoints(deps: Deps) {
       const domains = (await listHosts(deps, { resellerId })).map(summaryOf);
       return { domains, serverAddresses, resolvers };
     })
-    .post(
-      "/domains",
-      ({ person, request, body }) =>
-        once(deps, { person, request }, () => perform(deps, addDomain, callBy(deps, { person, request }), body)),
-      { body: t.Object({ host: HostName }) },
-    )
-    .get(
-      "/domains/:host",
-      ({ person, params, request }) => perform(deps, getDomain, callBy(deps, { person, request }), params),
-      { params: DomainParams },
-    )
+    .post("/domains", operate(deps, addDomain), { body: bodyOf(addDomain, "resellerId") })
+    .get("/domains/:host", operate(deps, getDomain), { params: DomainParams })
     .post(
       "/domains/:host/check",
       async ({ person, params: { host } }) =>
         describeDomain(deps, await deps.domainChecks.now({ host, resellerId: person.accountId }, person.by)),
       { params: DomainParams },
     )
-    .delete(
-      "/domains/:host",
-      ({ person, params, request }) => perform(deps, removeDomain, callBy(deps, { person, request }), params),
-      { params: DomainParams },
-    );
+    .delete("/domains/:host", operate(deps, removeDomain), { params: DomainParams });
 }
 
 function adminEndpoints(deps: Deps) {
   const ofReseller = { params: ResellerDomainParams };
+  /** An unknown reseller in a path reads like an unknown domain. */
+  const known = {
+    async add({ params }: { params: Record<string, unknown> }) {
+      await domainOf(deps, { host: String(params.host), resellerId: Number(params.resellerId) });
+      return {};
+    },
+  };
   return signedIn(deps, "admin")
     .get(
       "/admin/domains",
@@ -104,30 +96,12 @@ function adminEndpoints(deps: Deps) {
       async ({ person, params }) => describeDomain(deps, await deps.domainChecks.now(params, person.by)),
       ofReseller,
     )
-    .post(
-      "/admin/domains/:resellerId/:host/suspend",
-      async ({ person, params, body, request }) => {
-        await domainOf(deps, params);
-        return perform(deps, suspendDomain, callBy(deps, { person, request }), { ...params, ...body });
-      },
-      { ...ofReseller, body: t.Object({ reason: t.Optional(t.String({ maxLength: REASON_LENGTH_MAX })) }) },
-    )
-    .post(
-      "/admin/domains/:resellerId/:host/activate",
-      async ({ person, params, request }) => {
-        await domainOf(deps, params);
-        return perform(deps, activateDomain, callBy(deps, { person, request }), params);
-      },
-      ofReseller,
-    )
-    .delete(
-      "/admin/domains/:resellerId/:host",
-      async ({ person, params, request }) => {
-        await domainOf(deps, params);
-        return perform(deps, removeDomain, callBy(deps, { person, request }), params);
-      },
-      ofReseller,
-    );
+    .post("/admin/domains/:resellerId/:host/suspend", operate(deps, suspendDomain, known), {
+      ...ofReseller,
+      body: bodyOf(suspendDomain, "resellerId", "host"),
+    })
+    .post("/admin/domains/:resellerId/:host/activate", operate(deps, activateDomain, known), ofReseller)
+    .delete("/admin/domains/:resellerId/:host", operate(deps, removeDomain, known), ofReseller);
 }
 
 function ownerOf({ resellerId, resellerName }: { resellerId: number; resellerName: string }) {

@@ -1,4 +1,3 @@
-import { t } from "elysia";
 import { listHosts } from "../../accounts/hosts_store.ts";
 import { findKey, listShownKeys, type ShownKey } from "../../accounts/keys_store.ts";
 import { appliedLimits } from "../../accounts/rate_limits.ts";
@@ -7,118 +6,44 @@ import { requestsByKey } from "../../books/usage_sums_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { entitlementOf, hasLeft } from "../../ledger/entitlement_store.ts";
-import { HOST_CHARS_MAX, KEY_BUDGETS, type KeyBudgetField } from "../../limits.ts";
 import { createKey, disableKey, enableKey, revokeKey, rotateKey, updateKey } from "../../operations/keys.ts";
-import { perform } from "../../operations/operation.ts";
 import { isPassing } from "../../platform/db.ts";
 import type { RateLimits } from "../../platform/rate_tallies.ts";
-import { BillingMode, IdParam, KeyLimits, NanoUsd, orNull } from "./fields.ts";
-import { once } from "./form_once.ts";
+import { IdParam } from "./fields.ts";
 import { toJson } from "./formats.ts";
-import { callBy, longRead, type Person, signedIn } from "./panel_session.ts";
+import { bodyOf, operate } from "./operate.ts";
+import { longRead, type Person, signedIn } from "./panel_session.ts";
 
 /** The person's own API keys: list, create, edit, disable, rotate, revoke. */
-
-const Name = t.String({ maxLength: 400 });
-const Budget = t.Optional(orNull(NanoUsd));
-/** A key's own limits; null: no limit. */
-const OWN_LIMITS = {
-  dailyUnitsMax: t.Optional(orNull(t.Integer())),
-  dailySpendMaxNanoUsd: Budget,
-  weeklySpendMaxNanoUsd: Budget,
-  monthlySpendMaxNanoUsd: Budget,
-  totalSpendMaxNanoUsd: Budget,
-};
-const NewKeyBody = t.Object({
-  name: Name,
-  mode: BillingMode,
-  modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: 200 }), { maxItems: 200 }))),
-  hosts: t.Optional(orNull(t.Array(t.String({ maxLength: HOST_CHARS_MAX }), { maxItems: 50 }))),
-  expiresAt: t.Optional(orNull(t.String({ maxLength: 40 }))),
-  limits: t.Optional(KeyLimits),
-  ...OWN_LIMITS,
-});
 
 export function keysEndpoints(deps: Deps) {
   return signedIn(deps)
     .get("/keys", async ({ person, request: { signal } }) => toJson(await keysOf(deps, person, signal)))
     .get("/keys/options", async ({ person }) => toJson(await optionsOf(deps, person)))
-    .post(
-      "/keys",
-      async ({ person, body, request }) => {
-        const key = { ...withAmounts(body), accountId: person.accountId };
-        const call = callBy(deps, { person, request });
-        return toJson(await once(deps, { person, request }, () => perform(deps, createKey, call, key)));
-      },
-      { body: NewKeyBody },
-    )
+    .post("/keys", operate(deps, createKey, { add: ({ person: { accountId } }) => ({ accountId }) }), {
+      body: bodyOf(createKey, "accountId"),
+    })
     .use(keyEndpoints(deps));
 }
 
 /** Changes of one key. */
 function keyEndpoints(deps: Deps) {
-  const ofKey = { params: IdParam };
+  const params = IdParam;
+  const ofOwn = { path: { id: "keyId" }, add: requireOwnKey(deps) } as const;
   return signedIn(deps)
-    .patch(
-      "/keys/:id",
-      async ({ person, params, body, request }) =>
-        toJson(
-          await perform(deps, updateKey, callBy(deps, { person, request }), {
-            ...withAmounts(body),
-            ...(await ownKey(deps, person, params.id)),
-          }),
-        ),
-      { ...ofKey, body: t.Object({ name: t.Optional(Name), limits: t.Optional(KeyLimits), ...OWN_LIMITS }) },
-    )
-    .post(
-      "/keys/:id/disable",
-      async ({ person, params, request }) =>
-        toJson(
-          await perform(deps, disableKey, callBy(deps, { person, request }), await ownKey(deps, person, params.id)),
-        ),
-      ofKey,
-    )
-    .post(
-      "/keys/:id/enable",
-      async ({ person, params, request }) =>
-        toJson(
-          await perform(deps, enableKey, callBy(deps, { person, request }), await ownKey(deps, person, params.id)),
-        ),
-      ofKey,
-    )
-    .post(
-      "/keys/:id/revoke",
-      async ({ person, params, request }) =>
-        toJson(
-          await perform(deps, revokeKey, callBy(deps, { person, request }), await ownKey(deps, person, params.id)),
-        ),
-      ofKey,
-    )
-    .post(
-      "/keys/:id/rotate",
-      async ({ person, params, body, request }) => {
-        const key = { ...body, ...(await ownKey(deps, person, params.id)) };
-        const call = callBy(deps, { person, request });
-        return toJson(await once(deps, { person, request }, () => perform(deps, rotateKey, call, key)));
-      },
-      { ...ofKey, body: t.Object({ overlapSeconds: t.Integer() }) },
-    );
+    .patch("/keys/:id", operate(deps, updateKey, ofOwn), { params, body: bodyOf(updateKey, "keyId") })
+    .post("/keys/:id/disable", operate(deps, disableKey, ofOwn), { params })
+    .post("/keys/:id/enable", operate(deps, enableKey, ofOwn), { params })
+    .post("/keys/:id/revoke", operate(deps, revokeKey, ofOwn), { params })
+    .post("/keys/:id/rotate", operate(deps, rotateKey, ofOwn), { params, body: bodyOf(rotateKey, "keyId") });
 }
 
-/** The id of a key of the person: an admin's page changes no other account's keys. Throws not_found, also for those. */
-async function ownKey(deps: Deps, { accountId }: Person, keyId: number): Promise<{ keyId: number }> {
-  if (!(await findKey(deps, { keyId, accountId }))) throw new Refusal("not_found");
-  return { keyId };
-}
-
-/** The amounts as bigint. */
-function withAmounts<Body extends Partial<Record<KeyBudgetField, string | null>>>(body: Body) {
-  const amounts: Partial<Record<KeyBudgetField, bigint | null>> = {};
-  for (const { field } of KEY_BUDGETS) {
-    const typed = body[field];
-    if (typed !== undefined) amounts[field] = typed === null ? null : BigInt(typed);
-  }
-  return { ...body, ...amounts } as Omit<Body, KeyBudgetField> & typeof amounts;
+/** An admin's page changes no other account's keys. Throws not_found, also for those. */
+function requireOwnKey(deps: Deps) {
+  return async ({ person: { accountId }, params }: { person: Person; params: Record<string, unknown> }) => {
+    if (!(await findKey(deps, { keyId: Number(params.id), accountId }))) throw new Refusal("not_found");
+    return {};
+  };
 }
 
 type KeyRow = Omit<ShownKey, "accountId"> & {

@@ -12,9 +12,10 @@ import { sellerOfPerson } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
 import { perform } from "../../operations/operation.ts";
 import { declineOrder, fulfilOrder, listOrders } from "../../operations/orders.ts";
-import { Id, IdInBody, IdParam, orNull, PackagePayment, PackageStart, PositiveNanoUsd, whole } from "./fields.ts";
+import { Id, IdInBody, IdParam, orNull, PositiveNanoUsd, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
+import { bodyOf, operate } from "./operate.ts";
 import { callBy, type Person, signedIn } from "./panel_session.ts";
 
 /** Orders: any account places them; its reseller decides them, or an admin if it has none. */
@@ -38,6 +39,8 @@ const Page = {
   limit: t.Optional(whole(1, PAGE_MAX)),
 };
 const OfOrder = { params: IdParam };
+/** The path's id is an order's. */
+const OF_ORDER = { path: { id: "orderId" } } as const;
 const NewOrderBody = t.Union([
   t.Object({ kind: t.Literal("package"), offeringId: IdInBody, note: Text }),
   t.Object({ kind: t.Literal("top_up"), amountNanoUsd: PositiveNanoUsd, note: Text }),
@@ -108,18 +111,14 @@ function decidingEndpoints(deps: Deps) {
       // An admin decides orders of resellers and house customers; `all` also lists those that resellers decide.
       { query: t.Object({ scope: t.Optional(t.Union([t.Literal("house"), t.Literal("all")])), ...Page }) },
     )
-    .post(
-      "/orders/:id/decline",
-      async ({ person, params, body, request }) =>
-        toJson(await perform(deps, declineOrder, callBy(deps, { person, request }), { ...body, orderId: params.id })),
-      { ...OfOrder, body: t.Object({ answer: Text }) },
-    )
-    .post(
-      "/orders/:id/fulfil",
-      async ({ person, params, body, request }) =>
-        toJson(await perform(deps, fulfilOrder, callBy(deps, { person, request }), { ...body, orderId: params.id })),
-      { ...OfOrder, body: t.Object({ when: t.Optional(PackageStart), payWith: t.Optional(PackagePayment) }) },
-    );
+    .post("/orders/:id/decline", operate(deps, declineOrder, OF_ORDER), {
+      ...OfOrder,
+      body: bodyOf(declineOrder, "orderId"),
+    })
+    .post("/orders/:id/fulfil", operate(deps, fulfilOrder, OF_ORDER), {
+      ...OfOrder,
+      body: bodyOf(fulfilOrder, "orderId"),
+    });
 }
 
 /** Includes the disputes at the person's own Stripe account. */

@@ -26,8 +26,8 @@ import { askedCall } from "../../operations/asked_calls.ts";
 import { PAGE_MAX, perform } from "../../operations/operation.ts";
 import { endRefund, listPayments, refundPayment } from "../../operations/orders.ts";
 import { Id, IdParam, orNull } from "./fields.ts";
-import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
+import { bodyOf, operate } from "./operate.ts";
 import { ownView } from "./orders_endpoints.ts";
 import { callBy, type Person, signedIn } from "./panel_session.ts";
 
@@ -38,8 +38,6 @@ const TEXT_LENGTH_MAX = 4_000;
 const Text = t.String({ maxLength: TEXT_LENGTH_MAX });
 const SecretText = t.String({ maxLength: TYPED_STRIPE_SECRET_CHARS_MAX });
 const PayMethod = t.Union([t.Literal("stripe"), t.Literal("instructions"), t.Literal("shop")]);
-/** Billionths of the payment's currency. */
-const Nano = t.String({ maxLength: 18, pattern: "^[1-9][0-9]*$", says: "an amount above 0, as a string of digits" });
 const OfOrder = { params: IdParam };
 
 export function paymentsEndpoints(deps: Deps) {
@@ -118,44 +116,32 @@ async function pageOf(deps: Deps, { person, order, method, request }: Paying): P
 }
 
 function receivingEndpoints(deps: Deps) {
-  return signedIn(deps, ...listPayments.roles)
-    .get(
-      "/payments",
-      async ({ person, query, request }) => {
-        const call = callBy(deps, { person, request });
-        const { rows, hasMore } = await perform(deps, listPayments, call, { ...query, limit: PAGE_MAX });
-        return toJson({ payments: rows, hasMore });
-      },
-      {
-        query: t.Object({
-          before: t.Optional(Id),
-          show: t.Optional(t.Union([t.Literal("all"), t.Literal("problems"), t.Literal("disputed")])),
-        }),
-      },
-    )
-    .post(
-      "/payments/:id/refunds",
-      async ({ person, params, body, request }) => {
-        const wanted = { ...body, paymentId: params.id, amountNano: BigInt(body.amountNano) };
-        const call = callBy(deps, { person, request });
-        return toJson(await once(deps, { person, request }, () => perform(deps, refundPayment, call, wanted)));
-      },
-      {
-        ...OfOrder,
-        body: t.Object({
-          amountNano: Nano,
-          reason: t.Optional(orNull(Text)),
-          endPackage: t.Optional(t.Boolean()),
-        }),
-      },
-    )
-    .post(
+  return (
+    signedIn(deps, ...listPayments.roles)
+      .get(
+        "/payments",
+        async ({ person, query, request }) => {
+          const call = callBy(deps, { person, request });
+          const { rows, hasMore } = await perform(deps, listPayments, call, { ...query, limit: PAGE_MAX });
+          return toJson({ payments: rows, hasMore });
+        },
+        {
+          query: t.Object({
+            before: t.Optional(Id),
+            show: t.Optional(t.Union([t.Literal("all"), t.Literal("problems"), t.Literal("disputed")])),
+          }),
+        },
+      )
+      .post("/payments/:id/refunds", operate(deps, refundPayment, { path: { id: "paymentId" } }), {
+        params: IdParam,
+        body: bodyOf(refundPayment, "paymentId"),
+      })
       // A former account at Stripe no longer answers: the seller says whether it has made the refund.
-      "/refunds/:id/end",
-      async ({ person, params, body, request }) =>
-        toJson(await perform(deps, endRefund, callBy(deps, { person, request }), { ...body, refundId: params.id })),
-      { ...OfOrder, body: t.Object({ isMade: t.Boolean() }) },
-    );
+      .post("/refunds/:id/end", operate(deps, endRefund, { path: { id: "refundId" } }), {
+        params: IdParam,
+        body: bodyOf(endRefund, "refundId"),
+      })
+  );
 }
 
 function settingsEndpoints(deps: Deps) {

@@ -1,4 +1,3 @@
-import { Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
 import type { Account } from "../../accounts/accounts_store.ts";
 import { type Key, listKeys } from "../../accounts/keys_store.ts";
@@ -8,7 +7,7 @@ import { previewAssignment, type Terms } from "../../ledger/holdings_store.ts";
 import { type PayWith, payerOf } from "../../ledger/packages_store.ts";
 import { setPayg, setPaygRight } from "../../operations/accounts.ts";
 import { changeBalance } from "../../operations/balances.ts";
-import { accountInScope, holderInScope } from "../../operations/fence.ts";
+import { holderInScope } from "../../operations/fence.ts";
 import { perform } from "../../operations/operation.ts";
 import {
   assignPackage,
@@ -20,9 +19,9 @@ import {
   withdrawAllotment,
 } from "../../operations/packages.ts";
 import { EntriesPage, entriesOf, MovementsPage, monthsOf, movementsOf } from "./account_billing.ts";
-import { Id, IdInBody, IdParam, PackagePayment, PackageStart, PositiveNanoUsd, whole } from "./fields.ts";
-import { once } from "./form_once.ts";
+import { Id, IdInBody, IdParam, PackagePayment, PackageStart, whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
+import { bodyOf, operate } from "./operate.ts";
 import { callBy, type Person, signedIn } from "./panel_session.ts";
 
 /**
@@ -33,9 +32,9 @@ import { callBy, type Person, signedIn } from "./panel_session.ts";
 /** More than the keys that an account may have unrevoked. */
 const KEYS_MAX = 1000;
 const PAGE_MAX = 100;
-const REASON_LENGTH_MAX = 1000;
 
-const Reason = t.String({ maxLength: REASON_LENGTH_MAX });
+/** The path's id is an account's. */
+const OF_PERSON = { path: { id: "accountId" } } as const;
 const Assignment = t.Object({ offeringId: IdInBody, when: PackageStart, payWith: t.Optional(PackagePayment) });
 
 export function peopleBillingEndpoints(deps: Deps) {
@@ -92,46 +91,20 @@ function packageEndpoints(deps: Deps) {
       },
       { params: IdParam, body: Assignment },
     )
-    .post(
-      "/people/:id/packages",
-      async ({ person, params, body, request }) => {
-        const wanted = { ...body, accountId: params.id };
-        const call = callBy(deps, { person, request });
-        // Before the form counts as sent.
-        await holderInScope(deps, person, params.id);
-        return toJson(await once(deps, { person, request }, () => perform(deps, assignPackage, call, wanted)));
-      },
-      { params: IdParam, body: Assignment },
-    )
-    .post(
-      "/people/:id/packages/:packageId/end",
-      async ({ person, params: { id, packageId }, request }) =>
-        toJson(await perform(deps, endPackage, callBy(deps, { person, request }), { accountId: id, packageId })),
-      { params: t.Object({ id: Id, packageId: Id }) },
-    );
+    .post("/people/:id/packages", operate(deps, assignPackage, OF_PERSON), {
+      params: IdParam,
+      body: bodyOf(assignPackage, "accountId"),
+    })
+    .post("/people/:id/packages/:packageId/end", operate(deps, endPackage, OF_PERSON), {
+      params: t.Object({ id: Id, packageId: Id }),
+    });
 }
 
 function moneyEndpoints(deps: Deps) {
-  return signedIn(deps, ...changeBalance.roles).post(
-    "/people/:id/balance",
-    async ({ person, params, body: { amountNanoUsd, ...body }, request }) => {
-      const wanted = { ...body, accountId: params.id, amountNanoUsd: BigInt(amountNanoUsd) };
-      const call = callBy(deps, { person, request });
-      await accountInScope(deps, person, params.id);
-      return toJson(await once(deps, { person, request }, () => perform(deps, changeBalance, call, wanted)));
-    },
-    {
-      params: IdParam,
-      body: t.Object({
-        kind: t.Union([t.Literal("top_up"), t.Literal("correction")]),
-        /** A correction may be negative. */
-        amountNanoUsd: t.Union([PositiveNanoUsd, t.String({ pattern: "^-[1-9][0-9]{0,15}$", maxLength: 17 })], {
-          says: "nano-USD other than 0, as a string of digits",
-        }),
-        reason: t.Optional(Reason),
-      }),
-    },
-  );
+  return signedIn(deps, ...changeBalance.roles).post("/people/:id/balance", operate(deps, changeBalance, OF_PERSON), {
+    params: IdParam,
+    body: bodyOf(changeBalance, "accountId"),
+  });
 }
 
 function allotmentEndpoints(deps: Deps) {
@@ -156,39 +129,23 @@ function allotmentEndpoints(deps: Deps) {
 
 /** Switches pay-as-you-go for an account: an admin may, and a reseller that was granted the right. */
 function paygEndpoints(deps: Deps) {
-  return signedIn(deps, ...setPayg.roles).patch(
-    "/people/:id/payg",
-    ({ person, params, body, request }) =>
-      perform(deps, setPayg, callBy(deps, { person, request }), { ...body, accountId: params.id }),
-    { params: IdParam, body: t.Object({ enabled: t.Boolean() }) },
-  );
+  return signedIn(deps, ...setPayg.roles).patch("/people/:id/payg", operate(deps, setPayg, OF_PERSON), {
+    params: IdParam,
+    body: bodyOf(setPayg, "accountId"),
+  });
 }
 
 /** Granting resellers the right to switch pay-as-you-go, and allotments. */
 function adminEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
-    .patch(
-      "/people/:id/payg-right",
-      ({ person, params, body, request }) =>
-        perform(deps, setPaygRight, callBy(deps, { person, request }), { ...body, accountId: params.id }),
-      { params: IdParam, body: t.Object({ granted: t.Boolean() }) },
-    )
-    .post(
-      "/allotments",
-      async ({ person, body, request }) =>
-        toJson(
-          await once(deps, { person, request }, () =>
-            perform(deps, grantAllotment, callBy(deps, { person, request }), body),
-          ),
-        ),
-      { body: t.Object({ resellerId: IdInBody, offeringId: IdInBody, pieces: Type.Integer(), reason: Reason }) },
-    )
-    .post(
-      "/allotments/:id/withdraw",
-      async ({ person, params, request }) =>
-        toJson(await perform(deps, withdrawAllotment, callBy(deps, { person, request }), { allotmentId: params.id })),
-      { params: IdParam },
-    );
+    .patch("/people/:id/payg-right", operate(deps, setPaygRight, OF_PERSON), {
+      params: IdParam,
+      body: bodyOf(setPaygRight, "accountId"),
+    })
+    .post("/allotments", operate(deps, grantAllotment), { body: bodyOf(grantAllotment) })
+    .post("/allotments/:id/withdraw", operate(deps, withdrawAllotment, { path: { id: "allotmentId" } }), {
+      params: IdParam,
+    });
 }
 
 function payingFor(person: Person, holder: Account, payWith: PayWith | undefined) {

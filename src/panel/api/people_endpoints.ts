@@ -20,9 +20,9 @@ import { accountInScope, resellerOf } from "../../operations/fence.ts";
 import { disableKey } from "../../operations/keys.ts";
 import { perform } from "../../operations/operation.ts";
 import { csvResponse, FILE_WAIT_MS_MAX, type ReadPage } from "./csv_stream.ts";
-import { Id, IdInBody, IdParam, NO_NUL, RateLimits, whole } from "./fields.ts";
-import { once } from "./form_once.ts";
+import { Id, IdParam, NO_NUL, whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
+import { bodyOf, operate } from "./operate.ts";
 import { callBy, longRead, signedIn } from "./panel_session.ts";
 import { peopleCsv } from "./people_csv.ts";
 
@@ -42,9 +42,9 @@ const PeopleFilter = {
   role: t.Optional(RoleName),
   state: t.Optional(StateName),
 };
+/** The path's id is an account's. */
+const OF_PERSON = { path: { id: "accountId" } } as const;
 const Paging = { before: t.Optional(Id), limit: t.Optional(whole(1, 200)) };
-const NAME_LENGTH_MAX = 400;
-const Name = t.String({ maxLength: NAME_LENGTH_MAX });
 
 export function peopleEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
@@ -77,63 +77,21 @@ function accountEndpoints(deps: Deps) {
       },
       { query: t.Object(PeopleFilter) },
     )
-    .post(
-      "/people",
-      async ({ person, body, request }) =>
-        toJson(
-          await once(deps, { person, request }, () =>
-            perform(deps, createAccount, callBy(deps, { person, request }), body),
-          ),
-        ),
-      {
-        body: t.Object({
-          email: t.String({ maxLength: EMAIL_CHARS_MAX }),
-          name: Name,
-          role: t.Optional(RoleName),
-          resellerId: t.Optional(IdInBody),
-        }),
-      },
-    )
-    .get(
-      "/people/:id",
-      async ({ person, params, request }) =>
-        toJson(await perform(deps, getAccount, callBy(deps, { person, request }), { accountId: params.id })),
-      { params: IdParam },
-    )
-    .patch(
-      "/people/:id",
-      async ({ person, params, body, request }) =>
-        toJson(
-          await perform(deps, updateAccount, callBy(deps, { person, request }), { ...body, accountId: params.id }),
-        ),
-      { params: IdParam, body: t.Object({ name: t.Optional(Name) }) },
-    );
+    .post("/people", operate(deps, createAccount), { body: bodyOf(createAccount) })
+    .get("/people/:id", operate(deps, getAccount, OF_PERSON), { params: IdParam })
+    .patch("/people/:id", operate(deps, updateAccount, OF_PERSON), {
+      params: IdParam,
+      body: bodyOf(updateAccount, "accountId"),
+    });
 }
 
 /** A person's access: suspension, links that set a password, and the second factor. */
 function accessEndpoints(deps: Deps) {
   const ofPerson = { params: IdParam };
   return signedIn(deps, "reseller", "admin")
-    .post(
-      "/people/:id/suspend",
-      async ({ person, params, request }) =>
-        toJson(await perform(deps, suspendAccount, callBy(deps, { person, request }), { accountId: params.id })),
-      ofPerson,
-    )
-    .post(
-      "/people/:id/activate",
-      async ({ person, params, request }) =>
-        toJson(await perform(deps, reactivateAccount, callBy(deps, { person, request }), { accountId: params.id })),
-      ofPerson,
-    )
-    .post(
-      "/people/:id/link",
-      ({ person, params, request }) =>
-        once(deps, { person, request }, () =>
-          perform(deps, makeLink, callBy(deps, { person, request }), { accountId: params.id }),
-        ),
-      ofPerson,
-    )
+    .post("/people/:id/suspend", operate(deps, suspendAccount, OF_PERSON), ofPerson)
+    .post("/people/:id/activate", operate(deps, reactivateAccount, OF_PERSON), ofPerson)
+    .post("/people/:id/link", operate(deps, makeLink, OF_PERSON), ofPerson)
     .post(
       "/people/:id/remove-second-factor",
       async ({ person, params, request }) => {
@@ -177,12 +135,10 @@ function keyEndpoints(deps: Deps) {
 
 /** The limits of an account: an admin sets those of everyone, a reseller those of its customers, up to its own. */
 function limitEndpoints(deps: Deps) {
-  return signedIn(deps, ...setLimits.roles).patch(
-    "/people/:id/limits",
-    async ({ person, params, body, request }) =>
-      toJson(await perform(deps, setLimits, callBy(deps, { person, request }), { ...body, accountId: params.id })),
-    { params: IdParam, body: t.Object({ limits: RateLimits }) },
-  );
+  return signedIn(deps, ...setLimits.roles).patch("/people/:id/limits", operate(deps, setLimits, OF_PERSON), {
+    params: IdParam,
+    body: bodyOf(setLimits, "accountId"),
+  });
 }
 
 /** Viewing another account's panel. Leaving the view: session_endpoints.ts. */

@@ -4,37 +4,22 @@ import { listRetailPrices } from "../../commerce/retail_prices_store.ts";
 import { arePricesPublic, sellerOfPerson, setPricesPublic } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
 import { removePrice, setRetailPrice } from "../../operations/offerings.ts";
-import { perform } from "../../operations/operation.ts";
-import { IdParam, NanoUsd } from "./fields.ts";
+import { IdParam } from "./fields.ts";
 import { toJson } from "./formats.ts";
-import { callBy, signedIn } from "./panel_session.ts";
+import { bodyOf, operate } from "./operate.ts";
+import { signedIn } from "./panel_session.ts";
 
 /** A seller's own retail prices: the operator's for an admin, else the reseller's. Source: RTL-1, RTL-2, RTL-6. */
-
-/** Closed: an unknown field, such as a currency, is refused. */
-const Price = t.Object(
-  { priceNanoUsd: NanoUsd, belowWholesale: t.Optional(t.Boolean()) },
-  { additionalProperties: false },
-);
 
 export function pricesEndpoints(deps: Deps) {
   return new Elysia({ normalize: false }).use(
     signedIn(deps, "reseller", "admin")
       .get("/prices", async ({ person }) => toJson(await pricesOf(deps, sellerOfPerson(person))))
-      .put(
-        "/prices/:id",
-        async ({ person, params, body, request }) => {
-          const price = { ...body, offeringId: params.id, priceNanoUsd: BigInt(body.priceNanoUsd) };
-          return toJson(await perform(deps, setRetailPrice, callBy(deps, { person, request }), price));
-        },
-        { params: IdParam, body: Price },
-      )
-      .delete(
-        "/prices/:id",
-        ({ person, params, request }) =>
-          perform(deps, removePrice, callBy(deps, { person, request }), { offeringId: params.id }),
-        { params: IdParam },
-      )
+      .put("/prices/:id", operate(deps, setRetailPrice, { path: { id: "offeringId" } }), {
+        params: IdParam,
+        body: bodyOf(setRetailPrice, "offeringId"),
+      })
+      .delete("/prices/:id", operate(deps, removePrice, { path: { id: "offeringId" } }), { params: IdParam })
       .patch(
         "/prices",
         async ({ person, body: { pricesPublic } }) => {

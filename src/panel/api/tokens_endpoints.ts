@@ -1,52 +1,38 @@
 import { t } from "elysia";
 import type { Deps } from "../../deps.ts";
-import { API_TOKEN_NETWORKS_MAX } from "../../limits.ts";
-import { perform } from "../../operations/operation.ts";
+import { performJson } from "../../operations/operation.ts";
 import { createToken, listTokens, revokeToken, rotateToken } from "../../operations/tokens.ts";
-import { IdParam, Instant, orNull } from "./fields.ts";
+import { IdParam } from "./fields.ts";
 import { once } from "./form_once.ts";
+import { bodyOf, operate } from "./operate.ts";
 import { Proof, provePerson } from "./own_proof.ts";
 import { callBy, signedIn } from "./panel_session.ts";
 
 /** A person's tokens of the management API. Whoever makes one confirms who they are: it works on without their session. */
 
-const TEXT_LENGTH_MAX = 400;
-const SCOPES_MAX = 100;
-const Text = t.String({ maxLength: TEXT_LENGTH_MAX });
-
-const NewToken = t.Object({
-  name: Text,
-  scopes: t.Array(Text, { maxItems: SCOPES_MAX }),
-  networks: t.Optional(orNull(t.Array(Text, { maxItems: API_TOKEN_NETWORKS_MAX }))),
-  expiresAt: t.Optional(orNull(Instant)),
-  proof: Proof,
-});
+/** Asked of the person, beside the input of the operation. */
+const WithProof = t.Object({ proof: Proof });
 
 export function tokensEndpoints(deps: Deps) {
   return signedIn(deps, ...listTokens.roles)
-    .get("/tokens", ({ person, request }) => perform(deps, listTokens, callBy(deps, { person, request }), {}))
+    .get("/tokens", operate(deps, listTokens))
     .post(
       "/tokens",
       ({ person, request, body: { proof, ...wanted } }) =>
         once(deps, { person, request }, async () => {
           await provePerson(deps, { person, request }, proof);
-          return await perform(deps, createToken, callBy(deps, { person, request }), wanted);
+          return await performJson(deps, createToken, callBy(deps, { person, request }), wanted);
         }),
-      { body: NewToken },
+      { body: t.Intersect([bodyOf(createToken), WithProof]) },
     )
     .post(
       "/tokens/:id/rotate",
       ({ person, request, params: { id: tokenId }, body: { proof, ...wanted } }) =>
         once(deps, { person, request }, async () => {
           await provePerson(deps, { person, request }, proof);
-          return await perform(deps, rotateToken, callBy(deps, { person, request }), { ...wanted, tokenId });
+          return await performJson(deps, rotateToken, callBy(deps, { person, request }), { ...wanted, tokenId });
         }),
-      { params: IdParam, body: t.Object({ overlapSeconds: t.Integer(), proof: Proof }) },
+      { params: IdParam, body: t.Intersect([bodyOf(rotateToken, "tokenId"), WithProof]) },
     )
-    .post(
-      "/tokens/:id/revoke",
-      ({ person, request, params: { id: tokenId } }) =>
-        perform(deps, revokeToken, callBy(deps, { person, request }), { tokenId }),
-      { params: IdParam },
-    );
+    .post("/tokens/:id/revoke", operate(deps, revokeToken, { path: { id: "tokenId" } }), { params: IdParam });
 }

@@ -1,14 +1,12 @@
-import { Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
 import { sellerOfPerson } from "../../commerce/sellers_store.ts";
 import { listGuesses, noteGuess } from "../../commerce/voucher_guesses_store.ts";
 import { type Redemption, redeemVoucher } from "../../commerce/voucher_redemption_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
-import { INSTANT } from "../../http/checks.ts";
 import { networkOf } from "../../http/client_address.ts";
 import { factsOf } from "../../http/request_facts.ts";
-import { PAGE_MAX, perform } from "../../operations/operation.ts";
+import { PAGE_MAX, perform, performJson } from "../../operations/operation.ts";
 import { viewOf } from "../../operations/packages.ts";
 import {
   createVouchers,
@@ -17,30 +15,20 @@ import {
   getVoucherUses,
   listVouchers,
 } from "../../operations/vouchers.ts";
-import { Id, IdInBody, IdParam, orNull, PackagePayment, PositiveNanoUsd, whole } from "./fields.ts";
+import { Id, IdParam, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
+import { bodyOf, operate } from "./operate.ts";
 import { callBy, type Person, signedIn } from "./panel_session.ts";
 import { limited } from "./sign_in.ts";
 import { voucherCsv } from "./voucher_csv.ts";
 
 /** Vouchers: sellers make and disable them; their customers redeem them. Source: VOU-1, VOU-3, VOU-6. */
 
-const NAME_LENGTH_MAX = 400;
 /** Longer text gets the answer of any text that is not a code. */
 const CODE_LENGTH_MAX = 20_000;
 
 const Page = { before: t.Optional(Id), limit: t.Optional(whole(1, PAGE_MAX)) };
-const NewBatchBody = t.Object({
-  name: t.String({ maxLength: NAME_LENGTH_MAX }),
-  offeringId: t.Optional(orNull(IdInBody)),
-  amountNanoUsd: t.Optional(orNull(PositiveNanoUsd)),
-  payWith: t.Optional(PackagePayment),
-  codes: Type.Integer(),
-  usesPerCode: Type.Integer(),
-  endsAt: t.String(INSTANT),
-});
-
 export function vouchersEndpoints(deps: Deps) {
   return new Elysia({ normalize: false }).use(sellingEndpoints(deps)).use(redeemingEndpoints(deps));
 }
@@ -58,14 +46,13 @@ function sellingEndpoints(deps: Deps) {
     )
     .post(
       "/vouchers",
-      async ({ person, body: { amountNanoUsd, ...body }, request }) => {
-        const wanted = { ...body, amountNanoUsd: amountNanoUsd ? BigInt(amountNanoUsd) : null };
+      async ({ person, body, request }) => {
         const call = callBy(deps, { person, request });
-        const make = () => perform(deps, createVouchers, call, wanted);
+        const make = () => performJson(deps, createVouchers, call, body);
         const { batch, codes } = await once(deps, { person, request }, make);
         return toJson({ batch, csv: voucherCsv(batch, codes) });
       },
-      { body: NewBatchBody },
+      { body: bodyOf(createVouchers) },
     )
     .get("/vouchers/guesses", async ({ person }) => ({ guesses: await listGuesses(deps, sellerOfPerson(person)) }))
     .get(
@@ -80,10 +67,7 @@ function sellingEndpoints(deps: Deps) {
     )
     .post(
       "/vouchers/:id/disable",
-      async ({ person, params, request }) =>
-        toJson({
-          batch: await perform(deps, disableVouchers, callBy(deps, { person, request }), { batchId: params.id }),
-        }),
+      async (asked) => ({ batch: await operate(deps, disableVouchers, { path: { id: "batchId" } })(asked) }),
       { params: IdParam },
     );
 }
