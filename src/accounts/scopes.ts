@@ -18,6 +18,9 @@ const SUBJECTS = {
   vouchers: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
   sign_up: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
   domains: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
+  models: { read: ["admin"], write: ["admin"] },
+  providers: { read: ["admin"], write: ["admin"] },
+  webhooks: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
 } as const satisfies Record<string, Record<"read" | "write", readonly Role[]>>;
 
 export type Subject = keyof typeof SUBJECTS;

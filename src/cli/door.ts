@@ -41,7 +41,8 @@ function operatorDoor(context: Context): Door {
     caller: { accountId: 0, role: "admin", tenantId: 0, by: undefined },
     hostName: null,
     read: (work) => work(context),
-    callStripe: (work) => work(),
+    callOut: (_, work) => work(),
+    countDelivery: async () => {},
     makeBatch: (_, work) => work(),
   };
   return (operation, input) => perform(context, operation, call, input);

@@ -25,10 +25,10 @@ const KINDS = {
   receiver: { waitMsMax: 0, accountWaitingMax: 1, waitingMax: 0 },
   stripe: { waitMsMax: 10_000, accountWaitingMax: 8, waitingMax: 64 },
 } as const;
-type Kind = keyof typeof KINDS;
+export type CallKind = keyof typeof KINDS;
 /** Who asks: the account that signed in, or the owner of the token. */
 type Asker = { session: { accountId: number; tenantId: number } };
-export type CallPlaces = Readonly<Record<Kind, Places>>;
+export type CallPlaces = Readonly<Record<CallKind, Places>>;
 type CallDeps = { callPlaces: CallPlaces; limiter: RateLimiter };
 
 const LIMITS: RequestLimits = {
@@ -43,7 +43,7 @@ export function createCallPlaces(onShed: (reason: ShedReason) => void): CallPlac
     const message = `${words} Try again when one has ended.`;
     return new Refusal(code, { message, limit: ACCOUNT_AT_ONCE, retryAfterSeconds: RETRY_AFTER_SECONDS });
   };
-  const create = (kind: Kind) =>
+  const create = (kind: CallKind) =>
     createSemaphore({
       max: AT_ONCE,
       waitingMax: KINDS[kind].waitingMax,
@@ -57,7 +57,7 @@ export function createCallPlaces(onShed: (reason: ShedReason) => void): CallPlac
 /** Makes a call that a person asked for. Throws what `call` throws, too_many_requests, service_unavailable. */
 export async function askedCall<T>(
   deps: CallDeps,
-  { person, kind }: { person: Asker; kind: Kind },
+  { person, kind }: { person: Asker; kind: CallKind },
   call: () => Promise<T>,
 ): Promise<T> {
   const { accountId, tenantId } = person.session;
@@ -78,6 +78,10 @@ export function countDelivery(deps: Pick<CallDeps, "limiter">, person: Asker): P
   return count(deps, person, "outbox");
 }
 
-async function count({ limiter }: Pick<CallDeps, "limiter">, { session }: Asker, kind: Kind | "outbox"): Promise<void> {
+async function count(
+  { limiter }: Pick<CallDeps, "limiter">,
+  { session }: Asker,
+  kind: CallKind | "outbox",
+): Promise<void> {
   await limiter.begin(`calls:${kind}:${session.accountId}`, undefined, LIMITS).take();
 }

@@ -15,6 +15,7 @@ import { Refusal } from "../errors.ts";
 import { problemOf } from "../http/field_errors.ts";
 import type { Actor } from "../platform/changes_store.ts";
 import type { Db } from "../platform/db.ts";
+import type { CallKind } from "./asked_calls.ts";
 
 /**
  * An operation is defined once, as data. The panel, the management API and the command line call it: each finds out who asks, and calls
@@ -45,8 +46,10 @@ export type Call = {
   signal?: AbortSignal | undefined;
   /** Runs a read that may take long, within the caller's share. */
   read<T>(work: (deps: { db: Db }) => Promise<T>): Promise<T>;
-  /** Calls Stripe, within the caller's share. */
-  callStripe<T>(work: () => Promise<T>): Promise<T>;
+  /** Calls another server, within the caller's share: Stripe, or the receiver of a webhook. */
+  callOut<T>(kind: CallKind, work: () => Promise<T>): Promise<T>;
+  /** Counts a delivery that is made later because the caller asks for it. */
+  countDelivery(): Promise<void>;
   /** Makes a batch of a seller's vouchers, when it is that seller's turn. */
   makeBatch<T>(sellerId: number, work: () => Promise<T>): Promise<T>;
 };

@@ -189,7 +189,7 @@ export const refundPayment = operation({
   async run(deps, call, { sellerId, endPackage = false, ...wanted }) {
     const seller = await sellerInScope(deps, call.caller, sellerId);
     const refund = { ...wanted, sellerId: seller, reason: wanted.reason?.trim() || null, endPackage };
-    return { refund: refundView(await call.callStripe(() => makeRefund(changing(deps, call), refund))) };
+    return { refund: refundView(await call.callOut("stripe", () => makeRefund(changing(deps, call), refund))) };
   },
 });
 
@@ -203,7 +203,7 @@ export const endRefund = operation({
   output: Type.Object({ refund: RefundShape }),
   async run(deps, call, { sellerId, ...wanted }) {
     const ended = { ...wanted, sellerId: await sellerInScope(deps, call.caller, sellerId) };
-    return { refund: refundView(await call.callStripe(() => end(changing(deps, call), ended))) };
+    return { refund: refundView(await call.callOut("stripe", () => end(changing(deps, call), ended))) };
   },
 });
 

@@ -4,14 +4,17 @@ import * as domains from "./domains.ts";
 import * as keys from "./keys.ts";
 import * as markups from "./markups.ts";
 import * as measured from "./measured.ts";
+import * as models from "./models.ts";
 import * as offerings from "./offerings.ts";
 import type { AnyOperation } from "./operation.ts";
 import * as orders from "./orders.ts";
 import * as packages from "./packages.ts";
+import * as providers from "./providers.ts";
 import * as signUp from "./sign_up.ts";
 import * as tokens from "./tokens.ts";
 import * as usage from "./usage.ts";
 import * as vouchers from "./vouchers.ts";
+import * as webhooks from "./webhooks.ts";
 
 /** Every operation, in the order of the reference of the management API. */
 export const OPERATIONS: readonly AnyOperation[] = [
@@ -72,6 +75,31 @@ export const OPERATIONS: readonly AnyOperation[] = [
   domains.suspendDomain,
   domains.activateDomain,
   domains.removeDomain,
+  models.listModels,
+  models.getModel,
+  models.createModel,
+  models.updateModel,
+  models.setModelPrices,
+  models.setImagePrice,
+  models.addRoute,
+  models.updateRoute,
+  models.removeRoute,
+  providers.listProviders,
+  providers.getProvider,
+  providers.createProvider,
+  providers.updateProvider,
+  providers.addProviderKey,
+  providers.updateProviderKey,
+  providers.removeProviderKey,
+  webhooks.listWebhooks,
+  webhooks.addWebhook,
+  webhooks.updateWebhook,
+  webhooks.removeWebhook,
+  webhooks.rotateWebhookSecret,
+  webhooks.testWebhook,
+  webhooks.listDeliveries,
+  webhooks.getDelivery,
+  webhooks.sendDeliveryAgain,
   tokens.listTokens,
   tokens.createToken,
   tokens.rotateToken,

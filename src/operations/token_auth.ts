@@ -6,7 +6,7 @@ import { isInNetworks, networkOf } from "../http/client_address.ts";
 import { type Host, panelHostOf } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
 import { inTime } from "../platform/time_limit.ts";
-import { askedCall } from "./asked_calls.ts";
+import { askedCall, countDelivery } from "./asked_calls.ts";
 import { inBatchPlace } from "./batch_places.ts";
 import type { Call } from "./operation.ts";
 
@@ -63,7 +63,8 @@ export function callWith(
     hostName: host.name,
     signal,
     read: (work) => deps.longReads.run({ side: "api", accountId, tenantId }, { signal }, work),
-    callStripe: (work) => askedCall(deps, { person: asker, kind: "stripe" }, work),
+    callOut: (kind, work) => askedCall(deps, { person: asker, kind }, work),
+    countDelivery: () => countDelivery(deps, asker),
     makeBatch: (sellerId, work) => inBatchPlace(deps.batchPlaces, { sellerId, signal }, work),
   };
 }

@@ -18,7 +18,7 @@ export function bodyOf<In extends TSchema, OfPath extends Extract<keyof Static<I
   _operation: { input: In },
   ..._ofPath: OfPath[]
 ): TUnsafe<{ [Field in keyof Body<In, OfPath>]: Body<In, OfPath>[Field] }> {
-  return Type.Unsafe(Type.Object({}));
+  return Type.Unsafe(Type.Object({}, { additionalProperties: true }));
 }
 
 type Asked = {

@@ -8,7 +8,7 @@ import { hasBody, readBody } from "../../http/body.ts";
 import type { Host } from "../../http/host.ts";
 import { refuseRepeated } from "../../http/query.ts";
 import { factsOf } from "../../http/request_facts.ts";
-import { askedCall } from "../../operations/asked_calls.ts";
+import { askedCall, countDelivery } from "../../operations/asked_calls.ts";
 import { inBatchPlace } from "../../operations/batch_places.ts";
 import type { Call } from "../../operations/operation.ts";
 import type { Actor } from "../../platform/changes_store.ts";
@@ -128,7 +128,8 @@ export function callBy(deps: Deps, { person, request: { signal } }: { person: Pe
     hostName: person.host.name,
     signal,
     read: (work) => longRead(deps, { person, signal }, work),
-    callStripe: (work) => askedCall(deps, { person, kind: "stripe" }, work),
+    callOut: (kind, work) => askedCall(deps, { person, kind }, work),
+    countDelivery: () => countDelivery(deps, person),
     makeBatch: (sellerId, work) => inBatchPlace(deps.batchPlaces, { sellerId, signal }, work),
   };
 }

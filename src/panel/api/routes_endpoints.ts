@@ -2,7 +2,7 @@ import { t } from "elysia";
 import type { RouteReport } from "../../catalog/route_sums.ts";
 import { listRoutes } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
-import { readRouteStates } from "./breakers.ts";
+import { readRouteStates } from "../../operations/route_states.ts";
 import { longRead, signedIn } from "./panel_session.ts";
 
 /** The reports of all routes for the last 24 hours, for admins. One model's routes: models_endpoints.ts. */

@@ -1,8 +1,8 @@
-import { healthOf, type RouteHealth } from "../../catalog/route_health.ts";
-import { readRouteStats } from "../../catalog/route_stats_store.ts";
-import { type RouteReport, reportsOf } from "../../catalog/route_sums.ts";
-import { recentReplicas } from "../../ledger/replicas_store.ts";
-import type { Db } from "../../platform/db.ts";
+import { healthOf, type RouteHealth } from "../catalog/route_health.ts";
+import { readRouteStats } from "../catalog/route_stats_store.ts";
+import { type RouteReport, reportsOf } from "../catalog/route_sums.ts";
+import { recentReplicas } from "../ledger/replicas_store.ts";
+import type { Db } from "../platform/db.ts";
 
 /**
  * The state of routes over all replicas: the sums of the last 24 hours, which they share, and the circuit breakers, of which

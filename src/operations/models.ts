@@ -1,0 +1,349 @@
+import { type Static, Type } from "@sinclair/typebox";
+import { adviceOf } from "../catalog/bound_advice.ts";
+import { readBoundUses } from "../catalog/bound_uses_store.ts";
+import { imagePriceKey, QUALITY_CHARS_MAX, ROUTE_CHOICES } from "../catalog/catalog_input.ts";
+import { FACT_NAMES } from "../catalog/dialects.ts";
+import { losing, lossOf, lowestMargin, readMargins } from "../catalog/margins.ts";
+import { MODALITY_NAMES, type Modality } from "../catalog/modalities.ts";
+import { byBound } from "../catalog/model_bounds.ts";
+import {
+  addModel,
+  changePrices,
+  findModel,
+  listImagePrices,
+  listModels as readModels,
+  setImagePrice as setPriceOfImage,
+  updateModel as update,
+} from "../catalog/models_store.ts";
+import { PARAM_CHARS_MAX, ROUTE_PARAMS_MAX } from "../catalog/route_params.ts";
+import { addRoute as add, updateRoute as change, listRoutes, removeRoute as remove } from "../catalog/routes_store.ts";
+import { pricesOfColumns } from "../catalog/token_prices.ts";
+import { Refusal } from "../errors.ts";
+import { chatCharge, imageCharge } from "../ledger/price.ts";
+import { CATALOG_NAME_CHARS_MAX, IMAGE_SIZES, MODEL_ID_CHARS_MAX } from "../limits.ts";
+import type { Db } from "../platform/db.ts";
+import { Amount, At, orNull, RowId, text } from "./fields.ts";
+import { changing, listOperation, operation } from "./operation.ts";
+import { readRouteStates } from "./route_states.ts";
+
+/**
+ * Models, their prices and their routes, for admins. A model is named by a field and not in the path: ids contain slashes, which proxies and
+ * clients encode differently in a path.
+ */
+
+const IMAGE_PRICES_MAX = 40;
+/** The request whose cost is shown beside a price per million tokens. */
+export const EXAMPLE = { promptTokens: 1000, cachedTokens: 0, completionTokens: 500 };
+
+const ModelId = Type.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX, description: "The model's id." });
+const OfModel = { id: ModelId };
+const Name = text(CATALOG_NAME_CHARS_MAX);
+const MicroUsd = Type.Integer({ description: "Micro-USD: 1 USD is 1000000." });
+const Fraction = orNull(Type.Integer({ description: "What is left of the price, in thousandths; null: not known." }));
+const oneOf = <const Word extends string>(words: readonly Word[]) =>
+  Type.Unsafe<Word>(Type.Union(words.map((word) => Type.Literal(word))));
+
+const MODEL_FIELDS = {
+  name: Type.Optional(Name),
+  ownedBy: Type.Optional(Name),
+  contextLength: Type.Optional(orNull(Type.Integer())),
+  status: Type.Optional(oneOf(["active", "preview", "deprecated"])),
+  modality: Type.Optional(oneOf<Modality>(MODALITY_NAMES)),
+  architecture: Type.Optional(orNull(Type.Record(Type.String(), Type.Unknown()))),
+  enabled: Type.Optional(Type.Boolean()),
+  defaultCapTokens: Type.Optional(Type.Integer()),
+  ...byBound(() => Type.Optional(Type.Integer())),
+  marginPermille: Type.Optional(Type.Integer({ description: "Factor on what is reserved, in thousandths." })),
+  hidesTokens: Type.Optional(orNull(Type.Boolean())),
+  routeChoice: Type.Optional(oneOf(ROUTE_CHOICES)),
+};
+/** `further` has the names of `catalog/rates.ts`, which `checkPrices` checks, so that an unknown one is named. */
+const Prices = orNull(
+  Type.Object(
+    {
+      inputMicroUsd: Type.Integer(),
+      cachedInputMicroUsd: Type.Optional(orNull(Type.Integer())),
+      outputMicroUsd: Type.Integer(),
+      further: Type.Optional(orNull(Type.Record(Type.String(), Type.Unknown()))),
+    },
+    {
+      additionalProperties: false,
+      description: "Micro-USD per million tokens; all of them are replaced. null: the model is sold in packages only.",
+    },
+  ),
+);
+const IMAGE = {
+  size: oneOf(IMAGE_SIZES),
+  quality: Type.Optional(Type.String({ minLength: 1, maxLength: QUALITY_CHARS_MAX })),
+};
+
+const Params = Type.Array(Type.String({ minLength: 1, maxLength: PARAM_CHARS_MAX }), { maxItems: ROUTE_PARAMS_MAX });
+const Cost = Type.Optional(orNull(MicroUsd));
+/** Facts of a dialect that are set, by name; `checkFacts` checks them, so that an unknown name is named. */
+export const Facts = Type.Record(Type.String({ maxLength: 60 }), Type.Unknown(), {
+  maxProperties: 2 * FACT_NAMES.length,
+  description: "Facts that differ from the dialect, by name; null: as the dialect says.",
+});
+const ROUTE_FIELDS = {
+  upstreamModel: Type.Optional(Name),
+  priority: Type.Optional(Type.Integer()),
+  weight: Type.Optional(Type.Integer()),
+  facts: Type.Optional(Facts),
+  ownResponses: Type.Optional(Type.Boolean()),
+  allowedParams: Type.Optional(Params),
+  droppedParams: Type.Optional(Params),
+  costInputMicroUsd: Cost,
+  costOutputMicroUsd: Cost,
+  costImageMicroUsd: Cost,
+  enabled: Type.Optional(Type.Boolean()),
+};
+
+/** Of a route, over all replicas. */
+export const RouteStateShape = {
+  health: Type.String({ description: "answers, degraded, failing or untested: by the last 24 hours." }),
+  breaker: Type.Object({
+    open: Type.Boolean({ description: "Some replica skips the route for now." }),
+    dueInMs: Type.Integer(),
+    forAll: Type.Boolean(),
+    trouble: orNull(Type.String()),
+    leftOutBy: Type.Integer(),
+    replicas: Type.Integer(),
+  }),
+};
+const RouteShape = Type.Object(
+  {
+    id: RowId,
+    providerId: RowId,
+    providerName: Type.String(),
+    upstreamModel: Type.String(),
+    priority: Type.Integer(),
+    weight: Type.Integer(),
+    ownResponses: Type.Boolean(),
+    allowedParams: Type.Array(Type.String()),
+    droppedParams: Type.Array(Type.String()),
+    costInputMicroUsd: orNull(Type.Integer()),
+    costOutputMicroUsd: orNull(Type.Integer()),
+    costImageMicroUsd: orNull(Type.Integer()),
+    enabled: Type.Boolean(),
+    marginPermille: Fraction,
+    ...RouteStateShape,
+  },
+  { title: "Route" },
+);
+const ModelShape = Type.Object(
+  {
+    id: Type.String(),
+    name: Type.String(),
+    ownedBy: Type.String(),
+    contextLength: orNull(Type.Integer()),
+    status: Type.String(),
+    modality: Type.String(),
+    enabled: Type.Boolean(),
+    defaultCapTokens: Type.Integer(),
+    ...byBound(() => Type.Integer()),
+    marginPermille: Type.Integer(),
+    hidesTokens: orNull(Type.Boolean()),
+    routeChoice: Type.String(),
+    createdAt: At,
+    prices: orNull(
+      Type.Object({
+        inputMicroUsd: Type.Integer(),
+        cachedInputMicroUsd: orNull(Type.Integer()),
+        outputMicroUsd: Type.Integer(),
+        further: Type.Record(Type.String(), Type.Unknown()),
+      }),
+    ),
+    exampleNanoUsd: orNull(Amount),
+    imagePrices: Type.Array(
+      Type.Object({ size: Type.String(), quality: Type.String(), microUsd: Type.Integer(), chargeNanoUsd: Amount }),
+    ),
+    lowestMarginPermille: Fraction,
+    routes: Type.Array(RouteShape),
+  },
+  { title: "Model" },
+);
+
+export const listModels = listOperation({
+  name: "models.list",
+  says: "Lists all models by id, with their prices and routes.",
+  scope: "models:read",
+  roles: ["admin"],
+  route: "GET /models",
+  filter: {},
+  before: Type.Optional(Type.String({ maxLength: MODEL_ID_CHARS_MAX })),
+  item: ModelShape,
+  cursor: ({ id }: { id: string }) => id,
+  async list(deps, _call, { before: after, limit }) {
+    const rows = await readModels(deps, { after, limit: limit + 1 });
+    return { rows: await describeModels(deps, rows.slice(0, limit)), hasMore: rows.length > limit };
+  },
+});
+
+export const getModel = operation({
+  name: "models.get",
+  says: "Returns a model, with its prices and routes.",
+  scope: "models:read",
+  roles: ["admin"],
+  route: "GET /model",
+  input: OfModel,
+  output: ModelShape,
+  run: (deps, _call, { id }) => modelOf(deps, id),
+});
+
+export const createModel = operation({
+  name: "models.create",
+  says: "Adds a model. Without prices it is sold in packages only; without a route it is not served.",
+  scope: "models:write",
+  roles: ["admin"],
+  route: "POST /models",
+  input: {
+    ...OfModel,
+    ...MODEL_FIELDS,
+    prices: Type.Optional(Prices),
+    imagePrices: Type.Optional(
+      Type.Array(Type.Object({ ...IMAGE, microUsd: MicroUsd }, { additionalProperties: false }), {
+        maxItems: IMAGE_PRICES_MAX,
+      }),
+    ),
+  },
+  output: ModelShape,
+  async run(deps, call, { imagePrices = [], prices = null, ...fields }) {
+    const byKey = imagePrices.map(({ size, quality, microUsd }) => [imagePriceKey(size, quality), microUsd]);
+    await addModel(changing(deps, call), { ...fields, prices, imagePrices: Object.fromEntries(byKey) });
+    return modelOf(deps, fields.id);
+  },
+});
+
+export const updateModel = operation({
+  name: "models.update",
+  says: "Changes a model. What is left out stays.",
+  scope: "models:write",
+  roles: ["admin"],
+  route: "PATCH /model",
+  input: { ...OfModel, ...MODEL_FIELDS },
+  output: ModelShape,
+  async run(deps, call, { id, ...patch }) {
+    await update(changing(deps, call), id, patch);
+    return modelOf(deps, id);
+  },
+});
+
+export const setModelPrices = operation({
+  name: "models.prices",
+  says: "Sets what a model's tokens cost.",
+  scope: "models:write",
+  roles: ["admin"],
+  route: "PUT /model/prices",
+  input: { ...OfModel, prices: Prices },
+  output: ModelShape,
+  async run(deps, call, { id, prices }) {
+    await changePrices(changing(deps, call), id, { prices });
+    return modelOf(deps, id);
+  },
+});
+
+export const setImagePrice = operation({
+  name: "models.image_price",
+  says: "Sets what a model's image of one size and quality costs; null removes the price.",
+  scope: "models:write",
+  roles: ["admin"],
+  route: "PUT /model/image_price",
+  input: { ...OfModel, ...IMAGE, microUsd: orNull(MicroUsd) },
+  output: ModelShape,
+  async run(deps, call, { id, ...price }) {
+    await setPriceOfImage(changing(deps, call), { modelId: id, ...price });
+    return modelOf(deps, id);
+  },
+});
+
+export const addRoute = operation({
+  name: "routes.create",
+  says: "Adds a route: a model at a provider.",
+  scope: "models:write",
+  roles: ["admin"],
+  route: "POST /routes",
+  input: { modelId: ModelId, providerId: RowId, ...ROUTE_FIELDS },
+  output: Type.Object({ id: RowId }, { title: "NewRoute" }),
+  run: async (deps, call, wanted) => ({ id: await add(changing(deps, call), wanted) }),
+});
+
+export const updateRoute = operation({
+  name: "routes.update",
+  says: "Changes a route. What is left out stays.",
+  scope: "models:write",
+  roles: ["admin"],
+  route: "PATCH /routes/{routeId}",
+  input: { routeId: RowId, ...ROUTE_FIELDS },
+  output: Type.Object({ id: RowId }),
+  async run(deps, call, { routeId, ...patch }) {
+    await change(changing(deps, call), routeId, patch);
+    return { id: routeId };
+  },
+});
+
+export const removeRoute = operation({
+  name: "routes.remove",
+  says: "Removes a route. Requests that it serves now are served to their end.",
+  scope: "models:write",
+  roles: ["admin"],
+  route: "DELETE /routes/{routeId}",
+  input: { routeId: RowId },
+  output: Type.Object({ id: RowId }),
+  async run(deps, call, { routeId }) {
+    await remove(changing(deps, call), routeId);
+    return { id: routeId };
+  },
+});
+
+type ModelRow = NonNullable<Awaited<ReturnType<typeof findModel>>>;
+
+/** A model, and what its requests say of its bounds. Throws not_found. */
+async function modelOf(deps: { db: Db }, id: string) {
+  const row = await findModel(deps, id);
+  const [model] = row ? await describeModels(deps, [row]) : [];
+  if (!row || !model) throw new Refusal("not_found", { message: "There is no such model." });
+  const advice = adviceOf(row, (await readBoundUses(deps, [row])).get(id) ?? []);
+  return { ...model, advice, example: EXAMPLE };
+}
+
+/** Models with their prices, their routes and the state of each. */
+export async function describeModels(deps: { db: Db }, rows: ModelRow[]) {
+  const ids = rows.map(({ id }) => id);
+  const images = await listImagePrices(deps, ids);
+  const routes = await listRoutes(deps, ids);
+  const stateOf = await readRouteStates(
+    deps,
+    routes.map(({ id }) => id),
+  );
+  const allMargins = await readMargins(deps, rows);
+  return rows.map((row) => {
+    const margins = allMargins.get(row.id) ?? [];
+    const { createdUnix, inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, furtherPrices: _, ...model } = row;
+    const { tokens = null, further = {} } = pricesOfColumns(row) ?? {};
+    const isPriced = tokens !== null && inputMicroUsd !== null && outputMicroUsd !== null;
+    return {
+      ...model,
+      createdAt: new Date(createdUnix * 1000).toISOString(),
+      prices: isPriced ? { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, further } : null,
+      /** The cost of the example, computed by the function that charges requests. */
+      exampleNanoUsd: tokens && chatCharge(tokens, EXAMPLE),
+      imagePrices: images
+        .filter(({ modelId }) => modelId === model.id)
+        .map(({ size, quality, microUsd }) => ({ size, quality, microUsd, chargeNanoUsd: imageCharge(microUsd) })),
+      /** What is left of its price, in thousandths, by its dearest route; null: not known. */
+      lowestMarginPermille: lowestMargin(margins),
+      losing: losing(margins).map(lossOf),
+      /** Of the routes that were called in the last 24 hours. */
+      reports: routes.filter(({ modelId }) => modelId === model.id).flatMap(({ id }) => stateOf(id).report ?? []),
+      routes: routes
+        .filter(({ modelId }) => modelId === model.id)
+        .map(({ modelId: _, baseUrl: __, ...route }) => ({
+          ...route,
+          health: stateOf(route.id).health,
+          breaker: stateOf(route.id).breaker,
+          /** null: not known, or the route is off. */
+          marginPermille: lowestMargin(margins.filter(({ routeId }) => routeId === route.id)),
+        })),
+    };
+  });
+}
