@@ -4,7 +4,7 @@ import { sleep } from "./platform/own_redis.ts";
 /** Commands of documents, run as a reader pastes them: with all that they start, which ends with them. */
 
 /** Time for a program to answer, and to end. */
-export const SCRIPT_MS_MAX = 200_000;
+export const SCRIPT_MS_MAX = 600_000;
 const END_MS_MAX = 20_000;
 
 export type Run = { code: number | null; output: string };

@@ -31,11 +31,16 @@ export type PdfDrawer = {
   close(): void;
 };
 
-export function createPdfDrawer(log: Log, startWorker: () => Worker = newWorker): PdfDrawer {
+type Options = { startWorker?: () => Worker; waitMs?: number; stuckMs?: number };
+
+export function createPdfDrawer(
+  log: Log,
+  { startWorker = newWorker, waitMs = WAIT_MS, stuckMs = STUCK_MS }: Options = {},
+): PdfDrawer {
   const jobs = createWorkerJobs<PdfJob, Uint8Array>({
     ...{ name: "pdf", log, startWorker, isLazy: true },
     ...{ queueMax: QUEUE_MAX, shares: { account: ACCOUNT_QUEUE_MAX, tenant: QUEUE_MAX } },
-    ...{ waitMs: WAIT_MS, stuckMs: STUCK_MS },
+    ...{ waitMs, stuckMs },
   });
   return {
     async draw(invoice, looks) {

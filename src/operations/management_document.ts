@@ -45,6 +45,11 @@ const TAG_OF: Readonly<Record<string, Tag>> = {
   payments: "Payments",
   vouchers: "Vouchers",
   domains: "Domains",
+  models: "Models",
+  routes: "Models",
+  providers: "Providers",
+  provider_keys: "Providers",
+  webhooks: "Webhooks",
 };
 
 /** For an Elysia route's `detail`. */
@@ -75,7 +80,7 @@ export function descriptionOf({ name, says, scope, roles, route, input, output, 
     ...(!isRead && { headers: WriteHeaders }),
     ...(rest.length > 0 && !hasQuery && { body: { schema: body, example: exampleOf(body) } }),
     answer: {
-      description: pageJson === null ? "What was asked for." : "A page, newest first.",
+      description: pageJson === null ? "What was asked for." : "A page of the list.",
       schema: pageJson === null ? titled(output, `${title}Result`) : pageShape(output, `${title}Page`),
     },
     refusals: [

@@ -7,7 +7,9 @@ import { INVOICE, LOOKS, textOf } from "./sample_invoice.ts";
 
 /** Invoices are drawn in a worker. Source: INV-4. */
 
-const drawer = createPdfDrawer(quietLog().log);
+/** A busy machine draws sixteen files, one after the other, in more than their usual time. */
+const PATIENT = { waitMs: 150_000, stuckMs: 150_000 };
+const drawer = createPdfDrawer(quietLog().log, PATIENT);
 afterAll(() => drawer.close());
 
 /** A worker that runs `script`. */
@@ -48,10 +50,11 @@ test("a file that cannot be drawn has its own error, and the worker continues", 
 test("a file gets 503 if its worker dies or cannot start, and another worker is started later", async () => {
   let started = 0;
   const { log, lines } = quietLog();
-  const one = createPdfDrawer(log, () => {
+  const startWorker = () => {
     started++;
     return workerOf("postMessage({ ready: true }); onmessage = () => { throw new Error('died'); }")();
-  });
+  };
+  const one = createPdfDrawer(log, { startWorker });
   // Nothing runs before the first file.
   expect(started).toBe(0);
   for (const drawn of await Promise.allSettled([one.draw(INVOICE, LOOKS), one.draw(INVOICE, LOOKS)]))

@@ -34,7 +34,7 @@ const BASE_BYTES_ABOUT = 80 * MB;
 
 /** What a replica logs of a machine on which nothing ran for some seconds. */
 const STOOD_STILL =
-  /"message":"(?:the bus |the changes table |the catalog could not be loaded|the lease of this replica had ended)/;
+  /"message":"(?:the bus |the changes table |the catalog could not be loaded|the lease of this replica had ended|Redis does not answer in time)|Socket timeout/;
 
 const source = repositoryText("Dockerfile");
 const stages = parseDockerfile(source);

@@ -24,8 +24,8 @@ import {
  * leaves no receipt.
  * Source: END-13, END-15, REL-3.
  */
-/** What is drawn is looked at before its lease ends: on a slow machine some seconds after the replica has stopped. */
-const LEASE_SECONDS = 6;
+/** What is drawn is looked at before its lease ends: on a slow machine many seconds after the replica has stopped. */
+const LEASE_SECONDS = 20;
 let shop: Shop;
 
 beforeAll(async () => {
@@ -86,7 +86,7 @@ async function leaseOf({ accountId }: Buyer): Promise<string | undefined> {
  */
 async function servedAtLast(buyer: Buyer, purse: Purse): Promise<void> {
   const mark = behave(shop, { tokens: 10, usage: SMALL_USAGE });
-  const endsAt = performance.now() + 80_000;
+  const endsAt = performance.now() + 150_000;
   for (;;) {
     const answer = await shop.chat(buyer.secret, { max_tokens: 10, ...mark });
     if (answer.status === 200) return;

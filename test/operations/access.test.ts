@@ -13,7 +13,7 @@ import { type Management, managementOf, managementWith, requestFor, UNKNOWN_ID }
 
 const ROLES = ["customer", "reseller", "admin"] as const;
 const TABLES =
-  "accounts keys packages balances balance_entries orders allotments hosts offerings retail_prices markups vouchers voucher_batches payments refunds links api_tokens audit_entries";
+  "accounts keys packages balances balance_entries orders allotments hosts offerings retail_prices markups vouchers voucher_batches payments refunds links api_tokens audit_entries models routes image_prices providers provider_keys webhook_endpoints";
 
 let shop: Shop;
 /** A token of each role with everything that it may have, and one with nothing that fits. */
@@ -77,7 +77,11 @@ async function addOtherTenant(): Promise<Record<string, number | string>> {
   const [batch] = await sql`
     insert into voucher_batches (seller_id, name, amount_nano_usd, pay_with, codes, uses_per_code, ends_at)
     values (${reseller.accountId}, 'x', 10000000, 'balance', 1, 1, now() + interval '1 day') returning id`;
+  const [endpoint] = await sql`
+    insert into webhook_endpoints (account_id, url, kinds, secret_ciphertext)
+    values (${reseller.accountId}, 'https://zebra.test/', '{}', 'x') returning id`;
   return {
+    ...{ endpointId: Number(endpoint?.id), deliveryId: UNKNOWN_ID },
     ...{ accountId: person.accountId, resellerId: reseller.accountId, sellerId: reseller.accountId },
     ...{ packageId, keyId, host: "ai.zebra.test" },
     orderId: Number(order?.id),
@@ -145,7 +149,17 @@ for (const operation of SERVED) {
 }
 
 /** Names of fields, before the database has ids. */
-const IDS = { accountId: 1, keyId: 1, packageId: 1, orderId: 1, batchId: 1, host: "x", sellerId: 1, resellerId: 1 };
+const IDS = {
+  accountId: 1,
+  keyId: 1,
+  packageId: 1,
+  orderId: 1,
+  batchId: 1,
+  endpointId: 1,
+  host: "x",
+  sellerId: 1,
+  resellerId: 1,
+};
 
 function unknownIds(): Record<string, number | string> {
   return Object.fromEntries(
@@ -194,6 +208,30 @@ const PANEL_DOORS: Readonly<Record<string, string>> = {
   "vouchers.get": "GET /vouchers/:id",
   "vouchers.uses": "GET /vouchers/:id",
   "vouchers.disable": "POST /vouchers/:id/disable",
+  "models.get": "GET /admin/model",
+  "models.create": "POST /admin/models",
+  "models.update": "PATCH /admin/model",
+  "models.prices": "PUT /admin/model/prices",
+  "models.image_price": "PUT /admin/model/image-price",
+  "routes.create": "POST /admin/routes",
+  "routes.update": "PATCH /admin/routes/:id",
+  "routes.remove": "DELETE /admin/routes/:id",
+  "providers.list": "GET /admin/providers",
+  "providers.get": "GET /admin/providers/:id",
+  "providers.create": "POST /admin/providers",
+  "providers.update": "PATCH /admin/providers/:id",
+  "provider_keys.create": "POST /admin/providers/:id/keys",
+  "provider_keys.update": "PATCH /admin/provider-keys/:id",
+  "provider_keys.remove": "DELETE /admin/provider-keys/:id",
+  "webhooks.list": "GET /webhooks",
+  "webhooks.create": "POST /webhooks",
+  "webhooks.update": "PATCH /webhooks/:id",
+  "webhooks.remove": "DELETE /webhooks/:id",
+  "webhooks.rotate": "POST /webhooks/:id/rotate",
+  "webhooks.test": "POST /webhooks/:id/test",
+  "webhooks.deliveries": "GET /webhooks/:id/deliveries",
+  "webhooks.delivery": "GET /webhooks/:id/deliveries/:deliveryId",
+  "webhooks.send_again": "POST /webhooks/:id/deliveries/:deliveryId/send-again",
   "tokens.list": "GET /tokens",
   "tokens.create": "POST /tokens",
   "tokens.rotate": "POST /tokens/:id/rotate",

@@ -1,6 +1,6 @@
 import { type Service, startRedis } from "../../scripts/services.ts";
 
-const UNTIL_MS_MAX = 60_000;
+const UNTIL_MS_MAX = 150_000;
 
 export type OwnRedis = {
   url: string;

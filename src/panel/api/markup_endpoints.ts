@@ -18,7 +18,7 @@ export function markupEndpoints(deps: Deps) {
         await operate(deps, setMarkup)(asked);
         return toJson(shown(deps, await markupsOf(deps.db.orm, asked.person.accountId)));
       },
-      { body: bodyOf(setMarkup) },
+      { body: bodyOf(setMarkup, "resellerId") },
     );
 }
 

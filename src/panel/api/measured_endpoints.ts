@@ -23,5 +23,8 @@ function offerEndpoint(deps: Deps) {
 function pricesEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get("/measured-prices", operate(deps, getMeasured), { query: Kind })
-    .put("/measured-prices", operate(deps, setMeasured), { query: Kind, body: bodyOf(setMeasured, "kind") });
+    .put("/measured-prices", operate(deps, setMeasured), {
+      query: Kind,
+      body: bodyOf(setMeasured, "kind", "sellerId"),
+    });
 }

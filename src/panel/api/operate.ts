@@ -11,14 +11,20 @@ import { callBy, type Person } from "./panel_session.ts";
  *   .patch("/keys/:id", operate(deps, updateKey, { path: { id: "keyId" } }), { params: IdParam, body: bodyOf(updateKey, "keyId") })
  */
 
-type Body<In extends TSchema, OfPath extends string> = Omit<StaticEncode<In>, OfPath>;
+type Body<In extends TSchema, Said extends string> = Omit<StaticEncode<In>, Said>;
 
-/** The body of an operation's endpoint, as its page sends it: all fields of the input but those of the path. */
-export function bodyOf<In extends TSchema, OfPath extends Extract<keyof Static<In>, string> = never>(
-  _operation: { input: In },
-  ..._ofPath: OfPath[]
-): TUnsafe<{ [Field in keyof Body<In, OfPath>]: Body<In, OfPath>[Field] }> {
-  return Type.Unsafe(Type.Object({}, { additionalProperties: true }));
+/**
+ * The body of an operation's endpoint, as its page sends it: the fields of the input but those that the path or the session says. Any other
+ * field is refused by name.
+ */
+export function bodyOf<In extends TObject, Said extends Extract<keyof Static<In>, string> = never>(
+  { input }: { input: In },
+  ...said: Said[]
+): TUnsafe<{ [Field in keyof Body<In, Said>]: Body<In, Said>[Field] }> {
+  const names = Object.keys(input.properties).filter((name) => !said.some((one) => one === name));
+  // Their values are checked by the operation.
+  const fields = Object.fromEntries(names.map((name) => [name, Type.Optional(Type.Unknown())]));
+  return Type.Unsafe(Type.Object(fields, { additionalProperties: false }));
 }
 
 type Asked = {

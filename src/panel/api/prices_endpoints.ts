@@ -17,7 +17,7 @@ export function pricesEndpoints(deps: Deps) {
       .get("/prices", async ({ person }) => toJson(await pricesOf(deps, sellerOfPerson(person))))
       .put("/prices/:id", operate(deps, setRetailPrice, { path: { id: "offeringId" } }), {
         params: IdParam,
-        body: bodyOf(setRetailPrice, "offeringId"),
+        body: bodyOf(setRetailPrice, "offeringId", "sellerId"),
       })
       .delete("/prices/:id", operate(deps, removePrice, { path: { id: "offeringId" } }), { params: IdParam })
       .patch(

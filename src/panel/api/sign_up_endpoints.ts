@@ -41,7 +41,7 @@ function formEndpoints(deps: Deps) {
 function settingsEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get("/sign-up/settings", operate(deps, getSignUp))
-    .patch("/sign-up/settings", operate(deps, setSignUp), { body: bodyOf(setSignUp) })
+    .patch("/sign-up/settings", operate(deps, setSignUp), { body: bodyOf(setSignUp, "sellerId") })
     .get("/sign-up/accounts", operate(deps, listSignedUp, { add: () => ({ limit: ACCOUNTS_SHOWN }) }), {
       query: t.Object({ before: t.Optional(Id) }),
     });

@@ -52,7 +52,7 @@ function sellingEndpoints(deps: Deps) {
         const { batch, codes } = await once(deps, { person, request }, make);
         return toJson({ batch, csv: voucherCsv(batch, codes) });
       },
-      { body: bodyOf(createVouchers) },
+      { body: bodyOf(createVouchers, "sellerId") },
     )
     .get("/vouchers/guesses", async ({ person }) => ({ guesses: await listGuesses(deps, sellerOfPerson(person)) }))
     .get(
