@@ -112,7 +112,8 @@ async function storeQuarantine(tx: Tx, rest: RestToStore): Promise<void> {
           when state <> 'quarantined' and since < clock_timestamp() - ${FORGOTTEN_AFTER} then 1
           else failures + 1 end as failures_now
       from provider_keys where id = ${keyId}::bigint for update) as known
-    where id = key_id`);
+    -- A probe of the secret that was replaced meanwhile says nothing about the new one.
+    where id = key_id and (quarantined or not ${isProbe})`);
 }
 
 /**

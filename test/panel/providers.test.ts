@@ -56,7 +56,6 @@ describe("providers", () => {
       name,
       baseUrl: shop.second.baseUrl,
       enabled: true,
-      apiKey: "stored",
       keys: [{ ...ACTIVE_KEY, providerId: added.json.id, name: "default" }],
       dialect: "generic",
       facts: {},
@@ -123,7 +122,7 @@ describe("providers", () => {
     expectRefusal(await admin.patch(`/admin/providers/${id}`, elsewhere), "validation_failed", { param: "apiKey" });
 
     await shop.world.sql`
-      update provider_keys set state = 'quarantined', until = now(), why = 'credentials', failures = 4, met_payer_id = 7 where id = ${second}`;
+      update provider_keys set state = 'quarantined', until = now() + interval '1 hour', why = 'credentials', failures = 4, met_payer_id = 7 where id = ${second}`;
     await shop.world
       .sql`insert into provider_key_pauses values (${second}, 'gpt', now(), now() + interval '1 minute', 7, 7)`;
     const resting = (await admin.get(`/admin/providers/${id}`)).json.keys[1];
@@ -159,8 +158,9 @@ describe("providers", () => {
 
   test("a provider is shown with its routes; a route has its provider's name and whether it is enabled", async () => {
     const id = await idOf("second");
-    const { apiKey, routes, hasMoreRoutes } = (await admin.get(`/admin/providers/${id}`)).json;
-    expect({ apiKey, hasMoreRoutes }).toEqual({ apiKey: "stored", hasMoreRoutes: false });
+    const { routes, hasMoreRoutes, ...shown } = (await admin.get(`/admin/providers/${id}`)).json;
+    expect(hasMoreRoutes).toBe(false);
+    expect(shown).not.toHaveProperty("apiKey");
     const stored = await shop.world.sql`
       select id::int, model_id from routes where provider_id = ${id} order by model_id, priority, id`;
     expect(routes.map((route: { id: number; modelId: string }) => [route.id, route.modelId])).toEqual(

@@ -1,4 +1,12 @@
-import { type Static, type StaticEncode, type TObject, type TSchema, type TUnsafe, Type } from "@sinclair/typebox";
+import {
+  type Static,
+  type StaticEncode,
+  type TObject,
+  type TProperties,
+  type TSchema,
+  type TUnsafe,
+  Type,
+} from "@sinclair/typebox";
 import type { Deps } from "../../deps.ts";
 import { type Operation, performJson } from "../../operations/operation.ts";
 import { once } from "./form_once.ts";
@@ -11,20 +19,30 @@ import { callBy, type Person } from "./panel_session.ts";
  *   .patch("/keys/:id", operate(deps, updateKey, { path: { id: "keyId" } }), { params: IdParam, body: bodyOf(updateKey, "keyId") })
  */
 
-type Body<In extends TSchema, Said extends string> = Omit<StaticEncode<In>, Said>;
+type Body<In extends TSchema, Said extends string> = Flat<Omit<StaticEncode<In>, Said>>;
+type Flat<T> = { [Field in keyof T]: T[Field] };
 
 /**
  * The body of an operation's endpoint, as its page sends it: the fields of the input but those that the path or the session says. Any other
  * field is refused by name.
  */
 export function bodyOf<In extends TObject, Said extends Extract<keyof Static<In>, string> = never>(
-  { input }: { input: In },
+  operation: { input: In },
   ...said: Said[]
-): TUnsafe<{ [Field in keyof Body<In, Said>]: Body<In, Said>[Field] }> {
+): TUnsafe<Body<In, Said>> {
+  return bodyWith(operation, {}, ...said);
+}
+
+/** The same with more fields, which the endpoint takes out. */
+export function bodyWith<
+  In extends TObject,
+  More extends TProperties,
+  Said extends Extract<keyof Static<In>, string> = never,
+>({ input }: { input: In }, more: More, ...said: Said[]): TUnsafe<Body<In, Said> & Static<TObject<More>>> {
   const names = Object.keys(input.properties).filter((name) => !said.some((one) => one === name));
   // Their values are checked by the operation.
   const fields = Object.fromEntries(names.map((name) => [name, Type.Optional(Type.Unknown())]));
-  return Type.Unsafe(Type.Object(fields, { additionalProperties: false }));
+  return Type.Unsafe(Type.Object({ ...fields, ...more }, { additionalProperties: false }));
 }
 
 type Asked = {

@@ -134,12 +134,12 @@ function receivingEndpoints(deps: Deps) {
       )
       .post("/payments/:id/refunds", operate(deps, refundPayment, { path: { id: "paymentId" } }), {
         params: IdParam,
-        body: bodyOf(refundPayment, "paymentId"),
+        body: bodyOf(refundPayment, "paymentId", "sellerId"),
       })
       // A former account at Stripe no longer answers: the seller says whether it has made the refund.
       .post("/refunds/:id/end", operate(deps, endRefund, { path: { id: "refundId" } }), {
         params: IdParam,
-        body: bodyOf(endRefund, "refundId"),
+        body: bodyOf(endRefund, "refundId", "sellerId"),
       })
   );
 }

@@ -1,17 +1,16 @@
-import { t } from "elysia";
 import type { Deps } from "../../deps.ts";
 import { performJson } from "../../operations/operation.ts";
 import { createToken, listTokens, revokeToken, rotateToken } from "../../operations/tokens.ts";
 import { IdParam } from "./fields.ts";
 import { once } from "./form_once.ts";
-import { bodyOf, operate } from "./operate.ts";
+import { bodyWith, operate } from "./operate.ts";
 import { Proof, provePerson } from "./own_proof.ts";
 import { callBy, signedIn } from "./panel_session.ts";
 
 /** A person's tokens of the management API. Whoever makes one confirms who they are: it works on without their session. */
 
 /** Asked of the person, beside the input of the operation. */
-const WithProof = t.Object({ proof: Proof });
+const MORE = { proof: Proof };
 
 export function tokensEndpoints(deps: Deps) {
   return signedIn(deps, ...listTokens.roles)
@@ -23,7 +22,7 @@ export function tokensEndpoints(deps: Deps) {
           await provePerson(deps, { person, request }, proof);
           return await performJson(deps, createToken, callBy(deps, { person, request }), wanted);
         }),
-      { body: t.Intersect([bodyOf(createToken), WithProof]) },
+      { body: bodyWith(createToken, MORE) },
     )
     .post(
       "/tokens/:id/rotate",
@@ -32,7 +31,7 @@ export function tokensEndpoints(deps: Deps) {
           await provePerson(deps, { person, request }, proof);
           return await performJson(deps, rotateToken, callBy(deps, { person, request }), { ...wanted, tokenId });
         }),
-      { params: IdParam, body: t.Intersect([bodyOf(rotateToken, "tokenId"), WithProof]) },
+      { params: IdParam, body: bodyWith(rotateToken, MORE, "tokenId") },
     )
     .post("/tokens/:id/revoke", operate(deps, revokeToken, { path: { id: "tokenId" } }), { params: IdParam });
 }
