@@ -129,7 +129,10 @@ describe("every operation, through the command line's door to a server", () => {
 function unique<Given extends object | undefined>(given: Given): Given {
   const replaced = Object.entries(given ?? {}).map(([name, value]) => {
     if (name === "email") return [name, `${crypto.randomUUID()}@example.test`];
-    return [name, name === "name" ? crypto.randomUUID().slice(0, 20) : value];
+    return [
+      name,
+      name === "name" || (name === "id" && typeof value === "string") ? crypto.randomUUID().slice(0, 20) : value,
+    ];
   });
   return given && Object.fromEntries(replaced);
 }
