@@ -1,4 +1,4 @@
-import { type Static, Type } from "@sinclair/typebox";
+import { Type } from "@sinclair/typebox";
 import { adviceOf } from "../catalog/bound_advice.ts";
 import { readBoundUses } from "../catalog/bound_uses_store.ts";
 import { imagePriceKey, QUALITY_CHARS_MAX, ROUTE_CHOICES } from "../catalog/catalog_input.ts";
