@@ -146,8 +146,8 @@ function explainLost<T>(sent: Promise<T>): Promise<T> {
   );
 }
 
-/** "keys:write" as "keys, read and change". */
+/** "keys:write" as "keys, read and change", and "sign_up:read" as "sign-up, read". */
 export function scopeWords(scope: string): string {
   const [subject = "", access] = scope.split(":");
-  return `${subject}, ${access === "read" ? "read" : "read and change"}`;
+  return `${subject.replace("_", "-")}, ${access === "read" ? "read" : "read and change"}`;
 }
