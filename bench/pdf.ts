@@ -9,7 +9,7 @@ const TICK_MS = 1;
 const USD = 1_000_000_000n;
 
 const LOOKS = { brandName: "Acme", logo: null, timeZone: "Europe/Berlin" };
-const line = { text: "Pro, 30 days", quantity: 1, amountNanoUsd: 58n * USD };
+const line = { text: "Pro, 30 days", quantity: 1, amountNano: 58n * USD };
 const invoice = {
   ...{
     invoiceId: 1,
@@ -23,7 +23,14 @@ const invoice = {
   },
   seller: { name: "Acme Inference GmbH", address: "Torstraße 12\n10119 Berlin", taxLine: "VAT ID DE123456789" },
   buyer: { name: "Ada", email: "ada@example.com", address: "Rynek 1\nŁódź", taxNumber: "PL1" },
-  ...{ lines: [line], totalNanoUsd: 58n * USD, issuedAt: "2026-11-23T23:30:00.000Z" },
+  ...{
+    lines: [line],
+    currency: "usd",
+    tax: null,
+    taxNano: 0n,
+    totalNano: 58n * USD,
+    issuedAt: "2026-11-23T23:30:00.000Z",
+  },
 };
 const scripts = {
   ...invoice,

@@ -159,8 +159,8 @@ class Connection {
   }
 }
 
-/** What is around the text of an event. */
-type EventFrame = { before: string; after: string };
+/** What is around the text of an event: some providers send the text twice. */
+type EventFrame = readonly string[];
 
 /** A provider's stream as HTTP chunks: those before the first text and after the last of `texts`, and the frame of the n-th event. */
 type Wire = { opening: string; frame(n: number): EventFrame; ending(whole: string, texts: number): string };
@@ -213,13 +213,12 @@ function responsesWireOf(): Wire {
 }
 
 function frameOf(event: string): EventFrame {
-  const [before = "", after = ""] = event.split(TEXT_PLACE);
-  return { before, after };
+  return event.split(TEXT_PLACE);
 }
 
-/** An HTTP chunk; the text is ASCII. */
+/** An HTTP chunk; the text is ASCII. A chunk of no length would end the answer. */
 function httpChunk(text: string): string {
-  return `${text.length.toString(16)}\r\n${text}\r\n`;
+  return text === "" ? "" : `${text.length.toString(16)}\r\n${text}\r\n`;
 }
 
 type StreamPlan = { mark: string; chunks: number; everyMs: number; perWrite: number; wire: Wire; isBroken: boolean };
@@ -267,10 +266,10 @@ class Stream {
   }
 
   #event(mark: string): string {
-    const { before, after } = this.#plan.wire.frame(this.#written++);
+    const frame = this.#plan.wire.frame(this.#written++);
     const text = `${STAMP_SIGN}${stamp()} ${mark}`;
     this.#whole += text;
-    return httpChunk(`${before}${text}${after}`);
+    return httpChunk(frame.join(text));
   }
 
   finish(): void {

@@ -62,7 +62,7 @@ CREATE TABLE "balance_entries" (
 	"actor_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"written_in" "xid8" DEFAULT pg_current_xact_id() NOT NULL,
-	CONSTRAINT "balance_entries_kind" CHECK ("balance_entries"."kind" in ('top_up', 'charge', 'wholesale', 'transfer', 'correction', 'refund', 'earning'))
+	CONSTRAINT "balance_entries_kind" CHECK ("balance_entries"."kind" in ('top_up', 'charge', 'wholesale', 'package', 'transfer', 'correction', 'refund', 'earning'))
 );
 --> statement-breakpoint
 CREATE TABLE "balances" (
@@ -155,6 +155,16 @@ CREATE TABLE "changes" (
 CREATE TABLE "epochs" (
 	"account_id" bigint PRIMARY KEY NOT NULL,
 	"epoch" bigint NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "error_sums" (
+	"account_id" bigint NOT NULL,
+	"begins" timestamp with time zone NOT NULL,
+	"code" text NOT NULL,
+	"model_id" text NOT NULL,
+	"requests" bigint NOT NULL,
+	"span" smallint NOT NULL,
+	CONSTRAINT "error_sums_account_id_span_begins_code_model_id_pk" PRIMARY KEY("account_id","span","begins","code","model_id")
 );
 --> statement-breakpoint
 CREATE TABLE "escrows" (
@@ -540,7 +550,7 @@ CREATE TABLE "route_stats" (
 	"durations" integer[] NOT NULL,
 	CONSTRAINT "route_stats_route_id_span_begins_kind_pk" PRIMARY KEY("route_id","span","begins","kind"),
 	CONSTRAINT "route_stats_kind" CHECK ("route_stats"."kind" in ('stream', 'whole')),
-	CONSTRAINT "route_stats_span" CHECK ("route_stats"."span" in (5, 60))
+	CONSTRAINT "route_stats_span" CHECK ("route_stats"."span" in (5, 60, 1440))
 );
 --> statement-breakpoint
 CREATE TABLE "routes" (
@@ -622,8 +632,28 @@ CREATE TABLE "usage_crossings" (
 	"units_cost_nano_usd" numeric NOT NULL,
 	"provider_cost_nano_usd" numeric NOT NULL,
 	"cost_unknown" bigint NOT NULL,
+	"first_marks" numeric NOT NULL,
+	"whole_marks" numeric NOT NULL,
 	"kind_id" integer NOT NULL,
 	CONSTRAINT "usage_crossings_account_id_begins_ends_kind_id_pk" PRIMARY KEY("account_id","begins","ends","kind_id")
+);
+--> statement-breakpoint
+CREATE TABLE "usage_holders" (
+	"scope" bigint NOT NULL,
+	"begins" timestamp with time zone NOT NULL,
+	"holder_id" bigint NOT NULL,
+	"requests" bigint NOT NULL,
+	"prompt_tokens" bigint NOT NULL,
+	"cached_tokens" bigint NOT NULL,
+	"completion_tokens" bigint NOT NULL,
+	"charged_nano_usd" bigint NOT NULL,
+	"earned_nano_usd" bigint NOT NULL,
+	"units_nano_usd" bigint NOT NULL,
+	"units_cost_nano_usd" bigint NOT NULL,
+	"provider_cost_nano_usd" bigint NOT NULL,
+	"cost_unknown" bigint NOT NULL,
+	"span" smallint NOT NULL,
+	CONSTRAINT "usage_holders_scope_span_begins_holder_id_pk" PRIMARY KEY("scope","span","begins","holder_id")
 );
 --> statement-breakpoint
 CREATE TABLE "usage_kinds" (
@@ -649,6 +679,8 @@ CREATE TABLE "usage_sums" (
 	"units_cost_nano_usd" numeric NOT NULL,
 	"provider_cost_nano_usd" numeric NOT NULL,
 	"cost_unknown" bigint NOT NULL,
+	"first_marks" numeric NOT NULL,
+	"whole_marks" numeric NOT NULL,
 	"kind_id" integer NOT NULL,
 	"span" smallint NOT NULL,
 	CONSTRAINT "usage_sums_account_id_key_id_span_begins_kind_id_pk" PRIMARY KEY("account_id","key_id","span","begins","kind_id")
@@ -695,8 +727,10 @@ CREATE INDEX "keys_account" ON "keys" USING btree ("account_id","id");--> statem
 CREATE INDEX "losses_hour" ON "losses" USING btree ("hour_began_at");--> statement-breakpoint
 CREATE INDEX "orders_account" ON "orders" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "orders_open" ON "orders" USING btree ("id") WHERE "orders"."status" = 'open';--> statement-breakpoint
+CREATE INDEX "orders_offering" ON "orders" USING btree ("offering_id") WHERE "orders"."offering_id" is not null;--> statement-breakpoint
 CREATE INDEX "orders_decided" ON "orders" USING btree ("decided_at") WHERE "orders"."status" <> 'open';--> statement-breakpoint
 CREATE INDEX "packages_account" ON "packages" USING btree ("account_id","ends_at");--> statement-breakpoint
+CREATE INDEX "packages_offering" ON "packages" USING btree ("offering_id") WHERE "packages"."offering_id" is not null;--> statement-breakpoint
 CREATE INDEX "packages_allotment" ON "packages" USING btree ("allotment_id") WHERE "packages"."allotment_id" is not null;--> statement-breakpoint
 CREATE INDEX "price_versions_model" ON "price_versions" USING btree ("model_id","id");--> statement-breakpoint
 CREATE UNIQUE INDEX "provider_keys_name" ON "provider_keys" USING btree ("provider_id","name");--> statement-breakpoint

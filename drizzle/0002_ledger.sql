@@ -23,6 +23,8 @@ ALTER TABLE balances SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, a
 -- Every fold rewrites the newest rows of the rollups.
 ALTER TABLE usage_sums SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 --> statement-breakpoint
+ALTER TABLE usage_holders SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+--> statement-breakpoint
 
 -- The smallest UUIDv7 of an instant: its first 48 bits are Unix milliseconds. It subtracts instants, because Postgres treats
 -- that as immutable, and only then inlines the function.
@@ -196,11 +198,11 @@ CREATE TYPE run_row AS (
 CREATE TYPE request_row AS (prompt_pico bigint, cap_max int, cap_min int, prompt_tokens bigint, choices int);
 --> statement-breakpoint
 
--- How the ends at `places` (counted from 1) went: settled, released, refused (strict only), already (settled before), gone (over for good,
--- and not charged), busy, recall (the charge, or a late settlement, needs money or a unit that lies unused in an escrow; it has been asked
--- for). unpaid_tokens: what a package's request used and no package pays.
+-- How the end at `place` (counted from 1) went, if not as it asked: settled, released, refused (strict only), already (settled before),
+-- gone (over for good, and not charged), busy, recall (the charge, or a late settlement, needs money or a unit that lies unused in an escrow;
+-- it has been asked for). unpaid_tokens: what a package's request used and no package pays.
 CREATE TYPE finish_answer AS (
-  places int[], outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int, unpaid_tokens bigint
+  place int, outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int, unpaid_tokens bigint
 );
 --> statement-breakpoint
 
@@ -316,17 +318,10 @@ BEGIN
     UPDATE key_days SET units_max = v_units_max, spend_max_nano_usd = v_nano_max WHERE key_id = NEW.id AND day = v_day;
     RETURN NULL;
   END IF;
-  -- `request_id` has the clock of a replica, so it only bounds what is read: a day more. A late settlement that took nothing counts as nothing.
   -- A key without a row has used nothing yet: the first request of the day writes it. Days that are over keep their daily limits.
-  WITH uncounted AS (
-    SELECT (r.created_at AT TIME ZONE NEW.time_zone)::date AS day, count(*)::int AS units, sum(r.charged_nano_usd)::bigint AS nano FROM receipts r
-    WHERE r.account_id = NEW.account_id AND r.request_id >= request_id_floor(day_begins(v_from, NEW.time_zone) - interval '1 day')
-      AND r.outcome = 'settled' AND r.key_id = NEW.id AND r.key_day IS NULL AND (r.created_at AT TIME ZONE NEW.time_zone)::date BETWEEN v_from AND v_day
-      AND NOT (r.reason = 'late' AND r.units = 0 AND r.charged_nano_usd = 0)
-    GROUP BY 1
-  ), counted AS (
+  WITH counted AS (
     SELECT day, coalesce(u.units, 0) AS units, coalesce(u.nano, 0) AS nano
-    FROM uncounted u FULL JOIN (SELECT x.day FROM key_days x WHERE x.key_id = NEW.id AND x.day = v_day) today USING (day)
+    FROM uncounted_use(NEW, v_from, v_day) u FULL JOIN (SELECT x.day FROM key_days x WHERE x.key_id = NEW.id AND x.day = v_day) today USING (day)
   )
   INSERT INTO key_days AS d (key_id, day, units_before, nano_usd_before, units_max, spend_max_nano_usd)
   SELECT NEW.id, c.day, c.units, c.nano, CASE WHEN c.day = v_day THEN greatest(v_units_max, c.units) ELSE 2147483647 END,
@@ -819,73 +814,73 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
+-- Ends holds as they ask: writes the receipts, and takes them from the escrow rows. A package's settlement writes nothing else: its unit was
+-- taken when it was drawn, and tokens that no allowance limits are counted in the escrow row.
+CREATE FUNCTION end_as_asked(p_now timestamptz, p_ends finish_row[], p_counts boolean) RETURNS void LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day, outcome, reason, units,
+    held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
+    estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, route_id, first_ms,
+    provider_cost_nano_usd, created_at, finished_at)
+  SELECT request_id, account_id, key_id, model_id, host, CASE WHEN package_id > 0 THEN 'package' ELSE 'payg' END,
+    nullif(package_id, 0), day, key_day, CASE WHEN settles THEN 'settled' ELSE 'released' END, reason,
+    CASE WHEN package_id > 0 AND settles THEN 1 ELSE 0 END, held_nano_usd, CASE WHEN settles THEN charge_nano_usd ELSE 0 END, 0,
+    prompt_tokens, cached_tokens, completion_tokens, CASE WHEN settles THEN prompt_tokens::bigint + completion_tokens ELSE 0 END,
+    estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, route_id, first_ms,
+    provider_cost_nano_usd, least(p_now, instant_of(reserved_us)), p_now
+  FROM unnest(p_ends);
+  UPDATE escrows e SET units = e.units - s.units, tokens = e.tokens - s.tokens, nano_usd = e.nano_usd - s.nano,
+    used_tokens = e.used_tokens + s.used_tokens,
+    idle_units = CASE WHEN e.draw_number = s.idle_draw THEN least(e.idle_units, s.idle_units) ELSE e.idle_units END,
+    idle_nano_usd = CASE WHEN e.draw_number = s.idle_draw THEN least(e.idle_nano_usd, s.idle_nano) ELSE e.idle_nano_usd END
+  FROM (
+    SELECT account_id, lease_id, package_id, coalesce(day, '-infinity') AS day,
+      (count(*) FILTER (WHERE package_id > 0))::int AS units, sum(coalesce(held_tokens, 0))::bigint AS tokens, sum(held_nano_usd)::bigint AS nano,
+      coalesce(sum(prompt_tokens::bigint + completion_tokens) FILTER (WHERE settles AND package_id > 0 AND held_tokens IS NULL), 0)::bigint AS used_tokens,
+      -- All ends of a batch say the same of a row.
+      min(idle_draw) AS idle_draw, min(idle_units) AS idle_units, min(idle_nano_usd) AS idle_nano
+    FROM unnest(p_ends) GROUP BY 1, 2, 3, 4
+  ) s
+  WHERE (e.account_id, e.lease_id, e.package_id, e.key_id, e.day) = (s.account_id, s.lease_id, s.package_id, 0, s.day);
+  IF p_counts THEN PERFORM count_ends(p_ends); END IF;
+END $$;
+--> statement-breakpoint
+
 -- Ends holds. The caller holds the locks. Nearly always the escrow row is there, the charge is within the hold, and the request has no
--- receipt yet: one statement ends all of these. A package's settlement writes its receipt and the escrow
--- row, and nothing else: tokens that no allowance limits are counted in that row.
-CREATE FUNCTION ledger_finish(p_now timestamptz, p_busy bigint[], p_rows finish_row[]) RETURNS finish_answer[] LANGUAGE plpgsql AS $$
+-- receipt yet: `ended` counts these, which end together and as they ask. The others have an answer each. The locks keep what the first two
+-- statements found: only a batch that has an account's lock writes its receipts and escrow rows.
+CREATE FUNCTION ledger_finish(p_now timestamptz, p_busy bigint[], p_rows finish_row[], OUT ended int, OUT answers finish_answer[])
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  v_answers finish_answer[];
-  v_done int;         -- how many ended
-  v_counts boolean;   -- one of them changes a counter
+  v_apart int[];     -- the places of those that do not
+  v_ids uuid[];
+  v_known uuid[];    -- the requests that have a receipt
+  v_counts boolean;  -- one of them changes a counter
   v_places int[];
   v_place int;
 BEGIN
-  WITH wanted AS (
-    SELECT DISTINCT ON (f.request_id) f.* FROM unnest(p_rows) WITH ORDINALITY AS f
-    WHERE f.account_id <> ALL (p_busy) AND f.charge_nano_usd <= f.held_nano_usd
-      AND coalesce(f.prompt_tokens::bigint + f.completion_tokens <= f.held_tokens, true)
-      AND EXISTS (SELECT FROM escrows e WHERE (e.account_id, e.lease_id, e.package_id, e.key_id, e.day)
-                  = (f.account_id, f.lease_id, f.package_id, 0, coalesce(f.day, '-infinity')))
-  ), written AS (
-    INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day, outcome, reason, units,
-      held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
-      estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, route_id, first_ms,
-      provider_cost_nano_usd, created_at, finished_at)
-    SELECT request_id, account_id, key_id, model_id, host, CASE WHEN package_id > 0 THEN 'package' ELSE 'payg' END,
-      nullif(package_id, 0), day, key_day, CASE WHEN settles THEN 'settled' ELSE 'released' END, reason,
-      CASE WHEN package_id > 0 AND settles THEN 1 ELSE 0 END, held_nano_usd, CASE WHEN settles THEN charge_nano_usd ELSE 0 END, 0,
-      prompt_tokens, cached_tokens, completion_tokens, CASE WHEN settles THEN prompt_tokens::bigint + completion_tokens ELSE 0 END,
-      estimated, price_version_id, further_counts, reported_usage, tried, markup_basis_points, cost_nano_usd, route_id, first_ms,
-      provider_cost_nano_usd, least(p_now, instant_of(reserved_us)), p_now
-    FROM wanted ON CONFLICT (request_id) DO NOTHING RETURNING request_id
-  ), ended AS MATERIALIZED (
-    -- Not as a join: without statistics that would compare every row with every other one. `coalesce` makes it a hash table.
-    SELECT * FROM wanted WHERE coalesce(request_id IN (SELECT request_id FROM written), false)
-  ), escrow_rows AS (
-    UPDATE escrows e SET units = e.units - s.units, tokens = e.tokens - s.tokens, nano_usd = e.nano_usd - s.nano,
-      used_tokens = e.used_tokens + s.used_tokens,
-      idle_units = CASE WHEN e.draw_number = s.idle_draw THEN least(e.idle_units, s.idle_units) ELSE e.idle_units END,
-      idle_nano_usd = CASE WHEN e.draw_number = s.idle_draw THEN least(e.idle_nano_usd, s.idle_nano) ELSE e.idle_nano_usd END
-    FROM (
-      SELECT account_id, lease_id, package_id, coalesce(day, '-infinity') AS day,
-        (count(*) FILTER (WHERE package_id > 0))::int AS units, sum(coalesce(held_tokens, 0))::bigint AS tokens, sum(held_nano_usd)::bigint AS nano,
-        coalesce(sum(prompt_tokens::bigint + completion_tokens) FILTER (WHERE settles AND package_id > 0 AND held_tokens IS NULL), 0)::bigint AS used_tokens,
-        -- All ends of a batch say the same of a row.
-        min(idle_draw) AS idle_draw, min(idle_units) AS idle_units, min(idle_nano_usd) AS idle_nano
-      FROM ended GROUP BY 1, 2, 3, 4
-    ) s
-    WHERE (e.account_id, e.lease_id, e.package_id, e.key_id, e.day) = (s.account_id, s.lease_id, s.package_id, 0, s.day)
-  )
-  SELECT coalesce(array_agg(answer), '{}'), coalesce(sum(many), 0), bool_or(is_counted) INTO v_answers, v_done, v_counts
-  FROM (
-    SELECT ROW(array_agg(ordinality), CASE WHEN settles THEN 'settled' ELSE 'released' END, charged, 0,
-        CASE WHEN settles AND of_package THEN 1 ELSE 0 END, 0)::finish_answer AS answer, count(*) AS many,
-      bool_or(NOT of_package OR NOT settles OR held_tokens IS NOT NULL OR key_day IS NOT NULL) AS is_counted
-    FROM (SELECT *, package_id > 0 AS of_package, CASE WHEN settles THEN charge_nano_usd ELSE 0 END AS charged FROM ended) e
-    GROUP BY settles, charged, of_package) answers;
-
-  IF v_done = cardinality(p_rows) THEN
-    IF v_counts THEN PERFORM count_ends(p_rows); END IF;
-    RETURN v_answers;
+  SELECT coalesce(array_agg(f.ordinality::int) FILTER (WHERE e.account_id IS NULL OR f.account_id = ANY (p_busy)
+        OR f.charge_nano_usd > f.held_nano_usd OR f.prompt_tokens::bigint + f.completion_tokens > f.held_tokens), '{}'),
+      array_agg(DISTINCT f.request_id), bool_or(f.package_id = 0 OR NOT f.settles OR f.held_tokens IS NOT NULL OR f.key_day IS NOT NULL)
+  INTO v_apart, v_ids, v_counts
+  FROM unnest(p_rows) WITH ORDINALITY AS f
+  LEFT JOIN escrows e ON (e.account_id, e.lease_id, e.package_id, e.key_id, e.day) = (f.account_id, f.lease_id, f.package_id, 0, coalesce(f.day, '-infinity'));
+  SELECT coalesce(array_agg(r.request_id), '{}') INTO v_known FROM receipts r WHERE r.request_id = ANY (v_ids);
+  ended := cardinality(p_rows);
+  IF cardinality(v_apart) + cardinality(v_known) = 0 AND cardinality(v_ids) = ended THEN
+    PERFORM end_as_asked(p_now, p_rows, v_counts);
+    RETURN;
   END IF;
-  v_places := ARRAY(SELECT unnest(places) FROM unnest(v_answers));
-  IF v_counts THEN PERFORM count_ends(ARRAY(SELECT p_rows[place] FROM unnest(v_places) AS d(place))); END IF;
-  -- The others, one by one: each must see what the one before it wrote.
+  v_places := ARRAY(SELECT DISTINCT ON (f.request_id) f.ordinality::int FROM unnest(p_rows) WITH ORDINALITY AS f
+    WHERE f.ordinality <> ALL (v_apart) AND f.request_id <> ALL (v_known));
+  ended := cardinality(v_places);
+  IF ended > 0 THEN PERFORM end_as_asked(p_now, ARRAY(SELECT p_rows[place] FROM unnest(v_places) AS d(place)), v_counts); END IF;
+  -- One by one: each must see what the one before it wrote.
   FOR v_place IN SELECT x FROM generate_series(1, cardinality(p_rows)) AS x WHERE x <> ALL (v_places) ORDER BY x LOOP
-    v_answers := v_answers || finish_one(p_now, p_busy, v_place, p_rows[v_place]);
+    answers := answers || finish_one(p_now, p_busy, v_place, p_rows[v_place]);
   END LOOP;
-  RETURN v_answers;
 END $$;
 --> statement-breakpoint
 
@@ -893,7 +888,7 @@ END $$;
 -- the reaper has returned what was drawn for it (late).
 CREATE FUNCTION finish_one(p_now timestamptz, p_busy bigint[], p_place int, f finish_row) RETURNS finish_answer LANGUAGE plpgsql AS $$
 DECLARE
-  a finish_answer := ROW(ARRAY[p_place], NULL, 0, 0, 0, 0);
+  a finish_answer := ROW(p_place, NULL, 0, 0, 0, 0);
   v_former receipts;
   v_live boolean;  -- what was drawn for it is still there
   v_idle boolean;  -- the replica still keeps some of it that no request uses
@@ -1012,15 +1007,20 @@ END $$;
 CREATE FUNCTION ledger_batch(
   p_wait boolean, p_accounts bigint[], p_lease uuid, p_share int, p_sent_at timestamptz, p_returns boolean,
   p_finishes finish_row[], p_draws draw_row[], p_runs run_row[], p_requests request_row[],
-  OUT finished finish_answer[], OUT drawn draw_answer[], OUT reserved reserve_answer[]
+  OUT ended int, OUT finished finish_answer[], OUT drawn draw_answer[], OUT reserved reserve_answer[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_busy bigint[] := lock_batch(p_accounts, p_wait);
   v_now timestamptz := ledger_now();
+  v_end record;
   v_draw record;
 BEGIN
-  IF cardinality(p_finishes) > 0 THEN finished := ledger_finish(v_now, v_busy, p_finishes); END IF;
+  IF cardinality(p_finishes) > 0 THEN
+    v_end := ledger_finish(v_now, v_busy, p_finishes);
+    ended := v_end.ended;
+    finished := v_end.answers;
+  END IF;
   IF cardinality(p_draws) > 0 THEN
     v_draw := ledger_draw(v_now, p_lease, p_share, p_sent_at, p_returns, v_busy, p_draws, p_runs, p_requests);
     drawn := v_draw.drawn;

@@ -26,15 +26,25 @@ $$;
 CREATE FUNCTION span_begins(p_span int, p_at timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE p_span
     WHEN 15 THEN date_bin('15 minutes', p_at, '2000-01-01 00:00:00+00'::timestamptz)
+    WHEN 60 THEN date_bin('1 hour', p_at, '2000-01-01 00:00:00+00'::timestamptz)
     WHEN 1440 THEN date_bin('1 day', p_at, '2000-01-01 00:00:00+00'::timestamptz)
     WHEN 0 THEN date_trunc('month', p_at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END
 $$;
 --> statement-breakpoint
 
--- Whether a request may have ended in another month than it began, in some time zone: zones differ from UTC by at most 14 hours.
+-- A duration in ms as a mark in a histogram: 10^12 to the power of its bucket (`bucketOf` in platform/durations.ts). The sum of marks has the
+-- count of each bucket in twelve decimal digits of its own, so that histograms are added, and compared, as plain numbers. NULL: no mark.
+CREATE FUNCTION duration_mark(p_ms bigint) RETURNS numeric LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE WHEN p_ms IS NULL THEN 0 ELSE ('1e' || 12 * width_bucket(p_ms, '{1,2,2,2,2,3,3,4,4,5,6,7,8,10,12,14,16,20,23,27,32,39,46,54,64,77,91,108,128,153,182,216,256,305,363,431,512,609,725,862,1024,1218,1449,1723,2048,2436,2897,3445,4096,4871,5793,6889,8192,9742,11586,13778,16384,19484,23171,27555,32768,38968,46341,55109,65536,77936,92682,110218,131072,155872,185364,220436,262144,311744,370728,440872,524288,623488,741456,881744,1048576}'::bigint[]))::numeric END
+$$;
+--> statement-breakpoint
+
+-- Whether a request may have ended in another month than it began, in some time zone: zones differ from UTC by at most 14 hours. Calculated
+-- without time zone: arithmetic with one is not immutable, and Postgres would call this function for each row in place of inlining it.
 CREATE FUNCTION crosses_month(p_began timestamptz, p_ended timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT span_begins(15, p_began) <> span_begins(15, p_ended)
-    AND span_begins(0, least(p_began, p_ended) - interval '15 hours') <> span_begins(0, greatest(p_began, p_ended) + interval '15 hours')
+    AND date_trunc('month', least(p_began, p_ended) AT TIME ZONE 'UTC' - interval '15 hours')
+      <> date_trunc('month', greatest(p_began, p_ended) AT TIME ZONE 'UTC' + interval '15 hours')
 $$;
 --> statement-breakpoint
 
@@ -63,6 +73,48 @@ CREATE FUNCTION unpriced_counts(p_reported jsonb, p_rates jsonb) RETURNS TABLE (
   WHERE jsonb_typeof(r.value) = 'number' AND p_rates -> n.kind IS NULL
   GROUP BY n.kind
 $$;
+--> statement-breakpoint
+
+-- Whether a receipt is of what a key used without being counted for limits of its own, which it had not. A late settlement that took nothing is
+-- none.
+CREATE FUNCTION is_uncounted(p_outcome text, p_key_day date, p_reason text, p_units smallint, p_charged bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT p_outcome = 'settled' AND p_key_day IS NULL AND NOT (p_reason = 'late' AND p_units = 0 AND p_charged = 0)
+$$;
+--> statement-breakpoint
+-- What a key used uncounted, by its days. The caller holds the account's lock, so what this reads must not grow with the receipts: the folded
+-- sums, and the receipts that are not folded yet. One statement reads both, of one snapshot. Only while everything is folded again, after a
+-- restore or a change by hand, it reads the account's receipts. Sequential scans are off: nothing is known of the snapshot when it is planned.
+CREATE FUNCTION uncounted_use(k keys, p_from date, p_to date) RETURNS TABLE (day date, units int, nano bigint) LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+DECLARE
+  v_rows_max CONSTANT int := 100000;
+  v_xmax xid8;
+  v_open xid8[];
+  v_is_of_here boolean;
+BEGIN
+  SELECT pg_snapshot_xmax(c.folded), ARRAY(SELECT pg_snapshot_xip(c.folded)),
+    c.server IS NOT DISTINCT FROM (SELECT system_identifier::text FROM pg_control_system()) AND pg_snapshot_xmax(c.folded) <= pg_snapshot_xmax(pg_current_snapshot())
+  INTO v_xmax, v_open, v_is_of_here FROM book_closing c;
+
+  IF NOT v_is_of_here OR (SELECT count(*) FROM (SELECT FROM receipts r WHERE r.written_in >= v_xmax LIMIT v_rows_max) r) = v_rows_max THEN
+    -- `request_id` has the clock of a replica, so it only bounds what is read: a day more.
+    RETURN QUERY SELECT (r.created_at AT TIME ZONE k.time_zone)::date, count(*)::int, sum(r.charged_nano_usd)::bigint FROM receipts r
+      WHERE r.account_id = k.account_id AND r.request_id >= request_id_floor(day_begins(p_from, k.time_zone) - interval '1 day') AND r.key_id = k.id
+        AND is_uncounted(r.outcome, r.key_day, r.reason, r.units, r.charged_nano_usd) AND (r.created_at AT TIME ZONE k.time_zone)::date BETWEEN p_from AND p_to
+      GROUP BY 1;
+    RETURN;
+  END IF;
+
+  -- Materialized, so that they are found by their transactions: every index on settled receipts of an account would be read in whole.
+  RETURN QUERY WITH unfolded AS MATERIALIZED (
+    SELECT r.key_id, r.created_at, r.outcome, r.key_day, r.reason, r.units, r.charged_nano_usd FROM receipts r WHERE r.written_in >= v_xmax
+    UNION ALL SELECT r.key_id, r.created_at, r.outcome, r.key_day, r.reason, r.units, r.charged_nano_usd FROM receipts r WHERE r.written_in = ANY (v_open)
+  ), used AS (
+    SELECT s.day, s.rows AS units, s.nano_usd AS nano FROM book_sums s WHERE s.kind = 'uncounted' AND s.id = k.id AND s.day BETWEEN p_from AND p_to
+    UNION ALL SELECT (r.created_at AT TIME ZONE k.time_zone)::date, 1, r.charged_nano_usd FROM unfolded r
+    WHERE r.key_id = k.id AND is_uncounted(r.outcome, r.key_day, r.reason, r.units, r.charged_nano_usd)
+  )
+  SELECT u.day, sum(u.units)::int, sum(u.nano)::bigint FROM used u WHERE u.day BETWEEN p_from AND p_to GROUP BY 1;
+END $$;
 --> statement-breakpoint
 
 -- Invariants: each view is always empty. Source: src/ledger/README.md. Those that read no receipts and no transactions are also what the checks of the books

@@ -3,6 +3,11 @@ ALTER TABLE "orders"
 	ADD COLUMN "seller_id" bigint DEFAULT 0 NOT NULL,
 	ADD COLUMN "reference" text DEFAULT upper(substr(replace(gen_random_uuid()::text, '-', ''), 1, 12)) NOT NULL,
 	ADD COLUMN "price_nano_usd" bigint,
+	ADD COLUMN "currency" text DEFAULT 'usd' NOT NULL,
+	ADD COLUMN "net_nano" bigint,
+	ADD COLUMN "tax_nano" bigint DEFAULT 0 NOT NULL,
+	ADD COLUMN "usd_rate_nano" bigint,
+	ADD COLUMN "tax" jsonb,
 	ADD COLUMN "method" text,
 	ADD COLUMN "paid_at" timestamp with time zone,
 	ADD COLUMN "waits_for" text,
@@ -12,6 +17,8 @@ ALTER TABLE "orders"
 	DROP CONSTRAINT "orders_status",
 	ADD CONSTRAINT "orders_status" CHECK ("orders"."status" in ('open', 'paid', 'fulfilled', 'refunded', 'declined', 'withdrawn')),
 	ADD CONSTRAINT "orders_price" CHECK ("orders"."price_nano_usd" > 0),
+	ADD CONSTRAINT "orders_amounts" CHECK ("orders"."tax_nano" >= 0 and ("orders"."tax_nano" = 0 or "orders"."tax" is not null) and (("orders"."currency" = 'usd' and "orders"."net_nano" is null and "orders"."usd_rate_nano" is null)
+      or ("orders"."currency" <> 'usd' and "orders"."net_nano" > 0 and "orders"."usd_rate_nano" > 0 and "orders"."price_nano_usd" is not null))),
 	ADD CONSTRAINT "orders_method" CHECK ("orders"."method" in ('stripe', 'instructions', 'shop')),
 	ADD CONSTRAINT "orders_paid" CHECK (("orders"."status" not in ('paid', 'refunded') or "orders"."paid_at" is not null) and ("orders"."paid_at" is null or "orders"."price_nano_usd" is not null)),
 	ADD CONSTRAINT "orders_waits_for" CHECK ("orders"."waits_for" in ('seller_balance', 'seller'));
@@ -38,7 +45,7 @@ CREATE TABLE "payments" (
 	"amount_nano" bigint NOT NULL,
 	"problem" text,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-	CONSTRAINT "payments_amount" CHECK ("payments"."amount_nano" >= 0 and ("payments"."problem" is not null or ("payments"."amount_nano" > 0 and "payments"."currency" = 'usd'))),
+	CONSTRAINT "payments_amount" CHECK ("payments"."amount_nano" >= 0 and ("payments"."problem" is not null or "payments"."amount_nano" > 0)),
 	CONSTRAINT "payments_method" CHECK ("payments"."method" in ('stripe', 'instructions', 'shop')),
 	CONSTRAINT "payments_problem" CHECK ("payments"."problem" in ('wrong_amount', 'wrong_currency', 'paid_twice', 'order_closed', 'test_money'))
 );
@@ -68,7 +75,9 @@ CREATE TABLE "refunds" (
 	"seller_id" bigint NOT NULL,
 	"amount_nano" bigint NOT NULL,
 	"origin" text DEFAULT 'seller' NOT NULL,
-	"shortfall_nano" bigint DEFAULT 0 NOT NULL,
+	"tax_nano" bigint DEFAULT 0 NOT NULL,
+	"worth_nano_usd" bigint NOT NULL,
+	"shortfall_nano_usd" bigint DEFAULT 0 NOT NULL,
 	"reason" text,
 	"status" text NOT NULL,
 	"request_key" text NOT NULL,
@@ -80,9 +89,9 @@ CREATE TABLE "refunds" (
 	"try_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"actor_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-	CONSTRAINT "refunds_amount" CHECK ("refunds"."amount_nano" > 0),
+	CONSTRAINT "refunds_amount" CHECK ("refunds"."amount_nano" > 0 and "refunds"."tax_nano" between 0 and "refunds"."amount_nano" and "refunds"."worth_nano_usd" >= 0),
 	CONSTRAINT "refunds_origin" CHECK ("refunds"."origin" in ('seller', 'stripe', 'dispute')),
-	CONSTRAINT "refunds_shortfall" CHECK ("refunds"."shortfall_nano" between 0 and "refunds"."amount_nano" and ("refunds"."origin" <> 'seller' or "refunds"."shortfall_nano" = 0)),
+	CONSTRAINT "refunds_shortfall" CHECK ("refunds"."shortfall_nano_usd" between 0 and "refunds"."worth_nano_usd" and ("refunds"."origin" <> 'seller' or "refunds"."shortfall_nano_usd" = 0)),
 	CONSTRAINT "refunds_status" CHECK ("refunds"."status" in ('pending', 'done', 'failed'))
 );
 --> statement-breakpoint
@@ -189,12 +198,17 @@ BEGIN
   END IF;
 END $$;
 --> statement-breakpoint
+-- What an order costs with its tax, in billionths of its currency; null: it has no price.
+CREATE FUNCTION order_total(o orders) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(o.net_nano, o.price_nano_usd) + o.tax_nano
+$$;
+--> statement-breakpoint
 -- What is wrong with an order, its payments and its refunds; null: nothing. The view and the check of the books use it.
 CREATE FUNCTION order_problem(o orders) RETURNS text LANGUAGE sql STABLE AS $$
   SELECT CASE
     WHEN o.paid_at IS NULL AND EXISTS (SELECT FROM payments WHERE order_id = o.id AND problem IS NULL) THEN 'has a payment and is not paid'
     WHEN o.paid_at IS NOT NULL AND NOT EXISTS (SELECT FROM payments WHERE order_id = o.id AND problem IS NULL
-      AND amount_nano = o.price_nano_usd AND currency = 'usd' AND seller_id = o.seller_id AND account_id = o.account_id) THEN 'is paid without its payment'
+      AND amount_nano = order_total(o) AND currency = o.currency AND seller_id = o.seller_id AND account_id = o.account_id) THEN 'is paid without its payment'
     WHEN o.status <> 'fulfilled' AND (o.package_id IS NOT NULL OR o.entry_id IS NOT NULL) THEN 'is fulfilled and does not say so'
     WHEN o.status = 'fulfilled' AND o.paid_at IS NOT NULL AND o.kind = 'package'
       AND NOT EXISTS (SELECT FROM packages p WHERE p.id = o.package_id AND p.account_id = o.account_id AND p.offering_id = o.offering_id) THEN 'is fulfilled without its package'
@@ -204,7 +218,15 @@ CREATE FUNCTION order_problem(o orders) RETURNS text LANGUAGE sql STABLE AS $$
       GROUP BY p.id, p.amount_nano HAVING sum(r.amount_nano) > p.amount_nano) THEN 'has more refunds than payments'
     WHEN EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id WHERE r.order_id = o.id
       AND (p.order_id <> o.id OR p.seller_id <> r.seller_id OR p.account_id <> r.account_id)) THEN 'has a refund of another order'
-    WHEN o.status = 'refunded' AND o.price_nano_usd IS DISTINCT FROM (SELECT sum(r.amount_nano) FROM refunds r JOIN payments p ON p.id = r.payment_id
+    -- The tax and the worth of its refunds are those of the order at most, and exactly those if all was refunded.
+    WHEN EXISTS (SELECT FROM payments p JOIN refunds r ON r.payment_id = p.id AND r.status <> 'failed' WHERE p.order_id = o.id AND p.problem IS NULL
+      GROUP BY p.amount_nano HAVING sum(r.tax_nano) > o.tax_nano OR sum(r.worth_nano_usd) > o.price_nano_usd
+        OR (sum(r.amount_nano) = p.amount_nano AND (sum(r.tax_nano) <> o.tax_nano OR sum(r.worth_nano_usd) <> o.price_nano_usd))) THEN 'has refunds with another tax'
+    -- In proportion to what was paid back; each refund, also one that failed later, has rounded down once.
+    WHEN EXISTS (SELECT FROM payments p JOIN refunds r ON r.payment_id = p.id WHERE p.order_id = o.id AND p.problem IS NULL
+      GROUP BY p.amount_nano HAVING abs(sum(r.worth_nano_usd) FILTER (WHERE r.status <> 'failed')
+        - sum(r.amount_nano) FILTER (WHERE r.status <> 'failed') * o.price_nano_usd / p.amount_nano) > count(*)) THEN 'has refunds of another worth'
+    WHEN o.status = 'refunded' AND order_total(o) IS DISTINCT FROM (SELECT sum(r.amount_nano) FROM refunds r JOIN payments p ON p.id = r.payment_id
       WHERE r.order_id = o.id AND r.status <> 'failed' AND p.problem IS NULL) THEN 'is refunded without its refunds'
     WHEN o.status = 'paid' AND o.try_at IS NOT NULL AND EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id
       WHERE r.order_id = o.id AND r.status <> 'failed' AND p.problem IS NULL) THEN 'has a refund and waits to be fulfilled'
@@ -212,13 +234,13 @@ CREATE FUNCTION order_problem(o orders) RETURNS text LANGUAGE sql STABLE AS $$
       WHERE r.order_id = o.id AND r.entry_id IS NOT NULL AND (o.kind <> 'top_up' OR p.problem IS NOT NULL)) THEN 'has a refund that took too much'
     -- It goes back to the balance that the top-up came from.
     WHEN EXISTS (SELECT FROM refunds r LEFT JOIN balance_entries e ON e.id = r.entry_id WHERE r.order_id = o.id AND r.entry_id IS NOT NULL
-      AND (e.id IS NULL OR e.kind <> 'refund' OR e.amount_nano_usd <> r.shortfall_nano - r.amount_nano OR e.account_id <> o.account_id
+      AND (e.id IS NULL OR e.kind <> 'refund' OR e.amount_nano_usd <> r.shortfall_nano_usd - r.worth_nano_usd OR e.account_id <> o.account_id
         OR e.counterpart_id IS DISTINCT FROM (SELECT counterpart_id FROM balance_entries WHERE id = o.entry_id))) THEN 'has a refund without its entry'
     WHEN o.kind = 'top_up' AND o.status = 'fulfilled' AND EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id
-      WHERE r.order_id = o.id AND r.status <> 'failed' AND p.problem IS NULL AND r.entry_id IS NULL AND r.shortfall_nano < r.amount_nano AND r.created_at >= o.decided_at) THEN 'has a refund that took nothing from the balance'
+      WHERE r.order_id = o.id AND r.status <> 'failed' AND p.problem IS NULL AND r.entry_id IS NULL AND r.shortfall_nano_usd < r.worth_nano_usd AND r.created_at >= o.decided_at) THEN 'has a refund that took nothing from the balance'
     -- The reason names the refund, so no entry returns two of them.
     WHEN EXISTS (SELECT FROM refunds r LEFT JOIN balance_entries e ON e.id = r.return_entry_id WHERE r.order_id = o.id
-      AND (r.status = 'failed' AND r.entry_id IS NOT NULL) IS DISTINCT FROM (e.id IS NOT NULL AND e.amount_nano_usd = r.amount_nano - r.shortfall_nano
+      AND (r.status = 'failed' AND r.entry_id IS NOT NULL) IS DISTINCT FROM (e.id IS NOT NULL AND e.amount_nano_usd = r.worth_nano_usd - r.shortfall_nano_usd
         AND e.account_id = o.account_id AND e.reason = 'refund ' || r.id || ' failed')) THEN 'has a failed refund that was not returned'
     WHEN EXISTS (SELECT FROM refunds r JOIN payments p ON p.id = r.payment_id
       WHERE r.order_id = o.id AND r.status = 'done' AND (p.problem IS NULL) <> (r.credit_note IS NOT NULL)) THEN 'has a refund without its credit note'

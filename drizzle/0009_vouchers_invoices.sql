@@ -3,7 +3,8 @@ CREATE TABLE "buyer_details" (
 	"account_id" bigint PRIMARY KEY NOT NULL,
 	"name" text,
 	"address" text,
-	"tax_number" text
+	"tax_number" text,
+	"vat_number" text
 );
 --> statement-breakpoint
 CREATE TABLE "invoices" (
@@ -22,10 +23,13 @@ CREATE TABLE "invoices" (
 	"buyer_address" text,
 	"buyer_tax_number" text,
 	"lines" jsonb NOT NULL,
-	"total_nano_usd" bigint NOT NULL,
+	"currency" text DEFAULT 'usd' NOT NULL,
+	"tax" jsonb,
+	"tax_nano" bigint DEFAULT 0 NOT NULL,
+	"total_nano" bigint NOT NULL,
 	"issued_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "invoices_kind" CHECK ("invoices"."kind" in ('invoice', 'credit_note')),
-	CONSTRAINT "invoices_total" CHECK ("invoices"."total_nano_usd" > 0)
+	CONSTRAINT "invoices_total" CHECK ("invoices"."total_nano" > 0 and "invoices"."tax_nano" between 0 and "invoices"."total_nano")
 );
 --> statement-breakpoint
 CREATE TABLE "voucher_batches" (

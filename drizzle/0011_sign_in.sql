@@ -95,6 +95,7 @@ CREATE TABLE "signed_up" (
 	"accepted_at" timestamp with time zone NOT NULL,
 	"confirmed_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"person_digest" "bytea" NOT NULL,
+	"owned_domain" text,
 	"trial" text NOT NULL,
 	"trial_offering_id" bigint,
 	"trial_nano_usd" bigint,
@@ -102,8 +103,8 @@ CREATE TABLE "signed_up" (
 	"trial_why" text,
 	"trial_try_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"trial_given_at" timestamp with time zone,
-	CONSTRAINT "signed_up_trial" CHECK ("signed_up"."trial" in ('none', 'taken', 'waits', 'given')),
-	CONSTRAINT "signed_up_trial_is_something" CHECK ("signed_up"."trial" in ('none', 'taken') or num_nonnulls("signed_up"."trial_offering_id", "signed_up"."trial_nano_usd") = 1),
+	CONSTRAINT "signed_up_trial" CHECK ("signed_up"."trial" in ('none', 'taken', 'domain', 'waits', 'given')),
+	CONSTRAINT "signed_up_trial_is_something" CHECK ("signed_up"."trial" in ('none', 'taken', 'domain') or num_nonnulls("signed_up"."trial_offering_id", "signed_up"."trial_nano_usd") = 1),
 	CONSTRAINT "signed_up_trial_why" CHECK ("signed_up"."trial_why" in ('balance', 'allotment', 'offering', 'payg')),
 	CONSTRAINT "signed_up_trial_pay_with" CHECK ("signed_up"."trial_pay_with" in ('balance', 'allotment'))
 );
@@ -120,7 +121,11 @@ CREATE INDEX "sign_ups_expiry" ON "sign_ups" USING btree ("expires_at");
 --> statement-breakpoint
 CREATE UNIQUE INDEX "signed_up_trial_once" ON "signed_up" USING btree ("seller_id","person_digest") WHERE "signed_up"."trial" in ('waits', 'given');
 --> statement-breakpoint
+CREATE INDEX "signed_up_domain" ON "signed_up" USING btree ("seller_id","owned_domain","confirmed_at") WHERE "signed_up"."owned_domain" is not null;
+--> statement-breakpoint
 CREATE INDEX "signed_up_seller" ON "signed_up" USING btree ("seller_id","account_id");
+--> statement-breakpoint
+CREATE INDEX "signed_up_offering" ON "signed_up" USING btree ("trial_offering_id") WHERE "signed_up"."trial_offering_id" is not null;
 --> statement-breakpoint
 CREATE INDEX "signed_up_waiting" ON "signed_up" USING btree ("trial_try_at") WHERE "signed_up"."trial" = 'waits';
 --> statement-breakpoint

@@ -8,7 +8,7 @@ import {
   SERVERS_TRIED,
   WAITS_TRIED,
 } from "../test/clients_tried.ts";
-import { type Entry, isForBoth } from "../test/compat/form.ts";
+import { type Entry, isForBoth, KINDS, kindOf, originOf, type Path } from "../test/compat/form.ts";
 
 /**
  * Generates docs/compatibility.md from the dialects, the corpus of exchanges and the clients that were run:
@@ -32,10 +32,12 @@ export async function compatibilityPage(): Promise<string> {
     "- [What providers take](#what-providers-take)",
     "- [What providers answer](#what-providers-answer)",
     "- [Clients](#clients)",
+    "- [Everything tried](#everything-tried)",
     "",
     ...dialectLines(),
     ...answerLines(providers),
     ...clientLines(clients),
+    ...triedLines([...providers, ...clients]),
   ].join("\n");
 }
 
@@ -77,7 +79,7 @@ function serverLines(): string[] {
   return [
     "### Servers that were run",
     "",
-    "By hand, on 28 November 2026.",
+    "By hand, on 28 and 29 November 2026.",
     "",
     ...table(
       ["server", "version", "what was run", "what was seen"],
@@ -150,7 +152,7 @@ function clientLines(files: readonly CorpusFile[]): string[] {
     "",
     "### Libraries of other languages",
     "",
-    "Run by hand on 27 and 28 November 2026, from PyPI and crates.io and as Go modules. Errors: 401, 402 without a package and without balance, 404, 429 with `Retry-After`, and",
+    "Run by hand on 27 to 29 November 2026, from PyPI and crates.io and as Go modules. Errors: 401, 402 without a package and without balance, 404, 429 with `Retry-After`, and",
     "`context_length_exceeded` of a real server.",
     "",
     ...table(["client", "version", "what was run", "what was seen"], rows(LIBRARIES_TRIED)),
@@ -168,6 +170,43 @@ function clientLines(files: readonly CorpusFile[]): string[] {
     "### Requests as clients send them",
     "",
     ...files.flatMap(sectionLines),
+  ];
+}
+
+const PATHS: readonly Path[] = ["chat", "responses", "completions", "embeddings", "images", "rerank"];
+
+/** The whole corpus in numbers: by kind and endpoint, and by where it is from. */
+function triedLines(files: readonly CorpusFile[]): string[] {
+  const all = files.flatMap(({ file, entries }) => entries.map((entry) => ({ entry, kind: kindOf(entry, file) })));
+  const cells = (some: readonly { entry: Entry }[]) => {
+    const runs = some.flatMap(({ entry: { request } }) =>
+      isForBoth(request) ? (["chat", "responses"] as const) : [request.path ?? "chat"],
+    );
+    const byPath = PATHS.map((path) => runs.filter((one) => one === path).length);
+    return [some.length, ...byPath, runs.length, runs.length, 2 * runs.length].map(String);
+  };
+  const origins = Map.groupBy(all, ({ entry }) => originOf(entry));
+  return [
+    "## Everything tried",
+    "",
+    "All exchanges of the corpus, by what they try, and the runs of each endpoint. An exchange counts once: as A if it looks at what the provider",
+    "is sent, as F if it is not charged or has a second route, as E if it streams, and as B otherwise; those of clients are C.",
+    "",
+    ...table(
+      ["kind", "what", "exchanges", ...PATHS, "runs on Bun", "runs on Deno", "runs"],
+      [
+        ...Object.entries(KINDS).map(([kind, what]) => [kind, what, ...cells(all.filter((one) => one.kind === kind))]),
+        ["all", "", ...cells(all)],
+      ],
+    ),
+    "",
+    "Where they are from. What was constructed varies a form that was seen, or one that a server could have: no public report of it was found.",
+    "",
+    ...table(
+      ["source", "exchanges"],
+      [...origins].map(([origin, some]) => [origin, String(some.length)]),
+    ),
+    "",
   ];
 }
 

@@ -36,14 +36,16 @@ function groupsOf({ panel, mara, jonas, nora, receiptId, domain, emailLink, vouc
   const ofCustomer: Shot[] = [
     { name: "home", path: "/" },
     { name: "keys", path: "/keys" },
+    { name: "key", path: "/keys", show: openKey },
     { name: "key-create", path: "/keys?create=1" },
-    { name: "playground", path: "/playground", show: converse },
+    { name: "playground", path: "/playground", show: compare },
     { name: "playground-images", path: "/playground", show: draw },
     { name: "playground-embeddings", path: "/playground", show: embed },
     { name: "usage", path: "/usage?range=30" },
     { name: "usage-not-charged", path: "/usage?kind=not_charged" },
     { name: "receipt", path: `/usage?receipt=${receiptId}` },
     { name: "billing", path: "/billing" },
+    { name: "billing-card", path: "/billing", show: scrollTo("Card on file") },
     { name: "plan-buy", path: "/billing", show: open("Buy Starter") },
     { name: "models", path: "/models?compare=atlas-large,quill-2" },
     { name: "voucher-redeem", path: "/billing", show: open("Redeem a voucher") },
@@ -119,6 +121,7 @@ function groupsOf({ panel, mara, jonas, nora, receiptId, domain, emailLink, vouc
         { name: "sign-in", path: "/sign-in" },
         { name: "sign-up", path: "/sign-up" },
         { name: "model-prices-public", path: "/model-prices" },
+        { name: "model-public", path: "/model-prices?model=atlas-large" },
       ],
     },
     {
@@ -153,6 +156,14 @@ const open = (name: string) => async (page: Page) => {
   await page.getByRole("dialog").waitFor();
 };
 
+async function openKey(page: Page): Promise<void> {
+  await page
+    .getByRole("link", { name: /^notebook/ })
+    .first()
+    .click();
+  await page.getByRole("region", { name: "Limits" }).waitFor();
+}
+
 async function createKey(page: Page): Promise<void> {
   const form = page.getByRole("dialog", { name: "Create key" });
   await form.getByLabel("Name").fill("mobile app");
@@ -184,11 +195,28 @@ const open = purse >= toll; // Or the gate stays shut.
 
 So the keeper never has to trust anybody's memory.`;
 
-async function converse(page: Page, { panel }: Seeded): Promise<void> {
-  panel.shop.provider.next({ content: ANSWER, delayMs: 400 });
-  await page.getByRole("textbox", { name: "Message" }).fill("What does a toll gate do?");
+/** Two models about one image. */
+async function compare(page: Page, { panel }: Seeded): Promise<void> {
+  const settings = page.getByRole("button", { name: "atlas-large", exact: true });
+  if (await settings.isVisible()) await settings.click();
+  await page.getByRole("button", { name: "Compare with another model" }).click();
+  await choose(page, "Second model", "atlas-mini");
+  const image = await sharp(join(OUT_DIR, "sign-in-light.png")).resize(320).png().toBuffer();
+  await page.locator("input[type=file]").setInputFiles([{ name: "gate.png", mimeType: "image/png", buffer: image }]);
+  await page.getByText("gate.png").waitFor();
+  panel.shop.provider.next({ content: "A form to sign in, under the name of its owner." });
+  panel.shop.provider.next({ content: ANSWER });
+  await page.getByRole("textbox", { name: "Message" }).fill("What is on this picture?");
   await page.getByRole("button", { name: "Send" }).click();
-  await page.getByText(/\d in, \d+ out/).waitFor();
+  await page
+    .getByText(/\d in, \d+ out/)
+    .nth(1)
+    .waitFor();
+}
+
+async function choose(page: Page, field: string, model: string): Promise<void> {
+  await page.getByRole("combobox", { name: field }).click();
+  await page.getByRole("option", { name: new RegExp(`^${model}`) }).click();
 }
 
 async function draw(page: Page): Promise<void> {
@@ -315,7 +343,7 @@ async function takeShots({ page, check, tick }: Stage, shot: Shot, seeded: Seede
         .toBuffer();
       await writeFile(join(OUT_DIR, file), small);
     }
-    if (suffix === "" && shot.show) await undo(page);
+    if (shot.show) await undo(page);
   }
   return problems;
 }

@@ -1,7 +1,7 @@
 import process from "node:process";
 import { Command, CommanderError, Help, type Option } from "commander";
 import { addAccountCommands } from "./cli/account_commands.ts";
-import { addBalanceCommands, addPaygCommands, addUsageCommand } from "./cli/balance_commands.ts";
+import { addBalanceCommands, addPaygCommands } from "./cli/balance_commands.ts";
 import { defineCommand } from "./cli/context.ts";
 import { addDoctorCommand } from "./cli/doctor.ts";
 import { sentenceOf } from "./cli/errors.ts";
@@ -15,8 +15,10 @@ import { addOrderCommands, addPaymentCommands } from "./cli/payment_commands.ts"
 import { addProviderCommands } from "./cli/provider_commands.ts";
 import { addReceiptCommand } from "./cli/receipt_command.ts";
 import { addSecretKeyCommands } from "./cli/secret_key_commands.ts";
+import { addSellingCommands } from "./cli/selling_commands.ts";
 import { addSignUpCommands } from "./cli/sign_up_commands.ts";
 import { atTerminal, type Terminal, terminal } from "./cli/terminal.ts";
+import { addUsageCommand } from "./cli/usage_command.ts";
 import { addVoucherCommands } from "./cli/voucher_commands.ts";
 import { migrate } from "./platform/migrate.ts";
 
@@ -38,6 +40,7 @@ const GROUPS = [
   addPackageCommands,
   addAllotmentCommands,
   addVoucherCommands,
+  addSellingCommands,
   addSignUpCommands,
   addKeyCommands,
   addPaygCommands,

@@ -67,6 +67,18 @@ export const VARIABLES = {
     what: "address that the public port listens on",
     parse: text,
   },
+  PROCESSES: {
+    field: "processes",
+    default: "1",
+    what: "processes that share PORT, each a whole replica with connections and memory of its own; with Bun on Linux",
+    parse: integer({ min: 1, max: 64 }),
+  },
+  PROCESS_SOCKET: {
+    field: "processSocket",
+    default: "",
+    what: "set by the first process for those that it starts; leave it empty",
+    parse: optional(null, text),
+  },
   INTERNAL_PORT: {
     field: "internalPort",
     default: "",
@@ -628,6 +640,8 @@ function checkTogether(values: Partial<Values>, fail: (name: Name, must: string)
       fail(tenant, `must be at least twice ${account}, so that no customer alone can stop its reseller`);
   }
   if (port !== undefined && port !== 0 && port === internalPort) fail("INTERNAL_PORT", "must differ from PORT");
+  if (port === 0 && values.processes !== undefined && values.processes > 1)
+    fail("PORT", "must be a port of your choice if PROCESSES is above 1");
   if (values.smtpUrl && values.mailFrom === null) fail("MAIL_FROM", "must be set together with SMTP_URL");
   if (production && values.failpoints?.length !== 0) fail("FAILPOINTS", "must be empty in production");
 }

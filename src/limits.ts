@@ -108,6 +108,8 @@ export const SCOPE_MODELS_MAX = 200;
 // Orders, allotments, and why money moved
 export const ORDER_TEXT_CHARS_MAX = 500;
 /** An order keeps its price, so it can be paid for this long only. */
+/** Of one automatic top-up. */
+export const AUTO_TOP_UP_NANO_USD_MIN = 1_000_000_000n;
 export const ORDER_PAYABLE_DAYS = 14;
 export const REASON_CHARS_MAX = 500;
 export const PAY_INSTRUCTIONS_CHARS_MAX = 2_000;

@@ -10,7 +10,10 @@ import { createStartWait, type StartWait } from "./platform/start_wait.ts";
 import { within } from "./platform/time_limit.ts";
 import type { Replica } from "./replica.ts";
 
-/** Starts one replica: configuration → spool folder → schema → replica. Runs until SIGTERM or SIGINT, then drains. */
+/**
+ * Starts one replica: configuration → spool folder → schema → replica. Runs until SIGTERM or SIGINT, then drains. With PROCESSES it starts
+ * processes that do so.
+ */
 
 /** Besides the requests in flight, for health checks and images. */
 const FETCHES_BESIDE = 1000;
@@ -29,6 +32,7 @@ await main().catch((error) => {
 
 async function main(): Promise<void> {
   const config = readConfig(process.env);
+  if (config.processes > 1 && config.processSocket === null) return await runAll(config);
   const fetches = raiseFetchLimit(config.inFlightMax + FETCHES_BESIDE);
   const log = createLog(config.logLevel);
   if (fetches < config.inFlightMax)
@@ -37,6 +41,18 @@ async function main(): Promise<void> {
     await written(log);
     throw error;
   });
+}
+
+/** The first of several processes: it only starts and stops the others. */
+async function runAll(config: Config): Promise<void> {
+  await checkSpoolDir(config.spoolDir);
+  const { runProcesses } = await import("./processes.ts");
+  const log = createLog(config.logLevel);
+  const code = await runProcesses(config, log).catch(async (error) => {
+    await written(log);
+    throw error;
+  });
+  await exit(log, code);
 }
 
 async function run(config: Config, log: Log): Promise<void> {
@@ -57,7 +73,11 @@ async function run(config: Config, log: Log): Promise<void> {
   const { port, internalPort } = replica;
   // Before the log line: whoever reads it may send a signal.
   onSignal = drainer(replica, log, config.drainNoticeSeconds + config.drainSeconds + CLOSE_SECONDS_MAX);
-  log.info({ port, internalPort, runtime: runtimeName, pid: process.pid }, "listening");
+  const facts = { port, internalPort, runtime: runtimeName, pid: process.pid };
+  if (config.processSocket === null) return log.info(facts, "listening");
+  log.info(facts, "one of several processes serves");
+  const { joinProcesses } = await import("./processes.ts");
+  joinProcesses(config.processSocket, internalPort, () => onSignal("the first process has ended"));
 }
 
 async function exit(log: Log, code: number): Promise<void> {

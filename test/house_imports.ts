@@ -1,6 +1,6 @@
 /** Looks at the imports of all files together: which files import each other in a circle, and which files nothing uses. */
 import { posix } from "node:path";
-import { relativeImports, type SourceFile } from "./house_rules.ts";
+import { imports, relativeImports, type SourceFile } from "./house_rules.ts";
 import { codeAndStrings } from "./source_text.ts";
 
 /**
@@ -64,4 +64,19 @@ export function unusedFiles(files: readonly SourceFile[], mentions: readonly str
     .filter((path) => !READ_BY_FOLDER.test(path))
     .filter((path) => !used.has(path) && !fileNames.has(posix.basename(path)))
     .filter((path) => !mentions.some((text) => text.includes(path)));
+}
+
+/** The packages that a process loads when it starts with `entry`: those that import() names are loaded later. */
+export function packagesAtStart(files: readonly SourceFile[], entry: string): Set<string> {
+  const texts = new Map(files.map(({ path, text }) => [path, text]));
+  const seen = new Set([entry]);
+  const packages = new Set<string>();
+  // A set also iterates over what is added meanwhile.
+  for (const path of seen)
+    for (const { from, isType, isCall } of imports(texts.get(path) ?? "")) {
+      if (isType || isCall) continue;
+      if (from.startsWith(".")) seen.add(posix.join(posix.dirname(path), from));
+      else packages.add(from);
+    }
+  return packages;
 }

@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { Glob } from "bun";
 import { coercions } from "./house_coercions.ts";
 import { longFunctions, longSqlFunctions } from "./house_functions.ts";
-import { importCircles, unusedFiles } from "./house_imports.ts";
+import { importCircles, packagesAtStart, unusedFiles } from "./house_imports.ts";
 import { houseRules, missingOnMap, type SourceFile } from "./house_rules.ts";
 
 /** A function fits a screen. */
@@ -78,6 +78,15 @@ test("house: files of src do not import each other in a circle, types included",
 test("house: every file is used: imported, started by name, or a test", () => {
   const mentions = ENTRY_MENTIONS.map((path) => readFileSync(join(repository, path), "utf8"));
   expect(unusedFiles(files, mentions)).toEqual([]);
+});
+
+/** Libraries that cost megabytes and milliseconds, and that most replicas never use. */
+const LOADED_LATER = ["pdfkit", "sharp", "nodemailer", "@simplewebauthn/server", "stdnum"];
+
+test("house: a replica loads the libraries of PDF files, pictures, mail, passkeys and VAT numbers with their first use", () => {
+  const loaded = packagesAtStart(sources, "src/replica.ts");
+  expect(LOADED_LATER.filter((name) => loaded.has(name))).toEqual([]);
+  expect(loaded).toContain("elysia");
 });
 
 /** For each rule: small files that break it, and files that keep it. */
@@ -382,6 +391,19 @@ test("house checker can fail: circles of imports", () => {
   const apart = { path: "src/d.ts", text: 'import { a } from "./a.ts";' };
   expect(importCircles([a, b, c, apart])).toEqual([["src/a.ts", "src/b.ts", "src/c.ts"]]);
   expect(importCircles([a, b, apart])).toEqual([]);
+});
+
+test("house checker can fail: packages that are loaded at the start", () => {
+  const loaded = [
+    {
+      path: "src/a.ts",
+      text: 'import { b } from "./b/b.ts";\nimport type { C } from "c";\nconst d = () => import("d");',
+    },
+    { path: "src/b/b.ts", text: 'export * from "../e.ts";\nimport "f/g";' },
+    { path: "src/e.ts", text: 'import { h } from "h";' },
+    { path: "src/i.ts", text: 'import { j } from "j";' },
+  ];
+  expect(packagesAtStart(loaded, "src/a.ts")).toEqual(new Set(["f/g", "h"]));
 });
 
 test("house checker can fail: files that nothing uses", () => {

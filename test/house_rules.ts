@@ -19,7 +19,15 @@ export const rows = [
   ["platform"],
 ];
 /** The entry points and the files that only they use count as one room. */
-const entryPaths = ["src/main.ts", "src/replica.ts", "src/cli.ts", "src/cli/", "src/demo.ts", "src/demo/"];
+const entryPaths = [
+  "src/main.ts",
+  "src/processes.ts",
+  "src/replica.ts",
+  "src/cli.ts",
+  "src/cli/",
+  "src/demo.ts",
+  "src/demo/",
+];
 /** Every file may import these. They import only each other and platform; deps.ts, which has only types, may import everything. */
 export const sharedFiles = [
   "src/config.ts",
@@ -97,6 +105,8 @@ const outboundFiles = [
   "src/messages/smtp.ts",
   // Asks the name servers of the system, or those that the operator names.
   "src/platform/dns_query.ts",
+  // Processes of this machine that it has started.
+  "src/processes.ts",
   // The demo's own processes, on this machine.
   "src/demo/demo_provider.ts",
   "src/demo/free_port.ts",
@@ -317,12 +327,14 @@ export function missingOnMap(readme: string | null, paths: string[]): string[] {
 interface Import {
   from: string;
   isType: boolean;
+  /** import(): loaded when it is called. */
+  isCall: boolean;
   /** Names of the imported values; empty if the whole module is imported. */
   names: string[];
 }
 
 /** Import and export statements and import() calls, as written. Strings and comments are ignored. */
-function imports(text: string): Import[] {
+export function imports(text: string): Import[] {
   const { code } = codeAndStrings(text);
   const statement = /\b(?:import|export)\b([^"'`;()]*?\bfrom)?\s*\(?\s*(["'])(\s*)\2/g;
   return [...code.matchAll(statement)].map((found) => {
@@ -331,6 +343,7 @@ function imports(text: string): Import[] {
     return {
       from: text.slice(start, found.index + found[0].length - 1),
       isType: /^\s*type\b/.test(clause),
+      isCall: found[0].includes("("),
       names: namesOf(clause),
     };
   });

@@ -8,7 +8,6 @@ import { codexHome, installCodex } from "./codex.ts";
 import { closeBalanced } from "./gateway/checks.ts";
 import { openShop, type Shop } from "./gateway/shop.ts";
 import { INSTALL_MS_MAX, installOnDemand } from "./on_demand.ts";
-import { until } from "./platform/own_redis.ts";
 
 /**
  * Clients that speak /responses by default, unchanged, against a replica: Codex CLI, OpenAI's Agents SDK, the Vercel AI SDK, and
@@ -26,15 +25,8 @@ let codex: string;
 beforeAll(async () => {
   sdks = await installOnDemand({ name: "response-sdks-2", dependencies: RESPONSE_SDKS });
   codex = await installCodex();
-  shop = await openShop({ redisUrl: "" });
-  const { sql } = shop.world;
-  await sql`
-    insert into models (id, name, owned_by, modality, default_cap_tokens) values (${AGENTS_SDK_MODEL}, 'm', 'o', 'text', 1000)`;
-  await sql`
-    insert into routes (model_id, provider_id, upstream_model)
-    select ${AGENTS_SDK_MODEL}, id, 'sim-small' from providers where name = 'first'`;
-  const { secret } = await shop.customer();
-  await until(async () => (await shop.call(`/v1/models/${AGENTS_SDK_MODEL}`, { secret })).status === 200);
+  const routes = [{ provider: "first", upstreamModel: "sim-small" }];
+  shop = await openShop({ redisUrl: "", models: [{ id: AGENTS_SDK_MODEL, defaultCapTokens: 1000, routes }] });
 }, 2 * INSTALL_MS_MAX);
 afterEach(() => shop.provider.reset());
 afterAll(() => closeBalanced(shop));

@@ -86,6 +86,7 @@ describe("the configuration", () => {
     NODE_ENV: "prod",
     PORT: "80a",
     INTERNAL_PORT: "65536",
+    PROCESSES: "65",
     DATABASE_URL: "mysql://root:pw-canary@db/x",
     DB_WAIT_SECONDS: "-1",
     DB_PREPARE: "yes",
@@ -159,7 +160,15 @@ describe("the configuration", () => {
     FAILPOINTS: "explode",
   };
   /** Variables that accept any text. */
-  const FREE = ["LISTEN_HOST", "INTERNAL_HOST", "SPOOL_DIR", "PANEL_DIR", "BRAND_NAME", "OTEL_SERVICE_NAME"];
+  const FREE = [
+    "LISTEN_HOST",
+    "INTERNAL_HOST",
+    "SPOOL_DIR",
+    "PANEL_DIR",
+    "BRAND_NAME",
+    "OTEL_SERVICE_NAME",
+    "PROCESS_SOCKET",
+  ];
 
   test("each wrong variable is named once, with what it must be and what it is", () => {
     expect([...Object.keys(WRONG), ...FREE].sort()).toEqual(Object.keys(VARIABLES).sort());

@@ -1,10 +1,13 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { sql as expression } from "drizzle-orm";
 import postgres from "postgres";
 import { REQUEST_BOUNDS_DEFAULT, type RequestBounds } from "../src/limits.ts";
 import { newApiKey } from "../src/platform/crypto.ts";
-import { openDb } from "../src/platform/db.ts";
+import { type Db, openDb } from "../src/platform/db.ts";
+import { imagePrices, models, providers, routes } from "../src/platform/schema_catalog.ts";
+import { closing } from "./closing.ts";
 import { createTestDatabase } from "./database.ts";
 
 /** A small world in a real database: accounts, offerings, packages, keys. Each test file makes its own. */
@@ -28,6 +31,15 @@ export type OfferingSpec = {
   requestBounds?: Partial<RequestBounds>;
 };
 
+/** What is not given has the column's default. */
+export type ModelSpec = Partial<typeof models.$inferInsert> & {
+  id: string;
+  /** In the order in which they are tried. `upstreamModel` is `up-<id>`, unless given. */
+  routes?: readonly (Partial<typeof routes.$inferInsert> & { provider: string })[];
+  /** Micro-USD an image, by size. */
+  imagePrices?: Readonly<Record<string, number>>;
+};
+
 /** On a busy machine, fifty transactions at once wait for each other for longer than a replica lets them. */
 const LOCK_MS_MAX = 20_000;
 
@@ -37,10 +49,20 @@ export async function createWorld() {
   const sql = postgres(database.url, { max: 4, onnotice: () => {} });
   // Small and round, so that a test can calculate holds: 8 tokens for the request and for each message.
   await sql`alter table models alter request_tokens set default 8, alter message_tokens set default 8`;
+  const opened: Db[] = [];
+  const { orm } = open(1);
   const spoolDir = await mkdtemp(join(tmpdir(), "tollgate-spool-"));
   let names = 0;
   /** The time set by `setClock`; null: the real time. */
   let clockMs: number | null = null;
+
+  /** A Db like a replica's. Closed with the world, at the latest: dropping the database would end its connections under it. */
+  function open(connections: number): Db {
+    const config = { databaseUrl: database.url, dbPrepare: true, dbPoolMax: connections, lockMsMax: LOCK_MS_MAX };
+    const db = openDb(config);
+    opened.push(db);
+    return db;
+  }
 
   async function addAccount(
     role: "customer" | "reseller" | "admin",
@@ -63,9 +85,7 @@ export async function createWorld() {
     url: database.url,
     sql,
     spoolDir,
-    /** A Db like a replica's, for code that takes one. */
-    openDb: (connections = 4) =>
-      openDb({ databaseUrl: database.url, dbPrepare: true, dbPoolMax: connections, lockMsMax: LOCK_MS_MAX }),
+    openDb: (connections = 4) => open(connections),
     addCustomer: (resellerId?: number) => addAccount("customer", resellerId),
     /** A reseller whose domains are active. */
     async addReseller(...hosts: string[]): Promise<Person> {
@@ -83,6 +103,33 @@ export async function createWorld() {
         insert into provider_keys (provider_id, name, key_ciphertext)
         select id, 'default', ${Buffer.from(keyCiphertext)} from added returning provider_id`;
       return Number(row?.provider_id);
+    },
+
+    /**
+     * Adds models with their routes and prices, listed in this order. In one transaction, as replicas load the catalog from one snapshot:
+     * a replica that knows one of them knows all of them, and the last of their routes.
+     */
+    async addModels(...specs: readonly ModelSpec[]): Promise<void> {
+      const rows = specs.map(({ routes: _, imagePrices: __, ...columns }, i) => ({
+        ...{ name: columns.id, ownedBy: "tollgate", createdAt: expression`now() + ${i} * interval '1 microsecond'` },
+        ...columns,
+      }));
+      const idOf = (name: string) =>
+        expression`(select ${providers.id} from ${providers} where ${providers.name} = ${name})`;
+      const routeRows = specs.flatMap(({ id, routes: all = [] }) =>
+        all.map(({ provider, ...columns }, priority) => ({
+          ...{ modelId: id, providerId: idOf(provider), upstreamModel: `up-${id}`, priority },
+          ...columns,
+        })),
+      );
+      const imageRows = specs.flatMap(({ id, imagePrices: bySize = {} }) =>
+        Object.entries(bySize).map(([size, microUsd]) => ({ modelId: id, size, microUsd })),
+      );
+      await orm.transaction(async (tx) => {
+        await tx.insert(models).values(rows);
+        if (routeRows.length > 0) await tx.insert(routes).values(routeRows);
+        if (imageRows.length > 0) await tx.insert(imagePrices).values(imageRows);
+      });
     },
 
     async addKey(
@@ -144,7 +191,7 @@ export async function createWorld() {
         await sql`select table_name as name from information_schema.views where table_name like 'inv\\_%' order by 1`;
       const broken: string[] = [];
       for (const { name } of views) {
-        const rows = await sql.unsafe(`select * from ${name}`);
+        const rows = await closing(name, sql.unsafe(`select * from ${name}`));
         if (rows.length > 0) broken.push(`${name}: ${JSON.stringify(rows.slice(0, 3))}`);
       }
       if (views.length < 8) broken.push("views are missing");
@@ -152,8 +199,8 @@ export async function createWorld() {
     },
 
     async close(): Promise<void> {
-      await sql.end({ timeout: 5 });
-      await database.drop();
+      await closing("the pools", Promise.all([sql.end({ timeout: 5 }), ...opened.map((db) => db.close())]));
+      await closing("the database", database.drop());
       await rm(spoolDir, { recursive: true, force: true });
     },
   };

@@ -105,11 +105,10 @@ function refusals({ refused }: Seen): number {
 
 async function addModel(world: World, { baseUrl, apiKey }: Ready): Promise<void> {
   const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), apiKey);
-  const providerId = await world.addProvider("neighbour", baseUrl, key);
-  await world.sql`
-    insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-    values (${MODEL}, ${MODEL}, 'tollgate', 'text', 8192, ${PRICES.inputMicroUsd}, ${PRICES.outputMicroUsd}, 1000)`;
-  await world.sql`insert into routes (model_id, provider_id, upstream_model) values (${MODEL}, ${providerId}, 'up')`;
+  await world.addProvider("neighbour", baseUrl, key);
+  const { inputMicroUsd, outputMicroUsd } = PRICES;
+  const model = { id: MODEL, contextLength: 8192, inputMicroUsd, outputMicroUsd, defaultCapTokens: 1000 };
+  await world.addModels({ ...model, routes: [{ provider: "neighbour" }] });
 }
 
 async function addCustomers(shop: Shop): Promise<Pick<Target, "secrets" | "fresh">> {

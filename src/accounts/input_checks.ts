@@ -12,6 +12,7 @@ const EMAIL = /^[^\s@\p{C}()<>[\]:;,"\\]+@[^\s@\p{C}()<>[\]:;,"\\]+$/u;
 const CONTROL = /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u;
 const CONTROL_IN_LINES = /[^\P{Cc}\n]|[\u202a-\u202e\u2066-\u2069]/u;
 const SURROGATE = /\p{Cs}/u;
+const OVERLAP_SECONDS_MAX = 30 * 86_400;
 const IS_INSTANT = new RegExp(INSTANT.pattern);
 // The years 1 to 9999: Postgres has no year 0, and a later one is written with a sign.
 const HAS_YEAR = /^(?!0000)\d{4}-/;
@@ -63,6 +64,12 @@ export function checkInteger(
     throw new InputError(`The ${what} must be a whole number from ${min} to ${max}.`, param);
   }
   return value;
+}
+
+/** How long a key or token that was replaced may still work, in seconds. Throws InputError. */
+export function checkOverlap(overlapSeconds: number): void {
+  const what = "overlap in seconds";
+  checkInteger(overlapSeconds, { param: "overlapSeconds", what, min: 0, max: OVERLAP_SECONDS_MAX });
 }
 
 /**

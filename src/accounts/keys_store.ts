@@ -19,7 +19,7 @@ import type { RateLimits } from "../platform/rate_tallies.ts";
 import { accounts, hosts, keys, keyUses } from "../platform/schema_accounts.ts";
 import { keyDays } from "../platform/schema_ledger.ts";
 import { type HostConfig, ownHosts } from "./host_names.ts";
-import { checkInstant, checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
+import { checkInstant, checkInteger, checkList, checkName, checkOverlap, isRowId } from "./input_checks.ts";
 import { isUsable } from "./key_snapshots_store.ts";
 import { lockAccountRow, lockAccounts } from "./locks_store.ts";
 import { checkModelIds } from "./model_scope_store.ts";
@@ -39,7 +39,6 @@ const HOSTS_MAX = 50;
 const PAGE_MAX = 1000;
 /** Keys deleted in one statement. Each deletion invalidates caches. */
 const PRUNE_ROWS = 500;
-const OVERLAP_SECONDS_MAX = 30 * 86_400;
 const DAYS_AHEAD_MAX = 3660;
 
 export type KeyMode = "package" | "payg";
@@ -90,8 +89,7 @@ export async function createKey(
   wanted: NewKey,
 ): Promise<CreatedKey> {
   const name = checkName(wanted.name, { param: "name", charsMax: KEY_NAME_CHARS_MAX });
-  const modelIds = checkList(wanted.modelIds, { param: "modelIds", what: "models", max: SCOPE_MODELS_MAX });
-  const hostList = checkList(wanted.hosts, { param: "hosts", what: "hosts", max: HOSTS_MAX });
+  const { modelIds = null, hosts: hostList = null } = checkScope(wanted);
   checkCeilings(wanted);
   return changing(deps, async (tx) => {
     await lockKeySet(tx, wanted.accountId);
@@ -129,6 +127,12 @@ export async function listKeys(
   return pageOf(rows, size);
 }
 
+/** The names of an account's keys, by id. */
+export async function keyNames({ db }: { db: Db }, accountId: number): Promise<Map<number, string>> {
+  const rows = await db.orm.select({ id: keys.id, name: keys.name }).from(keys).where(eq(keys.accountId, accountId));
+  return new Map(rows.map(({ id, name }) => [id, name]));
+}
+
 /** One key; with `accountId`, only if it belongs to that account. */
 export async function findKey(
   { db }: { db: Db },
@@ -143,8 +147,16 @@ export type ShownKey = Key & {
   /** When and on which host a request was last granted; a few seconds late. */
   lastUsedAt: string | null;
   lastHost: string | null;
-  /** What counts against its own limits, open holds included; null: it has none. `spentNanoUsd` is by the limit's field. */
-  used: { units: number; spentNanoUsd: Record<KeyBudgetField, bigint> } | null;
+  /** null: it has no limits of its own. */
+  used: KeyUse | null;
+};
+
+/** What counts against a key's own limits, holds included, by the limit's field; and when each period begins anew. */
+export type KeyUse = {
+  units: number;
+  spentNanoUsd: Record<KeyBudgetField, bigint>;
+  /** The total never does. */
+  resetsAt: { day: string; week: string; month: string };
 };
 
 /** Every key of an account that is not revoked, and the latest revoked ones, newest first. */
@@ -155,13 +167,31 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
     .where(and(eq(keys.accountId, accountId), eq(keys.status, "revoked")))
     .orderBy(desc(keys.id))
     .limit(REVOKED_SHOWN);
-  const rows = await db.orm
+  return selectShown(
+    db.orm,
+    and(eq(keys.accountId, accountId), or(ne(keys.status, "revoked"), sql`${keys.id} in ${revoked}`)),
+  );
+}
+
+/** One key as its page shows it; with `accountId`, only if it belongs to that account. */
+export async function findShownKey(
+  { db }: { db: Db },
+  { keyId, accountId }: { keyId: number; accountId?: number },
+): Promise<ShownKey | undefined> {
+  if (!isRowId(keyId)) return undefined;
+  const where = and(eq(keys.id, keyId), accountId === undefined ? undefined : eq(keys.accountId, accountId));
+  return (await selectShown(db.orm, where))[0];
+}
+
+async function selectShown(orm: Db["orm"], where: SQL | undefined): Promise<ShownKey[]> {
+  const rows = await orm
     .select({
       ...COLUMNS,
       lastUsedAt: keyUses.lastUsedAt,
       lastHost: keyUses.host,
       units: sql<number>`coalesce(${keyDays.unitsTaken} + ${keyDays.unitsBefore}, 0)::int`,
       ...SPENT,
+      ...NEXT,
     })
     .from(keys)
     .leftJoin(keyUses, eq(keyUses.keyId, keys.id))
@@ -169,10 +199,10 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
       keyDays,
       and(eq(keyDays.keyId, keys.id), sql`${keyDays.day} = (ledger_now() at time zone ${keys.timeZone})::date`),
     )
-    .where(and(eq(keys.accountId, accountId), or(ne(keys.status, "revoked"), sql`${keys.id} in ${revoked}`)))
+    .where(where)
     .orderBy(desc(keys.id))
     .limit(KEYS_MAX + REVOKED_SHOWN);
-  return rows.map(({ units, day, week, month, total, lastUsedAt, ...row }) => ({
+  return rows.map(({ units, day, week, month, total, nextDay, nextWeek, nextMonth, lastUsedAt, ...row }) => ({
     ...toKey(row),
     lastUsedAt: toIso(lastUsedAt),
     used: hasCeiling(row)
@@ -184,35 +214,64 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
             monthlySpendMaxNanoUsd: BigInt(month),
             totalSpendMaxNanoUsd: BigInt(total),
           },
+          resetsAt: { day: toIso(nextDay), week: toIso(nextWeek), month: toIso(nextMonth) },
         }
       : null,
   }));
 }
 
-export type KeyChange = { name?: string; limits?: LimitSetInput | null | undefined } & Partial<Ceilings>;
+export type KeyChange = {
+  name?: string;
+  modelIds?: readonly string[] | null | undefined;
+  hosts?: readonly string[] | null | undefined;
+  limits?: LimitSetInput | null | undefined;
+} & Partial<Ceilings>;
 
 /**
- * Renames a key, or sets its limits; omitted fields stay. A new limit applies from now on, and counts what the key has used of its
- * period; the total begins today. Throws InputError, also for a revoked key.
+ * Renames a key, or sets its models, hosts and limits; omitted fields stay. When it returns, no request is granted by the former ones. A
+ * new limit counts what the key has used of its period; the total begins today. Throws InputError, also for a revoked key.
  */
-export async function updateKey(deps: ChangeDeps, { accountId, keyId }: KeyOf, change: KeyChange): Promise<Key> {
+export async function updateKey(
+  deps: ChangeDeps & { config: HostConfig },
+  { accountId, keyId }: KeyOf,
+  change: KeyChange,
+): Promise<Key> {
   const ceilings = ceilingsOf(change);
   const name =
     change.name === undefined ? undefined : checkName(change.name, { param: "name", charsMax: KEY_NAME_CHARS_MAX });
+  const scope = checkScope(change);
   checkCeilings(ceilings);
-  const hasCeilings = Object.values(ceilings).some((value) => value !== undefined);
+  const rights = Object.values({ ...scope, ...ceilings }).filter((value) => value !== undefined);
   return changing(deps, async (tx) => {
-    if (hasCeilings) await lockAccounts(tx, [accountId]);
+    if (rights.length > 0) await lockAccounts(tx, [accountId]);
     const before = await findOf(tx, { accountId, keyId });
     if (before.status === "revoked") throw new InputError("This key is revoked, which cannot be undone.", "keyId");
-    if (name === undefined && !hasCeilings && change.limits === undefined) return before;
+    if (name === undefined && rights.length === 0 && change.limits === undefined) return before;
+    // What it already had may stay, though the model or domain is gone.
+    await checkModelIds(tx, without(scope.modelIds, before.modelIds));
+    await checkHosts(tx, { accountId, own: ownHosts(deps.config), hostList: without(scope.hosts, before.hosts) });
     const limits = change.limits === undefined ? undefined : await checkKeyLimits(tx, accountId, change.limits);
     await tx
       .update(keys)
-      .set({ name, ...ceilings, limits })
+      .set({ name, ...scope, ...ceilings, limits })
       .where(eq(keys.id, keyId));
     return findOf(tx, { accountId, keyId });
   });
+}
+
+/** The models and hosts that a key may be used with; undefined: not given. Throws InputError. */
+function checkScope({ modelIds, hosts: hostList }: Pick<KeyChange, "modelIds" | "hosts">) {
+  return {
+    modelIds:
+      modelIds === undefined
+        ? undefined
+        : checkList(modelIds, { param: "modelIds", what: "models", max: SCOPE_MODELS_MAX }),
+    hosts: hostList === undefined ? undefined : checkList(hostList, { param: "hosts", what: "hosts", max: HOSTS_MAX }),
+  };
+}
+
+function without(list: string[] | null | undefined, known: readonly string[] | null): string[] | null {
+  return list?.filter((each) => !known?.includes(each)) ?? null;
 }
 
 /** A key that replaces another has used what that has used of the same days: a rotation brings no new limits. */
@@ -252,12 +311,7 @@ export async function rotateKey(
   deps: ChangeDeps,
   { accountId, keyId, overlapSeconds }: KeyOf & { overlapSeconds: number },
 ): Promise<CreatedKey & { old: Key }> {
-  checkInteger(overlapSeconds, {
-    param: "overlapSeconds",
-    what: "overlap in seconds",
-    min: 0,
-    max: OVERLAP_SECONDS_MAX,
-  });
+  checkOverlap(overlapSeconds);
   return changing(deps, async (tx) => {
     await lockAccounts(tx, [accountId]);
     await lockKeySet(tx, accountId);
@@ -453,6 +507,18 @@ const SPENT = {
 function spentSince(day: SQL | typeof keys.totalSpendFrom) {
   return sql<string>`(select coalesce(sum(d.taken_nano_usd + d.nano_usd_before), 0)
     from (select (ledger_now() at time zone ${keys.timeZone})::date as today) c, key_days d where d.key_id = ${keys.id} and d.day >= ${day})`;
+}
+
+/** When each period begins anew. */
+const NEXT = {
+  nextDay: beginsAt(sql`c.today + 1`),
+  nextWeek: beginsAt(sql`(date_trunc('week', c.today) + interval '7 days')::date`),
+  nextMonth: beginsAt(sql`(date_trunc('month', c.today) + interval '1 month')::date`),
+};
+
+function beginsAt(day: SQL) {
+  return sql<string>`(select day_begins(${day}, ${keys.timeZone})
+    from (select (ledger_now() at time zone ${keys.timeZone})::date as today) c)`;
 }
 
 const COLUMNS = {

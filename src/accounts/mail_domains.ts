@@ -1,18 +1,22 @@
 import { domainToASCII } from "node:url";
 import { disposableEmailBlocklistSet } from "disposable-email-domains-js";
+import mailProviders from "email-providers/all.json" with { type: "json" };
+import { getDomain } from "tldts";
 import { InputError } from "../errors.ts";
 import { MAIL_DOMAINS_MAX } from "../limits.ts";
+import { lazily } from "../platform/lazily.ts";
 import { sha256 } from "../platform/runtime.ts";
 import { checkEmail } from "./input_checks.ts";
 
-/** The domains of e-mail addresses, and which addresses are one mailbox. Pure. Source: SUP-5, SUP-6. */
+/** The domains of e-mail addresses, and which addresses are one mailbox. Pure. Source: SUP-5, SUP-6, SUP-10. */
 
 const DOMAIN = /^(?=.{4,253}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])$/;
 /** Providers that ignore dots before the @, and the name under which both of their domains are one. */
 const DOTLESS: Readonly<Record<string, string>> = { "gmail.com": "gmail.com", "googlemail.com": "gmail.com" };
 
-/** Nine thousand domains, read when the first is looked up. */
-let disposable: ReadonlySet<string> | undefined;
+/** Nine thousand domains each, put into sets when the first is looked up. */
+const disposables = lazily((): ReadonlySet<string> => disposableEmailBlocklistSet());
+const providers = lazily((): ReadonlySet<string> => new Set(mailProviders));
 
 export type DomainRules = {
   /** Empty: all are allowed. */
@@ -45,8 +49,18 @@ function isBelow(domain: string, list: readonly string[]): boolean {
 }
 
 function isDisposable(domain: string): boolean {
-  disposable ??= disposableEmailBlocklistSet();
-  return parentsOf(domain).some((one) => disposable?.has(one));
+  return parentsOf(domain).some((one) => disposables().has(one));
+}
+
+/**
+ * The domain whose owner can make any number of mailboxes at an address's domain: the one that was registered. null: anyone gets a mailbox
+ * there, as at Gmail, or the seller names the domain as allowed. Source: SUP-10.
+ */
+export function ownedDomainOf(email: string, { allowedDomains }: Pick<DomainRules, "allowedDomains">): string | null {
+  const domain = mailDomainOf(email);
+  if (isBelow(domain, allowedDomains)) return null;
+  const isPublic = parentsOf(domain).some((one) => providers().has(one)) && !isDisposable(domain);
+  return isPublic ? null : (getDomain(domain, { allowPrivateDomains: true }) ?? domain);
 }
 
 /** "a.b.example" → "a.b.example", "b.example". */

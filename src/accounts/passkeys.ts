@@ -1,15 +1,10 @@
 import { createHmac, randomBytes } from "node:crypto";
-import {
-  type AuthenticationResponseJSON,
-  generateAuthenticationOptions,
-  generateRegistrationOptions,
-  type PublicKeyCredentialCreationOptionsJSON,
-  type PublicKeyCredentialRequestOptionsJSON,
-  type RegistrationResponseJSON,
-  verifyAuthenticationResponse,
-  verifyRegistrationResponse,
+import type {
+  AuthenticationResponseJSON,
+  PublicKeyCredentialCreationOptionsJSON,
+  PublicKeyCredentialRequestOptionsJSON,
+  RegistrationResponseJSON,
 } from "@simplewebauthn/server";
-import { decodeAttestationObject } from "@simplewebauthn/server/helpers";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
@@ -45,6 +40,9 @@ const ALGORITHMS = [-8, -7, -257];
 const TRANSPORTS = ["ble", "cable", "hybrid", "internal", "nfc", "smart-card", "usb"] as const;
 type Transport = (typeof TRANSPORTS)[number];
 
+/** Loaded with the first passkey: it costs 19 MB and a tenth of a second, and most replicas meet none. */
+const library = () => import("@simplewebauthn/server");
+
 type KeyDeps = { db: Db; config: Pick<Config, "secretKey"> };
 type Deps = KeyDeps & ChangeDeps;
 
@@ -58,6 +56,7 @@ export type Purpose = { kind: "sign in"; host: string } | { kind: "add" | "confi
 
 /** The request to sign a challenge with any passkey of the host. */
 export async function signInOptions(deps: KeyDeps, host: string): Promise<PublicKeyCredentialRequestOptionsJSON> {
+  const { generateAuthenticationOptions } = await library();
   return generateAuthenticationOptions({
     rpID: host,
     challenge: await newChallenge(deps, { kind: "sign in", host }),
@@ -74,6 +73,7 @@ export async function confirmOptions(
   host: string,
   { accountId, session }: Owner,
 ): Promise<PublicKeyCredentialRequestOptionsJSON> {
+  const { generateAuthenticationOptions } = await library();
   return generateAuthenticationOptions({
     rpID: host,
     challenge: await newChallenge(deps, { kind: "confirm", host, session }),
@@ -89,6 +89,7 @@ export async function creationOptions(
   host: string,
   { accountId, session, email, name, brand }: Owner & { email: string; name: string; brand: string },
 ): Promise<PublicKeyCredentialCreationOptionsJSON> {
+  const { generateRegistrationOptions } = await library();
   return generateRegistrationOptions({
     rpID: host,
     rpName: brand,
@@ -112,8 +113,9 @@ export async function addPasskey(
   { host, origin }: Site,
   { accountId, session, name, response }: Added,
 ): Promise<void> {
+  const { verifyRegistrationResponse } = await library();
   const made = await verified(async () => {
-    refuseCertificates(response);
+    await refuseCertificates(response);
     return verifyRegistrationResponse({
       response,
       expectedChallenge: (challenge) => isOurs(deps, challenge, { kind: "add", host, session }),
@@ -141,12 +143,13 @@ export async function addPasskey(
  * Refuses certificates of authenticators: nobody asked for them, and the library would ask the servers that they name whether they are
  * revoked. Source: SEC-3.
  */
-function refuseCertificates({ response }: RegistrationResponseJSON): void {
-  const { fmt, attStmt } = readAttestation(response.attestationObject);
+async function refuseCertificates({ response }: RegistrationResponseJSON): Promise<void> {
+  const { fmt, attStmt } = await readAttestation(response.attestationObject);
   if ((fmt !== "none" && fmt !== "packed") || attStmt.get("x5c") !== undefined) throw notVerified();
 }
 
-function readAttestation(attestationObject: string) {
+async function readAttestation(attestationObject: string) {
+  const { decodeAttestationObject } = await import("@simplewebauthn/server/helpers");
   const attestation = decodeAttestationObject(Buffer.from(attestationObject, "base64url"));
   return { fmt: attestation.get("fmt"), attStmt: attestation.get("attStmt") };
 }
@@ -165,6 +168,7 @@ export async function checkPasskey(
   const stored = await findPasskey(deps, { host, resellerId, credentialId });
   const challenge = signedChallengeOf(response.response.clientDataJSON);
   if (!stored?.mayEnter || challenge === undefined) return null;
+  const { verifyAuthenticationResponse } = await library();
   const checked = await verified(() =>
     verifyAuthenticationResponse({
       response,

@@ -1,7 +1,11 @@
+import type postgres from "postgres";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 
-/** Refused requests, counted per minute by key, code and model. For display only. */
+/**
+ * Refused requests, counted per minute by key, code and model, for their owners; and all requests that ended with an error, summed by
+ * code and model, for figures (`error_sums`). For display only: a replica that dies loses what it counted in the last seconds.
+ */
 
 const KEPT_DAYS = 7;
 /** Rows deleted in one statement. */
@@ -27,11 +31,25 @@ export type RefusalCount = {
   lastRequestId: string;
 };
 
-/** Adds counts to the existing ones, in one statement. */
-export async function addRefusals({ db }: { db: Db }, counts: readonly RefusalCount[]): Promise<void> {
+/** `isListed`: it is listed for its owner. false: its receipt says more, so that only the sums of errors have it. */
+export type ErrorCount = RefusalCount & { isListed: boolean };
+
+/** Adds counts to the existing ones, in one transaction. */
+export async function addRefusals({ db }: { db: Db }, counts: readonly ErrorCount[]): Promise<void> {
+  await db.sql.begin(async (tx) => {
+    await addListed(
+      tx,
+      counts.filter(({ isListed }) => isListed),
+    );
+    await addErrors(tx, counts);
+  });
+}
+
+async function addListed(tx: postgres.TransactionSql, counts: readonly RefusalCount[]): Promise<void> {
+  if (counts.length === 0) return;
   const column = <T>(pick: (count: RefusalCount) => T) => counts.map(pick);
   // Sorted, so that two replicas do not deadlock.
-  await db.sql`
+  await tx`
     insert into refusal_counts as c (account_id, minute, key_id, code, model_id, count, last_request_id, host)
     select * from unnest(${column((c) => c.accountId)}::bigint[], ${column((c) => c.minute)}::text[]::timestamptz[],
       ${column((c) => c.keyId)}::bigint[], ${column((c) => c.code)}::text[], ${column((c) => c.modelId)}::text[],
@@ -40,6 +58,23 @@ export async function addRefusals({ db }: { db: Db }, counts: readonly RefusalCo
     on conflict (account_id, minute, key_id, code, model_id) do update set
       count = c.count + excluded.count, last_request_id = greatest(c.last_request_id, excluded.last_request_id),
       host = case when excluded.last_request_id > c.last_request_id then excluded.host else c.host end`;
+}
+
+/** Errors of an account also count for everyone (0), and for its reseller's customers (the negative id). Source: MON-26. */
+async function addErrors(tx: postgres.TransactionSql, counts: readonly RefusalCount[]): Promise<void> {
+  const column = <T>(pick: (count: RefusalCount) => T) => counts.map(pick);
+  await tx`
+    with noted as (
+      select * from unnest(${column((c) => c.accountId)}::bigint[], ${column((c) => c.minute)}::text[]::timestamptz[],
+        ${column((c) => c.code)}::text[], ${column((c) => c.modelId)}::text[], ${column((c) => c.count)}::int[])
+        as c(account_id, minute, code, model_id, requests))
+    insert into error_sums as s (account_id, span, begins, code, model_id, requests)
+    select scopes.id, spans.length, span_begins(spans.length, minute), code, model_id, sum(requests)
+    from noted join accounts a on a.id = noted.account_id
+      cross join lateral (select a.id union all select 0 union all select -a.reseller_id where a.reseller_id is not null) as scopes(id)
+      cross join (values (15), (1440)) as spans(length)
+    group by 1, 2, 3, 4, 5 order by 1, 2, 3, 4, 5
+    on conflict (account_id, span, begins, code, model_id) do update set requests = s.requests + excluded.requests`;
 }
 
 /** Deletes refusals older than KEPT_DAYS; returns how many rows. Called by a job. */

@@ -8,7 +8,7 @@ import { newApiToken } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { accounts, apiTokens } from "../platform/schema_accounts.ts";
-import { checkInstant, checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
+import { checkInstant, checkList, checkName, checkOverlap, isRowId } from "./input_checks.ts";
 import { lockAccountRow } from "./locks_store.ts";
 import { type Role, tenantOf } from "./roles.ts";
 import { checkScopes } from "./scopes.ts";
@@ -20,7 +20,6 @@ import { checkScopes } from "./scopes.ts";
 
 /** Revoked tokens that the owner's page still shows. */
 const REVOKED_SHOWN = 20;
-const OVERLAP_SECONDS_MAX = 30 * 86_400;
 const DAYS_AHEAD_MAX = 3660;
 
 export type ApiToken = {
@@ -82,12 +81,7 @@ export async function rotateToken(
   deps: ChangeDeps,
   { accountId, tokenId, overlapSeconds }: TokenOf & { overlapSeconds: number },
 ): Promise<CreatedToken & { old: ApiToken }> {
-  checkInteger(overlapSeconds, {
-    param: "overlapSeconds",
-    what: "overlap in seconds",
-    min: 0,
-    max: OVERLAP_SECONDS_MAX,
-  });
+  checkOverlap(overlapSeconds);
   return changing(deps, async (tx) => {
     const role = await lockTokens(tx, accountId);
     const before = await one(tx, { accountId, tokenId });

@@ -103,7 +103,7 @@ function toMonths(rows: readonly Record<string, unknown>[]): BalanceMonth[] {
     month.changeNanoUsd += nanoUsd;
     month.charges += Number(charges);
     if (kind === "charge") month.chargesNanoUsd += nanoUsd;
-    else if (kind === "wholesale") month.packagesNanoUsd += nanoUsd;
+    else if (kind === "wholesale" || kind === "package") month.packagesNanoUsd += nanoUsd;
     else if (kind === "correction" || kind === "refund") month.correctionsNanoUsd += nanoUsd;
     else month.topUpsNanoUsd += nanoUsd;
   }

@@ -17,6 +17,7 @@ export const TRANSACTION_KINDS = [
   "top_up",
   "charge",
   "wholesale",
+  "package",
   "transfer",
   "correction",
   "refund",

@@ -8,13 +8,19 @@ import {
   DAY,
   EARNED,
   EVERYONE,
+  FIRST_MARK,
+  HELD,
+  HOLDERS_SUMMED,
+  HOUR,
   MONTH,
   PROVIDER_COST,
   QUARTER,
+  RESELLERS,
   SUMMED,
   UNITS,
   UNITS_COST,
   USED_COLUMNS,
+  WHOLE_MARK,
   WORTH,
 } from "./usage_rollups_store.ts";
 
@@ -40,7 +46,8 @@ const WEIGHED = `(738492615049281047::numeric * requests + 296174830561927423::n
   + 964817203591746203::numeric * completion_tokens + 583061947260315869::numeric * charged_nano_usd
   + 372958160472913661::numeric * earned_nano_usd + 694105827361940357::numeric * units_nano_usd
   + 248619350729481563::numeric * units_cost_nano_usd + 517340962858203719::numeric * provider_cost_nano_usd
-  + 906281473516029347::numeric * cost_unknown)`;
+  + 906281473516029347::numeric * cost_unknown + 128640759318274691::numeric * first_marks
+  + 763915820467351879::numeric * whole_marks)`;
 const hashOfRow = (key: string, span: string, begins: string) =>
   `hash_record_extended(row(account_id, ${key}, ${span}::smallint, ${begins}, kind_id), 0)::numeric`;
 const hashOfCrossing = (begins: string, ends: string) =>
@@ -178,7 +185,7 @@ async function monthsEqualDays(tx: SliceTx, { first, last }: Step): Promise<bool
   return row?.same === true;
 }
 
-/** How many months have rows of scopes that are not the sums of their accounts. */
+/** How many months have rows of scopes, or of holders, that are not the sums of their accounts. */
 async function wrongScopes(slices: Slices): Promise<number> {
   const months = await slice(
     slices,
@@ -188,7 +195,9 @@ async function wrongScopes(slices: Slices): Promise<number> {
           request_day((select request_id from receipts order by request_id desc limit 1)) + interval '1 day' as last) r cross join lateral generate_series(date_trunc('month', first at time zone 'UTC'), last at time zone 'UTC', interval '1 month') as month`,
   );
   let wrong = 0;
-  for (const { begins } of months) if (!(await slice(slices, (tx) => scopesEqualAccounts(tx, String(begins))))) wrong++;
+  for (const { begins } of months)
+    for (const isEqual of [scopesEqualAccounts, holdersEqualAccounts])
+      if (!(await slice(slices, (tx) => isEqual(tx, String(begins))))) wrong++;
   return wrong;
 }
 
@@ -214,6 +223,32 @@ async function scopesEqualAccounts(tx: SliceTx, month: string): Promise<boolean>
       (table accounts_summed except table months) union all (table months except table accounts_summed)
       union all (table months except table days) union all (table days except table months)
       union all (table days except table quarters) union all (table quarters except table days)) as same`,
+    [month],
+  );
+  return row?.same === true;
+}
+
+async function holdersEqualAccounts(tx: SliceTx, month: string): Promise<boolean> {
+  await tx`select set_config('statement_timeout', ${String(SCOPES_MS_MAX)}, true)`;
+  const of = (span: number) => `
+    select h.scope, holder_id, ${HOLDERS_SUMMED} from scopes cross join lateral (
+      select * from usage_holders where scope = scopes.scope and span = ${span}
+        and begins >= $1::text::timestamptz and begins < next offset 0) h
+    group by 1, 2`;
+  const [row] = await tx.unsafe(
+    `with scopes as materialized (
+      select scope, span_begins(${MONTH}, $1::text::timestamptz + interval '45 days') as next
+      from (select ${EVERYONE}::bigint as scope union all select ${RESELLERS} union all select -id from accounts where role = 'reseller') s
+    ), accounts_summed as (
+      select scope, holder_id, ${HOLDERS_SUMMED} from accounts a cross join lateral (
+        select * from usage_sums where account_id = a.id and key_id = ${ALL_KEYS} and span = ${MONTH}
+          and begins = $1::text::timestamptz offset 0) u
+      cross join lateral ${HELD} held
+      group by 1, 2
+    ), days as (${of(DAY)}), hours as (${of(HOUR)})
+    select not exists (
+      (table accounts_summed except table days) union all (table days except table accounts_summed)
+      union all (table days except table hours) union all (table hours except table days)) as same`,
     [month],
   );
   return row?.same === true;
@@ -263,7 +298,8 @@ async function printOfPage(
         from (
           select p.account_id, p.key_id, p.written_in, p.created_at, p.finished_at, requests, charges, prompt_tokens, cached_tokens,
             completion_tokens, charged_nano_usd, earned_nano_usd, ${UNITS} as units_nano_usd, ${UNITS_COST} as units_cost_nano_usd,
-            ${PROVIDER_COST} as provider_cost_nano_usd, ${COST_UNKNOWN} as cost_unknown, coalesce(k.id, -1) as kind_id
+            ${PROVIDER_COST} as provider_cost_nano_usd, ${COST_UNKNOWN} as cost_unknown,
+            ${FIRST_MARK} as first_marks, ${WHOLE_MARK} as whole_marks, coalesce(k.id, -1) as kind_id
           from page p left join usage_kinds k using (model_id, host, mode, route_id) ${WORTH}) p
         where created_at >= ${SINCE} and created_at < ${UPTO} and pg_visible_in_snapshot(written_in, $8::text::pg_snapshot)
       )::text as print`,

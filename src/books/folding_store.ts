@@ -21,9 +21,9 @@ import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
  */
 
 /** The columns of a settled receipt, and of a balance transaction, that the sums depend on, hashed to one number. */
-export const RECEIPT_HASH = `hash_record_extended(row(request_id, account_id, key_id, package_id, day, key_day, mode, units,
+export const RECEIPT_HASH = `hash_record_extended(row(request_id, account_id, key_id, package_id, day, key_day, mode, reason, units,
   charged_nano_usd, charged_tokens, shortfall_nano_usd, model_id, host, prompt_tokens, cached_tokens, completion_tokens,
-  price_version_id, further_counts, reported_usage, markup_basis_points, cost_nano_usd, route_id, provider_cost_nano_usd,
+  price_version_id, further_counts, reported_usage, markup_basis_points, cost_nano_usd, route_id, first_ms, provider_cost_nano_usd,
   created_at, finished_at), 0)`;
 /** The kind of the sums of what resellers earned, by reseller and UTC day of the request's end. Source: MRK-6. */
 export const EARNING = "earning";
@@ -76,7 +76,7 @@ export async function foldAnew(slices: Slices): Promise<void> {
   // Rows restored from another server may have transaction ids that this one has not reached yet.
   while (await restampFuture(slices));
   await slice(slices, async (tx) => {
-    await tx`truncate book_sums, usage_sums, usage_crossings`;
+    await tx`truncate book_sums, usage_sums, usage_holders, usage_crossings`;
     await tx`
       update book_closing set folded = '3:3:', receipts_to = -1, entries_to = -1, usage_to = 0, usage_days_to = 'infinity',
         server = (${serverId(tx)})`;
@@ -182,6 +182,7 @@ async function foldPart(tx: SliceTx, part: Part): Promise<void> {
   await tx`
     with taken as materialized (${of(
       `request_id, coalesce(day, '-infinity') as day, key_day, outcome = 'settled' as settled, charged_tokens,
+        is_uncounted(outcome, key_day, reason, units, charged_nano_usd) as uncounted,
         shortfall_nano_usd, price_version_id, reported_usage, ${USED_COLUMNS}, ${RECEIPT_HASH} as hash`,
       "receipts",
     )}),
@@ -211,6 +212,9 @@ function moves(tx: SliceTx) {
     union all
     select 'key', key_id, key_day, count(*), count(*) filter (where settled), 0, coalesce(sum(charged_nano_usd) filter (where settled), 0), 0
     from taken where key_day is not null group by key_id, key_day
+    union all
+    select 'uncounted', key_id, (taken.created_at at time zone keys.time_zone)::date, count(*), 0, 0, sum(charged_nano_usd), 0
+    from taken join keys on keys.id = key_id where uncounted group by 2, 3
     union all
     select 'account', account_id, '-infinity', sum(n), 0, 0, sum(nano), 0
     from (select account_id, count(*) as n, sum(amount_nano_usd) as nano from entries group by 1

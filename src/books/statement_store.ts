@@ -3,6 +3,7 @@ import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { type Page, pageOf } from "../platform/pages.ts";
+import { TRANSACTION_KINDS, type TransactionKind } from "./balance_transactions_store.ts";
 import { resellerMoney } from "./usage_money.ts";
 import { ALL_KEYS, EARNED, MONTH, QUARTER, UNFOLDED_RECORDS, UNITS, UNITS_COST, WORTH } from "./usage_rollups_store.ts";
 
@@ -94,8 +95,8 @@ export type TransactionLine = {
   counterpartId: number | null;
   counterpartName: string | null;
 };
-const STATEMENT_TRANSACTION_KINDS = ["top_up", "wholesale", "transfer", "correction", "refund", "earning"] as const;
-export type StatementTransactionKind = (typeof STATEMENT_TRANSACTION_KINDS)[number];
+/** A statement sums charges. */
+export type StatementTransactionKind = Exclude<TransactionKind, "charge">;
 
 export type Statement = {
   resellerId: number;
@@ -110,7 +111,7 @@ export type Statement = {
   usage: Page<UsageLine> & { totals: UsageSums };
   packages: Page<PackageLine>;
   entries: Page<TransactionLine>;
-  /** opening + the seven sums = closing, always. */
+  /** opening + the eight sums = closing, always. */
   balance: {
     openingNanoUsd: bigint;
     sumsNanoUsd: Record<StatementTransactionKind | "charge", bigint>;
@@ -299,7 +300,16 @@ async function balanceOf(tx: Tx, { resellerId }: StatementQuery, { from, to }: S
     where account_id = ${resellerId}::bigint and kind <> 'charge' and created_at < ${to}::text::timestamptz group by 1, 2`);
   const balance: Statement["balance"] = {
     openingNanoUsd: 0n,
-    sumsNanoUsd: { top_up: 0n, wholesale: 0n, transfer: 0n, correction: 0n, refund: 0n, earning: 0n, charge: 0n },
+    sumsNanoUsd: {
+      top_up: 0n,
+      wholesale: 0n,
+      package: 0n,
+      transfer: 0n,
+      correction: 0n,
+      refund: 0n,
+      earning: 0n,
+      charge: 0n,
+    },
     charges: 0,
     closingNanoUsd: 0n,
   };
@@ -391,8 +401,8 @@ async function packagesOf(
 }
 
 function toKind(kind: unknown): StatementTransactionKind {
-  const known = STATEMENT_TRANSACTION_KINDS.find((one) => one === kind);
-  if (!known) throw new Error(`unknown kind of balance transaction: ${kind}`);
+  const known = TRANSACTION_KINDS.find((one) => one === kind);
+  if (known === undefined || known === "charge") throw new Error(`unknown kind of balance transaction: ${kind}`);
   return known;
 }
 

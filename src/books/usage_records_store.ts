@@ -30,12 +30,18 @@ export type UsageFilter = {
   /** Only records of these hosts; null or absent: of all hosts. */
   hosts?: readonly string[] | null;
   mode?: BillingMode;
+  /** The route that answered. */
+  routeId?: number;
+  /** How it ended: one of the ledger's reasons. */
+  reason?: string;
   /** ISO 8601: from `start` on, and before `end`. */
   start?: string;
   end?: string;
 };
 
 export type UsageQuery = UsageFilter & {
+  /** Without an account: only those of this reseller and of its customers. */
+  tenantOf?: number | undefined;
   /** The `nextAfter` of the previous page. */
   after?: string | undefined;
   limit?: number;
@@ -193,8 +199,8 @@ function refusalsOf({ accountId, start, end, after }: UsageQuery & { accountId: 
 }
 
 /** A list of finished requests, newest first, with the names of their keys. Throws InputError. */
-function finished(db: Db, outcome: "settled" | "released", query: UsageQuery) {
-  const { accountId, after } = query;
+export function finished(db: Db, outcome: "settled" | "released", query: UsageQuery) {
+  const { accountId, tenantOf, after } = query;
   const conditions = matches(query);
   // One account's receipts are in this order in its index; those of all accounts in that of the request ids.
   const latestFirst =
@@ -202,11 +208,33 @@ function finished(db: Db, outcome: "settled" | "released", query: UsageQuery) {
   return listOf(db, query, {
     after,
     isFiltered: conditions.some((condition) => condition !== false),
-    rows: (before, rowsMax) => sql`
-      select *, request_id as id from receipts
-      where outcome = ${sql.raw(`'${outcome}'`)} and ${receiptsOf({ ...query, after: before })} ${latestFirst} limit ${rowsMax}`,
+    rows: (before, rowsMax) =>
+      accountId === undefined && tenantOf !== undefined
+        ? tenantRows(outcome, { ...query, tenantOf, after: before }, rowsMax)
+        : sql`
+          select *, request_id as id from receipts
+          where outcome = ${sql.raw(`'${outcome}'`)} and ${receiptsOf({ ...query, after: before })} ${latestFirst} limit ${rowsMax}`,
     passes: allOf(conditions),
   });
+}
+
+/** The latest receipts of a reseller and its customers: of each the latest ids, from its index, and then the receipts of the latest of all. */
+function tenantRows(
+  outcome: "settled" | "released",
+  { tenantOf, ...query }: UsageQuery & { tenantOf: number },
+  rowsMax: number,
+): SQL {
+  const { from = ID_MIN, below = ID_MAX } = requestIdsOf(query);
+  return sql`
+    select r.*, r.request_id as id from (
+      select h.request_id from accounts a cross join lateral (
+        select request_id from receipts
+        where outcome = ${sql.raw(`'${outcome}'`)} and request_id >= ${from}::text::uuid and request_id < ${below}::text::uuid
+          and (account_id, request_id) >= (a.id, ${from}::text::uuid) and (account_id, request_id) < (a.id, ${below}::text::uuid)
+        order by account_id desc, request_id desc limit ${rowsMax}) h
+      where a.reseller_id = ${tenantOf}::bigint or a.id = ${tenantOf}::bigint
+      order by h.request_id desc limit ${rowsMax}) ids
+    cross join lateral (select * from receipts where receipts.request_id = ids.request_id offset 0) r`;
 }
 
 /** A list of refusals, newest first, with the names of their keys. */
@@ -262,9 +290,11 @@ function listOf(db: Db, query: UsageQuery, { after, isFiltered, rows, passes }: 
   return { size, isFiltered, after, pageMsMax: query.pageMsMax, chunk, cursorOf };
 }
 
-/** Conditions on a receipt. All but that on the key apply to a rollup's kind too. */
-export function matches({ keyId, modelId, hosts, mode }: UsageFilter): (SQL | false)[] {
+/** Conditions on a receipt. All but those on the key and the reason apply to a rollup's kind too. */
+export function matches({ keyId, modelId, hosts, mode, routeId, reason }: UsageFilter): (SQL | false)[] {
   return [
+    routeId !== undefined && sql`route_id = ${routeId}::bigint`,
+    reason !== undefined && sql`reason = ${reason}`,
     mode !== undefined && sql`mode = ${mode}`,
     keyId !== undefined && sql`key_id = ${keyId}::bigint`,
     modelId !== undefined && sql`model_id = ${modelId}`,
@@ -367,10 +397,10 @@ function toRefused(row: Record<string, unknown>): RefusedRow {
   };
 }
 
-function nameOf(row: Record<string, unknown>): string | null {
+export function nameOf(row: Record<string, unknown>): string | null {
   return typeof row.key_name === "string" ? row.key_name : null;
 }
 
-function modeOf(row: Record<string, unknown>): BillingMode {
+export function modeOf(row: Record<string, unknown>): BillingMode {
   return row.mode === "payg" ? "payg" : "package";
 }

@@ -151,7 +151,10 @@ export function imagePriceKey(size: string, quality: string = QUALITY_DEFAULT): 
 }
 
 /** The size, quality and price of an image, from the key of its price. */
-export function checkImagePrice(key: string, microUsd: number): { size: string; quality: string; microUsd: number } {
+export function checkImagePrice(
+  key: string,
+  microUsd: number,
+): { size: (typeof IMAGE_SIZES)[number]; quality: string; microUsd: number } {
   const [size = "", quality = QUALITY_DEFAULT, ...rest] = key.split("/");
   if (rest.length > 0 || !QUALITY.test(quality))
     throw new InputError("A quality has 1 to 20 lower-case letters, digits, - and _, as in 1024x1024/high.", "quality");

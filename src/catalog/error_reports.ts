@@ -56,12 +56,21 @@ const NAMED_ERROR = /(?:exception|error)$/;
 /** Numbers and words that say which error it is. */
 const CODES: readonly string[] = [
   ...["code", "type", "status", "statuscode", "errorcode", "errcode", "errortype", "httpcode", "httpstatus"],
-  ...["httpstatuscode", "name", "exception"],
+  ...["httpstatuscode", "name", "exception", "retcode"],
 ];
 /** Those of them that no good answer has with another value. */
-const STRICT_CODES: readonly string[] = ["code", "errorcode", "errcode", "statuscode"];
+const STRICT_CODES: readonly string[] = ["code", "errorcode", "errcode", "retcode", "statuscode"];
 /** Texts for people, the best first. One of these alone, in the place of an answer, is an error … */
-const MESSAGES: readonly string[] = ["message", "msg", "statusmsg", "errormsg", "errormessage", "detail"];
+const MESSAGES: readonly string[] = [
+  "message",
+  "msg",
+  "statusmsg",
+  "errormsg",
+  "errormessage",
+  "errmsg",
+  "retmsg",
+  "detail",
+];
 /** … these are not. */
 const MORE_MESSAGES: readonly string[] = [
   ...["details", "errordescription", "faultstring", "description", "reason", "title", "error", "errors"],

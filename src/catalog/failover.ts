@@ -177,6 +177,8 @@ function providerFailureOf(thrown: unknown, { failover, keyed, pass }: Attempted
     throw new Refusal("invalid_request", { message, param: thrown.param });
   }
   if (thrown instanceof ProviderFailure) return thrown;
+  // The stack is full: whatever reads an answer calls itself for each level.
+  if (thrown instanceof RangeError) return new ProviderFailure("not_json", "the answer is nested too deep");
   pass.abandoned();
   throw thrown;
 }

@@ -12,13 +12,15 @@ type Kind = {
   hint: string;
   /** What requests its models serve: `service` of a metered endpoint. */
   serves: readonly Service[];
+  /** A chat may have images in its messages. */
+  readsImages?: boolean;
   /** Its answers have no tokens of their own: only input has a price. */
   isInputOnly?: boolean;
 };
 
 const KINDS = {
   text: { label: "Text", hint: "chat", serves: ["text"] },
-  multimodal: { label: "Text and images", hint: "chat with image input", serves: ["text", "image"] },
+  multimodal: { label: "Text and images", hint: "chat with image input", serves: ["text", "image"], readsImages: true },
   image: { label: "Images", hint: "image generation", serves: ["image"] },
   embedding: {
     label: "Embeddings",

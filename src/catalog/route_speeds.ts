@@ -1,9 +1,9 @@
 import type { Db } from "../platform/db.ts";
+import { percentileMs } from "../platform/durations.ts";
 import { every } from "../platform/every.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import type { Catalog, Model } from "./catalog.ts";
-import { percentileMs } from "./durations.ts";
 import { readRouteStats } from "./route_stats_store.ts";
 import type { AnswerKind, RouteSums } from "./route_sums.ts";
 

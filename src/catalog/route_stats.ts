@@ -1,7 +1,7 @@
 import { type BufferedWrites, createBufferedWrites } from "../platform/buffered_writes.ts";
 import type { Db } from "../platform/db.ts";
+import { bucketOf } from "../platform/durations.ts";
 import type { Log } from "../platform/log.ts";
-import { bucketOf } from "./durations.ts";
 import { addRouteStats } from "./route_stats_store.ts";
 import { type AnswerKind, addSums, noSums, type RouteSums } from "./route_sums.ts";
 

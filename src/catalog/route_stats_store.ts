@@ -1,24 +1,33 @@
 import { Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 import type { Db } from "../platform/db.ts";
+import { BUCKETS } from "../platform/durations.ts";
 import { inSlices } from "../platform/prune.ts";
-import { BUCKETS } from "./durations.ts";
 import { type AnswerKind, noSums, type RouteSums } from "./route_sums.ts";
 
-/** The sums of routes that all replicas share, in rows of 5 minutes and of an hour. Source: PRV-22. */
+/** The sums of routes that all replicas share, in rows of 5 minutes, of an hour and of a UTC day. Source: PRV-22, RTL-10. */
 
 /** Minutes of a row. The database's clock says which row a write belongs to. */
 const SPAN_SHORT = 5;
 const SPAN_LONG = 60;
+const SPAN_DAY = 24 * 60;
 /** Rows are kept for longer than they are read. */
 const SHORT_KEPT_MINUTES = 60;
 const LONG_KEPT_MINUTES = 25 * 60;
+const DAYS_KEPT_MINUTES = 31 * SPAN_DAY;
 /** Rows deleted in one statement. */
 const PRUNE_MAX = 20_000;
 
-/** The time that sums are read for. `day`: this hour and the 23 before it. `recent`: these 5 minutes and the 10 before them. */
-export type StatsWindow = "day" | "recent";
-const WINDOWS = { day: { span: SPAN_LONG, minutes: 24 * 60 }, recent: { span: SPAN_SHORT, minutes: 15 } } as const;
+/**
+ * The time that sums are read for. `recent`: these 5 minutes and the 10 before them. `day`: this hour and the 23 before it. `month`: today
+ * and the 29 days before it.
+ */
+export type StatsWindow = "recent" | "day" | "month";
+const WINDOWS = {
+  recent: { span: SPAN_SHORT, minutes: 15 },
+  day: { span: SPAN_LONG, minutes: 24 * 60 },
+  month: { span: SPAN_DAY, minutes: 30 * SPAN_DAY },
+} as const;
 
 /** Adds a replica's sums to the shared ones, in one statement. */
 export async function addRouteStats({ db }: { db: Db }, sums: readonly RouteSums[]): Promise<void> {
@@ -35,7 +44,7 @@ export async function addRouteStats({ db }: { db: Db }, sums: readonly RouteSums
         ${column((s) => Math.round(s.costNanoUsd))}::bigint[], ${column((s) => Math.round(s.pricedNanoUsd))}::bigint[],
         ${column((s) => `{${s.durations.join(",")}}`)}::text[])
       as a(route_id, kind, requests, errors, input_tokens, cached_tokens, cost_nano_usd, priced_nano_usd, durations),
-      (values (${SPAN_SHORT}::int), (${SPAN_LONG}::int)) as w(span), clock
+      (values (${SPAN_SHORT}::int), (${SPAN_LONG}::int), (${SPAN_DAY}::int)) as w(span), clock
     order by a.route_id, w.span, a.kind
     on conflict (route_id, span, begins, kind) do update set
       requests = s.requests + excluded.requests, errors = s.errors + excluded.errors,
@@ -90,6 +99,24 @@ function toSums(row: Record<string, unknown>): RouteSums {
   return sums;
 }
 
+/** Requests and errors of some routes together, by UTC day of the `month`. Days without a request are omitted. */
+export async function readRouteDays(
+  { db }: { db: Db },
+  routeIds: readonly number[],
+): Promise<{ day: string; requests: number; errors: number }[]> {
+  const { span, minutes } = WINDOWS.month;
+  const rows = await db.sql`
+    select to_char(begins at time zone 'UTC', 'YYYY-MM-DD') as day, sum(requests)::float8 as requests, sum(errors)::float8 as errors
+    from route_stats, (select ledger_now() as now) clock
+    where route_id = any(${[...routeIds]}::bigint[]) and span = ${span} and begins > clock.now - make_interval(mins => ${minutes})
+    group by begins having sum(requests) > 0 order by begins`;
+  return rows.map(({ day, requests, errors }) => ({
+    day: String(day),
+    requests: Number(requests),
+    errors: Number(errors),
+  }));
+}
+
 /** Deletes rows that are no longer read; returns how many. Called by a job. */
 export async function pruneRouteStats({ db }: { db: Db }): Promise<number> {
   return await inSlices(PRUNE_MAX, async () => {
@@ -98,6 +125,7 @@ export async function pruneRouteStats({ db }: { db: Db }): Promise<number> {
         select s.ctid from route_stats s, (select ledger_now() as now) clock
         where (span = ${SPAN_SHORT} and begins < clock.now - make_interval(mins => ${SHORT_KEPT_MINUTES}))
           or (span = ${SPAN_LONG} and begins < clock.now - make_interval(mins => ${LONG_KEPT_MINUTES}))
+          or (span = ${SPAN_DAY} and begins < clock.now - make_interval(mins => ${DAYS_KEPT_MINUTES}))
         limit ${PRUNE_MAX}))
       returning 1`;
     return deleted.length;

@@ -1,4 +1,4 @@
-import { BUCKETS, percentileMs } from "./durations.ts";
+import { BUCKETS, percentileMs } from "../platform/durations.ts";
 
 /**
  * The counts of a route, and what follows from them: error rate, percentiles, cache hit rate. Pure. Source: PRV-22,

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import type { Account } from "../accounts/accounts_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { getAccount, listAccounts } from "../operations/accounts.ts";
-import { listOfferings } from "../operations/offerings.ts";
+import { listOfferings, type PricedOffering } from "../operations/offerings.ts";
 import { type Call, perform } from "../operations/operation.ts";
 import { type Context, defineCommand, type Need } from "./context.ts";
 import type { Output } from "./output.ts";
@@ -36,7 +36,7 @@ export function defineOperations<Options extends object>(
 const serverOf = (options: Where): boolean => Boolean(options.server ?? terminal().env[SERVER_VARIABLE]);
 
 /** The operator: an admin without an account, whose changes the audit log notes as the command line's. */
-function operatorDoor(context: Context): Door {
+export function operatorDoor(context: Context): Door {
   const call: Call = {
     caller: { accountId: 0, role: "admin", tenantId: 0, by: undefined },
     hostName: null,
@@ -81,7 +81,7 @@ export async function sellerBy(ask: Door, reference: string | undefined): Promis
 }
 
 /** The offering with this id or name. Throws InputError. */
-export async function offeringBy(ask: Door, reference: string): Promise<{ offeringId: number; name: string }> {
+export async function offeringBy(ask: Door, reference = ""): Promise<PricedOffering> {
   const { offerings } = await ask(listOfferings, {});
   const text = reference.trim();
   const found =

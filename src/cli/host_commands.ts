@@ -1,44 +1,43 @@
+import type { StaticDecode } from "@sinclair/typebox";
 import type { Command } from "commander";
-import {
-  addHost,
-  findHost,
-  type HostRef,
-  listHosts,
-  type ResellerHost,
-  removeHost,
-  setHostStatus,
-} from "../accounts/hosts_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, defineCommand } from "./context.ts";
-import { accountOf } from "./options.ts";
+import {
+  activateDomain,
+  addDomain,
+  type DomainDetails,
+  listDomains,
+  removeDomain,
+  suspendDomain,
+} from "../operations/domains.ts";
+import { accountBy, defineOperations } from "./door.ts";
 import { facts, type Output, table } from "./output.ts";
+import type { Door } from "./server_door.ts";
 
 /** The command `host`. */
 
 export function addHostCommands(program: Command): void {
   const host = program.command("host").description("domains of resellers");
 
-  defineCommand<{ reseller: string }>(
+  defineOperations<{ reseller: string }>(
     host
       .command("add <domain>")
-      .description("add a reseller's subdomain, active immediately; point its A record at this service first")
+      .description(
+        "add a reseller's subdomain; point its A record at this service first. It is active immediately, with --server when its DNS records are right",
+      )
       .requiredOption("--reseller <account>", "reseller of the domain, by id or e-mail address"),
     { changes: true },
-    async (context, { reseller }, [domain = ""]) => {
-      const { accountId } = await accountOf(context, reseller);
-      return showHost(await addHost(context, { host: domain, resellerId: accountId, status: "active" }));
-    },
+    async (ask, { reseller }, [host = ""]) =>
+      showHost(await ask(addDomain, { host, resellerId: (await accountBy(ask, reseller)).accountId })),
   );
 
-  defineCommand<{ reseller?: string }>(
+  defineOperations<{ reseller?: string }>(
     host
       .command("list")
       .description("list domains by name")
       .option("--reseller <account>", "only domains of this reseller"),
     {},
-    async (context, { reseller }) => {
-      const resellerId = reseller === undefined ? undefined : (await accountOf(context, reseller)).accountId;
-      const rows = await listHosts(context, { resellerId });
+    async (ask, { reseller }) => {
+      const rows = (await ask(listDomains, await resellerBy(ask, reseller))).domains;
       const text = table(
         ["DOMAIN", "RESELLER", "STATUS", "ADDED", "CHECKED", "NEXT CHECK"],
         rows.map((row) => [
@@ -59,49 +58,49 @@ export function addHostCommands(program: Command): void {
     command.option("--reseller <account>", "reseller of the domain, if several have added it; by id or e-mail address");
   type ResellerOption = { reseller?: string };
 
-  defineCommand<ResellerOption>(
-    resellerOption(
-      host.command("suspend <domain>").description("stop serving a domain immediately, until it is activated"),
-    ),
-    { changes: true },
-    async (context, { reseller }, [domain = ""]) =>
-      showHost(await setHostStatus(context, { ...(await hostOf(context, domain, reseller)), status: "suspended" })),
-  );
-  defineCommand<ResellerOption>(
-    resellerOption(host.command("activate <domain>").description("serve a domain, whatever its DNS check found")),
-    { changes: true },
-    async (context, { reseller }, [domain = ""]) =>
-      showHost(await setHostStatus(context, { ...(await hostOf(context, domain, reseller)), status: "active" })),
-  );
-  defineCommand<ResellerOption>(
+  for (const [name, description, operation] of [
+    ["suspend", "stop serving a domain immediately, until it is activated", suspendDomain],
+    ["activate", "serve a domain, whatever its DNS check found", activateDomain],
+  ] as const)
+    defineOperations<ResellerOption>(
+      resellerOption(host.command(`${name} <domain>`).description(description)),
+      { changes: true },
+      async (ask, { reseller }, [domain = ""]) => showHost(await ask(operation, await domainBy(ask, domain, reseller))),
+    );
+  defineOperations<ResellerOption>(
     resellerOption(host.command("remove <domain>").description("remove a domain from its reseller, immediately")),
     { changes: true },
-    async (context, { reseller }, [domain = ""]) => {
-      const ref = await hostOf(context, domain, reseller);
-      if (!(await removeHost(context, ref, true))) throw new InputError("There is no such domain.");
+    async (ask, { reseller }, [domain = ""]) => {
+      const ref = await domainBy(ask, domain, reseller);
+      await ask(removeDomain, ref);
       return { text: `${ref.host} is removed.`, json: { ...ref, status: "removed" } };
     },
   );
 }
 
-/** The domain of that name that is not removed: the named reseller's, the active one, or the only one. Throws InputError. */
-async function hostOf(context: Context, domain: string, reseller: string | undefined): Promise<HostRef> {
-  const resellerId = reseller === undefined ? undefined : (await accountOf(context, reseller)).accountId;
-  const found = await findHost(context, { host: domain, ...(resellerId !== undefined && { resellerId }) });
+async function resellerBy(ask: Door, reference: string | undefined): Promise<{ resellerId?: number }> {
+  return reference === undefined ? {} : { resellerId: (await accountBy(ask, reference)).accountId };
+}
+
+/** The domain of that name: the named reseller's, the active one, or the only one. Throws InputError. */
+async function domainBy(ask: Door, domain: string, reseller: string | undefined) {
+  const { domains } = await ask(listDomains, await resellerBy(ask, reseller));
+  const claims = domains.filter(({ host }) => host === domain);
+  const found = claims.find(({ status }) => status === "active") ?? (claims.length === 1 ? claims[0] : undefined);
   if (found) return { host: found.host, resellerId: found.resellerId };
-  const claims = (await listHosts(context)).filter(({ host }) => host === domain);
   throw new InputError(
-    claims.length > 1 && resellerId === undefined
+    claims.length > 1
       ? "Several resellers have added this domain, and it is active for none of them. Name one with --reseller."
       : "There is no such domain.",
   );
 }
 
-function showHost(host: ResellerHost): Output {
+function showHost({ host, resellerId, status, instructions }: StaticDecode<typeof DomainDetails>): Output {
   const text = facts([
-    ["domain", host.host],
-    ["reseller", String(host.resellerId)],
-    ["status", host.status],
+    ["domain", host],
+    ["reseller", String(resellerId)],
+    ["status", status],
   ]);
-  return { text, json: host };
+  const isReady = status === "active" || status === "suspended";
+  return { text: isReady ? text : `${text}\n\n${instructions}`, json: { host, resellerId, status } };
 }

@@ -2,11 +2,18 @@ import { type Command, Option } from "commander";
 import { imagePriceKey, ROUTE_CHOICES, type RouteChoice } from "../catalog/catalog_input.ts";
 import { MODALITY_NAMES, type Modality } from "../catalog/modalities.ts";
 import { BOUND_NAMES, type BoundsPatch, byBound, MODEL_BOUNDS } from "../catalog/model_bounds.ts";
-import { addModel, changePrices, listImagePrices, listModels, updateModel } from "../catalog/models_store.ts";
-import { addRoute, listRoutes, removeRoute, updateRoute } from "../catalog/routes_store.ts";
-import { pricesOfColumns } from "../catalog/token_prices.ts";
-import { InputError } from "../errors.ts";
-import { type Context, defineCommand } from "./context.ts";
+import { ExistsError, InputError } from "../errors.ts";
+import {
+  addRoute,
+  createModel,
+  getModel,
+  listModels,
+  removeRoute,
+  setModelPrices,
+  updateModel,
+  updateRoute,
+} from "../operations/models.ts";
+import { defineOperations, orNone } from "./door.ts";
 import { type FactsGiven, factOption } from "./fact_options.ts";
 import { addImport } from "./model_import.ts";
 import { addShow, boundOption } from "./model_show.ts";
@@ -22,10 +29,13 @@ import {
   TOKEN_PRICE_OPTIONS,
 } from "./price_options.ts";
 import { providerIdOf, switched } from "./provider_options.ts";
+import type { Door } from "./server_door.ts";
 
 /** The command `model`; its `show` is in model_show.ts. */
 
 const STATUSES = ["active", "preview", "deprecated"] as const;
+/** Models that are listed: more than anybody has. */
+const MODELS_MAX = 10_000;
 const HIDES_TOKENS = { yes: true, no: false, unknown: null } as const;
 
 export function addModelCommands(program: Command): void {
@@ -48,28 +58,26 @@ type ModelOptions = BoundsPatch & {
 };
 
 function addAdd(model: Command): void {
-  defineCommand<ModelOptions & PriceOptions>(
+  defineOperations<ModelOptions & PriceOptions & { ifMissing?: true }>(
     priceOptions(
       modelOptions(model.command("add <id>").description("add a model; without prices it is sold in packages only")),
     ),
     { changes: true, adds: true },
-    async (context, options, [id = ""]) => {
-      const imagePrices = Object.entries(imagePricesOf(options)).flatMap(([key, microUsd]) =>
-        microUsd === null ? [] : [[key, microUsd] as const],
+    async (ask, { ifMissing, ...options }, [id = ""]) => {
+      if (ifMissing && (await allModels(ask)).some((one) => one.id === id))
+        throw new ExistsError(`There is a model ${id} already.`, "id");
+      // What has no price yet has none to remove.
+      const imagePrices = imagePricesOf(options)?.flatMap(({ microUsd, ...image }) =>
+        microUsd === null ? [] : [{ ...image, microUsd }],
       );
-      await addModel(context, {
-        id,
-        ...modelFields(options),
-        prices: pricesOf(options) ?? null,
-        imagePrices: Object.fromEntries(imagePrices),
-      });
-      return showModels(context, id);
+      await ask(createModel, { id, ...modelFields(options), prices: pricesOf(options), imagePrices });
+      return showModel(ask, id);
     },
   );
 }
 
 function addSet(model: Command): void {
-  defineCommand<
+  defineOperations<
     ModelOptions & {
       enable?: true;
       disable?: true;
@@ -99,43 +107,44 @@ function addSet(model: Command): void {
       .addOption(new Option("--enable", "sell it again").conflicts("disable"))
       .option("--disable", "stop selling it"),
     { changes: true },
-    async (context, { enable, disable, margin, hidesTokens, routesBy, ...options }, [id = ""]) => {
-      await updateModel(context, id, {
-        ...modelFields(options),
+    async (ask, { enable, disable, margin, hidesTokens, routesBy, ...options }, [id = ""]) => {
+      await ask(updateModel, {
+        ...{ id, ...modelFields(options) },
         marginPermille: margin,
         hidesTokens: hidesTokens && HIDES_TOKENS[hidesTokens],
         routeChoice: routesBy,
         enabled: switched({ enable, disable }),
       });
-      return showModels(context, id);
+      return showModel(ask, id);
     },
   );
 }
 
 function addListAndPrice(model: Command): void {
-  defineCommand(model.command("list").description("list models by id, with prices and routes"), {}, async (context) =>
-    showModels(context),
+  defineOperations(model.command("list").description("list models by id, with prices and routes"), {}, async (ask) =>
+    shown(await allModels(ask)),
   );
 
-  defineCommand<PriceOptions & { packageOnly?: true }>(
+  defineOperations<PriceOptions & { packageOnly?: true }>(
     priceOptions(
       model
         .command("price <id>")
         .description("set the pay-as-you-go prices of a model; all its token prices are replaced"),
     ).addOption(new Option("--package-only", "remove its token prices").conflicts(TOKEN_PRICE_OPTIONS)),
     { changes: true },
-    async (context, { packageOnly, ...options }, [id = ""]) => {
+    async (ask, { packageOnly, ...options }, [id = ""]) => {
       const prices = packageOnly ? null : pricesOf(options);
-      if (prices === undefined && !options.image)
+      const imagePrices = imagePricesOf(options);
+      if (prices === undefined && imagePrices === undefined)
         throw new InputError("Give --input and --output, --image, or --package-only.");
-      await changePrices(context, id, { prices, imagePrices: imagePricesOf(options) });
-      return showModels(context, id);
+      await ask(setModelPrices, { id, prices, imagePrices });
+      return showModel(ask, id);
     },
   );
 }
 
 function addRouteCommand(model: Command): void {
-  defineCommand<{
+  defineOperations<{
     provider?: string;
     upstream?: string;
     priority?: number;
@@ -178,34 +187,32 @@ function addRouteCommand(model: Command): void {
       { but: ["droppedParams"] },
     ),
     { changes: true, adds: true },
-    async (context, { provider, upstream, fact: facts, change, remove, ...rest }, [id = ""]) => {
-      const { allowParam, dropParam, costInput, costOutput, costImage, ...settings } = rest;
+    async (ask, { provider, change, remove, ...options }, [id = ""]) => {
+      const { upstream, priority, weight, fact: facts, ownResponses } = options;
+      const { allowParam, dropParam, costInput, costOutput, costImage } = options;
       const fields = {
-        ...settings,
-        upstreamModel: upstream,
-        facts,
+        ...{ upstreamModel: upstream, priority, weight, facts, ownResponses },
         allowedParams: allowParam?.filter((name) => name.trim() !== "none"),
         droppedParams: dropParam?.filter((name) => name.trim() !== "none"),
         costInputMicroUsd: costInput,
         costOutputMicroUsd: costOutput,
         costImageMicroUsd: costImage,
       };
-      if (remove !== undefined) await removeRoute(context, await routeIdOf(context, id, remove));
-      else if (change !== undefined) {
-        await updateRoute(context, await routeIdOf(context, id, change), fields);
-      } else if (provider !== undefined) {
-        const providerId = await providerIdOf(context, provider);
-        await addRoute(context, { ...fields, modelId: id, providerId });
+      if (remove !== undefined) await ask(removeRoute, { routeId: await routeIdOf(ask, id, remove) });
+      else if (change !== undefined) await ask(updateRoute, { routeId: await routeIdOf(ask, id, change), ...fields });
+      else if (provider !== undefined) {
+        const providerId = await providerIdOf(ask, provider);
+        await ask(addRoute, { ...fields, modelId: id, providerId });
       } else throw new InputError("Give --provider, or --change or --remove with the id of a route.");
-      return showModels(context, id);
+      return showModel(ask, id);
     },
   );
 }
 
-async function routeIdOf(context: Context, modelId: string, text: string): Promise<number> {
+async function routeIdOf(ask: Door, modelId: string, text: string): Promise<number> {
   const routeId = idOf(text, "route's id");
-  const known = (await listRoutes(context, modelId)).some(({ id }) => id === routeId);
-  if (!known) throw new InputError(`The model ${modelId} has no route ${routeId}.`);
+  const { routes } = await modelBy(ask, modelId);
+  if (!routes.some(({ id }) => id === routeId)) throw new InputError(`The model ${modelId} has no route ${routeId}.`);
   return routeId;
 }
 
@@ -242,22 +249,13 @@ function cost(text: string): number | null {
   return text === "none" ? null : parsedBy(parsePrice)(text);
 }
 
-async function showModels(context: Context, modelId?: string): Promise<Output> {
-  const [all, images, routes] = [
-    await listModels(context),
-    await listImagePrices(context, modelId),
-    await listRoutes(context, modelId),
-  ];
-  const models = all
-    .filter(({ id }) => modelId === undefined || id === modelId)
-    .map((model) => ({
-      ...model,
-      imagePrices: images
-        .filter((image) => image.modelId === model.id)
-        .map(({ size, quality, microUsd }) => ({ size, quality, microUsd })),
-      routes: routes.filter((route) => route.modelId === model.id),
-    }));
-  const price = (microUsd: number | null) => (microUsd === null ? "" : formatPrice(microUsd));
+const modelBy = (ask: Door, id: string) => orNone(ask(getModel, { id }), `There is no model ${id}.`);
+const allModels = async (ask: Door) => (await ask(listModels, { limit: MODELS_MAX })).rows;
+const showModel = async (ask: Door, id: string) => shown([await modelBy(ask, id)]);
+type Model = Awaited<ReturnType<typeof modelBy>>;
+
+function shown(models: readonly Model[]): Output {
+  const price = (microUsd: number | null | undefined) => (microUsd == null ? "" : formatPrice(microUsd));
   const text = table(
     ["MODEL", "MODALITY", "STATUS", "ENABLED", "INPUT/M", "CACHED/M", "OUTPUT/M", "FURTHER", "IMAGES", "ROUTES"],
     models.map((model) => [
@@ -265,10 +263,10 @@ async function showModels(context: Context, modelId?: string): Promise<Output> {
       model.modality,
       model.status,
       yesNo(model.enabled),
-      price(model.inputMicroUsd),
-      price(model.cachedInputMicroUsd),
-      price(model.outputMicroUsd),
-      furtherWords(pricesOfColumns(model)?.further ?? {}),
+      price(model.prices?.inputMicroUsd),
+      price(model.prices?.cachedInputMicroUsd),
+      price(model.prices?.outputMicroUsd),
+      furtherWords(model.prices?.further ?? {}),
       model.imagePrices
         .map(({ size, quality, microUsd }) => `${imagePriceKey(size, quality)} ${formatPrice(microUsd)}`)
         .join(", "),
@@ -280,8 +278,13 @@ async function showModels(context: Context, modelId?: string): Promise<Output> {
 }
 
 /** As in "3: acme/gpt-x + documents - seed": the parameters after the plus are sent to the provider too, those after the minus are not. */
-function routeWords(route: Awaited<ReturnType<typeof listRoutes>>[number]): string {
-  const { id, providerName, upstreamModel, allowedParams, droppedParams } = route;
+function routeWords({
+  id,
+  providerName,
+  upstreamModel,
+  allowedParams,
+  droppedParams,
+}: Model["routes"][number]): string {
   const allowed = allowedParams.length > 0 ? ` + ${allowedParams.join(" ")}` : "";
   const dropped = droppedParams.length > 0 ? ` - ${droppedParams.join(" ")}` : "";
   return `${id}: ${providerName}/${upstreamModel}${allowed}${dropped}`;

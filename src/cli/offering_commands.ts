@@ -1,15 +1,16 @@
 import { type Command, Option } from "commander";
-import { findOffering, listOfferings, type Offering, setOfferingEnabled } from "../accounts/offerings_store.ts";
-import {
-  addPricedOffering,
-  listRetailPrices,
-  removeRetailPrice,
-  setRetailPrice,
-} from "../commerce/retail_prices_store.ts";
-import { OPERATOR } from "../commerce/sellers_store.ts";
-import { InputError } from "../errors.ts";
+import { ExistsError, InputError } from "../errors.ts";
 import { REQUEST_BOUNDS_DEFAULT as DEFAULTS, type RequestBounds } from "../limits.ts";
-import { type Context, defineCommand } from "./context.ts";
+import {
+  createOffering,
+  listOfferings,
+  type PricedOffering,
+  removePrice,
+  setOnSale,
+  setRetailPrice,
+} from "../operations/offerings.ts";
+import { formatAmount } from "../platform/currencies.ts";
+import { defineOperations, offeringBy } from "./door.ts";
 import { givenLimits, type LimitOptions, limitOptions, limitsText } from "./limit_options.ts";
 import { formatUsd, parseUsd } from "./money.ts";
 import { integer, list, parsedBy } from "./options.ts";
@@ -44,10 +45,11 @@ type AddOptions = LimitOptions & {
   wholesale: bigint;
   retail?: bigint;
   belowWholesale?: true;
+  ifMissing?: true;
 };
 
 function addAdd(offering: Command): void {
-  defineCommand<AddOptions>(
+  defineOperations<AddOptions>(
     limitOptions(
       offering
         .command("add")
@@ -70,61 +72,39 @@ function addAdd(offering: Command): void {
         .option("--model <id>", "a model that it includes; repeat for more (default: all)", list)
         .option("--time-zone <zone>", "time zone of its days (default: BILLING_TIMEZONE)")
         .requiredOption("--wholesale <usd>", "wholesale price: what a reseller pays", parsedBy(parseUsd))
-        .option("--retail <usd>", "retail price: what your own customers pay (default: on request)", parsedBy(parseUsd))
+        .option(
+          "--retail <amount>",
+          "retail price: what your own customers pay, in your currency (default: on request)",
+          parsedBy(parseUsd),
+        )
         .option("--below-wholesale", BELOW_WHOLESALE),
       { models: true },
     ),
     { adds: true },
-    async (
-      context,
-      {
-        daily,
-        total,
-        tokens,
-        choices,
-        inputs,
-        promptTokens,
-        outputTokens,
-        model,
-        timeZone,
-        wholesale,
-        retail,
-        belowWholesale,
-        name,
-        kind,
-        days,
-        carryover,
-        ...limits
-      },
-    ) => {
-      const wanted = {
-        name,
-        kind,
-        days,
+    async (ask, options) => {
+      const { name, kind, days, carryover, ifMissing, wholesale, retail, belowWholesale } = options;
+      const { daily, total, tokens, choices, inputs, promptTokens, outputTokens, model, timeZone, ...limits } = options;
+      if (ifMissing && (await ask(listOfferings, {})).offerings.some((offering) => offering.name === name))
+        throw new ExistsError(`There is an offering ${name} already.`, "name");
+      const added = await ask(createOffering, {
+        ...{ name, kind, days, carryover, timeZone, belowWholesale },
         dailyLimit: daily,
         totalLimit: total,
-        carryover,
         tokenLimit: tokens,
         limits: givenLimits(limits),
         requestBounds: { choices, inputs, promptTokens, outputTokens },
         modelIds: model,
-        timeZone: timeZone ?? context.config.billingTimeZone,
         wholesaleNanoUsd: wholesale,
-      };
-      const added = await addPricedOffering(context, wanted, retailOf({ retail, belowWholesale }));
-      return await showOffering(context, added);
+        priceNano: retail,
+      });
+      return showOffering(await offeringBy(ask, String(added.offeringId)));
     },
   );
 }
 
-function retailOf({ retail, belowWholesale }: { retail?: bigint | undefined; belowWholesale?: true | undefined }) {
-  return retail === undefined ? null : { priceNanoUsd: retail, belowWholesale: belowWholesale === true };
-}
-
 function addList(offering: Command): void {
-  defineCommand(offering.command("list").description("list offerings, newest first"), {}, async (context) => {
-    const rows = await listOfferings(context);
-    const prices = await listRetailPrices(context, OPERATOR);
+  defineOperations(offering.command("list").description("list offerings, newest first"), {}, async (ask) => {
+    const { offerings: rows } = await ask(listOfferings, {});
     const text = table(
       [
         "ID",
@@ -153,13 +133,12 @@ function addList(offering: Command): void {
         scope(row.modelIds),
         row.timeZone,
         formatUsd(row.wholesaleNanoUsd),
-        retailText(prices.get(row.offeringId)?.priceNanoUsd),
+        retailText(row),
         yesNo(row.enabled),
       ]),
       "No offerings.",
     );
-    const json = rows.map((row) => ({ ...row, retailNanoUsd: prices.get(row.offeringId)?.priceNanoUsd ?? null }));
-    return { text, json: { offerings: json } };
+    return { text, json: { offerings: rows } };
   });
 }
 
@@ -168,51 +147,39 @@ function addEnableAndDisable(offering: Command): void {
     ["enable", true, "sell an offering again"],
     ["disable", false, "stop selling an offering; sold packages stay"],
   ] as const) {
-    defineCommand(
+    defineOperations(
       offering.command(`${name} <offering>`).description(description),
       {},
-      async (context, _options, [reference]) => {
-        const { offeringId } = await offeringOf(context, reference);
-        await setOfferingEnabled(context, { offeringId, enabled });
-        return await showOffering(context, await offeringOf(context, String(offeringId)));
+      async (ask, _options, [reference]) => {
+        const { offeringId } = await offeringBy(ask, reference);
+        await ask(setOnSale, { offeringId, enabled });
+        return showOffering(await offeringBy(ask, String(offeringId)));
       },
     );
   }
 }
 
-/** The operator's retail price. A reseller sets its own on its page. */
+/** The operator's retail price; with a reseller's token, the reseller's. */
 function addPrice(offering: Command): void {
-  defineCommand<{ retail?: bigint; none?: true; belowWholesale?: true }>(
+  defineOperations<{ retail?: bigint; none?: true; belowWholesale?: true }>(
     offering
       .command("price <offering>")
       .description("set what your own customers pay for an offering, or remove the price")
-      .option("--retail <usd>", "retail price, in whole cents", parsedBy(parseUsd))
+      .option("--retail <amount>", "retail price, in your currency", parsedBy(parseUsd))
       .option("--none", "without a price: customers ask for it, if you have priced nothing else")
       .option("--below-wholesale", BELOW_WHOLESALE),
     {},
-    async (context, { retail, none, belowWholesale }, [reference]) => {
+    async (ask, { retail, none, belowWholesale }, [reference]) => {
       if ((retail === undefined) === (none === undefined)) throw new InputError("Give --retail or --none.");
-      const found = await offeringOf(context, reference);
-      const price = { sellerId: OPERATOR, offeringId: found.offeringId };
-      if (retail === undefined) await removeRetailPrice(context, price);
-      else await setRetailPrice(context, { ...price, priceNanoUsd: retail, belowWholesale: belowWholesale === true });
-      return await showOffering(context, found);
+      const { offeringId } = await offeringBy(ask, reference);
+      if (retail === undefined) await ask(removePrice, { offeringId });
+      else await ask(setRetailPrice, { offeringId, priceNano: retail, belowWholesale });
+      return showOffering(await offeringBy(ask, String(offeringId)));
     },
   );
 }
 
-/** The offering with this id or name. Throws InputError. */
-export async function offeringOf(context: Context, reference = ""): Promise<Offering> {
-  const byName = await findOffering(context, { name: reference });
-  const offering =
-    byName ??
-    (/^\d{1,15}$/.test(reference) ? await findOffering(context, { offeringId: Number(reference) }) : undefined);
-  if (!offering) throw new InputError(`There is no offering ${JSON.stringify(reference)}.`);
-  return offering;
-}
-
-async function showOffering(context: Context, offering: Offering): Promise<Output> {
-  const retail = (await listRetailPrices(context, OPERATOR)).get(offering.offeringId)?.priceNanoUsd;
+function showOffering(offering: PricedOffering): Output {
   const text = facts([
     ["offering", String(offering.offeringId)],
     ["name", offering.name],
@@ -226,10 +193,10 @@ async function showOffering(context: Context, offering: Offering): Promise<Outpu
     ["models", scope(offering.modelIds)],
     ["time zone", offering.timeZone],
     ["wholesale", formatUsd(offering.wholesaleNanoUsd)],
-    ["retail", retailText(retail)],
+    ["retail", retailText(offering)],
     ["on sale", yesNo(offering.enabled)],
   ]);
-  return { text, json: { ...offering, retailNanoUsd: retail ?? null } };
+  return { text, json: offering };
 }
 
 /** What one request may ask for. */
@@ -238,6 +205,6 @@ function boundsText({ choices, inputs, promptTokens, outputTokens }: RequestBoun
   return `${choices} choices, ${inputs} inputs, ${promptTokens} prompt tokens, ${output}`;
 }
 
-function retailText(nanoUsd: bigint | undefined): string {
-  return nanoUsd === undefined ? "on request" : formatUsd(nanoUsd);
+function retailText({ priceNano, currency }: Pick<PricedOffering, "priceNano" | "currency">): string {
+  return priceNano === null ? "on request" : formatAmount(priceNano, currency);
 }

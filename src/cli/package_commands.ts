@@ -1,23 +1,27 @@
+import type { StaticDecode } from "@sinclair/typebox";
 import { type Command, Option } from "commander";
 import { ExistsError, InputError } from "../errors.ts";
-import { type Allotment, grantAllotment, listAllotments, withdrawAllotment } from "../ledger/allotments_store.ts";
+import type { Allotment } from "../ledger/allotments_store.ts";
 import {
   assignPackage,
   endPackage,
-  findPackage,
-  listPackages,
-  type Package,
-  type PayWith,
-  payerOf,
-} from "../ledger/packages_store.ts";
-import { type Context, defineCommand } from "./context.ts";
-import { offeringOf } from "./offering_commands.ts";
-import { accountOf, idOf, integer } from "./options.ts";
+  getHoldings,
+  grantAllotment,
+  listAllotments,
+  type PackageShape,
+  withdrawAllotment,
+} from "../operations/packages.ts";
+import { accountBy, defineOperations, offeringBy, orNone } from "./door.ts";
+import { idOf, integer } from "./options.ts";
 import { facts, type Output, table, withMore } from "./output.ts";
+import type { Door } from "./server_door.ts";
 
 /** The commands `package` and `allotment`. */
 
 const PAID_BY = { reseller: "balance", operator: "operator" } as const;
+const WHO_PAID = { operator: "operator", balance: "the reseller's balance", allotment: "the reseller's allotment" };
+
+type Package = StaticDecode<typeof PackageShape>;
 
 export function addPackageCommands(program: Command): void {
   const command = program.command("package").description("packages of an account");
@@ -27,7 +31,7 @@ export function addPackageCommands(program: Command): void {
 }
 
 function addAssign(command: Command): void {
-  defineCommand<{
+  defineOperations<{
     offering: string;
     after?: true;
     paidBy?: "reseller" | "operator";
@@ -47,29 +51,31 @@ function addAssign(command: Command): void {
       )
       .option("--allotment", "use one package of the reseller's allotment instead of its balance"),
     { changes: true, adds: true },
-    async (context, { offering, after, paidBy, allotment, ifMissing }, [reference]) => {
+    async (ask, { offering, after, paidBy, allotment, ifMissing }, [reference]) => {
       if (allotment && paidBy === "operator")
         throw new InputError("An allotment belongs to a reseller: do not use --paid-by operator with it.");
-      const account = await accountOf(context, reference);
-      const { offeringId } = await offeringOf(context, offering);
-      const payWith: PayWith | undefined = allotment ? "allotment" : paidBy && PAID_BY[paidBy];
-      if (ifMissing && (await listPackages(context, account.accountId)).some(({ state }) => state !== "ended"))
+      const { accountId } = await accountBy(ask, reference);
+      const { offeringId } = await offeringBy(ask, offering);
+      if (ifMissing && (await packagesOf(ask, accountId)).some(({ state }) => state !== "ended"))
         throw new ExistsError("The account has an active or queued package already.");
-      const assigned = await assignPackage(context, {
-        accountId: account.accountId,
+      const { package: assigned } = await ask(assignPackage, {
+        accountId,
         offeringId,
         when: after ? "after" : "now",
-        ...payerOf(account, payWith),
-        actorId: null,
+        payWith: allotment ? "allotment" : paidBy && PAID_BY[paidBy],
       });
-      return showAssigned(assigned, await replacedBy(context, assigned));
+      return showAssigned(assigned, await replacedBy(ask, assigned));
     },
   );
 }
 
+async function packagesOf(ask: Door, accountId: number): Promise<Package[]> {
+  return (await ask(getHoldings, { accountId })).packages;
+}
+
 /** What an assigned package replaced: it ended the moment that the other one started. */
-async function replacedBy(context: Context, { accountId, packageId, startsAt }: Package): Promise<Package[]> {
-  const all = await listPackages(context, accountId);
+async function replacedBy(ask: Door, { accountId, packageId, startsAt }: Package): Promise<Package[]> {
+  const all = await packagesOf(ask, accountId);
   return all.filter((row) => row.packageId !== packageId && row.endedEarly === "replaced" && row.endsAt === startsAt);
 }
 
@@ -83,12 +89,13 @@ function showAssigned(assigned: Package, replaced: readonly Package[]): Output {
 }
 
 function addList(command: Command): void {
-  defineCommand(
-    command.command("list <account>").description("list the packages of an account, latest first"),
+  defineOperations(
+    command
+      .command("list <account>")
+      .description("list the packages of an account, latest first; of those that ended, the last ones"),
     {},
-    async (context, _options, [reference]) => {
-      const { accountId } = await accountOf(context, reference);
-      const rows = await listPackages(context, accountId);
+    async (ask, _options, [reference]) => {
+      const rows = await packagesOf(ask, (await accountBy(ask, reference)).accountId);
       const text = table(
         ["ID", "NAME", "STATE", "STARTS", "ENDS", "USED", "RESERVED", "TOTAL", "DAILY", "PAID BY"],
         rows.map((row) => [
@@ -111,14 +118,16 @@ function addList(command: Command): void {
 }
 
 function addEnd(command: Command): void {
-  defineCommand(
-    command.command("end <package-id>").description("end an active or queued package now; later ones move up"),
+  defineOperations(
+    command
+      .command("end <account> <package-id>")
+      .description("end an active or queued package of an account now; later ones move up"),
     { changes: true },
-    async (context, _options, [id]) => {
+    async (ask, _options, [reference, id]) => {
+      const { accountId } = await accountBy(ask, reference);
       const packageId = idOf(id, "package's id");
-      const found = await findPackage(context, packageId);
-      if (!found) throw new InputError(`There is no package ${packageId}.`);
-      return showPackage(await endPackage(context, { accountId: found.accountId, packageId }));
+      const ended = ask(endPackage, { accountId, packageId });
+      return showPackage((await orNone(ended, `The account has no package ${packageId}.`)).package);
     },
   );
 }
@@ -136,15 +145,14 @@ function showPackage(row: Package): Output {
   return { text, json: row };
 }
 
-function whoPaid({ paidByAccountId, allotmentId }: Package): string {
-  if (paidByAccountId === null) return "operator";
-  return allotmentId === null ? `account ${paidByAccountId}` : `account ${paidByAccountId}, allotment ${allotmentId}`;
+function whoPaid({ paidWith }: Package): string {
+  return WHO_PAID[paidWith ?? "operator"];
 }
 
 export function addAllotmentCommands(program: Command): void {
   const command = program.command("allotment").description("packages that a reseller may assign without paying");
 
-  defineCommand<{ offering: string; pieces: number; reason: string }>(
+  defineOperations<{ offering: string; pieces: number; reason: string }>(
     command
       .command("grant <reseller>")
       .description("grant a reseller a number of packages of an offering")
@@ -152,21 +160,15 @@ export function addAllotmentCommands(program: Command): void {
       .requiredOption("--pieces <number>", "number of packages, 1 to 100000", integer)
       .requiredOption("--reason <text>", "reason, recorded with the grant"),
     { changes: true },
-    async (context, { offering, pieces, reason }, [reference]) => {
-      const { accountId } = await accountOf(context, reference);
-      const { offeringId } = await offeringOf(context, offering);
-      const granted = await grantAllotment(context, {
-        resellerId: accountId,
-        offeringId,
-        pieces,
-        reason,
-        actorId: null,
-      });
-      return { text: allotmentTable([granted]), json: granted };
+    async (ask, { offering, pieces, reason }, [reference]) => {
+      const { accountId: resellerId } = await accountBy(ask, reference);
+      const { offeringId } = await offeringBy(ask, offering);
+      const { allotment } = await ask(grantAllotment, { resellerId, offeringId, pieces, reason });
+      return { text: allotmentTable([allotment]), json: allotment };
     },
   );
 
-  defineCommand<{ reseller?: string; before?: number; limit: number }>(
+  defineOperations<{ reseller?: string; before?: number; limit: number }>(
     command
       .command("list")
       .description("list grants, newest first")
@@ -174,20 +176,22 @@ export function addAllotmentCommands(program: Command): void {
       .option("--limit <count>", "number of rows, at most 100", integer, 100)
       .option("--before <id>", "only grants older than this one: the last id of the previous page", integer),
     {},
-    async (context, { reseller, before, limit }) => {
-      const resellerId = reseller === undefined ? undefined : (await accountOf(context, reseller)).accountId;
-      const { rows, hasMore } = await listAllotments(context, { resellerId, before, limit });
+    async (ask, { reseller, before, limit }) => {
+      const resellerId = reseller === undefined ? undefined : (await accountBy(ask, reseller)).accountId;
+      const { rows, hasMore } = await ask(listAllotments, { resellerId, before, limit });
       const lines = allotmentTable(rows);
       const text = withMore(lines, hasMore, `--before ${rows.at(-1)?.allotmentId}`);
       return { text, json: { allotments: rows, hasMore } };
     },
   );
 
-  defineCommand(
+  defineOperations(
     command.command("withdraw <allotment-id>").description("take back the packages that are not yet assigned"),
     { changes: true },
-    async (context, _options, [id]) => {
-      const { allotment, withdrawn } = await withdrawAllotment(context, idOf(id, "allotment's id"));
+    async (ask, _options, [id]) => {
+      const allotmentId = idOf(id, "allotment's id");
+      const taken = ask(withdrawAllotment, { allotmentId });
+      const { allotment, withdrawn } = await orNone(taken, `There is no allotment ${allotmentId}.`);
       return { text: `${withdrawn} packages taken back.`, json: { ...allotment, withdrawn } };
     },
   );

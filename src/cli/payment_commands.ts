@@ -3,8 +3,9 @@ import type { Command } from "commander";
 import { InputError } from "../errors.ts";
 import { PAGE_MAX } from "../operations/operation.ts";
 import { endRefund, fulfilOrder, listOrders, listPayments, refundPayment } from "../operations/orders.ts";
+import { decimalAmount, formatAmount } from "../platform/currencies.ts";
 import { defineOperations, sellerBy } from "./door.ts";
-import { formatUsd, parseUsd } from "./money.ts";
+import { parseUsd } from "./money.ts";
 import { idOf, integer, parsedBy, SELLER } from "./options.ts";
 import { facts, type Output, table, withMore } from "./output.ts";
 
@@ -62,7 +63,7 @@ export function addPaymentCommands(program: Command): void {
     command
       .command("refund <payment-id>")
       .description("give money back; through Stripe if it was paid there, else only recorded")
-      .requiredOption("--amount <usd>", "at most what is left of the payment", parsedBy(parseUsd))
+      .requiredOption("--amount <amount>", "at most what is left of the payment, in its currency", parsedBy(parseUsd))
       .option("--reason <text>", "in the customer's transactions")
       .option("--end-package", "end the package that was paid for")
       .option("--seller <reseller>", SELLER),
@@ -125,8 +126,8 @@ function showPayments({ rows, hasMore }: StaticDecode<typeof listPayments.output
       payment.reference,
       payment.name,
       payment.method,
-      `${formatUsd(payment.amountNano)} ${payment.currency}`,
-      formatUsd(payment.refundedNano),
+      formatAmount(payment.amountNano, payment.currency),
+      formatAmount(payment.refundedNano, payment.currency),
       payment.pendingRefundIds.join(", "),
       payment.problem ?? "",
       payment.createdAt,
@@ -140,7 +141,7 @@ function showRefund(refund: StaticDecode<typeof endRefund.output>["refund"]): Ou
   const text = facts([
     ["refund", String(refund.refundId)],
     ["payment", String(refund.paymentId)],
-    ["amount", formatUsd(refund.amountNano)],
+    ["amount", `${decimalAmount(refund.amountNano)}, of which ${decimalAmount(refund.taxNano)} tax`],
     ["state", refund.status === "pending" ? "Stripe has not answered; a replica asks again" : refund.status],
   ]);
   return { text, json: refund };
@@ -156,6 +157,6 @@ function factsOf(order: ListedOrder): [string, string][] {
   ];
 }
 
-function priceOf({ priceNanoUsd }: ListedOrder): string {
-  return priceNanoUsd === null ? "on request" : formatUsd(priceNanoUsd);
+function priceOf({ totalNano, currency }: ListedOrder): string {
+  return totalNano === null ? "on request" : formatAmount(totalNano, currency);
 }

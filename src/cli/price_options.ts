@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError } from "commander";
-import { checkImagePrice, imagePriceKey, type PricesInput } from "../catalog/catalog_input.ts";
+import { checkImagePrice, type PricesInput } from "../catalog/catalog_input.ts";
 import type { FurtherPrices } from "../catalog/rates.ts";
 import { InputError } from "../errors.ts";
 import { byPart, FURTHER_PARTS, factsOf, PARTS, PRICE_PARTS, type PricePart } from "../price_parts.ts";
@@ -72,16 +72,9 @@ export function pricesOf(options: PriceOptions): PricesInput | undefined {
   return { inputMicroUsd: input, cachedInputMicroUsd: cachedInput ?? null, outputMicroUsd: output, further };
 }
 
-/** The prices of images by their keys; null: removed. Throws InputError. */
-export function imagePricesOf({ image = [] }: PriceOptions): Record<string, number | null> {
-  const prices = new Map<string, number | null>();
-  for (const { key: typed, microUsd } of image) {
-    const { size, quality } = checkImagePrice(typed, 0);
-    const key = imagePriceKey(size, quality);
-    if (prices.has(key)) throw new InputError(`The price of ${key} stands twice.`);
-    prices.set(key, microUsd);
-  }
-  return Object.fromEntries(prices);
+/** The prices of images; null: removed. Undefined if none is given. Throws InputError. */
+export function imagePricesOf({ image }: PriceOptions) {
+  return image?.map(({ key, microUsd }) => ({ ...checkImagePrice(key, 0), microUsd }));
 }
 
 /** As in "cache_write $3.75, above 200000: input $6.00 output $22.50". */

@@ -1,13 +1,16 @@
 import { type Command, Option } from "commander";
 import { DIALECTS, PROBE_CALLS_MAX } from "../catalog/dialects.ts";
-import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
-import { InputError } from "../errors.ts";
-import { type Context, defineCommand } from "./context.ts";
+import { updateProvider as storeProvider } from "../catalog/providers_store.ts";
+import { ExistsError, InputError } from "../errors.ts";
+import { createProvider, getProvider, updateProvider } from "../operations/providers.ts";
+import { defineCommand } from "./context.ts";
+import { defineOperations, operatorDoor } from "./door.ts";
 import { dialectOption, type FactsGiven, factOption, factRows, factsTable } from "./fact_options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { addProviderKeyCommands } from "./provider_key_commands.ts";
 import {
   addedKeyOptions,
+  allProviders,
   type KeyOptions,
   providerIdOf,
   readAddedKey,
@@ -16,6 +19,7 @@ import {
   switched,
 } from "./provider_options.ts";
 import { probeSentence, testProviders, unlistedSentence } from "./provider_test.ts";
+import type { Door } from "./server_door.ts";
 
 /** The command `provider`. */
 
@@ -34,7 +38,7 @@ function factOptions(command: Command, byDefault: string): Command {
 }
 
 function addAdd(provider: Command): void {
-  defineCommand<KeyOptions & FactOptions & { name: string; url: string }>(
+  defineOperations<KeyOptions & FactOptions & { name: string; url: string; ifMissing?: true }>(
     factOptions(
       addedKeyOptions(
         provider
@@ -46,16 +50,18 @@ function addAdd(provider: Command): void {
       " (default: by the host of its URL)",
     ),
     { changes: true, secretKey: true, adds: true },
-    async (context, { name, url, dialect, fact: facts, ...key }) => {
+    async (ask, { name, url, dialect, fact: facts, ifMissing, ...key }) => {
+      if (ifMissing && (await allProviders(ask)).some((row) => row.name === name.trim()))
+        throw new ExistsError(`There is a provider ${name} already.`, "name");
       const apiKey = await readAddedKey(key);
-      await addProvider(context, { name, baseUrl: url, apiKey, ...(dialect && { dialect }), ...(facts && { facts }) });
-      return showProviders(context, name);
+      await ask(createProvider, { name, baseUrl: url, apiKey, dialect, facts });
+      return showProviders(ask, name);
     },
   );
 }
 
 function addSet(provider: Command): void {
-  defineCommand<KeyOptions & FactOptions & { url?: string; enable?: true; disable?: true }>(
+  defineOperations<KeyOptions & FactOptions & { url?: string; enable?: true; disable?: true }>(
     factOptions(
       replacedKeyOptions(
         provider
@@ -68,33 +74,33 @@ function addSet(provider: Command): void {
       "",
     ),
     { changes: true, secretKey: true },
-    async (context, { url, enable, disable, dialect, fact: facts, ...key }, [name = ""]) => {
+    async (ask, { url, enable, disable, dialect, fact: facts, ...key }, [name = ""]) => {
       const apiKey = await readReplacedKey(key);
-      await updateProvider(context, await providerIdOf(context, name), {
+      await ask(updateProvider, {
+        providerId: await providerIdOf(ask, name),
         baseUrl: url,
         apiKey,
         dialect,
         facts,
         enabled: switched({ enable, disable }),
       });
-      return showProviders(context, name);
+      return showProviders(ask, name);
     },
   );
 }
 
 function addListAndTest(provider: Command): void {
-  defineCommand(
+  defineOperations(
     provider.command("list").description("list providers by name, without their keys"),
     {},
-    async (context) => showProviders(context),
+    async (ask) => showProviders(ask),
   );
 
-  defineCommand(
+  defineOperations(
     provider.command("show <name>").description("show a provider's dialect and facts, and where each is known from"),
     {},
-    async (context, _options, [name = ""]) => {
-      const shown = (await listProviders(context)).find((row) => row.name === name.trim());
-      if (shown === undefined) throw new InputError(`There is no provider ${JSON.stringify(name)}.`);
+    async (ask, _options, [name = ""]) => {
+      const shown = await ask(getProvider, { providerId: await providerIdOf(ask, name) });
       const text = `${shown.name}: ${shown.baseUrl}\n${DIALECTS[shown.dialect].title} (${shown.dialect})\n\n${factsTable(shown)}`;
       return { text, json: { provider: { ...shown, facts: factRows(shown) } } };
     },
@@ -117,7 +123,7 @@ function addListAndTest(provider: Command): void {
       const tests = await testProviders(context, name, probe ?? apply);
       const proposed = tests.find((test) => test.probe !== null)?.probe?.proposed ?? {};
       if (apply && name !== undefined && Object.keys(proposed).length > 0)
-        await updateProvider(context, await providerIdOf(context, name), { facts: proposed });
+        await storeProvider(context, await providerIdOf(operatorDoor(context), name), { facts: proposed });
       const text = table(
         ["PROVIDER", "RESULT", "TIME", "MODELS"],
         tests.map((test) => [
@@ -138,8 +144,8 @@ function resultWords(test: Awaited<ReturnType<typeof testProviders>>[number]): s
   return [answers, probeSentence(test)].filter(Boolean).join("; ");
 }
 
-async function showProviders(context: Context, name?: string): Promise<Output> {
-  const rows = (await listProviders(context)).filter((row) => name === undefined || row.name === name.trim());
+async function showProviders(ask: Door, name?: string): Promise<Output> {
+  const rows = (await allProviders(ask)).filter((row) => name === undefined || row.name === name.trim());
   const text = table(
     ["ID", "PROVIDER", "URL", "DIALECT", "ENABLED", "KEYS"],
     rows.map((row) => [String(row.id), row.name, row.baseUrl, row.dialect, yesNo(row.enabled), String(row.keys)]),

@@ -1,13 +1,13 @@
 import { type Command, Option } from "commander";
+import { InputError } from "../errors.ts";
 import {
   addProviderKey,
-  type ListedKey,
-  listProviderKeys,
+  getProvider,
+  type Provider,
   removeProviderKey,
   updateProviderKey,
-} from "../catalog/provider_keys_store.ts";
-import { InputError } from "../errors.ts";
-import { type Context, defineCommand } from "./context.ts";
+} from "../operations/providers.ts";
+import { defineOperations } from "./door.ts";
 import { integer } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import {
@@ -19,6 +19,7 @@ import {
   replacedKeyOptions,
   switched,
 } from "./provider_options.ts";
+import type { Door } from "./server_door.ts";
 
 /** The command `provider key`: the keys of one provider. */
 
@@ -29,15 +30,16 @@ export function addProviderKeyCommands(provider: Command): void {
   addAdd(key);
   addSet(key);
   addRemove(key);
-  defineCommand(
+  defineOperations(
     key.command("list <provider>").description("list a provider's keys and their states, without the keys themselves"),
     {},
-    async (context, _options, [provider = ""]) => showKeys(context, await providerIdOf(context, provider)),
+    async (ask, _options, [provider = ""]) =>
+      showKeys(await ask(getProvider, { providerId: await providerIdOf(ask, provider) })),
   );
 }
 
 function addAdd(key: Command): void {
-  defineCommand<KeyOptions & { name: string; weight?: number }>(
+  defineOperations<KeyOptions & { name: string; weight?: number }>(
     addedKeyOptions(
       key
         .command("add <provider>")
@@ -46,11 +48,10 @@ function addAdd(key: Command): void {
         .option("--weight <weight>", "its share of the requests, beside the other keys' weights; default 1", integer),
     ),
     { changes: true, secretKey: true },
-    async (context, { name, weight, ...options }, [provider = ""]) => {
+    async (ask, { name, weight, ...options }, [provider = ""]) => {
       const apiKey = await readAddedKey(options);
-      const providerId = await providerIdOf(context, provider);
-      await addProviderKey(context, providerId, { name, apiKey, ...(weight !== undefined && { weight }) });
-      return showKeys(context, providerId);
+      const providerId = await providerIdOf(ask, provider);
+      return showKeys(await ask(addProviderKey, { providerId, name, apiKey, weight }));
     },
   );
 }
@@ -58,7 +59,7 @@ function addAdd(key: Command): void {
 type Changes = KeyOptions & { rename?: string; weight?: number; enable?: true; disable?: true };
 
 function addSet(key: Command): void {
-  defineCommand<Changes>(
+  defineOperations<Changes>(
     replacedKeyOptions(
       key
         .command("set <provider> <name>")
@@ -69,36 +70,32 @@ function addSet(key: Command): void {
         .option("--disable", "stop using it"),
     ),
     { changes: true, secretKey: true },
-    async (context, { rename, weight, enable, disable, ...options }, [provider = "", name = ""]) => {
+    async (ask, { rename, weight, enable, disable, ...options }, [provider = "", name = ""]) => {
       const apiKey = await readReplacedKey(options);
-      const { providerId, keyId } = await keyNamed(context, provider, name);
+      const providerKeyId = await keyNamed(ask, provider, name);
       const enabled = switched({ enable, disable });
-      await updateProviderKey(context, keyId, { name: rename, weight, apiKey, enabled });
-      return showKeys(context, providerId);
+      return showKeys(await ask(updateProviderKey, { providerKeyId, name: rename, weight, apiKey, enabled }));
     },
   );
 }
 
 function addRemove(key: Command): void {
-  defineCommand(
+  defineOperations(
     key.command("remove <provider> <name>").description("delete a key; a provider keeps at least one"),
     { changes: true },
-    async (context, _options, [provider = "", name = ""]) => {
-      const { keyId } = await keyNamed(context, provider, name);
-      return showKeys(context, await removeProviderKey(context, keyId));
-    },
+    async (ask, _options, [provider = "", name = ""]) =>
+      showKeys(await ask(removeProviderKey, { providerKeyId: await keyNamed(ask, provider, name) })),
   );
 }
 
-async function keyNamed(context: Context, provider: string, name: string) {
-  const providerId = await providerIdOf(context, provider);
-  const found = (await listProviderKeys(context, [providerId])).find((row) => row.name === name);
+async function keyNamed(ask: Door, provider: string, name: string): Promise<number> {
+  const { keys } = await ask(getProvider, { providerId: await providerIdOf(ask, provider) });
+  const found = keys.find((row) => row.name === name);
   if (!found) throw new InputError(`The provider ${provider} has no key ${JSON.stringify(name)}.`);
-  return { providerId, keyId: found.id };
+  return found.id;
 }
 
-async function showKeys(context: Context, providerId: number): Promise<Output> {
-  const rows = await listProviderKeys(context, [providerId]);
+function showKeys({ keys: rows }: Provider): Output {
   const text = table(
     ["KEY", "WEIGHT", "ENABLED", "STATE", "SINCE", "UNTIL", "WHY", "LAST PROBE"],
     rows.map((row) => [
@@ -116,6 +113,6 @@ async function showKeys(context: Context, providerId: number): Promise<Output> {
   return { text, json: { keys: rows } };
 }
 
-function whyOf({ state, why, models }: ListedKey): string {
+function whyOf({ state, why, models }: Provider["keys"][number]): string {
   return state === "cooling" ? `rate_limited: ${models.join(", ")}` : (why ?? "");
 }

@@ -1,12 +1,14 @@
 import type { Command } from "commander";
-import { listProviders } from "../catalog/providers_store.ts";
 import { InputError } from "../errors.ts";
-import type { Context } from "./context.ts";
+import { listProviders } from "../operations/providers.ts";
 import { readSecret } from "./options.ts";
+import type { Door } from "./server_door.ts";
 
 /** What the commands of providers and of their keys share. */
 
 const KEY_VARIABLE = "PROVIDER_KEY";
+/** Providers that are looked at: more than anybody has. */
+const PROVIDERS_MAX = 1000;
 
 export type KeyOptions = { key?: string; keyStdin?: true };
 
@@ -42,9 +44,13 @@ export function readReplacedKey({ key, keyStdin }: KeyOptions): Promise<string |
   return readSecret({ given: key, stdin: keyStdin });
 }
 
+export async function allProviders(ask: Door) {
+  return (await ask(listProviders, { limit: PROVIDERS_MAX })).rows;
+}
+
 /** Throws InputError if there is no provider of this name. */
-export async function providerIdOf(context: Context, name: string): Promise<number> {
-  const found = (await listProviders(context)).find((row) => row.name === name);
+export async function providerIdOf(ask: Door, name: string): Promise<number> {
+  const found = (await allProviders(ask)).find((row) => row.name === name.trim());
   if (!found) throw new InputError(`There is no provider ${JSON.stringify(name)}.`);
   return found.id;
 }

@@ -1,13 +1,15 @@
 import { randomUUID } from "node:crypto";
 import { and, desc, eq, isNotNull, isNull, sql } from "drizzle-orm";
 import { InputError, Refusal } from "../errors.ts";
-import { CENT_NANO_USD, ORDER_PAYABLE_DAYS } from "../limits.ts";
+import { ORDER_PAYABLE_DAYS } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import { payableStepNano } from "../platform/currencies.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { checkouts } from "../platform/schema_payments.ts";
 import { sellers } from "../platform/schema_sellers.ts";
+import { leaveToPerson } from "./order_ends_store.ts";
 import { alreadyDecided, factsOfOrder, isOrder, type Method, type Order, oneOrder } from "./orders_store.ts";
 
 /** How customers choose to pay, and Stripe's checkout pages on which they pay. Source: BUY-2, BUY-4. */
@@ -62,12 +64,13 @@ export async function chooseMethod(deps: ChangeDeps, { accountId, orderId, metho
     const isOwn = and(isOrder(orderId), eq(orders.accountId, accountId));
     await tx.select({ id: orders.id }).from(orders).where(isOwn).for("update");
     const order = await oneOrder(tx, isOwn);
+    await leaveToPerson(tx, orderId);
     if (order.status !== "open") throw alreadyDecided(order.status);
-    if (order.priceNanoUsd === null)
+    if (order.totalNano === null)
       throw new InputError("This order has no price: wait for an answer before you pay.", "method");
     if (order.unpayable !== null) throw new InputError(UNPAYABLE[order.unpayable]);
     // A top-up that was ordered before they had to be whole cents.
-    if (method !== "instructions" && order.priceNanoUsd % CENT_NANO_USD !== 0n)
+    if (method !== "instructions" && order.totalNano % payableStepNano(order.currency) !== 0n)
       throw new InputError("Only whole cents can be paid in this way.", "method");
     if (order.method !== method) await tx.update(orders).set({ method }).where(eq(orders.id, orderId));
     return { ...order, method };

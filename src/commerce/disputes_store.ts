@@ -6,6 +6,7 @@ import { tell } from "../platform/outbox_store.ts";
 import { disputes } from "../platform/schema_payments.ts";
 import { factsOfOrder, type Order } from "./orders_store.ts";
 import type { PaymentRow } from "./refunds_store.ts";
+import { stopAutomatic } from "./renewals_store.ts";
 import { isReversed, recordReversal, takeBackReversal, withPayment } from "./reversals_store.ts";
 
 /** Payments that customers dispute at their banks. The seller answers in Stripe's dashboard. Source: BUY-11. */
@@ -53,7 +54,10 @@ export async function takeDispute(deps: ChangeDeps, reported: ReportedDispute): 
     const [before] = await tx.select().from(disputes).where(isIt).for("update");
     if (before && new Date(before.askedAt) > new Date(reported.askedAt)) return;
     await save(tx, payment, reported);
-    if (!before) await tellOf(tx, "dispute_opened", { order, reported });
+    if (!before) {
+      await tellOf(tx, "dispute_opened", { order, reported });
+      await stopAutomatic(tx, payment.accountId);
+    }
     await settle(tx, { order, payment, reported });
     if (CLOSED.includes(reported.status) && before?.status !== reported.status)
       await tellOf(tx, "dispute_closed", { order, reported });
@@ -83,7 +87,7 @@ async function settle(tx: Tx, { order, payment, reported }: Case): Promise<void>
   if (status === "lost" && !isGone) {
     // A bank may dispute in its customer's currency.
     const isSame = currency === payment.currency;
-    const amountNano = isSame ? reported.amountNano : payment.amountNano - payment.refundedNano;
+    const amountNano = isSame ? reported.amountNano : payment.amountNano - payment.refunded.amountNano;
     const reason = `disputed payment, order ${order.reference}`;
     await recordReversal(tx, { order, payment, externalId, amountNano, reason, origin: "dispute", isDone: true });
   } else if (status === "won" && isGone) await takeBackReversal(tx, { order, payment, externalId });

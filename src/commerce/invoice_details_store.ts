@@ -8,17 +8,27 @@ import {
   TAX_NUMBER_CHARS_MAX,
 } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
-import type { Db } from "../platform/db.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { accounts } from "../platform/schema_accounts.ts";
 import { buyerDetails } from "../platform/schema_invoices.ts";
 import { sellers } from "../platform/schema_sellers.ts";
 import { unprintable } from "./pdf_fonts.ts";
+import { sellerIdOf } from "./sellers_store.ts";
+import { settingsIn } from "./selling_terms_store.ts";
+import { checkVatNumber } from "./vat_numbers.ts";
 
 /** What invoices say about a seller and a buyer. Changes concern later invoices only. Source: INV-3. */
 
 /** null: not entered. The name and the address make a receipt an invoice. */
 export type SellerDetails = { name: string | null; address: string | null; taxLine: string | null };
 /** null: not entered. Without a name, invoices have the account's name. */
-export type BuyerDetails = { name: string | null; address: string | null; taxNumber: string | null };
+export type BuyerDetails = {
+  name: string | null;
+  address: string | null;
+  taxNumber: string | null;
+  /** Of the EU; with it, a seller of another country charges no tax. */
+  vatNumber: string | null;
+};
 
 export async function sellerDetails({ db }: { db: Db }, sellerId: number): Promise<SellerDetails> {
   const [row] = await db.orm
@@ -49,10 +59,15 @@ export async function saveSellerDetails(
 
 export async function buyerDetailsOf({ db }: { db: Db }, accountId: number): Promise<BuyerDetails> {
   const [row] = await db.orm
-    .select({ name: buyerDetails.name, address: buyerDetails.address, taxNumber: buyerDetails.taxNumber })
+    .select({
+      name: buyerDetails.name,
+      address: buyerDetails.address,
+      taxNumber: buyerDetails.taxNumber,
+      vatNumber: buyerDetails.vatNumber,
+    })
     .from(buyerDetails)
     .where(eq(buyerDetails.accountId, accountId));
-  return row ?? { name: null, address: null, taxNumber: null };
+  return row ?? { name: null, address: null, taxNumber: null, vatNumber: null };
 }
 
 /** Saves an account's buyer details for later invoices. Throws InputError. */
@@ -65,14 +80,27 @@ export async function saveBuyerDetails(
     name: checkLine(typed.name, { param: "name", what: "name", charsMax: INVOICE_NAME_CHARS_MAX }),
     address: checkAddress(typed.address),
     taxNumber: checkLine(typed.taxNumber, { param: "taxNumber", what: "tax number", charsMax: TAX_NUMBER_CHARS_MAX }),
+    vatNumber: await checkVatNumber(typed.vatNumber),
   };
   await changing(deps, async (tx) => {
+    await requireOther(tx, accountId, details.vatNumber);
     await tx
       .insert(buyerDetails)
       .values({ accountId, ...details })
       .onConflictDoUpdate({ target: buyerDetails.accountId, set: details });
   });
   return details;
+}
+
+/** A seller's own number would make every invoice to itself one without tax. Throws InputError. */
+async function requireOther(tx: Tx, accountId: number, vatNumber: string | null): Promise<void> {
+  const [account] = await tx
+    .select({ role: accounts.role, resellerId: accounts.resellerId })
+    .from(accounts)
+    .where(eq(accounts.id, accountId));
+  if (!account || vatNumber === null) return;
+  const seller = await settingsIn(tx, sellerIdOf(account));
+  if (seller.vatNumber === vatNumber) throw new InputError("This is the VAT number of the seller.", "vatNumber");
 }
 
 type Field = { param: string; what: string; charsMax: number };

@@ -1,9 +1,10 @@
 import PDFDocument from "pdfkit";
-import { CENT_NANO_USD } from "../limits.ts";
-import { decimalUsd } from "../platform/usd.ts";
+import { decimalAmount, formatAmount } from "../platform/currencies.ts";
+import { numberText, titleOf } from "./invoice_titles.ts";
 import type { Invoice } from "./invoices_store.ts";
-import { printable } from "./pdf_fonts.ts";
+import { printable, unprintable } from "./pdf_fonts.ts";
 import { drawText, heightOf, type Style } from "./pdf_text.ts";
+import { taxText } from "./tax_words.ts";
 
 /**
  * An invoice, receipt or credit note as a PDF file: A4, drawn anew from the stored row each time. It takes 60 to 400 ms, so it is drawn in a
@@ -20,6 +21,8 @@ const LOGO = { width: 180, height: 40 };
 const COLUMN = INNER / 2;
 const AMOUNT = 84;
 const QUANTITY = 48;
+/** Of a sum above the total. */
+const SUM_HEIGHT = 18;
 const DESCRIPTION = INNER - QUANTITY - 2 * AMOUNT - 3 * 12;
 
 const INK = "#12202b";
@@ -33,7 +36,7 @@ const TITLE: Style = { size: 20, weight: "bold", color: INK };
 const NAME: Style = { size: 14, weight: "bold", color: INK };
 const TOTAL: Style = { size: 12, weight: "bold", color: INK, isFigures: true };
 
-const DIGITS = 5;
+const REVERSE_CHARGE = "Reverse charge: the recipient owes the tax (Article 196 of Council Directive 2006/112/EC).";
 
 type Doc = PDFKit.PDFDocument;
 
@@ -74,17 +77,6 @@ export async function invoicePdf(invoice: Invoice, looks: Looks): Promise<Uint8A
   return Buffer.concat(parts);
 }
 
-/** Without the seller's address the file is a receipt, not an invoice. */
-export function titleOf({ kind, seller }: Pick<Invoice, "kind" | "seller">): string {
-  if (kind === "credit_note") return "Credit note";
-  return seller.name !== null && seller.address !== null ? "Invoice" : "Receipt";
-}
-
-/** The number as it is printed: "00042". */
-export function numberText(number: number): string {
-  return String(number).padStart(DIGITS, "0");
-}
-
 function correctsLabel({ kind }: Invoice): string {
   return kind === "credit_note" ? "Corrects invoice" : "Takes back credit note";
 }
@@ -113,14 +105,27 @@ function drawHead(doc: Doc, { invoice, looks, seller, logo }: Head): number {
 }
 
 function drawParties(doc: Doc, { invoice, seller, y }: { invoice: Invoice; seller: string; y: number }): number {
-  const { seller: from, buyer } = invoice;
+  const { seller: from, buyer, tax } = invoice;
   const width = COLUMN - 16;
-  const sellerEnd = drawParty(doc, ["From", seller, [from.address, from.taxLine]], { x: PAGE.margin, y, width });
+  const sellerEnd = drawParty(doc, ["From", seller, [from.address, vatText(tax?.sellerVatNumber), from.taxLine]], {
+    x: PAGE.margin,
+    y,
+    width,
+  });
   const name = printable(buyer.name) ?? buyer.email;
   const taxNumber = buyer.taxNumber === null ? null : `Tax number: ${buyer.taxNumber}`;
   const email = name === buyer.email ? null : buyer.email;
   const place = { x: PAGE.margin + COLUMN, y, width: COLUMN };
-  return Math.max(sellerEnd, drawParty(doc, ["To", name, [buyer.address, taxNumber, email]], place)) + 32;
+  return (
+    Math.max(
+      sellerEnd,
+      drawParty(doc, ["To", name, [buyer.address, vatText(tax?.buyerVatNumber), taxNumber, email]], place),
+    ) + 32
+  );
+}
+
+function vatText(vatNumber: string | null | undefined): string | null {
+  return vatNumber ? `VAT number: ${vatNumber}` : null;
 }
 
 type Party = readonly [label: string, name: string, lines: readonly (string | null)[]];
@@ -142,7 +147,7 @@ const COLUMNS = {
 
 function drawLines(doc: Doc, { invoice, y: start }: { invoice: Invoice; y: number }): number {
   let y = drawTableHead(doc, start);
-  for (const { text, quantity, amountNanoUsd } of invoice.lines) {
+  for (const { text, quantity, amountNano } of invoice.lines) {
     const said = printable(text) ?? "";
     const height = heightOf(doc, said, DESCRIPTION, TEXT) + 14;
     if (y + height > BODY_END) {
@@ -151,10 +156,10 @@ function drawLines(doc: Doc, { invoice, y: start }: { invoice: Invoice; y: numbe
     }
     drawText(doc, said, { ...COLUMNS.what, y: y + 7 }, TEXT);
     drawText(doc, quantity.toLocaleString("en-US"), { ...COLUMNS.quantity, y: y + 7 }, FIGURES);
-    const unit = amountNanoUsd / BigInt(quantity);
-    if (unit * BigInt(quantity) === amountNanoUsd)
+    const unit = amountNano / BigInt(quantity);
+    if (unit * BigInt(quantity) === amountNano)
       drawText(doc, signed(invoice, unit), { ...COLUMNS.unit, y: y + 7 }, FIGURES);
-    drawText(doc, signed(invoice, amountNanoUsd), { ...COLUMNS.amount, y: y + 7 }, FIGURES);
+    drawText(doc, signed(invoice, amountNano), { ...COLUMNS.amount, y: y + 7 }, FIGURES);
     y += height;
     rule(doc, y);
   }
@@ -172,16 +177,36 @@ function drawTableHead(doc: Doc, y: number): number {
 
 function drawTotal(doc: Doc, { invoice, looks, y: start }: { invoice: Invoice; looks: Looks; y: number }): void {
   const note = noteOf(invoice, looks);
-  const height = 76;
+  const { tax, taxNano, totalNano, currency } = invoice;
+  const sums: [string, bigint][] =
+    tax === null
+      ? []
+      : [
+          ["Net", totalNano - taxNano],
+          [tax.reverseCharge ? "VAT, reverse charge" : taxText(tax), taxNano],
+        ];
+  const height = 76 + sums.length * SUM_HEIGHT + (tax?.reverseCharge ? 28 : 0);
   let y = start;
   if (y + height > BODY_END) {
     doc.addPage({ size: "A4", margin: 0 });
     y = PAGE.margin;
   }
   y += 14;
-  drawText(doc, "Total in US dollars", { x: PAGE.margin, y, width: INNER - 160, align: "right" }, TOTAL);
-  drawText(doc, signed(invoice, invoice.totalNanoUsd), right(y, 148), TOTAL);
-  drawText(doc, note, { x: PAGE.margin, y: y + 36, width: INNER }, { ...TEXT, color: QUIET });
+  for (const [label, nano] of sums) {
+    drawText(doc, label, { x: PAGE.margin, y, width: INNER - 160, align: "right" }, TEXT);
+    drawText(doc, signed(invoice, nano), right(y, 148), FIGURES);
+    y += SUM_HEIGHT;
+  }
+  drawText(
+    doc,
+    currency === "usd" ? "Total in US dollars" : `Total in ${currency.toUpperCase()}`,
+    { x: PAGE.margin, y, width: INNER - 160, align: "right" },
+    TOTAL,
+  );
+  drawText(doc, signed(invoice, totalNano), right(y, 148), TOTAL);
+  y += 36;
+  if (tax?.reverseCharge) y += drawText(doc, REVERSE_CHARGE, { x: PAGE.margin, y, width: INNER }, TEXT) + 6;
+  drawText(doc, note, { x: PAGE.margin, y, width: INNER }, { ...TEXT, color: QUIET });
 }
 
 function noteOf({ kind, correctsNumber, issuedAt }: Invoice, { timeZone }: Looks): string {
@@ -221,15 +246,14 @@ function right(y: number, width: number) {
 }
 
 /** The amounts of a credit note are printed with a minus. */
-function signed({ kind }: Invoice, nanoUsd: bigint): string {
-  return `${kind === "credit_note" ? "−" : ""}${moneyText(nanoUsd)}`;
+function signed({ kind, currency }: Invoice, nano: bigint): string {
+  return `${kind === "credit_note" && nano > 0n ? "−" : ""}${moneyText(nano, currency)}`;
 }
 
-/** "$1,234.50": two decimals, or all that the amount has. */
-function moneyText(nanoUsd: bigint): string {
-  const [whole = "0", decimals = ""] = decimalUsd(nanoUsd).split(".");
-  const cents = nanoUsd % CENT_NANO_USD === 0n ? decimals.padEnd(2, "0") : decimals;
-  return `$${BigInt(whole).toLocaleString("en-US")}.${cents}`;
+/** "$1,234.50"; with the code of the currency if the fonts lack its sign. */
+function moneyText(nano: bigint, currency: string): string {
+  const text = formatAmount(nano, currency);
+  return unprintable(text).length === 0 ? text : `${currency.toUpperCase()} ${decimalAmount(nano, currency)}`;
 }
 
 /** "23 November 2026". */

@@ -1,14 +1,15 @@
 import { and, asc, desc, eq, gte, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import { InputError, Refusal } from "../errors.ts";
-import { INVOICE_LINE_CHARS_MAX, INVOICE_LINES_MAX, MONEY_NANO_USD_MAX } from "../limits.ts";
+import { INVOICE_LINE_CHARS_MAX, INVOICE_LINES_MAX } from "../limits.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { buyerDetails, invoices, type StoredLine } from "../platform/schema_invoices.ts";
-import { orders } from "../platform/schema_offerings.ts";
+import { type OrderTax, orders } from "../platform/schema_offerings.ts";
 import { sellers } from "../platform/schema_sellers.ts";
+import { TOTAL_NANO_MAX } from "./order_amounts.ts";
 import { OPERATOR } from "./sellers_store.ts";
 
 /**
@@ -25,8 +26,8 @@ export type InvoiceLine = {
   /** On one line. */
   text: string;
   quantity: number;
-  /** Of the whole line, above zero; also in a credit note. */
-  amountNanoUsd: bigint;
+  /** Of the whole line without tax, above zero, in billionths of the currency; also in a credit note. */
+  amountNano: bigint;
 };
 
 export type NewInvoice = {
@@ -37,6 +38,10 @@ export type NewInvoice = {
   /** The order that was paid or refunded; null: none. */
   orderId: number | null;
   lines: readonly InvoiceLine[];
+  currency: string;
+  /** null: no tax is charged. `taxNano`: on all lines together. */
+  tax: OrderTax | null;
+  taxNano: bigint;
   kind: InvoiceKind;
   /** For an invoice: the number of the order's credit note that it reverses, because the refund was not made. */
   takesBack?: number;
@@ -58,7 +63,13 @@ export type Invoice = {
   seller: { name: string | null; address: string | null; taxLine: string | null };
   buyer: { name: string; email: string; address: string | null; taxNumber: string | null };
   lines: InvoiceLine[];
-  totalNanoUsd: bigint;
+  /** In lower case, as in `usd`. */
+  currency: string;
+  /** How it was taxed, and the VAT numbers of both; null: no tax. */
+  tax: OrderTax | null;
+  taxNano: bigint;
+  /** The sum of the lines, and the tax. */
+  totalNano: bigint;
   issuedAt: string;
 };
 
@@ -70,16 +81,18 @@ export type Invoice = {
  */
 export async function issueInvoice(
   tx: Tx,
-  { sellerId, accountId, orderId, lines, kind, takesBack }: NewInvoice,
+  { sellerId, accountId, orderId, lines, currency, tax, taxNano, kind, takesBack }: NewInvoice,
 ): Promise<{ invoiceId: number; number: number }> {
-  const { stored, totalNanoUsd } = checkLines(lines);
+  const { stored, netNano } = checkLines(lines, taxNano);
+  const totalNano = netNano + taxNano;
+  const amounts = { currency, tax, taxNano, totalNano };
   const buyer = await buyerOf(tx, accountId);
   const seller = await takeNumber(tx, sellerId);
   const correctsNumber =
-    orderId === null ? null : await checkOrder(tx, { sellerId, orderId, kind, takesBack, totalNanoUsd });
+    orderId === null ? null : await checkOrder(tx, { sellerId, orderId, kind, takesBack, currency, totalNano });
   const [added] = await tx
     .insert(invoices)
-    .values({ sellerId, accountId, orderId, kind, correctsNumber, ...seller, ...buyer, lines: stored, totalNanoUsd })
+    .values({ sellerId, accountId, orderId, kind, correctsNumber, ...seller, ...buyer, ...amounts, lines: stored })
     .returning({ invoiceId: invoices.id, number: invoices.number });
   if (!added) throw new Error("an insert returned nothing");
   return added;
@@ -104,22 +117,26 @@ async function takeNumber(tx: Tx, sellerId: number) {
   return { ...seller, number: next - 1 };
 }
 
-type OfOrder = Pick<NewInvoice, "sellerId" | "kind" | "takesBack"> & { orderId: number; totalNanoUsd: bigint };
+type OfOrder = Pick<NewInvoice, "sellerId" | "kind" | "takesBack" | "currency"> & {
+  orderId: number;
+  totalNano: bigint;
+};
 
 /** Called under the lock of the seller's row. Returns the number of the corrected document: see `Invoice`. */
-async function checkOrder(tx: Tx, { sellerId, orderId, kind, takesBack, totalNanoUsd }: OfOrder) {
+async function checkOrder(tx: Tx, { sellerId, orderId, kind, takesBack, currency, totalNano }: OfOrder) {
   const before = await tx
     .select({
       number: invoices.number,
       kind: invoices.kind,
       correctsNumber: invoices.correctsNumber,
-      totalNanoUsd: invoices.totalNanoUsd,
+      currency: invoices.currency,
+      totalNano: invoices.totalNano,
     })
     .from(invoices)
     .where(and(eq(invoices.sellerId, sellerId), eq(invoices.orderId, orderId)));
   if (takesBack !== undefined) {
     const note = before.find((row) => row.kind === "credit_note" && row.number === takesBack);
-    if (kind !== "invoice" || note?.totalNanoUsd !== totalNanoUsd)
+    if (kind !== "invoice" || note?.totalNano !== totalNano || note.currency !== currency)
       throw new InputError(`Order ${orderId} has no such credit note.`, "takesBack");
     return takesBack;
   }
@@ -132,8 +149,9 @@ async function checkOrder(tx: Tx, { sellerId, orderId, kind, takesBack, totalNan
   const takenBack = new Set(before.flatMap((row) => (row.kind === "invoice" ? [row.correctsNumber] : [])));
   const credited = before
     .filter((row) => row.kind === "credit_note" && !takenBack.has(row.number))
-    .reduce((sum, row) => sum + row.totalNanoUsd, 0n);
-  if (credited + totalNanoUsd > invoice.totalNanoUsd)
+    .reduce((sum, row) => sum + row.totalNano, 0n);
+  if (invoice.currency !== currency) throw new InputError("A credit note has the currency of its invoice.", "currency");
+  if (credited + totalNano > invoice.totalNano)
     throw new InputError("Credit notes cannot be above what was invoiced.", "lines");
   return invoice.number;
 }
@@ -155,11 +173,12 @@ async function buyerOf(tx: Tx, accountId: number) {
   return row;
 }
 
-function checkLines(lines: readonly InvoiceLine[]): { stored: StoredLine[]; totalNanoUsd: bigint } {
+/** A line is above zero, except where a small refund is all tax. */
+function checkLines(lines: readonly InvoiceLine[], taxNano: bigint): { stored: StoredLine[]; netNano: bigint } {
   if (lines.length < 1 || lines.length > INVOICE_LINES_MAX)
     throw new InputError(`An invoice has 1 to ${INVOICE_LINES_MAX} lines.`, "lines");
-  let totalNanoUsd = 0n;
-  const stored = lines.map(({ text, quantity, amountNanoUsd }, index) => {
+  let netNano = 0n;
+  const stored = lines.map(({ text, quantity, amountNano }, index) => {
     const param = `lines.${index}`;
     const chars = [...text].length;
     if (chars < 1 || chars > INVOICE_LINE_CHARS_MAX || /[\p{Cc}\p{Cs}]/u.test(text))
@@ -169,13 +188,13 @@ function checkLines(lines: readonly InvoiceLine[]): { stored: StoredLine[]; tota
       );
     if (!Number.isSafeInteger(quantity) || quantity < 1 || quantity > QUANTITY_MAX)
       throw new InputError(`The quantity must be a whole number from 1 to ${QUANTITY_MAX}.`, `${param}.quantity`);
-    if (amountNanoUsd <= 0n || amountNanoUsd > MONEY_NANO_USD_MAX)
-      throw new InputError("The amount must be above zero, and at most $9,000,000.", `${param}.amountNanoUsd`);
-    totalNanoUsd += amountNanoUsd;
-    return { text, quantity, amountNanoUsd: String(amountNanoUsd) };
+    if (amountNano < (taxNano > 0n ? 0n : 1n) || amountNano > TOTAL_NANO_MAX)
+      throw new InputError("The amount must be above zero, and at most 900,000,000.", `${param}.amountNano`);
+    netNano += amountNano;
+    return { text, quantity, amountNano: String(amountNano) };
   });
-  if (totalNanoUsd > MONEY_NANO_USD_MAX) throw new InputError("An invoice can be at most $9,000,000.", "lines");
-  return { stored, totalNanoUsd };
+  if (netNano > TOTAL_NANO_MAX) throw new InputError("An invoice can be at most 900,000,000.", "lines");
+  return { stored, netNano };
 }
 
 /** Which invoices: those that a seller issued, or those that an account received. */
@@ -270,8 +289,11 @@ async function select(
       address: row.buyerAddress,
       taxNumber: row.buyerTaxNumber,
     },
-    lines: row.lines.map((line) => ({ ...line, amountNanoUsd: BigInt(line.amountNanoUsd) })),
-    totalNanoUsd: row.totalNanoUsd,
+    lines: row.lines.map((line) => ({ ...line, amountNano: BigInt(line.amountNano) })),
+    currency: row.currency,
+    tax: row.tax,
+    taxNano: row.taxNano,
+    totalNano: row.totalNano,
     issuedAt: toIso(row.issuedAt),
   }));
 }

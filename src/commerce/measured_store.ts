@@ -1,8 +1,7 @@
-import { and, eq, type SQL, type SQLWrapper, sql } from "drizzle-orm";
+import { and, eq, inArray, notExists, type SQL, type SQLWrapper, sql } from "drizzle-orm";
 import { checkInteger } from "../accounts/input_checks.ts";
 import { InputError } from "../errors.ts";
 import {
-  CENT_NANO_USD,
   MEASURED_NANO_USD_MAX,
   MEASURED_STEPS_MAX,
   MONEY_NANO_USD_MAX,
@@ -11,11 +10,15 @@ import {
   OFFERING_TOTAL_REQUESTS,
 } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import { formatAmount, payableStepNano } from "../platform/currencies.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { offerings } from "../platform/schema_offerings.ts";
+import { packages } from "../platform/schema_ledger.ts";
+import { offerings, orders } from "../platform/schema_offerings.ts";
 import { measuredPrices } from "../platform/schema_retail.ts";
 import { measuredPrice, type Step } from "./measured_price.ts";
+import { PRICE_NANO_MAX, priceWorth } from "./order_amounts.ts";
 import { OPERATOR } from "./sellers_store.ts";
+import { type SellingSettings, settingsIn, UNSET } from "./selling_terms_store.ts";
 
 /**
  * Made-to-measure packages: the customer chooses the days and the requests a day, within the bounds of its seller, at the seller's price for
@@ -24,7 +27,8 @@ import { OPERATOR } from "./sellers_store.ts";
 
 export type PriceKind = "retail" | "wholesale";
 export type Bounds = { daysMin: number; daysMax: number; dailyMin: number; dailyMax: number };
-export type MeasuredTerms = Bounds & { isOpen: boolean; steps: Step[] };
+/** `currency`: of the prices. */
+export type MeasuredTerms = Bounds & { isOpen: boolean; currency: string; steps: Step[] };
 type Place = { sellerId: number; kind: PriceKind };
 export type Size = { days: number; dailyLimit: number };
 
@@ -40,20 +44,21 @@ async function termsIn(tx: Tx, { sellerId, kind }: Place, isLocked = false): Pro
     .where(and(eq(measuredPrices.sellerId, sellerId), eq(measuredPrices.kind, kind)));
   const [row] = await (isLocked ? reading.for("share") : reading);
   if (!row) return undefined;
-  const { isOpen, daysMin, daysMax, dailyMin, dailyMax } = row;
-  const steps = row.steps.map(({ fromRequests, nanoUsd }) => ({ fromRequests, nanoUsd: BigInt(nanoUsd) }));
-  return { isOpen, daysMin, daysMax, dailyMin, dailyMax, steps };
+  const { isOpen, currency, daysMin, daysMax, dailyMin, dailyMax } = row;
+  const steps = row.steps.map(({ fromRequests, nano }) => ({ fromRequests, nano: BigInt(nano) }));
+  return { isOpen, currency, daysMin, daysMax, dailyMin, dailyMax, steps };
 }
 
-/** Sets the prices of a seller. Throws InputError. Source: MTM-1. */
+/** Sets the prices of a seller, in its currency. Throws InputError. Source: MTM-1, CUR-3. */
 export async function setMeasuredTerms(
   deps: ChangeDeps,
-  { sellerId, kind, ...wanted }: Place & MeasuredTerms,
+  { sellerId, kind, ...wanted }: Place & Omit<MeasuredTerms, "currency">,
 ): Promise<MeasuredTerms> {
-  const set = { ...checkBounds(wanted), isOpen: wanted.isOpen, steps: checkSteps(wanted.steps) };
+  const bounds = { ...checkBounds(wanted), isOpen: wanted.isOpen };
   return changing(deps, async (tx) => {
-    if (kind === "retail" && sellerId !== OPERATOR && set.isOpen)
-      await checkAboveCost(tx, { ...set, steps: wanted.steps });
+    const settings = kind === "retail" ? await settingsIn(tx, sellerId) : UNSET;
+    const set = { ...bounds, currency: settings.currency, steps: checkSteps(settings, wanted.steps) };
+    if (kind === "retail" && sellerId !== OPERATOR && set.isOpen) await checkAboveCost(tx, settings, wanted.steps);
     await tx
       .insert(measuredPrices)
       .values({ sellerId, kind, ...set })
@@ -77,30 +82,31 @@ function checkBounds({ daysMin, daysMax, dailyMin, dailyMax }: Bounds): Bounds {
   return { daysMin, daysMax, dailyMin, dailyMax };
 }
 
-function checkSteps(steps: readonly Step[]) {
+function checkSteps(settings: SellingSettings, steps: readonly Step[]) {
   if (steps.length === 0 || steps.length > MEASURED_STEPS_MAX)
     throw new InputError(`There must be 1 to ${MEASURED_STEPS_MAX} prices.`, "steps");
   if (steps[0]?.fromRequests !== 0) throw new InputError("The first price must begin at 0 requests.", "steps");
-  for (const [index, { fromRequests, nanoUsd }] of steps.entries()) {
+  for (const [index, { fromRequests, nano }] of steps.entries()) {
     const before = steps[index - 1];
     if (!Number.isSafeInteger(fromRequests) || fromRequests > OFFERING_TOTAL_REQUESTS.max)
       throw new InputError(`A price must begin at 0 to ${OFFERING_TOTAL_REQUESTS.max} requests.`, "steps");
     if (before && fromRequests <= before.fromRequests)
       throw new InputError("Each price must begin at more requests than the one before it.", "steps");
-    if (nanoUsd <= 0n || nanoUsd > MEASURED_NANO_USD_MAX)
+    if (nano <= 0n || priceWorth(settings, nano) > MEASURED_NANO_USD_MAX)
       throw new InputError("A price for 1,000 requests must be above $0, and at most $1,000.", "steps");
   }
-  return steps.map(({ fromRequests, nanoUsd }) => ({ fromRequests, nanoUsd: String(nanoUsd) }));
+  return steps.map(({ fromRequests, nano }) => ({ fromRequests, nano: String(nano) }));
 }
 
 /** A reseller's price for 1,000 requests may at no number of requests be below what it pays. Throws InputError. */
-async function checkAboveCost(tx: Tx, retail: MeasuredTerms): Promise<void> {
+async function checkAboveCost(tx: Tx, settings: SellingSettings, retail: readonly Step[]): Promise<void> {
   const wholesale = await termsIn(tx, WHOLESALE, true);
   if (!wholesale?.isOpen) throw new InputError("The operator does not sell made-to-measure packages.", "isOpen");
-  const begins = [...retail.steps, ...wholesale.steps].map(({ fromRequests }) => fromRequests);
+  const begins = [...retail, ...wholesale.steps].map(({ fromRequests }) => fromRequests);
   const at = (steps: readonly Step[], requests: number) =>
-    steps.findLast(({ fromRequests }) => fromRequests <= requests)?.nanoUsd ?? 0n;
-  if (begins.some((requests) => at(retail.steps, requests) < at(wholesale.steps, requests)))
+    steps.findLast(({ fromRequests }) => fromRequests <= requests)?.nano ?? 0n;
+  const worth = retail.map((step) => ({ ...step, nano: priceWorth(settings, step.nano) }));
+  if (begins.some((requests) => at(worth, requests) < at(wholesale.steps, requests)))
     throw new InputError("A price is below the wholesale price. Set a higher one.", "steps");
 }
 
@@ -120,7 +126,8 @@ export function sellsMeasured(sellerId: SQLWrapper): SQL<boolean> {
 async function offerIn(tx: Tx, sellerId: number, isLocked = false) {
   const terms = await termsIn(tx, { sellerId, kind: "retail" }, isLocked);
   const wholesale = await termsIn(tx, WHOLESALE, isLocked);
-  if (!terms?.isOpen) return undefined;
+  const { currency } = await settingsIn(tx, sellerId);
+  if (!terms?.isOpen || terms.currency !== currency) return undefined;
   if (sellerId === OPERATOR) return { terms, wholesale };
   // A reseller sells what it can buy.
   if (!wholesale?.isOpen) return undefined;
@@ -135,13 +142,24 @@ async function offerIn(tx: Tx, sellerId: number, isLocked = false) {
 }
 
 /**
- * What a size costs a customer, and the offering of it, which is made for the order. `seenNanoUsd`: the price that the customer saw. Throws InputError if the
+ * What a size costs a customer, and the offering of it, which is made for the order. `seenNano`: the price that the customer saw. Throws InputError if the
  * seller sells no such size, or for another price. Source: MTM-2, MTM-3.
  */
 export async function requireMeasured(
   tx: Tx,
-  { sellerId, timeZone, seenNanoUsd, ...size }: Size & { sellerId: number; timeZone: string; seenNanoUsd: bigint },
-): Promise<{ offeringId: number; priceNanoUsd: bigint }> {
+  { sellerId, timeZone, seenNano, ...size }: Size & { sellerId: number; timeZone: string; seenNano: bigint },
+): Promise<{ offeringId: number; priceNano: bigint }> {
+  const { priceNano, currency, wholesaleNanoUsd } = await measuredPriceIn(tx, { ...size, sellerId });
+  if (priceNano !== seenNano)
+    throw new InputError(`The price has changed. It is ${formatAmount(priceNano, currency)} now.`, "priceNano");
+  return { offeringId: await measuredOffering(tx, { ...size, timeZone, wholesaleNanoUsd }), priceNano };
+}
+
+/** What a size costs a customer, and its seller, until the transaction ends. Throws InputError if the seller sells no such size. */
+export async function measuredPriceIn(
+  tx: Tx,
+  { sellerId, ...size }: Size & { sellerId: number },
+): Promise<{ priceNano: bigint; currency: string; wholesaleNanoUsd: bigint }> {
   const offer = await offerIn(tx, sellerId, true);
   if (!offer) throw new InputError("Made-to-measure packages are not on sale.", "kind");
   const { terms, wholesale } = offer;
@@ -149,21 +167,16 @@ export async function requireMeasured(
   checkInteger(size.dailyLimit, {
     ...{ param: "dailyLimit", what: "number of requests a day", min: terms.dailyMin, max: terms.dailyMax },
   });
-  const { priceNanoUsd } = measuredPrice(terms.steps, size, CENT_NANO_USD);
-  if (priceNanoUsd > MONEY_NANO_USD_MAX) throw new InputError("This size costs more than $9,000,000.", "dailyLimit");
-  if (priceNanoUsd !== seenNanoUsd)
-    throw new InputError(`The price has changed. It is ${inCents(priceNanoUsd)} now.`, "priceNanoUsd");
-  const wholesaleNanoUsd = wholesale ? measuredPrice(wholesale.steps, size, 1n).priceNanoUsd : 0n;
+  const { currency } = terms;
+  const { priceNano } = measuredPrice(terms.steps, size, payableStepNano(currency));
+  const worth = priceWorth(await settingsIn(tx, sellerId), priceNano);
+  if (worth > MONEY_NANO_USD_MAX || priceNano > PRICE_NANO_MAX)
+    throw new InputError("This size costs more than $9,000,000.", "dailyLimit");
+  const wholesaleNanoUsd = wholesale ? measuredPrice(wholesale.steps, size, 1n).priceNano : 0n;
   // The operator has raised its price since the reseller set its own.
-  if (sellerId !== OPERATOR && priceNanoUsd < wholesaleNanoUsd)
+  if (sellerId !== OPERATOR && worth < wholesaleNanoUsd)
     throw new InputError("This size is not on sale at the moment.", "kind");
-  return { offeringId: await measuredOffering(tx, { ...size, timeZone, wholesaleNanoUsd }), priceNanoUsd };
-}
-
-/** Whole cents as "$2.10". */
-function inCents(nanoUsd: bigint): string {
-  const cents = nanoUsd / CENT_NANO_USD;
-  return `$${cents / 100n}.${String(cents % 100n).padStart(2, "0")}`;
+  return { priceNano, currency, wholesaleNanoUsd };
 }
 
 /** The offering of a size at a cost, which orders of the same size share. */
@@ -181,17 +194,40 @@ async function measuredOffering(
     timeZone,
     wholesaleNanoUsd,
   };
-  const [added] = await tx
+  // One that exists is locked until the order names it, so that it is not deleted meanwhile.
+  const [made] = await tx
     .insert(offerings)
     .values({ ...row, measured: true })
-    .onConflictDoNothing()
+    .onConflictDoUpdate({
+      target: [offerings.days, offerings.dailyLimit, offerings.wholesaleNanoUsd, offerings.timeZone],
+      targetWhere: sql`${offerings.measured}`,
+      set: { name },
+    })
     .returning({ id: offerings.id });
-  if (added) return added.id;
-  const same = and(eq(offerings.days, days), eq(offerings.dailyLimit, dailyLimit), eq(offerings.timeZone, timeZone));
-  const [found] = await tx
+  if (!made) throw new Error("an upsert returned nothing");
+  return made.id;
+}
+
+/** Deletes those of some offerings that were made to measure and that no order and no package names any more. Source: MTM-3. */
+export async function deleteUnused(tx: Tx, offeringIds: readonly number[]): Promise<void> {
+  if (offeringIds.length === 0) return;
+  // One that is locked is being ordered, and goes with that order.
+  const locked = await tx
     .select({ id: offerings.id })
     .from(offerings)
-    .where(and(offerings.measured, same, eq(offerings.wholesaleNanoUsd, wholesaleNanoUsd)));
-  if (!found) throw new Error("an offering that exists was not found");
-  return found.id;
+    .where(and(inArray(offerings.id, [...offeringIds]), offerings.measured))
+    .orderBy(offerings.id)
+    .for("update", { skipLocked: true });
+  const ids = locked.map(({ id }) => id);
+  if (ids.length === 0) return;
+  // A statement of its own sees every order that was placed before the lock.
+  await tx
+    .delete(offerings)
+    .where(
+      and(
+        inArray(offerings.id, ids),
+        notExists(tx.select({ id: orders.id }).from(orders).where(eq(orders.offeringId, offerings.id))),
+        notExists(tx.select({ id: packages.id }).from(packages).where(eq(packages.offeringId, offerings.id))),
+      ),
+    );
 }

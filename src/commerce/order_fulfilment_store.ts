@@ -8,6 +8,7 @@ import type { Tx } from "../platform/db.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments } from "../platform/schema_payments.ts";
+import { chargePaid, orderFulfilled, requireNotCharging } from "./order_ends_store.ts";
 import { orderPaid } from "./order_paid.ts";
 import {
   alreadyDecided,
@@ -52,6 +53,7 @@ export async function fulfilOrder(
     const payer = payerByHand(known, payWith);
     const order = await lockOrder(tx, orderId, [known.account.accountId, payer.payerId]);
     if (order.status !== "open" && order.status !== "paid") throw alreadyDecided(order.status);
+    await requireNotCharging(tx, orderId);
     if (order.status === "open" && order.priceNanoUsd !== null) await markPaid(tx, order, paidByHand(order));
     const how = { ...payer, when, actorId };
     return await fulfilIn(tx, await oneOrder(tx, eq(orders.id, orderId)), how);
@@ -89,6 +91,7 @@ export async function markPaid(tx: Tx, order: Order, payment: NewPayment): Promi
     .where(and(eq(orders.id, orderId), eq(orders.status, "open")))
     .returning({ id: orders.id });
   if (!paid) throw new Error("an order that was locked is not open");
+  await chargePaid(tx, orderId);
   await orderPaid(tx, order, payment.method);
 }
 
@@ -124,6 +127,7 @@ async function fulfilIn(tx: Tx, order: Order, how: How): Promise<{ order: Order;
     .where(and(eq(orders.id, orderId), inArray(orders.status, ["open", "paid"])))
     .returning({ id: orders.id });
   if (fulfilled.length === 0) throw new Error("an order that was locked is decided");
+  await orderFulfilled(tx, { orderId, packageId: assigned?.packageId ?? null, priceNanoUsd: order.priceNanoUsd });
   await tell(tx, {
     kind: "order_fulfilled",
     accountId,
@@ -205,9 +209,9 @@ async function fulfilPaid(deps: ChangeDeps, orderId: number): Promise<Order> {
 }
 
 /** A payment that a person has marked as arrived. At most one for each order. */
-function paidByHand({ reference, priceNanoUsd }: Order): NewPayment {
-  if (priceNanoUsd === null) throw new Error("an order without a price is not paid");
-  return { method: "instructions", externalId: reference, currency: "usd", amountNano: priceNanoUsd };
+function paidByHand({ reference, currency, totalNano }: Order): NewPayment {
+  if (totalNano === null) throw new Error("an order without a price is not paid");
+  return { method: "instructions", externalId: reference, currency, amountNano: totalNano };
 }
 
 /** Who pays. A reseller's own top-up comes from the operator, not from its own balance. Throws InputError. */

@@ -15,10 +15,19 @@ import { factsOfOrder, type Method, type Order } from "./orders_store.ts";
  */
 export async function orderPaid(tx: Tx, order: Order, method: Method): Promise<void> {
   const { accountId } = order.account;
-  if (order.priceNanoUsd === null) throw new InputError(`Order ${order.orderId} has no price.`);
-  const { sellerId, orderId } = order;
-  const lines = [lineOf(order, order.priceNanoUsd)];
-  const invoice = await issueInvoice(tx, { sellerId, accountId, orderId, lines, kind: "invoice" });
+  if (order.netNano === null) throw new InputError(`Order ${order.orderId} has no price.`);
+  const { sellerId, orderId, currency, tax, taxNano } = order;
+  const lines = [lineOf(order, order.netNano)];
+  const invoice = await issueInvoice(tx, {
+    sellerId,
+    accountId,
+    orderId,
+    lines,
+    currency,
+    tax,
+    taxNano,
+    kind: "invoice",
+  });
   await tell(tx, {
     kind: "order_paid",
     accountId,
@@ -44,13 +53,14 @@ type PaymentFacts = typeof payments.$inferSelect;
  * order, so no invoice mentions it. Source: BUY-6, INV-1.
  */
 export async function refundMade(tx: Tx, order: Order, { refund, payment }: MadeRefund): Promise<void> {
-  const { id: refundId, amountNano, reason } = refund;
-  const { sellerId, orderId } = order;
+  const { id: refundId, amountNano, taxNano, reason } = refund;
+  const { sellerId, orderId, currency, tax } = order;
   const { accountId } = order.account;
   let creditNote: number | null = null;
   if (payment.problem === null) {
-    const lines = [lineOf(order, amountNano)];
-    creditNote = (await issueInvoice(tx, { sellerId, accountId, orderId, lines, kind: "credit_note" })).number;
+    const lines = [lineOf(order, amountNano - taxNano)];
+    const note = { sellerId, accountId, orderId, lines, currency, tax, taxNano, kind: "credit_note" } as const;
+    creditNote = (await issueInvoice(tx, note)).number;
     await tx.update(refunds).set({ creditNote }).where(eq(refunds.id, refundId));
   }
   // The bank informs the customer who disputed a payment.
@@ -68,18 +78,22 @@ export async function refundMade(tx: Tx, order: Order, { refund, payment }: Made
 }
 
 /** An invoice reverses the credit note of a refund that was not made after all. Source: BUY-10, INV-1. */
-export async function refundFailed(tx: Tx, order: Order, { creditNote, amountNano }: RefundRow): Promise<void> {
+export async function refundFailed(
+  tx: Tx,
+  order: Order,
+  { creditNote, amountNano, taxNano }: RefundRow,
+): Promise<void> {
   if (creditNote === null) return;
-  const { sellerId, orderId, account, reference } = order;
+  const { sellerId, orderId, account, reference, currency, tax } = order;
   const text = `Refund that was not made, order ${reference}`;
   await issueInvoice(tx, {
-    ...{ sellerId, accountId: account.accountId, orderId },
-    lines: [{ text, quantity: 1, amountNanoUsd: amountNano }],
+    ...{ sellerId, accountId: account.accountId, orderId, currency, tax, taxNano },
+    lines: [{ text, quantity: 1, amountNano: amountNano - taxNano }],
     kind: "invoice",
     takesBack: creditNote,
   });
 }
 
-function lineOf({ offering, reference }: Order, amountNanoUsd: bigint): InvoiceLine {
-  return { text: `${offering?.name ?? "Top-up of the balance"}, order ${reference}`, quantity: 1, amountNanoUsd };
+function lineOf({ offering, reference }: Order, amountNano: bigint): InvoiceLine {
+  return { text: `${offering?.name ?? "Top-up of the balance"}, order ${reference}`, quantity: 1, amountNano };
 }

@@ -1,4 +1,4 @@
-import { and, desc, eq, isNull, lt, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, inArray, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { checkLines, isRowId } from "../accounts/input_checks.ts";
 import type { Role } from "../accounts/roles.ts";
@@ -11,11 +11,14 @@ import { tell } from "../platform/outbox_store.ts";
 import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts } from "../platform/schema_accounts.ts";
-import { offerings, orders } from "../platform/schema_offerings.ts";
+import { type OrderTax, offerings, orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
-import { requireMeasured, type Size, sellsMeasured } from "./measured_store.ts";
+import { deleteUnused, requireMeasured, type Size, sellsMeasured } from "./measured_store.ts";
+import { type OrderAmounts, packageAmounts, topUpAmounts } from "./order_amounts.ts";
+import { orderEnded, requireNotCharging } from "./order_ends_store.ts";
 import { requireOffered } from "./retail_prices_store.ts";
 import { sellerIdOf } from "./sellers_store.ts";
+import { orderColumns, sellingTermsIn } from "./selling_terms_store.ts";
 
 /**
  * Orders: an account chooses a package or a top-up, pays for it, and gets it. Its seller is its reseller, or the operator if it has
@@ -25,6 +28,8 @@ import { sellerIdOf } from "./sellers_store.ts";
  */
 
 const OPEN_MAX = 5;
+/** Orders of an account within 24 hours that were not paid, withdrawn ones included: each sends a mail to its seller, or to every admin. */
+const UNPAID_PER_DAY_MAX = 20;
 const PAGE_MAX = 100;
 /** Orders deleted per statement. */
 const PRUNE_ROWS = 500;
@@ -47,8 +52,18 @@ export type Order = {
   sellerId: number;
   /** The name that people and payment providers use for it. */
   reference: string;
-  /** At the time of ordering; null: a person decides, and is paid outside. */
+  /** What it sells for without tax, at the time of ordering; null: a person decides, and is paid outside. */
   priceNanoUsd: bigint | null;
+  /** In which it is paid. As the tax and the rate of exchange, it is of the time of ordering. */
+  currency: string;
+  /** `priceNanoUsd` in the currency, the tax, and what is paid, in billionths of the currency; null: without a price. */
+  netNano: bigint | null;
+  taxNano: bigint;
+  totalNano: bigint | null;
+  /** Billionths of the currency for one US dollar; null: it is the US dollar. */
+  usdRateNano: bigint | null;
+  /** null: its seller charged no tax. */
+  tax: OrderTax | null;
   /** Why an open order can no longer be paid, though it has a price; null: it can, or it is not open. Source: BUY-1. */
   unpayable: "not_on_sale" | "too_old" | null;
   /** How the customer chose to pay; null: not yet, or the seller took the money. */
@@ -58,8 +73,8 @@ export type Order = {
   waitsFor: "seller_balance" | "seller" | null;
   /** The package that fulfilled it. */
   packageId: number | null;
-  /** Total of the refunds, those of duplicate payments included, and those in other currencies left out. */
-  refundedNanoUsd: bigint;
+  /** Total of the refunds, those of duplicate payments included, and those in other currencies than the order's left out. */
+  refundedNano: bigint;
   /** The message of the person who decided. */
   answer: string | null;
   decidedAt: string | null;
@@ -70,14 +85,14 @@ export type NewOrder =
   | { kind: "package"; offeringId: number; note?: string | null }
   | { kind: "top_up"; amountNanoUsd: bigint; note?: string | null }
   | MeasuredOrder;
-/** A made-to-measure package. `priceNanoUsd`: as the customer saw it. Source: MTM-2. */
-type MeasuredOrder = Size & { kind: "measured"; priceNanoUsd: bigint; timeZone: string; note?: string | null };
+/** A made-to-measure package. `priceNano`: as the customer saw it, in the seller's currency. Source: MTM-2. */
+type MeasuredOrder = Size & { kind: "measured"; priceNano: bigint; timeZone: string; note?: string | null };
 
 /** A reseller decides its customers' orders; an admin (`null`) decides all orders. */
 export type Decider = { resellerId: number | null };
 
 /**
- * Places an order at today's price. Throws InputError if there is no such offering, or the account has too many open orders.
+ * Places an order at today's price. Throws InputError if there is no such offering, or the account has too many orders that are not paid.
  * Source: BUY-1.
  */
 export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: NewOrder): Promise<Order> {
@@ -86,12 +101,12 @@ export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: Ne
   return changing(deps, async (tx) => {
     const { role, resellerId } = await lockBuyer(tx, accountId);
     const sellerId = sellerIdOf({ role, resellerId });
-    const sold = await soldBy(tx, { role, resellerId, sellerId }, wanted);
-    const priceNanoUsd = amountNanoUsd ?? sold.priceNanoUsd;
+    const { offeringId, priceNano } = await soldBy(tx, { role, resellerId, sellerId }, wanted);
     const kind = wanted.kind === "top_up" ? wanted.kind : "package";
+    const priced = await pricedIn(tx, { accountId, sellerId, creditNanoUsd: amountNanoUsd, priceNano });
     const [added] = await tx
       .insert(orders)
-      .values({ accountId, kind, offeringId: sold.offeringId, amountNanoUsd, note, sellerId, priceNanoUsd })
+      .values({ accountId, kind, offeringId, amountNanoUsd, note, sellerId, ...priced?.columns })
       .returning({ id: orders.id });
     const order = await oneOrder(tx, eq(orders.id, Number(added?.id)));
     await tell(tx, {
@@ -104,6 +119,61 @@ export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: Ne
   });
 }
 
+type Priced = { accountId: number; sellerId: number; creditNanoUsd: bigint | null; priceNano: bigint | null };
+
+/** What an order costs on the seller's terms of today, also as its columns. undefined: it has no price. Throws InputError. Source: TAX-1, CUR-2. */
+async function pricedIn(tx: Tx, { accountId, sellerId, creditNanoUsd, priceNano }: Priced) {
+  if (creditNanoUsd === null && priceNano === null) return undefined;
+  const terms = await sellingTermsIn(tx, { accountId, sellerId });
+  if (creditNanoUsd !== null) {
+    const amounts = topUpAmounts(terms, creditNanoUsd);
+    return { amounts, columns: orderColumns(terms, amounts, "top_up") };
+  }
+  if (priceNano === null) return undefined;
+  const amounts = packageAmounts(terms, priceNano);
+  return { amounts, columns: orderColumns(terms, amounts, "package") };
+}
+
+/** What a top-up costs today. Throws InputError if it cannot be paid. */
+export async function topUpCost(
+  tx: Tx,
+  whose: { accountId: number; sellerId: number; creditNanoUsd: bigint },
+): Promise<OrderAmounts> {
+  const priced = await pricedIn(tx, { ...whose, priceNano: null });
+  if (priced === undefined) throw new Error("a top-up has no price");
+  return priced.amounts;
+}
+
+/**
+ * A package at the price of its seller, or a top-up that credits an amount. `most`: what the customer knows that its card may be charged, in
+ * billionths of the currency.
+ */
+export type AutomaticOrder = { accountId: number; sellerId: number; most: { currency: string; nano: bigint } } & (
+  | { offeringId: number; priceNano: bigint }
+  | { creditNanoUsd: bigint }
+);
+
+/**
+ * Places an order that is charged to the card on file. It is in no limit of open orders. Returns its id; undefined: it costs more now than the
+ * customer knows, or is in another currency. Throws InputError if it cannot be paid.
+ */
+export async function placeAutomatic(tx: Tx, wanted: AutomaticOrder): Promise<number | undefined> {
+  const { accountId, sellerId, most } = wanted;
+  const isTopUp = "creditNanoUsd" in wanted;
+  const sold = isTopUp
+    ? ({ kind: "top_up", amountNanoUsd: wanted.creditNanoUsd } as const)
+    : ({ kind: "package", offeringId: wanted.offeringId } as const);
+  const price = isTopUp ? { priceNano: null, ...wanted } : { creditNanoUsd: null, ...wanted };
+  const priced = await pricedIn(tx, price);
+  if (priced === undefined) throw new Error("an order without a price cannot be charged");
+  if (priced.amounts.currency !== most.currency || priced.amounts.totalNano > most.nano) return undefined;
+  const [added] = await tx
+    .insert(orders)
+    .values({ accountId, sellerId, ...sold, ...priced.columns, method: "stripe" })
+    .returning({ id: orders.id });
+  return Number(added?.id);
+}
+
 type Buying = { role: Role; resellerId: number | null; sellerId: number };
 
 /** The offering of an order, and what its buyer pays for it now. Throws InputError. */
@@ -111,21 +181,22 @@ async function soldBy(
   tx: Tx,
   { role, resellerId, sellerId }: Buying,
   wanted: NewOrder,
-): Promise<{ offeringId: number | null; priceNanoUsd: bigint | null }> {
-  if (wanted.kind === "top_up") return { offeringId: null, priceNanoUsd: null };
+): Promise<{ offeringId: number | null; priceNano: bigint | null }> {
+  if (wanted.kind === "top_up") return { offeringId: null, priceNano: null };
   if (wanted.kind === "package") {
     const { offeringId } = wanted;
     const listed = await requireOffered(tx, { role, tenantId: resellerId ?? 0 }, offeringId);
     // A reseller buys packages for their wholesale price, from its balance.
-    return { offeringId, priceNanoUsd: role === "customer" ? listed : null };
+    return { offeringId, priceNano: role === "customer" ? listed : null };
   }
   if (role !== "customer") throw new InputError("Only customers order made-to-measure packages.", "kind");
-  const { days, dailyLimit, timeZone, priceNanoUsd: seenNanoUsd } = wanted;
-  return requireMeasured(tx, { sellerId, days, dailyLimit, timeZone, seenNanoUsd });
+  const { days, dailyLimit, timeZone, priceNano: seenNano } = wanted;
+  return requireMeasured(tx, { sellerId, days, dailyLimit, timeZone, seenNano });
 }
 
 /** The data of messages about an order. */
-export function factsOfOrder({ orderId, sellerId, reference, account, offering, amountNanoUsd, priceNanoUsd }: Order) {
+export function factsOfOrder(order: Order) {
+  const { orderId, sellerId, reference, account, offering, amountNanoUsd, priceNanoUsd } = order;
   return {
     orderId,
     sellerId,
@@ -134,6 +205,9 @@ export function factsOfOrder({ orderId, sellerId, reference, account, offering, 
     offeringName: offering?.name ?? null,
     amountNanoUsd: amountNanoUsd === null ? null : String(amountNanoUsd),
     priceNanoUsd: priceNanoUsd === null ? null : String(priceNanoUsd),
+    orderCurrency: order.currency,
+    taxNano: String(order.taxNano),
+    totalNano: order.totalNano === null ? null : String(order.totalNano),
   };
 }
 
@@ -147,12 +221,20 @@ async function lockBuyer(tx: Tx, accountId: number) {
         .for("no key update")
     : [];
   if (buyer === undefined) throw notFound();
-  const [open] = await tx
-    .select({ count: sql<number>`count(*)::int` })
+  const isOfToday = sql`${orders.createdAt} > clock_timestamp() - interval '24 hours'`;
+  const [unpaid] = await tx
+    .select({
+      open: sql<number>`(count(*) filter (where ${orders.status} = 'open'))::int`,
+      ofToday: sql<number>`(count(*) filter (where ${isOfToday}))::int`,
+    })
     .from(orders)
-    .where(and(eq(orders.accountId, accountId), eq(orders.status, "open")));
-  if ((open?.count ?? 0) >= OPEN_MAX)
+    .where(and(eq(orders.accountId, accountId), inArray(orders.status, ["open", "withdrawn", "declined"])));
+  if ((unpaid?.open ?? 0) >= OPEN_MAX)
     throw new InputError(`You have ${OPEN_MAX} open orders: pay for one, wait for an answer, or withdraw one.`);
+  if ((unpaid?.ofToday ?? 0) >= UNPAID_PER_DAY_MAX)
+    throw new InputError(
+      `You have placed ${UNPAID_PER_DAY_MAX} orders within 24 hours that were not paid. Pay for an open one, or try again tomorrow.`,
+    );
   return buyer;
 }
 
@@ -215,31 +297,35 @@ export async function declineOrder(
 }
 
 /**
- * Deletes orders that were decided or withdrawn more than `keptDays` ago, and for which no money arrived. Returns how many. Their
- * packages and transactions stay.
+ * Deletes orders that were decided or withdrawn more than `keptDays` ago, and for which no money arrived, with the offerings that were made for
+ * them. Returns how many orders. Their packages and transactions stay.
  */
 export async function pruneOrders({ db }: { db: Db }, keptDays: number): Promise<number> {
-  return await inSlices(PRUNE_ROWS, async () => {
-    const deleted = await db.orm.execute(sql`
-      delete from orders where id in (
-        select id from orders where decided_at < clock_timestamp() - make_interval(days => ${keptDays}::int) and status <> 'open'
-          and not exists (select from payments where order_id = orders.id)
-        order by decided_at limit ${PRUNE_ROWS} for update skip locked)
-      returning 1`);
-    return deleted.length;
-  });
+  return await inSlices(PRUNE_ROWS, () =>
+    db.orm.transaction(async (tx) => {
+      const deleted = await tx.execute<{ offering_id: string | null }>(sql`
+        delete from orders where id in (
+          select id from orders where decided_at < clock_timestamp() - make_interval(days => ${keptDays}::int) and status <> 'open'
+            and not exists (select from payments where order_id = orders.id)
+          order by decided_at limit ${PRUNE_ROWS} for update skip locked)
+        returning offering_id`);
+      await deleteUnused(tx, [...new Set(deleted.flatMap(({ offering_id: id }) => (id === null ? [] : [Number(id)])))]);
+      return deleted.length;
+    }),
+  );
 }
 
 type Decision = { status: "declined" | "withdrawn"; answer?: string | null; decidedBy: number | null };
 
 /** Decides an open order. The second of two concurrent calls waits for the row and throws InputError. */
 async function decide(tx: Tx, orderId: number, decision: Decision): Promise<void> {
+  await requireNotCharging(tx, orderId);
   const decided = await tx
     .update(orders)
     .set({ ...decision, decidedAt: sql`clock_timestamp()` })
     .where(and(eq(orders.id, orderId), eq(orders.status, "open")))
     .returning({ id: orders.id });
-  if (decided.length > 0) return;
+  if (decided.length > 0) return await orderEnded(tx, orderId);
   throw alreadyDecided((await oneOrder(tx, eq(orders.id, orderId))).status);
 }
 
@@ -249,7 +335,7 @@ export function alreadyDecided(status: OrderStatus): InputError {
   return new InputError(`This order is already ${status}. Nothing was changed.${next}`);
 }
 
-/** Whole cents, since Stripe and a shop take nothing else. */
+/** Whole cents: what is credited. What is paid for it is rounded to what can be paid in the currency. */
 function checkAmount(nanoUsd: bigint): bigint {
   if (nanoUsd <= 0n || nanoUsd > MONEY_NANO_USD_MAX)
     throw new InputError("The amount must be above zero, and at most $9,000,000.", "amountNanoUsd");
@@ -319,6 +405,14 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Or
       sellerId: orders.sellerId,
       reference: orders.reference,
       priceNanoUsd: orders.priceNanoUsd,
+      currency: orders.currency,
+      netNano: sql<bigint | null>`coalesce(${orders.netNano}, ${orders.priceNanoUsd})`.mapWith(orders.netNano),
+      taxNano: orders.taxNano,
+      totalNano: sql<bigint | null>`coalesce(${orders.netNano}, ${orders.priceNanoUsd}) + ${orders.taxNano}`.mapWith(
+        orders.netNano,
+      ),
+      usdRateNano: orders.usdRateNano,
+      tax: orders.tax,
       unpayable: sql<Order["unpayable"]>`case
         when ${orders.status} <> 'open' or ${orders.priceNanoUsd} is null then null
         when not ${sold.enabled} then 'not_on_sale'
@@ -328,8 +422,8 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Or
       paidAt: orders.paidAt,
       waitsFor: orders.waitsFor,
       packageId: orders.packageId,
-      refundedNanoUsd: sql<bigint>`coalesce((select sum(${refunds.amountNano}) from ${refunds}
-        join ${payments} on ${payments.id} = ${refunds.paymentId} and ${payments.currency} = 'usd'
+      refundedNano: sql<bigint>`coalesce((select sum(${refunds.amountNano}) from ${refunds}
+        join ${payments} on ${payments.id} = ${refunds.paymentId} and ${payments.currency} = ${orders.currency}
         where ${refunds.orderId} = ${orders.id} and ${refunds.status} <> 'failed'), 0)`.mapWith(BigInt),
       answer: orders.answer,
       decidedAt: orders.decidedAt,

@@ -9,6 +9,8 @@ import { decrypt, encrypt, Secret } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { sellers } from "../platform/schema_sellers.ts";
 import { holdSecretKey } from "../platform/secret_key_store.ts";
+import { requireNoCharges } from "./card_charges_store.ts";
+import { forgetCards } from "./cards_store.ts";
 import { requireNoPages } from "./checkouts_store.ts";
 import { modeOf, type StripeMode } from "./test_money.ts";
 
@@ -137,7 +139,10 @@ export async function setStripe(
   };
   await changing(deps, async (tx) => {
     await saveIn(tx, { deps, sellerId, set });
-    if (!keepsPages) await requireNoPages(tx, sellerId);
+    if (keepsPages) return;
+    await requireNoPages(tx, sellerId);
+    await requireNoCharges(tx, sellerId);
+    await forgetCards(tx, sellerId);
   });
 }
 

@@ -7,18 +7,16 @@ import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
+import { smaller, TOTAL_NANO_MAX } from "./order_amounts.ts";
 import { fulfilPaidIn, lockOrderOf, markPaid } from "./order_fulfilment_store.ts";
 import { type Method, type Order, oneOrder } from "./orders_store.ts";
 
 /** Payments that Stripe or a shop reports: each is recorded once, and compared with its order. Source: BUY-2, BUY-3. */
 
 const PAGE_MAX = 100;
-export const CURRENCY = "usd";
 /** Longest id that a payment provider may give. */
 export const EXTERNAL_ID_CHARS_MAX = 255;
 const REFERENCE = /^[0-9A-F]{12}$/;
-/** The largest amount that is recorded as reported: a hundred times the largest price. */
-const AMOUNT_NANO_MAX = 900_000_000_000_000_000n;
 
 export type PaymentProblem = NonNullable<(typeof payments.$inferSelect)["problem"]>;
 
@@ -91,7 +89,7 @@ async function receiveIn(
   const order = await lockOrderOf(tx, orderId);
   if (await isRecorded(tx, received)) return { outcome: "known", order, problem: null };
   const { method, externalId, currency } = received;
-  const amountNano = received.amountNano > AMOUNT_NANO_MAX ? AMOUNT_NANO_MAX : received.amountNano;
+  const amountNano = smaller(received.amountNano, TOTAL_NANO_MAX);
   const problem = problemOf(order, received);
   const payment = { method, externalId, currency, amountNano, problem };
   if (problem !== null) {
@@ -110,8 +108,8 @@ function problemOf(order: Order, { currency, amountNano, isTest }: Received): Pa
   if (isTest) return "test_money";
   if (order.paidAt !== null) return "paid_twice";
   if (order.status !== "open") return "order_closed";
-  if (currency !== CURRENCY) return "wrong_currency";
-  return amountNano === order.priceNanoUsd ? null : "wrong_amount";
+  if (currency !== order.currency) return "wrong_currency";
+  return amountNano === order.totalNano ? null : "wrong_amount";
 }
 
 async function isRecorded(tx: Tx, { sellerId, method, externalId }: Received): Promise<boolean> {

@@ -13,7 +13,7 @@ import type { Order } from "./orders_store.ts";
  */
 
 export type Taking = {
-  amountNano: bigint;
+  worthNanoUsd: bigint;
   reason: string | null;
   actorId: number | null;
   /** true: takes only what is available. false: takes everything, or nothing and throws insufficient_balance. */
@@ -21,7 +21,7 @@ export type Taking = {
 };
 
 /** `entryId`: the entry of the customer's balance; null: nothing was taken. */
-export type Taken = { entryId: number | null; takenNano: bigint };
+export type Taken = { entryId: number | null; takenNanoUsd: bigint };
 
 /**
  * Takes a top-up back from the customer's balance, and returns it to the reseller that it came from. The accounts are locked. Throws
@@ -30,21 +30,23 @@ export type Taken = { entryId: number | null; takenNano: bigint };
 export async function takeTopUp(
   tx: Tx,
   { orderId, reference, account }: Order,
-  { amountNano, reason, actorId, isPartial = false }: Taking,
+  { worthNanoUsd, reason, actorId, isPartial = false }: Taking,
 ): Promise<Taken> {
+  // A part of a large total in a small unit may be worth less than the smallest amount of the ledger.
+  if (worthNanoUsd === 0n) return { entryId: null, takenNanoUsd: 0n };
   const topUpId = tx.select({ id: orders.entryId }).from(orders).where(eq(orders.id, orderId));
   const to = await otherSideOf(tx, topUpId);
   const said = reason ?? `order ${reference}`;
   const row = await refundBalance(
     tx,
     sql`
-    ${account.accountId}::bigint, ${to}::bigint, ${String(amountNano)}::text::bigint, ${said}, ${actorId}::bigint, ${isPartial}`,
+    ${account.accountId}::bigint, ${to}::bigint, ${String(worthNanoUsd)}::text::bigint, ${said}, ${actorId}::bigint, ${isPartial}`,
   );
   if (row.code === "idle") throw new IdleMoneyError(account.accountId);
   if (row.code === "insufficient_balance")
     throw insufficientBalance("The customer's available balance is smaller than the refund.", row.free_nano_usd);
   if (row.code !== null) throw new Error(`refund_balance answered ${row.code}`);
-  return { entryId: row.entry_id === null ? null : Number(row.entry_id), takenNano: BigInt(row.taken_nano_usd) };
+  return { entryId: row.entry_id === null ? null : Number(row.entry_id), takenNanoUsd: BigInt(row.taken_nano_usd) };
 }
 
 /**
@@ -54,17 +56,18 @@ export async function takeTopUp(
 export async function giveTopUpAgain(
   tx: Tx,
   order: Order,
-  { refundId, entryId, takenNano }: { refundId: number; entryId: number; takenNano: bigint },
+  { refundId, entryId, takenNanoUsd }: { refundId: number; entryId: number; takenNanoUsd: bigint },
 ): Promise<number> {
   const { accountId } = order.account;
   const reason = `refund ${refundId} failed`;
   const from = await otherSideOf(tx, entryId);
-  if (from === null) await addBalanceIn(tx, { accountId, nanoUsd: takenNano, kind: "refund", reason, actorId: null });
+  if (from === null)
+    await addBalanceIn(tx, { accountId, nanoUsd: takenNanoUsd, kind: "refund", reason, actorId: null });
   else {
     const row = await refundBalance(
       tx,
       sql`
-      ${from}::bigint, ${accountId}::bigint, ${String(takenNano)}::text::bigint, ${reason}, null`,
+      ${from}::bigint, ${accountId}::bigint, ${String(takenNanoUsd)}::text::bigint, ${reason}, null`,
     );
     if (row.code === "idle") throw new IdleMoneyError(from);
     if (row.code === "insufficient_balance")

@@ -1,21 +1,23 @@
 import { randomUUID } from "node:crypto";
-import { and, eq, inArray, isNull, ne, type SQL, sql } from "drizzle-orm";
+import { and, eq, inArray, isNull, ne, type SQL, type SQLWrapper, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { checkReason } from "../ledger/balances_store.ts";
 import { endPackageIn } from "../ledger/packages_store.ts";
 import { CENT_NANO_USD } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import { payableStepNano } from "../platform/currencies.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { orders } from "../platform/schema_offerings.ts";
 import { payments, refunds } from "../platform/schema_payments.ts";
 import { sellers } from "../platform/schema_sellers.ts";
+import { refundShare } from "./order_amounts.ts";
+import { orderEnded } from "./order_ends_store.ts";
 import { lockOrderOf } from "./order_fulfilment_store.ts";
 import { refundFailed, refundMade } from "./order_paid.ts";
 import type { Order } from "./orders_store.ts";
 import { giveTopUpAgain, takeTopUp } from "./refund_balance_store.ts";
-import { stepNanoOf } from "./stripe_amounts.ts";
 
 /**
  * Refunds: separate entries, never above their payment. A refund through Stripe is first taken from the balance, and
@@ -38,7 +40,15 @@ export type RefundRow = typeof refunds.$inferSelect;
 
 export type Refund = Pick<
   RefundRow,
-  "paymentId" | "orderId" | "sellerId" | "origin" | "shortfallNano" | "reason" | "externalId" | "createdAt"
+  | "paymentId"
+  | "orderId"
+  | "sellerId"
+  | "origin"
+  | "taxNano"
+  | "shortfallNanoUsd"
+  | "reason"
+  | "externalId"
+  | "createdAt"
 > & {
   refundId: number;
   /** Billionths of the payment's currency. */
@@ -86,10 +96,14 @@ export async function startRefund(deps: ChangeDeps, wanted: NewRefund): Promise<
     const isStripe = payment.method === "stripe";
     if (isStripe) await requireStripe(tx, wanted.sellerId);
     const actorId = deps.by?.accountId ?? null;
-    const entryId = payment.problem === null ? await takeBack(tx, order, { ...wanted, payment, actorId }) : null;
     const { amountNano, reason } = wanted;
+    const share = shareOf(order, payment, amountNano);
+    const entryId =
+      payment.problem === null
+        ? await takeBack(tx, order, { ...wanted, payment, worthNanoUsd: share.worthNanoUsd, actorId })
+        : null;
     const row = await addRefund(tx, payment, {
-      ...{ amountNano, reason, entryId, actorId },
+      ...{ amountNano, ...share, reason, entryId, actorId },
       status: isStripe ? "pending" : "done",
       tryAt: sql`clock_timestamp() + make_interval(secs => ${TRY_AGAIN_SECONDS})`,
     });
@@ -105,6 +119,13 @@ type Added = Omit<
   tryAt?: SQL;
 };
 
+/** The tax and the worth of a refund. A payment that paid for no order has neither. */
+export function shareOf(order: Order, payment: PaymentRow, amountNano: bigint) {
+  const { priceNanoUsd, totalNano, taxNano, currency } = order;
+  if (payment.problem !== null || priceNanoUsd === null || totalNano === null) return { taxNano: 0n, worthNanoUsd: 0n };
+  return refundShare({ priceNanoUsd, totalNano, taxNano, currency }, payment.refunded, amountNano);
+}
+
 /** Writes the row of a refund. */
 export async function addRefund(tx: Tx, payment: PaymentRow, added: Added): Promise<RefundRow> {
   const { id: paymentId, orderId, accountId, sellerId } = payment;
@@ -116,6 +137,8 @@ export async function addRefund(tx: Tx, payment: PaymentRow, added: Added): Prom
   return row;
 }
 
+type Taking = NewRefund & { payment: PaymentRow; worthNanoUsd: bigint; actorId: number | null };
+
 /**
  * Undoes what a payment had bought. Returns the id of the entry that takes a top-up back from the balance; null: there
  * is none.
@@ -123,10 +146,10 @@ export async function addRefund(tx: Tx, payment: PaymentRow, added: Added): Prom
 async function takeBack(
   tx: Tx,
   order: Order,
-  { payment, amountNano, endPackage, reason, actorId }: NewRefund & { payment: PaymentRow; actorId: number | null },
+  { payment, amountNano, worthNanoUsd, endPackage, reason, actorId }: Taking,
 ): Promise<number | null> {
   if (order.status === "paid") {
-    if (payment.refundedNano + amountNano !== payment.amountNano)
+    if (payment.refunded.amountNano + amountNano !== payment.amountNano)
       throw new InputError(
         "This order is not fulfilled yet. Refund all that is left of its payment, or fulfil it first.",
         "amountNano",
@@ -137,7 +160,7 @@ async function takeBack(
   if (order.packageId !== null && endPackage)
     await endPackageIn(tx, { accountId: order.account.accountId, packageId: order.packageId });
   if (order.kind === "package") return null;
-  return (await takeTopUp(tx, order, { amountNano, reason, actorId })).entryId;
+  return (await takeTopUp(tx, order, { worthNanoUsd, reason, actorId })).entryId;
 }
 
 /** A paid order is refunded as a whole instead of fulfilled. */
@@ -146,6 +169,7 @@ export async function markRefunded(tx: Tx, { orderId }: Order, actorId: number |
     .update(orders)
     .set({ status: "refunded", waitsFor: null, tryAt: null, decidedBy: actorId, decidedAt: sql`clock_timestamp()` })
     .where(eq(orders.id, orderId));
+  await orderEnded(tx, orderId);
 }
 
 /** Claims refunds that Stripe has not confirmed. Several replicas may call it: each refund is claimed by one. */
@@ -251,9 +275,10 @@ export async function awaitIn(tx: Tx, { id }: RefundRow): Promise<void> {
  * insufficient_balance, IdleMoneyError: then the refund stays as it is.
  */
 export async function failIn(tx: Tx, order: Order, row: RefundRow, problem: string): Promise<void> {
-  const { id, amountNano, shortfallNano, entryId } = row;
-  const takenNano = amountNano - shortfallNano;
-  const returnEntryId = entryId === null ? null : await giveTopUpAgain(tx, order, { refundId: id, entryId, takenNano });
+  const { id, worthNanoUsd, shortfallNanoUsd, entryId } = row;
+  const takenNanoUsd = worthNanoUsd - shortfallNanoUsd;
+  const returnEntryId =
+    entryId === null ? null : await giveTopUpAgain(tx, order, { refundId: id, entryId, takenNanoUsd });
   const said = problem.slice(0, PROBLEM_CHARS_MAX);
   await tx.update(refunds).set({ status: "failed", problem: said, returnEntryId }).where(eq(refunds.id, id));
   if (order.status === "refunded" && (await problemOfPayment(tx, row.paymentId)) === null)
@@ -283,8 +308,10 @@ export async function refundsOf({ db }: { db: Db }, paymentIds: readonly number[
   return rows.map(toRefund);
 }
 
-/** A payment, and the sum of its refunds, pending ones included. */
-export type PaymentRow = typeof payments.$inferSelect & { refundedNano: bigint };
+/** A payment, and the sums of its refunds, pending ones included. */
+export type PaymentRow = typeof payments.$inferSelect & {
+  refunded: { amountNano: bigint; taxNano: bigint; worthNanoUsd: bigint };
+};
 
 async function paymentOf(
   tx: Tx,
@@ -301,21 +328,29 @@ export async function onePayment(tx: Tx, where: SQL | undefined): Promise<Paymen
   const [payment] = await tx.select().from(payments).where(where);
   if (!payment) return undefined;
   const [given] = await tx
-    .select({ sum: sql<bigint>`coalesce(sum(${refunds.amountNano}), 0)`.mapWith(BigInt) })
+    .select({
+      amountNano: sumOf(refunds.amountNano),
+      taxNano: sumOf(refunds.taxNano),
+      worthNanoUsd: sumOf(refunds.worthNanoUsd),
+    })
     .from(refunds)
     .where(and(eq(refunds.paymentId, payment.id), ne(refunds.status, "failed")));
-  return { ...payment, refundedNano: given?.sum ?? 0n };
+  return { ...payment, refunded: given ?? { amountNano: 0n, taxNano: 0n, worthNanoUsd: 0n } };
 }
 
-function checkAmount({ amountNano, refundedNano, method, currency }: PaymentRow, wanted: bigint): void {
-  if (wanted > amountNano - refundedNano)
+function sumOf(column: SQLWrapper) {
+  return sql<bigint>`coalesce(sum(${column}), 0)`.mapWith(BigInt);
+}
+
+function checkAmount({ amountNano, refunded, method, currency }: PaymentRow, wanted: bigint): void {
+  if (wanted > amountNano - refunded.amountNano)
     throw new InputError(
-      refundedNano === 0n
+      refunded.amountNano === 0n
         ? "A refund cannot be larger than its payment."
         : "Together with what was already refunded, that is more than the payment.",
       "amountNano",
     );
-  const stepNano = method === "stripe" ? stepNanoOf(currency) : CENT_NANO_USD;
+  const stepNano = payableStepNano(currency);
   if (method !== "instructions" && wanted % stepNano !== 0n) {
     const what = stepNano === CENT_NANO_USD ? "cents" : `amounts of ${currency.toUpperCase()}`;
     throw new InputError(`Only whole ${what} can be refunded in this way.`, "amountNano");
@@ -347,7 +382,8 @@ const columns = {
   sellerId: refunds.sellerId,
   amountNano: refunds.amountNano,
   origin: refunds.origin,
-  shortfallNano: refunds.shortfallNano,
+  taxNano: refunds.taxNano,
+  shortfallNanoUsd: refunds.shortfallNanoUsd,
   externalId: refunds.externalId,
   reason: refunds.reason,
   status: refunds.status,

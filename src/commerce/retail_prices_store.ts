@@ -9,12 +9,15 @@ import {
 } from "../accounts/offerings_store.ts";
 import type { Role } from "../accounts/roles.ts";
 import { InputError } from "../errors.ts";
-import { CENT_NANO_USD, MONEY_NANO_USD_MAX } from "../limits.ts";
+import { MONEY_NANO_USD_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import { formatAmount, payableStepNano } from "../platform/currencies.ts";
 import { type Db, sqlState, type Tx } from "../platform/db.ts";
 import { offerings } from "../platform/schema_offerings.ts";
 import { retailPrices } from "../platform/schema_retail.ts";
+import { PRICE_NANO_MAX, priceWorth } from "./order_amounts.ts";
 import { OPERATOR } from "./sellers_store.ts";
+import { currencyOf, type SellingSettings, settingsIn } from "./selling_terms_store.ts";
 
 /** What the customers of a seller pay for an offering, and which offerings they see. Source: RTL-1, RTL-2, RTL-3, RTL-4. */
 
@@ -24,8 +27,9 @@ const CHECK_VIOLATION = "23514";
 
 export type RetailPrice = {
   offeringId: number;
-  /** Whole cents. */
-  priceNanoUsd: bigint;
+  /** Of the seller's currency, and a multiple of what can be paid in it. */
+  priceNano: bigint;
+  currency: string;
   /** The seller confirmed that this price is below the wholesale price. */
   belowWholesaleConfirmed: boolean;
 };
@@ -33,28 +37,29 @@ export type RetailPrice = {
 /** The buyer. `tenantId`: the reseller of a customer, 0 without one. */
 export type Buyer = { role: Role; tenantId: number };
 
-/** What a seller's customers pay for an offering, in nano-USD; null: no price is set. Source: RTL-1. */
+/** What a seller's customers pay for an offering, in billionths of its currency; null: no price is set. Source: RTL-1. */
 export async function retailPriceOf(
   tx: Tx,
   { sellerId, offeringId }: { sellerId: number; offeringId: number },
 ): Promise<bigint | null> {
   const [row] = await tx
-    .select({ priceNanoUsd: retailPrices.priceNanoUsd })
+    .select({ priceNano: retailPrices.priceNano })
     .from(retailPrices)
-    .where(isPrice(sellerId, offeringId));
-  return row?.priceNanoUsd ?? null;
+    .where(and(isPrice(sellerId, offeringId), isCurrent(sellerId)));
+  return row?.priceNano ?? null;
 }
 
-/** The prices of a seller. */
+/** The prices of a seller in its currency. Those that it set in another one are left out. Source: CUR-3. */
 export async function listRetailPrices({ db }: { db: Db }, sellerId: number): Promise<Map<number, RetailPrice>> {
   const rows = await db.orm
     .select({
       offeringId: retailPrices.offeringId,
-      priceNanoUsd: retailPrices.priceNanoUsd,
+      priceNano: retailPrices.priceNano,
+      currency: retailPrices.currency,
       belowWholesaleConfirmed: retailPrices.belowWholesaleConfirmed,
     })
     .from(retailPrices)
-    .where(eq(retailPrices.sellerId, sellerId))
+    .where(and(eq(retailPrices.sellerId, sellerId), isCurrent(sellerId)))
     .orderBy(desc(retailPrices.offeringId))
     .limit(LIST_MAX);
   return new Map(rows.map((row) => [row.offeringId, row]));
@@ -65,7 +70,7 @@ export async function listRetailPrices({ db }: { db: Db }, sellerId: number): Pr
  */
 export async function setRetailPrice(
   deps: ChangeDeps,
-  wanted: { sellerId: number; offeringId: number; priceNanoUsd: bigint; belowWholesale: boolean },
+  wanted: { sellerId: number; offeringId: number; priceNano: bigint; belowWholesale: boolean },
 ): Promise<RetailPrice> {
   return changing(deps, (tx) => setRetailPriceIn(tx, wanted));
 }
@@ -76,13 +81,14 @@ export async function setRetailPriceIn(
   {
     sellerId,
     offeringId,
-    priceNanoUsd,
+    priceNano,
     belowWholesale,
-  }: { sellerId: number; offeringId: number; priceNanoUsd: bigint; belowWholesale: boolean },
+  }: { sellerId: number; offeringId: number; priceNano: bigint; belowWholesale: boolean },
 ): Promise<RetailPrice> {
-  checkRetailPrice(priceNanoUsd);
+  const settings = await settingsIn(tx, sellerId);
+  checkRetailPrice(settings, priceNano);
   if (!(await isOffering(tx, offeringId))) throw new InputError("There is no such offering.", "offeringId");
-  const set = { priceNanoUsd, belowWholesaleConfirmed: belowWholesale };
+  const set = { priceNano, currency: settings.currency, belowWholesaleConfirmed: belowWholesale };
   try {
     const [row] = await tx
       .insert(retailPrices)
@@ -92,7 +98,12 @@ export async function setRetailPriceIn(
         set: { ...set, updatedAt: sql`clock_timestamp()` },
       })
       .returning({ belowWholesaleConfirmed: retailPrices.belowWholesaleConfirmed });
-    return { offeringId, priceNanoUsd, belowWholesaleConfirmed: row?.belowWholesaleConfirmed === true };
+    return {
+      offeringId,
+      priceNano,
+      currency: settings.currency,
+      belowWholesaleConfirmed: row?.belowWholesaleConfirmed === true,
+    };
   } catch (error) {
     // The column's CHECK cannot fail, because the price was checked above: this is the trigger's error.
     if (sqlState(error) !== CHECK_VIOLATION) throw error;
@@ -107,7 +118,7 @@ export async function setRetailPriceIn(
 export async function addPricedOffering(
   deps: ChangeDeps,
   wanted: NewOffering,
-  retail: { priceNanoUsd: bigint; belowWholesale: boolean } | null,
+  retail: { priceNano: bigint; belowWholesale: boolean } | null,
 ): Promise<Offering> {
   return changing(deps, async (tx) => {
     const offering = await insertOffering(tx, wanted);
@@ -130,16 +141,23 @@ export async function removeRetailPrice(
   });
 }
 
-/** Whole cents above zero. Throws InputError. */
-export function checkRetailPrice(nanoUsd: bigint): void {
-  if (nanoUsd <= 0n || nanoUsd > MONEY_NANO_USD_MAX)
-    throw new InputError("The price must be from $0.01 to $9,000,000.", "priceNanoUsd");
-  if (nanoUsd % CENT_NANO_USD !== 0n) throw new InputError("The price must be whole cents.", "priceNanoUsd");
+/** Above zero, and what can be paid in the currency: whole cents of most. Throws InputError. */
+export function checkRetailPrice(settings: SellingSettings, nano: bigint): void {
+  const { currency } = settings;
+  const step = payableStepNano(currency);
+  if (nano <= 0n || nano > PRICE_NANO_MAX || priceWorth(settings, nano) > MONEY_NANO_USD_MAX)
+    throw new InputError(
+      `The price must be at least ${formatAmount(step, currency)}, and at most $9,000,000.`,
+      "priceNano",
+    );
+  if (nano % step !== 0n)
+    throw new InputError(`The price must be a multiple of ${formatAmount(step, currency)}.`, "priceNano");
 }
 
 export type OfferedOffering = Offering & {
-  /** What the buyer pays; null: on request. */
-  priceNanoUsd: bigint | null;
+  /** What the buyer pays, in `currency`, as its seller has set it: `packageAmounts` adds the tax. null: on request. */
+  priceNano: bigint | null;
+  currency: string;
 };
 
 /**
@@ -149,15 +167,17 @@ export type OfferedOffering = Offering & {
  */
 export async function offeredTo(deps: { db: Db }, { role, tenantId }: Buyer): Promise<OfferedOffering[]> {
   const onSale = await listOfferings(deps, { enabled: true });
-  if (role === "reseller") return onSale.map((row) => ({ ...row, priceNanoUsd: row.wholesaleNanoUsd }));
-  const prices = await listRetailPrices(deps, role === "customer" ? tenantId : OPERATOR);
-  const all = onSale.map((row) => ({ ...row, priceNanoUsd: prices.get(row.offeringId)?.priceNanoUsd ?? null }));
-  const priced = all.filter(({ priceNanoUsd }) => priceNanoUsd !== null);
+  if (role === "reseller") return onSale.map((row) => ({ ...row, priceNano: row.wholesaleNanoUsd, currency: "usd" }));
+  const sellerId = role === "customer" ? tenantId : OPERATOR;
+  const { currency } = await settingsIn(deps.db.orm, sellerId);
+  const prices = await listRetailPrices(deps, sellerId);
+  const all = onSale.map((row) => ({ ...row, priceNano: prices.get(row.offeringId)?.priceNano ?? null, currency }));
+  const priced = all.filter(({ priceNano }) => priceNano !== null);
   return role === "admin" || priced.length === 0 ? all : priced;
 }
 
 /**
- * What a buyer pays for an offering on sale, in nano-USD; null: on request. Throws InputError if the buyer does not see
+ * What a buyer pays for an offering on sale, as its seller has set it: in its currency, and a reseller in nano-USD; null: on request. Throws InputError if the buyer does not see
  * the offering.
  * Source: RTL-3, RTL-4.
  */
@@ -166,17 +186,20 @@ export async function requireOffered(tx: Tx, { role, tenantId }: Buyer, offering
     ? await tx
         .select({
           wholesaleNanoUsd: offerings.wholesaleNanoUsd,
-          priceNanoUsd: retailPrices.priceNanoUsd,
+          priceNano: retailPrices.priceNano,
           sellerHasPrices: sql<boolean>`exists (
             select 1 from retail_prices p join offerings o on o.id = p.offering_id
-            where p.seller_id = ${tenantId}::bigint and o.enabled)`,
+            where p.seller_id = ${tenantId}::bigint and p.currency = ${currencyOf(tenantId)} and o.enabled)`,
         })
         .from(offerings)
-        .leftJoin(retailPrices, and(eq(retailPrices.offeringId, offerings.id), eq(retailPrices.sellerId, tenantId)))
+        .leftJoin(
+          retailPrices,
+          and(eq(retailPrices.offeringId, offerings.id), eq(retailPrices.sellerId, tenantId), isCurrent(tenantId)),
+        )
         .where(and(eq(offerings.id, offeringId), offerings.enabled, not(offerings.measured)))
     : [];
-  if (!row || (role === "customer" && row.priceNanoUsd === null && row.sellerHasPrices)) throw notForSale();
-  return role === "reseller" ? row.wholesaleNanoUsd : row.priceNanoUsd;
+  if (!row || (role === "customer" && row.priceNano === null && row.sellerHasPrices)) throw notForSale();
+  return role === "reseller" ? row.wholesaleNanoUsd : row.priceNano;
 }
 
 async function isOffering(tx: Tx, offeringId: number): Promise<boolean> {
@@ -186,6 +209,11 @@ async function isOffering(tx: Tx, offeringId: number): Promise<boolean> {
     .from(offerings)
     .where(and(eq(offerings.id, offeringId), not(offerings.measured)));
   return found.length > 0;
+}
+
+/** The price is of the currency in which the seller sells now. */
+function isCurrent(sellerId: number): SQL {
+  return eq(retailPrices.currency, currencyOf(sellerId));
 }
 
 function isPrice(sellerId: number, offeringId: number): SQL | undefined {

@@ -17,6 +17,7 @@ import {
   onePayment,
   type PaymentRow,
   type RefundRow,
+  shareOf,
 } from "./refunds_store.ts";
 
 /**
@@ -120,18 +121,19 @@ export type Reversal = Pick<ReportedRefund, "externalId" | "amountNano" | "reaso
 /** Records money that is gone, as far as it is not yet recorded. The order is locked. */
 export async function recordReversal(tx: Tx, reversal: Reversal): Promise<void> {
   const { order, payment, origin, externalId, reason, isDone } = reversal;
-  const leftNano = payment.amountNano - payment.refundedNano;
+  const leftNano = payment.amountNano - payment.refunded.amountNano;
   const isMore = reversal.amountNano > leftNano;
   const amountNano = isMore ? leftNano : reversal.amountNano;
   if (isMore) await requireNoneAsked(tx, payment);
   if (amountNano <= 0n) return;
-  const { entryId, shortfallNano } = await undo(tx, { ...reversal, amountNano });
+  const share = shareOf(order, payment, amountNano);
+  const { entryId, shortfallNanoUsd } = await undo(tx, { ...reversal, amountNano, worthNanoUsd: share.worthNanoUsd });
   const row = await addRefund(tx, payment, {
-    ...{ amountNano, shortfallNano, origin, externalId, reason, entryId },
+    ...{ amountNano, ...share, shortfallNanoUsd, origin, externalId, reason, entryId },
     status: "pending",
     problem: isMore ? "Stripe refunded more than was left of this payment. Only what was left is recorded." : null,
   });
-  if (shortfallNano > 0n) await tellShortfall(tx, order, row);
+  if (shortfallNanoUsd > 0n) await tellShortfall(tx, order, row);
   if (isDone) await confirmIn(tx, order, row, payment);
   else await awaitIn(tx, row);
 }
@@ -151,31 +153,31 @@ async function requireNoneAsked(tx: Tx, { id }: PaymentRow): Promise<void> {
 }
 
 /** Undoes what the payment had bought, as far as possible. A package stays active: its seller may end it. */
-async function undo(tx: Tx, { order, payment, amountNano, reason }: Reversal) {
-  const none = { entryId: null, shortfallNano: 0n };
+async function undo(tx: Tx, { order, payment, amountNano, worthNanoUsd, reason }: Reversal & { worthNanoUsd: bigint }) {
+  const none = { entryId: null, shortfallNanoUsd: 0n };
   if (payment.problem !== null) return none;
   if (order.status === "paid") {
-    if (payment.refundedNano + amountNano === payment.amountNano) await markRefunded(tx, order, null);
+    if (payment.refunded.amountNano + amountNano === payment.amountNano) await markRefunded(tx, order, null);
     // A person must decide what a part of the price buys.
     else await tx.update(orders).set({ waitsFor: "seller", tryAt: null }).where(eq(orders.id, order.orderId));
     return none;
   }
   if (order.status !== "fulfilled" || order.kind === "package") return none;
-  const taken = await takeTopUp(tx, order, { amountNano, reason, actorId: null, isPartial: true });
-  return { entryId: taken.entryId, shortfallNano: amountNano - taken.takenNano };
+  const taken = await takeTopUp(tx, order, { worthNanoUsd, reason, actorId: null, isPartial: true });
+  return { entryId: taken.entryId, shortfallNanoUsd: worthNanoUsd - taken.takenNanoUsd };
 }
 
 async function tellShortfall(
   tx: Tx,
   order: Order,
-  { id, amountNano, shortfallNano, origin }: RefundRow,
+  { id, amountNano, shortfallNanoUsd, origin }: RefundRow,
 ): Promise<void> {
   await tell(tx, {
     kind: "refund_shortfall",
     accountId: order.account.accountId,
     data: {
       ...factsOfOrder(order),
-      ...{ refundId: id, origin, refundNano: String(amountNano), shortfallNano: String(shortfallNano) },
+      ...{ refundId: id, origin, refundNano: String(amountNano), shortfallNanoUsd: String(shortfallNanoUsd) },
     },
     onceKey: `refund_shortfall:${id}`,
   });

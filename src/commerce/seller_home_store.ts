@@ -17,7 +17,7 @@ export type SellerHome = {
   timeZone: string;
   ordersOpen: number;
   /**
-   * Orders of customers that were fulfilled this month: their price less refunds, and the wholesale price that was paid,
+   * Orders of customers that were fulfilled this month, and packages that were renewed from balances: their price without tax less refunds, and the wholesale price that was paid,
    * which is not refunded. A package from an allotment, or that the operator paid for, costs today's wholesale price.
    * A top-up is in neither: it becomes the customer's money, and is earned when requests use it. What a refunded top-up
    * had spent is a cost.
@@ -87,10 +87,14 @@ async function withoutEarnings(
         from orders o join accounts a on a.id = o.account_id cross join month
           left join paid on paid.package_id = o.package_id left join offerings f on f.id = o.offering_id
         where o.decided_at >= month.since and o.status <> 'open' and o.status = 'fulfilled' and a.reseller_id = ${sellerId}
+        union all
+        select null, 'package', r.paid_nano_usd, paid.price
+        from renewals r join accounts a on a.id = r.account_id cross join month left join paid on paid.package_id = r.new_package_id
+        where r.source = 'balance' and r.status = 'done' and r.ended_at >= month.since and a.reseller_id = ${sellerId}
       ), given as (
-        select coalesce(sum(r.amount_nano) filter (where done.kind = 'package'), 0) as of_packages,
-          coalesce(sum(r.amount_nano) filter (where done.kind = 'top_up'), 0) as of_top_ups,
-          coalesce(sum(r.shortfall_nano) filter (where done.kind = 'top_up'), 0) as spent
+        select coalesce(sum(r.worth_nano_usd) filter (where done.kind = 'package'), 0) as of_packages,
+          coalesce(sum(r.worth_nano_usd) filter (where done.kind = 'top_up'), 0) as of_top_ups,
+          coalesce(sum(r.shortfall_nano_usd) filter (where done.kind = 'top_up'), 0) as spent
         from done join refunds r on r.order_id = done.id and r.status <> 'failed' join payments p on p.id = r.payment_id and p.problem is null
       )
       select month.since, month.name, count(done.revenue)::int as orders,

@@ -3,14 +3,15 @@ import { Value } from "@sinclair/typebox/value";
 import { Webhook } from "standardwebhooks";
 import type { Config } from "../config.ts";
 import { Refusal } from "../errors.ts";
-import { CENT_NANO_USD } from "../limits.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Clock } from "../platform/clock.ts";
 import { constantTimeEqual } from "../platform/crypto.ts";
+import { decimalAmount, decimalsOf } from "../platform/currencies.ts";
 import type { Failpoint } from "../platform/failpoints.ts";
+import { NANO_DECIMALS } from "../platform/usd.ts";
 import type { Order } from "./orders_store.ts";
 import { shopSecretOf } from "./payment_settings_store.ts";
-import { CURRENCY, EXTERNAL_ID_CHARS_MAX, type Receipt, receivePayment } from "./payments_store.ts";
+import { EXTERNAL_ID_CHARS_MAX, type Receipt, receivePayment } from "./payments_store.ts";
 
 /**
  * Payment through a shop of the seller: the customer is sent there, and the shop reports the payment by a signed
@@ -20,13 +21,13 @@ import { CURRENCY, EXTERNAL_ID_CHARS_MAX, type Receipt, receivePayment } from ".
 const Paid = Type.Object({
   order: Type.String({ minLength: 1, maxLength: 40 }),
   /** As in 12.50. */
-  amount: Type.String({ pattern: "^[0-9]{1,10}(\\.[0-9]{1,2})?$" }),
+  amount: Type.String({ pattern: "^[0-9]{1,10}(\\.[0-9]{1,3})?$" }),
   currency: Type.String({ pattern: "^[A-Za-z]{3}$" }),
   payment_id: Type.String({ minLength: 1, maxLength: EXTERNAL_ID_CHARS_MAX, pattern: "^[!-~]+$" }),
 });
 const FORMS: Record<string, string> = {
   order: "the reference of an order",
-  amount: "an amount as text, as in 12.50",
+  amount: "an amount as text, as in 12.50, with no more decimals than its currency has",
   currency: "a currency of three letters, as in usd",
   payment_id: `1 to ${EXTERNAL_ID_CHARS_MAX} visible ASCII characters`,
 };
@@ -58,12 +59,15 @@ export async function takeShopWebhook(
     const message = form === undefined ? "The body must be a JSON object." : `The field ${param} must be ${form}.`;
     throw new Refusal("invalid_request", { message, ...(form !== undefined && { param }) });
   }
+  const currency = said.currency.toLowerCase();
+  if ((said.amount.split(".")[1]?.length ?? 0) > (decimalsOf(currency) ?? 2))
+    throw new Refusal("invalid_request", { message: `The field amount must be ${FORMS.amount}.`, param: "amount" });
   const receipt = await receivePayment(deps, {
     sellerId,
     reference: said.order,
     method: "shop",
     externalId: said.payment_id,
-    currency: said.currency.toLowerCase(),
+    currency,
     amountNano: nanoOf(said.amount),
   });
   if (receipt.outcome === "unknown")
@@ -99,20 +103,15 @@ function parsed(body: string): unknown {
 }
 
 /** The URL where the customer pays: the shop's address, with the order's reference and amount. */
-export function shopPageOf(shopUrl: string, { reference, priceNanoUsd }: Order): string {
+export function shopPageOf(shopUrl: string, { reference, currency, totalNano }: Order): string {
   const url = new URL(shopUrl);
   url.searchParams.set("order", reference);
-  url.searchParams.set("amount", centsOf(priceNanoUsd ?? 0n));
-  url.searchParams.set("currency", CURRENCY);
+  url.searchParams.set("amount", decimalAmount(totalNano ?? 0n, currency));
+  url.searchParams.set("currency", currency);
   return url.href;
 }
 
 function nanoOf(amount: string): bigint {
-  const [whole = "0", cents = ""] = amount.split(".");
-  return BigInt(whole + cents.padEnd(2, "0")) * CENT_NANO_USD;
-}
-
-function centsOf(nanoUsd: bigint): string {
-  const digits = String(nanoUsd / CENT_NANO_USD).padStart(3, "0");
-  return `${digits.slice(0, -2)}.${digits.slice(-2)}`;
+  const [whole = "0", decimals = ""] = amount.split(".");
+  return BigInt(whole + decimals.padEnd(NANO_DECIMALS, "0"));
 }

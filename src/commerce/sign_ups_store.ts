@@ -1,7 +1,7 @@
-import { and, desc, eq, gt, isNotNull, lt, not, sql } from "drizzle-orm";
+import { and, desc, eq, gt, inArray, isNotNull, lt, not, sql } from "drizzle-orm";
 import { emailIs, insertAccount, signsInOn } from "../accounts/accounts_store.ts";
 import { checkEmail, checkName } from "../accounts/input_checks.ts";
-import { personDigestOf, requireAllowedDomain } from "../accounts/mail_domains.ts";
+import { ownedDomainOf, personDigestOf, requireAllowedDomain } from "../accounts/mail_domains.ts";
 import type { SignedChallenge } from "../accounts/passkeys_store.ts";
 import { takeChallenge } from "../accounts/passkeys_store.ts";
 import { inviteAgain, linkUrl } from "../accounts/password_links_store.ts";
@@ -33,6 +33,9 @@ const QUICK_MAX = 3;
 const LONG_PAUSE_MINUTES = 60;
 const PRUNE_MAX = 2_000;
 const RECENT_MAX = 100;
+/** Trials of one registered domain in so many days: whoever owns it makes as many mailboxes as it likes. */
+const DOMAIN_TRIALS_MAX = 5;
+const DOMAIN_DAYS = 30;
 
 /** A sign-up as the person who opens its link sees it. */
 export type OpenedSignUp = { kind: "sign_up"; name: string; email: string; expiresAt: string };
@@ -200,7 +203,8 @@ export async function confirmSignUp(
     const resellerId = sellerId === OPERATOR ? null : sellerId;
     const { accountId } = await insertAccount(tx, { role: "customer", email, name, resellerId, passwordHash });
     await tx.delete(signUps).where(and(eq(signUps.sellerId, sellerId), eq(signUps.email, email)));
-    const consent = { accountId, sellerId, termsUrl, privacyUrl, acceptedAt, personDigest: personDigestOf(email) };
+    const person = { personDigest: personDigestOf(email), ownedDomain: ownedDomainOf(email, settings) };
+    const consent = { accountId, sellerId, termsUrl, privacyUrl, acceptedAt, ...person };
     const trial = await insertSignedUp(tx, consent, settings.trial);
     await tell(tx, { kind: "customer_signed_up", accountId, data: { name, email, trial } });
     return { accountId };
@@ -209,11 +213,18 @@ export async function confirmSignUp(
 
 type Consent = Omit<typeof signedUp.$inferInsert, "trial">;
 
-/** The unique index decides whether this person had a trial before. */
-async function insertSignedUp(tx: Tx, consent: Consent, trial: Trial): Promise<"none" | "taken" | "waits"> {
+/**
+ * The unique index decides whether this person had a trial before. The seller's settings are locked, so confirmations of one seller count
+ * the trials of a domain one after the other.
+ */
+async function insertSignedUp(tx: Tx, consent: Consent, trial: Trial): Promise<"none" | "taken" | "domain" | "waits"> {
   if (trial.offeringId === null && trial.amountNanoUsd === null) {
     await tx.insert(signedUp).values({ ...consent, trial: "none" });
     return "none";
+  }
+  if (await hadManyTrials(tx, consent)) {
+    await tx.insert(signedUp).values({ ...consent, trial: "domain" });
+    return "domain";
   }
   const offered = { trialOfferingId: trial.offeringId, trialNanoUsd: trial.amountNanoUsd, trialPayWith: trial.payWith };
   const first = await tx
@@ -229,6 +240,24 @@ async function insertSignedUp(tx: Tx, consent: Consent, trial: Trial): Promise<"
   return "taken";
 }
 
+/** Whether a domain has had as many trials as it may. Source: SUP-10. */
+async function hadManyTrials(tx: Tx, { sellerId, ownedDomain }: Consent): Promise<boolean> {
+  if (!ownedDomain) return false;
+  const had = await tx
+    .select({ accountId: signedUp.accountId })
+    .from(signedUp)
+    .where(
+      and(
+        eq(signedUp.sellerId, sellerId),
+        eq(signedUp.ownedDomain, ownedDomain),
+        sql`${signedUp.confirmedAt} > clock_timestamp() - make_interval(days => ${DOMAIN_DAYS})`,
+        inArray(signedUp.trial, ["waits", "given"]),
+      ),
+    )
+    .limit(DOMAIN_TRIALS_MAX);
+  return had.length === DOMAIN_TRIALS_MAX;
+}
+
 export type SignedUp = {
   accountId: number;
   name: string;
@@ -237,7 +266,7 @@ export type SignedUp = {
   acceptedAt: string;
   termsUrl: string;
   privacyUrl: string;
-  trial: "none" | "taken" | "waits" | "given";
+  trial: "none" | "taken" | "domain" | "waits" | "given";
   /** Why the trial waits. */
   trialWhy: "balance" | "allotment" | "offering" | "payg" | null;
 };

@@ -2,6 +2,7 @@ import Stripe from "stripe";
 import { InputError, Refusal } from "../errors.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Secret } from "../platform/crypto.ts";
+import { anyCustomerOf } from "./cards_store.ts";
 import { type Asked, closeCheckout, openPagesOf } from "./checkouts_store.ts";
 import { type StripeSecrets, setStripe, stripeSecretsOf } from "./payment_settings_store.ts";
 import { hasFailed, type StripeDeps, takeSession } from "./stripe_checkout.ts";
@@ -31,8 +32,8 @@ export async function changeStripe(deps: StripeDeps, { sellerId, secrets, by }: 
   const former = await stripeSecretsOf(deps, sellerId);
   const pages = await openPagesOf(deps, sellerId, PAGES_MAX);
   const [first] = pages;
-  // All open pages belong to one account, so any of them shows which.
-  const isSameAccount = first !== undefined && secrets !== null && (await hasPage(deps, secrets.apiKey, first));
+  // All open pages, and all customers, belong to one account, so any of them shows which.
+  const isSameAccount = secrets !== null && (await isOfAccount(deps, secrets.apiKey, sellerId, first));
   const keepsPages = isSameAccount || former === undefined;
   if (!keepsPages) {
     await settle(deps, sellerId, former.apiKey);
@@ -56,10 +57,19 @@ async function settle(deps: StripeDeps, sellerId: number, apiKey: Secret): Promi
   });
 }
 
-/** Whether the account of a key made a page. */
-async function hasPage(deps: StripeDeps, apiKey: Secret, { sessionId }: Asked): Promise<boolean> {
+/** Whether a key is of the account that made a page, or a customer for a card on file. False if there is neither. */
+async function isOfAccount(
+  deps: StripeDeps,
+  apiKey: Secret,
+  sellerId: number,
+  page: Asked | undefined,
+): Promise<boolean> {
+  const customerId = page === undefined ? await anyCustomerOf(deps, sellerId) : null;
+  const stripe = createStripe(deps.config, apiKey);
   try {
-    await createStripe(deps.config, apiKey).checkout.sessions.retrieve(String(sessionId));
+    if (page !== undefined) await stripe.checkout.sessions.retrieve(String(page.sessionId));
+    else if (customerId !== null) await stripe.customers.retrieve(customerId);
+    else return false;
     return true;
   } catch (error) {
     if (isMissing(error)) return false;

@@ -2,7 +2,8 @@ import { CENT_NANO_USD } from "../limits.ts";
 
 /**
  * Amounts of Stripe, which are whole numbers of a currency's smallest unit, and ours, which are billionths of the currency. The lists
- * are those of Stripe's documentation, "Supported currencies": ISK and UGX are written with two decimals, though they have none.
+ * are those of Stripe's documentation, "Supported currencies": ISK and UGX are written with two decimals, though they have none. What people
+ * can pay is in `currencies.ts`.
  */
 
 const WITHOUT_DECIMALS = new Set("bif clp djf gnf jpy kmf krw mga pyg rwf vnd vuv xaf xof xpf".split(" "));
@@ -18,12 +19,7 @@ export function fromStripe(amount: number, currency: string): bigint {
   return BigInt(amount) * unitNanoOf(currency);
 }
 
-/** `amountNano`: a multiple of `stepNanoOf`. */
+/** `amountNano`: a multiple of `payableStepNano`. */
 export function toStripe(amountNano: bigint, currency: string): number {
   return Number(amountNano / unitNanoOf(currency));
-}
-
-/** What Stripe takes is a multiple of this. The last of three decimals must be 0. */
-export function stepNanoOf(currency: string): bigint {
-  return WITH_THREE_DECIMALS.has(currency) ? CENT_NANO_USD : unitNanoOf(currency);
 }

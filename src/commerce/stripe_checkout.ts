@@ -15,7 +15,7 @@ import {
 } from "./checkouts_store.ts";
 import type { Order } from "./orders_store.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
-import { CURRENCY, EXTERNAL_ID_CHARS_MAX, receivePayment } from "./payments_store.ts";
+import { EXTERNAL_ID_CHARS_MAX, receivePayment } from "./payments_store.ts";
 import { fromStripe, toStripe } from "./stripe_amounts.ts";
 import { asStripeRefusal, createStripe } from "./stripe_client.ts";
 import { isUsable, paysInMode, type TestMoneyConfig } from "./test_money.ts";
@@ -82,8 +82,8 @@ async function createSession(stripe: Stripe, requestKey: string, params: Params)
 type Params = Stripe.Checkout.SessionCreateParams;
 
 function sessionFor(order: Order, { returnTo, expiresAt }: { returnTo: string; expiresAt: number }): Params {
-  const { reference, offering, priceNanoUsd, account } = order;
-  if (priceNanoUsd === null) throw new Error("an order without a price cannot be paid");
+  const { reference, offering, currency, totalNano, account } = order;
+  if (totalNano === null) throw new Error("an order without a price cannot be paid");
   const metadata = { order: reference };
   return {
     mode: "payment",
@@ -98,8 +98,8 @@ function sessionFor(order: Order, { returnTo, expiresAt }: { returnTo: string; e
       {
         quantity: 1,
         price_data: {
-          currency: CURRENCY,
-          unit_amount: toStripe(priceNanoUsd, CURRENCY),
+          currency,
+          unit_amount: toStripe(totalNano, currency),
           product_data: { name: offering?.name ?? "Top-up" },
         },
       },

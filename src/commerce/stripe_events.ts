@@ -2,6 +2,8 @@ import Stripe from "stripe";
 import { Refusal } from "../errors.ts";
 import type { Clock } from "../platform/clock.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
+import { takeSetup } from "./stripe_cards.ts";
+import { takeSucceeded } from "./stripe_charges.ts";
 import { type StripeDeps, takeSession } from "./stripe_checkout.ts";
 import { createStripe } from "./stripe_client.ts";
 import { noteRead, takeDueReads } from "./stripe_reads_store.ts";
@@ -76,7 +78,10 @@ async function takeEvent(deps: StripeDeps, { sellerId, stripe, event }: Received
     case "checkout.session.completed":
     case "checkout.session.async_payment_succeeded":
     case "checkout.session.expired":
+      if (event.data.object.mode === "setup") return await takeSetup(deps, sellerId, event.data.object.id);
       return await takeSession(deps, sellerId, event.data.object);
+    case "payment_intent.succeeded":
+      return await takeSucceeded(deps, sellerId, event.data.object);
     case "checkout.session.async_payment_failed":
       return await takeSession(deps, sellerId, event.data.object, true);
   }

@@ -2,6 +2,7 @@ import type Stripe from "stripe";
 import { takeDispute } from "./disputes_store.ts";
 import { databaseTime, isPayment, type ReportedRefund, takeRefund } from "./reversals_store.ts";
 import { fromStripe } from "./stripe_amounts.ts";
+import { askAboutIntent } from "./stripe_charges.ts";
 import { type StripeDeps, takeSession } from "./stripe_checkout.ts";
 
 /**
@@ -48,6 +49,7 @@ export async function askAboutPayment(deps: StripeDeps, { sellerId, stripe, inte
 async function recordFirst(deps: StripeDeps, { sellerId, stripe, intentId }: AtStripe): Promise<void> {
   const { data } = await stripe.checkout.sessions.list({ payment_intent: intentId, limit: 1 });
   for (const session of data) await takeSession(deps, sellerId, session);
+  if (data.length === 0) await askAboutIntent(deps, { sellerId, stripe, intentId });
 }
 
 /** A refund of Stripe, as it is recorded. */

@@ -194,7 +194,7 @@ async function seedSelling(deps: Deps, reseller: Account, { day, week, month }: 
         await setRetailPrice(deps, {
           sellerId,
           offeringId,
-          priceNanoUsd: BigInt(usd) * NANO_USD,
+          priceNano: BigInt(usd) * NANO_USD,
           belowWholesale: false,
         });
     if ((await readPaymentSettings(deps, sellerId)).instructions === null)

@@ -113,7 +113,7 @@ function continues({ id, name }: Pick<CallPart, "id" | "name">): boolean {
 }
 
 /** The calls of a message or delta as they are sent; the same list if all are good. */
-export function repairedCalls(calls: unknown[], numbers: CallNumbers, isDelta: boolean): unknown[] {
+export function repairedCalls(calls: readonly unknown[], numbers: CallNumbers, isDelta: boolean): readonly unknown[] {
   const parts = calls.map(partOf);
   const isAlone = parts.filter((part) => part !== undefined && continues(part)).length < 2;
   const ids = new Set<string>();

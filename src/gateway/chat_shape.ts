@@ -1,10 +1,11 @@
 import { isRecord } from "../platform/records.ts";
+import { callsIn } from "./call_forms.ts";
 import { CallNumbers, numberOf, repairedCalls, withTextArguments } from "./call_numbers.ts";
 import { plainReason, reasonOfWhole } from "./finish_reasons.ts";
 import { Halves } from "./halves.ts";
 import { withLegacyCall } from "./legacy_functions.ts";
 import { goodLogprobs } from "./logprobs.ts";
-import { type PartName, saidIn, saysSomething, withText } from "./said.ts";
+import { type PartName, saidIn, saysSomething, withText, withThought } from "./said.ts";
 
 /**
  * The shape of a chat's answers, whole and in chunks, as OpenAI's schema has it: what providers leave out is added, and what they send
@@ -114,12 +115,14 @@ export class ChoiceRepair {
     const state = this.#stateOf(index);
     const isFirst = !state.hasBegun;
     state.hasBegun = true;
-    let good = said;
-    const { content, role, tool_calls: called } = said;
+    let good = withThought(said);
+    const { content, role } = said;
     if (typeof content === "object" && content !== null) good = withText(good, content);
     else if (typeof content === "number" || typeof content === "boolean") good = { ...good, content: String(content) };
-    const calls = isRecord(called) ? [called] : called;
-    if (Array.isArray(calls)) {
+    const { tool_calls: called, toolCalls } = good;
+    const calls = callsIn(good);
+    if (toolCalls !== undefined) good = without(good, "toolCalls");
+    if (calls !== undefined) {
       const repaired = this.#completedCalls(repairedCalls(calls, state.numbers, this.#part === "delta"), index);
       // Clients send an empty list back, and providers refuse it.
       if (repaired.length === 0) good = without(good, "tool_calls");

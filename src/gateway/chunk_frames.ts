@@ -1,5 +1,6 @@
 import { topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
+import { ownCopy } from "../platform/own_copy.ts";
 
 /**
  * Frames: what stays the same in the events of a stream, as received and as sent. An event that has a frame is valid JSON if the values
@@ -46,7 +47,7 @@ export type Frame = { head: string; outHead: string; holes: readonly Hole[]; isU
 export type Learned = { payload: string; spans: ReadonlyMap<string, Span>; out: string };
 
 /** Which members are not sent on as received, and which are never skipped over: they may say that the answer failed. */
-type Rules = { edited: ReadonlySet<string>; telling: ReadonlySet<string> };
+type Rules = { edited: ReadonlySet<string>; isTelling: (name: string) => boolean };
 
 /** The frames of one stream, the newest first. */
 export class ChunkFrames {
@@ -92,7 +93,7 @@ export class ChunkFrames {
       const span = spans.get(name);
       if (span === undefined || payload.slice(span.start, span.end) === value) continue;
       // From here on it is learned anew: with another value of such a member, a chunk says something else.
-      if (this.#rules.telling.has(name)) return this.#begin(order, learned);
+      if (this.#rules.isTelling(name)) return this.#begin(order, learned);
       known.holes.add(name);
     }
     return known.holes;
@@ -100,10 +101,10 @@ export class ChunkFrames {
 
   #begin(order: string, { payload, spans }: Learned): ReadonlySet<string> {
     if (this.#orders.size >= ORDERS_MAX) this.#orders.clear();
-    const values = new Map([...spans].map(([name, { start, end }]) => [name, copyOf(payload.slice(start, end))]));
+    const values = new Map([...spans].map(([name, { start, end }]) => [name, ownCopy(payload.slice(start, end))]));
     values.delete("choices");
     const holes = new Set(["choices"]);
-    this.#orders.set(copyOf(order), { values, holes });
+    this.#orders.set(ownCopy(order), { values, holes });
     return holes;
   }
 }
@@ -250,14 +251,9 @@ function splitAt(choices: string, json: string): [string, string] | undefined {
 /** The frame with strings of its own: it lives as long as the stream. */
 function copied({ head, outHead, holes, isUnchanged }: Frame): Frame {
   return {
-    head: copyOf(head),
-    outHead: copyOf(outHead),
-    holes: holes.map((hole) => ({ ...hole, behind: copyOf(hole.behind), outBehind: copyOf(hole.outBehind) })),
+    head: ownCopy(head),
+    outHead: ownCopy(outHead),
+    holes: holes.map((hole) => ({ ...hole, behind: ownCopy(hole.behind), outBehind: ownCopy(hole.outBehind) })),
     isUnchanged,
   };
-}
-
-/** A string of its own: a slice keeps the string that it was cut from in memory, and a concatenation all its parts. */
-function copyOf(text: string): string {
-  return Buffer.from(text).toString();
 }

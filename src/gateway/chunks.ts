@@ -1,8 +1,9 @@
 import { reportIn } from "../catalog/error_reports.ts";
-import { quirksOf } from "../http/json_quirks.ts";
+import { hasQuirks } from "../http/json_quirks.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 import { isRecord } from "../platform/records.ts";
+import { hasOdd, parseChat } from "./answer_forms.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
 import {
   ChunkFrames,
@@ -16,9 +17,9 @@ import {
   parsedLine,
 } from "./chunk_frames.ts";
 import { finishOf } from "./finish_reasons.ts";
-import { parseObject } from "./provider_json.ts";
 import { saidIn } from "./said.ts";
-import { isCount, type ReportedUsage, USAGE_MEMBERS, UsageReports } from "./usage_counts.ts";
+import { isCount, meaningOf, type ReportedUsage } from "./usage_counts.ts";
+import { USAGE_MEMBERS, UsageReports } from "./usage_reports.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 import { Written, type WrittenText } from "./written.ts";
 
@@ -53,6 +54,13 @@ const TELLING: ReadonlySet<string> = new Set([
   ...["error", "errors", "object", "type", "event", "code", "status", "status_code", "success", "base_resp"],
   ...["message", "msg", "detail", "meta", "x_groq", ...USAGE_MEMBERS],
 ]);
+
+function isTelling(name: string): boolean {
+  return TELLING.has(name) || meaningOf(name, false) !== undefined;
+}
+
+/** An object in the place of a value that may report a usage, or in which an answer may stand. */
+const MAY_TELL = /token|usage|choices|message|delta/i;
 
 /** What the client has been sent so far. */
 export type Relayed = WrittenText & {
@@ -109,7 +117,7 @@ export class ChunkRewriter implements StreamRewriter {
   #created: string | undefined;
   /** The provider's last chunk with only the usage. */
   #usageChunk: string | undefined;
-  readonly #frames = new ChunkFrames({ edited: EDITED, telling: TELLING });
+  readonly #frames = new ChunkFrames({ edited: EDITED, isTelling });
   readonly #repair: ChoiceRepair;
   /** Events in a row that had only the frame of the choices. */
   #textMisses = 0;
@@ -220,7 +228,7 @@ export class ChunkRewriter implements StreamRewriter {
       const isPlain = what === "value" && isPlainAt(text, start, stop);
       // What is not sent on, and needs no parser, is not cut out.
       const value = isPlain && !passes ? "" : text.slice(start, stop);
-      if (what === "value" && !isPlain && !isValue(value)) return -1;
+      if (what === "value" && !isPlain && (MAY_TELL.test(value) || !isValue(value))) return -1;
       this.#values[i] = value;
       start = stop + behind.length;
     }
@@ -263,9 +271,8 @@ export class ChunkRewriter implements StreamRewriter {
     const received = parsedLine(raw);
     // A chunk without choices may be the usage, which is not sent now, or an error.
     if (!Array.isArray(received) || received.length === 0) return undefined;
-    if (reportIn({ choices: received }) !== undefined) return undefined;
-    const { repeats, hasLong } = quirksOf(raw);
-    if (repeats || hasLong) return undefined;
+    if (reportIn({ choices: received }) !== undefined || hasOdd(received)) return undefined;
+    if (hasQuirks(raw, received)) return undefined;
     this.#reports.readChoices(received);
     const choices = this.#repaired(received);
     const text = this.#count(choices, sourceChars);
@@ -293,7 +300,7 @@ export class ChunkRewriter implements StreamRewriter {
   }
 
   #rewriteWhole(received: string): string | undefined {
-    const read = parseObject(received);
+    const read = parseChat(received);
     if (read === undefined) throw new Error("the provider sent an event that is not a JSON object");
     const { value: chunk, spans, text: payload } = read;
     if (reportIn(chunk) !== undefined) throw new Error("the provider sent an error event");
@@ -359,6 +366,8 @@ export class ChunkRewriter implements StreamRewriter {
     edits.set("model", this.#model);
     edits.set("object", '"chat.completion.chunk"');
     for (const name of NOT_SENT) edits.set(name, null);
+    // A usage of zeros may have been found in `usage`, where ours stands.
+    for (const name of this.#reports.foundIn) if (!edits.has(name)) edits.set(name, null);
     return patch(payload, spans, edits);
   }
 
@@ -420,7 +429,7 @@ function isEmptyList(value: unknown): boolean {
 
 function hasCalls(choice: unknown): boolean {
   const said = isRecord(choice) ? saidIn(choice, "delta") : undefined;
-  return isRecord(said) && (said.tool_calls ?? null) !== null;
+  return isRecord(said) && (said.tool_calls ?? said.toolCalls ?? null) !== null;
 }
 
 function isFinished(choice: unknown): boolean {

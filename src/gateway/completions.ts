@@ -246,7 +246,7 @@ function openOwn(request: CompletionRequest, call: ChatCall, route: KeyedRoute):
   return openStream(call, route, {
     ...chat,
     path: PATH,
-    opening: { begins: (event) => opening.begins(withSaid(event, "delta")), ended: opening.ended },
+    opening: { read: opening.read, begins: (event) => opening.begins(withSaid(event, "delta")), ended: opening.ended },
     fromWhole: (text) => fromWhole(asChat(text, "message")),
   });
 }

@@ -9,6 +9,7 @@ import { noteTried } from "../ledger/tried_routes.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop, type StopSignal } from "../platform/stop.ts";
 import { hasLeft, requesterOf } from "./authenticate.ts";
+import { ClientLeft } from "./client_left.ts";
 import type { DeadlineWaiter } from "./gate.ts";
 import type { ReservedRequest } from "./reserve.ts";
 import { noteUnpaid } from "./route_notes.ts";
@@ -119,13 +120,6 @@ export async function dispatch<T extends Answer>(
 
 export function restarting(): Refusal {
   return new Refusal("service_unavailable", { message: "The service is restarting. Nothing was charged." });
-}
-
-/** The client has left, so nobody reads this. */
-class ClientLeft extends Refusal {
-  constructor() {
-    super("service_unavailable", { message: "The client left." });
-  }
 }
 
 /** Why we ended the calls: the replica shuts down, or the client left, and is charged for it or not. */

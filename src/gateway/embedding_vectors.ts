@@ -1,5 +1,6 @@
 import { strictBase64 } from "../platform/base64.ts";
 import { isRecord } from "../platform/records.ts";
+import { opened } from "./provider_json.ts";
 
 /**
  * Embeddings in the two forms of OpenAI's API: arrays of numbers, and base64 of little-endian float32. Every platform that runs
@@ -17,10 +18,12 @@ export type Vector = { readonly numbers: readonly number[] | Float32Array; reado
  */
 export function readVector(given: unknown): Vector | undefined {
   const inner: unknown = Array.isArray(given) && given.length === 1 ? given[0] : given;
-  const value = Array.isArray(inner) ? inner : isRecord(inner) ? (inner.float ?? inner.values ?? inner.base64) : given;
+  const found = Array.isArray(inner) ? inner : isRecord(inner) ? (inner.float ?? inner.values ?? inner.base64) : given;
+  const value = opened(found);
   if (typeof value === "string") return ofBase64(value);
   if (!Array.isArray(value) || value.length === 0) return undefined;
-  return value.every(isFiniteFloat32) ? { numbers: value, base64: undefined } : undefined;
+  const numbers: unknown[] = value.every((one) => typeof one === "string") ? value.map(numberIn) : value;
+  return numbers.every(isFiniteFloat32) ? { numbers, base64: undefined } : undefined;
 }
 
 function ofBase64(text: string): Vector | undefined {
@@ -37,6 +40,11 @@ function ofBase64(text: string): Vector | undefined {
 export function vectorJson({ numbers, base64 }: Vector, form: "float" | "base64"): string {
   if (form === "float") return `[${numbers.join(",")}]`;
   return `"${base64 ?? Buffer.from(Float32Array.from(numbers).buffer).toString("base64")}"`;
+}
+
+/** A number as a text. */
+function numberIn(text: string): number | undefined {
+  return /^-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,3})?$/i.test(text) ? Number(text) : undefined;
 }
 
 function isFiniteFloat32(value: unknown): value is number {

@@ -28,7 +28,7 @@ const FINISH_REASONS: ReadonlyMap<string, string> = new Map(
  */
 export function plainReason(given: unknown): string | null {
   const finish = isRecord(given) ? given.type : given;
-  if (typeof finish !== "string") return typeof finish === "number" && finish > 0 ? "stop" : null;
+  if (typeof finish !== "string") return finish === true || (typeof finish === "number" && finish > 0) ? "stop" : null;
   if (finish === "stop") return finish;
   if (finish === "" || finish === "null") return null;
   const known = finishWords(finish).find((word) => FINISH_REASONS.has(word));

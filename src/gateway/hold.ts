@@ -1,7 +1,9 @@
+import type { Refusal } from "../errors.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
 import { jsonResponse, streamResponse } from "./answers.ts";
 import { hasLeft } from "./authenticate.ts";
+import { countStreamError } from "./refusal_counts.ts";
 import type { ReservedRequest } from "./reserve.ts";
 import type { Keeper } from "./responses/stored_responses.ts";
 
@@ -37,8 +39,8 @@ export type StreamEnd =
   | ({ how: "client_left" } & SettledStream)
   /** It is complete, and has nothing in it: nobody pays. */
   | { how: "free"; settled: (chargedNanoUsd: bigint) => void }
-  /** It broke off: nobody pays. */
-  | { how: "failed"; reason: EndReason; event: string };
+  /** It broke off: nobody pays. `event` tells the client `error`. */
+  | { how: "failed"; reason: EndReason; error: Refusal; event: string };
 
 /** `settled` is told what was charged. */
 type SettledStream = { usage: Usage; event?: string | undefined; settled: (chargedNanoUsd: bigint) => void };
@@ -76,6 +78,7 @@ export async function endStream(
   try {
     const ended = await endOf();
     if (ended.how === "failed") {
+      countStreamError(request.deps, request.caller.record, ended.error);
       await release(request, ended.reason);
       return ended.event;
     }

@@ -1,8 +1,9 @@
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { isRecord } from "../platform/records.ts";
+import { parseChat } from "./answer_forms.ts";
 import { finishOf } from "./finish_reasons.ts";
 import { saidIn, saysSomething } from "./said.ts";
-import { UsageReports } from "./usage_counts.ts";
+import { UsageReports } from "./usage_reports.ts";
 
 /**
  * When an answer has begun, and whether it has anything in it. Before it has begun, nothing is sent to the client, and another route may
@@ -11,6 +12,8 @@ import { UsageReports } from "./usage_counts.ts";
 
 /** Judges the events of a stream until one begins the answer. */
 export type Opening = {
+  /** The event in a payload; undefined if it is none. */
+  read(payload: string): Readonly<Record<string, unknown>> | undefined;
   /** Whether the event begins the answer. */
   begins(event: Readonly<Record<string, unknown>>): boolean;
   /** The stream has ended, and no event has begun the answer. Returns whether it is empty. Throws ProviderFailure if it is no answer. */
@@ -22,6 +25,7 @@ export function chatOpening(): Opening {
   let isFinished = false;
   const reports = new UsageReports();
   return {
+    read: (payload) => parseChat(payload)?.value,
     begins(event) {
       reports.read(event);
       const { choices } = event;
@@ -42,13 +46,11 @@ export function chatOpening(): Opening {
  * Whether a whole chat answer is empty: it has nothing that a model wrote, and counts no tokens of it. Throws ProviderFailure of kind
  * `not_json` if it has no message at all.
  */
-export function isEmptyAnswer(choices: readonly unknown[], answer: Readonly<Record<string, unknown>>): boolean {
+export function isEmptyAnswer(choices: readonly unknown[], reports: UsageReports): boolean {
   if (!choices.some((choice) => isRecord(choice) && (isRecord(saidIn(choice, "message")) || isRefusal(choice))))
     throw new ProviderFailure("not_json", "the answer has no message");
   if (choices.some((choice) => isRecord(choice) && (saysSomething(saidIn(choice, "message")) || isRefusal(choice))))
     return false;
-  const reports = new UsageReports();
-  reports.read(answer);
   return !hasTokens(reports);
 }
 

@@ -1,10 +1,12 @@
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { isRecord } from "../platform/records.ts";
+import { parseChat } from "./answer_forms.ts";
 import { numberOf } from "./call_numbers.ts";
 import { finishOf } from "./finish_reasons.ts";
-import { parseObject } from "./provider_json.ts";
+import { parseAnswer } from "./provider_json.ts";
 import { saidIn, saysSomething } from "./said.ts";
 import { isDone, SseReader } from "./sse.ts";
+import type { UsageReports } from "./usage_reports.ts";
 
 /** Answers in another form than was asked for: a whole one to a stream, and a stream to a whole request. Source: STR-8. */
 
@@ -14,16 +16,34 @@ type Fields = Record<string, unknown>;
 const EVENTS = /^\uFEFF?\s*(?:(?:data|event|id|retry|error)[ \t]*:|:)/i;
 /** … or lines of JSON. */
 const LINES = /^\s*\{[^\n]*\}\s*\n\s*\{/;
+/** … or a list of chunks. */
+const LIST = /^\s*\[/;
 /** Texts of a delta that are continued by those of the next one. */
 const CONTINUED = ["content", "reasoning_content", "reasoning", "refusal"];
 const UTF_8 = new TextEncoder();
 
-export function isEvents(text: string): boolean {
-  return EVENTS.test(text) || LINES.test(text);
+/** What gives the payloads of a body that is events, or a list of chunks; undefined if it is neither. */
+export function payloadsIn(text: string): (() => string[]) | undefined {
+  if (EVENTS.test(text) || LINES.test(text))
+    return () => {
+      const reader = new SseReader();
+      return [...reader.push(UTF_8.encode(text)), ...reader.end()];
+    };
+  const list = LIST.test(text) ? parseList(text) : undefined;
+  return Array.isArray(list) ? () => list.map((chunk) => JSON.stringify(chunk)) : undefined;
 }
 
-/** The payloads of a short stream that says what a whole chat answer says. */
-export function payloadsOfWhole({ choices, usage, ...head }: Fields): string[] {
+/** undefined: the text is no JSON, which whoever reads the answer says. */
+function parseList(text: string): unknown {
+  try {
+    return parseAnswer(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The payloads of a short stream that says what a whole chat answer says. `raw`: its usage, if it stands elsewhere. */
+export function payloadsOfWhole({ choices, usage, ...head }: Fields, { raw }: UsageReports): string[] {
   const all = (Array.isArray(choices) ? choices : []).filter(isRecord);
   const begun = all.map((choice, place) => {
     const { message, delta, text, finish_reason, ...others } = choice;
@@ -38,7 +58,9 @@ export function payloadsOfWhole({ choices, usage, ...head }: Fields): string[] {
     { ...head, object, choices: begun },
     { ...head, object, choices: ended },
   ];
-  if (isRecord(usage)) chunks.push({ ...head, object, choices: [], usage });
+  const reported = usage ?? raw;
+  if (typeof reported === "object" || typeof reported === "string")
+    chunks.push({ ...head, object, choices: [], usage: reported });
   return [...chunks.map((chunk) => JSON.stringify(chunk)), "[DONE]"];
 }
 
@@ -49,28 +71,24 @@ function deltaOf(message: unknown): unknown {
   return { ...message, tool_calls: calls };
 }
 
-/** The JSON of the whole chat answer that a stream says. `check` may throw for an event. Throws ProviderFailure if it is not complete. */
-export function wholeOfEvents(text: string, check: (event: Fields) => void): string {
-  const reader = new SseReader();
-  const payloads = [...reader.push(UTF_8.encode(text)), ...reader.end()];
+/** The JSON of the whole chat answer that payloads say. `check` may throw for an event. Throws ProviderFailure if it is not complete. */
+export function wholeOf(payloads: readonly string[], check: (event: Fields) => void): string {
   const choices = new Map<number, Fields>();
   let head: Fields = {};
-  let usage: unknown;
   let hasEnd = false;
   for (const payload of payloads) {
     hasEnd = isDone(payload);
     if (hasEnd) break;
-    const event = parseObject(payload)?.value;
+    const event = parseChat(payload)?.value;
     if (event === undefined) throw notAnAnswer();
     check(event);
-    const { choices: more, usage: reported, ...rest } = event;
+    const { choices: more, usage: _, ...rest } = event;
     head = { ...rest, ...head };
-    if (isRecord(reported)) usage = reported;
     for (const choice of Array.isArray(more) ? more : []) if (isRecord(choice)) addChoice(choices, choice);
   }
   const all = [...choices.values()];
   if (all.length === 0 || !(hasEnd || all.every((choice) => finishOf(choice) !== undefined))) throw notAnAnswer();
-  return JSON.stringify({ ...head, object: "chat.completion", choices: all, usage });
+  return JSON.stringify({ ...head, object: "chat.completion", choices: all });
 }
 
 function notAnAnswer(): ProviderFailure {

@@ -1,4 +1,5 @@
 import type { Body } from "../http/body.ts";
+import { ownCopy } from "../platform/own_copy.ts";
 import { isRecord } from "../platform/records.ts";
 import type { EmbeddingInput } from "./embedding_input.ts";
 import { fileTokensOf, imageTokensOf, type PromptBounds } from "./media_tokens.ts";
@@ -6,6 +7,7 @@ import { MEDIA_MEMBERS } from "./message_filter.ts";
 import { addedByRepairs } from "./message_repairs.ts";
 import type { ChatBody } from "./request_shapes.ts";
 import { pieceOfTokens, SEARCHED_CHARS } from "./token_starts.ts";
+import { COUNTED_CHARS_MAX } from "./tokens.ts";
 
 /**
  * An upper bound for the tokens of a prompt, without a tokenizer: a token is at least one byte of UTF-8. Everything that is sent to the
@@ -37,10 +39,9 @@ const CLIENT_TOOLS: ReadonlySet<unknown> = new Set([undefined, null, "function",
 const DETAIL_CHARS_MAX = 16;
 const IMAGE_DATA = "data:image/";
 
-/** While a stream is open, only a sample of a larger prompt is kept: SAMPLE_PIECES pieces of about PIECE_CHARS each. */
+/** While a stream is open, only a sample of a larger prompt is kept: pieces of about PIECE_CHARS each. */
 const SAMPLE_CHARS = 8_192;
-const SAMPLE_PIECES = 32;
-const PIECE_CHARS = SAMPLE_CHARS / SAMPLE_PIECES;
+const PIECE_CHARS = 256;
 
 /** What is kept of a prompt to count it later: the whole text if it is short, and otherwise a sample and the length. */
 export type PromptSample = Readonly<PromptParts> & {
@@ -100,9 +101,12 @@ export class Prompt implements PromptParts {
     this.bytes = this.textTokens = beyond + bytesOf(texts);
   }
 
-  /** The text in one piece. Joined only when needed: few prompts are counted by the tokenizer. */
+  /**
+   * The text, or a sample of as much as the tokenizer counts. Made only when needed: few prompts are counted. Never all of a long one: a query that is
+   * read with each of a thousand documents is a thousand times as long as its request.
+   */
   get text(): string {
-    return this.#texts.join("\n");
+    return this.#sampled(COUNTED_CHARS_MAX, Math.random);
   }
 
   /** Bytes of the text, as UTF-8. */
@@ -119,16 +123,19 @@ export class Prompt implements PromptParts {
   sample(random: () => number = Math.random): PromptSample {
     const { textBytes, ids, textTokens, overheadTokens, imageTokens, fileTokens } = this;
     const facts = { textBytes, ids, textTokens, overheadTokens, imageTokens, fileTokens };
+    return { text: this.#sampled(SAMPLE_CHARS, random), ...facts };
+  }
+
+  /** The text if it has at most `charsMax` characters, and else pieces of about as many. */
+  #sampled(charsMax: number, random: () => number): string {
     let chars = Math.max(0, this.#texts.length - 1);
     for (const text of this.#texts) chars += text.length;
-    if (chars <= SAMPLE_CHARS) return { text: this.text, ...facts };
-    const stride = chars / SAMPLE_PIECES;
-    const starts = Array.from({ length: SAMPLE_PIECES }, (_, i) =>
-      Math.floor(i * stride + random() * (stride - PIECE_CHARS)),
-    );
-    // Copied: a slice of a string keeps the whole string in memory.
+    if (chars <= charsMax) return this.#texts.join("\n");
+    const count = charsMax / PIECE_CHARS;
+    const stride = chars / count;
+    const starts = Array.from({ length: count }, (_, i) => Math.floor(i * stride + random() * (stride - PIECE_CHARS)));
     const pieces = piecesOf(this.#texts, starts).map((piece) => pieceOfTokens(piece, PIECE_CHARS));
-    return { text: Buffer.from(pieces.join("")).toString(), ...facts };
+    return ownCopy(pieces.join(""));
   }
 }
 

@@ -16,10 +16,14 @@ const BYTE_ORDER_MARKS = /^\uFEFF+/;
 /** Strings, which stay, and the words that are no JSON. */
 const STRING_OR_NO_NUMBER = /"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g;
 
-/** Parses a JSON object, with the places of its fields; the only one of a list counts. Returns undefined if the text is none. */
-export function parseObject(text: string): JsonObject | undefined {
+/** JSON in a text in JSON is read so deep. */
+const TEXTS_MAX = 3;
+
+/** Parses a JSON object, with the places of its fields; the only one of a list counts, and JSON in a text. Returns undefined if the text is none. */
+export function parseObject(text: string, texts = 0): JsonObject | undefined {
   const parsed = parsedOf(text) ?? parsedOf(cleaned(text));
   if (parsed === undefined) return undefined;
+  if (typeof parsed.value === "string") return texts < TEXTS_MAX ? parseObject(parsed.value, texts + 1) : undefined;
   const value = onlyOf(parsed.value);
   if (!isRecord(value)) return undefined;
   const { repeats, hasLong } = quirksOf(parsed.text);
@@ -32,18 +36,28 @@ export function parseObject(text: string): JsonObject | undefined {
 /** Parses the JSON of a whole answer. Throws SyntaxError. */
 export function parseAnswer(text: string): unknown {
   const parsed = parsedOf(text) ?? parsedOf(cleaned(text));
-  return parsed === undefined ? JSON.parse(text) : parsed.value;
+  return parsed === undefined ? JSON.parse(text) : opened(parsed.value);
+}
+
+/** The only entry of a list, and what stands as JSON in a text. Anything else is returned as it is. */
+export function opened(value: unknown, texts = 0): unknown {
+  const only = onlyOf(value);
+  if (typeof only !== "string" || texts === TEXTS_MAX || !/^\s{0,9}["{[]/.test(only)) return only;
+  const inner = parseObject(only)?.value ?? parsedOf(only)?.value;
+  return inner === undefined ? only : opened(inner, texts + 1);
 }
 
 /** Where the entries of an answer stand: members that have their list, or an answer in which it is, and members of an entry. */
 export type ListPlaces = { lists: readonly string[]; entry: readonly string[] };
 
+/** The name of an entry in an object that has them by their numbers. */
+const NUMBER = /^\d{1,6}$/;
 /** Answers in answers are searched so deep. */
 const LEVELS_MAX = 4;
 
-/** The list of an answer's entries, in whichever member it is, or without one, or its only entry; undefined: there is none. Source: STR-13. */
+/** The list of an answer's entries, in whichever member it is, or without one, or its only entry; undefined: there is none. Source: STR-15. */
 export function listIn(value: unknown, places: ListPlaces, levels = LEVELS_MAX): readonly unknown[] | undefined {
-  const only = onlyOf(value);
+  const only = opened(value);
   if (Array.isArray(only)) return only;
   if (!isRecord(only) || levels === 0) return undefined;
   const { lists, entry } = places;
@@ -51,7 +65,15 @@ export function listIn(value: unknown, places: ListPlaces, levels = LEVELS_MAX):
     const list = listIn(only[name], places, levels - 1);
     if (list !== undefined) return list;
   }
-  return entry.some((name) => (only[name] ?? "") !== "") ? [only] : undefined;
+  if (entry.some((name) => (only[name] ?? "") !== "")) return [only];
+  const members = Object.entries(only);
+  if (members.length > 0 && members.every(([name]) => NUMBER.test(name))) return Object.values(only);
+  for (const [name, member] of members) {
+    const inner = lists.includes(name) ? undefined : opened(member);
+    const list = isRecord(inner) ? listIn(inner, places, levels - 1) : undefined;
+    if (list !== undefined) return list;
+  }
+  return undefined;
 }
 
 /** The only entry of a list: Gemini reports errors in one. Anything else is returned as it is. */

@@ -15,14 +15,15 @@ import type { MeteredEndpoint } from "./metered.ts";
 import { requireModel } from "./models.ts";
 import { chatGroups, filterParameters, parameterList } from "./parameters.ts";
 import { overheadOf, Prompt } from "./prompt.ts";
-import { type ListPlaces, listIn, onlyOf, parseAnswer } from "./provider_json.ts";
+import type { ListPlaces } from "./provider_json.ts";
 import { checkRequestBounds } from "./request_bounds.ts";
 import { asksForCharge, UsageOptions } from "./request_shapes.ts";
 import { type ReservedRequest, reserveEmbedding } from "./reserve.ts";
 import { Usage } from "./response_shapes.ts";
 import { noteUsed } from "./route_notes.ts";
-import { limitsOf, throwReported, type WholeCall } from "./upstream_chat.ts";
-import { type ReportedUsage, UsageReports } from "./usage_counts.ts";
+import { entriesOf, limitsOf, type WholeCall } from "./upstream_chat.ts";
+import type { ReportedUsage } from "./usage_counts.ts";
+import { UsageReports } from "./usage_reports.ts";
 import { usageShown } from "./usage_shown.ts";
 import { EXAMPLE_MODELS, meteredOperation } from "./v1_operations.ts";
 
@@ -155,6 +156,7 @@ async function serveRerank(
   return { how: "answered", usage, text: `${head.slice(0, -1)},"usage":${shown}}`, dropped };
 }
 
+type Fields = Readonly<Record<string, unknown>>;
 type Score = { index: number; score: number };
 type RerankResult = {
   scores: Score[];
@@ -181,15 +183,13 @@ async function fetchScores(
     ...attempt,
   };
   const text = await provider.postWhole(route, PATH, sent, limitsOf(call, RERANK_BYTES_MAX));
-  const value = parsed(text);
-  const only = onlyOf(value);
-  if (isRecord(only)) throwReported(only, { route, sent });
+  const { list, fields: answer } = entriesOf(text, PLACES, { route, sent });
   const reports = new UsageReports();
-  if (isRecord(only)) reports.read(only);
+  reports.read(answer);
   const { usage, raw: rawUsage } = reports;
   const promptTokens = usage?.promptTokens || usage?.totalTokens || 0;
   return {
-    scores: scoresOf(value, {
+    scores: scoresOf(indexed(list, answer), {
       most: documents.length,
       least: Math.min(body.top_n ?? documents.length, documents.length),
     }),
@@ -199,28 +199,30 @@ async function fetchScores(
   };
 }
 
-function parsed(text: string): unknown {
-  try {
-    return parseAnswer(text);
-  } catch {
-    throw failure("the answer is not JSON");
-  }
-}
-
+/** Members of a result with its score, and with the place of its document. NVIDIA's rankings have logits, Sentence Transformers' ids of a corpus. */
+const SCORES = ["relevance_score", "score", "relevance", "similarity", "logit", "rerank_score", "relevanceScore"];
+const INDEXES = ["index", "document_index", "doc_index", "corpus_id"];
 const PLACES: ListPlaces = {
-  lists: ["results", "data", "scores", "result", "output"],
-  entry: ["relevance_score", "score"],
+  lists: ["results", "data", "rankings", "scores", "result", "output"],
+  entry: SCORES,
 };
 
+/** Bare scores with the places of their documents, if these are a list of their own beside them. */
+function indexed(list: readonly unknown[] | undefined, { indices, indexes = indices }: Fields) {
+  if (list === undefined || !Array.isArray(indexes) || list.some(isRecord)) return list;
+  return list.map((score, place): unknown => ({ index: indexes[place], score }));
+}
+
 /** The scores, the highest first. Bare numbers are those of the documents in their order. */
-function scoresOf(value: unknown, { most, least }: { most: number; least: number }): Score[] {
-  const list = listIn(value, PLACES);
+function scoresOf(list: readonly unknown[] | undefined, { most, least }: { most: number; least: number }): Score[] {
   if (list === undefined) throw failure("the answer has no results");
   const seen = new Set<number>();
   const scores = list.map((item: unknown, place): Score => {
     const given = isRecord(item) ? item : { index: place, score: item };
-    const index = numberOf(given.index);
-    const score = given.score ?? given.relevance_score;
+    const { document } = given;
+    const places = [...INDEXES.map((name) => given[name]), isRecord(document) ? document.index : undefined];
+    const index = numberOf(places.find((one) => one !== undefined));
+    const score = scoreIn(SCORES.map((name) => given[name]).find((one) => one !== undefined));
     if (index === undefined || index >= most || seen.has(index))
       throw failure("a result is not of a document of the request");
     if (typeof score !== "number" || !Number.isFinite(score)) throw failure("a result has no score");
@@ -229,6 +231,11 @@ function scoresOf(value: unknown, { most, least }: { most: number; least: number
   });
   if (scores.length < least) throw failure(`the answer has ${scores.length} results of ${least}`);
   return scores.sort((a, b) => b.score - a.score);
+}
+
+/** A score, also as a text. */
+function scoreIn(score: unknown): unknown {
+  return typeof score === "string" && /^-?\d{1,20}(?:\.\d{1,20})?(?:e-?\d{1,3})?$/i.test(score) ? Number(score) : score;
 }
 
 function failure(why: string): ProviderFailure {

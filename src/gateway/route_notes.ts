@@ -6,7 +6,7 @@ import { chatCharge, imageCharge } from "../ledger/price.ts";
 import { noteTried } from "../ledger/tried_routes.ts";
 import type { PromptParts } from "./prompt.ts";
 import type { ReservedRequest } from "./reserve.ts";
-import { reportedCostOf } from "./usage_counts.ts";
+import { reportedCostOf } from "./usage_costs.ts";
 
 /** What is noted of a route's answer and work. What is noted of its calls: `dispatch.ts`. Source: PRV-22, PRV-24, MON-8, MON-20, LOS-1. */
 

@@ -1,4 +1,5 @@
 import { isRecord } from "../platform/records.ts";
+import { isCallPart, plainCall } from "./call_forms.ts";
 
 /** What a choice says, and the text of a content that is none. Source: STR-6. */
 
@@ -33,9 +34,11 @@ export function withText(said: Fields, content: object): Fields {
   let text = "";
   let thought = "";
   const others: unknown[] = [];
+  const calls: unknown[] = [];
   for (const part of parts) {
     if (typeof part === "string") text += part;
     else if (!isRecord(part)) continue;
+    else if (isCallPart(part)) calls.push(plainCall(part));
     else if (part.type === "thinking" || part.type === "reasoning") thought += thoughtIn(part);
     else if (typeof part.text === "string") text += part.text;
     else others.push(part);
@@ -47,6 +50,7 @@ export function withText(said: Fields, content: object): Fields {
     content: text === "" && thought !== "" ? null : text,
     ...(thought !== "" && !hasReasoning && { reasoning_content: thought }),
     ...(others.length > 0 && { content_parts: others }),
+    ...(calls.length > 0 && rest.tool_calls === undefined && { tool_calls: calls }),
   };
 }
 
@@ -58,10 +62,34 @@ function isData(content: object): boolean {
   return entries.length > 0 && !entries.some(isPart);
 }
 
-/** The text of a part with thinking, which may be a list of texts. */
-function thoughtIn({ thinking, reasoning, summary, text }: Fields): string {
-  const said = thinking ?? reasoning ?? summary ?? text;
+/** The text of a part with thinking, which may be an object, or a list of texts. */
+function thoughtIn({ thinking, reasoning, summary, text, content }: Fields, levels = 2): string {
+  return thoughtText(thinking ?? reasoning ?? summary ?? text ?? content, levels);
+}
+
+function thoughtText(said: unknown, levels: number): string {
   if (typeof said === "string") return said;
-  if (!Array.isArray(said)) return "";
-  return said.map((one) => (isRecord(one) && typeof one.text === "string" ? one.text : "")).join("");
+  if (levels === 0) return "";
+  if (isRecord(said)) return thoughtIn(said, levels - 1);
+  return Array.isArray(said) ? said.map((one) => thoughtText(one, levels - 1)).join("") : "";
+}
+
+/** What a model thought, in the two members that have a text for it; and under other names. */
+const THOUGHTS = ["reasoning_content", "reasoning"] as const;
+const OTHER_THOUGHTS = ["thinking", "reasoning_text", "thought"] as const;
+
+/** A message or delta whose reasoning is a text: some servers send an object or a list, or give it another name. */
+export function withThought(said: Fields): Fields {
+  let good = said;
+  for (const name of THOUGHTS) {
+    const thought = said[name];
+    if (typeof thought === "object" && thought !== null) good = { ...good, [name]: thoughtText(thought, 2) };
+  }
+  for (const name of OTHER_THOUGHTS) {
+    const thought = said[name];
+    if (typeof thought !== "string") continue;
+    const { [name]: _, ...others } = good;
+    good = THOUGHTS.some((one) => typeof others[one] === "string") ? others : { ...others, reasoning_content: thought };
+  }
+  return good;
 }

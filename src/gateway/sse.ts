@@ -1,4 +1,5 @@
 import { ByteBlocks } from "../platform/byte_blocks.ts";
+import { isRecord } from "../platform/records.ts";
 
 /**
  * Parses Server-Sent Events: bytes in, payloads of `data:` out. Comments, other fields and events without data are dropped. CR, LF
@@ -39,6 +40,9 @@ const BLANK_LINES = Uint8Array.of(LF, LF);
 const BYTE_ORDER_MARK = 0xfeff;
 /** Has no state between calls: only whole lines are decoded. */
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
+
+/** The data of an event that is a list. */
+const LIST = /^\s{0,9}\[\s{0,9}\{/;
 
 /** Whether a payload is the end of a chat stream. Its spelling differs among providers. */
 export function isDone(payload: string): boolean {
@@ -132,7 +136,8 @@ export class SseReader {
       if (cr < at) cr = indexFrom(text, "\r", at);
       const end = Math.min(lf, cr);
       const payload = this.#endLine(text, at, end);
-      if (payload !== undefined) sink.takePayload(payload);
+      if (payload !== undefined && LIST.test(payload)) for (const one of entriesOf(payload)) sink.takePayload(one);
+      else if (payload !== undefined) sink.takePayload(payload);
       at = lf === cr + 1 ? lf + 1 : end + 1;
     }
   }
@@ -192,6 +197,18 @@ export class SseReader {
 /** Whether a single line is a JSON object: of several lines each would be parsed again with every further line. */
 function isObject(line: string): boolean {
   return line.startsWith("{") && line.endsWith("}") && !line.includes("\n") && isJson(line);
+}
+
+/** The payloads of an event whose data is a list of several objects: some gateways collect what arrives together. Any other is one. */
+function entriesOf(payload: string): string[] {
+  let entries: unknown;
+  try {
+    entries = JSON.parse(payload);
+  } catch {
+    return [payload];
+  }
+  if (!Array.isArray(entries) || entries.length < 2 || !entries.every(isRecord)) return [payload];
+  return entries.map((entry) => JSON.stringify(entry));
 }
 
 /** The data of an event that is an error by its name, as an object that says so. */

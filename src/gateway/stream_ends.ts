@@ -37,12 +37,12 @@ import type { AnswerToCount } from "./usage_counts.ts";
  * Source: END-3, END-5, END-6, END-7, END-8, END-9, END-10, END-11, END-12, END-18.
  */
 
-/** `event`: the error event that the client is sent. */
+/** `event`: the error event that the client is sent: `error`, if nothing is charged. */
 export type StreamOutcome =
   /** The answer is charged. */
   | { how: "streamed" | "client_left"; answer: AnswerToCount; event?: string }
   /** Nothing is charged. */
-  | { how: "failed"; reason: EndReason; event: string };
+  | { how: "failed"; reason: EndReason; error: Refusal; event: string };
 
 /** Says what the end of a stream means, and logs the ends that an operator should know of. Changes nothing. */
 export function streamOutcome(
@@ -80,8 +80,8 @@ export function streamOutcome(
     case "oversized": {
       deps.log.warn({ ...facts, why: end.why }, "a provider's stream broke off");
       const message = "The model service broke off. Nothing was charged.";
-      const event = errorEvent(new Refusal("provider_unavailable", { message }), requestId);
-      return { how: "failed", reason: end.how === "fell_silent" ? "timed_out" : "provider_broke_off", event };
+      const reason = end.how === "fell_silent" ? "timed_out" : "provider_broke_off";
+      return failed(reason, new Refusal("provider_unavailable", { message }), requestId);
     }
 
     case "broke_held_up": {
@@ -93,12 +93,16 @@ export function streamOutcome(
     }
 
     case "ended_by_us":
-      return { how: "failed", reason: "ended_by_us", event: errorEvent(restarting(), requestId) };
+      return failed("ended_by_us", restarting(), requestId);
 
     case "failed":
       deps.log.error({ ...facts, err: end.error }, "an error of ours ended a stream");
-      return { how: "failed", reason: "gateway_failed", event: errorEvent(new Refusal("internal_error"), requestId) };
+      return failed("gateway_failed", new Refusal("internal_error"), requestId);
   }
+}
+
+function failed(reason: EndReason, error: Refusal, requestId: string): StreamOutcome & { how: "failed" } {
+  return { how: "failed", reason, error, event: errorEvent(error, requestId) };
 }
 
 function answerOf({ usage, rawUsage, text, chars }: Relayed): AnswerToCount {

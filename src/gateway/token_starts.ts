@@ -3,29 +3,44 @@
  * makes one more, or what stood on its two sides becomes one.
  */
 
-/** So many characters are searched for such a place. Long words, and rows of one character, have none. */
-export const SEARCHED_CHARS = 64;
+/** So many characters are searched for such a place, at most. Longer words, and longer rows of one character, have none. */
+export const SEARCHED_CHARS = 256;
 
 const SPACE = 0x20;
 const NEWLINE = 0x0a;
+/** A row of so many equal signs is made of tokens of its own. */
+const ROW_CHARS = 4;
 
-/** Whether one begins at `at`: the last space in front of a word, or a line that does not begin with white space. */
+/**
+ * Whether one begins at `at`: the last space in front of a word, a line that does not begin with white space, or a row of one character
+ * behind a row of another.
+ */
 export function beginsToken(text: string, at: number): boolean {
   const unit = text.charCodeAt(at);
   if (unit === SPACE) return !isWhite(text.charCodeAt(at + 1));
-  return text.charCodeAt(at - 1) === NEWLINE && !isWhite(unit);
+  const before = text.charCodeAt(at - 1);
+  if (before === NEWLINE) return !isWhite(unit);
+  return unit !== before && !isWhite(unit) && isRow(text, at - ROW_CHARS) && isRow(text, at);
+}
+
+/** Whether a row of one character begins at `at`. */
+function isRow(text: string, at: number): boolean {
+  for (let next = at + 1; next < at + ROW_CHARS; next++)
+    if (text.charCodeAt(next) !== text.charCodeAt(at)) return false;
+  return true;
 }
 
 /**
- * About `chars` characters of `text`, which has SEARCHED_CHARS more: from the first place where a token begins to the first such place
- * behind `chars`. So every token is as likely to be in a piece at a random place as its length says, and none is in it by half.
+ * About `chars` characters of `text`, which has up to SEARCHED_CHARS more: from the first place where a token begins to the first such
+ * place behind `chars`. So every token is as likely to be in a piece at a random place as its length says, and none is in it by half.
  */
 export function pieceOfTokens(text: string, chars: number): string {
-  return text.slice(startFrom(text, 0), startFrom(text, chars));
+  const searched = Math.max(0, text.length - chars);
+  return text.slice(startFrom(text, 0, searched), startFrom(text, chars, searched));
 }
 
-function startFrom(text: string, from: number): number {
-  for (let at = from; at < from + SEARCHED_CHARS && at < text.length; at++) if (beginsToken(text, at)) return at;
+function startFrom(text: string, from: number, searched: number): number {
+  for (let at = from; at < from + searched; at++) if (beginsToken(text, at)) return at;
   return from;
 }
 

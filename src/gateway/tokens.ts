@@ -5,7 +5,7 @@ import { roughTokens } from "./rough_tokens.ts";
 import { Written } from "./written.ts";
 
 /** Of a longer text a sample is counted, in characters. Source: MON-4. */
-const COUNTED_CHARS_MAX = 32 * 1024;
+export const COUNTED_CHARS_MAX = 32 * 1024;
 /** Time limit of one job, measured inside the worker. */
 const JOB_MS = 100;
 /** What the jobs that wait may take together, in the worker: each account has its part of it, and each of its jobs a part of that. */

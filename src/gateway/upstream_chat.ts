@@ -10,6 +10,7 @@ import { deadline } from "../platform/deadline.ts";
 import { isRecord } from "../platform/records.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { Stop } from "../platform/stop.ts";
+import { errorWithin, parseChat } from "./answer_forms.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { type ChatToSend, chatPayload, type Payload } from "./chat_payload.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
@@ -18,11 +19,12 @@ import { rejectionInRequest } from "./client_paths.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readsLegacyCalls } from "./legacy_functions.ts";
 import { chatOpening, isEmptyAnswer, type Opening } from "./openings.ts";
-import { isEvents, payloadsOfWhole, wholeOfEvents } from "./other_form.ts";
-import { type JsonObject, parseObject } from "./provider_json.ts";
+import { payloadsIn, payloadsOfWhole, wholeOf } from "./other_form.ts";
+import { type JsonObject, type ListPlaces, listIn, parseAnswer } from "./provider_json.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import { isDone, OversizedEvent, SseReader } from "./sse.ts";
-import { type ReportedUsage, USAGE_MEMBERS, UsageReports } from "./usage_counts.ts";
+import type { ReportedUsage } from "./usage_counts.ts";
+import { USAGE_MEMBERS, UsageReports } from "./usage_reports.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 
 /** Calls of a provider for a chat, and what is read of its answers. What is sent: `chat_payload.ts`. */
@@ -37,6 +39,7 @@ const OPENING_PAYLOADS_MAX = 1_000;
 const OPENING_CHARS_MAX = 16 * 1024 * 1024;
 const SPACE = 32;
 const LESS_THAN = 60;
+const QUOTE = 34;
 const OPENING_BRACKET = 91;
 const OPENING_BRACE = 123;
 /** A byte order mark has bytes from here on. */
@@ -85,15 +88,13 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
 
 /** A whole answer for the client. */
 export function chatAnswerOf(
-  { text, value, spans, choices: received, isEmpty }: Completion,
+  { text, value, spans, choices: received, reports, isEmpty }: Completion,
   { call, route, payload, createdUnix }: { call: ChatCall; route: KeyedRoute; payload: Payload; createdUnix: number },
 ): ChatAnswer {
   const { requestId } = call;
   const edits = new Map<string, string | null>();
-  for (const name of [...PROVIDER_FIELDS, ...USAGE_MEMBERS]) edits.set(name, null);
+  for (const name of [...PROVIDER_FIELDS, ...USAGE_MEMBERS, ...reports.foundIn]) edits.set(name, null);
   if (!isTier(value.service_tier)) edits.set("service_tier", null);
-  const reports = new UsageReports();
-  reports.read(value);
   const choices = new ChoiceRepair(requestId, "message", readsLegacyCalls(call.body)).repaired(received);
   if (choices !== received) edits.set("choices", JSON.stringify(choices));
   const { usage: reported, raw } = reports;
@@ -155,42 +156,58 @@ export function limitsOf(call: WholeCall, bytesMax = ANSWER_BYTES_MAX): WholeOpt
 /** What was sent, and to which route. */
 export type Called = { route: KeyedRoute; sent: string };
 
-/** A whole chat answer. */
-type Completion = JsonObject & { choices: unknown[]; isEmpty: boolean };
+/** A whole chat answer, and what it reports. */
+type Completion = JsonObject & { choices: unknown[]; reports: UsageReports; isEmpty: boolean };
 
 /**
  * Parses a whole chat answer, also one that came as events. Throws ProviderFailure if it is none, and ProviderFailure
  * or ProviderRejection if it reports an error, also of one of its choices: then it is broken off, as a stream is by an error event.
  */
 export function completionOf(received: string, called: Called): Completion {
-  const text = isEvents(received) ? assembled(received, called) : received;
-  const answer = unwrapped(parseObject(text), called);
+  const reports = new UsageReports();
+  const payloads = payloadsIn(received);
+  const answer = parseChat(payloads === undefined ? received : assembled(payloads, reports, called));
+  if (answer !== undefined) throwReported(answer.value, called);
   const choices = answer?.value.choices;
-  if (answer === undefined || !Array.isArray(choices))
-    throw new ProviderFailure("not_json", "the answer is not a chat completion");
-  return { ...answer, choices, isEmpty: isEmptyAnswer(choices, answer.value) };
+  if (answer === undefined || !Array.isArray(choices)) throw notAnAnswer();
+  reports.read(answer.value);
+  return { ...answer, choices, reports, isEmpty: isEmptyAnswer(choices, reports) };
 }
 
-/** Members in which gateways put a whole answer: Cloudflare in `result`. */
-const WRAPPINGS = ["result", "data"];
-
-/** The answer itself. Throws what it, or what is around it, reports. */
-function unwrapped(answer: JsonObject | undefined, called: Called): JsonObject | undefined {
-  if (answer === undefined) return undefined;
-  throwReported(answer.value, called);
-  if (answer.value.choices !== undefined) return answer;
-  const inner = WRAPPINGS.map((name) => answer.value[name]).find((one) => isRecord(one) && Array.isArray(one.choices));
-  return inner === undefined ? answer : unwrapped(parseObject(JSON.stringify(inner)), called);
-}
-
-function assembled(received: string, called: Called): string {
+/** The whole answer that events say, whose usage is noted. */
+function assembled(payloads: () => string[], reports: UsageReports, called: Called): string {
   try {
-    return wholeOfEvents(received, (event) => throwReported(event, called));
+    return wholeOf(payloads(), (event) => {
+      throwReported(event, called);
+      reports.read(event);
+    });
   } catch (error) {
-    if (error instanceof SyntaxError || error instanceof OversizedEvent)
-      throw new ProviderFailure("not_json", "the answer is not a chat completion");
+    if (error instanceof SyntaxError || error instanceof OversizedEvent) throw notAnAnswer();
     throw error;
   }
+}
+
+function notAnAnswer(): ProviderFailure {
+  return new ProviderFailure("not_json", "the answer is not a chat completion");
+}
+
+/** The entries of an answer that is a list of them, and its other fields. Throws ProviderFailure, ProviderRejection. */
+export function entriesOf(
+  text: string,
+  places: ListPlaces,
+  called: Called,
+): { list: readonly unknown[] | undefined; fields: Readonly<Record<string, unknown>> } {
+  let value: unknown;
+  try {
+    value = parseAnswer(text);
+  } catch {
+    throw new ProviderFailure("not_json", "the answer is not JSON");
+  }
+  const fields = isRecord(value) ? value : {};
+  const list = listIn(value, places);
+  // Beside entries only clear signs of an error count.
+  throwReported(list === undefined ? (errorWithin(fields) ?? fields) : { ...fields, data: list }, called);
+  return { list, fields };
 }
 
 /** Throws ProviderFailure or ProviderRejection if an answer or an event reports an error. */
@@ -247,8 +264,8 @@ export function streamOfChat(call: ChatCall, route: KeyedRoute): StreamToOpen {
 /** A chat stream to open. A whole answer is read as a short stream. */
 export function chatStream(payload: Payload, route: KeyedRoute): StreamToOpen {
   const fromWhole = (text: string) => {
-    const { value, isEmpty } = completionOf(text, { route, sent: payload.text });
-    return { payloads: payloadsOfWhole(value), isEmpty };
+    const { value, reports, isEmpty } = completionOf(text, { route, sent: payload.text });
+    return { payloads: payloadsOfWhole(value, reports), isEmpty };
   };
   return { path: CHAT_PATH, ...payload, opening: chatOpening(), fromWhole };
 }
@@ -368,7 +385,7 @@ async function firstPayloads({ reader, sse, held }: Reading, opened: Opened): Pr
 
 /** Whether the answer begins with this payload. Throws what it reports, or if it is no event. */
 function begins(payload: string, { opening, called }: Opened): boolean {
-  const event = parseObject(payload)?.value;
+  const event = opening.read(payload);
   if (event === undefined) throw new ProviderFailure("not_json", "the stream began with something else than an event");
   throwReported(event, called);
   return opening.begins(event);
@@ -380,7 +397,7 @@ type BodyForm = "json" | "page" | "events";
 function formOf(bytes: Uint8Array): BodyForm | undefined {
   const first = bytes.find((byte) => byte > SPACE && byte < FIRST_OF_MARK);
   if (first === undefined) return undefined;
-  if (first === OPENING_BRACE || first === OPENING_BRACKET) return "json";
+  if (first === OPENING_BRACE || first === OPENING_BRACKET || first === QUOTE) return "json";
   return first === LESS_THAN ? "page" : "events";
 }
 

@@ -13,10 +13,11 @@ import { readVector, type Vector, vectorJson } from "./embedding_vectors.ts";
 import type { Namer } from "./end_users.ts";
 import { type LargeEmbeddings, TEXT_BYTES_A_NUMBER } from "./large_embeddings.ts";
 import { EMBEDDING_PARAMETERS, filterParameters } from "./parameters.ts";
-import { type ListPlaces, listIn, onlyOf, parseAnswer } from "./provider_json.ts";
+import type { ListPlaces } from "./provider_json.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
-import { type Called, throwReported } from "./upstream_chat.ts";
-import { type ReportedUsage, UsageReports } from "./usage_counts.ts";
+import { type Called, entriesOf } from "./upstream_chat.ts";
+import type { ReportedUsage } from "./usage_counts.ts";
+import { UsageReports } from "./usage_reports.ts";
 
 /**
  * Embedding requests to a provider and its answers. The provider is asked for base64, a quarter of the bytes, if it takes it; the client gets its
@@ -33,7 +34,10 @@ const BASE64_BYTES_A_NUMBER = 16 / 3;
 
 /** Members of an entry that have its numbers. */
 const VECTORS = ["embedding", "values", "vector"];
-const PLACES: ListPlaces = { lists: ["data", "embeddings", "result", "output", "float"], entry: VECTORS };
+const PLACES: ListPlaces = {
+  lists: ["data", "embeddings", "result", "output", "float", "predictions"],
+  entry: VECTORS,
+};
 
 export type EmbeddingCall = Attempt & {
   provider: ProviderClient;
@@ -109,19 +113,11 @@ function embeddingPayload({ body: { fields }, raw, namer }: EmbeddingCall, route
 }
 
 function answerOf(text: string, called: Called): { data: readonly unknown[]; fields: Fields } {
-  let value: unknown;
-  try {
-    value = parseAnswer(text);
-  } catch {
-    throw failure("the answer is not JSON");
-  }
-  const only = onlyOf(value);
-  if (isRecord(only)) throwReported(only, called);
-  const list = listIn(value, PLACES);
+  const { list, fields } = entriesOf(text, PLACES, called);
   // Bare numbers are one embedding.
   const data = typeof list?.[0] === "number" ? [list] : list;
   if (data === undefined) throw failure("the answer is not a list of embeddings");
-  return { data, fields: isRecord(only) ? only : {} };
+  return { data, fields };
 }
 
 /**
@@ -178,9 +174,8 @@ function isPresent(value: unknown): boolean {
 /** What the provider reports. Ollama's counts are beside the embeddings. Some providers report only the total. A count of zero is none: every input has a token. */
 function usageIn(answer: Fields): Pick<EmbeddingAnswer, "usage" | "rawUsage"> {
   const reports = new UsageReports();
-  if (!reports.read(answer)) reports.note(answer);
-  const { usage } = reports;
-  const rawUsage = reports.raw === answer ? undefined : reports.raw;
+  reports.read(answer);
+  const { usage, raw: rawUsage } = reports;
   const promptTokens = usage?.promptTokens || usage?.totalTokens || 0;
   return { usage: usage && promptTokens > 0 ? { ...usage, promptTokens } : undefined, rawUsage };
 }

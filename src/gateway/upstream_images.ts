@@ -15,11 +15,11 @@ import type { Namer } from "./end_users.ts";
 import { type ImageToken, imageUrl } from "./image_addresses.ts";
 import { accessOf, IMAGE_BYTES_MAX, IMAGE_TYPES, imageTypeOf } from "./image_files.ts";
 import { filterParameters, IMAGE_PARAMETERS } from "./parameters.ts";
-import { type ListPlaces, listIn, onlyOf, parseAnswer } from "./provider_json.ts";
+import type { ListPlaces } from "./provider_json.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
-import { type Called, limitsOf, throwReported, type WholeCall } from "./upstream_chat.ts";
-import { withoutCosts } from "./usage_counts.ts";
+import { type Called, entriesOf, limitsOf, type WholeCall } from "./upstream_chat.ts";
+import { withoutCosts } from "./usage_costs.ts";
 import { type ShownCharge, shownCharge } from "./usage_shown.ts";
 
 /**
@@ -35,8 +35,11 @@ const PATH = "/images/generations";
 const ANSWER_FIELDS = ["background", "output_format", "quality", "size"];
 const IMAGE_FIELDS = ["revised_prompt"];
 /** Members of an image that have its content: base64, a data URL or an address. */
-const CONTENTS = ["b64_json", "url", "base64", "image_base64", "b64", "image_url", "image"];
-const PLACES: ListPlaces = { lists: ["data", "images", "output", "artifacts", "result"], entry: CONTENTS };
+const CONTENTS = ["b64_json", "url", "base64", "image_base64", "b64", "image_url", "image", "bytesBase64Encoded"];
+const PLACES: ListPlaces = {
+  lists: ["data", "images", "output", "artifacts", "result", "predictions"],
+  entry: CONTENTS,
+};
 const NO_IMAGE = "the answer contains no image";
 
 export type ImageCall = WholeCall & {
@@ -121,17 +124,9 @@ type Answer = { fields: Item; image: Item };
 
 /** The answer's fields, and its first image. Throws ProviderFailure, ProviderRejection. */
 function answerOf(text: string, called: Called): Answer {
-  let value: unknown;
-  try {
-    value = parseAnswer(text);
-  } catch {
-    throw new ProviderFailure("not_json", "the answer is not JSON");
-  }
-  const only = onlyOf(value);
-  const fields = isObject(only) ? only : {};
-  throwReported(fields, called);
+  const { list, fields } = entriesOf(text, PLACES, called);
   // One image is requested and charged. A provider that sends more must not make us fetch them.
-  const image = listIn(value, PLACES)?.[0];
+  const image = list?.[0];
   if (typeof image === "string") return { fields, image: { url: image } };
   if (!isObject(image)) throw new ProviderFailure("not_json", NO_IMAGE);
   return { fields, image };
@@ -141,8 +136,10 @@ function isObject(value: unknown): value is Item {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** A text in a member, or in an object in it: `image_url` has one in chats. */
 function textIn(item: Item, name: string): string | undefined {
-  const value = item[name];
+  const member = item[name];
+  const value = isObject(member) ? member.url : member;
   return typeof value === "string" && value !== "" ? value : undefined;
 }
 

@@ -1,9 +1,9 @@
 import type { FurtherCounts, TokenCounts } from "../ledger/price.ts";
 import { isRecord } from "../platform/records.ts";
-import { FURTHER_PARTS, MEDIA_PARTS, type MediaPart, OUTPUT_PARTS, PRICE_PARTS } from "../price_parts.ts";
+import { MEDIA_PARTS, type MediaPart, PRICE_PARTS } from "../price_parts.ts";
 
 /**
- * What providers report of an answer's usage, as counts with names of our own: the only place that knows how providers report.
+ * What a provider's usage object says, as counts with names of our own. Where it stands: `usage_reports.ts`.
  *
  *   OpenAI       prompt_tokens_details, completion_tokens_details; everything is a part of the two counts
  *   OpenRouter   the same, with cache_write_tokens and image_tokens
@@ -18,7 +18,7 @@ import { FURTHER_PARTS, MEDIA_PARTS, type MediaPart, OUTPUT_PARTS, PRICE_PARTS }
  */
 
 /** Larger counts are no counts. */
-const COUNT_MAX = 2_000_000_000;
+export const COUNT_MAX = 2_000_000_000;
 /** Members that are read of one object. Providers send about twenty. */
 const MEMBERS_MAX = 100;
 /** A fraction below this is an error of rounding. */
@@ -155,11 +155,11 @@ type Fields = Readonly<Record<string, unknown>>;
 /** By meaning, what was found; undefined: nothing. */
 type Found = { [M in Meaning]?: number };
 
-/** The counts of a provider's usage object; undefined if it counts no tokens. */
-export function reportedUsageOf(usage: unknown): ReportedUsage | undefined {
+/** The counts of a provider's usage object; undefined if it counts no tokens. `isNamed`: as `meaningOf`. */
+export function reportedUsageOf(usage: unknown, isNamed = true): ReportedUsage | undefined {
   if (!isRecord(usage)) return undefined;
   const found: Found = {};
-  collect(usage, NAME_MAP, found);
+  collect(usage, NAME_MAP, found, isNamed);
   const { promptBesideCache, total, promptMore = 0, completionMore = 0 } = found;
   const prompt = found.prompt ?? promptBesideCache;
   if (prompt === undefined && found.completion === undefined && total === undefined) return undefined;
@@ -203,180 +203,95 @@ function isBeside(
 }
 
 /** Notes the counts of an object by their meaning. */
-function collect(object: Fields, names: NameMap, found: Found): void {
+function collect(object: Fields, names: NameMap, found: Found, isNamed = false): void {
   let members = 0;
   for (const name in object) {
     if (++members > MEMBERS_MAX) return;
-    const meaning = names.get(name);
+    const meaning = names.get(name) ?? (names === NAME_MAP ? meaningOf(name, isNamed) : undefined);
     if (meaning === undefined) continue;
     const value = object[name];
     if (typeof meaning !== "string") {
       if (isRecord(value)) collect(value, meaning, found);
-      else if (Array.isArray(value)) collect(byModality(value), meaning, found);
+      else if (Array.isArray(value)) collect(byName(value) ?? {}, meaning, found);
       continue;
     }
-    const count = countIn(value);
+    const count = countIn(isRecord(value) ? (value.tokens ?? value.count ?? value.total) : value);
     if (count !== undefined) found[meaning] = Math.max(found[meaning] ?? 0, count);
   }
 }
 
-/** Gemini's list of counts, by the modality of each. */
-function byModality(list: readonly unknown[]): Fields {
-  const entries = list.slice(0, MEMBERS_MAX).filter(isRecord);
-  return Object.fromEntries(entries.map((one) => [one.modality, one.tokenCount ?? one.token_count]));
+/** Members of an entry of a list that name what it counts, and those with the count. */
+const ENTRY_NAMES = ["modality", "type", "name", "kind", "unit"];
+const ENTRY_COUNTS = ["tokenCount", "token_count", "tokens", "count", "value", "amount", "quantity"];
+
+/** A list of counts by what each counts, as Gemini has them by modality; undefined if it is none. */
+export function byName(list: readonly unknown[]): Fields | undefined {
+  const entries = list
+    .slice(0, MEMBERS_MAX)
+    .filter(isRecord)
+    .map((entry): [unknown, unknown] => [firstOf(entry, ENTRY_NAMES), firstOf(entry, ENTRY_COUNTS)])
+    .filter(([name, count]) => typeof name === "string" && count !== undefined);
+  return entries.length > 0 ? Object.fromEntries(entries) : undefined;
 }
+
+function firstOf(entry: Fields, names: readonly string[]): unknown {
+  return names.map((name) => entry[name]).find((one) => one !== undefined);
+}
+
+/** Words of a name that say nothing of what is counted. */
+const FILLING: ReadonlySet<string> = new Set(["num", "n", "number", "of", "count", "counts", "used", "native"]);
+const TOKEN: ReadonlySet<string> = new Set(["token", "tokens"]);
+/** What the other words of a name count, if it has no further one. */
+const BY_WORDS: ReadonlyMap<string, Meaning> = new Map([
+  ...["prompt", "input", "in", "input text", "prompt text", "evaluated"].map((word) => [word, "prompt"] as const),
+  ...["completion", "output", "out", "generated", "response", "predicted"].map((word) => [word, "completion"] as const),
+  ...["total", "all", ""].map((word) => [word, "total"] as const),
+  ...["total prompt", "total input"].map((words) => [words, "prompt"] as const),
+  ...["total completion", "total output"].map((words) => [words, "completion"] as const),
+  ...["cached", "cached prompt", "cached input", "prompt cached", "input cached"].map(
+    (words) => [words, "cached"] as const,
+  ),
+  ...["reasoning", "thinking"].map((word) => [word, "reasoning"] as const),
+]);
+const WORD = /[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+/g;
+const NAME_CHARS_MAX = 60;
+/** Names whose meaning is remembered. They are a provider's, so there may be any number of them. */
+const NAMES_KNOWN_MAX = 2_000;
+const known = { named: new Map<string, Meaning | null>(), bare: new Map<string, Meaning | null>() };
+
+/**
+ * What a member counts whose name is not in the table, by its words. `isNamed`: it stands in a member whose name says that it counts tokens,
+ * so `input` does too; elsewhere the word `tokens` is needed.
+ */
+export function meaningOf(name: string, isNamed: boolean): Meaning | undefined {
+  const exact = NAMES[name];
+  if (typeof exact === "string") return exact;
+  const cache = isNamed ? known.named : known.bare;
+  const before = cache.get(name);
+  if (before !== undefined) return before ?? undefined;
+  if (cache.size >= NAMES_KNOWN_MAX) cache.clear();
+  const meaning = name.length > NAME_CHARS_MAX ? undefined : byWords(name, isNamed);
+  cache.set(name, meaning ?? null);
+  return meaning;
+}
+
+function byWords(name: string, isNamed: boolean): Meaning | undefined {
+  const words = (name.match(WORD) ?? []).map((word) => word.toLowerCase()).filter((word) => !FILLING.has(word));
+  const others = words.filter((word) => !TOKEN.has(word));
+  const saysTokens = others.length < words.length;
+  return saysTokens || (isNamed && others.length > 0) ? BY_WORDS.get(others.join(" ")) : undefined;
+}
+
+/** A number as a text: its thousands may be set apart, as programs write numbers for people. */
+const NUMBER = /^\s{0,9}(?:\d{1,10}|\d{1,3}(?:,\d{3}){1,3})(?:\.\d{1,20})?\s{0,9}$/;
 
 /** A count as a number or its text; fractions are rounded up. Undefined if it is none. */
 function countIn(value: unknown): number | undefined {
   if (isCount(value)) return value;
-  const isText = typeof value === "string" && /^\s{0,9}\d{1,10}(?:\.\d{1,20})?\s{0,9}$/.test(value);
-  if (typeof value !== "number" && !isText) return undefined;
-  const count = Math.ceil(Number(value) - FRACTION_MIN);
-  return Number(value) >= 0 && isCount(count) ? count + 0 : undefined;
-}
-
-/** Members of an answer, or of a chunk, that may be or contain the usage; in each choice, and in what it says: `usage`. */
-const PLACES: readonly (readonly [string, string?])[] = [
-  ["usage"],
-  ["usageMetadata"],
-  ["usage_metadata"],
-  ["x_groq", "usage"],
-  ["message", "usage"],
-  ["meta"],
-  ["amazon-bedrock-invocationMetrics"],
-];
-/** Those of them that only have a usage: they are not sent on. */
-export const USAGE_MEMBERS = ["usageMetadata", "usage_metadata", "amazon-bedrock-invocationMetrics"];
-/** Choices that are searched for a usage. */
-const CHOICES_MAX = 128;
-
-/**
- * What a provider reports in the course of an answer. A report replaces what was reported before, but no count becomes smaller: some
- * providers end with zeros, or report the prompt first and the completion later. Source: MON-18.
- */
-export class UsageReports {
-  /** The counts so far; undefined if no tokens were reported. */
-  usage: ReportedUsage | undefined;
-  /** The last usage object that counts, unchanged; undefined if there was none. */
-  raw: unknown;
-
-  /** Reads an answer or a chunk, wherever it has its usage. Returns whether it reports tokens. */
-  read(answer: Fields): boolean {
-    let reports = false;
-    for (const [name, inner] of PLACES) {
-      const place = answer[name];
-      if (place === undefined || place === null) continue;
-      if (this.note(inner === undefined ? place : isRecord(place) ? place[inner] : undefined)) reports = true;
-      else if (name === "usage") this.raw ??= place;
-    }
-    return Array.isArray(answer.choices) ? this.readChoices(answer.choices) || reports : reports;
-  }
-
-  /** The same of choices alone. */
-  readChoices(choices: readonly unknown[]): boolean {
-    let reports = false;
-    for (let i = 0; i < choices.length && i < CHOICES_MAX; i++) {
-      const choice = choices[i];
-      if (!isRecord(choice)) continue;
-      for (const place of [choice.usage, usageIn(choice.delta), usageIn(choice.message)])
-        if (place !== undefined && this.note(place)) reports = true;
-    }
-    return reports;
-  }
-
-  /** As `read`, of a chunk that reports one more choice: its completion is added to those before. */
-  readMore(chunk: Fields): boolean {
-    const before = this.usage;
-    this.usage = undefined;
-    const reports = this.read(chunk);
-    this.usage =
-      before === undefined || this.usage === undefined ? (this.usage ?? before) : withMore(before, this.usage);
-    return reports;
-  }
-
-  /** Notes a usage object. Returns whether it reports tokens. */
-  note(raw: unknown): boolean {
-    const usage = reportedUsageOf(raw);
-    if (usage === undefined) return false;
-    const before = this.usage;
-    if (before === undefined || sizeOf(usage) >= sizeOf(before)) this.raw = raw;
-    this.usage = before === undefined ? usage : neverSmaller(before, usage);
-    return true;
-  }
-}
-
-function usageIn(said: unknown): unknown {
-  return isRecord(said) ? said.usage : undefined;
-}
-
-function sizeOf({ promptTokens, completionTokens, totalTokens = 0 }: ReportedUsage): number {
-  return Math.max(promptTokens + completionTokens, totalTokens);
-}
-
-/** The later report, with each count that is smaller in it as it was before. */
-function neverSmaller(before: ReportedUsage, now: ReportedUsage): ReportedUsage {
-  const { totalTokens: totalBefore = 0, further: furtherBefore } = before;
-  const { totalTokens = 0, further = furtherBefore } = now;
-  const promptTokens = Math.max(before.promptTokens, now.promptTokens);
-  const total =
-    promptTokens + before.completionTokens + now.completionTokens > 0 ? 0 : Math.max(totalBefore, totalTokens);
-  return {
-    promptTokens,
-    cachedTokens: Math.min(Math.max(before.cachedTokens, now.cachedTokens), promptTokens),
-    completionTokens: Math.max(before.completionTokens, now.completionTokens),
-    further: furtherBefore === undefined ? further : largestOf(furtherBefore, further ?? furtherBefore),
-    ...(total > 0 && { totalTokens: total }),
-  };
-}
-
-/** The reports of several choices to one prompt. */
-function withMore(before: ReportedUsage, more: ReportedUsage): ReportedUsage {
-  const usage = neverSmaller(before, more);
-  const further = usage.further && { ...usage.further };
-  for (const name of OUTPUT_PARTS) {
-    const count = (before.further?.[name] ?? 0) + (more.further?.[name] ?? 0);
-    if (further !== undefined && count > 0) further[name] = count;
-  }
-  const completionTokens = Math.min(before.completionTokens + more.completionTokens, COUNT_MAX);
-  return { ...usage, completionTokens, further };
-}
-
-function largestOf(before: FurtherCounts, now: FurtherCounts): FurtherCounts {
-  const largest: FurtherCounts = { ...before, ...now };
-  for (const name of FURTHER_PARTS) {
-    const count = Math.max(before[name] ?? 0, now[name] ?? 0);
-    if (count > 0) largest[name] = count;
-  }
-  return largest;
-}
-
-/** Members by which providers say what a request costs the operator: OpenRouter, DeepInfra, xAI. */
-const COSTS = ["cost", "cost_details", "is_byok", "estimated_cost", "cost_in_usd_ticks"];
-
-/** Nano-USD in a dollar, and in a tick of xAI. */
-const NANO_PER_USD = 1e9;
-const NANO_PER_TICK = 0.1;
-
-/** What a request cost the operator, in nano-USD, as the provider reports it; undefined: it does not. */
-export function reportedCostOf(usage: unknown): number | undefined {
-  if (!isRecord(usage)) return undefined;
-  const { cost, estimated_cost, cost_in_usd_ticks: ticks, cost_details: details } = usage;
-  if (isAmount(ticks)) return ticks * NANO_PER_TICK;
-  const usd = isAmount(cost) ? cost : estimated_cost;
-  if (!isAmount(usd)) return undefined;
-  // With a key of one's own at the provider behind OpenRouter, `cost` is only OpenRouter's share.
-  const own = usage.is_byok === true && isRecord(details) ? details.upstream_inference_cost : 0;
-  return (usd + (isAmount(own) ? own : 0)) * NANO_PER_USD;
-}
-
-function isAmount(value: unknown): value is number {
-  return typeof value === "number" && Number.isFinite(value) && value >= 0;
-}
-
-/** A usage object for the customer: without what the operator pays. The object itself if it does not say that. Source: PRV-25. */
-export function withoutCosts(usage: unknown): unknown {
-  if (!isRecord(usage) || !COSTS.some((name) => Object.hasOwn(usage, name))) return usage;
-  return Object.fromEntries(Object.entries(usage).filter(([name]) => !COSTS.includes(name)));
+  const number = typeof value === "string" && NUMBER.test(value) ? Number(value.replaceAll(",", "")) : value;
+  if (typeof number !== "number" || !(number >= 0)) return undefined;
+  const count = Math.ceil(number - FRACTION_MIN);
+  return isCount(count) ? count + 0 : undefined;
 }
 
 /** The further counts; undefined, and no object made, if there are none. */

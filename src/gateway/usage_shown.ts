@@ -1,7 +1,8 @@
 import type { Usage } from "../ledger/ledger.ts";
 import { toUsd } from "../ledger/price.ts";
 import { isRecord } from "../platform/records.ts";
-import { isCount, withoutCosts } from "./usage_counts.ts";
+import { withoutCosts } from "./usage_costs.ts";
+import { isCount } from "./usage_counts.ts";
 
 /** The usage in answers: the counts that are charged, whatever the provider reported. Source: USE-6, USE-7. */
 

@@ -1,3 +1,4 @@
+import { ownCopy } from "../platform/own_copy.ts";
 import { pieceOfTokens, SEARCHED_CHARS } from "./token_starts.ts";
 
 /**
@@ -56,7 +57,7 @@ export class Written {
 
   get soFar(): WrittenText {
     // Nothing stands between two pieces: it would be counted with each of them, and double what spaces take.
-    return { text: [...this.#pieces, this.#piece].join(""), chars: this.length };
+    return { text: [...this.#pieces, this.#piece.slice(0, PIECE_CHARS)].join(""), chars: this.length };
   }
 
   #endPiece(): void {
@@ -70,7 +71,8 @@ export class Written {
     if (this.#pieces.length === PIECES_MAX) {
       this.#pieces = this.#halved(isWhole);
       this.#partChars *= 2;
-      this.#readChars = PIECE_CHARS + SEARCHED_CHARS;
+      // Never more than a part: the pieces would fall behind the text, and its end would count less.
+      this.#readChars = Math.min(this.#partChars, PIECE_CHARS + SEARCHED_CHARS);
     }
     // What was read for the last piece may end in this part.
     const place = this.#partAt + Math.floor(this.#random() * (this.#partChars - PIECE_CHARS));
@@ -84,15 +86,14 @@ export class Written {
     for (let i = 0; i < PIECES_MAX; i += 2) {
       const at = this.#random() < 0.5 ? i : i + 1;
       const start = at * PIECE_CHARS;
-      const cut = isWhole && pieceOfTokens(text.slice(start, start + PIECE_CHARS + SEARCHED_CHARS), PIECE_CHARS);
+      const cut = isWhole && pieceOfTokens(text.slice(start, start + 2 * PIECE_CHARS), PIECE_CHARS);
       kept.push(cut === false ? (this.#pieces[at] as string) : cut);
     }
     return kept;
   }
 
-  /** A string of its own: a slice keeps the string that it was cut from in memory, and a concatenation all its parts. */
   #copyPiece(): void {
-    this.#piece = Buffer.from(this.#piece).toString();
+    this.#piece = ownCopy(this.#piece);
     this.#slicedChars = 0;
   }
 }

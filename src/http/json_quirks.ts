@@ -6,7 +6,12 @@ import { CODES, isSpace, stringEnd, unescapedName } from "./json_text.ts";
  */
 
 const { CLOSE_LIST, CLOSE_OBJECT, COLON, OPEN_LIST, OPEN_OBJECT, QUOTE } = CODES;
-const [MINUS, ZERO, NINE] = ["-", "0", "9"].map((digit) => digit.charCodeAt(0)) as [number, number, number];
+const [MINUS, POINT, ZERO, NINE] = ["-", ".", "0", "9"].map((one) => one.charCodeAt(0)) as [
+  number,
+  number,
+  number,
+  number,
+];
 /** Integers with fewer digits are exact. */
 export const LONG_DIGITS = 16;
 /** Longer ones are no numbers of a program, and stay as they are parsed. */
@@ -18,6 +23,16 @@ const PROGRAM_MEMBERS: ReadonlySet<string> = new Set(["arguments", "input", "par
 
 /** `repeats`: an object of any level has a member twice. `hasLong`: there may be an integer that a double does not have. */
 export type Quirks = { repeats: boolean; hasLong: boolean };
+
+/**
+ * Whether a text says what its parsed value does not. Most servers write JSON as the language does: then writing the value again, which is
+ * native, proves that it has nothing else, and is faster than to look through the text.
+ */
+export function hasQuirks(text: string, value: unknown): boolean {
+  if (JSON.stringify(value) === text) return false;
+  const { repeats, hasLong } = quirksOf(text);
+  return repeats || hasLong;
+}
 
 /** Looks through text that parses as JSON, in one pass that skips strings. */
 export function quirksOf(text: string): Quirks {
@@ -45,7 +60,10 @@ export function quirksOf(text: string): Quirks {
       const start = code === MINUS ? i + 1 : i;
       i = start;
       while (text.charCodeAt(i) >= ZERO && text.charCodeAt(i) <= NINE) i++;
-      if (i - start >= LONG_DIGITS) quirks.hasLong = true;
+      // The digits behind a point are no integer, however many they are: log probabilities have sixteen.
+      const isFraction = text.charCodeAt(i) === POINT;
+      if (isFraction) while (text.charCodeAt(++i) >= ZERO && text.charCodeAt(i) <= NINE);
+      else if (i - start >= LONG_DIGITS) quirks.hasLong = true;
       if (i > start || code === MINUS) continue;
     }
     if (code === OPEN_OBJECT || code === OPEN_LIST) firsts.push(names.length);

@@ -307,7 +307,7 @@ export const REQUEST_COLUMNS: Columns<ReserveRequest> = {
 const requestRows = rowsWriter(REQUEST_COLUMNS);
 
 // The cast in SQL needs no look-up of the parameter's type.
-const BATCH_SQL = `select finished::text, drawn::text, reserved::text from ledger_batch($1::text::bool, $2::text::bigint[], $3::text::uuid,
+const BATCH_SQL = `select ended, finished::text, drawn::text, reserved::text from ledger_batch($1::text::bool, $2::text::bigint[], $3::text::uuid,
   $4::text::int, $5::text::timestamptz, $6::text::bool, $7::text::finish_row[], $8::text::draw_row[], $9::text::run_row[], $10::text::request_row[])`;
 
 /** Runs one batch in one autocommit statement. Throws what Postgres throws. */
@@ -332,16 +332,16 @@ export async function runBatch(sql: Sql, prepare: boolean, input: BatchInput): P
       { prepare },
     )
     .values();
-  const [finished, drawn, reserved] = row as [string | null, string | null, string | null];
+  const [ended, finished, drawn, reserved] = row as [number | null, string | null, string | null, string | null];
+  const answers = readRows(finished);
+  if (Number(ended) + answers.length !== finishes.length)
+    throw new Error(`${finishes.length} ends: ${ended} as asked, ${answers.length} answers`);
   const output: BatchOutput = {
-    finished: new Array(finishes.length),
+    finished: finishes.map(asAsked),
     drawn: readRows(drawn).map(toDrawResult),
     reserved: new Array(reserves.length),
   };
-  for (const answer of readRows(finished)) {
-    const result = toFinishResult(answer);
-    for (const place of answer[0]?.slice(1, -1).split(",") ?? []) output.finished[Number(place) - 1] = result;
-  }
+  for (const [place, ...answer] of answers) output.finished[Number(place) - 1] = toFinishResult(answer);
   for (const [, first, many, ...answer] of readRows(reserved)) {
     const result = toReserveResult(answer);
     const from = Number(first) - 1;
@@ -428,8 +428,19 @@ function toReserveResult([
   };
 }
 
-/** `finish_answer` */
-function toFinishResult([, outcome, charged, shortfall, units, unpaidTokens]: Fields): FinishResult {
+/** The answer of an end that the database does not name: it ended as it asked. */
+function asAsked({ settles, packageId, chargeNanoUsd }: Finish): FinishResult {
+  return {
+    outcome: settles ? "settled" : "released",
+    chargedNanoUsd: settles ? chargeNanoUsd : 0n,
+    shortfallNanoUsd: 0n,
+    units: settles && packageId !== 0 ? 1 : 0,
+    unpaidTokens: 0,
+  };
+}
+
+/** `finish_answer`, without its place. */
+function toFinishResult([outcome, charged, shortfall, units, unpaidTokens]: Fields): FinishResult {
   return {
     outcome: outcome as FinishOutcome,
     chargedNanoUsd: BigInt(charged ?? 0),

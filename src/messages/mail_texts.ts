@@ -201,6 +201,73 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     ],
     button: page(facts, "/billing", "Open billing"),
   }),
+  renewal_upcoming: (facts) => {
+    const price = money(facts.data.totalNano, text(facts, "currency"));
+    return {
+      subject: `${name(facts)} renews on ${day(facts, text(facts, "renewsAt")) ?? "its last day"}`,
+      paragraphs: [
+        price === null
+          ? "It is not on sale at the moment. If that stays so, the package ends and is not renewed."
+          : `It is paid automatically from ${sourceOf(facts)}. You never pay more than ${price} without being told first.`,
+        "You can cancel the renewal under Billing.",
+      ],
+      facts: [
+        ["Package", name(facts)],
+        ["Price", price],
+        ["Renews", moment(facts, text(facts, "renewsAt"))],
+        ["Ends otherwise", moment(facts, text(facts, "endsAt"))],
+      ],
+      button: page(facts, "/billing", "Open billing"),
+    };
+  },
+  renewal_failed: (facts) => {
+    const retries = moment(facts, text(facts, "retriesAt"));
+    return {
+      subject: `${name(facts)} could not be renewed`,
+      paragraphs: [
+        PROBLEMS[text(facts, "problem") ?? ""] ?? "The renewal did not work.",
+        retries === null
+          ? "It is not tried again. The package ends as if it did not renew. Your keys stay and work again with a new package."
+          : "It is tried again automatically. Nothing was charged.",
+      ],
+      facts: [
+        ["Package", name(facts)],
+        ["Paid from", sourceOf(facts)],
+        ["Next try", retries],
+        ["Ends", moment(facts, text(facts, "endsAt"))],
+      ],
+      button: page(facts, "/billing", "Open billing"),
+    };
+  },
+  payment_needs_you: (facts) => ({
+    subject: `Your bank wants you to confirm a payment: ${wish(facts)}`,
+    paragraphs: [
+      "Your card was to be charged automatically, and your bank asks for you. Nothing was charged. Open the order, and pay for it there.",
+    ],
+    facts: order(facts),
+    button: orderPage(facts),
+  }),
+  auto_top_up_failed: (facts) => ({
+    subject: "Your balance could not be topped up automatically",
+    paragraphs: [
+      PROBLEMS[text(facts, "problem") ?? ""] ?? "The top-up did not work.",
+      "Automatic top-ups are paused. Switch them on again under Billing.",
+    ],
+    facts: [["Amount", usd(facts, "amountNanoUsd")]],
+    button: page(facts, "/billing", "Open billing"),
+  }),
+  auto_top_up_capped: (facts) => ({
+    subject: "Your balance is low, and this month's limit of automatic top-ups is reached",
+    paragraphs: [
+      "Nothing further is charged this month. You can raise the limit, or top up the balance yourself, under Billing.",
+    ],
+    facts: [
+      ["One top-up", usd(facts, "amountNanoUsd")],
+      ["Charged this month", usd(facts, "monthNanoUsd")],
+      ["At most in a month", usd(facts, "monthMaxNanoUsd")],
+    ],
+    button: page(facts, "/billing", "Open billing"),
+  }),
   package_assigned: (facts) => ({
     subject: `${name(facts)} is yours`,
     paragraphs: ["You have a new package."],
@@ -219,14 +286,14 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     facts: [
       ["Name", text(facts, "name")],
       ["E-mail", text(facts, "email")],
-      ["Trial", facts.data.trial === "waits" ? "yes" : facts.data.trial === "taken" ? "no: had one before" : "none"],
+      ["Trial", TRIALS[facts.data.trial ?? "none"] ?? "none"],
     ],
     button: page(facts, facts.role === "admin" ? "/admin/sign-up" : "/sign-up-settings", "Open sign-up"),
   }),
   order_placed: (facts) => ({
     subject: `New order${by(facts)}: ${wish(facts)}`,
     paragraphs: [
-      usd(facts, "priceNanoUsd") === null
+      total(facts) === null
         ? "It has no price: fulfil it or decline it."
         : "If it is paid by card or in your shop, it is fulfilled automatically. If the money arrives in another way, mark it as paid and fulfil it.",
     ],
@@ -297,11 +364,15 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     button: orderPage(facts),
   }),
   refund_shortfall: (facts) => ({
-    subject: `${usd(facts, "shortfallNano") ?? "A part"} of a refund was already spent`,
+    subject: `${usd(facts, "shortfallNanoUsd") ?? "A part"} of a refund was already spent`,
     paragraphs: [
       "Stripe has refunded a top-up, and the customer had already spent a part of it. What was left was taken from the balance. The rest is missing there, and was not taken.",
     ],
-    facts: [["Refunded", usd(facts, "refundNano")], ["Already spent", usd(facts, "shortfallNano")], ...order(facts)],
+    facts: [
+      ["Refunded", money(facts.data.refundNano, text(facts, "orderCurrency"))],
+      ["Already spent", usd(facts, "shortfallNanoUsd")],
+      ...order(facts),
+    ],
     button: page(facts, paymentsPath(facts), "Open payments"),
   }),
   dispute_opened: (facts) => ({
@@ -359,6 +430,36 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     button: page(facts, "/webhooks", "Open webhooks"),
   }),
 };
+
+/** Why a charge or a renewal did not work, for the customer. */
+/** What became of the trial of an account that signed up. */
+const TRIALS: Readonly<Record<string, string>> = {
+  waits: "yes",
+  taken: "no: had one before",
+  domain: "no: too many of its domain had one",
+};
+
+const PROBLEMS: Readonly<Record<string, string>> = {
+  no_card: "No card is saved. Save one under Billing.",
+  card_refused: "Your bank refused the card. Save another card under Billing, or ask your bank.",
+  card_expired: "Your card has expired. Save another one under Billing.",
+  needs_person: "Your bank wants you to confirm the payment.",
+  stripe: "The payment service could not be used.",
+  not_on_sale: "The package is no longer on sale.",
+  unpayable: "The amount cannot be paid in the currency of your seller. Choose another one under Billing.",
+  price_changed:
+    "Your seller has changed its tax or currency, and a top-up would cost more than you agreed to, or in another currency.",
+  seller_suspended: "Its seller does not sell at the moment.",
+  seller_balance: "Its seller cannot provide it at the moment.",
+  account_suspended: "Your account is suspended.",
+  balance_low: "Your balance is too low. Top it up under Billing.",
+  too_late: "It could not be renewed before it ended.",
+  withdrawn: "Its order was withdrawn.",
+};
+
+function sourceOf({ data }: { data: { source?: string } }): string {
+  return data.source === "balance" ? "your balance" : "your card";
+}
 
 function inBrackets(value: string | null): string {
   return value === null ? "" : ` (${value})`;
@@ -431,9 +532,15 @@ function by(facts: Ordered): string {
 function order(facts: Ordered): [string, string | null][] {
   return [
     ["Order", wish(facts)],
-    ["Price", usd(facts, "priceNanoUsd")],
+    ["Price", total(facts)],
+    ["Tax in it", facts.data.taxNano === "0" ? null : money(facts.data.taxNano, text(facts, "orderCurrency"))],
     ["Reference", text(facts, "reference")],
   ];
+}
+
+/** What an order costs, with its tax; null: it has no price. */
+function total(facts: Ordered): string | null {
+  return money(facts.data.totalNano, text(facts, "orderCurrency"));
 }
 
 /** The page of the reader's own order. */

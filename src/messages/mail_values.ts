@@ -1,3 +1,4 @@
+import { formatAmount } from "../platform/currencies.ts";
 import { decimalUsd } from "../platform/usd.ts";
 
 /**
@@ -43,7 +44,7 @@ export function usd<Data>({ data }: Has<Data>, field: keyof Data): string | null
 export function money(nano: unknown, currency: string | null): string | null {
   if (!isNano(nano)) return null;
   if (currency === null || currency.toLowerCase() === "usd") return shownUsd(BigInt(nano));
-  return `${shownUsd(BigInt(nano)).replace("$", "")} ${currency.toUpperCase()}`;
+  return formatAmount(nano, currency.toLowerCase());
 }
 
 function isNano(value: unknown): value is string {

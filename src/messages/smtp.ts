@@ -1,6 +1,5 @@
 import { isIP, type Socket } from "node:net";
 import { domainToASCII } from "node:url";
-import { createTransport } from "nodemailer";
 import { assertCallable, mayBePrivate } from "../catalog/guard.ts";
 import type { Config } from "../config.ts";
 import { connectToAny } from "../platform/connect_any.ts";
@@ -174,6 +173,7 @@ async function connected(addresses: readonly Address[], port: number): Promise<S
 
 async function submit(server: SmtpServer, mail: Mail, connection: Socket): Promise<string> {
   const { host, port, tls, user, password, from, allowPrivate } = server;
+  const { createTransport } = await import("nodemailer");
   const transport = createTransport({
     connection,
     host,

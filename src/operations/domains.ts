@@ -45,7 +45,7 @@ const DOMAIN = {
   nextCheckAt: orNull(At),
   activatedAt: orNull(At),
 };
-const DomainDetails = Type.Object(
+export const DomainDetails = Type.Object(
   {
     ...DOMAIN,
     url: Type.String({ description: "Where customers sign in once it is active." }),

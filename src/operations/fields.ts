@@ -51,6 +51,12 @@ const OTHER_THAN_ZERO_NANO_USD = {
 /** Amounts in the input of an operation. They are read as bigint. */
 export const NanoUsd = amount(NANO_USD);
 export const PositiveNanoUsd = amount(POSITIVE_NANO_USD);
+/** The same in the seller's currency. */
+export const PositiveNano = amount({
+  maxLength: 18,
+  pattern: "^[1-9][0-9]{0,17}$",
+  says: "billionths of the currency above 0, as a string of digits",
+});
 export const SignedNanoUsd = amount(OTHER_THAN_ZERO_NANO_USD);
 /** An amount in an answer: nano-USD, or billionths of another currency. */
 export const Amount = amount({ pattern: "^-?[0-9]+$", says: "a string of digits" });
@@ -58,6 +64,9 @@ export const Amount = amount({ pattern: "^-?[0-9]+$", says: "a string of digits"
 function amount(options: { maxLength?: number; pattern: string; says: string }) {
   return Type.Transform(Type.String(options)).Decode(BigInt).Encode(String);
 }
+
+/** In lower case, as Stripe writes it. */
+export const CurrencyCode = Type.String({ description: "ISO 4217, as in usd." });
 
 export const BillingMode = Type.Union([Type.Literal("package"), Type.Literal("payg")]);
 /** When a package starts: now, replacing the active one, or after all packages the account already has. */

@@ -5,6 +5,7 @@ import {
   disableKey as disable,
   enableKey as enable,
   findKey,
+  findShownKey,
   type Key,
   listKeys as readKeys,
   revokeKey as revoke,
@@ -26,6 +27,11 @@ const MODELS_MAX = 200;
 const HOSTS_MAX = 50;
 
 const Name = text(NAME_LENGTH_MAX);
+/** Where a key may be used; null: everywhere. */
+const SCOPE = {
+  modelIds: Type.Optional(orNull(Type.Array(text(MODEL_ID_CHARS_MAX), { maxItems: MODELS_MAX }))),
+  hosts: Type.Optional(orNull(Type.Array(text(HOST_CHARS_MAX), { maxItems: HOSTS_MAX }))),
+};
 const OfKey = { keyId: RowId };
 const Budget = Type.Optional(orNull(NanoUsd));
 const ShownBudget = orNull(Amount);
@@ -65,6 +71,29 @@ const KeyShape = Type.Object(
   },
   { title: "Key" },
 );
+const KeyUseShape = Type.Object(
+  {
+    keyId: RowId,
+    lastUsedAt: orNull(At),
+    lastHost: orNull(Type.String()),
+    used: orNull(
+      Type.Object(
+        {
+          units: Type.Integer({ description: "Requests of today." }),
+          spentNanoUsd: Type.Object({
+            dailySpendMaxNanoUsd: Amount,
+            weeklySpendMaxNanoUsd: Amount,
+            monthlySpendMaxNanoUsd: Amount,
+            totalSpendMaxNanoUsd: Amount,
+          }),
+          resetsAt: Type.Object({ day: At, week: At, month: At }),
+        },
+        { description: "Of its own limits, requests in flight included; null: it has none." },
+      ),
+    ),
+  },
+  { title: "KeyUse" },
+);
 const NewKey = {
   secret: Type.String({ description: "The whole key. It is shown only in this answer." }),
   key: KeyShape,
@@ -99,6 +128,22 @@ export const getKey = operation({
   run: (deps, call, { keyId }) => keyOf(deps, call, keyId),
 });
 
+export const getKeyUse = operation({
+  name: "keys.use",
+  says: "Returns when a key was last used, what counts against its own limits, and when each of their periods begins anew.",
+  scope: "keys:read",
+  roles: SELLERS,
+  route: "GET /keys/{keyId}/use",
+  input: OfKey,
+  output: KeyUseShape,
+  async run(deps, { caller }, { keyId }) {
+    const key = await findShownKey(deps, { keyId, ...(caller.role !== "admin" && { accountId: caller.accountId }) });
+    if (!key) throw noKey();
+    const { lastUsedAt, lastHost, used } = key;
+    return { keyId, lastUsedAt, lastHost, used };
+  },
+});
+
 export const createKey = operation({
   name: "keys.create",
   says: "Creates a key of your own. An admin may name another account.",
@@ -109,8 +154,7 @@ export const createKey = operation({
     accountId: Type.Optional(RowId),
     name: Name,
     mode: BillingMode,
-    modelIds: Type.Optional(orNull(Type.Array(text(MODEL_ID_CHARS_MAX), { maxItems: MODELS_MAX }))),
-    hosts: Type.Optional(orNull(Type.Array(text(HOST_CHARS_MAX), { maxItems: HOSTS_MAX }))),
+    ...SCOPE,
     expiresAt: Type.Optional(orNull(Instant)),
     limits: Type.Optional(KeyLimits),
     ...OWN_LIMITS,
@@ -126,11 +170,11 @@ export const createKey = operation({
 
 export const updateKey = operation({
   name: "keys.update",
-  says: "Renames a key, or sets its limits. What is left out stays.",
+  says: "Renames a key, or sets its models, hosts and limits. What is left out stays.",
   scope: "keys:write",
   roles: EVERYONE,
   route: "PATCH /keys/{keyId}",
-  input: { ...OfKey, name: Type.Optional(Name), limits: Type.Optional(KeyLimits), ...OWN_LIMITS },
+  input: { ...OfKey, name: Type.Optional(Name), ...SCOPE, limits: Type.Optional(KeyLimits), ...OWN_LIMITS },
   output: KeyShape,
   async run(deps, call, { keyId, ...change }) {
     return update(changing(deps, call), await keyOf(deps, call, keyId), change);

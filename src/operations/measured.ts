@@ -5,7 +5,7 @@ import { Refusal } from "../errors.ts";
 import { MEASURED_STEPS_MAX } from "../limits.ts";
 import type { Db } from "../platform/db.ts";
 import { Seller, sellerInScope } from "./fence.ts";
-import { Amount, orNull, PositiveNanoUsd } from "./fields.ts";
+import { Amount, CurrencyCode, orNull, PositiveNano } from "./fields.ts";
 import { type Caller, changing, operation } from "./operation.ts";
 
 /** Prices of made-to-measure packages. Source: MTM-1. */
@@ -32,8 +32,9 @@ const MeasuredShape = Type.Object(
     prices: orNull(
       Type.Object({
         ...BOUNDS,
-        steps: Type.Array(Type.Object({ fromRequests: FROM, nanoUsd: Amount }), {
-          description: "Prices for 1,000 requests.",
+        currency: CurrencyCode,
+        steps: Type.Array(Type.Object({ fromRequests: FROM, nano: Amount }), {
+          description: "Prices for 1,000 requests, in billionths of the currency.",
         }),
       }),
     ),
@@ -62,7 +63,7 @@ export const setMeasured = operation({
   input: {
     ...Place,
     ...BOUNDS,
-    steps: Type.Array(Type.Object({ fromRequests: FROM, nanoUsd: PositiveNanoUsd }, { additionalProperties: false }), {
+    steps: Type.Array(Type.Object({ fromRequests: FROM, nano: PositiveNano }, { additionalProperties: false }), {
       maxItems: MEASURED_STEPS_MAX,
     }),
   },

@@ -1,4 +1,4 @@
-import { Type } from "@sinclair/typebox";
+import { type TSchema, Type } from "@sinclair/typebox";
 import { adviceOf } from "../catalog/bound_advice.ts";
 import { readBoundUses } from "../catalog/bound_uses_store.ts";
 import { imagePriceKey, QUALITY_CHARS_MAX, ROUTE_CHOICES } from "../catalog/catalog_input.ts";
@@ -18,7 +18,7 @@ import {
 import { PARAM_CHARS_MAX, ROUTE_PARAMS_MAX } from "../catalog/route_params.ts";
 import { addRoute as add, updateRoute as change, listRoutes, removeRoute as remove } from "../catalog/routes_store.ts";
 import { pricesOfColumns } from "../catalog/token_prices.ts";
-import { Refusal } from "../errors.ts";
+import { InputError, Refusal } from "../errors.ts";
 import { chatCharge, imageCharge } from "../ledger/price.ts";
 import { CATALOG_NAME_CHARS_MAX, IMAGE_SIZES, MODEL_ID_CHARS_MAX } from "../limits.ts";
 import type { Db } from "../platform/db.ts";
@@ -76,6 +76,10 @@ const IMAGE = {
   size: oneOf(IMAGE_SIZES),
   quality: Type.Optional(Type.String({ minLength: 1, maxLength: QUALITY_CHARS_MAX })),
 };
+const imagePrices = <Price extends TSchema>(microUsd: Price) =>
+  Type.Optional(
+    Type.Array(Type.Object({ ...IMAGE, microUsd }, { additionalProperties: false }), { maxItems: IMAGE_PRICES_MAX }),
+  );
 
 const Params = Type.Array(Type.String({ minLength: 1, maxLength: PARAM_CHARS_MAX }), { maxItems: ROUTE_PARAMS_MAX });
 const Cost = Type.Optional(orNull(MicroUsd));
@@ -119,6 +123,8 @@ const RouteShape = Type.Object(
     priority: Type.Integer(),
     weight: Type.Integer(),
     ownResponses: Type.Boolean(),
+    facts: Type.Record(Type.String(), Type.Unknown(), { description: "Set on the route; others are its provider's." }),
+    takes: Type.Record(Type.String(), Type.Unknown(), { description: "All facts, as they hold for the route." }),
     allowedParams: Type.Array(Type.String()),
     droppedParams: Type.Array(Type.String()),
     costInputMicroUsd: orNull(Type.Integer()),
@@ -200,16 +206,11 @@ export const createModel = operation({
     ...OfModel,
     ...MODEL_FIELDS,
     prices: Type.Optional(Prices),
-    imagePrices: Type.Optional(
-      Type.Array(Type.Object({ ...IMAGE, microUsd: MicroUsd }, { additionalProperties: false }), {
-        maxItems: IMAGE_PRICES_MAX,
-      }),
-    ),
+    imagePrices: imagePrices(MicroUsd),
   },
   output: ModelShape,
-  async run(deps, call, { imagePrices = [], prices = null, ...fields }) {
-    const byKey = imagePrices.map(({ size, quality, microUsd }) => [imagePriceKey(size, quality), microUsd]);
-    await addModel(changing(deps, call), { ...fields, prices, imagePrices: Object.fromEntries(byKey) });
+  async run(deps, call, { imagePrices: images, prices = null, ...fields }) {
+    await addModel(changing(deps, call), { ...fields, prices, imagePrices: byKey(images) });
     return modelOf(deps, fields.id);
   },
 });
@@ -230,14 +231,15 @@ export const updateModel = operation({
 
 export const setModelPrices = operation({
   name: "models.prices",
-  says: "Sets what a model's tokens cost.",
+  says: "Sets what a model's tokens and images cost, all at once. What is left out stays; an image's price of null is removed.",
   scope: "models:write",
   roles: ["admin"],
   route: "PUT /model/prices",
-  input: { ...OfModel, prices: Prices },
+  input: { ...OfModel, prices: Type.Optional(Prices), imagePrices: imagePrices(orNull(MicroUsd)) },
   output: ModelShape,
-  async run(deps, call, { id, prices }) {
-    await changePrices(changing(deps, call), id, { prices });
+  async run(deps, call, { id, prices, imagePrices: images }) {
+    if (prices === undefined && images === undefined) throw new InputError("Give prices or imagePrices.", "prices");
+    await changePrices(changing(deps, call), id, { prices, imagePrices: byKey(images) });
     return modelOf(deps, id);
   },
 });
@@ -294,6 +296,19 @@ export const removeRoute = operation({
     return { id: routeId };
   },
 });
+
+/** Prices of images by size and quality. Throws InputError if one stands twice. */
+function byKey<Price>(
+  images: readonly { size: string; quality?: string; microUsd: Price }[] = [],
+): Record<string, Price> {
+  const prices = new Map<string, Price>();
+  for (const { size, quality, microUsd } of images) {
+    const key = imagePriceKey(size, quality);
+    if (prices.has(key)) throw new InputError(`The price of ${key} stands twice.`, "imagePrices");
+    prices.set(key, microUsd);
+  }
+  return Object.fromEntries(prices);
+}
 
 type ModelRow = NonNullable<Awaited<ReturnType<typeof findModel>>>;
 

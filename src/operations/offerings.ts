@@ -1,15 +1,28 @@
-import { Type } from "@sinclair/typebox";
+import { type StaticDecode, Type } from "@sinclair/typebox";
 import { listOfferings as readOfferings, setOfferingEnabled } from "../accounts/offerings_store.ts";
+import { priceWorth } from "../commerce/order_amounts.ts";
 import {
   addPricedOffering,
   listRetailPrices,
   removeRetailPrice,
   setRetailPrice as setPrice,
 } from "../commerce/retail_prices_store.ts";
+import { sellingSettingsOf } from "../commerce/selling_terms_store.ts";
 import { Refusal } from "../errors.ts";
 import { MODEL_ID_CHARS_MAX, SCOPE_MODELS_MAX } from "../limits.ts";
 import { Seller, sellerInScope } from "./fence.ts";
-import { Amount, At, NanoUsd, orNull, RateLimits, RowId, ShownLimits, text } from "./fields.ts";
+import {
+  Amount,
+  At,
+  CurrencyCode,
+  NanoUsd,
+  orNull,
+  PositiveNano,
+  RateLimits,
+  RowId,
+  ShownLimits,
+  text,
+} from "./fields.ts";
 import { changing, operation } from "./operation.ts";
 
 /** Offerings, and what the customers of a seller pay for them. An offering itself never changes. */
@@ -42,9 +55,21 @@ const OFFERING = {
   createdAt: At,
 };
 const RetailPrice = Type.Object(
-  { offeringId: RowId, priceNanoUsd: Amount, belowWholesaleConfirmed: Type.Boolean() },
+  { offeringId: RowId, priceNano: Amount, currency: CurrencyCode, belowWholesaleConfirmed: Type.Boolean() },
   { title: "RetailPrice" },
 );
+
+const PricedOffering = Type.Object(
+  {
+    ...OFFERING,
+    priceNano: orNull(Amount),
+    currency: CurrencyCode,
+    marginNanoUsd: orNull(Amount),
+    belowWholesaleConfirmed: Type.Boolean(),
+  },
+  { title: "PricedOffering" },
+);
+export type PricedOffering = StaticDecode<typeof PricedOffering>;
 
 export const listOfferings = operation({
   name: "offerings.list",
@@ -53,33 +78,26 @@ export const listOfferings = operation({
   roles: SELLERS,
   route: "GET /offerings",
   input: Seller,
-  output: Type.Object({
-    offerings: Type.Array(
-      Type.Object(
-        {
-          ...OFFERING,
-          priceNanoUsd: orNull(Amount),
-          marginNanoUsd: orNull(Amount),
-          belowWholesaleConfirmed: Type.Boolean(),
-        },
-        { title: "PricedOffering" },
-      ),
-    ),
-  }),
+  output: Type.Object({ offerings: Type.Array(PricedOffering) }),
   async run(deps, { caller }, { sellerId }) {
     const seller = await sellerInScope(deps, caller, sellerId);
-    const [offerings, prices] = await Promise.all([readOfferings(deps), listRetailPrices(deps, seller)]);
+    const [offerings, prices, settings] = await Promise.all([
+      readOfferings(deps),
+      listRetailPrices(deps, seller),
+      sellingSettingsOf(deps, seller),
+    ]);
     const rows = offerings.map((offering) => {
       const price = prices.get(offering.offeringId);
       return {
         ...offering,
-        priceNanoUsd: price?.priceNanoUsd ?? null,
-        marginNanoUsd: price === undefined ? null : price.priceNanoUsd - offering.wholesaleNanoUsd,
+        priceNano: price?.priceNano ?? null,
+        currency: settings.currency,
+        marginNanoUsd: price === undefined ? null : priceWorth(settings, price.priceNano) - offering.wholesaleNanoUsd,
         belowWholesaleConfirmed: price?.belowWholesaleConfirmed ?? false,
       };
     });
     // A reseller sees what it can sell, and what it has a price for.
-    const isSeen = (row: (typeof rows)[number]) => caller.role === "admin" || row.enabled || row.priceNanoUsd !== null;
+    const isSeen = (row: (typeof rows)[number]) => caller.role === "admin" || row.enabled || row.priceNano !== null;
     return { offerings: rows.filter(isSeen) };
   },
 });
@@ -116,15 +134,15 @@ export const createOffering = operation({
     modelIds: Type.Optional(orNull(Type.Array(text(MODEL_ID_CHARS_MAX), { maxItems: SCOPE_MODELS_MAX }))),
     timeZone: Type.Optional(text(ZONE_LENGTH_MAX)),
     wholesaleNanoUsd: NanoUsd,
-    priceNanoUsd: Type.Optional(orNull(NanoUsd)),
+    priceNano: Type.Optional(orNull(PositiveNano)),
     belowWholesale: Type.Optional(Type.Boolean({ description: "Confirms a price below the wholesale price." })),
   },
-  output: Type.Object({ ...OFFERING, priceNanoUsd: orNull(Amount) }, { title: "NewOffering" }),
-  async run(deps, call, { priceNanoUsd = null, belowWholesale = false, ...wanted }) {
+  output: Type.Object({ ...OFFERING, priceNano: orNull(Amount) }, { title: "NewOffering" }),
+  async run(deps, call, { priceNano = null, belowWholesale = false, ...wanted }) {
     const { timeZone = deps.config.billingTimeZone } = wanted;
-    const retail = priceNanoUsd === null ? null : { priceNanoUsd, belowWholesale };
+    const retail = priceNano === null ? null : { priceNano, belowWholesale };
     const added = await addPricedOffering(changing(deps, call), { ...wanted, timeZone }, retail);
-    return { ...added, priceNanoUsd };
+    return { ...added, priceNano };
   },
 });
 
@@ -148,7 +166,7 @@ export const setRetailPrice = operation({
   scope: "prices:write",
   roles: SELLERS,
   route: "PUT /prices/{offeringId}",
-  input: { ...OfOffering, ...Seller, priceNanoUsd: NanoUsd, belowWholesale: Type.Optional(Type.Boolean()) },
+  input: { ...OfOffering, ...Seller, priceNano: PositiveNano, belowWholesale: Type.Optional(Type.Boolean()) },
   output: RetailPrice,
   async run(deps, call, { sellerId, belowWholesale = false, ...price }) {
     const seller = await sellerInScope(deps, call.caller, sellerId);
@@ -163,11 +181,11 @@ export const removePrice = operation({
   roles: SELLERS,
   route: "DELETE /prices/{offeringId}",
   input: { ...OfOffering, ...Seller },
-  output: Type.Object({ offeringId: RowId, priceNanoUsd: Type.Null() }),
+  output: Type.Object({ offeringId: RowId, priceNano: Type.Null() }),
   async run(deps, call, { sellerId, offeringId }) {
     const seller = await sellerInScope(deps, call.caller, sellerId);
     if (!(await removeRetailPrice(changing(deps, call), { sellerId: seller, offeringId }))) throw noOffering();
-    return { offeringId, priceNanoUsd: null };
+    return { offeringId, priceNano: null };
   },
 });
 

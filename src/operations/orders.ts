@@ -6,7 +6,7 @@ import { listPayments as readPayments } from "../commerce/payments_store.ts";
 import { type Refund, refundsOf } from "../commerce/refunds_store.ts";
 import { endRefund as end, makeRefund } from "../commerce/stripe_refunds.ts";
 import { Seller, sellerInScope } from "./fence.ts";
-import { Amount, At, orNull, PackagePayment, PackageStart, RowId, text } from "./fields.ts";
+import { Amount, At, CurrencyCode, orNull, PackagePayment, PackageStart, RowId, text } from "./fields.ts";
 import { type Caller, changing, listOperation, operation } from "./operation.ts";
 import { checkPayWith, PackageShape, viewOf } from "./packages.ts";
 
@@ -17,6 +17,15 @@ const TEXT_LENGTH_MAX = 2000;
 const OfOrder = { orderId: RowId };
 const PayMethod = Type.Union([Type.Literal("stripe"), Type.Literal("instructions"), Type.Literal("shop")]);
 
+const OrderTaxShape = Type.Object({
+  country: Type.String({ description: "Of the seller: ISO 3166-1." }),
+  rate: Type.Integer({
+    description: "In thousandths of a percent. Of a reverse charge: the rate that is not charged.",
+  }),
+  reverseCharge: Type.Boolean({ description: "The buyer owes the tax itself." }),
+  sellerVatNumber: orNull(Type.String()),
+  buyerVatNumber: orNull(Type.String()),
+});
 const OrderShape = Type.Object(
   {
     orderId: RowId,
@@ -36,12 +45,18 @@ const OrderShape = Type.Object(
     sellerId: Type.Integer({ minimum: 0, description: "0: the operator." }),
     reference: Type.String(),
     priceNanoUsd: orNull(Amount),
+    currency: CurrencyCode,
+    netNano: orNull(Amount),
+    taxNano: Amount,
+    totalNano: orNull(Amount),
+    usdRateNano: orNull(Amount),
+    tax: orNull(OrderTaxShape),
     unpayable: orNull(Type.Union([Type.Literal("not_on_sale"), Type.Literal("too_old")])),
     method: orNull(PayMethod),
     paidAt: orNull(At),
     waitsFor: orNull(Type.Union([Type.Literal("seller_balance"), Type.Literal("seller")])),
     packageId: orNull(RowId),
-    refundedNanoUsd: Amount,
+    refundedNano: Amount,
     answer: orNull(Type.String()),
     decidedAt: orNull(At),
     createdAt: At,
@@ -54,7 +69,8 @@ const RefundShape = Type.Object(
     paymentId: RowId,
     amountNano: Amount,
     origin: Type.String({ description: "Who began it." }),
-    shortfallNano: Amount,
+    taxNano: Amount,
+    shortfallNanoUsd: Amount,
     reason: orNull(Type.String()),
     status: Type.Union([Type.Literal("pending"), Type.Literal("done"), Type.Literal("failed")]),
     problem: orNull(Type.String()),
@@ -212,8 +228,21 @@ function deciderOf({ role, accountId }: Pick<Caller, "role" | "accountId">): Dec
 }
 
 export function refundView(refund: Refund): StaticDecode<typeof RefundShape> {
-  const { refundId, paymentId, amountNano, origin, shortfallNano, reason, status, problem, createdAt } = refund;
+  const { refundId, paymentId, amountNano, taxNano, origin, shortfallNanoUsd, reason, status, problem, createdAt } =
+    refund;
   // Not before Stripe was asked in vain.
   const canEnd = status === "pending" && refund.isBeforeChange && problem !== null;
-  return { refundId, paymentId, amountNano, origin, shortfallNano, reason, status, problem, createdAt, canEnd };
+  return {
+    refundId,
+    paymentId,
+    amountNano,
+    taxNano,
+    origin,
+    shortfallNanoUsd,
+    reason,
+    status,
+    problem,
+    createdAt,
+    canEnd,
+  };
 }

@@ -1,4 +1,5 @@
-import { Type } from "@sinclair/typebox";
+import { type StaticDecode, Type } from "@sinclair/typebox";
+import type { DialectName, Facts as ProviderFacts } from "../catalog/dialects.ts";
 import {
   addProviderKey as addKey,
   type ListedKey,
@@ -43,11 +44,12 @@ const OPTIONAL_FIELDS = {
 const Weight = Type.Integer({ minimum: ROUTE_WEIGHT.min, maximum: ROUTE_WEIGHT.max });
 const KEY_FIELDS = { weight: Type.Optional(Weight), enabled: Type.Optional(Type.Boolean()) };
 
+const AnyFacts = (says: { description: string }) => Type.Record(Type.String(), Type.Unknown(), says);
 const PROVIDER = {
   id: RowId,
   name: Type.String(),
   baseUrl: Type.String(),
-  dialect: Type.String(),
+  dialect: Type.Unsafe<DialectName>(Type.String()),
   enabled: Type.Boolean(),
 };
 const KeyShape = Type.Object(
@@ -61,10 +63,23 @@ const KeyShape = Type.Object(
     until: orNull(At),
     why: orNull(Type.String({ description: "Why it is in quarantine." })),
     models: Type.Array(Type.String(), { description: "The provider's models that it is paused for." }),
+    probedAt: orNull(At),
   },
   { title: "ProviderKey" },
 );
-const ProviderShape = Type.Object({ ...PROVIDER, keys: Type.Array(KeyShape) }, { title: "Provider" });
+const ProviderShape = Type.Object(
+  {
+    ...PROVIDER,
+    facts: Type.Unsafe<Partial<ProviderFacts>>(
+      AnyFacts({ description: "Facts that are set, where it differs from its dialect." }),
+    ),
+    takes: Type.Unsafe<ProviderFacts>(AnyFacts({ description: "All facts in force." })),
+    keys: Type.Array(KeyShape),
+  },
+  { title: "Provider" },
+);
+
+export type Provider = StaticDecode<typeof ProviderShape>;
 
 export const listProviders = listOperation({
   name: "providers.list",

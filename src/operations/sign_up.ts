@@ -94,7 +94,13 @@ export const listSignedUp = listOperation({
       acceptedAt: At,
       termsUrl: Type.String(),
       privacyUrl: Type.String(),
-      trial: Type.Union([Type.Literal("none"), Type.Literal("taken"), Type.Literal("waits"), Type.Literal("given")]),
+      trial: Type.Union([
+        Type.Literal("none"),
+        Type.Literal("taken"),
+        Type.Literal("domain"),
+        Type.Literal("waits"),
+        Type.Literal("given"),
+      ]),
       trialWhy: orNull(
         Type.Union([
           Type.Literal("balance"),

@@ -1,5 +1,7 @@
 import * as accounts from "./accounts.ts";
+import * as autoTopUp from "./auto_top_up.ts";
 import * as balances from "./balances.ts";
+import * as cards from "./cards.ts";
 import * as domains from "./domains.ts";
 import * as keys from "./keys.ts";
 import * as markups from "./markups.ts";
@@ -10,6 +12,8 @@ import type { AnyOperation } from "./operation.ts";
 import * as orders from "./orders.ts";
 import * as packages from "./packages.ts";
 import * as providers from "./providers.ts";
+import * as renewals from "./renewals.ts";
+import * as selling from "./selling.ts";
 import * as signUp from "./sign_up.ts";
 import * as tokens from "./tokens.ts";
 import * as usage from "./usage.ts";
@@ -31,6 +35,7 @@ export const OPERATIONS: readonly AnyOperation[] = [
   keys.listKeys,
   keys.createKey,
   keys.getKey,
+  keys.getKeyUse,
   keys.updateKey,
   keys.enableKey,
   keys.disableKey,
@@ -42,15 +47,24 @@ export const OPERATIONS: readonly AnyOperation[] = [
   packages.listAllotments,
   packages.grantAllotment,
   packages.withdrawAllotment,
+  renewals.listRenewals,
+  renewals.setRenewal,
+  renewals.cancelRenewal,
   balances.changeBalance,
   balances.listBalanceMovements,
+  autoTopUp.getAutoTopUp,
+  autoTopUp.setAutoTopUp,
+  autoTopUp.removeAutoTopUp,
   usage.listUsage,
+  usage.listAllRequests,
   usage.getFigures,
   offerings.listOfferings,
   offerings.createOffering,
   offerings.setOnSale,
   offerings.setRetailPrice,
   offerings.removePrice,
+  selling.getSelling,
+  selling.setSelling,
   measured.getMeasured,
   measured.setMeasured,
   markups.getMarkups,
@@ -61,6 +75,10 @@ export const OPERATIONS: readonly AnyOperation[] = [
   orders.listPayments,
   orders.refundPayment,
   orders.endRefund,
+  cards.getCard,
+  cards.saveCard,
+  cards.lookForCard,
+  cards.removeCard,
   vouchers.listVouchers,
   vouchers.createVouchers,
   vouchers.getVouchers,

@@ -12,6 +12,7 @@ import { networkOf } from "../http/client_address.ts";
 import { apiUrlOf, type Host, panelHostOf, siteUrl } from "../http/host.ts";
 import type { OpenApi, Place } from "../http/openapi.ts";
 import { factsOf } from "../http/request_facts.ts";
+import { lazily } from "../platform/lazily.ts";
 import { CSRF_HEADER, cookieName } from "./api/session_auth.ts";
 import { apiPage, CUSTOMERS_PAGE, MANAGEMENT_PAGE, modelPlaceholder } from "./api_page.ts";
 import { etagOf, type Site } from "./built_site.ts";
@@ -34,8 +35,8 @@ const STYLE_VERSION = STYLE_ETAG.replaceAll('"', "");
 const PANEL_HEAD =
   /<script src="\/assets\/theme-[^>]+><\/script>|<link rel="(?:preload|stylesheet)" href="\/assets\/[^>]+>/g;
 
-/** The documents of the customers' API and of the management API. */
-type Documents = { customers: OpenApi; management: OpenApi };
+/** The documents of the customers' API and of the management API, each made with its first request. */
+type Documents = { customers: () => OpenApi; management: () => OpenApi };
 
 export function apiDocsEndpoints(deps: Deps, documents: Documents) {
   return new Elysia({ normalize: false })
@@ -44,8 +45,8 @@ export function apiDocsEndpoints(deps: Deps, documents: Documents) {
 }
 
 /** The reference of the management API. Its document is under its own prefix, as its clients expect. */
-function managementDocs(deps: Deps, openapi: OpenApi) {
-  const template = apiPage(openapi, MANAGEMENT_PAGE);
+function managementDocs(deps: Deps, openapi: () => OpenApi) {
+  const template = lazily(() => apiPage(openapi(), MANAGEMENT_PAGE));
   const head = panelHead(deps.site);
   const placeFor = ({ brand, place }: View): Place => ({
     ...place,
@@ -53,13 +54,13 @@ function managementDocs(deps: Deps, openapi: OpenApi) {
     apiUrls: [`${place.panelUrl}/api/v1`],
   });
   const page = rendered((view) =>
-    fill(template, view.brand, {
+    fill(template(), view.brand, {
       BASE: escapeHtml(placeFor(view).apiUrls[0] ?? ""),
       STYLE: STYLE_VERSION,
       PANEL: head,
     }),
   );
-  const document = rendered((view) => JSON.stringify(openapi.document(placeFor(view))));
+  const document = rendered((view) => JSON.stringify(openapi().document(placeFor(view))));
   return new Elysia({ normalize: false })
     .get("/docs/management", async ({ request }) => {
       const text = page(await viewOf(deps, request));
@@ -71,18 +72,18 @@ function managementDocs(deps: Deps, openapi: OpenApi) {
     });
 }
 
-function customersDocs(deps: Deps, openapi: OpenApi) {
-  const template = apiPage(openapi, CUSTOMERS_PAGE);
+function customersDocs(deps: Deps, openapi: () => OpenApi) {
+  const template = lazily(() => apiPage(openapi(), CUSTOMERS_PAGE));
   const head = panelHead(deps.site);
   const page = rendered(({ brand, models, place: { apiUrls } }) =>
-    fill(template, brand, {
+    fill(template(), brand, {
       BASE: escapeHtml(apiUrls[0] ?? ""),
       STYLE: STYLE_VERSION,
       PANEL: head,
       ...Object.fromEntries(SERVICES.map((service) => [modelPlaceholder(service), escapeHtml(models[service])])),
     }),
   );
-  const document = rendered(({ place, models }) => JSON.stringify(openapi.document(place), withModels(models)));
+  const document = rendered(({ place, models }) => JSON.stringify(openapi().document(place), withModels(models)));
   return new Elysia({ normalize: false })
     .get("/docs/api", async ({ request }) => {
       const text = page(await viewOf(deps, request));

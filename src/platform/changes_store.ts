@@ -4,6 +4,7 @@ import { RETRY_AFTER_SECONDS_MAX, Refusal } from "../errors.ts";
 import { type Bus, type Change, isChange } from "./bus.ts";
 import type { Db, Orm, Sql, Tx } from "./db.ts";
 import type { Log } from "./log.ts";
+import { createSemaphore } from "./semaphore.ts";
 import { within } from "./time_limit.ts";
 
 /** How long what was drawn ahead may be granted, counted from before the draw was sent. Changes of rights wait this long at most. */
@@ -29,6 +30,26 @@ const PRUNE_MAX = 10_000;
  */
 const ENTRIES_MAX = { customer: 300, reseller: 5_000 } as const;
 const PROTECTING_FACTOR = 2;
+
+/**
+ * Transactions that one account changes something in, in one process. Those of the same rows wait for each other's lock, each on a connection of
+ * the pool, so that more of them would keep everyone else waiting. Source: ADM-13.
+ */
+const ACCOUNT_AT_ONCE = 3;
+const ACCOUNT_WAITING_MAX = 100;
+const PLACE_WAIT_MS_MAX = 10_000;
+const PLACE_RETRY_AFTER_SECONDS = 5;
+const places = createSemaphore({
+  max: 1_000,
+  waitingMax: 1_000,
+  shareFull: () =>
+    new Refusal("too_many_requests", {
+      message: `This account makes ${ACCOUNT_AT_ONCE} changes at once, and others of it wait. Try again when they have ended.`,
+      limit: ACCOUNT_AT_ONCE,
+      retryAfterSeconds: PLACE_RETRY_AFTER_SECONDS,
+    }),
+  allFull: () => new Refusal("service_unavailable", { retryAfterSeconds: PLACE_RETRY_AFTER_SECONDS }),
+});
 
 /** Who makes a change, for the audit log: an account, and the request. */
 export type Actor = {
@@ -71,7 +92,7 @@ export class IdleMoneyError extends Error {
  * Runs `fn` in a transaction and, after the commit, publishes what its triggers wrote to `changes`. Every write to a cached or
  * audited row goes through here. Returns when no replica grants anything any more on what was true before. `fn` may run more than
  * once, each time in a new transaction. Throws what `fn` throws, and too_many_requests if the account has reached its limit of changes
- * per day; then nothing is written. Source: ESC-4, REL-1.
+ * per day, or of changes at once; then nothing is written. Source: ADM-13, ESC-4, REL-1.
  */
 export async function changing<T>(
   deps: ChangeDeps,
@@ -97,13 +118,15 @@ async function changeOnce<T>(
   { protects = false, endsTenantRight }: ChangeOptions,
 ): Promise<T> {
   let changes: Change[] = [];
-  const result = await deps.db.orm.transaction(async (tx) => {
-    if (deps.by) await admitActor(tx, deps.by, protects ? PROTECTING_FACTOR : 1);
-    const value = await fn(tx);
-    await deps.by?.beforeCommit?.(tx);
-    changes = await ownChanges(tx);
-    return value;
-  });
+  const result = await inTurn(deps.by, () =>
+    deps.db.orm.transaction(async (tx) => {
+      if (deps.by) await admitActor(tx, deps.by, protects ? PROTECTING_FACTOR : 1);
+      const value = await fn(tx);
+      await deps.by?.beforeCommit?.(tx);
+      changes = await ownChanges(tx);
+      return value;
+    }),
+  );
   const { nowMs = monotonicMs } = deps;
   const committedMs = nowMs();
   await deps.bus.publish(changes);
@@ -111,6 +134,18 @@ async function changeOnce<T>(
   if (endsTenantRight?.() && changes.length > 0) await sleep(committedMs + ESCROW_VALID_MS - nowMs());
   else await waitForDraws(deps.db, changes, { untilMs: committedMs + ESCROW_VALID_MS, nowMs });
   return result;
+}
+
+/** Runs a transaction when it is its account's turn. Throws what `work` throws, too_many_requests, service_unavailable. */
+async function inTurn<T>(by: Actor | undefined, work: () => Promise<T>): Promise<T> {
+  if (by === undefined) return await work();
+  const share = { id: String(by.accountId), atOnceMax: ACCOUNT_AT_ONCE, waitingMax: ACCOUNT_WAITING_MAX };
+  const leave = await places.enter([share], { waitMsMax: PLACE_WAIT_MS_MAX });
+  try {
+    return await work();
+  } finally {
+    leave();
+  }
 }
 
 /**

@@ -11,6 +11,7 @@ export const FAILPOINTS = [
   "before_settle",
   "after_settle",
   "after_paid",
+  "after_charge",
   "after_send",
 ] as const;
 export type FailpointName = (typeof FAILPOINTS)[number];

@@ -22,6 +22,16 @@ export type MessageData = {
   package_80_percent: PackageNotice;
   package_used_up: PackageNotice;
   package_ending: PackageNotice;
+  /** `totalNano`: what is paid, with its tax, in billionths of `currency`; null: the offering is not on sale. `renewsAt`: when it is paid. */
+  renewal_upcoming: RenewalFacts & { currency: string; totalNano: string | null; taxNano: string; renewsAt: string };
+  /** `problem`: as in the list of problems of a renewal. `retriesAt`: when it is tried again; null: never. */
+  renewal_failed: RenewalFacts & { problem: string; retriesAt: string | null };
+  /** The bank wants the person to confirm a charge to the card: the order's page does it. */
+  payment_needs_you: OrderFacts & { purpose: "renewal" | "top_up" };
+  /** A card could not be charged for an automatic top-up: they are paused. `problem`: as of a renewal. */
+  auto_top_up_failed: { amountNanoUsd: string; problem: string };
+  /** The balance is low, and another automatic top-up would exceed what a month may have. */
+  auto_top_up_capped: { amountNanoUsd: string; monthMaxNanoUsd: string; monthNanoUsd: string };
   package_assigned: {
     packageId: number;
     name: string;
@@ -32,7 +42,7 @@ export type MessageData = {
     timeZone: string;
   };
   /** `trial`: `waits` also for the moment until it is given; `taken`: the person had one before. */
-  customer_signed_up: { name: string; email: string; trial: "none" | "taken" | "waits" };
+  customer_signed_up: { name: string; email: string; trial: "none" | "taken" | "domain" | "waits" };
   order_placed: OrderFacts & { note: string | null };
   payment_received: OrderFacts;
   order_paid: OrderFacts & { invoiceNumber: number };
@@ -51,8 +61,8 @@ export type MessageData = {
     reason: string | null;
     invoiceNumber: number | null;
   };
-  /** Stripe sent a top-up back of which `shortfallNano` was already spent. In nano-USD. */
-  refund_shortfall: OrderFacts & { refundId: number; origin: string; refundNano: string; shortfallNano: string };
+  /** Stripe sent a top-up back of which `shortfallNanoUsd` was already spent. `refundNano`: billionths of `orderCurrency`. */
+  refund_shortfall: OrderFacts & { refundId: number; origin: string; refundNano: string; shortfallNanoUsd: string };
   dispute_opened: OrderFacts & DisputeFacts;
   dispute_closed: OrderFacts & DisputeFacts;
   domain_lost: { host: string };
@@ -73,6 +83,13 @@ type PackageNotice = {
   /** Of the package that follows. */
   nextName: string | null;
 };
+type RenewalFacts = {
+  packageId: number;
+  name: string;
+  source: "card" | "balance";
+  endsAt: string;
+  timeZone: string;
+};
 type OrderFacts = {
   orderId: number;
   /** 0: the operator. */
@@ -84,7 +101,12 @@ type OrderFacts = {
   offeringName: string | null;
   /** Of a top-up. */
   amountNanoUsd: string | null;
+  /** What it sells for, without tax. */
   priceNanoUsd: string | null;
+  /** What is paid, and the tax in it, in billionths of `orderCurrency`; null: without a price. */
+  orderCurrency: string;
+  taxNano: string;
+  totalNano: string | null;
 };
 /** `disputedNano`: billionths of `currency`. `reason` and `status` are Stripe's words. `dueAt`: until when it can be answered. */
 type DisputeFacts = {

@@ -39,6 +39,8 @@ export type ServeOptions = {
    * seconds. Deno does not close idle keep-alive connections. Event streams have their own limit.
    */
   clientIdleMs?: number;
+  /** Other processes of this user listen on the port too, and the kernel spreads connections over all. Only on Bun. */
+  sharesPort?: boolean;
 };
 
 export type Server = {
@@ -142,13 +144,19 @@ export function raiseFetchLimit(wanted: number, env: Record<string, string | und
   // Windows has no execve: there the operator sets the variable, and the caller logs that.
   if (limit >= goal || process.platform === "win32" || !process.execve) return limit;
   const kept = Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined);
-  return process.execve(process.execPath, [process.execPath, ...process.execArgv, ...process.argv.slice(1)], {
+  return process.execve(process.execPath, ownCommand(), {
     ...Object.fromEntries(kept),
     [FETCH_LIMIT_VARIABLE]: String(goal),
   });
 }
 
-function serveOnBun({ port, hostname, fetch, onError, clientIdleMs = Number.POSITIVE_INFINITY }: ServeOptions): Server {
+/** The command that started this process. Only on Bun: Deno hides its options. */
+export function ownCommand(): string[] {
+  return [process.execPath, ...process.execArgv, ...process.argv.slice(1)];
+}
+
+function serveOnBun(options: ServeOptions): Server {
+  const { port, hostname, fetch, onError, clientIdleMs = Number.POSITIVE_INFINITY, sharesPort = false } = options;
   const idleSeconds = Math.min(Math.ceil(clientIdleMs / 1000) + IDLE_STEP_SECONDS, IDLE_SECONDS_MAX);
   const readOn = createReadOn();
   const server = Bun.serve({
@@ -160,7 +168,7 @@ function serveOnBun({ port, hostname, fetch, onError, clientIdleMs = Number.POSI
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     development: false,
     // Explicit, because with `development: false` alone a second server silently shares the port, contrary to the docs.
-    reusePort: false,
+    reusePort: sharesPort,
     async fetch(request, self) {
       // No idle limit while the request is handled; an earlier request on this connection may have set one.
       self.timeout(request, 0);

@@ -265,7 +265,8 @@ export const boundUses = pgTable(
 
 /**
  * How a route did in a span of time: sums that all replicas add to every few seconds. No decision about money depends on them.
- * Rows of 5 minutes are kept for an hour, rows of an hour for a day. See `catalog/route_stats.ts`.
+ * Rows of 5 minutes are kept for an hour, rows of an hour for a day, rows of a UTC day for
+ * 31 days. See `catalog/route_stats.ts`.
  */
 export const routeStats = pgTable(
   "route_stats",
@@ -292,6 +293,6 @@ export const routeStats = pgTable(
     primaryKey({ columns: [t.routeId, t.span, t.begins, t.kind] }),
     index("route_stats_begins").on(t.span, t.begins),
     check("route_stats_kind", sql`${t.kind} in ('stream', 'whole')`),
-    check("route_stats_span", sql`${t.span} in (5, 60)`),
+    check("route_stats_span", sql`${t.span} in (5, 60, 1440)`),
   ],
 );

@@ -2,9 +2,10 @@ import { sql } from "drizzle-orm";
 import { bigint, check, index, jsonb, pgTable, text, uniqueIndex } from "drizzle-orm/pg-core";
 import { accounts } from "./schema_accounts.ts";
 import { id, instant, nanoUsd } from "./schema_columns.ts";
+import type { OrderTax } from "./schema_offerings.ts";
 
-/** One line of an invoice. Amounts are strings of nano-USD, because JSON numbers would round them. */
-export type StoredLine = { text: string; quantity: number; amountNanoUsd: string };
+/** One line of an invoice. Amounts are strings of billionths of the currency, because JSON numbers would round them. */
+export type StoredLine = { text: string; quantity: number; amountNano: string };
 
 /**
  * Invoices and credit notes, numbered without gaps per seller. Seller and buyer are written as they were on that day. A trigger refuses
@@ -33,8 +34,13 @@ export const invoices = pgTable(
     buyerAddress: text(),
     buyerTaxNumber: text(),
     lines: jsonb().$type<StoredLine[]>().notNull(),
-    /** Above zero, also for a credit note. */
-    totalNanoUsd: nanoUsd().notNull(),
+    currency: text().notNull().default("usd"),
+    /** As of its order; null: no tax was charged. */
+    tax: jsonb().$type<OrderTax>(),
+    /** The tax in `totalNano`. The lines are without it. */
+    taxNano: nanoUsd().notNull().default(sql`0`),
+    /** Above zero, also for a credit note. Billionths of the currency. */
+    totalNano: nanoUsd().notNull(),
     issuedAt: instant().notNull().default(sql`clock_timestamp()`),
   },
   (t) => [
@@ -46,7 +52,7 @@ export const invoices = pgTable(
     uniqueIndex("invoices_order_once").on(t.orderId).where(sql`${t.kind} = 'invoice' and ${t.correctsNumber} is null`),
     check("invoices_kind", sql`${t.kind} in ('invoice', 'credit_note')`),
     uniqueIndex("invoices_takes_back_once").on(t.sellerId, t.correctsNumber).where(sql`${t.kind} = 'invoice'`),
-    check("invoices_total", sql`${t.totalNanoUsd} > 0`),
+    check("invoices_total", sql`${t.totalNano} > 0 and ${t.taxNano} between 0 and ${t.totalNano}`),
   ],
 );
 
@@ -58,4 +64,6 @@ export const buyerDetails = pgTable("buyer_details", {
   name: text(),
   address: text(),
   taxNumber: text(),
+  /** Of the EU, checked; apart from `taxNumber`, which is printed as it is. */
+  vatNumber: text(),
 });

@@ -45,7 +45,9 @@ export const balanceEntries = pgTable(
     id: id(),
     accountId: bigint({ mode: "number" }).notNull(),
     amountNanoUsd: nanoUsd().notNull(),
-    kind: text({ enum: ["top_up", "charge", "wholesale", "transfer", "correction", "refund", "earning"] }).notNull(),
+    kind: text({
+      enum: ["top_up", "charge", "wholesale", "package", "transfer", "correction", "refund", "earning"],
+    }).notNull(),
     /** The reason: a request, a package, or the other account of a transfer. */
     requestId: uuid(),
     packageId: bigint({ mode: "number" }),
@@ -62,7 +64,7 @@ export const balanceEntries = pgTable(
     index("balance_entries_earnings").on(t.accountId, t.amountNanoUsd).where(sql`${t.kind} = 'earning'`),
     check(
       "balance_entries_kind",
-      sql`${t.kind} in ('top_up', 'charge', 'wholesale', 'transfer', 'correction', 'refund', 'earning')`,
+      sql`${t.kind} in ('top_up', 'charge', 'wholesale', 'package', 'transfer', 'correction', 'refund', 'earning')`,
     ),
   ],
 );
@@ -109,6 +111,7 @@ export const packages = pgTable(
   (t) => [
     index("packages_account").on(t.accountId, t.endsAt),
     index("packages_ends").on(t.endsAt, t.id),
+    index("packages_offering").on(t.offeringId).where(sql`${t.offeringId} is not null`),
     index("packages_allotment").on(t.allotmentId).where(sql`${t.allotmentId} is not null`),
     check("packages_span", sql`${t.endsAt} >= ${t.startsAt}`),
     check("packages_limits", areLimits(t.limits)),

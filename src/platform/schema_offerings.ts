@@ -1,5 +1,5 @@
 import { sql } from "drizzle-orm";
-import { bigint, boolean, check, index, integer, pgTable, text, uniqueIndex } from "drizzle-orm/pg-core";
+import { bigint, boolean, check, index, integer, jsonb, pgTable, text, uniqueIndex } from "drizzle-orm/pg-core";
 import { accounts } from "./schema_accounts.ts";
 import { areLimits, id, instant, limits, nanoUsd, requestBounds } from "./schema_columns.ts";
 
@@ -73,6 +73,16 @@ export const allotments = pgTable(
   ],
 );
 
+/** How an order is taxed. `rate`: in thousandths of a percent. Of a reverse charge: the rate that is not charged. */
+export type OrderTax = {
+  /** Of the seller. */
+  country: string;
+  rate: number;
+  reverseCharge: boolean;
+  sellerVatNumber: string | null;
+  buyerVatNumber: string | null;
+};
+
 /** Orders of packages and top-ups. The account's reseller, or an admin if it has none, fulfils or declines them. */
 export const orders = pgTable(
   "orders",
@@ -92,8 +102,21 @@ export const orders = pgTable(
     sellerId: bigint({ mode: "number" }).notNull().default(0),
     /** What people and payment providers name it by. */
     reference: text().notNull().default(sql`upper(substr(replace(gen_random_uuid()::text, '-', ''), 1, 12))`),
-    /** At the time of ordering; null: a person decides, and is paid outside. */
+    /**
+     * What it sells for, without tax, at the time of ordering; null: a person decides, and is paid outside. In another currency it is what
+     * `netNano` is worth.
+     */
     priceNanoUsd: nanoUsd(),
+    /** In which it is paid, in lower case as in `usd`. */
+    currency: text().notNull().default("usd"),
+    /** The price without tax, in billionths of a currency other than the US dollar; null: `priceNanoUsd` is it. */
+    netNano: nanoUsd(),
+    /** The tax that is paid besides, in billionths of the currency. */
+    taxNano: nanoUsd().notNull().default(sql`0`),
+    /** Billionths of the currency for one US dollar, when it was ordered. */
+    usdRateNano: nanoUsd(),
+    /** How it was taxed, when it was ordered; null: its seller charged no tax. */
+    tax: jsonb().$type<OrderTax>(),
     /** How the customer chose to pay. */
     method: text({ enum: ["stripe", "instructions", "shop"] }),
     paidAt: instant(),
@@ -113,6 +136,7 @@ export const orders = pgTable(
   (t) => [
     index("orders_account").on(t.accountId, t.id),
     index("orders_open").on(t.id).where(sql`${t.status} = 'open'`),
+    index("orders_offering").on(t.offeringId).where(sql`${t.offeringId} is not null`),
     index("orders_decided").on(t.decidedAt).where(sql`${t.status} <> 'open'`),
     check(
       "orders_kind",
@@ -121,6 +145,11 @@ export const orders = pgTable(
     ),
     check("orders_status", sql`${t.status} in ('open', 'paid', 'fulfilled', 'refunded', 'declined', 'withdrawn')`),
     check("orders_price", sql`${t.priceNanoUsd} > 0`),
+    check(
+      "orders_amounts",
+      sql`${t.taxNano} >= 0 and (${t.taxNano} = 0 or ${t.tax} is not null) and ((${t.currency} = 'usd' and ${t.netNano} is null and ${t.usdRateNano} is null)
+      or (${t.currency} <> 'usd' and ${t.netNano} > 0 and ${t.usdRateNano} > 0 and ${t.priceNanoUsd} is not null))`,
+    ),
     check("orders_method", sql`${t.method} in ('stripe', 'instructions', 'shop')`),
     check(
       "orders_paid",

@@ -36,10 +36,7 @@ export const payments = pgTable(
     uniqueIndex("payments_order_once").on(t.orderId).where(sql`${t.problem} is null`),
     index("payments_order").on(t.orderId),
     index("payments_seller").on(t.sellerId, t.id),
-    check(
-      "payments_amount",
-      sql`${t.amountNano} >= 0 and (${t.problem} is not null or (${t.amountNano} > 0 and ${t.currency} = 'usd'))`,
-    ),
+    check("payments_amount", sql`${t.amountNano} >= 0 and (${t.problem} is not null or ${t.amountNano} > 0)`),
     check("payments_method", sql`${t.method} in ('stripe', 'instructions', 'shop')`),
     check(
       "payments_problem",
@@ -103,8 +100,11 @@ export const refunds = pgTable(
     /** Of the payment's currency, as in `payments`. */
     amountNano: nanoUsd().notNull(),
     origin: text({ enum: REFUND_ORIGINS }).notNull().default("seller"),
-    /** What of a top-up could not be taken from the balance again, because it was spent. Only of what Stripe did by itself. */
-    shortfallNano: nanoUsd().notNull().default(sql`0`),
+    /** The tax in it, and what the rest is worth in US dollars: what a top-up gives back of the balance. 0 of what paid for no order. */
+    taxNano: nanoUsd().notNull().default(sql`0`),
+    worthNanoUsd: nanoUsd().notNull(),
+    /** What of its worth could not be taken from the balance again, because it was spent. Only of what Stripe did by itself. */
+    shortfallNanoUsd: nanoUsd().notNull().default(sql`0`),
     reason: text(),
     /** `pending`: Stripe has not confirmed it yet. `failed`: nothing was given back, and a balance has its money again. */
     status: text({ enum: ["pending", "done", "failed"] }).notNull(),
@@ -129,11 +129,14 @@ export const refunds = pgTable(
     index("refunds_pending").on(t.tryAt).where(sql`${t.status} = 'pending'`),
     uniqueIndex("refunds_entry").on(t.entryId),
     uniqueIndex("refunds_external").on(t.sellerId, t.externalId).where(sql`${t.status} <> 'failed'`),
-    check("refunds_amount", sql`${t.amountNano} > 0`),
+    check(
+      "refunds_amount",
+      sql`${t.amountNano} > 0 and ${t.taxNano} between 0 and ${t.amountNano} and ${t.worthNanoUsd} >= 0`,
+    ),
     check("refunds_origin", sql`${t.origin} in ('seller', 'stripe', 'dispute')`),
     check(
       "refunds_shortfall",
-      sql`${t.shortfallNano} between 0 and ${t.amountNano} and (${t.origin} <> 'seller' or ${t.shortfallNano} = 0)`,
+      sql`${t.shortfallNanoUsd} between 0 and ${t.worthNanoUsd} and (${t.origin} <> 'seller' or ${t.shortfallNanoUsd} = 0)`,
     ),
     check("refunds_status", sql`${t.status} in ('pending', 'done', 'failed')`),
   ],

@@ -15,9 +15,11 @@ export const retailPrices = pgTable(
     offeringId: bigint({ mode: "number" })
       .notNull()
       .references(() => offerings.id),
-    priceNanoUsd: nanoUsd().notNull(),
+    /** Billionths of `currency`. Without effect while the seller sells in another one. */
+    priceNano: nanoUsd().notNull(),
     /** The seller knew that this price is below the wholesale price. False for any other price. */
     belowWholesaleConfirmed: boolean().notNull().default(false),
+    currency: text().notNull().default("usd"),
     updatedAt: instant().notNull().default(sql`clock_timestamp()`),
   },
   (t) => [
@@ -26,13 +28,13 @@ export const retailPrices = pgTable(
     check("retail_prices_seller", sql`${t.sellerId} >= 0`),
     check(
       "retail_prices_price",
-      sql`${t.priceNanoUsd} between 10000000 and 9000000000000000 and ${t.priceNanoUsd} % 10000000 = 0`,
+      sql`${t.priceNano} between 10000000 and 900000000000000000 and ${t.priceNano} % 10000000 = 0`,
     ),
   ],
 );
 
-/** A price for 1,000 requests, in nano-USD as digits, of packages with at least so many requests. */
-export type StoredStep = { fromRequests: number; nanoUsd: string };
+/** A price for 1,000 requests, in billionths of the currency as digits, of packages with at least so many requests. */
+export type StoredStep = { fromRequests: number; nano: string };
 
 /**
  * Prices of made-to-measure packages, by the requests in them. `retail`: what a seller's customers pay. `wholesale`: what resellers pay
@@ -44,6 +46,8 @@ export const measuredPrices = pgTable(
     /** 0: the operator; else the account of a reseller. */
     sellerId: bigint({ mode: "number" }).notNull(),
     kind: text({ enum: ["retail", "wholesale"] }).notNull(),
+    /** Of the prices. Without effect while the seller sells in another one. */
+    currency: text().notNull().default("usd"),
     /** Whether it is sold. */
     isOpen: boolean().notNull().default(false),
     daysMin: integer().notNull(),
@@ -56,7 +60,10 @@ export const measuredPrices = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.sellerId, t.kind] }),
-    check("measured_prices_kind", sql`${t.kind} = 'retail' or (${t.kind} = 'wholesale' and ${t.sellerId} = 0)`),
+    check(
+      "measured_prices_kind",
+      sql`${t.kind} = 'retail' or (${t.kind} = 'wholesale' and ${t.sellerId} = 0 and ${t.currency} = 'usd')`,
+    ),
     check("measured_prices_seller", sql`${t.sellerId} >= 0`),
     check("measured_prices_days", sql`${t.daysMin} between 1 and 30 and ${t.daysMax} between ${t.daysMin} and 30`),
     check(

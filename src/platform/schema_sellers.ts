@@ -1,5 +1,5 @@
 import { sql } from "drizzle-orm";
-import { bigint, boolean, check, pgTable, text } from "drizzle-orm/pg-core";
+import { bigint, boolean, check, integer, pgTable, text } from "drizzle-orm/pg-core";
 import { bytea, instant } from "./schema_columns.ts";
 
 /**
@@ -26,7 +26,30 @@ export const sellers = pgTable(
     shopUrl: text(),
     /** Whether everyone may read the list of models and prices, or only who signed in. */
     pricesPublic: boolean().notNull().default(false),
+    /** In which it sells, in lower case as in `usd`. `usdRateNano`: billionths of it for one US dollar; null: it is the US dollar. */
+    currency: text().notNull().default("usd"),
+    usdRateNano: bigint({ mode: "bigint" }),
+    /** ISO 3166-1, in upper case; null: no tax is charged. */
+    taxCountry: text(),
+    vatNumber: text(),
+    /** The rates of its taxes, in thousandths of a percent. */
+    packageTax: integer().notNull().default(0),
+    topUpTax: integer().notNull().default(0),
+    /** Whether prices of packages contain the tax. */
+    pricesWithTax: boolean().notNull().default(false),
     updatedAt: instant().notNull().default(sql`clock_timestamp()`),
   },
-  (t) => [check("sellers_id", sql`${t.sellerId} >= 0`), check("sellers_next_invoice", sql`${t.nextInvoice} > 0`)],
+  (t) => [
+    check("sellers_id", sql`${t.sellerId} >= 0`),
+    check("sellers_next_invoice", sql`${t.nextInvoice} > 0`),
+    check(
+      "sellers_currency",
+      sql`${t.currency} ~ '^[a-z]{3}$' and (${t.currency} = 'usd') = (${t.usdRateNano} is null) and (${t.usdRateNano} is null or ${t.usdRateNano} > 0)`,
+    ),
+    check(
+      "sellers_tax",
+      sql`${t.packageTax} between 0 and 100000 and ${t.topUpTax} between 0 and 100000
+      and (${t.taxCountry} is not null or (${t.packageTax} = 0 and ${t.topUpTax} = 0 and ${t.vatNumber} is null and not ${t.pricesWithTax}))`,
+    ),
+  ],
 );

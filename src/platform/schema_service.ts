@@ -135,10 +135,10 @@ export const bookChecks = pgTable("book_checks", {
 export const bookSums = pgTable(
   "book_sums",
   {
-    /** `package`, `key`, `account`, `receipts`, `entries`, `losses`, or `unpriced_` with a rate (`books/unpriced_store.ts`). */
+    /** `package`, `key`, `uncounted` (use of a key that had no limits), `account`, `receipts`, `entries`, `losses`, or `unpriced_` with a rate (`books/unpriced_store.ts`). */
     kind: text().notNull(),
     id: bigint({ mode: "number" }).notNull(),
-    /** For packages, keys, losses and unpriced counts; −infinity: not by day. */
+    /** For packages, keys (in their own zone), losses and unpriced counts; −infinity: not by day. */
     day: date({ mode: "string" }).notNull().default("-infinity"),
     rows: bigint({ mode: "number" }).notNull(),
     units: sum(),
@@ -183,6 +183,9 @@ const usageCounts = () => ({
   /** What providers charge the operator, and the requests of which that is not known. */
   providerCostNanoUsd: numeric().notNull(),
   costUnknown: counted(),
+  /** Histograms of the time to the first event and of the whole request: see `duration_mark` in drizzle/0005_books.sql. */
+  firstMarks: numeric().notNull(),
+  wholeMarks: numeric().notNull(),
 });
 
 /** Rollups: folded usage records, summed by their start. See `books/usage_rollups_store.ts`. */
@@ -199,6 +202,51 @@ export const usageSums = pgTable(
     span: smallint().notNull(),
   },
   (t) => [primaryKey({ columns: [t.accountId, t.keyId, t.span, t.begins, t.kindId] })],
+);
+
+/**
+ * Rollups by account without kinds, for lists of the accounts with the most usage: of everyone (scope 0), and of a reseller's
+ * customers (scope: its negative id); and of resellers with all their customers (a scope of their own: `usage_rollups_store.ts`).
+ */
+export const usageHolders = pgTable(
+  "usage_holders",
+  {
+    scope: bigint({ mode: "number" }).notNull(),
+    begins: instant().notNull(),
+    holderId: bigint({ mode: "number" }).notNull(),
+    requests: counted(),
+    promptTokens: counted(),
+    cachedTokens: counted(),
+    completionTokens: counted(),
+    chargedNanoUsd: counted(),
+    earnedNanoUsd: counted(),
+    unitsNanoUsd: counted(),
+    unitsCostNanoUsd: counted(),
+    providerCostNanoUsd: counted(),
+    costUnknown: counted(),
+    /** In minutes: 60, or 1,440 (a UTC day). */
+    span: smallint().notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.scope, t.span, t.begins, t.holderId] })],
+);
+
+/**
+ * Requests that ended with an error, by its code: counted by replicas every few seconds, in the rows of an account, of everyone
+ * (account 0) and of a reseller's customers (its negative id). See `accounts/error_sums_store.ts`.
+ */
+export const errorSums = pgTable(
+  "error_sums",
+  {
+    accountId: bigint({ mode: "number" }).notNull(),
+    begins: instant().notNull(),
+    code: text().notNull(),
+    /** "": no model of the catalog. */
+    modelId: text().notNull(),
+    requests: counted(),
+    /** In minutes: 15, or 1,440 (a UTC day). */
+    span: smallint().notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.accountId, t.span, t.begins, t.code, t.modelId] })],
 );
 
 /** Usage records that may have ended in another month than they began, in some time zone: by the quarter hours of both. */

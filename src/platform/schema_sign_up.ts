@@ -75,8 +75,13 @@ export const signedUp = pgTable(
     confirmedAt: instant().notNull().default(sql`clock_timestamp()`),
     /** A digest of the address in the form that is the same for all spellings of one mailbox. */
     personDigest: bytea().notNull(),
-    /** `none`: none was offered. `taken`: this person had one before. `waits`: the seller cannot pay for it yet. */
-    trial: text({ enum: ["none", "taken", "waits", "given"] }).notNull(),
+    /** The registered domain of the address; null: of a mail provider, where anyone gets a mailbox, or one that the seller allows by name. */
+    ownedDomain: text(),
+    /**
+     * `none`: none was offered. `taken`: this person had one before. `domain`: too many of its domain had one. `waits`: the seller cannot pay
+     * for it yet.
+     */
+    trial: text({ enum: ["none", "taken", "domain", "waits", "given"] }).notNull(),
     /** The trial as it was offered. */
     trialOfferingId: bigint({ mode: "number" }).references(() => offerings.id),
     trialNanoUsd: nanoUsd(),
@@ -89,12 +94,14 @@ export const signedUp = pgTable(
   (t) => [
     // Once a person and seller, whatever happens at the same time.
     uniqueIndex("signed_up_trial_once").on(t.sellerId, t.personDigest).where(sql`${t.trial} in ('waits', 'given')`),
+    index("signed_up_domain").on(t.sellerId, t.ownedDomain, t.confirmedAt).where(sql`${t.ownedDomain} is not null`),
     index("signed_up_seller").on(t.sellerId, t.accountId),
+    index("signed_up_offering").on(t.trialOfferingId).where(sql`${t.trialOfferingId} is not null`),
     index("signed_up_waiting").on(t.trialTryAt).where(sql`${t.trial} = 'waits'`),
-    check("signed_up_trial", sql`${t.trial} in ('none', 'taken', 'waits', 'given')`),
+    check("signed_up_trial", sql`${t.trial} in ('none', 'taken', 'domain', 'waits', 'given')`),
     check(
       "signed_up_trial_is_something",
-      sql`${t.trial} in ('none', 'taken') or num_nonnulls(${t.trialOfferingId}, ${t.trialNanoUsd}) = 1`,
+      sql`${t.trial} in ('none', 'taken', 'domain') or num_nonnulls(${t.trialOfferingId}, ${t.trialNanoUsd}) = 1`,
     ),
     check("signed_up_trial_why", sql`${t.trialWhy} in ('balance', 'allotment', 'offering', 'payg')`),
     check("signed_up_trial_pay_with", sql`${t.trialPayWith} in ('balance', 'allotment')`),

@@ -20,6 +20,7 @@ import { oneClickEndpoints } from "../panel/api/unsubscribe_endpoints.ts";
 import { apiDocsEndpoints } from "../panel/api_docs.ts";
 import { pageOf, siteEndpoints } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
+import { lazily } from "../platform/lazily.ts";
 import type { Peer } from "../platform/runtime.ts";
 import { within } from "../platform/time_limit.ts";
 import { headOf } from "./head.ts";
@@ -149,9 +150,10 @@ function elysiaApps(deps: Deps, metered: ReturnType<typeof meteredRoutes>, onErr
   const api = withErrors().use(v1Routes(deps, metered));
   const panel = panelEndpoints(deps);
   const management = managementApi(deps);
+  // They take a tenth of a second of a processor, and most replicas are never asked.
   const documents = {
-    customers: openapiOf([...api.routes, ...panel.routes]),
-    management: openapiOf(management.routes, MANAGEMENT),
+    customers: lazily(() => openapiOf([...api.routes, ...panel.routes])),
+    management: lazily(() => openapiOf(management.routes, MANAGEMENT)),
   };
   const rest = withErrors()
     .use(healthRoutes(deps))

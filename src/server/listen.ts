@@ -4,7 +4,9 @@ import { newRequestId } from "../platform/crypto.ts";
 import type { Log } from "../platform/log.ts";
 import { type ServeOptions, type Server, serve } from "../platform/runtime.ts";
 
-type ListenOptions = Pick<ServeOptions, "port" | "hostname" | "fetch"> & { variable: "PORT" | "INTERNAL_PORT" };
+type ListenOptions = Pick<ServeOptions, "port" | "hostname" | "fetch" | "sharesPort"> & {
+  variable: "PORT" | "INTERNAL_PORT";
+};
 type ListenDeps = { config: Pick<Config, "clientIdleMs">; log: Log };
 
 /** Serves `fetch` on a port. Throws ConfigError that names `variable` if the port cannot be listened on. */

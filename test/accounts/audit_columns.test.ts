@@ -12,6 +12,10 @@ const HIDDEN = [
   "brands.icon",
   "brands.logo_dark",
   "brands.logo_light",
+  // What Stripe knows a card by. Source: CRD-1.
+  "cards.customer_id",
+  "cards.payment_method_id",
+  "cards.to_detach",
   "email_changes.new_digest",
   "email_changes.old_digest",
   "email_changes.session_digest",

@@ -25,7 +25,7 @@ import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 let world: AccountsWorld;
 beforeAll(async () => {
   world = await createAccountsWorld();
-  await world.sql`insert into models (id, name, owned_by) values ('chat-1', 'Chat', 'x'), ('chat-2', 'Chat', 'x')`;
+  await world.addModels({ id: "chat-1" }, { id: "chat-2" });
 });
 afterAll(() => world.close());
 

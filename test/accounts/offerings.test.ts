@@ -50,7 +50,7 @@ test("daily: one day with 100 to 2000 requests; custom: 1 to 30 days", async () 
 });
 
 test("tokens, wholesale price and models stay within their bounds", async () => {
-  await world.sql`insert into models (id, name, owned_by) values ('chat-1', 'Chat', 'x')`;
+  await world.addModels({ id: "chat-1" });
   const offering = await add({
     carryover: true,
     tokenLimit: 1_000_000,

@@ -10,7 +10,7 @@ import { createAccountsWorld } from "./accounts_world.ts";
 
 /** Limits of requests and tokens: what may be set, and what applies. Source: LIM-1, LIM-2, LIM-6. */
 const world = await createAccountsWorld();
-await world.sql`insert into models (id, name, owned_by) values ('chat-1', 'Chat', 'x'), ('chat-2', 'Chat', 'x')`;
+await world.addModels({ id: "chat-1" }, { id: "chat-2" });
 afterAll(() => world.close());
 
 const paramOf = async (work: () => unknown): Promise<string | null> => {

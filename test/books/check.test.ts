@@ -86,10 +86,12 @@ async function wrongSums(): Promise<unknown[]> {
         from receipts where package_id is not null group by 2, 3
         union all select 'key', key_id, key_day, count(*), 0, sum(charged_nano_usd) from receipts
         where key_day is not null and outcome = 'settled' group by 2, 3
+        union all select 'uncounted', key_id, (r.created_at at time zone k.time_zone)::date, 0, 0, sum(charged_nano_usd)
+        from receipts r join keys k on k.id = key_id where key_day is null and outcome = 'settled' group by 2, 3
         union all select 'account', account_id, '-infinity', 0, 0, sum(amount_nano_usd) from balance_entries group by 2
       )
       select kind, id, day::text, c.units, s.units as closed_units, c.tokens, s.tokens as closed_tokens, c.nano_usd, s.nano_usd as closed_nano_usd
-      from counted c full join (select * from book_sums where kind in ('package', 'key', 'account')) s using (kind, id, day)
+      from counted c full join (select * from book_sums where kind in ('package', 'key', 'uncounted', 'account')) s using (kind, id, day)
       where coalesce(c.units, 0) <> coalesce(s.units, 0) or coalesce(c.tokens, 0) <> coalesce(s.tokens, 0)
         or coalesce(c.nano_usd, 0) <> coalesce(s.nano_usd, 0)`),
     ...(await world.sql`

@@ -27,7 +27,9 @@ const REQUESTS = 120;
 /** The costs of the second route of `chat-two-routes`; other routes cost what their model costs. */
 const BACKUP = { input: 1_234_567n, output: 7_654_321n };
 
-type Payer = Person & { secret: string };
+type Payer = Person & { secret: string; keyId: number };
+// biome-ignore lint/suspicious/noExplicitAny: rows of several tables.
+type Row = any;
 
 let shop: Shop;
 let deps: ChangeDeps & { db: Db };
@@ -116,24 +118,50 @@ function seeded(seed: number): (below: number) => number {
   };
 }
 
+/** The codes of the errors that clients got, by account: as a status, or within a stream. */
+const told = new Map<number, Map<string, number>>();
+
+function noteError(accountId: number, { json, text }: { json: Row; text: string }): void {
+  const code = json?.error?.code ?? /"code":"([a-z_]+)"/.exec(text)?.[1];
+  if (code === undefined) return;
+  const codes = told.get(accountId) ?? new Map<string, number>();
+  told.set(accountId, codes.set(code, (codes.get(code) ?? 0) + 1));
+}
+
+/** The errors of accounts, as figures show them. */
+function errorsOf(accountIds: readonly number[]): { code: string; requests: number }[] {
+  const sums = new Map<string, number>();
+  for (const id of accountIds)
+    for (const [code, count] of told.get(id) ?? []) sums.set(code, (sums.get(code) ?? 0) + count);
+  return [...sums]
+    .map(([code, requests]) => ({ code, requests }))
+    .sort((a, b) => b.requests - a.requests || (a.code < b.code ? -1 : 1));
+}
+
 async function traffic(seed: number): Promise<void> {
   const random = seeded(seed);
   for (let i = 0; i < REQUESTS; i++) {
-    const { secret } = payers[i % payers.length] as Payer;
+    const { secret, accountId } = payers[i % payers.length] as Payer;
     const isShort = i % payers.length === 2;
     const stream = isShort || random(2) === 0;
     const model = ["chat-a", "vendor/chat-b", "chat-two-routes", "chat-two-routes", "chat-unpriced"][random(5)];
     // An overrun: more than the cap that was reserved.
     if (isShort || random(4) === 0) shop.provider.next({ usage: { completion_tokens: 900 + random(3000) } });
     else if (model === "chat-two-routes") shop.provider.next({ status: 500 });
+    else if (stream && random(6) === 0) shop.provider.next({ cutAfterChunks: 3, tokens: 6, chunkDelayMs: 5 });
     const kind = isShort ? 2 : random(6);
-    if (kind === 0) await shop.call("/v1/images/generations", { secret, body: imageBody() });
-    else if (kind === 1) await shop.call("/v1/embeddings", { secret, body: embeddingBody() });
-    else
-      await shop.call("/v1/chat/completions", {
-        secret,
-        body: chatBody({ model, stream, max_tokens: 5 + random(50) }),
-      });
+    const asked =
+      random(12) === 0
+        ? shop.call("/v1/chat/completions", { secret, body: chatBody({ model: "no-such-model" }) })
+        : kind === 0
+          ? shop.call("/v1/images/generations", { secret, body: imageBody() })
+          : kind === 1
+            ? shop.call("/v1/embeddings", { secret, body: embeddingBody() })
+            : shop.call("/v1/chat/completions", {
+                secret,
+                body: chatBody({ model, stream, max_tokens: 5 + random(50) }),
+              });
+    noteError(accountId, await asked);
     shop.provider.reset();
   }
   // Money that is refunded changes a balance, not what requests brought.
@@ -143,8 +171,6 @@ async function traffic(seed: number): Promise<void> {
 }
 
 type Sums = { requests: number; revenue: bigint; cost: bigint; unknown: number };
-// biome-ignore lint/suspicious/noExplicitAny: rows of several tables.
-type Row = any;
 
 /** What nano-USD a provider charges; null: not known. Micro-USD per million tokens, rounded up once. */
 function providerCost({ route, prices, prompt_tokens: input, completion_tokens: output, further }: Row): bigint | null {
@@ -180,6 +206,8 @@ async function again(passes: (row: Row) => boolean): Promise<{ operator: Sums; r
   return { operator, reseller: own };
 }
 
+const pick = (row: Row, ...fields: string[]) => Object.fromEntries(fields.map((field) => [field, row[field]]));
+
 const shown = ({ requests, revenue, cost }: Sums) => ({
   requests,
   usageRevenueNanoUsd: String(revenue),
@@ -187,17 +215,43 @@ const shown = ({ requests, revenue, cost }: Sums) => ({
   marginNanoUsd: String(revenue - cost),
 });
 
+/** The middle of the bucket in which this fraction of durations ends: four buckets for each doubling. */
+function percentile(durations: readonly number[], fraction: number): number {
+  const sorted = [...durations].sort((a, b) => a - b);
+  const ms = sorted[Math.ceil(fraction * sorted.length) - 1] as number;
+  return ms < 1 ? 1 : Math.round(2 ** ((Math.floor(Math.log2(ms) * 4) + 0.5) / 4));
+}
+
+/** The percentiles of receipts that pass. */
+async function latencyAgain(passes: (row: Row) => boolean) {
+  const rows = await shop.world.sql`
+    select r.*, extract(epoch from finished_at - r.created_at)::float8 * 1000 as whole_ms, a.reseller_id::int as reseller
+    from receipts r join accounts a on a.id = r.account_id where r.outcome = 'settled'`;
+  const asked = (rows as Row[]).filter(passes);
+  const of = (durations: number[]) =>
+    durations.length === 0 ? null : { p50Ms: percentile(durations, 0.5), p95Ms: percentile(durations, 0.95) };
+  return {
+    firstEvent: of(asked.flatMap((row) => (row.first_ms === null ? [] : [Number(row.first_ms)]))),
+    wholeAnswer: of(asked.map((row) => Math.floor(Number(Number(row.whole_ms).toFixed(3))))),
+  };
+}
+
 async function figures(who: Management, query: string): Promise<Row> {
   const { status, json, text } = await who.get(`/usage/figures${query}`);
   expect([status, text]).toEqual([200, text]);
   return json;
 }
 
+const isEqual = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
+
 async function expectExact(): Promise<void> {
   const { operator } = await again(() => true);
   const all = await figures(admin, "");
   expect(all.total).toMatchObject({ ...shown(operator), costUnknown: operator.unknown });
   expect(all.before.requests).toBe(0);
+  expect(all.total).toMatchObject(await latencyAgain(() => true));
+  await until(async () => isEqual((await figures(admin, "")).errors, errorsOf([...told.keys()])));
+  expect((await figures(admin, "")).errorsBefore).toEqual([]);
   const ofReseller = await again(({ reseller: id }) => id === reseller.accountId);
   expect((await figures(seller, "")).total).toMatchObject({ ...shown(ofReseller.reseller), costUnknown: null });
   const named = await figures(admin, `?resellerId=${reseller.accountId}&by=model`);
@@ -214,7 +268,34 @@ async function expectExact(): Promise<void> {
     const { operator: route } = await again(({ route_id: id }) => (id === null ? null : Number(id)) === line.routeId);
     expect(line).toMatchObject({ ...shown(route), costUnknown: route.unknown });
   }
-  for (const { accountId } of payers) {
+  const ofAll = (await figures(admin, "?by=account")).lines;
+  expect(ofAll.map(({ accountId }: Row) => accountId).sort()).toEqual(payers.map(({ accountId }) => accountId).sort());
+  for (const { accountId, ...line } of ofAll) {
+    const { operator: account } = await again(({ account_id: id }) => Number(id) === accountId);
+    expect(line).toMatchObject({ ...shown(account), costUnknown: account.unknown, firstEvent: null });
+  }
+  const [resold] = (await figures(admin, "?by=reseller")).lines;
+  expect(resold).toMatchObject({ accountId: reseller.accountId, ...shown(ofReseller.operator) });
+  const own = (await figures(seller, "?by=account")).lines;
+  for (const { accountId, ...line } of own) {
+    const { reseller: account } = await again(
+      (row) => row.reseller === reseller.accountId && Number(row.account_id) === accountId,
+    );
+    expect(line).toMatchObject({ ...shown(account), costUnknown: null });
+  }
+  const customers = payers.filter(({ accountId }) => own.some((line: Row) => line.accountId === accountId));
+  expect(customers.length).toBe(6);
+  expect((await figures(seller, "")).errors).toEqual(errorsOf(customers.map(({ accountId }) => accountId)));
+  expect((await figures(seller, "")).total).toMatchObject(
+    await latencyAgain((row) => row.reseller === reseller.accountId),
+  );
+  for (const { accountId, keyId } of payers) {
+    const { lines, errors } = await figures(admin, `?accountId=${accountId}&by=key`);
+    const { operator: key } = await again(({ key_id: id }) => Number(id) === keyId);
+    expect(lines).toMatchObject([
+      { keyId, ...shown(key), ...(await latencyAgain((row) => Number(row.key_id) === keyId)) },
+    ]);
+    expect(errors).toEqual(errorsOf([accountId]));
     const { operator: account } = await again(({ account_id: id }) => Number(id) === accountId);
     expect((await figures(admin, `?accountId=${accountId}`)).total).toMatchObject(shown(account));
   }
@@ -267,6 +348,22 @@ test("the panel shows what the management API gives, and the names of routes to 
   expect((await own.get("/figures?by=model")).json.total).toEqual((await figures(seller, "?by=model")).total);
   expect((await own.get("/figures?by=route")).status).toBe(422);
   const customer = await signInTo(shop, payers[0] as Payer);
+  const used = (await customer.get("/usage/figures?by=key")).json as Row;
+  const { total } = await figures(admin, `?accountId=${payers[0]?.accountId}`);
+  expect(used.total).toEqual({
+    ...pick(total, "requests", "promptTokens", "cachedTokens", "completionTokens", "firstEvent", "wholeAnswer"),
+    chargedNanoUsd: total.usageRevenueNanoUsd,
+  });
+  expect(used.lines).toMatchObject([{ keyId: payers[0]?.keyId, name: expect.any(String), ...used.total }]);
+  for (const by of ["model", "host", "hour"]) {
+    const start = new Date(Date.now() - 86_400_000).toISOString();
+    const { lines } = (await customer.get(`/usage/figures?by=${by}&start=${start}`)).json as Row;
+    const sum = lines.reduce((all: number, { requests }: Row) => all + requests, 0);
+    expect([by, sum]).toEqual([by, used.total.requests]);
+  }
+  expect((await customer.get("/usage/figures?by=hour")).status).toBe(422);
+  expect((await customer.get("/usage/figures?by=route")).status).toBe(422);
+  expect((await customer.get(`/usage/figures?by=key&accountId=${payers[1]?.accountId}`)).status).toBe(404);
   expect((await customer.get("/figures")).status).toBe(404);
 });
 

@@ -1,8 +1,4 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
-import { rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { setMarkup } from "../../src/accounts/markups_store.ts";
 import { closeEarnings, creditEarnings } from "../../src/books/earnings_store.ts";
 import { openSlices } from "../../src/books/short_transactions_store.ts";
@@ -13,6 +9,7 @@ import type { Db } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { fullCheck } from "../cli_process.ts";
 import { embeddingBody, imageBody, openShop, responsesBody, type Shop } from "../gateway/shop.ts";
+import { movedTime } from "../moved_time.ts";
 import { ok, signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
@@ -26,7 +23,6 @@ import { type MonthAgain, monthAgain } from "./month_again.ts";
 
 setDefaultTimeout(400_000);
 
-const MOVED_CLOCK = fileURLToPath(new URL("../browser/moved_clock.ts", import.meta.url));
 const DAY_MS = 86_400_000;
 const today = new Date();
 const FROM = new Date(Date.UTC(today.getUTCFullYear(), today.getUTCMonth() - 1, 1));
@@ -39,15 +35,14 @@ let deps: ChangeDeps & { db: Db };
 let acme: Person;
 let customers: (Person & { secret: string })[];
 let packaged: Person & { secret: string };
-let clockFile: string;
+// The earliest time first: request ids only increase.
+const time = movedTime(FROM);
 
 beforeAll(async () => {
-  clockFile = join(tmpdir(), `tollgate-month-${process.pid}`);
-  // The earliest time first: request ids only increase.
-  writeFileSync(clockFile, String(Date.now() - FROM.getTime()));
   shop = await openShop({
     replicas: 2,
-    env: { CLOCK_BACK_FILE: clockFile, BUN_OPTIONS: `--preload=${MOVED_CLOCK}`, BILLING_TIMEZONE: "UTC" },
+    env: { ...time.env, BILLING_TIMEZONE: "UTC" },
+    fill: ({ sql }) => time.install(sql),
   });
   const { world } = shop;
   deps = { db: world.openDb(), bus: inProcessBus(createLog("silent")) };
@@ -69,22 +64,13 @@ beforeAll(async () => {
 afterAll(async () => {
   await deps.db.close();
   await shop.close();
-  rmSync(clockFile);
+  time.remove();
 });
 
 const dateOf = (day: number) => new Date(FROM.getTime() + day * DAY_MS).toISOString().slice(0, 10);
 
-/** Moves the clocks of the database and of the replicas to a time of a day of the month, from where they run on. */
-async function setClock(day: number, time: string): Promise<void> {
-  const at = Date.parse(`${dateOf(day)}T${time}:00Z`);
-  await moveClock(Date.now() - at);
-}
-
-async function moveClock(backMs: number): Promise<void> {
-  writeFileSync(clockFile, String(backMs));
-  await shop.world.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as
-    $$ select clock_timestamp() - interval '${backMs} milliseconds' $$`);
-}
+/** From this time of a day of the month on, time runs as ever. */
+const setClock = (day: number, at: string) => time.set(new Date(`${dateOf(day)}T${at}:00Z`));
 
 const markup = (basisPoints: number | null, modelId: string | null = null) =>
   setMarkup(deps, { resellerId: acme.accountId, modelId, basisPoints });
@@ -163,7 +149,7 @@ test("every day of a month is closed once, whatever interrupts the closing", asy
       await trade(day);
     }
   }
-  await moveClock(0);
+  await time.set(new Date());
   await closeDays();
   const { requests, byDay, wrong, margin } = await again();
   expect(wrong).toEqual([]);
@@ -240,5 +226,5 @@ test("the margin of the running month on the reseller's home equals that of the 
   const { margin } = await again();
   expect([home.name, home.earnedNanoUsd, home.marginNanoUsd]).toEqual([MONTH, String(margin), String(margin)]);
   expect(usage.totals.earnedNanoUsd).toBe(home.earnedNanoUsd);
-  await moveClock(0);
+  await time.set(new Date());
 });

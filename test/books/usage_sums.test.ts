@@ -109,7 +109,7 @@ async function write(count: number, seed: number, over: { moments?: number[]; tx
       package_id: isUnit ? packageIds.get(person.accountId) : null,
       day: isUnit ? "2026-04-03" : null,
       route_id: [null, 1, 2][random(3)],
-      first_ms: 1,
+      first_ms: random(90_000),
       provider_cost_nano_usd: random(3) === 0 ? null : random(900),
       held_nano_usd: charged,
       charged_nano_usd: charged,
@@ -416,7 +416,7 @@ test.each([
   ],
   [
     "a day of a key that does not exist",
-    `insert into usage_sums select account_id, 999999999, begins, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, kind_id, span from usage_sums where ${first(1440)}`,
+    `insert into usage_sums select account_id, 999999999, begins, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, kind_id, span from usage_sums where ${first(1440)}`,
   ],
   [
     "a crossing",
@@ -431,6 +431,16 @@ test.each([
     "a day of a reseller's customers",
     "update usage_sums set requests = requests + 1 where account_id < 0 and span = 1440",
   ],
+  ["a latency of a key", `update usage_sums set first_marks = first_marks + 1e24 where ${first(15, ">")}`],
+  [
+    "an hour of an account",
+    "update usage_holders set requests = requests + 1 where span = 60 and scope = 0 and holder_id > 0",
+  ],
+  [
+    "a day of a reseller",
+    "update usage_holders set prompt_tokens = prompt_tokens + 1 where span = 1440 and holder_id < 0",
+  ],
+  ["the holders of a reseller", "delete from usage_holders where scope < 0"],
   ["a month of everyone that is gone", "delete from usage_sums where account_id = 0 and span = 0"],
   ["everything", "delete from usage_sums"],
   [

@@ -254,7 +254,7 @@ test("a new offering is described in a sentence, and sold below wholesale only i
   const [off, priced, added] = await Promise.all([0, 1, 2].map((i) => textOf(entries.nth(i))));
   expect(off).toMatch(/admin\d+ \(\S+\) changed offering .* switched on yes ?no/);
   expect(priced).toMatch(
-    /admin\d+ \(\S+\) added retail price Night owls <script>.*price below wholesale confirmed yes.*price \$4\.10/,
+    /admin\d+ \(\S+\) added retail price Night owls <script>.*price below wholesale confirmed yes.*currency usd .*price 4\.10/,
   );
   expect(added).toMatch(/admin\d+ \(\S+\) added offering Night owls <script>.*wholesale price \$4\.20/);
   await page

@@ -30,11 +30,8 @@ async function addUntold(name: string, modelId: string): Promise<number> {
   const { world } = panel.shop;
   const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), deepseek.apiKey);
   const id = await world.addProvider(name, deepseek.baseUrl, key);
-  await world.sql`
-    insert into models (id, name, owned_by, modality, context_length, default_cap_tokens)
-    values (${modelId}, ${modelId}, 'tollgate', 'text', 8192, 100)`;
-  await world.sql`insert into routes (model_id, provider_id, upstream_model) values (${modelId}, ${id}, 'up')`;
-  return Number(id);
+  await world.addModels({ id: modelId, contextLength: 8192, defaultCapTokens: 100, routes: [{ provider: name }] });
+  return id;
 }
 
 async function stored(name: string) {

@@ -54,6 +54,7 @@ function ofOne(path: string): string[] {
     // A request that is found redirects to its receipt.
     "/requests/:id": [UNKNOWN_REQUEST],
     "/billing/orders/:id": [UNKNOWN_ORDER],
+    "/keys/:id": [`/keys/${seeded.keys.notebook.keyId}`],
     "/vouchers/:id": [`/vouchers/${seeded.voucherBatchId}`],
     "/admin/vouchers/:id": [`/admin/vouchers/${operatorBatchId}`],
     "/admin/people/:id": [`/admin/people/${jonas.accountId}`, `/admin/people/${acme.accountId}`],

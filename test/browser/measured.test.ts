@@ -8,7 +8,7 @@ beforeAll(async () => {
   panel = await openPanel();
   await panel.shop.world.sql`
     insert into measured_prices (seller_id, kind, is_open, days_min, days_max, daily_min, daily_max, steps)
-    values (0, 'retail', true, 1, 30, 100, 5000, '[{"fromRequests":0,"nanoUsd":"600000000"},{"fromRequests":10000,"nanoUsd":"500000000"}]')`;
+    values (0, 'retail', true, 1, 30, 100, 5000, '[{"fromRequests":0,"nano":"600000000"},{"fromRequests":10000,"nano":"500000000"}]')`;
 });
 afterAll(() => panel.close());
 
@@ -26,7 +26,7 @@ test("a customer chooses a size with fields and sliders, sees the sum, and order
   await section.getByLabel("Days, slider").press("End");
   await section.getByText("30 days × 500 requests = 15,000 requests, at $0.50 for 1,000: $7.50").waitFor();
   await visit.check();
-  await panel.shop.world.sql`update measured_prices set steps = '[{"fromRequests":0,"nanoUsd":"400000000"}]'`;
+  await panel.shop.world.sql`update measured_prices set steps = '[{"fromRequests":0,"nano":"400000000"}]'`;
   visit.expectProblem(/^422 POST \/api\/panel\/orders$/);
   await section.getByRole("button", { name: "Buy this package" }).click();
   await section.getByText("at $0.40 for 1,000").waitFor();
@@ -57,8 +57,8 @@ test("an admin sets prices by volume", async () => {
   const [row] = await panel.shop.world.sql`select steps, is_open from measured_prices where kind = 'wholesale'`;
   expect(row).toEqual({
     steps: [
-      { fromRequests: 0, nanoUsd: "200000000" },
-      { fromRequests: 10_000, nanoUsd: "150000000" },
+      { fromRequests: 0, nano: "200000000" },
+      { fromRequests: 10_000, nano: "150000000" },
     ],
     is_open: true,
   });

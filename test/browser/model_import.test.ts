@@ -13,10 +13,13 @@ const inputOf = async (id: string) =>
   (await panel.shop.world.sql`select input_micro_usd::float8 as input from models where id = ${id}`)[0]?.input;
 
 test("an admin compares, chooses models, and confirms; a price that changed meanwhile is shown anew instead", async () => {
-  const { sql } = panel.shop.world;
-  for (const id of ["gpt-4o", "gpt-4o-mini", "gpt-5.4"])
-    await sql`insert into models (id, name, owned_by, modality, input_micro_usd, output_micro_usd) values (${id}, ${id}, 'x', 'text', 1, 2)`;
-  await sql`update models set modality = 'image' where id = 'gpt-5.4'`;
+  const { sql, addModels } = panel.shop.world;
+  const prices = { inputMicroUsd: 1, outputMicroUsd: 2 };
+  await addModels(
+    { ...prices, id: "gpt-4o" },
+    { ...prices, id: "gpt-4o-mini" },
+    { ...prices, id: "gpt-5.4", modality: "image" },
+  );
   const visit = await panel.visit(await panel.shop.world.addAdmin(), "/admin/models");
   const { page } = visit;
   await page.getByRole("link", { name: "Import prices" }).click();

@@ -128,5 +128,30 @@ test("without a session the models are shown only where the seller made them pub
   await open.check();
   await page.getByLabel("Search by name").fill("no such model");
   await said(page, "No model matches.");
+
+  await page.goto("/model-prices");
+  await table.getByRole("link").filter({ hasText: "vendor/chat-b" }).first().click();
+  await page.getByRole("heading", { level: 1, name: "vendor/chat-b" }).waitFor();
+  expect(await page.getByLabel("Base URL").inputValue()).toContain(ACME_HOST);
+  expect(await textOf(page.getByRole("tabpanel"))).toContain('"model": "vendor/chat-b"');
+  await open.check();
+  await page.getByRole("link", { name: "Try it" }).click();
+  await page.getByRole("heading", { level: 1, name: "Sign in" }).waitFor();
+  await page.goto("/model-prices?model=nobody");
+  await page.getByRole("heading", { level: 1, name: "nobody" }).waitFor();
+  open.expectProblem(/^404 GET \/api\/panel\/model-prices\/model/);
   await open.close();
+
+  // After signing in, the playground has the model.
+  const buyer = await panel.shop.world.addCustomer(panel.acme.accountId);
+  await panel.shop.world.givePackage(buyer);
+  await panel.shop.world.addKey(buyer);
+  const tried = await panel.visit(buyer, "/models?model=vendor/chat-b", { host: ACME_HOST });
+  await tried.page.getByRole("link", { name: "Try it" }).click();
+  await tried.page.getByRole("heading", { level: 1, name: "Playground" }).waitFor();
+  await tried.page
+    .getByRole("combobox", { name: "Model" })
+    .and(tried.page.locator("[value='vendor/chat-b'], [placeholder='vendor/chat-b']"))
+    .waitFor();
+  await tried.close();
 });

@@ -5,7 +5,7 @@ import { issueInvoice } from "../../src/commerce/invoices_store.ts";
 import { type DnsServer, deadResolver, startDnsServer } from "../dns_server.ts";
 import { mailedTo } from "../panel/mailed_links.ts";
 import { PASSWORD, type PanelSession, signInTo } from "../panel/panel_client.ts";
-import type { Person, TestKey } from "../world.ts";
+import type { ModelSpec, Person, TestKey } from "../world.ts";
 import { ACME_HOST, openPanel, PANEL_HOST, type Panel } from "./browser.ts";
 
 /**
@@ -127,6 +127,7 @@ async function fill(panel: Panel, days: number) {
   await today(panel, keys, own);
   await order(`/people/${jonas.accountId}/packages`, { offeringId: offerings.pro, when: "after" });
   await ordersAndDomains(panel, people, offerings, { lumen, admin });
+  await addCard(panel, jonas);
   const vouchers = await addVouchers(panel, people, offerings, lumen);
   await addInvoices(panel, people, lumen);
   await mailAndWebhooks(panel, people);
@@ -181,18 +182,27 @@ async function nameCatalog({ shop: { world } }: Panel): Promise<void> {
   ] as const;
   await sql`update providers set name = 'Northwind Inference' where name = 'first'`;
   await sql`update providers set name = 'Fabrikam Models' where name = 'second'`;
-  const [first, second] = await sql`select id from providers order by id`;
+  const [first, _second] = await sql`select id from providers order by id`;
   await sql`delete from routes`;
   await sql`delete from image_prices`;
   await sql`delete from models`;
-  for (const [id, modality, input, output, context] of models) {
-    await sql`
-      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-      values (${id}, ${id}, ${id.split("-")[0] ?? id}, ${modality}, ${context}, ${input}, ${output}, 1000)`;
-    await sql`insert into routes (model_id, provider_id, upstream_model) values (${id}, ${first?.id}, ${id})`;
-    if (input !== null)
-      await sql`insert into routes (model_id, provider_id, upstream_model, priority) values (${id}, ${second?.id}, ${`${id}-eu`}, 1)`;
-  }
+  const [near, far] = ["Northwind Inference", "Fabrikam Models"] as const;
+  await world.addModels(
+    ...models.map(
+      ([id, modality, inputMicroUsd, outputMicroUsd, contextLength]): ModelSpec => ({
+        ...{ id, modality, inputMicroUsd, outputMicroUsd, contextLength, ownedBy: id.split("-")[0] ?? id },
+        defaultCapTokens: 1000,
+        routes: [
+          { provider: near, upstreamModel: id },
+          ...(inputMicroUsd === null ? [] : [{ provider: far, upstreamModel: `${id}-eu` }]),
+        ],
+        imagePrices:
+          modality === "image"
+            ? { "512x512": 18_000, "1024x1024": 40_000, "1024x1536": 60_000, "1536x1024": 60_000 }
+            : {},
+      }),
+    ),
+  );
   const above128k = { above_input_tokens: 128_000, input: 6_000_000, output: 22_500_000, cached_input: 600_000 };
   await sql`update models set cached_input_micro_usd = 300000,
     further_prices = ${sql.json({ cache_write: 3_750_000, tiers: [above128k] })} where id = 'atlas-large'`;
@@ -206,8 +216,6 @@ async function nameCatalog({ shop: { world } }: Panel): Promise<void> {
   await sql`
     insert into provider_key_pauses (key_id, model, since, until)
     select id, 'quill-2', now() - interval '20 seconds', now() + interval '40 minutes' from provider_keys where name = 'batch'`;
-  await sql`insert into image_prices (model_id, size, micro_usd)
-    values ('canvas-1', '512x512', 18000), ('canvas-1', '1024x1024', 40000), ('canvas-1', '1024x1536', 60000), ('canvas-1', '1536x1024', 60000)`;
 }
 
 async function addPeople({ shop: { world }, acme }: Panel, days: number) {
@@ -270,7 +278,7 @@ async function addOfferings(order: Say) {
 /** The operator's prices, and a reseller's: one of them is below wholesale. */
 async function priceOfferings(admin: PanelSession, lumen: PanelSession, { dayPass, starter, pro, code }: Offerings) {
   const price = (session: PanelSession, id: number, usd: number, belowWholesale = false) =>
-    done(session.put(`/prices/${id}`, { priceNanoUsd: `${usd}000000000`, belowWholesale }));
+    done(session.put(`/prices/${id}`, { priceNano: `${usd}000000000`, belowWholesale }));
   await price(admin, dayPass, 1);
   await price(admin, starter, 19);
   await price(admin, pro, 79);
@@ -403,6 +411,19 @@ function numbers(seed: number): () => number {
   };
 }
 
+/** A card on file, an active package that renews from it, and automatic top-ups. */
+async function addCard({ shop: { world } }: Panel, { accountId }: Person): Promise<void> {
+  await world.sql`
+    insert into cards (account_id, seller_id, customer_id, payment_method_id, brand, last_four, expires_month, expires_year)
+    values (${accountId}, 0, 'cus_1', 'pm_1', 'visa', '4242', 4, 2031)`;
+  await world.sql`
+    insert into auto_top_ups (account_id, below_nano_usd, amount_nano_usd, month_max_nano_usd, told_nano)
+    values (${accountId}, 5000000000, 20000000000, 100000000000, 20000000000)`;
+  await world.sql`
+    insert into renewals (package_id, account_id, source)
+    select id, account_id, 'card' from packages where account_id = ${accountId} order by starts_at limit 1`;
+}
+
 type Offerings = Awaited<ReturnType<typeof addOfferings>>;
 
 async function ordersAndDomains(
@@ -469,9 +490,12 @@ async function addInvoices({ shop }: Panel, { nora, jonas }: People, lumen: Pane
   const db = shop.world.openDb();
   const issue = (invoice: Parameters<typeof issueInvoice>[1]) => db.orm.transaction((tx) => issueInvoice(tx, invoice));
   const sellerId = lumen.accountId;
-  const line = { text: "Starter: 500 requests a day for 7 days", quantity: 1, amountNanoUsd: 19_000_000_000n };
-  const topUpLine = { text: "Top-up of the balance", quantity: 1, amountNanoUsd: 50_000_000_000n };
-  const of = (accountId: number, orderId: number) => ({ sellerId, accountId, orderId, kind: "invoice" as const });
+  const line = { text: "Starter: 500 requests a day for 7 days", quantity: 1, amountNano: 19_000_000_000n };
+  const topUpLine = { text: "Top-up of the balance", quantity: 1, amountNano: 50_000_000_000n };
+  const of = (accountId: number, orderId: number) => ({
+    ...{ sellerId, accountId, orderId, kind: "invoice" as const },
+    ...{ currency: "usd", tax: null, taxNano: 0n },
+  });
   await issue({ ...of(nora.accountId, 501), lines: [line, topUpLine] });
   await issue({ ...of(nora.accountId, 502), lines: [line] });
   await issue({ ...of(nora.accountId, 502), kind: "credit_note", lines: [line] });
@@ -555,6 +579,12 @@ async function lastTouches(
     keys,
   }: { admin: PanelSession; own: PanelSession; people: People; keys: Keys },
 ): Promise<void> {
+  await done(
+    own.patch(`/keys/${keys.notebook.keyId}`, {
+      dailySpendMaxNanoUsd: "2000000000",
+      monthlySpendMaxNanoUsd: "25000000000",
+    }),
+  );
   await done(own.post(`/keys/${keys.laptop.keyId}/disable`));
   await done(own.post(`/keys/${keys.prototype.keyId}/revoke`));
   await done(admin.post(`/people/${harbour.accountId}/suspend`));
@@ -569,6 +599,14 @@ async function lastTouches(
       limits: { requestsPerMinute: 600, tokensPerMinute: 2_000_000, requestsAtOnce: 40, models: {} },
     }),
   );
+  // A month of calls, of which a few failed on three days.
+  await shop.world.sql`
+    insert into route_stats (route_id, kind, span, begins, requests, errors, input_tokens, cached_tokens, cost_nano_usd, priced_nano_usd, durations)
+    select id, 'stream', 1440, date_trunc('day', now(), 'UTC') - make_interval(days => ago), 4000,
+      case ago when 4 then 27 when 11 then 212 when 19 then 3 else 0 end, 0, 0, 0, 0,
+      array_fill(0, array[24]) || array[1400, 1900, 600, 90, 10]
+    from generate_series(1, 29) as ago, (select min(id) as id from routes where model_id = 'atlas-large') r
+    on conflict (route_id, span, begins, kind) do nothing`;
   // The seed's own sessions and changes must not be visible.
   await shop.world.sql`delete from sessions`;
   await shop.world.sql`delete from audit_entries where actor_id is null`;

@@ -106,7 +106,8 @@ test(
         accountId: person.accountId,
         orderId: null,
         kind: "invoice",
-        lines: [{ text: "Pro", quantity: 1, amountNanoUsd: 29n * USD }],
+        lines: [{ text: "Pro", quantity: 1, amountNano: 29n * USD }],
+        ...{ currency: "usd", tax: null, taxNano: 0n },
       }),
     );
     await db.close();

@@ -11,6 +11,7 @@ import {
 import { openBoundUses } from "../../src/catalog/bound_uses.ts";
 import { pruneBoundUses, readBoundUses } from "../../src/catalog/bound_uses_store.ts";
 import { createLog } from "../../src/platform/log.ts";
+import { holds } from "../property.ts";
 import { createWorld, type World } from "../world.ts";
 
 /** What answers used of what was reserved, and the bounds that this suggests. Source: MON-8. */
@@ -149,7 +150,7 @@ test("the suggested bounds would have covered every answer that was counted", as
   const boundIn = (model: BoundedModel, parts: ReturnType<typeof partsIn>) =>
     ((parts.textTokens + parts.overheadTokens + parts.imageTokens) * model.marginPermille) / 1_000;
   let runs = 0;
-  await fc.assert(
+  await holds(
     fc.asyncProperty(fc.array(request, { minLength: 1, maxLength: 8 }), async (requests) => {
       const model = { ...MODEL, id: `run-${++runs}` };
       const uses = openBoundUses({ db, log });

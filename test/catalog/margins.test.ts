@@ -5,7 +5,7 @@ import { packagedPriceList } from "../../src/catalog/price_list.ts";
 import { addProvider } from "../../src/catalog/providers_store.ts";
 import { openRouteStats } from "../../src/catalog/route_stats.ts";
 import { addRoute, listRoutes, updateRoute } from "../../src/catalog/routes_store.ts";
-import { reportedCostOf } from "../../src/gateway/usage_counts.ts";
+import { reportedCostOf } from "../../src/gateway/usage_costs.ts";
 import { type CatalogWorld, createCatalogWorld } from "./catalog_world.ts";
 
 /** What is left of a model's price after what its routes cost. Source: PRV-27. */

@@ -5,6 +5,7 @@ import { type ListedModel, packagedPriceList, parsePriceList } from "../../src/c
 import { checkPrices } from "../../src/catalog/token_prices.ts";
 import { InputError } from "../../src/errors.ts";
 import { PRICE_TIERS_MAX } from "../../src/limits.ts";
+import { holds } from "../property.ts";
 
 /** Price lists, and how their prices become prices of models. Source: IMP-1, IMP-2, IMP-3. */
 
@@ -193,7 +194,7 @@ describe("exact arithmetic", () => {
   });
 
   test("every imported price is the smallest one that is not below price × markup", async () => {
-    await fc.assert(
+    await holds(
       fc.asyncProperty(fc.nat(900_000_000), fc.nat(100_000), fc.nat(6), async (units, markup, decimals) => {
         const usd = Number(`${units}e-${decimals}`);
         fc.pre(usd * (1 + markup / 10_000) < 999);

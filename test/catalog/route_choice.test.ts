@@ -1,10 +1,11 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Route } from "../../src/catalog/catalog.ts";
-import { BUCKETS, bucketOf, percentileMs } from "../../src/catalog/durations.ts";
 import { orderRoutes } from "../../src/catalog/failover.ts";
 import { speedRanks } from "../../src/catalog/route_speeds.ts";
 import { noSums, type RouteSums, reportsOf } from "../../src/catalog/route_sums.ts";
+import { BUCKETS, bucketOf, percentileMs } from "../../src/platform/durations.ts";
+import { holds } from "../property.ts";
 import { route } from "./sockets.ts";
 
 /** Which route a request is sent to first. Source: PRV-19, PRV-20, PRV-21, PRV-23. */
@@ -86,7 +87,7 @@ test("every choice tries every route once", () => {
     cost: fc.option(fc.nat(3)),
     speed: fc.nat(3),
   });
-  fc.assert(
+  holds(
     fc.property(
       choices,
       fc.array(fields, { maxLength: 8 }),
@@ -141,7 +142,7 @@ test("one model's routes are not compared with another's", () => {
 
 test("a percentile is off by at most a tenth, for any durations from 1 ms to 15 minutes", () => {
   const durations = fc.array(fc.double({ min: 1, max: 900_000, noNaN: true }), { minLength: 1, maxLength: 200 });
-  fc.assert(
+  holds(
     fc.property(durations, fc.constantFrom(0.5, 0.95, 1), (all, fraction) => {
       const buckets = new Uint32Array(BUCKETS);
       for (const ms of all) buckets[bucketOf(ms)] = (buckets[bucketOf(ms)] ?? 0) + 1;

@@ -14,7 +14,7 @@ import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
 import type { Random } from "../random.ts";
 import { isFrozen, type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
-import { createWorld, type World } from "../world.ts";
+import { createWorld, type ModelSpec, type World } from "../world.ts";
 import type { Column, Finding } from "./checker.ts";
 
 /**
@@ -509,28 +509,23 @@ async function ownRedis() {
  * The catalog, and a record of every revocation, which is made within its own transaction, while its locks are held.
  */
 async function prepareBooks(
-  { sql, addProvider }: World,
+  { sql, addProvider, addModels }: World,
   providers: { name: string; baseUrl: string; apiKey: string }[],
 ): Promise<void> {
   const secretKey = Buffer.from(TEST_SECRET_KEY, "base64");
-  const ids: number[] = [];
-  for (const { name, baseUrl, apiKey } of providers)
-    ids.push(await addProvider(name, baseUrl, encrypt(secretKey, apiKey)));
-  const [first = 0, second = 0] = ids;
-  const addModel = async (id: string, modality: string, priced: boolean, routes: number[]) => {
-    await sql`
-      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-      values (${id}, ${id}, 'tollgate', ${modality}, 8192, ${priced ? String(PRICES.input) : null},
-        ${priced ? String(PRICES.output) : null}, 1000)`;
-    for (const [priority, providerId] of routes.entries())
-      await sql`insert into routes (model_id, provider_id, upstream_model, priority) values (${id}, ${providerId}, ${`up-${id}`}, ${priority})`;
-  };
-  await addModel("chat-a", "text", true, [first]);
-  await addModel("chat-b", "text", true, [second]);
-  await addModel("chat-two-routes", "text", true, [first, second]);
-  await addModel("chat-unpriced", "text", false, [first]);
-  await addModel(IMAGE.model, "image", false, [first]);
-  await sql`insert into image_prices (model_id, size, micro_usd) values (${IMAGE.model}, ${IMAGE.size}, ${String(PRICES.image)})`;
+  for (const { name, baseUrl, apiKey } of providers) await addProvider(name, baseUrl, encrypt(secretKey, apiKey));
+  const [first = "", second = ""] = providers.map(({ name }) => name);
+  const model = (id: string, ...through: string[]): ModelSpec => ({
+    ...{ id, contextLength: 8192, defaultCapTokens: 1000, routes: through.map((provider) => ({ provider })) },
+  });
+  const prices = { inputMicroUsd: Number(PRICES.input), outputMicroUsd: Number(PRICES.output) };
+  await addModels(
+    { ...model("chat-a", first), ...prices },
+    { ...model("chat-b", second), ...prices },
+    { ...model("chat-two-routes", first, second), ...prices },
+    model("chat-unpriced", first),
+    { ...model(IMAGE.model, first), modality: "image", imagePrices: { [IMAGE.size]: Number(PRICES.image) } },
+  );
   await sql`create table revoked_keys (key_id bigint, at timestamptz)`;
 }
 

@@ -40,9 +40,9 @@ export const BAD_SIZES: readonly BodyCase[] = [
   panel("below zero", { dailyLimit: -500 }, "dailyLimit"),
   panel("a part of a request", { dailyLimit: 500.5 }, "dailyLimit"),
   panel("more than a number can say exactly", { dailyLimit: 2 ** 60 }, "dailyLimit"),
-  panel("another price", { priceNanoUsd: "10000000" }, "priceNanoUsd"),
-  panel("a price of 0", { priceNanoUsd: "0" }, "priceNanoUsd"),
-  panel("a price beyond 64 bits", { priceNanoUsd: "99999999999999999999" }, "priceNanoUsd"),
+  panel("another price", { priceNano: "10000000" }, "priceNano"),
+  panel("a price of 0", { priceNano: "0" }, "priceNano"),
+  panel("a price beyond 64 bits", { priceNano: "99999999999999999999" }, "priceNano"),
 ];
 
 const SIGN_UP_HOST = "panel.tollgate.test";
@@ -201,11 +201,16 @@ export const INJECTIONS: readonly [what: string, path: string, body: Record<stri
     { host: "93.184.216.34", port: 587, userName: null, fromAddress: "a@b.example, c@d.example", fromName: "Shop" },
     "fromAddress",
   ],
-  ["a header in the name on invoices", "/settings/invoices", { name: EVIL, address: null, taxNumber: null }, "name"],
+  [
+    "a header in the name on invoices",
+    "/settings/invoices",
+    { name: EVIL, address: null, taxNumber: null, vatNumber: null },
+    "name",
+  ],
   [
     "characters that reverse the text direction",
     "/settings/invoices",
-    { name: "Eve\u202e", address: null, taxNumber: null },
+    { name: "Eve\u202e", address: null, taxNumber: null, vatNumber: null },
     "name",
   ],
   ["a shop's address without TLS", "/payment-settings/shop", { shopUrl: "http://shop.example" }, "shopUrl"],

@@ -3,13 +3,14 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import PDFDocument from "pdfkit";
 import sharp from "sharp";
-import { invoicePdf, titleOf } from "../../src/commerce/invoice_pdf.ts";
+import { invoicePdf } from "../../src/commerce/invoice_pdf.ts";
+import { titleOf } from "../../src/commerce/invoice_titles.ts";
 import { fontFile, printable, SCRIPTS, scriptOf, unprintable } from "../../src/commerce/pdf_fonts.ts";
 import { INVOICE as invoice, LOOKS, textOf } from "./sample_invoice.ts";
 
 /** The PDF of an invoice: its text, its letters, and its number of pages. Source: INV-4. */
 
-const line = { text: "Pro, 30 days", quantity: 2, amountNanoUsd: 58_000_000_000n };
+const line = { text: "Pro, 30 days", quantity: 2, amountNano: 58_000_000_000n };
 const pagesOf = (pdf: Uint8Array) => textOf(pdf).split("\f").length - 1;
 
 test("an invoice has seller, buyer, lines, amounts and the date in the seller's time zone", async () => {
@@ -51,6 +52,28 @@ test("without the seller's address it is a receipt; a credit note names its invo
   expect(note).toContain("Credit note");
   expect(note).toContain("00041");
   expect(note).toContain("−$1,234.50");
+});
+
+test("with tax it has the net sum, the tax and the total in its currency; by reverse charge also why, and both VAT numbers", async () => {
+  const tax = {
+    ...{ country: "DE", rate: 19_000, reverseCharge: false },
+    ...{ sellerVatNumber: "DE136695976", buyerVatNumber: null },
+  };
+  const lines = [{ text: "Top-up", quantity: 1, amountNano: 92_000_000_000n }];
+  const taxed = { ...invoice, lines, currency: "eur", tax, taxNano: 17_480_000_000n, totalNano: 109_480_000_000n };
+  const text = textOf(await invoicePdf(taxed, LOOKS));
+  expect(text).toMatch(/Net +€92\.00\s+VAT 19 % +€17\.48\s+Total in EUR +€109\.48/);
+  expect(text).toContain("VAT number: DE136695976");
+  expect(text).not.toContain("everse charge");
+  const reversed = { ...tax, reverseCharge: true, buyerVatNumber: "ATU13585627" };
+  const free = textOf(await invoicePdf({ ...taxed, tax: reversed, taxNano: 0n, totalNano: 92_000_000_000n }, LOOKS));
+  expect(free).toMatch(/VAT, reverse charge +€0\.00\s+Total in EUR +€92\.00/);
+  expect(free).toContain("Reverse charge: the recipient owes the tax");
+  expect(free).toContain("VAT number: ATU13585627");
+  const note = { ...taxed, kind: "credit_note" as const, correctsNumber: 41, currency: "jpy" };
+  expect(textOf(await invoicePdf({ ...note, taxNano: 17_000_000_000n, totalNano: 109_000_000_000n }, LOOKS))).toMatch(
+    /Net +−¥92\s+VAT 19 % +−¥17\s+Total in JPY +−¥109/,
+  );
 });
 
 test("Latin, Greek, Cyrillic and Vietnamese names are printed; a name in other scripts is replaced by the e-mail address", async () => {

@@ -31,11 +31,14 @@ afterAll(async () => {
   await world.close();
 });
 
-const line = { text: "Pro, 30 days", quantity: 1, amountNanoUsd: 29n * USD };
+const line = { text: "Pro, 30 days", quantity: 1, amountNano: 29n * USD };
 /** Issues an invoice. `fails`: the transaction is rolled back afterwards. */
 const issue = (over: Partial<NewInvoice> & { accountId: number }, { fails = false } = {}) =>
   deps.db.orm.transaction(async (tx) => {
-    const issued = await issueInvoice(tx, { sellerId: 0, orderId: null, lines: [line], kind: "invoice", ...over });
+    const issued = await issueInvoice(tx, {
+      ...{ sellerId: 0, orderId: null, lines: [line], kind: "invoice", currency: "usd", tax: null, taxNano: 0n },
+      ...over,
+    });
     if (fails) throw new Error("rolled back");
     return issued;
   });
@@ -68,21 +71,21 @@ test("an invoice keeps the seller and the buyer as they were, and no statement c
     address: "Torstraße 12\nBerlin",
     taxLine: "VAT ID DE1",
   });
-  await saveBuyerDetails(deps, accountId, { name: "Łódź Żółć", address: "Rynek 1", taxNumber: "PL1" });
+  await saveBuyerDetails(deps, accountId, { name: "Łódź Żółć", address: "Rynek 1", taxNumber: "PL1", vatNumber: null });
   const { invoiceId, number } = await issue({ accountId, sellerId, orderId: 900_001 });
   expect(number).toBe(1);
   await saveSellerDetails(deps, sellerId, { name: "Other", address: "Elsewhere", taxLine: null });
-  await saveBuyerDetails(deps, accountId, { name: null, address: null, taxNumber: null });
+  await saveBuyerDetails(deps, accountId, { name: null, address: null, taxNumber: null, vatNumber: null });
   await world.sql`update accounts set name = 'renamed' where id = ${accountId}`;
   expect(await invoiceOf(accountId, invoiceId)).toMatchObject({
     number: 1,
     seller: { name: "Acme GmbH", address: "Torstraße 12\nBerlin", taxLine: "VAT ID DE1" },
     buyer: { name: "Łódź Żółć", address: "Rynek 1", taxNumber: "PL1" },
     lines: [line],
-    totalNanoUsd: 29n * USD,
+    totalNano: 29n * USD,
   });
   for (const statement of [
-    `update invoices set total_nano_usd = 1 where id = ${invoiceId}`,
+    `update invoices set total_nano = 1 where id = ${invoiceId}`,
     `delete from invoices where id = ${invoiceId}`,
     "truncate invoices",
   ])
@@ -104,8 +107,8 @@ test(
     const [done] = ended.filter((each) => each.status === "fulfilled");
     expect(ended.filter(({ status }) => status === "fulfilled").length).toBe(1);
     const number = done?.status === "fulfilled" ? done.value.number : 0;
-    const credit = (amountNanoUsd: bigint) =>
-      issue({ accountId, orderId, kind: "credit_note", lines: [{ ...line, amountNanoUsd }] });
+    const credit = (amountNano: bigint) =>
+      issue({ accountId, orderId, kind: "credit_note", lines: [{ ...line, amountNano }] });
     const credited = await Promise.allSettled(Array.from({ length: 10 }, () => credit(10n * USD)));
     expect(credited.filter(({ status }) => status === "fulfilled").length).toBe(2);
     await expect(credit(9n * USD + 1n)).rejects.toThrow("above what was invoiced");
@@ -126,10 +129,10 @@ test("invalid lines, buyers and sellers are refused, and use no number", async (
     [{ lines: [{ ...line, text: "a\nb" }] }, "lines.0.text"],
     [{ lines: [{ ...line, quantity: 0 }] }, "lines.0.quantity"],
     [{ lines: [{ ...line, quantity: 1.5 }] }, "lines.0.quantity"],
-    [{ lines: [{ ...line, amountNanoUsd: 0n }] }, "lines.0.amountNanoUsd"],
-    [{ lines: [{ ...line, amountNanoUsd: -USD }] }, "lines.0.amountNanoUsd"],
-    [{ lines: [{ ...line, amountNanoUsd: 9_000_001n * USD }] }, "lines.0.amountNanoUsd"],
-    [{ lines: [line, { ...line, amountNanoUsd: 9_000_000n * USD }] }, "lines"],
+    [{ lines: [{ ...line, amountNano: 0n }] }, "lines.0.amountNano"],
+    [{ lines: [{ ...line, amountNano: -USD }] }, "lines.0.amountNano"],
+    [{ lines: [{ ...line, amountNano: 900_000_001n * USD }] }, "lines.0.amountNano"],
+    [{ lines: [line, { ...line, amountNano: 900_000_000n * USD }] }, "lines"],
     [{ accountId: 999_999 }, "accountId"],
     [{ sellerId: -1 }, "sellerId"],
   ] as [Partial<NewInvoice>, string][])
@@ -166,9 +169,14 @@ test("details are plain text that the font can print; anything else is refused w
   expect(await sellerDetails(deps, sellerId)).toMatchObject({ name: "Παπαδόπουλος & Σία" });
   const { accountId } = await world.addCustomer(sellerId);
   await expect(
-    saveBuyerDetails(deps, accountId, { name: null, address: null, taxNumber: "x".repeat(41) }),
+    saveBuyerDetails(deps, accountId, { name: null, address: null, taxNumber: "x".repeat(41), vatNumber: null }),
   ).rejects.toMatchObject({ param: "taxNumber" });
-  expect(await buyerDetailsOf(deps, accountId)).toEqual({ name: null, address: null, taxNumber: null });
+  expect(await buyerDetailsOf(deps, accountId)).toEqual({
+    name: null,
+    address: null,
+    taxNumber: null,
+    vatNumber: null,
+  });
   const [audit] =
     await world.sql`select after from audit_entries where subject = 'sellers' and subject_id = ${String(sellerId)} order by id desc limit 1`;
   expect(audit?.after).toMatchObject({ tax_line: "VAT DE1" });

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { measuredPrice } from "../../src/commerce/measured_price.ts";
+import { pruneOrders } from "../../src/commerce/orders_store.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { ok, type PanelSession } from "../panel/panel_client.ts";
 import { randomOf } from "../random.ts";
@@ -10,7 +11,7 @@ import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
 
 const CENT = USD / 100n;
 const BOUNDS = { daysMin: 1, daysMax: 30, dailyMin: 10, dailyMax: 1_000_000 };
-const step = (fromRequests: number, nanoUsd: bigint) => ({ fromRequests, nanoUsd: String(nanoUsd) });
+const step = (fromRequests: number, nano: bigint) => ({ fromRequests, nano: String(nano) });
 const RETAIL = { isOpen: true, ...BOUNDS, steps: [step(0, 60n * CENT), step(10_000, 50n * CENT)] };
 const WHOLESALE = {
   isOpen: true,
@@ -36,7 +37,7 @@ async function setAll() {
   ok(await set(pay.as.acme, RETAIL));
 }
 const place = (session: PanelSession, wanted: object = {}) =>
-  session.post("/orders", { ...SIZE, priceNanoUsd: String(210n * CENT), ...wanted });
+  session.post("/orders", { ...SIZE, priceNano: String(210n * CENT), ...wanted });
 const packagesOf = async ({ accountId }: { accountId: number }) => [
   ...(await pay.sql`select name, days, daily_limit, total_limit, paid_by_account_id::int from packages where account_id = ${accountId} order by id`),
 ];
@@ -48,21 +49,21 @@ describe("the price", () => {
       const steps = [0, ...Array.from({ length: 3 }, () => 1 + Math.floor(random() * 1e6))]
         .filter((from, index, all) => all.indexOf(from) === index)
         .sort((a, b) => a - b)
-        .map((fromRequests) => ({ fromRequests, nanoUsd: BigInt(1 + Math.floor(random() * 2e9)) }));
+        .map((fromRequests) => ({ fromRequests, nano: BigInt(1 + Math.floor(random() * 2e9)) }));
       const size = { days: 1 + Math.floor(random() * 30), dailyLimit: 1 + Math.floor(random() * 50_000) };
-      const { requests, priceNanoUsd } = measuredPrice(steps, size, CENT);
+      const { requests, priceNano } = measuredPrice(steps, size, CENT);
       let perThousand = 0n;
-      for (const { fromRequests, nanoUsd } of steps) if (fromRequests <= requests) perThousand = nanoUsd;
+      for (const { fromRequests, nano } of steps) if (fromRequests <= requests) perThousand = nano;
       let cents = (BigInt(requests) * perThousand) / (1_000n * CENT);
       if (cents * 1_000n * CENT < BigInt(requests) * perThousand) cents++;
-      expect([requests, priceNanoUsd]).toEqual([size.days * size.dailyLimit, cents * CENT]);
+      expect([requests, priceNano]).toEqual([size.days * size.dailyLimit, cents * CENT]);
     }
   });
 
   test("is shown with its bounds: a reseller's customers choose what both sellers sell", async () => {
     const shown = ok(await pay.as.customer.get("/measured"));
-    expect(shown.offer).toEqual({ ...RETAIL, dailyMax: 5_000 });
-    expect(ok(await pay.as.house.get("/measured")).offer).toEqual(RETAIL);
+    expect(shown.offer).toEqual({ ...RETAIL, dailyMax: 5_000, currency: "usd" });
+    expect(ok(await pay.as.house.get("/measured")).offer).toEqual({ ...RETAIL, currency: "usd" });
   });
 });
 
@@ -89,7 +90,7 @@ describe("an order", () => {
   test("of a reseller's customer: the reseller pays the wholesale price of the day of the order, to the nano-USD", async () => {
     const buyer = await pay.newcomer("acme");
     const size = { days: 30, dailyLimit: 777 };
-    const { order } = ok(await place(buyer, { ...size, priceNanoUsd: String(1_166n * CENT) }));
+    const { order } = ok(await place(buyer, { ...size, priceNano: String(1_166n * CENT) }));
     ok(await set(pay.as.admin, { ...WHOLESALE, steps: [step(0, 45n * CENT)] }, "wholesale"));
     const before = await pay.balanceOf(pay.acme);
     ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
@@ -119,9 +120,9 @@ describe("an order", () => {
 
   test("whose price changed between page and order is refused with the new price; nothing is placed", async () => {
     const buyer = await pay.newcomer();
-    for (const priceNanoUsd of [209n * CENT, 211n * CENT, 1n]) {
-      const answer = await place(buyer, { priceNanoUsd: String(priceNanoUsd) });
-      expectRefusal(answer, "validation_failed", { param: "priceNanoUsd" });
+    for (const priceNano of [209n * CENT, 211n * CENT, 1n]) {
+      const answer = await place(buyer, { priceNano: String(priceNano) });
+      expectRefusal(answer, "validation_failed", { param: "priceNano" });
       expect(answer.json.error.message).toBe("The price has changed. It is $2.10 now.");
     }
     expect(await pay.sql`select 1 from orders where account_id = ${buyer.accountId}`).toHaveLength(0);
@@ -165,7 +166,7 @@ describe("an order", () => {
   test("that costs more than $9,000,000 is refused", async () => {
     const buyer = await pay.newcomer();
     ok(await set(pay.as.admin, { ...RETAIL, steps: [step(0, 1_000n * USD)] }));
-    const size = { days: 30, dailyLimit: 1_000_000, priceNanoUsd: String(9_000_000n * USD) };
+    const size = { days: 30, dailyLimit: 1_000_000, priceNano: String(9_000_000n * USD) };
     expectRefusal(await place(buyer, size), "validation_failed", { param: "dailyLimit" });
     await setAll();
   });
@@ -194,7 +195,7 @@ describe("its offering", () => {
     expectRefusal(await one.post("/orders", { kind: "package", offeringId }), "validation_failed", {
       param: "offeringId",
     });
-    expectRefusal(await pay.as.acme.put(`/prices/${offeringId}`, { priceNanoUsd: String(USD) }), "validation_failed", {
+    expectRefusal(await pay.as.acme.put(`/prices/${offeringId}`, { priceNano: String(USD) }), "validation_failed", {
       param: "offeringId",
     });
     const batch = {
@@ -212,6 +213,54 @@ describe("its offering", () => {
     });
     expect(await packagesOf(one)).toEqual([]);
   });
+
+  describe("that has ended unpaid", () => {
+    const KEPT_DAYS = 30;
+    const price = (dailyLimit: number) => String(BigInt(7 * dailyLimit) * 6n * (CENT / 100n));
+    const placed = async (buyer: PanelSession, dailyLimit: number) =>
+      ok(await place(buyer, { dailyLimit, priceNano: price(dailyLimit) })).order;
+    const end = async (buyer: PanelSession, order: { orderId: number }) => {
+      ok(await buyer.post(`/orders/${order.orderId}/withdraw`));
+      await pay.sql`update orders set decided_at = decided_at - make_interval(days => ${KEPT_DAYS + 1}) where id = ${order.orderId}`;
+    };
+    const left = async () => [
+      ...(await pay.sql`select daily_limit from offerings where measured and daily_limit between 1000 and 1999 order by 1`),
+    ];
+
+    test("is deleted with its offering, unless another order or a package names that", async () => {
+      const [one, two] = [await pay.newcomer(), await pay.newcomer()];
+      const deps = { db: pay.world.openDb() };
+      for (const dailyLimit of [1000, 1100]) await end(one, await placed(one, dailyLimit));
+      const other = await placed(two, 1100);
+      const assigned = await placed(one, 1200);
+      await pay.world.assign(one, assigned.offering.offeringId);
+      await end(one, assigned);
+      expect(await pruneOrders(deps, KEPT_DAYS)).toBe(3);
+      expect(await left()).toEqual([{ daily_limit: 1100 }, { daily_limit: 1200 }]);
+      await end(two, other);
+      expect(await pruneOrders(deps, KEPT_DAYS)).toBe(1);
+      expect(await left()).toEqual([{ daily_limit: 1200 }]);
+      expect(await packagesOf(one)).toMatchObject([{ daily_limit: 1200 }]);
+    });
+
+    test("is deleted while others order the same size: each order has its offering", async () => {
+      const buyers = await Promise.all(Array.from({ length: 4 }, () => pay.newcomer()));
+      const deps = { db: pay.world.openDb() };
+      let isOver = false;
+      const pruning = (async () => {
+        while (!isOver) await pruneOrders(deps, KEPT_DAYS);
+      })();
+      await Promise.all(
+        buyers.map(async (buyer) => {
+          for (let n = 0; n < 10; n++) await end(buyer, await placed(buyer, 1300));
+        }),
+      );
+      isOver = true;
+      await pruning;
+      await pruneOrders(deps, KEPT_DAYS);
+      expect(await left()).toEqual([{ daily_limit: 1200 }]);
+    });
+  });
 });
 
 describe("prices", () => {
@@ -222,7 +271,7 @@ describe("prices", () => {
     ["a step beyond the largest package", { steps: [step(0, USD), step(30_000_001, USD)] }, "steps"],
     ["a price above $1,000", { steps: [step(0, 1_000n * USD + 1n)] }, "steps"],
     ["11 prices", { steps: Array.from({ length: 11 }, (_, n) => step(n * 10, USD)) }, "steps"],
-    ["a price of 0", { steps: [{ fromRequests: 0, nanoUsd: "0" }] }, "steps.0.nanoUsd"],
+    ["a price of 0", { steps: [{ fromRequests: 0, nano: "0" }] }, "steps.0.nano"],
     ["below the wholesale price, from one volume on", { steps: [step(0, USD), step(20_000, 9n * CENT)] }, "steps"],
     ["0 days", { daysMin: 0 }, "daysMin"],
     ["31 days", { daysMax: 31 }, "daysMax"],
@@ -240,7 +289,10 @@ describe("prices", () => {
     });
 
   test("a reseller reads the operator's wholesale prices and does not set them, nor opens before the operator", async () => {
-    expect(ok(await pay.as.acme.get("/measured-prices?kind=wholesale")).prices).toEqual(WHOLESALE);
+    expect(ok(await pay.as.acme.get("/measured-prices?kind=wholesale")).prices).toEqual({
+      ...WHOLESALE,
+      currency: "usd",
+    });
     expectRefusal(await set(pay.as.acme, WHOLESALE, "wholesale"), "not_found");
     ok(await set(pay.as.admin, { ...WHOLESALE, isOpen: false }, "wholesale"));
     expectRefusal(await set(pay.as.acme, RETAIL), "validation_failed", { param: "isOpen" });

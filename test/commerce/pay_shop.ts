@@ -1,6 +1,6 @@
 import { expect } from "bun:test";
 import { Webhook } from "standardwebhooks";
-import { type Answer, openShop } from "../gateway/shop.ts";
+import { type Answer, openShop, type ShopOptions } from "../gateway/shop.ts";
 import { ok, PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
 import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET, startStripe } from "./stripe_stand_in.ts";
@@ -11,10 +11,19 @@ export const USD = 1_000_000_000n;
 export const ACME = "ai.acme.test";
 export type PayShop = Awaited<ReturnType<typeof openPayShop>>;
 
-/** `stripeMode`: of the sellers' keys. */
-export async function openPayShop(env: Record<string, string> = {}, { stripeMode = "test" } = {}) {
-  const stripe = await startStripe();
-  const shop = await openShop({ redisUrl: "", env: { STRIPE_API_BASE: stripe.base, ...env } });
+type PayShopOptions = Pick<ShopOptions, "replicas" | "redisUrl" | "fill"> & {
+  /** Of the sellers' keys. */
+  stripeMode?: "test" | "live";
+  /** Stripe's clock: Unix time in ms. */
+  nowMs?: () => number;
+};
+
+export async function openPayShop(
+  env: Record<string, string> = {},
+  { stripeMode = "test", nowMs, ...options }: PayShopOptions = {},
+) {
+  const stripe = await startStripe(nowMs);
+  const shop = await openShop({ redisUrl: "", ...options, env: { STRIPE_API_BASE: stripe.base, ...env } });
   const { world } = shop;
   const { sql } = world;
   const acme = await world.addReseller();

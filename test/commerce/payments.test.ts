@@ -17,7 +17,7 @@ beforeAll(async () => {
 afterAll(() => pay.close());
 
 const invoicesOf = (orderId: number) =>
-  pay.sql`select kind, number, corrects_number, total_nano_usd::text as total from invoices where order_id = ${orderId} order by id`;
+  pay.sql`select kind, number, corrects_number, total_nano::text as total from invoices where order_id = ${orderId} order by id`;
 const packagesOf = (accountId: number) => pay.sql`select * from packages where account_id = ${accountId}`;
 /** A new customer's order of a package, with its Stripe checkout page open. */
 async function opened(of: "house" | "acme" = "house", price = 12n * USD) {
@@ -33,7 +33,7 @@ describe("an order", () => {
     const offeringId = await pay.offering(12n * USD);
     const order = await pay.order(pay.as.house, { kind: "package", offeringId });
     expect(order).toMatchObject({ priceNanoUsd: String(12n * USD), status: "open", method: null });
-    await pay.sql`update retail_prices set price_nano_usd = ${String(99n * USD)} where offering_id = ${offeringId}`;
+    await pay.sql`update retail_prices set price_nano = ${String(99n * USD)} where offering_id = ${offeringId}`;
     expect(ok(await pay.as.house.get(`/orders/${order.orderId}`)).order.priceNanoUsd).toBe(String(12n * USD));
     const topUp = await pay.order(pay.as.house, { kind: "top_up", amountNanoUsd: String(5n * USD) });
     expect(topUp.priceNanoUsd).toBe(String(5n * USD));
@@ -462,7 +462,7 @@ describe("a refund", () => {
     expect(kinds.map(({ kind }) => kind)).toEqual(["top_up", "refund", "refund"]);
     expect(pay.stripe.refunds.filter((made) => made.amount === 400 || made.amount === 500)).toHaveLength(2);
     expect(await pay.tells(order.orderId)).toContain("refund_made");
-    expect(ok(await buyer.get(`/orders/${order.orderId}`)).order.refundedNanoUsd).toBe(String(9n * USD));
+    expect(ok(await buyer.get(`/orders/${order.orderId}`)).order.refundedNano).toBe(String(9n * USD));
     const [invoice, ...notes] = await invoicesOf(order.orderId);
     expect(invoice).toMatchObject({ kind: "invoice", total: String(10n * USD), corrects_number: null });
     expect(notes.map(({ kind, total, corrects_number }) => [kind, total, corrects_number])).toEqual([
@@ -563,7 +563,7 @@ describe("a refund", () => {
       });
       expect(pay.stripe.refunds.at(-1)).toMatchObject({ currency, amount });
       // It is no amount in dollars.
-      expect(ok(await buyer.get(`/orders/${order.orderId}`)).order.refundedNanoUsd).toBe("0");
+      expect(ok(await buyer.get(`/orders/${order.orderId}`)).order.refundedNano).toBe("0");
     }
   });
 

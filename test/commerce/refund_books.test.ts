@@ -124,8 +124,8 @@ const CASES: [what: string, problem: string, change: (sql: TransactionSql) => Pr
   ],
   [
     "a refund that is not what was taken",
-    "has a refund without its entry",
-    (sql) => sql`update refunds set amount_nano = amount_nano - 1 where id = ${of.done}`,
+    "has refunds of another worth",
+    (sql) => sql`update refunds set amount_nano = amount_nano - 10000000 where id = ${of.done}`,
   ],
   [
     "a refund that went to another balance than the top-up came from",

@@ -42,10 +42,10 @@ const charge = ({ session }: Sold) => ({ id: "ch_1", object: "charge", payment_i
 const spend = ({ accountId }: { accountId: number }, nano: bigint) =>
   pay.sql`select add_balance(${accountId}, ${String(-nano)}, 'correction', 'spent', null)`;
 const refundsOf = ({ order }: Sold) =>
-  pay.sql`select origin, status, amount_nano::text as nano, shortfall_nano::text as short, external_id, problem
+  pay.sql`select origin, status, amount_nano::text as nano, shortfall_nano_usd::text as short, external_id, problem
     from refunds where order_id = ${order.orderId} order by id`;
 const invoicesOf = ({ order }: Sold) =>
-  pay.sql`select kind, number, corrects_number as corrects, total_nano_usd::text as total from invoices
+  pay.sql`select kind, number, corrects_number as corrects, total_nano::text as total from invoices
     where order_id = ${order.orderId} order by number`;
 const toldOf = async (kind: string, { order }: Sold) =>
   (
@@ -143,9 +143,9 @@ describe("a refund made in Stripe's dashboard", () => {
     expect(await pay.balanceOf(pay.acme)).toBe(before + 2n * USD);
     expect(await refundsOf(it)).toMatchObject([{ status: "done", nano: String(7n * USD), short: String(5n * USD) }]);
     expect(await toldOf("refund_shortfall", it)).toMatchObject([
-      { refundNano: String(7n * USD), shortfallNano: String(5n * USD), origin: "stripe" },
+      { refundNano: String(7n * USD), shortfallNanoUsd: String(5n * USD), origin: "stripe" },
     ]);
-    expect((await shownTo(it)).refunds).toMatchObject([{ shortfallNano: String(5n * USD) }]);
+    expect((await shownTo(it)).refunds).toMatchObject([{ shortfallNanoUsd: String(5n * USD) }]);
     // All of it is spent, so there is no entry.
     ok(await tells(it, "refund.created", pay.stripe.refundInDashboard(it.session, 300)));
     expect(await pay.balanceOf(it.buyer)).toBe(0n);

@@ -5,7 +5,7 @@ import type { Invoice } from "../../src/commerce/invoices_store.ts";
 
 const USD = 1_000_000_000n;
 export const LOOKS = { brandName: "Acme", logo: null, timeZone: "Europe/Berlin" };
-const line = { text: "Pro, 30 days", quantity: 2, amountNanoUsd: 58n * USD };
+const line = { text: "Pro, 30 days", quantity: 2, amountNano: 58n * USD };
 export const INVOICE: Invoice = {
   invoiceId: 1,
   sellerId: 3,
@@ -17,8 +17,9 @@ export const INVOICE: Invoice = {
   correctsNumber: null,
   seller: { name: "Acme Inference GmbH", address: "Torstraße 12\n10119 Berlin", taxLine: "VAT ID DE123456789" },
   buyer: { name: "Ada", email: "ada@example.com", address: "Rynek 1\nŁódź", taxNumber: "PL1" },
-  lines: [line, { text: "Top-up", quantity: 1, amountNanoUsd: 1_176_500_000_000n }],
-  totalNanoUsd: 1_234_500_000_000n,
+  lines: [line, { text: "Top-up", quantity: 1, amountNano: 1_176_500_000_000n }],
+  ...{ currency: "usd", tax: null, taxNano: 0n },
+  totalNano: 1_234_500_000_000n,
   issuedAt: "2026-11-23T23:30:00.000Z",
 };
 

@@ -1,9 +1,10 @@
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import Stripe from "stripe";
+import { createStripeCards } from "./stripe_cards_stand_in.ts";
 
 /**
- * A stand-in for Stripe's API over a socket: Checkout Sessions, refunds, disputes and the list of events, with idempotency keys and pages.
+ * A stand-in for Stripe's API over a socket: Checkout Sessions, cards on file and charges to them, refunds, disputes and the list of events, with idempotency keys and pages.
  * It counts its calls. Its webhooks are signed by Stripe's own library. Its hosted page can be paid in a browser.
  */
 
@@ -46,14 +47,15 @@ export type Disputed = {
   account: string;
 };
 type Sent = { id: string; object: "event"; type: string; created: number; data: { object: object }; account: string };
-type Reply = { status: number; body: unknown };
+export type Reply = { status: number; body: unknown };
 
 export type StripeStandIn = Awaited<ReturnType<typeof startStripe>>;
 
 export const STRIPE_KEY = "sk_test_0123456789abcdef";
 export const STRIPE_WEBHOOK_SECRET = "whsec_0123456789abcdef0123456789abcdef";
 
-export async function startStripe() {
+/** `nowMs`: its clock, Unix time in ms. */
+export async function startStripe(nowMs = () => Date.now()) {
   const sessions = new Map<string, Session>();
   const refunds: Made[] = [];
   const disputes: Disputed[] = [];
@@ -72,16 +74,18 @@ export async function startStripe() {
   /** An e-mail address that Stripe refuses. */
   let refusedEmail = "";
   let ids = 0;
+  const cards = createStripeCards(() => ++ids);
   /** Called when a customer has paid on the page, before the browser is sent back: to send the webhook. */
   let onPaid: (session: Session) => Promise<void> = async () => {};
   /** Called when a refund is requested, before the answer. */
   let onRefund: () => Promise<unknown> = async () => {};
 
   function createSession(form: URLSearchParams, account: string): Reply {
+    if (form.get("mode") === "setup") return cards.createSetup(form, account, port());
     const amount = Number(form.get("line_items[0][price_data][unit_amount]"));
     if (amount < 50) return failure(400, "invalid_request_error", "amount_too_small");
     // As at Stripe, a page lasts at least 30 minutes.
-    if (Number(form.get("expires_at")) < Date.now() / 1000 + 1800)
+    if (Number(form.get("expires_at")) < nowMs() / 1000 + 1800)
       return failure(400, "invalid_request_error", "expires_at", { param: "expires_at" });
     if (refusedEmail !== "" && form.get("customer_email") === refusedEmail)
       return failure(400, "invalid_request_error", "email_invalid", { param: "customer_email" });
@@ -119,6 +123,8 @@ export async function startStripe() {
 
   function route(method: string, url: URL, form: URLSearchParams, account: string): Reply {
     const [, , resource = "", ...rest] = url.pathname.split("/");
+    const ofCards = cards.route({ method, resource, rest, form, account });
+    if (ofCards) return ofCards;
     if (resource === "events")
       return page(
         events.filter((event) => isAsked(event, url)),
@@ -182,6 +188,18 @@ export async function startStripe() {
     };
     const [, paid] = /^\/pay\/(\w+)$/.exec(url.pathname) ?? [];
     if (paid !== undefined) {
+      const setup = cards.setups.get(paid);
+      if (setup) {
+        const done = String(url.searchParams.get("back"));
+        if (request.method === "POST") {
+          cards.complete(setup.id);
+          return response.writeHead(303, { location: done }).end();
+        }
+        response.writeHead(200, { "content-type": "text/html" });
+        return response.end(
+          `<!doctype html><title>Card</title><h1>Save a card</h1><form method="post"><button>Save card</button></form>`,
+        );
+      }
       const session = sessions.get(paid);
       if (!session) return send(failure(404, "invalid_request_error", "resource_missing"));
       const back = String(url.searchParams.get("back"));
@@ -201,6 +219,7 @@ export async function startStripe() {
     const kept = typeof key === "string" ? answered.get(`${account} ${key}`) : undefined;
     if (kept && kept.asked !== text) return send(failure(400, "idempotency_error", "idempotency_key_in_use"));
     if (request.method === "POST" && url.pathname === "/v1/refunds") await onRefund();
+    if (kept === undefined && url.pathname.endsWith("/confirm")) await cards.beforeConfirm();
     const broken = isBroken ? failure(500, "api_error", "broken") : undefined;
     const reply = kept?.reply ?? broken ?? route(request.method ?? "GET", url, new URLSearchParams(text), account);
     if (typeof key === "string" && request.method === "POST") answered.set(`${account} ${key}`, { asked: text, reply });
@@ -218,13 +237,17 @@ export async function startStripe() {
   return {
     base: `http://127.0.0.1:${port()}`,
     sessions,
+    cards,
     refunds,
     disputes,
     /** A refund made in Stripe's dashboard, in its currency's smallest unit. */
     refundInDashboard: (session: Session, amount: number, over: Partial<Made> = {}): Made =>
       addRefund({ payment_intent: String(session.payment_intent), amount, account: session.account, ...over }),
     /** A customer disputes a payment at its bank. */
-    dispute(session: Session, over: Partial<Disputed> = {}): Disputed {
+    dispute(
+      session: Pick<Session, "payment_intent" | "amount_total" | "currency" | "account">,
+      over: Partial<Disputed> = {},
+    ): Disputed {
       const disputed: Disputed = {
         ...{ id: `du_${++ids}`, object: "dispute", payment_intent: String(session.payment_intent) },
         ...{ amount: session.amount_total, currency: session.currency, reason: "fraudulent", status: "needs_response" },
@@ -236,7 +259,7 @@ export async function startStripe() {
     },
     /** An event that is in Stripe's list, whether or not a webhook brings it. */
     happened(type: string, object: { account: string }): void {
-      const created = Math.floor(Date.now() / 1000);
+      const created = Math.floor(nowMs() / 1000);
       events.push({ id: `evt_${++ids}`, object: "event", type, created, data: { object }, account: object.account });
     },
     calls,
@@ -282,7 +305,7 @@ export async function startStripe() {
       {
         type = "checkout.session.completed",
         secret = STRIPE_WEBHOOK_SECRET,
-        timestamp = Math.floor(Date.now() / 1000),
+        timestamp = Math.floor(nowMs() / 1000),
         livemode = isLive(session.account ?? ""),
       }: { type?: string; secret?: string; timestamp?: number; livemode?: boolean } = {},
     ): Promise<{ body: string; headers: { "stripe-signature": string } }> {
@@ -345,7 +368,12 @@ function isLive(account: string): boolean {
   return account.startsWith("sk_live_");
 }
 
-function failure(status: number, type: string, code: string, over: { message?: string; param?: string } = {}): Reply {
+export function failure(
+  status: number,
+  type: string,
+  code: string,
+  over: { message?: string; param?: string; payment_intent?: object } = {},
+): Reply {
   return { status, body: { error: { type, code, message: code, ...over } } };
 }
 

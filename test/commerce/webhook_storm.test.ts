@@ -126,7 +126,7 @@ test("600 events about payments, refunds and disputes, repeated and shuffled, re
     expect(await pay.orderRow(orderId)).toMatchObject({ status: "fulfilled" });
     expect(await pay.balanceOf(buyer)).toBe(leftNano);
     expect(await pay.sql`select 1 from refunds where order_id = ${orderId} and status = 'done'`).toHaveLength(refunds);
-    expect(await pay.sql`select 1 from refunds where order_id = ${orderId} and shortfall_nano > 0`).toHaveLength(0);
+    expect(await pay.sql`select 1 from refunds where order_id = ${orderId} and shortfall_nano_usd > 0`).toHaveLength(0);
   }
   expect(await pay.world.unbalanced()).toEqual([]);
   expect(await fullCheck(pay.world)).toEqual(["ok"]);

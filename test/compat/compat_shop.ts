@@ -2,17 +2,17 @@ import { encrypt } from "../../src/platform/crypto.ts";
 import { type Answer, openShop, PRICES } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
-import type { World } from "../world.ts";
+import type { ModelSpec, World } from "../world.ts";
 import type { Path } from "./form.ts";
 import { startRawProvider } from "./raw_provider.ts";
 import { type Run, routesOf, URLS } from "./runs.ts";
 
 const BALANCE_NANO_USD = 1_000_000_000_000n;
 const LEARNED_MS_MAX = 20_000;
-const MODALITIES = {
+const MODALITIES: Record<Path, ModelSpec["modality"]> = {
   ...{ chat: "text", responses: "text", completions: "text", embeddings: "embedding", images: "image" },
   rerank: "rerank",
-} as const satisfies Record<Path, string>;
+};
 /** Of the answers' prices: an input alone is paid. */
 const HAS_NO_OUTPUT: ReadonlySet<Path> = new Set(["embeddings", "rerank"]);
 
@@ -69,33 +69,28 @@ export async function openCompatShop(runs: readonly Run[]) {
 
 /** Before the replica starts, and all at once: there may be thousands. */
 async function addModels(
-  { sql }: World,
+  { sql, addModels: add }: World,
   { runs, apiKey, urlOf }: { runs: readonly Run[]; apiKey: Uint8Array; urlOf: (id: string, route: number) => string },
 ): Promise<void> {
-  const models = runs.map(({ id, path }) => ({
-    ...{ id, name: id, owned_by: "tollgate", modality: MODALITIES[path], default_cap_tokens: 1000 },
-    input_micro_usd: PRICES.inputMicroUsd,
-    output_micro_usd: HAS_NO_OUTPUT.has(path) ? 0 : PRICES.outputMicroUsd,
-  }));
-  const images = runs
-    .filter(({ path }) => path === "images")
-    .map(({ id }) => ({ model_id: id, size: "1024x1024", micro_usd: PRICES.imageMicroUsd }));
-  const routes = runs.flatMap(({ id, entry }) =>
-    routesOf(entry).map(({ dialect = "generic" }, route) => {
-      const name = `${id}-${route}`;
-      return { id, route, name, url: urlOf(id, route), dialect };
-    }),
+  const providers = runs.flatMap(({ id, entry }) =>
+    routesOf(entry).map(({ dialect = "generic" }, route) => ({
+      ...{ name: `${id}-${route}`, base_url: urlOf(id, route), dialect },
+    })),
   );
-  await sql`insert into models ${sql(models)}`;
-  if (images.length > 0) await sql`insert into image_prices ${sql(images)}`;
-  await sql`insert into providers ${sql(routes.map(({ name, url, dialect }) => ({ name, base_url: url, dialect })))}`;
+  await sql`insert into providers ${sql(providers)}`;
   await sql`
     insert into provider_keys (provider_id, name, key_ciphertext)
-    select id, 'default', ${Buffer.from(apiKey)} from providers where name = any(${routes.map(({ name }) => name)})`;
-  await sql`
-    insert into routes (model_id, provider_id, upstream_model, priority)
-    select route.model_id, providers.id, 'up', route.priority
-    from unnest(${routes.map(({ id }) => id)}::text[], ${routes.map(({ name }) => name)}::text[],
-      ${routes.map(({ route }) => route)}::int[]) as route (model_id, name, priority)
-    join providers on providers.name = route.name`;
+    select id, 'default', ${Buffer.from(apiKey)} from providers where name = any(${providers.map(({ name }) => name)})`;
+  await add(
+    ...runs.map(
+      ({ id, path, entry }): ModelSpec => ({
+        id,
+        modality: MODALITIES[path],
+        ...{ defaultCapTokens: 1000, inputMicroUsd: PRICES.inputMicroUsd },
+        outputMicroUsd: HAS_NO_OUTPUT.has(path) ? 0 : PRICES.outputMicroUsd,
+        routes: routesOf(entry).map((_, route) => ({ provider: `${id}-${route}`, upstreamModel: "up" })),
+        ...(path === "images" && { imagePrices: { "1024x1024": PRICES.imageMicroUsd } }),
+      }),
+    ),
+  );
 }

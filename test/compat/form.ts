@@ -120,6 +120,34 @@ export function isForBoth({ path = "chat", only }: ClientRequest): boolean {
   return path === "chat" && only === undefined;
 }
 
+/** What an exchange tries. */
+export const KINDS = {
+  A: "What a provider takes: its dialect, and what it is sent",
+  B: "Reading whole answers",
+  C: "Requests as clients send them",
+  E: "Streams of a shape that nobody foresaw",
+  F: "What costs somebody money or closes a route: refusals in disguise, errors without a name, empty answers, the next route, who pays",
+} as const;
+export type Kind = keyof typeof KINDS;
+
+/** The kind of an exchange, by what it has. `file`: as in `providers/azure.ts`. */
+export function kindOf({ request, provider, charged }: Entry, file: string): Kind {
+  if (file.startsWith("clients/")) return "C";
+  const answers = "map" in provider ? provider : [provider];
+  if (answers.some(({ got, gotText }) => got !== undefined || gotText !== undefined)) return "A";
+  if (charged === "nothing" || answers.length > 1) return "F";
+  return request.body?.stream === true || answers.some((answer) => "events" in answer) ? "E" : "B";
+}
+
+/** Where an exchange is from. */
+export function originOf({
+  source,
+}: Entry): "a public issue, document or source" | "tried, or known without an address" | "constructed" {
+  if (source === "constructed") return "constructed";
+  const isPublic = /[\w-]\.(?:com|ai|org|io|dev|rs|net|cn)\b|^(?:PyPI|npm|RFC) /.test(source);
+  return isPublic ? "a public issue, document or source" : "tried, or known without an address";
+}
+
 const HEAD = { id: "chatcmpl-7", object: "chat.completion.chunk", created: 1_763_856_000, model: "up" };
 export const DONE = "data: [DONE]\n\n";
 export const USAGE = { prompt_tokens: 5, completion_tokens: 7, total_tokens: 12 };

@@ -6,7 +6,7 @@ import { type Replica, startReplica } from "../../src/replica.ts";
 import { createApp } from "../../src/server/app.ts";
 import { listen } from "../../src/server/listen.ts";
 import { closeBalanced } from "../gateway/checks.ts";
-import { addModels, METERED_ROWS, type MeteredRow, modelOf } from "../gateway/metered_endpoints.ts";
+import { METERED_MODELS, METERED_ROWS, type MeteredRow, modelOf } from "../gateway/metered_endpoints.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import { PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
@@ -32,8 +32,7 @@ let steps: BrokenSteps;
 let origin: string;
 
 beforeAll(async () => {
-  shop = await openShop({ redisUrl: "" });
-  await addModels(shop);
+  shop = await openShop({ redisUrl: "", models: METERED_MODELS });
   const config = readConfig({
     ...{ DATABASE_URL: shop.world.url, SECRET_KEY: TEST_SECRET_KEY, PORT: "0", LISTEN_HOST: "127.0.0.1" },
     ...{ BASE_URL: "http://api.tollgate.test/v1", PANEL_URL: "http://panel.tollgate.test", LOG_LEVEL: "silent" },

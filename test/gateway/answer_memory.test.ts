@@ -51,15 +51,13 @@ beforeAll(async () => {
       ANSWER_MEMORY_MAX: String(MEMORY_MAX),
       PROVIDER_ALLOW_PRIVATE: raw.hostPort,
     },
+    fill: async ({ addProvider, addModels }) => {
+      const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-raw-0123456789abcdef");
+      await addProvider(MODEL, raw.baseUrl, key);
+      await addModels({ id: MODEL, contextLength: 8192, routes: [{ provider: MODEL }] });
+    },
   });
   [replica] = shop.replicas as [ReplicaProcess];
-  const { sql } = shop.world;
-  const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-raw-0123456789abcdef");
-  const providerId = await shop.world.addProvider(MODEL, raw.baseUrl, key);
-  await sql`insert into models (id, name, owned_by, modality, context_length) values (${MODEL}, ${MODEL}, 'tollgate', 'text', 8192)`;
-  await sql`insert into routes (model_id, provider_id, upstream_model) values (${MODEL}, ${providerId}, 'up')`;
-  const { secret } = await shop.customer();
-  await until(async () => (await shop.call("/v1/models", { secret })).text.includes(MODEL));
 });
 afterEach(async () => {
   for (const socket of calls.values()) socket.destroy();

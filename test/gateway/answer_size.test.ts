@@ -16,16 +16,7 @@ const ENTRY = { token: "word", logprob: -12.345678, bytes: [119, 111, 114, 100] 
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop();
-  const { sql } = shop.world;
-  await sql`insert into models (id, name, owned_by, modality) values ('own', 'own', 'x', 'text')`;
-  await sql`
-    insert into routes (model_id, provider_id, upstream_model, own_responses)
-    select 'own', id, 'up-own', true from providers where name = 'first'`;
-  const { secret } = await shop.customer();
-  await until(
-    async () => (await shop.call("/v1/responses", { secret, body: responsesBody({ model: "own" }) })).status === 200,
-  );
+  shop = await openShop({ models: [{ id: "own", routes: [{ provider: "first", ownResponses: true }] }] });
 });
 afterEach(() => shop.provider.reset());
 afterAll(() => closeBalanced(shop));

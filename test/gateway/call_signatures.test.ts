@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { keepingId, keptOf, readCallId } from "../../src/gateway/responses/kept_in_ids.ts";
+import type { ModelSpec } from "../world.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
 import { checkLifeCycle, readEvents } from "./response_events.ts";
 import { messagesOf } from "./responses_input.ts";
@@ -12,20 +13,17 @@ import { openShop, responsesBody, type Shop } from "./shop.ts";
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop();
-  const { sql } = shop.world;
-  await sql`
-    insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-    values ('own', 'own', 'tollgate', 'text', 8192, 3000000, 15000000, 1000)`;
-  await sql`
-    insert into routes (model_id, provider_id, upstream_model, own_responses)
-    select 'own', id, 'up-own', true from providers where name = 'first'`;
-  await sql`
-    insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-    values ('strict', 'strict', 'tollgate', 'text', 8192, 3000000, 15000000, 1000)`;
-  await sql`
-    insert into routes (model_id, provider_id, upstream_model, dropped_params)
-    select 'strict', id, 'up-strict', '{messages.extra_content}' from providers where name = 'first'`;
+  const model = (id: string, route: object): ModelSpec => ({
+    ...{ id, contextLength: 8192, inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000, defaultCapTokens: 1000 },
+    routes: [{ provider: "first", ...route }],
+  });
+  shop = await openShop({
+    models: [
+      model("own", { ownResponses: true }),
+      model("strict", { droppedParams: ["messages.extra_content"] }),
+      model("gemini", { upstreamModel: "google/gemini-3-pro" }),
+    ],
+  });
 });
 afterEach(() => shop.provider.reset());
 afterAll(() => closeBalanced(shop));
@@ -74,7 +72,9 @@ async function called(
 }
 
 const outputsOf = ({ output }: Response) =>
-  output.map(({ call_id }) => ({ type: "function_call_output", call_id, output: "3" }));
+  output
+    .filter(({ type }) => type === "function_call")
+    .map(({ call_id }) => ({ type: "function_call_output", call_id, output: "3" }));
 
 /** How clients continue: the body of the second turn. */
 const WAYS: Record<string, (first: Response) => Record<string, unknown>> = {
@@ -123,6 +123,85 @@ test("it comes back over ten turns, with each turn's own", async () => {
     );
     expect(signed.length).toBe(turn - 1);
   }
+});
+
+/** As OpenRouter streams them: in pieces, and the signature behind the calls. */
+const DETAILS = [
+  { type: "reasoning.text", text: "Two tolls, ", signature: null, format: "anthropic-claude-v1", index: 0 },
+  { type: "reasoning.text", text: "one road.", signature: "c2lnbmF0dXJl", format: "anthropic-claude-v1", index: 0 },
+  { type: "reasoning.encrypted", data: "ZW5j", id: "tool_1", format: "google-gemini-v1", index: 1 },
+];
+const [FIRST, SECOND, ENCRYPTED] = DETAILS;
+const WHOLE_DETAILS = [{ ...FIRST, text: "Two tolls, one road.", signature: "c2lnbmF0dXJl" }, ENCRYPTED];
+const PLAIN_CALLS = CALLS.map(({ extra_content: _, ...call }) => call);
+const eventsOf = (...deltas: object[]) => ({
+  contentType: "text/event-stream",
+  body: [...deltas.map((delta) => choice("delta", delta, null)), choice("delta", {}, "tool_calls")]
+    .map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`)
+    .join(""),
+});
+const DETAILED = {
+  stream: eventsOf(
+    { role: "assistant", reasoning: FIRST?.text, reasoning_details: [FIRST] },
+    { reasoning: SECOND?.text, reasoning_details: [SECOND] },
+    { tool_calls: PLAIN_CALLS },
+    { reasoning_details: [ENCRYPTED] },
+  ),
+  whole: {
+    contentType: "application/json",
+    body: JSON.stringify(
+      choice("message", { role: "assistant", reasoning_details: WHOLE_DETAILS, tool_calls: PLAIN_CALLS }, "tool_calls"),
+    ),
+  },
+};
+
+describe.each(["whole", "stream"] as const)("the details of reasoning of a %s answer come back", (form) => {
+  test.each(Object.entries(WAYS))("by %s", async (_, next) => {
+    const { secret } = await shop.customer();
+    shop.provider.next(DETAILED[form]);
+    const answer = await ask(secret, { input: "Tolls?", stream: form === "stream" });
+    const first = (form === "stream" ? checkLifeCycle(readEvents(answer.text)) : answer.json) as unknown as Response;
+    const calls = first.output.filter(({ type }) => type === "function_call");
+    await ask(secret, next({ ...first, output: _.startsWith("the items") ? calls : first.output }));
+    const asked = sent().messages.findLast(({ role }: { role: string }) => role === "assistant");
+    expect(asked.reasoning_details).toEqual(WHOLE_DETAILS);
+    expect(asked.tool_calls).toEqual(PLAIN_CALLS.map(({ index: _, ...call }) => call));
+  });
+});
+
+describe("a signature that comes behind the name of its call comes back", () => {
+  const LATE = eventsOf(
+    {
+      role: "assistant",
+      tool_calls: [{ index: 0, id: "c1", type: "function", function: { name: "a", arguments: "" } }],
+    },
+    { tool_calls: [{ index: 0, function: { arguments: "{}" } }] },
+    { tool_calls: [{ index: 0, extra_content: EXTRA, function: { arguments: "" } }] },
+  );
+
+  test.each(Object.entries(WAYS))("of a model of Gemini's, by %s", async (_, next) => {
+    const { secret } = await shop.customer();
+    shop.provider.next(LATE);
+    const answer = await ask(secret, { model: "gemini", input: "Tolls?", stream: true });
+    const events = readEvents(answer.text);
+    const first = checkLifeCycle(events) as unknown as Response;
+    const ids = events.flatMap(({ item }) => (item as Item | undefined)?.call_id ?? []);
+    expect(new Set(ids).size).toBe(1);
+    await ask(secret, { ...next(first), model: "gemini" });
+    const asked = sent().messages.findLast(({ role }: { role: string }) => role === "assistant");
+    expect(asked.tool_calls[0]).toMatchObject({ id: "c1", extra_content: EXTRA });
+  });
+
+  test("of another model, by the item as it is when it is done", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next(LATE);
+    const answer = await ask(secret, { input: "Tolls?", stream: true });
+    const done = readEvents(answer.text).findLast(({ type }) => type === "response.output_item.done");
+    const item = done?.item as Item;
+    const output = { type: "function_call_output", call_id: "c1", output: "3" };
+    await ask(secret, { input: [item, output], store: false });
+    expect(sent().messages[0].tool_calls[0]).toMatchObject({ id: "c1", extra_content: EXTRA });
+  });
 });
 
 test("a provider's own /responses gets the call's own id", async () => {
@@ -182,9 +261,9 @@ test("an output for a call with another signature is that call's, and one withou
 
 test("an id that keeps nothing readable is the provider's own", () => {
   for (const id of ["call_1", "a__kept__", "a__kept__%%%", `a__kept__${Buffer.from("[1]").toString("base64url")}`])
-    expect(readCallId(id)).toEqual({ id, kept: {} });
+    expect(readCallId(id)).toEqual({ id, kept: {}, ofMessage: {} });
   const other = keepingId("a", '{"extra_content":{"x":1},"name":"b","index":7}');
-  expect(readCallId(other)).toEqual({ id: "a", kept: { extra_content: { x: 1 } } });
+  expect(readCallId(other)).toEqual({ id: "a", kept: { extra_content: { x: 1 } }, ofMessage: {} });
   const [message] = messagesOf([{ type: "function_call", call_id: other, name: "a", arguments: "{}" }]);
   expect(message?.tool_calls).toEqual([
     { id: "a", type: "function", function: { name: "a", arguments: "{}" }, extra_content: { x: 1 } },

@@ -13,6 +13,7 @@ import type { ChangeDeps } from "../../src/platform/changes_store.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { until } from "../platform/own_redis.ts";
+import { SEED } from "../property.ts";
 import { randomOf } from "../random.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
 import { closeBalanced } from "./checks.ts";
@@ -22,7 +23,6 @@ import { chatBody, embeddingBody, imageBody, openShop, type Shop } from "./shop.
  * Every charge can be computed again from its receipt and the price version that it names. Here this is done by arithmetic that
  * shares no code with the service: it lays the tokens of a request out one by one. Source: IMP-6, MON-11, MON-12, MON-13, MON-17.
  */
-const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const REQUESTS = 200;
 
 let shop: Shop;
@@ -40,19 +40,14 @@ const TIERS = [
 const CHAT_MODELS = ["chat-a", "vendor/chat-b", "chat-two-routes"];
 /** Sent to a provider's own /responses. */
 const OWN_MODEL = "chat-own";
+const ownModel = { id: OWN_MODEL, defaultCapTokens: 1000, routes: [{ provider: "first", ownResponses: true }] };
 const EMBEDDING_MODEL = "embed-a";
 
 beforeAll(async () => {
-  shop = await openShop();
+  shop = await openShop({ models: [ownModel] });
   // The replica learns of changes from the table of changes.
   deps = { db: shop.world.openDb(), bus: inProcessBus(createLog("silent")) };
   const base = { inputMicroUsd: RATES.input, outputMicroUsd: RATES.output };
-  const { sql } = shop.world;
-  await sql`
-    insert into models (id, name, owned_by, modality, default_cap_tokens) values (${OWN_MODEL}, 'm', 'o', 'text', 1000)`;
-  await sql`
-    insert into routes (model_id, provider_id, upstream_model, own_responses)
-    select ${OWN_MODEL}, id, 'up', true from providers where name = 'first'`;
   for (const model of ["vendor/chat-b", OWN_MODEL])
     await setPrices(deps, model, { ...base, cachedInputMicroUsd: 300_005, further: { ...FURTHER, tiers: TIERS } });
   await setPrices(deps, EMBEDDING_MODEL, {
@@ -406,11 +401,8 @@ test("an image costs only the price of its size, even if its model has a price p
 test("kinds without a price are listed for the operator until they have one", async () => {
   const payer = await shop.payer(10n ** 12n);
   const model = "chat-unlisted";
-  await shop.world.sql`
-    insert into models (id, name, owned_by, input_micro_usd, output_micro_usd) values (${model}, 'm', 'o', 1000000, 2000000)`;
-  await shop.world.sql`
-    insert into routes (model_id, provider_id, upstream_model) select ${model}, id, 'up' from providers where name = 'first'`;
-  await until(async () => (await shop.chat(payer.secret, { model })).status === 200);
+  const base = { inputMicroUsd: 1_000_000, outputMicroUsd: 2_000_000 };
+  await shop.addModels({ id: model, ...base, routes: [{ provider: "first" }] });
   for (let i = 0; i < 2; i++) {
     shop.provider.next({
       usage: {
@@ -426,7 +418,6 @@ test("kinds without a price are listed for the operator until they have one", as
     return (await listUnpriced(shop.world.sql)).filter(({ modelId }) => modelId === model);
   };
   expect(await ofModel()).toMatchObject([{ modelId: model, kind: "audio_input", tokens: 14n, requests: 2 }]);
-  const base = { inputMicroUsd: 1_000_000, outputMicroUsd: 2_000_000 };
   await setPrices(deps, model, { ...base, further: { audio_input: 9_000_000 } });
   expect(await ofModel()).toEqual([]);
 

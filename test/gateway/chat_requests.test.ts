@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { World } from "../world.ts";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
 import { eventsOf, openShop, responsesBody, type Shop } from "./shop.ts";
 
@@ -8,19 +7,15 @@ import { eventsOf, openShop, responsesBody, type Shop } from "./shop.ts";
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop({ redisUrl: "", fill: addReader });
+  shop = await openShop({ redisUrl: "", models: [READER] });
 });
 afterAll(() => closeBalanced(shop));
 
-/** A model whose second route takes files. */
-async function addReader({ sql }: World): Promise<void> {
-  await sql`insert into models (id, name, owned_by, modality) values ('reader', 'reader', 'x', 'text')`;
-  await sql`
-    insert into routes (model_id, provider_id, upstream_model, priority, allowed_params)
-    select 'reader', id, 'up', case name when 'first' then 0 else 1 end,
-      case name when 'first' then '{}'::text[] else array['content.file'] end
-    from providers where name in ('first', 'second')`;
-}
+/** Its second route takes files. */
+const READER = {
+  id: "reader",
+  routes: [{ provider: "first" }, { provider: "second", allowedParams: ["content.file"] }],
+};
 
 const sent = () => JSON.parse(shop.provider.lastCall()?.body ?? "");
 const user = (content: unknown) => ({ role: "user", content });

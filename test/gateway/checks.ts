@@ -1,5 +1,6 @@
 import { expect } from "bun:test";
 import { connect } from "node:net";
+import { closing } from "../closing.ts";
 import { until } from "../platform/own_redis.ts";
 import type { Answer, Shop } from "./shop.ts";
 
@@ -139,7 +140,7 @@ export async function closeBalanced(shop: Shop, ...others: (() => unknown)[]): P
     await untilNothingIsDrawn(shop);
     expect(await shop.world.unbalanced()).toEqual([]);
   } finally {
-    for (const other of others) await other();
+    for (const other of others) await closing(String(other), Promise.resolve(other()));
     await shop.close();
   }
 }

@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { readdir } from "node:fs/promises";
 import { sleep, until } from "../platform/own_redis.ts";
+import { SEED } from "../property.ts";
 import { randomOf } from "../random.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { closeBalanced } from "./checks.ts";
@@ -12,7 +13,6 @@ import { openShop, type Shop } from "./shop.ts";
  * Clients that leave a stream inside an event or in great numbers, half-close, or do not read. The request is settled, the
  * provider call is aborted, and nothing is left open. (Leaving at each event is in stream.test.ts.) Source: END-5, END-8.
  */
-const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const CLIENT_IDLE_MS = 1_500;
 const IN_A_ROW = 1_000;
 const AT_A_TIME = 300;

@@ -1,6 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import OpenAI from "openai";
-import { until } from "../platform/own_redis.ts";
 import { COUNTING } from "../replica.ts";
 import { closeBalanced, endFaults, expectRefusal, withoutEffect } from "./checks.ts";
 import { eventsOf, openShop, PRICES, type Shop } from "./shop.ts";
@@ -12,23 +11,16 @@ import { eventsOf, openShop, PRICES, type Shop } from "./shop.ts";
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop({ env: COUNTING });
-  const { sql } = shop.world;
-  const add = async (id: string, routes: readonly { provider: string; facts: Record<string, string> }[]) => {
-    await sql`insert into models (id, name, owned_by, modality, input_micro_usd, output_micro_usd, default_cap_tokens)
-      values (${id}, ${id}, 'tollgate', 'text', ${PRICES.inputMicroUsd}, ${PRICES.outputMicroUsd}, 1000)`;
-    for (const [priority, { provider, facts }] of routes.entries())
-      await sql`insert into routes (model_id, provider_id, upstream_model, priority, facts)
-        select ${id}, id, ${`up-${id}`}, ${priority}, ${sql.json(facts)} from providers where name = ${provider}`;
-  };
+  const { inputMicroUsd, outputMicroUsd } = PRICES;
+  const model = { inputMicroUsd, outputMicroUsd, defaultCapTokens: 1000 };
   const own = { completions: "own" };
-  await add("fills-gaps", [{ provider: "first", facts: own }]);
-  await add("second-fills-gaps", [
-    { provider: "first", facts: {} },
-    { provider: "second", facts: own },
-  ]);
-  const { secret } = await shop.customer();
-  await until(async () => (await shop.call("/v1/models/second-fills-gaps", { secret })).status === 200);
+  shop = await openShop({
+    env: COUNTING,
+    models: [
+      { ...model, id: "fills-gaps", routes: [{ provider: "first", facts: own }] },
+      { ...model, id: "second-fills-gaps", routes: [{ provider: "first" }, { provider: "second", facts: own }] },
+    ],
+  });
 });
 afterEach(() => endFaults(shop, complete));
 afterAll(() => closeBalanced(shop));

@@ -4,6 +4,7 @@ import { PLAYED_NAMES, playedBy, refusalOf } from "../../src/demo/provider/diale
 import { encrypt } from "../../src/platform/crypto.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
+import type { World } from "../world.ts";
 import { closeBalanced } from "./checks.ts";
 import { embeddingBody, eventsOf, openShop, responsesBody, type Shop } from "./shop.ts";
 
@@ -88,29 +89,26 @@ const providers = new Map<DialectName, FakeProvider>();
 beforeAll(async () => {
   for (const dialect of DIALECT_NAMES) providers.set(dialect, await startFakeProvider({ dialect }));
   const ports = [...providers.values()].map(({ port }) => `127.0.0.1:${port}`).join();
-  shop = await openShop({ redisUrl: "", env: { PROVIDER_ALLOW_PRIVATE: ports } });
-  const key = Buffer.from(TEST_SECRET_KEY, "base64");
-  for (const [dialect, provider] of providers) {
-    const id = await shop.world.addProvider(`plays ${dialect}`, provider.baseUrl, encrypt(key, provider.apiKey));
-    await shop.world.sql`update providers set dialect = ${dialect} where id = ${id}`;
-    for (const [model, modality] of [
-      [chatModel(dialect), "multimodal"],
-      [embeddingModel(dialect), "embedding"],
-    ] as const) {
-      await shop.world.sql`
-        insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-        values (${model}, ${model}, 'tollgate', ${modality}, 8192, 1000, ${modality === "embedding" ? 0 : 1000}, 50)`;
-      await shop.world.sql`insert into routes (model_id, provider_id, upstream_model) values (${model}, ${id}, 'up')`;
-    }
-  }
-  const { secret } = await shop.customer();
-  const last = encodeURIComponent(embeddingModel(DIALECT_NAMES.at(-1) ?? "generic"));
-  while ((await shop.call(`/v1/models/${last}`, { secret })).status !== 200) await Bun.sleep(50);
+  shop = await openShop({ redisUrl: "", env: { PROVIDER_ALLOW_PRIVATE: ports }, fill: addDialects });
 }, 120_000);
 afterAll(async () => {
   await closeBalanced(shop);
   for (const provider of providers.values()) await provider.stop();
 });
+
+async function addDialects({ sql, addProvider, addModels }: World): Promise<void> {
+  const key = Buffer.from(TEST_SECRET_KEY, "base64");
+  for (const [dialect, provider] of providers) {
+    const name = `plays ${dialect}`;
+    const id = await addProvider(name, provider.baseUrl, encrypt(key, provider.apiKey));
+    await sql`update providers set dialect = ${dialect} where id = ${id}`;
+    const model = { contextLength: 8192, inputMicroUsd: 1000, defaultCapTokens: 50, routes: [{ provider: name }] };
+    await addModels(
+      { ...model, id: chatModel(dialect), modality: "multimodal", outputMicroUsd: 1000 },
+      { ...model, id: embeddingModel(dialect), modality: "embedding", outputMicroUsd: 0 },
+    );
+  }
+}
 
 const providerOf = (dialect: DialectName): FakeProvider => {
   const provider = providers.get(dialect);

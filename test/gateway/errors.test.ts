@@ -83,8 +83,7 @@ describe("every row of the table", () => {
   });
 
   row("model_not_found", "unknown, disabled, and outside the key's scope read the same", async () => {
-    await shop.world
-      .sql`insert into models (id, name, owned_by, enabled) values ('chat-off', 'chat-off', 'tollgate', false)`;
+    await shop.world.addModels({ id: "chat-off", enabled: false });
     const { secret } = await shop.customer({}, { modelIds: ["vendor/chat-b"] });
     const texts = new Set<string>();
     for (const model of ["nobody", "chat-off", "chat-a"]) {

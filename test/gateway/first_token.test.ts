@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
-import type { World } from "../world.ts";
+import type { ModelSpec, World } from "../world.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
 import { checkLifeCycle, readEvents } from "./response_events.ts";
 import { eventsOf, openShop, responsesBody, type Shop } from "./shop.ts";
@@ -46,21 +46,15 @@ const usualModels = Array.from({ length: 8 }, (_, i) => `usual-${i}`);
 let usualsUsed = 0;
 
 /** Models of one route each: by the route's own fact, by the provider's, without one, and with one that is shorter than usual. */
-async function addModels({ sql }: World): Promise<void> {
-  const models = [
-    { id: "by-route", provider: "first", seconds: 3_600 },
-    { id: "by-provider", provider: "second", seconds: null },
-    ...usualModels.map((id) => ({ id, provider: "first", seconds: null })),
-    { id: "brief", provider: "first", seconds: 1 },
-  ];
+async function addModels({ sql, addModels: add }: World): Promise<void> {
   await sql`update providers set facts = ${sql.json({ firstTokenSeconds: 3_600 })} where name = 'second'`;
-  for (const { id, provider, seconds } of models) {
-    const facts = seconds === null ? {} : { firstTokenSeconds: seconds };
-    await sql`insert into models (id, name, owned_by, modality) values (${id}, ${id}, 'x', 'text')`;
-    await sql`
-      insert into routes (model_id, provider_id, upstream_model, facts)
-      select ${id}, id, 'up', ${sql.json(facts)} from providers where name = ${provider}`;
-  }
+  const model = (id: string, provider: string, facts = {}): ModelSpec => ({ id, routes: [{ provider, facts }] });
+  await add(
+    model("by-route", "first", { firstTokenSeconds: 3_600 }),
+    model("by-provider", "second"),
+    ...usualModels.map((id) => model(id, "first")),
+    model("brief", "first", { firstTokenSeconds: 1 }),
+  );
 }
 
 const PATHS = ["/v1/chat/completions", "/v1/responses"] as const;

@@ -1,6 +1,5 @@
 import { encrypt } from "../../src/platform/crypto.ts";
 import { startFakeProvider } from "../fake_provider.ts";
-import { until } from "../platform/own_redis.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
 import { openShop } from "./shop.ts";
 
@@ -21,21 +20,15 @@ export async function openKeyShop({ keys, replicas, redisUrl }: { keys: number; 
   const providerId = await shop.world.addProvider("pool", provider.baseUrl, encrypted(apiKey));
   for (const [i, secret] of moreKeys.entries())
     await sql`insert into provider_keys (provider_id, name, key_ciphertext) values (${providerId}, ${`key ${i + 2}`}, ${encrypted(secret)})`;
-  await sql`insert into models (id, name, owned_by, modality, context_length) values (${MODEL}, ${MODEL}, 'tollgate', 'text', 8192)`;
-  await sql`insert into routes (model_id, provider_id, upstream_model) values (${MODEL}, ${providerId}, ${MODEL})`;
+  await shop.addModels({ id: MODEL, contextLength: 8192, routes: [{ provider: "pool", upstreamModel: MODEL }] });
   const origins = shop.replicas.map(({ origin }) => origin);
-  const customer = () => shop.customer({ dailyLimit: 1_000_000 });
-  const { secret: first } = await customer();
-  for (const origin of origins)
-    await until(async () => (await shop.chat(first, { model: MODEL }, { origin })).status === 200);
-  provider.reset();
 
   return {
     shop,
     provider,
     providerId,
     origins,
-    customer,
+    customer: () => shop.customer({ dailyLimit: 1_000_000 }),
     /** The Authorization header of the n-th key, from 1. */
     bearer: (n: number) => `Bearer ${SECRET}${n}`,
     /** The number of the key that a call of the provider was made with. */

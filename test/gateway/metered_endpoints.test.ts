@@ -5,7 +5,7 @@ import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { closeBalanced, expectRefusal, rawCall, withoutEffect } from "./checks.ts";
 import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
-import { addModels, ask, METERED_ROWS, type MeteredRow, modelOf } from "./metered_endpoints.ts";
+import { ask, METERED_MODELS, METERED_ROWS, type MeteredRow, modelOf } from "./metered_endpoints.ts";
 import { type Answer, type CallOptions, openShop, type Shop } from "./shop.ts";
 
 /**
@@ -20,8 +20,7 @@ let shop: Shop;
 let narrow: ReplicaProcess;
 
 beforeAll(async () => {
-  shop = await openShop({ env: { CACHE_TTL_MS: "100" } });
-  await addModels(shop);
+  shop = await openShop({ env: { CACHE_TTL_MS: "100" }, models: METERED_MODELS });
   // Without Redis, whose counts other test files share.
   narrow = await shop.start({ RATE_PER_MINUTE: "1", REDIS_URL: "" });
 });

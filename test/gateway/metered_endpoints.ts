@@ -1,6 +1,6 @@
 import { expect } from "bun:test";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
-import { until } from "../platform/own_redis.ts";
+import type { ModelSpec } from "../world.ts";
 import { checkLifeCycle, readEvents } from "./response_events.ts";
 import { type Answer, type CallOptions, eventsOf, PRICES, type Shop } from "./shop.ts";
 
@@ -286,39 +286,25 @@ type ModelName = (typeof MODELS)[number];
 
 export const modelOf = ({ slug }: MeteredRow, name: ModelName = "main") => `${slug}-${name}`;
 
-/** Adds the models of every row, and waits until the shop's replicas know them. */
-export async function addModels(shop: Shop): Promise<void> {
-  const { sql } = shop.world;
-  for (const row of METERED_ROWS) {
-    for (const name of MODELS) {
-      const id = modelOf(row, name);
-      const [input, output] =
-        name === "unpriced" || row.modality === "image"
-          ? [null, null]
-          : [
-              PRICES.inputMicroUsd,
-              row.modality === "embedding" || row.modality === "rerank" ? 0 : PRICES.outputMicroUsd,
-            ];
-      await sql`
-        insert into models (id, name, owned_by, modality, input_micro_usd, output_micro_usd, default_cap_tokens, hides_tokens)
-        values (${id}, ${id}, 'tollgate', ${row.modality}, ${input}, ${output}, 1000, ${name === "hides"})`;
-      if (row.modality === "image" && name !== "unpriced")
-        await sql`insert into image_prices (model_id, size, micro_usd) values (${id}, '1024x1024', ${PRICES.imageMicroUsd})`;
-      const own = row.ownResponses === true;
-      const facts: Record<string, string> = row.ownCompletions ? { completions: "own" } : {};
-      await sql`
-        insert into routes (model_id, provider_id, upstream_model, own_responses, facts)
-        select ${id}, id, ${`up-${id}`}, ${own}, ${sql.json(facts)} from providers where name = 'first'`;
-      if (name === "two-routes")
-        await sql`
-          insert into routes (model_id, provider_id, upstream_model, priority, own_responses, facts)
-          select ${id}, id, 'backup', 1, ${own}, ${sql.json(facts)} from providers where name = 'second'`;
-    }
-  }
-  const last = modelOf(METERED_ROWS.at(-1) as MeteredRow, "hides");
-  const { secret } = await shop.customer();
-  for (const { origin } of shop.replicas)
-    await until(async () => (await shop.call(`/v1/models/${last}`, { secret, origin })).status === 200);
+/** The models of every row. */
+export const METERED_MODELS: readonly ModelSpec[] = METERED_ROWS.flatMap((row) =>
+  MODELS.map((name) => specOf(row, name)),
+);
+
+function specOf(row: MeteredRow, name: ModelName): ModelSpec {
+  const isImage = row.modality === "image";
+  const hasNoOutput = row.modality === "embedding" || row.modality === "rerank";
+  const facts = row.ownCompletions ? { completions: "own" } : {};
+  const route = { provider: "first", ownResponses: row.ownResponses === true, facts };
+  const backup = { ...route, provider: "second", upstreamModel: "backup" };
+  return {
+    ...{ id: modelOf(row, name), modality: row.modality, defaultCapTokens: 1000, hidesTokens: name === "hides" },
+    ...(name !== "unpriced" &&
+      (isImage
+        ? { imagePrices: { "1024x1024": PRICES.imageMicroUsd } }
+        : { inputMicroUsd: PRICES.inputMicroUsd, outputMicroUsd: hasNoOutput ? 0 : PRICES.outputMicroUsd })),
+    routes: name === "two-routes" ? [route, backup] : [route],
+  };
 }
 
 /** One request of a row. */

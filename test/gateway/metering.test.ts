@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { FactsOverride } from "../../src/catalog/dialects.ts";
 import { until } from "../platform/own_redis.ts";
 import { COUNTING } from "../replica.ts";
+import type { ModelSpec } from "../world.ts";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
 import { chatBody, eventsOf, openShop, PRICES, type Shop } from "./shop.ts";
 
@@ -17,28 +18,20 @@ const ODD = { input: 2_500_001, cached: 312_503, output: 9_999_999 };
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop({ redisUrl: "", env: COUNTING });
-  await addModels();
-  // The replica reloads its catalog within a second.
-  const { secret } = await shop.customer();
-  while ((await shop.call("/v1/models/over-3", { secret })).status !== 200) await Bun.sleep(50);
+  shop = await openShop({ redisUrl: "", env: COUNTING, models: oddModels() });
 });
 afterAll(() => closeBalanced(shop));
 
-async function addModels(): Promise<void> {
-  const { sql } = shop.world;
-  const [provider] = await sql`select id from providers where name = 'first'`;
-  const add = async (id: string, upstream: string, facts: FactsOverride = {}) => {
-    await sql`
-      insert into models (id, name, owned_by, modality, input_micro_usd, cached_input_micro_usd, output_micro_usd, default_cap_tokens)
-      values (${id}, ${id}, 'tollgate', 'text', ${ODD.input}, ${ODD.cached}, ${ODD.output}, 1000)`;
-    await sql`
-      insert into routes (model_id, provider_id, upstream_model, facts)
-      values (${id}, ${provider?.id}, ${upstream}, ${sql.json(facts)})`;
-  };
-  await add("chat-odd", "up-odd", { capField: "max_completion_tokens" });
-  await add("chat-same", "chat-same", { streamOptions: "left_out" });
-  for (const id of ["over-1", "over-2", "over-3"]) await add(id, id);
+function oddModels(): ModelSpec[] {
+  const model = (id: string, upstreamModel = id, facts: FactsOverride = {}): ModelSpec => ({
+    ...{ id, inputMicroUsd: ODD.input, cachedInputMicroUsd: ODD.cached, outputMicroUsd: ODD.output },
+    ...{ defaultCapTokens: 1000, routes: [{ provider: "first", upstreamModel, facts }] },
+  });
+  return [
+    model("chat-odd", "up-odd", { capField: "max_completion_tokens" }),
+    model("chat-same", "chat-same", { streamOptions: "left_out" }),
+    ...["over-1", "over-2", "over-3"].map((id) => model(id)),
+  ];
 }
 
 const ids = async (secret: string): Promise<string[]> => {

@@ -11,7 +11,7 @@ import {
 } from "../../src/gateway/parameters.ts";
 import { topLevelSpans } from "../../src/http/json_spans.ts";
 import { signInTo } from "../panel/panel_client.ts";
-import { until } from "../platform/own_redis.ts";
+import type { ModelSpec, World } from "../world.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
 import { type Answer, chatBody, embeddingBody, imageBody, openShop, PRICES, responsesBody, type Shop } from "./shop.ts";
 
@@ -24,21 +24,8 @@ let shop: Shop;
 let secret: string;
 
 beforeAll(async () => {
-  shop = await openShop();
+  shop = await openShop({ models: MODELS, fill: addImagePrices });
   ({ secret } = await shop.customer());
-  const { sql } = shop.world;
-  await sql`
-    insert into image_prices (model_id, size, quality, micro_usd)
-    values ('image-a', '1024x1024', 'high', 170000), ('image-a', '512x512', 'high', 90000)`;
-  await addLess();
-  // A route that allows more than the list. The last change: once a replica knows it, it knows all.
-  await sql`insert into models (id, name, owned_by, modality) values ('chat-more', 'chat-more', 'x', 'text')`;
-  await sql`
-    insert into routes (model_id, provider_id, upstream_model, allowed_params)
-    select 'chat-more', id, 'up-more',
-      array['documents', 'reasoning.max_tokens', 'tools.web_search', 'content.input_audio', 'messages.cache_control', 'store']
-    from providers where name = 'first'`;
-  await until(async () => (await shop.chat(secret, { model: "chat-more" })).status === 200);
 });
 afterEach(() => {
   shop.provider.reset();
@@ -495,28 +482,39 @@ const DROPPED = [
   ...["messages.reasoning_content", "include.reasoning.encrypted_content", "text.verbosity"],
 ];
 
-async function addLess(): Promise<void> {
-  const { sql } = shop.world;
-  const modelRow = async (id: string, modality: string) =>
-    await sql`insert into models (id, name, owned_by, modality) values (${id}, ${id}, 'x', ${modality})`;
-  const routeRow = async (id: string, provider: string, dropped: string[], own = false) =>
-    await sql`
-      insert into routes (model_id, provider_id, upstream_model, priority, own_responses, dropped_params)
-      select ${id}, id, ${`up-${id}`}, ${provider === "first" ? 0 : 1}, ${own}, ${dropped} from providers where name = ${provider}`;
-  for (const [id, modality] of [
-    ["chat-less", "text"],
-    ["image-less", "image"],
-    ["embed-less", "embedding"],
-  ] as const) {
-    await modelRow(id, modality);
-    await routeRow(id, "first", DROPPED);
-  }
-  await modelRow("chat-either", "text");
-  await routeRow("chat-either", "first", DROPPED);
-  await routeRow("chat-either", "second", []);
-  await modelRow("own-either", "text");
-  await routeRow("own-either", "first", [...DROPPED, "reasoning"], true);
-  await routeRow("own-either", "second", [], true);
+const LESS = { provider: "first", droppedParams: DROPPED };
+const MODELS: readonly ModelSpec[] = [
+  { id: "chat-less", modality: "text", routes: [LESS] },
+  { id: "image-less", modality: "image", routes: [LESS] },
+  { id: "embed-less", modality: "embedding", routes: [LESS] },
+  { id: "chat-either", routes: [LESS, { provider: "second" }] },
+  {
+    id: "own-either",
+    routes: [
+      { provider: "first", ownResponses: true, droppedParams: [...DROPPED, "reasoning"] },
+      { provider: "second", ownResponses: true },
+    ],
+  },
+  // A route that allows more than the list.
+  {
+    id: "chat-more",
+    routes: [
+      {
+        provider: "first",
+        upstreamModel: "up-more",
+        allowedParams: [
+          ...["documents", "reasoning.max_tokens", "tools.web_search", "content.input_audio", "messages.cache_control"],
+          "store",
+        ],
+      },
+    ],
+  },
+];
+
+async function addImagePrices({ sql }: World): Promise<void> {
+  await sql`
+    insert into image_prices (model_id, size, quality, micro_usd)
+    values ('image-a', '1024x1024', 'high', 170000), ('image-a', '512x512', 'high', 90000)`;
 }
 
 describe("a route that drops some", () => {

@@ -5,6 +5,7 @@ import { embeddingPromptOf, promptOf } from "../../src/gateway/prompt.ts";
 import { type ChatBody, ChatBody as ChatShape } from "../../src/gateway/request_shapes.ts";
 import { bodyOf, NO_ROOM } from "../../src/http/body.ts";
 import { checker } from "../../src/http/checks.ts";
+import { holds } from "../property.ts";
 
 /** The bound of a prompt: everything that is sent on counts, and nothing counts twice. Source: MON-3, MON-14. */
 
@@ -219,7 +220,7 @@ test("an addition at any place of any body counts", () => {
     place: fc.nat(),
     asKey: fc.boolean(),
   });
-  fc.assert(
+  holds(
     fc.property(bodies, ({ messages, more, place, asKey }) => {
       const marker = "m".repeat(5_000);
       const body = { ...more, model: "m", stream: null, n: null, messages: structuredClone(messages) };

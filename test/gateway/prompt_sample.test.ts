@@ -40,6 +40,14 @@ describe("the sample of a prompt", () => {
     }
   });
 
+  test("stands in for the text of a prompt that nothing could hold: a query of 4 MB with each of 1,000 documents", () => {
+    const query = "Which gate? ".repeat(350_000);
+    const prompt = promptOf(...Array.from({ length: 1_000 }, (_, n) => [query, `gate ${n}`]).flat());
+    expect(prompt.textBytes).toBeGreaterThan(4_000_000_000);
+    expect(prompt.text.length).toBeGreaterThan(30_000);
+    expect(prompt.text.length).toBeLessThan(KEPT_BYTES_MAX);
+  });
+
   test("is taken at random places: nobody knows which parts of a prompt are counted", () => {
     const prompt = promptOf(Array.from({ length: 20_000 }, (_, i) => String(i)).join(" "));
     const places = [() => 0, () => 0.5, () => 0.999_999].map((random) => prompt.sample(random).text.slice(0, 20));

@@ -38,17 +38,17 @@ beforeAll(async () => {
   shop = await openShop();
   raw = await startRawServer((socket, request) => answerRaw(socket, request));
   hung = await startHungPort();
-  const { sql } = shop.world;
   const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-raw-0123456789abcdef");
   for (const [model, baseUrl] of [
     ["chat-raw", raw.baseUrl],
     ["chat-hung", `http://127.0.0.1:${hung.port}/v1`],
   ] as const) {
-    const providerId = await shop.world.addProvider(model, baseUrl, key);
-    await sql`insert into models (id, name, owned_by, modality, context_length) values (${model}, ${model}, 'tollgate', 'text', 8192)`;
-    await sql`insert into routes (model_id, provider_id, upstream_model) values (${model}, ${providerId}, 'up')`;
-    await sql`insert into routes (model_id, provider_id, upstream_model, priority)
-      select ${model}, id, 'backup', 1 from providers where name = 'second'`;
+    await shop.world.addProvider(model, baseUrl, key);
+    await shop.world.addModels({
+      id: model,
+      contextLength: 8192,
+      routes: [{ provider: model }, { provider: "second" }],
+    });
   }
   const ports = [shop.provider.port, shop.second.port, raw.port, hung.port];
   replica = await shop.start({
@@ -225,6 +225,19 @@ describe("connections", () => {
       String(answerOf(200, { "content-type": "application/json" }, '{"id":"a","choices":[],"id":"b","choices":[]}')),
     ],
     ["JSON nested without end", String(answerOf(200, { "content-type": "application/json" }, "[".repeat(200_000)))],
+    ...["DEEP", '{"choices":DEEP}', '{"data":{"choices":[{"message":{"content":DEEP}}]}}', '[{"choices":[]},DEEP]'].map(
+      (form): [string, string] => [
+        `JSON nested as deep, with its ends: ${form}`,
+        String(
+          answerOf(
+            200,
+            { "content-type": "application/json" },
+            form.replace("DEEP", "[".repeat(200_000) + "]".repeat(200_000)),
+          ),
+        ),
+      ],
+    ),
+    ["a list that is no JSON", String(answerOf(200, { "content-type": "application/json" }, "[boom"))],
   ])("an answer that is no HTTP, or no answer: the next route serves (%s)", async (_, wire) => {
     const { secret, accountId } = await shop.customer();
     answerRaw = (socket) => {

@@ -161,9 +161,7 @@ describe("a pool with no usable key", () => {
 });
 
 test("an image by URL is fetched with the key that it was ordered with", async () => {
-  const { world } = keys.shop;
-  await world.sql`insert into models (id, name, owned_by, modality) values ('image-keys', 'image-keys', 'tollgate', 'image')`;
-  await world.sql`insert into routes (model_id, provider_id, upstream_model) values ('image-keys', ${keys.providerId}, 'image-keys')`;
+  await keys.shop.addModels({ id: "image-keys", modality: "image", routes: [{ provider: "pool" }] });
   const host = "api.tollgate.test";
   const [{ secret } = { secret: "" }] = people;
   const body = { model: "image-keys", prompt: "A gate", response_format: "url" };

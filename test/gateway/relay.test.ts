@@ -6,6 +6,7 @@ import { serve } from "../../src/platform/runtime.ts";
 import { type RawServer, rejectionOf, route, startRawServer } from "../catalog/sockets.ts";
 import { sleep } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
+import { SEED } from "../property.ts";
 import { randomOf } from "../random.ts";
 import {
   BROKE_OFF,
@@ -21,7 +22,6 @@ import {
   piecesFrom,
   relayed,
   relays,
-  SEED,
 } from "./relay_streams.ts";
 import {
   payloadsIn,

@@ -5,19 +5,9 @@ import type { RelayOptions } from "../../src/gateway/relay.ts";
 import { type RawServer, route, startRawServer } from "../catalog/sockets.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
+import { SEED } from "../property.ts";
 import { randomOf } from "../random.ts";
-import {
-  bytesOf,
-  CHUNK,
-  facts,
-  handProvider,
-  noteEnds,
-  open,
-  openOne,
-  piecesFrom,
-  relayed,
-  SEED,
-} from "./relay_streams.ts";
+import { bytesOf, CHUNK, facts, handProvider, noteEnds, open, openOne, piecesFrom, relayed } from "./relay_streams.ts";
 
 /**
  * How a stream ends, once: also when the ledger fails, the client has left, the replica shuts down, or the provider keeps its

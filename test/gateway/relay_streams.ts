@@ -16,7 +16,6 @@ import { route } from "../catalog/sockets.ts";
 import { sleep } from "../platform/own_redis.ts";
 /** Streams of one provider to one client, without a ledger: the pieces that a provider sends, and an owner that notes the ends. */
 
-export const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 export const CLIENT_MODEL = "client/model";
 export const BROKE_OFF = '{"error":"broke off"}';
 const ERRORS: ReadonlySet<RelayEnd["how"]> = new Set([

@@ -55,11 +55,11 @@ for (const stream of [false, true]) {
 
 test("a usage object without counts of tokens is kept too, next to the estimate", async () => {
   const customer = await shop.customer();
-  shop.provider.next({ usageRaw: '{"tokens_in":7,"tokens_out":9,"cache_creation_input_tokens":3}' });
+  shop.provider.next({ usageRaw: '{"queue_ms":7,"speed":9,"cache_creation_input_tokens":3}' });
   expect((await shop.chat(customer.secret)).status).toBe(200);
   expect(await receiptOf(customer.accountId)).toMatchObject({
     estimated: true,
-    reported_usage: { tokens_in: 7, tokens_out: 9, cache_creation_input_tokens: 3 },
+    reported_usage: { queue_ms: 7, speed: 9, cache_creation_input_tokens: 3 },
   });
 });
 

@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
-import { until } from "../platform/own_redis.ts";
 import { COUNTING } from "../replica.ts";
+import type { ModelSpec } from "../world.ts";
 import { closeBalanced, endFaults, expectRefusal, withoutEffect } from "./checks.ts";
 import { openShop, type Shop } from "./shop.ts";
 
@@ -14,18 +14,13 @@ const [INPUT, REQUEST] = [2_000_000, 500];
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop({ env: COUNTING });
-  const { sql } = shop.world;
-  const add = async (id: string, input: number | null, further: object) => {
-    await sql`insert into models (id, name, owned_by, modality, input_micro_usd, output_micro_usd, further_prices)
-      values (${id}, ${id}, 'tollgate', 'rerank', ${input}, ${input === null ? null : 0}, ${sql.json({ ...further })})`;
-    await sql`insert into routes (model_id, provider_id, upstream_model)
-      select ${id}, id, ${`up-${id}`} from providers where name = 'first'`;
-  };
-  await add("rank-a", INPUT, {});
-  await add("rank-by-request", 0, { request: REQUEST });
-  const { secret } = await shop.customer();
-  await until(async () => (await shop.call("/v1/models/rank-by-request", { secret })).status === 200);
+  const model = (id: string, inputMicroUsd: number, furtherPrices: object): ModelSpec => ({
+    ...{ id, modality: "rerank", inputMicroUsd, outputMicroUsd: 0, furtherPrices, routes: [{ provider: "first" }] },
+  });
+  shop = await openShop({
+    env: COUNTING,
+    models: [model("rank-a", INPUT, {}), model("rank-by-request", 0, { request: REQUEST })],
+  });
 });
 afterEach(() => endFaults(shop, rerank));
 afterAll(() => closeBalanced(shop));

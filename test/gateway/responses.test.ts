@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { BAD_RESPONSES } from "../http/responses_cases.ts";
 import { until } from "../platform/own_redis.ts";
+import type { ModelSpec } from "../world.ts";
 import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
 import { checkLifeCycle, readEvents } from "./response_events.ts";
 import { type CallOptions, openShop, responsesBody, type Shop } from "./shop.ts";
@@ -9,32 +10,25 @@ import { type CallOptions, openShop, responsesBody, type Shop } from "./shop.ts"
 let shop: Shop;
 
 beforeAll(async () => {
-  shop = await openShop();
-  const { sql } = shop.world;
-  const add = async (id: string, routes: readonly { provider: string; own: boolean; allowed?: string[] }[]) => {
-    await sql`
-      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-      values (${id}, ${id}, 'tollgate', 'text', 8192, 3000000, 15000000, 1000)`;
-    for (const [priority, { provider, own, allowed = [] }] of routes.entries()) {
-      await sql`
-        insert into routes (model_id, provider_id, upstream_model, priority, own_responses, allowed_params)
-        select ${id}, id, ${`up-${id}`}, ${priority}, ${own}, ${allowed} from providers where name = ${provider}`;
-    }
-  };
-  await add("own", [{ provider: "first", own: true }]);
-  await add("own-first", [
-    { provider: "first", own: true },
-    { provider: "second", own: false },
-  ]);
-  await add("own-second", [
-    { provider: "first", own: false },
-    { provider: "second", own: true },
-  ]);
-  await add("own-search", [
-    { provider: "first", own: true, allowed: ["tools.web_search", "input.web_search_call", "content.file"] },
-  ]);
-  const { secret } = await shop.customer();
-  await until(async () => (await shop.call("/v1/models/own-search", { secret })).status === 200);
+  const model = (id: string, ...routes: NonNullable<ModelSpec["routes"]>): ModelSpec => ({
+    ...{
+      id,
+      contextLength: 8192,
+      inputMicroUsd: 3_000_000,
+      outputMicroUsd: 15_000_000,
+      defaultCapTokens: 1000,
+      routes,
+    },
+  });
+  const own = { provider: "first", ownResponses: true };
+  shop = await openShop({
+    models: [
+      model("own", own),
+      model("own-first", own, { provider: "second" }),
+      model("own-second", { provider: "first" }, { provider: "second", ownResponses: true }),
+      model("own-search", { ...own, allowedParams: ["tools.web_search", "input.web_search_call", "content.file"] }),
+    ],
+  });
 });
 afterEach(() => {
   shop.provider.reset();

@@ -1,8 +1,10 @@
 import { freePort } from "../../src/demo/free_port.ts";
 import { encrypt } from "../../src/platform/crypto.ts";
+import { closing } from "../closing.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
+import { until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
-import { createWorld, type OfferingSpec, type World } from "../world.ts";
+import { createWorld, type ModelSpec, type OfferingSpec, type World } from "../world.ts";
 
 /** A complete service for tests: a provider that counts its calls, a catalog, and one or more replicas, each a process. */
 export type Shop = Awaited<ReturnType<typeof openShop>>;
@@ -13,7 +15,7 @@ export type Answer = { status: number; headers: Headers; text: string; json: any
 
 type Counters = { usage: number; released: number; holds: number; units: number; balance: number };
 
-type ShopOptions = {
+export type ShopOptions = {
   replicas?: number;
   /** PROVIDER_ALLOW_PRIVATE is added to the providers of the shop. */
   env?: Record<string, string>;
@@ -22,7 +24,9 @@ type ShopOptions = {
   throughUrl?: (databaseUrl: string) => Promise<string>;
   /** Kept free, so that a stopped replica can use its port again. */
   keepsPorts?: boolean;
-  /** Adds to the catalog before the replicas start. */
+  /** Beside those of `fillCatalog`. */
+  models?: readonly ModelSpec[];
+  /** Adds what else the replicas are to find when they start. */
   fill?: (world: World) => Promise<void>;
 };
 
@@ -35,13 +39,14 @@ export async function openShop({
   redisUrl = process.env.REDIS_URL ?? "",
   throughUrl = async (databaseUrl) => databaseUrl,
   keepsPorts = false,
+  models = [],
   fill,
 }: ShopOptions = {}) {
   const world = await createWorld();
   const databaseUrl = await throughUrl(world.url);
   const provider = await startFakeProvider();
   const second = await startFakeProvider();
-  await fillCatalog(world, provider, second);
+  await fillCatalog(world, provider, second, models);
   await fill?.(world);
   let spools = 0;
   const start = async (more: Record<string, string> = {}): Promise<ReplicaProcess> =>
@@ -64,16 +69,25 @@ export async function openShop({
       ...more,
     });
   const running = await Promise.all(Array.from({ length: replicas }, () => start()));
-  const first = running[0] as ReplicaProcess;
+  const firstOrigin = running[0]?.origin ?? "";
 
   return {
     world,
     provider,
     second,
     replicas: running,
-    origin: first.origin,
+    origin: firstOrigin,
     /** Starts another replica; the caller stops it. */
     start,
+
+    /** Adds models, and waits until every replica knows them: with the last one, all. */
+    async addModels(...specs: readonly [...ModelSpec[], ModelSpec]): Promise<void> {
+      await world.addModels(...specs);
+      const { secret } = await this.customer();
+      const path = `/v1/models/${encodeURIComponent(specs.at(-1)?.id ?? "")}`;
+      for (const { origin } of running)
+        await until(async () => (await this.call(path, { secret, origin })).status === 200);
+    },
 
     /** A customer with a package key, and with a package unless it is null. */
     async customer(spec: OfferingSpec | null = {}, keySpec: Parameters<World["addKey"]>[1] = {}) {
@@ -92,7 +106,7 @@ export async function openShop({
 
     /** One call of the API. Bodies that are not strings are sent as JSON. */
     async call(path: string, { secret, body, host, headers, method, origin }: CallOptions = {}): Promise<Answer> {
-      const response = await fetch(`${origin ?? first.origin}${path}`, {
+      const response = await fetch(`${origin ?? firstOrigin}${path}`, {
         method: method ?? (body === undefined ? "GET" : "POST"),
         redirect: "manual",
         headers: {
@@ -135,9 +149,8 @@ export async function openShop({
     },
 
     async close(): Promise<void> {
-      await Promise.all(running.map((replica) => replica.kill()));
-      await provider.stop();
-      await second.stop();
+      await closing("the replicas", Promise.all(running.map((replica) => replica.kill())));
+      await closing("the providers", Promise.all([provider.stop(), second.stop()]));
       await world.close();
     },
   };
@@ -200,25 +213,31 @@ export function eventsOf(text: string): string[] {
     .map((event) => event.slice(6));
 }
 
-async function fillCatalog(world: World, provider: FakeProvider, second: FakeProvider): Promise<void> {
-  const { sql } = world;
+async function fillCatalog(
+  world: World,
+  provider: FakeProvider,
+  second: FakeProvider,
+  more: readonly ModelSpec[],
+): Promise<void> {
   const key = Buffer.from(TEST_SECRET_KEY, "base64");
-  const firstId = await world.addProvider("first", provider.baseUrl, encrypt(key, provider.apiKey));
-  const secondId = await world.addProvider("second", second.baseUrl, encrypt(key, second.apiKey));
-  const addModel = async (id: string, modality: string, priced: boolean) => {
-    const output = !priced ? null : modality === "embedding" || modality === "rerank" ? 0 : PRICES.outputMicroUsd;
-    await sql`
-      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-      values (${id}, ${id}, 'tollgate', ${modality}, 8192, ${priced ? PRICES.inputMicroUsd : null}, ${output}, 1000)`;
-    await sql`insert into routes (model_id, provider_id, upstream_model) values (${id}, ${firstId}, ${`up-${id}`})`;
-  };
-  await addModel("chat-a", "text", true);
-  await addModel("chat-unpriced", "text", false);
-  await addModel("vendor/chat-b", "multimodal", true);
-  await addModel("chat-two-routes", "text", true);
-  await sql`insert into routes (model_id, provider_id, upstream_model, priority) values ('chat-two-routes', ${secondId}, 'backup', 1)`;
-  await addModel("embed-a", "embedding", true);
-  await addModel("rerank-a", "rerank", true);
-  await addModel("image-a", "image", false);
-  await sql`insert into image_prices (model_id, size, micro_usd) values ('image-a', '1024x1024', ${PRICES.imageMicroUsd})`;
+  await world.addProvider("first", provider.baseUrl, encrypt(key, provider.apiKey));
+  await world.addProvider("second", second.baseUrl, encrypt(key, second.apiKey));
+  const model = (id: string, modality: ModelSpec["modality"], outputMicroUsd: number | null): ModelSpec => ({
+    ...{ id, modality, contextLength: 8192, defaultCapTokens: 1000, outputMicroUsd },
+    inputMicroUsd: outputMicroUsd === null ? null : PRICES.inputMicroUsd,
+    routes: [{ provider: "first" }],
+  });
+  await world.addModels(
+    model("chat-a", "text", PRICES.outputMicroUsd),
+    model("chat-unpriced", "text", null),
+    model("vendor/chat-b", "multimodal", PRICES.outputMicroUsd),
+    {
+      ...model("chat-two-routes", "text", PRICES.outputMicroUsd),
+      routes: [{ provider: "first" }, { provider: "second", upstreamModel: "backup" }],
+    },
+    model("embed-a", "embedding", 0),
+    model("rerank-a", "rerank", 0),
+    { ...model("image-a", "image", null), imagePrices: { "1024x1024": PRICES.imageMicroUsd } },
+    ...more,
+  );
 }

@@ -16,20 +16,12 @@ let shop: Shop;
 let forgetful: string;
 
 beforeAll(async () => {
-  shop = await openShop({ replicas: 3 });
+  const prices = { inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000, defaultCapTokens: 1000 };
+  const own = { ...prices, id: "own", contextLength: 8192, routes: [{ provider: "first", ownResponses: true }] };
+  shop = await openShop({ replicas: 3, models: [own] });
   const replica = await shop.start({ RESPONSES_KEEP_HOURS: "0" });
   shop.replicas.push(replica);
   forgetful = replica.origin;
-  const { sql } = shop.world;
-  await sql`
-    insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-    values ('own', 'own', 'tollgate', 'text', 8192, 3000000, 15000000, 1000)`;
-  await sql`
-    insert into routes (model_id, provider_id, upstream_model, own_responses)
-    select 'own', id, 'up-own', true from providers where name = 'first'`;
-  const { secret } = await shop.customer();
-  for (const { origin } of shop.replicas)
-    await until(async () => (await shop.call("/v1/models/own", { secret, origin })).status === 200);
 });
 afterEach(() => shop.provider.reset());
 afterAll(() => closeBalanced(shop));

@@ -5,7 +5,7 @@ import type { Db } from "../../src/platform/db.ts";
 import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { closeBalanced, endFaults, expectRefusal } from "./checks.ts";
-import { addModels, ask, METERED_ROWS, type MeteredRow } from "./metered_endpoints.ts";
+import { ask, METERED_MODELS, METERED_ROWS, type MeteredRow } from "./metered_endpoints.ts";
 import { imageBody, openShop, type Shop } from "./shop.ts";
 
 /**
@@ -31,8 +31,8 @@ beforeAll(async () => {
       ...{ PROVIDER_TOTAL_MS: String(LIMIT_MS), PROVIDER_FIRST_BYTE_MS: String(LIMIT_MS), PROVIDER_IDLE_MS: "300" },
       UNPAID_ACCOUNT_MINUTES: "1",
     },
+    models: METERED_MODELS,
   });
-  await addModels(shop);
   const long = { PROVIDER_TOTAL_MS: "120000", PROVIDER_FIRST_BYTE_MS: "120000" };
   other = await shop.start(long);
   patient = await shop.start({ ...long, PROVIDER_IDLE_MS: "120000" });

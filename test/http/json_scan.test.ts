@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "../../src/http/json_scan.ts";
 import { topLevelSpans } from "../../src/http/json_spans.ts";
 import { DuplicateField } from "../../src/http/json_text.ts";
+import { holds } from "../property.ts";
 
 /** The scan before parsing: duplicate fields, depth and number of values. Messages are checked in bad_input.test.ts. Source: ADM-5, API-13, EMB-2. */
 
@@ -35,7 +36,7 @@ const written = fc
   });
 
 test("the spans are those of the top-level fields, as topLevelSpans finds them", () => {
-  fc.assert(
+  holds(
     fc.property(written, (text) => {
       expect(scanObject(text)).toEqual(topLevelSpans(text) as Map<string, never>);
     }),
@@ -49,7 +50,7 @@ test("a duplicate field is found in any object, whatever its escapes, and is nam
     maxLength: 20,
   });
   const path = fc.array(fc.oneof(fc.nat(3), fc.constantFrom("a", "b.c", "é")), { maxLength: 6 });
-  fc.assert(
+  holds(
     fc.property(fields, fc.nat(), path, fc.boolean(), (names, pick, steps, escaped) => {
       const twice = names[pick % names.length] as string;
       const again = escaped
@@ -118,7 +119,7 @@ test("the scan stops at the limit of values or of depth, without reading the res
 
 test("for invalid JSON, no error but DuplicateField is thrown", () => {
   const pieces = fc.constantFrom("{", "}", "[", "]", ",", ":", '"a"', '"', "\\", "1", "tru", " ", '"\\u00"', "\uFEFF");
-  fc.assert(
+  holds(
     fc.property(fc.array(pieces, { maxLength: 20 }), (parts) => {
       const thrown = thrownBy(parts.join(""));
       if (thrown !== undefined) expect(thrown).toBeInstanceOf(DuplicateField);

@@ -38,6 +38,7 @@ import {
 } from "../gateway/shop.ts";
 import { PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
 import { OTHER_ROUTES } from "../panel/route_table.ts";
+import { holds } from "../property.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { BAD_CHAT, BAD_EMBEDDING, BAD_IMAGE, GOOD_CHAT, GOOD_EMBEDDING, GOOD_IMAGE } from "./body_cases.ts";
 import { type DocumentOperation, operationsOf, problemsOf, resolve } from "./openapi_rules.ts";
@@ -459,7 +460,7 @@ describe("the document and the gateway accept the same bodies", () => {
       { requiredKeys: ["model", "messages"] },
     );
     let taken = 0;
-    fc.assert(
+    holds(
       fc.property(body, (value) => {
         const isWrong = isRefused(readChat, value);
         if (!isWrong) taken++;
@@ -487,7 +488,7 @@ describe("the document and the gateway accept the same bodies", () => {
       { requiredKeys: ["model", "prompt"] },
     );
     let taken = 0;
-    fc.assert(
+    holds(
       fc.property(body, (value) => {
         const isWrong = isRefused(readImage, value);
         if (!isWrong) taken++;
@@ -523,7 +524,7 @@ describe("the document and GET /usage accept the same dates and times", () => {
 
   test("random valid times, and almost valid ones", () => {
     const right = fc.stringMatching(pattern);
-    fc.assert(
+    holds(
       fc.property(right, (text) => isTaken(text)),
       { numRuns: 2_000 },
     );

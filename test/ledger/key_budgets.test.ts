@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { rotateKey } from "../../src/accounts/keys_store.ts";
+import { foldAll } from "../../src/books/folding_store.ts";
+import { openSlices } from "../../src/books/short_transactions_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
 import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
@@ -187,7 +189,83 @@ test("a key that replaces another has used what that has used: of the day, the m
   }
 });
 
-test("whatever is reserved, settled, released and changed on whatever day: what is left is what a recount says", async () => {
+const fold = async () => expect(await foldAll(openSlices(world.sql))).toBe(true);
+
+test("a limit that is set or changed reads only receipts that are not folded yet, however many the key and its account have", async () => {
+  const { sql } = world;
+  await stopClock(world, "2026-10-21 12:00:00+00");
+  const { person, key, ask, spend } = await payer({});
+  let history = 0;
+  const addHistory = async (count: number) => {
+    await sql`
+      insert into receipts (request_id, account_id, key_id, model_id, host, mode, outcome, reason, units, held_nano_usd, charged_nano_usd,
+        shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, estimated, created_at, finished_at)
+      select (left(request_id_floor(at)::text, 14) || '7000-8000-' || lpad((${person.accountId}::int * 10000 + n)::text, 12, '0'))::uuid,
+        ${person.accountId}, ${key.keyId}, 'model-a', 'h', 'payg', 'settled', 'complete', 0, 1, 1, 0, 1, 0, 1, 0, false, at, at
+      from (select n, timestamptz '2026-10-02 00:00:00+00' + n * interval '4 minutes' as at
+        from generate_series(${history + 1}::int, ${history + count}::int) n) made`;
+    await sql`
+      insert into balance_entries (account_id, amount_nano_usd, kind, request_id)
+      select account_id, -1, 'charge', request_id from receipts r
+      where account_id = ${person.accountId} and not exists (select from balance_entries e where e.request_id = r.request_id)`;
+    await sql`update balances set balance_nano_usd = balance_nano_usd - ${count} where account_id = ${person.accountId}`;
+    history += count;
+  };
+  /** The receipts that the change reads, and what is left of the limit then. */
+  const change = async (monthly: number) => {
+    const read = await sql.begin(async (tx) => {
+      const rowsRead = async () => {
+        const [row] = await tx`
+          select coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::int as rows from pg_stat_xact_user_tables where relname like 'receipts%'`;
+        return Number(row?.rows);
+      };
+      const before = await rowsRead();
+      await tx`update keys set monthly_spend_max_nano_usd = ${monthly} where id = ${key.keyId}`;
+      return (await rowsRead()) - before;
+    });
+    return { read, left: (await refusalOf(ask(900_000))).facts?.remaining };
+  };
+  /** Pages of receipts and their indexes. The second call plans nothing. */
+  const pagesRead = async () => {
+    const one = await sql.reserve();
+    const soFar = async () => {
+      await one`select pg_stat_force_next_flush()`;
+      const [row] = await one`
+        select sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::int as pages
+        from pg_statio_user_tables where relname like 'receipts%'`;
+      return Number(row?.pages);
+    };
+    const use = () =>
+      one`select u.* from keys k, uncounted_use(k, '2026-10-01', '2026-10-21') u where k.id = ${key.keyId}`;
+    await one`set plan_cache_mode = force_generic_plan`;
+    await use();
+    const before = await soFar();
+    await use();
+    const pages = (await soFar()) - before;
+    await one`reset plan_cache_mode`;
+    one.release();
+    return pages;
+  };
+  await addHistory(2_000);
+  // As right after a restore: nothing is known to be folded.
+  await sql`update book_closing set server = 'another'`;
+  expect(await change(100_000)).toEqual({ read: history, left: 100_000 - history });
+  await setBudgets(key, {});
+  await fold();
+  for (let n = 0; n < 3; n++) await spend(50);
+  // Twice: they are counted first.
+  expect(await change(100_000)).toEqual({ read: 2 * 3, left: 100_000 - history - 150 });
+  await fold();
+  expect(await change(50_000)).toEqual({ read: 0, left: 50_000 - history - 150 });
+  const pages = await pagesRead();
+  await setBudgets(key, {});
+  await addHistory(4_000);
+  await fold();
+  expect((await pagesRead()) - pages).toBeLessThan(10);
+  expect(await change(100_000)).toEqual({ read: 0, left: 100_000 - history - 150 });
+});
+
+test("whatever is reserved, settled, released, folded and changed on whatever day: what is left is what a recount says", async () => {
   const random = randomOf(20_261_129);
   const { key, ask } = await payer({});
   type Spent = { day: string; nano: number };
@@ -217,6 +295,14 @@ test("whatever is reserved, settled, released and changed on whatever day: what 
     else await a.ledger.settle(hold, usageOf({ chargeNanoUsd: BigInt(of.nano) }));
   };
   let refused = 0;
+  let isOver = false;
+  const folding = (async () => {
+    for (let n = 0; !isOver; n++) {
+      // Sums that are of another server are made anew.
+      if (n % 20 === 19) await world.sql`update book_closing set server = 'another'`;
+      await fold();
+    }
+  })();
   for (let step = 0; step < 400; step++) {
     const what = random.whole(0, 9);
     if (what === 0) {
@@ -246,5 +332,7 @@ test("whatever is reserved, settled, released and changed on whatever day: what 
       await end(what === 6);
     }
   }
+  isOver = true;
+  await folding;
   expect(refused).toBeGreaterThan(20);
 });

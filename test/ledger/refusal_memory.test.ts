@@ -11,6 +11,7 @@ import { openDatabaseClock } from "../../src/platform/database_clock_store.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
+import { holds } from "../property.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type OfferingSpec, type Person, type TestKey, type World } from "../world.ts";
 import { codeOf, drawn, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
@@ -402,7 +403,7 @@ describe("amounts", () => {
       capMax: fc.integer({ min: 0, max: 60 }),
       capMin: fc.integer({ min: 0, max: 60 }),
     });
-    await fc.assert(
+    await holds(
       fc.asyncProperty(fc.array(anAsk, { minLength: 10, maxLength: 40 }), async (asks) => {
         const memory = await openMemory();
         for (const { buyer: at, capMin, ...wanted } of asks) {

@@ -7,9 +7,13 @@ const PACKAGE = {
   ...{ packageId: 5, name: "Starter", left: 312, totalLimit: 15_000 },
   ...{ endsAt: "2026-12-14T23:00:00.000Z", timeZone: "Europe/Berlin", nextName: "Pro" },
 };
+const RENEWAL = {
+  ...{ packageId: 5, name: "Starter", source: "card" as const },
+  ...{ endsAt: "2026-12-14T23:00:00.000Z", timeZone: "Europe/Berlin" },
+};
 const ORDER = {
   ...{ orderId: 7, sellerId: 3, reference: "T-7QK2", customerName: "Ann Lee", offeringName: "Starter" },
-  ...{ amountNanoUsd: null, priceNanoUsd: "19000000000" },
+  ...{ amountNanoUsd: null, priceNanoUsd: "19000000000", orderCurrency: "usd", taxNano: "0", totalNano: "19000000000" },
 };
 const DISPUTE = {
   ...{ externalId: "dp_1Qx", disputedNano: "19000000000", currency: "usd", reason: "fraudulent" },
@@ -30,6 +34,15 @@ export const EXAMPLES: { [Kind in keyof MessageData]: MessageData[Kind] } = {
   package_80_percent: PACKAGE,
   package_used_up: PACKAGE,
   package_ending: PACKAGE,
+  renewal_upcoming: {
+    ...RENEWAL,
+    ...{ currency: "usd", totalNano: "19000000000", taxNano: "0" },
+    renewsAt: "2026-12-13T23:00:00.000Z",
+  },
+  renewal_failed: { ...RENEWAL, problem: "card_refused", retriesAt: "2026-12-14T07:00:00.000Z" },
+  payment_needs_you: { ...ORDER, purpose: "renewal" },
+  auto_top_up_failed: { amountNanoUsd: "20000000000", problem: "card_refused" },
+  auto_top_up_capped: { amountNanoUsd: "20000000000", monthMaxNanoUsd: "50000000000", monthNanoUsd: "40000000000" },
   package_assigned: {
     ...{ packageId: 5, name: "Starter", totalLimit: 15_000, dailyLimit: 500 },
     ...{ startsAt: "2026-11-14T23:00:00.000Z", endsAt: "2026-12-14T23:00:00.000Z", timeZone: "Europe/Berlin" },
@@ -51,7 +64,7 @@ export const EXAMPLES: { [Kind in keyof MessageData]: MessageData[Kind] } = {
   },
   refund_shortfall: {
     ...ORDER,
-    ...{ refundId: 10, origin: "stripe", refundNano: "19000000000", shortfallNano: "4000000000" },
+    ...{ refundId: 10, origin: "stripe", refundNano: "19000000000", shortfallNanoUsd: "4000000000" },
   },
   dispute_opened: { ...ORDER, ...DISPUTE, status: "needs_response" },
   dispute_closed: { ...ORDER, ...DISPUTE, status: "lost" },

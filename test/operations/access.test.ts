@@ -13,7 +13,7 @@ import { type Management, managementOf, managementWith, requestFor, UNKNOWN_ID }
 
 const ROLES = ["customer", "reseller", "admin"] as const;
 const TABLES =
-  "accounts keys packages balances balance_entries orders allotments hosts offerings retail_prices markups vouchers voucher_batches payments refunds links api_tokens audit_entries models routes image_prices providers provider_keys webhook_endpoints";
+  "accounts keys packages balances balance_entries orders allotments cards card_setups renewals auto_top_ups hosts offerings retail_prices markups vouchers voucher_batches payments refunds links api_tokens audit_entries models routes image_prices providers provider_keys webhook_endpoints";
 
 let shop: Shop;
 /** A token of each role with everything that it may have, and one with nothing that fits. */

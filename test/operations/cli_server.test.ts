@@ -14,7 +14,7 @@ let admin: Management;
 let reseller: { accountId: number };
 let seller: Management;
 beforeAll(async () => {
-  shop = await openShop({ redisUrl: "", env: { PANEL_URL: "http://localhost" } });
+  shop = await openShop({ redisUrl: "", env: { PANEL_URL: "http://localhost", SERVER_ADDRESSES: "203.0.113.10" } });
   admin = await managementOf(shop, await shop.world.addAdmin(), "admin");
   reseller = await shop.world.addReseller("ai.ours.test");
   await shop.world.setBalance(reseller, 50_000_000_000n);
@@ -33,7 +33,9 @@ const withServer = (words: string, { secret }: Management) =>
 
 test("reading commands print the same with a server as with the database", async () => {
   const customer = await shop.world.addCustomer(reseller.accountId);
-  const { keyId } = await shop.world.addKey(customer);
+  await shop.world.givePackage(customer);
+  const { keyId, secret } = await shop.world.addKey(customer);
+  expect((await shop.chat(secret)).status).toBe(200);
   for (const words of [
     "account list",
     "account list --role reseller",
@@ -45,6 +47,15 @@ test("reading commands print the same with a server as with the database", async
     `voucher list --seller ${reseller.accountId}`,
     "order list --all",
     "payment list",
+    "offering list",
+    `package list ${customer.accountId}`,
+    "allotment list",
+    "host list",
+    "model list",
+    "usage",
+    `usage --account ${customer.accountId} --key ${keyId} --model chat-a --since 2020-01-01`,
+    "usage --outcome released --limit 5",
+    `host list --reseller ${reseller.accountId}`,
   ]) {
     const [here, there] = [await withDatabase(words), await withServer(words, admin)];
     expect({ words, ...there }).toEqual({ words, ...here });
@@ -64,6 +75,22 @@ test("changing commands change the same rows, and the audit log names the token'
     `balance add ${id} 12.40 --reason start`,
     `payg enable ${id}`,
     `key add --account ${id} --name ci --mode payg`,
+    `offering add --name P${id} --kind custom --daily 5 --days 2 --wholesale 1 --retail 2 --requests-per-minute 9`,
+    `offering price P${id} --retail 3`,
+    `package assign ${id} --offering P${id}`,
+    `package assign ${id} --offering P${id} --after --paid-by operator`,
+    `allotment grant ${reseller.accountId} --offering P${id} --pieces 2 --reason launch`,
+    `package assign ${id} --offering P${id} --allotment`,
+    `offering disable P${id}`,
+    `host add h${id}.ours.test --reseller ${reseller.accountId}`,
+    `host suspend h${id}.ours.test`,
+    `host activate h${id}.ours.test`,
+    `model add m-${id} --input 1 --output 2 --image 1024x1024=0.04 --context 9000`,
+    `model add m-${id} --if-missing`,
+    `model price m-${id} --input 3 --output 4 --image 1024x1024=none --image 1024x1024/high=0.2`,
+    `model set m-${id} --margin 1100 --hides-tokens yes`,
+    `model route m-${id} --provider second --upstream up --drop-param seed --cost-input 1 --cost-output 2`,
+    `model route m-${id} --provider first --priority 2`,
   ];
   for (const words of commands(a.accountId))
     expect({ words, ...(await withDatabase(words)) }).toMatchObject({ code: 0 });
@@ -71,14 +98,53 @@ test("changing commands change the same rows, and the audit log names the token'
     expect({ words, ...(await withServer(words, admin)) }).toMatchObject({ code: 0, err: "" });
   const state = async ({ accountId }: { accountId: number }) => {
     const [row] = await shop.world.sql`
-      select status, limits, balance_nano_usd, payg_enabled, (select array_agg(mode || name) from keys where account_id = accounts.id) as keys
+      select status, limits, balance_nano_usd, payg_enabled, (select array_agg(mode || name) from keys where account_id = accounts.id) as keys,
+        (select array_agg(row(days, daily_limit, paid_by_account_id = ${reseller.accountId}, allotment_id is null, ended_early)::text order by id) from packages where account_id = accounts.id) as packages,
+        (select row(total_limit, limits, wholesale_nano_usd, enabled)::text from offerings where name = 'P' || accounts.id) as offering,
+        (select price_nano from retail_prices r join offerings o on o.id = r.offering_id where o.name = 'P' || accounts.id) as price,
+        (select status from hosts where host = 'h' || accounts.id || '.ours.test') as host,
+        (select row(context_length, input_micro_usd, output_micro_usd, margin_permille, hides_tokens)::text from models where id = 'm-' || accounts.id) as model,
+        (select array_agg(row(size, quality, micro_usd)::text) from image_prices where model_id = 'm-' || accounts.id) as images,
+        (select array_agg(row(provider_id, upstream_model = 'up', priority, dropped_params, cost_input_micro_usd)::text order by id) from routes
+          where model_id = 'm-' || accounts.id) as routes
       from accounts join balances on account_id = accounts.id where accounts.id = ${accountId}`;
     return row;
   };
   expect(await state(b)).toEqual(await state(a));
+  const model = `m-${b.accountId}`;
+  const { routes } = JSON.parse((await withServer("model list --json", admin)).out).models.find(
+    ({ id }: { id: string }) => id === model,
+  );
+  expect(routes).toMatchObject([
+    { providerName: "second", droppedParams: ["seed"], facts: {}, takes: { capField: "max_tokens" } },
+    { providerName: "first", priority: 2 },
+  ]);
+  expect(await withServer(`model route ${model} --remove ${routes[0].id}`, admin)).toMatchObject({ code: 0 });
+  expect((await withServer(`model route ${model} --change ${routes[0].id} --priority 1`, admin)).err).toContain(
+    `no route ${routes[0].id}`,
+  );
+  expect((await withServer("model set m-none --disable", admin)).err).toContain("no model m-none");
   const tokens = await shop.world.sql`
     select distinct token_id from audit_entries where account_id = ${b.accountId} and actor_id is not null`;
   expect(tokens.map(({ token_id: id }) => Number(id))).toEqual([admin.tokenId]);
+});
+
+test("providers and their keys are managed through a server as with the database, without a SECRET_KEY on this machine", async () => {
+  const KEY = "sk-upstream-7f3e";
+  const run = async (words: string) => {
+    const done = await withServer(words, admin);
+    expect({ words, code: done.code, err: done.err }).toEqual({ words, code: 0, err: "" });
+    expect(done.out).not.toContain(KEY);
+    return done.out;
+  };
+  await run(`provider add --name far --url http://127.0.0.1:${shop.provider.port}/v1 --dialect vllm --key ${KEY}`);
+  await run("provider set far --fact capField=max_tokens");
+  await run(`provider key add far --name second --weight 3 --key ${KEY}2`);
+  expect(await run("provider key set far second --rename spare --disable")).toMatch(/spare\s+3\s+no/);
+  for (const words of ["provider list", "provider show far", "provider key list far"])
+    expect({ words, out: (await withDatabase(words)).out }).toEqual({ words, out: await run(words) });
+  expect(await run("provider key remove far spare")).not.toContain("spare");
+  expect((await withServer("provider show nowhere", admin)).err).toBe('There is no provider "nowhere".\n');
 });
 
 test("a reseller's token does a reseller's commands, and gets a sentence for all others", async () => {
@@ -129,6 +195,7 @@ describe("every operation, through the command line's door to a server", () => {
 function unique<Given extends object | undefined>(given: Given): Given {
   const replaced = Object.entries(given ?? {}).map(([name, value]) => {
     if (name === "email") return [name, `${crypto.randomUUID()}@example.test`];
+    if (name === "host") return [name, `${crypto.randomUUID().slice(0, 8)}.${value}`];
     return [
       name,
       name === "name" || (name === "id" && typeof value === "string") ? crypto.randomUUID().slice(0, 20) : value,

@@ -287,6 +287,25 @@ describe("writing once", () => {
   });
 });
 
+test("a key's use has what counts against its limits, and when each period begins anew; another account's key is not found", async () => {
+  const wanted = { name: "limited", mode: "package", dailyUnitsMax: 5, weeklySpendMaxNanoUsd: "9" };
+  const { key, secret } = (await seller.post("/keys", wanted)).json;
+  const free = (await seller.post("/keys", { name: "free", mode: "package" })).json;
+  await shop.world.givePackage(reseller);
+  expect((await shop.chat(secret)).status).toBe(200);
+  const use = await seller.get(`/keys/${key.keyId}/use`);
+  expect(use.json).toMatchObject({
+    keyId: key.keyId,
+    used: { units: 1, spentNanoUsd: { weeklySpendMaxNanoUsd: "0" }, resetsAt: { week: expect.stringMatching(/Z$/) } },
+  });
+  expect((await seller.get(`/keys/${free.key.keyId}/use`)).json).toMatchObject({ lastUsedAt: null, used: null });
+  const narrowed = await seller.call("PATCH", `/keys/${key.keyId}`, { modelIds: ["vendor/chat-b"] });
+  expect(narrowed.json).toMatchObject({ modelIds: ["vendor/chat-b"], dailyUnitsMax: 5 });
+  expectRefusal(await shop.chat(secret), "model_not_found", { param: "model" });
+  const theirs = await shop.world.addKey(customer(0));
+  for (const id of [theirs.keyId, 999_999, 0, "x"]) expectRefusal(await seller.get(`/keys/${id}/use`), "not_found");
+});
+
 describe("bad input", () => {
   test("an unknown field is refused by its name, and nothing is made", async () => {
     const where = `/accounts/${customer(2).accountId}/balance`;

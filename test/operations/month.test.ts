@@ -64,7 +64,7 @@ async function throughManagement(shop: Shop): Promise<Business> {
       ),
     addCustomer: async (id, name) => done(await (await of(id)).post("/accounts", nameOf(name))).account.accountId,
     setPrice: async (id, offeringId, usd) =>
-      void done(await (await of(id)).call("PUT", `/prices/${offeringId}`, { priceNanoUsd: dollars(usd) })),
+      void done(await (await of(id)).call("PUT", `/prices/${offeringId}`, { priceNano: dollars(usd) })),
     setMarkup: async (id, basisPoints) =>
       void done(await (await of(id)).call("PUT", "/markups", { modelId: null, basisPoints })),
     assign: async (id, accountId, offeringId, when) =>
@@ -104,7 +104,7 @@ async function throughPanel(shop: Shop): Promise<Business> {
     addCustomer: async (id, name) => done(await (await of(id)).post("/people", nameOf(name))).account.accountId,
     setPrice: async (id, offeringId, usd) =>
       void done(
-        await (await of(id)).call(`/prices/${offeringId}`, { method: "PUT", body: { priceNanoUsd: dollars(usd) } }),
+        await (await of(id)).call(`/prices/${offeringId}`, { method: "PUT", body: { priceNano: dollars(usd) } }),
       ),
     setMarkup: async (id, basisPoints) =>
       void done(await (await of(id)).call("/markup", { method: "PUT", body: { modelId: null, basisPoints } })),
@@ -150,7 +150,7 @@ async function throughCommands(shop: Shop): Promise<Business> {
     // No command sets a reseller's retail price: each of these is the reseller's own.
     async setPrice(id, offeringId, usd) {
       const seller = await signInTo(shop, { accountId: id });
-      done(await seller.call(`/prices/${offeringId}`, { method: "PUT", body: { priceNanoUsd: dollars(usd) } }));
+      done(await seller.call(`/prices/${offeringId}`, { method: "PUT", body: { priceNano: dollars(usd) } }));
     },
     setMarkup: async (id, basisPoints) => void (await run(`account markup ${id} --percent ${basisPoints / 100}`)),
     assign: async (_, accountId, offeringId, when) =>
@@ -258,10 +258,10 @@ async function books(shop: Shop): Promise<Record<string, unknown>> {
       sql`select a.name, amount_nano, currency, method, problem from payments p join accounts a on a.id = p.account_id order by a.name, p.id`,
     ),
     refunds: await rows(
-      sql`select a.name, amount_nano, r.status, r.reason, shortfall_nano, credit_note from refunds r join accounts a on a.id = r.account_id order by a.name, r.id`,
+      sql`select a.name, amount_nano, r.status, r.reason, shortfall_nano_usd, tax_nano, worth_nano_usd, credit_note from refunds r join accounts a on a.id = r.account_id order by a.name, r.id`,
     ),
     invoices: await rows(
-      sql`select s.name, i.number, i.kind, buyer_name, total_nano_usd from invoices i join accounts s on s.id = i.seller_id order by s.name, number`,
+      sql`select s.name, i.number, i.kind, buyer_name, total_nano, tax_nano from invoices i join accounts s on s.id = i.seller_id order by s.name, number`,
     ),
     vouchers: await rows(sql`
       select s.name, b.name as batch, amount_nano_usd, pay_with, codes, (select count(*)::int from voucher_uses where batch_id = b.id) as used
@@ -270,7 +270,7 @@ async function books(shop: Shop): Promise<Record<string, unknown>> {
       sql`select a.name, model_id, basis_points from markups m join accounts a on a.id = m.reseller_id order by a.name`,
     ),
     prices: await rows(
-      sql`select a.name, o.name as offering, price_nano_usd from retail_prices join accounts a on a.id = seller_id join offerings o on o.id = offering_id order by 1, 2`,
+      sql`select a.name, o.name as offering, price_nano from retail_prices join accounts a on a.id = seller_id join offerings o on o.id = offering_id order by 1, 2`,
     ),
     receipts: await rows(
       sql`select a.name, model_id, r.mode, outcome, units, charged_nano_usd, cost_nano_usd, markup_basis_points from receipts r join accounts a on a.id = r.account_id order by a.name, r.mode`,

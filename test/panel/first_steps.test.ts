@@ -67,7 +67,7 @@ test("each step of a reseller is completed by its own fact, and never by another
     ["brand", () => world.sql`insert into brands (reseller_id, name, version) values (${id}, 'First', '1')`],
     [
       "prices",
-      () => world.sql`insert into retail_prices (seller_id, offering_id, price_nano_usd)
+      () => world.sql`insert into retail_prices (seller_id, offering_id, price_nano)
         values (${id}, ${offeringId}, 9000000000)`,
     ],
     ["payments", () => world.sql`insert into sellers (seller_id, instructions) values (${id}, 'By bank transfer.')`],
@@ -99,7 +99,7 @@ test("an admin's step for ways to pay appears once an offering has a retail pric
   const offeringId = await world.addOffering();
   await world.addCustomer();
   expect(await openSteps(admin)).toEqual([]);
-  await world.sql`insert into retail_prices (seller_id, offering_id, price_nano_usd) values (0, ${offeringId}, 9000000000)`;
+  await world.sql`insert into retail_prices (seller_id, offering_id, price_nano) values (0, ${offeringId}, 9000000000)`;
   expect(await openSteps(admin)).toEqual(["ways_to_pay"]);
   await world.sql`insert into sellers (seller_id, instructions) values (0, 'By bank transfer.')
     on conflict (seller_id) do update set instructions = excluded.instructions`;

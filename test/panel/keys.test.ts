@@ -99,7 +99,7 @@ describe("creating a key", () => {
       totalSpendMaxNanoUsd: "365",
     });
     expect(json.key.totalSpendFrom).toMatch(/^\d{4}-\d\d-\d\d$/);
-    expect((await rowsOf(session))[0].used).toEqual({ units: 0, spentNanoUsd: NOTHING_SPENT });
+    expect((await rowsOf(session))[0].used).toMatchObject({ units: 0, spentNanoUsd: NOTHING_SPENT });
   });
 
   test("422 validation_failed names the wrong field; no key is created", async () => {
@@ -195,7 +195,7 @@ describe("changing and ending a key", () => {
     });
     expect((await shop.chat(secret)).status).toBe(200);
     expectRefusal(await shop.chat(secret), "key_request_limit_exceeded");
-    expect((await rowsOf(session))[0].used).toEqual({ units: 1, spentNanoUsd: NOTHING_SPENT });
+    expect((await rowsOf(session))[0].used).toMatchObject({ units: 1, spentNanoUsd: NOTHING_SPENT });
 
     expect((await session.post(`${path}/disable`)).json.status).toBe("disabled");
     expectRefusal(await shop.chat(secret), "invalid_api_key");
@@ -219,6 +219,73 @@ describe("changing and ending a key", () => {
     ]);
     for (const row of log) expect(row).toMatchObject({ actor_id: session.accountId, by_request: true });
     expect(JSON.stringify(log)).not.toContain(secret.slice(9, -4));
+  });
+
+  test("its models and hosts can be changed: the next request outside of them is refused", async () => {
+    const session = await customer({}, acme.accountId);
+    const { secret, key } = (await session.post("/keys", newKey({ modelIds: ["chat-a"] }))).json;
+    const path = `/keys/${key.keyId}`;
+    const chat = () => shop.chat(secret, {}, { host: ACME });
+    expect((await chat()).status).toBe(200);
+    expect((await session.patch(path, { modelIds: ["vendor/chat-b"] })).json).toMatchObject({
+      name: "ci",
+      modelIds: ["vendor/chat-b"],
+      hosts: null,
+    });
+    expectRefusal(await chat(), "model_not_found", { param: "model" });
+    expect((await session.patch(path, { modelIds: null })).json).toMatchObject({ modelIds: null });
+    expect((await chat()).status).toBe(200);
+    expect((await session.patch(path, { hosts: [BASE] })).json).toMatchObject({ hosts: [BASE] });
+    expectRefusal(await chat(), "host_not_allowed");
+    expect((await session.patch(path, { hosts: [BASE, ACME] })).json).toMatchObject({ hosts: [BASE, ACME] });
+    expect((await chat()).status).toBe(200);
+
+    const cases: [body: object, param: string][] = [
+      [{ modelIds: [] }, "modelIds"],
+      [{ modelIds: ["nobody"] }, "modelIds"],
+      [{ modelIds: ["a\0b"] }, "modelIds.0"],
+      [{ modelIds: "chat-a" }, "modelIds"],
+      [{ modelIds: Array.from({ length: 201 }, (_, i) => `m${i}`) }, "modelIds"],
+      [{ hosts: [] }, "hosts"],
+      [{ hosts: ["ai.other.test"] }, "hosts"],
+      [{ hosts: Array.from({ length: 51 }, (_, i) => `h${i}.test`) }, "hosts"],
+      [{ mode: "payg" }, "mode"],
+    ];
+    for (const [body, param] of cases) expectRefusal(await session.patch(path, body), "validation_failed", { param });
+    expect((await rowsOf(session))[0]).toMatchObject({ modelIds: null, hosts: [BASE, ACME] });
+  });
+
+  test("a domain that is gone may stay in a key's hosts, and cannot be added again", async () => {
+    const { sql } = shop.world;
+    const session = await customer({}, acme.accountId);
+    await sql`insert into hosts (host, reseller_id, status) values ('brief.acme.test', ${acme.accountId}, 'active')`;
+    const { key } = (await session.post("/keys", newKey({ hosts: [ACME, "brief.acme.test"] }))).json;
+    await sql`update hosts set status = 'removed' where host = 'brief.acme.test'`;
+    const path = `/keys/${key.keyId}`;
+    expect((await session.patch(path, { hosts: ["brief.acme.test"] })).json).toMatchObject({
+      hosts: ["brief.acme.test"],
+    });
+    expect((await session.patch(path, { hosts: [ACME] })).json).toMatchObject({ hosts: [ACME] });
+    expectRefusal(await session.patch(path, { hosts: ["brief.acme.test"] }), "validation_failed", { param: "hosts" });
+  });
+
+  test("a limit says when its period begins anew: at midnight, on Monday, on the first, in the key's time zone", async () => {
+    const session = await customer();
+    await session.post("/keys", newKey({ weeklySpendMaxNanoUsd: "7" }));
+    const nowMs = await databaseMs(shop);
+    const { day, week, month } = (await rowsOf(session))[0].used.resetsAt;
+    /** Tokyo has no daylight saving. */
+    const there = (iso: string) => new Date(Date.parse(iso) + 9 * 3_600_000);
+    for (const iso of [day, week, month]) {
+      expect(there(iso).toISOString()).toEndWith("T00:00:00.000Z");
+      expect(Date.parse(iso)).toBeGreaterThan(nowMs);
+    }
+    const days = (iso: string) => (Date.parse(iso) - nowMs) / 86_400_000;
+    expect(days(day)).toBeLessThanOrEqual(1);
+    expect(days(week)).toBeLessThanOrEqual(7);
+    expect(days(month)).toBeLessThanOrEqual(31);
+    expect(there(week).getUTCDay()).toBe(1);
+    expect(there(month).getUTCDate()).toBe(1);
   });
 
   test("a rotation gives a new secret with the same settings; the old secret works during the overlap", async () => {

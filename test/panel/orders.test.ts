@@ -214,6 +214,31 @@ test("an account has at most five open orders, concurrent ones included; after o
   await orderTopUp(customer, 5n * USD);
 });
 
+test("an account places at most 20 orders within 24 hours that are not paid, so that withdrawing and placing again sends no flood of mails", async () => {
+  const { sql } = shop.world;
+  const customer = await customerOfHouse();
+  const { accountId } = customer;
+  const ask = () => customer.post("/orders", { kind: "top_up", amountNanoUsd: "50000000" });
+  const messages = async () =>
+    Number((await sql`select count(*)::int as n from outbox_messages where account_id = ${accountId}`)[0]?.n);
+  // What was fulfilled does not count.
+  for (let n = 0; n < 3; n++)
+    ok(await as.admin.post(`/orders/${(await orderTopUp(customer, 5n * USD)).orderId}/fulfil`, {}));
+  const before = await messages();
+  for (let n = 0; n < 20; n++) ok(await customer.post(`/orders/${ok(await ask()).order.orderId}/withdraw`));
+  await withoutEffect(shop, async () => {
+    const refused = await ask();
+    expectRefusal(refused, "validation_failed");
+    expect(refused.json.error.message).toContain("20 orders within 24 hours");
+  });
+  expect((await messages()) - before).toBe(20);
+  await sql`
+    update orders set created_at = created_at - interval '24 hours'
+    where id = (select max(id) from orders where account_id = ${accountId})`;
+  ok(await ask());
+  expectRefusal(await ask(), "validation_failed");
+});
+
 test("an order is seen and decided by its own reseller and by admins; 404 for all others", async () => {
   const customer = await customerOfAcme();
   const { orderId } = await orderTopUp(customer, 5n * USD);

@@ -39,15 +39,15 @@ afterAll(async () => {
   await shop.close();
 });
 
-type Offered = { offeringId: number; priceNanoUsd: string | null; wholesaleNanoUsd: string | null };
+type Offered = { offeringId: number; priceNano: string | null; wholesaleNanoUsd: string | null };
 const offered = async (session: PanelSession): Promise<[number, string | null][]> =>
   ok(await session.get("/offerings"))
-    .offerings.map(({ offeringId, priceNanoUsd }: Offered) => [offeringId, priceNanoUsd])
+    .offerings.map(({ offeringId, priceNano }: Offered) => [offeringId, priceNano])
     .sort();
 const usd = (dollars: number) => String(Math.round(dollars * 100) * (USD / 100));
 const price = (session: PanelSession, id: number | string, body: object) => session.put(`/prices/${id}`, body);
 const prices = () =>
-  shop.world.sql`select seller_id::int, offering_id::int, price_nano_usd::text from retail_prices order by 1, 2`;
+  shop.world.sql`select seller_id::int, offering_id::int, price_nano::text from retail_prices order by 1, 2`;
 
 describe("the price of an offering", () => {
   test("customers of a seller without prices see every offering on sale without a price, and can ask for one", async () => {
@@ -60,9 +60,9 @@ describe("the price of an offering", () => {
   });
 
   test("a customer sees only its own seller's prices; a reseller sees the wholesale prices", async () => {
-    ok(await price(acme, starter, { priceNanoUsd: usd(24) }));
-    ok(await price(admin, starter, { priceNanoUsd: usd(19) }));
-    ok(await price(admin, pro, { priceNanoUsd: usd(79) }));
+    ok(await price(acme, starter, { priceNano: usd(24) }));
+    ok(await price(admin, starter, { priceNano: usd(19) }));
+    ok(await price(admin, pro, { priceNano: usd(79) }));
     expect(await offered(mine)).toEqual([[starter, usd(24)]]);
     expect(await offered(theirs)).toEqual([
       [starter, null],
@@ -94,11 +94,11 @@ describe("the price of an offering", () => {
         .then((answer) => ok(answer).offerings.find((each: Offered) => each.offeringId === starter));
     expect(await row(acme)).toMatchObject({
       wholesaleNanoUsd: usd(12),
-      priceNanoUsd: usd(24),
+      priceNano: usd(24),
       marginNanoUsd: usd(12),
       belowWholesaleConfirmed: false,
     });
-    expect(await row(other)).toMatchObject({ priceNanoUsd: null, marginNanoUsd: null });
+    expect(await row(other)).toMatchObject({ priceNano: null, marginNanoUsd: null });
     expect((await mine.get("/prices")).status).toBe(404);
   });
 
@@ -107,7 +107,7 @@ describe("the price of an offering", () => {
     expect(await offered(mine)).toEqual([[starter, usd(24)]]);
     ok(await acme.delete(`/prices/${starter}`));
     expect((await offered(mine)).length).toBe(2);
-    ok(await price(acme, starter, { priceNanoUsd: usd(24) }));
+    ok(await price(acme, starter, { priceNano: usd(24) }));
   });
 
   test("an offering that is off sale is shown to no customer, and keeps its price", async () => {
@@ -120,22 +120,23 @@ describe("the price of an offering", () => {
 
 describe("a price below wholesale", () => {
   test("is refused unless it is confirmed, also outside the panel", async () => {
-    const { status, json } = await price(acme, pro, { priceNanoUsd: usd(44.99) });
+    const { status, json } = await price(acme, pro, { priceNano: usd(44.99) });
     expect([status, json.error.param]).toEqual([422, "belowWholesale"]);
     const { sql } = shop.world;
-    const written = sql`insert into retail_prices (seller_id, offering_id, price_nano_usd) values (${acme.accountId}, ${pro}, ${usd(1)})`;
+    const written = sql`insert into retail_prices (seller_id, offering_id, price_nano) values (${acme.accountId}, ${pro}, ${usd(1)})`;
     expect(await written.then(String, ({ code }) => code)).toBe("23514");
-    expect(ok(await price(acme, pro, { priceNanoUsd: usd(45) })).belowWholesaleConfirmed).toBe(false);
-    expect(ok(await price(acme, pro, { priceNanoUsd: usd(39), belowWholesale: true }))).toEqual({
+    expect(ok(await price(acme, pro, { priceNano: usd(45) })).belowWholesaleConfirmed).toBe(false);
+    expect(ok(await price(acme, pro, { priceNano: usd(39), belowWholesale: true }))).toEqual({
       offeringId: pro,
-      priceNanoUsd: usd(39),
+      priceNano: usd(39),
+      currency: "usd",
       belowWholesaleConfirmed: true,
     });
   });
 
   test("needs a confirmation of its own, which is in the audit log", async () => {
-    ok(await price(acme, pro, { priceNanoUsd: usd(50), belowWholesale: true }));
-    expect((await price(acme, pro, { priceNanoUsd: usd(40) })).status).toBe(422);
+    ok(await price(acme, pro, { priceNano: usd(50), belowWholesale: true }));
+    expect((await price(acme, pro, { priceNano: usd(40) })).status).toBe(422);
     const { entries } = (await admin.get("/audit?subject=retail_prices")).json;
     const confirmed = entries.find(({ after }: { after: object }) => "below_wholesale_confirmed" in after);
     expect(confirmed).toMatchObject({ actor: { accountId: acme.accountId }, account: { accountId: acme.accountId } });
@@ -153,18 +154,18 @@ describe("a price below wholesale", () => {
 
 describe("bad input changes nothing and names its field", () => {
   const cases: [string, () => unknown, string | null][] = [
-    ["zero", () => ({ priceNanoUsd: "0" }), "priceNanoUsd"],
-    ["a negative price", () => ({ priceNanoUsd: "-1000000000" }), "priceNanoUsd"],
-    ["a fraction of a cent", () => ({ priceNanoUsd: "24000000001" }), "priceNanoUsd"],
-    ["half a cent", () => ({ priceNanoUsd: "5000000" }), "priceNanoUsd"],
-    ["a cent too much", () => ({ priceNanoUsd: "9000000010000000" }), "priceNanoUsd"],
-    ["beyond any number", () => ({ priceNanoUsd: "9".repeat(400) }), "priceNanoUsd"],
-    ["a number instead of digits", () => ({ priceNanoUsd: 24_000_000_000 }), "priceNanoUsd"],
-    ["dollars", () => ({ priceNanoUsd: "24.00" }), "priceNanoUsd"],
-    ["another currency", () => ({ priceNanoUsd: usd(24), currency: "EUR" }), "currency"],
-    ["another seller", () => ({ priceNanoUsd: usd(24), sellerId: 0 }), "sellerId"],
-    ["no price", () => ({}), "priceNanoUsd"],
-    ["a confirmation that is no boolean", () => ({ priceNanoUsd: usd(24), belowWholesale: "yes" }), "belowWholesale"],
+    ["zero", () => ({ priceNano: "0" }), "priceNano"],
+    ["a negative price", () => ({ priceNano: "-1000000000" }), "priceNano"],
+    ["a fraction of a cent", () => ({ priceNano: "24000000001" }), "priceNano"],
+    ["half a cent", () => ({ priceNano: "5000000" }), "priceNano"],
+    ["a cent too much", () => ({ priceNano: "9000000010000000" }), "priceNano"],
+    ["beyond any number", () => ({ priceNano: "9".repeat(400) }), "priceNano"],
+    ["a number instead of digits", () => ({ priceNano: 24_000_000_000 }), "priceNano"],
+    ["dollars", () => ({ priceNano: "24.00" }), "priceNano"],
+    ["another currency", () => ({ priceNano: usd(24), currency: "EUR" }), "currency"],
+    ["another seller", () => ({ priceNano: usd(24), sellerId: 0 }), "sellerId"],
+    ["no price", () => ({}), "priceNano"],
+    ["a confirmation that is no boolean", () => ({ priceNano: usd(24), belowWholesale: "yes" }), "belowWholesale"],
   ];
   for (const [what, body, param] of cases) {
     test(what, async () => {
@@ -176,35 +177,35 @@ describe("bad input changes nothing and names its field", () => {
   }
 
   test("an unknown offering, and an id out of range", async () => {
-    const unknown = await price(acme, 999_999, { priceNanoUsd: usd(24) });
+    const unknown = await price(acme, 999_999, { priceNano: usd(24) });
     expect([unknown.status, unknown.json.error.param]).toEqual([422, "offeringId"]);
     for (const id of ["0", "-1", "abc", "99999999999999999999"])
-      expect((await price(acme, id, { priceNanoUsd: usd(24) })).status).toBe(404);
+      expect((await price(acme, id, { priceNano: usd(24) })).status).toBe(404);
   });
 
   test("an offering and its retail price are added together, or not at all", async () => {
     const wanted = { name: "Together", kind: "custom", dailyLimit: 5, wholesaleNanoUsd: usd(5) };
-    expect((await admin.post("/admin/offerings", { ...wanted, priceNanoUsd: usd(4) })).json.error.param).toBe(
+    expect((await admin.post("/admin/offerings", { ...wanted, priceNano: usd(4) })).json.error.param).toBe(
       "belowWholesale",
     );
-    const halfCent = await admin.post("/admin/offerings", { ...wanted, priceNanoUsd: "6005000000" });
-    expectRefusal(halfCent, "validation_failed", { param: "priceNanoUsd" });
+    const halfCent = await admin.post("/admin/offerings", { ...wanted, priceNano: "6005000000" });
+    expectRefusal(halfCent, "validation_failed", { param: "priceNano" });
     expect((await shop.world.sql`select 1 from offerings where name = 'Together'`).length).toBe(0);
-    const { offeringId } = ok(await admin.post("/admin/offerings", { ...wanted, priceNanoUsd: usd(6) }));
+    const { offeringId } = ok(await admin.post("/admin/offerings", { ...wanted, priceNano: usd(6) }));
     const row = ok(await admin.get("/admin/offerings")).offerings.find(
       (each: Offered) => each.offeringId === offeringId,
     );
-    expect(row.priceNanoUsd).toBe(usd(6));
+    expect(row.priceNano).toBe(usd(6));
     ok(await admin.patch(`/admin/offerings/${offeringId}`, { enabled: false }));
   });
 
   test("50 concurrent changes of one price leave the price of one of them", async () => {
-    const all = Array.from({ length: 50 }, (_, i) => price(acme, starter, { priceNanoUsd: usd(24 + i) }));
+    const all = Array.from({ length: 50 }, (_, i) => price(acme, starter, { priceNano: usd(24 + i) }));
     for (const answer of await Promise.all(all)) expect([200, 409, 503]).toContain(answer.status);
     const rows = await shop.world
       .sql`select 1 from retail_prices where seller_id = ${acme.accountId} and offering_id = ${starter}`;
     expect(rows.length).toBe(1);
-    ok(await price(acme, starter, { priceNanoUsd: usd(24) }));
+    ok(await price(acme, starter, { priceNano: usd(24) }));
   });
 });
 
@@ -248,6 +249,46 @@ describe("models and their prices", () => {
     const { text } = await mine.get("/model-prices");
     for (const secret of ["provider", "first", "second", "cost", "upstream", "127.0.0.1"])
       expect(text.toLowerCase()).not.toContain(`"${secret}`);
+  });
+
+  test("a model has a page: its prices, the share of answered calls and the first event of 30 days, and no counts", async () => {
+    const [route] = await shop.world.sql`select id from routes where model_id = 'chat-a'`;
+    await shop.world.sql`
+      insert into route_stats (route_id, kind, span, begins, requests, errors, input_tokens, cached_tokens, cost_nano_usd, priced_nano_usd, durations)
+      select ${route?.id}, 'stream', 1440, date_trunc('day', now(), 'UTC') - make_interval(days => ago), 70707, errors, 0, 0, 0, 0,
+        array_fill(0, array[20]) || 70707 - errors || array_fill(0, array[3])
+      from (values (1, 0), (2, 7071)) as d(ago, errors)`;
+    const page = (host: string, query: string) => shop.call(`/api/panel/model-prices/model?${query}`, { host });
+    expect((await page(ACME, "id=chat-a")).json.error.code).toBe("session_required");
+    ok(await acme.patch("/prices", { pricesPublic: true }));
+    const answer = await page(ACME, "id=chat-a");
+    const { model, health, baseUrl } = ok(answer);
+    expect(model).toMatchObject({
+      id: "chat-a",
+      contextLength: 8192,
+      prices: { tiers: [{ inputPicoUsd: "3000000000000" }] },
+    });
+    expect(health.days.map(({ answered }: { answered: number }) => answered)).toEqual(
+      expect.arrayContaining([1, 0.8999]),
+    );
+    expect(health.firstEvent.p50Ms).toBeGreaterThan(0);
+    expect(baseUrl).toEndWith(`${ACME}/v1`);
+    for (const secret of ["70707", "7071", "provider", '"first"', "second", "cost", "upstream", "route"])
+      expect(answer.text.toLowerCase()).not.toContain(secret);
+
+    // Without a price it is not for sale to strangers; what is not for sale looks like what does not exist.
+    const listed = ok(await anonymous(ACME)).models.map(({ id }: { id: string }) => id);
+    expect(listed).toContain("image-a");
+    expect(listed).not.toContain("chat-unpriced");
+    for (const id of ["chat-unpriced", "nobody", "chat-a%00", "CHAT-A"])
+      expect((await page(ACME, `id=${id}`)).status).toBe(404);
+    for (const query of ["", "id=", `id=${"x".repeat(129)}`, "id=chat-a&id=chat-a"])
+      expect([400, 422]).toContain((await page(ACME, query)).status);
+    for (const host of [OTHER, PANEL]) expect((await page(host, "id=chat-a")).status).toBe(401);
+    ok(await acme.patch("/prices", { pricesPublic: false }));
+    expect((await page(ACME, "id=chat-a")).status).toBe(401);
+    // Whoever is signed in sees what only a package pays for, too.
+    expect((await mine.get("/model-prices/model?id=chat-unpriced")).status).toBe(200);
   });
 
   test("the change of visibility is in the audit log, without the seller's secrets", async () => {

@@ -32,6 +32,8 @@ export type RouteRow = {
   who: "open" | readonly Role[];
   /** The call for those ids; without it the endpoint returns only the caller's own data. */
   about?: (things: Things) => { path: string; body?: unknown };
+  /** Admins, too, reach only their own. */
+  isPersonal?: true;
 };
 
 const everyone = ["customer", "reseller", "admin"] as const;
@@ -54,6 +56,7 @@ const ownDomain = (path: string): RouteRow => ({
 });
 const ownWebhook = (path: string, body?: unknown): RouteRow => ({
   who: everyone,
+  isPersonal: true,
   about: ({ endpointId }) => ({ path: `/webhooks/${endpointId}${path}`, body }),
 });
 const ofAccount = (path: string): RouteRow => ({
@@ -94,11 +97,14 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
     endsAt: new Date(Date.now() + 86_400_000).toISOString(),
   },
   "POST /vouchers/redeem": { code: "x" },
-  "PUT /settings/invoices": { name: null, address: null, taxNumber: null },
+  "PUT /settings/invoices": { name: null, address: null, taxNumber: null, vatNumber: null },
   "PUT /seller/invoice-details": { name: null, address: null, taxLine: null },
   "POST /orders/:id/pay": { method: "instructions" },
   "POST /payments/:id/refunds": { amountNano: "10000000" },
   "POST /refunds/:id/end": { isMade: true },
+  "PUT /auto-top-up": { belowNanoUsd: "5000000000", amountNanoUsd: "20000000000", monthMaxNanoUsd: "100000000000" },
+  "POST /renewals/cancel": { packageId: 1 },
+  "PUT /packages/:id/renewal": { source: "balance" },
   "PUT /payment-settings/instructions": { instructions: "x" },
   "PUT /payment-settings/stripe": { stripe: null },
   "PUT /payment-settings/shop": { shopUrl: null },
@@ -115,7 +121,8 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "POST /allotments": { resellerId: 1, offeringId: 1, pieces: 1, reason: "x" },
   "POST /admin/offerings": { name: "O", kind: "daily", dailyLimit: 5, wholesaleNanoUsd: "0" },
   "PATCH /admin/offerings/:id": { enabled: true },
-  "PUT /prices/:id": { priceNanoUsd: "5000000000" },
+  "PATCH /selling-terms": { topUpTax: 0 },
+  "PUT /prices/:id": { priceNano: "5000000000" },
   "PATCH /prices": { pricesPublic: false },
   "PATCH /sign-up/settings": { disposableAllowed: false },
   "PUT /measured-prices": {
@@ -345,6 +352,10 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /usage": ofAccount("/usage"),
   "GET /usage/days": ofAccount("/usage/days"),
   "GET /usage.csv": ofAccount("/usage.csv"),
+  "GET /usage/figures": {
+    who: everyone,
+    about: ({ accountId }) => ({ path: `/usage/figures?by=key&accountId=${accountId}` }),
+  },
   "GET /receipts/:requestId": { who: everyone, about: ({ requestId }) => ({ path: `/receipts/${requestId}` }) },
   "GET /requests/:requestId": { who: everyone, about: ({ requestId }) => ({ path: `/requests/${requestId}` }) },
   "GET /billing": { who: everyone },
@@ -353,6 +364,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /billing/months": { who: everyone },
   "GET /offerings": { who: everyone },
   "GET /model-prices": { who: "open" },
+  "GET /model-prices/model": { who: "open" },
   "GET /orders": { who: everyone },
   "POST /orders": { who: everyone },
   "POST /orders/:id/withdraw": { who: everyone, about: ({ orderId }) => ({ path: `/orders/${orderId}/withdraw` }) },
@@ -371,6 +383,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /settings/devices": { who: everyone },
   "DELETE /settings/devices/:id": {
     who: everyone,
+    isPersonal: true,
     about: ({ deviceId }) => ({ path: `/settings/devices/${deviceId}` }),
   },
   "POST /settings/totp": { who: everyone },
@@ -386,10 +399,12 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /settings/passkeys/challenge": { who: everyone },
   "PATCH /settings/passkeys/:id": {
     who: everyone,
+    isPersonal: true,
     about: ({ passkeyId }) => ({ path: `/settings/passkeys/${passkeyId}`, body: { name: "other" } }),
   },
   "POST /settings/passkeys/:id/remove": {
     who: everyone,
+    isPersonal: true,
     about: ({ passkeyId }) => ({
       path: `/settings/passkeys/${passkeyId}/remove`,
       body: { proof: { password: PASSWORD } },
@@ -402,6 +417,8 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "PUT /prices/:id": { who: upward },
   "DELETE /prices/:id": { who: upward },
   "PATCH /prices": { who: upward },
+  "GET /selling-terms": { who: upward },
+  "PATCH /selling-terms": { who: upward },
   "POST /people": { who: upward },
   "GET /people/:id": person(""),
   "PATCH /people/:id": person("", { name: "other" }),
@@ -452,6 +469,22 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /payments": { who: upward },
   "POST /payments/:id/refunds": { who: upward },
   "POST /refunds/:id/end": { who: upward },
+  "GET /card": { who: ["customer", "reseller"] },
+  "POST /card": { who: ["customer", "reseller"] },
+  "POST /card/look": { who: ["customer", "reseller"] },
+  "DELETE /card": { who: ["customer", "reseller"] },
+  "GET /auto-top-up": { who: ["customer", "reseller"] },
+  "PUT /auto-top-up": { who: ["customer", "reseller"] },
+  "DELETE /auto-top-up": { who: ["customer", "reseller"] },
+  "GET /renewals": ofAccount("/renewals"),
+  "POST /renewals/cancel": {
+    who: everyone,
+    about: ({ accountId, packageId }) => ({ path: "/renewals/cancel", body: { accountId, packageId } }),
+  },
+  "PUT /packages/:id/renewal": {
+    who: ["customer"],
+    about: ({ packageId }) => ({ path: `/packages/${packageId}/renewal`, body: { source: "balance" } }),
+  },
   "GET /payment-settings": { who: upward },
   "PUT /payment-settings/instructions": { who: upward },
   "PUT /payment-settings/stripe": { who: upward },
@@ -459,7 +492,12 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /allotments": { who: upward },
   "GET /markup": { who: reseller },
   "PUT /markup": { who: reseller },
-  "GET /figures": { who: upward },
+  "GET /figures": {
+    who: upward,
+    about: ({ accountId }) => ({ path: `/figures?accountId=${accountId}` }),
+  },
+  "GET /requests": { who: upward, about: ({ accountId }) => ({ path: `/requests?accountId=${accountId}` }) },
+  "GET /requests.csv": { who: upward, about: ({ accountId }) => ({ path: `/requests.csv?accountId=${accountId}` }) },
   "GET /statement": {
     who: upward,
     about: ({ resellerId }) => ({ path: `/statement?month=2026-01&resellerId=${resellerId}` }),
@@ -489,12 +527,17 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /tokens": { who: upward },
   "POST /tokens/:id/rotate": {
     who: upward,
+    isPersonal: true,
     about: ({ tokenId }) => ({
       path: `/tokens/${tokenId}/rotate`,
       body: { overlapSeconds: 0, proof: { password: PASSWORD } },
     }),
   },
-  "POST /tokens/:id/revoke": { who: upward, about: ({ tokenId }) => ({ path: `/tokens/${tokenId}/revoke` }) },
+  "POST /tokens/:id/revoke": {
+    who: upward,
+    isPersonal: true,
+    about: ({ tokenId }) => ({ path: `/tokens/${tokenId}/revoke` }),
+  },
   "GET /webhooks": { who: everyone },
   "POST /webhooks": { who: everyone },
   "PATCH /webhooks/:id": ownWebhook("", { enabled: true }),
@@ -518,7 +561,6 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /audit": { who: admin },
   "GET /audit.csv": { who: admin },
   "GET /admin/overview": { who: admin },
-  "GET /admin/requests": { who: admin },
   "GET /admin/replicas": { who: admin },
   "GET /admin/books": { who: admin },
   "POST /admin/books/check": { who: admin },
@@ -564,11 +606,11 @@ export const MANAGEMENT_ROUTES = SERVED.map((operation) => {
 
 /** The tables as Markdown. */
 export function routesPage(): string {
-  const rows = Object.entries(ROUTE_TABLE).map(([route, { who, about }]) => {
+  const rows = Object.entries(ROUTE_TABLE).map(([route, { who, about, isPersonal }]) => {
     const cell = (role: Role) => {
       if (who === "open") return "yes";
       if (!who.includes(role)) return "404";
-      if (about === undefined || role === "admin") return "yes";
+      if (about === undefined || (role === "admin" && !isPersonal)) return "yes";
       return "own; another's: 404";
     };
     const [method, path] = route.split(" ");
@@ -578,9 +620,10 @@ export function routesPage(): string {
     const [method, path] = route.split(" ");
     return `| ${method} | \`${path}\` | ${who === "key" ? "401" : "yes"} | yes | ${tells} |`;
   });
-  const managed = SERVED.map(({ scope, roles }, i) => {
+  const managed = SERVED.map(({ name, scope, roles }, i) => {
     const [method, path] = (MANAGEMENT_ROUTES[i] ?? "").split(" ");
-    return `| ${method} | \`${path}\` | \`${scope}\` | ${roles.includes("reseller") ? "own; another's: 404" : "404"} | yes |`;
+    const forAdmin = name.startsWith("webhooks.") ? "own; another's: 404" : "yes";
+    return `| ${method} | \`${path}\` | \`${scope}\` | ${roles.includes("reseller") ? "own; another's: 404" : "404"} | ${forAdmin} |`;
   });
   return [
     "# Endpoints",

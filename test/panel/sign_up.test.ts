@@ -56,7 +56,7 @@ afterAll(async () => {
   await shop.close();
 });
 
-const newEmail = () => `new${++people}@people.example`;
+const newEmail = () => `new${++people}@people${people}.example`;
 const form = async (host = PANEL) => ok(await shop.call("/api/panel/sign-up", { host }));
 const accountOf = async (email: string) =>
   (await shop.world.sql`select id, reseller_id, name, role from accounts where email = ${email}`)[0];
@@ -467,6 +467,37 @@ describe("a trial", () => {
     expect(await packagesOf(await signedUpAs(shop, "john@people.example"))).toHaveLength(1);
     ok(await seller.patch("/sign-up/settings", { trialOfferingId: offering }));
     expect(await packagesOf(await signedUpAs(shop, "john@gmail.com", { host: ACME }))).toHaveLength(1);
+  });
+
+  test("five of a registered domain in 30 days have one, whatever its mailboxes are called; at a mail provider anyone has", async () => {
+    const offering = await shop.world.addOffering();
+    ok(await admin.patch("/sign-up/settings", { trialOfferingId: offering }));
+    const emails = [
+      "a@owned.example",
+      "b@owned.example",
+      "c@x.owned.example",
+      "d@y.x.owned.example",
+      "e@owned.example",
+    ];
+    for (const email of emails) expect(await packagesOf(await signedUpAs(shop, email))).toHaveLength(1);
+    // Two more at the same time.
+    for (const email of ["f@owned.example", "g@z.owned.example"]) ok(await signUp(shop, { email }));
+    const tokens = [...(await linksTo(shop, "f@owned.example")), ...(await linksTo(shop, "g@z.owned.example"))];
+    for (const answer of await Promise.all(tokens.map((token) => confirm(shop, token)))) ok(answer);
+    const rows: { trial: string }[] = ok(await admin.get("/sign-up/accounts")).rows;
+    expect(rows.slice(0, 2).map(({ trial }) => trial)).toEqual(["domain", "domain"]);
+    // Another seller counts its own.
+    ok(await seller.patch("/sign-up/settings", { trialOfferingId: offering }));
+    expect(await packagesOf(await signedUpAs(shop, "h@owned.example", { host: ACME }))).toHaveLength(1);
+    for (const name of "abcdef") expect(await packagesOf(await signedUpAs(shop, `${name}@gmx.de`))).toHaveLength(1);
+    // A domain that the seller allows by name has no limit; after 30 days the others have none any more.
+    ok(await admin.patch("/sign-up/settings", { allowedDomains: ["owned.example"] }));
+    expect(await packagesOf(await signedUpAs(shop, "i@owned.example"))).toHaveLength(1);
+    ok(await admin.patch("/sign-up/settings", { allowedDomains: [] }));
+    expect(await packagesOf(await signedUpAs(shop, "j@owned.example"))).toHaveLength(0);
+    await shop.world.sql`
+      update signed_up set confirmed_at = confirmed_at - interval '30 days' where owned_domain = 'owned.example'`;
+    expect(await packagesOf(await signedUpAs(shop, "k@owned.example"))).toHaveLength(1);
   });
 
   test("two spellings of a mailbox, confirmed at the same time: one trial", async () => {

@@ -240,7 +240,8 @@ describe("invoices", () => {
         sellerId: acme.accountId,
         orderId: null,
         kind: "invoice",
-        lines: [{ text: "Pro", quantity: 1, amountNanoUsd: 29n * USD }],
+        lines: [{ text: "Pro", quantity: 1, amountNano: 29n * USD }],
+        ...{ currency: "usd", tax: null, taxNano: 0n },
         ...over,
       }),
     );
@@ -270,7 +271,7 @@ describe("invoices", () => {
         invoiceId,
         number: String(number).padStart(5, "0"),
         title: "Invoice",
-        totalNanoUsd: String(29n * USD),
+        totalNano: String(29n * USD),
       });
       const pdf = await session.get(`${path}/${invoiceId}/pdf`);
       expect(pdf.status).toBe(200);
@@ -288,7 +289,14 @@ describe("invoices", () => {
 
   test("the CSV of a month runs no formula, and its credit notes are negative", async () => {
     const person = await customer(acme.accountId);
-    ok(await person.put("/settings/invoices", { name: '=HYPERLINK("http://x","y")', address: null, taxNumber: "+49" }));
+    ok(
+      await person.put("/settings/invoices", {
+        name: '=HYPERLINK("http://x","y")',
+        address: null,
+        taxNumber: "+49",
+        vatNumber: null,
+      }),
+    );
     await issue({ ...person, orderId: 777 });
     await issue({ ...person, orderId: 777, kind: "credit_note" });
     const month = new Date().toISOString().slice(0, 7);
@@ -300,8 +308,8 @@ describe("invoices", () => {
       expect(row).toContain(`"'=HYPERLINK(""http://x"",""y"")"`);
       expect(row).toContain(",'+49,");
     }
-    expect(rows[0]).toMatch(/,29,USD$/);
-    expect(rows[1]).toMatch(/,-29,USD$/);
+    expect(rows[0]).toMatch(/,29,USD,0,,,$/);
+    expect(rows[1]).toMatch(/,-29,USD,0,,,$/);
     for (const wrong of ["2026-13", "26-01", "2026-1", "x", ""])
       expectRefusal(await seller.get(`/seller/invoices.csv?month=${wrong}`), "validation_failed", { param: "month" });
   });
@@ -309,7 +317,7 @@ describe("invoices", () => {
   test("the CSV of a month of several pages has each invoice once, in order, also if many were issued at the same time", async () => {
     const person = await customer(acme.accountId);
     await shop.world.sql`
-      insert into invoices (seller_id, number, kind, account_id, buyer_name, buyer_email, lines, total_nano_usd, issued_at)
+      insert into invoices (seller_id, number, kind, account_id, buyer_name, buyer_email, lines, total_nano, issued_at)
       select ${acme.accountId}, 10000 + i, 'invoice', ${person.accountId}, 'Ann', 'ann@example.com', '[]', 1, '2024-03-05T12:00:00Z'
       from generate_series(1, 2500) i order by i`;
     const file = await seller.get("/seller/invoices.csv?month=2024-03");
@@ -324,14 +332,19 @@ describe("invoices", () => {
   test("details that cannot be printed are refused with their field; each tenant's details are separate", async () => {
     const person = await customer(acme.accountId);
     for (const [body, param] of [
-      [{ name: "株式会社", address: null, taxNumber: null }, "name"],
-      [{ name: "a\u202eb", address: null, taxNumber: null }, "name"],
-      [{ name: "x".repeat(10_000), address: null, taxNumber: null }, "name"],
-      [{ name: null, address: "\u0007", taxNumber: null }, "address"],
-      [{ name: null, address: null, taxNumber: 7 }, "taxNumber"],
+      [{ name: "株式会社", address: null, taxNumber: null, vatNumber: null }, "name"],
+      [{ name: "a\u202eb", address: null, taxNumber: null, vatNumber: null }, "name"],
+      [{ name: "x".repeat(10_000), address: null, taxNumber: null, vatNumber: null }, "name"],
+      [{ name: null, address: "\u0007", taxNumber: null, vatNumber: null }, "address"],
+      [{ name: null, address: null, taxNumber: 7, vatNumber: null }, "taxNumber"],
     ] as const)
       expectRefusal(await person.put("/settings/invoices", body), "validation_failed", { param });
-    expect(ok(await person.get("/settings/invoices"))).toEqual({ name: null, address: null, taxNumber: null });
+    expect(ok(await person.get("/settings/invoices"))).toEqual({
+      name: null,
+      address: null,
+      taxNumber: null,
+      vatNumber: null,
+    });
     expect(ok(await admin.get("/seller/invoice-details"))).toEqual({ name: null, address: null, taxLine: null });
   });
 });

@@ -1,5 +1,7 @@
 import { afterAll, afterEach, expect, test } from "bun:test";
+import { eq } from "drizzle-orm";
 import postgres from "postgres";
+import type { Refusal } from "../../src/errors.ts";
 import type { Bus, Change } from "../../src/platform/bus.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import { changing, pruneChanges, startChangeReader } from "../../src/platform/changes_store.ts";
@@ -78,6 +80,37 @@ test("a transaction that changed nothing cached publishes nothing", async () => 
   bus.subscribe(() => void published++);
   expect(await changing({ db, bus }, async () => 7)).toBe(7);
   expect(published).toBe(0);
+});
+
+test("of an account's changes three run at once and 100 wait: while it waits for a lock, others change over the same connections", async () => {
+  const own = openDb({ databaseUrl: database.url, dbPrepare: true, dbPoolMax: 4, lockMsMax: 600_000 });
+  const holder = connect({ databaseUrl: database.url, dbPrepare: true }, 1);
+  open.push(own, { close: () => holder.end() });
+  const [one = 0, other = 0] = (await own.orm.insert(accounts).values([account(), account()]).returning()).map(
+    (row) => row.id,
+  );
+  const change = (accountId: number) =>
+    changing(
+      { db: own, bus: inProcessBus(quietLog().log), by: { accountId, requestId: crypto.randomUUID() } },
+      async (tx) => void (await tx.update(accounts).set({ name: "B" }).where(eq(accounts.id, accountId))),
+    );
+  await holder`begin`;
+  await holder`select from accounts where id = ${one} for update`;
+  const codes: string[] = [];
+  const all = Array.from({ length: 110 }, () => change(one).catch((error: Refusal) => void codes.push(error.code)));
+  // What does not wait is refused before anything is read.
+  await new Promise(setImmediate);
+  expect(codes).toEqual(Array(7).fill("too_many_requests"));
+  const waiting = async () =>
+    (
+      await db.sql`
+      select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+    ).length;
+  await until(async () => (await waiting()) === 3);
+  await change(other);
+  expect(await waiting()).toBe(3);
+  await holder`rollback`;
+  await Promise.all(all);
 });
 
 test("the reader delivers only changes made after its start", async () => {

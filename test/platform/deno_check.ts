@@ -112,8 +112,8 @@ const rules: Record<string, () => Promise<boolean> | boolean> = {
         reference: "A1B2C3D4E5F6",
         correctsNumber: null,
       },
-      ...{ seller, buyer, lines: [{ text: "Pro", quantity: 1, amountNanoUsd: 5_000_000_000n }] },
-      ...{ totalNanoUsd: 5_000_000_000n, issuedAt: "2026-11-23T23:30:00.000Z" },
+      ...{ seller, buyer, lines: [{ text: "Pro", quantity: 1, amountNano: 5_000_000_000n }] },
+      ...{ currency: "usd", tax: null, taxNano: 0n, totalNano: 5_000_000_000n, issuedAt: "2026-11-23T23:30:00.000Z" },
     };
     const file = await drawer.draw(invoice, { brandName: "Acme", logo: null, timeZone: "UTC" });
     drawer.close();

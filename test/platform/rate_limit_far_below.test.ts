@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
 import { createRateLimiter } from "../../src/platform/rate_limit.ts";
 import type { Owner } from "../../src/platform/share_limit.ts";
+import { holds } from "../property.ts";
 import { sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 import { steppedClock, untilBeaten } from "./stepped_clock.ts";
@@ -268,7 +269,7 @@ test("a key, an account and a tenant get their whole limit, and at most 1 % more
   );
   const some = await replicas(3, limits);
   let run = 0;
-  await fc.assert(
+  await holds(
     fc.asyncProperty(fc.integer({ min: 1, max: 3 }), bursts, async (count, sequence) => {
       run++;
       const totals = new Map<string, { limit: number; asked: number; admitted: number; refused: number }>();

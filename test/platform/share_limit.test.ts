@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
 import type { ShedReason } from "../../src/platform/metrics.ts";
 import { type Owner, ShareLimit } from "../../src/platform/share_limit.ts";
+import { holds } from "../property.ts";
 
 const REASONS = { replica: "full", account: "in_flight_per_account", tenant: "in_flight_per_tenant" } as const;
 
@@ -52,7 +53,7 @@ test("an account and a tenant can always use the minimum, and never more than th
 
 test("random takes and releases: no one exceeds its share, and in the end nothing is taken", () => {
   const owner = fc.record({ accountId: fc.integer({ min: 1, max: 4 }), amount: fc.integer({ min: 1, max: 12 }) });
-  fc.assert(
+  holds(
     fc.property(fc.array(fc.tuple(owner, fc.boolean())), (steps) => {
       const { shares, take } = open(40, 0.3, 0.6);
       const held: { owner: Owner; amount: number }[] = [];

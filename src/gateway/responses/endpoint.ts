@@ -28,7 +28,6 @@ import {
   type TextCall,
   wholeChat,
 } from "../upstream_chat.ts";
-import { UsageReports } from "../usage_counts.ts";
 import { CREATE_RESPONSE } from "../v1_operations.ts";
 import { ChatForm } from "./chat_form.ts";
 import { fromChatAnswer, ResponseEvents } from "./from_chat.ts";
@@ -277,9 +276,7 @@ async function ask<T>({ request, route, call }: RouteCall, ways: Ways<T>): Promi
 async function fetchTranslated({ request, chat, call, route }: Translated): Promise<ChatAnswer> {
   const chatCall = chatCallOf(request, chat, call);
   const payload = chatPayload(chatCall, route);
-  const { value, isEmpty } = await wholeChat(chatCall, route, payload);
-  const reports = new UsageReports();
-  reports.read(value);
+  const { value, reports, isEmpty } = await wholeChat(chatCall, route, payload);
   return {
     ...fromChatAnswer(value, request.facts),
     usage: reports.usage,
@@ -291,9 +288,14 @@ async function fetchTranslated({ request, chat, call, route }: Translated): Prom
 
 async function openTranslated({ request, chat, call, route }: Translated): Promise<OpenedChat> {
   const opened = await openStream(call, route, streamOfChat(chatCallOf(request, chat, call), route));
-  opened.rewriter = new ResponseEvents(request.facts);
+  opened.rewriter = new ResponseEvents({ ...request.facts, holdsCalls: isGemini(route) });
   opened.dropped = chat.droppedWith(opened.dropped);
   return opened;
+}
+
+/** Gemini's signatures may come behind the names of their calls. */
+function isGemini({ upstreamModel }: KeyedRoute): boolean {
+  return /gemini/i.test(upstreamModel);
 }
 
 function callOf({ deps, caller }: ResponsesRequest, attempt: Attempt): TextCall {

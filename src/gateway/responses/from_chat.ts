@@ -1,10 +1,11 @@
 import { reportIn } from "../../catalog/error_reports.ts";
 import { isRecord } from "../../platform/records.ts";
+import { parseChat } from "../answer_forms.ts";
 import { ChoiceRepair } from "../chat_shape.ts";
 import type { Relayed, StreamRewriter } from "../chunks.ts";
 import { finishOf } from "../finish_reasons.ts";
-import { parseObject } from "../provider_json.ts";
-import { type ReportedUsage, UsageReports } from "../usage_counts.ts";
+import type { ReportedUsage } from "../usage_counts.ts";
+import { UsageReports } from "../usage_reports.ts";
 import type { CountedUsage, ShownCharge } from "../usage_shown.ts";
 import { Output, type OutputFacts } from "./output.ts";
 import { type ResponseState, usageJson } from "./response_object.ts";
@@ -79,7 +80,7 @@ export class ResponseEvents implements StreamRewriter {
   }
 
   rewrite(payload: string): string | undefined {
-    const chunk = parseObject(payload)?.value;
+    const chunk = parseChat(payload)?.value;
     if (chunk === undefined) throw new Error("the provider sent an event that is not a JSON object");
     if (reportIn(chunk) !== undefined) throw new Error("the provider sent an error event");
     this.#reports.read(chunk);

@@ -4,6 +4,7 @@ import { EventText } from "./event_text.ts";
 import { outputItemId } from "./item_ids.ts";
 import { keepingId, keptOf } from "./kept_in_ids.ts";
 import { CallItem, type ItemStatus, MessageItem, type OutputItem, ReasoningItem } from "./output_items.ts";
+import { ReasoningDetails } from "./reasoning_details.ts";
 import { type ResponseFacts, type ResponseState, responseJson } from "./response_object.ts";
 import { type Seal, sealReasoning } from "./sealed_reasoning.ts";
 import type { ToolNames } from "./tools.ts";
@@ -28,11 +29,13 @@ export type OutputFacts = {
   names: ToolNames;
   /** Set if the client asked for sealed reasoning. */
   seal: Seal | undefined;
+  /** What the ids of calls must keep may come behind the calls: these wait for the end of a stream. Source: RSP-14. */
+  holdsCalls?: boolean;
 };
 
 type Fields = Readonly<Record<string, unknown>>;
-/** A call. Its arguments, and what its id keeps, may arrive before the name: they wait for it. */
-type OpenCall = { item: CallItem | undefined; callId: string; early: string; kept?: string | undefined };
+/** A call. Its arguments, and what its id keeps, may arrive before the name: they wait for it. `name`: of a call that is held back. */
+type OpenCall = { item: CallItem | undefined; callId: string; name: string; early: string; kept?: string | undefined };
 
 export class Output {
   /** The text that the model wrote, for counting. */
@@ -44,13 +47,19 @@ export class Output {
   readonly #items: OutputItem[] = [];
   readonly #closed = new Set<OutputItem>();
   readonly #calls = new Map<number, OpenCall>();
+  #firstCall: OpenCall | undefined;
   #reasoning: ReasoningItem | undefined;
   #message: MessageItem | undefined;
+  readonly #details = new ReasoningDetails();
+  /** Calls that are held back until all that their ids must keep has come. */
+  readonly #held: OpenCall[] = [];
+  #holdsCalls: boolean;
   #hasBegun = false;
   #keptChars = 0;
 
   constructor(facts: OutputFacts, { isStreamed }: { isStreamed: boolean }) {
     this.#facts = facts;
+    this.#holdsCalls = !isStreamed || facts.holdsCalls === true;
     this.#events = new EventText(isStreamed);
   }
 
@@ -63,7 +72,9 @@ export class Output {
   take(delta: unknown): void {
     this.#begin();
     if (!isRecord(delta)) return;
-    const { reasoning_content, reasoning, content, refusal, tool_calls } = delta;
+    const { reasoning_content, reasoning, reasoning_details, content, refusal, tool_calls } = delta;
+    this.#details.take(reasoning_details);
+    this.#holdsCalls ||= this.#details.all !== undefined;
     // Some providers send the same text in both fields.
     this.#think(reasoning_content || reasoning);
     if (typeof content === "string") this.#say("output_text", content);
@@ -80,6 +91,9 @@ export class Output {
     this.#begin();
     const { status } = state;
     const itemStatus: ItemStatus = status === "completed" ? "completed" : "incomplete";
+    for (const call of this.#held.splice(0)) this.#open(call);
+    const first = this.#firstCall;
+    if (first?.item !== undefined && this.#details.all !== undefined) first.item.rename(this.#idOf(first));
     if (status !== "failed") {
       // Without any item, some clients repeat the request again and again.
       if (status === "completed" && this.#message === undefined && this.#calls.size === 0)
@@ -137,27 +151,48 @@ export class Output {
     if (!isRecord(called)) return;
     const callId = typeof id === "string" ? id : "";
     const name = typeof called.name === "string" ? called.name : "";
-    const said = typeof called.arguments === "string" ? called.arguments : JSON.stringify(called.arguments ?? "");
+    const given = called.arguments ?? "";
+    const said = typeof given === "string" ? given : JSON.stringify(given);
     const args = this.#fitting(name + said).slice(name.length);
     if (this.isFull && args === "") return;
     const call = this.#callOf({ index, callId, name });
     call.kept ??= this.#fittingKept(keptOf(part));
-    if (call.item === undefined && name === "") {
-      call.early += args;
+    if (call.item !== undefined) {
+      // The client has read an id that does not keep it. The item has one that does when it is done.
+      if (call.kept !== undefined) call.item.rename(this.#idOf(call));
+      call.item.add(args);
       return;
     }
-    if (call.item === undefined) {
-      this.#closeReasoning();
-      this.#closeMessage();
-      const tool = this.#facts.names.toolOf(name);
-      call.item = this.#add(tool.isCustom ? "ctc" : "fc", (place) => {
-        call.callId ||= `call_${place.id.slice(place.id.indexOf("_") + 1)}`;
-        const ownId = call.kept === undefined ? call.callId : keepingId(call.callId, call.kept);
-        return new CallItem(place, this.#events, { callId: ownId, tool });
-      });
-      call.item?.add(call.early);
-    }
-    call.item?.add(args);
+    call.early += args;
+    if (name !== "" && call.name === "" && this.#holdsCalls) this.#hold(call);
+    call.name ||= name;
+    if (call.name !== "" && !this.#holdsCalls) this.#open(call);
+  }
+
+  /** A call that has no room for its item is left out. */
+  #hold(call: OpenCall): void {
+    if (this.#items.length + this.#held.length < ITEMS_MAX) this.#held.push(call);
+    else this.isFull = true;
+  }
+
+  /** Adds the item of a call. */
+  #open(call: OpenCall): void {
+    this.#closeReasoning();
+    this.#closeMessage();
+    const tool = this.#facts.names.toolOf(call.name);
+    call.item = this.#add(tool.isCustom ? "ctc" : "fc", (place) => {
+      call.callId ||= `call_${place.id.slice(place.id.indexOf("_") + 1)}`;
+      return new CallItem(place, this.#events, { callId: this.#idOf(call), tool });
+    });
+    call.item?.add(call.early);
+  }
+
+  /** The id of a call with what it keeps; the first one keeps the details of the reasoning too. */
+  #idOf(call: OpenCall): string {
+    const details = call === this.#firstCall ? this.#details.all : undefined;
+    const all = details === undefined ? undefined : keptOf(JSON.parse(call.kept ?? "{}"), details);
+    const kept = all ?? call.kept;
+    return kept === undefined ? call.callId : keepingId(call.callId, kept);
   }
 
   /** The call that a part belongs to. Some providers omit the index, and some give all calls the index 0. */
@@ -170,7 +205,8 @@ export class Output {
       open.callId ||= callId;
       return open;
     }
-    const call: OpenCall = { item: undefined, callId, early: "" };
+    const call: OpenCall = { item: undefined, callId, name: "", early: "" };
+    this.#firstCall ??= call;
     // The earlier call of this index is complete.
     if (isOther) this.#calls.set(-1 - this.#calls.size, open);
     this.#calls.set(at, call);

@@ -160,7 +160,7 @@ export class MessageItem implements OutputItem {
  * sent in one piece.
  */
 export class CallItem implements OutputItem {
-  readonly callId: string;
+  #callId: string;
   readonly #place: ItemPlace;
   readonly #events: EventText;
   readonly #tool: ToolName;
@@ -170,7 +170,7 @@ export class CallItem implements OutputItem {
   #isEmpty = true;
 
   constructor(place: ItemPlace, events: EventText, { callId, tool }: { callId: string; tool: ToolName }) {
-    this.callId = callId;
+    this.#callId = callId;
     this.#place = place;
     this.#events = events;
     this.#tool = tool;
@@ -180,6 +180,11 @@ export class CallItem implements OutputItem {
       this.#at,
     );
     added(events, place.index, this.#itemJson("in_progress", '""'));
+  }
+
+  /** From here on the item has another id: what it must keep came late. */
+  rename(callId: string): void {
+    this.#callId = callId;
   }
 
   add(delta: string): void {
@@ -216,7 +221,7 @@ export class CallItem implements OutputItem {
     const scope = namespace === undefined ? "" : `,"namespace":${json(namespace)}`;
     return (
       `{"id":"${this.#place.id}","type":"${isCustom ? "custom_tool_call" : "function_call"}","status":"${status}",` +
-      `"call_id":${json(this.callId)},"name":${json(name)}${scope},"${isCustom ? "input" : "arguments"}":${said}}`
+      `"call_id":${json(this.#callId)},"name":${json(name)}${scope},"${isCustom ? "input" : "arguments"}":${said}}`
     );
   }
 }

@@ -2,6 +2,7 @@ import type { KeyedRoute } from "../../catalog/catalog.ts";
 import { ProviderFailure } from "../../catalog/provider_errors.ts";
 import { patch } from "../../http/json_spans.ts";
 import { isRecord } from "../../platform/records.ts";
+import { parseResponse } from "../answer_forms.ts";
 import { PROVIDER_FIELDS, type Relayed, type StreamRewriter } from "../chunks.ts";
 import { fileTokensOf, imageTokensOf, type PromptBounds } from "../media_tokens.ts";
 import { isClientTool, overheadOf, Prompt } from "../prompt.ts";
@@ -124,7 +125,7 @@ function payloadOf({ body, capTokens }: OwnCall, route: KeyedRoute): string {
 export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promise<Omit<ChatAnswer, "dropped">> {
   const sent = payloadOf(call, route);
   const received = await call.provider.postWhole(route, RESPONSES_PATH, sent, limitsOf(call));
-  const answer = parseObject(received);
+  const answer = parseResponse(received);
   const output = answer?.value.output;
   if (answer !== undefined && !Array.isArray(output)) throwReported(answer.value, { route, sent });
   if (answer === undefined || !Array.isArray(output))
@@ -164,7 +165,7 @@ export async function openOwnStream(call: OwnCall, route: KeyedRoute): Promise<O
     path: RESPONSES_PATH,
     text,
     dropped: undefined,
-    opening: { begins, ended: () => notOpened() },
+    opening: { read: (payload) => parseObject(payload)?.value, begins, ended: () => notOpened() },
     fromWhole: () => notOpened(),
   });
   opened.rewriter = new OwnEvents(call.response);

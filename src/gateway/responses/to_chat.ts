@@ -206,7 +206,8 @@ class Conversation {
   #addCall(call: { call_id: string; name: string; namespace?: string | null }, args: string, place: string): void {
     const turn = this.#open ?? this.#begin(place);
     const name = this.#tools.names.flatOf(call.name, call.namespace);
-    const { id, kept } = readCallId(call.call_id);
+    const { id, kept, ofMessage } = readCallId(call.call_id);
+    Object.assign(turn.message, ofMessage);
     turn.calls.push({ id, type: "function", function: { name, arguments: args }, ...kept });
     this.#callers.set(id, turn);
   }

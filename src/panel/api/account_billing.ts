@@ -21,6 +21,7 @@ export const EntriesPage = t.Object({
       t.Literal("top_up"),
       t.Literal("charge"),
       t.Literal("wholesale"),
+      t.Literal("package"),
       t.Literal("transfer"),
       t.Literal("correction"),
       t.Literal("refund"),

@@ -25,6 +25,7 @@ import { playgroundEndpoints } from "./playground_endpoints.ts";
 import { priceImportEndpoints } from "./price_import_endpoints.ts";
 import { pricesEndpoints } from "./prices_endpoints.ts";
 import { providersEndpoints } from "./providers_endpoints.ts";
+import { renewalsEndpoints } from "./renewals_endpoints.ts";
 import { routesEndpoints } from "./routes_endpoints.ts";
 import { sessionEndpoints } from "./session_endpoints.ts";
 import { settingsEndpoints } from "./settings_endpoints.ts";
@@ -72,6 +73,7 @@ function sellingEndpoints(deps: Deps) {
     .use(vouchersEndpoints(deps))
     .use(invoicesEndpoints(deps))
     .use(paymentsEndpoints(deps))
+    .use(renewalsEndpoints(deps))
     .use(offeringsEndpoints(deps))
     .use(pricesEndpoints(deps))
     .use(signUpEndpoints(deps))

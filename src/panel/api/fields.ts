@@ -1,6 +1,6 @@
 import { FormatRegistry } from "@sinclair/typebox";
 import { t } from "elysia";
-import { HOST_CHARS_MAX } from "../../limits.ts";
+import { HOST_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../../limits.ts";
 import { NANO_USD, POSITIVE_NANO_USD } from "../../operations/fields.ts";
 
 export {
@@ -45,6 +45,9 @@ export const RequestId = t.String({
   says: "a request id",
 });
 
+/** A model, in a query: its id has slashes, which proxies and clients encode differently in a path. */
+export const ModelId = t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX });
+
 /** A host name as a filter. */
 export const HostFilter = t.String({
   minLength: 1,
@@ -58,3 +61,10 @@ export const NanoUsd = t.String(NANO_USD);
 
 /** Nano-USD above 0, as digits. */
 export const PositiveNanoUsd = t.String(POSITIVE_NANO_USD);
+
+/** Billionths of a currency above 0, as digits. */
+export const PositiveNano = t.String({
+  maxLength: 18,
+  pattern: "^[1-9][0-9]{0,17}$",
+  says: "billionths of the currency above 0, as a string of digits",
+});

@@ -1,4 +1,4 @@
-import { numberText } from "../../commerce/invoice_pdf.ts";
+import { numberText } from "../../commerce/invoice_titles.ts";
 import { type Invoice, invoicesOfMonth } from "../../commerce/invoices_store.ts";
 import { decimalUsd } from "../../platform/usd.ts";
 import { type ReadPage, tableCsv } from "./csv_stream.ts";
@@ -24,6 +24,10 @@ const COLUMNS = [
   "buyer_tax_number",
   "total",
   "currency",
+  "tax",
+  "tax_percent",
+  "reverse_charge",
+  "buyer_vat_number",
 ];
 
 type MonthFilter = { sellerId: number; month: string; timeZone: string };
@@ -51,7 +55,11 @@ function cellsOf(row: Invoice): Cell[] {
     row.buyer.name,
     row.buyer.email,
     row.buyer.taxNumber,
-    decimalUsd(row.kind === "credit_note" ? -row.totalNanoUsd : row.totalNanoUsd),
-    "USD",
+    decimalUsd(row.kind === "credit_note" ? -row.totalNano : row.totalNano),
+    row.currency.toUpperCase(),
+    decimalUsd(row.kind === "credit_note" ? -row.taxNano : row.taxNano),
+    row.tax === null ? null : row.tax.rate / 1000,
+    row.tax === null ? null : row.tax.reverseCharge ? "yes" : "no",
+    row.tax?.buyerVatNumber ?? null,
   ];
 }

@@ -5,7 +5,7 @@ import {
   saveSellerDetails,
   sellerDetails,
 } from "../../commerce/invoice_details_store.ts";
-import { numberText, titleOf } from "../../commerce/invoice_pdf.ts";
+import { numberText, titleOf } from "../../commerce/invoice_titles.ts";
 import { findInvoice, type Invoice, listInvoices } from "../../commerce/invoices_store.ts";
 import { OPERATOR, sellerOfPerson } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
@@ -56,7 +56,7 @@ function buyerEndpoints(deps: Deps) {
     .put(
       "/settings/invoices",
       async ({ person, body }) => saveBuyerDetails({ ...deps, by: person.by }, person.accountId, body),
-      { body: t.Object({ name: Line, address: Line, taxNumber: Line }) },
+      { body: t.Object({ name: Line, address: Line, taxNumber: Line, vatNumber: Line }) },
     );
 }
 
@@ -98,10 +98,10 @@ function sellerEndpoints(deps: Deps) {
 
 /** An invoice as lists show it. */
 function listed(invoice: Invoice) {
-  const { invoiceId, number, kind, orderId, buyer, lines, totalNanoUsd, issuedAt, accountId } = invoice;
+  const { invoiceId, number, kind, orderId, buyer, lines, currency, totalNano, issuedAt, accountId } = invoice;
   const what = lines.length === 1 ? (lines[0]?.text ?? "") : `${lines[0]?.text} and ${lines.length - 1} more`;
   return {
-    ...{ invoiceId, kind, orderId, accountId, totalNanoUsd, issuedAt, what },
+    ...{ invoiceId, kind, orderId, accountId, currency, totalNano, issuedAt, what },
     number: numberText(number),
     title: titleOf(invoice),
     buyer: { name: buyer.name, email: buyer.email },

@@ -1,7 +1,6 @@
 import { t } from "elysia";
 import { listModels } from "../../catalog/models_store.ts";
 import type { Deps } from "../../deps.ts";
-import { MODEL_ID_CHARS_MAX } from "../../limits.ts";
 import {
   addRoute,
   createModel,
@@ -14,20 +13,18 @@ import {
   updateModel,
   updateRoute,
 } from "../../operations/models.ts";
-import { IdParam, whole } from "./fields.ts";
+import { IdParam, ModelId, whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
 import { bodyOf, operate } from "./operate.ts";
 import { signedIn } from "./panel_session.ts";
 
 /**
- * Models, their prices and their routes, for admins. A model is named by the query's `id`, not in the path: ids contain slashes,
- * which proxies and clients encode differently in a path.
+ * Models, their prices and their routes, for admins. A model is named by the query's `id`.
  */
 
 const PAGE_DEFAULT = 100;
 const PAGE_MAX = 500;
 
-const ModelId = t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX });
 const OfModel = { query: t.Object({ id: ModelId }) };
 const OF_ROUTE = { path: { id: "routeId" } } as const;
 

@@ -1,7 +1,9 @@
 import { Elysia } from "elysia";
 import { listOfferings } from "../../accounts/offerings_store.ts";
+import { priceWorth } from "../../commerce/order_amounts.ts";
 import { listRetailPrices, offeredTo } from "../../commerce/retail_prices_store.ts";
 import { OPERATOR } from "../../commerce/sellers_store.ts";
+import { sellingSettingsOf, sellingTermsIn } from "../../commerce/selling_terms_store.ts";
 import type { Deps } from "../../deps.ts";
 import { createOffering, setOnSale } from "../../operations/offerings.ts";
 import { activePackages } from "./admin_counts_store.ts";
@@ -24,7 +26,15 @@ function saleEndpoints(deps: Deps) {
       ...offering,
       wholesaleNanoUsd: person.role === "customer" ? null : wholesaleNanoUsd,
     }));
-    return toJson({ offerings });
+    // What the person pays in addition, and in which currency.
+    const sellerId = person.role === "customer" ? person.tenantId : OPERATOR;
+    const { accountId } = person;
+    const {
+      sellerVatNumber: _,
+      buyerVatNumber: _buyer,
+      ...terms
+    } = await sellingTermsIn(deps.db.orm, { sellerId, accountId });
+    return toJson({ offerings, terms });
   });
 }
 
@@ -34,12 +44,19 @@ function adminEndpoints(deps: Deps) {
       const offerings = await listOfferings(deps);
       const active = await activePackages(deps.db.sql);
       const prices = await listRetailPrices(deps, OPERATOR);
+      const terms = await sellingSettingsOf(deps, OPERATOR);
       return toJson({
-        offerings: offerings.map((offering) => ({
-          ...offering,
-          activePackages: active.get(offering.offeringId) ?? 0,
-          priceNanoUsd: prices.get(offering.offeringId)?.priceNanoUsd ?? null,
-        })),
+        terms,
+        offerings: offerings.map((offering) => {
+          const price = prices.get(offering.offeringId);
+          return {
+            ...offering,
+            activePackages: active.get(offering.offeringId) ?? 0,
+            priceNano: price?.priceNano ?? null,
+            currency: terms.currency,
+            marginNanoUsd: price ? priceWorth(terms, price.priceNano) - offering.wholesaleNanoUsd : null,
+          };
+        }),
         /** The default time zone of a new offering. */
         timeZone: deps.config.billingTimeZone,
       });

@@ -12,7 +12,7 @@ import { sellerOfPerson } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
 import { perform } from "../../operations/operation.ts";
 import { declineOrder, fulfilOrder, listOrders } from "../../operations/orders.ts";
-import { Id, IdInBody, IdParam, orNull, PositiveNanoUsd, whole } from "./fields.ts";
+import { Id, IdInBody, IdParam, orNull, PositiveNano, PositiveNanoUsd, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
 import { bodyOf, operate } from "./operate.ts";
@@ -49,7 +49,7 @@ const NewOrderBody = t.Union([
     days: Type.Integer(),
     dailyLimit: Type.Integer(),
     /** As the page showed it. */
-    priceNanoUsd: PositiveNanoUsd,
+    priceNano: PositiveNano,
     note: Text,
   }),
 ]);
@@ -94,7 +94,7 @@ function placingEndpoints(deps: Deps) {
 function toOrder({ config }: Deps, body: Static<typeof NewOrderBody>): NewOrder {
   if (body.kind === "package") return body;
   if (body.kind === "top_up") return { ...body, amountNanoUsd: BigInt(body.amountNanoUsd) };
-  return { ...body, priceNanoUsd: BigInt(body.priceNanoUsd), timeZone: config.billingTimeZone };
+  return { ...body, priceNano: BigInt(body.priceNano), timeZone: config.billingTimeZone };
 }
 
 function decidingEndpoints(deps: Deps) {

@@ -1,6 +1,6 @@
 import { Elysia, t } from "elysia";
 import { chooseMethod } from "../../commerce/checkouts_store.ts";
-import { numberText, titleOf } from "../../commerce/invoice_pdf.ts";
+import { numberText, titleOf } from "../../commerce/invoice_titles.ts";
 import { invoiceOfOrder } from "../../commerce/invoices_store.ts";
 import { findOrder, type Method, type Order } from "../../commerce/orders_store.ts";
 import {

@@ -1,9 +1,12 @@
 import { Elysia, t } from "elysia";
 import { listOfferings } from "../../accounts/offerings_store.ts";
+import { priceWorth } from "../../commerce/order_amounts.ts";
 import { listRetailPrices } from "../../commerce/retail_prices_store.ts";
 import { arePricesPublic, sellerOfPerson, setPricesPublic } from "../../commerce/sellers_store.ts";
+import { sellingSettingsOf } from "../../commerce/selling_terms_store.ts";
 import type { Deps } from "../../deps.ts";
 import { removePrice, setRetailPrice } from "../../operations/offerings.ts";
+import { getSelling, setSelling } from "../../operations/selling.ts";
 import { IdParam } from "./fields.ts";
 import { toJson } from "./formats.ts";
 import { bodyOf, operate } from "./operate.ts";
@@ -14,6 +17,8 @@ import { signedIn } from "./panel_session.ts";
 export function pricesEndpoints(deps: Deps) {
   return new Elysia({ normalize: false }).use(
     signedIn(deps, "reseller", "admin")
+      .get("/selling-terms", operate(deps, getSelling))
+      .patch("/selling-terms", operate(deps, setSelling), { body: bodyOf(setSelling, "sellerId") })
       .get("/prices", async ({ person }) => toJson(await pricesOf(deps, sellerOfPerson(person))))
       .put("/prices/:id", operate(deps, setRetailPrice, { path: { id: "offeringId" } }), {
         params: IdParam,
@@ -33,10 +38,11 @@ export function pricesEndpoints(deps: Deps) {
 
 /** The offerings on sale, and those off sale that still have a price, with what the seller pays and earns for each. */
 async function pricesOf(deps: Deps, sellerId: number) {
-  const [offerings, prices, pricesPublic] = await Promise.all([
+  const [offerings, prices, pricesPublic, terms] = await Promise.all([
     listOfferings(deps),
     listRetailPrices(deps, sellerId),
     arePricesPublic(deps, sellerId),
+    sellingSettingsOf(deps, sellerId),
   ]);
   const rows = offerings.flatMap((offering) => {
     const price = prices.get(offering.offeringId);
@@ -45,11 +51,11 @@ async function pricesOf(deps: Deps, sellerId: number) {
     return [
       {
         ...offering,
-        priceNanoUsd: price?.priceNanoUsd ?? null,
-        marginNanoUsd: price === undefined ? null : price.priceNanoUsd - wholesaleNanoUsd,
+        priceNano: price?.priceNano ?? null,
+        marginNanoUsd: price === undefined ? null : priceWorth(terms, price.priceNano) - wholesaleNanoUsd,
         belowWholesaleConfirmed: price?.belowWholesaleConfirmed ?? false,
       },
     ];
   });
-  return { offerings: rows, pricesPublic };
+  return { offerings: rows, pricesPublic, terms };
 }

@@ -2,6 +2,7 @@ import { treaty } from "@elysiajs/eden";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import type { PanelApi } from "../api/endpoints.ts";
+import { keepFor } from "./kept_here.ts";
 import { syncClock } from "./ui/clock.ts";
 
 /**
@@ -181,6 +182,7 @@ export async function fetchMe(signal?: AbortSignal): Promise<Me> {
   const me = await call<Me>("/api/panel/me", { ...(signal && { signal }) });
   csrfToken = me.csrfToken;
   syncClock(me.serverTime);
+  void keepFor(Number(me.person.accountId));
   return me;
 }
 
@@ -196,7 +198,7 @@ export function useMe(): Me {
   return data;
 }
 
-/** Ends the session and clears everything that was loaded or stored in this tab. */
+/** Ends the session and clears everything that was loaded or kept in this browser. */
 export function useSignOut(): () => Promise<void> {
   const client = useQueryClient();
   return async () => {
@@ -208,16 +210,19 @@ export function useSignOut(): () => Promise<void> {
     } catch {
       // A browser that forbids storage has stored nothing.
     }
+    await keepFor(null);
   };
 }
 
 /** A random key that stays the same while the component is mounted. */
 export function useIdempotencyKey(): string {
-  const [key] = useState(() => {
-    const bytes = crypto.getRandomValues(new Uint8Array(16));
-    return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  });
+  const [key] = useState(randomKey);
   return key;
+}
+
+export function randomKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 function fieldOf(value: unknown, name: string): unknown {

@@ -329,6 +329,7 @@ export const ENTRY_KINDS = {
   top_up: "Top-up",
   charge: "Request",
   wholesale: "Package",
+  package: "Renewal",
   transfer: "Transfer",
   correction: "Correction",
   refund: "Refund",

@@ -103,7 +103,7 @@ const AdminDomainsPage = page(() => import("./pages/domains/admin_domains.tsx").
 const AdminDomainPage = page(() => import("./pages/domains/admin_domains.tsx").then((m) => m.AdminDomainPage));
 const PeoplePage = page(() => import("./pages/people/people.tsx").then((m) => m.PeoplePage));
 const PersonPage = page(() => import("./pages/people/people.tsx").then((m) => m.PersonPage));
-const AdminRequestsPage = page(() => import("./pages/usage/requests.tsx").then((m) => m.AdminRequestsPage));
+const AllRequestsPage = page(() => import("./pages/usage/requests.tsx").then((m) => m.AllRequestsPage));
 const RequestPage = page(() => import("./pages/usage/requests.tsx").then((m) => m.RequestPage));
 const OrdersPage = page(() => import("./pages/people/people.tsx").then((m) => m.OrdersPage));
 const VouchersPage = page(() => import("./pages/vouchers/vouchers.tsx").then((m) => m.VouchersPage));
@@ -137,6 +137,11 @@ export const ROUTES: readonly PageRoute[] = [
     label: "Keys",
     icon: KeyRound,
     isTab: true,
+  },
+  {
+    path: "/keys/:id",
+    ...page(() => import("./pages/keys/key.tsx").then((m) => m.KeyPage)),
+    audience: "everyone",
   },
   {
     path: "/playground",
@@ -190,6 +195,7 @@ export const ROUTES: readonly PageRoute[] = [
   },
   { path: "/customers", ...CustomersPage, audience: "reseller", label: "Customers", icon: Users },
   { path: "/customers/:id", ...CustomerPage, audience: "reseller" },
+  { path: "/requests", ...AllRequestsPage, audience: "reseller", label: "Requests", icon: ListTree },
   {
     path: "/prices",
     ...page(() => import("./pages/offerings/prices.tsx").then((m) => m.PricesPage)),
@@ -229,7 +235,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/admin/payments", ...PaymentsPage, audience: "admin", label: "Payments", icon: Banknote },
   { path: "/admin/sign-up", ...SignUpSettingsPage, audience: "admin", label: "Sign-up", icon: UserPlus },
   { path: "/admin/tokens", ...TokensPage, audience: "admin", label: "API tokens", icon: Bot },
-  { path: "/admin/requests", ...AdminRequestsPage, audience: "admin", label: "Requests", icon: ListTree },
+  { path: "/admin/requests", ...AllRequestsPage, audience: "admin", label: "Requests", icon: ListTree },
   { path: "/admin/offerings", ...OfferingsPage, audience: "admin", label: "Offerings", icon: Boxes },
   { path: "/admin/models", ...ModelsPage, audience: "admin", label: "Models", icon: Cpu },
   { path: "/admin/models/import", ...ModelImportPage, audience: "admin" },

@@ -1,4 +1,5 @@
 import { CENT_NANO_USD, MONEY_NANO_USD_MAX, MONEY_USD_MAX } from "../../../limits.ts";
+import { formatAmount, payableStepNano } from "../../../platform/currencies.ts";
 import { formatCount, parseUsd, wrongUsd } from "../format.ts";
 
 /**
@@ -59,11 +60,17 @@ export function wrongAmount(typed: string, { mayTake = false } = {}): string | n
   return isTooMuch ? `At most $${formatCount(MONEY_USD_MAX)}.` : null;
 }
 
-/** The error of a typed amount that people pay, in whole cents, or null. */
-export function checkPrice(typed: string): string | null {
+/** The error of a typed amount that people pay, in what can be paid in the currency, or null. The server knows the largest one. */
+export function checkPrice(typed: string, currency = "usd"): string | null {
   const wrong = wrongUsd(typed);
-  if (wrong !== null) return wrong;
+  if (wrong !== null)
+    return wrong.replace("in US dollars", currency === "usd" ? "in US dollars" : `in ${currency.toUpperCase()}`);
   const amount = BigInt(parseUsd(typed) ?? 0);
+  if (currency !== "usd") {
+    const step = payableStepNano(currency);
+    if (amount <= 0n) return "Enter an amount above zero.";
+    return amount % step === 0n ? null : `A multiple of ${formatAmount(step, currency)}.`;
+  }
   if (amount % CENT_NANO_USD !== 0n) return "Whole cents.";
   return amount <= 0n || amount > MONEY_NANO_USD_MAX ? `From $0.01 to $${formatCount(MONEY_USD_MAX)}.` : null;
 }

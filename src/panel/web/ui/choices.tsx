@@ -253,7 +253,7 @@ export function Switch({
   const id = useId();
   return (
     <div className="flex items-start justify-between gap-4">
-      <label htmlFor={id} className="min-w-0 text-14">
+      <label htmlFor={id} className="min-w-0 py-0.5 text-14">
         {label}
         {hint && <span className="block text-13 text-ink-3">{hint}</span>}
       </label>

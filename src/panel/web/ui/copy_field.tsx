@@ -6,6 +6,7 @@ import { Checkbox } from "./choices.tsx";
 import { CopyButton } from "./copy_text.tsx";
 import { cx } from "./cx.ts";
 import { Dialog } from "./dialog.tsx";
+import { type Snippet, shortened } from "./request_code.ts";
 import { ScrollingCode } from "./scrolling.tsx";
 import { Banner } from "./states.tsx";
 
@@ -13,7 +14,7 @@ import { Banner } from "./states.tsx";
  * Values to copy. (Small ones: CopyText and CopyButton in copy_text.tsx.)
  *
  *   <CopyField label="Name server record" value="203.0.113.7" />
- *   <SnippetTabs snippets={apiSnippets({ baseUrl: me.apiBaseUrl, model, key })} />
+ *   <SnippetTabs snippets={requestCode({ baseUrl: me.apiBaseUrl, endpoint: "chat", body, key })} />
  *   <SecretOnce open={secret !== null} title="Key ci is ready" value={secret ?? ""} snippets={…} onDone={() => { setSecret(null); refetch(); }} />
  *
  * SecretOnce cannot be lost by accident: until it is copied or ticked as stored, Esc, a click outside and the X ask first, and the
@@ -41,8 +42,6 @@ export function CopyField({ label, value, onCopied }: { label: string; value: st
     </div>
   );
 }
-
-export type Snippet = { id: string; label: string; code: string };
 
 /** One piece of code in several languages. */
 export function SnippetTabs({ snippets, label = "Example request" }: { snippets: readonly Snippet[]; label?: string }) {
@@ -90,55 +89,10 @@ export function SnippetTabs({ snippets, label = "Example request" }: { snippets:
         <CopyButton value={shown.code} what={`the ${shown.label} example`} variant="quiet" />
       </div>
       <div role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${shown.id}`}>
-        <ScrollingCode className="text-12 text-ink">{shown.code}</ScrollingCode>
+        <ScrollingCode className="text-12 text-ink">{shortened(shown.code)}</ScrollingCode>
       </div>
     </div>
   );
-}
-
-/** The first request in three languages, with host, key and model filled in. `baseUrl` ends in /v1. */
-export function apiSnippets({ baseUrl, model, key }: { baseUrl: string; model: string; key: string }): Snippet[] {
-  const body = JSON.stringify({ model, messages: [{ role: "user", content: "Hello" }] });
-  return [
-    {
-      id: "curl",
-      label: "curl",
-      code: `curl ${baseUrl}/chat/completions \\
-  -H "Authorization: Bearer ${key}" \\
-  -H "Content-Type: application/json" \\
-  -d '${body}'`,
-    },
-    {
-      id: "python",
-      label: "Python",
-      code: `from openai import OpenAI
-
-client = OpenAI(
-    base_url=${JSON.stringify(baseUrl)},
-    api_key=${JSON.stringify(key)},
-)
-answer = client.chat.completions.create(
-    model=${JSON.stringify(model)},
-    messages=[{"role": "user", "content": "Hello"}],
-)
-print(answer.choices[0].message.content)`,
-    },
-    {
-      id: "javascript",
-      label: "JavaScript",
-      code: `import OpenAI from "openai";
-
-const client = new OpenAI({
-  baseURL: ${JSON.stringify(baseUrl)},
-  apiKey: ${JSON.stringify(key)},
-});
-const answer = await client.chat.completions.create({
-  model: ${JSON.stringify(model)},
-  messages: [{ role: "user", content: "Hello" }],
-});
-console.log(answer.choices[0].message.content);`,
-    },
-  ];
 }
 
 export function SecretOnce({

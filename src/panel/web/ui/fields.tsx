@@ -167,6 +167,12 @@ export function DollarField({ label, hint, error, required, optional, aside, cla
   );
 }
 
+/** An amount of a currency, kept as typed. */
+export function MoneyField({ currency, ...props }: TextFieldProps & { currency: string }) {
+  if (currency === "usd") return <DollarField {...props} />;
+  return <CountField inputMode="decimal" after={currency.toUpperCase()} {...props} />;
+}
+
 /** A whole or decimal number. `value` is null while the text is not a number. */
 export function NumberInput({
   value,

@@ -1,3 +1,4 @@
+import { decimalAmount } from "../../../../platform/currencies.ts";
 import { limitsText } from "../../copy.ts";
 import {
   formatCalendarDay,
@@ -27,6 +28,9 @@ export const SUBJECTS: Readonly<Record<string, string>> = {
   voucher_batches: "batch of vouchers",
   voucher_uses: "redeemed voucher",
   buyer_details: "buyer details",
+  cards: "card on file",
+  renewals: "renewal",
+  auto_top_ups: "automatic top-ups",
   links: "invitation or reset link",
   recovery_codes: "recovery codes",
   passkeys: "passkey",
@@ -72,7 +76,9 @@ export const FIELDS: Readonly<Record<string, string>> = {
   base_url: "base URL",
   basis_points: "markup, in hundredths of a percent",
   batch_id: "batch",
+  below_nano_usd: "when less than",
   below_wholesale_confirmed: "price below wholesale confirmed",
+  brand: "brand",
   cached_input_micro_usd: "cached input price",
   carryover: "carryover",
   checked_at: "checked",
@@ -80,6 +86,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   codes: "codes",
   confirmed_at: "confirmed",
   context_length: "context, in tokens",
+  continues: "renews further",
   cost_image_micro_usd: "cost of an image",
   cost_input_micro_usd: "cost of input",
   cost_output_micro_usd: "cost of output",
@@ -91,6 +98,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   credit_note: "credit note",
   css: "style",
   currency: "currency",
+  customer_id: "customer at Stripe",
   daily_limit: "requests a day",
   daily_max: "requests a day at most",
   daily_min: "requests a day at least",
@@ -110,10 +118,13 @@ export const FIELDS: Readonly<Record<string, string>> = {
   due_at: "answer by",
   email: "e-mail",
   enabled: "switched on",
+  ended_at: "ended",
   ended_early: "ended early",
   ends_at: "ends",
   entry_id: "transaction",
   expires_at: "expires",
+  expires_month: "expires, month",
+  expires_year: "expires, year",
   external_id: "number at the payment service",
   facts: "what the provider takes",
   failing_since: "failing since",
@@ -145,6 +156,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   key_ciphertext: "key",
   kind: "kind",
   kinds: "events",
+  last_four: "last digits",
   last_used_at: "last used",
   limits: "limits",
   logo_dark: "logo on dark",
@@ -164,10 +176,14 @@ export const FIELDS: Readonly<Record<string, string>> = {
   model_ids: "models",
   monthly_spend_max_nano_usd: "monthly spending limit",
   name: "name",
+  month_max_nano_usd: "at most in a month",
+  net_nano: "price without tax",
   networks: "networks",
   new_confirmed_at: "confirmed at the new address",
   new_digest: "link to the new address",
   new_email: "new e-mail",
+  new_package_id: "new package",
+  next_at: "next look",
   next_check_at: "next check",
   next_invoice: "next invoice",
   note: "note",
@@ -186,21 +202,27 @@ export const FIELDS: Readonly<Record<string, string>> = {
   output_micro_usd: "output price",
   own_responses: "has /responses",
   owned_by: "owned by",
+  owned_domain: "mail domain",
   package_id: "package",
+  package_tax: "tax on packages",
   paid_at: "paid",
   paid_by_account_id: "paid by",
+  paid_nano_usd: "paid",
   password_hash: "password",
   paused_why: "switched off because",
   pay_with: "paid from",
   payg_enabled: "pay-as-you-go",
   payment_id: "payment",
+  payment_method_id: "card at Stripe",
   person_digest: "person",
   port: "port",
   prefix: "begins with",
+  price_nano: "price",
   price_nano_usd: "price",
   prices_public: "prices shown without sign-in",
-  privacy_url: "privacy policy",
+  prices_with_tax: "prices with tax",
   priority: "priority",
+  privacy_url: "privacy policy",
   probed_at: "last probe",
   problem: "problem",
   provider_id: "provider",
@@ -218,16 +240,18 @@ export const FIELDS: Readonly<Record<string, string>> = {
   revoked_at: "revoked",
   role: "role",
   route_choice: "routes chosen by",
+  saved_at: "saved",
   scopes: "scopes",
   secret_ciphertext: "signing secret",
   seller_id: "seller",
   session_digest: "session that asked",
   shop_secret_ciphertext: "the shop's signing secret",
   shop_url: "address of the shop",
-  shortfall_nano: "already spent",
+  shortfall_nano_usd: "already spent",
   since: "since",
   size: "size",
   smtp_password_ciphertext: "password",
+  source: "paid from",
   starts_at: "starts",
   state: "state",
   status: "state",
@@ -238,14 +262,22 @@ export const FIELDS: Readonly<Record<string, string>> = {
   support: "support contact",
   suspended_by_operator: "suspended by the operator",
   synced: "kept by a password manager",
+  tax: "tax",
+  tax_country: "country of the tax",
   tax_line: "tax line",
+  tax_nano: "tax",
   tax_number: "tax number",
   terms_url: "terms",
   time_zone: "time zone",
+  to_detach: "removed cards",
   token: "DNS token",
   token_limit: "token allowance",
   tokens_taken: "tokens used",
   tokens_used: "tokens used",
+  told_at: "told",
+  told_currency: "currency told",
+  told_nano: "price told",
+  top_up_tax: "tax on top-ups",
   total_limit: "requests in total",
   total_spend_from: "first day of the total",
   total_spend_max_nano_usd: "total spending limit",
@@ -260,6 +292,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   trial_pay_with: "trial paid from",
   trial_try_at: "next attempt at the trial",
   trial_why: "trial waits for",
+  tries: "tries",
   try_at: "next attempt",
   unit_cost_nano_usd: "operator's share of a request",
   unit_nano_usd: "worth of a request",
@@ -269,9 +302,11 @@ export const FIELDS: Readonly<Record<string, string>> = {
   updated_at: "changed",
   upstream_model: "name at the provider",
   url: "URL",
+  usd_rate_nano: "price of one US dollar",
   used: "used",
   user_name: "user name",
   uses_per_code: "uses of each code",
+  vat_number: "VAT number",
   version: "version",
   viewing: "viewing",
   voucher_id: "voucher",
@@ -280,6 +315,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   weight: "weight",
   wholesale_nano_usd: "wholesale price",
   why: "reason",
+  worth_nano_usd: "worth",
   written_in: "written by",
 };
 
@@ -410,9 +446,9 @@ function plain(name: string): string {
 
 /** A price for 1,000 requests, from a number of requests on. */
 function sayStep(step: unknown): string {
-  const { fromRequests, nanoUsd }: { fromRequests?: unknown; nanoUsd?: unknown } = Object(step);
-  if (typeof fromRequests !== "number" || typeof nanoUsd !== "string") return JSON.stringify(step);
-  return `${formatMoney(nanoUsd)} from ${formatCount(fromRequests)} requests`;
+  const { fromRequests, nano }: { fromRequests?: unknown; nano?: unknown } = Object(step);
+  if (typeof fromRequests !== "number" || typeof nano !== "string") return JSON.stringify(step);
+  return `${decimalAmount(BigInt(nano))} from ${formatCount(fromRequests)} requests`;
 }
 
 function isLimits(value: object): value is Parameters<typeof limitsText>[0] {
@@ -422,6 +458,9 @@ function isLimits(value: object): value is Parameters<typeof limitsText>[0] {
 function sayNumber(value: number, name: string, subject: string): string {
   if (!Number.isSafeInteger(value)) return String(value);
   if (name.endsWith("nano_usd")) return formatMoney(BigInt(value));
+  // Of a currency that another column names.
+  if (name.endsWith("_nano")) return decimalAmount(BigInt(value));
+  if (name === "package_tax" || name === "top_up_tax") return `${value / 1000} %`;
   if (name.endsWith("micro_usd")) return subject === "models" ? formatPrice(value) : formatMicroUsd(value);
   return name === "id" || name.endsWith("_id") ? String(value) : formatCount(value);
 }

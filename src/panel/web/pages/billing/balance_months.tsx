@@ -23,7 +23,7 @@ export function BalanceMonths({ accountId, paysPackages }: { accountId: number |
       align: "right",
       cell: ({ topUpsNanoUsd }) => <Sum nanoUsd={topUpsNanoUsd} />,
     },
-    ...(paysPackages
+    ...(paysPackages || months.data?.months.some(({ packagesNanoUsd }) => packagesNanoUsd !== "0")
       ? [
           {
             head: "Packages",

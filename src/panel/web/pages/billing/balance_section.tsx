@@ -40,6 +40,7 @@ const KIND_FILTER = [
   { value: "top_up", label: "Top-ups" },
   { value: "charge", label: "Requests" },
   { value: "wholesale", label: "Packages" },
+  { value: "package", label: "Renewals" },
   { value: "transfer", label: "Transfers" },
   { value: "correction", label: "Corrections" },
   { value: "refund", label: "Refunds" },
@@ -188,6 +189,8 @@ function Reason({ entry, isOwn }: { entry: Entry; isOwn: boolean }) {
       </>
     );
   const said = order ? `Order ${order}` : voucher ? `Voucher ${voucher}` : reason;
+  // A customer paid its seller for the package; the seller sees who paid.
+  if (entry.kind === "package" && paid !== null && (!isIn || counterpart === null)) return paid.name;
   if (counterpart !== null) {
     return (
       <>

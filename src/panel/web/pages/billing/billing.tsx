@@ -10,12 +10,15 @@ import { OwnInvoices } from "../invoices/invoice_list.tsx";
 import type { OrderKind } from "../orders/order_parts.tsx";
 import { OwnOrders } from "../orders/own_orders.tsx";
 import { Assignable } from "./assignable.tsx";
+import { AutoTopUpSection } from "./auto_top_up.tsx";
 import { BalanceSection } from "./balance_section.tsx";
+import { CardSection } from "./card_section.tsx";
 import { MeasuredSection } from "./measured.tsx";
 import type { Offering } from "./on_sale.tsx";
 import { PackagesSection } from "./packages_section.tsx";
 import { PlanCards } from "./plan_cards.tsx";
 import { useBilling } from "./queries.ts";
+import { Renewal } from "./renewal.tsx";
 
 const AskDialog = lazy(() => import("../orders/order_dialog.tsx").then((m) => ({ default: m.AskDialog })));
 const BuyDialog = lazy(() => import("../orders/order_dialog.tsx").then((m) => ({ default: m.BuyDialog })));
@@ -46,6 +49,7 @@ export function BillingPage() {
               packages={packages}
               isOwn
               onTurn={() => void billing.refetch()}
+              {...(role === "customer" && { renewal: ({ packageId }) => <Renewal packageId={packageId} /> })}
               firstStep={
                 role === "customer" && (
                   <Button onClick={() => asking.open("package")} {...lock}>
@@ -72,6 +76,8 @@ export function BillingPage() {
           </>
         )}
       </Loaded>
+      {role !== "admin" && <CardSection />}
+      {role !== "admin" && <AutoTopUpSection />}
       {role !== "admin" && <OwnOrders />}
       <OwnInvoices />
       <Later>

@@ -2,14 +2,16 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { measuredPrice } from "../../../../commerce/measured_price.ts";
-import { CENT_NANO_USD } from "../../../../limits.ts";
+import { formatAmount, payableStepNano } from "../../../../platform/currencies.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
-import { formatCount, formatMoney, formatOf, formatZoneTime } from "../../format.ts";
+import { formatCount, formatOf, formatZoneTime } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { advertised } from "../../shared/selling.tsx";
 import { checkCount, readCount } from "../../shared/typed_numbers.ts";
 import { CountField } from "../../ui/fields.tsx";
 import { type FieldState, PageForm, useForm } from "../../ui/form.tsx";
 import { Facts, Section } from "../../ui/page.tsx";
+import { useTerms } from "./on_sale.tsx";
 import { PackageStart } from "./package_start.tsx";
 
 /** A made-to-measure package: the customer chooses days and requests a day, and sees how the price comes about. */
@@ -43,12 +45,10 @@ function MeasuredForm({ offer, timeZone }: { offer: Offer; timeZone: string }) {
       setAttempts(attempts + 1);
       const price = priceOf(offer, typed);
       const size = { days: readCount(typed.days) ?? 0, dailyLimit: readCount(typed.dailyLimit) ?? 0 };
-      const priceNanoUsd = String(price?.priceNanoUsd ?? 0);
+      const priceNano = String(price?.priceNano ?? 0);
       try {
         // Each attempt is a form of its own: the price may have been another one.
-        return await ask(
-          api.orders.post({ kind: "measured", ...size, priceNanoUsd }, sentOnce(`${formKey}-${attempts}`)),
-        );
+        return await ask(api.orders.post({ kind: "measured", ...size, priceNano }, sentOnce(`${formKey}-${attempts}`)));
       } catch (error) {
         // The seller may have changed its price.
         await refresh();
@@ -89,26 +89,28 @@ function MeasuredForm({ offer, timeZone }: { offer: Offer; timeZone: string }) {
 type Typed = { days: string; dailyLimit: string };
 
 /** null while a number is not within the bounds. */
-function priceOf({ steps, daysMin, daysMax, dailyMin, dailyMax }: Offer, typed: Typed) {
+function priceOf({ currency, steps, daysMin, daysMax, dailyMin, dailyMax }: Offer, typed: Typed) {
   const isRight =
     checkCount(typed.days, { min: daysMin, max: daysMax }) === null &&
     checkCount(typed.dailyLimit, { min: dailyMin, max: dailyMax }) === null;
   if (!isRight) return null;
   const size = { days: readCount(typed.days) ?? 0, dailyLimit: readCount(typed.dailyLimit) ?? 0 };
-  const exact = steps.map(({ fromRequests, nanoUsd }) => ({ fromRequests, nanoUsd: BigInt(nanoUsd) }));
-  return measuredPrice(exact, size, CENT_NANO_USD);
+  const exact = steps.map(({ fromRequests, nano }) => ({ fromRequests, nano: BigInt(nano) }));
+  return measuredPrice(exact, size, payableStepNano(currency));
 }
 
 /** "7 days × 500 requests = 3,500 requests, at $0.60 for 1,000: $2.10". */
 function Sum({ offer, values }: { offer: Offer; values: Typed }) {
+  const terms = useTerms();
   const price = priceOf(offer, values);
   if (price === null) return null;
   const days = formatOf(readCount(values.days) ?? 0, "day");
+  const shown = advertised(terms, String(price.priceNano));
   return (
     <>
       {days} × {formatOf(readCount(values.dailyLimit) ?? 0, "request")} = {formatOf(price.requests, "request")}, at{" "}
-      {formatMoney(price.perThousandNanoUsd)} for 1,000:{" "}
-      <strong className="text-16">{formatMoney(price.priceNanoUsd)}</strong>
+      {formatAmount(price.perThousandNano, offer.currency)} for 1,000:{" "}
+      <strong className="text-16">{shown.price}</strong> {shown.note}
     </>
   );
 }

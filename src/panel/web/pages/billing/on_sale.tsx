@@ -1,7 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
+import type { SellingTerms } from "../../../../commerce/order_amounts.ts";
 import { api, ask } from "../../api.ts";
 import { EMPTY, termsText } from "../../copy.ts";
 import { formatMoney } from "../../format.ts";
+import { advertised, toTerms } from "../../shared/selling.tsx";
 import { Combobox } from "../../ui/combobox.tsx";
 import { Field } from "../../ui/fields.tsx";
 import { ErrorLine } from "../../ui/states.tsx";
@@ -15,8 +17,16 @@ export function useOfferings({ enabled = true } = {}) {
   return useQuery({ queryKey: ["offerings", "on sale"], queryFn: () => ask(api.offerings.get()), enabled });
 }
 
-function priceText(nanoUsd: string | null): string {
-  return nanoUsd === null ? "on request" : formatMoney(nanoUsd);
+/** What the seller's terms are for the person today. */
+export function useTerms(): SellingTerms {
+  return toTerms(useOfferings().data?.terms);
+}
+
+function priceText(terms: SellingTerms, { wholesaleNanoUsd, priceNano }: Offering): string {
+  if (wholesaleNanoUsd !== null) return formatMoney(wholesaleNanoUsd);
+  if (priceNano === null) return "on request";
+  const { price, note } = advertised(terms, priceNano);
+  return note === null ? price : `${price} ${note}`;
 }
 
 export function OfferingField({
@@ -31,6 +41,7 @@ export function OfferingField({
   error?: string | null;
 }) {
   const all = offerings.data?.offerings ?? [];
+  const terms = toTerms(offerings.data?.terms);
   if (offerings.error && offerings.data === undefined) return <ErrorLine error={offerings.error} />;
   return (
     <Field label="Offering" hint={value ? termsText(value) : undefined} error={error}>
@@ -43,10 +54,10 @@ export function OfferingField({
         disabled={offerings.data === undefined}
         placeholder={offerings.data === undefined ? "Loading…" : "Choose an offering"}
         emptyText={all.length === 0 ? EMPTY.offerings : undefined}
-        options={all.map(({ offeringId, name, wholesaleNanoUsd, priceNanoUsd }) => ({
-          value: String(offeringId),
-          label: name,
-          hint: priceText(wholesaleNanoUsd ?? priceNanoUsd),
+        options={all.map((offering) => ({
+          value: String(offering.offeringId),
+          label: offering.name,
+          hint: priceText(terms, offering),
         }))}
       />
     </Field>

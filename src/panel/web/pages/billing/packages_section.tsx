@@ -22,6 +22,7 @@ export function PackagesSection({
   isOwn,
   firstStep,
   actions,
+  renewal,
   onTurn,
 }: {
   packages: readonly Package[];
@@ -30,6 +31,8 @@ export function PackagesSection({
   firstStep?: ReactNode;
   /** A menu for a package that has not ended. */
   actions?: (row: Package) => ReactNode;
+  /** What a package that has not ended says of its renewal. */
+  renewal?: (row: Package) => ReactNode;
   /** Called when the day or the package ends: load again. */
   onTurn: () => void;
 }) {
@@ -40,19 +43,21 @@ export function PackagesSection({
   return (
     <Section title="Packages" flush>
       {active ? (
-        <ActivePackage row={active} actions={actions?.(active)} onTurn={onTurn} />
+        <ActivePackage row={active} actions={actions?.(active)} renewal={renewal?.(active)} onTurn={onTurn} />
       ) : (
         <Empty action={firstStep}>{isOwn ? EMPTY.packages : EMPTY.theirPackages}</Empty>
       )}
       {queued.map((row) => (
-        <QueuedPackage key={row.packageId} row={row} actions={actions?.(row)} />
+        <QueuedPackage key={row.packageId} row={row} actions={actions?.(row)} renewal={renewal?.(row)} />
       ))}
       {ended.length > 0 && <EndedPackages rows={ended} />}
     </Section>
   );
 }
 
-function ActivePackage({ row, actions, onTurn }: { row: Package; actions: ReactNode; onTurn: () => void }) {
+type Shown = { row: Package; actions: ReactNode; renewal: ReactNode };
+
+function ActivePackage({ row, actions, renewal, onTurn }: Shown & { onTurn: () => void }) {
   const { allowance } = row;
   if (allowance === null) return null;
   return (
@@ -63,6 +68,7 @@ function ActivePackage({ row, actions, onTurn }: { row: Package; actions: ReactN
             {row.name} <Status kind="active" />
           </h3>
           <PackageTerms row={row} />
+          {renewal}
         </div>
         {actions}
       </div>
@@ -89,7 +95,7 @@ function PackageTerms({ row }: { row: Package }) {
   );
 }
 
-function QueuedPackage({ row, actions }: { row: Package; actions: ReactNode }) {
+function QueuedPackage({ row, actions, renewal }: Shown) {
   const day = (iso: string) => formatDay(iso, row.timeZone, nowMs());
   return (
     <div className="flex items-start gap-3 border-t border-line px-4 py-4 sm:px-6">
@@ -101,6 +107,7 @@ function QueuedPackage({ row, actions }: { row: Package; actions: ReactNode }) {
         <p className="mt-1 text-13 text-ink-3">
           {day(row.startsAt)} to {day(row.endsAt)}
         </p>
+        {renewal}
       </div>
       {actions}
     </div>

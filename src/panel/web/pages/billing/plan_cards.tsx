@@ -1,7 +1,9 @@
 import { Check } from "lucide-react";
+import type { SellingTerms } from "../../../../commerce/order_amounts.ts";
 import { boundsText, limitsText } from "../../copy.ts";
-import { formatCount, formatList, formatMoney, formatOf, formatZoneTime } from "../../format.ts";
+import { formatCount, formatList, formatOf, formatZoneTime } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
+import { advertised, toTerms } from "../../shared/selling.tsx";
 import { Button } from "../../ui/buttons.tsx";
 import { Hint } from "../../ui/hint.tsx";
 import { inPlace } from "../../ui/in_place.tsx";
@@ -18,7 +20,7 @@ export function PlanCards({ onBuy }: { onBuy: (offering: Offering) => void }) {
   const offerings = useOfferings();
   return (
     <Loaded query={offerings} skeleton={<Skeleton className="h-64 rounded-lg" />}>
-      {({ offerings: rows }) =>
+      {({ offerings: rows, terms }) =>
         rows.length > 0 && (
           <Section
             title="Packages on sale"
@@ -26,7 +28,7 @@ export function PlanCards({ onBuy }: { onBuy: (offering: Offering) => void }) {
           >
             <ul className="grid gap-4 sm:grid-cols-2 lg:grid-cols-3">
               {rows.toSorted(byPrice).map((offering) => (
-                <PlanCard key={offering.offeringId} offering={offering} onBuy={onBuy} />
+                <PlanCard key={offering.offeringId} offering={offering} terms={toTerms(terms)} onBuy={onBuy} />
               ))}
             </ul>
           </Section>
@@ -36,31 +38,41 @@ export function PlanCards({ onBuy }: { onBuy: (offering: Offering) => void }) {
   );
 }
 
-function PlanCard({ offering, onBuy }: { offering: Offering; onBuy: (offering: Offering) => void }) {
+function PlanCard({
+  offering,
+  terms,
+  onBuy,
+}: {
+  offering: Offering;
+  terms: SellingTerms;
+  onBuy: (offering: Offering) => void;
+}) {
   const { lock } = useViewer();
-  const { name, priceNanoUsd } = offering;
+  const { name, priceNano } = offering;
+  const shown = priceNano === null ? null : advertised(terms, priceNano);
   return (
     <li className="flex min-w-0 flex-col gap-4 rounded-md border border-line p-4 sm:p-5">
       <div>
         <h3 className="text-14 font-semibold wrap-anywhere">{name}</h3>
         <p className="mt-1 text-20 font-semibold tabular-nums">
-          {priceNanoUsd === null ? (
+          {shown === null ? (
             <span className="text-ink-2">Price on request</span>
           ) : (
             <>
-              {formatMoney(priceNanoUsd)} <span className="text-13 font-normal text-ink-2">{forHowLong(offering)}</span>
+              {shown.price} <span className="text-13 font-normal text-ink-2">{forHowLong(offering)}</span>
             </>
           )}
         </p>
+        {shown?.note && <p className="text-13 text-ink-2">{shown.note}</p>}
       </div>
       <PlanLines offering={offering} />
       <Button
-        variant={priceNanoUsd === null ? "secondary" : "primary"}
+        variant={priceNano === null ? "secondary" : "primary"}
         onClick={() => onBuy(offering)}
         className="w-full"
         {...lock}
       >
-        {priceNanoUsd === null ? "Order" : "Buy"}
+        {priceNano === null ? "Order" : "Buy"}
         <span className="sr-only"> {name}</span>
       </Button>
     </li>
@@ -88,9 +100,8 @@ export function PlanLines({ offering }: { offering: Offering }) {
 
 /** The cheapest first; those without a price last. */
 function byPrice(a: Offering, b: Offering): number {
-  if (a.priceNanoUsd === null || b.priceNanoUsd === null)
-    return Number(a.priceNanoUsd === null) - Number(b.priceNanoUsd === null);
-  const difference = BigInt(a.priceNanoUsd) - BigInt(b.priceNanoUsd);
+  if (a.priceNano === null || b.priceNano === null) return Number(a.priceNano === null) - Number(b.priceNano === null);
+  const difference = BigInt(a.priceNano) - BigInt(b.priceNano);
   return difference < 0n ? -1 : difference > 0n ? 1 : a.name.localeCompare(b.name);
 }
 

@@ -151,12 +151,13 @@ function Part({ title, aside, children }: { title: string; aside?: ReactNode; ch
   );
 }
 
-/** Opening balance, the seven sums, and the closing balance: they add up. */
+/** Opening balance, the eight sums, and the closing balance: they add up. */
 function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: boolean }) {
   const { openingNanoUsd, sumsNanoUsd, charges, closingNanoUsd } = balance;
   const sums = [
     ["Top-ups", sumsNanoUsd.top_up],
     ["Packages assigned", sumsNanoUsd.wholesale],
+    ["Renewals paid from balances", sumsNanoUsd.package],
     ["Transfers to customers", sumsNanoUsd.transfer],
     ["Corrections", sumsNanoUsd.correction],
     ["Refunds", sumsNanoUsd.refund],

@@ -1,50 +1,50 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { api, ask } from "../../api.ts";
-import { formatCompact, formatCount, formatMoney, formatOf, formatShare } from "../../format.ts";
+import { formatCompact, formatCount, formatMoney, formatOf, formatShare, formatTook } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
+import { Percentiles } from "../../shared/percentiles.tsx";
 import { oneOf } from "../../shared/url_values.ts";
 import { Segmented } from "../../ui/choices.tsx";
 import { nowMs } from "../../ui/clock.ts";
+import { TextInput } from "../../ui/fields.tsx";
 import { useUrlState } from "../../ui/filter_bar.tsx";
 import { Figure, Figures, Section } from "../../ui/page.tsx";
 import { Empty, Loaded, Skeleton } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
+import { refusalName } from "../usage/request_text.ts";
+import { LINE_KINDS, type Line, type LineKind, lineHref, lineName } from "./figure_lines.ts";
 
 /**
- * What requests brought in a period: usage revenue, cost and margin, beside the period before. An admin sees the whole
- * service, a reseller its customers. The URL contains the period and what the table is by.
+ * What requests brought in a period, how long they took and which errors there were, beside the period before. An admin sees
+ * the whole service, a reseller its customers. The URL contains the period and what the table is by.
  */
 
 const DAY_MS = 86_400_000;
 const REFETCH_MS = 60_000;
+const DATE_CHARS = 10;
 const PERIODS = [
   { value: "1", label: "24 h" },
   { value: "7", label: "7 days" },
   { value: "30", label: "30 days" },
   { value: "90", label: "90 days" },
-] as const;
-const BY = [
-  { value: "model", label: "By model" },
-  { value: "route", label: "By route" },
+  { value: "own", label: "Dates" },
 ] as const;
 
 type Data = NonNullable<Awaited<ReturnType<typeof api.figures.get>>["data"]>;
-type Line = Data["lines"][number];
 type Counts = Data["total"];
+type State = { period: string; by: string; from: string; to: string };
 
 export function UsageFigures() {
   const isAdmin = useViewer().role === "admin";
-  const [state, setState] = useUrlState({ period: "30", by: "model" });
+  const [state, setState] = useUrlState({ period: "30", by: "model", from: "", to: "" });
   const period = oneOf(PERIODS, state.period, "30");
-  const by = isAdmin ? oneOf(BY, state.by, "model") : "model";
+  const kinds = LINE_KINDS.filter(({ isForAdmins }) => isAdmin || !isForAdmins);
+  const by = oneOf(kinds, state.by, "model");
   const figures = useQuery({
-    queryKey: ["figures", period, by],
-    queryFn: () => {
-      const start = new Date(nowMs() - Number(period) * DAY_MS).toISOString();
-      return ask(api.figures.get({ query: { start, by } }));
-    },
+    queryKey: ["figures", period, by, state.from, state.to],
+    queryFn: () => ask(api.figures.get({ query: { ...rangeOf(period, state), by } })),
     placeholderData: keepPreviousData,
     refetchInterval: REFETCH_MS,
   });
@@ -61,26 +61,28 @@ export function UsageFigures() {
       }
       flush
     >
+      {period === "own" && <OwnRange state={state} setState={setState} />}
       <Loaded query={figures} skeleton={<Skeleton className="m-6 h-48" />}>
         {(data) => (
           <>
-            <div className="grid gap-4 px-4 py-4 sm:px-6">
-              <Sums data={data} isAdmin={isAdmin} />
+            <div className="grid gap-6 px-4 py-4 sm:px-6">
+              <MoneyFigures data={data} isAdmin={isAdmin} />
+              <RequestFigures data={data} />
               <p className="text-12 text-ink-3">
-                Since <Instant iso={data.from} />, compared with the {formatOf(Number(period), "day")} before. A package
+                <Instant iso={data.from} /> to <Instant iso={data.to} />, compared with the same time before. A package
                 that was assigned without an order has no known price: its requests add nothing to usage revenue.
               </p>
             </div>
-            {isAdmin && (
-              <div className="px-4 pb-3 sm:px-6">
-                <Segmented label="Table" value={by} onValue={(next) => setState({ by: next })} options={BY} />
-              </div>
-            )}
+            <ErrorCodes data={data} />
+            <div className="px-4 pb-3 sm:px-6">
+              <Segmented label="Table" value={by} onValue={(next) => setState({ by: next })} options={kinds} />
+            </div>
             <DataTable
               caption={`Usage revenue and margin by ${by}`}
               rows={data.lines}
-              rowKey={nameOf}
-              columns={columnsOf(by)}
+              rowKey={(line) => `${by} ${lineName(by, line)} ${line.accountId ?? line.routeId ?? ""}`}
+              rowHref={(line) => lineHref(by, line, isAdmin)}
+              columns={columnsOf(by, isAdmin)}
               empty={<Empty>No requests in this period.</Empty>}
             />
             {data.hasMore && (
@@ -95,7 +97,30 @@ export function UsageFigures() {
   );
 }
 
-function Sums({ data: { total, before }, isAdmin }: { data: Data; isAdmin: boolean }) {
+/** The period as the server takes it. Days are those of UTC; the last one is whole. */
+function rangeOf(period: (typeof PERIODS)[number]["value"], { from, to }: State): { start?: string; end?: string } {
+  if (period !== "own") return { start: new Date(nowMs() - Number(period) * DAY_MS).toISOString() };
+  const end = to === "" ? Number.NaN : Date.parse(to) + DAY_MS;
+  return { ...(from !== "" && { start: from }), ...(Number.isFinite(end) && { end: new Date(end).toISOString() }) };
+}
+
+function OwnRange({ state, setState }: { state: State; setState: (changes: Partial<State>) => void }) {
+  return (
+    <div className="flex flex-wrap items-center gap-2 border-b border-line px-4 pb-4 text-13 sm:px-6">
+      <DateInput label="First day" value={state.from} onValue={(from) => setState({ from })} />
+      <span className="text-ink-2">to</span>
+      <DateInput label="Last day" value={state.to} onValue={(to) => setState({ to })} />
+      <span className="text-ink-3">Days of UTC. At most 366.</span>
+    </div>
+  );
+}
+
+function DateInput(input: { label: string; value: string; onValue: (value: string) => void }) {
+  const { label, ...rest } = input;
+  return <TextInput type="date" aria-label={label} maxLength={DATE_CHARS} className="w-40" {...rest} />;
+}
+
+function MoneyFigures({ data: { total, before }, isAdmin }: { data: Data; isAdmin: boolean }) {
   const isLoss = BigInt(total.marginNanoUsd) < 0n;
   const unknown = total.costUnknown ?? 0;
   const money = (pick: (counts: Counts) => string, says: string) => (
@@ -125,12 +150,6 @@ function Sums({ data: { total, before }, isAdmin }: { data: Data; isAdmin: boole
           <span className={isLoss ? "text-bad" : undefined}>{formatMoney(total.marginNanoUsd)}</span>
         </Figure>
         <Figure
-          label="Requests"
-          note={<Before now={total.requests} then={before.requests} said={formatCount(before.requests)} />}
-        >
-          {formatCount(total.requests)}
-        </Figure>
-        <Figure
           label="Tokens"
           note={<Before now={tokensOf(total)} then={tokensOf(before)} said={formatCompact(tokensOf(before))} />}
         >
@@ -147,7 +166,77 @@ function Sums({ data: { total, before }, isAdmin }: { data: Data; isAdmin: boole
   );
 }
 
+function RequestFigures({ data: { total, before, ...data } }: { data: Data }) {
+  const [rate, rateBefore] = [errorRate(total.requests, data.errors), errorRate(before.requests, data.errorsBefore)];
+  return (
+    <Figures>
+      <Figure
+        label="Requests"
+        note={<Before now={total.requests} then={before.requests} said={formatCount(before.requests)} />}
+      >
+        {formatCount(total.requests)}
+      </Figure>
+      <Figure
+        label="Error rate"
+        note={
+          <>
+            {formatOf(sumOf(data.errors), "error")} ÷ (errors + requests).{" "}
+            <span className="text-ink-3">Before: {formatShare(rateBefore)}.</span>
+          </>
+        }
+      >
+        {formatShare(rate)}
+      </Figure>
+      <Latency label="First event" now={total.firstEvent} then={before.firstEvent} />
+      <Latency label="Whole request" now={total.wholeAnswer} then={before.wholeAnswer} />
+    </Figures>
+  );
+}
+
+function Latency({ label, now, then }: { label: string; now: Counts["firstEvent"]; then: Counts["firstEvent"] }) {
+  return (
+    <Figure
+      label={`${label}: median`}
+      note={
+        <>
+          {now && `95 in 100 took at most ${formatTook(now.p95Ms)}. `}
+          <span className="text-ink-3">
+            {then ? `Before: ${formatTook(then.p50Ms)} and ${formatTook(then.p95Ms)}.` : "Nothing to compare with."}
+          </span>
+        </>
+      }
+    >
+      {now ? formatTook(now.p50Ms) : "–"}
+    </Figure>
+  );
+}
+
+/** How many errors there were of each code, now and before. */
+function ErrorCodes({ data: { errors, errorsBefore } }: { data: Data }) {
+  if (errors.length === 0) return null;
+  const before = new Map(errorsBefore.map(({ code, requests }) => [code, requests]));
+  return (
+    <section aria-label="Errors by code" className="grid gap-2 border-t border-line px-4 py-4 sm:px-6">
+      <h3 className="text-13">Errors by code</h3>
+      <ul className="flex flex-wrap gap-x-6 gap-y-1 text-13 tabular-nums">
+        {errors.map(({ code, requests }) => (
+          <li key={code}>
+            {refusalName(code)} <strong className="font-semibold">{formatCount(requests)}</strong>{" "}
+            <span className="text-ink-3">before {formatCount(before.get(code) ?? 0)}</span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
 const tokensOf = ({ promptTokens, completionTokens }: Counts) => promptTokens + completionTokens;
+const sumOf = (errors: Data["errors"]) => errors.reduce((sum, { requests }) => sum + requests, 0);
+
+function errorRate(requests: number, errors: Data["errors"]): number {
+  const failed = sumOf(errors);
+  return failed === 0 ? 0 : failed / (failed + requests);
+}
 
 /** "Up 12% from $3.40" */
 function Before({ now, then, said }: { now: number; then: number; said: string }): ReactNode {
@@ -161,25 +250,36 @@ function Before({ now, then, said }: { now: number; then: number; said: string }
   );
 }
 
-function nameOf({ name, modelId, routeId }: Line): string {
-  return name ?? modelId ?? (routeId === null ? "Not known" : `Deleted route ${routeId}`);
-}
-
-function columnsOf(by: "model" | "route"): Column<Line>[] {
-  return [
+function columnsOf(by: LineKind, isAdmin: boolean): Column<Line>[] {
+  const isById = by === "account" || by === "reseller";
+  const latency: Column<Line>[] = [
+    { head: "First event", align: "right", hideBelow: "xl", cell: ({ firstEvent }) => <Percentiles of={firstEvent} /> },
     {
-      head: by === "model" ? "Model" : "Route",
-      cell: (line) => <span className="font-mono wrap-anywhere">{nameOf(line)}</span>,
-    },
-    { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
-    {
-      head: "Tokens",
+      head: "Whole request",
       align: "right",
-      hideBelow: "lg",
-      cell: (line) => formatCompact(tokensOf(line)),
+      hideBelow: "xl",
+      cell: ({ wholeAnswer }) => <Percentiles of={wholeAnswer} />,
     },
+  ];
+  const head = LINE_KINDS.find(({ value }) => value === by)?.head ?? "";
+  return [
+    { head, cell: (line) => <span className="wrap-anywhere">{lineName(by, line)}</span> },
+    { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
+    { head: "Tokens", align: "right", hideBelow: "lg", cell: (line) => formatCompact(tokensOf(line)) },
+    {
+      head: "Cached input",
+      align: "right",
+      hideBelow: "xl",
+      cell: ({ cachedTokens, promptTokens }) => (promptTokens === 0 ? "–" : formatShare(cachedTokens / promptTokens)),
+    },
+    ...(isById ? [] : latency),
     { head: "Usage revenue", align: "right", cell: ({ usageRevenueNanoUsd }) => formatMoney(usageRevenueNanoUsd) },
-    { head: "Cost", align: "right", hideBelow: "md", cell: (line) => <Cost line={line} /> },
+    {
+      head: isAdmin ? "Provider cost" : "Cost",
+      align: "right",
+      hideBelow: "md",
+      cell: (line) => <Cost line={line} />,
+    },
     { head: "Margin", align: "right", cell: ({ marginNanoUsd }) => formatMoney(marginNanoUsd) },
   ];
 }

@@ -16,7 +16,8 @@ import { toast } from "../../ui/toast.tsx";
 
 /** The seller's and the buyer's details on invoices. Each is a section that any page can show. */
 
-type Details = { name: string | null; address: string | null; tax: string | null };
+/** `vat`: only of a buyer. */
+type Details = { name: string | null; address: string | null; tax: string | null; vat?: string | null };
 type FieldTexts = { label: string; hint?: string; placeholder?: string; optional?: true; maxLength: number };
 
 /** The seller's or the buyer's side of an invoice: its texts, and how its details are read and saved. */
@@ -28,6 +29,7 @@ type Side = {
   isAddressOptional: boolean;
   /** `param`: the server's name of the field. */
   tax: FieldTexts & { param: "taxLine" | "taxNumber" };
+  vat: FieldTexts | null;
   read: () => Promise<Details>;
   save: (details: Details) => Promise<unknown>;
 };
@@ -47,6 +49,7 @@ const SELLER: Side = {
     placeholder: "VAT ID DE123456789",
     maxLength: TAX_LINE_CHARS_MAX,
   },
+  vat: null,
   read: async () => {
     const { taxLine, ...others } = await ask(api.seller["invoice-details"].get());
     return { ...others, tax: taxLine };
@@ -65,12 +68,26 @@ const BUYER: Side = {
     maxLength: INVOICE_NAME_CHARS_MAX,
   },
   isAddressOptional: true,
-  tax: { param: "taxNumber", label: "Tax number", optional: true, maxLength: TAX_NUMBER_CHARS_MAX },
-  read: async () => {
-    const { taxNumber, ...others } = await ask(api.settings.invoices.get());
-    return { ...others, tax: taxNumber };
+  tax: {
+    param: "taxNumber",
+    label: "Tax number",
+    optional: true,
+    hint: "Another number for your invoices, printed as it is.",
+    maxLength: TAX_NUMBER_CHARS_MAX,
   },
-  save: ({ tax, ...others }) => ask(api.settings.invoices.put({ ...others, taxNumber: tax })),
+  vat: {
+    label: "VAT number",
+    optional: true,
+    hint: "Of a business in the EU. A seller in another country of the EU then charges you no VAT: you owe it yourself.",
+    placeholder: "DE136695976",
+    maxLength: TAX_NUMBER_CHARS_MAX,
+  },
+  read: async () => {
+    const { taxNumber, vatNumber, ...others } = await ask(api.settings.invoices.get());
+    return { ...others, tax: taxNumber, vat: vatNumber };
+  },
+  save: ({ tax, vat = null, ...others }) =>
+    ask(api.settings.invoices.put({ ...others, taxNumber: tax, vatNumber: vat })),
 };
 
 /** A seller's name, address and tax line. */
@@ -78,7 +95,7 @@ export function SellerDetailsSection() {
   return <DetailsSection side={SELLER} />;
 }
 
-/** A buyer's own name, address and tax number. */
+/** A buyer's own name, address and tax numbers. */
 export function BuyerDetailsSection() {
   return <DetailsSection side={BUYER} />;
 }
@@ -95,7 +112,7 @@ function DetailsSection({ side }: { side: Side }) {
 }
 
 function DetailsForm({
-  side: { queryKey, name, isAddressOptional, tax, save },
+  side: { queryKey, name, isAddressOptional, tax, vat, save },
   saved,
 }: {
   side: Side;
@@ -104,9 +121,15 @@ function DetailsForm({
   const client = useQueryClient();
   const { lock } = useViewer();
   const form = useForm({
-    first: { name: saved.name ?? "", address: saved.address ?? "", tax: saved.tax ?? "" },
-    wrong: { name: null, address: null, taxLine: null, taxNumber: null },
-    send: (typed) => save({ name: orNull(typed.name), address: orNull(typed.address), tax: orNull(typed.tax) }),
+    first: { name: saved.name ?? "", address: saved.address ?? "", tax: saved.tax ?? "", vat: saved.vat ?? "" },
+    wrong: { name: null, address: null, taxLine: null, taxNumber: null, vatNumber: null },
+    send: (typed) =>
+      save({
+        name: orNull(typed.name),
+        address: orNull(typed.address),
+        tax: orNull(typed.tax),
+        vat: orNull(typed.vat),
+      }),
     onSent: async () => {
       form.reset(form.values);
       await client.invalidateQueries({ queryKey });
@@ -126,6 +149,15 @@ function DetailsForm({
       >
         <TextArea {...address} rows={4} maxLength={INVOICE_ADDRESS_CHARS_MAX} />
       </Field>
+      {vat && (
+        <TextField
+          {...vat}
+          autoCapitalize="characters"
+          value={form.values.vat}
+          onValue={(typed) => form.set({ vat: typed })}
+          error={form.errorOf("vatNumber")}
+        />
+      )}
       <TextField
         {...taxTexts}
         value={form.values.tax}

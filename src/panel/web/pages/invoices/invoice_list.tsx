@@ -1,7 +1,7 @@
 import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
 import { Download, Undo2 } from "lucide-react";
+import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
-import { formatMoney } from "../../format.ts";
 import { download } from "../../shared/download.ts";
 import { IconButton } from "../../ui/buttons.tsx";
 import { Section } from "../../ui/page.tsx";
@@ -102,5 +102,5 @@ const DATE: Column<Invoice> = { head: "Date", cell: ({ issuedAt }) => <Instant i
 const AMOUNT: Column<Invoice> = {
   head: "Amount",
   align: "right",
-  cell: ({ kind, totalNanoUsd }) => formatMoney(kind === "credit_note" ? `-${totalNanoUsd}` : totalNanoUsd),
+  cell: ({ kind, totalNano, currency }) => formatAmount(kind === "credit_note" ? `-${totalNano}` : totalNano, currency),
 };

@@ -2,12 +2,13 @@ import { KEY_NAME_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { formatOf } from "../../format.ts";
 import { useKeyOptions } from "../../shared/account_queries.ts";
-import { CheckboxList, RadioList } from "../../ui/choices.tsx";
+import { RadioList } from "../../ui/choices.tsx";
 import { nowMs } from "../../ui/clock.ts";
 import { CollapsedField } from "../../ui/collapsed.tsx";
 import { Field, NativeSelect, TextField } from "../../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { Loaded, Skeleton } from "../../ui/states.tsx";
+import { checkKeyScope, HostList, type KeyScope, ModelList } from "./key_scope.tsx";
 import { explainLostKey, showSecret } from "./key_secret.tsx";
 import {
   checkOwnLimits,
@@ -47,13 +48,11 @@ type Expiry = { expiry: (typeof EXPIRIES)[number]["value"]; lastDay: string };
 
 type Values = OwnLimits &
   TypedLimits &
-  Expiry & {
+  Expiry &
+  KeyScope & {
     name: string;
     /** null: not chosen yet; the likely one is preselected. */
     mode: Mode | null;
-    /** null: all. */
-    modelIds: string[] | null;
-    hosts: string[] | null;
   };
 const FIRST: Values = {
   name: "",
@@ -78,8 +77,7 @@ export function CreateKeyDialog({ most, ...dialog }: DialogState & { most: RateL
     wrong: (values) => ({
       name: isBlank(values.name) ? "Enter a name for this key." : null,
       mode: null,
-      modelIds: values.modelIds?.length === 0 ? "Choose a model, or allow all." : null,
-      hosts: values.hosts?.length === 0 ? "Choose a host, or allow all." : null,
+      ...checkKeyScope(values),
       expiresAt: checkExpiry(values),
       ...checkOwnLimits(values),
       ...checkLimits(values),
@@ -159,20 +157,10 @@ function Limits({ options, form, most }: { options: Options; form: KeyForm; most
   return (
     <div className="grid border-y border-line">
       <CollapsedField label="Models" value={allowedText(values.modelIds, "model")} isWrong={isWrong("modelIds")}>
-        <CheckboxList
-          label="Models the key may use"
-          allLabel="All models, new ones too"
-          options={options.models.map(({ id }) => ({ value: id, label: id }))}
-          {...form.field("modelIds")}
-        />
+        <ModelList options={options} {...form.field("modelIds")} />
       </CollapsedField>
       <CollapsedField label="Hosts" value={allowedText(values.hosts, "host")} isWrong={isWrong("hosts")}>
-        <CheckboxList
-          label="Hosts the key may be used on"
-          allLabel="All hosts, new ones too"
-          options={options.hosts.map(({ host, label }) => ({ value: host, label: host, hint: label }))}
-          {...form.field("hosts")}
-        />
+        <HostList options={options} {...form.field("hosts")} />
       </CollapsedField>
       <CollapsedField label="Expires" value={expiryText(values)} isWrong={isWrong("expiresAt")}>
         <ExpiryFields values={values} onChange={form.set} error={errorOf("expiresAt")} />

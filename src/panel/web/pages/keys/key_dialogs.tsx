@@ -1,22 +1,23 @@
 import { KEY_NAME_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { formatOf } from "../../format.ts";
-import type { OwnKey } from "../../shared/account_queries.ts";
+import { type OwnKey, useKeyOptions } from "../../shared/account_queries.ts";
 import { useRefresh } from "../../shared/page_hooks.ts";
 import { RadioList } from "../../ui/choices.tsx";
 import { TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
-import { Banner } from "../../ui/states.tsx";
+import { Banner, Loaded, Skeleton } from "../../ui/states.tsx";
 import { toast } from "../../ui/toast.tsx";
+import { checkKeyScope, HostList, type KeyScope, ModelList } from "./key_scope.tsx";
 import { explainLostKey, showSecret } from "./key_secret.tsx";
 import { checkOwnLimits, OwnLimitFields, readOwnLimits, typedOwnLimits } from "./own_limits.tsx";
 import { checkLimits, RateLimitFields, type RateLimits, readLimits, typedLimits } from "./rate_limits.tsx";
 
-/** The dialogs that edit and rotate a key. Creating one: key_create.tsx. */
+/** The dialogs that edit a key and its scope, and rotate it. Creating one: key_create.tsx. */
 
 const HOUR_SECONDS = 3_600;
 
-/** Only the name and the limits of a key can change. `most`: the limits of the account, which a key may not exceed; null: none. */
+/** The name and the limits. `most`: the limits of the account, which a key may not exceed; null: none. */
 export function EditKeyDialog({ row, most, ...dialog }: DialogState & { row: OwnKey; most: RateLimits | null }) {
   const refresh = useRefresh();
   const form = useForm({
@@ -40,12 +41,49 @@ export function EditKeyDialog({ row, most, ...dialog }: DialogState & { row: Own
       {...dialog}
       form={form}
       title={`Key ${row.name}`}
-      description="Billing, models, hosts and expiry are fixed when a key is created."
+      description="Billing and expiry are fixed when a key is created."
       submitLabel="Save"
     >
       <TextField label="Name" {...form.field("name")} maxLength={KEY_NAME_CHARS_MAX} required />
       <OwnLimitFields field={form.field} zone={row.timeZone} />
       <RateLimitFields field={form.field} most={most} />
+    </FormDialog>
+  );
+}
+
+/** Where a key may be used. */
+export function ScopeDialog({ row, ...dialog }: DialogState & { row: OwnKey }) {
+  const options = useKeyOptions();
+  const refresh = useRefresh();
+  const scope: KeyScope = { modelIds: row.modelIds, hosts: row.hosts };
+  const form = useForm({
+    first: scope,
+    wrong: checkKeyScope,
+    send: async (changed) => {
+      await ask(api.keys({ id: row.keyId }).patch(changed));
+      await refresh();
+    },
+    onSent: () => {
+      toast.done(`Key ${row.name} saved.`);
+      dialog.onClose();
+    },
+  });
+  return (
+    <FormDialog
+      {...dialog}
+      form={form}
+      title={`Models and hosts of key ${row.name}`}
+      description="A change applies immediately: requests outside of it are refused."
+      submitLabel="Save"
+    >
+      <Loaded query={options} skeleton={<Skeleton className="h-48" />}>
+        {(data) => (
+          <>
+            <ModelList options={data} {...form.field("modelIds")} />
+            <HostList options={data} {...form.field("hosts")} />
+          </>
+        )}
+      </Loaded>
     </FormDialog>
   );
 }

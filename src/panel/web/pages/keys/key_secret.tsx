@@ -2,8 +2,9 @@ import { useQuery } from "@tanstack/react-query";
 import { explainRepeat, useMe } from "../../api.ts";
 import { useKeyOptions } from "../../shared/account_queries.ts";
 import { useRefresh } from "../../shared/page_hooks.ts";
-import { apiSnippets, SecretOnce } from "../../ui/copy_field.tsx";
+import { SecretOnce } from "../../ui/copy_field.tsx";
 import { keptOnce } from "../../ui/kept_once.ts";
+import { helloCode } from "../../ui/request_code.ts";
 import { OFFERS } from "../playground/models.ts";
 
 /** A new key's secret, from its creation until the person has stored it. The Keys page shows it. */
@@ -33,7 +34,7 @@ function Secret({ shown }: { shown: FreshKey }) {
       open
       title={shown.title}
       value={shown.secret}
-      {...(model !== null && { snippets: apiSnippets({ baseUrl, model, key: shown.secret }) })}
+      {...(model !== null && { snippets: helloCode({ baseUrl, model, key: shown.secret }) })}
       onDone={() => {
         showSecret(null);
         void refresh();
@@ -42,8 +43,8 @@ function Secret({ shown }: { shown: FreshKey }) {
   );
 }
 
-/** The API base URL for the example: this site's own if the key may be used there. */
-function useBaseUrl({ hosts }: FreshKey): string {
+/** The API base URL of a key: this site's own if the key may be used there. */
+export function useBaseUrl({ hosts }: Pick<FreshKey, "hosts">): string {
   const { apiBaseUrl } = useMe();
   const options = useKeyOptions();
   if (hosts === null || hosts.includes(new URL(apiBaseUrl).hostname)) return apiBaseUrl;

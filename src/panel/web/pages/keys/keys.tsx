@@ -1,51 +1,26 @@
-import {
-  Ban,
-  ChartColumn,
-  Infinity as Endless,
-  KeyRound,
-  MoreHorizontal,
-  Pencil,
-  Plus,
-  Power,
-  RefreshCw,
-} from "lucide-react";
+import { Infinity as Endless, KeyRound, Plus } from "lucide-react";
 import { type ReactNode, useEffect, useEffectEvent } from "react";
 import { KEY_BUDGETS } from "../../../../limits.ts";
-import { api, ask } from "../../api.ts";
-import { CONFIRM, EMPTY, limitsText, READ_ONLY } from "../../copy.ts";
-import { formatCount, formatDay, formatDuration, formatMoney, formatOf } from "../../format.ts";
+import { EMPTY, limitsText } from "../../copy.ts";
+import { formatCount, formatMoney, formatOf } from "../../format.ts";
 import { type OwnKey, useKeys } from "../../shared/account_queries.ts";
-import { useOpened, useRefresh, useViewer } from "../../shared/page_hooks.ts";
-import { useSwitching } from "../../shared/switching.ts";
-import { Button, IconButton } from "../../ui/buttons.tsx";
-import { nowMs } from "../../ui/clock.ts";
+import { useOpened, useViewer } from "../../shared/page_hooks.ts";
+import { Button } from "../../ui/buttons.tsx";
 import { Collapsed } from "../../ui/collapsed.tsx";
-import { Confirm } from "../../ui/dialog.tsx";
 import { useUrlState } from "../../ui/filter_bar.tsx";
 import { Hint } from "../../ui/hint.tsx";
-import { Menu } from "../../ui/menu.tsx";
-import type { MenuItem } from "../../ui/menu_list.tsx";
 import { Meter } from "../../ui/meter.tsx";
 import { Page, Section } from "../../ui/page.tsx";
-import { Badge, Banner, Empty, Loaded, SkeletonRows, Status } from "../../ui/states.tsx";
+import { Badge, Banner, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Ago } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
 import { TwoLines } from "../../ui/two_lines.tsx";
-import { CreateKeyDialog } from "./key_create.tsx";
-import { EditKeyDialog, RotateKeyDialog } from "./key_dialogs.tsx";
+import { type KeyAct, KeyActing, KeyMenu } from "./key_actions.tsx";
 import { KeySecret } from "./key_secret.tsx";
+import { isLive, isUsedUp, KeyStatus, SPENT_IN, unusedDays } from "./key_states.tsx";
 import type { RateLimits } from "./rate_limits.tsx";
 
 /** The person's API keys: create, check their use, and retire them. */
-
-const DAY_MS = 86_400_000;
-/** After so many days without use, a key is marked as unused; a key that was never used, after a week. */
-const UNUSED_DAYS = 30;
-const NEVER_USED_DAYS = 7;
-const ENDING_DAYS = 7;
-
-type Act = { kind: "create" } | { kind: "edit" | "rotate" | "revoke"; row: OwnKey };
 
 export function KeysPage() {
   const { lock } = useViewer();
@@ -72,7 +47,7 @@ export function KeysPage() {
                 </Empty>
               }
             />
-            <Acting acting={acting} most={accountLimits} />
+            <KeyActing acting={acting} most={accountLimits} />
           </>
         )}
       </Loaded>
@@ -85,7 +60,7 @@ export function KeysPage() {
 function useActing() {
   const { lock } = useViewer();
   const [{ create }, setUrl] = useUrlState({ create: "" });
-  const acting = useOpened<Act>();
+  const acting = useOpened<KeyAct>();
   const onUrl = useEffectEvent((wanted: string) => {
     if (wanted === "") return;
     // The URL is cleaned, so that a reload does not open the dialog again.
@@ -105,45 +80,6 @@ function AccountLimits({ limits }: { limits: RateLimits }) {
   );
 }
 
-function Acting({ acting, most }: { acting: ReturnType<typeof useActing>; most: RateLimits | null }) {
-  const { what, isOpen, times, close } = acting;
-  if (what === null) return null;
-  const state = { open: isOpen, onClose: close };
-  if (what.kind === "create") return <CreateKeyDialog key={times} {...state} most={most} />;
-  if (what.kind === "edit") return <EditKeyDialog key={times} {...state} row={what.row} most={most} />;
-  if (what.kind === "rotate") return <RotateKeyDialog key={times} {...state} row={what.row} />;
-  return <RevokeQuestion key={times} {...state} row={what.row} />;
-}
-
-function RevokeQuestion({
-  open,
-  onClose,
-  row: { keyId, name, requestsLastDay },
-}: {
-  open: boolean;
-  onClose: () => void;
-  row: OwnKey;
-}) {
-  const refresh = useRefresh();
-  const { title, body } = CONFIRM.revokeKey(name, requestsLastDay);
-  return (
-    <Confirm
-      open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
-      title={title}
-      confirmLabel="Revoke key"
-      cancelLabel="Keep key"
-      onConfirm={async () => {
-        await ask(api.keys({ id: keyId }).revoke.post());
-        await refresh();
-        toast.done(`Key ${name} is revoked.`);
-      }}
-    >
-      {body} This cannot be undone.
-    </Confirm>
-  );
-}
-
 /** Warns about keys that are on, unused and never expire: a key that is off opens nothing. */
 function UnusedKeys({ rows }: { rows: readonly OwnKey[] }) {
   const count = rows.filter((row) => row.expiresAt === null && unusedDays(row) !== null).length;
@@ -158,18 +94,7 @@ function UnusedKeys({ rows }: { rows: readonly OwnKey[] }) {
   );
 }
 
-function isLive({ status }: OwnKey): boolean {
-  return status === "enabled" || status === "disabled";
-}
-
-/** The number of days without use; null if that is not long, or if the key is off or has ended. */
-function unusedDays({ status, lastUsedAt, createdAt }: OwnKey): number | null {
-  if (status !== "enabled") return null;
-  const days = Math.floor((nowMs() - Date.parse(lastUsedAt ?? createdAt)) / DAY_MS);
-  return days >= (lastUsedAt === null ? NEVER_USED_DAYS : UNUSED_DAYS) ? days : null;
-}
-
-function KeyLists({ rows, onAct, empty }: { rows: readonly OwnKey[]; onAct: (act: Act) => void; empty: ReactNode }) {
+function KeyLists({ rows, onAct, empty }: { rows: readonly OwnKey[]; onAct: (act: KeyAct) => void; empty: ReactNode }) {
   const live = rows.filter(isLive);
   const ended = rows.filter((row) => !isLive(row));
   return (
@@ -178,7 +103,7 @@ function KeyLists({ rows, onAct, empty }: { rows: readonly OwnKey[]; onAct: (act
         caption="Keys"
         rows={live}
         rowKey={({ keyId }) => String(keyId)}
-        rowHref={({ keyId }) => `/usage?key=${keyId}`}
+        rowHref={({ keyId }) => `/keys/${keyId}`}
         columns={COLUMNS}
         actions={(row) => <KeyMenu row={row} onAct={onAct} />}
         empty={empty}
@@ -226,8 +151,6 @@ function ScopeCell({ row: { modelIds, hosts } }: { row: OwnKey }) {
     </span>
   );
 }
-
-const SPENT_IN = { day: "today", week: "this week", month: "this month", total: "in total" } as const;
 
 /** The key's own limits, and what is used of them. */
 function LimitsCell({ row }: { row: OwnKey }) {
@@ -290,68 +213,6 @@ function StateCell({ row }: { row: OwnKey }) {
   );
 }
 
-/** Whether the key has reached one of its own limits. */
-function isUsedUp(row: OwnKey): boolean {
-  const { used, dailyUnitsMax } = row;
-  if (used === null) return false;
-  if (dailyUnitsMax !== null && used.units >= dailyUnitsMax) return true;
-  return KEY_BUDGETS.some(({ field }) => row[field] !== null && BigInt(used.spentNanoUsd[field]) >= BigInt(row[field]));
-}
-
-function KeyStatus({ row: { status, expiresAt } }: { row: OwnKey }) {
-  if (status === "disabled") return <Status kind="disabled" />;
-  if (status === "revoked" || status === "expired") return <Status kind={status} />;
-  if (expiresAt === null) return <Status kind="active" />;
-  const leftMs = Date.parse(expiresAt) - nowMs();
-  if (leftMs < ENDING_DAYS * DAY_MS) return <Status kind="ending">Ends in {formatDuration(leftMs)}</Status>;
-  return <Status kind="active">Active until {formatDay(expiresAt, VIEWER_ZONE, nowMs())}</Status>;
-}
-
-const VIEWER_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
-
-function KeyMenu({ row, onAct }: { row: OwnKey; onAct: (act: Act) => void }) {
-  const { lock } = useViewer();
-  const power = usePower();
-  const off = lock.disabled ? { disabled: true } : {};
-  const isOn = row.status === "enabled";
-  const items: MenuItem[] = [
-    { label: "Usage", icon: ChartColumn, href: `/usage?key=${row.keyId}` },
-    { label: "Name and limits", icon: Pencil, onSelect: () => onAct({ kind: "edit", row }), ...off },
-    {
-      label: "Rotate",
-      icon: RefreshCw,
-      onSelect: () => onAct({ kind: "rotate", row }),
-      ...(isOn ? off : { disabled: true, hint: "Switch it on first." }),
-    },
-    {
-      label: isOn ? "Switch off" : "Switch on",
-      icon: Power,
-      onSelect: () => power.mutate({ what: row, isOn: !isOn }),
-      ...off,
-    },
-    "line",
-    { label: "Revoke", icon: Ban, tone: "danger", onSelect: () => onAct({ kind: "revoke", row }), ...off },
-  ];
-  return (
-    <Menu
-      trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />}
-      header={lock.disabled && <p className="text-12 text-ink-3">{READ_ONLY}</p>}
-      items={items}
-    />
-  );
-}
-
-function usePower() {
-  return useSwitching<OwnKey>({
-    send: ({ keyId }, isOn) => {
-      const key = api.keys({ id: keyId });
-      return isOn ? ask(key.enable.post()) : ask(key.disable.post());
-    },
-    done: ({ name }, isOn) => (isOn ? `Key ${name} is on.` : `Key ${name} is off. Requests with it get a 401 error.`),
-    stays: ({ name }, isOn) => `Key ${name} stays ${isOn ? "off" : "on"}.`,
-  });
-}
-
 function EndedKeys({ rows }: { rows: readonly OwnKey[] }) {
   return (
     <Collapsed look="rows" label={`Revoked and expired keys (${formatCount(rows.length)})`}>
@@ -359,7 +220,7 @@ function EndedKeys({ rows }: { rows: readonly OwnKey[] }) {
         caption="Ended keys"
         rows={rows}
         rowKey={({ keyId }) => String(keyId)}
-        rowHref={({ keyId }) => `/usage?key=${keyId}`}
+        rowHref={({ keyId }) => `/keys/${keyId}`}
         columns={[
           { head: "Key", cell: (row) => <NameCell row={row} /> },
           { head: "Billing", cell: ({ mode }) => (mode === "payg" ? "Balance" : "Package") },

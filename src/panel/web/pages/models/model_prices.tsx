@@ -1,12 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { Lock, Search } from "lucide-react";
 import type { ReactNode } from "react";
+import { useLocation } from "wouter";
 import { MODALITIES, MODALITY_NAMES } from "../../../../catalog/modalities.ts";
 import { MODEL_ID_CHARS_MAX } from "../../../../limits.ts";
 import { ApiError, api, ask } from "../../api.ts";
 import { formatCompact, formatOf, formatPicoUsd } from "../../format.ts";
 import { oneOf } from "../../shared/url_values.ts";
-import { Button, ButtonLink } from "../../ui/buttons.tsx";
+import { Button, ButtonLink, TextLink } from "../../ui/buttons.tsx";
 import { Checkbox } from "../../ui/choices.tsx";
 import { NativeSelect } from "../../ui/fields.tsx";
 import { FilterBar, SearchInput, useUrlState } from "../../ui/filter_bar.tsx";
@@ -25,7 +26,7 @@ const PACKAGE_ONLY = "Package only";
 /** The most models that fit side by side. */
 const COMPARED_MAX = 6;
 
-type Model = NonNullable<Awaited<ReturnType<(typeof api)["model-prices"]["get"]>>["data"]>["models"][number];
+export type Model = NonNullable<Awaited<ReturnType<(typeof api)["model-prices"]["get"]>>["data"]>["models"][number];
 
 const KINDS = [
   { value: "", label: "All kinds" },
@@ -43,8 +44,7 @@ type Sort = (typeof SORTS)[number]["value"];
 export function ModelPrices() {
   const models = useQuery({ queryKey: ["model-prices"], queryFn: () => ask(api["model-prices"].get()) });
   const [url, setUrl] = useUrlState({ q: "", kind: "", sort: "name", compare: "" });
-  if (models.data === undefined && models.error instanceof ApiError && models.error.code === "session_required")
-    return <SignInFirst />;
+  if (models.data === undefined && needsSession(models.error)) return <SignInFirst />;
   const sort = oneOf(SORTS, url.sort, "name");
   const kind = oneOf(KINDS, url.kind, "");
   const chosen = url.compare === "" ? [] : url.compare.split(",");
@@ -83,7 +83,11 @@ export function ModelPrices() {
   );
 }
 
-function SignInFirst() {
+export function needsSession(error: unknown): boolean {
+  return error instanceof ApiError && error.code === "session_required";
+}
+
+export function SignInFirst() {
   return (
     <Section>
       <Empty
@@ -179,10 +183,11 @@ function ModelsTable({
 }
 
 function ModelName({ model: { id, name, modality, status } }: { model: Model }) {
+  const [path] = useLocation();
   return (
     <span className="grid min-w-0 gap-0.5 py-1">
       <span className="flex flex-wrap items-center gap-2 font-medium wrap-anywhere">
-        {name}
+        <TextLink href={`${path}?model=${encodeURIComponent(id)}`}>{name}</TextLink>
         {status === "preview" && <Badge>Preview</Badge>}
       </span>
       <span className="font-normal text-ink-2">
@@ -286,7 +291,8 @@ function comparedRows(models: readonly Model[]): Compared[] {
   return rows;
 }
 
-function factsOf({ prices, imagePrices, modality }: Model): Map<string, string> {
+/** The prices of a model, by what they are for. */
+export function factsOf({ prices, imagePrices, modality }: Model): Map<string, string> {
   const facts = new Map<string, string>();
   for (const tier of prices?.tiers ?? []) {
     const above = tier.aboveInputTokens > 0 ? `, prompts above ${formatCompact(tier.aboveInputTokens)}` : "";

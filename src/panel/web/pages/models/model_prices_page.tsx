@@ -1,16 +1,20 @@
 import { BrandMark } from "../../ui/brand_mark.tsx";
 import { ButtonLink } from "../../ui/buttons.tsx";
+import { useUrlState } from "../../ui/filter_bar.tsx";
 import { Page } from "../../ui/page.tsx";
 import { useHostBrand } from "../sign_in/signed_out.tsx";
+import { ModelDetailsPage } from "./model_page.tsx";
 import { ModelPrices } from "./model_prices.tsx";
 
-/** The models and their prices: inside the panel, and for visitors who are not signed in. */
+/** The models and their prices, and a page of each (`?model=`): inside the panel, and for visitors who are not signed in. */
 
 const TITLE = "Models and prices";
 const LEAD =
   "What a request costs when your balance pays for it. A package counts requests instead, whatever their price.";
 
 export function ModelPricesPage() {
+  const id = useModelId();
+  if (id !== "") return <ModelDetailsPage id={id} path="/models" playground={playgroundOf(id)} />;
   return (
     <Page title={TITLE} lead={LEAD}>
       <ModelPrices />
@@ -21,6 +25,7 @@ export function ModelPricesPage() {
 /** Without a session: the host's brand above, and a way to sign in. */
 export function PublicModelPricesPage() {
   const { look } = useHostBrand();
+  const id = useModelId();
   return (
     <div className="min-h-dvh">
       <header className="mx-auto flex h-16 w-full max-w-[76rem] items-center justify-between gap-4 px-4 sm:px-6 lg:px-8">
@@ -30,10 +35,28 @@ export function PublicModelPricesPage() {
         </ButtonLink>
       </header>
       <main>
-        <Page title={TITLE} lead={LEAD}>
-          <ModelPrices />
-        </Page>
+        {id === "" ? (
+          <Page title={TITLE} lead={LEAD}>
+            <ModelPrices />
+          </Page>
+        ) : (
+          <ModelDetailsPage
+            id={id}
+            path="/model-prices"
+            playground={`/sign-in?next=${encodeURIComponent(playgroundOf(id))}`}
+          />
+        )}
       </main>
     </div>
   );
+}
+
+/** The model whose page this is; "": the list. Ids have slashes, so it is no part of the path. */
+function useModelId(): string {
+  const [{ model }] = useUrlState({ model: "" });
+  return model;
+}
+
+function playgroundOf(id: string): string {
+  return `/playground?model=${encodeURIComponent(id)}`;
 }

@@ -13,7 +13,7 @@ import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { checkCount, readCount, wrongAmount } from "../../shared/typed_numbers.ts";
 import { Button, IconButton } from "../../ui/buttons.tsx";
 import { Checkbox } from "../../ui/choices.tsx";
-import { CountField, DollarField, FieldError } from "../../ui/fields.tsx";
+import { CountField, FieldError, MoneyField } from "../../ui/fields.tsx";
 import { type Form, PageForm, useForm } from "../../ui/form.tsx";
 import { Section } from "../../ui/page.tsx";
 import { Badge, Loaded, Skeleton } from "../../ui/states.tsx";
@@ -51,9 +51,13 @@ export function MeasuredPrices({ kind }: { kind: Kind }) {
     queryFn: () => ask(api["measured-prices"].get({ query: { kind: "wholesale" } })),
     enabled: role === "reseller",
   });
+  const terms = useQuery({ queryKey: ["selling-terms"], queryFn: () => ask(api["selling-terms"].get()) });
+  const currency = kind === "retail" ? (terms.data?.currency ?? "usd") : "usd";
   return (
     <Loaded query={found} skeleton={<Skeleton className="h-60 rounded-lg" />}>
-      {({ prices }) => <PricesForm key={kind} kind={kind} saved={prices} cost={wholesale.data?.prices ?? null} />}
+      {({ prices }) => (
+        <PricesForm key={kind} kind={kind} currency={currency} saved={prices} cost={wholesale.data?.prices ?? null} />
+      )}
     </Loaded>
   );
 }
@@ -65,27 +69,30 @@ function typedPrices(saved: Prices) {
     daysMax: String(saved?.daysMax ?? OFFERING_DAYS.max),
     dailyMin: String(saved?.dailyMin ?? 100),
     dailyMax: String(saved?.dailyMax ?? 10_000),
-    steps: saved?.steps.map(({ fromRequests, nanoUsd }) => ({
+    steps: saved?.steps.map(({ fromRequests, nano }) => ({
       id: `saved ${fromRequests}`,
       from: String(fromRequests),
-      price: toUsdInput(nanoUsd),
+      price: toUsdInput(nano),
     })) ?? [{ id: "first", from: "0", price: "" }],
   };
 }
 type Typed = ReturnType<typeof typedPrices>;
 
-function wrongSteps(steps: readonly Step[]): string | null {
+function wrongSteps(steps: readonly Step[], currency: string): string | null {
   for (const { from, price } of steps) {
     const wrongFrom = checkCount(from, { min: 0, max: OFFERING_TOTAL_REQUESTS.max });
     if (wrongFrom !== null) return `From: ${wrongFrom}`;
     const wrong = wrongAmount(price);
     if (wrong !== null) return wrong;
-    if (BigInt(parseUsd(price) ?? 0) > MEASURED_NANO_USD_MAX) return `At most ${formatMoney(MEASURED_NANO_USD_MAX)}.`;
+    if (currency === "usd" && BigInt(parseUsd(price) ?? 0) > MEASURED_NANO_USD_MAX)
+      return `At most ${formatMoney(MEASURED_NANO_USD_MAX)}.`;
   }
   return null;
 }
 
-function PricesForm({ kind, saved, cost }: { kind: Kind; saved: Prices; cost: Prices }) {
+type FormProps = { kind: Kind; currency: string; saved: Prices; cost: Prices };
+
+function PricesForm({ kind, currency, saved, cost }: FormProps) {
   const { role, lock } = useViewer();
   const refresh = useRefresh();
   const form = useForm({
@@ -99,7 +106,7 @@ function PricesForm({ kind, saved, cost }: { kind: Kind; saved: Prices; cost: Pr
         ...OFFERING_DAILY_REQUESTS.custom,
         min: readCount(dailyMin) || OFFERING_DAILY_REQUESTS.custom.min,
       }),
-      steps: wrongSteps(steps),
+      steps: wrongSteps(steps, currency),
     }),
     send: ({ isOpen, daysMin, daysMax, dailyMin, dailyMax, steps }) =>
       ask(
@@ -112,7 +119,7 @@ function PricesForm({ kind, saved, cost }: { kind: Kind; saved: Prices; cost: Pr
             dailyMax: readCount(dailyMax) ?? 0,
             steps: steps.map(({ from, price }) => ({
               fromRequests: readCount(from) ?? 0,
-              nanoUsd: parseUsd(price) ?? "",
+              nano: parseUsd(price) ?? "",
             })),
           },
           { query: { kind } },
@@ -148,9 +155,21 @@ function PricesForm({ kind, saved, cost }: { kind: Kind; saved: Prices; cost: Pr
           <CountField label="Requests a day, at least" {...form.field("dailyMin")} />
           <CountField label="Requests a day, at most" {...form.field("dailyMax")} />
         </div>
-        <Steps form={form} />
+        <OtherCurrency saved={saved} currency={currency} />
+        <Steps form={form} currency={currency} />
       </PageForm>
     </Section>
+  );
+}
+
+/** The prices have no effect, because they are in another currency than the seller's. */
+function OtherCurrency({ saved, currency }: Pick<FormProps, "saved" | "currency">) {
+  if (!saved || saved.currency === currency) return null;
+  return (
+    <p className="text-13 text-warn">
+      These prices are in {saved.currency.toUpperCase()}. They are not sold until you set them in{" "}
+      {currency.toUpperCase()}.
+    </p>
   );
 }
 
@@ -159,7 +178,7 @@ function Cost({ cost }: { cost: Prices }) {
   if (!cost?.isOpen)
     return <p className="text-13 text-ink-2">The operator does not sell made-to-measure packages yet.</p>;
   const prices = cost.steps.map(
-    ({ fromRequests, nanoUsd }) => `${formatMoney(nanoUsd)} from ${formatCount(fromRequests)} requests`,
+    ({ fromRequests, nano }) => `${formatMoney(nano)} from ${formatCount(fromRequests)} requests`,
   );
   return (
     <p className="text-13 text-ink-2">
@@ -172,7 +191,7 @@ function Cost({ cost }: { cost: Prices }) {
 
 let stepsAdded = 0;
 
-function Steps({ form }: { form: Form<Typed, keyof Typed> }) {
+function Steps({ form, currency }: { form: Form<Typed, keyof Typed>; currency: string }) {
   const { steps } = form.values;
   const set = (index: number, part: Partial<Step>) =>
     form.set({ steps: steps.map((step, at) => (at === index ? { ...step, ...part } : step)) });
@@ -188,7 +207,7 @@ function Steps({ form }: { form: Form<Typed, keyof Typed> }) {
             onValue={(from) => set(index, { from })}
             readOnly={index === 0}
           />
-          <DollarField label="Price" value={step.price} onValue={(price) => set(index, { price })} />
+          <MoneyField label="Price" currency={currency} value={step.price} onValue={(price) => set(index, { price })} />
           <IconButton
             icon={X}
             label={`Remove price ${index + 1}`}

@@ -1,4 +1,5 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
+import type { SellingTerms } from "../../../../commerce/order_amounts.ts";
 import {
   MONEY_USD_MAX,
   OFFERING_DAILY_REQUESTS,
@@ -10,6 +11,7 @@ import {
   REQUEST_BOUNDS_DEFAULT,
   type RequestBounds,
 } from "../../../../limits.ts";
+import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { termsText } from "../../copy.ts";
 import { formatCount, formatMoney, formatZoneTime, parseUsd, toUsdInput } from "../../format.ts";
@@ -17,7 +19,7 @@ import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { checkCount, checkUsd, readCount } from "../../shared/typed_numbers.ts";
 import { Checkbox, CheckboxList, Segmented } from "../../ui/choices.tsx";
 import { Combobox } from "../../ui/combobox.tsx";
-import { CountField, DollarField, Field, TextField } from "../../ui/fields.tsx";
+import { CountField, DollarField, Field, MoneyField, TextField } from "../../ui/fields.tsx";
 import { type DialogState, type FieldState, type Form, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { choicesError } from "../../ui/states.tsx";
 import { toast } from "../../ui/toast.tsx";
@@ -43,7 +45,7 @@ function draftOf(like: Offering | null, timeZone: string) {
       modelIds: null as string[] | null,
       timeZone,
       wholesaleNanoUsd: "",
-      priceNanoUsd: "",
+      priceNano: "",
       belowWholesale: false,
       ...typedAllLimits(null),
       ...typedBounds(REQUEST_BOUNDS_DEFAULT),
@@ -61,7 +63,7 @@ function draftOf(like: Offering | null, timeZone: string) {
     modelIds: like.modelIds,
     timeZone: like.timeZone,
     wholesaleNanoUsd: toUsdInput(like.wholesaleNanoUsd),
-    priceNanoUsd: like.priceNanoUsd === null ? "" : toUsdInput(like.priceNanoUsd),
+    priceNano: like.priceNano === null ? "" : toUsdInput(like.priceNano),
     belowWholesale: false,
     ...typedAllLimits(like.limits),
     ...typedBounds(like.requestBounds),
@@ -116,7 +118,7 @@ function readWholesale(draft: Draft): string | null {
   return checkWholesale(draft) === null ? parseUsd(draft.wholesaleNanoUsd) : null;
 }
 
-function wrongIn(draft: Draft): Record<keyof Draft, string | null> {
+function wrongIn(draft: Draft, terms: SellingTerms): Record<keyof Draft, string | null> {
   return {
     name: isBlank(draft.name) ? "Enter the name that customers see." : null,
     kind: null,
@@ -128,7 +130,7 @@ function wrongIn(draft: Draft): Record<keyof Draft, string | null> {
     modelIds: draft.modelIds?.length === 0 ? "Choose a model, or all of them." : null,
     timeZone: null,
     wholesaleNanoUsd: checkWholesale(draft),
-    ...wrongRetailPrice(draft, { wholesaleNanoUsd: readWholesale(draft), optional: true }),
+    ...wrongRetailPrice(draft, { terms, wholesaleNanoUsd: readWholesale(draft), optional: true }),
     ...checkAllLimits(draft),
     ...checkBounds(draft),
   };
@@ -149,7 +151,7 @@ function bodyOf(draft: Draft) {
     modelIds: draft.modelIds,
     timeZone: draft.timeZone,
     wholesaleNanoUsd: parseUsd(draft.wholesaleNanoUsd) ?? "",
-    priceNanoUsd: isBlank(draft.priceNanoUsd) ? null : parseUsd(draft.priceNanoUsd),
+    priceNano: isBlank(draft.priceNano) ? null : parseUsd(draft.priceNano),
     belowWholesale: draft.belowWholesale,
   };
 }
@@ -165,12 +167,18 @@ export function NewOffering({
   onClose,
   like,
   timeZone,
-}: DialogState & { like: Offering | null; timeZone: string }) {
+  terms,
+}: DialogState & {
+  /** On which the operator sells to its own customers. */
+  terms: SellingTerms;
+  like: Offering | null;
+  timeZone: string;
+}) {
   const client = useQueryClient();
   const formKey = useIdempotencyKey();
   const form = useForm({
     first: draftOf(like, timeZone),
-    wrong: wrongIn,
+    wrong: (draft) => wrongIn(draft, terms),
     send: async (draft) => {
       const added = await ask(api.admin.offerings.post(bodyOf(draft), sentOnce(formKey)));
       await client.invalidateQueries({ queryKey: OFFERINGS_KEY });
@@ -185,7 +193,7 @@ export function NewOffering({
   return (
     <FormDialog form={form} open={open} onClose={onClose} title="New offering" size="lg" submitLabel="Put on sale">
       <div className="grid gap-4 [&_input]:scroll-mt-40">
-        <Sentence draft={form.values} />
+        <Sentence draft={form.values} terms={terms} />
         <TextField
           label="Name"
           hint="Customers see it."
@@ -193,7 +201,7 @@ export function NewOffering({
           {...form.field("name")}
           maxLength={OFFERING_NAME_CHARS_MAX}
         />
-        <PriceFields form={form} />
+        <PriceFields form={form} terms={terms} />
         <DayFields form={form} />
         <TotalFields form={form} />
         <BoundFields form={form} />
@@ -217,7 +225,7 @@ export function NewOffering({
 type OfferingForm = Form<Draft, keyof Draft>;
 
 /** What a reseller pays, and what the operator's own customers pay. Each reseller sets the price of its customers on its page Prices. */
-function PriceFields({ form }: { form: OfferingForm }) {
+function PriceFields({ form, terms }: { form: OfferingForm; terms: SellingTerms }) {
   return (
     <>
       <div className="grid items-start gap-4 sm:grid-cols-2">
@@ -227,14 +235,15 @@ function PriceFields({ form }: { form: OfferingForm }) {
           required
           {...form.field("wholesaleNanoUsd")}
         />
-        <DollarField
+        <MoneyField
           label="Retail price"
+          currency={terms.currency}
           optional
-          hint="What your own customers pay, in whole cents. If empty, on request."
-          {...form.field("priceNanoUsd")}
+          hint={`What your own customers pay${terms.taxCountry === null ? "" : terms.pricesWithTax ? ", with tax" : ", without tax"}. If empty, on request.`}
+          {...form.field("priceNano")}
         />
       </div>
-      <BelowWholesale form={form} wholesaleNanoUsd={readWholesale(form.values)} />
+      <BelowWholesale form={form} terms={terms} wholesaleNanoUsd={readWholesale(form.values)} />
     </>
   );
 }
@@ -343,12 +352,13 @@ function allOf(draft: Draft): string {
 }
 
 /** The offering in words, updated while it is typed; "…" while a number cannot be read. */
-function Sentence({ draft }: { draft: Draft }) {
+function Sentence({ draft, terms }: { draft: Draft; terms: SellingTerms }) {
   const { days, dailyLimit, totalLimit, tokenLimit, carryover } = readDraft(draft);
-  const wrong = wrongIn(draft);
+  const wrong = wrongIn(draft, terms);
   const isReadable = !wrong.days && !wrong.dailyLimit && !wrong.totalLimit && !wrong.tokenLimit;
   const wholesale = readWholesale(draft);
-  const retail = wrong.priceNanoUsd === null ? parseUsd(draft.priceNanoUsd) : null;
+  const typed = wrong.priceNano === null ? parseUsd(draft.priceNano) : null;
+  const retail = typed === null ? null : formatAmount(typed, terms.currency);
   const all = (days ?? 0) * (dailyLimit ?? 0);
   return (
     // Sticky, so that it is visible while the fields below are filled in.
@@ -399,7 +409,7 @@ function sentences(
       : [carryover ? "Unused requests stay usable." : "Unused requests are lost at the end of the day."]),
     `Days begin at 00:00 ${formatZoneTime(draft.timeZone)}.`,
     ...(wholesale === null ? [] : [`A reseller pays ${formatMoney(wholesale)} for it.`]),
-    ...(retail === null ? [] : [`Your own customers pay ${formatMoney(retail)}.`]),
+    ...(retail === null ? [] : [`Your own customers pay ${retail}.`]),
   ];
 }
 

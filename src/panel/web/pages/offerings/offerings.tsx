@@ -1,9 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { CirclePause, Copy, MoreHorizontal, Play, Plus, Tag } from "lucide-react";
+import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
 import { boundsText, EMPTY, limitsText, termsText } from "../../copy.ts";
 import { formatCount, formatMoney, formatZone } from "../../format.ts";
 import { useOpened } from "../../shared/page_hooks.ts";
+import { toTerms } from "../../shared/selling.tsx";
 import { useSwitching } from "../../shared/switching.ts";
 import { oneOf } from "../../shared/url_values.ts";
 import { Button, IconButton } from "../../ui/buttons.tsx";
@@ -64,7 +66,13 @@ export function OfferingsPage() {
       <MeasuredPrices kind="retail" />
       <MeasuredPrices kind="wholesale" />
       {pricing.what && (
-        <PriceDialog key={pricing.times} open={pricing.isOpen} onClose={pricing.close} offering={pricing.what} />
+        <PriceDialog
+          key={pricing.times}
+          open={pricing.isOpen}
+          onClose={pricing.close}
+          offering={pricing.what}
+          terms={toTerms(offerings.data?.terms)}
+        />
       )}
       {offerings.data && adding.times > 0 && (
         <NewOffering
@@ -73,6 +81,7 @@ export function OfferingsPage() {
           onClose={adding.close}
           like={adding.what}
           timeZone={offerings.data.timeZone}
+          terms={toTerms(offerings.data.terms)}
         />
       )}
     </Page>
@@ -99,7 +108,7 @@ const COLUMNS: readonly Column<Offering>[] = [
   {
     head: "Retail",
     align: "right",
-    cell: ({ priceNanoUsd, wholesaleNanoUsd }) => <Retail price={priceNanoUsd} wholesale={wholesaleNanoUsd} />,
+    cell: (row) => <Retail row={row} />,
   },
   { head: "Active packages", align: "right", cell: (row) => formatCount(row.activePackages) },
   {
@@ -165,12 +174,12 @@ function OfferingsTable({
 }
 
 /** What customers without a reseller pay. */
-function Retail({ price, wholesale }: { price: string | null; wholesale: string }) {
-  if (price === null) return <span className="text-ink-3">On request</span>;
-  const isBelow = BigInt(price) < BigInt(wholesale);
+function Retail({ row: { priceNano, currency, marginNanoUsd } }: { row: Offering }) {
+  if (priceNano === null) return <span className="text-ink-3">On request</span>;
+  const isBelow = BigInt(marginNanoUsd ?? 0) < 0n;
   return (
     <span className={isBelow ? "font-medium text-warn" : undefined}>
-      {formatMoney(price)}
+      {formatAmount(priceNano, currency)}
       {isBelow && <span className="sr-only">, below wholesale</span>}
     </span>
   );

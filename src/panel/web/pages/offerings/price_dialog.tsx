@@ -1,7 +1,9 @@
+import type { SellingTerms } from "../../../../commerce/order_amounts.ts";
+import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
 import { formatMoney, parseUsd, toUsdInput } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
-import { DollarField } from "../../ui/fields.tsx";
+import { MoneyField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
 import { toast } from "../../ui/toast.tsx";
 import { BelowWholesale, wrongRetailPrice } from "./retail_price.tsx";
@@ -10,37 +12,41 @@ import { BelowWholesale, wrongRetailPrice } from "./retail_price.tsx";
 export function PriceDialog({
   open,
   onClose,
-  offering: { offeringId, name, wholesaleNanoUsd, priceNanoUsd },
+  offering: { offeringId, name, wholesaleNanoUsd, priceNano },
+  terms,
 }: DialogState & {
-  offering: { offeringId: number; name: string; wholesaleNanoUsd: string; priceNanoUsd: string | null };
+  terms: SellingTerms;
+  offering: { offeringId: number; name: string; wholesaleNanoUsd: string; priceNano: string | null };
 }) {
   const refresh = useRefresh();
   const { role } = useViewer();
   const form = useForm({
-    first: { priceNanoUsd: priceNanoUsd === null ? "" : toUsdInput(priceNanoUsd), belowWholesale: false },
-    wrong: (typed) => wrongRetailPrice(typed, { wholesaleNanoUsd }),
-    send: ({ priceNanoUsd: typed, belowWholesale }) =>
-      ask(api.prices({ id: offeringId }).put({ priceNanoUsd: parseUsd(typed) ?? "", belowWholesale })),
+    first: { priceNano: priceNano === null ? "" : toUsdInput(priceNano), belowWholesale: false },
+    wrong: (typed) => wrongRetailPrice(typed, { terms, wholesaleNanoUsd }),
+    send: ({ priceNano: typed, belowWholesale }) =>
+      ask(api.prices({ id: offeringId }).put({ priceNano: parseUsd(typed) ?? "", belowWholesale })),
     onSent: async (set) => {
       await refresh();
-      toast.done(`${name} costs your customers ${formatMoney(set.priceNanoUsd)}.`);
+      toast.done(`${name} costs your customers ${formatAmount(set.priceNano, set.currency)}.`);
       onClose();
     },
   });
   const wholesale = formatMoney(wholesaleNanoUsd);
   return (
     <FormDialog form={form} open={open} onClose={onClose} title={`Price of ${name}`} submitLabel="Set price">
-      <DollarField
+      <MoneyField
         label="Your customers pay"
-        hint={
-          role === "admin"
-            ? `Whole cents. A reseller pays ${wholesale} for it.`
-            : `Whole cents. You pay ${wholesale} for it.`
-        }
+        currency={terms.currency}
+        hint={`${withTax(terms)} ${role === "admin" ? "A reseller pays" : "You pay"} ${wholesale} for it.`}
         required
-        {...form.field("priceNanoUsd")}
+        {...form.field("priceNano")}
       />
-      <BelowWholesale form={form} wholesaleNanoUsd={wholesaleNanoUsd} />
+      <BelowWholesale form={form} terms={terms} wholesaleNanoUsd={wholesaleNanoUsd} />
     </FormDialog>
   );
+}
+
+function withTax({ taxCountry, currency, pricesWithTax }: SellingTerms): string {
+  if (taxCountry !== null) return pricesWithTax ? "With the tax." : "Without tax, which is added to it.";
+  return currency === "usd" ? "Whole cents." : `In ${currency.toUpperCase()}.`;
 }

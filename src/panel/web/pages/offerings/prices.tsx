@@ -1,9 +1,11 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { MoreHorizontal, TriangleAlert, X } from "lucide-react";
+import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
 import { EMPTY, termsText } from "../../copy.ts";
 import { formatMoney } from "../../format.ts";
 import { useOpened, useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { toTerms } from "../../shared/selling.tsx";
 import { Button, ButtonLink, IconButton } from "../../ui/buttons.tsx";
 import { Switch } from "../../ui/choices.tsx";
 import { Menu } from "../../ui/menu.tsx";
@@ -28,16 +30,16 @@ export function PricesPage() {
       lead="The prices that your customers pay for packages. They see the offerings that you have priced."
     >
       <Loaded query={prices}>
-        {({ offerings, pricesPublic }) => (
+        {({ offerings, pricesPublic, terms }) => (
           <>
-            {offerings.length > 0 && offerings.every(({ priceNanoUsd }) => priceNanoUsd === null) && (
+            {offerings.length > 0 && offerings.every(({ priceNano }) => priceNano === null) && (
               <Banner tone="warn" icon={TriangleAlert} title="You have not set a price yet.">
                 Your customers see every offering without a price, and ask you for it. With your first price they see
                 only what you have priced.
               </Banner>
             )}
             <Section title="Packages" flush>
-              <PricesTable rows={offerings} onEdit={editing.open} />
+              <PricesTable rows={offerings} currency={terms.currency} onEdit={editing.open} />
             </Section>
             <MeasuredPrices kind="retail" />
             <PublicPrices isPublic={pricesPublic} />
@@ -45,13 +47,27 @@ export function PricesPage() {
         )}
       </Loaded>
       {editing.what && (
-        <PriceDialog key={editing.times} open={editing.isOpen} onClose={editing.close} offering={editing.what} />
+        <PriceDialog
+          key={editing.times}
+          open={editing.isOpen}
+          onClose={editing.close}
+          offering={editing.what}
+          terms={toTerms(prices.data?.terms)}
+        />
       )}
     </Page>
   );
 }
 
-function PricesTable({ rows, onEdit }: { rows: readonly Row[]; onEdit: (row: Row) => void }) {
+function PricesTable({
+  rows,
+  currency,
+  onEdit,
+}: {
+  rows: readonly Row[];
+  currency: string;
+  onEdit: (row: Row) => void;
+}) {
   const { lock } = useViewer();
   const refresh = useRefresh();
   const remove = useMutation({
@@ -75,7 +91,7 @@ function PricesTable({ rows, onEdit }: { rows: readonly Row[]; onEdit: (row: Row
     {
       head: "Your price",
       align: "right",
-      cell: ({ priceNanoUsd }) => (priceNanoUsd === null ? <NotSold /> : formatMoney(priceNanoUsd)),
+      cell: ({ priceNano }) => (priceNano === null ? <NotSold /> : formatAmount(priceNano, currency)),
     },
     { head: "Margin", align: "right", cell: (row) => <Margin row={row} /> },
     {
@@ -85,7 +101,7 @@ function PricesTable({ rows, onEdit }: { rows: readonly Row[]; onEdit: (row: Row
       cell: (row) =>
         row.enabled && (
           <Button size="sm" onClick={() => onEdit(row)} {...lock}>
-            {row.priceNanoUsd === null ? "Set price" : "Change"}
+            {row.priceNano === null ? "Set price" : "Change"}
             <span className="sr-only"> of {row.name}</span>
           </Button>
         ),
@@ -99,7 +115,7 @@ function PricesTable({ rows, onEdit }: { rows: readonly Row[]; onEdit: (row: Row
       columns={columns}
       empty={<Empty>{EMPTY.offerings}</Empty>}
       actions={(row) =>
-        row.priceNanoUsd !== null && (
+        row.priceNano !== null && (
           <Menu
             trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" {...lock} />}
             items={[{ label: "Remove price", icon: X, onSelect: () => remove.mutate(row) }]}

@@ -1,3 +1,4 @@
+import { priceWorth, type SellingTerms } from "../../../../commerce/order_amounts.ts";
 import { formatMoney, parseUsd } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { checkPrice } from "../../shared/typed_numbers.ts";
@@ -9,33 +10,35 @@ import { type Form, isBlank } from "../../ui/form.tsx";
  * A retail price while it is typed: its error, and the confirmation that a price below wholesale needs. Source: RTL-2.
  */
 
-export type TypedPrice = { priceNanoUsd: string; belowWholesale: boolean };
+export type TypedPrice = { priceNano: string; belowWholesale: boolean };
 type PriceForm = Pick<Form<TypedPrice, keyof TypedPrice>, "values" | "set" | "errorOf">;
 
-/** `wholesaleNanoUsd` is null while it cannot be read. */
+/** What a price is compared with. `wholesaleNanoUsd` is null while it cannot be read. */
+type Compared = { terms: SellingTerms; wholesaleNanoUsd: string | null };
+
 export function wrongRetailPrice(
-  { priceNanoUsd, belowWholesale }: TypedPrice,
-  { wholesaleNanoUsd, optional = false }: { wholesaleNanoUsd: string | null; optional?: boolean },
+  { priceNano, belowWholesale }: TypedPrice,
+  { terms, wholesaleNanoUsd, optional = false }: Compared & { optional?: boolean },
 ): Record<keyof TypedPrice, string | null> {
-  if (optional && isBlank(priceNanoUsd)) return { priceNanoUsd: null, belowWholesale: null };
-  const isLoss = lossOf(priceNanoUsd, wholesaleNanoUsd) > 0n;
+  if (optional && isBlank(priceNano)) return { priceNano: null, belowWholesale: null };
+  const isLoss = lossOf(priceNano, { terms, wholesaleNanoUsd }) > 0n;
   return {
-    priceNanoUsd: checkPrice(priceNanoUsd),
+    priceNano: checkPrice(priceNano, terms.currency),
     belowWholesale: isLoss && !belowWholesale ? "Confirm it, or set a higher price." : null,
   };
 }
 
-/** The nano-USD by which a price is below wholesale; 0n if it is not, or if either cannot be read. */
-function lossOf(price: string, wholesaleNanoUsd: string | null): bigint {
-  if (wholesaleNanoUsd === null || checkPrice(price) !== null) return 0n;
-  const loss = BigInt(wholesaleNanoUsd) - BigInt(parseUsd(price) ?? 0);
+/** The nano-USD by which a price without tax is below wholesale; 0n if it is not, or if either cannot be read. */
+function lossOf(price: string, { terms, wholesaleNanoUsd }: Compared): bigint {
+  if (wholesaleNanoUsd === null || checkPrice(price, terms.currency) !== null) return 0n;
+  const loss = BigInt(wholesaleNanoUsd) - priceWorth(terms, BigInt(parseUsd(price) ?? 0));
   return loss > 0n ? loss : 0n;
 }
 
 /** Asks for the confirmation while the price is below wholesale. */
-export function BelowWholesale({ form, wholesaleNanoUsd }: { form: PriceForm; wholesaleNanoUsd: string | null }) {
+export function BelowWholesale({ form, ...compared }: { form: PriceForm } & Compared) {
   const { role } = useViewer();
-  const loss = lossOf(form.values.priceNanoUsd, wholesaleNanoUsd);
+  const loss = lossOf(form.values.priceNano, compared);
   const error = form.errorOf("belowWholesale");
   if (loss === 0n) return null;
   return (

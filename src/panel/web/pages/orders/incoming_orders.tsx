@@ -3,7 +3,6 @@ import { Inbox } from "lucide-react";
 import { lazy } from "react";
 import { api, ask } from "../../api.ts";
 import { EMPTY } from "../../copy.ts";
-import { formatMoney } from "../../format.ts";
 import { useOpened, useViewer, type Viewer } from "../../shared/page_hooks.ts";
 import { oneOf } from "../../shared/url_values.ts";
 import { Button } from "../../ui/buttons.tsx";
@@ -22,6 +21,7 @@ import {
   type OrderStatus,
   PAID_FULFIL,
   paidByHand,
+  totalOf,
   Wish,
   wants,
 } from "./order_parts.tsx";
@@ -156,7 +156,7 @@ function columnsFor(decide: (decision: Decision) => void, lock: Viewer["lock"]):
     {
       head: "Price",
       align: "right",
-      cell: ({ priceNanoUsd }) => (priceNanoUsd === null ? "On request" : formatMoney(priceNanoUsd)),
+      cell: (order) => totalOf(order) ?? "On request",
     },
     {
       head: "Reference",

@@ -3,10 +3,12 @@ import { CreditCard, Landmark, type LucideIcon, Store } from "lucide-react";
 import { useEffect, useState } from "react";
 import { useParams } from "wouter";
 import { ORDER_PAYABLE_DAYS } from "../../../../limits.ts";
+import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
 import { formatMoney } from "../../format.ts";
 import { DownloadButton } from "../../shared/download_button.tsx";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { priceFacts } from "../../shared/selling.tsx";
 import { Button, ButtonLink } from "../../ui/buttons.tsx";
 import { RadioList } from "../../ui/choices.tsx";
 import { CopyText } from "../../ui/copy_text.tsx";
@@ -75,7 +77,7 @@ function useOrder(orderId: number, isBack: boolean) {
 
 function OrderSections({ shown, isBack }: { shown: Shown; isBack: boolean }) {
   const { order, ways } = shown;
-  const isPayable = order.status === "open" && order.priceNanoUsd !== null && order.unpayable === null;
+  const isPayable = order.status === "open" && order.totalNano !== null && order.unpayable === null;
   const [isChoosing, setChoosing] = useState(order.method === null);
   const count = Number(ways.stripe) + Number(ways.shop) + Number(ways.instructions !== null);
   const hasWays = count > 0;
@@ -168,10 +170,7 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
         It can take a few minutes. This page updates automatically, and you can close it.
       </Banner>
     );
-  if (
-    order.status !== "open" ||
-    ((ways.stripe || ways.shop || ways.instructions !== null) && order.priceNanoUsd !== null)
-  )
+  if (order.status !== "open" || ((ways.stripe || ways.shop || ways.instructions !== null) && order.totalNano !== null))
     return null;
   return (
     <Banner title={`${seller} answers this order.`}>The answer, and how to pay, appear here and under Orders.</Banner>
@@ -228,7 +227,7 @@ function Choose({ shown: { order, ways }, onDone }: { shown: Shown; onDone: (isC
     },
   });
   return (
-    <Section title={`Pay ${formatMoney(order.priceNanoUsd ?? "0")}`}>
+    <Section title={`Pay ${formatAmount(order.totalNano ?? "0", order.currency)}`}>
       <div className="grid gap-4">
         {offered.length === 1 ? (
           <p className="text-14">
@@ -264,14 +263,14 @@ function Choose({ shown: { order, ways }, onDone }: { shown: Shown; onDone: (isC
 function Instructions({ shown: { order }, text }: { shown: Shown; text: string }) {
   return (
     <Section
-      title={`Pay ${formatMoney(order.priceNanoUsd ?? "0")}`}
+      title={`Pay ${formatAmount(order.totalNano ?? "0", order.currency)}`}
       description={`Give the reference with the payment: without it the seller cannot assign the money to your order. When ${brandName() || "the seller"} has the money, this page updates automatically. You can close it.`}
     >
       <div className="grid gap-4">
         <p className="max-w-[42rem] text-14 break-words whitespace-pre-line">{text}</p>
         <Facts
           facts={[
-            ["Amount", formatMoney(order.priceNanoUsd ?? "0")],
+            ["Amount", formatAmount(order.totalNano ?? "0", order.currency)],
             ["Reference", <CopyText key="reference" value={order.reference} what="reference" />],
           ]}
         />
@@ -291,18 +290,21 @@ function InvoiceFile({ invoice: { invoiceId, number, title } }: { invoice: NonNu
 }
 
 function factsOf({ order, invoice }: Shown) {
-  const { priceNanoUsd, refundedNanoUsd, paidAt, answer, note } = order;
+  const { totalNano, refundedNano, currency, paidAt, answer, note } = order;
   return [
     ["State", <OrderState key="state" order={order} />],
-    ["Price", priceNanoUsd === null ? "Not set. The seller will tell you." : formatMoney(priceNanoUsd)],
-    ...(order.offering && order.status === "open" && priceNanoUsd !== null
+    ...priceFacts(order),
+    ...(order.amountNanoUsd === null || (order.tax === null && order.usdRateNano === null)
+      ? []
+      : [["Added to your balance", formatMoney(order.amountNanoUsd)] as const]),
+    ...(order.offering && order.status === "open" && totalNano !== null
       ? [["Starts", <PackageStart key="start" />] as const]
       : []),
     ["Reference", <CopyText key="reference" value={order.reference} what="reference" />],
     ["Ordered", <Instant key="ordered" iso={order.createdAt} />],
     ...(paidAt === null ? [] : [["Paid", <Instant key="paid" iso={paidAt} />] as const]),
     ...(invoice === null ? [] : [[invoice.title, <InvoiceFile key="invoice" invoice={invoice} />] as const]),
-    ...(BigInt(refundedNanoUsd) === 0n ? [] : [["Refunded", formatMoney(refundedNanoUsd)] as const]),
+    ...(BigInt(refundedNano) === 0n ? [] : [["Refunded", formatAmount(refundedNano, currency)] as const]),
     ...(note === null ? [] : [["Your note", note] as const]),
     ...(answer === null ? [] : [["Answer", answer] as const]),
   ] as const;

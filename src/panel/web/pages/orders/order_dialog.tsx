@@ -1,15 +1,17 @@
 import { useLocation } from "wouter";
+import { packageAmounts, topUpAmounts } from "../../../../commerce/order_amounts.ts";
 import { ORDER_TEXT_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
-import { formatMoney, parseUsd } from "../../format.ts";
+import { parseUsd } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
+import { amountsText, rateText } from "../../shared/selling.tsx";
 import { checkPrice } from "../../shared/typed_numbers.ts";
 import { Segmented } from "../../ui/choices.tsx";
 import { DollarField, Field, TextArea } from "../../ui/fields.tsx";
 import { type DialogState, type FieldState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { brandName, Facts } from "../../ui/page.tsx";
 import { toast } from "../../ui/toast.tsx";
-import { type Offering, OfferingField, useOfferings } from "../billing/on_sale.tsx";
+import { type Offering, OfferingField, useOfferings, useTerms } from "../billing/on_sale.tsx";
 import { PackageStart } from "../billing/package_start.tsx";
 import { forHowLong, PlanLines } from "../billing/plan_cards.tsx";
 import { useBilling } from "../billing/queries.ts";
@@ -33,8 +35,9 @@ export function BuyDialog({ open, onClose, offering }: DialogState & { offering:
     send: ({ note }) => order.send({ kind: "package", offeringId: offering.offeringId, note }),
     onSent: order.onSent,
   });
-  const { name, priceNanoUsd } = offering;
-  const isPriced = priceNanoUsd !== null;
+  const { name, priceNano } = offering;
+  const isPriced = priceNano !== null;
+  const terms = useTerms();
   return (
     <FormDialog
       form={form}
@@ -50,7 +53,10 @@ export function BuyDialog({ open, onClose, offering }: DialogState & { offering:
       {isPriced && (
         <Facts
           facts={[
-            ["Price", `${formatMoney(priceNanoUsd)} ${forHowLong(offering)}`],
+            [
+              "Price",
+              `${amountsText(terms, "package", packageAmounts(terms, BigInt(priceNano)))} ${forHowLong(offering)}`,
+            ],
             ["Starts", <PackageStart key="start" />],
           ]}
         />
@@ -83,7 +89,7 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
   const answerer = useAnswerer();
   const { kind, offeringId: chosen } = form.values;
   // A reseller's package has no price: its balance pays when the order is fulfilled.
-  const isPriced = kind === "top_up" || (role === "customer" && chosen !== null && chosen.priceNanoUsd !== null);
+  const isPriced = kind === "top_up" || (role === "customer" && chosen !== null && chosen.priceNano !== null);
   return (
     <FormDialog
       form={form}
@@ -110,7 +116,10 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
           {isPriced && <Facts facts={[["Starts", <PackageStart key="start" />]]} />}
         </>
       ) : (
-        <AmountField {...form.field("amountNanoUsd")} />
+        <>
+          <AmountField {...form.field("amountNanoUsd")} />
+          <TopUpPrice typed={form.values.amountNanoUsd} />
+        </>
       )}
       <NoteField {...form.field("note")} />
     </FormDialog>
@@ -129,7 +138,7 @@ function useOrdering(onClose: () => void) {
   const onSent = async ({ order }: Awaited<ReturnType<typeof send>>) => {
     await refresh();
     onClose();
-    if (order.priceNanoUsd !== null) return navigate(`/billing/orders/${order.orderId}`);
+    if (order.totalNano !== null) return navigate(`/billing/orders/${order.orderId}`);
     toast.done(`Asked for ${wants(order)}. The answer appears under Orders.`);
   };
   return { send, onSent };
@@ -146,6 +155,22 @@ function NoteField({ error, ...note }: FieldState) {
     <Field label="Note" optional hint="For the seller, such as your own order number." error={error}>
       <TextArea {...note} rows={3} maxLength={ORDER_TEXT_CHARS_MAX} />
     </Field>
+  );
+}
+
+/** What a top-up costs, if that is more than its amount: in another currency, or with tax. */
+export function TopUpPrice({ typed }: { typed: string }) {
+  const terms = useTerms();
+  if (checkPrice(typed) !== null || (terms.taxCountry === null && terms.usdRateNano === null)) return null;
+  const rate = rateText(terms);
+  const amounts = topUpAmounts(terms, BigInt(parseUsd(typed) ?? 0));
+  return (
+    <Facts
+      facts={[
+        ["You pay", amountsText(terms, "top_up", amounts)],
+        ...(rate === null ? [] : [["Exchange rate", rate] as const]),
+      ]}
+    />
   );
 }
 

@@ -1,4 +1,5 @@
 import { Ban, Check, Clock, Undo2 } from "lucide-react";
+import { formatAmount } from "../../../../platform/currencies.ts";
 import type { api } from "../../api.ts";
 import { formatMoney } from "../../format.ts";
 import { Badge } from "../../ui/states.tsx";
@@ -22,8 +23,8 @@ const STATES = {
 } as const;
 
 /** An open order with a price waits for its payment, another one for an answer. */
-export function OrderState({ order: { status, priceNanoUsd } }: { order: Pick<OwnOrder, "status" | "priceNanoUsd"> }) {
-  const [tone, icon, words] = STATES[status === "open" && priceNanoUsd !== null ? "unpaid" : status];
+export function OrderState({ order: { status, totalNano } }: { order: Pick<OwnOrder, "status" | "totalNano"> }) {
+  const [tone, icon, words] = STATES[status === "open" && totalNano !== null ? "unpaid" : status];
   return (
     <Badge tone={tone} icon={icon}>
       {words}
@@ -36,10 +37,15 @@ export function wants({ offering, amountNanoUsd }: Pick<OwnOrder, "offering" | "
   return offering ? offering.name : `Top-up of ${formatMoney(amountNanoUsd ?? "0")}`;
 }
 
+/** What the order costs, with its tax; null: on request. */
+export function totalOf({ totalNano, currency }: Pick<OwnOrder, "totalNano" | "currency">): string | null {
+  return totalNano === null ? null : formatAmount(totalNano, currency);
+}
+
 /** What fulfilling records besides, for an order that was not paid by itself; null for others. */
-export function paidByHand({ status, priceNanoUsd }: Pick<OwnOrder, "status" | "priceNanoUsd">): string | null {
-  if (status !== "open" || priceNanoUsd === null) return null;
-  return `Records the payment of ${formatMoney(priceNanoUsd)} and issues the invoice.`;
+export function paidByHand({ status, ...order }: Pick<OwnOrder, "status" | "totalNano" | "currency">): string | null {
+  if (status !== "open" || order.totalNano === null) return null;
+  return `Records the payment of ${totalOf(order)} and issues the invoice.`;
 }
 
 /** The button that fulfils such an order. */

@@ -1,13 +1,12 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { EMPTY } from "../../copy.ts";
-import { formatMoney } from "../../format.ts";
 import { ButtonLink } from "../../ui/buttons.tsx";
 import { Section } from "../../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Ago } from "../../ui/time.tsx";
-import { OrderState, type OwnOrder, Wish, wants } from "./order_parts.tsx";
+import { OrderState, type OwnOrder, totalOf, Wish, wants } from "./order_parts.tsx";
 import { WithdrawOrder } from "./withdraw_order.tsx";
 
 /** The person's own orders and their state. */
@@ -21,7 +20,7 @@ export function OwnOrders() {
   const columns: Column<OwnOrder>[] = [
     { head: "Order", cell: (order) => <Wish order={order} /> },
     { head: "Placed", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    { head: "Price", align: "right", cell: ({ priceNanoUsd }) => priceNanoUsd !== null && formatMoney(priceNanoUsd) },
+    { head: "Price", align: "right", cell: totalOf },
     { head: "State", cell: (order) => <OrderState order={order} /> },
     {
       head: "Answer",
@@ -33,7 +32,7 @@ export function OwnOrders() {
       cell: (order) =>
         order.status === "open" && (
           <span className="row-above inline-flex flex-wrap justify-end gap-2">
-            {order.priceNanoUsd !== null && order.unpayable === null && (
+            {order.totalNano !== null && order.unpayable === null && (
               <ButtonLink size="sm" href={`/billing/orders/${order.orderId}`}>
                 Pay<span className="sr-only"> for {wants(order)}</span>
               </ButtonLink>

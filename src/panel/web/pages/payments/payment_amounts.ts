@@ -1,3 +1,4 @@
+import { formatAmount } from "../../../../platform/currencies.ts";
 import type { api } from "../../api.ts";
 import { formatMoney } from "../../format.ts";
 
@@ -7,8 +8,7 @@ export type ListedPayment = NonNullable<Awaited<ReturnType<typeof api.payments.g
 
 export type ListedRefund = ListedPayment["refunds"][number];
 
-/** An amount of a payment: dollars, or another currency by its code. */
+/** An amount of a payment. */
 export function amountOf(amountNano: string, currency: string): string {
-  const text = formatMoney(amountNano);
-  return currency === "usd" ? text : `${text.replace("$", "")} ${currency.toUpperCase()}`;
+  return currency === "usd" ? formatMoney(amountNano) : formatAmount(amountNano, currency);
 }

@@ -88,7 +88,7 @@ function StripeSection({ saved }: { saved: Saved }) {
       <ol className="grid list-decimal gap-2 pl-5 text-14 wrap-anywhere text-ink-2">
         <li>
           In Stripe, under Developers → Webhooks, add the address below with all events of Checkout (checkout.session.*)
-          and Refunds (refund.*), and those of Charge that begin with charge.dispute.
+          and Refunds (refund.*), those of Charge that begin with charge.dispute, and payment_intent.succeeded.
         </li>
         <li>Copy the signing secret of that webhook, and a secret key, into the fields.</li>
       </ol>
@@ -140,7 +140,7 @@ function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
     >
       <PasswordField
         label="Secret key"
-        hint="Begins with sk_ or rk_. A restricted key needs to write Checkout Sessions and Refunds, and to read Disputes and Events. It is stored encrypted, and not shown again."
+        hint="Begins with sk_ or rk_. A restricted key needs to write Checkout Sessions and Refunds, and to read Disputes and Events. For cards on file it also needs to write Customers, PaymentIntents, PaymentMethods and SetupIntents. It is stored encrypted, and not shown again."
         {...form.field("apiKey")}
         maxLength={TYPED_STRIPE_SECRET_CHARS_MAX}
       />

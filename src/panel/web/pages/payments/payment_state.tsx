@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import { formatMoney } from "../../format.ts";
 import { Badge } from "../../ui/states.tsx";
 import { Instant } from "../../ui/time.tsx";
 import { amountOf, type ListedPayment } from "./payment_amounts.ts";
@@ -75,15 +76,13 @@ function RefundState({
 }
 
 /** What the seller must know about money that Stripe took back by itself. */
-function Shortfall({ payment: { refunds, currency, isPackage, problem } }: { payment: ListedPayment }) {
+function Shortfall({ payment: { refunds, isPackage, problem } }: { payment: ListedPayment }) {
   const made = refunds.filter(({ origin, status }) => origin !== "seller" && status !== "failed");
-  const missing = made.reduce((sum, { shortfallNano }) => sum + BigInt(shortfallNano), 0n);
+  const missing = made.reduce((sum, { shortfallNanoUsd }) => sum + BigInt(shortfallNanoUsd), 0n);
   const noted = refunds.find((refund) => refund.status === "done" && refund.problem !== null);
   return (
     <>
-      {missing > 0n && (
-        <Note>{amountOf(String(missing), currency)} of it was already spent, and was not taken from the balance.</Note>
-      )}
+      {missing > 0n && <Note>{formatMoney(missing)} of it was already spent, and was not taken from the balance.</Note>}
       {made.length > 0 && isPackage && problem === null && (
         <Note>The package stays active. You can end it on the customer's page.</Note>
       )}

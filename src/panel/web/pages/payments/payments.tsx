@@ -15,6 +15,7 @@ import { Ago } from "../../ui/time.tsx";
 import { amountOf, type ListedPayment, type ListedRefund } from "./payment_amounts.ts";
 import { PaymentSettings } from "./payment_settings.tsx";
 import { PaymentState } from "./payment_state.tsx";
+import { SellingTermsSection } from "./selling_terms.tsx";
 
 const EndRefundDialog = lazy(() => import("./end_refund_dialog.tsx").then((m) => ({ default: m.EndRefundDialog })));
 const RefundDialog = lazy(() => import("./refund_dialog.tsx").then((m) => ({ default: m.RefundDialog })));
@@ -33,6 +34,7 @@ export function PaymentsPage() {
       }
     >
       <Payments />
+      <SellingTermsSection />
       <PaymentSettings />
     </Page>
   );

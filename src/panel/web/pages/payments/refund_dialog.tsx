@@ -4,7 +4,7 @@ import { parseUsd, toUsdInput } from "../../format.ts";
 import { useRefresh } from "../../shared/page_hooks.ts";
 import { wrongAmount } from "../../shared/typed_numbers.ts";
 import { Checkbox } from "../../ui/choices.tsx";
-import { DollarField, TextField } from "../../ui/fields.tsx";
+import { MoneyField, TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { toast } from "../../ui/toast.tsx";
 import { amountOf, type ListedPayment } from "./payment_amounts.ts";
@@ -15,16 +15,14 @@ export function RefundDialog({ open, onClose, payment }: DialogState & { payment
   const refresh = useRefresh();
   const formKey = useIdempotencyKey();
   const left = String(BigInt(amountNano) - BigInt(refundedNano));
-  // Another currency is given back whole.
-  const isDollars = currency === "usd";
   const form = useForm({
     first: { amountNano: toUsdInput(left), reason: "", endPackage: false },
-    wrong: ({ amountNano: typed }) => ({ amountNano: isDollars ? wrongRefund(typed, left) : null, reason: null }),
+    wrong: ({ amountNano: typed }) => ({ amountNano: wrongRefund(typed, left), reason: null }),
     send: ({ amountNano: typed, reason, endPackage }) =>
       ask(
         api.payments({ id: paymentId }).refunds.post(
           {
-            amountNano: isDollars ? (parseUsd(typed) ?? "") : left,
+            amountNano: parseUsd(typed) ?? "",
             reason: isBlank(reason) ? null : reason.trim(),
             endPackage,
           },
@@ -59,9 +57,10 @@ export function RefundDialog({ open, onClose, payment }: DialogState & { payment
           : "This only records it: send the money back yourself, the way it came."}
         {problem === null &&
           !payment.isPackage &&
-          " The top-up is taken from the balance again; more than is available cannot be refunded."}
+          " The top-up is taken from the balance again; more than is available cannot be refunded."}{" "}
+        Tax is refunded in proportion.
       </p>
-      {isDollars && <DollarField label="Amount" {...form.field("amountNano")} />}
+      <MoneyField label="Amount" currency={currency} {...form.field("amountNano")} />
       <TextField
         label="Reason"
         optional

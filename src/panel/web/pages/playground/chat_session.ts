@@ -3,7 +3,17 @@ import { send, toApiError } from "../../api.ts";
 import { announce } from "../../ui/announce.ts";
 import { costOf } from "../usage/receipts.ts";
 import { type Piece, readAnswer } from "./chat_stream.ts";
-import { type Answer, type Endpoint, playground, setPlayground, type Turn } from "./state.ts";
+import {
+  type Answer,
+  bodyOf,
+  type End,
+  type Endpoint,
+  type Exchange,
+  newAnswer,
+  type Place,
+  type Sent,
+} from "./exchanges.ts";
+import { playground, setPlayground, write } from "./state.ts";
 
 /**
  * The current conversation: sending, stopping, and the cost of each answer. It belongs to the tab, not to the page: an answer
@@ -12,169 +22,188 @@ import { type Answer, type Endpoint, playground, setPlayground, type Turn } from
 
 const ANNOUNCED_CHARS_MAX = 4_000;
 
-export type ChatRequest = {
-  model: string;
-  messages: { role: "system" | "user" | "assistant"; content: string }[];
-  temperature?: number;
-  max_tokens?: number;
-  api_key_id?: string;
+const PATHS: Readonly<Record<Endpoint, string>> = {
+  chat: "/api/panel/ai/chat",
+  responses: "/api/panel/ai/responses",
 };
 
-/** Where the conversation is sent, and as what. Both endpoints answer as a stream. */
-const REQUESTS: Readonly<Record<Endpoint, { path: string; bodyOf: (request: ChatRequest) => object }>> = {
-  chat: { path: "/api/panel/ai/chat", bodyOf: (request) => ({ ...request, stream: true }) },
-  responses: {
-    path: "/api/panel/ai/responses",
-    bodyOf: ({ messages, max_tokens, ...request }) => ({
-      ...request,
-      input: messages,
-      ...(max_tokens !== undefined && { max_output_tokens: max_tokens }),
-      store: false,
-      stream: true,
-    }),
-  },
-};
+/** One answer that is wanted: of which model, how, and with which key. */
+export type Wanted = Sent & { keyId: string };
+export type Refused = { model: string; error: unknown };
 
 export type ChatStatus = {
-  /** When the running request was sent, by `performance.now()`; null: none is running. */
+  /** When the running requests were sent, by `performance.now()`; null: none is running. */
   sendingSince: number | null;
   /** Why the last message was refused. The message is back in the composer. */
-  error: unknown;
+  refused: readonly Refused[];
 };
 
-let status: ChatStatus = { sendingSince: null, error: null };
-let abort: AbortController | null = null;
+let status: ChatStatus = { sendingSince: null, refused: [] };
+/** Of the running answers, by their side. */
+let aborts: ReadonlyMap<number, AbortController> = new Map();
 const listeners = new Set<() => void>();
 
 export function useChatStatus(): ChatStatus {
   return useSyncExternalStore(subscribe, () => status);
 }
 
-export function stopChat(): void {
-  abort?.abort();
+/** Stops one answer; without a side, all. */
+export function stopChat(side?: number): void {
+  for (const [each, abort] of aborts) if (side === undefined || side === each) abort.abort();
 }
 
 export function clearChatError(): void {
-  if (status.error !== null) setStatus({ ...status, error: null });
+  if (status.refused.length > 0) setStatus({ ...status, refused: [] });
 }
 
 /**
- * Sends the composer's text and follows the answer to its end. A refused message goes back into the composer. `onEnd` is called when
- * something may have been charged.
+ * Sends the composer's message to each model, and follows the answers to their ends. A message that all refuse goes back into the
+ * composer. `onEnd` is called when something may have been charged.
  */
-export async function sendChat(
-  settings: Omit<ChatRequest, "messages"> & { system: string },
-  onEnd: () => void,
-): Promise<void> {
-  const text = playground().draft.trim();
-  if (text === "" || status.sendingSince !== null) return;
-  const before = playground().turns;
-  const answer: Answer = {
-    role: "assistant",
-    text: "",
-    thoughts: "",
-    model: settings.model,
-    requestId: null,
-    end: null,
-    cost: null,
+export async function sendChat(wanted: readonly Wanted[], onEnd: () => void): Promise<void> {
+  const { draft, images, exchanges: before } = playground();
+  const text = draft.trim();
+  if ((text === "" && images.length === 0) || wanted.length === 0 || status.sendingSince !== null) return;
+  const asked = { text, images, answers: wanted.map(({ keyId: _, ...sent }) => newAnswer(sent)) };
+  setPlayground({ draft: "", images: [], exchanges: [...before, asked] });
+  const refused = await answerAll(
+    wanted.map(({ keyId }, side) => ({ keyId, place: { index: before.length, side } })),
+    onEnd,
+  );
+  if (refused.length < wanted.length) return;
+  const now = playground();
+  setPlayground({
+    draft: now.draft === "" ? text : `${text}\n\n${now.draft}`,
+    images: [...images, ...now.images],
+    exchanges: before,
+  });
+  setStatus({ ...status, refused });
+}
+
+/** Requests one answer of the last message again. The old answer comes back if that is refused. */
+export async function regenerate(side: number, { keyId, ...sent }: Wanted, onEnd: () => void): Promise<void> {
+  const index = playground().exchanges.length - 1;
+  const before = playground().exchanges[index]?.answers[side];
+  if (before === undefined || status.sendingSince !== null) return;
+  changeAnswer({ index, side }, newAnswer(sent));
+  const refused = await answerAll([{ keyId, place: { index, side } }], onEnd);
+  if (refused.length === 0) return;
+  changeAnswer({ index, side }, before);
+  setStatus({ ...status, refused });
+}
+
+/** Takes the message at this index, and all after it, out of the conversation, and its text back into the composer. Returns what undoes it. */
+export function editFrom(index: number): () => void {
+  const before = playground();
+  const exchange = before.exchanges[index];
+  if (exchange === undefined || status.sendingSince !== null) return () => undefined;
+  const after = before.exchanges.slice(0, index);
+  setPlayground({ draft: exchange.text, images: exchange.images, exchanges: after });
+  return () => {
+    // Something may have been sent, or another conversation opened, since.
+    if (playground().exchanges !== after || status.sendingSince !== null) return;
+    setPlayground({ draft: before.draft, images: before.images, exchanges: before.exchanges });
   };
-  const asked: Turn[] = [...before, { role: "user", text }];
-  setPlayground({ draft: "", turns: [...asked, answer] });
-  abort = new AbortController();
-  setStatus({ sendingSince: performance.now(), error: null });
-  const live = followAnswer(asked.length);
+}
+
+type Running = { keyId: string; place: Place };
+
+/** Follows each answer to its end, and loads its cost. Returns those that were refused. */
+async function answerAll(running: readonly Running[], onEnd: () => void): Promise<Refused[]> {
+  aborts = new Map(running.map(({ place }) => [place.side, new AbortController()]));
+  setStatus({ sendingSince: performance.now(), refused: [] });
+  write();
+  const ended = await Promise.all(
+    running.map(({ keyId, place }) => follow(place, { keyId, signal: aborts.get(place.side)?.signal, onEnd })),
+  );
+  setStatus({ ...status, sendingSince: null });
+  return ended.flatMap((refused) => refused ?? []);
+}
+
+type Following = { keyId: string; signal: AbortSignal | undefined; onEnd: () => void };
+
+/** Shows an answer as it arrives. Returns why it was refused; null if it was not. */
+async function follow(place: Place, { keyId, signal, onEnd }: Following): Promise<Refused | null> {
+  const live = liveAnswer(place);
   try {
-    const { system, ...rest } = settings;
-    const end = await answerTo(
-      { ...rest, messages: messagesOf(system, asked) },
-      { signal: abort.signal, onStart: (requestId) => live.set({ requestId }), onPiece: live.add },
-    );
-    live.finish({ end });
-    setStatus({ sendingSince: null, error: null });
+    live.finish(await answerTo(place, { keyId, signal, live }));
   } catch (error) {
     live.drop();
-    const { draft } = playground();
-    setPlayground({ draft: draft === "" ? text : `${text}\n\n${draft}`, turns: before });
-    setStatus({ sendingSince: null, error });
-    return;
+    changeAnswer(place, { end: "refused", error });
+    return { model: answerAt(place)?.sent.model ?? "", error };
   }
-  await loadCost(asked.length);
-  onEnd();
+  // The others go on in the meantime.
+  void loadCost(place).then(onEnd);
+  return null;
 }
 
 /** Sends the request and passes on each piece of the answer. Throws ApiError if it was refused. */
 async function answerTo(
-  request: ChatRequest,
-  {
-    signal,
-    onStart,
-    onPiece,
-  }: { signal: AbortSignal; onStart: (requestId: string | null) => void; onPiece: (piece: Piece) => void },
-): Promise<"complete" | "stopped" | "broke_off"> {
+  place: Place,
+  { keyId, signal, live }: Pick<Following, "keyId" | "signal"> & { live: ReturnType<typeof liveAnswer> },
+): Promise<End> {
+  const { exchanges } = playground();
+  const endpoint = exchanges[place.index]?.answers[place.side]?.sent.endpoint ?? "chat";
   try {
-    const { path, bodyOf } = REQUESTS[playground().endpoint];
-    const response = await send(path, { method: "POST", body: bodyOf(request), signal });
+    const body = { ...bodyOf(exchanges, place), api_key_id: keyId };
+    const response = await send(PATHS[endpoint], { method: "POST", body, ...(signal && { signal }) });
     if (!response.ok || response.body === null) throw await toApiError(response);
-    onStart(response.headers.get("x-request-id"));
-    return await readAnswer(response.body, onPiece);
+    changeAnswer(place, { requestId: response.headers.get("x-request-id") });
+    return await readAnswer(response.body, live.add);
   } catch (error) {
-    if (signal.aborted) return "stopped";
+    if (signal?.aborted) return "stopped";
     throw error;
   }
 }
 
-/** The conversation so far. Empty answers are left out, because providers refuse them. */
-function messagesOf(system: string, turns: readonly Turn[]): ChatRequest["messages"] {
-  const said = turns
-    .filter(({ role, text }) => role === "user" || text !== "")
-    .map(({ role, text }) => ({ role, content: text }));
-  return system.trim() === "" ? said : [{ role: "system", content: system.trim() }, ...said];
-}
-
-/** Collects the pieces of the answer at this index, and shows them once per animation frame. */
-function followAnswer(index: number) {
+/** Collects the pieces of an answer, and shows them once per animation frame. */
+function liveAnswer(place: Place) {
   let text = "";
   let thoughts = "";
   let frame: number | undefined;
-  const set = (change: Partial<Answer>) => changeAnswer(index, change);
   const show = () => {
     frame = undefined;
-    set({ text, thoughts });
+    changeAnswer(place, { text, thoughts });
   };
   const drop = () => {
     if (frame !== undefined) cancelAnimationFrame(frame);
   };
   return {
-    set,
     drop,
     add(piece: Piece) {
       text += piece.text;
       thoughts += piece.thoughts;
       frame ??= requestAnimationFrame(show);
     },
-    finish(change: Pick<Answer, "end">) {
+    finish(end: End) {
       drop();
-      set({ ...change, text, thoughts });
+      changeAnswer(place, { end, text, thoughts });
+      write();
       announce(text === "" ? "The answer is empty." : text.slice(0, ANNOUNCED_CHARS_MAX));
     },
   };
 }
 
-function changeAnswer(index: number, change: Partial<Answer>): void {
-  const { turns } = playground();
-  const turn = turns[index];
-  if (turn?.role === "assistant") setPlayground({ turns: turns.with(index, { ...turn, ...change }) });
+function answerAt({ index, side }: Place): Answer | undefined {
+  return playground().exchanges[index]?.answers[side];
 }
 
-/** Loads the cost of the answer at this index from its receipt. */
-export async function loadCost(index: number): Promise<void> {
-  const turn = playground().turns[index];
-  if (turn?.role !== "assistant" || turn.requestId === null || turn.cost !== null) return;
-  const { requestId } = turn;
+function changeAnswer({ index, side }: Place, change: Partial<Answer>): void {
+  const { exchanges } = playground();
+  const exchange: Exchange | undefined = exchanges[index];
+  const answer = exchange?.answers[side];
+  if (exchange === undefined || answer === undefined) return;
+  const answers = exchange.answers.with(side, { ...answer, ...change });
+  setPlayground({ exchanges: exchanges.with(index, { ...exchange, answers }) });
+}
+
+/** Loads the cost of an answer from its receipt. */
+export async function loadCost(place: Place): Promise<void> {
+  const { requestId = null, cost: known = null } = answerAt(place) ?? {};
+  if (requestId === null || known !== null) return;
   const cost = await costOf(requestId);
-  // The conversation may have been cleared or restarted in the meantime.
-  const now = playground().turns[index];
-  if (cost !== null && now?.role === "assistant" && now.requestId === requestId) changeAnswer(index, { cost });
+  // Another conversation may have been opened in the meantime.
+  if (cost !== null && answerAt(place)?.requestId === requestId) changeAnswer(place, { cost });
 }
 
 function setStatus(next: ChatStatus): void {

@@ -1,5 +1,5 @@
 import { createParser } from "eventsource-parser";
-import { at } from "./state.ts";
+import { at } from "./exchanges.ts";
 
 /** Reads the event stream of a chat completion, or of a response. */
 

@@ -2,8 +2,8 @@ import { useSyncExternalStore } from "react";
 import { ApiError, send, toApiError } from "../../api.ts";
 import { announce } from "../../ui/announce.ts";
 import { type Cost, costOf } from "../usage/receipts.ts";
+import { at } from "./exchanges.ts";
 import { similarityOf } from "./similarity.ts";
-import { at } from "./state.ts";
 
 /** The last embeddings of this tab. A request continues while another page is open, since it is charged in any case. */
 

@@ -5,6 +5,7 @@ import { Field, TextArea } from "../../ui/fields.tsx";
 import { FormFrame } from "../../ui/form_frame.tsx";
 import { inPlace } from "../../ui/in_place.tsx";
 import { Loading, Skeleton } from "../../ui/states.tsx";
+import { CodeButton } from "./code.tsx";
 import { clearEmbeddingError, type Embedded, makeEmbeddings, useEmbeddings } from "./embedding_session.ts";
 import { type Choice, type Offers, useChoice, useRefreshAfterCharge } from "./models.ts";
 import { PlaygroundProblem } from "./problem.tsx";
@@ -89,11 +90,12 @@ function TextsForm({ choice, blocked }: { choice: Choice; blocked: string | null
 }
 
 /** Why nothing can be requested now; null if it can. */
-function whyNot({ model, pays }: Choice, { blocked, count }: { blocked: string | null; count: number }): string | null {
+function whyNot({ model }: Choice, { blocked, count }: { blocked: string | null; count: number }): string | null {
   if (blocked !== null) return blocked;
   if (model === undefined)
     return "No model is available: no package is active, or this key cannot use a model for embeddings.";
-  if (pays === "balance" && model.prices === null) return "The balance cannot pay for this model: it has no price.";
+  if (model.pays === "balance" && model.prices === null)
+    return "The balance cannot pay for this model: it has no price.";
   if (count === 0) return "Enter at least one text.";
   return count > TEXTS_MAX ? "There are too many texts." : null;
 }
@@ -132,6 +134,11 @@ function Result({ embedded: { texts, dimensions, model, requestId, cost } }: { e
           </TextLink>
         )}
       </p>
+      <div className="-ml-2">
+        <CodeButton
+          codeOf={() => ({ endpoint: "embeddings", body: { model, input: texts.map(({ text }) => text) } })}
+        />
+      </div>
     </section>
   );
 }

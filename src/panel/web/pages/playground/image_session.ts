@@ -2,7 +2,7 @@ import { useSyncExternalStore } from "react";
 import { ApiError, send, toApiError } from "../../api.ts";
 import { announce } from "../../ui/announce.ts";
 import { type Cost, costOf } from "../usage/receipts.ts";
-import { at } from "./state.ts";
+import { at } from "./exchanges.ts";
 
 /**
  * Images made in this tab. They are too large for sessionStorage: a reload loses them. A request continues while another page is open,
@@ -40,13 +40,18 @@ export function clearImageError(): void {
 
 export type ImageRequest = { model: string; prompt: string; size: string; api_key_id: string };
 
+/** The body of an image's request, without the key. */
+export function imageBody({ model, prompt, size }: Omit<ImageRequest, "api_key_id">): object {
+  return { model, prompt, size, n: 1, response_format: "b64_json" };
+}
+
 /** Requests one image. `onEnd` is called when it is charged. */
 export async function makeImage(request: ImageRequest, onEnd: () => void): Promise<void> {
   if (state.sendingSince !== null) return;
   set({ sendingSince: performance.now(), error: null });
   addEventListener("beforeunload", guard);
   try {
-    const body = { ...request, n: 1, response_format: "b64_json" };
+    const body = { ...imageBody(request), api_key_id: request.api_key_id };
     const response = await send("/api/panel/ai/image", { method: "POST", body });
     if (!response.ok) throw await toApiError(response);
     const requestId = response.headers.get("x-request-id");

@@ -7,7 +7,8 @@ import { cx } from "../../ui/cx.ts";
 import { Field, TextArea } from "../../ui/fields.tsx";
 import { FormFrame } from "../../ui/form_frame.tsx";
 import { Loading, Skeleton } from "../../ui/states.tsx";
-import { clearImageError, makeImage, type Picture, useImages } from "./image_session.ts";
+import { CodeButton } from "./code.tsx";
+import { clearImageError, imageBody, makeImage, type Picture, useImages } from "./image_session.ts";
 import { type Choice, imageCost, type Offers, useChoice, useRefreshAfterCharge } from "./models.ts";
 import { PlaygroundProblem } from "./problem.tsx";
 import { ModelAndKey, SettingsPanel } from "./settings.tsx";
@@ -216,7 +217,10 @@ function PictureView({ picture }: { picture: Picture }) {
               </TextLink>
             )}
           </p>
-          <DownloadLink src={src} fileName={fileName} />
+          <div className="flex gap-1">
+            <CodeButton codeOf={() => ({ endpoint: "images", body: imageBody({ model, prompt, size }) })} />
+            <DownloadLink src={src} fileName={fileName} />
+          </div>
         </div>
       </figcaption>
     </figure>

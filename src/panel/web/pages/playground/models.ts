@@ -16,15 +16,21 @@ export const KINDS = {
   embeddings: { modalities: ["embedding"], saved: "embeddingModel" },
 } as const satisfies Record<Kind, { modalities: readonly Offer["modality"][]; saved: string }>;
 
+/** What a model is tried with first; null: the playground cannot try it. */
+export function kindOf({ modality }: Offer): Kind | null {
+  const kinds = ["chat", "images", "embeddings"] as const;
+  return kinds.find((kind) => KINDS[kind].modalities.some((each) => each === modality)) ?? null;
+}
+
 export type Choice = {
   /** The models that the chosen key, or any key, can use. */
   models: readonly Offer[];
   /** undefined: there is none. */
   model: Offer | undefined;
+  /** Of a chat: the model beside it; undefined: none. */
+  other: Offer | undefined;
   /** "": the server chooses. */
   keyId: string;
-  /** What pays for a request. */
-  pays: "package" | "balance";
 };
 
 export const OFFERS = queryOptions({
@@ -41,25 +47,26 @@ export function useChoice({ models, keys }: Offers, kind: Kind): Choice {
   const { modalities, saved }: { modalities: readonly Offer["modality"][]; saved: (typeof KINDS)[Kind]["saved"] } =
     KINDS[kind];
   const savedModel = usePlayground((state) => state[saved]);
+  const savedOther = usePlayground((state) => (kind === "chat" ? state.otherModel : ""));
   const savedKey = usePlayground((state) => state.keyId);
   const key = keys.find(({ keyId }) => String(keyId) === savedKey);
-  const usable = models.filter(
-    ({ id, modality }) => modalities.includes(modality) && (key?.modelIds?.includes(id) ?? true),
-  );
+  const usable = models
+    .filter(({ id, modality }) => modalities.includes(modality) && (key?.modelIds?.includes(id) ?? true))
+    .map((offer) => (key?.mode === "payg" ? { ...offer, pays: "balance" as const } : offer));
   // For images, prefer a model that only makes images.
   const first = (kind === "images" && usable.find(({ modality }) => modality === "image")) || usable[0];
   const model = usable.find(({ id }) => id === savedModel) ?? first;
   return {
     models: usable,
     model,
+    other: usable.find(({ id }) => id === savedOther),
     keyId: key ? savedKey : "",
-    pays: key?.mode === "payg" ? "balance" : (model?.pays ?? "package"),
   };
 }
 
 /** The cost of one image, as text; null if nothing can pay for this size. */
-export function imageCost({ model, pays }: Choice, size: string): string | null {
-  if (pays === "package") return "1 request";
+export function imageCost({ model }: Choice, size: string): string | null {
+  if (model?.pays !== "balance") return "1 request";
   const price = model?.imageSizes.find((each) => each.size === size)?.pricePicoUsd ?? null;
   return price === null ? null : formatPicoUsd(price);
 }

@@ -1,21 +1,23 @@
-import { MessageSquare, Image as Picture, SquarePen, Waypoints } from "lucide-react";
-import { lazy, Suspense, useEffect } from "react";
+import { Clock, MessageSquare, Image as Picture, SquarePen, Waypoints } from "lucide-react";
+import { lazy, Suspense, useEffect, useEffectEvent } from "react";
 import { EMPTY, READ_ONLY } from "../../copy.ts";
-import { useViewer } from "../../shared/page_hooks.ts";
+import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button, ButtonLink } from "../../ui/buttons.tsx";
 import { Segmented } from "../../ui/choices.tsx";
+import { useUrlState } from "../../ui/filter_bar.tsx";
 import { Page } from "../../ui/page.tsx";
 import { Empty, Loaded, Loading, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
 import { Chat } from "./chat.tsx";
 import { loadCost, useChatStatus } from "./chat_session.ts";
-import { type Offers, useOffers } from "./models.ts";
-import { openPlayground, playground, setPlayground, usePlayground } from "./state.ts";
+import { KINDS, kindOf, type Offer, type Offers, useOffers } from "./models.ts";
+import { newChat, openPlayground, playground, setPlayground, usePlayground } from "./state.ts";
 
 /** The playground: try a model, and see what each request costs. */
 
 const Images = lazy(() => import("./images.tsx").then((module) => ({ default: module.Images })));
 const Embeddings = lazy(() => import("./embeddings.tsx").then((module) => ({ default: module.Embeddings })));
+
+const History = lazy(() => import("./history.tsx").then((module) => ({ default: module.History })));
 
 const TABS = [
   { value: "chat", label: "Chat", icon: MessageSquare },
@@ -25,8 +27,9 @@ const TABS = [
 
 export function PlaygroundPage() {
   const { accountId, lock } = useViewer();
-  openPlayground(accountId);
+  openPlayground(accountId, { isOwn: !lock.disabled });
   useMissedCosts();
+  useWantedModel();
   const tab = usePlayground((state) => state.tab);
   const offers = useOffers();
   return (
@@ -38,12 +41,12 @@ export function PlaygroundPage() {
           onValue={(next) => setPlayground({ tab: next })}
           options={TABS}
         />
-        {tab === "chat" && <NewChat />}
+        {tab === "chat" && <ChatActions />}
       </div>
       <Loaded query={offers} skeleton={<PlaygroundSkeleton />}>
         {(data) => {
           const blocked = lock.disabled ? READ_ONLY : null;
-          if (data.models.length === 0 && playground().turns.length === 0) return <NothingToTry offers={data} />;
+          if (data.models.length === 0 && playground().exchanges.length === 0) return <NothingToTry offers={data} />;
           return (
             <Suspense fallback={<PlaygroundSkeleton />}>
               {tab === "chat" && <Chat offers={data} blocked={blocked} />}
@@ -57,31 +60,59 @@ export function PlaygroundPage() {
   );
 }
 
-/** Loads the cost of answers that a reload cut short. */
-function useMissedCosts(): void {
+/** Other pages name the model to try: /playground?model=… */
+function useWantedModel(): void {
+  const [{ model }, setUrl] = useUrlState({ model: "" });
+  const offers = useOffers();
+  const found = offers.data?.models.find(({ id }) => id === model);
+  const onFound = useEffectEvent((offer: Offer) => {
+    const kind = kindOf(offer);
+    if (kind !== null) setPlayground({ tab: kind, [KINDS[kind].saved]: offer.id });
+    // The URL is cleaned, so that a reload keeps what was chosen since.
+    setUrl({ model: "" });
+  });
   useEffect(() => {
-    playground().turns.forEach((turn, index) => {
-      if (turn.role === "assistant" && turn.end === "left") void loadCost(index);
-    });
-  }, []);
+    if (found !== undefined) onFound(found);
+  }, [found]);
 }
 
-function NewChat() {
-  const isEmpty = usePlayground((state) => state.turns.length === 0);
-  const { sendingSince } = useChatStatus();
-  const clear = () => {
-    const { turns } = playground();
-    setPlayground({ turns: [] });
-    toast.undo("Conversation cleared.", () => {
-      // A new conversation may have begun since.
-      if (playground().turns.length === 0) setPlayground({ turns });
+/** Loads the cost of answers that a reload cut short. */
+function useMissedCosts(): void {
+  const isOpening = usePlayground((state) => state.isOpening);
+  useEffect(() => {
+    if (isOpening) return;
+    playground().exchanges.forEach(({ answers }, index) => {
+      answers.forEach(({ end }, side) => {
+        if (end !== null) void loadCost({ index, side });
+      });
     });
-  };
-  if (isEmpty) return null;
+  }, [isOpening]);
+}
+
+function ChatActions() {
+  const isEmpty = usePlayground((state) => state.exchanges.length === 0);
+  const { sendingSince } = useChatStatus();
+  const { lock } = useViewer();
+  const history = useOpened<true>();
+  const isBusy = sendingSince !== null;
   return (
-    <Button icon={SquarePen} disabled={sendingSince !== null} onClick={clear}>
-      New chat
-    </Button>
+    <div className="flex flex-wrap gap-2">
+      {!isEmpty && (
+        <Button icon={SquarePen} disabled={isBusy} onClick={newChat}>
+          New chat
+        </Button>
+      )}
+      {!lock.disabled && (
+        <Button icon={Clock} disabled={isBusy} onClick={() => history.open(true)}>
+          History
+        </Button>
+      )}
+      {history.what && (
+        <Suspense>
+          <History open={history.isOpen} onClose={history.close} />
+        </Suspense>
+      )}
+    </div>
   );
 }
 

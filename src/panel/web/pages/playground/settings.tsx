@@ -1,4 +1,4 @@
-import { SlidersHorizontal } from "lucide-react";
+import { Columns2, SlidersHorizontal } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
 import { formatPicoUsd } from "../../format.ts";
 import { checkCount } from "../../shared/typed_numbers.ts";
@@ -6,8 +6,9 @@ import { Button } from "../../ui/buttons.tsx";
 import { Combobox } from "../../ui/combobox.tsx";
 import { cx } from "../../ui/cx.ts";
 import { CountField, Field, NativeSelect, TextArea } from "../../ui/fields.tsx";
-import { type Choice, KINDS, type Kind, type Offers } from "./models.ts";
-import { ENDPOINTS, setPlayground, usePlayground } from "./state.ts";
+import { ENDPOINTS } from "./exchanges.ts";
+import { type Choice, KINDS, type Kind, type Offer, type Offers } from "./models.ts";
+import { setPlayground, usePlayground } from "./state.ts";
 
 /** The settings of the playground: model and key; for a chat also endpoint, temperature, max tokens and system prompt. */
 
@@ -44,14 +45,15 @@ export function ModelAndKey({ offers, choice, kind }: { offers: Offers; choice: 
   const { models, model, keyId } = choice;
   return (
     <>
-      <Field label="Model" hint={<BillingHint choice={choice} kind={kind} />}>
+      <Field label="Model" hint={model && <BillingHint model={model} kind={kind} />}>
         <Combobox
           value={model?.id ?? null}
           onValue={(id) => setPlayground({ [KINDS[kind].saved]: id })}
-          options={models.map(({ id, name }) => ({ value: id, label: id, ...(name !== id && { hint: name }) }))}
+          options={models.map(optionOf)}
           placeholder={models.length === 0 ? "None available" : "Choose…"}
         />
       </Field>
+      {kind === "chat" && <OtherModel choice={choice} />}
       <Field label="Key">
         <NativeSelect
           value={keyId}
@@ -70,10 +72,50 @@ export function ModelAndKey({ offers, choice, kind }: { offers: Offers; choice: 
   );
 }
 
+function optionOf({ id, name }: Offer) {
+  return { value: id, label: id, ...(name !== id && { hint: name }) };
+}
+
+/** A second model, whose answers stand beside those of the first. */
+function OtherModel({ choice: { models, other } }: { choice: Choice }) {
+  const [isChoosing, setChoosing] = useState(false);
+  if (other === undefined && !isChoosing) {
+    return (
+      <Button
+        icon={Columns2}
+        disabled={models.length === 0}
+        onClick={() => setChoosing(true)}
+        className="justify-self-start"
+      >
+        Compare with another model
+      </Button>
+    );
+  }
+  const end = () => {
+    setChoosing(false);
+    setPlayground({ otherModel: "" });
+  };
+  return (
+    <Field
+      label="Second model"
+      hint={other && <BillingHint model={other} kind="chat" />}
+      aside={
+        <button type="button" onClick={end} className="min-h-6 text-accent-text underline underline-offset-2">
+          Do not compare
+        </button>
+      }
+    >
+      <Combobox
+        value={other?.id ?? null}
+        onValue={(id) => setPlayground({ otherModel: id })}
+        options={models.map(optionOf)}
+      />
+    </Field>
+  );
+}
+
 /** "1 request each, from Starter." */
-function BillingHint({ choice: { model, pays }, kind }: { choice: Choice; kind: Kind }) {
-  if (model === undefined) return null;
-  const { packageName, prices } = model;
+function BillingHint({ model: { pays, packageName, prices }, kind }: { model: Offer; kind: Kind }) {
   if (pays === "package") return `1 request each, from ${packageName ?? "the package"}.`;
   if (kind === "images") return "Charged to the balance, by size.";
   if (prices === null) return "The balance cannot pay for this model: it has no price.";

@@ -1,9 +1,12 @@
 import { useSyncExternalStore } from "react";
-import type { Cost } from "../usage/receipts.ts";
+import { randomKey } from "../../api.ts";
+import { type Attachment, at, ENDPOINTS, type Endpoint, type Exchange, sizeOf, toExchange } from "./exchanges.ts";
+import { KeptChats, titleOf } from "./kept_chats.ts";
 
 /**
- * The playground's state: settings, drafts and the conversation. It belongs to this tab: in memory, so that an answer continues while
- * another page is open; in sessionStorage, so that a reload loses nothing.
+ * The playground's state: settings, drafts and the conversation. It is in memory, so that an answer continues while another page is open.
+ * Settings and the draft are also in this tab's sessionStorage, and the conversation in this browser's database (kept_chats.ts), so that a
+ * reload loses only images that were not sent, and what an answer that still arrives had in the last moment.
  *
  *   const draft = usePlayground((state) => state.draft);
  *   setPlayground({ draft: "" });
@@ -11,39 +14,21 @@ import type { Cost } from "../usage/receipts.ts";
 
 /** Delay of writing after a change, so that a stream is not written word by word. */
 const WRITE_AFTER_MS = 400;
-/** The size kept across a reload; the oldest turns are dropped first. Browsers allow about five times that. */
-const KEPT_CHARS_MAX = 1_000_000;
-const TURNS_MAX = 400;
 const STORAGE_PREFIX = "playground:";
 
-/** How an answer ended. `left`: the page was closed or reloaded before the end. */
-export type End = "complete" | "stopped" | "broke_off" | "left";
-
-export type Answer = {
-  role: "assistant";
-  text: string;
-  /** The reasoning text of a reasoning model. */
-  thoughts: string;
-  model: string;
-  requestId: string | null;
-  /** null: still streaming. */
-  end: End | null;
-  /** From its receipt; null while unknown. */
-  cost: Cost | null;
-};
-export type Turn = { role: "user"; text: string } | Answer;
-
-/** The endpoint of the API that a conversation is sent to. */
-export const ENDPOINTS = ["chat", "responses"] as const;
-export type Endpoint = (typeof ENDPOINTS)[number];
+/** The longest conversation: each message is sent with all earlier ones. */
+const EXCHANGES_MAX = 100;
+const CHAT_CHARS_MAX = 20_000_000;
 
 const TABS = ["chat", "images", "embeddings"] as const;
 type Tab = (typeof TABS)[number];
 
-export type PlaygroundState = {
+type Settings = {
   tab: Tab;
   endpoint: Endpoint;
   chatModel: string;
+  /** The model whose answers stand beside those of `chatModel`; "": none. */
+  otherModel: string;
   imageModel: string;
   embeddingModel: string;
   /** "": the server chooses. */
@@ -57,13 +42,23 @@ export type PlaygroundState = {
   size: string;
   /** The texts to embed, one a line. */
   texts: string;
-  turns: readonly Turn[];
 };
 
-const EMPTY_STATE: PlaygroundState = {
+export type PlaygroundState = Settings & {
+  /** Of the message that is being written. */
+  images: readonly Attachment[];
+  /** The conversation's id in this browser's database; "": it has none yet. */
+  chatId: string;
+  exchanges: readonly Exchange[];
+  /** The conversation is being read. */
+  isOpening: boolean;
+};
+
+const NO_SETTINGS: Settings = {
   tab: "chat",
   endpoint: "chat",
   chatModel: "",
+  otherModel: "",
   imageModel: "",
   embeddingModel: "",
   keyId: "",
@@ -74,12 +69,18 @@ const EMPTY_STATE: PlaygroundState = {
   prompt: "",
   size: "1024x1024",
   texts: "",
-  turns: [],
 };
+const NO_CHAT = { images: [], chatId: "", exchanges: [], isOpening: false } as const;
 
-let state = EMPTY_STATE;
+let state: PlaygroundState = { ...NO_SETTINGS, ...NO_CHAT };
 let owner: number | null = null;
+/** null: nothing is kept, as while an admin views another person's panel. */
+let chats: KeptChats | null = null;
+/** The conversation in the database: its id, its version, and the exchanges that it has. */
+let kept = { id: "", version: 0, exchanges: state.exchanges };
 let writing: ReturnType<typeof setTimeout> | undefined;
+/** Writes follow each other: each needs the id and the version of the one before. */
+let lastWrite: Promise<unknown> = Promise.resolve();
 const listeners = new Set<() => void>();
 
 export function playground(): PlaygroundState {
@@ -96,14 +97,46 @@ export function usePlayground<Part>(pick: (state: PlaygroundState) => Part): Par
   return useSyncExternalStore(subscribe, () => pick(state));
 }
 
-/** Restores this account's state in this tab. Once per load of the panel; signing in reloads it. */
-export function openPlayground(accountId: number): void {
+/** The conversations of this browser; null: none are kept. */
+export function keptChats(): KeptChats | null {
+  return chats;
+}
+
+/** No message can follow. */
+export function isFull({ exchanges }: PlaygroundState): boolean {
+  return exchanges.length >= EXCHANGES_MAX || sizeOf(exchanges) >= CHAT_CHARS_MAX;
+}
+
+/** Restores this account's state in this tab. Once per load of the panel; signing in reloads it. `isOwn` false: a viewed person's. */
+export function openPlayground(accountId: number, { isOwn }: { isOwn: boolean }): void {
   if (owner === accountId) return;
   if (owner === null) addEventListener("pagehide", () => write());
   else write();
   owner = accountId;
-  state = readKept(accountId);
+  chats = isOwn ? new KeptChats(accountId) : null;
+  const stored = readStored(accountId);
+  const chatId = textOf(stored, "chatId");
+  state = { ...toSettings(stored), ...NO_CHAT };
   write({ isFirst: true });
+  if (chats !== null && chatId !== "") void openChat(chatId);
+}
+
+/** Begins a new conversation. The current one is kept. */
+export function newChat(): void {
+  write();
+  kept = { id: "", version: 0, exchanges: [] };
+  setPlayground({ chatId: "", exchanges: kept.exchanges });
+}
+
+/** Continues a conversation of this browser. */
+export async function openChat(id: string): Promise<void> {
+  newChat();
+  setPlayground({ isOpening: true });
+  await lastWrite;
+  const found = await chats?.read(id).catch(() => null);
+  const exchanges = Array.isArray(found?.exchanges) ? found.exchanges.flatMap((each) => toExchange(each) ?? []) : [];
+  kept = { id: found ? id : "", version: found?.version ?? 0, exchanges };
+  setPlayground({ isOpening: false, chatId: kept.id, exchanges });
 }
 
 function subscribe(listener: () => void): () => void {
@@ -111,44 +144,63 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-function write({ isFirst = false } = {}): void {
+/** Writes everything now, not after a while: a reload may follow. */
+export function write({ isFirst = false } = {}): void {
   clearTimeout(writing);
   writing = undefined;
   const name = `${STORAGE_PREFIX}${owner}`;
-  const { turns } = state;
-  let kept = turns.slice(-TURNS_MAX);
-  let text = JSON.stringify({ ...state, turns: kept });
-  while (text.length > KEPT_CHARS_MAX && kept.length > 0) {
-    kept = kept.slice(Math.ceil(kept.length / 4));
-    text = JSON.stringify({ ...state, turns: kept });
-  }
   try {
-    // Signing out clears the storage; a page that is about to close must not write the conversation back.
-    if (isFirst || sessionStorage.getItem(name) !== null) sessionStorage.setItem(name, text);
+    // Signing out clears the storage; a page that is about to close must not write anything back.
+    if (!isFirst && sessionStorage.getItem(name) === null) return;
+    writeChat();
+    const { images: _, exchanges: __, isOpening: ___, ...rest } = state;
+    sessionStorage.setItem(name, JSON.stringify(rest));
   } catch {
-    // Storage is full or forbidden: a reload then loses the conversation.
+    // Storage is full or forbidden: a reload then loses the draft.
   }
 }
 
-function readKept(accountId: number): PlaygroundState {
+/** Writes the conversation if it has changed. */
+function writeChat(): void {
+  const { exchanges } = state;
+  if (chats === null || exchanges.length === 0 || exchanges === kept.exchanges) return;
+  if (kept.id === "") {
+    kept.id = randomKey();
+    state = { ...state, chatId: kept.id };
+  }
+  const [into, here] = [chats, kept];
+  here.exchanges = exchanges;
+  lastWrite = lastWrite.then(async () => {
+    const { id, version } = here;
+    const written = await into.write({ id, version, title: titleOf(exchanges), exchanges });
+    if (written === null) return;
+    // Another id if it was changed in another tab as well: this tab's is now a conversation of its own.
+    Object.assign(here, { id: written.id, version: written.version });
+    if (written.id !== id && kept === here) setPlayground({ chatId: written.id });
+  });
+}
+
+function readStored(accountId: number): unknown {
   try {
-    return toState(JSON.parse(sessionStorage.getItem(`${STORAGE_PREFIX}${accountId}`) ?? "null"));
+    return JSON.parse(sessionStorage.getItem(`${STORAGE_PREFIX}${accountId}`) ?? "null");
   } catch {
-    return EMPTY_STATE;
+    return null;
   }
 }
 
-/** Reads stored state, which an older version may have written: fields that do not fit are dropped. */
-function toState(kept: unknown): PlaygroundState {
-  const text = (name: keyof PlaygroundState) => {
-    const [value, fallback] = [at(kept, name), EMPTY_STATE[name]];
-    return typeof value === "string" ? value : typeof fallback === "string" ? fallback : "";
-  };
-  const turns = at(kept, "turns");
+function textOf(stored: unknown, name: string): string {
+  const value = at(stored, name);
+  return typeof value === "string" ? value : "";
+}
+
+/** Reads stored settings, which an older version may have written: fields that do not fit are dropped. */
+function toSettings(stored: unknown): Settings {
+  const text = (name: keyof Settings) => textOf(stored, name);
   return {
-    tab: TABS.find((tab) => tab === at(kept, "tab")) ?? "chat",
-    endpoint: ENDPOINTS.find((endpoint) => endpoint === at(kept, "endpoint")) ?? "chat",
+    tab: TABS.find((tab) => tab === text("tab")) ?? "chat",
+    endpoint: ENDPOINTS.find((endpoint) => endpoint === text("endpoint")) ?? "chat",
     chatModel: text("chatModel"),
+    otherModel: text("otherModel"),
     imageModel: text("imageModel"),
     embeddingModel: text("embeddingModel"),
     keyId: text("keyId"),
@@ -157,52 +209,7 @@ function toState(kept: unknown): PlaygroundState {
     system: text("system"),
     draft: text("draft"),
     prompt: text("prompt"),
-    size: text("size"),
+    size: text("size") || NO_SETTINGS.size,
     texts: text("texts"),
-    turns: Array.isArray(turns) ? turns.flatMap((turn) => toTurn(turn) ?? []) : [],
   };
-}
-
-function toTurn(kept: unknown): Turn | null {
-  const [role, text] = [at(kept, "role"), at(kept, "text")];
-  if (typeof text !== "string") return null;
-  if (role === "user") return { role, text };
-  if (role !== "assistant") return null;
-  const [thoughts, model, requestId, end] = [
-    at(kept, "thoughts"),
-    at(kept, "model"),
-    at(kept, "requestId"),
-    at(kept, "end"),
-  ];
-  return {
-    role,
-    text,
-    thoughts: typeof thoughts === "string" ? thoughts : "",
-    model: typeof model === "string" ? model : "",
-    requestId: typeof requestId === "string" ? requestId : null,
-    end: ENDS.find((each) => each === end) ?? "left",
-    cost: toCost(at(kept, "cost")),
-  };
-}
-
-const ENDS: readonly End[] = ["complete", "stopped", "broke_off"];
-
-function toCost(kept: unknown): Cost | null {
-  const number = (name: keyof Cost) => Number(at(kept, name)) || 0;
-  const words = at(kept, "words");
-  if (typeof words !== "string") return null;
-  return {
-    isCharged: at(kept, "isCharged") === true,
-    promptTokens: number("promptTokens"),
-    completionTokens: number("completionTokens"),
-    durationMs: number("durationMs"),
-    words,
-  };
-}
-
-/** A nested field of a value of unknown shape; undefined if there is none. */
-export function at(value: unknown, ...path: readonly (string | number)[]): unknown {
-  let here = value;
-  for (const name of path) here = typeof here === "object" && here !== null ? Reflect.get(here, name) : undefined;
-  return here;
 }

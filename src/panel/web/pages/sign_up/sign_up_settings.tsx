@@ -273,7 +273,7 @@ const WHY = {
 
 function trialWords({ trial, trialWhy }: SignedUp): string {
   if (trial === "waits") return trialWhy === null ? "Waits" : WHY[trialWhy];
-  return { none: "None", taken: "Had one before", given: "Given" }[trial];
+  return { none: "None", taken: "Had one before", domain: "Too many of its domain", given: "Given" }[trial];
 }
 
 const COLUMNS: readonly Column<SignedUp>[] = [

@@ -1,34 +1,39 @@
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { SearchX } from "lucide-react";
 import { useState } from "react";
 import { Redirect, useLocation, useParams } from "wouter";
+import { HOST_CHARS_MAX } from "../../../../limits.ts";
 import { ApiError, api, ask } from "../../api.ts";
-import { ADMIN_KEY } from "../../shared/account_queries.ts";
+import { formatCompact, formatMoney, formatTook } from "../../format.ts";
+import { useKeyOptions } from "../../shared/account_queries.ts";
+import { DownloadButton } from "../../shared/download_button.tsx";
+import { filledPage } from "../../shared/filled_page.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
-import { oneOf } from "../../shared/url_values.ts";
+import { idIn, oneOf } from "../../shared/url_values.ts";
 import { Button, ButtonLink, TextLink } from "../../ui/buttons.tsx";
-import { Segmented } from "../../ui/choices.tsx";
+import { Segmented, Switch } from "../../ui/choices.tsx";
 import { nowMs } from "../../ui/clock.ts";
-import { NativeSelect } from "../../ui/fields.tsx";
+import { NativeSelect, TextInput } from "../../ui/fields.tsx";
 import { FilterBar, SearchInput, useUrlState } from "../../ui/filter_bar.tsx";
 import { FormFrame } from "../../ui/form_frame.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
-import { costText, plainId, tokensText } from "./receipts.ts";
+import { TwoLines } from "../../ui/two_lines.tsx";
+import { costText, plainId } from "./receipts.ts";
 import { reasonName, UNKNOWN_REQUEST } from "./request_text.ts";
 
-/** Finding a request by its id, and for admins, the requests of all accounts. */
+/** Finding a request by its id, and the requests of all accounts that a reseller or an admin manages. */
 
 const PAGE_SIZE = 50;
 const DAY_MS = 86_400_000;
 /** Room for "req_", dashes and spaces. */
 const ID_CHARS_MAX = 60;
 
-type Row = NonNullable<Awaited<ReturnType<typeof api.admin.requests.get>>["data"]>["rows"][number];
-type Charged = Extract<Row, { kind: "charged" }>;
-type Released = Exclude<Row, Charged>;
+const LIVE_MS = 3_000;
+
+type Row = NonNullable<Awaited<ReturnType<typeof api.requests.get>>["data"]>["rows"][number];
 
 /** Redirects a request id to its receipt, in the usage of its account. */
 export function RequestPage() {
@@ -63,68 +68,197 @@ function receiptHref(requestId: string, ofAccount: number, ownAccount: number): 
   return `/usage?${whose}receipt=${requestId}`;
 }
 
-const KINDS = [
+const OUTCOMES = [
   { value: "charged", label: "Charged" },
   { value: "released", label: "Released" },
 ] as const;
 const RANGES = [
   { value: "1", label: "Last 24 hours" },
   { value: "7", label: "Last 7 days" },
+  { value: "30", label: "Last 30 days" },
   { value: "all", label: "All time" },
 ] as const;
+const MODES = [
+  { value: "", label: "Any billing" },
+  { value: "package", label: "Package" },
+  { value: "payg", label: "Balance" },
+] as const;
+const FILTERS = {
+  outcome: "charged",
+  range: "1",
+  account: "",
+  key: "",
+  model: "",
+  route: "",
+  host: "",
+  mode: "",
+  reason: "",
+  live: "",
+};
+type Filters = typeof FILTERS;
+const TYPED = ["account", "key", "model", "route", "host", "reason"] as const;
 
-/** The requests of all accounts, for admins. */
-export function AdminRequestsPage() {
-  const [filters, setFilters] = useUrlState({ kind: "charged", range: "1" });
-  const kind = oneOf(KINDS, filters.kind, "charged");
-  const range = oneOf(RANGES, filters.range, "1");
+/** The requests of all accounts that a person manages. The URL contains the filters; while it is live, new ones appear. */
+export function AllRequestsPage() {
+  const { role } = useViewer();
+  const isAdmin = role === "admin";
+  const [filters, setFilters] = useUrlState(FILTERS);
+  const isLive = filters.live === "1";
+  const query = queryOf(filters, isAdmin);
   const requests = useInfiniteQuery({
-    queryKey: [...ADMIN_KEY, "requests", kind, range],
-    queryFn: ({ pageParam }) => {
-      const start = range === "all" ? {} : { start: new Date(nowMs() - Number(range) * DAY_MS).toISOString() };
-      const query = { kind, ...start, limit: PAGE_SIZE, ...(pageParam !== "" && { after: pageParam }) };
-      return ask(api.admin.requests.get({ query }));
-    },
+    queryKey: ["requests", query, filters.range],
+    queryFn: ({ pageParam, signal }) =>
+      filledPage<Row, string>(PAGE_SIZE, pageParam, async (before, limit) => {
+        const page = { ...query, ...startOf(filters.range), limit, ...(before && { before }) };
+        const { rows, nextBefore } = await ask(api.requests.get({ query: page, fetch: { signal } }));
+        return { rows, next: nextBefore };
+      }),
     initialPageParam: "",
-    getNextPageParam: ({ nextAfter }) => nextAfter ?? undefined,
+    getNextPageParam: ({ next }) => next,
+    placeholderData: keepPreviousData,
+    refetchInterval: isLive ? LIVE_MS : false,
   });
   const rows = requests.data?.pages.flatMap<Row>((page) => page.rows) ?? [];
-  const common = {
-    rowKey: ({ requestId }: Row) => requestId,
-    rowHref: ({ requestId }: Row) => `/requests/${requestId}`,
-    older: toOlder(requests),
-  };
   return (
-    <Page title="Requests" lead="The requests of all accounts, newest first. Find a request by its id.">
-      <FilterBar aside={<FindRequest />}>
-        <Segmented label="Outcome" value={kind} onValue={(next) => setFilters({ kind: next })} options={KINDS} />
-        <NativeSelect label="Period" value={range} onValue={(next) => setFilters({ range: next })} options={RANGES} />
-      </FilterBar>
+    <Page
+      title="Requests"
+      lead={
+        isAdmin
+          ? "The requests of all accounts, newest first. Find a request by its id."
+          : "Your requests and those of your customers, newest first. Find a request by its id."
+      }
+    >
+      <RequestFilters filters={filters} setFilters={setFilters} isAdmin={isAdmin} />
       <Section flush>
         <Loaded query={requests} skeleton={<SkeletonRows rows={8} />}>
-          {() =>
-            kind === "charged" ? (
-              <DataTable
-                caption="Charged requests"
-                {...common}
-                rows={rows.filter(isCharged)}
-                columns={[...COMMON, ...CHARGED]}
-                empty={<Empty>No request was charged in this period.</Empty>}
-              />
-            ) : (
-              <DataTable
-                caption="Released requests"
-                {...common}
-                rows={rows.filter((row) => !isCharged(row))}
-                columns={[...COMMON, ...RELEASED]}
-                empty={<Empty>No request was released in this period.</Empty>}
-              />
-            )
-          }
+          {() => (
+            <DataTable
+              caption={filters.outcome === "released" ? "Released requests" : "Charged requests"}
+              rows={rows}
+              rowKey={({ requestId }) => requestId}
+              rowHref={({ requestId }) => `/requests/${requestId}`}
+              columns={columnsOf(isAdmin)}
+              older={toOlder(requests)}
+              empty={<Empty>No such request in this period.</Empty>}
+            />
+          )}
         </Loaded>
       </Section>
     </Page>
   );
+}
+
+type ListQuery = Omit<NonNullable<NonNullable<Parameters<typeof api.requests.get>[0]>["query"]>, "before" | "limit">;
+
+/** The server checks the values of the URL. Ids that are none are left out. */
+function queryOf({ outcome, account, key, model, route, host, mode, reason }: Filters, isAdmin: boolean): ListQuery {
+  const [accountId, keyId, routeId] = [idIn(account), idIn(key), idIn(route)];
+  return {
+    outcome: oneOf(OUTCOMES, outcome, "charged"),
+    ...(accountId !== null && { accountId }),
+    ...(keyId !== null && { keyId }),
+    ...(isAdmin && routeId !== null && { routeId }),
+    ...(model !== "" && { model }),
+    ...(host !== "" && { host }),
+    ...(reason !== "" && { reason }),
+    ...((mode === "package" || mode === "payg") && { mode }),
+  };
+}
+
+function startOf(range: string): { start?: string } {
+  const days = oneOf(RANGES, range, "1");
+  return days === "all" ? {} : { start: new Date(nowMs() - Number(days) * DAY_MS).toISOString() };
+}
+
+type Filtering = { filters: Filters; setFilters: (changes: Partial<Filters>) => void; isAdmin: boolean };
+
+function RequestFilters({ filters, setFilters, isAdmin }: Filtering) {
+  const models = useKeyOptions().data?.models ?? [];
+  const set = (field: keyof Filters) => (value: string) => setFilters({ [field]: value });
+  const modelOptions = models.map(({ id }) => ({ value: id, label: id }));
+  const isKnown = filters.model === "" || models.some(({ id }) => id === filters.model);
+  const extra = isKnown ? [] : [{ value: filters.model, label: filters.model }];
+  return (
+    <>
+      <FilterBar aside={<FindRequest />}>
+        <Segmented
+          label="Outcome"
+          value={oneOf(OUTCOMES, filters.outcome, "charged")}
+          onValue={set("outcome")}
+          options={OUTCOMES}
+        />
+        <NativeSelect
+          label="Period"
+          value={oneOf(RANGES, filters.range, "1")}
+          onValue={set("range")}
+          options={RANGES}
+        />
+      </FilterBar>
+      <FilterBar
+        isFiltered={[...TYPED.map((field) => filters[field]), filters.mode].some((value) => value !== "")}
+        onClear={() => setFilters({ account: "", key: "", model: "", route: "", host: "", mode: "", reason: "" })}
+        aside={<LiveAndFile filters={filters} setFilters={setFilters} isAdmin={isAdmin} />}
+      >
+        <NativeSelect
+          label="Model"
+          value={filters.model}
+          onValue={set("model")}
+          options={[{ value: "", label: "All models" }, ...modelOptions, ...extra]}
+          className={FILTER}
+        />
+        <NativeSelect
+          label="Billing"
+          value={oneOf(MODES, filters.mode, "")}
+          onValue={set("mode")}
+          options={MODES}
+          className={FILTER}
+        />
+        <IdInput label="Customer id" value={filters.account} onValue={set("account")} />
+        <IdInput label="Key id" value={filters.key} onValue={set("key")} />
+        {isAdmin && <IdInput label="Route id" value={filters.route} onValue={set("route")} />}
+        <TextInput
+          aria-label="Host"
+          placeholder="Host"
+          value={filters.host}
+          onValue={set("host")}
+          maxLength={HOST_CHARS_MAX}
+          className={FILTER}
+        />
+      </FilterBar>
+    </>
+  );
+}
+
+function LiveAndFile({ filters, setFilters, isAdmin }: Filtering) {
+  return (
+    <>
+      <Switch label="Live" checked={filters.live === "1"} onValue={(on) => setFilters({ live: on ? "1" : "" })} />
+      <DownloadButton path={() => filePath(filters, isAdmin)} fileName="requests.csv">
+        CSV<span className="sr-only"> export</span>
+      </DownloadButton>
+    </>
+  );
+}
+
+const FILTER = "w-[calc(50%-0.25rem)] sm:w-36";
+const ID_DIGITS_MAX = 16;
+
+function IdInput({ label, ...input }: { label: string; value: string; onValue: (value: string) => void }) {
+  return (
+    <TextInput
+      aria-label={label}
+      placeholder={label}
+      inputMode="numeric"
+      maxLength={ID_DIGITS_MAX}
+      className="w-[calc(50%-0.25rem)] sm:w-28"
+      {...input}
+    />
+  );
+}
+
+function filePath(filters: Filters, isAdmin: boolean): string {
+  const query = Object.entries({ ...queryOf(filters, isAdmin), ...startOf(filters.range) });
+  return `/api/panel/requests.csv?${new URLSearchParams(query.map(([name, value]) => [name, String(value)]))}`;
 }
 
 function FindRequest() {
@@ -133,7 +267,7 @@ function FindRequest() {
   const id = typed.trim();
   return (
     <FormFrame
-      className="flex min-w-0 items-center gap-2"
+      className="flex max-w-full min-w-0 items-center gap-2"
       onSubmit={() => {
         if (id !== "") navigate(`/requests/${encodeURIComponent(id)}`);
       }}
@@ -144,38 +278,69 @@ function FindRequest() {
         value={typed}
         onValue={setTyped}
         maxLength={ID_CHARS_MAX}
-        className="font-mono"
+        className="font-mono max-sm:w-52"
       />
       <Button type="submit">Find</Button>
     </FormFrame>
   );
 }
 
-function isCharged(row: Row): row is Charged {
-  return row.kind === "charged";
+function columnsOf(isAdmin: boolean): Column<Row>[] {
+  const people = isAdmin ? "/admin/people" : "/customers";
+  return [
+    { head: "Time", cell: ({ createdAt }) => <Instant iso={createdAt} seconds /> },
+    {
+      head: "Customer",
+      cell: ({ accountId, accountName, keyName }) => (
+        <TwoLines below={keyName ?? "Deleted key"}>
+          <TextLink href={`${people}/${accountId}`} className="row-above wrap-anywhere">
+            {accountName ?? `Account ${accountId}`}
+          </TextLink>
+        </TwoLines>
+      ),
+    },
+    {
+      head: "Model",
+      cell: ({ modelId, reason, provider }) => (
+        <span className="grid gap-0.5">
+          <span className="wrap-anywhere">
+            {modelId} {reason !== "complete" && <Badge>{reasonName(reason)}</Badge>}
+          </span>
+          {provider !== null && <span className="text-12 text-ink-3">{provider}</span>}
+        </span>
+      ),
+    },
+    { head: "Host", cell: ({ host }) => host, hideBelow: "xl", inCard: false },
+    {
+      head: "First event",
+      align: "right",
+      hideBelow: "lg",
+      cell: ({ firstMs }) => (firstMs === null ? "–" : formatTook(firstMs)),
+    },
+    { head: "Duration", align: "right", hideBelow: "md", cell: ({ durationMs }) => formatTook(durationMs) },
+    { head: "Tokens in, out", align: "right", cell: (row) => <Tokens row={row} /> },
+    { head: "Charge", align: "right", cell: (row) => (row.outcome === "charged" ? costText(row) : "–") },
+    {
+      head: isAdmin ? "Provider cost" : "Cost",
+      align: "right",
+      hideBelow: "lg",
+      cell: ({ outcome, costNanoUsd }) =>
+        outcome === "released" ? "–" : costNanoUsd === null ? "Not known" : formatMoney(costNanoUsd),
+    },
+  ];
 }
 
-const COMMON: readonly Column<Row>[] = [
-  { head: "Time", cell: ({ createdAt }) => <Instant iso={createdAt} seconds /> },
-  {
-    head: "Account",
-    cell: ({ accountId, accountName }) => (
-      <TextLink href={`/admin/people/${accountId}`} className="row-above wrap-anywhere">
-        {accountName ?? `Account ${accountId}`}
-      </TextLink>
-    ),
-  },
-  { head: "Model", cell: ({ modelId }) => modelId },
-  { head: "Host", cell: ({ host }) => host, hideBelow: "xl", inCard: false },
-];
-const CHARGED: readonly Column<Charged>[] = [
-  {
-    head: "Tokens",
-    align: "right",
-    cell: (row) => (row.promptTokens + row.completionTokens === 0 ? "–" : tokensText(row)),
-  },
-  { head: "Cost", align: "right", cell: (row) => costText(row) },
-];
-const RELEASED: readonly Column<Released>[] = [
-  { head: "Reason", cell: ({ reason }) => <Badge>{reasonName(reason)}</Badge> },
-];
+function Tokens({ row: { promptTokens, cachedTokens, completionTokens, estimated } }: { row: Row }) {
+  if (promptTokens + completionTokens === 0) return "–";
+  return (
+    <span className="grid justify-items-end gap-0.5">
+      <span className="whitespace-nowrap">
+        {estimated && "~"}
+        {formatCompact(promptTokens)}, {formatCompact(completionTokens)}
+      </span>
+      {cachedTokens > 0 && (
+        <span className="text-12 whitespace-nowrap text-ink-3">{formatCompact(cachedTokens)} cached</span>
+      )}
+    </span>
+  );
+}

@@ -18,6 +18,7 @@ import { toOlder } from "../../ui/table.tsx";
 import { PEOPLE_KEY, personQuery } from "../people/queries.ts";
 import { ReceiptDrawer } from "./receipt_drawer.tsx";
 import { plainId } from "./receipts.ts";
+import { UsageBreakdown } from "./usage_breakdown.tsx";
 import { type ChartFilter, UsageChart } from "./usage_chart.tsx";
 import { type UsageRow, UsageTable } from "./usage_table.tsx";
 
@@ -67,6 +68,9 @@ export function UsagePage() {
       <UsageFilters filters={filters} setFilters={setFilters} accountId={accountId} filter={filter} />
       {filter.kind === "charged" && daysOf(filters.range) > 1 && !list.isError && (
         <ChartOf filter={filter} range={filters.range} />
+      )}
+      {filter.kind === "charged" && !isFiltered(filter) && !list.isError && (
+        <UsageBreakdown accountId={accountId} days={daysOf(filters.range)} />
       )}
       <Section flush title={filter.kind === "charged" ? "Requests" : "Requests without charge"}>
         <Loaded query={list} skeleton={<SkeletonRows rows={8} />}>
@@ -130,6 +134,10 @@ function filterOf({ key, model, host, mode, kind }: Filters, accountId: number |
     ...((mode === "package" || mode === "payg") && { mode }),
   };
 }
+
+/** The breakdown is of a whole account. */
+const isFiltered = ({ keyId, model, host, mode }: ListFilter): boolean =>
+  [keyId, model, host, mode].some((value) => value !== undefined);
 
 /** The period of a list or a file. Several days are those of the chart, so that its sum is that of the list. */
 function periodOf(range: string): { start?: string; days?: number } {

@@ -1,0 +1,16 @@
+import type { Invoice } from "./invoices_store.ts";
+
+/** How an invoice, receipt or credit note is called and numbered, in the panel and in its file. Source: INV-4. */
+
+const DIGITS = 5;
+
+/** Without the seller's address the file is a receipt, not an invoice. */
+export function titleOf({ kind, seller }: Pick<Invoice, "kind" | "seller">): string {
+  if (kind === "credit_note") return "Credit note";
+  return seller.name !== null && seller.address !== null ? "Invoice" : "Receipt";
+}
+
+/** The number as it is printed: "00042". */
+export function numberText(number: number): string {
+  return String(number).padStart(DIGITS, "0");
+}

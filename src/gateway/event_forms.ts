@@ -1,0 +1,104 @@
+import { isRecord } from "../platform/records.ts";
+
+/**
+ * Answers of a chat in the form of another API: a whole response of OpenAI's Responses API, and the events of its stream and of Anthropic's.
+ * Gateways whose conversion is missing or incomplete pass them on. Each event becomes a chunk by itself. Source: STR-15.
+ */
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** By the type of an event, the chunk that says the same. */
+const EVENTS: ReadonlyMap<string, (event: Fields) => Fields> = new Map([
+  // The Responses API.
+  ["response.output_text.delta", ({ delta }) => deltaChunk({ content: delta })],
+  ["response.refusal.delta", ({ delta }) => deltaChunk({ refusal: delta })],
+  ["response.reasoning_text.delta", ({ delta }) => deltaChunk({ reasoning_content: delta })],
+  ["response.reasoning_summary_text.delta", ({ delta }) => deltaChunk({ reasoning_content: delta })],
+  ["response.output_item.added", ({ item, output_index }) => begunItem(item, output_index)],
+  ["response.function_call_arguments.delta", ({ delta, output_index }) => argumentsChunk(output_index, delta)],
+  ["response.completed", ({ response }) => endOfResponse(response)],
+  ["response.incomplete", ({ response }) => endOfResponse(response)],
+  // Anthropic's.
+  ["message_start", ({ message }) => usageChunk(isRecord(message) ? message.usage : undefined)],
+  ["content_block_start", ({ content_block, index }) => begunItem(content_block, index)],
+  ["content_block_delta", ({ delta, index }) => blockDelta(delta, index)],
+  ["message_delta", ({ delta, usage }) => ({ ...endChunk(isRecord(delta) ? delta.stop_reason : null), usage })],
+]);
+/** Events that say nothing which is not said by the others. */
+const SAID_BY_OTHERS = /^(?:response\.(?!error|failed)|content_block_stop$|message_stop$)/;
+
+/** The chunk that an event of another API is; undefined: it is none. */
+export function chunkOfEvent(event: Fields): Fields | undefined {
+  const { type } = event;
+  if (typeof type !== "string") return undefined;
+  const form = EVENTS.get(type);
+  if (form !== undefined) return form(event);
+  return SAID_BY_OTHERS.test(type) ? {} : undefined;
+}
+
+/** The chat answer that a response is; undefined: it has no output. */
+export function chatOfResponse(response: Fields): Fields | undefined {
+  const { output, status, incomplete_details: _, ...head } = response;
+  const items = Array.isArray(output) ? output.filter(isRecord) : [];
+  if (!items.some(({ type }) => ITEMS.has(type))) return undefined;
+  const ofType = (type: string) => items.filter((item) => item.type === type);
+  const calls = ofType("function_call");
+  const thoughts = ofType("reasoning").flatMap(({ summary, content }) => [content, summary].find(isFilledList) ?? []);
+  const message = {
+    role: "assistant",
+    content: ofType("message").flatMap(({ content }) => content),
+    ...(thoughts.length > 0 && { reasoning: thoughts }),
+    ...(calls.length > 0 && { tool_calls: calls }),
+  };
+  return { ...head, choices: [{ index: 0, message, finish_reason: finishOfResponse(response) }] };
+}
+
+const ITEMS: ReadonlySet<unknown> = new Set(["message", "function_call"]);
+
+function isFilledList(value: unknown): boolean {
+  return Array.isArray(value) && value.length > 0;
+}
+
+function deltaChunk(delta: Fields): Fields {
+  return { choices: [{ index: 0, delta, finish_reason: null }] };
+}
+
+function endChunk(finish: unknown): Fields {
+  return { choices: [{ index: 0, delta: {}, finish_reason: finish }] };
+}
+
+function usageChunk(usage: unknown): Fields {
+  return usage === undefined ? {} : { choices: [], usage };
+}
+
+/** A call of a tool begins; other items begin with their first text. */
+function begunItem(item: unknown, index: unknown): Fields {
+  if (!isRecord(item) || (item.type !== "function_call" && item.type !== "tool_use")) return {};
+  const { call_id, id = call_id, name } = item;
+  return deltaChunk({
+    tool_calls: [{ index, id: call_id ?? id, type: "function", function: { name, arguments: "" } }],
+  });
+}
+
+function argumentsChunk(index: unknown, text: unknown): Fields {
+  return deltaChunk({ tool_calls: [{ index, function: { arguments: text } }] });
+}
+
+function blockDelta(delta: unknown, index: unknown): Fields {
+  if (!isRecord(delta)) return {};
+  if (delta.type === "input_json_delta") return argumentsChunk(index, delta.partial_json);
+  if (typeof delta.thinking === "string") return deltaChunk({ reasoning_content: delta.thinking });
+  return typeof delta.text === "string" ? deltaChunk({ content: delta.text }) : {};
+}
+
+/** What the response says was said by the events before. */
+function endOfResponse(response: unknown): Fields {
+  if (!isRecord(response)) return endChunk("stop");
+  return { ...endChunk(finishOfResponse(response)), usage: response.usage };
+}
+
+function finishOfResponse({ status, incomplete_details: details, output }: Fields): unknown {
+  if (status === "incomplete") return (isRecord(details) ? details.reason : undefined) ?? "length";
+  const hasCalls = Array.isArray(output) && output.some((item) => isRecord(item) && item.type === "function_call");
+  return hasCalls ? "tool_calls" : "stop";
+}

@@ -1,0 +1,157 @@
+import { useQuery } from "@tanstack/react-query";
+import { ArrowLeft, MessageSquare } from "lucide-react";
+import { MODALITIES } from "../../../../catalog/modalities.ts";
+import { api, ask } from "../../api.ts";
+import { formatCount, formatDay, formatTook } from "../../format.ts";
+import { ButtonLink, TextLink } from "../../ui/buttons.tsx";
+import { nowMs } from "../../ui/clock.ts";
+import { CopyField, SnippetTabs } from "../../ui/copy_field.tsx";
+import { Facts, Figure, Figures, Page, Section } from "../../ui/page.tsx";
+import { type CodeOf, requestCode } from "../../ui/request_code.ts";
+import { Loaded, Skeleton } from "../../ui/states.tsx";
+import { factsOf, type Model, needsSession, SignInFirst } from "./model_prices.tsx";
+
+/** One model: its prices, how it did in the last 30 days, and its code. In the panel, and for visitors who are not signed in. */
+
+type Details = NonNullable<Awaited<ReturnType<(typeof api)["model-prices"]["model"]["get"]>>["data"]>;
+
+/** `path`: of the list. `playground`: where "Try it" leads to. */
+export function ModelDetailsPage({ id, path, playground }: { id: string; path: string; playground: string }) {
+  const details = useQuery({
+    queryKey: ["model-prices", id],
+    queryFn: () => ask(api["model-prices"].model.get({ query: { id } })),
+    retry: false,
+  });
+  const name = details.data?.model.name ?? id;
+  const isTried = details.data !== undefined && details.data.model.modality !== "rerank";
+  return (
+    <Page
+      title={name}
+      lead={
+        <TextLink href={path}>
+          <ArrowLeft size={14} aria-hidden className="mr-1 inline align-[-2px]" />
+          All models
+        </TextLink>
+      }
+      action={
+        isTried && (
+          <ButtonLink href={playground} variant="primary" icon={MessageSquare}>
+            Try it
+          </ButtonLink>
+        )
+      }
+    >
+      {details.data === undefined && needsSession(details.error) ? (
+        <SignInFirst />
+      ) : (
+        <Loaded query={details} skeleton={<Skeleton className="h-72 rounded-lg" />}>
+          {(data) => (
+            <>
+              <Health health={data.health} />
+              <Prices model={data.model} />
+              <HowTo {...data} />
+            </>
+          )}
+        </Loaded>
+      )}
+    </Page>
+  );
+}
+
+function Health({ health: { answered, days, firstEvent } }: Pick<Details, "health">) {
+  return (
+    <Section title="Last 30 days" description="UTC days. Uptime is the share of calls that were answered.">
+      <Figures>
+        <Figure label="Uptime">{answered === null ? "No calls" : shareText(answered)}</Figure>
+        <Figure
+          label="First event"
+          note={
+            firstEvent && `Half of the streams took at most this; 95 in 100 at most ${formatTook(firstEvent.p95Ms)}.`
+          }
+        >
+          {firstEvent === null ? "No streams" : formatTook(firstEvent.p50Ms)}
+        </Figure>
+      </Figures>
+      {days.length > 0 && (
+        <ol
+          aria-label="Uptime by day"
+          className="mt-6 grid grid-cols-[repeat(auto-fill,minmax(3.25rem,1fr))] gap-y-4 text-12"
+        >
+          {days.toReversed().map(({ day, answered: share }) => (
+            <li key={day} className="text-center text-ink-3 tabular-nums">
+              <span
+                aria-hidden
+                className={`mx-auto block h-8 w-3 rounded-sm forced-color-adjust-none ${levelOf(share)}`}
+              />
+              <span className="block pt-1 text-ink-2">{shareText(share)}</span>
+              <time dateTime={day} className="whitespace-nowrap">
+                {formatDay(`${day}T00:00:00Z`, "UTC", nowMs())}
+              </time>
+            </li>
+          ))}
+        </ol>
+      )}
+    </Section>
+  );
+}
+
+/** Shares that are good and bad enough for other colours. */
+const GOOD = 0.99;
+const BAD = 0.9;
+
+function levelOf(share: number): string {
+  if (share >= GOOD) return "bg-ok";
+  return share >= BAD ? "bg-warn" : "bg-bad-fill";
+}
+
+/** "100%" only if nothing failed. */
+function shareText(share: number): string {
+  return share === 1 ? "100%" : `${(Math.floor(share * 10_000) / 100).toFixed(2)}%`;
+}
+
+function Prices({ model }: { model: Model }) {
+  const { modality, contextLength } = model;
+  return (
+    <Section title="Prices" description="In US dollars, per million tokens or per image.">
+      <Facts
+        facts={[
+          ["Kind", MODALITIES[modality].label],
+          ["Context", contextLength === null ? "Not known" : `${formatCount(contextLength)} tokens`],
+          ...factsOf(model),
+        ]}
+      />
+    </Section>
+  );
+}
+
+function HowTo({ model, baseUrl }: Pick<Details, "model" | "baseUrl">) {
+  const code = firstRequest(model);
+  return (
+    <Section title="Use it" description="With a key of your own, in the variable API_KEY.">
+      <div className="grid gap-4">
+        <div className="grid gap-4 sm:grid-cols-2">
+          <CopyField label="Model" value={model.id} />
+          <CopyField label="Base URL" value={baseUrl} />
+        </div>
+        {code && <SnippetTabs snippets={requestCode({ ...code, baseUrl, key: null })} />}
+      </div>
+    </Section>
+  );
+}
+
+/** null: the clients have no call for it. */
+function firstRequest({ id: model, modality }: Model): CodeOf | null {
+  switch (modality) {
+    case "embedding":
+      return { endpoint: "embeddings", body: { model, input: ["Hello"] } };
+    case "image":
+      return {
+        endpoint: "images",
+        body: { model, prompt: "A toll gate at dawn", size: "1024x1024", response_format: "b64_json" },
+      };
+    case "rerank":
+      return null;
+    default:
+      return { endpoint: "chat", body: { model, messages: [{ role: "user", content: "Hello" }] } };
+  }
+}

@@ -1,0 +1,122 @@
+import type { Entry } from "../form.ts";
+
+/** Embeddings, images, scores and text completions that do not stand where OpenAI's stand. Rule: STR-15. */
+
+const CONSTRUCTED = "constructed";
+const USAGE = { usage: { prompt_tokens: 5, total_tokens: 5 } };
+const VECTOR = [0.5, 0.25];
+const EMBEDDING = { object: "embedding", index: 0, embedding: VECTOR };
+const LIST = { object: "list", data: [EMBEDDING], ...USAGE };
+const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+const SCORES = [
+  { index: 1, relevance_score: 0.9 },
+  { index: 0, relevance_score: 0.1 },
+];
+const scores = (entry: (index: number, score: number) => object) => ({
+  results: SCORES.map(({ index, relevance_score }) => entry(index, relevance_score)),
+  ...USAGE,
+});
+const TEXT = {
+  ...{ id: "cmpl-7", object: "text_completion", created: 1_763_856_000, model: "up" },
+  choices: [{ index: 0, text: "good", finish_reason: "stop", logprobs: null }],
+  usage: { prompt_tokens: 5, completion_tokens: 7, total_tokens: 12 },
+};
+
+type Case = readonly [says: string, source: string, json: unknown];
+
+const EMBEDDINGS: readonly Case[] = [
+  ["in `response`", CONSTRUCTED, { response: LIST }],
+  ["in `result`, beside a message", CONSTRUCTED, { success: true, message: "ok", code: 0, result: LIST }],
+  ["in `body`, as a text", CONSTRUCTED, { statusCode: 200, body: JSON.stringify(LIST) }],
+  ["as a text of JSON", CONSTRUCTED, JSON.stringify(LIST)],
+  ["in a list that is a text", CONSTRUCTED, { data: JSON.stringify([EMBEDDING]), ...USAGE }],
+  ["by its number", CONSTRUCTED, { data: { 0: EMBEDDING }, ...USAGE }],
+  ["whose numbers are a text", CONSTRUCTED, { data: [{ ...EMBEDDING, embedding: "[0.5,0.25]" }], ...USAGE }],
+  ["whose numbers are texts", CONSTRUCTED, { data: [{ ...EMBEDDING, embedding: ["0.5", "2.5e-1"] }], ...USAGE }],
+];
+const IMAGES: readonly Case[] = [
+  ["in `response`", CONSTRUCTED, { response: { created: 1, data: [{ b64_json: PNG }] } }],
+  ["in `payload`, beside a message", CONSTRUCTED, { payload: { data: [{ b64_json: PNG }] }, message: "ok" }],
+  ["in `body`, as a text", CONSTRUCTED, { statusCode: 200, body: JSON.stringify({ data: [{ b64_json: PNG }] }) }],
+  ["as a text of JSON", CONSTRUCTED, JSON.stringify({ data: [{ b64_json: PNG }] })],
+  [
+    "as Vertex AI has it",
+    "cloud.google.com/vertex-ai/generative-ai/docs/reference/rest/Shared.Types/VisionGenerativeModelResult",
+    { images: [{ mimeType: "image/png", bytesBase64Encoded: PNG }] },
+  ],
+  ["as a part of a chat", CONSTRUCTED, { data: [{ image_url: { url: `data:image/png;base64,${PNG}` } }] }],
+];
+const RERANK: readonly Case[] = [
+  ["in `response`", CONSTRUCTED, { response: { results: SCORES, ...USAGE } }],
+  ["in `body`, as a text", CONSTRUCTED, { body: JSON.stringify({ results: SCORES, ...USAGE }) }],
+  ["by their numbers", CONSTRUCTED, { results: { 0: SCORES[0], 1: SCORES[1] }, ...USAGE }],
+  ["as texts", CONSTRUCTED, scores((index, score) => ({ index, relevance_score: String(score) }))],
+  [
+    "as logits",
+    "docs.nvidia.com/nim/nemo-retriever/text-reranking/latest/using-reranking.html",
+    {
+      rankings: [
+        { index: 1, logit: 0.9 },
+        { index: 0, logit: 0.1 },
+      ],
+      ...USAGE,
+    },
+  ],
+  ["as similarities", CONSTRUCTED, scores((index, similarity) => ({ index, similarity }))],
+  ["of documents by another name", CONSTRUCTED, scores((corpus_id, score) => ({ corpus_id, score }))],
+  [
+    "of documents with their places",
+    CONSTRUCTED,
+    scores((index, score) => ({ document: { index, text: "A gate." }, score })),
+  ],
+  ["beside a list of the places", CONSTRUCTED, { indices: [1, 0], scores: [0.9, 0.1], ...USAGE }],
+];
+const COMPLETIONS: readonly Case[] = [
+  ["in `data`", CONSTRUCTED, { data: TEXT }],
+  ["in `response`, a list", CONSTRUCTED, { response: [TEXT] }],
+  ["as a text of JSON", CONSTRUCTED, JSON.stringify(TEXT)],
+  ["whose choices are an object", CONSTRUCTED, { ...TEXT, choices: TEXT.choices[0] }],
+  ["whose choices are texts", CONSTRUCTED, { ...TEXT, choices: ["good"] }],
+  [
+    "of llama.cpp's own API",
+    "github.com/ggml-org/llama.cpp: tools/server/README.md, POST /completion",
+    { content: "good", stop: true, tokens_evaluated: 5, tokens_predicted: 7 },
+  ],
+];
+
+export default [
+  ...EMBEDDINGS.map(
+    ([says, source, json]): Entry => ({
+      ...{ says: `An embedding ${says}`, source, provider: { json } },
+      request: { path: "embeddings", body: { encoding_format: "float" } },
+      client: { json: { data: [EMBEDDING], usage: { prompt_tokens: 5, total_tokens: 5 } } },
+      charged: { tokens: [5, 0] },
+    }),
+  ),
+  ...IMAGES.map(
+    ([says, source, json]): Entry => ({
+      ...{ says: `An image ${says}`, source, provider: { json } },
+      request: { path: "images", body: { response_format: "b64_json" } },
+      client: { json: { data: [{ b64_json: PNG }] } },
+      charged: { tokens: [0, 0] },
+    }),
+  ),
+  ...RERANK.map(
+    ([says, source, json]): Entry => ({
+      ...{ says: `Scores ${says}`, source, provider: { json }, request: { path: "rerank" } },
+      client: { json: { results: SCORES, usage: { prompt_tokens: 5 } } },
+      charged: { tokens: [5, 0] },
+    }),
+  ),
+  ...COMPLETIONS.flatMap(([says, source, json]) =>
+    [false, true].map(
+      (stream): Entry => ({
+        ...{ says: `A text completion ${says}${stream ? ", to a stream" : ""}`, source },
+        request: { path: "completions", body: stream ? { stream, stream_options: { include_usage: true } } : {} },
+        provider: { dialect: "vllm", json },
+        client: { text: "good", usage: [5, 7, 12] },
+        charged: { tokens: [5, 7] },
+      }),
+    ),
+  ),
+] satisfies Entry[];
