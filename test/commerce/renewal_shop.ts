@@ -75,9 +75,9 @@ export async function openRenewalShop({
     orderTopUps: () => topUpDue(deps, { topUpsMax: 50, timeZone: "UTC", onFailure: (error) => failures.push(error) }),
     /** Lets the pause before the next try pass. */
     async later(): Promise<void> {
-      await pay.sql`update renewals set next_at = ledger_now() where status = 'on'`;
-      await pay.sql`update auto_top_ups set next_at = ledger_now()`;
-      await pay.sql`update card_charges set try_at = clock_timestamp() where status in ('due', 'charging')`;
+      await moveAll(pay, "update renewals set next_at = ledger_now() where status = 'on'");
+      await moveAll(pay, "update auto_top_ups set next_at = ledger_now()");
+      await moveAll(pay, "update card_charges set try_at = clock_timestamp() where status in ('due', 'charging')");
       await this.round();
     },
     /** The person saves a card on Stripe's page, and returns. */
@@ -156,6 +156,14 @@ export async function openRenewalShop({
       expect(pay.stripe.cards.charged).toEqual([...new Set(pay.stripe.cards.charged)]);
     },
   };
+}
+
+/** One at a time: two statements that each change all rows meet them in different orders, and would wait for each other. */
+async function moveAll(pay: PayShop, statement: string): Promise<void> {
+  await pay.sql.begin(async (tx) => {
+    await tx`select pg_advisory_xact_lock(hashtext('all rows are moved'))`;
+    await tx.unsafe(statement);
+  });
 }
 
 export function setupIdOf(url: string): string {
