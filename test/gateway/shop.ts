@@ -148,6 +148,12 @@ export async function openShop({
       return row;
     },
 
+    /** The same once nothing of the account is held: what a dead replica held is given back when its lease has ended. */
+    async countersAtRest(accountId: number) {
+      await until(async () => (await this.counters(accountId)).holds === 0);
+      return await this.counters(accountId);
+    },
+
     async close(): Promise<void> {
       await closing("the replicas", Promise.all(running.map((replica) => replica.kill())));
       await closing("the providers", Promise.all([provider.stop(), second.stop()]));
