@@ -115,6 +115,15 @@ CREATE TABLE "muted_mails" (
 	CONSTRAINT "muted_mails_account_id_kind_pk" PRIMARY KEY("account_id","kind")
 );
 --> statement-breakpoint
+CREATE TABLE "notice_hours" (
+	"account_id" bigint NOT NULL,
+	"kind" text NOT NULL,
+	"began_at" timestamp with time zone NOT NULL,
+	"mailed" integer NOT NULL,
+	"held" integer NOT NULL,
+	CONSTRAINT "notice_hours_account_id_kind_pk" PRIMARY KEY("account_id","kind")
+);
+--> statement-breakpoint
 CREATE TABLE "notice_runs" (
 	"id" smallint PRIMARY KEY NOT NULL,
 	"ran_at" timestamp with time zone NOT NULL,
@@ -130,6 +139,8 @@ CREATE TRIGGER webhook_endpoints_audit AFTER INSERT OR DELETE OR UPDATE OF url, 
 CREATE TRIGGER mail_servers_audit AFTER INSERT OR DELETE OR UPDATE ON mail_servers FOR EACH ROW EXECUTE FUNCTION note_audit('reseller_id', 'reseller_id');
 --> statement-breakpoint
 CREATE TRIGGER muted_mails_audit AFTER INSERT OR DELETE ON muted_mails FOR EACH ROW EXECUTE FUNCTION note_audit('account_id', 'account_id', 'kind');
+--> statement-breakpoint
+CREATE INDEX "notice_hours_began" ON "notice_hours" USING btree ("began_at");
 --> statement-breakpoint
 CREATE INDEX "packages_ends" ON "packages" USING btree ("ends_at","id");
 --> statement-breakpoint

@@ -14,12 +14,15 @@ type KindFacts = {
   roles?: readonly Role[];
   /** Its data has an encrypted link that gives access to an account. */
   hasLink?: true;
+  /** Others cause it, as often as they like: of an hour's, a reader is mailed a few one by one, and the rest as one digest. Source: MSG-14. */
+  byOthers?: true;
 };
 
 const SECURITY = { mailed: "always", to: "account", webhooks: "none" } as const;
 const OWN = { mailed: "optional", to: "account", webhooks: "account" } as const;
 const OWN_AND_SELLER = { mailed: "optional", to: "account", webhooks: "both" } as const;
-const SELLER = { mailed: "optional", to: "seller", webhooks: "seller", roles: ["reseller", "admin"] } as const;
+const SELLER_ROLES = ["reseller", "admin"] as const;
+const SELLER = { mailed: "optional", to: "seller", webhooks: "seller", roles: SELLER_ROLES, byOthers: true } as const;
 
 /** In the order of the settings page. */
 const KINDS = {
@@ -55,6 +58,7 @@ const KINDS = {
   refund_shortfall: SELLER,
   dispute_opened: SELLER,
   dispute_closed: SELLER,
+  notices_digest: { mailed: "optional", to: "account", webhooks: "none", roles: SELLER_ROLES },
   domain_lost: { ...OWN, roles: ["reseller"] },
   // An endpoint gets no call about itself.
   webhook_paused: { ...OWN, webhooks: "none" },
@@ -64,12 +68,15 @@ type KindWith<Facts extends Partial<KindFacts>> = {
   [Kind in MessageKind]: (typeof KINDS)[Kind] extends Facts ? Kind : never;
 }[MessageKind];
 export type OptionalKind = KindWith<{ mailed: "optional" }>;
+export type KindByOthers = KindWith<{ byOthers: true }>;
 
 export const MESSAGE_KINDS = Object.keys(KINDS) as MessageKind[];
 /** Kinds that a person can switch off. */
 export const OPTIONAL_KINDS = MESSAGE_KINDS.filter(isOptional);
 /** Kinds whose mail has a link that gives access to an account. */
 export const LINK_KINDS = kindsWith((facts) => facts.hasLink === true);
+/** Kinds of which a reader is mailed a few an hour, and the rest as a digest. */
+export const BY_OTHERS = kindsWith((facts) => facts.byOthers === true);
 export const MAILED_TO_SELLER = kindsWith(({ to }) => to === "seller");
 export const MAILED_TO_ADDRESS = kindsWith(({ to }) => to === "address");
 /** Kinds that a webhook can be called for. */

@@ -1,5 +1,6 @@
 import type { Role } from "../accounts/roles.ts";
 import type { MessageData, MessageKind } from "../platform/outbox_store.ts";
+import { digested } from "./digest_words.ts";
 import { count, day, moment, money, oneLine, text, usd } from "./mail_values.ts";
 
 /**
@@ -409,6 +410,22 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
       button: page(facts, paymentsPath(facts), "Open payments"),
     };
   },
+  notices_digest: (facts) => {
+    const counted = digested(facts.data.counts ?? {});
+    const only = counted.length === 1 ? counted[0] : undefined;
+    const sum = counted.reduce((sum, { count }) => sum + count, 0);
+    return {
+      subject: `${only?.words ?? "Notices"}: ${sum.toLocaleString("en-US")} more`,
+      paragraphs: [
+        "Within an hour, more happened than is mailed one by one. This mail stands for the rest. All of it is in the panel.",
+      ],
+      facts: [
+        ...counted.map(({ count, words }): [string, string] => [words, count.toLocaleString("en-US")]),
+        ["Since", moment({ data: {} }, text(facts, "since"))],
+      ],
+      button: page(facts, only?.path[facts.role === "admin" ? "admin" : "reseller"] ?? "/", "See the panel"),
+    };
+  },
   domain_lost: (facts) => ({
     subject: `${text(facts, "host") ?? "A domain"} is off`,
     paragraphs: [
@@ -431,7 +448,6 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
   }),
 };
 
-/** Why a charge or a renewal did not work, for the customer. */
 /** What became of the trial of an account that signed up. */
 const TRIALS: Readonly<Record<string, string>> = {
   waits: "yes",
@@ -439,6 +455,7 @@ const TRIALS: Readonly<Record<string, string>> = {
   domain: "no: too many of its domain had one",
 };
 
+/** Why a charge or a renewal did not work, for the customer. */
 const PROBLEMS: Readonly<Record<string, string>> = {
   no_card: "No card is saved. Save one under Billing.",
   card_refused: "Your bank refused the card. Save another card under Billing, or ask your bank.",

@@ -1,9 +1,11 @@
 import type postgres from "postgres";
 import type { Db } from "../platform/db.ts";
+import type { MessageKind } from "../platform/outbox_store.ts";
+import { withinHour, writeDigests } from "./digests_store.ts";
 import { MAILED_TO_ADDRESS, MAILED_TO_SELLER, OWN_WEBHOOK_KINDS, SELLER_WEBHOOK_KINDS } from "./kinds.ts";
 
 /**
- * Decides who is told of each message of the outbox, and how, and writes its deliveries. Source: MSG-2, MSG-3, MSG-6.
+ * Decides who is told of each message of the outbox, and how, and writes its deliveries. Source: MSG-2, MSG-3, MSG-6, MSG-14.
  */
 
 /** Messages of one transaction. */
@@ -20,6 +22,7 @@ export const GIVE_UP_HOURS = 48;
 
 type Target = {
   messageId: string;
+  kind: MessageKind;
   accountId: string;
   tenantId: string;
   channel: "mail" | "webhook";
@@ -38,6 +41,7 @@ export async function routeMessages(
   return await db.sql.begin(async (sql) => {
     const [lock] = await sql`select pg_try_advisory_xact_lock(${ROUTER_LOCK}) as taken`;
     if (lock?.taken !== true) return { routed: 0, isMore: false };
+    await writeDigests(sql);
     const batch = await sql`select id from outbox_messages where routed_at is null order by id limit ${BATCH}`;
     if (batch.length === 0) return { routed: 0, isMore: false };
     const ids = `{${batch.map(({ id }) => id).join(",")}}`;
@@ -63,7 +67,7 @@ export async function routeMessages(
         select id, kind, account_id from concerned where kind = any(${OWN_WEBHOOK_KINDS as string[]})
         union select id, kind, account_id from sellers where kind = any(${SELLER_WEBHOOK_KINDS as string[]})
       )
-      select m.id as "messageId", a.id as "accountId", coalesce(a.reseller_id, 0) as "tenantId", 'mail' as channel,
+      select m.id as "messageId", m.kind, a.id as "accountId", coalesce(a.reseller_id, 0) as "tenantId", 'mail' as channel,
         lower(case when m.kind = 'email_change' and m.data ->> 'to' = 'new' then m.data ->> 'address' else a.email end) as address,
         null::bigint as "endpointId"
       from mailed m join accounts a on a.id = m.account_id and a.status = 'active'
@@ -72,21 +76,19 @@ export async function routeMessages(
         and not exists (select from muted_mails x where x.account_id = a.id and x.kind = m.kind)
         and (a.reseller_id is null and ${operatorMails} or exists (select from mail_servers s where s.reseller_id = a.reseller_id))
       union all
-      select m.id, m.account_id, m.account_id, 'mail', lower(m.data ->> 'address'), null
+      select m.id, m.kind, m.account_id, m.account_id, 'mail', lower(m.data ->> 'address'), null
       from batch m left join accounts r on r.id = m.account_id
       where m.kind = any(${MAILED_TO_ADDRESS as string[]}) and coalesce(r.status, 'active') = 'active'
         and (m.account_id = 0 and ${operatorMails} or exists (select from mail_servers s where s.reseller_id = m.account_id))
       union all
-      select m.id, a.id, coalesce(a.reseller_id, 0), 'webhook', e.id::text, e.id
+      select m.id, m.kind, a.id, coalesce(a.reseller_id, 0), 'webhook', e.id::text, e.id
       from called m join accounts a on a.id = m.account_id and a.status = 'active'
       join webhook_endpoints e on e.account_id = a.id and e.enabled and m.kind = any(e.kinds)
       left join accounts r on r.id = a.reseller_id
       where coalesce(r.status, 'active') = 'active'
-      order by 1, 4, 5`;
-    await writeDeliveries(
-      sql,
-      targets.filter(({ address }) => address !== null),
-    );
+      order by "messageId", channel, address`;
+    const reachable = targets.filter(({ address }) => address !== null);
+    await writeDeliveries(sql, await withinHour(sql, reachable));
     await sql`update outbox_messages set routed_at = ledger_now() where id = any(${ids}::text::bigint[])`;
     return { routed: batch.length, isMore: batch.length === BATCH };
   });

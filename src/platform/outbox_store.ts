@@ -65,6 +65,8 @@ export type MessageData = {
   refund_shortfall: OrderFacts & { refundId: number; origin: string; refundNano: string; shortfallNanoUsd: string };
   dispute_opened: OrderFacts & DisputeFacts;
   dispute_closed: OrderFacts & DisputeFacts;
+  /** What others did since `since`, beyond the mails of an hour: how many messages of each kind were not mailed one by one. */
+  notices_digest: { since: string; counts: Partial<Record<MessageKind, number>> };
   domain_lost: { host: string };
   /** `days`: how long it has failed; missing: it answered that it is gone. */
   webhook_paused: { endpointId: number; url: string; why: string; days?: number };

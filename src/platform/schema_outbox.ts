@@ -186,6 +186,22 @@ export const mutedMails = pgTable(
   (t) => [primaryKey({ columns: [t.accountId, t.kind] })],
 );
 
+/** What an account was mailed of what others did, in an hour that begins with the first mail. Kinds of one account begin and end together. */
+export const noticeHours = pgTable(
+  "notice_hours",
+  {
+    accountId: bigint({ mode: "number" }).notNull(),
+    /** A `MessageKind`. */
+    kind: text().notNull(),
+    beganAt: instant().notNull(),
+    /** Mailed one by one. */
+    mailed: integer().notNull(),
+    /** Left for the digest at the end of the hour. */
+    held: integer().notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.accountId, t.kind] }), index("notice_hours_began").on(t.beganAt)],
+);
+
 /** One row: when the replicas last looked for packages and balances to warn of, and after which they go on. */
 export const noticeRuns = pgTable("notice_runs", {
   id: smallint().primaryKey(),

@@ -34,6 +34,7 @@ const KINDS: Readonly<Record<MessageKind, string>> = {
   refund_shortfall: "Refund of money that was spent",
   dispute_opened: "Payment disputed",
   dispute_closed: "Dispute closed",
+  notices_digest: "Digest of many notices",
   domain_lost: "Domain is off",
   webhook_paused: "Webhook is switched off",
 };
