@@ -87,7 +87,7 @@ function begin(i: number) {
   const request = REQUESTS_SENT[i] ?? new Request(URL_SENT);
   const facts: RequestFacts = {
     ...{ requestId: newRequestId(), url: URL_SENT, peerAddress: () => "192.0.2.1", startedMs: nowMs(), accountId: 0 },
-    ...{ refusal: "", record: undefined, closes: false, trace: undefined },
+    ...{ refusal: "", record: undefined, leaveRead: undefined, closes: false, trace: undefined },
   };
   noteFacts(request, facts);
   const record = startRecord(request, HOST, { accountId: 1 + (i % 32), keyId: 1 + i });

@@ -3,6 +3,7 @@ import type { BooksCheck } from "./books/check_schedule.ts";
 import type { CatalogParts } from "./catalog/parts.ts";
 import type { CommerceParts } from "./commerce/parts.ts";
 import type { GatewayParts } from "./gateway/parts.ts";
+import type { ReadPlaces } from "./http/read_places.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Messages } from "./messages/delivery.ts";
 import type { OperationParts } from "./operations/parts.ts";
@@ -18,6 +19,8 @@ export type Deps = Omit<Base, "clock" | "nowMs" | "closing"> &
   GatewayParts &
   OperationParts & {
     clock: Clock;
+    /** For requests that read on `db`, whose connections everyone shares. */
+    readPlaces: ReadPlaces;
     ledger: Ledger;
     booksCheck: BooksCheck;
     messages: Messages;

@@ -24,6 +24,7 @@ import type { Config } from "./config.ts";
 import type { Deps } from "./deps.ts";
 import { openGateway } from "./gateway/parts.ts";
 import { turnResponseDays } from "./gateway/responses/stored_responses_store.ts";
+import { createReadPlaces } from "./http/read_places.ts";
 import { startLedgerJobs } from "./ledger/jobs.ts";
 import { openLedger } from "./ledger/open_ledger.ts";
 import { createReserveLatency, type ReserveLatency } from "./ledger/reserve_latency.ts";
@@ -129,6 +130,11 @@ async function openParts(config: Config, machine: MachineClock, log: Log, wait: 
     messages: startMessages({ ...base, random: Math.random }),
     ...openGateway(base, ledger),
     ...openOperations(base),
+    readPlaces: createReadPlaces({
+      connections: config.dbPoolMax,
+      fractions: config.shares,
+      onShed: base.metrics.shed,
+    }),
     site: await loadSite(config.panelDir, log),
   };
   ledger.onUnpaid(({ accountId, nanoUsd, tokens }) => {

@@ -59,7 +59,7 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
     .get(
       "/usage",
       // Without inTime: a long read has a time limit of its own.
-      ({ request }) => unmetered(deps, request, (caller) => listUsage(deps, caller, new URL(request.url).searchParams)),
+      ({ request }) => keyed(deps, request, (caller) => listUsage(deps, caller, new URL(request.url).searchParams)),
       { detail: described(LIST_USAGE) },
     )
     .get(
@@ -90,11 +90,18 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
     );
 }
 
-async function unmetered(
-  deps: Deps,
-  request: Request,
-  answer: (caller: Caller) => Promise<Response>,
-): Promise<Response> {
+type Serve = (caller: Caller) => Promise<Response>;
+
+/** A request that is not metered, and reads on the connections that everyone shares. */
+function unmetered(deps: Deps, request: Request, serve: Serve): Promise<Response> {
+  return keyed(deps, request, async (caller) => {
+    const { accountId, tenantId } = caller.key;
+    await deps.readPlaces.enter(request, { side: "api", accountId, tenantId });
+    return await serve(caller);
+  });
+}
+
+async function keyed(deps: Deps, request: Request, answer: Serve): Promise<Response> {
   const caller = await authenticate(deps, request);
   await caller.limits.take();
   return await countedResponse(await answer(caller), readerOf(deps, caller));

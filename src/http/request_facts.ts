@@ -16,6 +16,8 @@ export type RequestFacts = {
   refusal: ErrorCode | "";
   /** The gateway's record of the request (a `RequestRecord`), if the request reached the gateway. */
   record: object | undefined;
+  /** Leaves the place among the readers of Postgres that the request has; undefined: it has none. Idempotent. */
+  leaveRead: (() => void) | undefined;
   /** Whether the connection is closed after the answer. */
   closes: boolean;
   /** The request's trace; undefined if tracing is off. */

@@ -54,6 +54,7 @@ async function serve(deps: Deps, operation: AnyOperation, { request, params }: A
   const bearer = await bearerOf(deps, request);
   requireAccess(operation, bearer.token);
   const isRead = request.method === "GET";
+  if (isRead) await deps.readPlaces.enter(request, { side: "api", ...bearer.token });
   const body = isRead ? undefined : await bodyOf(deps, request, bearer);
   const given = inputOf(operation, { url: factsOf(request).url, params, body: body?.value });
   const writeKey = request.headers.get(WRITE_KEY_HEADER);

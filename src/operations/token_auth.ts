@@ -48,10 +48,11 @@ export function callWith(
 ): Call {
   const { accountId, tenantId, role, tokenId, scopes } = token;
   const { signal } = request;
+  const facts = factsOf(request);
   const by = {
     accountId,
     tokenId,
-    requestId: factsOf(request).requestId,
+    requestId: facts.requestId,
     beforeCommit: async (tx: Parameters<NonNullable<typeof beforeCommit>>[0]) => {
       await requireLiving(tx, tokenId);
       await beforeCommit?.(tx);
@@ -62,7 +63,10 @@ export function callWith(
     caller: { accountId, role, tenantId, scopes, by },
     hostName: host.name,
     signal,
-    read: (work) => deps.longReads.run({ side: "api", accountId, tenantId }, { signal }, work),
+    read(work) {
+      facts.leaveRead?.();
+      return deps.longReads.run({ side: "api", accountId, tenantId }, { signal }, work);
+    },
     callOut: (kind, work) => askedCall(deps, { person: asker, kind }, work),
     countDelivery: () => countDelivery(deps, asker),
     makeBatch: (sellerId, work) => inBatchPlace(deps.batchPlaces, { sellerId, signal }, work),

@@ -39,6 +39,7 @@ const SHED_REASONS = [
   "at_once_per_account",
   "at_once_per_model",
   "long_reads",
+  "reads",
   "in_flight_per_account",
   "in_flight_per_tenant",
   "body_reads_full",

@@ -64,8 +64,12 @@ export function createApp(deps: Deps): App {
   const meteredAt = meteredUrls(Object.entries(metered), nameOf);
 
   function serveRouted(request: Request, url: URL): Promise<Response> {
-    if (url.pathname.startsWith("/v1/")) return api.handle(request);
-    const handling = rest.handle(request).then((response) => counted(deps, request, response));
+    const leaveRead = () => factsOf(request).leaveRead?.();
+    if (url.pathname.startsWith("/v1/")) return api.handle(request).finally(leaveRead);
+    const handling = rest
+      .handle(request)
+      .finally(leaveRead)
+      .then((response) => counted(deps, request, response));
     // A change is never given up: nobody would know whether it was made.
     if (request.method !== "GET") return handling;
     return within(PANEL_READ_MS_MAX, handling, () => new Refusal("service_unavailable"));
@@ -102,6 +106,7 @@ export function createApp(deps: Deps): App {
         accountId: 0,
         refusal: "",
         record: undefined,
+        leaveRead: undefined,
         closes: false,
         trace: deps.tracing?.begin(request.headers.get("traceparent")),
       };

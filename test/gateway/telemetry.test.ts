@@ -194,6 +194,7 @@ describe("sampling", () => {
     accountId: 0,
     refusal: "",
     record: undefined,
+    leaveRead: undefined,
     closes: false,
     trace: undefined,
   });

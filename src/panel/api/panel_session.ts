@@ -37,6 +37,8 @@ export type Person = {
   host: Host;
   /** Set while an admin views another account's panel; then every change is refused with read_only. */
   viewing: Viewed | null;
+  /** Leaves the request's place among the readers of Postgres: a long read has connections of its own. */
+  leaveRead: () => void;
   /** The actor for the audit log: always the person who signed in. Pass it on as `{ ...deps, by: person.by }`. */
   by: Actor;
 };
@@ -91,10 +93,13 @@ async function loadPerson(deps: Deps, request: Request, token: unknown): Promise
   factsOf(request).accountId = session.accountId;
   await deps.limiter.take(`panel:${session.accountId}`);
   const { viewing } = session;
-  if (viewing && request.method !== "GET") throw new Refusal("read_only");
+  if (request.method === "GET") await deps.readPlaces.enter(request, { side: "panel", ...session });
+  else if (viewing) throw new Refusal("read_only");
   const { accountId, role, tenantId, name, email } = viewing ?? session;
-  const by = { accountId: session.accountId, requestId: factsOf(request).requestId };
-  return { accountId, role, tenantId, name, email, session, host, viewing, by };
+  const facts = factsOf(request);
+  const by = { accountId: session.accountId, requestId: facts.requestId };
+  const leaveRead = () => facts.leaveRead?.();
+  return { accountId, role, tenantId, name, email, session, host, viewing, leaveRead, by };
 }
 
 /**
@@ -118,6 +123,7 @@ export function longRead<T>(
   work: (deps: { db: Db }) => Promise<T>,
 ): Promise<T> {
   const { accountId, tenantId } = person.session;
+  person.leaveRead();
   return longReads.run({ side: "panel", accountId, tenantId }, options, work);
 }
 
