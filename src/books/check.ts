@@ -26,8 +26,8 @@ import type { Slices } from "./short_transactions_store.ts";
  * So a check without findings proves that nothing the ledger wrote breaks an invariant. Changes made past the ledger (by hand, or
  * by a failing disk) are found by the sweeps over all sums and all counters. Each check does a part of them: 1,000,000 receipts
  * and balance transactions, 20,000 packages, 80,000 balances and key days. Where there is no more than that, every check covers
- * everything; ten million receipts take an hour. The usage rollups, on which no decision depends, are compared with the receipts of
- * 250,000 requests in each check, and 100,000 charges are computed again.
+ * everything; ten million receipts take an hour. The usage rollups, and the sums of what keys used before they had limits, are compared with
+ * the receipts of 250,000 requests in each check, and 100,000 charges are computed again.
  *
  * A counter is reported as broken only after its sums were recounted from the rows. Each statement is limited to two seconds
  * and one core.

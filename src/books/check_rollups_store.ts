@@ -25,12 +25,15 @@ import {
 } from "./usage_rollups_store.ts";
 
 /**
- * A sweep that compares the rollups with the receipts they were made of, so that a row changed past folding is found.
- * It goes in steps: whole accounts, or whole UTC days of a large account, of about as many receipts as a slice takes.
+ * A sweep that compares the rollups, and the sums of what keys used uncounted, with the receipts they were made of, so that a row
+ * changed past folding is found. It goes in steps: whole accounts, or whole UTC days of a large account, of about as many receipts as a slice takes.
  *
  * A step compares two numbers, its *prints*. A row's print is a hash of its key (account, key, span, …) times a
  * weighted sum of its counts. It is linear in the counts, so it also equals the sum of what each of the row's receipts
  * adds to it. So receipts are printed page by page, whatever rows they belong to, and need not be grouped.
+ *
+ * The days of uncounted use are those of its key's zone. So a step of days compares the sums of these days, and reads the receipts of all that
+ * may be in them.
  *
  * After the last account, the rows of scopes are compared with those of the accounts, month by month.
  */
@@ -50,6 +53,8 @@ const WEIGHED = `(738492615049281047::numeric * requests + 296174830561927423::n
   + 763915820467351879::numeric * whole_marks)`;
 const hashOfRow = (key: string, span: string, begins: string) =>
   `hash_record_extended(row(account_id, ${key}, ${span}::smallint, ${begins}, kind_id), 0)::numeric`;
+const printOfUncounted = (rows: string) =>
+  `hash_record_extended(row(key_id, day), 0)::numeric * (629174350816293741::numeric * ${rows} + 185306274917350829::numeric * nano_usd)`;
 const hashOfCrossing = (begins: string, ends: string) =>
   `hash_record_extended(row(account_id, ${begins}, ${ends}, kind_id), 0)::numeric`;
 
@@ -58,6 +63,8 @@ const hashOfCrossing = (begins: string, ends: string) =>
  * infinite.
  */
 type Step = { first: string; last: string; since: string; upto: string };
+/** How far the time of a request's id may be from the days of a step: the clocks', and that of a zone from UTC. */
+const IDS_APART = `interval '${CLOCKS_APART}' + interval '15 hours'`;
 /** The print of a step's rollups, and the snapshot that was folded in them. */
 type Rollups = { print: bigint; folded: string; isSumOfDays: boolean };
 
@@ -160,7 +167,11 @@ async function readRollups(tx: SliceTx, step: Step): Promise<Rollups> {
           offset 0) u), 0)
       + coalesce((
         select sum(${hashOfCrossing("begins", "ends")} * ${WEIGHED})
-        from usage_crossings where ${ACCOUNTS} and begins >= ${SINCE} and begins < ${UPTO}), 0))::text as print`,
+        from usage_crossings where ${ACCOUNTS} and begins >= ${SINCE} and begins < ${UPTO}), 0)
+      + coalesce((
+        select sum(${printOfUncounted("rows")}) from (
+          select s.id as key_id, s.day, s.rows, s.nano_usd from keys join book_sums s on s.kind = 'uncounted' and s.id = keys.id
+          where ${ACCOUNTS} and s.day >= $3::text::date and s.day < $4::text::date) uncounted), 0))::text as print`,
     toParameters(step),
   );
   return {
@@ -283,17 +294,17 @@ async function printOfPage(
     + case when crosses_month(created_at, finished_at) then ${hashOfCrossing(quarter, ended)} else 0 end`;
   const [row] = await tx.unsafe(
     `with ids as materialized (
-      select coalesce(request_id_floor(nullif(${SINCE}, '-infinity') - interval '${CLOCKS_APART}'), '${ID_MIN}') as first,
-        coalesce(request_id_floor(nullif(${UPTO}, 'infinity') + interval '${CLOCKS_APART}'), '${ID_MAX}') as last
+      select coalesce(request_id_floor(nullif(${SINCE}, '-infinity') - (${IDS_APART})), '${ID_MIN}') as first,
+        coalesce(request_id_floor(nullif(${UPTO}, 'infinity') + ${IDS_APART}), '${ID_MAX}') as last
     ), page as materialized (
-      select request_id, written_in, ${USED_COLUMNS}, 1 as requests, (charged_nano_usd > 0)::int as charges, ${EARNED} as earned_nano_usd from receipts
+      select request_id, written_in, key_day, reason, ${USED_COLUMNS}, 1 as requests, (charged_nano_usd > 0)::int as charges, ${EARNED} as earned_nano_usd from receipts
       where outcome = 'settled' and request_id >= (select first from ids) and request_id < (select last from ids)
         and ${ACCOUNTS} and (account_id, request_id) > ($5::text::bigint, greatest($6::text::uuid, (select first from ids)))
         and (account_id, request_id) < ($2::text::bigint, (select last from ids))
       order by account_id, request_id limit $7::text::bigint
     ), last as (select account_id, request_id from page order by page.account_id desc, page.request_id desc limit 1)
     select (select count(*)::int from page) as rows, (select account_id::text from last) as account_id,
-      (select request_id::text from last) as request_id, (
+      (select request_id::text from last) as request_id, ((
         select coalesce(sum(${WEIGHED} * (${hashes})), 0)
         from (
           select p.account_id, p.key_id, p.written_in, p.created_at, p.finished_at, requests, charges, prompt_tokens, cached_tokens,
@@ -302,7 +313,14 @@ async function printOfPage(
             ${FIRST_MARK} as first_marks, ${WHOLE_MARK} as whole_marks, coalesce(k.id, -1) as kind_id
           from page p left join usage_kinds k using (model_id, host, mode, route_id) ${WORTH}) p
         where created_at >= ${SINCE} and created_at < ${UPTO} and pg_visible_in_snapshot(written_in, $8::text::pg_snapshot)
-      )::text as print`,
+      ) + (
+        select coalesce(sum(${printOfUncounted("1")}), 0) from (
+          select p.key_id, (p.created_at at time zone k.time_zone)::date as day, p.charged_nano_usd as nano_usd
+          from page p join keys k on k.id = p.key_id
+          where is_uncounted('settled', p.key_day, p.reason, p.units, p.charged_nano_usd)
+            and pg_visible_in_snapshot(p.written_in, $8::text::pg_snapshot)) uncounted
+        where day >= $3::text::date and day < $4::text::date
+      ))::text as print`,
     [...toParameters(step), from.accountId, from.id, String(rows), folded],
   );
   const isLast = Number(row?.rows) < rows;

@@ -48,6 +48,8 @@ beforeAll(async () => {
     await withKeys(await world.addCustomer(accountId)),
     await withKeys(await world.addCustomer(accountId)),
   ];
+  // Of these two, the days of the keys are as far from those of UTC as days can be.
+  await world.sql`update keys set time_zone = case id % 2 when 0 then 'Pacific/Kiritimati' else 'Pacific/Pago_Pago' end`;
   for (const { accountId: holder } of people) {
     const packageId = await world.givePackage({ accountId: holder }, { dailyLimit: 100_000 });
     packageIds.set(holder, packageId);
@@ -401,7 +403,13 @@ async function changedNow(): Promise<number> {
 const first = (span: number, key = "=") =>
   `(account_id, key_id, span, begins, kind_id) in (select account_id, key_id, span, begins, kind_id from usage_sums
     where span = ${span} and account_id > 0 and key_id ${key} 0 order by begins desc limit 1)`;
+const uncounted = "ctid = (select max(ctid) from book_sums where kind = 'uncounted' and nano_usd > 0)";
 test.each([
+  ["what a key was charged uncounted", `update book_sums set nano_usd = nano_usd - 1 where ${uncounted}`],
+  ["how often a key was used uncounted", `update book_sums set rows = rows + 1 where ${uncounted}`],
+  ["a day of uncounted use, moved to another", `update book_sums set day = day - 400 where ${uncounted}`],
+  ["a day of uncounted use that is gone", `delete from book_sums where ${uncounted}`],
+  ["uncounted use of another key", `update book_sums set id = id + 1, day = day - 900 where ${uncounted}`],
   ["a quarter of a key", `update usage_sums set requests = requests + 1 where ${first(15, ">")}`],
   ["a day of all keys", `update usage_sums set prompt_tokens = prompt_tokens - 1 where ${first(1440)}`],
   [
@@ -483,6 +491,16 @@ test(
           and begins ${world.sql.unsafe(side)} ${String(at?.day)}::text::timestamp at time zone 'UTC'`;
       expect(count).toBeGreaterThan(10);
     };
+    // The same of uncounted use, of which the days are those of other zones.
+    const spend = async (by: number) =>
+      await world.sql`
+        update book_sums set nano_usd = nano_usd + ${by} where kind = 'uncounted' and day = ${String(at?.day)}::text::date - 1
+          and id = (select max(id) from keys where account_id = ${accountId})`;
+    expect((await spend(1)).count).toBe(1);
+    expect(await sweep(all)).toBe(0);
+    expect(await sweep(all)).toBe(1);
+    await spend(-1);
+    expect(await sweep(100)).toBe(0);
     // What the sweep has passed is found by the next one; what lies ahead by this one.
     await damage("<", 1);
     expect(await sweep(all)).toBe(0);
