@@ -302,7 +302,7 @@ export const VARIABLES = {
   ACCOUNT_SHARE: {
     field: "accountShare",
     default: "0.25",
-    what: "fraction (0 to 1) of IN_FLIGHT_MAX, BODY_READS_MAX, BODY_MEMORY_MAX and ANSWER_MEMORY_MAX that one account may use; above it, 429",
+    what: "fraction (0 to 1) of IN_FLIGHT_MAX, BODY_READS_MAX, BODY_MEMORY_MAX, ANSWER_MEMORY_MAX, and for reads of DB_POOL_MAX, that one account may use; above it, 429",
     parse: fraction,
   },
   TENANT_SHARE: {
