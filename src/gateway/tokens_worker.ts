@@ -1,6 +1,6 @@
 import { countTokens } from "gpt-tokenizer/encoding/o200k_base";
 import { serveJobs } from "../platform/worker_side.ts";
-import { beginsToken } from "./token_starts.ts";
+import { beginsToken, partOfRow } from "./token_starts.ts";
 import type { TokenJob, TokensOfPart } from "./tokens.ts";
 
 /**
@@ -56,11 +56,13 @@ function commonDivisor(a: number, b: number): number {
   return b === 0 ? a : commonDivisor(b, a % b);
 }
 
-/** Where a run ends: where a word or a line begins, and so a token in any case. Without such a place, never inside a surrogate pair. */
+/** Where a run ends: where a word or a line begins, and so a token in any case; in a long row, behind whole parts of it. Without such a place, never inside a surrogate pair. */
 function endOfRun(text: string, start: number): number {
   const end = start + RUN_LENGTH_MAX;
   if (end >= text.length) return text.length;
   for (let at = end; at > start + RUN_LENGTH_MAX / 2; at--) if (beginsToken(text, at)) return at;
+  const part = partOfRow(text, start, end);
+  if (part !== undefined) return part;
   const last = text.charCodeAt(end - 1);
   return last >= 0xd800 && last <= 0xdbff ? end - 1 : end;
 }
