@@ -14,6 +14,7 @@ import process from "node:process";
 import { Glob } from "bun";
 import { Redis } from "ioredis";
 import { buildPanel, isPanelBuilt } from "./build_panel.ts";
+import { CHROMIUM } from "./chromium.ts";
 import { type Services, startServices } from "./services.ts";
 
 /** These only end what waits in vain: a machine with ten others at work on it is ten times as slow. */
@@ -84,7 +85,7 @@ const PROGRAMS = [
     path: "/usr/sbin/knotd",
   },
   { files: /^test\/backup\.test\.ts$/, name: "postgresql", path: "/usr/bin/pg_dump" },
-  { files: /^test\/browser\//, name: "chromium", path: "/usr/bin/chromium" },
+  { files: /^test\/browser\//, name: "chromium-headless-shell", path: CHROMIUM },
   { files: /^test\/deploy\/(?:first_steps_tls|topology)\.test\.ts$/, name: "caddy", path: "/usr/bin/caddy" },
   { files: /^test\/deploy\/pgbouncer\.test\.ts$/, name: "pgbouncer", path: "/usr/sbin/pgbouncer" },
   { files: /^test\/deploy\/promtool\.test\.ts$/, name: "prometheus", path: "/usr/bin/promtool" },

@@ -9,6 +9,7 @@ import {
   type Page,
 } from "playwright-core";
 import { buildPanel, isPanelBuilt } from "../../scripts/build_panel.ts";
+import { CHROMIUM } from "../../scripts/chromium.ts";
 import { freePort } from "../../src/demo/free_port.ts";
 import { openShop } from "../gateway/shop.ts";
 import { signInTo } from "../panel/panel_client.ts";
@@ -30,7 +31,6 @@ export const ACME_HOST = "ai.acme.localhost";
 export const DESKTOP = { width: 1280, height: 900 };
 export const PHONE = { width: 375, height: 812 };
 
-const CHROMIUM = "/usr/bin/chromium";
 const QUIET = [
   "no-sandbox",
   "disable-gpu",
