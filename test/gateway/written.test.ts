@@ -151,6 +151,31 @@ test.each(Object.entries(SPARSE))(
   },
 );
 
+/** With a row of so many equal characters in turn, and the most that whole texts of them are estimated above their tokens. */
+const LONG_ROWS: [name: string, row: (chars: number) => string, most: number][] = [
+  ["spaces in front of a word", (chars) => `${" ".repeat(chars)}word`, 1.01],
+  ["empty lines", (chars) => `${"\n".repeat(chars)}word`, 1.01],
+  ["a letter", (chars) => `${"a".repeat(chars)} `, 1.07],
+  ["lines of a sign", (chars) => `${"=".repeat(chars)}\n`, 1.11],
+  ["a sign in front of a word", (chars) => `${"-".repeat(chars)}word`, 1.15],
+  ["two signs in turn", (chars) => "*".repeat(chars) + "-".repeat(chars), 1.01],
+  // A space and 65 signs are one token, and such a row has four others: a cut makes two of one.
+  ["a space and a sign", (chars) => `${"=".repeat(chars)} word `, 1.41],
+];
+
+test.each(LONG_ROWS)(
+  "rows longer than the tokenizer is given at once are cut where nearly no token is: %s",
+  (_, row, most) => {
+    for (const chars of [257, 300, 400, 500, 700, 1_000]) {
+      const unit = row(chars);
+      const units = Math.floor(30_000 / unit.length);
+      const tokens = (encode(unit + unit).length - encode(unit).length) * units;
+      const counted = countInRuns(unit.repeat(units), Number.POSITIVE_INFINITY).tokens;
+      expect(counted / tokens).toBeWithin(0.99, most);
+    }
+  },
+);
+
 test("random orders of all kinds are estimated within 20 %", () => {
   const part = fc.tuple(fc.constantFrom(...Object.keys(KINDS)), fc.integer({ min: 2_000, max: 40_000 }));
   holds(
