@@ -8,7 +8,18 @@ import { setTimeout as sleep } from "node:timers/promises";
  */
 
 export type Assault = {
-  kind: "bombs" | "silent" | "bodies" | "usage" | "hosts" | "vouchers" | "hooks" | "docs" | "names" | "domains";
+  kind:
+    | "bombs"
+    | "silent"
+    | "bodies"
+    | "usage"
+    | "hosts"
+    | "vouchers"
+    | "hooks"
+    | "docs"
+    | "names"
+    | "domains"
+    | "reads";
   port: number;
   /** API keys that the attacker uses in turn; for names, the headers of a session in the panel, as JSON. */
   secrets: readonly string[];
@@ -31,6 +42,7 @@ const FORM_EVERY_MS = 100;
 const DOMAIN_EVERY_MS = 1_000;
 const CODES = 10_000;
 const CODES_END_MS = 30_000;
+const READS_EVERY_MS = 5_000;
 const DOCS_PER_SECOND = 3_000;
 const PANEL_HOST = "panel.tollgate.test";
 const CONNECTS_AT_ONCE = 200;
@@ -46,7 +58,7 @@ async function run(assault: Assault): Promise<Toll> {
   const note = (status: string) => {
     toll[status] = (toll[status] ?? 0) + 1;
   };
-  const attacks = { bombs, silent, bodies, usage, hosts, vouchers, hooks, docs, names, domains };
+  const attacks = { bombs, silent, bodies, usage, hosts, vouchers, hooks, docs, names, domains, reads };
   await attacks[assault.kind](assault, note);
   return toll;
 }
@@ -183,6 +195,32 @@ async function usage({ port, secrets, atOnce, seconds }: Assault, note: Note): P
       await Promise.all(open);
     }),
   );
+}
+
+/** Bursts of reads, half of them of a page of the panel and half of balances, as large as the requests a minute allow. */
+async function reads({ port, secrets, atOnce, seconds, session }: Assault, note: Note): Promise<void> {
+  if (session === undefined) throw new Error("this attack needs a session");
+  const endsAt = performance.now() + seconds * 1000;
+  const read = async (path: string, headers: Record<string, string>) => {
+    try {
+      const signal = AbortSignal.timeout(Math.max(1, endsAt + 20_000 - performance.now()));
+      const response = await fetch(`http://127.0.0.1:${port}${path}`, { headers, signal });
+      await response.arrayBuffer();
+      note(String(response.status));
+    } catch {
+      note("none");
+    }
+  };
+  const open: Promise<void>[] = [];
+  while (performance.now() < endsAt) {
+    for (let i = 0; i < atOnce / 2; i++) {
+      const key = secrets[i % secrets.length] ?? "";
+      open.push(read(session.path, session.headers));
+      open.push(read("/v1/balance", { authorization: `Bearer ${key}`, host: "localhost" }));
+    }
+    await sleep(READS_EVERY_MS);
+  }
+  await Promise.all(open);
 }
 
 /** Unknown host names, a new one each time, without a key. */

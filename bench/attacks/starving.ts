@@ -22,6 +22,11 @@ const SAMPLE_MS = 50;
 const SIGN_IN_MS_MAX = 5_000;
 /** How often somebody else signs in during the attack by names. */
 const SIGN_IN_EVERY_MS = 2_000;
+/** Reads of a burst; half of them are of the panel, where three bursts are what a person may send in a minute. */
+const READS = 400;
+const READS_KEYS = 10;
+/** How often the other person reads a page: below what a minute allows. */
+const PAGE_EVERY_MS = 150;
 const PROVIDER = "provider.test";
 const ATTACKER = fileURLToPath(new URL("attacker.ts", import.meta.url));
 
@@ -49,7 +54,50 @@ export const starvingAttacks: Attack[] = [
   attack("10,000 voucher codes a request, ten times a second", [VOUCHERS]),
   attack("tests of a webhook whose receiver never answers", [HOOKS]),
   attack("/docs/openapi.json from one address", [DOCS]),
+  burstsOfReads(`${READS} reads at once, of pages and balances, while another person reads a page`),
 ];
+
+/** Another person reads a page of the panel again and again. */
+function burstsOfReads(name: string): Attack {
+  return {
+    name,
+    async run(shop, begin) {
+      const secrets = await keysOf(shop, READS_KEYS);
+      const [attacker] = await shop.world.sql`select max(account_id)::int as id from receipts`;
+      const session = await signInTo(shop, { accountId: Number(attacker?.id) });
+      const other = await signInTo(shop, await shop.world.addCustomer());
+      await begin();
+      let isOver = false;
+      const pages = readUntil(other, () => isOver);
+      const port = Number(new URL(shop.origin).port);
+      const at = { headers: headersOf(session), path: "/api/panel/keys" };
+      const what = { kind: "reads", port, atOnce: READS, secrets, seconds: ATTACK_SECONDS, session: at } as const;
+      const toll = await assault(what);
+      isOver = true;
+      const seen = await pages;
+      return {
+        attacker: `reads: ${said(toll)}`,
+        others: `${seen.failed} of ${seen.count} pages of another person failed; median ${ms(seen.medianMs)}, the slowest took ${ms(seen.slowestMs)}`,
+        isStopped: seen.failed === 0,
+      };
+    },
+  };
+}
+
+async function readUntil(person: PanelSession, isOver: () => boolean) {
+  const tookMs: number[] = [];
+  let failed = 0;
+  while (!isOver()) {
+    const startMs = performance.now();
+    const { status } = await person.get("/keys");
+    if (status !== 200) failed++;
+    tookMs.push(performance.now() - startMs);
+    await new Promise((resolve) => setTimeout(resolve, PAGE_EVERY_MS));
+  }
+  tookMs.sort((a, b) => a - b);
+  const count = tookMs.length;
+  return { count, failed, medianMs: tookMs[count >> 1] ?? 0, slowestMs: tookMs.at(-1) ?? 0 };
+}
 
 /** Others also sign in, and the neighbour's provider has a name that was not looked up lately. */
 function silentNames(name: string): Attack {
