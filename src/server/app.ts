@@ -64,12 +64,8 @@ export function createApp(deps: Deps): App {
   const meteredAt = meteredUrls(Object.entries(metered), nameOf);
 
   function serveRouted(request: Request, url: URL): Promise<Response> {
-    const leaveRead = () => factsOf(request).leaveRead?.();
-    if (url.pathname.startsWith("/v1/")) return api.handle(request).finally(leaveRead);
-    const handling = rest
-      .handle(request)
-      .finally(leaveRead)
-      .then((response) => counted(deps, request, response));
+    if (url.pathname.startsWith("/v1/")) return leavingRead(request, api.handle(request));
+    const handling = leavingRead(request, rest.handle(request)).then((response) => counted(deps, request, response));
     // A change is never given up: nobody would know whether it was made.
     if (request.method !== "GET") return handling;
     return within(PANEL_READ_MS_MAX, handling, () => new Refusal("service_unavailable"));
@@ -104,10 +100,7 @@ export function createApp(deps: Deps): App {
           clientAddress(peer.address(), request.headers.get("x-forwarded-for"), deps.config.trustedProxies),
         startedMs,
         accountId: 0,
-        refusal: "",
-        record: undefined,
-        leaveRead: undefined,
-        closes: false,
+        ...{ refusal: "", record: undefined, leaveRead: undefined, closes: false },
         trace: deps.tracing?.begin(request.headers.get("traceparent")),
       };
       noteFacts(request, facts);
@@ -126,6 +119,11 @@ export function createApp(deps: Deps): App {
       }
     },
   };
+}
+
+/** Whoever read on the connections that everyone shares leaves its place when it is answered. */
+function leavingRead<T>(request: Request, handling: Promise<T>): Promise<T> {
+  return handling.finally(() => factsOf(request).leaveRead?.());
 }
 
 /** An answer of the panel or of the management API counts as held until it is read, as those of the gateway do. */
