@@ -24,16 +24,31 @@ const STATUS_BY_NUMBER: Readonly<Record<number, number>> = {
   ...{ 1301: 400, 1302: 429, 1303: 429, 1304: 429, 1305: 429, 1308: 429, 1309: 402, 1312: 503 },
   // MiniMax (platform.minimax.io/docs/api-reference/errorcode): 1002 and 1004 mean the same there.
   ...{ 1008: 402, 1024: 500, 1026: 400, 1027: 400, 1033: 500, 1039: 400, 1041: 429, 1042: 400, 2013: 400, 2049: 401 },
+  // FastChat (github.com/lm-sys/FastChat, fastchat/constants.py: ErrorCode).
+  ...{ 40001: 400, 40101: 401, 40102: 401, 40103: 403, 40301: 404, 40302: 400, 40303: 400, 42901: 429, 42902: 429 },
+  ...{ 42903: 429, 50001: 500, 50002: 500, 50003: 500, 50004: 500, 50005: 503, 50006: 504 },
+  // SiliconFlow (docs.siliconflow.cn/cn/faqs/error-code).
+  ...{ 20012: 404, 20015: 400, 30001: 402, 50501: 503, 50505: 503, 50603: 503 },
+  // Baidu (cloud.baidu.com/doc/WENXINWORKSHOP/s/tlmyncueh).
+  ...{ 4: 429, 17: 429, 18: 429, 19: 429, 110: 401, 111: 401, 336000: 500, 336003: 400, 336100: 503, 336103: 400 },
+  ...{ 336501: 429, 336502: 429 },
+  // iFlytek Spark (www.xfyun.cn/doc/spark).
+  ...{ 10007: 429, 10013: 400, 10014: 400, 10019: 400, 10163: 400, 10907: 400, 11200: 401, 11202: 429, 11203: 429 },
 };
+
+/** Words of a code that say that a content is not allowed, as each vendor calls it. */
+export const CONTENT_WORDS =
+  /content[ _]?(?:filter|policy|violation|blocked)|data_?inspection|moderation|sensitive|safety|censor|prohibited|recitation|blocklist|^spii$|prompt_?blocked|risk_?(?:control|detect)/i;
 
 /** What the words of a code mean, the first that fits. Source: END-19. */
 const STATUS_BY_WORD: readonly (readonly [RegExp, number])[] = [
-  [/insufficient[ _]?(?:balance|credits?|funds)|arrear|payment[ _]?required/i, 402],
+  [/insufficient[ _]?(?:balance|credits?|funds|user_?quota)|arrear|payment[ _]?required/i, 402],
   [
     /rate[ _-]?limit|too[ _]?many[ _]?requests|resource[ _]?exhausted|throttl|insufficient_quota|quota[ _]?exceeded/i,
     429,
   ],
-  [/content[ _]?(?:filter|policy)|context[ _]?(?:length|window|size)|data_?inspection|moderation|too_long/i, 400],
+  [CONTENT_WORDS, 400],
+  [/context[ _]?(?:length|window|size)|too_long/i, 400],
   [/api_?key|authenticat|unauthori[sz]ed/i, 401],
   [/permission|forbidden|access_?denied/i, 403],
   [/not[ _]?found|not_?exist/i, 404],
@@ -219,6 +234,10 @@ function read(object: Fields, said: Said, depth: number): void {
     readInner(value, said, depth);
     if (!ERRORS.has(name) && name !== "message") said.codes.push(name);
   }
+  const { raw, reasons } = isRecord(object.metadata) ? object.metadata : {};
+  // OpenRouter: what the provider behind it said. Its own message is the same for all.
+  readInner(raw, said, depth);
+  if (typeof raw === "string" && !/^\s*[{[<]/.test(raw)) said.message ||= raw;
   said.message ||= textIn(members, MESSAGES) || textIn(members, MORE_MESSAGES);
   // "Bad Request" beside a message is a code.
   if (members.get("error") !== said.message) said.codes.push(members.get("error"));
@@ -227,7 +246,6 @@ function read(object: Fields, said: Said, depth: number): void {
   said.codes.push(...CODES.map((name) => members.get(name)));
   if (Array.isArray(members.get("loc"))) said.codes.push("validation");
   said.param ??= paramIn(members);
-  const { reasons } = isRecord(object.metadata) ? object.metadata : {};
   // OpenRouter: a refusal by moderation has reasons.
   if (Array.isArray(reasons)) said.codes.push("moderation");
   const delay = members.get("retrydelay");
@@ -274,7 +292,7 @@ function paramIn(members: ReadonlyMap<string, unknown>): string | null {
 /** The first code that stands for a status: a number before words. */
 function statusOf(codes: readonly unknown[]): number | undefined {
   for (const code of codes) {
-    const number = typeof code === "string" && /^\d{3,5}$/.test(code) ? Number(code) : code;
+    const number = typeof code === "string" && /^\d{3,6}$/.test(code) ? Number(code) : code;
     if (typeof number !== "number") continue;
     if (Number.isInteger(number) && number >= 400 && number < 600) return number;
     const known = STATUS_BY_NUMBER[number];
@@ -286,57 +304,4 @@ function statusOf(codes: readonly unknown[]): number | undefined {
     if (known !== undefined) return known[1];
   }
   return undefined;
-}
-
-/** How providers say that a prompt is too long for the model: by a code … Source: END-22. */
-const CONTEXT_CODES =
-  /^(?:context_(?:length|window)_exceeded|exceed_context_size_error|model_context_window_exceeded|(?:input|prompt)_too_long|tokens_limit_reached|model_max_prompt_tokens_exceeded|1261|1039)$/i;
-/** … or in a sentence. */
-const CONTEXT_WORDS: readonly RegExp[] = [
-  // OpenAI, Azure, vLLM, DeepSeek, OpenRouter, Mistral.
-  /\bmaximum context length\b/i,
-  /\bexceeds? (?:the |this |its )?(?:model'?s? |available |maximum |max |allowed )*(?:context|prompt|input) (?:length|window|size|limit)/i,
-  // vLLM.
-  /\blonger than the (?:maximum model length|model'?s context length)/i,
-  /\bmax_model_len\b|\bmaximum model length\b|\bcontext length is only \d+/i,
-  // SGLang, OpenAI's embeddings.
-  /\binput length\b[^.]{0,40}\bexceeds the maximum allowed length\b|\bmaximum input length is \d+ tokens/i,
-  // llama.cpp, Ollama, LM Studio, MiniMax.
-  /\b(?:exceeds?|exceeded|overflows?|greater than)\b[^.]{0,80}\bcontext (?:length|window|size|limit)/i,
-  /\bcontext (?:length|window|size|limit)\b[^.]{0,40}\b(?:exceed|overflow|is too small)/i,
-  /\bwhen context the overflows\b/i,
-  /\binput (?:\(\d+ tokens\) )?is too large to process\b/i,
-  // Mistral.
-  /\btoo large for model with \d+ maximum context/i,
-  // Anthropic, Fireworks, Bedrock.
-  /\b(?:prompt|input) is too long\b/i,
-  /\binput length and `?max_tokens`? exceed context limit/i,
-  /\btoo many input tokens\b/i,
-  /\binput tokens exceeds? (?:the )?max/i,
-  // Gemini, Vertex AI.
-  /\binput token count\b[^.]{0,60}\b(?:exceeds the maximum number of tokens|only supports up to \d+)/i,
-  // Groq.
-  /\breduce the length of the (?:messages|prompt|input)\b/i,
-  // Together, TGI.
-  /`inputs`(?: tokens \+ `max_new_tokens`)? must (?:be <=|have less than) \d+/i,
-  // xAI.
-  /\bmaximum prompt length is \d+/i,
-  // Qwen, Moonshot, Cohere.
-  /\brange of input length should be\b/i,
-  /\bexceeded model token limit\b/i,
-  /\btotal number of tokens in the prompt cannot exceed\b/i,
-  /\btoo many tokens: size limit exceeded\b/i,
-  // GitHub Copilot, and others that count tokens.
-  /\b(?:prompt|request|input|conversation|messages?)\b[^.]{0,40}\bexceeds?\b[^.]{0,30}\b(?:token limit|limit of \d+ tokens|(?:maximum )?(?:number|limit) of (?:input )?tokens)/i,
-  /\bprompt token count\b[^.]{0,40}\bexceeds\b/i,
-  /\bat most \d+ tokens\b[^.]{0,40}\b(?:prompt|input|request|messages)\b/i,
-  // Chinese services: the input or the context is longer than the model takes.
-  /(?:输入|上下文|提示词|prompt)[^。]{0,30}(?:超长|过长|超过|超出)/i,
-];
-
-/** Whether an error says that the prompt is too long for the model. Source: END-22. */
-export function isContextLength({ codes, message }: ErrorReport, charsMax: number): boolean {
-  if (codes.some((code) => CONTEXT_CODES.test(code))) return true;
-  const words = message.slice(0, charsMax);
-  return CONTEXT_WORDS.some((pattern) => pattern.test(words));
 }

@@ -1,6 +1,8 @@
 import type { FailureKind, TimeLimit } from "../platform/metrics.ts";
 import { isRecord } from "../platform/records.ts";
-import { type ErrorReport, isContextLength, reportOfBody, reportOfText } from "./error_reports.ts";
+import { isContextLength } from "./context_lengths.ts";
+import { CONTENT_WORDS, type ErrorReport, reportOfBody, reportOfText } from "./error_reports.ts";
+import { CREDIT, operatorFault } from "./operator_faults.ts";
 
 export type { FailureKind } from "../platform/metrics.ts";
 
@@ -19,20 +21,10 @@ const TEXT_CHARS_MAX = 2_000;
 
 /** Statuses that concern the request itself. All others are the provider's problem or ours. */
 const REJECTION_STATUSES: ReadonlySet<number> = new Set([400, 422]);
+/** What a code may say in the place of these: some services have one status for all errors. */
+const CODED_STATUSES: ReadonlySet<number> = new Set([401, 402, 429]);
 /** Statuses with which providers say that a prompt is too long. */
 const CONTEXT_STATUSES: ReadonlySet<number> = new Set([400, 404, 413, 422, 500, 502]);
-/**
- * Codes about our account or our route, whatever the status: the client cannot fix these and must not learn about them.
- */
-const OUR_KEY = /^(?:(?:invalid|incorrect)_api_key|api_key_invalid|account_\w+)$/i;
-const OUR_CREDIT =
-  /^(?:billing_\w+|insufficient_?(?:quota|balance|credits?|funds)|arrear\w*|not_?enough_?balance|budget_exceeded|exceeded_current_quota\w*|payment_required)$/i;
-const OUR_MODEL = /^model_not_(?:found|exist)$/i;
-/** Messages with the same meaning, by their beginning: behind it, they may quote the prompt. */
-const OUR_KEY_MESSAGE = /^(?:the |your )?(?:provided |invalid |incorrect )?api[ _-]?key\b/i;
-const OUR_CREDIT_MESSAGE =
-  /^(?:billing |insufficient (?:account )?(?:balance|credits?|funds)\b|not enough (?:balance|credits?)\b|your credit balance is too low\b|budget has been exceeded\b|credit limit exceeded\b|(?:sorry, )?your account balance is insufficient\b|access denied, please make sure your account is in good standing\b)/i;
-const OUR_MODEL_MESSAGE = /^model not exist/i;
 /**
  * Sent with a 429 or 413 for a request that exceeds the operator's tokens per minute, so that waiting does not help: by
  * OpenAI and Groq ("Request too large for … Limit 30000, Requested 36835"), and by Azure, which says to retry in a day.
@@ -50,12 +42,17 @@ const UNSUPPORTED_CODE = /^not_(?:supported|implemented)(?:_error)?$/i;
  * The time to wait, if only the message has it: "Please try again in 1m6.2s", "Please retry in 10.67s", "retry after
  * 60 seconds".
  */
-const RETRY_WORDS = /\b(?:try again|retry) (?:in|after) (?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,12})?)(ms|s| seconds?)\b/i;
+const RETRY_WORDS =
+  /\b(?:try again|retry) (?:in|after) (?:(\d{1,3})h)?(?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,12})?)(ms|s| seconds?| minutes?)\b/i;
+/** A header that a proxy has sent twice: its values are joined. */
+const TWICE = /^(\d{1,9}),.*$/;
 /**
- * Messages of a 403 that are about the request: otherwise a client with forbidden prompts could open the breaker for
- * everybody.
+ * Statuses that may be about the request's content: otherwise a client with forbidden prompts could open the breaker for everybody. 451 is
+ * StepFun's, 498 Cohere's.
  */
-const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
+const CONTENT_STATUSES: ReadonlySet<number> = new Set([403, 451, 498]);
+/** xAI says so in a sentence: its code speaks of a permission. */
+const CONTENT_SENTENCE = /^content violates (?:our |the )?usage\b/i;
 
 /**
  * What a failure is attributed to. `connection`: none could be made, which no request can cause. `provider`: it failed,
@@ -222,12 +219,16 @@ function failureKind(status: number, error: ErrorBody | undefined): FailureKind 
   if (error !== undefined && UNSUPPORTED_STATUSES.has(status) && isUnsupported(error)) return "unsupported";
   // A plain web server refuses a large body before it is read, without JSON.
   if (status === 413) return undefined;
-  if (REJECTION_STATUSES.has(status) && error !== undefined) return operatorFault(error);
-  if (status === 403 && error?.codes.some((code) => CONTENT_POLICY.test(code))) return undefined;
+  if (REJECTION_STATUSES.has(status) && error !== undefined) {
+    const ofCode = error.status ?? status;
+    return operatorFault(error) ?? (CODED_STATUSES.has(ofCode) ? failureKind(ofCode, error) : undefined);
+  }
+  if (error !== undefined && CONTENT_STATUSES.has(status) && isOfContent(error)) return undefined;
   if (status === 401 || status === 403) return "credentials";
   if (status === 402) return "no_credit";
-  if (status === 404) return error === undefined ? "not_json" : "unknown_model";
-  if (status === 429) return error?.codes.some((code) => OUR_CREDIT.test(code)) ? "no_credit" : "rate_limited";
+  // NVIDIA: a model that has ended is gone.
+  if (status === 404 || status === 410) return error === undefined ? "not_json" : "unknown_model";
+  if (status === 429) return error?.codes.some((code) => CREDIT.test(code)) ? "no_credit" : "rate_limited";
   if (status === 408 || status === 504) return "timeout";
   if (status < 500 && error === undefined) return "not_json";
   return "status";
@@ -238,12 +239,8 @@ function isUnsupported({ codes, start }: ErrorBody): boolean {
   return codes.some((code) => UNSUPPORTED_CODE.test(code)) || UNSUPPORTED.test(start);
 }
 
-/** The problem with our key, credit or route that the response reports; undefined: none. */
-function operatorFault({ codes, message }: ErrorBody): FailureKind | undefined {
-  const says = (pattern: RegExp) => codes.some((code) => pattern.test(code));
-  if (says(OUR_KEY) || OUR_KEY_MESSAGE.test(message)) return "credentials";
-  if (says(OUR_CREDIT) || OUR_CREDIT_MESSAGE.test(message)) return "no_credit";
-  return says(OUR_MODEL) || OUR_MODEL_MESSAGE.test(message) ? "unknown_model" : undefined;
+function isOfContent({ codes, start }: ErrorBody): boolean {
+  return codes.some((code) => CONTENT_WORDS.test(code)) || CONTENT_SENTENCE.test(start);
 }
 
 /** `start`: the beginning of the message, which patterns may read. */
@@ -276,7 +273,8 @@ function readWait(wait: AskedWait | undefined): number | null {
   const { retryAfter, retryAfterMs, date } = wait;
   if (retryAfterMs !== null && SECONDS.test(retryAfterMs)) return cappedSeconds(Number.parseFloat(retryAfterMs) / 1000);
   if (retryAfter === null) return null;
-  if (SECONDS.test(retryAfter)) return cappedSeconds(Number.parseFloat(retryAfter));
+  const first = retryAfter.replace(TWICE, "$1");
+  if (SECONDS.test(first)) return cappedSeconds(Number.parseFloat(first));
   const seconds = (dateMs(retryAfter) - dateMs(date ?? "")) / 1000;
   return Number.isFinite(seconds) ? cappedSeconds(Math.max(0, seconds)) : null;
 }
@@ -296,9 +294,9 @@ function readRetryWords(error: ErrorBody | undefined): number | null {
   const { start, retryDelay = "" } = error;
   const found = RETRY_WORDS.exec(start);
   if (found === null) return SECONDS.test(retryDelay) ? cappedSeconds(Number.parseFloat(retryDelay)) : null;
-  const [, minutes = "0", amount = "0", unit = "s"] = found;
-  const seconds = unit === "ms" ? Number(amount) / 1000 : Number(amount);
-  return cappedSeconds(Number(minutes) * 60 + seconds);
+  const [, hours = "0", minutes = "0", amount = "0", unit = "s"] = found;
+  const seconds = Number(amount) * (unit === "ms" ? 0.001 : unit.startsWith(" m") ? 60 : 1);
+  return cappedSeconds(Number(hours) * 3600 + Number(minutes) * 60 + seconds);
 }
 
 function shorten(text: string): string {

@@ -3,14 +3,18 @@ import { isRecord } from "../platform/records.ts";
 
 /** Why a choice ended, in OpenAI's words: clients that know only these fail at others. Those of failures: `error_reports.ts`. Source: END-20. */
 
+/** Finish reasons that say that the context is full. */
+const OVER_CONTEXT = [
+  ...["context_length", "context_length_exceeded", "model_context_window_exceeded", "contextlengthreached"],
+];
 /** OpenAI's finish reasons, by those of other vendors as `finishWords` returns them. */
 const FINISH_REASONS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     stop: ["stop", "end_turn", "stop_sequence", "stop_token", "eos", "eos_token", "end", "complete", "completed"],
     length: [
       ...["length", "model_length", "max_length", "max_tokens", "max_output_tokens", "token_limit", "length_capped"],
-      ...["error_limit", "context_length", "context_length_exceeded", "model_context_window_exceeded", "time_limit"],
-      ...["maxpredictedtokensreached", "contextlengthreached"],
+      ...["error_limit", "time_limit", "maxpredictedtokensreached"],
+      ...OVER_CONTEXT,
     ],
     content_filter: [
       ...["content_filter", "content_filtered", "sensitive", "safety", "recitation", "prohibited_content", "blocklist"],
@@ -38,6 +42,12 @@ export function plainReason(given: unknown): string | null {
 /** OpenAI's word for a choice's finish reason; undefined if it has none. */
 export function finishOf(choice: unknown): string | undefined {
   return isRecord(choice) ? (plainReason(choice.finish_reason) ?? undefined) : undefined;
+}
+
+/** Whether a choice ended because the context is full: without a word in it, the prompt has filled it, as Zhipu says. */
+export function isOverContext(choice: unknown): boolean {
+  const finish = isRecord(choice) ? choice.finish_reason : undefined;
+  return typeof finish === "string" && finishWords(finish).some((word) => OVER_CONTEXT.includes(word));
 }
 
 /** The finish reason of a whole answer that says none. */

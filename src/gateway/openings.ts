@@ -1,7 +1,7 @@
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { isRecord } from "../platform/records.ts";
 import { parseChat } from "./answer_forms.ts";
-import { finishOf } from "./finish_reasons.ts";
+import { finishOf, isOverContext } from "./finish_reasons.ts";
 import { saidIn, saysSomething } from "./said.ts";
 import { UsageReports } from "./usage_reports.ts";
 
@@ -23,6 +23,7 @@ export type Opening = {
 /** The opening of a chat: role, filter results and empty texts are no answer yet. */
 export function chatOpening(): Opening {
   let isFinished = false;
+  let fillsContext = false;
   const reports = new UsageReports();
   return {
     read: (payload) => parseChat(payload)?.value,
@@ -31,13 +32,14 @@ export function chatOpening(): Opening {
       const { choices } = event;
       if (!Array.isArray(choices)) return false;
       isFinished ||= choices.some((choice) => finishOf(choice) !== undefined);
+      fillsContext ||= choices.some(isOverContext);
       return choices.some(
         (choice) => isRecord(choice) && (saysSomething(saidIn(choice, "delta")) || isRefusal(choice)),
       );
     },
     ended() {
       if (!isFinished) throw new ProviderFailure("not_json", "the stream ended without an answer");
-      return !hasTokens(reports);
+      return isFree(reports, fillsContext);
     },
   };
 }
@@ -51,7 +53,14 @@ export function isEmptyAnswer(choices: readonly unknown[], reports: UsageReports
     throw new ProviderFailure("not_json", "the answer has no message");
   if (choices.some((choice) => isRecord(choice) && (saysSomething(saidIn(choice, "message")) || isRefusal(choice))))
     return false;
-  return !hasTokens(reports);
+  return isFree(reports, choices.some(isOverContext));
+}
+
+/** Whether an answer without a word is free. Throws ProviderFailure if it says that the prompt left no room for one. */
+function isFree(reports: UsageReports, fillsContext: boolean): boolean {
+  if (hasTokens(reports)) return false;
+  if (fillsContext) throw new ProviderFailure("context_length", "the prompt leaves no room for an answer");
+  return true;
 }
 
 /** Whether tokens of the answer were counted: by themselves, or in a total that is more than the prompt. */
