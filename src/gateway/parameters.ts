@@ -262,17 +262,20 @@ export function filterParameters({ list, body, spans, by, namer, leaveOut }: ToF
   const filtering = new Filtering(body, by, namer);
   const { filters } = list;
   for (const name of spans.keys()) {
+    const value = body[name];
+    // SDKs send null for options that were not set, and some providers refuse it. Source: DIA-15.
+    if (value === null) {
+      filtering.changed.set(name, undefined);
+      continue;
+    }
     const isLeft = name === leaveOut || (left.size > 0 && left.has(name));
     const filter = isLeft ? undefined : filters.get(name);
     if (filter === UNFILTERED || (!isLeft && allowed.has(name))) continue;
-    const value = body[name];
-    // SDKs send null for options that were not set. A listed field is sent on with null; an unlisted one is not.
-    if (filter !== undefined && value === null) continue;
     const before = filtering.count;
     const passes = filter?.(value, filtering);
     if (passes === value) continue;
     filtering.changed.set(name, passes);
-    const isNamed = passes === undefined && value !== null && !OWN_FIELDS.has(name);
+    const isNamed = passes === undefined && !OWN_FIELDS.has(name);
     if (isNamed && filtering.count === before) filtering.drop(name);
   }
   if (filtering.changed.has("tools") && filtering.changed.get("tools") === undefined) dropToolChoice(filtering);

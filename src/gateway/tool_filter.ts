@@ -40,8 +40,16 @@ function filterTool(given: unknown, path: string, filtering: Filtering): unknown
   const passes = filterMembers(tool, { field: "tools", path, known: TOOL_MEMBERS }, filtering);
   if (!isRecord(tool.function)) return passes;
   const place = { field: "tools.function", path: `${path}.function`, known: FUNCTION_MEMBERS };
-  const named = filterMembers(tool.function, place, filtering);
+  const named = withoutNulls(filterMembers(tool.function, place, filtering));
   return named === tool.function ? passes : { ...passes, function: named };
+}
+
+/** Mistral and strict gateways refuse a function whose parameters are null. Source: DIA-15. */
+function withoutNulls(called: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  const members = Object.entries(called);
+  return members.some(([, value]) => value === null)
+    ? Object.fromEntries(members.filter(([, value]) => value !== null))
+    : called;
 }
 
 const TOOL_CHOICES = new Set(["function", "custom", "allowed_tools"]);
