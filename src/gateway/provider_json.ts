@@ -53,7 +53,7 @@ export type ListPlaces = { lists: readonly string[]; entry: readonly string[] };
 /** The name of an entry in an object that has them by their numbers. */
 const NUMBER = /^\d{1,6}$/;
 /** Answers in answers are searched so deep. */
-const LEVELS_MAX = 4;
+const LEVELS_MAX = 6;
 
 /** The list of an answer's entries, in whichever member it is, or without one, or its only entry; undefined: there is none. Source: STR-15. */
 export function listIn(value: unknown, places: ListPlaces, levels = LEVELS_MAX): readonly unknown[] | undefined {

@@ -23,7 +23,7 @@ import { Usage } from "./response_shapes.ts";
 import { noteUsed } from "./route_notes.ts";
 import { entriesOf, limitsOf, type WholeCall } from "./upstream_chat.ts";
 import type { ReportedUsage } from "./usage_counts.ts";
-import { UsageReports } from "./usage_reports.ts";
+import { reportOfEntries } from "./usage_reports.ts";
 import { usageShown } from "./usage_shown.ts";
 import { EXAMPLE_MODELS, meteredOperation } from "./v1_operations.ts";
 
@@ -184,16 +184,13 @@ async function fetchScores(
   };
   const text = await provider.postWhole(route, PATH, sent, limitsOf(call, RERANK_BYTES_MAX));
   const { list, fields: answer } = entriesOf(text, PLACES, { route, sent });
-  const reports = new UsageReports();
-  reports.read(answer);
-  const { usage, raw: rawUsage } = reports;
-  const promptTokens = usage?.promptTokens || usage?.totalTokens || 0;
+  const { usage, raw: rawUsage } = reportOfEntries(answer, list ?? []);
   return {
     scores: scoresOf(indexed(list, answer), {
       most: documents.length,
       least: Math.min(body.top_n ?? documents.length, documents.length),
     }),
-    usage: usage && promptTokens > 0 ? { ...usage, promptTokens, completionTokens: 0 } : undefined,
+    usage: usage && { ...usage, completionTokens: 0 },
     rawUsage,
     dropped,
   };

@@ -17,7 +17,7 @@ import type { ListPlaces } from "./provider_json.ts";
 import type { EmbeddingRequest } from "./request_shapes.ts";
 import { type Called, entriesOf } from "./upstream_chat.ts";
 import type { ReportedUsage } from "./usage_counts.ts";
-import { UsageReports } from "./usage_reports.ts";
+import { reportOfEntries } from "./usage_reports.ts";
 
 /**
  * Embedding requests to a provider and its answers. The provider is asked for base64, a quarter of the bytes, if it takes it; the client gets its
@@ -35,7 +35,7 @@ const BASE64_BYTES_A_NUMBER = 16 / 3;
 /** Members of an entry that have its numbers. */
 const VECTORS = ["embedding", "values", "vector"];
 const PLACES: ListPlaces = {
-  lists: ["data", "embeddings", "result", "output", "float", "predictions"],
+  lists: ["data", "embeddings", "result", "results", "output", "float", "predictions", "vectors"],
   entry: VECTORS,
 };
 
@@ -77,7 +77,8 @@ export async function fetchEmbeddings(call: EmbeddingCall, route: KeyedRoute): P
   const called = { route, sent: payload.text };
   const answer = answerOf(await textOf(call, route, { sent: payload.text, limits }), called);
   const data = await dataJson(inOrder(answer.data, body.input.count), body.fields.encoding_format ?? "float");
-  return { data, ...usageIn(answer.fields), dropped: payload.dropped };
+  const { usage, raw: rawUsage } = reportOfEntries(answer.fields, answer.data);
+  return { data, usage, rawUsage, dropped: payload.dropped };
 }
 
 /** The text of a route's answer. Notes if it is too large. */
@@ -136,7 +137,8 @@ function inOrder(data: readonly unknown[], count: number): unknown[] {
     const at = isListed || index === undefined ? place : typeof index === "number" ? index - first : -1;
     if (!(at in ordered) || ordered[at] !== undefined)
       throw failure("the indexes of the embeddings are not those of the inputs");
-    ordered[at] = VECTORS.map((name) => item[name]).find((vector) => isPresent(vector)) ?? null;
+    // Vertex AI has the numbers of each prediction in an object.
+    ordered[at] = [...VECTORS, "embeddings"].map((name) => item[name]).find((vector) => isPresent(vector)) ?? null;
   }
   return ordered;
 }
@@ -169,15 +171,6 @@ function checked(embedding: unknown, dimensions: number | undefined): Vector {
 
 function isPresent(value: unknown): boolean {
   return value !== undefined && value !== null;
-}
-
-/** What the provider reports. Ollama's counts are beside the embeddings. Some providers report only the total. A count of zero is none: every input has a token. */
-function usageIn(answer: Fields): Pick<EmbeddingAnswer, "usage" | "rawUsage"> {
-  const reports = new UsageReports();
-  reports.read(answer);
-  const { usage, raw: rawUsage } = reports;
-  const promptTokens = usage?.promptTokens || usage?.totalTokens || 0;
-  return { usage: usage && promptTokens > 0 ? { ...usage, promptTokens } : undefined, rawUsage };
 }
 
 function failure(why: string): ProviderFailure {

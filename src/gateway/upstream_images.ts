@@ -18,7 +18,7 @@ import { filterParameters, IMAGE_PARAMETERS } from "./parameters.ts";
 import type { ListPlaces } from "./provider_json.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
-import { type Called, entriesOf, limitsOf, type WholeCall } from "./upstream_chat.ts";
+import { type Called, entriesOf, limitsOf, throwReported, type WholeCall } from "./upstream_chat.ts";
 import { withoutCosts } from "./usage_costs.ts";
 import { type ShownCharge, shownCharge } from "./usage_shown.ts";
 
@@ -35,10 +35,18 @@ const PATH = "/images/generations";
 const ANSWER_FIELDS = ["background", "output_format", "quality", "size"];
 const IMAGE_FIELDS = ["revised_prompt"];
 /** Members of an image that have its content: base64, a data URL or an address. */
-const CONTENTS = ["b64_json", "url", "base64", "image_base64", "b64", "image_url", "image", "bytesBase64Encoded"];
+const CONTENTS = [
+  ...["b64_json", "url", "base64", "image_base64", "b64", "b64_image", "image_url", "image", "bytesBase64Encoded"],
+  ...["inlineData", "inline_data", "sample", "output"],
+];
+/** Vertex AI: why there is no image. */
+const FILTERED = "raiFilteredReason";
 const PLACES: ListPlaces = {
-  lists: ["data", "images", "output", "artifacts", "result", "predictions"],
-  entry: CONTENTS,
+  lists: [
+    ...["data", "images", "output", "artifacts", "result", "results", "predictions", "parts", "content"],
+    ...["image_urls", "image_base64"],
+  ],
+  entry: [...CONTENTS, FILTERED],
 };
 const NO_IMAGE = "the answer contains no image";
 
@@ -124,22 +132,32 @@ type Answer = { fields: Item; image: Item };
 
 /** The answer's fields, and its first image. Throws ProviderFailure, ProviderRejection. */
 function answerOf(text: string, called: Called): Answer {
-  const { list, fields } = entriesOf(text, PLACES, called);
+  const { list = [], fields } = entriesOf(text, PLACES, called);
   // One image is requested and charged. A provider that sends more must not make us fetch them.
-  const image = list?.[0];
+  const image = list.find((entry) => typeof entry === "string" || (isObject(entry) && hasContent(entry)));
   if (typeof image === "string") return { fields, image: { url: image } };
-  if (!isObject(image)) throw new ProviderFailure("not_json", NO_IMAGE);
-  return { fields, image };
+  if (isObject(image)) return { fields, image };
+  for (const entry of list) if (isObject(entry)) throwMissing(entry, called);
+  throw new ProviderFailure("not_json", NO_IMAGE);
+}
+
+function hasContent(item: Item): boolean {
+  return CONTENTS.some((name) => textIn(item, name) !== undefined);
+}
+
+/** Throws ProviderFailure or ProviderRejection if an entry says why it has no image: by an error, as Volcengine does, or a filter's sentence. */
+function throwMissing({ error, [FILTERED]: message }: Item, called: Called): void {
+  throwReported({ error: message === undefined ? error : { message, code: "content_filter" } }, called);
 }
 
 function isObject(value: unknown): value is Item {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** A text in a member, or in an object in it: `image_url` has one in chats. */
+/** A text in a member, or in an object in it: `image_url` has one in chats, `inlineData` in Gemini's parts. */
 function textIn(item: Item, name: string): string | undefined {
   const member = item[name];
-  const value = isObject(member) ? member.url : member;
+  const value = isObject(member) ? (member.url ?? member.data) : member;
   return typeof value === "string" && value !== "" ? value : undefined;
 }
 

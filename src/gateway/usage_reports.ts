@@ -189,11 +189,43 @@ class Sum {
   }
 }
 
-/** Whether an answer reports tokens. */
-export function reportsTokens(answer: Fields): boolean {
+/**
+ * What an answer with a list of entries reports of its prompt: beside them or, as Vertex AI and SGLang do, in each of them, and then their
+ * sum. A count of zero is none: every input has a token. Source: MON-18.
+ */
+export function reportOfEntries(answer: Fields, entries: readonly unknown[]): Pick<UsageReports, "usage" | "raw"> {
+  const beside = new UsageReports();
+  beside.read(Object.fromEntries(Object.entries(answer).filter(([, value]) => !Array.isArray(value))));
+  if (promptOf(beside) === 0) {
+    const ofEach = entries.map((entry) => (isRecord(entry) ? promptOf(reportsOf(entry)) : 0));
+    const sum = ofEach.reduce((tokens, more) => tokens + more, 0);
+    if (ofEach.length > 0 && !ofEach.includes(0)) return { usage: ofPrompt(Math.min(sum, COUNT_MAX)), raw: undefined };
+    beside.read(answer);
+  }
+  const { usage, raw } = beside;
+  const promptTokens = promptOf(beside);
+  return { usage: usage && promptTokens > 0 ? { ...usage, promptTokens } : undefined, raw };
+}
+
+function reportsOf(answer: Fields): UsageReports {
   const reports = new UsageReports();
   reports.read(answer);
-  return reports.usage !== undefined && sizeOf(reports.usage) > 0;
+  return reports;
+}
+
+/** Some providers report only the total. */
+function promptOf({ usage }: UsageReports): number {
+  return usage?.promptTokens || usage?.totalTokens || 0;
+}
+
+function ofPrompt(promptTokens: number): ReportedUsage {
+  return { promptTokens, cachedTokens: 0, completionTokens: 0, further: undefined };
+}
+
+/** Whether an answer reports tokens. */
+export function reportsTokens(answer: Fields): boolean {
+  const { usage } = reportsOf(answer);
+  return usage !== undefined && sizeOf(usage) > 0;
 }
 
 function usageIn(said: unknown): unknown {

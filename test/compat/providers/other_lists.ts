@@ -34,6 +34,61 @@ const EMBEDDINGS: readonly Case[] = [
   ["whose numbers are a text", CONSTRUCTED, { data: [{ ...EMBEDDING, embedding: "[0.5,0.25]" }], ...USAGE }],
   ["whose numbers are texts", CONSTRUCTED, { data: [{ ...EMBEDDING, embedding: ["0.5", "2.5e-1"] }], ...USAGE }],
 ];
+/** Two at once: a list of one is found wherever it stands. */
+const PAIRS: readonly Case[] = [
+  ["as Cohere has them", "docs.cohere.com/reference/embed", { embeddings: { float: [VECTOR, VECTOR] }, ...USAGE }],
+  ["as Ollama's own API has them", "docs.ollama.com/api/embed", { embeddings: [VECTOR, VECTOR], prompt_eval_count: 5 }],
+  [
+    "as Gemini's own API has them",
+    "ai.google.dev/api/embeddings#method:-models.batchembedcontents",
+    { embeddings: [{ values: VECTOR }, { values: VECTOR }], ...USAGE },
+  ],
+  [
+    "as DashScope's own API has them",
+    "help.aliyun.com/zh/model-studio/text-embedding-synchronous-api",
+    {
+      output: {
+        embeddings: [
+          { text_index: 0, embedding: VECTOR },
+          { text_index: 1, embedding: VECTOR },
+        ],
+      },
+      usage: { total_tokens: 5 },
+    },
+  ],
+  [
+    "as MiniMax has them",
+    "platform.minimax.io/docs/api-reference: vectors",
+    { vectors: [VECTOR, VECTOR], total_tokens: 5, base_resp: { status_code: 0, status_msg: "success" } },
+  ],
+  [
+    "as watsonx has them",
+    "cloud.ibm.com/apidocs/watsonx-ai#text-embeddings",
+    { results: [{ embedding: VECTOR }, { embedding: VECTOR }], input_token_count: 5 },
+  ],
+  ["as TEI's own API has them", "huggingface.co/docs/text-embeddings-inference: /embed", [VECTOR, VECTOR]],
+  [
+    "as Vertex AI has them, with the tokens of each",
+    "cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api: statistics",
+    {
+      predictions: [
+        { embeddings: { values: VECTOR, statistics: { token_count: 2, truncated: false } } },
+        { embeddings: { values: VECTOR, statistics: { token_count: 3, truncated: false } } },
+      ],
+    },
+  ],
+  [
+    "in the order of their indexes",
+    "constructed",
+    {
+      data: [
+        { index: 1, embedding: [0.25, 0.5] },
+        { index: 0, embedding: VECTOR },
+      ].reverse(),
+      ...USAGE,
+    },
+  ],
+];
 const IMAGES: readonly Case[] = [
   ["in `response`", CONSTRUCTED, { response: { created: 1, data: [{ b64_json: PNG }] } }],
   ["in `payload`, beside a message", CONSTRUCTED, { payload: { data: [{ b64_json: PNG }] }, message: "ok" }],
@@ -51,6 +106,29 @@ const RERANK: readonly Case[] = [
   ["in `body`, as a text", CONSTRUCTED, { body: JSON.stringify({ results: SCORES, ...USAGE }) }],
   ["by their numbers", CONSTRUCTED, { results: { 0: SCORES[0], 1: SCORES[1] }, ...USAGE }],
   ["as texts", CONSTRUCTED, scores((index, score) => ({ index, relevance_score: String(score) }))],
+  [
+    "as DashScope has them",
+    "help.aliyun.com/zh/model-studio/text-rerank-api",
+    { output: { results: SCORES }, usage: { total_tokens: 5 }, request_id: "r" },
+  ],
+  [
+    "as Voyage has them",
+    "docs.voyageai.com/reference/reranker-api",
+    { object: "list", data: SCORES, usage: { total_tokens: 5 } },
+  ],
+  [
+    "as SGLang and TEI have them",
+    "docs.sglang.ai: rerank; huggingface.co/docs/text-embeddings-inference",
+    [
+      { index: 1, score: 0.9, meta_info: { prompt_tokens: 2 } },
+      { index: 0, score: 0.1, meta_info: { prompt_tokens: 3 } },
+    ],
+  ],
+  [
+    "as Bedrock has them",
+    "docs.aws.amazon.com/bedrock/latest/APIReference/API_agent-runtime_Rerank.html",
+    { results: SCORES.map(({ index, relevance_score }) => ({ index, relevanceScore: relevance_score })), ...USAGE },
+  ],
   [
     "as logits",
     "docs.nvidia.com/nim/nemo-retriever/text-reranking/latest/using-reranking.html",
@@ -91,6 +169,15 @@ export default [
       request: { path: "embeddings", body: { encoding_format: "float" } },
       client: { json: { data: [EMBEDDING], usage: { prompt_tokens: 5, total_tokens: 5 } } },
       charged: { tokens: [5, 0] },
+    }),
+  ),
+  ...PAIRS.map(
+    ([says, source, json]): Entry => ({
+      ...{ says: `Two embeddings ${says}`, source, provider: { json } },
+      request: { path: "embeddings", body: { input: ["A gate.", "A bird."], encoding_format: "float" } },
+      client: { json: { data: [{ index: 0, embedding: VECTOR }, { index: 1 }] } },
+      // What reports nothing is counted here.
+      charged: { tokens: [Array.isArray(json) ? 11 : 5, 0] },
     }),
   ),
   ...IMAGES.map(
