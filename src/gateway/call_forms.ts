@@ -18,7 +18,7 @@ export function callsIn({ tool_calls: calls, toolCalls = calls }: Fields): reado
   const given = typeof toolCalls === "string" ? opened(toolCalls) : toolCalls;
   const list = isRecord(given) ? listOf(given) : given;
   if (!Array.isArray(list)) return undefined;
-  return list.some(isOdd) ? list.flat().map(plainCall) : list;
+  return list.some(isOdd) ? list.flat().filter(isRecord).map(plainCall) : list;
 }
 
 function listOf(calls: Fields): unknown[] {
@@ -33,7 +33,7 @@ export function isCallPart(part: Fields): boolean {
 }
 
 function isOdd(call: unknown): boolean {
-  if (!isRecord(call)) return Array.isArray(call);
+  if (!isRecord(call)) return true;
   if (isRecord(call.custom)) return false;
   return isRecord(call.function) ? argumentsIn(call.function) !== call.function.arguments : hasOwn(call);
 }

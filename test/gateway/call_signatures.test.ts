@@ -20,6 +20,7 @@ beforeAll(async () => {
   shop = await openShop({
     models: [
       model("own", { ownResponses: true }),
+      model("unsigned", {}),
       model("strict", { droppedParams: ["messages.extra_content"] }),
       model("gemini", { upstreamModel: "google/gemini-3-pro" }),
     ],
@@ -201,7 +202,26 @@ describe("a signature that comes behind the name of its call comes back", () => 
     const output = { type: "function_call_output", call_id: "c1", output: "3" };
     await ask(secret, { input: [item, output], store: false });
     expect(sent().messages[0].tool_calls[0]).toMatchObject({ id: "c1", extra_content: EXTRA });
+    // The route is known by now: its calls wait for what may come behind them.
+    expect(await idsOf(secret, LATE)).toHaveLength(1);
   });
+
+  test("of another model, whose call comes at once: its id does not change", async () => {
+    const { secret } = await shop.customer();
+    const [first, second] = PLAIN_CALLS;
+    const late = eventsOf(
+      { role: "assistant", tool_calls: [first, second] },
+      { tool_calls: [{ index: 0, extra_content: EXTRA, function: { arguments: "" } }] },
+    );
+    expect(await idsOf(secret, late, "unsigned")).toHaveLength(2);
+  });
+
+  /** The ids of calls in all events of a stream. */
+  async function idsOf(secret: string, events: object, model?: string): Promise<string[]> {
+    shop.provider.next(events);
+    const answer = await ask(secret, { input: "Tolls?", stream: true, ...(model && { model }) });
+    return [...new Set(readEvents(answer.text).flatMap(({ item }) => (item as Item | undefined)?.call_id ?? []))];
+  }
 });
 
 test("a provider's own /responses gets the call's own id", async () => {

@@ -288,10 +288,14 @@ async function fetchTranslated({ request, chat, call, route }: Translated): Prom
 
 async function openTranslated({ request, chat, call, route }: Translated): Promise<OpenedChat> {
   const opened = await openStream(call, route, streamOfChat(chatCallOf(request, chat, call), route));
-  opened.rewriter = new ResponseEvents({ ...request.facts, holdsCalls: isGemini(route) });
+  const holdsCalls = isGemini(route) || keepLate.has(route.id);
+  opened.rewriter = new ResponseEvents({ ...request.facts, holdsCalls, onKeptLate: () => keepLate.add(route.id) });
   opened.dropped = chat.droppedWith(opened.dropped);
   return opened;
 }
+
+/** Routes, of whatever name, whose signatures came behind a call in this process: from then on their calls wait. */
+const keepLate = new Set<number>();
 
 /** Gemini's signatures may come behind the names of their calls. */
 function isGemini({ upstreamModel }: KeyedRoute): boolean {

@@ -31,6 +31,8 @@ export type OutputFacts = {
   seal: Seal | undefined;
   /** What the ids of calls must keep may come behind the calls: these wait for the end of a stream. Source: RSP-14. */
   holdsCalls?: boolean;
+  /** Called when it came behind a call whose id the client has read. */
+  onKeptLate?: () => void;
 };
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -91,7 +93,7 @@ export class Output {
     this.#begin();
     const { status } = state;
     const itemStatus: ItemStatus = status === "completed" ? "completed" : "incomplete";
-    for (const call of this.#held.splice(0)) this.#open(call);
+    this.#openHeld();
     const first = this.#firstCall;
     if (first?.item !== undefined && this.#details.all !== undefined) first.item.rename(this.#idOf(first));
     if (status !== "failed") {
@@ -129,6 +131,7 @@ export class Output {
     if (typeof delta !== "string") return;
     const text = this.#fitting(delta);
     if (text === "") return;
+    if (!this.#holdsCalls) this.#openHeld();
     const { seal } = this.#facts;
     const sealed = seal && ((text: string) => sealReasoning(seal, text));
     this.#reasoning ??= this.#add("rs", (place) => new ReasoningItem(place, this.#events, sealed));
@@ -138,6 +141,7 @@ export class Output {
   #say(kind: "output_text" | "refusal", delta: string): void {
     const text = this.#fitting(delta);
     if (text === "") return;
+    if (!this.#holdsCalls) this.#openHeld();
     this.#closeReasoning();
     this.#message ??= this.#add("msg", (place) => new MessageItem(place, this.#events));
     this.#message?.add(kind, text);
@@ -159,20 +163,29 @@ export class Output {
     call.kept ??= this.#fittingKept(keptOf(part));
     if (call.item !== undefined) {
       // The client has read an id that does not keep it. The item has one that does when it is done.
-      if (call.kept !== undefined) call.item.rename(this.#idOf(call));
+      if (call.kept !== undefined) {
+        call.item.rename(this.#idOf(call));
+        this.#facts.onKeptLate?.();
+      }
       call.item.add(args);
       return;
     }
     call.early += args;
-    if (name !== "" && call.name === "" && this.#holdsCalls) this.#hold(call);
+    const isNamed = name !== "" && call.name === "";
     call.name ||= name;
-    if (call.name !== "" && !this.#holdsCalls) this.#open(call);
+    // What comes whole loses nothing by waiting, and what its id must keep may come behind it.
+    if (isNamed && (this.#holdsCalls || this.#held.length > 0 || isWhole(args))) this.#hold(call);
+    else if (call.name !== "" && !this.#held.includes(call)) this.#open(call);
   }
 
   /** A call that has no room for its item is left out. */
   #hold(call: OpenCall): void {
     if (this.#items.length + this.#held.length < ITEMS_MAX) this.#held.push(call);
     else this.isFull = true;
+  }
+
+  #openHeld(): void {
+    for (const call of this.#held.splice(0)) this.#open(call);
   }
 
   /** Adds the item of a call. */
@@ -262,4 +275,9 @@ export class Output {
     // The cut may be within a character of two units.
     return piece.slice(0, room).toWellFormed();
   }
+}
+
+/** Whether the arguments of a call have come at once. */
+function isWhole(args: string): boolean {
+  return args.startsWith("{") && args.endsWith("}");
 }
