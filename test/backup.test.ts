@@ -1,33 +1,20 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { spawn, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import {
-  chownSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import postgres from "postgres";
 import { type Service, startPostgres } from "../scripts/services.ts";
 import { freePort } from "../src/demo/free_port.ts";
-import { startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
+import { debianPostgres } from "./debian_postgres.ts";
 import { openShop, type Shop } from "./gateway/shop.ts";
-import { sleep, until } from "./platform/own_redis.ts";
+import { until } from "./platform/own_redis.ts";
 import { TEST_SECRET_KEY } from "./replica.ts";
 
 /** A backup of a service that is in use, and a service that continues from it on another server. */
 
 const repository = dirname(import.meta.dirname);
-/** Where Debian installs Postgres, by version. */
-const DEBIAN = "/usr/lib/postgresql";
-const SERVER_MS_MAX = 60_000;
 /** In the restored copy, holds of requests that were in progress last this long. */
 const LEASE_SECONDS = 10;
 const CUSTOMERS = 4;
@@ -205,70 +192,9 @@ async function serverOfTools(place: string): Promise<Server> {
     /\b(\d+)(?:\.\d+)?/.exec(spawnSync("pg_dump", ["--version"], { encoding: "utf8" }).stdout ?? "")?.[1] ?? 0,
   );
   if (tools >= Math.floor(Number(row?.server_version_num) / 10_000)) return { url: given, stop: async () => {} };
-  const versions = existsSync(DEBIAN) ? readdirSync(DEBIAN).sort((a, b) => Number(b) - Number(a)) : [];
-  const bin = versions
-    .map((version) => join(DEBIAN, version, "bin"))
-    .find((path) => existsSync(join(path, "pg_dump")) && existsSync(join(path, "initdb")));
-  if (bin === undefined)
-    throw new Error("This test needs pg_dump as new as the server, or Debian's package postgresql.");
-  process.env.PATH = `${bin}:${process.env.PATH}`;
-  return await startDebians(bin, place);
-}
-
-async function startDebians(bin: string, place: string): Promise<Server> {
-  mkdirSync(place, { recursive: true, mode: 0o755 });
-  // PostgreSQL does not run as root. Debian's package creates this user.
-  const [uid, gid] = process.getuid?.() === 0 ? userOf("postgres") : [undefined, undefined];
-  if (uid !== undefined && gid !== undefined) {
-    chownSync(place, uid, gid);
-    for (let above = dirname(place); above !== tmpdir() && above !== "/"; above = dirname(above))
-      spawnSync("chmod", ["o+x", above]);
-  }
-  const who = uid === undefined ? {} : { uid, gid };
-  const data = join(place, "data");
-  const made = spawnSync(
-    join(bin, "initdb"),
-    ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
-    { cwd: "/", encoding: "utf8", ...who },
-  );
-  if (made.status !== 0) throw new Error(`initdb failed: ${made.stderr}`);
-  const port = await freePort();
-  const child = startOwnedProcess({
-    command: join(bin, "postgres"),
-    args: [
-      "-D",
-      data,
-      "-p",
-      String(port),
-      "-c",
-      "listen_addresses=127.0.0.1",
-      "-c",
-      "unix_socket_directories=",
-      "-c",
-      "max_connections=200",
-    ],
-    env: { PATH: process.env.PATH ?? "", LC_ALL: "C" },
-    outputFile: join(folder, "postgres.log"),
-    cwd: "/",
-    stopSignal: "SIGINT",
-    ...who,
-  });
-  const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
-  for (const deadline = performance.now() + SERVER_MS_MAX; ; await sleep(100)) {
-    const sql = postgres(url, { max: 1, onnotice: () => {}, connect_timeout: 2 });
-    const isUp = await sql`select 1`.then(
-      () => true,
-      () => false,
-    );
-    await sql.end({ timeout: 1 });
-    if (isUp) return { url, stop: () => child.stop() };
-    if (performance.now() > deadline)
-      throw new Error(`Postgres did not start:\n${readFileSync(join(folder, "postgres.log"), "utf8")}`);
-  }
-}
-
-function userOf(name: string): [uid: number, gid: number] {
-  const [, uid, gid] = new RegExp(`^${name}:[^:]*:(\\d+):(\\d+):`, "m").exec(readFileSync("/etc/passwd", "utf8")) ?? [];
-  if (uid === undefined) throw new Error(`There is no user ${name}.`);
-  return [Number(uid), Number(gid)];
+  const debian = debianPostgres(place);
+  process.env.PATH = `${debian.bin}:${process.env.PATH}`;
+  debian.init("data");
+  const { url, server } = await debian.start("data", { port: await freePort() });
+  return { url, stop: server.stop };
 }
