@@ -847,7 +847,13 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- Ends holds. The caller holds the locks. Nearly always the escrow row is there, the charge is within the hold, and the request has no
+-- Whether an escrow row has what was drawn for a request. Not after a failover to a standby that has lost the draw.
+CREATE FUNCTION covers(e escrows, p_package bigint, p_tokens bigint, p_nano bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT e.units >= (p_package > 0)::int AND e.tokens >= coalesce(p_tokens, 0) AND e.nano_usd >= p_nano;
+$$;
+--> statement-breakpoint
+
+-- Ends holds. The caller holds the locks. Nearly always the escrow row has what was drawn, the charge is within the hold, and the request has no
 -- receipt yet: `ended` counts these, which end together and as they ask. The others have an answer each. The locks keep what the first two
 -- statements found: only a batch that has an account's lock writes its receipts and escrow rows.
 CREATE FUNCTION ledger_finish(p_now timestamptz, p_busy bigint[], p_rows finish_row[], OUT ended int, OUT answers finish_answer[])
@@ -861,7 +867,7 @@ DECLARE
   v_places int[];
   v_place int;
 BEGIN
-  SELECT coalesce(array_agg(f.ordinality::int) FILTER (WHERE e.account_id IS NULL OR f.account_id = ANY (p_busy)
+  SELECT coalesce(array_agg(f.ordinality::int) FILTER (WHERE NOT coalesce(covers(e, f.package_id, f.held_tokens, f.held_nano_usd), false) OR f.account_id = ANY (p_busy)
         OR f.charge_nano_usd > f.held_nano_usd OR f.prompt_tokens::bigint + f.completion_tokens > f.held_tokens), '{}'),
       array_agg(DISTINCT f.request_id), bool_or(f.package_id = 0 OR NOT f.settles OR f.held_tokens IS NOT NULL OR f.key_day IS NOT NULL)
   INTO v_apart, v_ids, v_counts
@@ -885,7 +891,7 @@ END $$;
 --> statement-breakpoint
 
 -- Ends one hold that `ledger_finish` does not end at once, rare: the provider used more than was reserved, the same end came twice, or
--- the reaper has returned what was drawn for it (late).
+-- what was drawn for it is gone (late): the reaper has returned it, or a failover has lost it.
 CREATE FUNCTION finish_one(p_now timestamptz, p_busy bigint[], p_place int, f finish_row) RETURNS finish_answer LANGUAGE plpgsql AS $$
 DECLARE
   a finish_answer := ROW(p_place, NULL, 0, 0, 0, 0);
@@ -894,7 +900,7 @@ DECLARE
   v_idle boolean;  -- the replica still keeps some of it that no request uses
 BEGIN
   SELECT * INTO v_former FROM receipts r WHERE r.request_id = f.request_id;
-  SELECT count(*) > 0 AND v_former.request_id IS NULL, coalesce(bool_or(e.idle_units > 0 OR e.idle_nano_usd > 0), false) INTO v_live, v_idle
+  SELECT coalesce(bool_or(covers(e, f.package_id, f.held_tokens, f.held_nano_usd)), false) AND v_former.request_id IS NULL, coalesce(bool_or(e.idle_units > 0 OR e.idle_nano_usd > 0), false) INTO v_live, v_idle
   FROM escrows e WHERE (e.account_id, e.lease_id, e.package_id, e.key_id, e.day) = (f.account_id, f.lease_id, f.package_id, 0, coalesce(f.day, '-infinity'));
   IF f.account_id = ANY (p_busy) THEN
     a.outcome := 'busy';

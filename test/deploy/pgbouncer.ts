@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { freePort } from "../../src/demo/free_port.ts";
 import { startOwnedProcess } from "../../src/demo/postgres/owned_process.ts";
+import { connect } from "../../src/platform/db.ts";
 
 /** A real PgBouncer in transaction mode, in front of the tests' Postgres. */
 
@@ -42,14 +43,13 @@ export async function startPgBouncer(options: PgBouncerOptions) {
 async function startOn(port: number, { databaseUrl, role, password, poolSize }: PgBouncerOptions) {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-pgbouncer-"));
   chmodSync(folder, 0o755); // Another user may have to read here.
-  const { hostname, port: serverPort } = new URL(databaseUrl);
   const users = join(folder, "users.txt");
   const settings = join(folder, "pgbouncer.ini");
-  writeFileSync(users, `"${role}" "${password}"\n`);
-  writeFileSync(
-    settings,
-    `[databases]
-* = host=${hostname} port=${serverPort || 5432}
+  const configure = (to: URL) =>
+    writeFileSync(
+      settings,
+      `[databases]
+* = host=${to.hostname} port=${to.port || 5432}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = ${port}
@@ -60,8 +60,11 @@ admin_users = ${role}
 pool_mode = transaction
 default_pool_size = ${poolSize}
 max_client_conn = 500
+server_login_retry = 1
 `,
-  );
+    );
+  writeFileSync(users, `"${role}" "${password}"\n`);
+  configure(new URL(databaseUrl));
   const outputFile = join(folder, "output");
   const isRoot = process.getuid?.() === 0;
   const server = startOwnedProcess({
@@ -83,9 +86,17 @@ max_client_conn = 500
     }
     await sleep(POLL_MS);
   }
+  /** The URL of a database behind it. */
+  const urlOf = (database: string) => `postgres://${role}:${password}@127.0.0.1:${port}/${database}`;
   return {
-    /** The URL of a database behind it. */
-    urlOf: (database: string) => `postgres://${role}:${password}@127.0.0.1:${port}/${database}`,
+    urlOf,
+    /** Its settings name the server of this URL from now on, and it reads them. */
+    async moveTo(url: string): Promise<void> {
+      configure(new URL(url));
+      const console_ = connect({ databaseUrl: urlOf("pgbouncer"), dbPrepare: false, fetchTypes: false }, 1);
+      await console_.unsafe("reload").simple();
+      await console_.end({ timeout: 5 });
+    },
     stop,
   };
 }

@@ -107,6 +107,29 @@ async function runLateEnd() {
   return { customer, replica, first };
 }
 
+test("an end whose draw was lost in a failover is late: it takes what the package still has, and the rest of the row stays", async () => {
+  const customer = await addCustomer();
+  const replica = await openManualReplica(customer);
+  const first = (await replica.draw(ask(customer))) as Hold;
+  const second = (await replica.draw(ask(customer))) as Hold;
+  // A standby that had not received the second draw has become the primary.
+  const { accountId } = customer;
+  await world.sql.begin(async (tx) => {
+    await tx`update escrows set units = units - 1 where account_id = ${accountId} and package_id > 0`;
+    await tx`update package_days set units_taken = units_taken - 1
+      where package_id in (select id from packages where account_id = ${accountId})`;
+    await tx`update packages set units_taken = units_taken - 1 where account_id = ${accountId}`;
+  });
+  for (const hold of [first, second]) expect(await replica.send(replica.endOf(hold))).toBe("settled");
+  const receipts = await world.sql`
+    select outcome, reason, units from receipts where account_id = ${accountId} order by request_id`;
+  expect([...receipts]).toEqual([
+    { outcome: "settled", reason: "complete", units: 1 },
+    { outcome: "settled", reason: "late", units: 1 },
+  ]);
+  expect(await drawn(world, accountId)).toMatchObject({ units: 0 });
+});
+
 test("an end that runs after a later draw: another replica's request is not refused, but waits for the idle unit", async () => {
   const { customer, replica, first } = await runLateEnd();
   expect(await idleUnits(customer)).toBe(1);
