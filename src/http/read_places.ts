@@ -7,8 +7,8 @@ import { factsOf } from "./request_facts.ts";
 
 /**
  * Requests that read from Postgres on the connections that everyone shares: an account and a tenant have a share of these, so that a burst
- * of one does not keep the others' reads and look-ups waiting. A request holds its place until it is answered, or until it begins a long
- * read, which waits for connections of its own. Source: ADM-14.
+ * of one does not keep the others' reads and look-ups waiting. A request holds its place until it is answered, or until it begins what has
+ * places of its own: a long read, a transaction that changes something, or a call to another server. Source: ADM-14.
  */
 
 /** An account of a small pool has as many as it may make changes at once. */
@@ -24,7 +24,7 @@ const RETRY_AFTER_SECONDS = 1;
 
 export type ReadPlaces = {
   /**
-   * Waits for a place, and takes it for the request. Throws too_many_requests if the shares of the reader are used up, service_unavailable
+   * Waits for a place, and takes it for the request, once. Throws too_many_requests if the shares of the reader are used up, service_unavailable
    * if all places are, or the client has left.
    */
   enter(request: Request, reader: Reader): Promise<void>;
@@ -67,6 +67,7 @@ export function createReadPlaces({ connections, fractions, onShed }: ReadPlacesO
     async enter(request, reader) {
       const { signal } = request;
       const facts = factsOf(request);
+      if (facts.leaveRead !== undefined) return;
       try {
         facts.leaveRead = await places.enter(sharesOf(reader), { waitMsMax: WAIT_MS_MAX, signal });
       } catch (error) {

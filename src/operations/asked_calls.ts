@@ -27,7 +27,7 @@ const KINDS = {
 } as const;
 export type CallKind = keyof typeof KINDS;
 /** Who asks: the account that signed in, or the owner of the token. */
-type Asker = { session: { accountId: number; tenantId: number } };
+type Asker = { session: { accountId: number; tenantId: number }; leaveRead: () => void };
 export type CallPlaces = Readonly<Record<CallKind, Places>>;
 type CallDeps = { callPlaces: CallPlaces; limiter: RateLimiter };
 
@@ -60,6 +60,7 @@ export async function askedCall<T>(
   { person, kind }: { person: Asker; kind: CallKind },
   call: () => Promise<T>,
 ): Promise<T> {
+  person.leaveRead();
   const { accountId, tenantId } = person.session;
   const { waitMsMax, accountWaitingMax, waitingMax } = KINDS[kind];
   const account = { id: `account:${accountId}`, atOnceMax: ACCOUNT_AT_ONCE, waitingMax: accountWaitingMax };

@@ -54,9 +54,10 @@ async function serve(deps: Deps, operation: AnyOperation, { request, params }: A
   const bearer = await bearerOf(deps, request);
   requireAccess(operation, bearer.token);
   const isRead = request.method === "GET";
-  if (isRead) await deps.readPlaces.enter(request, { side: "api", ...bearer.token });
   const body = isRead ? undefined : await bodyOf(deps, request, bearer);
   const given = inputOf(operation, { url: factsOf(request).url, params, body: body?.value });
+  // Not before the body has arrived, which may take a minute.
+  await deps.readPlaces.enter(request, { side: "api", ...bearer.token });
   const writeKey = request.headers.get(WRITE_KEY_HEADER);
   const { requestId, url } = factsOf(request);
   if (isRead || writeKey === null)

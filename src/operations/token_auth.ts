@@ -49,26 +49,31 @@ export function callWith(
   const { accountId, tenantId, role, tokenId, scopes } = token;
   const { signal } = request;
   const facts = factsOf(request);
+  const leaveRead = () => facts.leaveRead?.();
   const by = {
     accountId,
     tokenId,
     requestId: facts.requestId,
+    leaveRead,
     beforeCommit: async (tx: Parameters<NonNullable<typeof beforeCommit>>[0]) => {
       await requireLiving(tx, tokenId);
       await beforeCommit?.(tx);
     },
   };
-  const asker = { session: { accountId, tenantId } };
+  const asker = { session: { accountId, tenantId }, leaveRead };
   return {
     caller: { accountId, role, tenantId, scopes, by },
     hostName: host.name,
     signal,
     read(work) {
-      facts.leaveRead?.();
+      leaveRead();
       return deps.longReads.run({ side: "api", accountId, tenantId }, { signal }, work);
     },
     callOut: (kind, work) => askedCall(deps, { person: asker, kind }, work),
     countDelivery: () => countDelivery(deps, asker),
-    makeBatch: (sellerId, work) => inBatchPlace(deps.batchPlaces, { sellerId, signal }, work),
+    makeBatch(sellerId, work) {
+      leaveRead();
+      return inBatchPlace(deps.batchPlaces, { sellerId, signal }, work);
+    },
   };
 }

@@ -57,6 +57,8 @@ export type Actor = {
   requestId: string;
   /** The token of the management API that was used. */
   tokenId?: number | undefined;
+  /** Leaves the request's place among the readers: transactions that change something have places of their own. */
+  leaveRead?: (() => void) | undefined;
   /** Runs at the end of each transaction of the request. If it throws, nothing is written. */
   beforeCommit?: ((tx: Tx) => Promise<void>) | undefined;
 };
@@ -139,6 +141,7 @@ async function changeOnce<T>(
 /** Runs a transaction when it is its account's turn. Throws what `work` throws, too_many_requests, service_unavailable. */
 async function inTurn<T>(by: Actor | undefined, work: () => Promise<T>): Promise<T> {
   if (by === undefined) return await work();
+  by.leaveRead?.();
   const share = { id: String(by.accountId), atOnceMax: ACCOUNT_AT_ONCE, waitingMax: ACCOUNT_WAITING_MAX };
   const leave = await places.enter([share], { waitMsMax: PLACE_WAIT_MS_MAX });
   try {

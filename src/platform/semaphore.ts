@@ -13,7 +13,8 @@ export type Share = {
 
 export type Places = {
   /**
-   * Acquires a slot, after waiting if needed; first come, first served among those whose shares have room. Resolves to the function that
+   * Acquires a slot, after waiting if needed. Of those whose shares have room, who has the fewest slots by the first share is next, and of
+   * these who came first: so accounts of one tenant take turns. Resolves to the function that
    * releases the slot; idempotent. Throws `shareFull` if the work's own shares are full, `allFull` otherwise, and the signal's reason.
    */
   enter(
@@ -53,9 +54,10 @@ export function createSemaphore({ max, waitingMax, shareFull, allFull }: PlacesO
   }
 
   function letIn(): void {
-    for (const one of waiting) {
-      if (total >= max) return;
-      if (hasRoom(one.shares)) one.begin(take(one.shares));
+    while (total < max) {
+      const next = nextOf(waiting, { hasRoom, taken });
+      if (next === undefined) return;
+      next.begin(take(next.shares));
     }
   }
 
@@ -98,6 +100,18 @@ export function createSemaphore({ max, waitingMax, shareFull, allFull }: PlacesO
     },
     taken: () => total,
   };
+}
+
+/** Of those whose shares have room, the first that has the fewest slots by its first share. */
+function nextOf(
+  waiting: Iterable<Waiting>,
+  { hasRoom, taken }: { hasRoom: (shares: readonly Share[]) => boolean; taken: { of(id: string): number } },
+): Waiting | undefined {
+  const slotsOf = ({ shares: [own] }: Waiting) => (own === undefined ? 0 : taken.of(own.id));
+  let next: Waiting | undefined;
+  for (const one of waiting)
+    if (hasRoom(one.shares) && (next === undefined || slotsOf(one) < slotsOf(next))) next = one;
+  return next;
 }
 
 type Waiting = { shares: readonly Share[]; begin(leave: () => void): void };

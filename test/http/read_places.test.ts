@@ -70,6 +70,14 @@ describe("250 reads of one account at once: three are in the database, a hundred
     expectShared(await burstOf("webhook_endpoints", asks, () => neighbour.get("/keys"), { atOnce }));
   });
 
+  test("in the panel, by changes that end before they change anything", async () => {
+    const attacker = await signInTo(shop, await shop.world.addCustomer());
+    const neighbour = await signInTo(shop, await shop.world.addCustomer());
+    const asks = [() => attacker.post("/webhooks/1/test")];
+    const atOnce = ACCOUNT_AT_ONCE;
+    expectShared(await burstOf("webhook_endpoints", asks, () => neighbour.get("/keys"), { atOnce }));
+  });
+
   test("through the management API", async () => {
     const attacker = await managementOf(shop, await shop.world.addReseller(), "reseller");
     const neighbour = await managementOf(shop, await shop.world.addReseller(), "reseller");
@@ -90,6 +98,18 @@ describe("250 reads of one account at once: three are in the database, a hundred
     const ask = () => shop.call("/v1/balance", { secret: neighbour.secret });
     expectShared(await burstOf("stored_responses", [read], ask, { atOnce: ACCOUNT_AT_ONCE }));
   });
+});
+
+test("what has places of its own leaves them to others of the account: a burst of changes keeps no page of its account waiting", async () => {
+  const person = await signInTo(shop, await shop.world.addCustomer());
+  const changes: Promise<Answer>[] = [];
+  await shop.world.sql.begin(async (sql) => {
+    await sql`lock table webhook_endpoints in access exclusive mode`;
+    for (let i = 0; i < 20; i++) changes.push(person.delete("/webhooks/1"));
+    await until(async () => (await waitingFor("webhook_endpoints")) > 0);
+    for (let i = 0; i < 5; i++) expect((await person.get("/keys")).status).toBe(200);
+  });
+  await Promise.all(changes);
 });
 
 test("customers of one reseller have half of the connections together, and those of another are served", async () => {

@@ -64,6 +64,24 @@ test("waiting callers of different accounts are served in turn; at the time limi
   expect(places.taken()).toBe(0);
 });
 
+test("accounts of one tenant take turns: one that has waiting callers in front of them all does not get all of the tenant's slots", async () => {
+  const places = open(10);
+  const order: number[] = [];
+  const leaves: (() => void)[] = [];
+  for (const id of [1, 1, 2]) leaves.push(await places.enter([account(id), tenant(1)], patient));
+  for (const id of [1, 1, 2, 3])
+    void places.enter([account(id), tenant(1)], patient).then((leave) => {
+      order.push(id);
+      leaves.push(leave);
+    });
+  for (let i = 0; i < 4; i++) {
+    leaves[i]?.();
+    await sleep(0);
+  }
+  // Each time, whoever has none is next.
+  expect(order).toEqual([3, 1, 2, 1]);
+});
+
 test("the number of waiting callers is limited, per share and in total", async () => {
   const places = open(2, 4);
   for (let i = 0; i < 2; i++) await places.enter([account(1)], patient);

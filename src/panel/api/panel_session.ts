@@ -37,7 +37,7 @@ export type Person = {
   host: Host;
   /** Set while an admin views another account's panel; then every change is refused with read_only. */
   viewing: Viewed | null;
-  /** Leaves the request's place among the readers of Postgres: a long read has connections of its own. */
+  /** Leaves the request's place among the readers of Postgres, for what has places of its own. */
   leaveRead: () => void;
   /** The actor for the audit log: always the person who signed in. Pass it on as `{ ...deps, by: person.by }`. */
   by: Actor;
@@ -63,6 +63,8 @@ export function signedIn(deps: Deps, ...roles: Role[]) {
       set.headers["cache-control"] = "no-store";
       const person = await personOf(deps, { request, token: cookie[name]?.value, roles });
       refuseRepeated(factsOf(request).url.searchParams);
+      // Not before the body has arrived, which may take a minute.
+      await deps.readPlaces.enter(request, { side: "panel", ...person.session });
       return { person };
     });
 }
@@ -93,12 +95,11 @@ async function loadPerson(deps: Deps, request: Request, token: unknown): Promise
   factsOf(request).accountId = session.accountId;
   await deps.limiter.take(`panel:${session.accountId}`);
   const { viewing } = session;
-  if (request.method === "GET") await deps.readPlaces.enter(request, { side: "panel", ...session });
-  else if (viewing) throw new Refusal("read_only");
+  if (viewing && request.method !== "GET") throw new Refusal("read_only");
   const { accountId, role, tenantId, name, email } = viewing ?? session;
   const facts = factsOf(request);
-  const by = { accountId: session.accountId, requestId: facts.requestId };
   const leaveRead = () => facts.leaveRead?.();
+  const by = { accountId: session.accountId, requestId: facts.requestId, leaveRead };
   return { accountId, role, tenantId, name, email, session, host, viewing, leaveRead, by };
 }
 
@@ -136,6 +137,9 @@ export function callBy(deps: Deps, { person, request: { signal } }: { person: Pe
     read: (work) => longRead(deps, { person, signal }, work),
     callOut: (kind, work) => askedCall(deps, { person, kind }, work),
     countDelivery: () => countDelivery(deps, person),
-    makeBatch: (sellerId, work) => inBatchPlace(deps.batchPlaces, { sellerId, signal }, work),
+    makeBatch(sellerId, work) {
+      person.leaveRead();
+      return inBatchPlace(deps.batchPlaces, { sellerId, signal }, work);
+    },
   };
 }
