@@ -13,6 +13,9 @@ import { isRecord } from "../platform/records.ts";
 export type JsonObject = { value: Record<string, unknown>; spans: Map<string, Span>; text: string };
 
 const BYTE_ORDER_MARKS = /^\uFEFF+/;
+const DONE = "[DONE]";
+/** With white space behind it. */
+const DONE_CHARS_MAX = 16;
 /** Strings, which stay, and the words that are no JSON. */
 const STRING_OR_NO_NUMBER = /"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g;
 
@@ -90,9 +93,19 @@ function parsedOf(text: string | undefined): { value: unknown; text: string } | 
   }
 }
 
+/** The text without the end of a stream, which some gateways write behind a whole answer. */
+function withoutDone(text: string): string {
+  const at = text.lastIndexOf(DONE);
+  if (at < 0 || text.length - at > DONE_CHARS_MAX) return text;
+  return text
+    .slice(0, at)
+    .trimEnd()
+    .replace(/data:$/, "");
+}
+
 /** The text without what is no JSON; undefined: it has nothing of that. */
 function cleaned(text: string): string | undefined {
-  const own = text.replace(BYTE_ORDER_MARKS, "");
+  const own = withoutDone(text.replace(BYTE_ORDER_MARKS, ""));
   if (!own.includes("NaN") && !own.includes("Infinity")) return own === text ? undefined : own;
   return own.replace(STRING_OR_NO_NUMBER, (found) => (found.startsWith('"') ? found : "null"));
 }

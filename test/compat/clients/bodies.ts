@@ -125,7 +125,7 @@ const SERVED: readonly Case[] = [
   },
   {
     says: "No tools, with what depends on them",
-    source: "github.com/openai/openai-python/issues: empty array; Dify and Flowise",
+    source: "github.com/QwenLM/qwen-code/issues/2054 (DashScope); github.com/evalstate/fast-agent/issues/781 (vLLM)",
     body: { tools: [], tool_choice: "auto", parallel_tool_calls: true },
     got: { tools: undefined, tool_choice: undefined, parallel_tool_calls: undefined },
   },

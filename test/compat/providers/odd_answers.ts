@@ -36,7 +36,7 @@ const WHOLES: readonly Case[] = [
   ],
   [
     "Details of null",
-    "github.com/langchain-ai/langchain/issues: prompt_tokens_details null",
+    "constructed",
     {
       json: completion({ content: "good" }, "stop", {
         usage: { ...USAGE, prompt_tokens_details: null, completion_tokens_details: null },
@@ -73,6 +73,14 @@ const WHOLES: readonly Case[] = [
     "openrouter.ai/docs/api-reference/streaming: comments to keep a connection",
     { text: `: OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\n${json(completion({ content: "good" }))}` },
   ],
+  [
+    "The end of a stream behind the JSON, as events",
+    "github.com/decolua/9router/issues/3492",
+    {
+      text: `${json(completion({ content: "good" }))}\n\ndata: [DONE]\n\n`,
+      headers: { "content-type": "text/event-stream" },
+    },
+  ],
   ["Line breaks behind the JSON", "constructed", { text: `${json(completion({ content: "good" }))}\r\n\r\n` }],
   [
     "A finish reason of null, and the last word in capitals",
@@ -86,6 +94,11 @@ const WHOLES: readonly Case[] = [
 ];
 
 const STREAMS: readonly Case[] = [
+  [
+    "A whole answer, and the end of a stream behind it",
+    "github.com/decolua/9router/issues/3492",
+    { text: `${json(completion({ content: "good" }))}\n\ndata: [DONE]\n\n` },
+  ],
   [
     "The reason for the end comes before the last text",
     "constructed",

@@ -35,7 +35,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "Anthropic: a disabled organization",
-    "github.com/anthropics/claude-code/issues: This organization has been disabled",
+    "github.com/anthropics/claude-code/issues/19028",
     { type: "error", ...said("This organization has been disabled.") },
   ],
   [

@@ -16,7 +16,7 @@ import {
 export default [
   {
     says: "A 400 in plain text is the client's",
-    source: "nginx, envoy and FastAPI behind a provider",
+    source: "constructed",
     request: WHOLE,
     provider: { status: 400, headers: { "content-type": "text/plain" }, text: "temperature out of range" },
     client: { error: "invalid_request", message: "temperature out of range" },
@@ -24,7 +24,7 @@ export default [
   },
   {
     says: "A page with status 400 is the provider's failure",
-    source: "nginx",
+    source: "constructed",
     request: WHOLE,
     provider: { status: 400, headers: { "content-type": "text/html" }, text: "<html>400 Bad Request</html>" },
     client: { error: "provider_unavailable" },
@@ -32,7 +32,7 @@ export default [
   },
   {
     says: "A JSON error in answer to a stream",
-    source: "api.deepinfra.com; github.com/BerriAI/litellm/issues/9001",
+    source: "github.com/QuantumNous/new-api/pull/1178",
     request: STREAMED,
     provider: { json: { error: { message: "max context is 8192", type: "invalid_request_error", code: 400 } } },
     client: { error: "invalid_request", message: "max context is 8192" },
@@ -89,7 +89,7 @@ export default [
   },
   {
     says: "An empty error beside a good answer is none",
-    source: "one-api and new-api; github.com/songquanpeng/one-api",
+    source: "constructed",
     request: WHOLE,
     provider: {
       json: completion({ content: "Tolls" }, "stop", { error: { message: "", type: "", param: "", code: null } }),
@@ -99,7 +99,7 @@ export default [
   },
   {
     says: "An empty error in every chunk is none",
-    source: "github.com/songquanpeng/one-api",
+    source: "constructed",
     request: STREAMED,
     provider: {
       events: [chunk({ content: "Tolls" }, null, { error: {} }), chunk({}, "stop", { error: "" }), USAGE_CHUNK, DONE],
@@ -109,7 +109,7 @@ export default [
   },
   {
     says: "A role and then an error: the next route answers",
-    source: "github.com/BerriAI/litellm/issues/6532",
+    source: "github.com/diegosouzapw/OmniRoute/pull/8210 (an error in place of a delta)",
     request: STREAMED,
     provider: [
       { events: [chunk({ role: "assistant", content: "" }), { error: { message: "overloaded", code: 503 } }] },
@@ -120,7 +120,7 @@ export default [
   },
   {
     says: "A role and then broken JSON: the next route answers",
-    source: "github.com/BerriAI/litellm/issues/5650",
+    source: "github.com/QuantumNous/new-api/issues/5221: unexpected end of JSON input",
     request: STREAMED,
     provider: [{ events: [chunk({ role: "assistant", content: "" }), 'data: {"choices":[{\n\n'] }, GOOD_STREAM],
     client: { text: "good" },
@@ -128,7 +128,7 @@ export default [
   },
   {
     says: "Empty deltas and then the end: the next route answers",
-    source: "github.com/open-webui/open-webui/discussions",
+    source: "constructed",
     request: STREAMED,
     provider: [
       { events: [chunk({ role: "assistant", content: "" }), chunk({}), chunk({ content: "" })], end: "closed" },
@@ -139,7 +139,7 @@ export default [
   },
   {
     says: "A whole answer without a message (no choice): the next route answers",
-    source: "github.com/BerriAI/litellm/issues/4213",
+    source: "github.com/keephq/keep/issues/6706; github.com/aliasrobotics/cai/pull/436",
     request: WHOLE,
     provider: [{ json: completion({}, "stop", { choices: [] }) }, GOOD_WHOLE],
     client: { text: "good" },
@@ -147,7 +147,7 @@ export default [
   },
   {
     says: "A whole answer without a message (a null): the next route answers",
-    source: "github.com/BerriAI/litellm/issues/4213",
+    source: "github.com/keephq/keep/issues/6706; github.com/aliasrobotics/cai/pull/436",
     request: WHOLE,
     provider: [{ json: completion({}, "stop", { choices: [null] }) }, GOOD_WHOLE],
     client: { text: "good" },
@@ -155,7 +155,7 @@ export default [
   },
   {
     says: "A whole answer without a message (an empty object): the next route answers",
-    source: "github.com/BerriAI/litellm/issues/4213",
+    source: "github.com/keephq/keep/issues/6706; github.com/aliasrobotics/cai/pull/436",
     request: WHOLE,
     provider: [{ json: completion({}, "stop", { choices: [{}] }) }, GOOD_WHOLE],
     client: { text: "good" },
@@ -163,7 +163,7 @@ export default [
   },
   {
     says: "A whole answer without a message (message null): the next route answers",
-    source: "github.com/BerriAI/litellm/issues/4213",
+    source: "github.com/keephq/keep/issues/6706; github.com/aliasrobotics/cai/pull/436",
     request: WHOLE,
     provider: [
       { json: completion({}, "stop", { choices: [{ index: 0, message: null, finish_reason: "stop" }] }) },
@@ -174,7 +174,7 @@ export default [
   },
   {
     says: "A whole answer without a message, and no other route",
-    source: "github.com/BerriAI/litellm/issues/4213",
+    source: "github.com/keephq/keep/issues/6706; github.com/aliasrobotics/cai/pull/436",
     request: WHOLE,
     provider: { json: completion({}, "stop", { choices: [] }) },
     client: { error: "provider_unavailable" },
@@ -182,7 +182,7 @@ export default [
   },
   {
     says: "A stream with nothing but its usage: the next route answers",
-    source: "github.com/langgenius/dify/issues",
+    source: "constructed",
     request: STREAMED,
     provider: [{ events: [USAGE_CHUNK, DONE] }, GOOD_STREAM],
     client: { text: "good" },
@@ -190,7 +190,7 @@ export default [
   },
   {
     says: "A complete answer without words or tokens: the next route answers",
-    source: "github.com/BerriAI/litellm/issues/9015",
+    source: "github.com/earendil-works/pi/issues/8462; github.com/earendil-works/pi/issues/4210 (Bedrock)",
     request: STREAMED,
     provider: [
       {
@@ -216,7 +216,7 @@ export default [
   },
   {
     says: "A whole answer to a stream is sent as a short stream, and charged once",
-    source: "github.com/langchain-ai/langchain/issues/29591",
+    source: "github.com/warpllm/warpllm/issues/26",
     request: STREAMED,
     provider: { json: completion({ content: "Tolls", reasoning_content: "Who?" }) },
     client: { text: "Tolls", reasoning: "Who?", finish: "stop" },
@@ -224,7 +224,7 @@ export default [
   },
   {
     says: "A whole answer with a call, to a stream",
-    source: "github.com/langchain-ai/langchain/issues/29591",
+    source: "github.com/warpllm/warpllm/issues/26",
     request: STREAMED,
     provider: {
       json: completion(
@@ -240,7 +240,7 @@ export default [
   },
   {
     says: "A stream in answer to a whole request is put together",
-    source: "github.com/sst/opencode/issues; some gateways always stream",
+    source: "github.com/BYK/loreai/pull/605",
     request: WHOLE,
     provider: {
       events: [
@@ -257,7 +257,7 @@ export default [
   },
   {
     says: "Pieces of a call, in answer to a whole request",
-    source: "some gateways always stream",
+    source: "github.com/BYK/loreai/pull/605",
     request: WHOLE,
     provider: {
       events: [
@@ -275,7 +275,7 @@ export default [
   },
   {
     says: "Half a stream in answer to a whole request: the next route answers",
-    source: "some gateways always stream",
+    source: "github.com/BYK/loreai/pull/605",
     request: WHOLE,
     provider: [{ events: [chunk({ content: "To" })] }, GOOD_WHOLE],
     client: { text: "good" },
@@ -283,7 +283,7 @@ export default [
   },
   {
     says: "Events as plain text",
-    source: "github.com/openai/openai-python/issues/1044",
+    source: "github.com/vllm-project/vllm-ascend/pull/6985 (JSON); github.com/nearai/private-ml-sdk/pull/20 (nothing)",
     request: STREAMED,
     provider: {
       headers: { "content-type": "text/plain" },
@@ -294,7 +294,7 @@ export default [
   },
   {
     says: "Events as JSON",
-    source: "github.com/openai/openai-python/issues/1044",
+    source: "github.com/vllm-project/vllm-ascend/pull/6985 (JSON); github.com/nearai/private-ml-sdk/pull/20 (nothing)",
     request: STREAMED,
     provider: {
       headers: { "content-type": "application/json" },
@@ -305,7 +305,7 @@ export default [
   },
   {
     says: "Events as nothing",
-    source: "github.com/openai/openai-python/issues/1044",
+    source: "github.com/vllm-project/vllm-ascend/pull/6985 (JSON); github.com/nearai/private-ml-sdk/pull/20 (nothing)",
     request: STREAMED,
     provider: {
       headers: { "content-type": null },
@@ -316,7 +316,7 @@ export default [
   },
   {
     says: "A whole answer as plain text",
-    source: "github.com/ollama/ollama/issues",
+    source: "github.com/decolua/9router/issues/3492 (events)",
     request: WHOLE,
     provider: { headers: { "content-type": "text/plain" }, json: completion({ content: "Tolls" }) },
     client: { text: "Tolls" },
@@ -324,7 +324,7 @@ export default [
   },
   {
     says: "A whole answer as events",
-    source: "github.com/ollama/ollama/issues",
+    source: "github.com/decolua/9router/issues/3492 (events)",
     request: WHOLE,
     provider: { headers: { "content-type": "text/event-stream" }, json: completion({ content: "Tolls" }) },
     client: { text: "Tolls" },
@@ -332,7 +332,7 @@ export default [
   },
   {
     says: "A whole answer as nothing",
-    source: "github.com/ollama/ollama/issues",
+    source: "github.com/decolua/9router/issues/3492 (events)",
     request: WHOLE,
     provider: { headers: { "content-type": null }, json: completion({ content: "Tolls" }) },
     client: { text: "Tolls" },
@@ -340,7 +340,7 @@ export default [
   },
   {
     says: "[DONE] with spaces",
-    source: "github.com/sashabaranov/go-openai/issues/747",
+    source: "github.com/lidge-jun/opencodex/issues/1170 (spaces of the field); its spaces are constructed",
     request: STREAMED,
     provider: { events: [chunk({ content: "Tolls" }), STOP, USAGE_CHUNK, "data:  [DONE] \n\n"] },
     client: { text: "Tolls" },
@@ -348,7 +348,7 @@ export default [
   },
   {
     says: "A whole answer in gzip, which was not asked for",
-    source: "github.com/BerriAI/litellm/issues; Cloudflare in front of a provider",
+    source: "github.com/Wei-Shaw/claude-relay-service/pull/1039: Cloudflare in front of a provider",
     request: WHOLE,
     provider: {
       headers: { "content-type": "application/json", "content-encoding": "gzip" },
@@ -359,7 +359,7 @@ export default [
   },
   {
     says: "A whole answer in deflate, which was not asked for",
-    source: "github.com/BerriAI/litellm/issues; Cloudflare in front of a provider",
+    source: "github.com/Wei-Shaw/claude-relay-service/pull/1039: Cloudflare in front of a provider",
     request: WHOLE,
     provider: {
       headers: { "content-type": "application/json", "content-encoding": "deflate" },
@@ -370,7 +370,7 @@ export default [
   },
   {
     says: "A whole answer in br, which was not asked for",
-    source: "github.com/BerriAI/litellm/issues; Cloudflare in front of a provider",
+    source: "github.com/Wei-Shaw/claude-relay-service/pull/1039: Cloudflare in front of a provider",
     request: WHOLE,
     provider: {
       headers: { "content-type": "application/json", "content-encoding": "br" },
@@ -381,7 +381,7 @@ export default [
   },
   {
     says: "A stream in gzip",
-    source: "Cloudflare in front of a provider",
+    source: "github.com/Wei-Shaw/claude-relay-service/pull/1039: Cloudflare in front of a provider",
     request: STREAMED,
     provider: {
       headers: { "content-type": "text/event-stream", "content-encoding": "gzip" },
@@ -395,7 +395,7 @@ export default [
   },
   {
     says: "A bomb in gzip is a failure",
-    source: "an attack by a provider",
+    source: "constructed",
     request: WHOLE,
     provider: {
       headers: { "content-type": "application/json", "content-encoding": "gzip" },
@@ -462,7 +462,7 @@ export default [
   },
   {
     says: "A refusal of embeddings with status 200 is the client's",
-    source: "github.com/songquanpeng/one-api",
+    source: "constructed",
     request: { path: "embeddings" },
     provider: { json: { error: { message: "input must not be empty", type: "invalid_request_error", code: 400 } } },
     client: { error: "invalid_request", message: "input must not be empty" },
