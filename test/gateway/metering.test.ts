@@ -481,7 +481,7 @@ describe("the output cap", () => {
 
 describe("fields that are passed through unchanged", () => {
   const RAW =
-    '  {"messages" : [ {"role":"user", "content":"h\\u00e9 \\ud83d\\udc4d","prefix":1.0e2} ],\n\t"model":"chat-a" ,"temperature":1.00,"logit_bias":{"5":12345678901234567890},"guided_json":{"model":"chat-a"},"seed":null }\n';
+    '  {"messages" : [ {"role":"user", "content":"h\\u00e9 \\ud83d\\udc4d","prefix":1.0e2} ],\n\t"model":"chat-a" ,"temperature":1.00,"logit_bias":{"5":12345678901234567890},"guided_json":{"model":"chat-a"},"seed":7 }\n';
 
   test("a package request is sent byte for byte: only the model name is replaced, and no cap is added", async () => {
     const { secret } = await shop.customer();
