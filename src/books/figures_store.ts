@@ -2,14 +2,15 @@ import { type SQL, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { errorsBetween, lineErrorsBetween, marksBetween } from "./figure_lines_store.ts";
 import { readAlongIndex } from "./paged_reads_store.ts";
+import { momentsOf, spanned, timesEach } from "./spans_store.ts";
 import type { UsageAmounts } from "./usage_money.ts";
 import { unixMsOf } from "./usage_records_store.ts";
 import {
   ALL_KEYS,
   COST_UNKNOWN,
   COUNTS,
-  DAY,
   EARNED,
   EVERYONE,
   FIRST_MARK,
@@ -47,8 +48,9 @@ const LINES_MAX = 100;
 
 /** Whose requests. */
 export type FiguresScope = "everyone" | { customersOf: number } | { accountId: number };
-/** `account` and `reseller`: of many accounts. `key`: of one account. `hour`: of at most two days. */
-export type FiguresBy = "model" | "route" | "host" | "hour" | "key" | "account" | "reseller";
+/** `account` and `reseller`: of many accounts. `key`: of one account. `hour`: of at most two days. Days and months are those of UTC. */
+export type FiguresBy = "model" | "route" | "host" | TimeBy | "key" | "account" | "reseller";
+type TimeBy = "hour" | "day" | "month";
 
 export type Figures = UsageAmounts & {
   requests: number;
@@ -58,13 +60,16 @@ export type Figures = UsageAmounts & {
   /** What providers charge the operator as far as it is known, and the requests of which it is not. */
   providerCostNanoUsd: bigint;
   costUnknown: number;
-  /** Histograms (`latency_marks.ts`) of the time to the first event, and of the whole request. 0 in lines by account or reseller. */
+  /** Histograms (`latency_marks.ts`) of the time to the first event, and of the whole request. */
   firstMarks: bigint;
   wholeMarks: bigint;
 };
 
-/** `of`: what it is the line of. null: it is not known which route answered. */
-export type FiguresLine = Figures & { of: string | null };
+/**
+ * `of`: what it is the line of; null: it is not known which route answered. `errors`: requests that ended with an error;
+ * null: they are not counted by route, host or key.
+ */
+export type FiguresLine = Figures & { of: string | null; errors: number | null };
 
 /** Requests that ended with an error, by its code, the most frequent first. */
 export type ErrorCounts = { code: string; requests: number }[];
@@ -77,7 +82,7 @@ export type FiguresPeriod = {
   before: Figures;
   errors: ErrorCounts;
   errorsBefore: ErrorCounts;
-  /** The most requests first, hours in their order; empty unless asked for. */
+  /** The most requests first, times in their order; empty unless asked for. */
   lines: FiguresLine[];
   hasMore: boolean;
 };
@@ -88,28 +93,114 @@ export async function figuresOf(
   { scope, by, start, end }: { scope: FiguresScope; by?: FiguresBy | undefined; start?: string; end?: string },
 ): Promise<FiguresPeriod> {
   requireLines(scope, by);
-  const isByHolder = by === "account" || by === "reseller";
-  const { fromMs, toMs } = await periodOf(db, { start, end, step: isByHolder || by === "hour" ? HOUR : QUARTER });
+  const isByHour = by === "account" || by === "reseller" || by === "hour";
+  const { fromMs, toMs } = await periodOf(db, { start, end, step: isByHour ? HOUR : QUARTER });
   if (by === "hour" && toMs - fromMs > HOURLY_DAYS_MAX * DAY_MS)
     throw new InputError(`Hours are shown of at most ${HOURLY_DAYS_MAX} days.`, "start");
-  const edges = [2 * fromMs - toMs, fromMs, toMs];
-  const rows = await readAlongIndex(db, figuresBetween({ scope, by: isByHolder ? undefined : by, edges }));
-  const sums = (part: number) => rows.filter(({ i }) => Number(i) === part).map(toLine);
-  const holders = isByHolder ? await readAlongIndex(db, holdersBetween({ scope, by, edges: [fromMs, toMs] })) : [];
-  const lines = isByHolder ? holders.map(toLine) : by === undefined ? [] : sums(2);
-  lines.sort(by === "hour" ? byName : (a, b) => b.requests - a.requests || byName(a, b));
-  const errors = await readAlongIndex(db, errorsBetween({ scope, edges }));
+  const lineEdges = edgesOf(by, fromMs, toMs);
+  const edges = [2 * fromMs - toMs, ...(by === "day" || by === "month" ? lineEdges : [fromMs, toMs])];
+  const rows = await readAlongIndex(db, figuresBetween({ scope, by: by === undefined ? "none" : KINDS_OF[by], edges }));
+  const now = rows.filter(({ i }) => Number(i) > 1);
+  const errors = await readAlongIndex(
+    db,
+    errorsBetween({ holder: holderOf(scope), isByModel: by === "model", edges: [2 * fromMs - toMs, ...lineEdges] }),
+  );
+  const lines = await linesOf(db, { scope, by, edges: [fromMs, toMs], lineEdges, rows: now, errors });
   return {
     from: new Date(fromMs).toISOString(),
     to: new Date(toMs).toISOString(),
-    total: sumOf(sums(2)),
-    before: sumOf(sums(1)),
-    errors: toErrors(errors, 2),
-    errorsBefore: toErrors(errors, 1),
-    lines: lines.slice(0, LINES_MAX),
-    hasMore: lines.length > LINES_MAX,
+    total: sumOf(now.map(toLine)),
+    before: sumOf(rows.filter(({ i }) => Number(i) === 1).map(toLine)),
+    errors: toErrors(errors.filter(({ i }) => Number(i) > 1)),
+    errorsBefore: toErrors(errors.filter(({ i }) => Number(i) === 1)),
+    lines: isTime(by) ? lines : lines.slice(0, LINES_MAX),
+    hasMore: !isTime(by) && lines.length > LINES_MAX,
   };
 }
+
+type LinesQuery = {
+  scope: FiguresScope;
+  by: FiguresBy | undefined;
+  /** The period. */
+  edges: readonly [number, number];
+  /** Where lines of time begin, and the end of the last one. */
+  lineEdges: readonly number[];
+  /** Of the period, by part and name. */
+  rows: Record<string, unknown>[];
+  errors: Record<string, unknown>[];
+};
+
+async function linesOf(db: Db, { scope, by, edges, lineEdges, rows, errors }: LinesQuery): Promise<FiguresLine[]> {
+  if (by === undefined) return [];
+  if (by === "account" || by === "reseller") {
+    const holders = await readAlongIndex(db, holdersBetween({ scope, by, edges }));
+    return await withDetails(db, { by, edges, lines: holders.map(toLine) });
+  }
+  if (!isTime(by)) {
+    const lines = rows.map(toLine);
+    return (by === "model" ? withErrors(lines, errors) : lines).sort((a, b) => b.requests - a.requests || byName(a, b));
+  }
+  // A line for each time, also without requests: a chart has no gaps.
+  return lineEdges.slice(0, -1).map((beginsMs, index) => {
+    const part = index + 2;
+    const own = rows.filter(({ i, name }) =>
+      by === "hour" ? Date.parse(toIso(String(name))) === beginsMs : Number(i) === part,
+    );
+    const failed = countOf(errors, ({ i }) => Number(i) === part);
+    return { ...sumOf(own.map(toLine)), of: new Date(beginsMs).toISOString(), errors: failed };
+  });
+}
+
+/** Lines of models with their errors. A model whose requests all failed has a line too; "" is no model of the catalog. */
+function withErrors(lines: readonly FiguresLine[], errors: readonly Record<string, unknown>[]): FiguresLine[] {
+  const used = new Set(lines.map(({ of }) => of));
+  const failed = new Set(errors.map(({ model_id }) => String(model_id)));
+  const others = [...failed].filter((of) => of !== "" && !used.has(of)).map((of) => ({ ...sumOf([]), of }));
+  return [...lines, ...others].map((line) => ({
+    ...line,
+    errors: countOf(errors, ({ model_id }) => model_id === line.of),
+  }));
+}
+
+type DetailsQuery = { by: "account" | "reseller"; edges: readonly [number, number]; lines: FiguresLine[] };
+
+/** Adds latency and errors of accounts or resellers: their rollup has neither, so they are read for those that are shown. */
+async function withDetails(db: Db, { by, edges, lines }: DetailsQuery): Promise<FiguresLine[]> {
+  const ids = lines.map(({ of }) => (by === "reseller" ? -Number(of) : Number(of)));
+  if (ids.length === 0) return lines;
+  const marks = new Map((await readAlongIndex(db, marksBetween({ ids, edges }))).map((row) => [Number(row.id), row]));
+  const errors = await readAlongIndex(db, lineErrorsBetween({ ids, edges }));
+  return lines.map((line, at) => {
+    const found = marks.get(ids[at] ?? 0);
+    const firstMarks = BigInt(String(found?.first_marks ?? 0));
+    const wholeMarks = BigInt(String(found?.whole_marks ?? 0));
+    return { ...line, firstMarks, wholeMarks, errors: countOf(errors, ({ id }) => Number(id) === ids[at]) };
+  });
+}
+
+function isTime(by: FiguresBy | undefined): by is TimeBy {
+  return by === "hour" || by === "day" || by === "month";
+}
+
+/** Where lines begin, and the end: with lines of time each hour, day or month of UTC within the period. */
+function edgesOf(by: FiguresBy | undefined, fromMs: number, toMs: number): number[] {
+  const edges = [fromMs];
+  const from = new Date(fromMs);
+  for (let next = 1; isTime(by); next++) {
+    const ms =
+      by === "month"
+        ? Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + next)
+        : by === "day"
+          ? Date.UTC(from.getUTCFullYear(), from.getUTCMonth(), from.getUTCDate() + next)
+          : fromMs + next * HOUR * MINUTE_MS;
+    if (ms >= toMs) break;
+    edges.push(ms);
+  }
+  return [...edges, toMs];
+}
+
+const countOf = (rows: readonly Record<string, unknown>[], passes: (row: Record<string, unknown>) => boolean) =>
+  rows.filter(passes).reduce((sum, { requests }) => sum + Number(requests), 0);
 
 /** Throws InputError. */
 function requireLines(scope: FiguresScope, by: FiguresBy | undefined): void {
@@ -139,49 +230,6 @@ async function periodOf(
   return { fromMs, toMs };
 }
 
-/** Columns of a rollup, a part of it, and how many times it counts. */
-type Spanned = { table: string; condition: SQL; step: number; groups: readonly string[]; sums: string; counts: string };
-
-/**
- * CTEs up to `rolled_up`: sums of a rollup by part (`i`) and group. A part is what began from one edge to before the next: the
- * whole UTC days between the midnights nearest to its edges, plus or minus the steps between each edge and its midnight. Each
- * read is fenced by its sum.
- */
-function spanned(moments: SQL, { table, condition, step, groups, sums, counts }: Spanned): SQL {
-  const columns = sql.raw([...groups, counts].join(", "));
-  const read = (span: number) =>
-    sql`select ${sql.raw([...groups, sums].join(", "))} from ${sql.raw(table)} where ${condition} and span = ${span}`;
-  const group = groups.length === 0 ? sql`` : sql`group by ${sql.raw(groups.join(", "))}`;
-  // Of no rows there is a sum without a group, which is null.
-  const some = groups.length === 0 ? sql`having count(*) > 0` : sql``;
-  return sql`
-    edges as materialized (
-      select *, case when at < midnight then 1 else -1 end as times from (
-        select i::int, at, span_begins(${DAY}, at + interval '12 hours') as midnight
-        from unnest(${moments}) with ordinality as e(at, i)) e
-    ), whole as (
-      select e.i, u.* from edges e join edges n on n.i = e.i + 1
-      cross join lateral (${read(DAY)} and begins >= e.midnight and begins < n.midnight ${group} ${some}) u
-    ), off as materialized (
-      select e.i, e.times, u.* from edges e
-      cross join lateral (${read(step)} and begins >= least(e.at, e.midnight) and begins < greatest(e.at, e.midnight) ${group} ${some}) u
-    ), rolled_up as (
-      select i, 1 as times, ${columns} from whole
-      union all select i, times, ${columns} from off
-      union all select i - 1, -times, ${columns} from off
-    )`;
-}
-
-const momentsOf = (edges: readonly number[]): SQL =>
-  sql`${`{${edges.map((ms) => new Date(ms).toISOString()).join(",")}}`}::text::timestamptz[]`;
-
-/** Each count as often as its part says. */
-const timesEach = (counts: string): SQL =>
-  sql.join(
-    counts.split(", ").map((count) => sql.raw(`times * ${count} as ${count}`)),
-    sql`, `,
-  );
-
 const NAMES = {
   model: { kind: "model_id", record: "model_id" },
   route: { kind: "route_id::text", record: "coalesce(route_id, 0)::text" },
@@ -190,6 +238,18 @@ const NAMES = {
   hour: { kind: "hour::text", record: `span_begins(${HOUR}, created_at)::text` },
   none: { kind: "null::text", record: "null::text" },
 } as const;
+/** How the sums of kinds are grouped. Days and months are parts of their own; accounts and resellers have a rollup of their own. */
+const KINDS_OF = {
+  model: "model",
+  route: "route",
+  host: "host",
+  key: "key",
+  hour: "hour",
+  day: "none",
+  month: "none",
+  account: "none",
+  reseller: "none",
+} as const satisfies Record<FiguresBy, keyof typeof NAMES>;
 
 /** Sums by part and, if asked for, model, route, host, key or hour. */
 function figuresBetween({
@@ -198,11 +258,11 @@ function figuresBetween({
   edges,
 }: {
   scope: FiguresScope;
-  by: keyof typeof NAMES | undefined;
+  by: keyof typeof NAMES;
   edges: readonly number[];
 }): SQL {
   const moments = momentsOf(edges);
-  const name = NAMES[by ?? "none"];
+  const name = NAMES[by];
   const holder = sql`account_id = ${holderOf(scope)}::bigint`;
   const kinds = { table: "usage_sums", step: QUARTER, sums: SUMMED, counts: COUNTS };
   const rolledUp =
@@ -275,26 +335,11 @@ function holdersBetween({
     order by sum(requests) desc, holder_id limit ${LINES_MAX + 1}`;
 }
 
-/** Errors by part and code. */
-function errorsBetween({ scope, edges }: { scope: FiguresScope; edges: readonly number[] }): SQL {
-  const within = spanned(momentsOf(edges), {
-    table: "error_sums",
-    condition: sql`account_id = ${holderOf(scope)}::bigint`,
-    step: QUARTER,
-    groups: ["code"],
-    sums: "sum(requests) as requests",
-    counts: "requests",
-  });
-  return sql`
-    with ${within}
-    select i, code, sum(times * requests)::bigint as requests from rolled_up
-    where i between 1 and ${edges.length - 1}::int group by i, code having sum(times * requests) > 0`;
-}
-
-function toErrors(rows: Record<string, unknown>[], part: number): ErrorCounts {
-  return rows
-    .filter(({ i }) => Number(i) === part)
-    .map(({ code, requests }) => ({ code: String(code), requests: Number(requests) }))
+function toErrors(rows: Record<string, unknown>[]): ErrorCounts {
+  const sums = new Map<string, number>();
+  for (const { code, requests } of rows) sums.set(String(code), (sums.get(String(code)) ?? 0) + Number(requests));
+  return [...sums]
+    .map(([code, requests]) => ({ code, requests }))
     .sort((a, b) => b.requests - a.requests || (a.code < b.code ? -1 : 1));
 }
 
@@ -328,6 +373,7 @@ function toLine(row: Record<string, unknown>): FiguresLine {
     costUnknown: Number(row.cost_unknown),
     firstMarks: BigInt(String(row.first_marks ?? 0)),
     wholeMarks: BigInt(String(row.whole_marks ?? 0)),
+    errors: null,
   };
 }
 

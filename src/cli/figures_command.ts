@@ -7,7 +7,7 @@ import { type Output, table } from "./output.ts";
 
 /** The command `figures`: usage revenue, cost and margin of a period. Source: MON-24. */
 
-const CHOICES = ["model", "route", "host", "hour", "key", "account", "reseller"] as const;
+const CHOICES = ["model", "route", "host", "hour", "day", "month", "key", "account", "reseller"] as const;
 type FiguresOptions = { account?: string; reseller?: string; by?: By; since?: string; until?: string };
 type By = (typeof CHOICES)[number];
 type Shown = StaticDecode<typeof getFigures.output>;
@@ -52,9 +52,9 @@ function show(figures: Shown, by: FiguresOptions["by"]): Output {
 }
 
 function nameOf(by: By, line: Shown["lines"][number]): string {
-  const { modelId, routeId, host, hour, keyId, accountId } = line;
+  const { modelId, routeId, host, hour, day, month, keyId, accountId } = line;
   if (by === "route") return `route ${routeId ?? "unknown"}`;
-  return modelId ?? host ?? hour ?? `${by} ${keyId ?? accountId}`;
+  return modelId ?? host ?? hour ?? day ?? month ?? `${by} ${keyId ?? accountId}`;
 }
 
 /** "120/340 ms"; "-" if nothing was measured. */

@@ -7,7 +7,6 @@ import { listUsageRecords, type UsageRow } from "../books/usage_records_store.ts
 import { InputError } from "../errors.ts";
 import { HOST_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../limits.ts";
 import type { Db } from "../platform/db.ts";
-import { toIso } from "../platform/iso_time.ts";
 import { accountInScope, holderInScope, resellerInScope, resellerOf } from "./fence.ts";
 import { Amount, At, BillingMode, Instant, orNull, RowId, text } from "./fields.ts";
 import { type Caller, listOperation, operation } from "./operation.ts";
@@ -144,8 +143,7 @@ const Percentiles = orNull(
   Type.Object(
     { p50Ms: Type.Integer(), p95Ms: Type.Integer() },
     {
-      description:
-        "Estimates within a bucket: at most a tenth off. null: nothing was measured, or of lines by account.",
+      description: "Estimates within a bucket: at most a tenth off. null: nothing was measured.",
     },
   ),
 );
@@ -177,13 +175,15 @@ export const By = Type.Union(
     Type.Literal("route"),
     Type.Literal("host"),
     Type.Literal("hour"),
+    Type.Literal("day"),
+    Type.Literal("month"),
     Type.Literal("key"),
     Type.Literal("account"),
     Type.Literal("reseller"),
   ],
   {
     description:
-      "`route` and `reseller` are for admins. `key` needs an account, `account` none. `hour`: of at most two days.",
+      "`route` and `reseller` are for admins. `key` needs an account, `account` none. `hour`: of at most two days. Days and months are those of UTC.",
   },
 );
 
@@ -214,9 +214,16 @@ export const getFigures = operation({
           routeId: orNull(RowId),
           host: orNull(Type.String()),
           hour: orNull(At),
+          day: orNull(At),
+          month: orNull(At),
           keyId: orNull(RowId),
           accountId: orNull(Type.Integer({ minimum: 1, description: "An account, or a reseller with its customers." })),
           ...Counts,
+          errors: orNull(
+            Type.Integer({
+              description: "Requests that ended with an error. null: they are not counted by route, host or key.",
+            }),
+          ),
         }),
       ),
       hasMore: Type.Boolean({ description: "There are more than 100 lines." }),
@@ -236,7 +243,7 @@ export const getFigures = operation({
       ...found,
       total: shown(found.total),
       before: shown(found.before),
-      lines: found.lines.map(({ of, ...figures }) => ({ ...lineOf(by, of), ...shown(figures) })),
+      lines: found.lines.map(({ of, errors, ...figures }) => ({ ...lineOf(by, of), ...shown(figures), errors })),
     };
   },
 });
@@ -248,7 +255,9 @@ export function lineOf(by: FiguresBy | undefined, of: string | null) {
     modelId: by === "model" ? of : null,
     routeId: by === "route" ? id : null,
     host: by === "host" ? of : null,
-    hour: by === "hour" && of !== null ? toIso(of) : null,
+    hour: by === "hour" ? of : null,
+    day: by === "day" ? of : null,
+    month: by === "month" ? of : null,
     keyId: by === "key" ? id : null,
     accountId: by === "account" || by === "reseller" ? id : null,
   };

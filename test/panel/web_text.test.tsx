@@ -17,7 +17,7 @@ import {
   wrongUsd,
 } from "../../src/panel/web/format.ts";
 import { checkPrice, checkUsd, readCount, wrongAmount } from "../../src/panel/web/shared/typed_numbers.ts";
-import { dayLabels } from "../../src/panel/web/ui/chart.tsx";
+import { dayLabels } from "../../src/panel/web/ui/chart_plot.tsx";
 import { MarkdownTokens } from "../../src/panel/web/ui/markdown_tokens.tsx";
 
 /** How the panel formats money, time and refusals, and renders Markdown. */

@@ -13,9 +13,10 @@ import {
   useSyncExternalStore,
 } from "react";
 import { createRoot } from "react-dom/client";
-import { Redirect, Route, Switch, useLocation } from "wouter";
+import { Redirect, Route, Switch, useLocation, useSearch } from "wouter";
 import { ApiError, call, useMeQuery, useSignOut } from "./api.ts";
 import { FAILURES } from "./copy.ts";
+import { movedTo } from "./places.ts";
 import { maySee, preloadPage, ROUTES, SIGNED_OUT } from "./routes.tsx";
 import { Shell } from "./shell.tsx";
 import { chooseTheme, currentTheme, subscribeTheme } from "./theme.ts";
@@ -118,6 +119,7 @@ function SignedIn() {
     >
       <FocusOnChange />
       <Suspense fallback={<PageSkeleton />}>
+        <Moved />
         <Switch>
           {ROUTES.filter(({ audience }) => maySee(role, audience)).map(({ path, page: RoutedPage }) => (
             <Route key={path} path={path}>
@@ -126,9 +128,6 @@ function SignedIn() {
               </PageCrash>
             </Route>
           ))}
-          <Route path="/admin">
-            <Redirect to="/admin/people" replace />
-          </Route>
           <Route>
             <NotFound />
           </Route>
@@ -136,6 +135,13 @@ function SignedIn() {
       </Suspense>
     </Shell>
   );
+}
+
+/** Leads from an address that a page had to where it is now. */
+function Moved() {
+  const [location] = useLocation();
+  const to = movedTo(location, useSearch());
+  return to && <Redirect to={to} replace />;
 }
 
 /** After a change of page the focus moves to its beginning, as after a page load. */

@@ -1,54 +1,16 @@
-import {
-  Banknote,
-  BookOpenCheck,
-  Bot,
-  Boxes,
-  ChartColumn,
-  Cpu,
-  FileText,
-  Globe,
-  House,
-  Inbox,
-  KeyRound,
-  ListTree,
-  type LucideIcon,
-  Mail,
-  MessageSquare,
-  Palette,
-  Percent,
-  Receipt,
-  ScrollText,
-  Server,
-  Settings,
-  Tag,
-  Tags,
-  Ticket,
-  UserPlus,
-  Users,
-  Waypoints,
-  Webhook,
-} from "lucide-react";
 import { type ComponentType, lazy, useState } from "react";
 import type { Role } from "./api.ts";
 
 /**
- * Every page of the panel: its path, who may see it, and its place in the navigation. A page with a parameter (`/customers/:id`) has
- * no label, because its list is in the navigation. A page's script loads when the page is first opened, or just before: `preload` is
- * called at the start for the requested address, and for a link under the pointer.
+ * Every page of the panel: its path and who may see it; `places.ts` has the navigation. A page's script loads when the page is first
+ * opened, or just before: `preload` is called at the start for the requested address, and for a link under the pointer.
  */
 
 export type Audience = "everyone" | "reseller" | "admin";
 
 type LoadedPage = { page: ComponentType; preload: () => void };
 
-export type PageRoute = LoadedPage & {
-  path: string;
-  audience: Audience;
-  label?: string;
-  icon?: LucideIcon;
-  /** One of the four tabs on a phone; the others are under "More". */
-  isTab?: true;
-};
+export type PageRoute = LoadedPage & { path: string; audience: Audience };
 
 /** Whether a role sees a page. An admin who views a reseller's panel sees it as that reseller. */
 export function maySee(role: Role, audience: Audience): boolean {
@@ -97,6 +59,8 @@ function page(load: () => Promise<ComponentType>): LoadedPage {
 
 const CustomersPage = page(() => import("./pages/people/customers.tsx").then((m) => m.CustomersPage));
 const CustomerPage = page(() => import("./pages/people/customers.tsx").then((m) => m.CustomerPage));
+const ResellerOrdersPage = page(() => import("./pages/people/customers.tsx").then((m) => m.OrdersPage));
+const StatementPage = page(() => import("./pages/billing/statement.tsx").then((m) => m.StatementPage));
 const DomainsPage = page(() => import("./pages/domains/domains.tsx").then((m) => m.DomainsPage));
 const DomainPage = page(() => import("./pages/domains/domains.tsx").then((m) => m.DomainPage));
 const AdminDomainsPage = page(() => import("./pages/domains/admin_domains.tsx").then((m) => m.AdminDomainsPage));
@@ -126,17 +90,11 @@ export const ROUTES: readonly PageRoute[] = [
     path: "/",
     ...page(() => import("./pages/home/home.tsx").then((m) => m.HomePage)),
     audience: "everyone",
-    label: "Home",
-    icon: House,
-    isTab: true,
   },
   {
     path: "/keys",
     ...page(() => import("./pages/keys/keys.tsx").then((m) => m.KeysPage)),
     audience: "everyone",
-    label: "Keys",
-    icon: KeyRound,
-    isTab: true,
   },
   {
     path: "/keys/:id",
@@ -147,32 +105,22 @@ export const ROUTES: readonly PageRoute[] = [
     path: "/playground",
     ...page(() => import("./pages/playground/playground.tsx").then((m) => m.PlaygroundPage)),
     audience: "everyone",
-    label: "Playground",
-    icon: MessageSquare,
-    isTab: true,
   },
   {
     path: "/usage",
     ...page(() => import("./pages/usage/usage.tsx").then((m) => m.UsagePage)),
     audience: "everyone",
-    label: "Usage",
-    icon: ChartColumn,
-    isTab: true,
   },
   { path: "/requests/:id", ...RequestPage, audience: "everyone" },
   {
     path: "/models",
     ...page(() => import("./pages/models/model_prices_page.tsx").then((m) => m.ModelPricesPage)),
     audience: "everyone",
-    label: "Models and prices",
-    icon: Tags,
   },
   {
     path: "/billing",
     ...page(() => import("./pages/billing/billing.tsx").then((m) => m.BillingPage)),
     audience: "everyone",
-    label: "Billing",
-    icon: Receipt,
   },
   {
     path: "/billing/orders/:id",
@@ -183,69 +131,61 @@ export const ROUTES: readonly PageRoute[] = [
     path: "/settings",
     ...page(() => import("./pages/settings/settings.tsx").then((m) => m.SettingsPage)),
     audience: "everyone",
-    label: "Settings",
-    icon: Settings,
   },
   {
     path: "/webhooks",
     ...page(() => import("./pages/webhooks/webhooks.tsx").then((m) => m.WebhooksPage)),
     audience: "everyone",
-    label: "Webhooks",
-    icon: Webhook,
   },
-  { path: "/customers", ...CustomersPage, audience: "reseller", label: "Customers", icon: Users },
+  { path: "/customers", ...CustomersPage, audience: "reseller" },
   { path: "/customers/:id", ...CustomerPage, audience: "reseller" },
-  { path: "/requests", ...AllRequestsPage, audience: "reseller", label: "Requests", icon: ListTree },
+  { path: "/orders", ...ResellerOrdersPage, audience: "reseller" },
+  { path: "/statement", ...StatementPage, audience: "reseller" },
+  { path: "/requests", ...AllRequestsPage, audience: "reseller" },
   {
     path: "/prices",
     ...page(() => import("./pages/offerings/prices.tsx").then((m) => m.PricesPage)),
     audience: "reseller",
-    label: "Prices",
-    icon: Tag,
   },
   {
     path: "/markup",
     ...page(() => import("./pages/offerings/markup.tsx").then((m) => m.MarkupPage)),
     audience: "reseller",
-    label: "Markup",
-    icon: Percent,
   },
-  { path: "/vouchers", ...VouchersPage, audience: "reseller", label: "Vouchers", icon: Ticket },
+  { path: "/vouchers", ...VouchersPage, audience: "reseller" },
   { path: "/vouchers/:id", ...VoucherBatchPage, audience: "reseller" },
-  { path: "/invoices", ...InvoicesPage, audience: "reseller", label: "Invoices", icon: FileText },
-  { path: "/payments", ...PaymentsPage, audience: "reseller", label: "Payments", icon: Banknote },
-  { path: "/domains", ...DomainsPage, audience: "reseller", label: "Domains", icon: Globe },
+  { path: "/invoices", ...InvoicesPage, audience: "reseller" },
+  { path: "/payments", ...PaymentsPage, audience: "reseller" },
+  { path: "/domains", ...DomainsPage, audience: "reseller" },
   { path: "/domains/:host", ...DomainPage, audience: "reseller" },
   {
     path: "/brand",
     ...page(() => import("./pages/brand/brand.tsx").then((m) => m.BrandPage)),
     audience: "reseller",
-    label: "Brand",
-    icon: Palette,
   },
-  { path: "/sign-up-settings", ...SignUpSettingsPage, audience: "reseller", label: "Sign-up", icon: UserPlus },
-  { path: "/tokens", ...TokensPage, audience: "reseller", label: "API tokens", icon: Bot },
-  { path: "/messages", ...MessagesPage, audience: "reseller", label: "Mail", icon: Mail },
-  { path: "/admin/people", ...PeoplePage, audience: "admin", label: "People", icon: Users },
+  { path: "/sign-up-settings", ...SignUpSettingsPage, audience: "reseller" },
+  { path: "/tokens", ...TokensPage, audience: "reseller" },
+  { path: "/messages", ...MessagesPage, audience: "reseller" },
+  { path: "/admin/people", ...PeoplePage, audience: "admin" },
   { path: "/admin/people/:id", ...PersonPage, audience: "admin" },
-  { path: "/admin/orders", ...OrdersPage, audience: "admin", label: "Orders", icon: Inbox },
-  { path: "/admin/vouchers", ...VouchersPage, audience: "admin", label: "Vouchers", icon: Ticket },
+  { path: "/admin/orders", ...OrdersPage, audience: "admin" },
+  { path: "/admin/vouchers", ...VouchersPage, audience: "admin" },
   { path: "/admin/vouchers/:id", ...VoucherBatchPage, audience: "admin" },
-  { path: "/admin/invoices", ...InvoicesPage, audience: "admin", label: "Invoices", icon: FileText },
-  { path: "/admin/payments", ...PaymentsPage, audience: "admin", label: "Payments", icon: Banknote },
-  { path: "/admin/sign-up", ...SignUpSettingsPage, audience: "admin", label: "Sign-up", icon: UserPlus },
-  { path: "/admin/tokens", ...TokensPage, audience: "admin", label: "API tokens", icon: Bot },
-  { path: "/admin/requests", ...AllRequestsPage, audience: "admin", label: "Requests", icon: ListTree },
-  { path: "/admin/offerings", ...OfferingsPage, audience: "admin", label: "Offerings", icon: Boxes },
-  { path: "/admin/models", ...ModelsPage, audience: "admin", label: "Models", icon: Cpu },
+  { path: "/admin/invoices", ...InvoicesPage, audience: "admin" },
+  { path: "/admin/payments", ...PaymentsPage, audience: "admin" },
+  { path: "/admin/sign-up", ...SignUpSettingsPage, audience: "admin" },
+  { path: "/admin/tokens", ...TokensPage, audience: "admin" },
+  { path: "/admin/requests", ...AllRequestsPage, audience: "admin" },
+  { path: "/admin/offerings", ...OfferingsPage, audience: "admin" },
+  { path: "/admin/models", ...ModelsPage, audience: "admin" },
   { path: "/admin/models/import", ...ModelImportPage, audience: "admin" },
-  { path: "/admin/routes", ...RoutesPage, audience: "admin", label: "Routes", icon: Waypoints },
-  { path: "/admin/providers", ...ProvidersPage, audience: "admin", label: "Providers", icon: Server },
-  { path: "/admin/domains", ...AdminDomainsPage, audience: "admin", label: "Domains", icon: Globe },
+  { path: "/admin/routes", ...RoutesPage, audience: "admin" },
+  { path: "/admin/providers", ...ProvidersPage, audience: "admin" },
+  { path: "/admin/domains", ...AdminDomainsPage, audience: "admin" },
   { path: "/admin/domains/:resellerId/:host", ...AdminDomainPage, audience: "admin" },
-  { path: "/admin/messages", ...MessagesPage, audience: "admin", label: "Mail", icon: Mail },
-  { path: "/admin/books", ...BooksPage, audience: "admin", label: "Books", icon: BookOpenCheck },
-  { path: "/admin/audit", ...AuditPage, audience: "admin", label: "Audit", icon: ScrollText },
+  { path: "/admin/messages", ...MessagesPage, audience: "admin" },
+  { path: "/admin/books", ...BooksPage, audience: "admin" },
+  { path: "/admin/audit", ...AuditPage, audience: "admin" },
 ];
 
 /** Fetches the script of the page at this address, if there is one. The server decides who may see its data. */

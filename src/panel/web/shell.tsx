@@ -1,9 +1,10 @@
 import { CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
-import type { Me } from "./api.ts";
+import type { Me, Role } from "./api.ts";
 import { READ_ONLY } from "./copy.ts";
-import { maySee, type PageRoute, ROUTES } from "./routes.tsx";
+import { groupsOf, isTab, type Place, type PlaceGroup } from "./places.ts";
+import { preloadPage } from "./routes.tsx";
 import { useKeys } from "./shared/account_queries.ts";
 import type { Theme } from "./theme.ts";
 import { THEMES } from "./theme_options.ts";
@@ -37,15 +38,11 @@ type ShellProps = {
 /** A page of the server outside this app: the browser loads it. */
 const API_PAGE = { label: "API reference", href: "/docs/api", icon: Code, isOutside: true } as const;
 
-type Group = { heading: string | null; routes: readonly PageRoute[] };
-
 export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: ShellProps) {
   const [isPaletteOpen, setPaletteOpen] = useState(false);
   usePaletteKey(useCallback(() => setPaletteOpen(true), []));
-  const groups = groupsFor(me);
-  const pages = groups
-    .flatMap(({ routes }) => routes)
-    .flatMap(({ label, icon, path }) => (label && icon ? [{ label, icon, href: path }] : []));
+  const groups = groupsOf(roleOf(me));
+  const pages = groups.flatMap(({ places }) => places).map(({ label, icon, path }) => ({ label, icon, href: path }));
   const account = <AccountMenu me={me} theme={theme} onTheme={onTheme} onSignOut={onSignOut} />;
   return (
     <div className="flex min-h-dvh flex-col" data-viewing={me.viewing ? "" : undefined}>
@@ -88,16 +85,9 @@ function OwnPalette(props: Omit<PaletteProps, "keys">) {
   );
 }
 
-/** The pages in the navigation: those of the signed-in person, or of the one they view as. */
-function groupsFor(me: Me): Group[] {
-  const role = me.viewing?.role ?? me.person.role;
-  const labelled = ROUTES.filter((route) => route.label && maySee(role, route.audience));
-  const all: Group[] = [
-    { heading: null, routes: labelled.filter(({ audience }) => audience === "everyone") },
-    { heading: "Reselling", routes: labelled.filter(({ audience }) => audience === "reseller") },
-    { heading: "Operations", routes: labelled.filter(({ audience }) => audience === "admin") },
-  ];
-  return all.filter(({ routes }) => routes.length > 0);
+/** Of the signed-in person, or of the one they view as. */
+function roleOf({ viewing, person }: Me): Role {
+  return viewing?.role ?? person.role;
 }
 
 function ViewingBar({ name, onLeave }: { name: string; onLeave: (() => void) | undefined }) {
@@ -125,7 +115,7 @@ function Rail({
   account,
   onSearch,
 }: {
-  groups: readonly Group[];
+  groups: readonly PlaceGroup[];
   brand: Me["brand"];
   account: ReactNode;
   onSearch: () => void;
@@ -149,7 +139,7 @@ function Rail({
         </button>
       </div>
       <nav aria-label="Main" className="flex min-h-0 flex-1 flex-col gap-4 overflow-y-auto px-3 py-2">
-        {groups.map(({ heading, routes }) => (
+        {groups.map(({ heading, places }, index) => (
           <div key={heading}>
             {heading && (
               <>
@@ -158,16 +148,16 @@ function Rail({
               </>
             )}
             <ul className="grid gap-0.5">
-              {routes.map((route) => (
-                <li key={route.path}>
+              {places.map((place) => (
+                <li key={place.path}>
                   <NavLink
-                    route={route}
+                    place={place}
                     className="justify-center lg:justify-start lg:px-3"
                     labelClassName="sr-only lg:not-sr-only"
                   />
                 </li>
               ))}
-              {heading === null && (
+              {index === groups.length - 1 && (
                 <li>
                   <ApiLink
                     className="justify-center lg:justify-start lg:px-3"
@@ -188,6 +178,10 @@ const IS_MAC = typeof navigator !== "undefined" && /Mac|iPhone|iPad/.test(naviga
 
 function useIsCurrent(path: string): boolean {
   const [location] = useLocation();
+  return isAt(path, location);
+}
+
+function isAt(path: string, location: string): boolean {
   return path === "/" ? location === "/" : location === path || location.startsWith(`${path}/`);
 }
 
@@ -205,18 +199,18 @@ function ApiLink({ className, labelClassName }: { className?: string; labelClass
 }
 
 function NavLink({
-  route,
+  place: { path, label, icon: Icon },
   className,
   labelClassName,
   onClick,
 }: {
-  route: PageRoute;
+  place: Place;
   className?: string;
   labelClassName?: string;
   onClick?: () => void;
 }) {
-  const isCurrent = useIsCurrent(route.path);
-  const Icon = route.icon;
+  const isCurrent = useIsCurrent(path);
+  const preload = () => preloadPage(path);
   const link = useRef<HTMLAnchorElement>(null);
   // An admin's navigation is longer than most windows.
   useEffect(() => {
@@ -225,16 +219,16 @@ function NavLink({
   return (
     <Link
       ref={link}
-      href={route.path}
-      title={route.label}
+      href={path}
+      title={label}
       aria-current={isCurrent ? "page" : undefined}
-      onPointerEnter={route.preload}
-      onFocus={route.preload}
+      onPointerEnter={preload}
+      onFocus={preload}
       {...(onClick && { onClick })}
       className={cx(NAV_LINK, isCurrent ? "bg-accent-soft font-medium text-accent-text" : NOT_CURRENT, className)}
     >
-      {Icon && <Icon size={16} aria-hidden className="flex-none" />}
-      <span className={labelClassName}>{route.label}</span>
+      <Icon size={16} aria-hidden className="flex-none" />
+      <span className={labelClassName}>{label}</span>
     </Link>
   );
 }
@@ -309,23 +303,21 @@ function initials(name: string): string {
     .toUpperCase();
 }
 
-function Tabs({ groups, ...account }: AccountProps & { groups: readonly Group[] }) {
+function Tabs({ groups, ...account }: AccountProps & { groups: readonly PlaceGroup[] }) {
   const [isMoreOpen, setMoreOpen] = useState(false);
-  const routes = groups.flatMap((group) => group.routes);
-  const isMore = !useTabIsCurrent(routes);
+  const tabs = groups.flatMap(({ places }) => places).filter((place) => isTab(place, roleOf(account.me)));
+  const isMore = !useIsOneCurrent(tabs);
   return (
     <nav
       aria-label="Main"
       className="fixed inset-x-0 bottom-0 z-30 border-t border-line bg-surface pb-[env(safe-area-inset-bottom)] md:hidden"
     >
       <ul className="grid h-14 grid-cols-5">
-        {routes
-          .filter(({ isTab }) => isTab)
-          .map((route) => (
-            <li key={route.path} className="grid">
-              <Tab route={route} />
-            </li>
-          ))}
+        {tabs.map((place) => (
+          <li key={place.path} className="grid">
+            <Tab {...place} />
+          </li>
+        ))}
         <li className="grid">
           <button
             type="button"
@@ -348,22 +340,21 @@ function Tabs({ groups, ...account }: AccountProps & { groups: readonly Group[] 
 
 const TAB = "flex flex-col items-center justify-center gap-0.5 text-12 font-medium -outline-offset-2";
 
-function useTabIsCurrent(routes: readonly PageRoute[]): boolean {
+function useIsOneCurrent(places: readonly Place[]): boolean {
   const [location] = useLocation();
-  return routes.some(({ path, isTab }) => isTab && (path === "/" ? location === "/" : location.startsWith(path)));
+  return places.some(({ path }) => isAt(path, location));
 }
 
-function Tab({ route }: { route: PageRoute }) {
-  const isCurrent = useIsCurrent(route.path);
-  const Icon = route.icon;
+function Tab({ path, label, icon: Icon }: Place) {
+  const isCurrent = useIsCurrent(path);
   return (
     <Link
-      href={route.path}
+      href={path}
       aria-current={isCurrent ? "page" : undefined}
       className={cx(TAB, isCurrent ? "text-accent-text" : "text-ink-2")}
     >
-      {Icon && <Icon size={20} aria-hidden />}
-      <span className="max-w-full truncate">{route.label}</span>
+      <Icon size={20} aria-hidden />
+      <span className="max-w-full truncate">{label}</span>
     </Link>
   );
 }
@@ -375,21 +366,21 @@ function MoreList({
   onTheme,
   onSignOut,
   onClose,
-}: AccountProps & { groups: readonly Group[]; onClose: () => void }) {
+}: AccountProps & { groups: readonly PlaceGroup[]; onClose: () => void }) {
   return (
     <div className="grid gap-4">
-      {groups.map(({ heading, routes }) => (
+      {groups.map(({ heading, places }, index) => (
         <div key={heading}>
           {heading && <p className="px-3 pb-1 text-12 text-ink-3">{heading}</p>}
           <ul>
-            {routes
-              .filter(({ isTab }) => !isTab)
-              .map((route) => (
-                <li key={route.path}>
-                  <NavLink route={route} className="min-h-11 px-3" onClick={onClose} />
+            {places
+              .filter((place) => !isTab(place, roleOf(me)))
+              .map((place) => (
+                <li key={place.path}>
+                  <NavLink place={place} className="min-h-11 px-3" onClick={onClose} />
                 </li>
               ))}
-            {heading === null && (
+            {index === groups.length - 1 && (
               <li>
                 <ApiLink className="min-h-11 px-3" />
               </li>

@@ -1,12 +1,22 @@
 import { BarChart3, Table2 } from "lucide-react";
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from "react";
-import { formatCalendarDay, formatCompact, formatCount, formatOf, formatZoneTime } from "../format.ts";
+import {
+  formatCalendarDay,
+  formatCompact,
+  formatCount,
+  formatMonth,
+  formatOf,
+  formatTime,
+  formatZoneTime,
+} from "../format.ts";
 import { Button } from "./buttons.tsx";
 import { fillOf, type Look, looksOf, Swatch, Textures } from "./chart_looks.tsx";
+import { Axes, HEIGHT, PAD, type Plot, plotOf } from "./chart_plot.tsx";
 import { ScrollingTable } from "./scrolling.tsx";
 
 /**
- * Amounts by day, one bar a day, stacked by model, key or host: the five largest and "Other".
+ * Amounts by day, hour or month, one bar each, stacked by model, key or host: the five largest and "Other". Amounts that are no parts
+ * of a whole, as revenue and cost, stand beside each other instead (`isBeside`).
  *
  *   <DayChart
  *     title="Requests by model" unit="requests" zone="Europe/Berlin"
@@ -15,21 +25,23 @@ import { ScrollingTable } from "./scrolling.tsx";
  *     format={formatCount}
  *   />
  *
- * Days are calendar days of the zone, which the chart names. Arrow keys, Home and End move from day to day; "Show as table" has
- * every number. Drawn as SVG with the page's own colours, so that it follows the theme and needs no library.
+ * Days are calendar days of the zone, which the chart names; hours and months are the moments when they begin. Arrow keys, Home and End
+ * move from one to the next; "Show as table" has every number. Drawn as SVG with the page's own colours, so that it follows the theme and needs no library.
  */
 
 /** `place`: a number that belongs to this series on every page; its colour follows from it. */
 export type Series = { name: string; place: number; values: readonly number[] };
 type Shown = { name: string; values: readonly number[]; look: Look };
 
+/** What a bar is of, and how it is called. */
+const STEPS = {
+  hour: { one: "hour", nameOf: (iso: string, zone: string) => formatTime(iso, zone) },
+  day: { one: "day", nameOf: (day: string) => formatCalendarDay(day) },
+  month: { one: "month", nameOf: (iso: string) => formatMonth(iso.slice(0, 7)) },
+} as const;
+
 const SERIES_MAX = 5;
 const OTHER = "Other";
-const HEIGHT = 220;
-const PAD = { top: 8, right: 0, bottom: 24, left: 44 };
-const GRID_LINES = 4;
-const BAR_MAX = 32;
-const LABEL_WIDTH = 56;
 const TIP_WIDTH = 192;
 
 export function DayChart({
@@ -38,6 +50,8 @@ export function DayChart({
   zone,
   days,
   series,
+  step = "day",
+  isBeside = false,
   format = formatCount,
   formatAxis = formatCompact,
 }: {
@@ -47,12 +61,16 @@ export function DayChart({
   zone: string;
   days: readonly string[];
   series: readonly Series[];
+  step?: keyof typeof STEPS;
+  isBeside?: boolean;
   format?: (amount: number) => string;
   formatAxis?: (amount: number) => string;
 }) {
   const [isTable, setTable] = useState(false);
   const chartId = useId();
   const shown = largest(series, days.length);
+  const { one, nameOf } = STEPS[step];
+  const names = days.map((day) => nameOf(day, zone));
   return (
     <figure className="grid min-w-0 gap-3">
       <figcaption>
@@ -63,13 +81,13 @@ export function DayChart({
         <Legend series={shown} chartId={chartId} />
       </figcaption>
       {isTable ? (
-        <NumbersTable title={title} days={days} series={shown} format={format} />
+        <NumbersTable {...{ title, one, days, names, isBeside, format }} series={shown} />
       ) : (
-        <Bars {...{ title, unit, days, chartId, format, formatAxis }} series={shown} />
+        <Bars {...{ title, unit, one, days, names, isBeside, chartId, format, formatAxis }} series={shown} />
       )}
       <div className="-mb-2 flex flex-wrap items-center justify-between gap-x-4">
         <p className="text-12 text-ink-3">
-          {formatOf(days.length, "day")} in {formatZoneTime(zone)}
+          {formatOf(days.length, one)} in {formatZoneTime(zone)}
         </p>
         <Button
           variant="quiet"
@@ -117,50 +135,33 @@ function Legend({ series, chartId }: { series: readonly Shown[]; chartId: string
 type BarsProps = {
   title: string;
   unit: string;
+  /** "day" */
+  one: string;
   days: readonly string[];
+  names: readonly string[];
+  isBeside: boolean;
   series: readonly Shown[];
   chartId: string;
   format: (amount: number) => string;
   formatAxis: (amount: number) => string;
 };
 
-/** Positions in the drawing, in pixels. */
-function plotOf({ days, totals, width }: { days: number; totals: readonly number[]; width: number }) {
-  const top = niceTop(Math.max(0, ...totals));
-  const plot = { width: Math.max(0, width - PAD.left - PAD.right), height: HEIGHT - PAD.top - PAD.bottom };
-  const step = days === 0 ? 0 : plot.width / days;
-  return {
-    ...plot,
-    top,
-    step,
-    bar: Math.max(1, Math.min(BAR_MAX, step * 0.72)),
-    /** The left edge of a day. */
-    x: (day: number) => PAD.left + step * day,
-    y: (amount: number) => PAD.top + plot.height * (1 - amount / top),
-    /** The day at a distance from the left edge of the drawing, or null. */
-    dayAt: (left: number) => {
-      const day = Math.floor((left - PAD.left) / Math.max(1, step));
-      return day >= 0 && day < days ? day : null;
-    },
-  };
-}
-type Plot = ReturnType<typeof plotOf>;
-
 function Bars(props: BarsProps) {
-  const { title, unit, days, series, chartId, format, formatAxis } = props;
+  const { title, unit, one, days, names, isBeside, series, chartId, format, formatAxis } = props;
   const hintId = useId();
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
   const [active, setActive] = useState<number | null>(null);
   const { tabStop, setTabStop, onKeyDown } = useDayKeys(days.length, box, () => setActive(null));
-  const totals = days.map((_, day) => series.reduce((total, { values }) => total + (values[day] ?? 0), 0));
-  const plot = plotOf({ days: days.length, totals, width });
+  const totals = days.map((_, day) => sumOf(series, day));
+  const highest = isBeside ? series.flatMap(({ values }) => values) : totals;
+  const plot = plotOf({ days: days.length, highest, width });
   const point = (event: PointerEvent<SVGSVGElement>) =>
     setActive(plot.dayAt(event.clientX - event.currentTarget.getBoundingClientRect().left));
   return (
     <div ref={box} className="relative min-w-0">
       <span id={hintId} className="sr-only">
-        Arrow keys move from day to day.
+        Arrow keys move from {one} to {one}.
       </span>
       {/* biome-ignore lint/a11y/useSemanticElements: a drawing has no fieldset. */}
       <svg
@@ -175,14 +176,14 @@ function Bars(props: BarsProps) {
         onPointerLeave={() => setActive(null)}
         onKeyDown={onKeyDown}
       >
-        <Axes {...{ plot, days, width, formatAxis }} />
+        <Axes {...{ plot, names, width, formatAxis }} />
         {days.map((day, index) => (
           <DayBar
             key={day}
-            {...{ index, plot, series, chartId }}
+            {...{ index, plot, series, isBeside, chartId }}
             isActive={active === index}
             isTabStop={index === tabStop}
-            label={spoken(day, totals[index] ?? 0, series, index, unit, format)}
+            label={spoken(names[index] ?? day, isBeside ? null : (totals[index] ?? 0), series, index, unit, format)}
             onFocus={() => {
               setActive(index);
               setTabStop(index);
@@ -194,10 +195,10 @@ function Bars(props: BarsProps) {
       {active !== null && (
         <Tip
           x={besideBar(plot.x(active) + plot.step / 2, plot.bar, width)}
-          day={days[active] ?? ""}
+          day={names[active] ?? ""}
           index={active}
           series={series}
-          total={totals[active] ?? 0}
+          total={isBeside ? null : (totals[active] ?? 0)}
           unit={unit}
           format={format}
           chartId={chartId}
@@ -224,47 +225,11 @@ function useDayKeys(days: number, box: React.RefObject<HTMLDivElement | null>, o
   return { tabStop, setTabStop, onKeyDown };
 }
 
-function Axes({
-  plot,
-  days,
-  width,
-  formatAxis,
-}: {
-  plot: Plot;
-  days: readonly string[];
-  width: number;
-  formatAxis: (amount: number) => string;
-}) {
-  const { y } = plot;
-  return (
-    <g aria-hidden>
-      {ticksOf(plot.top).map((amount) => (
-        <g key={amount}>
-          <line
-            x1={PAD.left}
-            x2={width}
-            y1={Math.round(y(amount)) + 0.5}
-            y2={Math.round(y(amount)) + 0.5}
-            stroke={amount === 0 ? "var(--edge)" : "var(--line)"}
-          />
-          <text x={PAD.left - 8} y={y(amount) + 4} textAnchor="end" className="fill-ink-3 text-12 tabular-nums">
-            {formatAxis(amount)}
-          </text>
-        </g>
-      ))}
-      {dayLabels(days.length, width, plot).map(({ day, middle }) => (
-        <text key={day} x={middle} y={HEIGHT - 6} textAnchor="middle" className="fill-ink-3 text-12 tabular-nums">
-          {formatCalendarDay(days[day] ?? "")}
-        </text>
-      ))}
-    </g>
-  );
-}
-
 function DayBar({
   index,
   plot,
   series,
+  isBeside,
   chartId,
   isActive,
   isTabStop,
@@ -275,6 +240,7 @@ function DayBar({
   index: number;
   plot: Plot;
   series: readonly Shown[];
+  isBeside: boolean;
   chartId: string;
   isActive: boolean;
   isTabStop: boolean;
@@ -302,27 +268,47 @@ function DayBar({
         fill={isActive ? "var(--hover)" : "transparent"}
         className="[g:focus-visible>&]:stroke-focus [g:focus-visible>&]:stroke-2"
       />
-      <Stack {...{ index, series, chartId, y }} x={x(index) + (step - bar) / 2} width={bar} />
+      {isBeside ? (
+        <Beside {...{ index, series, chartId, y }} x={x(index) + (step - bar) / 2} width={bar} />
+      ) : (
+        <Stack {...{ index, series, chartId, y }} x={x(index) + (step - bar) / 2} width={bar} />
+      )}
     </g>
   );
 }
 
-/** One day's bar, the largest series at the bottom, with gaps between the pieces, so that they differ not only by colour. */
-function Stack({
-  index,
-  series,
-  chartId,
-  x,
-  width,
-  y,
-}: {
+type Pieces = {
   index: number;
   series: readonly Shown[];
   chartId: string;
   x: number;
   width: number;
   y: (amount: number) => number;
-}) {
+};
+
+/** One day's amounts as bars of their own. */
+function Beside({ index, series, chartId, x, width, y }: Pieces) {
+  const each = width / Math.max(1, series.length);
+  return series.map(({ name, values, look }, at) => {
+    const amount = values[index] ?? 0;
+    if (amount <= 0) return null;
+    return (
+      <rect
+        key={name}
+        x={x + each * at}
+        y={y(amount)}
+        width={Math.max(1, each - 1)}
+        height={Math.max(0.5, y(0) - y(amount))}
+        rx={1}
+        fill={fillOf(look, chartId)}
+        className="forced-color-adjust-none"
+      />
+    );
+  });
+}
+
+/** One day's bar, the largest series at the bottom, with gaps between the pieces, so that they differ not only by colour. */
+function Stack({ index, series, chartId, x, width, y }: Pieces) {
   let below = 0;
   return series.map(({ name, values, look }, at) => {
     const amount = values[index] ?? 0;
@@ -361,7 +347,8 @@ function Tip({
   index: number;
   series: readonly Shown[];
   chartId: string;
-  total: number;
+  /** null: the amounts are no parts of a whole. */
+  total: number | null;
   unit: string;
   format: (amount: number) => string;
 }) {
@@ -372,10 +359,12 @@ function Tip({
       style={{ left: x }}
     >
       <div className="mb-1 flex justify-between gap-3 font-semibold">
-        <span>{formatCalendarDay(day)}</span>
-        <span className="tabular-nums">
-          {format(total)} {unit}
-        </span>
+        <span>{day}</span>
+        {total !== null && (
+          <span className="tabular-nums">
+            {format(total)} {unit}
+          </span>
+        )}
       </div>
       {series.map(({ name, values, look }) =>
         (values[index] ?? 0) === 0 ? null : (
@@ -397,7 +386,9 @@ function besideBar(middle: number, bar: number, width: number): number {
   return right + TIP_WIDTH <= width ? right : Math.max(0, middle - gap - TIP_WIDTH);
 }
 
-function NumbersTable({ title, days, series, format }: Pick<BarsProps, "title" | "days" | "series" | "format">) {
+type NumbersProps = Pick<BarsProps, "title" | "one" | "days" | "names" | "isBeside" | "series" | "format">;
+
+function NumbersTable({ title, one, days, names, isBeside, series, format }: NumbersProps) {
   return (
     <ScrollingTable
       label={title}
@@ -405,41 +396,46 @@ function NumbersTable({ title, days, series, format }: Pick<BarsProps, "title" |
       head={
         <>
           <th scope="col" className="text-left font-medium">
-            Day
+            {one[0]?.toUpperCase()}
+            {one.slice(1)}
           </th>
           {series.map(({ name }) => (
             <th key={name} scope="col" className="text-right font-medium">
               {name}
             </th>
           ))}
-          <th scope="col" className="text-right font-medium">
-            All
-          </th>
+          {!isBeside && (
+            <th scope="col" className="text-right font-medium">
+              All
+            </th>
+          )}
         </>
       }
     >
       {days.map((day, index) => (
         <tr key={day} className="border-t border-line">
           <th scope="row" className="text-left font-medium whitespace-nowrap">
-            {formatCalendarDay(day)}
+            {names[index]}
           </th>
           {series.map(({ name, values }) => (
             <td key={name} className="text-right">
               {format(values[index] ?? 0)}
             </td>
           ))}
-          <td className="text-right font-medium">
-            {format(series.reduce((total, { values }) => total + (values[index] ?? 0), 0))}
-          </td>
+          {!isBeside && <td className="text-right font-medium">{format(sumOf(series, index))}</td>}
         </tr>
       ))}
     </ScrollingTable>
   );
 }
 
+function sumOf(series: readonly Shown[], index: number): number {
+  return series.reduce((total, { values }) => total + (values[index] ?? 0), 0);
+}
+
 function spoken(
   day: string,
-  total: number,
+  total: number | null,
   series: readonly Shown[],
   index: number,
   unit: string,
@@ -448,7 +444,8 @@ function spoken(
   const parts = series
     .filter(({ values }) => (values[index] ?? 0) > 0)
     .map(({ name, values }) => `${name} ${format(values[index] ?? 0)}`);
-  return [`${formatCalendarDay(day)}: ${format(total)} ${unit}`, ...parts].join(", ");
+  if (total === null) return `${day}: ${parts.join(", ") || format(0)}`;
+  return [`${day}: ${format(total)} ${unit}`, ...parts].join(", ");
 }
 
 /** The available width, updated when it changes. */
@@ -461,26 +458,4 @@ function useWidth(box: React.RefObject<HTMLDivElement | null>): number {
     return () => observer.disconnect();
   }, [box]);
   return width;
-}
-
-/** The first 1, 2, 2.5 or 5 times a power of ten that is at least the largest bar and divides into whole steps. */
-function niceTop(most: number): number {
-  if (most <= GRID_LINES) return GRID_LINES;
-  const power = 10 ** Math.floor(Math.log10(most));
-  return ([1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10].find((factor) => factor * power >= most) ?? 10) * power;
-}
-
-function ticksOf(top: number): number[] {
-  return Array.from({ length: GRID_LINES + 1 }, (_, line) => (top / GRID_LINES) * line);
-}
-
-/** The days that have a label, and its middle: as many days apart as labels need. The last day has one, moved so that it is not cut off. */
-export function dayLabels(count: number, width: number, { x, step }: Pick<Plot, "x" | "step">) {
-  const last = count - 1;
-  const middleOf = (day: number) => Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6);
-  let apart = 1;
-  // The moved label is the nearest to its neighbour. Rounded: equal distances must not differ by a fraction of a pixel.
-  while (apart <= last && Math.round(middleOf(last) - middleOf(last - apart)) < LABEL_WIDTH) apart++;
-  const days = Array.from({ length: count }, (_, day) => day).filter((day) => (last - day) % apart === 0);
-  return days.map((day) => ({ day, middle: middleOf(day) }));
 }

@@ -8,7 +8,7 @@ import { DownloadButton } from "../../shared/download_button.tsx";
 import { nowMs } from "../../ui/clock.ts";
 import { NativeSelect } from "../../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../../ui/filter_bar.tsx";
-import { Section } from "../../ui/page.tsx";
+import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Banner, Empty, Loaded, Skeleton } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
@@ -21,6 +21,15 @@ type Data = NonNullable<Awaited<ReturnType<typeof api.statement.get>>["data"]>;
 type UsageLine = Data["usage"]["rows"][number];
 type PackageLine = Data["packages"]["rows"][number];
 type EntryLine = Data["entries"]["rows"][number];
+
+/** A reseller's own. */
+export function StatementPage() {
+  return (
+    <Page title="Statement" lead="A month of your balance, of your customers' usage, and of what you sold.">
+      <Statement />
+    </Page>
+  );
+}
 
 /** Without `resellerId`: the reseller's own. The URL contains month and host. */
 export function Statement({ resellerId }: { resellerId?: number }) {

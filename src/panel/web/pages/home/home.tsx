@@ -36,7 +36,7 @@ export function HomePage() {
   const variant = isNew ? "secondary" : "primary";
   return (
     <Page
-      title="Home"
+      title={role === "customer" ? "Home" : "Overview"}
       lead={
         isAdmin
           ? "The state of the service, and what needs your attention."
@@ -45,7 +45,7 @@ export function HomePage() {
       action={
         isAdmin ? (
           <ButtonLink href="/admin/people" variant={variant}>
-            Open people
+            Open customers
           </ButtonLink>
         ) : (
           !lock.disabled && (

@@ -55,7 +55,7 @@ function Month({ data: { month, ordersOpen } }: { data: Data }) {
       description={`${formatOf(month.orders, "order")} that you fulfilled, and what you earned by markups, in ${formatMonth(month.name)}.${month.unpriced > 0 ? ` ${formatOf(month.unpriced, "order")} without a price ${month.unpriced === 1 ? "is" : "are"} not counted.` : ""}`}
       action={
         ordersOpen > 0 && (
-          <ButtonLink href="/customers?view=orders" size="sm" variant="primary">
+          <ButtonLink href="/orders" size="sm" variant="primary">
             {formatOf(ordersOpen, "order")} waiting
           </ButtonLink>
         )
@@ -75,7 +75,7 @@ function Month({ data: { month, ordersOpen } }: { data: Data }) {
           label="Sales margin"
           note={
             <>
-              Package sales − cost + markups. <TextLink href="/customers?view=statement">Statement</TextLink>
+              Package sales − cost + markups. <TextLink href="/statement">Statement</TextLink>
             </>
           }
         >

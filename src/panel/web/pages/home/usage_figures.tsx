@@ -14,16 +14,18 @@ import { Empty, Loaded, Skeleton } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
 import { refusalName } from "../usage/request_text.ts";
-import { LINE_KINDS, type Line, type LineKind, lineHref, lineName } from "./figure_lines.ts";
+import { type FiguresOf, type Line, type LineKind, lineHref, lineKindsOf, lineName } from "./figure_lines.ts";
+import { FiguresChart, type Step } from "./figures_chart.tsx";
 
 /**
- * What requests brought in a period, how long they took and which errors there were, beside the period before. An admin sees
- * the whole service, a reseller its customers. The URL contains the period and what the table is by.
+ * What requests brought in a period, how long they took and which errors there were, beside the period before: of all that one
+ * manages, of one account, or of one reseller's customers. The URL contains the period and what the table is by.
  */
 
 const DAY_MS = 86_400_000;
 const REFETCH_MS = 60_000;
 const DATE_CHARS = 10;
+const BARS_MAX = 92;
 const PERIODS = [
   { value: "1", label: "24 h" },
   { value: "7", label: "7 days" },
@@ -36,26 +38,25 @@ type Data = NonNullable<Awaited<ReturnType<typeof api.figures.get>>["data"]>;
 type Counts = Data["total"];
 type State = { period: string; by: string; from: string; to: string };
 
-export function UsageFigures() {
+export function UsageFigures({ of = {} }: { of?: FiguresOf }) {
   const isAdmin = useViewer().role === "admin";
   const [state, setState] = useUrlState({ period: "30", by: "model", from: "", to: "" });
   const period = oneOf(PERIODS, state.period, "30");
-  const kinds = LINE_KINDS.filter(({ isForAdmins }) => isAdmin || !isForAdmins);
-  const by = oneOf(kinds, state.by, "model");
+  const kinds = lineKindsOf(of, isAdmin);
+  const kind = kinds.find(({ value }) => value === state.by) ?? kinds[0];
+  const by = kind?.value ?? "model";
+  const key = ["figures", of, period, state.from, state.to];
+  const queryOf = () => ({ ...of, ...rangeOf(period, state) });
   const figures = useQuery({
-    queryKey: ["figures", period, by, state.from, state.to],
-    queryFn: () => ask(api.figures.get({ query: { ...rangeOf(period, state), by } })),
+    queryKey: [...key, by],
+    queryFn: () => ask(api.figures.get({ query: { ...queryOf(), by } })),
     placeholderData: keepPreviousData,
     refetchInterval: REFETCH_MS,
   });
   return (
     <Section
       title="Usage revenue and margin"
-      description={
-        isAdmin
-          ? "What requests brought you, and what providers charge you for them."
-          : "What your customers' requests brought you, and what they cost you."
-      }
+      description={`What ${whoseOf(of, isAdmin)} brought you, and what ${isAdmin ? "providers charge you for them" : "they cost you"}.`}
       action={
         <Segmented label="Period" value={period} onValue={(next) => setState({ period: next })} options={PERIODS} />
       }
@@ -73,6 +74,12 @@ export function UsageFigures() {
                 that was assigned without an order has no known price: its requests add nothing to usage revenue.
               </p>
             </div>
+            <FiguresChart
+              queryKey={key}
+              queryOf={queryOf}
+              step={stepOf(period, data)}
+              costName={isAdmin ? "Provider cost" : "Cost"}
+            />
             <ErrorCodes data={data} />
             <div className="px-4 pb-3 sm:px-6">
               <Segmented label="Table" value={by} onValue={(next) => setState({ by: next })} options={kinds} />
@@ -80,9 +87,9 @@ export function UsageFigures() {
             <DataTable
               caption={`Usage revenue and margin by ${by}`}
               rows={data.lines}
-              rowKey={(line) => `${by} ${lineName(by, line)} ${line.accountId ?? line.routeId ?? ""}`}
-              rowHref={(line) => lineHref(by, line, isAdmin)}
-              columns={columnsOf(by, isAdmin)}
+              rowKey={(line) => `${by} ${lineName(by, line)} ${line.accountId ?? line.routeId ?? line.keyId ?? ""}`}
+              rowHref={(line) => lineHref(by, line, { of, isAdmin })}
+              columns={columnsOf(by, kind?.head ?? "", isAdmin)}
               empty={<Empty>No requests in this period.</Empty>}
             />
             {data.hasMore && (
@@ -95,6 +102,18 @@ export function UsageFigures() {
       </Loaded>
     </Section>
   );
+}
+
+function whoseOf({ accountId, resellerId }: FiguresOf, isAdmin: boolean): string {
+  if (accountId !== undefined) return "these requests";
+  if (resellerId !== undefined) return "the requests of its customers";
+  return isAdmin ? "requests" : "your customers' requests";
+}
+
+/** Hours of a day, months of more than 92 days. */
+function stepOf(period: (typeof PERIODS)[number]["value"], { from, to }: Data): Step {
+  if (period === "1") return "hour";
+  return Date.parse(to) - Date.parse(from) > BARS_MAX * DAY_MS ? "month" : "day";
 }
 
 /** The period as the server takes it. Days are those of UTC; the last one is whole. */
@@ -233,8 +252,9 @@ function ErrorCodes({ data: { errors, errorsBefore } }: { data: Data }) {
 const tokensOf = ({ promptTokens, completionTokens }: Counts) => promptTokens + completionTokens;
 const sumOf = (errors: Data["errors"]) => errors.reduce((sum, { requests }) => sum + requests, 0);
 
-function errorRate(requests: number, errors: Data["errors"]): number {
-  const failed = sumOf(errors);
+const errorRate = (requests: number, errors: Data["errors"]) => shareOf(requests, sumOf(errors));
+
+function shareOf(requests: number, failed: number): number {
   return failed === 0 ? 0 : failed / (failed + requests);
 }
 
@@ -250,21 +270,11 @@ function Before({ now, then, said }: { now: number; then: number; said: string }
   );
 }
 
-function columnsOf(by: LineKind, isAdmin: boolean): Column<Line>[] {
-  const isById = by === "account" || by === "reseller";
-  const latency: Column<Line>[] = [
-    { head: "First event", align: "right", hideBelow: "xl", cell: ({ firstEvent }) => <Percentiles of={firstEvent} /> },
-    {
-      head: "Whole request",
-      align: "right",
-      hideBelow: "xl",
-      cell: ({ wholeAnswer }) => <Percentiles of={wholeAnswer} />,
-    },
-  ];
-  const head = LINE_KINDS.find(({ value }) => value === by)?.head ?? "";
+function columnsOf(by: LineKind["value"], head: string, isAdmin: boolean): Column<Line>[] {
   return [
     { head, cell: (line) => <span className="wrap-anywhere">{lineName(by, line)}</span> },
     { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
+    ...(by === "model" || by === "account" || by === "reseller" ? [ERRORS] : []),
     { head: "Tokens", align: "right", hideBelow: "lg", cell: (line) => formatCompact(tokensOf(line)) },
     {
       head: "Cached input",
@@ -272,7 +282,13 @@ function columnsOf(by: LineKind, isAdmin: boolean): Column<Line>[] {
       hideBelow: "xl",
       cell: ({ cachedTokens, promptTokens }) => (promptTokens === 0 ? "–" : formatShare(cachedTokens / promptTokens)),
     },
-    ...(isById ? [] : latency),
+    { head: "First event", align: "right", hideBelow: "xl", cell: ({ firstEvent }) => <Percentiles of={firstEvent} /> },
+    {
+      head: "Whole request",
+      align: "right",
+      hideBelow: "xl",
+      cell: ({ wholeAnswer }) => <Percentiles of={wholeAnswer} />,
+    },
     { head: "Usage revenue", align: "right", cell: ({ usageRevenueNanoUsd }) => formatMoney(usageRevenueNanoUsd) },
     {
       head: isAdmin ? "Provider cost" : "Cost",
@@ -283,6 +299,13 @@ function columnsOf(by: LineKind, isAdmin: boolean): Column<Line>[] {
     { head: "Margin", align: "right", cell: ({ marginNanoUsd }) => formatMoney(marginNanoUsd) },
   ];
 }
+
+const ERRORS: Column<Line> = {
+  head: "Error rate",
+  align: "right",
+  hideBelow: "lg",
+  cell: ({ errors, requests }) => formatShare(shareOf(requests, errors ?? 0)),
+};
 
 /** Says of how many requests the cost is not known. */
 function Cost({ line: { costNanoUsd, costUnknown } }: { line: Line }) {

@@ -9,7 +9,7 @@ import { PersonView } from "./person_page.tsx";
 export function PeoplePage() {
   const invite = <InviteButton personHref={hrefOf} label="Add person" />;
   return (
-    <Page title="People" lead="Customers, resellers and admins." action={invite}>
+    <Page title="Customers" lead="Customers, resellers and admins." action={invite}>
       <PeopleList personHref={hrefOf} invite={invite} />
     </Page>
   );

@@ -12,6 +12,7 @@ import { Later } from "../../ui/later.tsx";
 import { Menu } from "../../ui/menu.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Banner, Empty, ErrorState, Loaded, Loading, Skeleton } from "../../ui/states.tsx";
+import { TabBar, useTab } from "../../ui/tab_bar.tsx";
 import { toast } from "../../ui/toast.tsx";
 import { BalanceSection } from "../billing/balance_section.tsx";
 import { PackagesSection } from "../billing/packages_section.tsx";
@@ -30,6 +31,7 @@ import { personQuery } from "./queries.ts";
 const AssignDialog = lazy(() => import("../orders/assign_dialog.tsx").then((m) => ({ default: m.AssignDialog })));
 const LimitsDialog = lazy(() => import("./person_limits.tsx").then((m) => ({ default: m.LimitsDialog })));
 const Statement = lazy(() => import("../billing/statement.tsx").then((m) => ({ default: m.Statement })));
+const UsageFigures = lazy(() => import("../home/usage_figures.tsx").then((m) => ({ default: m.UsageFigures })));
 const loadDialogs = () => import("./person_dialogs.tsx");
 const loadMoney = () => import("./person_money.tsx");
 const GrantDialog = lazy(() => loadMoney().then((m) => ({ default: m.GrantDialog })));
@@ -40,6 +42,14 @@ const SecondFactorConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.S
 const SuspendConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.SuspendConfirm })));
 
 const CHART_DAYS = 30;
+
+const MONEY = { value: "money", label: "Packages and balance" } as const;
+const USAGE = { value: "usage", label: "Usage and keys" } as const;
+/** Limits, rights, and what cannot be undone. */
+const ACCOUNT = { value: "account", label: "Account" } as const;
+type PersonTab = { value: "money" | "usage" | "statement" | "account"; label: string };
+const TABS: readonly [PersonTab, ...PersonTab[]] = [MONEY, USAGE, ACCOUNT];
+const RESELLER_TABS: typeof TABS = [MONEY, USAGE, { value: "statement", label: "Statement" }, ACCOUNT];
 
 /** Packages, balance, usage, keys, and the account itself. */
 export function PersonView({ accountId, listName }: { accountId: number; listName: string }) {
@@ -77,9 +87,10 @@ function NoSuchPerson({ listName }: { listName: string }) {
 
 function KnownPerson({ person }: { person: Person }) {
   const { role, lock } = useViewer();
-  const billing = useBilling(person.accountId);
   const dialog = useOpened<PersonDialogKind>();
   const isAdmin = role === "admin";
+  const tabs = isAdmin && person.role === "reseller" ? RESELLER_TABS : TABS;
+  const tab = useTab(tabs);
   return (
     <Page
       title={person.name}
@@ -97,6 +108,48 @@ function KnownPerson({ person }: { person: Person }) {
       }
     >
       <PersonBanner person={person} dialog={dialog} />
+      <TabBar label={person.name} tabs={tabs} value={tab} />
+      {tab === "money" && <Money person={person} dialog={dialog} />}
+      {tab === "usage" && (
+        <>
+          <UsageChart
+            title={`Usage of the last ${CHART_DAYS} days`}
+            filter={{ accountId: person.accountId }}
+            days={CHART_DAYS}
+            empty={
+              <Section title="Usage">
+                <p className="text-14 text-ink-2">No requests in the last {CHART_DAYS} days.</p>
+              </Section>
+            }
+          />
+          {person.role !== "admin" && (
+            <Suspense fallback={<Skeleton className="h-96 rounded-lg" />}>
+              <UsageFigures
+                of={person.role === "reseller" ? { resellerId: person.accountId } : { accountId: person.accountId }}
+              />
+            </Suspense>
+          )}
+          <TheirKeys accountId={person.accountId} />
+        </>
+      )}
+      {tab === "statement" && (
+        <Suspense fallback={<Skeleton className="h-96 rounded-lg" />}>
+          <Statement resellerId={person.accountId} />
+        </Suspense>
+      )}
+      {tab === "account" && <AccountSection person={person} dialog={dialog} />}
+      <Later>{dialog.what && <PersonDialog key={dialog.times} dialog={dialog} person={person} />}</Later>
+    </Page>
+  );
+}
+
+/** Packages and balance; of a reseller also what it may assign without paying. */
+function Money({ person, dialog }: { person: Person; dialog: Opened<PersonDialogKind> }) {
+  const { role, lock } = useViewer();
+  const billing = useBilling(person.accountId);
+  const isAdmin = role === "admin";
+  return (
+    <>
       <Loaded query={billing} skeleton={<Skeleton className="h-64 rounded-lg" />}>
         {({ packages, balance }) => (
           <>
@@ -120,23 +173,7 @@ function KnownPerson({ person }: { person: Person }) {
         )}
       </Loaded>
       {isAdmin && person.role === "reseller" && <Allotments person={person} onGrant={() => dialog.open("grant")} />}
-      <UsageChart
-        title={`Usage of the last ${CHART_DAYS} days`}
-        filter={{ accountId: person.accountId }}
-        days={CHART_DAYS}
-        empty={
-          <Section title="Usage">
-            <p className="text-14 text-ink-2">No requests in the last {CHART_DAYS} days.</p>
-          </Section>
-        }
-      />
-      <TheirKeys accountId={person.accountId} />
-      <Suspense fallback={<Skeleton className="h-96 rounded-lg" />}>
-        {isAdmin && person.role === "reseller" && <Statement resellerId={person.accountId} />}
-      </Suspense>
-      <AccountSection person={person} dialog={dialog} />
-      <Later>{dialog.what && <PersonDialog key={dialog.times} dialog={dialog} person={person} />}</Later>
-    </Page>
+    </>
   );
 }
 

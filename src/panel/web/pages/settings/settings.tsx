@@ -13,6 +13,7 @@ import { CountField, DollarField, TextField } from "../../ui/fields.tsx";
 import { isBlank, PageForm, useForm } from "../../ui/form.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Loaded, Skeleton } from "../../ui/states.tsx";
+import { TabBar, useTab } from "../../ui/tab_bar.tsx";
 import { toast } from "../../ui/toast.tsx";
 import { BuyerDetailsSection } from "../invoices/invoice_details.tsx";
 import { Devices } from "./devices.tsx";
@@ -27,9 +28,16 @@ import { SecondFactor } from "./second_factor.tsx";
 
 type Settings = NonNullable<Awaited<ReturnType<typeof api.settings.get>>["data"]>;
 
+const TABS = [
+  { value: "you", label: "You" },
+  { value: "sign-in", label: "Sign-in" },
+  { value: "notices", label: "Notices and mail" },
+] as const;
+
 export function SettingsPage() {
   const client = useQueryClient();
   const settings = useQuery(settingsQuery);
+  const tab = useTab(TABS);
   const reread = () => client.invalidateQueries({ queryKey: SETTINGS_KEY });
   return (
     <Page
@@ -37,24 +45,37 @@ export function SettingsPage() {
       lead="Your name, how you sign in, what you are told about, and what your invoices say."
       size="sm"
     >
+      <TabBar label="Settings" tabs={TABS} value={tab} />
       <Loaded query={settings} skeleton={<SettingsSkeleton />}>
         {(data) => (
           <>
-            <Profile settings={data} />
-            <EmailAddress settings={data} onChanged={reread} />
-            <Password settings={data} onChanged={reread} />
-            <SecondFactor
-              isOn={data.totpEnabled}
-              codesLeft={data.recoveryCodesLeft}
-              email={data.email}
-              onChanged={reread}
-            />
-            <Passkeys asksForCode={data.totpEnabled} />
-            <Devices />
-            <Notices settings={data} />
-            <MailChoices />
-            <BuyerDetailsSection />
-            <Appearance />
+            {tab === "you" && (
+              <>
+                <Profile settings={data} />
+                <BuyerDetailsSection />
+                <Appearance />
+              </>
+            )}
+            {tab === "sign-in" && (
+              <>
+                <EmailAddress settings={data} onChanged={reread} />
+                <Password settings={data} onChanged={reread} />
+                <SecondFactor
+                  isOn={data.totpEnabled}
+                  codesLeft={data.recoveryCodesLeft}
+                  email={data.email}
+                  onChanged={reread}
+                />
+                <Passkeys asksForCode={data.totpEnabled} />
+                <Devices />
+              </>
+            )}
+            {tab === "notices" && (
+              <>
+                <Notices settings={data} />
+                <MailChoices />
+              </>
+            )}
           </>
         )}
       </Loaded>

@@ -48,7 +48,7 @@ export function UsageBreakdown({ accountId, days }: { accountId: number | null; 
         {(data) => (
           <DataTable
             caption={`Latency and cached input by ${kind.value}`}
-            rows={data.lines}
+            rows={data.lines.filter(({ requests }) => requests > 0)}
             rowKey={(line) => String(line.keyId ?? line.modelId ?? line.host ?? line.hour)}
             columns={columnsOf(kind)}
             empty={<Empty>No requests in this period.</Empty>}
