@@ -58,7 +58,7 @@ export function marksBetween({ ids, edges }: OfHolders): SQL {
       select i, account_id, ${timesEach(counts)} from rolled_up
       union all
       select width_bucket(tail.created_at, ${moments}), held.account_id, ${sql.raw(FIRST_MARK)}, ${sql.raw(WHOLE_MARK)}
-      from ${sql.raw(UNFOLDED_RECORDS)} tail join accounts a on a.id = tail.account_id
+      from ${sql.raw(UNFOLDED_RECORDS)} tail join (select id, reseller_id from accounts) a on a.id = tail.account_id
         cross join lateral (select a.id union all select -a.reseller_id where a.reseller_id is not null) as held(account_id)
       where held.${isOneOf(ids)}
     )

@@ -130,7 +130,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
   second_factor_off: (facts) => ({
     subject: `Two-step sign-in at ${facts.brand} was switched off`,
     paragraphs: ["Your password alone signs in now, without a code. All other devices were signed out.", notYou(facts)],
-    button: page(facts, "/settings", "Open settings"),
+    button: page(facts, "/settings?tab=sign-in", "Open settings"),
     why: security(facts),
   }),
   passkey_added: (facts) => ({
@@ -140,7 +140,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
       ["Passkey", text(facts, "name")],
       ["Signs in on", text(facts, "host")],
     ],
-    button: page(facts, "/settings", "Open settings"),
+    button: page(facts, "/settings?tab=sign-in", "Open settings"),
     why: security(facts),
   }),
   passkey_removed: (facts) => {
@@ -153,7 +153,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
         notYou(facts),
       ],
       facts: names.map((one): [string, string] => ["Passkey", one]),
-      button: page(facts, "/settings", "Open settings"),
+      button: page(facts, "/settings?tab=sign-in", "Open settings"),
       why: security(facts),
     };
   },

@@ -120,10 +120,13 @@ function seeded(seed: number): (below: number) => number {
 
 /** The codes of the errors that clients got, by account: as a status, or within a stream. */
 const told = new Map<number, Map<string, number>>();
+/** How many errors were told of a model. */
+const toldOf = new Map<string, number>();
 
-function noteError(accountId: number, { json, text }: { json: Row; text: string }): void {
+function noteError(accountId: number, model: string, { json, text }: { json: Row; text: string }): void {
   const code = json?.error?.code ?? /"code":"([a-z_]+)"/.exec(text)?.[1];
   if (code === undefined) return;
+  toldOf.set(model, (toldOf.get(model) ?? 0) + 1);
   const codes = told.get(accountId) ?? new Map<string, number>();
   told.set(accountId, codes.set(code, (codes.get(code) ?? 0) + 1));
 }
@@ -138,6 +141,10 @@ function errorsOf(accountIds: readonly number[]): { code: string; requests: numb
     .sort((a, b) => b.requests - a.requests || (a.code < b.code ? -1 : 1));
 }
 
+/** How many errors accounts got. */
+const countOf = (accountIds: readonly number[]) =>
+  errorsOf(accountIds).reduce((sum, { requests }) => sum + requests, 0);
+
 async function traffic(seed: number): Promise<void> {
   const random = seeded(seed);
   for (let i = 0; i < REQUESTS; i++) {
@@ -150,18 +157,15 @@ async function traffic(seed: number): Promise<void> {
     else if (model === "chat-two-routes") shop.provider.next({ status: 500 });
     else if (stream && random(6) === 0) shop.provider.next({ cutAfterChunks: 3, tokens: 6, chunkDelayMs: 5 });
     const kind = isShort ? 2 : random(6);
-    const asked =
+    const [path, body]: [string, { model: string }] =
       random(12) === 0
-        ? shop.call("/v1/chat/completions", { secret, body: chatBody({ model: "no-such-model" }) })
+        ? ["/v1/chat/completions", chatBody({ model: "no-such-model" })]
         : kind === 0
-          ? shop.call("/v1/images/generations", { secret, body: imageBody() })
+          ? ["/v1/images/generations", imageBody()]
           : kind === 1
-            ? shop.call("/v1/embeddings", { secret, body: embeddingBody() })
-            : shop.call("/v1/chat/completions", {
-                secret,
-                body: chatBody({ model, stream, max_tokens: 5 + random(50) }),
-              });
-    noteError(accountId, await asked);
+            ? ["/v1/embeddings", embeddingBody()]
+            : ["/v1/chat/completions", chatBody({ model, stream, max_tokens: 5 + random(50) })];
+    noteError(accountId, body.model, await shop.call(path, { secret, body }));
     shop.provider.reset();
   }
   // Money that is refunded changes a balance, not what requests brought.
@@ -269,13 +273,48 @@ async function expectExact(): Promise<void> {
     expect(line).toMatchObject({ ...shown(route), costUnknown: route.unknown });
   }
   const ofAll = (await figures(admin, "?by=account")).lines;
+  const resoldTo = new Set((await figures(seller, "?by=account")).lines.map(({ accountId }: Row) => accountId));
   expect(ofAll.map(({ accountId }: Row) => accountId).sort()).toEqual(payers.map(({ accountId }) => accountId).sort());
   for (const { accountId, ...line } of ofAll) {
     const { operator: account } = await again(({ account_id: id }) => Number(id) === accountId);
-    expect(line).toMatchObject({ ...shown(account), costUnknown: account.unknown, firstEvent: null });
+    expect(line).toMatchObject({
+      ...shown(account),
+      ...(await latencyAgain(({ account_id: id }) => Number(id) === accountId)),
+      costUnknown: account.unknown,
+      errors: countOf([accountId]),
+    });
   }
   const [resold] = (await figures(admin, "?by=reseller")).lines;
-  expect(resold).toMatchObject({ accountId: reseller.accountId, ...shown(ofReseller.operator) });
+  const resoldIds = ofAll.map(({ accountId }: Row) => accountId).filter((id: number) => resoldTo.has(id));
+  expect(resold).toMatchObject({
+    accountId: reseller.accountId,
+    ...shown(ofReseller.operator),
+    ...(await latencyAgain((row) => row.reseller === reseller.accountId)),
+    errors: countOf(resoldIds),
+  });
+  const models = (await figures(admin, "?by=model")).lines;
+  expect(models.length).toBeGreaterThan(4);
+  for (const { modelId, requests, errors } of models) {
+    const { operator: model } = await again((row) => row.model_id === modelId);
+    expect([modelId, requests, errors]).toEqual([modelId, model.requests, toldOf.get(modelId) ?? 0]);
+  }
+  for (const by of ["hour", "day", "month"]) {
+    const { lines, total, errors } = await figures(
+      admin,
+      `?by=${by}&start=${new Date(Date.now() - 86_400_000).toISOString()}`,
+    );
+    const summed = (field: string) => lines.reduce((sum: bigint, line: Row) => sum + BigInt(line[field]), 0n);
+    for (const field of [
+      "requests",
+      "promptTokens",
+      "usageRevenueNanoUsd",
+      "costNanoUsd",
+      "marginNanoUsd",
+      "costUnknown",
+    ])
+      expect([by, field, summed(field)]).toEqual([by, field, BigInt(total[field])]);
+    expect(Number(summed("errors"))).toBe(errors.reduce((sum: number, each: Row) => sum + each.requests, 0));
+  }
   const own = (await figures(seller, "?by=account")).lines;
   for (const { accountId, ...line } of own) {
     const { reseller: account } = await again(

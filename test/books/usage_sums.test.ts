@@ -1,7 +1,10 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { addRefusals } from "../../src/accounts/refusal_counts_store.ts";
 import { check } from "../../src/books/check.ts";
 import { sweepRollups } from "../../src/books/check_rollups_store.ts";
+import { type FiguresLine, type FiguresScope, figuresOf } from "../../src/books/figures_store.ts";
 import { foldAll } from "../../src/books/folding_store.ts";
+import { percentilesOf } from "../../src/books/latency_marks.ts";
 import { openSlices, type SliceTx } from "../../src/books/short_transactions_store.ts";
 import { statementOf } from "../../src/books/statement_store.ts";
 import type { UsageFilter } from "../../src/books/usage_records_store.ts";
@@ -364,6 +367,152 @@ async function sumOfTopUps(): Promise<bigint> {
     where kind = 'top_up' and account_id = ${String(people[0].accountId)}`;
   return BigInt(String(row?.nano));
 }
+
+type Told = { accountId: number; at: string; code: string; modelId: string; count: number };
+
+/** Random errors of March, written as replicas write them. */
+async function writeErrors(seed: number): Promise<Told[]> {
+  const random = seeded(seed);
+  const told = Array.from({ length: 150 }, (): Told => {
+    const at = new Date(Date.parse("2026-03-01T00:00:00Z") + random(33 * 1440) * 60_000).toISOString();
+    const { accountId } = people[random(people.length)] as Someone;
+    const code = ["provider_unavailable", "too_many_requests"][random(2)] ?? "";
+    return { accountId, at, code, modelId: [...MODELS, ""][random(4)] ?? "", count: 1 + random(5) };
+  });
+  const lastRequestId = "01990000-0000-7000-8000-000000000000";
+  const counts = told.map(({ at, ...error }) => ({ ...error, minute: at, keyId: 0, host: "a.test", lastRequestId }));
+  await addRefusals(
+    { db },
+    counts.map((count) => ({ ...count, isListed: false })),
+  );
+  return told;
+}
+
+type Rec = {
+  accountId: number;
+  modelId: string;
+  at: Date;
+  tokens: number;
+  charged: string;
+  cost: string | null;
+  firstMs: number;
+  wholeMs: number;
+};
+
+/** Usage records between two moments, one by one. */
+async function recordsBetween(from: string, to: string) {
+  return await world.sql<Rec[]>`
+    select account_id::int as "accountId", model_id as "modelId", created_at as at, prompt_tokens as tokens, charged_nano_usd::text as charged,
+      provider_cost_nano_usd::text as cost, first_ms::int as "firstMs", floor(extract(epoch from finished_at - created_at) * 1000)::int as "wholeMs"
+    from receipts where outcome = 'settled' and created_at >= ${from}::text::timestamptz and created_at < ${to}::text::timestamptz`;
+}
+
+/** The middle of the bucket in which this fraction of durations ends: four buckets for each doubling, up to 17 minutes. */
+function percentileAgain(durations: readonly number[], fraction: number): number {
+  const ms = durations.toSorted((a, b) => a - b)[Math.ceil(fraction * durations.length) - 1] ?? 0;
+  return ms < 1 ? 1 : Math.round(2 ** ((Math.min(80, Math.floor(Math.log2(ms) * 4)) + 0.5) / 4));
+}
+
+function summed(records: readonly Rec[], told: readonly Told[]) {
+  const sum = (pick: (record: Rec) => unknown) =>
+    records.reduce((all, record) => all + BigInt(String(pick(record))), 0n);
+  const took = (pick: (record: Rec) => number) => {
+    const all = records.map(pick);
+    return all.length === 0 ? null : { p50Ms: percentileAgain(all, 0.5), p95Ms: percentileAgain(all, 0.95) };
+  };
+  return {
+    requests: records.length,
+    promptTokens: Number(sum(({ tokens }) => tokens)),
+    chargedNanoUsd: sum(({ charged }) => charged),
+    providerCostNanoUsd: sum(({ cost }) => cost ?? 0),
+    costUnknown: records.filter(({ cost }) => cost === null).length,
+    firstEvent: took(({ firstMs }) => firstMs),
+    wholeAnswer: took(({ wholeMs }) => wholeMs),
+    errors: told.reduce((all, { count }) => all + count, 0),
+  };
+}
+
+const figured = ({ of: _, firstMarks, wholeMarks, ...line }: FiguresLine) => ({
+  requests: line.requests,
+  promptTokens: line.promptTokens,
+  chargedNanoUsd: line.chargedNanoUsd,
+  providerCostNanoUsd: line.providerCostNanoUsd,
+  costUnknown: line.costUnknown,
+  firstEvent: percentilesOf(firstMarks),
+  wholeAnswer: percentilesOf(wholeMarks),
+  errors: line.errors,
+});
+
+test(
+  "figures by hour, day, month, model, account and reseller are those of the records, folded or not, with latency and errors",
+  async () => {
+    const [reseller, customer] = people;
+    const customers = people.slice(1).map(({ accountId }) => accountId);
+    let told = await writeErrors(31);
+    const periods = [
+      ["hour", "2026-03-15T03:00:00.000Z", "2026-03-17T03:00:00.000Z"],
+      ["day", "2026-03-01T05:15:00.000Z", "2026-04-03T10:15:00.000Z"],
+      ["day", "2026-03-10T00:00:00.000Z", "2026-03-11T00:00:00.000Z"],
+      ["day", "2026-03-10T13:15:00.000Z", "2026-03-10T14:00:00.000Z"],
+      ["month", "2026-02-27T16:00:00.000Z", "2026-04-03T10:15:00.000Z"],
+      ["model", "2026-03-03T16:45:00.000Z", "2026-03-29T02:00:00.000Z"],
+      ["account", "2026-03-03T16:00:00.000Z", "2026-03-29T02:00:00.000Z"],
+      ["reseller", "2026-03-03T11:00:00.000Z", "2026-03-29T13:00:00.000Z"],
+    ] as const;
+    const scopes: [FiguresScope, readonly number[]][] = [
+      ["everyone", people.map(({ accountId }) => accountId)],
+      [{ customersOf: reseller.accountId }, customers],
+      [{ accountId: customer.accountId }, [customer.accountId]],
+    ];
+    for (const isFolded of [false, true]) {
+      if (isFolded) {
+        await fold();
+        told = [...told, ...(await writeErrors(32))];
+      } else await write(200, 33);
+      for (const [by, start, end] of periods)
+        for (const [scope, ids] of scopes) {
+          if ((by === "reseller" && scope !== "everyone") || (by === "account" && ids.length === 1)) continue;
+          const { from, to, lines, total, errors } = await figuresOf({ db }, { scope, by, start, end });
+          expect([by, from, to]).toEqual([by, start, end]);
+          const records = (await recordsBetween(start, end)).filter(({ accountId }) => ids.includes(accountId));
+          const failed = told.filter(({ accountId, at }) => ids.includes(accountId) && at >= start && at < end);
+          expect(total.requests).toBe(records.length);
+          expect(errors.reduce((sum, { requests }) => sum + requests, 0)).toBe(summed([], failed).errors);
+          const nextOf = (of: string) => lines[lines.findIndex((line) => line.of === of) + 1]?.of ?? end;
+          const isOf = (
+            of: string,
+            { accountId, modelId, at }: { accountId: number; modelId: string; at: string | Date },
+          ) => {
+            if (by === "model") return modelId === of;
+            if (by === "account") return accountId === Number(of);
+            if (by === "reseller") return customers.includes(accountId);
+            const ms = new Date(at).getTime();
+            return ms >= Date.parse(of) && ms < Date.parse(nextOf(of));
+          };
+          for (const line of lines) {
+            const of = String(line.of);
+            const wanted = summed(
+              records.filter((record) => isOf(of, record)),
+              failed.filter((error) => isOf(of, error)),
+            );
+            expect([by, of, figured(line)]).toEqual([by, of, wanted]);
+          }
+          // Times leave out nothing, and begin when they say.
+          if (by === "hour") expect(lines).toHaveLength(48);
+          if (by === "month") expect(lines.map(({ of }) => of?.slice(0, 7))).toEqual(["2026-02", "2026-03", "2026-04"]);
+          if (by === "day") expect(lines.slice(1).every(({ of }) => of?.endsWith("T00:00:00.000Z"))).toBe(true);
+          const inLines = lines.reduce((sum, { requests }) => sum + requests, 0);
+          expect([by, inLines]).toEqual([
+            by,
+            by === "reseller"
+              ? records.filter(({ accountId }) => customers.includes(accountId)).length
+              : records.length,
+          ]);
+        }
+    }
+  },
+  SLOW_MS,
+);
 
 test(
   "sums stay the same while rows are being folded",

@@ -51,7 +51,7 @@ test("with pay-as-you-go off the balance pays nothing; switched on, it pays the 
   const { secret } = await shop.world.addKey(carol, { mode: "payg" });
   expect((await shop.chat(secret)).status).toBe(402);
 
-  const visit = await panel.visit(admin, `/admin/people/${carol.accountId}`);
+  const visit = await panel.visit(admin, `/admin/people/${carol.accountId}?tab=account`);
   const payg = visit.page.getByRole("switch", { name: "Pay-as-you-go" });
   expect(await payg.isChecked()).toBe(false);
   await payg.click();
@@ -62,7 +62,7 @@ test("with pay-as-you-go off the balance pays nothing; switched on, it pays the 
   await visit.close();
 });
 
-test("each figure on Home links to a list with that many rows", async () => {
+test("each figure on the Overview links to a list with that many rows", async () => {
   const { shop } = panel;
   const customer = await shop.customer();
   await givePassword(shop, customer);
@@ -77,7 +77,7 @@ test("each figure on Home links to a list with that many rows", async () => {
   const { page } = visit;
   const tiles = page.getByRole("region", { name: "The service" });
   for (const [label, table] of [
-    ["People", "People"],
+    ["Accounts", "People"],
     ["Requests in 24 h", "Charged requests"],
     ["Orders waiting", "Incoming orders"],
   ] as const) {
@@ -132,7 +132,7 @@ test("a top-up of a customer without pay-as-you-go warns first; a reseller with 
   await (await topUp()).getByText("You cannot switch it on. Ask the operator").waitFor();
   await reseller.check();
 
-  const visit = await panel.visit(admin, `/admin/people/${acme.accountId}`);
+  const visit = await panel.visit(admin, `/admin/people/${acme.accountId}?tab=account`);
   await visit.page.getByRole("switch", { name: "Pay-as-you-go of its customers" }).click();
   await said(visit.page, /can switch pay-as-you-go for its customers now\.$/);
   await visit.check();
@@ -145,6 +145,7 @@ test("a top-up of a customer without pay-as-you-go warns first; a reseller with 
   await dialog.getByText("1.250 can be read in two ways: write 1250 or 1.25.").waitFor();
   await reseller.check();
   await dialog.getByRole("button", { name: "Cancel" }).click();
+  await reseller.page.getByRole("navigation").getByRole("link", { name: "Account", exact: true }).click();
   await reseller.page.getByRole("switch", { name: "Pay-as-you-go" }).click();
   await said(reseller.page, "The balance pays now.");
   const again = await topUp();
@@ -317,7 +318,7 @@ test("viewing as a customer: a bar says so, changes are disabled and refused, st
     return [answer.status, (await answer.json()).error.code];
   });
   expect(refused).toEqual([403, "read_only"]);
-  expect(await page.getByRole("navigation").getByRole("link", { name: "People" }).count()).toBe(0);
+  expect(await page.getByRole("navigation").getByRole("link", { name: "Customers" }).count()).toBe(0);
 
   await bar.getByRole("button", { name: "Leave" }).click();
   await page.getByRole("heading", { name, level: 1 }).waitFor();
@@ -333,7 +334,7 @@ test("viewing as a customer: a bar says so, changes are disabled and refused, st
 test("a customer gets Not found on an admin page, and no admin data is requested", async () => {
   const visit = await panel.visit(await panel.shop.world.addCustomer(), "/admin/books");
   await visit.page.getByRole("heading", { name: "Not found" }).waitFor();
-  expect(await visit.page.getByText("Operations").count()).toBe(0);
+  expect(await visit.page.getByText("Catalog").count()).toBe(0);
   await visit.check();
   await visit.close();
 });

@@ -80,11 +80,32 @@ test(
   "a name, note or reason of one long word cuts off neither itself nor the buttons and amounts beside it",
   async () => {
     const { accountId } = customer;
-    expect(await walk(customer, ["/", "/billing", "/settings", "/keys"], ACME_HOST)).toEqual([]);
-    const ofSeller = ["/", "/customers", "/customers?view=orders&orders=all", `/customers/${accountId}`, "/messages"];
+    expect(
+      await walk(
+        customer,
+        ["/", "/billing", "/settings", "/settings?tab=sign-in", "/settings?tab=notices", "/keys"],
+        ACME_HOST,
+      ),
+    ).toEqual([]);
+    const ofSeller = [
+      "/",
+      "/customers",
+      "/orders?orders=all",
+      "/statement",
+      `/customers/${accountId}`,
+      `/customers/${accountId}?tab=usage`,
+      `/customers/${accountId}?tab=account`,
+      "/messages",
+    ];
     expect(await walk(panel.acme, ofSeller, ACME_HOST)).toEqual([]);
     const admin = await panel.shop.world.addAdmin();
-    const ofAdmin = ["/admin/people", `/admin/people/${accountId}`, "/admin/orders?orders=all&from=all"];
+    const ofAdmin = [
+      "/admin/people",
+      `/admin/people/${accountId}`,
+      `/admin/people/${accountId}?tab=usage`,
+      `/admin/people/${accountId}?tab=account`,
+      "/admin/orders?orders=all&from=all",
+    ];
     expect(await walk(admin, ofAdmin)).toEqual([]);
   },
   WALK_MS_MAX,

@@ -109,7 +109,7 @@ for (const host of [PANEL_HOST, ACME_HOST]) {
     const { page } = visit;
     const device = await addDevice(visit);
     await visit.signIn(person);
-    await page.goto("/settings");
+    await page.goto("/settings?tab=sign-in");
     await device.present(true);
     await said(page, "No passkeys yet. With one, you sign in without typing a password.");
     visit.expectProblem(/^422 POST \/api\/panel\/settings\/passkeys\/begin$/);
@@ -143,7 +143,7 @@ for (const host of [PANEL_HOST, ACME_HOST]) {
     await pressPasskey(visit, device);
     await isHome(visit);
 
-    await page.goto("/settings");
+    await page.goto("/settings?tab=sign-in");
     await page.getByRole("button", { name: "Rename My laptop" }).click();
     await page.getByRole("dialog").getByLabel("Name").fill("Old laptop");
     await page.getByRole("button", { name: "Save name" }).click();
@@ -163,7 +163,7 @@ test("with a passkey a forgotten password is changed, and the second factor set 
   const { page } = visit;
   const device = await addDevice(visit);
   await visit.signIn(person);
-  await page.goto("/settings");
+  await page.goto("/settings?tab=sign-in");
   await device.present(true);
   await addPasskey(visit, "My laptop");
   const dialogOf = async (button: string, name: string) => {
@@ -230,7 +230,7 @@ test("a copied passkey is refused with a reason, and its owner sees it in the se
   const { page } = visit;
   const device = await addDevice(visit);
   await visit.signIn(person);
-  await page.goto("/settings");
+  await page.goto("/settings?tab=sign-in");
   await device.present(true);
   await addPasskey(visit, "Key on my desk");
   const [copy] = await device.credentials();
@@ -252,7 +252,7 @@ test("a copied passkey is refused with a reason, and its owner sees it in the se
   await page.getByText(/There seems to be a copy of this passkey/).waitFor();
   await device.check();
   await visit.signIn(person);
-  await page.goto("/settings");
+  await page.goto("/settings?tab=sign-in");
   await said(page, "Blocked");
   await device.check();
   await visit.close();
@@ -299,7 +299,7 @@ test("a forgotten password: the page says the same for everyone, and the link se
 test("an address is changed once both links are confirmed; the settings show what is missing", async () => {
   const person = await addPerson();
   const email = "moved@example.com";
-  const visit = await panel.visit(person, "/settings");
+  const visit = await panel.visit(person, "/settings?tab=sign-in");
   const { page } = visit;
   await page.getByRole("button", { name: "Change e-mail" }).click();
   const dialog = page.getByRole("dialog", { name: "Change your e-mail" });

@@ -80,8 +80,20 @@ test("pages and responses on its domain have its brand, and name no operator, pr
   };
   const visits: [Person | null, string[]][] = [
     [null, ["/sign-in"]],
-    [customer, ["/", "/keys", "/playground", "/usage", "/billing", "/settings", "/nowhere"]],
-    [panel.acme, ["/", "/customers", `/customers/${customer.accountId}`, "/domains", "/brand", "/billing"]],
+    [customer, ["/", "/keys", "/playground", "/usage", "/billing", "/settings", "/settings?tab=sign-in", "/nowhere"]],
+    [
+      panel.acme,
+      [
+        "/",
+        "/customers",
+        `/customers/${customer.accountId}`,
+        "/orders",
+        "/statement",
+        "/domains",
+        "/brand",
+        "/billing",
+      ],
+    ],
   ];
   for (const [person, paths] of visits) {
     const visit = await panel.visit(null, "/sign-in", { host: ACME_HOST });

@@ -85,7 +85,7 @@ test("a second factor from the settings is needed at the next sign-in; a recover
   const { page } = visit;
   await enter(visit, email, PASSWORD);
   await isHome(visit);
-  await page.goto("/settings");
+  await page.goto("/settings?tab=sign-in");
   await page.getByRole("button", { name: "Set up" }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Current password", { exact: true }).fill(PASSWORD);

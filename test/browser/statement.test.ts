@@ -15,7 +15,7 @@ afterAll(async () => {
   await panel.close();
 });
 
-const statement = () => panel.visit(panel.acme, "/customers?view=statement", { host: ACME_HOST });
+const statement = () => panel.visit(panel.acme, "/statement", { host: ACME_HOST });
 
 /** Sets the ledger's clock, and the server's time that a page is told. */
 async function setNow({ page }: Visit, now: string): Promise<void> {
@@ -45,7 +45,7 @@ test("a top-up is listed, however many packages were assigned before it", async 
     update balances set balance_nano_usd = balance_nano_usd + (select sum(amount_nano_usd) from paid)
     where account_id = ${seller.accountId}`;
   await world.sql`select add_balance(${seller.accountId}, ${String(7n * USD)}, 'top_up', 'the last one', null)`;
-  const visit = await panel.visit(seller, "/customers?view=statement", { host: "ai.busy.localhost" });
+  const visit = await panel.visit(seller, "/statement", { host: "ai.busy.localhost" });
   const list = visit.page.getByRole("table", { name: "Top-ups, transfers" });
   expect(await textOf(list.getByRole("row").filter({ hasText: "the last one" }))).toContain("+$7.00");
   expect(await list.getByRole("row").count()).toBe(3);
@@ -79,7 +79,7 @@ test("it begins with the current month of the billing time zone, as the invoices
   // December in UTC, and November in Los Angeles.
   await setNow(visit, "2026-12-01T03:00:00.000Z");
   const { page } = visit;
-  await page.goto("/customers?view=statement");
+  await page.goto("/statement");
   await said(page, /^Balance so far/);
   const months = async (label: string) => {
     const options = page.getByRole("combobox", { name: label, exact: true }).getByRole("option");

@@ -37,6 +37,23 @@ const paymentOf = async (orderId: number) => Number((await pay.paymentsOf(orderI
 const refund = (orderId: number, amountNano: bigint | string, session: PanelSession = pay.as.admin) =>
   paymentOf(orderId).then((id) => session.post(`/payments/${id}/refunds`, { amountNano: String(amountNano) }));
 
+/** The tax of invoices, added up from the invoices one by one: a line for each currency and tax. */
+async function taxAgain(sellerId: number) {
+  const rows = await pay.sql`
+    select kind, currency, tax as facts, total_nano::text as total, tax_nano::text as tax from invoices where seller_id = ${sellerId}`;
+  const lines = new Map<string, { invoices: number; creditNotes: number; net: bigint; tax: bigint }>();
+  for (const { kind, currency, facts, total, tax } of rows) {
+    const name = [currency, facts?.country, facts?.rate, facts?.reverseCharge].join();
+    const line = lines.get(name) ?? { invoices: 0, creditNotes: 0, net: 0n, tax: 0n };
+    const sign = kind === "invoice" ? 1n : -1n;
+    line[kind === "invoice" ? "invoices" : "creditNotes"]++;
+    line.net += sign * (BigInt(total) - BigInt(tax));
+    line.tax += sign * BigInt(tax);
+    lines.set(name, line);
+  }
+  return lines;
+}
+
 describe("tax", () => {
   test("is added to a top-up, which credits exactly its amount; it is in the payment, on the invoice, and refunded in proportion", async () => {
     for (const pricesWithTax of [false, true]) {
@@ -133,6 +150,45 @@ describe("tax", () => {
     });
     expect(ok(await buyer.get("/settings/invoices")).vatNumber).toBeNull();
   });
+});
+
+test("a seller's statement has the tax of its invoices less credit notes, by currency, rate and reverse charge; so has its file", async () => {
+  const session = pay.as.acme;
+  const terms = [
+    { ...PLAIN, ...GERMAN },
+    { ...PLAIN, ...GERMAN, topUpTax: 7_000, currency: "eur", usdRateNano: "920000000" },
+    PLAIN,
+  ];
+  for (const [i, each] of terms.entries()) {
+    ok(await sell(each, session));
+    for (const vatNumber of [null, "ATU13585627"]) {
+      const buyer = await pay.newcomer("acme");
+      ok(await buyer.put("/settings/invoices", details(vatNumber)));
+      const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: nano(10 + i) });
+      await pay.topUp(pay.acme, 100n * USD);
+      await fulfil(order.orderId, session);
+      if (vatNumber === null) ok(await refund(order.orderId, nano(3), session));
+    }
+  }
+  ok(await sell(PLAIN, session));
+  const again = await taxAgain(pay.acme.accountId);
+  expect([...again.keys()].length).toBe(5);
+  const [now] =
+    await pay.sql`select to_char(clock_timestamp() at time zone ${ok(await session.get("/me")).billingTimeZone}, 'YYYY-MM') as month`;
+  const { tax } = ok(await session.get(`/statement?month=${now?.month}`));
+  const named = ({ currency, tax: of }: (typeof tax)[number]) =>
+    [currency, of?.country, of?.rate, of?.reverseCharge].join();
+  const shown = tax.map((line: (typeof tax)[number]) => {
+    expect(BigInt(line.totalNano)).toBe(BigInt(line.netNano) + BigInt(line.taxNano));
+    const { invoices, creditNotes, netNano, taxNano } = line;
+    return [named(line), { invoices, creditNotes, net: BigInt(netNano), tax: BigInt(taxNano) }];
+  });
+  expect(new Map(shown)).toEqual(again);
+  const [head, ...lines] = (await session.get(`/statement.csv?month=${now?.month}`)).text.trimEnd().split("\r\n");
+  const at = (name: string) => String(head).split(",").indexOf(name);
+  const inFile = lines.map((line) => line.split(",")).filter((cells) => cells[0] === "tax");
+  expect(inFile.map((cells) => cells[at("tax_nano")])).toEqual(tax.map(({ taxNano }: { taxNano: string }) => taxNano));
+  expect(inFile.map((cells) => cells[at("tax_percent")]).sort()).toEqual(["", "19", "19", "7", "7"]);
 });
 
 describe("a currency", () => {

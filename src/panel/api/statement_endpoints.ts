@@ -1,6 +1,7 @@
 import { t } from "elysia";
 import { findAccount } from "../../accounts/accounts_store.ts";
 import { type Statement, statementOf } from "../../books/statement_store.ts";
+import { type TaxLine, taxOf } from "../../commerce/tax_sums_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { HostFilter, Id } from "./fields.ts";
@@ -12,7 +13,7 @@ import { longRead, type Person, type Reader, signedIn } from "./panel_session.ts
 /** Rows of each part of a statement: on the page, and in the file. */
 const PAGE_ROWS_MAX = 1000;
 const FILE_ROWS_MAX = 100_000;
-/** A statement has five parts; each read has its own, shorter limit. */
+/** A statement has six parts; each read has its own, shorter limit. */
 const STATEMENT_MS_MAX = 10_000;
 
 const StatementQuery = t.Object({
@@ -62,15 +63,20 @@ type StatementFilter = {
   rowsMax: number;
 };
 
+/** With the tax of what the reseller invoiced in the month. */
+type Taxed = Statement & { tax: TaxLine[] };
+
 /** A reseller gets its own statement; an admin names the reseller. Throws not_found for any other account. */
-async function statementFor(deps: Deps, { person, signal }: Reader, filter: StatementFilter): Promise<Statement> {
+async function statementFor(deps: Deps, { person, signal }: Reader, filter: StatementFilter): Promise<Taxed> {
   const resellerId = filter.resellerId ?? person.accountId;
   const mayRead = person.role === "admin" || resellerId === person.accountId;
   if (!mayRead || (await findAccount(deps, resellerId))?.role !== "reseller") throw new Refusal("not_found");
   const query = { ...filter, resellerId, timeZone: deps.config.billingTimeZone };
-  return await longRead(deps, { person, signal, readMsMax: STATEMENT_MS_MAX }, (reading) =>
-    statementOf(reading, query),
-  );
+  return await longRead(deps, { person, signal, readMsMax: STATEMENT_MS_MAX }, async (reading) => {
+    const statement = await statementOf(reading, query);
+    const tax = await taxOf(reading.db.sql, { ...statement, sellerId: resellerId });
+    return { ...statement, tax };
+  });
 }
 
 const COLUMNS = [
@@ -99,6 +105,15 @@ const COLUMNS = [
   "reason",
   "amount_nano_usd",
   "balance_nano_usd",
+  "currency",
+  "tax_country",
+  "tax_percent",
+  "reverse_charge",
+  "invoices",
+  "credit_notes",
+  "net_nano",
+  "tax_nano",
+  "total_nano",
 ] as const;
 
 type Line = Partial<Record<(typeof COLUMNS)[number], Cell>>;
@@ -107,7 +122,7 @@ type Line = Partial<Record<(typeof COLUMNS)[number], Cell>>;
  * A statement as one table: UTC, nano-USD, ids instead of names, so that a closed month always gives the same bytes. Each kind of
  * line fills its own columns. No amount appears twice in one column, so columns can be summed.
  */
-function statementCsv({ from, to, closed, balance, usage, packages, entries }: Statement): string {
+function statementCsv({ from, to, closed, balance, usage, packages, entries, tax }: Taxed): string {
   const lines: Line[] = [
     { line: "opening_balance", at: from, balance_nano_usd: balance.openingNanoUsd },
     ...usage.rows.map((row) => ({
@@ -148,6 +163,18 @@ function statementCsv({ from, to, closed, balance, usage, packages, entries }: S
     })),
     // The reseller's own pay-as-you-go requests, as one sum.
     { line: "charges", requests: balance.charges, kind: "charge", amount_nano_usd: balance.sumsNanoUsd.charge },
+    ...tax.map((row) => ({
+      line: "tax",
+      currency: row.currency,
+      tax_country: row.tax?.country ?? null,
+      tax_percent: row.tax && row.tax.rate / 1000,
+      reverse_charge: row.tax && String(row.tax.reverseCharge),
+      invoices: row.invoices,
+      credit_notes: row.creditNotes,
+      net_nano: row.netNano,
+      tax_nano: row.taxNano,
+      total_nano: row.totalNano,
+    })),
     { line: closed ? "closing_balance" : "balance_so_far", at: to, balance_nano_usd: balance.closingNanoUsd },
   ];
   const rows = [[...COLUMNS], ...lines.map((line) => COLUMNS.map((column) => line[column] ?? null))];

@@ -18,7 +18,7 @@ export function IdleMoney({
       {canSwitchPayg ? (
         <>
           You can switch it on{" "}
-          <TextLink href={role === "admin" ? `/admin/people/${accountId}` : `/customers/${accountId}`}>
+          <TextLink href={`${role === "admin" ? "/admin/people" : "/customers"}/${accountId}?tab=account`}>
             on their page
           </TextLink>
           , under Account.

@@ -1,5 +1,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
+import { taxText } from "../../../../commerce/tax_words.ts";
+import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask, useMe } from "../../api.ts";
 import { ENTRY_KINDS } from "../../copy.ts";
 import { formatCompact, formatCount, formatMoney, formatMonth, formatZoneTime, lastMonths } from "../../format.ts";
@@ -20,6 +22,7 @@ const MONTHS_BACK = 24;
 type Data = NonNullable<Awaited<ReturnType<typeof api.statement.get>>["data"]>;
 type UsageLine = Data["usage"]["rows"][number];
 type PackageLine = Data["packages"]["rows"][number];
+type TaxRow = Data["tax"][number];
 type EntryLine = Data["entries"]["rows"][number];
 
 /** A reseller's own. */
@@ -136,6 +139,18 @@ function StatementBody({ data }: { data: Data }) {
         empty={<Empty>No package was assigned in this month.</Empty>}
       />
       <More part={data.packages} />
+      <Part title="Tax">
+        <p className="mt-1 max-w-[42rem] text-13 text-ink-2">
+          Of the invoices that you issued in this month, less credit notes, in the currency that was paid.
+        </p>
+      </Part>
+      <DataTable
+        caption="Tax"
+        rows={data.tax}
+        rowKey={(row) => JSON.stringify([row.currency, row.tax])}
+        columns={TAX_COLUMNS}
+        empty={<Empty>No invoice was issued in this month.</Empty>}
+      />
       <Part title="Top-ups, transfers, corrections, refunds and earnings" />
       <DataTable
         caption="Top-ups, transfers, corrections, refunds and earnings"
@@ -240,6 +255,26 @@ const PACKAGE_COLUMNS: readonly Column<PackageLine>[] = [
     cell: ({ priceNanoUsd, allotmentId }) => (allotmentId === null ? formatMoney(priceNanoUsd) : "from an allotment"),
   },
 ];
+
+const TAX_COLUMNS: readonly Column<TaxRow>[] = [
+  { head: "Tax", cell: ({ tax }) => <span className="font-medium">{taxName(tax)}</span> },
+  { head: "Currency", cell: ({ currency }) => currency.toUpperCase() },
+  { head: "Invoices", align: "right", hideBelow: "md", cell: ({ invoices }) => formatCount(invoices) },
+  { head: "Credit notes", align: "right", hideBelow: "md", cell: ({ creditNotes }) => formatCount(creditNotes) },
+  { head: "Net", align: "right", cell: ({ netNano, currency }) => formatAmount(netNano, currency) },
+  { head: "Tax", align: "right", cell: ({ taxNano, currency }) => formatAmount(taxNano, currency) },
+  {
+    head: "Total",
+    align: "right",
+    hideBelow: "md",
+    cell: ({ totalNano, currency }) => formatAmount(totalNano, currency),
+  },
+];
+
+function taxName(tax: TaxRow["tax"]): string {
+  if (tax === null) return "None";
+  return tax.reverseCharge ? `Reverse charge, ${tax.country}` : `${taxText(tax)}, ${tax.country}`;
+}
 
 const ENTRY_COLUMNS: readonly Column<EntryLine>[] = [
   { head: "Kind", cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },

@@ -53,7 +53,7 @@ export function Overview() {
 }
 
 const GRID = "grid grid-cols-2 gap-px overflow-hidden rounded-lg border border-line bg-line md:grid-cols-3";
-const LABELS = ["People", "Requests in 24 h", "Orders waiting", "Providers", "Domains", "Books"];
+const LABELS = ["Accounts", "Requests in 24 h", "Orders waiting", "Providers", "Domains", "Books"];
 
 function OverviewCell({ label, href, value, note, tone }: Cell) {
   return (
@@ -77,7 +77,7 @@ function cellsOf(data: OverviewData): Cell[] {
   const { accountsActive, ordersOpen, domainsFailing, requests } = data;
   return [
     {
-      label: "People",
+      label: "Accounts",
       href: "/admin/people?state=active",
       value: formatCount(accountsActive),
       note: peopleNote(data),

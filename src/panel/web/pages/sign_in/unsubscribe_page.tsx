@@ -29,7 +29,7 @@ export function UnsubscribePage() {
         lead={`${name} no longer mails you about: ${kind}. You can switch it on again in Settings.`}
         brand={look}
       >
-        <ButtonLink href="/settings">Open settings</ButtonLink>
+        <ButtonLink href="/settings?tab=notices">Open settings</ButtonLink>
       </SignedOutPage>
     );
   const error = choice.error;
