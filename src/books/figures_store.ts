@@ -101,18 +101,19 @@ export async function figuresOf(
   const edges = [2 * fromMs - toMs, ...(by === "day" || by === "month" ? lineEdges : [fromMs, toMs])];
   const rows = await readAlongIndex(db, figuresBetween({ scope, by: by === undefined ? "none" : KINDS_OF[by], edges }));
   const now = rows.filter(({ i }) => Number(i) > 1);
-  const errors = await readAlongIndex(
+  const told = await readAlongIndex(
     db,
     errorsBetween({ holder: holderOf(scope), isByModel: by === "model", edges: [2 * fromMs - toMs, ...lineEdges] }),
   );
+  const errors = told.filter(({ i }) => Number(i) > 1);
   const lines = await linesOf(db, { scope, by, edges: [fromMs, toMs], lineEdges, rows: now, errors });
   return {
     from: new Date(fromMs).toISOString(),
     to: new Date(toMs).toISOString(),
     total: sumOf(now.map(toLine)),
     before: sumOf(rows.filter(({ i }) => Number(i) === 1).map(toLine)),
-    errors: toErrors(errors.filter(({ i }) => Number(i) > 1)),
-    errorsBefore: toErrors(errors.filter(({ i }) => Number(i) === 1)),
+    errors: toErrors(errors),
+    errorsBefore: toErrors(told.filter(({ i }) => Number(i) === 1)),
     lines: isTime(by) ? lines : lines.slice(0, LINES_MAX),
     hasMore: !isTime(by) && lines.length > LINES_MAX,
   };
@@ -127,6 +128,7 @@ type LinesQuery = {
   lineEdges: readonly number[];
   /** Of the period, by part and name. */
   rows: Record<string, unknown>[];
+  /** Of the period, by part and code, and by model if the lines are. */
   errors: Record<string, unknown>[];
 };
 

@@ -477,6 +477,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "PUT /auto-top-up": { who: ["customer", "reseller"] },
   "DELETE /auto-top-up": { who: ["customer", "reseller"] },
   "GET /renewals": ofAccount("/renewals"),
+  "GET /renewals/customers": { who: upward },
   "POST /renewals/cancel": {
     who: everyone,
     about: ({ accountId, packageId }) => ({ path: "/renewals/cancel", body: { accountId, packageId } }),

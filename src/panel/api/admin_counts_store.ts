@@ -3,7 +3,7 @@ import { QUERY_CANCELED, type Sql, sqlState } from "../../platform/db.ts";
 
 /** Counts over all accounts, for the admins' pages. */
 
-/** If counting a busy day takes longer, Home shows no number. */
+/** If counting a busy day takes longer, the Overview shows no number. */
 const REQUESTS_MS_MAX = 500;
 const COUNTS_MS_MAX = 3_000;
 

@@ -18,7 +18,7 @@ import { whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
 import { longRead, type Person, signedIn } from "./panel_session.ts";
 
-/** For admins, about the whole service: the overview on Home, replicas, and the check of the books. */
+/** For admins, about the whole service: the Overview, replicas, and the check of the books. */
 
 /** The time that a page waits for a check. A longer check continues, and the next load of the page shows its result. */
 const CHECK_WAIT_MS_MAX = 25_000;
@@ -28,7 +28,7 @@ const ROWS_DEFAULT = 20;
 const ROWS_MAX = 100;
 /** The longest name of a Postgres view. */
 const NAME_LENGTH_MAX = 63;
-/** Models with the lowest margins, and losing routes, on Home. */
+/** Models with the lowest margins, and losing routes, on the Overview. */
 const MARGINS_MAX = 1_000;
 const LOSSES_MAX = 20;
 const PROVIDERS_MAX = 1_000;

@@ -19,7 +19,7 @@ export function useViewer(): Viewer {
   return { accountId: Number(accountId), role, lock: viewing ? { disabled: true } : {} };
 }
 
-/** A person as their page in People or Customers shows them. */
+/** A person as their page in Customers shows them. */
 export type Person = NonNullable<Awaited<ReturnType<ReturnType<typeof api.people>["get"]>>["data"]>;
 
 export type Opened<What> = {

@@ -39,14 +39,17 @@ export function problemWords(problem: string): string {
   return PROBLEMS[problem] ?? "it did not work";
 }
 
-/** Of one package; nothing if its package cannot renew. */
-export function Renewal({ packageId }: { packageId: number }) {
-  const { data } = useQuery({ queryKey: ["renewals"], queryFn: () => ask(api.renewals.get({ query: {} })) });
+/** Of one package; nothing if its package cannot renew. With an account, it is a customer's, which its seller can only cancel. */
+export function Renewal({ packageId, accountId }: { packageId: number; accountId?: number }) {
+  const { data } = useQuery({
+    queryKey: ["renewals", accountId ?? "own"],
+    queryFn: () => ask(api.renewals.get({ query: accountId === undefined ? {} : { accountId } })),
+  });
   const row = data?.renewals.find((one) => one.packageId === packageId);
-  return row ? <RenewalLine row={row} /> : null;
+  return row ? <RenewalLine row={row} isOwn={accountId === undefined} /> : null;
 }
 
-function RenewalLine({ row }: { row: Renewing }) {
+function RenewalLine({ row, isOwn }: { row: Renewing; isOwn: boolean }) {
   const { lock } = useViewer();
   const refresh = useRefresh();
   const dialog = useOpened<true>();
@@ -62,12 +65,13 @@ function RenewalLine({ row }: { row: Renewing }) {
   const isOn = renewal !== null && (renewal.status === "on" || renewal.status === "ordered");
   return (
     <div className="mt-3 flex flex-wrap items-center gap-x-3 gap-y-2 text-13 text-ink-2">
-      <span>{stateOf(row)}</span>
+      <span>{stateOf(row, isOwn)}</span>
       {isOn ? (
         <Button size="sm" pending={cancel.isPending} onClick={() => cancel.mutate()} {...lock}>
           Cancel renewal<span className="sr-only"> of {row.name}</span>
         </Button>
       ) : (
+        isOwn &&
         row.price !== null && (
           <Button size="sm" icon={RefreshCw} onClick={() => dialog.open(true)} {...lock}>
             Renew automatically<span className="sr-only"> {row.name}</span>
@@ -88,7 +92,7 @@ function paidFrom(source: Source, { currency, totalNano, priceNanoUsd }: Price):
   return source === "card" ? formatAmount(totalNano, currency) : formatMoney(priceNanoUsd);
 }
 
-function stateOf({ renewal, renewsAt, price, endsAt, timeZone }: Renewing) {
+function stateOf({ renewal, renewsAt, price, endsAt, timeZone }: Renewing, isOwn: boolean) {
   const day = (iso: string) => formatDay(iso, timeZone, nowMs());
   const ends = `Ends on ${day(endsAt)}.`;
   if (renewal === null) return ends;
@@ -96,12 +100,14 @@ function stateOf({ renewal, renewsAt, price, endsAt, timeZone }: Renewing) {
   switch (renewal.status) {
     case "on":
       if (price === null) return `Renews on ${day(renewsAt)} if it is on sale again.${failed}`;
-      return `Renews on ${day(renewsAt)} for ${paidFrom(renewal.source, price)}, from your ${renewal.source}.${failed}`;
+      return `Renews on ${day(renewsAt)} for ${paidFrom(renewal.source, price)}, from ${isOwn ? "your" : "their"} ${renewal.source}.${failed}`;
     case "ordered":
       return (
         <>
           The renewal is being paid.{failed}{" "}
-          {renewal.orderId !== null && <TextLink href={`/billing/orders/${renewal.orderId}`}>Open the order</TextLink>}
+          {isOwn && renewal.orderId !== null && (
+            <TextLink href={`/billing/orders/${renewal.orderId}`}>Open the order</TextLink>
+          )}
         </>
       );
     case "failed":

@@ -8,7 +8,7 @@ import { cx } from "../../ui/cx.ts";
 import { Section } from "../../ui/page.tsx";
 
 /**
- * The first steps on Home, for each role. The server derives from stored data which ones are done; after the last one
+ * The first steps on Home or the Overview, for each role. The server derives from stored data which ones are done; after the last one
  * the list disappears.
  */
 
@@ -44,7 +44,7 @@ const STEP_WORDS: Record<FirstStep["name"], StepWords> = {
     title: "Add a customer or a reseller",
     why: "You get a link to send to them. With it they choose a password and sign in.",
     href: "/admin/people",
-    label: "Open people",
+    label: "Open customers",
   },
   funds: {
     title: "Get a balance",

@@ -19,10 +19,16 @@ import { HomeRefusals } from "./refusals.tsx";
 import { Selling } from "./selling.tsx";
 import { UsageFigures } from "./usage_figures.tsx";
 
-/** Home: the active package, the balance, usage, notices and recent refusals. Admins see an overview of the service first. */
+/** Home: the active package, the balance, usage, notices and recent refusals. Sellers see an overview of their business first. */
 
 const CHART_DAYS = 30;
 const CHART_TITLE = `Last ${CHART_DAYS} days`;
+
+const LEADS = {
+  customer: "What you have left, and what needs your attention.",
+  reseller: "What you sell and earn, and what needs your attention.",
+  admin: "The state of the service, what it earns, and what needs your attention.",
+} as const;
 
 type Package = NonNullable<Home["package"]>;
 
@@ -37,22 +43,18 @@ export function HomePage() {
   return (
     <Page
       title={role === "customer" ? "Home" : "Overview"}
-      lead={
-        isAdmin
-          ? "The state of the service, and what needs your attention."
-          : "What you have left, and what needs your attention."
-      }
+      lead={LEADS[role]}
       action={
-        isAdmin ? (
-          <ButtonLink href="/admin/people" variant={variant}>
-            Open customers
-          </ButtonLink>
-        ) : (
+        role === "customer" ? (
           !lock.disabled && (
             <ButtonLink href="/keys?create=1" variant={variant} icon={Plus}>
               Create key
             </ButtonLink>
           )
+        ) : (
+          <ButtonLink href={isAdmin ? "/admin/people" : "/customers"} variant={variant}>
+            Open customers
+          </ButtonLink>
         )
       }
     >

@@ -4,6 +4,7 @@ import { formatOf } from "../../format.ts";
 import { ButtonLink } from "../../ui/buttons.tsx";
 import { Page } from "../../ui/page.tsx";
 import { Banner } from "../../ui/states.tsx";
+import { CustomerRenewals } from "../orders/customer_renewals.tsx";
 import { IncomingOrders, useWaitingOrders } from "../orders/incoming_orders.tsx";
 import { InviteButton, PeopleList } from "./people_list.tsx";
 import { PersonView } from "./person_page.tsx";
@@ -41,6 +42,7 @@ export function OrdersPage() {
   return (
     <Page title="Orders" lead="Packages and top-ups that your customers have ordered.">
       <IncomingOrders personHref={hrefOf} />
+      <CustomerRenewals personHref={hrefOf} />
     </Page>
   );
 }

@@ -1,5 +1,6 @@
 import { useParams } from "wouter";
 import { Page } from "../../ui/page.tsx";
+import { CustomerRenewals } from "../orders/customer_renewals.tsx";
 import { IncomingOrders } from "../orders/incoming_orders.tsx";
 import { InviteButton, PeopleList } from "./people_list.tsx";
 import { PersonView } from "./person_page.tsx";
@@ -24,6 +25,7 @@ export function OrdersPage() {
   return (
     <Page title="Orders" lead="Packages and top-ups that people have ordered.">
       <IncomingOrders personHref={hrefOf} />
+      <CustomerRenewals personHref={hrefOf} />
     </Page>
   );
 }

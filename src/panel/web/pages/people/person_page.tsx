@@ -17,6 +17,7 @@ import { toast } from "../../ui/toast.tsx";
 import { BalanceSection } from "../billing/balance_section.tsx";
 import { PackagesSection } from "../billing/packages_section.tsx";
 import { type Package, useBilling } from "../billing/queries.ts";
+import { Renewal } from "../billing/renewal.tsx";
 import { UsageChart } from "../usage/usage_chart.tsx";
 import { AccountSection, useActivate } from "./person_account.tsx";
 import type { PersonDialogKind } from "./person_dialogs.tsx";
@@ -282,6 +283,9 @@ function TheirPackages({
         packages={packages}
         isOwn={false}
         onTurn={onTurn}
+        {...(person.role === "customer" && {
+          renewal: ({ packageId }) => <Renewal packageId={packageId} accountId={person.accountId} />,
+        })}
         firstStep={
           <Button onClick={onAssign} {...lock}>
             Assign the first package

@@ -152,7 +152,7 @@ function Notices({ settings: { notices } }: { settings: Settings }) {
   return (
     <Section
       title="Notices"
-      description="Home shows a notice when one of these is reached, before requests stop. 0 switches a notice off."
+      description="Your first page shows a notice when one of these is reached, before requests stop. 0 switches a notice off."
     >
       <PageForm form={form} saveLabel="Save notices" lock={lock}>
         <div className="grid gap-4 sm:grid-cols-3">
