@@ -68,7 +68,7 @@ export function DayChart({
 }) {
   const [isTable, setTable] = useState(false);
   const chartId = useId();
-  const shown = largest(series, days.length);
+  const shown = isBeside ? withLooks(series) : largest(series, days.length);
   const { one, nameOf } = STEPS[step];
   const names = days.map((day) => nameOf(day, zone));
   return (
@@ -112,6 +112,10 @@ function largest(series: readonly Series[], days: number): Shown[] {
     rest.reduce((total, each) => total + (each.values[day] ?? 0), 0),
   );
   const shown = [...sorted.slice(0, SERIES_MAX), ...(rest.length > 0 ? [{ name: OTHER, place: null, values }] : [])];
+  return withLooks(shown);
+}
+
+function withLooks(shown: readonly { name: string; place: number | null; values: readonly number[] }[]): Shown[] {
   const looks = looksOf(shown.map(({ place }) => place));
   return shown.flatMap(({ name, values }, index) => {
     const look = looks[index];

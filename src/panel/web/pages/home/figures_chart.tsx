@@ -103,7 +103,7 @@ export function FiguresChart({
     refetchInterval: REFETCH_MS,
   });
   return (
-    <div className="grid gap-4 border-t border-line px-4 py-4 sm:px-6">
+    <div className="grid grid-cols-[minmax(0,1fr)] gap-4 border-t border-line px-4 py-4 sm:px-6">
       <Segmented
         label="Measure"
         value={measure.value}
