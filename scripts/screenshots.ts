@@ -15,7 +15,7 @@ import { startPostgres } from "./services.ts";
  * problem: axe, errors, CSP, horizontal scrolling.
  */
 
-const OUT_DIR = process.env.C_OUT ?? join(dirname(import.meta.dirname), "docs", "panel");
+const OUT_DIR = join(dirname(import.meta.dirname), "docs", "panel");
 const DAYS = 24;
 /** Limit of all screenshots together. */
 const BYTES_MAX = 9 * 1024 * 1024;

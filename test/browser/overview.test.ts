@@ -13,8 +13,6 @@ const REGION = "Usage revenue and margin";
 let seeded: Seeded;
 beforeAll(async () => {
   seeded = await openSeededPanel({ days: DAYS, dns: false });
-  // The seed's packages have no price: two cents a request, a cent of it the operator's.
-  await seeded.panel.shop.world.sql`update packages set unit_nano_usd = 20000000, unit_cost_nano_usd = 10000000`;
   await seeded.panel.shop.world.sql`
     insert into error_sums (account_id, span, begins, code, model_id, requests)
     select scope, span, span_begins(span, ledger_now() - interval '1 hour'), 'provider_unavailable', 'atlas-large', 7
@@ -36,9 +34,10 @@ type Day = {
 /** Receipts by UTC day, added up one by one. `customersOf`: only of a reseller's customers. */
 async function daysAgain(customersOf?: number): Promise<Day[]> {
   const rows = await seeded.panel.shop.world.sql`
-    select to_char(r.created_at at time zone 'UTC', 'YYYY-MM-DD') as day, prompt_tokens, cached_tokens, completion_tokens, units,
-      charged_nano_usd::text as charged, coalesce(cost_nano_usd, charged_nano_usd)::text as at_cost, coalesce(provider_cost_nano_usd, 0)::text as cost
-    from receipts r join accounts a on a.id = r.account_id
+    select to_char(r.created_at at time zone 'UTC', 'YYYY-MM-DD') as day, prompt_tokens, cached_tokens, completion_tokens, r.units,
+      charged_nano_usd::text as charged, coalesce(cost_nano_usd, charged_nano_usd)::text as at_cost, coalesce(provider_cost_nano_usd, 0)::text as cost,
+      coalesce(p.unit_nano_usd, 0)::text as unit, coalesce(p.unit_cost_nano_usd, 0)::text as unit_cost
+    from receipts r join accounts a on a.id = r.account_id left join packages p on p.id = r.package_id
     where outcome = 'settled' and (${customersOf ?? null}::bigint is null or a.reseller_id = ${customersOf ?? null}::bigint)`;
   const days = new Map<string, Day>();
   for (const row of rows) {
@@ -48,8 +47,8 @@ async function daysAgain(customersOf?: number): Promise<Day[]> {
     sums.input += row.prompt_tokens - row.cached_tokens;
     sums.cached += row.cached_tokens;
     sums.output += row.completion_tokens;
-    sums.retail += BigInt(row.charged) + BigInt(row.units) * 20_000_000n;
-    sums.share += BigInt(row.at_cost) + BigInt(row.units) * 10_000_000n;
+    sums.retail += BigInt(row.charged) + BigInt(row.units) * BigInt(row.unit);
+    sums.share += BigInt(row.at_cost) + BigInt(row.units) * BigInt(row.unit_cost);
     sums.cost += BigInt(row.cost);
     days.set(day, sums);
   }
