@@ -236,6 +236,10 @@ async function measurePages({ shop, origin, bigId, keyId, secret, odd, as }: Sta
     for (const days of [1, 30, 90])
       await page(`figures of ${days} days by ${by}`, "admin", `/figures?by=${by}&start=${since(days)}`);
   await page("figures of a day by hour", "admin", `/figures?by=hour&start=${since(1)}`);
+  for (const days of [7, 30, 90])
+    await page(`figures of ${days} days by day`, "admin", `/figures?by=day&start=${since(days)}`);
+  await page("figures of a year by month", "admin", `/figures?by=month&start=${since(365)}`);
+  await page("figures of 90 days by day, reseller", "reseller", `/figures?by=day&start=${since(90)}`);
   await page("figures of 30 days by account, reseller", "reseller", `/figures?by=account&start=${since(30)}`);
   await page(
     "figures of 30 days by key, large account",
@@ -357,6 +361,16 @@ async function compareSums({ shop, origin, ...stage }: Stage, pairs: Pairs): Pro
   const { total: shown, from, to } = await get(stage.as.admin, "/figures?by=model");
   const { firstEvent: _, wholeAnswer: __, ...total } = shown;
   same("figures of everyone", total, await countedFigures(world.sql, { from, to }));
+  const byDay = await get(stage.as.admin, "/figures?by=day");
+  for (const [i, line] of byDay.lines.entries()) {
+    const day = { from: line.day, to: byDay.lines[i + 1]?.day ?? byDay.to };
+    const wanted = await countedFigures(world.sql, day);
+    same(
+      `figures of ${line.day}`,
+      Object.fromEntries(Object.keys(wanted).map((field) => [field, line[field]])),
+      wanted,
+    );
+  }
   await world.setClock(null);
   console.log(`compared: ${compared} sums with their records, ${wrong.length} not exact, ${seconds(startMs)} s`);
   return wrong;
@@ -421,9 +435,10 @@ async function countedMonth(sql: Sql, { resellerId, from, to }: { resellerId: nu
 /** The operator's figures of a period, from the records one by one. The bench's packages have no price, and its records no provider cost. */
 async function countedFigures(sql: Sql, { from, to }: { from: string; to: string }) {
   const [row] = await sql`
-    select count(*)::float8 as requests, sum(prompt_tokens)::float8 as "promptTokens", sum(cached_tokens)::float8 as "cachedTokens",
-      sum(completion_tokens)::float8 as "completionTokens", sum(charged_nano_usd)::text as "usageRevenueNanoUsd", '0' as "costNanoUsd",
-      sum(charged_nano_usd)::text as "marginNanoUsd", count(*)::float8 as "costUnknown"
+    select count(*)::float8 as requests, coalesce(sum(prompt_tokens), 0)::float8 as "promptTokens",
+      coalesce(sum(cached_tokens), 0)::float8 as "cachedTokens", coalesce(sum(completion_tokens), 0)::float8 as "completionTokens",
+      coalesce(sum(charged_nano_usd), 0)::text as "usageRevenueNanoUsd", '0' as "costNanoUsd",
+      coalesce(sum(charged_nano_usd), 0)::text as "marginNanoUsd", count(*)::float8 as "costUnknown"
     from receipts where outcome = 'settled' and created_at >= ${from}::text::timestamptz and created_at < ${to}::text::timestamptz`;
   if (!row) throw new Error("a count has no row");
   return row;
