@@ -10,6 +10,8 @@ const CUSTOMERS_SHOWN = 5;
 const READ_MS_MAX = 2_000;
 /** Days for which an ended package is shown, if no other follows and no balance pays. */
 const ENDED_DAYS = 7;
+/** Condition: a package that renews automatically is not about to end, unless its renewal fails. */
+const RENEWS = "r.status in ('on', 'ordered') and r.continues and r.problem is null";
 
 export type SellerHome = {
   /** The beginning of the month, in `timeZone`. */
@@ -105,7 +107,6 @@ async function withoutEarnings(
         (select count(*)::int from orders o join accounts a on a.id = o.account_id
           where o.status = 'open' and a.reseller_id = ${sellerId}) as open
       from month cross join given left join done on true group by month.since, month.name, given.of_packages, given.of_top_ups, given.spent`;
-    // A package that renews automatically is not about to end, unless its renewal fails.
     const rows = await tx`
       with clock as materialized (select ledger_now() as now)
       select a.id, a.name, p.name as package, p.ends_at, p.ends_at <= clock.now as ended, p.time_zone, p.total_limit, p.units_left,
@@ -119,8 +120,7 @@ async function withoutEarnings(
       where a.reseller_id = ${sellerId} and a.status = 'active'
         and case when p.id is null then b.payg_enabled and b.balance_nano_usd - reserved_as_shown(b) < a.notice_balance_nano_usd
           else (p.ends_at <= clock.now + make_interval(days => a.notice_days)
-                and not exists (select 1 from renewals r
-                  where r.package_id = p.id and r.status in ('on', 'ordered') and r.continues and r.problem is null)
+                and not exists (select 1 from renewals r where r.package_id = p.id and ${tx.unsafe(RENEWS)})
               or p.units_left * 100::bigint <= p.total_limit * a.notice_units_percent::bigint)
             and not exists (select 1 from packages q where q.account_id = a.id and q.starts_at > clock.now and q.ends_at > clock.now) end
       order by p.ends_at nulls first, a.id limit ${CUSTOMERS_SHOWN + 1}`;
