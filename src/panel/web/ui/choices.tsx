@@ -32,7 +32,8 @@ export function Segmented<Value extends string>({
         <label
           key={own}
           className={cx(
-            "flex min-h-[calc(var(--control)-0.25rem)] items-center justify-center gap-2 rounded-[6px] px-3 text-13 font-medium whitespace-nowrap transition-colors",
+            // The hidden input is placed within it: otherwise a row of choices that scrolls would widen the page.
+            "relative flex min-h-[calc(var(--control)-0.25rem)] items-center justify-center gap-2 rounded-[6px] px-3 text-13 font-medium whitespace-nowrap transition-colors",
             "has-focus-visible:outline-2 has-focus-visible:outline-offset-2 has-focus-visible:outline-focus",
             own === value
               ? // Not the ground of a dialog: then the other choices would look like the chosen one in the dark theme.
