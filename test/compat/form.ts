@@ -143,7 +143,7 @@ export function kindOf({ request, provider, charged }: Entry, file: string): Kin
 export function originOf({
   source,
 }: Entry): "a public issue, document or source" | "tried, or known without an address" | "constructed" {
-  if (source === "constructed") return "constructed";
+  if (source.endsWith("constructed")) return "constructed";
   const isPublic = /[\w-]\.(?:com|ai|org|io|dev|rs|net|cn)\b|^(?:PyPI|npm|RFC) /.test(source);
   return isPublic ? "a public issue, document or source" : "tried, or known without an address";
 }

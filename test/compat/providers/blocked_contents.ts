@@ -19,7 +19,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "StepFun: 451",
-    "platform.stepfun.com/docs/guide/error: 451 censorship_blocked",
+    "platform.stepfun.com/docs/guide/error: 451 censorship_blocked; form constructed",
     {
       status: 451,
       json: {
@@ -29,7 +29,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "Cohere: 498",
-    "docs.cohere.com/reference/errors: 498, input or output tokens are blocked",
+    "docs.cohere.com/reference/errors: 498, input or output tokens are blocked; form constructed",
     { status: 498, json: { message: "blocked input: please try again", code: "prompt_blocked" } },
   ],
   [
@@ -58,7 +58,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "New API: sensitive words",
-    "github.com/QuantumNous/new-api, types/error.go: sensitive_words_detected",
+    "github.com/QuantumNous/new-api, types/error.go: sensitive_words_detected; form constructed",
     {
       events: [
         { error: { message: "sensitive words detected", type: "new_api_error", code: "sensitive_words_detected" } },
@@ -68,12 +68,12 @@ const CASES: readonly Case[] = [
   ],
   [
     "New API: a prompt that Gemini blocks",
-    "github.com/QuantumNous/new-api, types/error.go: prompt_blocked",
+    "github.com/QuantumNous/new-api, types/error.go: prompt_blocked; form constructed",
     { json: { error: { message: "request blocked by Gemini API", type: "new_api_error", code: "prompt_blocked" } } },
   ],
   [
     "Volcengine: a code in the first event",
-    "www.volcengine.com/docs/82379/1299023: SensitiveContentDetected",
+    "www.volcengine.com/docs/82379/1299023: SensitiveContentDetected; form constructed",
     {
       events: [
         { error: { code: "SensitiveContentDetected", message: "The request failed.", param: "", type: "BadRequest" } },
@@ -83,7 +83,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "DashScope: an event that is an error by its name",
-    "help.aliyun.com/zh/model-studio/error-code: DataInspectionFailed",
+    "help.aliyun.com/zh/model-studio/error-code: DataInspectionFailed; form constructed",
     {
       events: [
         'id:1\nevent:error\n:HTTP_STATUS/400\ndata:{"code":"DataInspectionFailed","message":"Input data may contain inappropriate content.","request_id":"r"}\n\n',
@@ -93,12 +93,12 @@ const CASES: readonly Case[] = [
   ],
   [
     "iFlytek: its number in a whole answer",
-    "www.xfyun.cn/doc/spark: 10013",
+    "www.xfyun.cn/doc/spark: 10013; form constructed",
     { json: { code: 10013, message: "输入内容审核不通过", sid: "cha1" } },
   ],
   [
     "OpenRouter: moderation, with its reasons",
-    "openrouter.ai/docs/api-reference/errors-and-debugging: moderation errors",
+    "openrouter.ai/docs/api-reference/errors-and-debugging: moderation errors; form constructed",
     {
       status: 403,
       json: {

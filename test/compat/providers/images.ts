@@ -61,7 +61,7 @@ const FORMS: readonly (readonly [says: string, source: string, answer: object])[
   ],
   [
     "OpenRouter: images of a chat",
-    "openrouter.ai/docs/guides/overview/multimodal/image-generation",
+    "openrouter.ai/docs/guides/overview/multimodal/image-generation; form constructed",
     {
       choices: [
         {
@@ -76,7 +76,7 @@ const FORMS: readonly (readonly [says: string, source: string, answer: object])[
   ],
   [
     "Gemini: parts, the first is a text",
-    "ai.google.dev/gemini-api/docs/image-generation",
+    "ai.google.dev/gemini-api/docs/image-generation; form constructed",
     {
       candidates: [
         {
@@ -88,7 +88,7 @@ const FORMS: readonly (readonly [says: string, source: string, answer: object])[
   ],
   [
     "DashScope: the content of a message",
-    "help.aliyun.com/zh/model-studio/qwen-image-api",
+    "help.aliyun.com/zh/model-studio/qwen-image-api; form constructed",
     {
       output: {
         choices: [
@@ -103,22 +103,22 @@ const FORMS: readonly (readonly [says: string, source: string, answer: object])[
   ],
   [
     "DashScope: results",
-    "help.aliyun.com/zh/model-studio/text-to-image-v2-api-reference",
+    "help.aliyun.com/zh/model-studio/text-to-image-v2-api-reference; form constructed",
     { output: { task_status: "SUCCEEDED", results: [{ orig_prompt: "x", url: `data:image/png;base64,${PNG}` }] } },
   ],
   [
     "Cloudflare: in a result",
-    "developers.cloudflare.com/workers-ai/models/flux-1-schnell",
+    "developers.cloudflare.com/workers-ai/models/flux-1-schnell; form constructed",
     { result: { image: PNG }, success: true },
   ],
   [
     "Baidu: b64_image",
-    "cloud.baidu.com/doc/WENXINWORKSHOP/s/Klkqubb9w",
+    "cloud.baidu.com/doc/WENXINWORKSHOP/s/Klkqubb9w; form constructed",
     { data: [{ object: "image", b64_image: PNG, index: 0 }] },
   ],
   [
     "Black Forest Labs: a sample",
-    "docs.bfl.ai/quick_start/generating_images",
+    "docs.bfl.ai/quick_start/generating_images; form constructed",
     { id: "1", status: "Ready", result: { sample: `data:image/png;base64,${PNG}` } },
   ],
   [
@@ -128,7 +128,7 @@ const FORMS: readonly (readonly [says: string, source: string, answer: object])[
   ],
   [
     "Volcengine: one of two has failed",
-    "www.volcengine.com/docs/82379/1541523: data.error",
+    "www.volcengine.com/docs/82379/1541523: data.error; form constructed",
     { data: [{ error: { code: "InternalServiceError", message: "boom" } }, { b64_json: PNG, size: "1024x1024" }] },
   ],
   ["Bare texts", "replicate.com/docs/topics/predictions", { output: [`data:image/png;base64,${PNG}`] }],
@@ -138,12 +138,12 @@ const FORMS: readonly (readonly [says: string, source: string, answer: object])[
 const REFUSED: readonly (readonly [says: string, source: string, answer: object])[] = [
   [
     "Volcengine: the only image is not allowed",
-    "www.volcengine.com/docs/82379/1541523: OutputImageSensitiveContentDetected",
+    "www.volcengine.com/docs/82379/1541523: OutputImageSensitiveContentDetected; form constructed",
     { data: [{ error: { code: "OutputImageSensitiveContentDetected", message: "The request failed." } }] },
   ],
   [
     "Vertex AI: a filter has taken it",
-    "cloud.google.com/vertex-ai/generative-ai/docs/image/responsible-ai-imagen: raiFilteredReason",
+    "cloud.google.com/vertex-ai/generative-ai/docs/image/responsible-ai-imagen: raiFilteredReason; form constructed",
     { predictions: [{ raiFilteredReason: "Unable to show generated images. All images were filtered out." }] },
   ],
 ];

@@ -21,7 +21,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "Gemini: an expired key",
-    "ai.google.dev/gemini-api/docs/troubleshooting: API key expired",
+    "ai.google.dev/gemini-api/docs/troubleshooting: API key expired; form constructed",
     [
       {
         error: {
@@ -40,7 +40,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "OpenAI: an organization that is not verified",
-    "community.openai.com: Your organization must be verified",
+    "community.openai.com: Your organization must be verified; form constructed",
     said("Your organization must be verified to use the model `up`. Please go to settings.", {
       param: "stream",
       code: "unsupported_value",
@@ -48,7 +48,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "Anthropic: a limit of usage",
-    "docs.claude.com/en/api/errors; platform.claude.com: spend limits",
+    "docs.claude.com/en/api/errors; platform.claude.com: spend limits; form constructed",
     {
       type: "error",
       ...said("You have reached your specified API usage limits. You will regain access on 2027-01-01 at 00:00 UTC."),
@@ -56,7 +56,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "New API: a user's quota",
-    "github.com/QuantumNous/new-api, service/quota.go: insufficient_user_quota",
+    "github.com/QuantumNous/new-api, service/quota.go: insufficient_user_quota; form constructed",
     said("用户额度不足, 剩余额度: ＄0.000000", { type: "new_api_error", code: "insufficient_user_quota" }),
   ],
   [
@@ -94,32 +94,32 @@ const CASES: readonly Case[] = [
   ],
   [
     "Groq: a model that has ended",
-    "console.groq.com/docs/deprecations: model_decommissioned",
+    "console.groq.com/docs/deprecations: model_decommissioned; form constructed",
     said("The model `up` has been decommissioned and is no longer supported.", { code: "model_decommissioned" }),
   ],
   [
     "Mistral: a model that is not there",
-    "docs.mistral.ai: invalid_model",
+    "docs.mistral.ai: invalid_model; form constructed",
     { object: "error", message: "Invalid model: up", type: "invalid_model", param: null, code: "1500" },
   ],
   [
     "Perplexity: a model that is not there",
-    "docs.perplexity.ai/getting-started/models: invalid_model",
+    "docs.perplexity.ai/getting-started/models: invalid_model; form constructed",
     { error: { message: "Invalid model 'up'. Permitted models can be found here.", type: "invalid_model", code: 400 } },
   ],
   [
     "OpenRouter: a model that is not there",
-    "openrouter.ai/docs/api-reference/errors",
+    "openrouter.ai/docs/api-reference/errors; form constructed",
     { error: { message: "up is not a valid model ID", code: 400 }, user_id: "user_1" },
   ],
   [
     "MiniMax: a model that is not there",
-    "platform.minimax.io/docs/api-reference/errorcode: 2013",
+    "platform.minimax.io/docs/api-reference/errorcode: 2013; form constructed",
     { type: "error", error: { type: "bad_request_error", message: "invalid params, unknown model 'up' (2013)" } },
   ],
   [
     "Bedrock: a model that needs a profile",
-    "docs.aws.amazon.com/bedrock/latest/userguide/inference-profiles-support.html",
+    "docs.aws.amazon.com/bedrock/latest/userguide/inference-profiles-support.html; form constructed",
     {
       message:
         "Invocation of model ID up with on-demand throughput isn’t supported. Retry your request with the ID or ARN of an inference profile that contains this model.",
@@ -127,12 +127,12 @@ const CASES: readonly Case[] = [
   ],
   [
     "New API: a group without the model",
-    "github.com/QuantumNous/new-api, middleware/distributor.go",
+    "github.com/QuantumNous/new-api, middleware/distributor.go; form constructed",
     said("No available channel for model up under group default (distributor)", { type: "new_api_error", code: "" }),
   ],
   [
     "Too many calls in a minute, by its type alone",
-    "smithy.io/2.0/aws/protocols/aws-json-1_1-protocol.html: ThrottlingException has status 400",
+    "smithy.io/2.0/aws/protocols/aws-json-1_1-protocol.html: ThrottlingException has status 400; form constructed",
     { __type: "ThrottlingException", type: "ThrottlingException", message: "Too many tokens, please wait." },
   ],
 ];
@@ -161,7 +161,7 @@ export default [
   ]),
   {
     says: "A model that has ended is gone: the next route answers",
-    source: "docs.api.nvidia.com/nim: 410 Gone, end of life",
+    source: "docs.api.nvidia.com/nim: 410 Gone, end of life; form constructed",
     request: WHOLE,
     provider: [
       { status: 410, json: { status: 410, title: "Gone", detail: "The model 'up' has reached its end of life." } },

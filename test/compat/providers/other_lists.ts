@@ -36,16 +36,24 @@ const EMBEDDINGS: readonly Case[] = [
 ];
 /** Two at once: a list of one is found wherever it stands. */
 const PAIRS: readonly Case[] = [
-  ["as Cohere has them", "docs.cohere.com/reference/embed", { embeddings: { float: [VECTOR, VECTOR] }, ...USAGE }],
-  ["as Ollama's own API has them", "docs.ollama.com/api/embed", { embeddings: [VECTOR, VECTOR], prompt_eval_count: 5 }],
+  [
+    "as Cohere has them",
+    "docs.cohere.com/reference/embed; form constructed",
+    { embeddings: { float: [VECTOR, VECTOR] }, ...USAGE },
+  ],
+  [
+    "as Ollama's own API has them",
+    "docs.ollama.com/api/embed; form constructed",
+    { embeddings: [VECTOR, VECTOR], prompt_eval_count: 5 },
+  ],
   [
     "as Gemini's own API has them",
-    "ai.google.dev/api/embeddings#method:-models.batchembedcontents",
+    "ai.google.dev/api/embeddings#method:-models.batchembedcontents; form constructed",
     { embeddings: [{ values: VECTOR }, { values: VECTOR }], ...USAGE },
   ],
   [
     "as DashScope's own API has them",
-    "help.aliyun.com/zh/model-studio/text-embedding-synchronous-api",
+    "help.aliyun.com/zh/model-studio/text-embedding-synchronous-api; form constructed",
     {
       output: {
         embeddings: [
@@ -58,18 +66,18 @@ const PAIRS: readonly Case[] = [
   ],
   [
     "as MiniMax has them",
-    "platform.minimax.io/docs/api-reference: vectors",
+    "platform.minimax.io/docs/api-reference: vectors; form constructed",
     { vectors: [VECTOR, VECTOR], total_tokens: 5, base_resp: { status_code: 0, status_msg: "success" } },
   ],
   [
     "as watsonx has them",
-    "cloud.ibm.com/apidocs/watsonx-ai#text-embeddings",
+    "cloud.ibm.com/apidocs/watsonx-ai#text-embeddings; form constructed",
     { results: [{ embedding: VECTOR }, { embedding: VECTOR }], input_token_count: 5 },
   ],
   ["as TEI's own API has them", "huggingface.co/docs/text-embeddings-inference: /embed", [VECTOR, VECTOR]],
   [
     "as Vertex AI has them, with the tokens of each",
-    "cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api: statistics",
+    "cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api: statistics; form constructed",
     {
       predictions: [
         { embeddings: { values: VECTOR, statistics: { token_count: 2, truncated: false } } },
@@ -108,17 +116,17 @@ const RERANK: readonly Case[] = [
   ["as texts", CONSTRUCTED, scores((index, score) => ({ index, relevance_score: String(score) }))],
   [
     "as DashScope has them",
-    "help.aliyun.com/zh/model-studio/text-rerank-api",
+    "help.aliyun.com/zh/model-studio/text-rerank-api; form constructed",
     { output: { results: SCORES }, usage: { total_tokens: 5 }, request_id: "r" },
   ],
   [
     "as Voyage has them",
-    "docs.voyageai.com/reference/reranker-api",
+    "docs.voyageai.com/reference/reranker-api; form constructed",
     { object: "list", data: SCORES, usage: { total_tokens: 5 } },
   ],
   [
     "as SGLang and TEI have them",
-    "docs.sglang.ai: rerank; huggingface.co/docs/text-embeddings-inference",
+    "docs.sglang.ai: rerank; huggingface.co/docs/text-embeddings-inference; form constructed",
     [
       { index: 1, score: 0.9, meta_info: { prompt_tokens: 2 } },
       { index: 0, score: 0.1, meta_info: { prompt_tokens: 3 } },
@@ -126,7 +134,7 @@ const RERANK: readonly Case[] = [
   ],
   [
     "as Bedrock has them",
-    "docs.aws.amazon.com/bedrock/latest/APIReference/API_agent-runtime_Rerank.html",
+    "docs.aws.amazon.com/bedrock/latest/APIReference/API_agent-runtime_Rerank.html; form constructed",
     { results: SCORES.map(({ index, relevance_score }) => ({ index, relevanceScore: relevance_score })), ...USAGE },
   ],
   [

@@ -182,19 +182,19 @@ const CASES: readonly Case[] = [
   ],
   [
     "DashScope, of the whole conversation",
-    "help.aliyun.com/zh/model-studio/error-code: Total message token length exceed model limit",
+    "help.aliyun.com/zh/model-studio/error-code: Total message token length exceed model limit; form constructed",
     400,
     { code: "InvalidParameter", message: "Total message token length exceed model limit (10000 tokens)." },
   ],
   [
     "Volcengine",
-    "www.volcengine.com/docs/82379/1299023: error codes",
+    "www.volcengine.com/docs/82379/1299023: error codes; form constructed",
     400,
     said("Total tokens of image and text exceed max message tokens", { code: "InvalidParameter" }),
   ],
   [
     "Baidu, by its number",
-    "cloud.baidu.com/doc/WENXINWORKSHOP/s/tlmyncueh: 336103",
+    "cloud.baidu.com/doc/WENXINWORKSHOP/s/tlmyncueh: 336103; form constructed",
     400,
     { error_code: 336103, error_msg: "Prompt tokens too long", id: "as-1" },
   ],
@@ -206,7 +206,7 @@ const CASES: readonly Case[] = [
   ],
   [
     "watsonx",
-    "cloud.ibm.com/apidocs/watsonx-ai: invalid_input_argument",
+    "cloud.ibm.com/apidocs/watsonx-ai: invalid_input_argument; form constructed",
     400,
     {
       errors: [
