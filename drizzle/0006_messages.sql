@@ -147,3 +147,27 @@ CREATE INDEX "packages_ends" ON "packages" USING btree ("ends_at","id");
 CREATE TABLE "told_low_balances" (
 	"account_id" bigint PRIMARY KEY NOT NULL
 );
+--> statement-breakpoint
+-- How far receipts are exported.
+CREATE TABLE "receipt_export" (
+	"id" smallint PRIMARY KEY DEFAULT 1 NOT NULL,
+	"sent" "pg_snapshot" DEFAULT '3:3:' NOT NULL,
+	"sent_within" "xid8",
+	"sent_to" uuid,
+	"batch_id" uuid,
+	"planned" "pg_snapshot",
+	"planned_within" "xid8",
+	"planned_to" uuid,
+	"planned_at" timestamp with time zone,
+	"batches" bigint DEFAULT 0 NOT NULL,
+	"receipts" bigint DEFAULT 0 NOT NULL,
+	"server" text DEFAULT '' NOT NULL,
+	"claim_id" uuid,
+	"due_at" timestamp with time zone DEFAULT '-infinity' NOT NULL,
+	"failures" integer DEFAULT 0 NOT NULL,
+	"failure" text,
+	CONSTRAINT "receipt_export_one_row" CHECK ("receipt_export"."id" = 1),
+	CONSTRAINT "receipt_export_planned" CHECK (("receipt_export"."batch_id" is null) = ("receipt_export"."planned" is null))
+);
+--> statement-breakpoint
+INSERT INTO receipt_export DEFAULT VALUES;

@@ -30,6 +30,9 @@ const SERVER_ADDRESSES_MAX = 10;
 const DNS_RESOLVERS_MAX = 8;
 /** An account counts towards its tenant's losses up to its own bound, so one alone never reaches twice that. */
 const TENANT_LOSSES_MIN = 2;
+/** The present secret, and the one before. */
+const EXPORT_SECRETS_MAX = 2;
+const EXPORT_SECRET_BYTES = { min: 24, max: 64 };
 /** Characters of a wrong value that an error message repeats. */
 const FOUND_CHARS_MAX = 80;
 /** In production. A proxy that asks /readyz every second notices within this time. */
@@ -583,6 +586,43 @@ export const VARIABLES = {
     what: "name of the service in traces",
     parse: text,
   },
+  RECEIPT_EXPORT_URL: {
+    field: "exportUrl",
+    default: "",
+    what: "https URL that every receipt is sent to, in batches, for a warehouse of your own; empty: receipts are not exported",
+    secret: true,
+    parse: optional("", url(["http", "https"])),
+  },
+  RECEIPT_EXPORT_FORM: {
+    field: "exportForm",
+    default: "webhook",
+    what: "webhook: signed calls; otlp: OTLP logs over HTTP, as JSON (the URL then ends in /v1/logs)",
+    parse: exportForm,
+  },
+  RECEIPT_EXPORT_SECRET: {
+    field: "exportSecrets",
+    default: "",
+    what: "signs the calls of the webhook: whsec_ and 24 to 64 bytes in base64; two, separated by a comma, while you rotate it",
+    secret: true,
+    parse: list(
+      (items) => items.length <= EXPORT_SECRETS_MAX && items.every(isWebhookSecret),
+      "must be one or two secrets, each whsec_ and 24 to 64 bytes in base64",
+    ),
+  },
+  RECEIPT_EXPORT_HEADERS: {
+    field: "exportHeaders",
+    default: "",
+    what: "headers of the calls, as in api-key=abc,x-team=gate; values percent-encoded",
+    secret: true,
+    parse: headers,
+  },
+  RECEIPT_EXPORT_ROWS: {
+    field: "exportRows",
+    default: "500",
+    unit: "receipts",
+    what: "maximum number of receipts in a batch",
+    parse: integer({ min: 1, max: 5_000 }),
+  },
   FAILPOINTS: {
     field: "failpoints",
     default: "",
@@ -643,7 +683,19 @@ function checkTogether(values: Partial<Values>, fail: (name: Name, must: string)
   if (port === 0 && values.processes !== undefined && values.processes > 1)
     fail("PORT", "must be a port of your choice if PROCESSES is above 1");
   if (values.smtpUrl && values.mailFrom === null) fail("MAIL_FROM", "must be set together with SMTP_URL");
+  checkExport(values, fail);
   if (production && values.failpoints?.length !== 0) fail("FAILPOINTS", "must be empty in production");
+}
+
+function checkExport(values: Partial<Values>, fail: (name: Name, must: string) => void): void {
+  const { exportUrl, exportForm: form, exportSecrets, messagesAllowPrivate = [] } = values;
+  if (!exportUrl) return;
+  const { protocol, hostname, port } = new URL(exportUrl);
+  // What is sent could be read on its way. A private address that the operator allowed is in its own network.
+  if (protocol !== "https:" && !messagesAllowPrivate.includes(`${hostname}:${port || "80"}`))
+    fail("RECEIPT_EXPORT_URL", "must begin with https://, unless MESSAGES_ALLOW_PRIVATE names its host and port");
+  if (form === "webhook" && exportSecrets?.length === 0)
+    fail("RECEIPT_EXPORT_SECRET", "must be set together with RECEIPT_EXPORT_URL, unless RECEIPT_EXPORT_FORM is otlp");
 }
 
 /** What each account may lose in an hour, and what its tenant may. Source: LOS-2. */
@@ -655,7 +707,8 @@ const LOSS_BOUNDS = [
 
 /** Adds the defaults that depend on another variable, and groups what belongs together. */
 function toConfig(values: Values) {
-  const { accountShare, tenantShare, tracesEndpoint, tracesHeaders, tracesShare, tracesServiceName, ...plain } = values;
+  const { accountShare, tenantShare, tracesEndpoint, tracesHeaders, tracesShare, tracesServiceName, ...rest } = values;
+  const { exportUrl, exportForm: form, exportSecrets, exportHeaders, exportRows, ...plain } = rest;
   const { production, allowLocalHosts, drainNoticeSeconds } = plain;
   return {
     ...plain,
@@ -673,7 +726,30 @@ function toConfig(values: Values) {
             share: tracesShare,
             serviceName: tracesServiceName,
           },
+    /** Undefined: receipts are not exported. */
+    receiptExport:
+      exportUrl === ""
+        ? undefined
+        : {
+            url: exportUrl,
+            form,
+            secrets: exportSecrets,
+            headers: exportHeaders,
+            rowsMax: exportRows,
+            serviceName: tracesServiceName,
+          },
   };
+}
+
+function exportForm(value: string): "webhook" | "otlp" {
+  if (value === "webhook" || value === "otlp") return value;
+  throw new InvalidValue("must be webhook or otlp");
+}
+
+function isWebhookSecret(value: string): boolean {
+  const [, encoded = ""] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(value) ?? [];
+  const { length } = Buffer.from(encoded, "base64");
+  return length >= EXPORT_SECRET_BYTES.min && length <= EXPORT_SECRET_BYTES.max;
 }
 
 /** A wrong value for a message; only the length of one that may hold a secret. */

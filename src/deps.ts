@@ -6,6 +6,7 @@ import type { GatewayParts } from "./gateway/parts.ts";
 import type { ReadPlaces } from "./http/read_places.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Messages } from "./messages/delivery.ts";
+import type { ReceiptExport } from "./messages/receipt_export.ts";
 import type { OperationParts } from "./operations/parts.ts";
 import type { Site } from "./panel/built_site.ts";
 import type { Base } from "./platform/base.ts";
@@ -24,6 +25,8 @@ export type Deps = Omit<Base, "clock" | "nowMs" | "closing"> &
     ledger: Ledger;
     booksCheck: BooksCheck;
     messages: Messages;
+    /** Undefined if receipts are not exported. */
+    receiptExport: ReceiptExport | undefined;
     /** The panel's pages; undefined if they were not built. */
     site: Site | undefined;
   };

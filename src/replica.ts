@@ -30,6 +30,7 @@ import { openLedger } from "./ledger/open_ledger.ts";
 import { createReserveLatency, type ReserveLatency } from "./ledger/reserve_latency.ts";
 import { pruneOutbox } from "./messages/deliveries_store.ts";
 import { startMessages } from "./messages/delivery.ts";
+import { startReceiptExport } from "./messages/receipt_export.ts";
 import { openOperations } from "./operations/parts.ts";
 import { pruneWrites } from "./operations/writes_store.ts";
 import { loadSite } from "./panel/built_site.ts";
@@ -128,6 +129,7 @@ async function openParts(config: Config, machine: MachineClock, log: Log, wait: 
     booksCheck: startBooksCheck(base),
     ...openCommerce(base),
     messages: startMessages({ ...base, random: Math.random }),
+    receiptExport: startReceiptExport({ ...base, version: packageFacts.version, random: Math.random }),
     ...openGateway(base, ledger),
     ...openOperations(base),
     readPlaces: createReadPlaces({
@@ -325,6 +327,7 @@ async function drain({ deps, closing }: Parts, background: Background, servers: 
     booksCheck: booksCheck.close(),
     domainChecks: domainChecks.close(),
     messages: messages.close(),
+    receiptExport: deps.receiptExport?.close() ?? Promise.resolve(),
   });
   await ledger.close();
   const { spoolEmpty, holds } = ledger.status();

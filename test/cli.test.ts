@@ -959,6 +959,16 @@ test(
       expect(finding(well.out, what)?.state).toBe("ok");
 
     expect(finding(well.out, "bounds")?.state).toBe("ok");
+    expect(finding(well.out, "receipt export")).toMatchObject({
+      state: "ok",
+      detail: expect.stringContaining("not used"),
+    });
+    await world.sql`update receipt_export set failures = 3, failure = 'status 500: full', receipts = 12`;
+    const exporting = { ...env, RECEIPT_EXPORT_URL: "https://logs.example/v1/logs", RECEIPT_EXPORT_FORM: "otlp" };
+    expect(finding((await cli("doctor --json", { env: exporting })).out, "receipt export")).toMatchObject({
+      state: "warning",
+      detail: expect.stringMatching(/^12 delivered, .*; 3 calls in a row failed, the last: status 500: full$/),
+    });
     const { model, routes } = await json("model show doctor-1");
     const routeId = routes[0].id;
     expect(finding(well.out, "payments")?.state).toBe("ok");

@@ -1,6 +1,7 @@
 import type { Sql } from "../platform/db.ts";
 import { arrayOf } from "../platform/row_literals.ts";
 import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
+import { advanced, type Snapshot, toSnapshot, toText } from "./snapshots.ts";
 import { UNPRICED } from "./unpriced_store.ts";
 import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
 
@@ -114,7 +115,6 @@ async function foldOnce(slices: Slices, work?: (tx: SliceTx) => Promise<void>): 
 /** The most rows that a slice folds if it may read `rows`. */
 const foldedAtOnce = (rows: number): number => Math.max(Math.ceil(rows / READS_A_FOLD), Math.min(3 * rows, BATCH_ROWS));
 
-type Snapshot = { xmax: bigint; open: bigint[] };
 type State = { folded: Snapshot; seen: Snapshot; isRestored: boolean };
 
 /** What is folded, what this slice sees, and whether the database was restored on another server. */
@@ -127,7 +127,7 @@ async function stateOf(tx: SliceTx): Promise<State> {
   return { folded, seen, isRestored: row?.server !== row?.here || folded.xmax > seen.xmax };
 }
 
-const serverId = (sql: SliceTx | Sql) => sql`select system_identifier::text from pg_control_system()`;
+export const serverId = (sql: SliceTx | Sql) => sql`select system_identifier::text from pg_control_system()`;
 
 /** The rows of a slice: written by a transaction of `ended`, or by one from `from` to before `upto`. */
 type Part = {
@@ -160,13 +160,12 @@ async function partOf(tx: SliceTx, { folded, seen }: State, rowsMax: number): Pr
   const over = row?.over === null ? undefined : BigInt(String(row?.over));
   const rows = Number(row?.rows);
   const taken = over === undefined ? ended : ended.filter((id) => id < over);
-  const left = over === undefined ? [] : ended.filter((id) => id >= over);
-  const upto = over === undefined ? seen.xmax : over > folded.xmax ? over : folded.xmax;
+  const after = advanced(folded, seen, over);
   return {
     ended: arrayOf(taken),
     from,
-    upto: String(upto),
-    folded: toText({ xmax: upto, open: [...seen.open.filter((id) => id < upto), ...left] }),
+    upto: String(after.xmax),
+    folded: toText(after),
     rows,
     whole: over === undefined,
     ...(over !== undefined && String(over) === row?.first && { oversized: String(over) }),
@@ -301,16 +300,4 @@ async function restampFuture(slices: Slices): Promise<boolean> {
         update ${tx(table)} set written_in = default where written_in >= ${next} and written_in <= ${String(last.id)}::text::xid8`;
     return true;
   });
-}
-
-/** Postgres writes a snapshot as xmin:xmax:open ids between them. */
-function toSnapshot(text: unknown): Snapshot {
-  const [, xmax, open] = /^\d+:(\d+):([\d,]*)$/.exec(String(text)) ?? [];
-  if (xmax === undefined || open === undefined) throw new Error(`not a snapshot: ${text}`);
-  return { xmax: BigInt(xmax), open: open === "" ? [] : open.split(",").map(BigInt) };
-}
-
-function toText({ xmax, open }: Snapshot): string {
-  const ids = [...new Set(open)].sort((a, b) => (a < b ? -1 : 1));
-  return `${ids[0] ?? xmax}:${xmax}:${ids.join(",")}`;
 }

@@ -6,6 +6,7 @@ import { lossBoundsOf } from "../accounts/losses.ts";
 import { readStops } from "../accounts/losses_store.ts";
 import type { CheckOptions } from "../books/check.ts";
 import { checkNow } from "../books/check_runs_store.ts";
+import { exportState } from "../books/receipt_export_store.ts";
 import { listUnpriced } from "../books/unpriced_store.ts";
 import { listModels } from "../catalog/models_store.ts";
 import type { ProviderTest } from "../catalog/provider_check.ts";
@@ -32,6 +33,7 @@ const REDIS_WAIT_MS = 3000;
 const MONTHS_AHEAD_MIN = 2;
 const REPLICA_SECONDS = 10;
 const MESSAGE_SECONDS_MAX = 1800;
+const EXPORT_SECONDS_MAX = 900;
 const PROGRESS_MS = 2_000;
 
 type DoctorOptions = { full?: true };
@@ -67,6 +69,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
     ...(await guarded("losses", "See: bun run cli account losses", () => checkLosses(context))),
     ...(await guarded("payments", "See the page Payment settings.", () => checkPayments(context))),
     ...(await guarded("messages", "See the page Mail.", () => checkMessages(context))),
+    ...(await guarded("receipt export", "Run doctor again.", () => checkExport(context))),
     ...(await guarded("receipts", "Run doctor again.", () => checkMonths(context))),
     ...(await guarded("replicas", "Run doctor again.", () => checkReplicas(context))),
     ...spool,
@@ -277,6 +280,23 @@ async function checkMessages({ db }: Context): Promise<Found | Finding[]> {
       advice: "The page Mail says why. Check SMTP_URL, and that a replica is running.",
     };
   return { state: "ok", detail: `${waiting} wait, ${failed} were given up in the last 24 hours` };
+}
+
+/** How far behind the export of receipts is. */
+async function checkExport(context: Context): Promise<Found> {
+  if (context.config.receiptExport === undefined)
+    return { state: "ok", detail: "not used: RECEIPT_EXPORT_URL is empty" };
+  const { oldestSeconds, failures, failure, receipts } = await exportState(context);
+  const detail = `${receipts} delivered, ${oldestSeconds === null ? "none waits" : `the next one has waited for ${Math.round(oldestSeconds)} s`}`;
+  if (failure !== null)
+    return {
+      state: "warning",
+      detail: `${detail}; ${failures} calls in a row failed, the last: ${failure}`,
+      advice: "Check the server behind RECEIPT_EXPORT_URL, and RECEIPT_EXPORT_SECRET or RECEIPT_EXPORT_HEADERS.",
+    };
+  if ((oldestSeconds ?? 0) > EXPORT_SECONDS_MAX)
+    return { state: "warning", detail, advice: "Check that a replica with RECEIPT_EXPORT_URL is running." };
+  return { state: "ok", detail };
 }
 
 /** Reports the progress of a long check on stderr, every few seconds. */

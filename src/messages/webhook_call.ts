@@ -17,8 +17,19 @@ const ANSWER_BYTES_MAX = 512;
 /** The status by which a receiver says that the endpoint is gone for good. */
 export const GONE = 410;
 
-export type WebhookCall = {
+/** A POST of JSON to a server that somebody else has chosen. */
+export type OutsideCall = {
   url: string;
+  headers: Readonly<Record<string, string>>;
+  body: string;
+  allowPrivate: readonly string[];
+  /** Whose server it is; left out: the operator's. */
+  owner?: Owner;
+  /** Looks up the host. Only tests set it. */
+  resolve?: Resolve;
+};
+export type WebhookCall = Omit<OutsideCall, "headers"> & Signed;
+type Signed = {
   /** As `whsec_…`; a call has one signature for each. */
   secrets: string[];
   /** The same in each attempt. */
@@ -26,17 +37,12 @@ export type WebhookCall = {
   /** Unix time, ms. */
   unixMs: number;
   body: string;
-  allowPrivate: readonly string[];
-  /** Whose endpoint it is. */
-  owner: Owner;
-  /** Looks up the host. Only tests set it. */
-  resolve?: Resolve;
 };
 
 /** The URL of an endpoint, as it is stored. Throws InputError, also for an address that is not public, and too_many_requests. */
 export async function checkWebhookUrl(
   typed: string,
-  options: Pick<WebhookCall, "allowPrivate" | "owner">,
+  options: Pick<OutsideCall, "allowPrivate" | "owner">,
 ): Promise<string> {
   const url = typed.trim();
   if (url.length > WEBHOOK_URL_CHARS_MAX)
@@ -54,8 +60,13 @@ export async function checkWebhookUrl(
   }
 }
 
+/** Makes one signed call. Never throws: every failure is an outcome. */
+export async function callWebhook({ secrets, messageId, unixMs, ...call }: WebhookCall): Promise<Outcome> {
+  return await callOutside({ ...call, headers: signatureOf({ secrets, messageId, unixMs, body: call.body }) });
+}
+
 /** Makes one call. Never throws: every failure is an outcome. */
-export async function callWebhook(call: WebhookCall): Promise<Outcome> {
+export async function callOutside(call: OutsideCall): Promise<Outcome> {
   const startMs = performance.now();
   const ended = (outcome: Omit<Outcome, "tookMs">): Outcome => ({ ...outcome, tookMs: performance.now() - startMs });
   const stop = new AbortController();
@@ -65,7 +76,7 @@ export async function callWebhook(call: WebhookCall): Promise<Outcome> {
     const address = await firstReachable(addresses, port, stop.signal);
     const response = await upstreamFetch(upstreamTarget(url, address), {
       method: "POST",
-      headers: { "content-type": "application/json", "user-agent": "webhooks/1", ...signatureOf(call) },
+      headers: { "content-type": "application/json", "user-agent": "webhooks/1", ...call.headers },
       body: call.body,
       signal: stop.signal,
     });
@@ -82,13 +93,13 @@ export async function callWebhook(call: WebhookCall): Promise<Outcome> {
   }
 }
 
-function look({ url, allowPrivate, owner, resolve }: Pick<WebhookCall, "url" | "allowPrivate" | "owner" | "resolve">) {
-  const options = { allowPrivate, owner, purpose: "The webhook's URL", ...(resolve && { resolve }) };
+function look({ url, allowPrivate, owner, resolve }: Pick<OutsideCall, "url" | "allowPrivate" | "owner" | "resolve">) {
+  const options = { allowPrivate, purpose: "The webhook's URL", ...(owner && { owner }), ...(resolve && { resolve }) };
   return within(LOOK_UP_MS_MAX, assertCallable(url, options));
 }
 
 /** The headers of the scheme. Source: MSG-9. */
-function signatureOf({ secrets, messageId, unixMs, body }: WebhookCall): Record<string, string> {
+export function signatureOf({ secrets, messageId, unixMs, body }: Signed): Record<string, string> {
   const at = new Date(unixMs);
   return {
     "webhook-id": messageId,

@@ -14,6 +14,7 @@ export const JOB_NAMES = [
   "messages",
   "payments",
   "pruning",
+  "receipt_export",
   "route_speeds",
 ] as const;
 export type JobName = (typeof JOB_NAMES)[number];

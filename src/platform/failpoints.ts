@@ -13,6 +13,7 @@ export const FAILPOINTS = [
   "after_paid",
   "after_charge",
   "after_send",
+  "after_export",
 ] as const;
 export type FailpointName = (typeof FAILPOINTS)[number];
 /** Called at the named place. */

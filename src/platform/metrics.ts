@@ -284,6 +284,11 @@ const GAUGES = {
     help: "Mail servers that do not answer: the operator's own, and resellers'. Their mails wait.",
     label: ["of", MAIL_SERVERS],
   },
+  receipt_export_receipts: { help: "Receipts that the export has delivered, of all replicas; 0: none is configured." },
+  receipt_export_oldest_seconds: {
+    help: "How long the next receipt to export has been waiting; 0: none waits, or no export is configured.",
+  },
+  receipt_export_failures: { help: "Failed calls of the receipt export since its last success." },
   job_success_age_seconds: {
     help: "Time since the last run of a background job that succeeded, or since its start.",
     label: ["name", JOB_NAMES],

@@ -10,6 +10,7 @@ export const id = () => bigint({ mode: "number" }).primaryKey().generatedAlwaysA
 export const instant = () => timestamp({ withTimezone: true, mode: "string" });
 export const nanoUsd = () => bigint({ mode: "bigint" });
 export const xid8 = customType<{ data: string }>({ dataType: () => "xid8" });
+export const snapshot = customType<{ data: string }>({ dataType: () => "pg_snapshot" });
 export const sum = () => numeric().notNull().default("0");
 /** The transaction that last wrote the row. It shows which rows are new since a snapshot, independent of clocks. */
 export const writtenIn = () => xid8().notNull().default(sql`pg_current_xact_id()`);

@@ -13,7 +13,7 @@ import {
   uniqueIndex,
   uuid,
 } from "drizzle-orm/pg-core";
-import { bytea, id, instant } from "./schema_columns.ts";
+import { bytea, id, instant, snapshot, xid8 } from "./schema_columns.ts";
 
 /** Messages to people and to their webhooks, each written in the transaction of what it tells of. `messages/` delivers them. */
 export const outboxMessages = pgTable(
@@ -215,3 +215,37 @@ export const noticeRuns = pgTable("notice_runs", {
 
 /** Accounts that were told that their balance is low, until it is not low any more. */
 export const toldLowBalances = pgTable("told_low_balances", { accountId: bigint({ mode: "number" }).primaryKey() });
+
+/** How far receipts are exported to the operator's own warehouse. One row: `books/receipt_export_store.ts`. */
+export const receiptExport = pgTable(
+  "receipt_export",
+  {
+    id: smallint().primaryKey().default(1),
+    /** The receipts that this snapshot sees were delivered. Of the transaction `sentWithin`, which it does not see, those up to `sentTo`. */
+    sent: snapshot().notNull().default("3:3:"),
+    sentWithin: xid8(),
+    sentTo: uuid(),
+    /** The batch that is being delivered: its id, and what will have been delivered after it. null: none is planned. */
+    batchId: uuid(),
+    planned: snapshot(),
+    plannedWithin: xid8(),
+    plannedTo: uuid(),
+    plannedAt: instant(),
+    /** Batches planned so far. */
+    batches: bigint({ mode: "number" }).notNull().default(0),
+    /** Receipts delivered so far; those that were sent twice count once. */
+    receipts: bigint({ mode: "number" }).notNull().default(0),
+    /** The server of these transaction ids: a restored backup is on another one. */
+    server: text().notNull().default(""),
+    /** Who sends, and when another may: a claim that was not ended ends then. */
+    claimId: uuid(),
+    dueAt: instant().notNull().default("-infinity"),
+    /** Failures since the last success, and the last one in words. */
+    failures: integer().notNull().default(0),
+    failure: text(),
+  },
+  (t) => [
+    check("receipt_export_one_row", sql`${t.id} = 1`),
+    check("receipt_export_planned", sql`(${t.batchId} is null) = (${t.planned} is null)`),
+  ],
+);

@@ -2,7 +2,6 @@ import { sql } from "drizzle-orm";
 import {
   bigint,
   check,
-  customType,
   date,
   index,
   integer,
@@ -15,7 +14,7 @@ import {
   uniqueIndex,
   uuid,
 } from "drizzle-orm/pg-core";
-import { bytea, id, instant, sum, writtenIn } from "./schema_columns.ts";
+import { bytea, id, instant, snapshot, sum, writtenIn } from "./schema_columns.ts";
 
 /** What the replicas share, what happened (the audit log, submitted forms, changes), and what reports and checks of the books keep. */
 
@@ -282,9 +281,7 @@ export const bookClosing = pgTable(
   {
     id: smallint().primaryKey().default(1),
     /** Exactly the rows that this snapshot sees are folded, each once. */
-    folded: customType<{ data: string }>({ dataType: () => "pg_snapshot" })()
-      .notNull()
-      .default("3:3:"),
+    folded: snapshot().notNull().default("3:3:"),
     /** The server of these transaction ids: a restored backup is on another one. */
     server: text().notNull().default(""),
     /** Progress of the sweeps over all rows: the last piece, package, key, day and account that was checked. */
