@@ -42,6 +42,7 @@ const FOREIGN = [
   "dig",
   "export",
   "docker",
+  "helm",
   "kubectl",
   "openssl",
   "printf",
