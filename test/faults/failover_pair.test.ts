@@ -101,7 +101,7 @@ async function failOver({ pair, pooler, name }: Site, load: Load): Promise<void>
   await until(() => load.servedCount() >= servedBefore + ANSWERS);
   const ms = (value: number) => `${Math.round(value)} ms`;
   console.log(
-    `failover: detected after ${ms(promotedFrom - killedAt)} (by the test), promotion and RELOAD ${ms(movedAt - promotedFrom)}, refused for ${ms(load.refusedMs(killedAt))} in all, ${load.refusedCount() - refusedBefore} refusals`,
+    `failover: detected after ${ms(promotedFrom - killedAt)} (by the test), promotion and RELOAD ${ms(movedAt - promotedFrom)}, the last refusal ${ms(load.refusedMs(killedAt))} after the kill, ${load.refusedCount() - refusedBefore} refusals`,
   );
 }
 
