@@ -52,6 +52,7 @@ export function DayChart({
   series,
   step = "day",
   isBeside = false,
+  topMin = 0,
   format = formatCount,
   formatAxis = formatCompact,
 }: {
@@ -63,6 +64,8 @@ export function DayChart({
   series: readonly Series[];
   step?: keyof typeof STEPS;
   isBeside?: boolean;
+  /** The axis reaches at least this far. */
+  topMin?: number;
   format?: (amount: number) => string;
   formatAxis?: (amount: number) => string;
 }) {
@@ -83,7 +86,7 @@ export function DayChart({
       {isTable ? (
         <NumbersTable {...{ title, one, days, names, isBeside, format }} series={shown} />
       ) : (
-        <Bars {...{ title, unit, one, days, names, isBeside, chartId, format, formatAxis }} series={shown} />
+        <Bars {...{ title, unit, one, days, names, isBeside, topMin, chartId, format, formatAxis }} series={shown} />
       )}
       <div className="-mb-2 flex flex-wrap items-center justify-between gap-x-4">
         <p className="text-12 text-ink-3">
@@ -144,6 +147,7 @@ type BarsProps = {
   days: readonly string[];
   names: readonly string[];
   isBeside: boolean;
+  topMin: number;
   series: readonly Shown[];
   chartId: string;
   format: (amount: number) => string;
@@ -151,7 +155,7 @@ type BarsProps = {
 };
 
 function Bars(props: BarsProps) {
-  const { title, unit, one, days, names, isBeside, series, chartId, format, formatAxis } = props;
+  const { title, unit, one, days, names, isBeside, topMin, series, chartId, format, formatAxis } = props;
   const hintId = useId();
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
@@ -159,7 +163,7 @@ function Bars(props: BarsProps) {
   const { tabStop, setTabStop, onKeyDown } = useDayKeys(days.length, box, () => setActive(null));
   const totals = days.map((_, day) => sumOf(series, day));
   const highest = isBeside ? series.flatMap(({ values }) => values) : totals;
-  const plot = plotOf({ days: days.length, highest, width });
+  const plot = plotOf({ days: days.length, highest, topMin, width });
   const point = (event: PointerEvent<SVGSVGElement>) =>
     setActive(plot.dayAt(event.clientX - event.currentTarget.getBoundingClientRect().left));
   return (

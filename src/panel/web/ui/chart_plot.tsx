@@ -7,8 +7,18 @@ const BAR_MAX = 32;
 const LABEL_WIDTH = 56;
 
 /** Positions in the drawing, in pixels. */
-export function plotOf({ days, highest, width }: { days: number; highest: readonly number[]; width: number }) {
-  const top = niceTop(Math.max(0, ...highest));
+export function plotOf({
+  days,
+  highest,
+  topMin,
+  width,
+}: {
+  days: number;
+  highest: readonly number[];
+  topMin: number;
+  width: number;
+}) {
+  const top = niceTop(Math.max(topMin, ...highest));
   const plot = { width: Math.max(0, width - PAD.left - PAD.right), height: HEIGHT - PAD.top - PAD.bottom };
   const step = days === 0 ? 0 : plot.width / days;
   return {
