@@ -189,6 +189,8 @@ export async function settled(page: Page, { keepsMoving = false }: { keepsMoving
     // A streaming response is not waited for.
     if (document.querySelector("[role=status].animate-late, [aria-busy=true]:not(article)")) return "data is loading";
     if (document.fonts.status !== "loaded") return "fonts are loading";
+    const tooWide = (chart: Element) => Math.abs(chart.clientWidth - (chart.parentElement?.clientWidth ?? 0)) > 1;
+    if ([...document.querySelectorAll("svg[role=group]")].some(tooWide)) return "a chart is not as wide as its place";
     return document.querySelector("h1") === null ? "there is no h1" : "";
   };
   const ask = () =>
