@@ -4,6 +4,7 @@ CREATE TABLE "accounts" (
 	"reseller_id" bigint,
 	"email" text NOT NULL,
 	"name" text NOT NULL,
+	"only_person" boolean DEFAULT false NOT NULL,
 	"status" text DEFAULT 'active' NOT NULL,
 	"suspended_by_operator" boolean DEFAULT false NOT NULL,
 	"may_switch_payg" boolean DEFAULT false NOT NULL,
@@ -237,6 +238,7 @@ CREATE TABLE "key_uses" (
 CREATE TABLE "keys" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "keys_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"account_id" bigint NOT NULL,
+	"made_by" bigint,
 	"name" text NOT NULL,
 	"digest" "bytea" NOT NULL,
 	"prefix" text NOT NULL,
@@ -599,6 +601,7 @@ CREATE TABLE "sessions" (
 	"user_agent" text DEFAULT '' NOT NULL,
 	"address" text DEFAULT '' NOT NULL,
 	"viewing_account_id" bigint,
+	"work_account_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"seen_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"expires_at" timestamp with time zone NOT NULL
@@ -744,4 +747,5 @@ CREATE INDEX "route_stats_begins" ON "route_stats" USING btree ("span","begins")
 CREATE UNIQUE INDEX "routes_once" ON "routes" USING btree ("model_id","provider_id","upstream_model");--> statement-breakpoint
 CREATE INDEX "sent_forms_age" ON "sent_forms" USING btree ("created_at");--> statement-breakpoint
 CREATE INDEX "sessions_account" ON "sessions" USING btree ("account_id");--> statement-breakpoint
+CREATE INDEX "sessions_work_account" ON "sessions" USING btree ("work_account_id") WHERE "sessions"."work_account_id" is not null;--> statement-breakpoint
 CREATE UNIQUE INDEX "usage_kinds_once" ON "usage_kinds" USING btree ("model_id","host","mode","route_id");

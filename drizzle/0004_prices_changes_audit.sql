@@ -103,7 +103,7 @@ CREATE TRIGGER provider_key_states_changed AFTER UPDATE OF state, until, met_acc
 --> statement-breakpoint
 CREATE TRIGGER provider_key_pauses_changed AFTER INSERT OR UPDATE ON provider_key_pauses FOR EACH ROW EXECUTE FUNCTION note_change('provider_key', 'key_id');
 --> statement-breakpoint
-CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_account_id ON sessions FOR EACH ROW EXECUTE FUNCTION note_change('session', 'account_id');
+CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_account_id, work_account_id ON sessions FOR EACH ROW EXECUTE FUNCTION note_change('session', 'account_id');
 --> statement-breakpoint
 
 -- The audit log: what a person changed, written in the same transaction by triggers, so that no writer can forget it. The person

@@ -1,4 +1,4 @@
--- Passkeys, changes of e-mail addresses, and sign-up.
+-- Passkeys, changes of e-mail addresses, sign-up, and members.
 CREATE TABLE "passkeys" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "passkeys_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"account_id" bigint NOT NULL REFERENCES "accounts"("id"),
@@ -133,3 +133,60 @@ CREATE TRIGGER sign_up_settings_audit AFTER INSERT OR DELETE OR UPDATE ON sign_u
 --> statement-breakpoint
 -- Requests that nobody has confirmed are no changes: strangers would fill the log.
 CREATE TRIGGER signed_up_audit AFTER INSERT OR DELETE OR UPDATE OF trial ON signed_up FOR EACH ROW EXECUTE FUNCTION note_audit('account_id', 'account_id');
+--> statement-breakpoint
+CREATE TABLE "members" (
+	"account_id" bigint NOT NULL,
+	"person_id" bigint NOT NULL,
+	"role" text NOT NULL,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "members_account_id_person_id_pk" PRIMARY KEY("account_id","person_id"),
+	CONSTRAINT "members_role" CHECK ("members"."role" in ('owner', 'developer', 'billing', 'viewer'))
+);
+--> statement-breakpoint
+CREATE TABLE "member_invitations" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "member_invitations_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"account_id" bigint NOT NULL,
+	"email" text NOT NULL,
+	"role" text NOT NULL,
+	"digest" "bytea" NOT NULL,
+	"created_by" bigint,
+	"outcome" text,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"expires_at" timestamp with time zone NOT NULL,
+	CONSTRAINT "member_invitations_digest_unique" UNIQUE("digest"),
+	CONSTRAINT "member_invitations_role" CHECK ("member_invitations"."role" in ('owner', 'developer', 'billing', 'viewer')),
+	CONSTRAINT "member_invitations_outcome" CHECK ("member_invitations"."outcome" in ('accepted', 'revoked', 'replaced'))
+);
+--> statement-breakpoint
+ALTER TABLE "members" ADD CONSTRAINT "members_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+ALTER TABLE "members" ADD CONSTRAINT "members_person_id_accounts_id_fk" FOREIGN KEY ("person_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+ALTER TABLE "member_invitations" ADD CONSTRAINT "member_invitations_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+CREATE INDEX "members_person" ON "members" USING btree ("person_id");
+--> statement-breakpoint
+CREATE INDEX "member_invitations_account" ON "member_invitations" USING btree ("account_id","id");
+--> statement-breakpoint
+CREATE INDEX "member_invitations_email" ON "member_invitations" USING btree ("email","created_at");
+--> statement-breakpoint
+CREATE INDEX "member_invitations_age" ON "member_invitations" USING btree ("created_at");
+--> statement-breakpoint
+-- Whoever begins an account is its owner. A trigger, so that no writer can forget it.
+CREATE FUNCTION add_first_owner() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO members (account_id, person_id, role) VALUES (NEW.id, NEW.id, 'owner');
+  RETURN NULL;
+END $$;
+--> statement-breakpoint
+CREATE TRIGGER accounts_first_owner AFTER INSERT ON accounts FOR EACH ROW WHEN (NOT NEW.only_person) EXECUTE FUNCTION add_first_owner();
+--> statement-breakpoint
+CREATE TRIGGER members_changed AFTER INSERT OR DELETE OR UPDATE ON members FOR EACH ROW EXECUTE FUNCTION note_change('session', 'person_id');
+--> statement-breakpoint
+-- The first owner is the new account itself.
+CREATE TRIGGER members_added_audit AFTER INSERT ON members FOR EACH ROW WHEN (NEW.account_id <> NEW.person_id) EXECUTE FUNCTION note_audit('person_id', 'account_id', 'person_id,role');
+--> statement-breakpoint
+CREATE TRIGGER members_audit AFTER DELETE OR UPDATE ON members FOR EACH ROW EXECUTE FUNCTION note_audit('person_id', 'account_id', 'person_id,role');
+--> statement-breakpoint
+-- Its rows are deleted only when they are old.
+CREATE TRIGGER member_invitations_audit AFTER INSERT OR UPDATE ON member_invitations FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'account_id', 'email,role');

@@ -2,6 +2,7 @@
 CREATE TABLE "api_tokens" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "api_tokens_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"account_id" bigint NOT NULL,
+	"made_by" bigint,
 	"name" text NOT NULL,
 	"digest" "bytea" NOT NULL,
 	"prefix" text NOT NULL,

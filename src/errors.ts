@@ -42,6 +42,7 @@ const TABLE = {
     "The token is missing, invalid, revoked or ended, or may not be used from this address.",
   ],
   insufficient_scope: [403, "permission_error", "This token lacks the scope of this operation."],
+  insufficient_role: [403, "permission_error", "Your role in this account does not allow this. Ask an owner."],
   session_required: [401, "authentication_error", "Sign in to use the panel."],
   second_factor_required: [401, "authentication_error", "Enter the code from your authenticator app."],
   read_only: [403, "permission_error", "You are viewing the panel of another account and cannot change anything."],

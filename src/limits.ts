@@ -28,6 +28,10 @@ export const MAIL_DOMAINS_MAX = 200;
 export const MAIL_DOMAIN_CHARS_MAX = 253;
 export const TERMS_URL_CHARS_MAX = 500;
 
+// Members
+/** Of one account, with those who are invited. */
+export const MEMBERS_MAX = 50;
+
 // API keys
 export const KEY_NAME_CHARS_MAX = 100;
 /** Tokens of the management API of one account, without revoked ones; networks of one. */

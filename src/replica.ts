@@ -8,6 +8,7 @@ import { openAccounts } from "./accounts/parts.ts";
 import { pruneChallenges } from "./accounts/passkeys_store.ts";
 import { hashInWorker } from "./accounts/passwords.ts";
 import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
+import { pruneInvitations } from "./accounts/member_invitations_store.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
 import { startBooksCheck } from "./books/check_schedule.ts";
 import { pruneBoundUses } from "./catalog/bound_uses_store.ts";
@@ -257,6 +258,7 @@ export async function pruneAll(
     sessions: () => pruneSessions(deps, sessionIdleSeconds),
     challenges: () => pruneChallenges(deps),
     emailChanges: () => pruneEmailChanges(deps),
+    invitations: () => pruneInvitations(deps),
     forms: () => pruneForms(deps),
     signUps: () => pruneSignUps(deps),
     apiWrites: () => pruneWrites(deps),

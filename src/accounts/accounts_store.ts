@@ -11,7 +11,7 @@ import { balances } from "../platform/schema_ledger.ts";
 import { checkEmail, checkInteger, checkName, emailForm, isRowId } from "./input_checks.ts";
 import { lockAccounts, lockTenant } from "./locks_store.ts";
 import type { Role } from "./roles.ts";
-import { endSessions } from "./sessions_store.ts";
+import { endSessionsIn } from "./sessions_store.ts";
 
 /** Accounts: customers, resellers and admins. A customer may belong to a reseller, permanently: its tenant. */
 
@@ -44,6 +44,8 @@ export type NewAccount = {
   name: string;
   resellerId: number | null;
   passwordHash: string | null;
+  /** A person without an account of their own. */
+  onlyPerson?: boolean;
 };
 
 /** Adds an account with an empty balance. Throws InputError. */
@@ -54,15 +56,15 @@ export async function addAccount(deps: ChangeDeps, wanted: NewAccount): Promise<
 /** As `addAccount`, in the caller's transaction. */
 export async function insertAccount(
   tx: Tx,
-  { role, email, name, resellerId, passwordHash }: NewAccount,
+  { role, email, name, resellerId, passwordHash, onlyPerson = false }: NewAccount,
 ): Promise<Account> {
-  const row = { role, email: checkEmail(email), name: checkAccountName(name), resellerId, passwordHash };
+  const row = { role, email: checkEmail(email), name: checkAccountName(name), resellerId, passwordHash, onlyPerson };
   if (resellerId !== null && role !== "customer")
     throw new InputError("Only a customer can belong to a reseller.", "resellerId");
   if (resellerId !== null) await checkReseller(tx, resellerId, row.email);
   const [added] = await tx.insert(accounts).values(row).onConflictDoNothing().returning({ accountId: accounts.id });
   if (!added) throw emailTaken();
-  await tx.insert(balances).values({ accountId: added.accountId });
+  if (!onlyPerson) await tx.insert(balances).values({ accountId: added.accountId });
   const account = await find(tx, eq(accounts.id, added.accountId));
   if (!account) throw new Error(`account ${added.accountId} vanished`);
   return account;
@@ -113,6 +115,7 @@ export async function listAccounts(
   const rows = await select(
     db.orm,
     and(
+      isAccount,
       role === undefined ? undefined : eq(accounts.role, role),
       state === undefined ? undefined : isInState(state),
       resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId),
@@ -124,6 +127,8 @@ export async function listAccounts(
   );
   return pageOf(rows, size);
 }
+
+const isAccount = eq(accounts.onlyPerson, false);
 
 /** By the id last, so that the order is total. */
 const ORDERS: Record<AccountSort, SQL[]> = {
@@ -171,8 +176,17 @@ export async function findAccount(
   if (!isRowId(accountId)) return undefined;
   return find(
     db.orm,
-    and(eq(accounts.id, accountId), resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId)),
+    and(
+      eq(accounts.id, accountId),
+      isAccount,
+      resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId),
+    ),
   );
+}
+
+/** A person, by the id of the account that they began, or without one. */
+export async function findPerson({ db }: { db: Db }, personId: number): Promise<Account | undefined> {
+  return find(db.orm, eq(accounts.id, personId));
 }
 
 /** Names by account id. */
@@ -187,7 +201,7 @@ export async function namesOf({ db }: { db: Db }, accountIds: readonly number[])
 
 /** Every account with this e-mail address; at most one per tenant. */
 export async function findAccountsByEmail({ db }: { db: Db }, email: string): Promise<Account[]> {
-  return select(db.orm, emailIs(email), PAGE_MAX);
+  return select(db.orm, and(emailIs(email), isAccount), PAGE_MAX);
 }
 
 /** Renames an account. False: no such account. Throws InputError. */
@@ -255,7 +269,7 @@ export async function suspendAccount(deps: ChangeDeps, accountId: number, party:
       .update(accounts)
       .set({ status: "suspended", ...(party === "operator" && { suspendedByOperator: true }) })
       .where(eq(accounts.id, accountId));
-    await endSessions(tx, accountId);
+    await endSessionsIn(tx, accountId);
     return true;
   };
   return changing(deps, suspend, { protects: true, endsTenantRight: () => account.role === "reseller" });

@@ -43,10 +43,15 @@ const DAYS_AHEAD_MAX = 3660;
 
 export type KeyMode = "package" | "payg";
 
+/** Who made a key or a token. `isMember`: still a member of its account. */
+export type Maker = { personId: number; name: string; isMember: boolean };
+
 export type Key = {
   keyId: number;
   accountId: number;
   name: string;
+  /** null: the operator. */
+  madeBy: Maker | null;
   /** First and last characters, as in `sk-7Qf…x9Kd`. */
   masked: string;
   mode: KeyMode;
@@ -100,6 +105,7 @@ export async function createKey(
     const limits = await checkKeyLimits(tx, wanted.accountId, wanted.limits ?? null);
     return insertKey(tx, {
       ...wanted,
+      madeBy: deps.by?.accountId,
       limits,
       name,
       modelIds,
@@ -318,7 +324,7 @@ export async function rotateKey(
     const before = await findOf(tx, { accountId, keyId });
     if (before.status !== "enabled")
       throw new InputError(`This key is ${before.status}: only an enabled key can be rotated.`, "keyId");
-    const created = await insertKey(tx, before);
+    const created = await insertKey(tx, { ...before, madeBy: deps.by?.accountId });
     await carryUse(tx, { from: keyId, to: created.key.keyId });
     // least() ignores null, which here means never.
     await tx
@@ -395,13 +401,14 @@ async function insertKey(
     modelIds,
     hosts: hostList,
     ...rest
-  }: Omit<NewKey, "limits"> & Pick<Key, "timeZone" | "limits">,
+  }: Omit<NewKey, "limits"> & Pick<Key, "timeZone" | "limits"> & { madeBy: number | undefined },
 ): Promise<CreatedKey> {
   const { secret, digest, prefix, suffix } = newApiKey();
   const [added] = await tx
     .insert(keys)
     .values({
       accountId,
+      madeBy: rest.madeBy,
       name,
       mode,
       digest,
@@ -525,6 +532,10 @@ const COLUMNS = {
   keyId: keys.id,
   accountId: keys.accountId,
   name: keys.name,
+  // Not an admin: customers of a reseller know nobody of the operator.
+  madeBy: sql<Maker | null>`(select json_build_object('personId', p.id, 'name', p.name, 'isMember', m.role is not null)
+    from accounts a join accounts p on p.id = a.id or p.role <> 'admin' and p.reseller_id is not distinct from a.reseller_id
+    left join members m on m.account_id = a.id and m.person_id = p.id where a.id = ${keys.accountId} and p.id = ${keys.madeBy})`,
   masked: sql<string>`${keys.prefix} || '…' || ${keys.suffix}`,
   mode: keys.mode,
   modelIds: keys.modelIds,

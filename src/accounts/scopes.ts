@@ -1,4 +1,5 @@
 import { InputError } from "../errors.ts";
+import { type MemberRole, mayWrite } from "./member_roles.ts";
 import type { Role } from "./roles.ts";
 
 /** What a token of the management API may do: a subject, and whether it may change it. */
@@ -6,6 +7,7 @@ import type { Role } from "./roles.ts";
 /** Who may read and who may change each subject. */
 const SUBJECTS = {
   accounts: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
+  members: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
   keys: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
   packages: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
   balances: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
@@ -27,28 +29,29 @@ export type Subject = keyof typeof SUBJECTS;
 export type Access = "read" | "write";
 export type Scope = `${Subject}:${Access}`;
 
-const NAMES = Object.keys(SUBJECTS).filter((name): name is Subject => Object.hasOwn(SUBJECTS, name));
+export const SUBJECT_NAMES = Object.keys(SUBJECTS).filter((name): name is Subject => Object.hasOwn(SUBJECTS, name));
 
-/** The scopes that an account of this role can give its tokens. Customers have none. */
-export function scopesFor(role: Role): Scope[] {
+/** The scopes that a member of an account of this role can give a token. Customers have none. */
+export function scopesFor(role: Role, member: MemberRole = "owner"): Scope[] {
   const accesses = ["read", "write"] as const;
-  return NAMES.flatMap((subject) =>
+  return SUBJECT_NAMES.flatMap((subject) =>
     accesses
       .filter((access) => SUBJECTS[subject][access].some((one) => one === role))
+      .filter((access) => access === "read" || mayWrite(member, subject))
       .map((access): Scope => `${subject}:${access}`),
   );
 }
 
-/** The scopes that a token has: those that it was given and its owner's role still has. To write includes to read. */
-export function scopesNow(given: readonly string[], role: Role): ReadonlySet<Scope> {
-  const own = scopesFor(role);
+/** The scopes that a token has: those that it was given and its maker still has. To write includes to read. */
+export function scopesNow(given: readonly string[], role: Role, member: MemberRole): ReadonlySet<Scope> {
+  const own = scopesFor(role, member);
   const has = own.filter((scope) => given.includes(scope));
   return new Set([...has, ...own.filter((scope) => has.some((one) => one === scope.replace(/read$/, "write")))]);
 }
 
 /** Checks the scopes of a new token. Throws InputError. */
-export function checkScopes(wanted: readonly string[], role: Role): Scope[] {
-  const own = scopesFor(role);
+export function checkScopes(wanted: readonly string[], role: Role, member: MemberRole): Scope[] {
+  const own = scopesFor(role, member);
   const unknown = wanted.find((scope) => !own.some((one) => one === scope));
   if (unknown !== undefined)
     throw new InputError(`You cannot give a token the scope ${JSON.stringify(unknown.slice(0, 60))}.`, "scopes");

@@ -13,15 +13,15 @@ import {
   type ListedSession,
   listSessions,
   loadSessions,
-  type Proof,
+  type NewSession,
   type StoredSession,
   touchSession,
 } from "./sessions_store.ts";
 
 /**
  * Panel sessions, from memory. The browser has a 32-byte token, the database its SHA-256 digest. A session is bound to the host
- * where the person signed in. It ends after its idle time, at its absolute end, or by signing out. A change of its account, of the
- * account's reseller, or of an account that it views drops the entry, and so does the end of a session of its account. What else
+ * where the person signed in. It ends after its idle time, at its absolute end, or by signing out. A change of the person, of their
+ * membership, of the account that they work in, of its reseller, or of an account that it views drops the entry, and so does the end of a session of its account. What else
  * does: cached_lookup.ts.
  */
 
@@ -38,14 +38,17 @@ export type BegunSession = { token: string; csrfToken: string; expiresAt: string
 /** Where a person signs in from: the User-Agent header and the address. */
 export type Device = { userAgent: string; address: string };
 
+/** Who begins a session: the person, the host and its reseller (null: the service's own), and the account to work in. */
+type NewOwner = Pick<NewSession, "accountId" | "workIn" | "host" | "resellerId" | "proof"> & { device: Device };
+
 export type Sessions = {
   /** Begins a new session, at sign-in. undefined: what was checked has changed since. */
-  begin(owner: { accountId: number; host: string; device: Device; proof: Proof }): Promise<BegunSession | undefined>;
+  begin(owner: NewOwner): Promise<BegunSession | undefined>;
   /** The session with this token on this host, if it has not ended. */
   find(token: string, host: string): Promise<Session | undefined>;
   /** Signs out. */
   end(session: Session): Promise<void>;
-  /** Signs out one of an account's sessions, by its id in `list`. False: no such session. */
+  /** Signs out one of a person's sessions, by its id in `list`. False: no such session. */
   endListed(accountId: number, sessionId: string): Promise<boolean>;
   /** Signs out all sessions but `keep`. Returns how many. */
   endAll(accountId: number, keep?: Session): Promise<number>;
@@ -119,7 +122,7 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
       return undefined;
     },
 
-    async end({ accountId, digestHex }) {
+    async end({ person: { accountId }, digestHex }) {
       await deleteSession({ db, bus }, { accountId, digest: Buffer.from(digestHex, "hex") });
     },
 
@@ -148,10 +151,11 @@ function plainText(text: string, charsMax: number): string {
   return [...text.replace(/[\p{Cc}\p{Cs}]/gu, "")].slice(0, charsMax).join("");
 }
 
-/** A change of the session's own account, of its reseller, and of the account it views. */
+/** A change of the session's person, of the account that they work in, of its reseller, and of the account it views. */
 function tagsOf({ session }: CachedSession): string[] {
-  const { digestHex, accountId, tenantId, viewing } = session;
-  const tags = [digestTag(digestHex), `session:${accountId}`, `account:${accountId}`];
+  const { digestHex, person, accountId, tenantId, viewing } = session;
+  const tags = [digestTag(digestHex), `session:${person.accountId}`, `account:${person.accountId}`];
+  if (accountId !== person.accountId) tags.push(`account:${accountId}`);
   if (tenantId !== 0) tags.push(`account:${tenantId}`);
   if (viewing) tags.push(`account:${viewing.accountId}`);
   return tags;

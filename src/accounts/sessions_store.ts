@@ -1,4 +1,4 @@
-import { and, desc, eq, isNull, ne, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, isNull, ne, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Bus } from "../platform/bus.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -6,8 +6,12 @@ import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import type { RequestLimits } from "../platform/rate_tallies.ts";
 import { accounts, sessions } from "../platform/schema_accounts.ts";
+import { members } from "../platform/schema_members.ts";
 import { passkeys } from "../platform/schema_sign_in.ts";
+import { Refusal } from "../errors.ts";
 import { noteAction } from "./audit_store.ts";
+import type { MemberRole } from "./member_roles.ts";
+import { workplaces } from "./members_store.ts";
 import { requestLimits } from "./rate_limits.ts";
 import { packageLimits } from "./rate_limits_store.ts";
 import { type Role, tenantOf } from "./roles.ts";
@@ -34,6 +38,11 @@ export type Viewed = {
 /** A session as it is cached, and how long it lasts. */
 export type StoredSession = {
   digestHex: string;
+  /** Who signed in. */
+  person: { accountId: number; name: string; email: string };
+  /** Their role in the account. */
+  member: MemberRole;
+  /** The account that they work in, and what follows of it. */
   accountId: number;
   role: Role;
   /** The reseller of a customer; a reseller's own id; otherwise 0. */
@@ -64,8 +73,13 @@ export type ListedSession = {
 
 export type NewSession = {
   digest: Buffer;
+  /** The person. */
   accountId: number;
+  /** The account to work in; missing: the person's own, or else the first in which they work. */
+  workIn?: number | undefined;
   host: string;
+  /** Whose host it is (null: the service's own), where only some of the person's accounts are served; missing: all of them. */
+  resellerId?: number | null;
   csrfToken: string;
   userAgent: string;
   address: string;
@@ -76,24 +90,29 @@ export type NewSession = {
 export type Proof = { passwordHash: string | null; totpEnabled: boolean } | { passkeyId: number };
 
 /**
- * Stores a session. Deletes the account's ended sessions and those beyond SESSIONS_MAX. Returns its absolute end; undefined if the
- * password, the second factor or the passkey has changed since it was checked.
+ * Stores a session. Deletes the person's ended sessions and those beyond SESSIONS_MAX. Returns its absolute end; undefined if the
+ * password, the second factor or the passkey has changed since it was checked. Throws session_required if the person works in no account.
  */
 export async function insertSession(
   deps: Deps,
-  { proof, ...session }: NewSession,
+  { proof, workIn, resellerId, ...session }: NewSession,
   { idleSeconds, maxSeconds }: Ages,
 ): Promise<string | undefined> {
   const { accountId } = session;
   return changing(deps, async (tx) => {
     if (!(await isStillProven(tx, accountId, proof))) return undefined;
+    const places = await workplaces(tx, accountId, resellerId);
+    const place = places.find((one) => one.accountId === workIn) ?? places[0];
+    if (place === undefined)
+      throw new Refusal("session_required", { message: "You are no longer a member of an account here." });
+    const workAccountId = place.accountId === accountId ? null : place.accountId;
     await tx.execute(sql`
       delete from sessions where account_id = ${accountId} and (
         expires_at <= clock_timestamp() or seen_at <= clock_timestamp() - make_interval(secs => ${idleSeconds})
         or digest in (select digest from sessions where account_id = ${accountId} order by seen_at desc, digest offset ${SESSIONS_MAX - 1}))`);
     const [row] = await tx
       .insert(sessions)
-      .values({ ...session, expiresAt: sql`clock_timestamp() + make_interval(secs => ${maxSeconds})` })
+      .values({ ...session, workAccountId, expiresAt: sql`clock_timestamp() + make_interval(secs => ${maxSeconds})` })
       .returning({ expiresAt: sessions.expiresAt });
     if (!row) throw new Error("an insert returned nothing");
     return toIso(row.expiresAt);
@@ -123,12 +142,16 @@ async function isStillProven(tx: Tx, accountId: number, proof: Proof): Promise<b
   return found.length > 0;
 }
 
-/** The sessions with these digests (hex), without those that have ended or whose account, or its reseller, is suspended. */
+/**
+ * The sessions with these digests (hex), without those that have ended, whose person, account or its reseller is suspended, or whose person
+ * is no longer a member of the account.
+ */
 export async function loadSessions(
   { db }: { db: Db },
   digests: readonly string[],
   idleSeconds: number,
 ): Promise<Map<string, StoredSession>> {
+  const person = alias(accounts, "person");
   const reseller = alias(accounts, "reseller");
   const viewed = alias(accounts, "viewed");
   // One array literal, so that the statement is the same for any number of digests.
@@ -143,7 +166,9 @@ export async function loadSessions(
         name: viewed.name,
         email: viewed.email,
       },
-      accountId: sessions.accountId,
+      person: { accountId: person.id, name: person.name, email: person.email },
+      member: members.role,
+      accountId: accounts.id,
       resellerId: accounts.resellerId,
       role: accounts.role,
       email: accounts.email,
@@ -155,7 +180,15 @@ export async function loadSessions(
       unseenMs: msSql(sql`clock_timestamp() - ${sessions.seenAt}`),
     })
     .from(sessions)
-    .innerJoin(accounts, and(eq(accounts.id, sessions.accountId), eq(accounts.status, "active")))
+    .innerJoin(person, and(eq(person.id, sessions.accountId), eq(person.status, "active")))
+    .innerJoin(
+      accounts,
+      and(
+        eq(accounts.id, sql`coalesce(${sessions.workAccountId}, ${sessions.accountId})`),
+        eq(accounts.status, "active"),
+      ),
+    )
+    .innerJoin(members, and(eq(members.accountId, accounts.id), eq(members.personId, person.id)))
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
     .leftJoin(
       viewed,
@@ -250,7 +283,7 @@ function sessionIdSql(): SQL<string> {
   return sql<string>`left(encode(${sessions.digest}, 'hex'), ${sql.raw(String(SESSION_ID_CHARS))})`;
 }
 
-/** Ends every session of an account except `keep`. Returns how many. */
+/** Ends every session of a person except `keep`. Returns how many. */
 export async function deleteSessionsOf(
   deps: Deps,
   { accountId, keep }: { accountId: number; keep?: Buffer },
@@ -258,13 +291,35 @@ export async function deleteSessionsOf(
   return changing(deps, (tx) => endSessions(tx, accountId, keep));
 }
 
-/** As `deleteSessionsOf`, in the transaction that changes the password, the second factor or the status. */
+/** As `deleteSessionsOf`, in the transaction that changes the password or the second factor. */
 export async function endSessions(tx: Tx, accountId: number, keep?: Buffer): Promise<number> {
   const ended = await tx
     .delete(sessions)
     .where(and(eq(sessions.accountId, accountId), keep === undefined ? undefined : ne(sessions.digest, keep)))
     .returning({ accountId: sessions.accountId });
   return ended.length;
+}
+
+/** Ends every session in which somebody works in an account, and every session of the person who began it. */
+export async function endSessionsIn(tx: Tx, accountId: number): Promise<void> {
+  await tx.delete(sessions).where(or(eq(sessions.accountId, accountId), eq(sessions.workAccountId, accountId)));
+}
+
+/** Makes a session work in another account of its person. False: they do not work there, or the session has ended. */
+export async function workIn(
+  deps: Deps,
+  { personId, accountId, digest, resellerId }: { personId: number; accountId: number; digest: Buffer; resellerId: number | null },
+): Promise<boolean> {
+  return changing(deps, async (tx) => {
+    const places = await workplaces(tx, personId, resellerId);
+    if (!places.some((one) => one.accountId === accountId)) return false;
+    const set = await tx
+      .update(sessions)
+      .set({ workAccountId: accountId === personId ? null : accountId })
+      .where(and(eq(sessions.digest, digest), eq(sessions.accountId, personId)))
+      .returning({ digest: sessions.digest });
+    return set.length > 0;
+  });
 }
 
 /**

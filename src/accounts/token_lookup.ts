@@ -9,8 +9,8 @@ import { type Scope, scopesNow } from "./scopes.ts";
 import { loadTokens, type TokenSnapshot, touchToken } from "./tokens_store.ts";
 
 /**
- * Tokens of the management API by their SHA-256 digest, from memory. A change of the token's account, or of one of its tokens, drops the
- * entry: a scope that the owner has lost no longer counts. What else does: cached_lookup.ts.
+ * Tokens of the management API by their SHA-256 digest, from memory. A change of the token's account or its tokens, or of its maker or their
+ * membership, drops the entry: a scope that the maker has lost no longer counts. What else does: cached_lookup.ts.
  */
 
 const TOKENS_MAX = 10_000;
@@ -46,13 +46,14 @@ export function openTokenLookup({ db, bus, config, nowMs }: Options): TokenLooku
       if (stored === undefined) return undefined;
       const { scopes, endsInMs, unusedMs, ...rest } = stored;
       return {
-        token: { ...rest, scopes: scopesNow(scopes, rest.role) },
+        token: { ...rest, scopes: scopesNow(scopes, rest.role, rest.member) },
         endsMs: endsInMs === null ? Infinity : askedMs + endsInMs,
         usedMs: unusedMs === null ? -Infinity : askedMs - unusedMs,
       };
     },
     kinds: ["session", "account"],
-    tagsOf: ({ token: { accountId } }) => [`session:${accountId}`, `account:${accountId}`],
+    tagsOf: ({ token: { accountId, madeBy } }) =>
+      [...new Set([accountId, madeBy])].flatMap((id) => [`session:${id}`, `account:${id}`]),
   });
 
   return {

@@ -8,8 +8,11 @@ import { newApiToken } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { accounts, apiTokens } from "../platform/schema_accounts.ts";
+import { members } from "../platform/schema_members.ts";
 import { checkInstant, checkList, checkName, checkOverlap, isRowId } from "./input_checks.ts";
+import type { Maker } from "./keys_store.ts";
 import { lockAccountRow } from "./locks_store.ts";
+import type { MemberRole } from "./member_roles.ts";
 import { type Role, tenantOf } from "./roles.ts";
 import { checkScopes } from "./scopes.ts";
 
@@ -24,6 +27,8 @@ const DAYS_AHEAD_MAX = 3660;
 
 export type ApiToken = {
   tokenId: number;
+  /** The member who made it, and without whose role it is worth nothing. */
+  madeBy: Maker;
   name: string;
   /** The first characters, as in `mt-7Qf0aB`. */
   prefix: string;
@@ -39,6 +44,8 @@ export type ApiToken = {
 
 export type NewToken = {
   accountId: number;
+  /** Its maker; missing: the person who began the account. */
+  madeBy?: number;
   name: string;
   scopes: readonly string[];
   /** Addresses, and ranges as in 192.0.2.0/24; null: all. */
@@ -49,23 +56,27 @@ export type NewToken = {
 
 /** A new token and its secret, which cannot be shown again. */
 export type CreatedToken = { secret: string; token: ApiToken };
-export type TokenOf = { accountId: number; tokenId: number };
+/** `madeBy`: only if this person made it. */
+export type TokenOf = { accountId: number; tokenId: number; madeBy?: number | undefined };
 
 /** Makes a token of an admin or a reseller. Throws InputError. */
 export async function createToken(deps: ChangeDeps, wanted: NewToken): Promise<CreatedToken> {
-  const { accountId } = wanted;
+  const { accountId, madeBy = accountId } = wanted;
   const name = checkName(wanted.name, { param: "name", charsMax: API_TOKEN_NAME_CHARS_MAX });
   const networks = checkNetworks(wanted.networks);
   return changing(deps, async (tx) => {
-    const role = await lockTokens(tx, accountId);
-    const scopes = checkScopes(wanted.scopes, role);
-    return insert(tx, { accountId, name, networks, scopes, expiresAt: await checkEnd(tx, wanted.expiresAt) });
+    const { role, member } = await lockTokens(tx, { accountId, madeBy });
+    const scopes = checkScopes(wanted.scopes, role, member);
+    return insert(tx, { accountId, madeBy, name, networks, scopes, expiresAt: await checkEnd(tx, wanted.expiresAt) });
   });
 }
 
-/** The tokens of an account that are not revoked, and the latest revoked ones, newest first. */
-export async function listTokens({ db }: { db: Db }, accountId: number): Promise<ApiToken[]> {
-  const own = eq(apiTokens.accountId, accountId);
+/** The tokens of an account, or those that `madeBy` made, that are not revoked, and the latest revoked ones, newest first. */
+export async function listTokens(
+  { db }: { db: Db },
+  { accountId, madeBy }: Omit<TokenOf, "tokenId">,
+): Promise<ApiToken[]> {
+  const own = and(eq(apiTokens.accountId, accountId), isMadeBy(madeBy));
   const [living, revoked] = await Promise.all([
     select(db.orm, and(own, ne(apiTokens.status, "revoked")), API_TOKENS_MAX),
     select(db.orm, and(own, eq(apiTokens.status, "revoked")), REVOKED_SHOWN),
@@ -74,20 +85,25 @@ export async function listTokens({ db }: { db: Db }, accountId: number): Promise
 }
 
 /**
- * Replaces a token with a new one that has the same settings. The old one works for `overlapSeconds` more; 0: it ends now. Throws
+ * Replaces a token with one that `by` makes with the same settings. The old one works for `overlapSeconds` more; 0: it ends now. Throws
  * not_found, InputError.
  */
 export async function rotateToken(
   deps: ChangeDeps,
-  { accountId, tokenId, overlapSeconds }: TokenOf & { overlapSeconds: number },
+  { overlapSeconds, ...of }: TokenOf & { overlapSeconds: number },
 ): Promise<CreatedToken & { old: ApiToken }> {
   checkOverlap(overlapSeconds);
   return changing(deps, async (tx) => {
-    const role = await lockTokens(tx, accountId);
-    const before = await one(tx, { accountId, tokenId });
+    const { accountId, tokenId } = of;
+    const before = await one(tx, of);
+    const madeBy = deps.by?.accountId ?? before.madeBy.personId;
+    const { role, member } = await lockTokens(tx, { accountId, madeBy });
     if (before.status !== "active")
       throw new InputError(`This token is ${before.status}: only an active token can be rotated.`, "tokenId");
-    const created = await insert(tx, { ...before, accountId, scopes: checkScopes(before.scopes, role) });
+    const created = await insert(tx, {
+      ...before,
+      ...{ accountId, madeBy, scopes: checkScopes(before.scopes, role, member) },
+    });
     // least() ignores null, which here means never.
     await tx
       .update(apiTokens)
@@ -95,19 +111,19 @@ export async function rotateToken(
         expiresAt: sql`least(${apiTokens.expiresAt}, clock_timestamp() + make_interval(secs => ${overlapSeconds}))`,
       })
       .where(eq(apiTokens.id, tokenId));
-    return { ...created, old: await one(tx, { accountId, tokenId }) };
+    return { ...created, old: await one(tx, of) };
   });
 }
 
 /** Ends a token permanently. Revoking it twice is no error. Throws not_found. */
-export async function revokeToken(deps: ChangeDeps, { accountId, tokenId }: TokenOf): Promise<ApiToken> {
+export async function revokeToken(deps: ChangeDeps, of: TokenOf): Promise<ApiToken> {
   const revoke = async (tx: Tx) => {
-    await one(tx, { accountId, tokenId });
+    await one(tx, of);
     await tx
       .update(apiTokens)
       .set({ status: "revoked", revokedAt: sql`clock_timestamp()` })
-      .where(and(eq(apiTokens.id, tokenId), ne(apiTokens.status, "revoked")));
-    return one(tx, { accountId, tokenId });
+      .where(and(eq(apiTokens.id, of.tokenId), ne(apiTokens.status, "revoked")));
+    return one(tx, of);
   };
   return changing(deps, revoke, { protects: true });
 }
@@ -118,6 +134,9 @@ export type TokenSnapshot = {
   tokenName: string;
   scopes: string[];
   networks: string[] | null;
+  /** Who made it, and their role in the account. */
+  madeBy: number;
+  member: MemberRole;
   accountId: number;
   role: Role;
   /** A reseller's own id; an admin's is 0. */
@@ -129,10 +148,11 @@ export type TokenSnapshot = {
   unusedMs: number | null;
 };
 
-/** The tokens with these digests (hex), without those that have ended or whose owner is suspended. */
+/** The tokens with these digests (hex), without those that have ended, whose account or maker is suspended, or whose maker is no member. */
 export async function loadTokens({ db }: { db: Db }, digests: readonly string[]): Promise<Map<string, TokenSnapshot>> {
   const literal = `{${digests.map((digest) => `"\\\\x${digest}"`).join(",")}}`;
   const reseller = alias(accounts, "reseller");
+  const maker = alias(accounts, "maker");
   const rows = await db.orm
     .select({
       digest: apiTokens.digest,
@@ -140,6 +160,8 @@ export async function loadTokens({ db }: { db: Db }, digests: readonly string[])
       tokenName: apiTokens.name,
       scopes: apiTokens.scopes,
       networks: apiTokens.networks,
+      madeBy: maker.id,
+      member: members.role,
       accountId: accounts.id,
       role: accounts.role,
       resellerId: accounts.resellerId,
@@ -150,6 +172,8 @@ export async function loadTokens({ db }: { db: Db }, digests: readonly string[])
     })
     .from(apiTokens)
     .innerJoin(accounts, and(eq(accounts.id, apiTokens.accountId), eq(accounts.status, "active")))
+    .innerJoin(maker, and(eq(maker.id, MAKER), eq(maker.status, "active")))
+    .innerJoin(members, and(eq(members.accountId, accounts.id), eq(members.personId, maker.id)))
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
     .where(
       and(
@@ -167,13 +191,15 @@ export async function loadTokens({ db }: { db: Db }, digests: readonly string[])
 }
 
 /**
- * Locks a token until the transaction ends, so that nothing is written with a token whose revocation has returned. Throws invalid_token.
+ * Locks a token and its maker's role until the transaction ends, so that nothing is written with a token whose revocation, or a role whose
+ * change, has returned. Throws invalid_token.
  */
-export async function requireLiving(tx: Tx, tokenId: number): Promise<void> {
+export async function requireLiving(tx: Tx, { tokenId, member }: Pick<TokenSnapshot, "tokenId" | "member">): Promise<void> {
   const rows = await tx
     .select({ id: apiTokens.id })
     .from(apiTokens)
-    .where(and(eq(apiTokens.id, tokenId), isLiving))
+    .innerJoin(members, and(eq(members.accountId, apiTokens.accountId), eq(members.personId, MAKER)))
+    .where(and(eq(apiTokens.id, tokenId), isLiving, eq(members.role, member)))
     .for("share");
   if (rows.length === 0) throw new Refusal("invalid_token");
 }
@@ -181,6 +207,12 @@ export async function requireLiving(tx: Tx, tokenId: number): Promise<void> {
 /** Notes that a token was used now. */
 export async function touchToken({ db }: { db: Db }, tokenId: number): Promise<void> {
   await db.orm.update(apiTokens).set({ lastUsedAt: sql`clock_timestamp()` }).where(eq(apiTokens.id, tokenId));
+}
+
+const MAKER = sql`coalesce(${apiTokens.madeBy}, ${apiTokens.accountId})`;
+
+function isMadeBy(madeBy: number | undefined): SQL | undefined {
+  return madeBy === undefined ? undefined : sql`${MAKER} = ${madeBy}`;
 }
 
 const isLiving = and(
@@ -192,21 +224,26 @@ function msSql(span: SQL) {
   return sql<number | null>`floor(extract(epoch from ${span}) * 1000)::float8`;
 }
 
-/** Serializes what makes tokens of an account, so that API_TOKENS_MAX holds. Returns the account's role. Throws InputError. */
-async function lockTokens(tx: Tx, accountId: number): Promise<Role> {
+/** Serializes what makes tokens of an account, so that API_TOKENS_MAX holds. Returns the account's role and its maker's. Throws InputError. */
+async function lockTokens(
+  tx: Tx,
+  { accountId, madeBy }: { accountId: number; madeBy: number },
+): Promise<{ role: Role; member: MemberRole }> {
   await lockAccountRow(tx, accountId);
   const [row] = await tx
     .select({
       role: accounts.role,
+      member: members.role,
       tokens: sql<number>`(select count(*)::int from api_tokens where account_id = ${accountId} and status = 'active')`,
     })
     .from(accounts)
+    .innerJoin(members, and(eq(members.accountId, accounts.id), eq(members.personId, madeBy)))
     .where(eq(accounts.id, accountId));
   if (row === undefined || row.role === "customer")
     throw new InputError("Only admins and resellers have tokens of the management API.", "accountId");
   if (row.tokens >= API_TOKENS_MAX)
     throw new InputError(`An account may have ${API_TOKENS_MAX} tokens. Revoke one first.`);
-  return row.role;
+  return row;
 }
 
 function checkNetworks(wanted: readonly string[] | null): string[] | null {
@@ -232,23 +269,24 @@ async function insert(
   tx: Tx,
   {
     accountId,
+    madeBy,
     name,
     scopes,
     networks,
     expiresAt,
-  }: Pick<ApiToken, "name" | "scopes" | "networks" | "expiresAt"> & { accountId: number },
+  }: Pick<ApiToken, "name" | "scopes" | "networks" | "expiresAt"> & { accountId: number; madeBy: number },
 ): Promise<CreatedToken> {
   const { secret, digest, prefix } = newApiToken();
   const [added] = await tx
     .insert(apiTokens)
-    .values({ accountId, name, digest, prefix, scopes, networks, expiresAt })
+    .values({ accountId, madeBy, name, digest, prefix, scopes, networks, expiresAt })
     .returning({ tokenId: apiTokens.id });
   return { secret, token: await one(tx, { accountId, tokenId: Number(added?.tokenId) }) };
 }
 
 /** Throws not_found. */
-async function one(tx: Tx, { accountId, tokenId }: TokenOf): Promise<ApiToken> {
-  const where = and(eq(apiTokens.id, tokenId), eq(apiTokens.accountId, accountId));
+async function one(tx: Tx, { accountId, tokenId, madeBy }: TokenOf): Promise<ApiToken> {
+  const where = and(eq(apiTokens.id, tokenId), eq(apiTokens.accountId, accountId), isMadeBy(madeBy));
   const [token] = isRowId(tokenId) ? await select(tx, where, 1) : [];
   if (token === undefined) throw new Refusal("not_found", { message: "There is no such token." });
   return token;
@@ -258,6 +296,11 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Ap
   const rows = await tx
     .select({
       tokenId: apiTokens.id,
+      madeBy: {
+        personId: sql<number>`${MAKER}`.mapWith(Number),
+        name: accounts.name,
+        isMember: sql<boolean>`exists (select from members where account_id = ${apiTokens.accountId} and person_id = ${MAKER})`,
+      },
       name: apiTokens.name,
       prefix: apiTokens.prefix,
       scopes: apiTokens.scopes,
@@ -270,6 +313,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Ap
       createdAt: apiTokens.createdAt,
     })
     .from(apiTokens)
+    .innerJoin(accounts, eq(accounts.id, MAKER))
     .where(where)
     .orderBy(desc(apiTokens.id))
     .limit(limit);

@@ -38,7 +38,7 @@ const serverOf = (options: Where): boolean => Boolean(options.server ?? terminal
 /** The operator: an admin without an account, whose changes the audit log notes as the command line's. */
 export function operatorDoor(context: Context): Door {
   const call: Call = {
-    caller: { accountId: 0, role: "admin", tenantId: 0, by: undefined },
+    caller: { accountId: 0, role: "admin", member: "owner", tenantId: 0, by: undefined },
     hostName: null,
     read: (work) => work(context),
     callOut: (_, work) => work(),

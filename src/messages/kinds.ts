@@ -1,3 +1,4 @@
+import type { MemberRole } from "../accounts/member_roles.ts";
 import type { Role } from "../accounts/roles.ts";
 import type { MessageKind } from "../platform/outbox_store.ts";
 
@@ -12,6 +13,8 @@ type KindFacts = {
   webhooks: "account" | "seller" | "both" | "none";
   /** Roles that can get it; missing: all. */
   roles?: readonly Role[];
+  /** Which members of the account, or of its seller, are mailed; missing: the person whom it is about. Source: MEM-6. */
+  members?: readonly MemberRole[];
   /** Its data has an encrypted link that gives access to an account. */
   hasLink?: true;
   /** Others cause it, as often as they like: of an hour's, a reader is mailed a few one by one, and the rest as one digest. Source: MSG-14. */
@@ -19,10 +22,13 @@ type KindFacts = {
 };
 
 const SECURITY = { mailed: "always", to: "account", webhooks: "none" } as const;
-const OWN = { mailed: "optional", to: "account", webhooks: "account" } as const;
-const OWN_AND_SELLER = { mailed: "optional", to: "account", webhooks: "both" } as const;
+const BILLING = ["owner", "billing"] as const;
+const DEVELOPING = ["owner", "developer"] as const;
+const OWN = { mailed: "optional", to: "account", webhooks: "account", members: BILLING } as const;
+const OWN_AND_SELLER = { mailed: "optional", to: "account", webhooks: "both", members: BILLING } as const;
 const SELLER_ROLES = ["reseller", "admin"] as const;
-const SELLER = { mailed: "optional", to: "seller", webhooks: "seller", roles: SELLER_ROLES, byOthers: true } as const;
+const SELLER_FACTS = { roles: SELLER_ROLES, members: BILLING, byOthers: true } as const;
+const SELLER = { mailed: "optional", to: "seller", webhooks: "seller", ...SELLER_FACTS } as const;
 
 /** In the order of the settings page. */
 const KINDS = {
@@ -30,6 +36,7 @@ const KINDS = {
   password_reset: { ...SECURITY, hasLink: true },
   email_change: { ...SECURITY, hasLink: true },
   sign_up: { mailed: "always", to: "address", webhooks: "none", hasLink: true },
+  member_invitation: { mailed: "always", to: "address", webhooks: "none", hasLink: true },
   sign_up_known: SECURITY,
   password_changed: SECURITY,
   second_factor_off: SECURITY,
@@ -58,10 +65,11 @@ const KINDS = {
   refund_shortfall: SELLER,
   dispute_opened: SELLER,
   dispute_closed: SELLER,
+  // Written for a reader, who is mailed the rest of what they were mailed.
   notices_digest: { mailed: "optional", to: "account", webhooks: "none", roles: SELLER_ROLES },
-  domain_lost: { ...OWN, roles: ["reseller"] },
+  domain_lost: { ...OWN, roles: ["reseller"], members: DEVELOPING },
   // An endpoint gets no call about itself.
-  webhook_paused: { ...OWN, webhooks: "none" },
+  webhook_paused: { ...OWN, webhooks: "none", members: DEVELOPING },
 } as const satisfies Readonly<Record<MessageKind, KindFacts>>;
 
 type KindWith<Facts extends Partial<KindFacts>> = {
@@ -86,16 +94,25 @@ export const OWN_WEBHOOK_KINDS = kindsWith(({ webhooks }) => webhooks === "accou
 /** Kinds of which the seller's webhooks are called, for each of its customers. */
 export const SELLER_WEBHOOK_KINDS = kindsWith(({ webhooks }) => webhooks === "seller" || webhooks === "both");
 
+/** Which members are mailed of each kind; a kind that is missing is mailed to the person whom it is about. */
+export const MAILED_MEMBERS = Object.fromEntries(
+  MESSAGE_KINDS.flatMap((kind) => {
+    const { members }: KindFacts = KINDS[kind];
+    return members === undefined ? [] : [[kind, members]];
+  }),
+);
+
 /** Whether `kind` is one that a person can switch off. */
 export function isOptional(kind: string): kind is OptionalKind {
   return Object.hasOwn(KINDS, kind) && KINDS[kind as MessageKind].mailed === "optional";
 }
 
-/** Those of `kinds` that an account of this role can get. */
-export function kindsFor<Kind extends MessageKind>(role: Role, kinds: readonly Kind[]): Kind[] {
+/** Those of `kinds` that an account of this role can get; with `member`, that this member of it can get by mail. */
+export function kindsFor<Kind extends MessageKind>(role: Role, kinds: readonly Kind[], member?: MemberRole): Kind[] {
   return kinds.filter((kind) => {
-    const { roles }: KindFacts = KINDS[kind];
-    return roles?.includes(role) ?? true;
+    const { roles, members }: KindFacts = KINDS[kind];
+    const isFor = member === undefined || (members?.includes(member) ?? true);
+    return isFor && (roles?.includes(role) ?? true);
   });
 }
 

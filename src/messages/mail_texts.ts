@@ -111,6 +111,17 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
     button: linked(facts, "Choose a password"),
     why: `You get this mail because someone entered this address at ${facts.brand}.`,
   }),
+  // Without the account's name: it is free text, with which somebody could advertise to any address.
+  member_invitation: (facts) => ({
+    subject: `Your invitation to an account at ${facts.brand}`,
+    paragraphs: [
+      `Someone invited this address${inBrackets(text(facts, "address"))} to work in their account at ${facts.brand}. The link shows which account it is, and what you may do there.`,
+      validUntil(facts, "The link works once"),
+      "If you did not expect it, you do not have to do anything: without the link you join no account.",
+    ],
+    button: linked(facts, "See the invitation"),
+    why: `You get this mail because a member of an account at ${facts.brand} entered this address.`,
+  }),
   sign_up_known: (facts) => ({
     subject: `You already have an account at ${facts.brand}`,
     paragraphs: [

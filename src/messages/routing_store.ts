@@ -2,7 +2,7 @@ import type postgres from "postgres";
 import type { Db } from "../platform/db.ts";
 import type { MessageKind } from "../platform/outbox_store.ts";
 import { withinHour, writeDigests } from "./digests_store.ts";
-import { MAILED_TO_ADDRESS, MAILED_TO_SELLER, OWN_WEBHOOK_KINDS, SELLER_WEBHOOK_KINDS } from "./kinds.ts";
+import { MAILED_MEMBERS, MAILED_TO_ADDRESS, MAILED_TO_SELLER, OWN_WEBHOOK_KINDS, SELLER_WEBHOOK_KINDS } from "./kinds.ts";
 
 /**
  * Decides who is told of each message of the outbox, and how, and writes its deliveries. Source: MSG-2, MSG-3, MSG-6, MSG-14.
@@ -59,9 +59,17 @@ export async function routeMessages(
           cross join (select id from accounts where role = 'admin' and status = 'active' order by id limit ${ADMINS_MAX}) a
         where c.reseller_id is null and (c.kind = any(${SELLER_WEBHOOK_KINDS as string[]}) or c.kind = any(${MAILED_TO_SELLER as string[]}))
       ),
-      mailed as (
+      told as (
         select id, kind, data, account_id from concerned where kind <> all(${MAILED_TO_SELLER as string[]})
         union all select id, kind, data, account_id from sellers where kind = any(${MAILED_TO_SELLER as string[]})
+      ),
+      fitting as materialized (select ${JSON.stringify(MAILED_MEMBERS)}::text::jsonb as by_kind),
+      mailed as (
+        select t.id, t.kind, t.data, t.account_id from told t cross join fitting where not by_kind ? t.kind
+        union all
+        select t.id, t.kind, t.data, m.person_id from told t cross join fitting
+          join accounts a on a.id = t.account_id and a.status = 'active'
+          join members m on m.account_id = t.account_id and by_kind -> t.kind ? m.role
       ),
       called as (
         select id, kind, account_id from concerned where kind = any(${OWN_WEBHOOK_KINDS as string[]})

@@ -1,5 +1,5 @@
 import { accentCss } from "../accounts/accent.ts";
-import { type Account, findAccount } from "../accounts/accounts_store.ts";
+import { type Account, findPerson } from "../accounts/accounts_store.ts";
 import { loadBrand } from "../accounts/brands_store.ts";
 import { signInHostOf } from "../accounts/password_links_store.ts";
 import type { Config } from "../config.ts";
@@ -70,7 +70,7 @@ export async function lookOf({ db, config }: SenderDeps, tenantId: number): Prom
 /** The mail of a delivery, ready to send. Throws MailError if it cannot be rendered. */
 export async function mailOf(deps: SenderDeps, claimed: Claimed, server: SmtpServer): Promise<Mail> {
   const { accountId, tenantId, kind, data, address, deliveryId } = claimed;
-  const account = MAILED_TO_ADDRESS.includes(kind) ? stranger(tenantId) : await findAccount(deps, accountId);
+  const account = MAILED_TO_ADDRESS.includes(kind) ? stranger(tenantId) : await findPerson(deps, accountId);
   if (account === undefined || account.status !== "active")
     throw new MailError("The account does not exist any more, or is suspended.", { fault: "refused" });
   const [look, site] = await Promise.all([lookOf(deps, tenantId), siteOf(deps, account)]);

@@ -32,6 +32,13 @@ export function orNull<Shape extends TSchema>(shape: Shape) {
 }
 
 export const Instant = Type.String(INSTANT);
+/** The member who made a key or a token. */
+export const Maker = Type.Object({
+  personId: RowId,
+  name: Type.String(),
+  isMember: Type.Boolean({ description: "Whether they are still a member of the account." }),
+});
+
 /** A moment in an answer. */
 export const At = Type.String({ format: "date-time" });
 

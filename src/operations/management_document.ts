@@ -33,6 +33,7 @@ const Cursor = Type.Optional(
 
 const TAG_OF: Readonly<Record<string, Tag>> = {
   accounts: "Accounts",
+  members: "Accounts",
   keys: "Keys",
   packages: "Packages",
   allotments: "Packages",

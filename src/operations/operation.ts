@@ -8,8 +8,9 @@ import {
   Type,
 } from "@sinclair/typebox";
 import { TypeCompiler } from "@sinclair/typebox/compiler";
+import { type MemberRole, mayWrite } from "../accounts/member_roles.ts";
 import type { Role } from "../accounts/roles.ts";
-import type { Access, Scope, Subject } from "../accounts/scopes.ts";
+import { type Access, type Scope, SUBJECT_NAMES, type Subject } from "../accounts/scopes.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { problemOf } from "../http/field_errors.ts";
@@ -29,6 +30,8 @@ export type OperationDeps = Pick<Deps, "config" | "db" | "bus" | "log">;
 export type Caller = {
   accountId: number;
   role: Role;
+  /** The role in the account of the person who asks; the command line and an admin are owners. */
+  member: MemberRole;
   /** The reseller of a customer; a reseller's own id; else 0. */
   tenantId: number;
   /** For the audit log. undefined: the command line. */
@@ -179,8 +182,8 @@ function reader<T extends TSchema>(schema: T): (given: unknown) => StaticDecode<
 }
 
 /**
- * Does an operation that the caller may do. Throws not_found if it is not one of the caller's role, insufficient_scope if the token may not
- * do it, and what the operation throws.
+ * Does an operation that the caller may do. Throws not_found if it is not one of the caller's role, insufficient_role if the member may not
+ * do it, insufficient_scope if the token may not, and what the operation throws.
  */
 export async function perform<In extends TSchema, Out extends TSchema, Result>(
   deps: OperationDeps,
@@ -195,7 +198,7 @@ export async function perform<In extends TSchema, Out extends TSchema, Result>(
 /** The same with a value as it came in JSON. Also throws invalid_request. */
 export async function performJson<Result>(
   deps: OperationDeps,
-  operation: Pick<AnyOperation, "scope" | "roles"> & {
+  operation: Pick<AnyOperation, "scope" | "roles" | "route"> & {
     runJson(deps: OperationDeps, call: Call, given: unknown): Promise<Result>;
   },
   call: Call,
@@ -205,15 +208,24 @@ export async function performJson<Result>(
   return await operation.runJson(deps, call, given);
 }
 
-/** Whether a caller may do an operation at all. Throws not_found, insufficient_scope. */
+/** Whether a caller may do an operation at all. Throws not_found, insufficient_role, insufficient_scope. Source: MEM-2. */
 export function requireAccess(
-  { scope, roles }: Pick<AnyOperation, "scope" | "roles">,
-  { role, scopes }: Pick<Caller, "role" | "scopes">,
+  { scope, roles, route }: Pick<AnyOperation, "scope" | "roles" | "route">,
+  { role, member, scopes }: Pick<Caller, "role" | "member" | "scopes">,
 ): void {
   if (!roles.includes(role)) throw new Refusal("not_found");
-  if (scopes === undefined) return;
+  if (scopes === undefined) {
+    if (!route.startsWith("GET ") && !mayWrite(member, subjectOf(scope))) throw new Refusal("insufficient_role");
+    return;
+  }
   if (scope === null) throw new Refusal("not_found");
   if (!scopes.has(scope)) throw new Refusal("insufficient_scope", { message: `This token lacks the scope ${scope}.` });
+}
+
+/** An operation without a scope is about tokens. */
+function subjectOf(scope: AnyOperation["scope"]): Subject | "tokens" {
+  const [subject] = SUBJECT_NAMES.filter((name) => scope?.startsWith(`${name}:`));
+  return subject ?? "tokens";
 }
 
 /** What a change of the caller needs. */

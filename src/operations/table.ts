@@ -6,6 +6,7 @@ import * as domains from "./domains.ts";
 import * as keys from "./keys.ts";
 import * as markups from "./markups.ts";
 import * as measured from "./measured.ts";
+import * as members from "./members.ts";
 import * as models from "./models.ts";
 import * as offerings from "./offerings.ts";
 import type { AnyOperation } from "./operation.ts";
@@ -32,6 +33,11 @@ export const OPERATIONS: readonly AnyOperation[] = [
   accounts.setLimits,
   accounts.setPayg,
   accounts.setPaygRight,
+  members.listMembers,
+  members.inviteMember,
+  members.revokeInvitation,
+  members.changeMember,
+  members.removeMember,
   keys.listKeys,
   keys.createKey,
   keys.getKey,

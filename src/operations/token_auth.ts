@@ -46,23 +46,24 @@ export function callWith(
   { token, host }: Bearer,
   { request, beforeCommit }: { request: Request; beforeCommit?: NonNullable<Call["caller"]["by"]>["beforeCommit"] },
 ): Call {
-  const { accountId, tenantId, role, tokenId, scopes } = token;
+  const { accountId, madeBy, member, tenantId, role, tokenId, scopes } = token;
   const { signal } = request;
   const facts = factsOf(request);
   const leaveRead = () => facts.leaveRead?.();
   const by = {
-    accountId,
+    accountId: madeBy,
+    worksIn: accountId,
     tokenId,
     requestId: facts.requestId,
     leaveRead,
     beforeCommit: async (tx: Parameters<NonNullable<typeof beforeCommit>>[0]) => {
-      await requireLiving(tx, tokenId);
+      await requireLiving(tx, token);
       await beforeCommit?.(tx);
     },
   };
   const asker = { session: { accountId, tenantId }, leaveRead };
   return {
-    caller: { accountId, role, tenantId, scopes, by },
+    caller: { accountId, role, member, tenantId, scopes, by },
     hostName: host.name,
     signal,
     read(work) {

@@ -7,11 +7,11 @@ import {
   rotateToken as rotate,
 } from "../accounts/tokens_store.ts";
 import { API_TOKEN_NETWORKS_MAX } from "../limits.ts";
-import { At, Instant, orNull, RowId, text } from "./fields.ts";
-import { changing, operation } from "./operation.ts";
+import { At, Instant, Maker, orNull, RowId, text } from "./fields.ts";
+import { type Caller, changing, operation } from "./operation.ts";
 
 /**
- * Tokens of the management API: an admin's or a reseller's own. They have no scope, so no token makes another one: whoever has one cannot
+ * Tokens of the management API: of an admin, or of a member of a reseller. They have no scope, so no token makes another one: whoever has one cannot
  * give itself more. Source: MGT-1.
  */
 
@@ -22,6 +22,7 @@ const OfToken = { tokenId: RowId };
 
 const TokenShape = Type.Object({
   tokenId: RowId,
+  madeBy: Maker,
   name: Type.String(),
   prefix: Type.String(),
   scopes: Type.Array(Type.String()),
@@ -35,15 +36,15 @@ const NEW_TOKEN = { secret: Type.String(), token: TokenShape };
 
 export const listTokens = operation({
   name: "tokens.list",
-  says: "Lists your tokens, and the scopes that you can give to one.",
+  says: "Lists your tokens, or as an owner those of all members, and the scopes that you can give to one.",
   scope: null,
   roles: SELLERS,
   route: "GET /tokens",
   input: {},
   output: Type.Object({ tokens: Type.Array(TokenShape), scopes: Type.Array(Type.String()) }),
-  run: async (deps, { caller: { accountId, role } }) => ({
-    tokens: await read(deps, accountId),
-    scopes: scopesFor(role),
+  run: async (deps, { caller }) => ({
+    tokens: await read(deps, scopeOf(caller)),
+    scopes: scopesFor(caller.role, caller.member),
   }),
 });
 
@@ -61,7 +62,11 @@ export const createToken = operation({
   },
   output: Type.Object(NEW_TOKEN),
   run: (deps, call, { networks = null, expiresAt = null, ...wanted }) =>
-    create(changing(deps, call), { ...wanted, networks, expiresAt, accountId: call.caller.accountId }),
+    create(changing(deps, call), {
+      ...wanted,
+      ...{ networks, expiresAt, accountId: call.caller.accountId },
+      ...(call.caller.by && { madeBy: call.caller.by.accountId }),
+    }),
 });
 
 export const rotateToken = operation({
@@ -72,7 +77,7 @@ export const rotateToken = operation({
   route: "POST /tokens/{tokenId}/rotate",
   input: { ...OfToken, overlapSeconds: Type.Integer() },
   output: Type.Object({ ...NEW_TOKEN, old: TokenShape }),
-  run: (deps, call, wanted) => rotate(changing(deps, call), { ...wanted, accountId: call.caller.accountId }),
+  run: (deps, call, wanted) => rotate(changing(deps, call), { ...wanted, ...scopeOf(call.caller) }),
 });
 
 export const revokeToken = operation({
@@ -83,5 +88,10 @@ export const revokeToken = operation({
   route: "POST /tokens/{tokenId}/revoke",
   input: OfToken,
   output: TokenShape,
-  run: (deps, call, wanted) => revoke(changing(deps, call), { ...wanted, accountId: call.caller.accountId }),
+  run: (deps, call, wanted) => revoke(changing(deps, call), { ...wanted, ...scopeOf(call.caller) }),
 });
+
+/** Whose tokens a member manages: an owner everyone's, others the ones that they made. */
+function scopeOf({ accountId, member, by }: Caller): { accountId: number; madeBy?: number | undefined } {
+  return member === "owner" ? { accountId } : { accountId, madeBy: by?.accountId };
+}

@@ -51,9 +51,11 @@ const places = createSemaphore({
   allFull: () => new Refusal("service_unavailable", { retryAfterSeconds: PLACE_RETRY_AFTER_SECONDS }),
 });
 
-/** Who makes a change, for the audit log: an account, and the request. */
+/** Who makes a change, for the audit log: a person, and the request. */
 export type Actor = {
   accountId: number;
+  /** The account that they work in, if it is another one: its role sets the limits. */
+  worksIn?: number | undefined;
   requestId: string;
   /** The token of the management API that was used. */
   tokenId?: number | undefined;
@@ -142,7 +144,7 @@ async function changeOnce<T>(
 async function inTurn<T>(by: Actor | undefined, work: () => Promise<T>): Promise<T> {
   if (by === undefined) return await work();
   by.leaveRead?.();
-  const share = { id: String(by.accountId), atOnceMax: ACCOUNT_AT_ONCE, waitingMax: ACCOUNT_WAITING_MAX };
+  const share = { id: String(by.worksIn ?? by.accountId), atOnceMax: ACCOUNT_AT_ONCE, waitingMax: ACCOUNT_WAITING_MAX };
   const leave = await places.enter([share], { waitMsMax: PLACE_WAIT_MS_MAX });
   try {
     return await work();
@@ -192,7 +194,7 @@ type TransactionOf<T extends Orm> = Parameters<Parameters<T["transaction"]>[0]>[
  * Sets the actor for this transaction, which `note_audit` reads. Throws too_many_requests. All replicas count the same rows; concurrent
  * changes do not see each other, so that slightly more than the limit may pass.
  */
-async function admitActor(tx: Tx, { accountId, tokenId, requestId }: Actor, factor: number): Promise<void> {
+async function admitActor(tx: Tx, { accountId, worksIn, tokenId, requestId }: Actor, factor: number): Promise<void> {
   /** Seconds until the entry that reached the limit is 24 hours old; null: the limit is not reached. */
   const secondsLeft = (most: number): SQL => sql`(
     select extract(epoch from created_at + interval '24 hours' - clock_timestamp())::float8 from audit_entries
@@ -203,7 +205,7 @@ async function admitActor(tx: Tx, { accountId, tokenId, requestId }: Actor, fact
       select role, set_config('tollgate.actor_id', ${String(accountId)}, true), set_config('tollgate.request_id', ${requestId}, true),
         set_config('tollgate.token_id', ${String(tokenId ?? "")}, true),
         case role when 'customer' then ${secondsLeft(ENTRIES_MAX.customer)} when 'reseller' then ${secondsLeft(ENTRIES_MAX.reseller)} end as seconds
-      from (select) as one left join accounts on id = ${accountId}::bigint offset 0) as actor`);
+      from (select) as one left join accounts on id = ${worksIn ?? accountId}::bigint offset 0) as actor`);
   const { role, seconds = null, until = null } = row ?? {};
   if (seconds === null || seconds <= 0) return;
   const limit = factor * (role === "reseller" ? ENTRIES_MAX.reseller : ENTRIES_MAX.customer);

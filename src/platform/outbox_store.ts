@@ -11,6 +11,8 @@ export type MessageData = {
   email_change: SecretLink & { to: "old" | "new"; address: string };
   /** To an address that has no account; `accountId` is the seller (0: the operator). */
   sign_up: SecretLink & { address: string };
+  /** To an address; `accountId` is the seller (0: the operator). */
+  member_invitation: SecretLink & { address: string };
   /** Someone wanted to sign up with the address of this account. */
   sign_up_known: Record<never, never>;
   password_changed: Record<never, never>;
@@ -122,7 +124,7 @@ type DisputeFacts = {
 
 export type Message<Kind extends MessageKind> = {
   kind: Kind;
-  /** Whom it concerns. Of `sign_up`, who sends it. */
+  /** Whom it concerns. Of `sign_up` and `member_invitation`, who sends it. */
   accountId: number;
   data: MessageData[Kind];
   /** Two messages with the same key are one message. */

@@ -17,7 +17,7 @@ import { areLimits, bytea, id, instant, limits, nanoUsd } from "./schema_columns
 
 /** Accounts and what opens them: links, keys, hosts, brands and sessions. */
 
-/** Customers, resellers and admins. A customer may belong to a reseller, its tenant; this never changes. */
+/** Customers, resellers and admins: each an account, and the person who began it. A customer may belong to a reseller, its tenant; this never changes. */
 export const accounts = pgTable(
   "accounts",
   {
@@ -26,6 +26,8 @@ export const accounts = pgTable(
     resellerId: bigint({ mode: "number" }),
     email: text().notNull(),
     name: text().notNull(),
+    /** A person without an account of their own, who was invited as a member of others. */
+    onlyPerson: boolean().notNull().default(false),
     status: text({ enum: ["active", "suspended"] })
       .notNull()
       .default("active"),
@@ -113,6 +115,8 @@ export const apiTokens = pgTable(
     accountId: bigint({ mode: "number" })
       .notNull()
       .references(() => accounts.id),
+    /** The member who made it, without whom it is worth nothing; null: the person who began the account. */
+    madeBy: bigint({ mode: "number" }),
     name: text().notNull(),
     digest: bytea().notNull().unique(),
     prefix: text().notNull(),
@@ -142,6 +146,8 @@ export const keys = pgTable(
     accountId: bigint({ mode: "number" })
       .notNull()
       .references(() => accounts.id),
+    /** The person who made it; null: the command line. */
+    madeBy: bigint({ mode: "number" }),
     name: text().notNull(),
     digest: bytea().notNull().unique(),
     prefix: text().notNull(),
@@ -288,6 +294,7 @@ export const sessions = pgTable(
   "sessions",
   {
     digest: bytea().primaryKey(),
+    /** The person. */
     accountId: bigint({ mode: "number" })
       .notNull()
       .references(() => accounts.id),
@@ -298,9 +305,14 @@ export const sessions = pgTable(
     address: text().notNull().default(""),
     /** The account whose panel an admin is viewing, read-only. */
     viewingAccountId: bigint({ mode: "number" }),
+    /** The account that the person works in; null: the one that they began. */
+    workAccountId: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
     seenAt: instant().notNull().default(sql`clock_timestamp()`),
     expiresAt: instant().notNull(),
   },
-  (t) => [index("sessions_account").on(t.accountId)],
+  (t) => [
+    index("sessions_account").on(t.accountId),
+    index("sessions_work_account").on(t.workAccountId).where(sql`${t.workAccountId} is not null`),
+  ],
 );

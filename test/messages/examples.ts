@@ -25,6 +25,7 @@ export const EXAMPLES: { [Kind in keyof MessageData]: MessageData[Kind] } = {
   password_reset: LINK,
   email_change: { ...LINK, to: "new", address: "ann@example.com" },
   sign_up: { ...LINK, address: "ann@example.com" },
+  member_invitation: { ...LINK, address: "ann@example.com" },
   sign_up_known: {},
   password_changed: {},
   second_factor_off: {},

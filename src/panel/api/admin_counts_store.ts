@@ -39,7 +39,7 @@ export async function countEverything(sql: Sql): Promise<Counts> {
       select a.active, a.invited, a.suspended, o.open, h.added, h.live, h.failing
       from (select count(*) filter (where status = 'active' and password_hash is not null)::int as active,
               count(*) filter (where status = 'active' and password_hash is null)::int as invited,
-              count(*) filter (where status = 'suspended')::int as suspended from accounts) as a,
+              count(*) filter (where status = 'suspended')::int as suspended from accounts where not only_person) as a,
         (select count(*)::int as open from orders join accounts on accounts.id = orders.account_id
           where orders.status = 'open' and accounts.reseller_id is null) as o,
         (select count(*) filter (where status <> 'removed')::int as added,

@@ -21,6 +21,7 @@ import { factsOf } from "../../http/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_EMBEDDING, PANEL_IMAGE, PANEL_RESPONSE } from "./ai_operations.ts";
 import { type AiKind, asPanelAiRefusal } from "./refusals.ts";
+import { requireWriter } from "./panel_session.ts";
 import { cookieName, type Visitor, visitorOf } from "./session_auth.ts";
 
 /**
@@ -34,6 +35,7 @@ export function aiEndpoints(deps: Deps) {
   const serve = async (request: Request, token: unknown, kind: AiKind) => {
     const visitor = await visitorOf(deps, request, token);
     if (visitor.session.viewing) throw new Refusal("read_only");
+    requireWriter(request, visitor.session);
     return await panelAi(deps, { visitor, request, token, kind });
   };
   return new Elysia({ normalize: false })
@@ -76,7 +78,8 @@ async function panelAi(deps: Deps, { visitor, request, token, kind }: AiCall): P
   };
   try {
     const raw = await admit(deps, request, { owner, slots, numbersMax });
-    await visitorOf(deps, request, token); // Again: the session may have ended while the body arrived.
+    // Again: the session may have ended, or its role changed, while the body arrived.
+    requireWriter(request, (await visitorOf(deps, request, token)).session);
     const { body, keyId } = withoutKeyId(raw, numbersMax);
     read(body); // An invalid body is reported before an unusable key.
     const key = await chooseKey(deps, visitor.session.accountId, { host, keyId });

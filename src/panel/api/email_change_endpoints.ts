@@ -61,7 +61,11 @@ function ownEndpoints(deps: Deps) {
     .post(
       "/settings/email",
       async ({ person, request, body: { email, proof } }) => {
-        const { accountId, host, by } = person;
+        const {
+          self: { accountId },
+          host,
+          by,
+        } = person;
         if (!(await canMail(deps, mailerOf(person))))
           throw new InputError("No mail is sent from here, so the address cannot be changed.");
         await provePerson(deps, { person, request }, proof);
@@ -71,7 +75,7 @@ function ownEndpoints(deps: Deps) {
       { body: t.Object({ email: t.String({ maxLength: 1000 }), proof: Proof }) },
     )
     .post("/settings/email/cancel", async ({ person }) => ({
-      cancelled: await cancelEmailChange({ ...deps, by: person.by }, person.accountId),
+      cancelled: await cancelEmailChange({ ...deps, by: person.by }, person.self.accountId),
     }));
 }
 

@@ -8,9 +8,11 @@ import { domainsEndpoints } from "./domains_endpoints.ts";
 import { emailChangeEndpoints } from "./email_change_endpoints.ts";
 import { homeEndpoints } from "./home_endpoints.ts";
 import { invoicesEndpoints } from "./invoices_endpoints.ts";
+import { joinEndpoints } from "./join_endpoints.ts";
 import { keysEndpoints } from "./keys_endpoints.ts";
 import { markupEndpoints } from "./markup_endpoints.ts";
 import { measuredEndpoints } from "./measured_endpoints.ts";
+import { membersEndpoints } from "./members_endpoints.ts";
 import { messagesEndpoints } from "./messages_endpoints.ts";
 import { modelPricesEndpoints } from "./model_prices_endpoints.ts";
 import { modelsEndpoints } from "./models_endpoints.ts";
@@ -54,6 +56,8 @@ function ownEndpoints(deps: Deps) {
     .use(emailChangeEndpoints(deps))
     .use(usageEndpoints(deps))
     .use(playgroundEndpoints(deps))
+    .use(membersEndpoints(deps))
+    .use(joinEndpoints(deps))
     .use(keysEndpoints(deps))
     .use(homeEndpoints(deps))
     .use(billingEndpoints(deps))

@@ -41,7 +41,7 @@ async function doneByAdmins(sql: Sql) {
       exists (select from sellers where seller_id = 0
           and (instructions is not null or stripe_key_ciphertext is not null or shop_url is not null))
         or exists (select from offerings) and not exists (select from retail_prices where seller_id = 0) as ways_to_pay,
-      exists (select from accounts where role <> 'admin') as person`;
+      exists (select from accounts where role <> 'admin' and not only_person) as person`;
   return row;
 }
 
@@ -59,7 +59,7 @@ async function doneByReseller(sql: Sql, accountId: number) {
           and (instructions is not null or stripe_key_ciphertext is not null or shop_url is not null))
         or exists (select from accounts join orders on orders.account_id = accounts.id
           where accounts.reseller_id = ${accountId} and orders.status = 'fulfilled') as payments,
-      exists (select from accounts where reseller_id = ${accountId}) as customer`;
+      exists (select from accounts where reseller_id = ${accountId} and not only_person) as customer`;
   return row;
 }
 

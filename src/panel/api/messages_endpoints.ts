@@ -120,7 +120,7 @@ async function checkPublic(deps: Deps, owner: Owner, { host, port }: MailServerS
 /** Sends a mail to the person's own address. `problem`: the server's answer; null: it has accepted the mail. */
 async function sendTest(
   deps: Deps,
-  { role, accountId, email, name }: Person,
+  { role, accountId, self: { email, name } }: Person,
 ): Promise<{ to: string; problem: string | null }> {
   const tenantId = role === "admin" ? 0 : accountId;
   const server = await smtpServerOf(deps, tenantId);
@@ -145,15 +145,15 @@ async function sendTest(
 function choiceEndpoints(deps: Deps) {
   return signedIn(deps)
     .get("/settings/mails", async ({ person }) => {
-      const { role, accountId } = person;
-      const [muted, mails] = await Promise.all([mutedKinds(deps, accountId), canMail(deps, mailerOf(person))]);
-      const kinds = kindsFor(role, OPTIONAL_KINDS);
+      const { role, member, self } = person;
+      const [muted, mails] = await Promise.all([mutedKinds(deps, self.accountId), canMail(deps, mailerOf(person))]);
+      const kinds = kindsFor(role, OPTIONAL_KINDS, member);
       return { canMail: mails, kinds: kinds.map((kind) => ({ kind, mailed: !muted.includes(kind) })) };
     })
     .put(
       "/settings/mails",
       async ({ person, body }) => {
-        await setMailed({ ...deps, by: person.by }, { accountId: person.accountId, ...body });
+        await setMailed({ ...deps, by: person.by }, { accountId: person.self.accountId, ...body });
         return { saved: true };
       },
       { body: t.Object({ kind: t.String({ maxLength: 100 }), mailed: t.Boolean() }) },

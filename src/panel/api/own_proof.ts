@@ -44,32 +44,32 @@ export async function provePerson(
   if (password === undefined) throw new InputError("Enter your password.", "password");
   await provePassword(deps, person, password);
   // The code is checked last: it works once, and a wrong password must not use it up.
-  if (needsCode || (await secondFactorOf(deps, person.accountId)).totpEnabled) await proveCode(deps, person, code);
+  if (needsCode || (await secondFactorOf(deps, person.self.accountId)).totpEnabled) await proveCode(deps, person, code);
 }
 
 /** Throws InputError for `passkey`, too_many_requests. */
 async function provePasskey(deps: Deps, { person, request }: Asked, response: Static<typeof Assertion>): Promise<void> {
-  const limits = { shared: [], own: [`passkey:${person.accountId}`] };
+  const limits = { shared: [], own: [`passkey:${person.self.accountId}`] };
   await limited(deps, limits, async () => {
     const purpose = { kind: "confirm", host: person.host.name, session: person.session.digestHex } as const;
     const checked = await checkPasskeyOf(deps, { host: person.host, request }, { purpose, response });
     if (checked === "expired") return expired("passkey");
     if (checked === "cloned") return new InputError(CLONED, "passkey");
-    return checked?.accountId === person.accountId ? true : new InputError(NOT_ACCEPTED, "passkey");
+    return checked?.accountId === person.self.accountId ? true : new InputError(NOT_ACCEPTED, "passkey");
   });
 }
 
 /** Throws InputError for `password`, too_many_requests. */
 async function provePassword(deps: Deps, person: Person, password: string): Promise<void> {
-  const account = `account:${person.accountId}`;
+  const account = `account:${person.self.accountId}`;
   await limited(deps, { shared: [], own: [account] }, async () => {
-    const matches = await checkPassword(deps, { account }, password, () => passwordHashOf(deps, person.accountId));
+    const matches = await checkPassword(deps, { account }, password, () => passwordHashOf(deps, person.self.accountId));
     return matches || new InputError("This is not your password.", "password");
   });
 }
 
 /** A code of the authenticator app, or a recovery code. Throws InputError for `code`, too_many_requests. */
-async function proveCode(deps: Deps, { accountId }: Person, code: string | undefined): Promise<void> {
+async function proveCode(deps: Deps, { self: { accountId } }: Person, code: string | undefined): Promise<void> {
   if (code === undefined) throw new InputError("Enter a code from your authenticator app, or a recovery code.", "code");
   await checkCode(deps, { accountId, code, wrong: wrongCode() });
 }

@@ -1,4 +1,6 @@
 import { Elysia } from "elysia";
+import { type MemberRole, mayWrite } from "../../accounts/member_roles.ts";
+import { requireMember } from "../../accounts/members_store.ts";
 import type { Role } from "../../accounts/roles.ts";
 import type { Session } from "../../accounts/sessions.ts";
 import type { Viewed } from "../../accounts/sessions_store.ts";
@@ -14,6 +16,7 @@ import type { Call } from "../../operations/operation.ts";
 import type { Actor } from "../../platform/changes_store.ts";
 import type { Db } from "../../platform/db.ts";
 import { noteFormBody } from "./form_once.ts";
+import { subjectOf } from "./member_subjects.ts";
 import { cookieName, visitorOf } from "./session_auth.ts";
 
 /**
@@ -24,11 +27,15 @@ import { cookieName, visitorOf } from "./session_auth.ts";
 /** The largest form has a picture in base64. */
 const BODY_BYTES_MAX = 1024 * 1024;
 
-/** Who is signed in, and whose panel is shown. */
+/** Who is signed in, and which account's panel is shown. */
 export type Person = {
-  /** The account that is shown and changed: the person's own, or the one an admin views. */
+  /** The account that is shown and changed: the one that the person works in, or the one an admin views. */
   accountId: number;
   role: Role;
+  /** The role of the person in the account. */
+  member: MemberRole;
+  /** The person whose sign-in and mails Settings shows: who signed in, or who began the account that an admin views. */
+  self: Session["person"];
   /** The reseller of a customer; a reseller's own id; else 0. */
   tenantId: number;
   name: string;
@@ -81,12 +88,13 @@ const people = new WeakMap<Request, Person>();
 
 type Credentials = { request: Request; token: unknown; roles: readonly Role[] };
 
-/** Throws host_not_allowed, session_required, csrf_failed, read_only, not_found (endpoints of another role). */
+/** Throws host_not_allowed, session_required, csrf_failed, read_only, not_found (endpoints of another role), insufficient_role. */
 async function personOf(deps: Deps, { request, token, roles }: Credentials): Promise<Person> {
   const person = people.get(request) ?? (await loadPerson(deps, request, token));
   people.set(request, person);
   // Checked on every call: endpoints of one role may be nested in those of several.
   if (roles.length > 0 && !roles.includes(person.role)) throw new Refusal("not_found");
+  requireWriter(request, person);
   return person;
 }
 
@@ -94,13 +102,29 @@ async function loadPerson(deps: Deps, request: Request, token: unknown): Promise
   const { session, host } = await visitorOf(deps, request, token);
   factsOf(request).accountId = session.accountId;
   await deps.limiter.take(`panel:${session.accountId}`);
-  const { viewing } = session;
+  const { viewing, member } = session;
   if (viewing && request.method !== "GET") throw new Refusal("read_only");
   const { accountId, role, tenantId, name, email } = viewing ?? session;
+  const self = viewing ?? session.person;
   const facts = factsOf(request);
   const leaveRead = () => facts.leaveRead?.();
-  const by = { accountId: session.accountId, requestId: facts.requestId, leaveRead };
-  return { accountId, role, tenantId, name, email, session, host, viewing, leaveRead, by };
+  const by = { ...actorOf(session, facts.requestId), leaveRead };
+  return { accountId, role, member, self, tenantId, name, email, session, host, viewing, leaveRead, by };
+}
+
+/** Whether the member may change what the endpoint changes; everyone may read. Throws insufficient_role. Source: MEM-2. */
+export function requireWriter(request: Request, { member }: Pick<Session, "member">): void {
+  if (request.method === "GET") return;
+  if (!mayWrite(member, subjectOf(factsOf(request).url.pathname))) throw new Refusal("insufficient_role");
+}
+
+/** The person for the audit log. Nothing is written if they are no longer a member with the same role. */
+export function actorOf({ person, accountId, role, member }: Session, requestId: string): Actor {
+  const by = { accountId: person.accountId, worksIn: accountId, requestId };
+  // An admin's account has one member.
+  if (role === "admin") return by;
+  const membership = { accountId, personId: person.accountId, role: member };
+  return { ...by, beforeCommit: (tx) => requireMember(tx, membership) };
 }
 
 /**

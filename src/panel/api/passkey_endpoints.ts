@@ -77,7 +77,7 @@ function openEndpoints(deps: Deps) {
 function ownEndpoints(deps: Deps) {
   return signedIn(deps)
     .get("/settings/passkeys", async ({ person }) => {
-      const listed = await listPasskeys(deps, person.accountId);
+      const listed = await listPasskeys(deps, person.self.accountId);
       return { passkeys: listed, host: person.host.name, max: PASSKEYS_MAX };
     })
     .post("/settings/passkeys/challenge", ({ person }) => confirmOptions(deps, person.host.name, ownerOf(person)))
@@ -86,7 +86,7 @@ function ownEndpoints(deps: Deps) {
       async ({ person, request, body }) => {
         await provePerson(deps, { person, request }, body.proof);
         const { name: brand } = await deps.brands.get(person.host.resellerId);
-        const { email, name } = person;
+        const { email, name } = person.self;
         return creationOptions(deps, person.host.name, { ...ownerOf(person), email, name, brand });
       },
       { body: t.Object({ proof: Proof }) },
@@ -103,7 +103,7 @@ function ownEndpoints(deps: Deps) {
     .patch(
       "/settings/passkeys/:id",
       async ({ person, params, body: { name } }) => {
-        const renamed = { accountId: person.accountId, passkeyId: params.id, name };
+        const renamed = { accountId: person.self.accountId, passkeyId: params.id, name };
         if (!(await renamePasskey({ ...deps, by: person.by }, renamed))) throw new Refusal("not_found");
         return { saved: true };
       },
@@ -113,7 +113,7 @@ function ownEndpoints(deps: Deps) {
       "/settings/passkeys/:id/remove",
       async ({ person, request, params, body }) => {
         await provePerson(deps, { person, request }, body.proof);
-        const which = { accountId: person.accountId, passkeyId: params.id, keepSession: digestOf(person) };
+        const which = { accountId: person.self.accountId, passkeyId: params.id, keepSession: digestOf(person) };
         const removed = await removePasskey({ ...deps, by: person.by }, which);
         if (!removed) throw new Refusal("not_found");
         return { host: removed.host, credentialId: removed.credentialId.toString("base64url") };
@@ -122,6 +122,6 @@ function ownEndpoints(deps: Deps) {
     );
 }
 
-function ownerOf({ accountId, session }: Person) {
+function ownerOf({ self: { accountId }, session }: Person) {
   return { accountId, session: session.digestHex };
 }

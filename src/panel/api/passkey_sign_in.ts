@@ -7,7 +7,7 @@ import { checker } from "../../http/checks.ts";
 import { type Host, originOf } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
-import { type Arrival, limited } from "./sign_in.ts";
+import { type Arrival, limited, placeOf } from "./sign_in.ts";
 
 /** Signing in with a passkey alone. Source: SGN-10. */
 
@@ -70,7 +70,7 @@ export async function signInByPasskey(
     if (checked === "cloned") return refused(CLONED);
     return checked === "expired" ? refused("The passkey took too long, or was sent twice. Try again.") : checked;
   });
-  const begun = await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof: { passkeyId } }));
+  const begun = await inTime(deps.sessions.begin({ accountId, ...placeOf(host), device, proof: { passkeyId } }));
   if (begun === undefined) throw refused(NOT_ACCEPTED);
   return begun;
 }

@@ -1,13 +1,15 @@
 import { Elysia, t } from "elysia";
-import { endViewing } from "../../accounts/sessions_store.ts";
+import { workplacesOf } from "../../accounts/members_store.ts";
+import { endViewing, workIn } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
 import { readBody } from "../../http/body.ts";
 import { siteUrl } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { publicBrand } from "./brand_endpoints.ts";
 import { checkForgotten, forgotPassword } from "./own_reset.ts";
-import { signedIn, signedOut } from "./panel_session.ts";
+import { actorOf, signedIn, signedOut } from "./panel_session.ts";
 import { checkOrigin, cookieName, cookieOptions, visitorOf } from "./session_auth.ts";
 import { arrivalOf, checkLinkBody, checkSignIn, openLink, SIGN_IN_BODY, signIn, signInByLink } from "./sign_in.ts";
 
@@ -74,7 +76,7 @@ function openEndpoints(deps: Deps) {
         // Not behind `signedIn`, which refuses every change while an admin views another panel.
         const { session } = await visitorOf(deps, request, cookie[name]?.value);
         if (session.viewing) {
-          const by = { accountId: session.accountId, requestId: factsOf(request).requestId };
+          const by = actorOf(session, factsOf(request).requestId);
           const view = { digest: Buffer.from(session.digestHex, "hex"), accountId: session.viewing.accountId };
           await endViewing({ ...deps, by }, view);
         }
@@ -102,7 +104,10 @@ function ownEndpoints(deps: Deps) {
   const name = cookieName(deps);
   return signedIn(deps)
     .get("/me", async ({ person }) => ({
-      person: pick(person.session),
+      person: { ...person.session.person, role: person.session.role },
+      account: pick(person.session),
+      member: person.member,
+      accounts: await workplacesOf(deps, person.session.person.accountId, person.host.resellerId),
       viewing: person.viewing && pick(person.viewing),
       host: person.host.name,
       brand: publicBrand(await deps.brands.get(person.host.resellerId)),
@@ -112,9 +117,19 @@ function ownEndpoints(deps: Deps) {
       apiBaseUrl: person.host.resellerId === null ? deps.config.baseUrl : `${siteUrl(deps, person.host.name)}/v1`,
     }))
     .post(
+      "/work-in",
+      async ({ person: { session, host }, body: { accountId } }) => {
+        const digest = Buffer.from(session.digestHex, "hex");
+        const wanted = { personId: session.person.accountId, accountId, digest, resellerId: host.resellerId };
+        if (!(await workIn(deps, wanted))) throw new Refusal("not_found");
+        return { accountId };
+      },
+      { body: t.Object({ accountId: t.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }) }) },
+    )
+    .post(
       "/sign-out-everywhere",
       async ({ person: { session }, body: { thisToo = false }, cookie }) => {
-        const ended = await deps.sessions.endAll(session.accountId, thisToo ? undefined : session);
+        const ended = await deps.sessions.endAll(session.person.accountId, thisToo ? undefined : session);
         if (thisToo) cookie[name]?.set({ ...cookieOptions(deps, 0), value: "" });
         return { ended };
       },

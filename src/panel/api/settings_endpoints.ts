@@ -24,19 +24,20 @@ export function settingsEndpoints(deps: Deps) {
 function ownEndpoints(deps: Deps) {
   return signedIn(deps)
     .get("/settings", async ({ person }) => {
+      const { accountId, name, email } = person.self;
       const [secondFactor, notices, emailChange, sendsMail] = await Promise.all([
-        secondFactorOf(deps, person.accountId),
+        secondFactorOf(deps, accountId),
         noticesOf(deps, person.accountId),
-        pendingEmailChangeOf(deps, person.accountId),
+        pendingEmailChangeOf(deps, accountId),
         canMail(deps, mailerOf(person)),
       ]);
       if (!notices) throw new Refusal("not_found");
-      return toJson({ name: person.name, email: person.email, emailChange, sendsMail, ...secondFactor, notices });
+      return toJson({ name, email, emailChange, sendsMail, ...secondFactor, notices });
     })
     .patch(
       "/settings/profile",
       async ({ person, body }) => {
-        await renameAccount({ ...deps, by: person.by }, person.accountId, body.name);
+        await renameAccount({ ...deps, by: person.by }, person.self.accountId, body.name);
         return { saved: true };
       },
       { body: t.Object({ name: t.String({ maxLength: 400 }) }) },
@@ -66,13 +67,13 @@ function ownEndpoints(deps: Deps) {
     )
     .get("/settings/devices", async ({ person }) => {
       const current = sessionIdOf(person.session.digestHex);
-      const listed = await deps.sessions.list(person.accountId);
+      const listed = await deps.sessions.list(person.self.accountId);
       return { devices: listed.map(({ sessionId: id, ...rest }) => ({ id, ...rest, current: id === current })) };
     })
     .delete(
       "/settings/devices/:id",
       async ({ person, params }) => {
-        if (!(await deps.sessions.endListed(person.accountId, params.id))) throw new Refusal("not_found");
+        if (!(await deps.sessions.endListed(person.self.accountId, params.id))) throw new Refusal("not_found");
         return { signedOut: true };
       },
       { params: t.Object({ id: t.String({ maxLength: 100 }) }) },
@@ -86,15 +87,15 @@ function secondFactorEndpoints(deps: Deps) {
       async ({ person, request, body }) => {
         await provePerson(deps, { person, request }, body.proof);
         // Named after the host: customers of a reseller know no other name of the service.
-        const names = { issuer: person.host.name, label: person.email };
-        return beginSecondFactor({ ...deps, by: person.by }, { accountId: person.accountId, ...names });
+        const names = { issuer: person.host.name, label: person.self.email };
+        return beginSecondFactor({ ...deps, by: person.by }, { accountId: person.self.accountId, ...names });
       },
       { body: t.Object({ proof: Proof }) },
     )
     .post(
       "/settings/totp/confirm",
       async ({ person, body }) => {
-        const { accountId } = person;
+        const { accountId } = person.self;
         const recoveryCodes = await limited(deps, { shared: [], own: [codeLimitId(accountId)] }, async () => {
           const confirmed = { accountId, code: body.code, keepSession: digestOf(person) };
           return (await confirmSecondFactor({ ...deps, by: person.by }, confirmed)) ?? wrongCode();
@@ -107,7 +108,7 @@ function secondFactorEndpoints(deps: Deps) {
       "/settings/recovery-codes",
       async ({ person, request, body }) => {
         await provePerson(deps, { person, request, needsCode: true }, body.proof);
-        return { recoveryCodes: await renewRecoveryCodes({ ...deps, by: person.by }, person.accountId) };
+        return { recoveryCodes: await renewRecoveryCodes({ ...deps, by: person.by }, person.self.accountId) };
       },
       { body: t.Object({ proof: Proof }) },
     )
@@ -115,7 +116,7 @@ function secondFactorEndpoints(deps: Deps) {
       "/settings/totp/remove",
       async ({ person, request, body }) => {
         await provePerson(deps, { person, request, needsCode: true }, body.proof);
-        await removeTotp({ ...deps, by: person.by }, person.accountId, digestOf(person));
+        await removeTotp({ ...deps, by: person.by }, person.self.accountId, digestOf(person));
         return { removed: true };
       },
       { body: t.Object({ proof: Proof }) },
@@ -128,7 +129,10 @@ async function changePassword(
   { person, request }: { person: Person; request: Request },
   { next, proof }: { next: string; proof: Static<typeof Proof> },
 ): Promise<void> {
-  const { accountId, by } = person;
+  const {
+    self: { accountId },
+    by,
+  } = person;
   // First, because a code and a passkey's signature work once: an invalid new password must not use them up.
   checkNewPassword(next, "next");
   // Read before the proof, so that of several changes at once one succeeds, however they were confirmed.

@@ -44,6 +44,11 @@ export const SIGN_IN_BODY = { bytesMax: 16 * 1024, owner: undefined };
 /** The origin of a sign-in. `network`: the address by which limits count. */
 export type Arrival = { host: Host; device: Device; network: string; requestId: string };
 
+/** Where a session begins. */
+export function placeOf({ name, resellerId }: Host) {
+  return { host: name, resellerId };
+}
+
 /** Throws host_not_allowed. */
 export async function arrivalOf(deps: Deps, request: Request): Promise<Arrival> {
   const { requestId, peerAddress } = factsOf(request);
@@ -58,9 +63,22 @@ export async function arrivalOf(deps: Deps, request: Request): Promise<Arrival> 
  */
 export async function signIn(
   deps: Deps,
-  { host, device, network }: Arrival,
-  { email, password, code }: Static<typeof SignInBody>,
+  arrival: Arrival,
+  typed: Static<typeof SignInBody>,
 ): Promise<BegunSession> {
+  const { accountId, proof } = await proveSignIn(deps, arrival, typed);
+  const { host, device } = arrival;
+  const begun = await inTime(deps.sessions.begin({ accountId, ...placeOf(host), device, proof }));
+  if (begun === undefined) throw wrongPassword();
+  return begun;
+}
+
+/** Who has this address, password and code on this host. Throws as `signIn`. */
+export async function proveSignIn(
+  deps: Deps,
+  { host, network }: Arrival,
+  { email, password, code }: Static<typeof SignInBody>,
+): Promise<{ accountId: number; proof: { passwordHash: string | null; totpEnabled: boolean } }> {
   // Unknown addresses are limited like known ones, so that the limit does not reveal which exist.
   const accountLimitId = emailLimitId(deps, host, email);
   const shared = [`address:${network}`];
@@ -79,10 +97,7 @@ export async function signIn(
     const wrong = new Refusal("session_required", { message: WRONG_CODE });
     await checkCode(deps, { accountId, code, shared, wrong });
   }
-  const proof = { passwordHash, totpEnabled };
-  const begun = await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof }));
-  if (begun === undefined) throw wrongPassword();
-  return begun;
+  return { accountId, proof: { passwordHash, totpEnabled } };
 }
 
 /**
@@ -171,7 +186,7 @@ export async function signInByLink(
     if (taken.totpEnabled) return null;
   }
   const proof = { passwordHash, totpEnabled: false };
-  return (await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof }))) ?? null;
+  return (await inTime(deps.sessions.begin({ accountId, ...placeOf(host), device, proof }))) ?? null;
 }
 
 /**

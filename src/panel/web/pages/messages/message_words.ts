@@ -7,6 +7,7 @@ const KINDS: Readonly<Record<MessageKind, string>> = {
   password_reset: "Password link",
   email_change: "New e-mail address",
   sign_up: "Sign-up",
+  member_invitation: "Invitation of a member",
   sign_up_known: "Sign-up with an account",
   password_changed: "Password changed",
   second_factor_off: "Two-step sign-in switched off",
