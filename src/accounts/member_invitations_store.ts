@@ -28,7 +28,13 @@ const TO_ADDRESS_PER_DAY_MAX = 5;
 const KEPT_DAYS = 30;
 const PRUNE_MAX = 1000;
 
-export type Invitation = { invitationId: number; email: string; role: MemberRole; createdAt: string; expiresAt: string };
+export type Invitation = {
+  invitationId: number;
+  email: string;
+  role: MemberRole;
+  createdAt: string;
+  expiresAt: string;
+};
 /** As the person who opens it sees it. `isNew`: the address belongs to nobody here yet. */
 export type OpenedInvitation = {
   accountId: number;

@@ -50,7 +50,13 @@ export async function workplaces(tx: Tx, personId: number, resellerId?: number |
     .from(members)
     .innerJoin(accounts, and(eq(accounts.id, members.accountId), eq(accounts.status, "active")))
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
-    .where(and(eq(members.personId, personId), isServed || undefined, sql`coalesce(${reseller.status}, 'active') = 'active'`))
+    .where(
+      and(
+        eq(members.personId, personId),
+        isServed || undefined,
+        sql`coalesce(${reseller.status}, 'active') = 'active'`,
+      ),
+    )
     .orderBy(sql`${members.accountId} <> ${members.personId}`, asc(accounts.id));
 }
 

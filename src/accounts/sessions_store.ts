@@ -1,5 +1,6 @@
 import { and, desc, eq, isNull, ne, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
+import { Refusal } from "../errors.ts";
 import type { Bus } from "../platform/bus.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -8,7 +9,6 @@ import type { RequestLimits } from "../platform/rate_tallies.ts";
 import { accounts, sessions } from "../platform/schema_accounts.ts";
 import { members } from "../platform/schema_members.ts";
 import { passkeys } from "../platform/schema_sign_in.ts";
-import { Refusal } from "../errors.ts";
 import { noteAction } from "./audit_store.ts";
 import type { MemberRole } from "./member_roles.ts";
 import { workplaces } from "./members_store.ts";
@@ -308,7 +308,12 @@ export async function endSessionsIn(tx: Tx, accountId: number): Promise<void> {
 /** Makes a session work in another account of its person. False: they do not work there, or the session has ended. */
 export async function workIn(
   deps: Deps,
-  { personId, accountId, digest, resellerId }: { personId: number; accountId: number; digest: Buffer; resellerId: number | null },
+  {
+    personId,
+    accountId,
+    digest,
+    resellerId,
+  }: { personId: number; accountId: number; digest: Buffer; resellerId: number | null },
 ): Promise<boolean> {
   return changing(deps, async (tx) => {
     const places = await workplaces(tx, personId, resellerId);

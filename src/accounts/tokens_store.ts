@@ -194,7 +194,10 @@ export async function loadTokens({ db }: { db: Db }, digests: readonly string[])
  * Locks a token and its maker's role until the transaction ends, so that nothing is written with a token whose revocation, or a role whose
  * change, has returned. Throws invalid_token.
  */
-export async function requireLiving(tx: Tx, { tokenId, member }: Pick<TokenSnapshot, "tokenId" | "member">): Promise<void> {
+export async function requireLiving(
+  tx: Tx,
+  { tokenId, member }: Pick<TokenSnapshot, "tokenId" | "member">,
+): Promise<void> {
   const rows = await tx
     .select({ id: apiTokens.id })
     .from(apiTokens)

@@ -65,7 +65,7 @@ const KINDS = {
   refund_shortfall: SELLER,
   dispute_opened: SELLER,
   dispute_closed: SELLER,
-  // Written for a reader, who is mailed the rest of what they were mailed.
+  // Of what one reader was mailed.
   notices_digest: { mailed: "optional", to: "account", webhooks: "none", roles: SELLER_ROLES },
   domain_lost: { ...OWN, roles: ["reseller"], members: DEVELOPING },
   // An endpoint gets no call about itself.

@@ -2,7 +2,13 @@ import type postgres from "postgres";
 import type { Db } from "../platform/db.ts";
 import type { MessageKind } from "../platform/outbox_store.ts";
 import { withinHour, writeDigests } from "./digests_store.ts";
-import { MAILED_MEMBERS, MAILED_TO_ADDRESS, MAILED_TO_SELLER, OWN_WEBHOOK_KINDS, SELLER_WEBHOOK_KINDS } from "./kinds.ts";
+import {
+  MAILED_MEMBERS,
+  MAILED_TO_ADDRESS,
+  MAILED_TO_SELLER,
+  OWN_WEBHOOK_KINDS,
+  SELLER_WEBHOOK_KINDS,
+} from "./kinds.ts";
 
 /**
  * Decides who is told of each message of the outbox, and how, and writes its deliveries. Source: MSG-2, MSG-3, MSG-6, MSG-14.

@@ -325,7 +325,11 @@ function partyOf({ caller }: Call): "operator" | "reseller" {
 }
 
 /** The site where an account signs in: a reseller's customer on an active domain of the reseller, everyone else on PANEL_URL. */
-export async function siteOf(deps: OperationDeps, { hostName }: Call, resellerId: number | null): Promise<string | undefined> {
+export async function siteOf(
+  deps: OperationDeps,
+  { hostName }: Call,
+  resellerId: number | null,
+): Promise<string | undefined> {
   if (resellerId === null) return deps.config.panelUrl;
   const host = await signInHostOf(deps, { resellerId, preferred: hostName ?? "" });
   return host === undefined ? undefined : siteUrl(deps, host);

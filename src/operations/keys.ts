@@ -15,7 +15,19 @@ import {
 import { Refusal } from "../errors.ts";
 import { HOST_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../limits.ts";
 import { holderInScope, resellerOf } from "./fence.ts";
-import { Amount, At, BillingMode, Instant, KeyLimits, NanoUsd, Maker, orNull, RowId, ShownLimits, text } from "./fields.ts";
+import {
+  Amount,
+  At,
+  BillingMode,
+  Instant,
+  KeyLimits,
+  Maker,
+  NanoUsd,
+  orNull,
+  RowId,
+  ShownLimits,
+  text,
+} from "./fields.ts";
 import { type Call, type Caller, changing, listOperation, type OperationDeps, operation } from "./operation.ts";
 
 /** API keys: everyone's own. An admin may also change those of other accounts, and a reseller may disable those of its customers. */

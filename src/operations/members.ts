@@ -1,5 +1,9 @@
 import { Type } from "@sinclair/typebox";
-import { inviteMember as invite, listInvitations, revokeInvitation as revoke } from "../accounts/member_invitations_store.ts";
+import {
+  inviteMember as invite,
+  listInvitations,
+  revokeInvitation as revoke,
+} from "../accounts/member_invitations_store.ts";
 import { changeMember as change, listMembers as read, removeMember as remove } from "../accounts/members_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { EMAIL_CHARS_MAX } from "../limits.ts";
@@ -40,7 +44,10 @@ export const listMembers = operation({
   roles: EVERYONE,
   route: "GET /members",
   input: OfAccount,
-  output: Type.Object({ members: Type.Array(MemberShape), invitations: Type.Array(InvitationShape) }, { title: "Members" }),
+  output: Type.Object(
+    { members: Type.Array(MemberShape), invitations: Type.Array(InvitationShape) },
+    { title: "Members" },
+  ),
   async run(deps, call, wanted) {
     const { accountId } = await accountOf(deps, call, wanted.accountId);
     const [members, invitations] = await Promise.all([read(deps, accountId), listInvitations(deps, accountId)]);

@@ -20,8 +20,8 @@ import { described } from "../../http/openapi.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_EMBEDDING, PANEL_IMAGE, PANEL_RESPONSE } from "./ai_operations.ts";
-import { type AiKind, asPanelAiRefusal } from "./refusals.ts";
 import { requireWriter } from "./panel_session.ts";
+import { type AiKind, asPanelAiRefusal } from "./refusals.ts";
 import { cookieName, type Visitor, visitorOf } from "./session_auth.ts";
 
 /**

@@ -61,11 +61,7 @@ export async function arrivalOf(deps: Deps, request: Request): Promise<Arrival> 
  * Throws too_many_requests, session_required, second_factor_required (the password was right; not counted as a failure).
  * Source: DOM-5, ACC-4.
  */
-export async function signIn(
-  deps: Deps,
-  arrival: Arrival,
-  typed: Static<typeof SignInBody>,
-): Promise<BegunSession> {
+export async function signIn(deps: Deps, arrival: Arrival, typed: Static<typeof SignInBody>): Promise<BegunSession> {
   const { accountId, proof } = await proveSignIn(deps, arrival, typed);
   const { host, device } = arrival;
   const begun = await inTime(deps.sessions.begin({ accountId, ...placeOf(host), device, proof }));

@@ -20,8 +20,17 @@ export const ME_KEY = ["me"] as const;
 
 export type Role = "customer" | "reseller" | "admin";
 
+export type MemberRole = "owner" | "developer" | "billing" | "viewer";
+
 export type Me = {
+  /** Who signed in, by the id of the account that they began. */
   person: { accountId: string; role: Role; name: string; email: string };
+  /** The account that they work in. */
+  account: { accountId: string; role: Role; name: string };
+  /** Their role in it. */
+  member: MemberRole;
+  /** All accounts that they can work in. */
+  accounts: { accountId: number; name: string; role: MemberRole }[];
   /** The person whose panel an admin views, read-only; null on your own panel. */
   viewing: null | { accountId: string; name: string; role: Role };
   host: string;
@@ -182,7 +191,7 @@ export async function fetchMe(signal?: AbortSignal): Promise<Me> {
   const me = await call<Me>("/api/panel/me", { ...(signal && { signal }) });
   csrfToken = me.csrfToken;
   syncClock(me.serverTime);
-  void keepFor(Number(me.person.accountId));
+  void keepFor(Number(me.account.accountId));
   return me;
 }
 

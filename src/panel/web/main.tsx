@@ -108,7 +108,7 @@ function SignedIn() {
       toast.failed(thrown);
     }
   };
-  const role = me.viewing?.role ?? me.person.role;
+  const role = me.viewing?.role ?? me.account.role;
   return (
     <Shell
       me={me}

@@ -31,6 +31,7 @@ export const SIGNED_OUT: readonly (LoadedPage & { path: string })[] = [
   },
   { path: "/reset/:token", ...page(() => import("./pages/sign_in/link_page.tsx").then((m) => m.ResetPage)) },
   { path: "/confirm/:token", ...page(() => import("./pages/sign_in/link_page.tsx").then((m) => m.ConfirmPage)) },
+  { path: "/join/:token", ...page(() => import("./pages/sign_in/join_page.tsx").then((m) => m.JoinPage)) },
   { path: "/sign-up", ...page(() => import("./pages/sign_in/sign_up.tsx").then((m) => m.SignUpPage)) },
   {
     path: "/unsubscribe/:token",
@@ -130,6 +131,11 @@ export const ROUTES: readonly PageRoute[] = [
   {
     path: "/settings",
     ...page(() => import("./pages/settings/settings.tsx").then((m) => m.SettingsPage)),
+    audience: "everyone",
+  },
+  {
+    path: "/members",
+    ...page(() => import("./pages/members/members.tsx").then((m) => m.MembersPage)),
     audience: "everyone",
   },
   {

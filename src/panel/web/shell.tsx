@@ -1,7 +1,7 @@
 import { CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
-import type { Me, Role } from "./api.ts";
+import { call, type Me, type Role } from "./api.ts";
 import { READ_ONLY } from "./copy.ts";
 import { groupsOf, isTab, type Place, type PlaceGroup } from "./places.ts";
 import { preloadPage } from "./routes.tsx";
@@ -13,11 +13,13 @@ import { Button, IconButton } from "./ui/buttons.tsx";
 import { Segmented } from "./ui/choices.tsx";
 import { cx } from "./ui/cx.ts";
 import { Drawer } from "./ui/dialog.tsx";
+import { NativeSelect } from "./ui/fields.tsx";
 import { Menu } from "./ui/menu.tsx";
 import type { MenuItem } from "./ui/menu_list.tsx";
 import { Palette, usePaletteKey } from "./ui/palette.tsx";
 import type { PaletteProps } from "./ui/palette_list.tsx";
 import { StaleNotice } from "./ui/stale_notice.tsx";
+import { toast } from "./ui/toast.tsx";
 
 /**
  * The frame around every signed-in page. From 1024 px a side bar of 224 px, from 768 px one of icons; below, a bar of four tabs and More.
@@ -85,9 +87,9 @@ function OwnPalette(props: Omit<PaletteProps, "keys">) {
   );
 }
 
-/** Of the signed-in person, or of the one they view as. */
-function roleOf({ viewing, person }: Me): Role {
-  return viewing?.role ?? person.role;
+/** Of the account that the person works in, or of the one they view. */
+function roleOf({ viewing, account }: Me): Role {
+  return viewing?.role ?? account.role;
 }
 
 function ViewingBar({ name, onLeave }: { name: string; onLeave: (() => void) | undefined }) {
@@ -247,6 +249,7 @@ function AccountMenu({ me, theme, onTheme, onSignOut }: AccountProps) {
   const items: MenuItem[] = [
     { label: "Settings", icon: CircleUser, href: "/settings" },
     "line",
+    ...accountItems(me),
     {
       heading: "Theme",
       value: theme,
@@ -284,12 +287,37 @@ function AccountMenu({ me, theme, onTheme, onSignOut }: AccountProps) {
   );
 }
 
+/** The accounts that the person works in, if there are several. */
+function accountItems({ account, accounts }: Me): MenuItem[] {
+  if (accounts.length < 2) return [];
+  return [
+    {
+      heading: "Account",
+      value: String(account.accountId),
+      onValue: (value) => void workIn(value),
+      options: accounts.map(({ accountId, name }) => ({ value: String(accountId), label: name })),
+    },
+    "line",
+  ];
+}
+
+async function workIn(accountId: string): Promise<void> {
+  try {
+    await call("/api/panel/work-in", { method: "POST", body: { accountId: Number(accountId) } });
+    // A full page load, so that nothing of the other account stays in memory.
+    window.location.replace("/");
+  } catch (thrown) {
+    toast.failed(thrown);
+  }
+}
+
 function WhoIsIn({ me }: { me: Me }) {
   return (
     <>
       <p className="truncate text-13 font-medium">{me.person.name}</p>
       <p className="truncate text-12 text-ink-3">
-        {me.person.email}, {me.person.role}
+        {me.person.email},{" "}
+        {me.account.accountId === me.person.accountId ? me.person.role : `${me.member} of ${me.account.name}`}
       </p>
     </>
   );
@@ -392,6 +420,16 @@ function MoreList({
         <div className="px-3">
           <WhoIsIn me={me} />
         </div>
+        {me.accounts.length > 1 && (
+          <div className="px-3">
+            <NativeSelect
+              label="Account"
+              value={String(me.account.accountId)}
+              onValue={(value) => void workIn(value)}
+              options={me.accounts.map(({ accountId, name }) => ({ value: String(accountId), label: name }))}
+            />
+          </div>
+        )}
         <div className="px-3">
           <Segmented label="Theme" value={theme} onValue={onTheme} options={THEMES} />
         </div>

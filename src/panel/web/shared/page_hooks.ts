@@ -1,22 +1,36 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
-import { type api, type Role, useMe } from "../api.ts";
+import { useLocation } from "wouter";
+import { mayWrite } from "../../../accounts/member_roles.ts";
+import { type api, type MemberRole, type Role, useMe } from "../api.ts";
+import { subjectOfPage } from "./page_subjects.ts";
 
 /**
  * Hooks that the pages share.
  *
- *   const { accountId, role, lock } = useViewer();                    // <Button {...lock}>: disabled while viewing another's panel
+ *   const { accountId, role, lock } = useViewer();                    // <Button {...lock}>: disabled for who may not change it
  *   const dialog = useOpened<{ kind: "end"; row: Package }>();         // one dialog of a page; each opening is a new form
  *   {dialog.what?.kind === "end" && <EndPackage key={dialog.times} open={dialog.isOpen} onClose={dialog.close} … />}
  */
 
-/** Whose panel this is. `lock` goes to every control that changes something: disabled while an admin views another's panel, as the bar on top says. */
-export type Viewer = { accountId: number; role: Role; lock: { disabled?: boolean } };
+/**
+ * Whose panel this is. `lock` goes to every control that changes something: disabled while an admin views another's panel, as the bar on top
+ * says, and on pages of what the member's role may not change.
+ */
+export type Viewer = {
+  accountId: number;
+  role: Role;
+  /** The role of the person in the account. */
+  member: MemberRole;
+  lock: { disabled?: boolean };
+};
 
 export function useViewer(): Viewer {
-  const { person, viewing } = useMe();
-  const { accountId, role } = viewing ?? person;
-  return { accountId: Number(accountId), role, lock: viewing ? { disabled: true } : {} };
+  const { account, member, viewing } = useMe();
+  const [path] = useLocation();
+  const { accountId, role } = viewing ?? account;
+  const isLocked = viewing !== null || !mayWrite(member, subjectOfPage(path));
+  return { accountId: Number(accountId), role, member, lock: isLocked ? { disabled: true } : {} };
 }
 
 /** A person as their page in Customers shows them. */

@@ -26,7 +26,7 @@ type Row = {
 
 export function Assignable({ allotments }: { allotments: Billing["allotments"] }) {
   const { accountId, role } = useViewer();
-  const { person, viewing } = useMe();
+  const { account, viewing } = useMe();
   const offerings = useOfferings();
   const assigning = useOpened<Offering>();
   return (
@@ -64,7 +64,7 @@ export function Assignable({ allotments }: { allotments: Billing["allotments"] }
             key={assigning.times}
             open={assigning.isOpen}
             onClose={assigning.close}
-            holder={{ accountId, role, name: (viewing ?? person).name, resellerId: null }}
+            holder={{ accountId, role, name: (viewing ?? account).name, resellerId: null }}
             first={assigning.what}
           />
         )}

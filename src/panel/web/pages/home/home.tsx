@@ -107,8 +107,8 @@ function Own({ home, isNew, onTurn }: { home: Home; isNew: boolean; onTurn: () =
 }
 
 function Notices({ home }: { home: Home }) {
-  const { person, viewing } = useMe();
-  const isCustomer = (viewing ?? person).role === "customer";
+  const { account, viewing } = useMe();
+  const isCustomer = (viewing ?? account).role === "customer";
   const zone = home.package?.timeZone ?? "UTC";
   // The section of the package says that there is none.
   const notices = home.notices.filter(({ kind }) => kind !== "package_none");

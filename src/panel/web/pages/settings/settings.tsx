@@ -8,6 +8,7 @@ import { useViewer } from "../../shared/page_hooks.ts";
 import { checkCount, checkUsd, readCount } from "../../shared/typed_numbers.ts";
 import { chooseTheme, currentTheme, subscribeTheme } from "../../theme.ts";
 import { THEMES } from "../../theme_options.ts";
+import { ButtonLink } from "../../ui/buttons.tsx";
 import { Segmented } from "../../ui/choices.tsx";
 import { CountField, DollarField, TextField } from "../../ui/fields.tsx";
 import { isBlank, PageForm, useForm } from "../../ui/form.tsx";
@@ -52,6 +53,7 @@ export function SettingsPage() {
             {tab === "you" && (
               <>
                 <Profile settings={data} />
+                <MembersLink />
                 <BuyerDetailsSection />
                 <Appearance />
               </>
@@ -80,6 +82,23 @@ export function SettingsPage() {
         )}
       </Loaded>
     </Page>
+  );
+}
+
+/** The members of the account have a page of their own. An admin's account has one. */
+function MembersLink() {
+  const { role } = useViewer();
+  if (role === "admin") return null;
+  return (
+    <Section
+      title="Members"
+      description="Who works in this account, and what each of them may do."
+      action={
+        <ButtonLink size="sm" href="/members">
+          See members
+        </ButtonLink>
+      }
+    />
   );
 }
 

@@ -1,0 +1,12 @@
+import { queryOptions } from "@tanstack/react-query";
+import { api, ask } from "../../api.ts";
+
+/** The members of the account, and the invitations that wait. */
+
+export const MEMBERS_KEY = ["members"] as const;
+
+export type Members = NonNullable<Awaited<ReturnType<typeof api.members.get>>["data"]>;
+export type Member = Members["members"][number];
+export type Invitation = Members["invitations"][number];
+
+export const membersQuery = queryOptions({ queryKey: MEMBERS_KEY, queryFn: () => ask(api.members.get()) });
