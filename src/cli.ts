@@ -8,6 +8,7 @@ import { sentenceOf } from "./cli/errors.ts";
 import { addFiguresCommand } from "./cli/figures_command.ts";
 import { addHostCommands } from "./cli/host_commands.ts";
 import { addKeyCommands } from "./cli/key_commands.ts";
+import { addMemberCommands } from "./cli/member_commands.ts";
 import { addModelCommands } from "./cli/model_commands.ts";
 import { addOfferingCommands } from "./cli/offering_commands.ts";
 import { addAllotmentCommands, addPackageCommands } from "./cli/package_commands.ts";
@@ -35,6 +36,7 @@ const GROUPS = [
   addProviderCommands,
   addModelCommands,
   addAccountCommands,
+  addMemberCommands,
   addHostCommands,
   addOfferingCommands,
   addPackageCommands,

@@ -18,6 +18,8 @@ const PRUNE_ROWS = 5_000;
 const SUBJECT_NAME = sql<string | null>`case ${auditEntries.subject}
   when 'keys' then (select name from keys where id = ${auditEntries.subjectId}::bigint)
   when 'api_tokens' then (select name from api_tokens where id = ${auditEntries.subjectId}::bigint)
+  when 'members' then (select name from accounts where id = ${auditEntries.subjectId}::bigint)
+  when 'member_invitations' then (select email from member_invitations where id = ${auditEntries.subjectId}::bigint)
   when 'passkeys' then (select name from passkeys where id = ${auditEntries.subjectId}::bigint)
   when 'packages' then (select name from packages where id = ${auditEntries.subjectId}::bigint)
   when 'retail_prices' then (select name from offerings where id = ${auditEntries.subjectId}::bigint)
@@ -109,6 +111,8 @@ const ACCOUNT_COLUMNS = [
   "seller_id",
   "actor_id",
   "created_by",
+  "person_id",
+  "made_by",
   "decided_by",
   "paid_by_account_id",
   "counterpart_id",

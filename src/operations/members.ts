@@ -122,9 +122,11 @@ async function accountOf(deps: OperationDeps, { caller }: Call, accountId: numbe
 
 /**
  * The same for a change. A token changes the members of customers alone: a new owner of a reseller has rights that the token lacks. Throws
- * insufficient_scope too. Source: MGT-3.
+ * insufficient_scope too. Source: MEM-8, MGT-3.
  */
 async function changedAccount(deps: OperationDeps, call: Call, accountId: number | undefined) {
+  if (call.caller.scopes !== undefined && accountId === undefined)
+    throw new InputError("Name the account of a customer.", "accountId");
   const account = await accountOf(deps, call, accountId);
   if (account.role === "admin") throw new InputError("An admin's account has one member. Add another admin instead.");
   if (call.caller.scopes !== undefined && account.role !== "customer")

@@ -23,6 +23,7 @@ const HIDDEN = [
   "keys.digest",
   "links.digest",
   "mail_servers.smtp_password_ciphertext",
+  "member_invitations.digest",
   "passkeys.credential_id",
   "passkeys.public_key",
   "provider_keys.key_ciphertext",

@@ -36,6 +36,7 @@ export const ERRORS: Readonly<Record<string, readonly [status: number, type: str
   internal_error: [500, "server_error"],
   invalid_token: [401, "authentication_error"],
   insufficient_scope: [403, "permission_error"],
+  insufficient_role: [403, "permission_error"],
   session_required: [401, "authentication_error"],
   second_factor_required: [401, "authentication_error"],
   read_only: [403, "permission_error"],

@@ -209,6 +209,7 @@ describe("every row of the table", () => {
     expect(left.sort()).toEqual(
       [
         ...IN_METERED_ENDPOINTS,
+        "insufficient_role",
         "csrf_failed",
         // In idempotency.test.ts.
         "idempotency_conflict",

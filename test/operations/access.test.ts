@@ -13,7 +13,7 @@ import { type Management, managementOf, managementWith, requestFor, UNKNOWN_ID }
 
 const ROLES = ["customer", "reseller", "admin"] as const;
 const TABLES =
-  "accounts keys packages balances balance_entries orders allotments cards card_setups renewals auto_top_ups hosts offerings retail_prices markups vouchers voucher_batches payments refunds links api_tokens audit_entries models routes image_prices providers provider_keys webhook_endpoints";
+  "accounts keys members member_invitations packages balances balance_entries orders allotments cards card_setups renewals auto_top_ups hosts offerings retail_prices markups vouchers voucher_batches payments refunds links api_tokens audit_entries models routes image_prices providers provider_keys webhook_endpoints";
 
 let shop: Shop;
 /** A token of each role with everything that it may have, and one with nothing that fits. */
@@ -179,6 +179,11 @@ const PANEL_DOORS: Readonly<Record<string, string>> = {
   "accounts.limits": "PATCH /people/:id/limits",
   "accounts.payg": "PATCH /people/:id/payg",
   "accounts.payg_right": "PATCH /people/:id/payg-right",
+  "members.list": "GET /members",
+  "members.invite": "POST /members/invitations",
+  "members.revoke": "DELETE /members/invitations/:id",
+  "members.update": "PATCH /members/:id",
+  "members.remove": "DELETE /members/:id",
   "keys.create": "POST /keys",
   "keys.update": "PATCH /keys/:id",
   "keys.enable": "POST /keys/:id/enable",

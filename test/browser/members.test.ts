@@ -1,0 +1,113 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { decrypt } from "../../src/platform/crypto.ts";
+import { MAIL } from "../panel/mailed_links.ts";
+import { PASSWORD } from "../panel/panel_client.ts";
+import { TEST_SECRET_KEY } from "../replica.ts";
+import { openPanel, type Panel, said, settled } from "./browser.ts";
+
+/** Members in the browser: inviting, joining, switching accounts, a role that locks, removing. Source: MEM-1 to MEM-5. */
+
+const SLOW_MS = 240_000;
+
+let panel: Panel;
+beforeAll(async () => {
+  panel = await openPanel({ env: MAIL });
+});
+afterAll(() => panel.close());
+
+async function mailedUrl(): Promise<string> {
+  const [row] = await panel.shop.world.sql`
+    select data from outbox_messages where kind = 'member_invitation' order by id desc limit 1`;
+  return decrypt(Buffer.from(TEST_SECRET_KEY, "base64"), Buffer.from(String(row?.data.urlCiphertext), "base64"));
+}
+
+test(
+  "an owner invites; a new person joins as a viewer and sees locked controls; the owner makes them a developer, and removes them",
+  async () => {
+    const account = await panel.shop.customer();
+    const owner = await panel.visit(account, "/settings");
+    await owner.page.getByRole("link", { name: "See members" }).click();
+    await owner.page.getByRole("heading", { name: "Members", level: 1 }).waitFor();
+    await owner.check();
+    await owner.page.getByRole("button", { name: "Invite a member" }).click();
+    const form = owner.page.getByRole("dialog", { name: "Invite a member" });
+    await form.getByLabel("E-mail").fill("vera@example.com");
+    await form.getByLabel(/^Viewer/).check();
+    await form.getByLabel("Current password").fill(PASSWORD);
+    await owner.check();
+    await form.getByRole("button", { name: "Invite" }).click();
+    await said(owner.page, "vera@example.com is invited.");
+    await owner.page.getByRole("table", { name: "Invitations" }).getByText("vera@example.com").first().waitFor();
+    await owner.check();
+
+    const guest = await panel.enter(null);
+    const { page } = guest;
+    await page.goto(new URL(await mailedUrl()).pathname);
+    await page.getByRole("heading", { name: /^Join customer/ }).waitFor();
+    await guest.check();
+    await page.getByRole("button", { name: "Join" }).click();
+    await page.getByText("Enter your name.").waitFor();
+    await page.getByLabel("Your name").fill("Vera Viewer");
+    await page.getByLabel("Password", { exact: true }).fill("seven purple elephants");
+    await page.getByRole("button", { name: "Join" }).click();
+    await page.waitForURL((url) => url.pathname === "/");
+    await settled(page);
+    await page.goto("/keys");
+    const create = page.getByRole("button", { name: "Create key" }).first();
+    await create.waitFor();
+    expect(await create.isDisabled()).toBe(true);
+    await page.goto("/members");
+    await page.getByRole("table", { name: "Members" }).getByText("You", { exact: true }).waitFor();
+    expect(await page.getByRole("button", { name: "Invite a member" }).isDisabled()).toBe(true);
+    await guest.check();
+
+    await owner.page.reload();
+    await owner.page.getByRole("button", { name: "Actions for Vera Viewer" }).click();
+    await owner.page.getByRole("menuitem", { name: "Change role" }).click();
+    const role = owner.page.getByRole("dialog", { name: "Change the role of Vera Viewer" });
+    await role.getByLabel(/^Developer/).check();
+    await role.getByLabel("Current password").fill(PASSWORD);
+    await role.getByRole("button", { name: "Change role" }).click();
+    await said(owner.page, "Vera Viewer has the role Developer.");
+    await page.goto("/keys");
+    await create.waitFor();
+    expect(await create.isDisabled()).toBe(false);
+
+    await owner.page.getByRole("button", { name: "Actions for Vera Viewer" }).click();
+    await owner.page.getByRole("menuitem", { name: "Remove" }).click();
+    await owner.page.getByRole("button", { name: "Remove member" }).click();
+    await said(owner.page, "Vera Viewer is no longer a member.");
+    guest.expectProblem(/^401 GET /);
+    await page.reload();
+    await page.waitForURL((url) => url.pathname === "/sign-in");
+    await owner.check();
+    await owner.close();
+    await guest.close();
+  },
+  SLOW_MS,
+);
+
+test(
+  "a person of two accounts switches between them in the menu",
+  async () => {
+    const [own, other] = [await panel.shop.customer(), await panel.shop.customer()];
+    const { sql } = panel.shop.world;
+    await sql`update accounts set name = case id when ${own.accountId} then 'Own works' else 'Other works' end
+      where id in (${own.accountId}, ${other.accountId})`;
+    await sql`insert into members (account_id, person_id, role) values (${other.accountId}, ${own.accountId}, 'billing')`;
+    const person = await panel.visit(own, "/");
+    const { page } = person;
+    await page.getByRole("button", { name: /^Account: / }).click();
+    const loaded = page.waitForEvent("load");
+    await page.getByRole("menuitemradio", { name: "Other works" }).click();
+    await loaded;
+    await settled(page);
+    await page.getByRole("button", { name: /^Account: / }).click();
+    await page.getByText("billing of Other works").waitFor();
+    expect(await page.getByRole("menuitemradio", { name: "Other works" }).getAttribute("aria-checked")).toBe("true");
+    await page.keyboard.press("Escape");
+    await person.check();
+    await person.close();
+  },
+  SLOW_MS,
+);
