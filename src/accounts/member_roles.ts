@@ -1,4 +1,4 @@
-import type { Subject } from "./scopes.ts";
+import type { Subject } from "./subjects.ts";
 
 /** What a member may do in an account, as data. Everyone reads everything; the owner changes everything. Source: MEM-2. */
 

@@ -10,7 +10,8 @@ import {
 import { TypeCompiler } from "@sinclair/typebox/compiler";
 import { type MemberRole, mayWrite } from "../accounts/member_roles.ts";
 import type { Role } from "../accounts/roles.ts";
-import { type Access, type Scope, SUBJECT_NAMES, type Subject } from "../accounts/scopes.ts";
+import type { Access, Scope } from "../accounts/scopes.ts";
+import { SUBJECT_NAMES, type Subject } from "../accounts/subjects.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { problemOf } from "../http/field_errors.ts";

@@ -5,7 +5,7 @@ import { PASSWORD } from "../panel/panel_client.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
 import { openPanel, type Panel, said, settled } from "./browser.ts";
 
-/** Members in the browser: inviting, joining, switching accounts, a role that locks, removing. Source: MEM-1 to MEM-5. */
+/** Members in the browser: inviting, joining, switching accounts, a role that locks, removing. Source: MEM-1, MEM-2, MEM-4, MEM-5. */
 
 const SLOW_MS = 240_000;
 

@@ -10,7 +10,7 @@ import type { Person } from "../world.ts";
 import { ACME, MAIL } from "./mailed_links.ts";
 import { cookieOf, givePassword, ok, PANEL, PASSWORD, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Members of an account, on two replicas. Source: MEM-1 to MEM-7. */
+/** Members of an account, on two replicas. Source: MEM-1, MEM-2, MEM-3, MEM-4, MEM-5, MEM-6, MEM-7, MEM-8. */
 
 const proof = { password: PASSWORD };
 let shop: Shop;

@@ -5,7 +5,7 @@ import { PERSON_NAME_CHARS_MAX, TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX }
 import { ApiError, api, ask } from "../../api.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { Field, PasswordField, TextField, TextInput } from "../../ui/fields.tsx";
-import { focusInvalid, isBlank } from "../../ui/form.tsx";
+import { type FieldState, focusInvalid, isBlank } from "../../ui/form.tsx";
 import { FormFrame } from "../../ui/form_frame.tsx";
 import { SignedOutPage } from "../../ui/page.tsx";
 import { Loading, Skeleton } from "../../ui/states.tsx";
@@ -89,6 +89,7 @@ function JoinForm({ token, link: { email, isNew }, brand }: { token: string; lin
   const noPassword = isNew ? checkPassword(password) : password === "" ? "Enter your password." : null;
   const credentialError = codeOf(error) === "second_factor_required" ? null : credentialErrorOf(error);
   const isOther = refusedOf("name") === null && refusedOf("password") === null && credentialError === null;
+  const typed = { value: password, onValue: setPassword };
   useEffect(() => {
     if (tries > 0 || error !== null) focusInvalid();
   }, [tries, error]);
@@ -104,50 +105,56 @@ function JoinForm({ token, link: { email, isNew }, brand }: { token: string; lin
         <TextInput type="email" name="email" value={email} readOnly autoComplete="username" />
       </Field>
       {isNew ? (
-        <>
-          <TextField
-            label="Your name"
-            value={name}
-            onValue={setName}
-            error={(tries > 0 && noName) || refusedOf("name")}
-            maxLength={PERSON_NAME_CHARS_MAX}
-            autoComplete="name"
-          />
-          <NewPassword
-            label="Password"
-            value={password}
-            onValue={setPassword}
-            error={(tries > 0 && noPassword) || refusedOf("password")}
-            about={[name, email, brand]}
-          />
-        </>
+        <NewPersonFields
+          name={{ value: name, onValue: setName, error: (tries > 0 && noName) || refusedOf("name") }}
+          password={{ ...typed, error: (tries > 0 && noPassword) || refusedOf("password") }}
+          about={[name, email, brand]}
+        />
       ) : (
-        <>
-          <PasswordField
-            label="Your password"
-            value={password}
-            onValue={setPassword}
-            error={(tries > 0 && noPassword) || credentialError}
-            maxLength={TYPED_PASSWORD_CHARS_MAX}
-            autoComplete="current-password"
-          />
-          {asksCode && (
-            <TextField
-              label="Code"
-              hint="From your authenticator app, or a recovery code."
-              mono
-              value={code}
-              onValue={setCode}
-              autoComplete="one-time-code"
-              maxLength={TYPED_CODE_CHARS_MAX}
-            />
-          )}
-        </>
+        <KnownPersonFields
+          password={{ ...typed, error: (tries > 0 && noPassword) || credentialError }}
+          code={asksCode ? { value: code, onValue: setCode, error: null } : null}
+        />
       )}
       <SignInProblem error={isOther && codeOf(error) !== "second_factor_required" ? error : null} />
       <Button type="submit" variant="primary" pending={joining.isPending || joining.isSuccess}>
         Join
       </Button>
     </FormFrame>
+  );
+}
+
+type Typed = FieldState & { value: string; onValue: (value: string) => void };
+
+function NewPersonFields({ name, password, about }: { name: Typed; password: Typed; about: readonly string[] }) {
+  return (
+    <>
+      <TextField label="Your name" {...name} maxLength={PERSON_NAME_CHARS_MAX} autoComplete="name" />
+      <NewPassword label="Password" {...password} about={about} />
+    </>
+  );
+}
+
+/** `code`: null until the second factor is asked for. */
+function KnownPersonFields({ password, code }: { password: Typed; code: Typed | null }) {
+  return (
+    <>
+      <PasswordField
+        label="Your password"
+        {...password}
+        maxLength={TYPED_PASSWORD_CHARS_MAX}
+        autoComplete="current-password"
+      />
+      {code && (
+        <TextField
+          label="Code"
+          hint="From your authenticator app, or a recovery code."
+          mono
+          {...code}
+          autoComplete="one-time-code"
+          maxLength={TYPED_CODE_CHARS_MAX}
+        />
+      )}
+    </>
   );
 }
