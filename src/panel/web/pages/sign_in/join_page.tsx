@@ -124,9 +124,15 @@ function JoinForm({ token, link: { email, isNew }, brand }: { token: string; lin
   );
 }
 
-type Typed = FieldState & { value: string; onValue: (value: string) => void };
-
-function NewPersonFields({ name, password, about }: { name: Typed; password: Typed; about: readonly string[] }) {
+function NewPersonFields({
+  name,
+  password,
+  about,
+}: {
+  name: FieldState;
+  password: FieldState;
+  about: readonly string[];
+}) {
   return (
     <>
       <TextField label="Your name" {...name} maxLength={PERSON_NAME_CHARS_MAX} autoComplete="name" />
@@ -136,7 +142,7 @@ function NewPersonFields({ name, password, about }: { name: Typed; password: Typ
 }
 
 /** `code`: null until the second factor is asked for. */
-function KnownPersonFields({ password, code }: { password: Typed; code: Typed | null }) {
+function KnownPersonFields({ password, code }: { password: FieldState; code: FieldState | null }) {
   return (
     <>
       <PasswordField
