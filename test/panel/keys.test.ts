@@ -49,6 +49,7 @@ describe("creating a key", () => {
     expect(list.text).not.toMatch(SECRET);
     expect(list.json.rows).toEqual([
       {
+        madeBy: { personId: expect.any(Number), name: expect.any(String), isMember: true },
         keyId: key.keyId,
         name: "ci",
         masked: `${secret.slice(0, 9)}…${secret.slice(-4)}`,
