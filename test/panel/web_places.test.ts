@@ -33,6 +33,19 @@ test("the business comes first, a seller's own account last; a customer has no g
   expect(headings("admin")).toEqual([null, "Catalog", "Money", "Settings", "Your account"]);
 });
 
+test("members are a place of every role: a seller's beside the API tokens, a customer's of its own account", () => {
+  const groupOf = (role: (typeof ROLES)[number]) =>
+    placesOf(role)
+      .filter(({ path }) => path === "/members" || path.endsWith("/tokens"))
+      .map(({ label, group }) => [label, group]);
+  expect(groupOf("customer")).toEqual([["Members", "Your account"]]);
+  for (const role of ["reseller", "admin"] as const)
+    expect(groupOf(role)).toEqual([
+      ["API tokens", "Settings"],
+      ["Members", "Settings"],
+    ]);
+});
+
 test("old addresses lead to the new ones, with the rest of their query", () => {
   expect(movedTo("/customers", "?view=orders&orders=all")).toBe("/orders?orders=all");
   expect(movedTo("/customers", "?view=statement&month=2026-10")).toBe("/statement?month=2026-10");

@@ -26,6 +26,7 @@ import {
   Ticket,
   UserPlus,
   Users,
+  UsersRound,
   Waypoints,
   Webhook,
 } from "lucide-react";
@@ -92,6 +93,7 @@ export const PLACES: readonly Place[] = [
   { label: "Webhooks", icon: Webhook, path: "/webhooks", roles: SELLERS, group: "Settings" },
   { label: "API tokens", icon: Bot, path: "/tokens", roles: RESELLER, group: "Settings" },
   { label: "API tokens", icon: Bot, path: "/admin/tokens", roles: ADMIN, group: "Settings" },
+  { label: "Members", icon: UsersRound, path: "/members", roles: SELLERS, group: "Settings" },
   { label: "Audit", icon: ScrollText, path: "/admin/audit", roles: ADMIN, group: "Settings" },
 
   { label: "Keys", icon: KeyRound, path: "/keys", roles: ALL, group: "Your account", tabOf: CUSTOMER },
@@ -100,6 +102,7 @@ export const PLACES: readonly Place[] = [
   { label: "Models and prices", icon: Tags, path: "/models", roles: ALL, group: "Your account" },
   { label: "Billing", icon: Receipt, path: "/billing", roles: ALL, group: "Your account" },
   { label: "Settings", icon: Settings, path: "/settings", roles: ALL, group: "Your account" },
+  { label: "Members", icon: UsersRound, path: "/members", roles: CUSTOMER, group: "Your account" },
   { label: "Webhooks", icon: Webhook, path: "/webhooks", roles: CUSTOMER, group: "Your account" },
 ];
 
