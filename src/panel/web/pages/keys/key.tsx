@@ -11,6 +11,7 @@ import { Countdown, Meter } from "../../ui/meter.tsx";
 import { Facts, Page, Section } from "../../ui/page.tsx";
 import { Empty, Loaded, Skeleton } from "../../ui/states.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
+import { useMadeBy } from "../members/queries.ts";
 import { UsageChart } from "../usage/usage_chart.tsx";
 import { type KeyAct, KeyActing, KeyMenu } from "./key_actions.tsx";
 import { KeySecret, useBaseUrl } from "./key_secret.tsx";
@@ -168,7 +169,8 @@ function KeyMeters({ row, used }: { row: OwnKey; used: NonNullable<OwnKey["used"
 
 function UseSection({ row, onAct }: { row: OwnKey; onAct: (act: KeyAct) => void }) {
   const { lock } = useViewer();
-  const { masked, mode, modelIds, hosts, createdAt, expiresAt, lastUsedAt, lastHost } = row;
+  const { masked, mode, modelIds, hosts, createdAt, expiresAt, lastUsedAt, lastHost, madeBy } = row;
+  const maker = useMadeBy()(madeBy);
   const baseUrl = useBaseUrl(row);
   const created = <Instant iso={createdAt} />;
   const expires = expiresAt === null ? "Never" : <Instant iso={expiresAt} />;
@@ -199,6 +201,7 @@ function UseSection({ row, onAct }: { row: OwnKey; onAct: (act: KeyAct) => void 
             ["Hosts", hosts === null ? "All, new ones too" : hosts.join(", ")],
             ["Last used", lastUsed],
             ["Created", created],
+            ...(maker === null ? [] : [["Made by", maker] as const]),
             ["Expires", expires],
           ]}
         />

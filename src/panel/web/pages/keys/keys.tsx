@@ -15,6 +15,7 @@ import { Badge, Banner, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx"
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Ago } from "../../ui/time.tsx";
 import { TwoLines } from "../../ui/two_lines.tsx";
+import { useMadeBy } from "../members/queries.ts";
 import { type KeyAct, KeyActing, KeyMenu } from "./key_actions.tsx";
 import { KeySecret } from "./key_secret.tsx";
 import { isLive, isUsedUp, KeyStatus, SPENT_IN, unusedDays } from "./key_states.tsx";
@@ -122,12 +123,14 @@ const COLUMNS: readonly Column<OwnKey>[] = [
   { head: "State", cell: (row) => <StateCell row={row} /> },
 ];
 
-function NameCell({ row: { name, masked, limits } }: { row: OwnKey }) {
+function NameCell({ row: { name, masked, limits, madeBy } }: { row: OwnKey }) {
+  const maker = useMadeBy()(madeBy);
   return (
     <TwoLines
       below={
         <>
           <span className="font-mono text-12">{masked}</span>
+          {maker !== null && <span className="block text-12">Made by {maker}</span>}
           {limits !== null && <span className="block text-12">{limitsText(limits)}</span>}
         </>
       }

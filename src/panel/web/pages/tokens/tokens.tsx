@@ -15,6 +15,7 @@ import { type Column, DataTable } from "../../ui/table.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
 import { toast } from "../../ui/toast.tsx";
 import { TwoLines } from "../../ui/two_lines.tsx";
+import { useMadeBy } from "../members/queries.ts";
 import { TOKENS_KEY, type Token, useTokens } from "./queries.ts";
 import { CreateTokenDialog, RotateTokenDialog, scopeWords } from "./token_dialogs.tsx";
 
@@ -74,11 +75,7 @@ export function TokensPage() {
 const COLUMNS: Column<Token>[] = [
   {
     head: "Token",
-    cell: ({ name, prefix }) => (
-      <TwoLines below={<>{prefix}…</>} isMono>
-        {name}
-      </TwoLines>
-    ),
+    cell: (row) => <NameCell row={row} />,
   },
   {
     head: "May do",
@@ -112,6 +109,22 @@ const COLUMNS: Column<Token>[] = [
     ),
   },
 ];
+
+function NameCell({ row: { name, prefix, madeBy } }: { row: Token }) {
+  const maker = useMadeBy()(madeBy);
+  return (
+    <TwoLines
+      below={
+        <>
+          <span className="font-mono text-12">{prefix}…</span>
+          {maker !== null && <span className="block text-12">Made by {maker}</span>}
+        </>
+      }
+    >
+      {name}
+    </TwoLines>
+  );
+}
 
 function TokenMenu({ row, onOpen }: { row: Token; onOpen: (what: Opened) => void }) {
   const { lock } = useViewer();
