@@ -1,3 +1,4 @@
+import type { MemberRole } from "../../accounts/member_roles.ts";
 import type { RequestBounds } from "../../limits.ts";
 import {
   formatApart,
@@ -184,6 +185,11 @@ export const EMPTY = {
 
 /** Why controls are disabled while an admin views another's panel. */
 export const READ_ONLY = "This view is read-only, and recorded. Leave it to change something.";
+
+/** Why they are disabled for a member. */
+export function roleLocked(member: MemberRole): string {
+  return `Your role in this account, ${member}, does not change this. An owner can.`;
+}
 
 type LimitSet = { requestsPerMinute: number | null; tokensPerMinute: number | null; requestsAtOnce: number | null };
 

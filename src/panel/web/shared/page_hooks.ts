@@ -1,8 +1,10 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { useLocation } from "wouter";
-import { mayWrite } from "../../../accounts/member_roles.ts";
+import { type MemberSubject, mayWrite } from "../../../accounts/member_roles.ts";
 import { type api, type MemberRole, type Role, useMe } from "../api.ts";
+import { READ_ONLY, roleLocked } from "../copy.ts";
+import type { Lock } from "../ui/buttons.tsx";
 import { subjectOfPage } from "./page_subjects.ts";
 
 /**
@@ -15,22 +17,24 @@ import { subjectOfPage } from "./page_subjects.ts";
 
 /**
  * Whose panel this is. `lock` goes to every control that changes something: disabled while an admin views another's panel, as the bar on top
- * says, and on pages of what the member's role may not change.
+ * says, and where it changes what the member's role may not change. `title` then says why.
  */
 export type Viewer = {
   accountId: number;
   role: Role;
   /** The role of the person in the account. */
   member: MemberRole;
-  lock: { disabled?: boolean };
+  lock: Lock;
 };
 
-export function useViewer(): Viewer {
+/** `subject`: what the controls change, if that is not what the page changes. */
+export function useViewer(subject?: MemberSubject): Viewer {
   const { account, member, viewing } = useMe();
   const [path] = useLocation();
   const { accountId, role } = viewing ?? account;
-  const isLocked = viewing !== null || !mayWrite(member, subjectOfPage(path));
-  return { accountId: Number(accountId), role, member, lock: isLocked ? { disabled: true } : {} };
+  const isOpen = mayWrite(member, subject ?? subjectOfPage(path));
+  const why = viewing !== null ? READ_ONLY : isOpen ? null : roleLocked(member);
+  return { accountId: Number(accountId), role, member, lock: why === null ? {} : { disabled: true, title: why } };
 }
 
 /** A person as their page in Customers shows them. */

@@ -27,6 +27,9 @@ const SIZES: Record<Size, string> = {
 const BUTTON =
   "inline-flex items-center justify-center gap-2 rounded-md font-medium whitespace-nowrap select-none transition-[background-color,color]";
 
+/** Of a control that somebody may not use: `title` says why. */
+export type Lock = { disabled?: true; title?: string };
+
 export type ButtonProps = ComponentProps<"button"> & {
   variant?: Variant;
   size?: Size;

@@ -1,7 +1,7 @@
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useState } from "react";
 import { ApiError } from "../api.ts";
-import { Button } from "./buttons.tsx";
+import { Button, type Lock } from "./buttons.tsx";
 import { cx } from "./cx.ts";
 import { Dialog, type DialogProps } from "./dialog.tsx";
 import { FormFrame } from "./form_frame.tsx";
@@ -226,8 +226,8 @@ export function PageForm({
   saveLabel: string;
   /** The button is always filled: saving is what the page is for. */
   isProminent?: boolean;
-  /** Of `useViewer`, if it changes something of the account: then fields and buttons are disabled in the panel of somebody else. */
-  lock?: { disabled?: boolean };
+  /** Of `useViewer`: then fields and buttons are disabled, and why is said below. */
+  lock?: Lock;
   /** Buttons after the one that saves. */
   actions?: ReactNode;
   className?: string;
@@ -245,6 +245,7 @@ export function PageForm({
           </Button>
           {actions}
         </div>
+        {lock.title && <p className="text-13 text-ink-3">{lock.title}</p>}
       </fieldset>
     </FormFrame>
   );

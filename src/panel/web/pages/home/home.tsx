@@ -33,7 +33,7 @@ const LEADS = {
 type Package = NonNullable<Home["package"]>;
 
 export function HomePage() {
-  const { role, lock } = useViewer();
+  const { role, lock } = useViewer("keys");
   const home = useHome();
   const firstSteps = useFirstSteps();
   const isAdmin = role === "admin";
@@ -232,7 +232,7 @@ function NoPackage({ home, isNew }: { home: Home; isNew: boolean }) {
 
 /** Not for admins, who would ask themselves. */
 function AskFor({ what, label }: { what: "package" | "top_up"; label: string }) {
-  const { lock, role } = useViewer();
+  const { lock, role } = useViewer("orders");
   if (lock.disabled || role === "admin") return null;
   return (
     <ButtonLink href={`/billing?ask=${what}`} size="sm">

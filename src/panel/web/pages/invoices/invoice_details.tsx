@@ -119,7 +119,7 @@ function DetailsForm({
   saved: Details;
 }) {
   const client = useQueryClient();
-  const { lock } = useViewer();
+  const { lock } = useViewer("payments");
   const form = useForm({
     first: { name: saved.name ?? "", address: saved.address ?? "", tax: saved.tax ?? "", vat: saved.vat ?? "" },
     wrong: { name: null, address: null, taxLine: null, taxNumber: null, vatNumber: null },

@@ -1,6 +1,6 @@
 import { Ban, Boxes, ChartColumn, MoreHorizontal, Pencil, Power, RefreshCw } from "lucide-react";
 import { api, ask } from "../../api.ts";
-import { CONFIRM, READ_ONLY } from "../../copy.ts";
+import { CONFIRM } from "../../copy.ts";
 import type { OwnKey } from "../../shared/account_queries.ts";
 import { type Opened, useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { useSwitching } from "../../shared/switching.ts";
@@ -84,7 +84,7 @@ export function KeyMenu({ row, onAct }: { row: OwnKey; onAct: (act: KeyAct) => v
   return (
     <Menu
       trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />}
-      header={lock.disabled && <p className="text-12 text-ink-3">{READ_ONLY}</p>}
+      header={lock.title && <p className="text-12 text-ink-3">{lock.title}</p>}
       items={items}
     />
   );

@@ -111,7 +111,7 @@ function StripeSection({ saved }: { saved: Saved }) {
 type StripeFormProps = { isOffered: boolean; onSaved: (saved: Saved) => void; onRemove: () => void };
 
 function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
-  const { lock } = useViewer();
+  const { lock } = useViewer("settings");
   const form = useForm({
     first: { apiKey: "", webhookSecret: "" },
     wrong: ({ apiKey, webhookSecret }) => ({
@@ -155,7 +155,7 @@ function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
 }
 
 function InstructionsSection({ saved }: { saved: Saved }) {
-  const { lock } = useViewer();
+  const { lock } = useViewer("settings");
   const put = useSaved();
   const { instructions: before } = saved.settings;
   const form = useForm({
@@ -227,7 +227,7 @@ function ShopSection({ saved }: { saved: Saved }) {
 type ShopFormProps = { shopUrl: string | null; onSaved: (saved: Saved, secret: string | null) => void };
 
 function ShopForm({ shopUrl, onSaved }: ShopFormProps) {
-  const { lock } = useViewer();
+  const { lock } = useViewer("settings");
   const form = useForm({
     first: { shopUrl: shopUrl ?? "" },
     wrong: ({ shopUrl: typed }) => ({

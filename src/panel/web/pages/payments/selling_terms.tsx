@@ -99,7 +99,7 @@ function toSend({ currency, usdRateNano, taxCountry, vatNumber, packageTax, topU
 function TermsForm({ saved }: { saved: Saved }) {
   const client = useQueryClient();
   const refresh = useRefresh();
-  const { lock } = useViewer();
+  const { lock } = useViewer("settings");
   const form = useForm({
     first: typedOf(saved),
     wrong: ({ currency, usdRateNano, taxCountry, packageTax, topUpTax }) => ({

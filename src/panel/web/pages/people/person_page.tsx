@@ -2,7 +2,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { Ban, ChartColumn, Ellipsis, Eye, Plus, Users } from "lucide-react";
 import { lazy, Suspense } from "react";
 import { ApiError, api, ask } from "../../api.ts";
-import { CONFIRM, FAILURES, READ_ONLY } from "../../copy.ts";
+import { CONFIRM, FAILURES } from "../../copy.ts";
 import { formatInstant, formatOf } from "../../format.ts";
 import { type Opened, type Person, useOpened, useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { Button, ButtonLink, IconButton } from "../../ui/buttons.tsx";
@@ -300,7 +300,7 @@ function TheirPackages({
                 icon: Ban,
                 tone: "danger",
                 disabled: lock.disabled,
-                ...(lock.disabled && { hint: READ_ONLY }),
+                ...(lock.title && { hint: lock.title }),
                 onSelect: () => ending.open(row),
               },
             ]}

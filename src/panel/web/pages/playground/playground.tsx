@@ -1,6 +1,6 @@
 import { Clock, MessageSquare, Image as Picture, SquarePen, Waypoints } from "lucide-react";
 import { lazy, Suspense, useEffect, useEffectEvent } from "react";
-import { EMPTY, READ_ONLY } from "../../copy.ts";
+import { EMPTY } from "../../copy.ts";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button, ButtonLink } from "../../ui/buttons.tsx";
 import { Segmented } from "../../ui/choices.tsx";
@@ -45,7 +45,7 @@ export function PlaygroundPage() {
       </div>
       <Loaded query={offers} skeleton={<PlaygroundSkeleton />}>
         {(data) => {
-          const blocked = lock.disabled ? READ_ONLY : null;
+          const blocked = lock.title ?? null;
           if (data.models.length === 0 && playground().exchanges.length === 0) return <NothingToTry offers={data} />;
           return (
             <Suspense fallback={<PlaygroundSkeleton />}>
@@ -118,7 +118,7 @@ function ChatActions() {
 
 /** Shown when no key can be used, or nothing can pay. */
 function NothingToTry({ offers: { keys } }: { offers: Offers }) {
-  const { lock, role } = useViewer();
+  const { lock, role } = useViewer(keys.length === 0 ? "keys" : "orders");
   if (keys.length === 0) {
     return (
       <Empty

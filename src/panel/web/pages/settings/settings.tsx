@@ -142,7 +142,7 @@ function Profile({ settings: { name: saved } }: { settings: Settings }) {
 /** The thresholds of the notices on Home. 0 switches a notice off. */
 function Notices({ settings: { notices } }: { settings: Settings }) {
   const client = useQueryClient();
-  const { lock } = useViewer();
+  const { lock } = useViewer("balances");
   const form = useForm({
     first: typedNotices(notices),
     wrong: ({ unitsPercent, balanceNanoUsd, days }) => ({
