@@ -14,6 +14,7 @@ import { createLog } from "../src/platform/log.ts";
 import { migrationState } from "../src/platform/migrate.ts";
 import { type Run, runCli, runCliProcess } from "./cli_process.ts";
 import { type FakeProvider, startFakeProvider } from "./fake_provider.ts";
+import { MAIL } from "./panel/mailed_links.ts";
 import { ownRedis, until } from "./platform/own_redis.ts";
 import { createWorld, type World } from "./world.ts";
 
@@ -436,6 +437,44 @@ test.concurrent(
       passkeysRemoved: 1,
     });
     expect(await refused("account remove-second-factor phone@example.com --passkeys")).toContain("and no passkeys");
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
+  "members are listed, invited, given another role and removed; an invitation is revoked, and the last owner stays",
+  async () => {
+    const { accountId } = await json("account add --email studio@example.com --name Studio");
+    const of = "--account studio@example.com";
+    expect((await cli(`member list ${of}`)).out).toMatch(/studio@example\.com +owner +member/);
+    const env = { SECRET_KEY, PANEL_URL: "https://panel.example", ...MAIL };
+    const invite = `member invite ${of} --email nina@example.com --role developer`;
+    expect(await refused(invite, { env: { SECRET_KEY } })).toContain("No mail is sent from here");
+    const { invitationId } = await json(invite, { env });
+    const { invitations } = await json(`member list ${of}`);
+    expect(invitations).toMatchObject([{ invitationId, email: "nina@example.com", role: "developer" }]);
+    expect((await cli(`member list ${of}`)).out).toMatch(/nina@example\.com +developer +invited until /);
+    expect((await cli(`member revoke ${invitationId} ${of}`)).out).toBe(
+      "The invitation of nina@example.com is revoked.\n",
+    );
+    expect(await refused(`member revoke ${invitationId} ${of}`)).not.toBe("");
+    expect((await cli(`${invite}s`)).code).toBe(2);
+
+    const member = await world.addMember({ accountId }, "viewer");
+    const changed = await json(`member role ${member.accountId} ${of} --role billing`);
+    expect(changed).toMatchObject({ personId: member.accountId, role: "billing" });
+    expect(await refused(`member role studio@example.com ${of} --role viewer`)).toContain("owner");
+    expect(await refused(`member role ${member.accountId + 1} ${of} --role viewer`)).toContain("There is no member");
+    expect((await cli(`member remove ${changed.email} ${of}`)).out).toBe("The viewer is no longer a member.\n");
+    expect((await json(`member list ${of}`)).members).toMatchObject([{ personId: accountId, role: "owner" }]);
+    expect(await refused(`member remove ${accountId} ${of}`)).toContain("owner");
+    const audit = await world.sql`
+      select action, actor_id from audit_entries where account_id = ${accountId} and subject = 'members' order by id`;
+    expect(audit.map(({ action, actor_id }) => [action, actor_id])).toEqual([
+      ["added", null],
+      ["changed", null],
+      ["removed", null],
+    ]);
   },
   SLOW_MS,
 );

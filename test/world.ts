@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { sql as expression } from "drizzle-orm";
 import postgres from "postgres";
+import type { MemberRole } from "../src/accounts/member_roles.ts";
 import { REQUEST_BOUNDS_DEFAULT, type RequestBounds } from "../src/limits.ts";
 import { newApiKey } from "../src/platform/crypto.ts";
 import { type Db, openDb } from "../src/platform/db.ts";
@@ -95,6 +96,17 @@ export async function createWorld() {
     },
     addHost,
     addAdmin: () => addAccount("admin"),
+    /** A person without an account of their own, who is a member. */
+    async addMember({ accountId }: Person, role: MemberRole): Promise<Person> {
+      const email = `${crypto.randomUUID()}@example.com`;
+      const [row] = await sql`
+        with person as (
+          insert into accounts (role, reseller_id, email, name, only_person)
+          select 'customer', reseller_id, ${email}, ${`The ${role}`}, true from accounts where id = ${accountId} returning id
+        )
+        insert into members (account_id, person_id, role) select ${accountId}, id, ${role} from person returning person_id`;
+      return { accountId: Number(row?.person_id) };
+    },
 
     /** A provider with one key. Returns its id. */
     async addProvider(name: string, baseUrl: string, keyCiphertext: Uint8Array): Promise<number> {

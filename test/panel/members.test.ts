@@ -33,18 +33,6 @@ const signIn = (person: Person, more: Parameters<typeof signInTo>[2] = {}) =>
   signInTo(shop, person, { address: newAddress(), ...more });
 const second = () => shop.replicas[1]?.origin ?? "";
 
-/** A person without an account of their own, who is a member. */
-async function addMember({ accountId }: Person, role: MemberRole): Promise<Person> {
-  const email = `${crypto.randomUUID()}@example.com`;
-  const [row] = await shop.world.sql`
-    with person as (
-      insert into accounts (role, reseller_id, email, name, only_person)
-      select 'customer', reseller_id, ${email}, ${`The ${role}`}, true from accounts where id = ${accountId} returning id
-    )
-    insert into members (account_id, person_id, role) select ${accountId}, id, ${role} from person returning person_id`;
-  return { accountId: Number(row?.person_id) };
-}
-
 const rolesOf = async ({ accountId }: Person) =>
   (
     await shop.world
@@ -226,7 +214,7 @@ describe("a member who is removed or narrowed", () => {
     const account = await shop.world.addReseller();
     await shop.world.givePackage(account);
     const owner = await signIn(account);
-    const person = await addMember(account, "developer");
+    const person = await shop.world.addMember(account, "developer");
     const here = await signIn(person);
     const there = await signIn(person, { origin: second() });
     const key = ok(await there.post("/keys", { name: "theirs", mode: "package" }));
@@ -255,7 +243,7 @@ describe("a member who is removed or narrowed", () => {
   test("a narrowed role counts at once on every replica, also for a change that has begun", async () => {
     const account = await shop.world.addCustomer();
     const owner = await signIn(account);
-    const person = await addMember(account, "developer");
+    const person = await shop.world.addMember(account, "developer");
     const there = await signIn(person, { origin: second() });
     ok(await there.post("/keys", { name: "before", mode: "package" }));
     ok(await owner.patch(`/members/${person.accountId}`, { role: "viewer", proof }));
@@ -280,7 +268,7 @@ describe("the last owner", () => {
       expect(answer.json.error.message).toContain("only owner");
     }
     expect(await rolesOf(account)).toEqual([[account.accountId, "owner"]]);
-    const person = await addMember(account, "owner");
+    const person = await shop.world.addMember(account, "owner");
     ok(await owner.post("/members/leave"));
     expectRefusal(await owner.get("/me"), "session_required");
     expect(await rolesOf(account)).toEqual([[person.accountId, "owner"]]);
@@ -292,7 +280,7 @@ describe("the last owner", () => {
     const narrow = (session: PanelSession, id: number) => session.patch(`/members/${id}`, { role: "viewer", proof });
     for (let round = 0; round < 6; round++) {
       const account = await shop.world.addCustomer();
-      const person = await addMember(account, "owner");
+      const person = await shop.world.addMember(account, "owner");
       const [a, b] = [await signIn(account), await signIn(person, { origin: second() })];
       const both =
         round % 3 === 0
@@ -332,7 +320,7 @@ const CHANGES: readonly (readonly [method: "post" | "put" | "patch" | "delete", 
 test("each role changes what the table says, and nothing else; all read", async () => {
   const account = await shop.world.addCustomer();
   for (const role of MEMBER_ROLES) {
-    const session = await signIn(await addMember(account, role));
+    const session = await signIn(await shop.world.addMember(account, role));
     for (const [method, path, writers] of CHANGES) {
       const answer = await session[method](path, {});
       const isRefused = answer.json?.error?.code === "insufficient_role";
@@ -345,7 +333,7 @@ test("each role changes what the table says, and nothing else; all read", async 
 
 test("a member changes their own sign-in and name, not the account's", async () => {
   const account = await shop.world.addCustomer();
-  const session = await signIn(await addMember(account, "viewer"));
+  const session = await signIn(await shop.world.addMember(account, "viewer"));
   ok(await session.patch("/settings/profile", { name: "Vera" }));
   ok(await session.post("/settings/password", { next: "another long password", proof }));
   const members = ok(await session.get("/members")).members;
@@ -357,16 +345,16 @@ test("a member changes their own sign-in and name, not the account's", async () 
 describe("a billing member makes no key", () => {
   test("not in the panel, and not with a token; nor does a viewer's token write", async () => {
     const account = await shop.world.addReseller();
-    const billing = await signIn(await addMember(account, "billing"));
+    const billing = await signIn(await shop.world.addMember(account, "billing"));
     expectRefusal(await billing.post("/keys", { name: "k", mode: "package" }), "insufficient_role");
     // No token has a scope that its maker lacks.
     expect(ok(await billing.get("/tokens")).scopes).not.toContain("keys:write");
     const asked = { name: "t", scopes: ["keys:write"], proof };
     expect((await billing.post("/tokens", asked)).json.error.param).toBe("scopes");
-    const viewer = await signIn(await addMember(account, "viewer"));
+    const viewer = await signIn(await shop.world.addMember(account, "viewer"));
     expectRefusal(await viewer.post("/tokens", { ...asked, scopes: ["keys:read"] }), "insufficient_role");
     // A token that was made with more rights has those of its maker now.
-    const person = await addMember(account, "developer");
+    const person = await shop.world.addMember(account, "developer");
     const developer = await signIn(person);
     const { secret } = ok(await developer.post("/tokens", { ...asked, scopes: ["keys:write", "orders:read"] }));
     const api = managementWith(shop, secret);
@@ -388,14 +376,14 @@ describe("a billing member makes no key", () => {
     const api = managementWith(shop, ok(await owner.post("/tokens", asked)).secret);
     const invitation = { email: "thief@example.com", role: "owner", accountId: account.accountId };
     expectRefusal(await api.post("/members/invitations", invitation), "insufficient_scope");
-    const person = await addMember(account, "viewer");
+    const person = await shop.world.addMember(account, "viewer");
     expectRefusal(
       await api.call("PATCH", `/members/${person.accountId}`, { role: "owner", accountId: account.accountId }),
       "insufficient_scope",
     );
     // Its customers' members it manages.
     const customer = await shop.world.addCustomer(account.accountId);
-    const one = await addMember(customer, "viewer");
+    const one = await shop.world.addMember(customer, "viewer");
     const change = { role: "developer", accountId: customer.accountId };
     expect(ok(await api.call("PATCH", `/members/${one.accountId}`, change))).toMatchObject({ role: "developer" });
     expect(ok(await api.get(`/members?accountId=${customer.accountId}`)).members).toHaveLength(2);
@@ -405,7 +393,7 @@ describe("a billing member makes no key", () => {
 test("mails go to the members whose role fits", async () => {
   const account = await shop.world.addCustomer();
   const people = Object.fromEntries(
-    await Promise.all(MEMBER_ROLES.map(async (role) => [role, await addMember(account, role)] as const)),
+    await Promise.all(MEMBER_ROLES.map(async (role) => [role, await shop.world.addMember(account, role)] as const)),
   );
   const { sql } = shop.world;
   for (const kind of ["balance_low", "webhook_paused", "password_changed"])
