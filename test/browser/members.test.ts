@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { MEMBER_ROLES, type MemberSubject, mayWrite } from "../../src/accounts/member_roles.ts";
+import { roleLocked } from "../../src/panel/web/copy.ts";
 import { decrypt } from "../../src/platform/crypto.ts";
 import { MAIL } from "../panel/mailed_links.ts";
 import { PASSWORD } from "../panel/panel_client.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
 import { openPanel, type Panel, said, settled } from "./browser.ts";
 
-/** Members in the browser: inviting, joining, switching accounts, a role that locks, removing. Source: MEM-1, MEM-2, MEM-4, MEM-5. */
+/** Members in the browser: inviting, joining, switching accounts, roles that lock, makers of keys, removing. Source: MEM-1, MEM-2, MEM-4, MEM-5, MEM-7. */
 
 const SLOW_MS = 240_000;
 
@@ -25,8 +27,10 @@ test(
   "an owner invites; a new person joins as a viewer and sees locked controls; the owner makes them a developer, and removes them",
   async () => {
     const account = await panel.shop.customer();
-    const owner = await panel.visit(account, "/settings");
-    await owner.page.getByRole("link", { name: "See members" }).click();
+    const owner = await panel.visit(account, "/");
+    await owner.page.keyboard.press("Control+k");
+    await owner.page.getByRole("dialog", { name: "Go to" }).getByRole("combobox").fill("Members");
+    await owner.page.keyboard.press("Enter");
     await owner.page.getByRole("heading", { name: "Members", level: 1 }).waitFor();
     await owner.check();
     await owner.page.getByRole("button", { name: "Invite a member" }).click();
@@ -108,6 +112,81 @@ test(
     await page.keyboard.press("Escape");
     await person.check();
     await person.close();
+  },
+  SLOW_MS,
+);
+
+/** A reseller's pages that change something, and what: the server refuses it by the same table. */
+const CONTROLS: readonly (readonly [path: string, names: readonly string[], subject: MemberSubject])[] = [
+  ["/keys", ["Create key"], "keys"],
+  ["/webhooks", ["Add endpoint"], "webhooks"],
+  ["/tokens", ["Create token"], "tokens"],
+  ["/members", ["Invite a member"], "members"],
+  ["/billing", ["Redeem a voucher", "New order"], "orders"],
+  ["/vouchers", ["Create vouchers"], "vouchers"],
+  ["/payments", ["Save currency and tax", "Offer Stripe", "Save instructions", "Offer the shop"], "settings"],
+  ["/invoices", ["Save invoice details"], "payments"],
+  ["/settings", ["Save invoice details"], "payments"],
+  ["/settings", ["Save name"], "own"],
+  ["/settings?tab=notices", ["Save notices"], "balances"],
+  ["/brand", ["Save brand"], "settings"],
+  ["/sign-up-settings", ["Save sign-up"], "settings"],
+];
+
+test.each(MEMBER_ROLES)(
+  "what the server refuses to a member with the role %s is locked on every page, with the reason",
+  async (role) => {
+    const { world } = panel.shop;
+    const member = await world.addMember(await world.addReseller(), role);
+    const { page, check, close } = await panel.visit(member, "/");
+    for (const [path, names, subject] of CONTROLS) {
+      if (!page.url().endsWith(path)) await page.goto(path);
+      for (const name of names) {
+        const control = page.getByRole("button", { name, exact: true }).first();
+        await control.waitFor();
+        const isOpen = mayWrite(role, subject);
+        expect([path, name, await control.isEnabled()]).toEqual([path, name, isOpen]);
+        expect([path, name, await control.getAttribute("title")]).toEqual([
+          path,
+          name,
+          isOpen ? null : roleLocked(role),
+        ]);
+      }
+      await check();
+    }
+    await close();
+  },
+  SLOW_MS,
+);
+
+test(
+  "keys and API tokens say who made them, where several people work",
+  async () => {
+    const { world } = panel.shop;
+    const account = await world.addReseller();
+    const { keyId } = await world.addKey(account);
+    await world.sql`update keys set made_by = account_id where id = ${keyId}`;
+    const owner = await panel.visit(account, `/keys/${keyId}`);
+    const { page } = owner;
+    await page.getByText("Created", { exact: true }).waitFor();
+    expect(await page.getByText("Made by").count()).toBe(0);
+    const member = await world.addMember(account, "developer");
+    await world.addMember(account, "viewer");
+    await world.sql`update keys set made_by = ${member.accountId} where id = ${keyId}`;
+    await world.sql`
+      insert into api_tokens (account_id, made_by, name, digest, prefix, scopes)
+      values (${account.accountId}, ${member.accountId}, 'ci', 'x', 'tgm_x', '{keys:read}')`;
+    await page.reload();
+    await page.getByText("Made by", { exact: true }).waitFor();
+    await page.getByText("The developer", { exact: true }).waitFor();
+    await owner.check();
+    await world.sql`delete from members where person_id = ${member.accountId}`;
+    for (const path of ["/keys", "/tokens"]) {
+      await page.goto(path);
+      await page.getByText("Made by The developer (removed member)").first().waitFor();
+      await owner.check();
+    }
+    await owner.close();
   },
   SLOW_MS,
 );
