@@ -1,6 +1,6 @@
 import type { ReceiptBatch } from "../books/receipt_export_store.ts";
 
-/** Receipts as OTLP logs in JSON: pure. Source: OTLP 1.5, `ExportLogsServiceRequest`. */
+/** Receipts as OTLP 1.5 logs in JSON (`ExportLogsServiceRequest`): pure. Source: MSG-15. */
 
 /** SEVERITY_NUMBER_INFO. */
 const INFO = 9;

@@ -18,7 +18,7 @@ import { callOutside, type OutsideCall, signatureOf } from "./webhook_call.ts";
 
 /**
  * Sends every receipt to the operator's own warehouse: each at least once, in the order of a cursor in the database, by
- * one replica at a time, one batch after another. Requests wait for nothing of it.
+ * one replica at a time, one batch after another. Requests wait for nothing of it. Source: MSG-15, MSG-16.
  */
 
 const TICK_MS = 1_000;

@@ -226,7 +226,7 @@ test("a top-up that was paid by bank transfer: the dialog says what fulfilling i
     values (${accountId}, 'top_up', 7000000000, 7000000000)`;
   const visit = await panel.visit(acme, "/customers", { host: ACME_HOST });
   const { page } = visit;
-  await page.getByRole("button", { name: "See orders" }).click();
+  await page.getByRole("link", { name: "See orders" }).click();
   await page.getByRole("button", { name: "Mark as paid and fulfil Top-up of $7.00" }).click();
   const dialog = page.getByRole("dialog", { name: "Top up $7.00?" });
   await dialog.getByText("Records the payment of $7.00 and issues the invoice.").waitFor();

@@ -231,7 +231,7 @@ test("by bank transfer: the buyer is told when it starts, gets the reference, an
   await checkBoth();
 
   const seller = await panel.visit(panel.acme, "/customers", { host: ACME_HOST });
-  await seller.page.getByRole("button", { name: "See orders" }).click();
+  await seller.page.getByRole("link", { name: "See orders" }).click();
   const row = seller.page.getByRole("row", { name: /Day pass/ });
   await row.getByRole("button", { name: "Mark as paid and fulfil Day pass" }).click();
   const dialog = seller.page.getByRole("dialog", { name: "Fulfil order: Day pass" });

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { expectRefusal } from "../gateway/checks.ts";
-import { ok, signInTo } from "../panel/panel_client.ts";
+import { ok, type PanelSession, signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
 import { USD } from "./pay_shop.ts";
 import { openRenewalShop, PRICE, type RenewalShop, setupIdOf } from "./renewal_shop.ts";
@@ -437,6 +437,46 @@ describe("a customer", () => {
     expectRefusal(await shop.as.house.get(`/renewals?accountId=${accountId}`), "not_found");
     const { renewals } = ok(await shop.as.acme.post("/renewals/cancel", { accountId, packageId }));
     expect(renewals[0].renewal.status).toBe("cancelled");
+  });
+});
+
+describe("a seller", () => {
+  test("sees the renewals of its own customers alone, in the order in which the packages end, without what is done or has ended", async () => {
+    const later = await shop.renewing({ of: "acme", hoursLeft: 20 });
+    const sooner = await shop.renewing({ of: "acme", source: "balance", hoursLeft: 3 });
+    const other = await shop.renewing({ of: "house", hoursLeft: 2 });
+    const seenBy = async (session: PanelSession) => {
+      const { rows } = ok(await session.get("/renewals/customers"));
+      const made = [later, sooner, other].map(({ packageId }) => packageId);
+      return rows.filter(({ packageId }: { packageId: number }) => made.includes(packageId));
+    };
+    expect(await seenBy(shop.as.acme)).toMatchObject([
+      { packageId: sooner.packageId, accountId: sooner.accountId, source: "balance", status: "on", problem: null },
+      { packageId: later.packageId, accountId: later.accountId, source: "card", status: "on", problem: null },
+    ]);
+    expect(await seenBy(shop.as.admin)).toMatchObject([{ packageId: other.packageId }]);
+    expectRefusal(await later.session.get("/renewals/customers"), "not_found");
+
+    ok(await shop.as.acme.post("/renewals/cancel", { accountId: later.accountId, packageId: later.packageId }));
+    expect((await seenBy(shop.as.acme))[1]).toMatchObject({ packageId: later.packageId, status: "cancelled" });
+    await shop.world.setBalance(sooner, 20n * USD);
+    for (let i = 0; i < 2; i++) await shop.later();
+    await expectRenewed(sooner);
+    expect(await seenBy(shop.as.acme)).toMatchObject([{ packageId: later.packageId }]);
+    await shop.endsIn(later.packageId, -1);
+    expect(await seenBy(shop.as.acme)).toEqual([]);
+  });
+
+  test("is told of a package that is about to run out, unless it renews; one whose renewal fails is again", async () => {
+    const buyer = await shop.renewing({ of: "acme", bank: "refuses", hoursLeft: 1 });
+    const isTold = async () => {
+      const { runningOut } = ok(await shop.as.acme.get("/home/selling"));
+      return runningOut.rows.some(({ accountId }: { accountId: number }) => accountId === buyer.accountId);
+    };
+    expect(await isTold()).toBe(false);
+    for (let i = 0; i < 2; i++) await shop.later();
+    expect(await shop.renewalOf(buyer.packageId)).toMatchObject({ problem: "card_refused" });
+    expect(await isTold()).toBe(true);
   });
 });
 

@@ -9,8 +9,8 @@ import { type DebianServer, debianPostgres } from "../debian_postgres.ts";
 import { until } from "../platform/own_redis.ts";
 
 /**
- * A primary and its hot standby, as the guide sets them up, and what happens to such a pair. Source: docs/operations.md, "Postgres in
- * pairs".
+ * A primary and its hot standby, as the guide sets them up (Postgres in pairs), and what happens to such a pair. Source:
+ * docs/operations.md.
  */
 export type PostgresPair = {
   primaryUrl: string;

@@ -12,7 +12,7 @@ import { until } from "../platform/own_redis.ts";
 import { createWorld, type World } from "../world.ts";
 import { type Call, openReceiver } from "./post.ts";
 
-/** Every receipt reaches the operator's own warehouse, in batches. Source: issue 34. */
+/** Every receipt reaches the operator's own warehouse, in batches. Source: MSG-15, MSG-16. */
 
 const SECRET = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
 const ROWS = 7;
