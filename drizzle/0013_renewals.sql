@@ -146,6 +146,11 @@ CREATE TRIGGER packages_renewal AFTER UPDATE OF ends_at ON packages FOR EACH ROW
 -- Assigns a package that its account pays for from its balance. p_payer: the reseller that sells it, gets the price, and pays the wholesale
 -- price; null: the operator sells it. Returns the package, or a code; then roll back: not_found, insufficient_balance, idle, and of the
 -- reseller seller_balance, seller_idle.
+-- A package that renews automatically is not about to end, unless its renewal fails.
+CREATE FUNCTION package_renews(p_package bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT EXISTS (SELECT FROM renewals WHERE package_id = p_package AND status IN ('on', 'ordered') AND continues AND problem IS NULL)
+$$;
+--> statement-breakpoint
 CREATE FUNCTION renew_from_balance(p_account bigint, p_offering bigint, p_payer bigint, p_price bigint,
   OUT code text, OUT package_id bigint) LANGUAGE plpgsql AS $$
 BEGIN

@@ -10,8 +10,6 @@ const CUSTOMERS_SHOWN = 5;
 const READ_MS_MAX = 2_000;
 /** Days for which an ended package is shown, if no other follows and no balance pays. */
 const ENDED_DAYS = 7;
-/** Condition: a package that renews automatically is not about to end, unless its renewal fails. */
-const RENEWS = "r.status in ('on', 'ordered') and r.continues and r.problem is null";
 
 export type SellerHome = {
   /** The beginning of the month, in `timeZone`. */
@@ -119,8 +117,7 @@ async function withoutEarnings(
         order by x.starts_at desc limit 1) p on true
       where a.reseller_id = ${sellerId} and a.status = 'active'
         and case when p.id is null then b.payg_enabled and b.balance_nano_usd - reserved_as_shown(b) < a.notice_balance_nano_usd
-          else (p.ends_at <= clock.now + make_interval(days => a.notice_days)
-                and not exists (select 1 from renewals r where r.package_id = p.id and ${tx.unsafe(RENEWS)})
+          else (p.ends_at <= clock.now + make_interval(days => a.notice_days) and not package_renews(p.id)
               or p.units_left * 100::bigint <= p.total_limit * a.notice_units_percent::bigint)
             and not exists (select 1 from packages q where q.account_id = a.id and q.starts_at > clock.now and q.ends_at > clock.now) end
       order by p.ends_at nulls first, a.id limit ${CUSTOMERS_SHOWN + 1}`;

@@ -88,6 +88,8 @@ export type Surroundings = {
   } | null;
   /** The package that ended last. */
   ended: { name: string; endedAt: string; timeZone: string } | null;
+  /** The active package renews automatically. */
+  renews: boolean;
   notice: { unitsPercent: number; balanceNanoUsd: bigint; days: number };
 };
 
@@ -96,7 +98,9 @@ export async function surroundingsOf(sql: Sql, accountId: number): Promise<Surro
   const [row] = await sql`
     with clock as materialized (select ledger_now() as now)
     select clock.now, a.notice_units_percent, a.notice_balance_nano_usd, a.notice_days, n.*,
-      e.name as ended_name, e.ends_at as ended_at, e.time_zone as ended_zone
+      e.name as ended_name, e.ends_at as ended_at, e.time_zone as ended_zone,
+      exists (select from packages p where p.account_id = ${accountId} and p.starts_at <= clock.now and p.ends_at > clock.now
+        and package_renews(p.id)) as renews
     from clock
     join accounts a on a.id = ${accountId}
     left join lateral (
@@ -114,6 +118,7 @@ export async function surroundingsOf(sql: Sql, accountId: number): Promise<Surro
     ended: row.ended_at
       ? { name: String(row.ended_name), endedAt: toIso(String(row.ended_at)), timeZone: String(row.ended_zone) }
       : null,
+    renews: row.renews === true,
     notice: {
       unitsPercent: Number(row.notice_units_percent),
       balanceNanoUsd: BigInt(row.notice_balance_nano_usd),

@@ -91,7 +91,7 @@ async function tellPackages(
       where left_total <= 0 or notice_units_percent > 0 and left_total::bigint * 100 <= total_limit::bigint * notice_units_percent
       union all
       select 'package_ending', v.*, v.total_limit - v.units_taken + package_drawn(p) from active v join packages p on p.id = v.id
-      where v.notice_days > 0 and v.ends_at <= v.now + make_interval(days => v.notice_days)
+      where v.notice_days > 0 and v.ends_at <= v.now + make_interval(days => v.notice_days) and not package_renews(v.id)
     ),
     told as (
       insert into outbox_messages (kind, account_id, data, once_key)

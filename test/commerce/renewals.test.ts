@@ -467,11 +467,17 @@ describe("a seller", () => {
     expect(await seenBy(shop.as.acme)).toEqual([]);
   });
 
-  test("is told of a package that is about to run out, unless it renews; one whose renewal fails is again", async () => {
+  test("and its customer are told of a package that is about to run out, unless it renews; one whose renewal fails is again", async () => {
     const buyer = await shop.renewing({ of: "acme", bank: "refuses", hoursLeft: 1 });
     const isTold = async () => {
       const { runningOut } = ok(await shop.as.acme.get("/home/selling"));
-      return runningOut.rows.some(({ accountId }: { accountId: number }) => accountId === buyer.accountId);
+      const { notices } = ok(await buyer.session.get("/home"));
+      const kinds = notices.map(({ kind }: { kind: string }) => kind);
+      const isOnHome = kinds.includes("package_ending");
+      expect(runningOut.rows.some(({ accountId }: { accountId: number }) => accountId === buyer.accountId)).toBe(
+        isOnHome,
+      );
+      return isOnHome;
     };
     expect(await isTold()).toBe(false);
     for (let i = 0; i < 2; i++) await shop.later();

@@ -74,6 +74,20 @@ test("a package causes one notice each when it is nearly used up, used up, and a
   expect(await told(person.accountId)).toEqual(["package_80_percent", "package_used_up", "package_ending"]);
 });
 
+test("a package that renews automatically is not about to end, unless its renewal fails", async () => {
+  const person = await world.addCustomer();
+  const packageId = await world.givePackage(person, { dailyLimit: 10, days: 10 });
+  await world.sql`
+    insert into renewals (package_id, account_id, source, told_nano, told_at) values (${packageId}, ${person.accountId}, 'balance', 1, now())`;
+  await world.setClock(new Date(Date.now() + 8 * 86_400_000).toISOString());
+  await run();
+  expect(await told(person.accountId)).toEqual([]);
+  await world.sql`update renewals set problem = 'insufficient_balance' where package_id = ${packageId}`;
+  await run();
+  await world.setClock(null);
+  expect(await told(person.accountId)).toEqual(["package_ending"]);
+});
+
 test("a run looks at a limited number of balances and packages, and the next goes on after them, until all were looked at", async () => {
   await run(); // From the last to the first.
   const people = await Promise.all(Array.from({ length: 7 }, () => world.addCustomer()));

@@ -60,7 +60,7 @@ test("changes of a transaction are published after its commit, each once", async
   });
   const ref = String(id);
   // The person who begins an account is its first member.
-  const changes = [
+  const changes: Change[] = [
     { kind: "account", ref },
     { kind: "session", ref },
   ];

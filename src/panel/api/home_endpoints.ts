@@ -101,7 +101,7 @@ function withoutPackage({ paygEnabled, balanceNanoUsd }: Entitlement, { ended, n
   ];
 }
 
-function aboutPackage(state: PackageState, { now, next, notice }: Surroundings): Notice[] {
+function aboutPackage(state: PackageState, { now, next, notice, renews }: Surroundings): Notice[] {
   const { name, totalRemaining: left, totalLimit, carryover, resetsAt, endsAt } = state;
   const notices: Notice[] = [];
   if (left <= 0) notices.push({ kind: "package_used_up", name });
@@ -109,7 +109,7 @@ function aboutPackage(state: PackageState, { now, next, notice }: Surroundings):
   else if (!hasLeft(state)) notices.push({ kind: "tokens_used_up", name, tokenLimit: state.tokenLimit ?? 0 });
   else if (left * 100 <= totalLimit * notice.unitsPercent)
     notices.push({ kind: "package_low", name, left, totalLimit });
-  if (Date.parse(endsAt) - Date.parse(now) <= notice.days * DAY_MS)
+  if (!renews && Date.parse(endsAt) - Date.parse(now) <= notice.days * DAY_MS)
     notices.push({ kind: "package_ending", name, endsAt, nextName: next?.name ?? null });
   return notices;
 }
