@@ -28,12 +28,7 @@ export function KeyPage() {
   const acting = useOpened<KeyAct>();
   const row = keys.data?.rows.find(({ keyId }) => String(keyId) === id);
   const rotate = row?.status === "enabled" && (
-    <Button
-      variant="primary"
-      icon={RefreshCw}
-      onClick={() => acting.open({ kind: "rotate", row })}
-      disabled={lock.disabled}
-    >
+    <Button variant="primary" icon={RefreshCw} onClick={() => acting.open({ kind: "rotate", row })} {...lock}>
       Rotate
     </Button>
   );
