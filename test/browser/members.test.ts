@@ -116,8 +116,10 @@ test(
   SLOW_MS,
 );
 
+type Control = readonly [path: string, names: readonly string[], subject: MemberSubject];
+
 /** A reseller's pages that change something, and what: the server refuses it by the same table. */
-const CONTROLS: readonly (readonly [path: string, names: readonly string[], subject: MemberSubject])[] = [
+const CONTROLS: readonly Control[] = [
   ["/keys", ["Create key"], "keys"],
   ["/webhooks", ["Add endpoint"], "webhooks"],
   ["/tokens", ["Create token"], "tokens"],
@@ -137,9 +139,16 @@ test.each(MEMBER_ROLES)(
   "what the server refuses to a member with the role %s is locked on every page, with the reason",
   async (role) => {
     const { world } = panel.shop;
-    const member = await world.addMember(await world.addReseller(), role);
+    const reseller = await world.addReseller();
+    const theirs = `/customers/${(await world.addCustomer(reseller.accountId)).accountId}`;
+    const ofCustomer: Control[] = [
+      [theirs, ["Assign package"], "packages"],
+      [theirs, ["Top up"], "balances"],
+      [`${theirs}?tab=account`, ["Rename"], "settings"],
+    ];
+    const member = await world.addMember(reseller, role);
     const { page, check, close } = await panel.visit(member, "/");
-    for (const [path, names, subject] of CONTROLS) {
+    for (const [path, names, subject] of [...CONTROLS, ...ofCustomer]) {
       if (!page.url().endsWith(path)) await page.goto(path);
       for (const name of names) {
         const control = page.getByRole("button", { name, exact: true }).first();

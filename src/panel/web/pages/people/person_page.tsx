@@ -87,7 +87,7 @@ function NoSuchPerson({ listName }: { listName: string }) {
 }
 
 function KnownPerson({ person }: { person: Person }) {
-  const { role, lock } = useViewer();
+  const { role, lock } = useViewer("packages");
   const dialog = useOpened<PersonDialogKind>();
   const isAdmin = role === "admin";
   const tabs = isAdmin && person.role === "reseller" ? RESELLER_TABS : TABS;
@@ -146,7 +146,7 @@ function KnownPerson({ person }: { person: Person }) {
 
 /** Packages and balance; of a reseller also what it may assign without paying. */
 function Money({ person, dialog }: { person: Person; dialog: Opened<PersonDialogKind> }) {
-  const { role, lock } = useViewer();
+  const { role, lock } = useViewer("balances");
   const billing = useBilling(person.accountId);
   const isAdmin = role === "admin";
   return (
@@ -270,7 +270,7 @@ function TheirPackages({
   onTurn: () => void;
   onAssign: () => void;
 }) {
-  const { lock } = useViewer();
+  const { lock } = useViewer("packages");
   const refresh = useRefresh();
   const ending = useOpened<Package>();
   // Only an active package has an allowance.

@@ -22,7 +22,7 @@ const BILLING_MODE = { package: "Package", payg: "Balance" } as const;
 
 /** Names and masked keys. Only the owner has the whole key. */
 export function TheirKeys({ accountId }: { accountId: number }) {
-  const { lock } = useViewer();
+  const { lock } = useViewer("keys");
   const refresh = useRefresh();
   const asking = useOpened<TheirKey>();
   const keys = useInfiniteQuery({
