@@ -393,6 +393,9 @@ describe("the new session", () => {
     ];
     expect((await here.get("/me")).json).toEqual({
       person: { accountId: here.accountId, role: "customer", name: expect.any(String), email: here.email },
+      account: { accountId: here.accountId, role: "customer", name: expect.any(String), email: here.email },
+      member: "owner",
+      accounts: [{ accountId: here.accountId, name: expect.any(String), role: "owner" }],
       viewing: null,
       host: PANEL,
       brand: { name: "Tollgate", logoLight: null, logoDark: null, support: null },

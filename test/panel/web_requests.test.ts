@@ -24,6 +24,7 @@ const UNCOUNTED = [
   "session_required",
   "second_factor_required",
   "read_only",
+  "insufficient_role",
   "invalid_token",
   "insufficient_scope",
   "csrf_failed",

@@ -32,7 +32,7 @@ const KeyIdField = Type.Object({
 
 /** The refusals of these endpoints: of the session, of the key, and the gateway's with the panel's codes and statuses. */
 function panelRefusals(kind: AiKind): RefusalSpec[] {
-  const own = refusalsOf("session_required", "csrf_failed", "read_only", "no_active_key");
+  const own = refusalsOf("session_required", "csrf_failed", "read_only", "insufficient_role", "no_active_key");
   const always = refusalsOf(
     "host_not_allowed",
     "invalid_api_key",
