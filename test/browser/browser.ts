@@ -58,6 +58,8 @@ const PLAYWRIGHT_OFF_FEATURES = [
 ];
 const SWITCHES = [
   ...QUIET.map((name) => `--${name}`),
+  // Without a window, letters would stand at whole pixels.
+  "--font-render-hinting=none",
   `--disable-features=${[...PLAYWRIGHT_OFF_FEATURES, ...UNUSED_FEATURES].join(",")}`,
 ];
 /** For an element to appear, and for a page to load. */
