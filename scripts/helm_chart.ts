@@ -217,8 +217,11 @@ function schema(): object {
   };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: an object of Kubernetes.
-type Manifest = any;
+/** What is read of an object of Kubernetes. */
+type Metadata = { name?: string; annotations?: Record<string, unknown> };
+type Container = { envFrom: { configMapRef?: unknown }[] };
+type Template = { metadata?: Metadata; spec: { containers: Container[] } };
+type Manifest = { kind: string; metadata: Metadata; spec?: { template?: Template } };
 
 /** What a rendered chart has otherwise than deploy/kubernetes, beside what Helm alone needs. */
 export function differences(rendered: string): string[] {
@@ -230,10 +233,13 @@ export function differences(rendered: string): string[] {
   return [...names].filter((name) => JSON.stringify(plain?.[name]) !== JSON.stringify(ours?.[name])).sort();
 }
 
-function objects(text: string): Record<string, Manifest> {
-  const parsed: Manifest = YAML.parse(text);
-  const all: Manifest[] = (Array.isArray(parsed) ? parsed : [parsed]).filter(Boolean);
-  const kept = all.map((object) => [`${object.kind} ${object.metadata.name}`, sorted(withoutHelm(object))]);
+function objects(text: string): Record<string, unknown> {
+  const parsed = YAML.parse(text) as Manifest | (Manifest | null)[];
+  const all = [parsed].flat().filter((object) => object !== null);
+  const kept = all.map((object): [string, unknown] => [
+    `${object.kind} ${object.metadata.name}`,
+    sorted(withoutHelm(object)),
+  ]);
   // The chart has the Caddyfile; beside the manifests it is created by a command.
   return Object.fromEntries(kept.filter(([name]) => name !== "ConfigMap caddy"));
 }
@@ -246,19 +252,16 @@ function withoutHelm(object: Manifest): Manifest {
     if (metadata) metadata.annotations = Object.fromEntries(left);
   }
   if (copy.kind === "Job")
-    for (const container of copy.spec.template.spec.containers)
-      container.envFrom = container.envFrom.filter((from: Manifest) => !from.configMapRef);
+    for (const container of copy.spec?.template?.spec.containers ?? [])
+      container.envFrom = container.envFrom.filter((from) => !from.configMapRef);
   return copy;
 }
 
-function sorted(part: Manifest): Manifest {
+function sorted(part: unknown): unknown {
   if (Array.isArray(part)) return part.map(sorted);
   if (part === null || typeof part !== "object") return typeof part === "string" ? part.trim() : part;
-  return Object.fromEntries(
-    Object.keys(part)
-      .sort()
-      .map((key) => [key, sorted(part[key])]),
-  );
+  const entries = Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1));
+  return Object.fromEntries(entries.map(([key, value]) => [key, sorted(value)]));
 }
 
 if (import.meta.main && process.argv.includes("--compare")) {
