@@ -124,14 +124,14 @@ describe("at 1280 and 375 px, light and dark: no axe violation, no error, no CSP
     "pages without a session",
     async () => {
       const { panel, felix } = seeded;
-      const admin = await panel.visit(seeded.mara, `/admin/people/${felix.accountId}`);
+      const admin = await panel.visit(seeded.mara, `/admin/people/${felix.accountId}?tab=account`);
       await admin.page.getByRole("button", { name: /^Create (an invitation|a reset link)$/ }).click();
       await admin.page.getByRole("button", { name: "Create link" }).click();
       const url = new URL(await admin.page.getByLabel(/^(Invitation|Reset) link$/).inputValue());
       await admin.close();
       const visit = await panel.visit(null, "/sign-in", { host: url.hostname });
-      visit.expectProblem(/^404 GET \/api\/panel\/links\/gone$/);
-      await lookAt(visit, ["/sign-in", url.pathname, "/reset/gone"]);
+      visit.expectProblem(/^404 GET \/api\/panel\/(?:links|join)\/gone$/);
+      await lookAt(visit, ["/sign-in", url.pathname, "/reset/gone", "/join/gone"]);
       await visit.close();
     },
     ROLE_MS_MAX,
