@@ -15,19 +15,20 @@ import { REPOSITORY, repositoryText } from "./image.ts";
  */
 
 const CHART = "deploy/helm/tollgate";
-// biome-ignore lint/suspicious/noExplicitAny: what a file says is for the tests to say.
-type Parsed = any;
-const values: Parsed = YAML.parse(repositoryText(`${CHART}/values.yaml`));
+type Section = Record<string, unknown>;
+type Values = Section & { replicas: Section; config: Section };
+const values = YAML.parse(repositoryText(`${CHART}/values.yaml`)) as Values;
+const partOf = (whole: unknown, name: string): unknown => Object(whole)[name];
 const check = new Ajv({ strict: false, allErrors: true }).compile(
   JSON.parse(repositoryText(`${CHART}/values.schema.json`)),
 );
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");
 
 /** The template with the given values. */
-function render(template: string, given: Parsed): string {
+function render(template: string, given: Values): string {
   const caddyfile = repositoryText(`${CHART}/files/Caddyfile`);
   const at = (path: string) => {
-    const found = path.split(".").reduce((from: Parsed, name) => from?.[name], {
+    const found = path.split(".").reduce<unknown>(partOf, {
       ...{ Values: given, Release: { Namespace: "tollgate" }, Chart: { AppVersion: packageFacts.version } },
     });
     if (found === undefined) throw new Error(`no value ${path}`);
@@ -35,28 +36,27 @@ function render(template: string, given: Parsed): string {
   };
   const rendered = template
     .replace(/\s*\{\{- range \$name, \$value := \.([\w.]+) \}\}[\s\S]*?\{\{- end \}\}/g, (_, path: string) =>
-      Object.entries(at(path))
+      Object.entries(Object(at(path)))
         .map(([name, value]) => `\n  ${name}: ${JSON.stringify(value)}`)
         .join(""),
     )
     .replace(
       /\s*\{\{- range \$i := until \(int \.([\w.]+)\) \}\}(\s+[^{]*)\{\{ \$i \}\}([^\n]*)\s*\{\{- end \}\}/g,
       (_, path: string, before: string, after: string) =>
-        Array.from({ length: at(path) }, (__, i) => `${before}${i}${after}`).join(""),
+        Array.from({ length: Number(at(path)) }, (__, i) => `${before}${i}${after}`).join(""),
     )
     .replace(
       /\s*\{\{- if lt \(int \.([\w.]+)\) \(int \.([\w.]+)\) \}\}\s*\{\{- fail "([^"]+)" \}\}\s*\{\{- end \}\}/g,
       (_, less: string, more: string, message: string) => {
-        if (at(less) < at(more)) throw new Error(message);
+        if (Number(at(less)) < Number(at(more))) throw new Error(message);
         return "";
       },
     )
     .replace(/\s*\{\{- \.Files\.Get "files\/Caddyfile" \| nindent 4 \}\}/g, `\n${caddyfile.replace(/^/gm, "    ")}`)
     .replace(/\{\{ \.Files\.Get "files\/Caddyfile" \| sha256sum \}\}/g, sha256(caddyfile))
     .replace(/\{\{ toYaml \.([\w.]+) \| sha256sum \}\}/g, (_, path: string) => sha256(JSON.stringify(at(path))))
-    .replace(
-      /\{\{ \.([\w.]+) \| default \.([\w.]+) \}\}/g,
-      (_, path: string, otherwise: string) => at(path) || at(otherwise),
+    .replace(/\{\{ \.([\w.]+) \| default \.([\w.]+) \}\}/g, (_, path: string, otherwise: string) =>
+      String(at(path) || at(otherwise)),
     )
     .replace(/\{\{ \.([\w.]+)( \| quote)? \}\}/g, (_, path: string, quote?: string) =>
       quote ? JSON.stringify(at(path)) : String(at(path)),
@@ -65,7 +65,7 @@ function render(template: string, given: Parsed): string {
     throw new Error(`unknown form of template: ${/\{\{.*/.exec(rendered)}`);
   return rendered;
 }
-const rendered = (given: Parsed) =>
+const rendered = (given: Values) =>
   readdirSync(join(REPOSITORY, CHART, "templates"))
     .map((name) => render(repositoryText(`${CHART}/templates/${name}`), given))
     .join("\n---\n");
@@ -107,7 +107,7 @@ test("its values are valid, and one out of range is refused by name", () => {
     const wrong = structuredClone(values);
     const names = path.split(".");
     const last = names.pop() ?? "";
-    names.reduce((from: Parsed, name) => from[name], wrong)[last] = value;
+    Object(names.reduce<unknown>(partOf, wrong))[last] = value;
     check(wrong);
     expect(check.errors?.map(({ instancePath }) => instancePath)).toEqual([`/${path.replace(".", "/")}`]);
   }
