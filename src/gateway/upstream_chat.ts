@@ -14,7 +14,7 @@ import { errorWithin, parseChat } from "./answer_forms.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { type ChatToSend, chatPayload, type Payload } from "./chat_payload.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
-import { isTier, PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
+import { isTier, PROVIDER_FIELDS, writtenIn, writtenInAll } from "./chunks.ts";
 import { rejectionInRequest } from "./client_paths.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readsLegacyCalls } from "./legacy_functions.ts";
@@ -23,7 +23,7 @@ import { payloadsIn, payloadsOfWhole, wholeOf } from "./other_form.ts";
 import { type JsonObject, type ListPlaces, listIn, parseAnswer } from "./provider_json.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import { isDone, OversizedEvent, SseReader } from "./sse.ts";
-import type { ReportedUsage } from "./usage_counts.ts";
+import type { ReportedUsage, UsageCoverage } from "./usage_counts.ts";
 import { USAGE_MEMBERS, UsageReports } from "./usage_reports.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 
@@ -75,6 +75,8 @@ export type ChatAnswer = {
   completionChars?: number;
   /** `usage` is only in part what the provider reported. */
   isEstimated?: boolean;
+  /** What of the answer `usage` is of. */
+  coverage?: UsageCoverage;
   /** It has nothing in it, and is free. */
   isEmpty?: boolean;
   dropped: string | undefined;
@@ -88,7 +90,7 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
 
 /** A whole answer for the client. */
 export function chatAnswerOf(
-  { text, value, spans, choices: received, reports, isEmpty }: Completion,
+  { text, value, spans, choices: received, reports, coverage, isEmpty }: Completion,
   { call, route, payload, createdUnix }: { call: ChatCall; route: KeyedRoute; payload: Payload; createdUnix: number },
 ): ChatAnswer {
   const { requestId } = call;
@@ -112,6 +114,7 @@ export function chatAnswerOf(
     rawUsage: raw,
     completionText: written.join("\n"),
     isEstimated: isOfFirst,
+    coverage,
     dropped: payload.dropped,
     isEmpty,
   };
@@ -157,7 +160,13 @@ export function limitsOf(call: WholeCall, bytesMax = ANSWER_BYTES_MAX): WholeOpt
 export type Called = { route: KeyedRoute; sent: string };
 
 /** A whole chat answer, and what it reports. */
-type Completion = JsonObject & { choices: unknown[]; reports: UsageReports; isEmpty: boolean };
+type Completion = JsonObject & {
+  choices: unknown[];
+  reports: UsageReports;
+  /** What of the answer the reports are of: of one that came as events it may be a part. */
+  coverage: UsageCoverage;
+  isEmpty: boolean;
+};
 
 /**
  * Parses a whole chat answer, also one that came as events. Throws ProviderFailure if it is none, and ProviderFailure
@@ -166,21 +175,31 @@ type Completion = JsonObject & { choices: unknown[]; reports: UsageReports; isEm
 export function completionOf(received: string, called: Called): Completion {
   const reports = new UsageReports();
   const payloads = payloadsIn(received);
-  const answer = parseChat(payloads === undefined ? received : assembled(payloads, reports, called));
+  const { text, coverage } =
+    payloads === undefined ? { text: received, coverage: "whole" as const } : assembled(payloads, reports, called);
+  const answer = parseChat(text);
   if (answer !== undefined) throwReported(answer.value, called);
   const choices = answer?.value.choices;
   if (answer === undefined || !Array.isArray(choices)) throw notAnAnswer();
   reports.read(answer.value);
-  return { ...answer, choices, reports, isEmpty: isEmptyAnswer(choices, reports) };
+  return { ...answer, choices, reports, coverage, isEmpty: isEmptyAnswer(choices, reports) };
 }
 
 /** The whole answer that events say, whose usage is noted. */
-function assembled(payloads: () => string[], reports: UsageReports, called: Called): string {
+function assembled(
+  payloads: () => string[],
+  reports: UsageReports,
+  called: Called,
+): Pick<Completion, "text" | "coverage"> {
+  let chars = 0;
   try {
-    return wholeOf(payloads(), (event) => {
+    const text = wholeOf(payloads(), (event) => {
       throwReported(event, called);
       reports.read(event);
+      chars += Array.isArray(event.choices) ? writtenInAll(event.choices).length : 0;
+      reports.mark(chars);
     });
+    return { text, coverage: reports.coverageOf(chars) };
   } catch (error) {
     if (error instanceof SyntaxError || error instanceof OversizedEvent) throw notAnAnswer();
     throw error;

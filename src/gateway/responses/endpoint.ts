@@ -276,11 +276,12 @@ async function ask<T>({ request, route, call }: RouteCall, ways: Ways<T>): Promi
 async function fetchTranslated({ request, chat, call, route }: Translated): Promise<ChatAnswer> {
   const chatCall = chatCallOf(request, chat, call);
   const payload = chatPayload(chatCall, route);
-  const { value, reports, isEmpty } = await wholeChat(chatCall, route, payload);
+  const { value, reports, coverage, isEmpty } = await wholeChat(chatCall, route, payload);
   return {
     ...fromChatAnswer(value, request.facts),
     usage: reports.usage,
     rawUsage: reports.raw,
+    coverage,
     dropped: chat.droppedWith(payload.dropped),
     isEmpty,
   };
