@@ -1,4 +1,5 @@
 import type { KeyedRoute } from "../catalog/catalog.ts";
+import { decodedReader, mayBeEncoded } from "../catalog/decoding.ts";
 import { type ErrorReport, reportIn, reportOfBody } from "../catalog/error_reports.ts";
 import { redactPrompt } from "../catalog/prompt_redaction.ts";
 import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
@@ -336,13 +337,14 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
     hasHeaders = true;
     call.onHeaders();
     if (response.body === null) throw new ProviderFailure("not_json", "the answer is not an event stream");
-    const reader = response.body.getReader();
     const sse = new SseReader();
     const called = { route, sent: sent.text };
-    const { payloads: first, isEmpty } = await firstPayloads({ reader, sse, held }, { ...sent, called, onEvents });
+    const { begun, body } = await bodyOf(response.body.getReader());
+    const reading = { reader: body, sse, held };
+    const { payloads: first, isEmpty } = await firstPayloads(reading, { ...sent, begun, called, onEvents });
     // Another route may answer: then nobody looks at this stream again, which has ended.
     if (isEmpty) held.close();
-    return { reader, sse, held, first, call: stop, dropped: sent.dropped, isEmpty };
+    return { ...reading, first, call: stop, dropped: sent.dropped, isEmpty };
   } catch (error) {
     // The call is aborted after any error: its response is not read further.
     stop.stop();
@@ -368,7 +370,20 @@ function firstTokenMsOf({ firstByteMs, totalMs }: TextCall, { facts: { firstToke
 }
 
 type Reading = Pick<OpenedStream, "reader" | "sse" | "held">;
-type Opened = Pick<StreamToOpen, "opening" | "fromWhole"> & { called: Called; onEvents: () => void };
+type Opened = Pick<StreamToOpen, "opening" | "fromWhole"> & {
+  /** The first read of the body. */
+  begun: ProviderRead;
+  called: Called;
+  onEvents: () => void;
+};
+
+/** A body and its first read, decoded if it is encoded without saying so. Throws ProviderFailure. */
+async function bodyOf(reader: OpenedStream["reader"]): Promise<{ begun: ProviderRead; body: OpenedStream["reader"] }> {
+  const begun = await firstBytes(reader);
+  if (begun.done || !mayBeEncoded(begun.value)) return { begun, body: reader };
+  const body = decodedReader(begun.value, reader);
+  return { begun: await firstBytes(body), body };
+}
 
 /**
  * Reads until the first payload that begins the answer; each before it must be a good event. Throws ProviderFailure, ProviderRejection, OversizedEvent.
@@ -379,8 +394,8 @@ async function firstPayloads({ reader, sse, held }: Reading, opened: Opened): Pr
   let chars = 0;
   let bytes = 0;
   let isLooked = false;
-  for (;;) {
-    const { done, value } = await firstBytes(reader);
+  for (let read = opened.begun; ; read = await firstBytes(reader)) {
+    const { done, value } = read;
     const form: BodyForm | undefined = isLooked || value === undefined ? undefined : formOf(value);
     isLooked ||= form !== undefined;
     if (form === "json" && value !== undefined) return opened.fromWhole(await restOf(value, { reader, held }));
@@ -436,7 +451,8 @@ async function restOf(begun: Uint8Array, { reader, held }: Pick<Reading, "reader
 async function firstBytes(reader: OpenedStream["reader"]): Promise<ProviderRead> {
   try {
     return await reader.read();
-  } catch {
+  } catch (error) {
+    if (error instanceof ProviderFailure) throw error;
     throw new ProviderFailure("cut", "the stream broke off before its first event");
   }
 }
