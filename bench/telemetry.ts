@@ -33,7 +33,7 @@ for (const [what, logged] of [
 ] as const) {
   const metrics = createMetrics();
   const log = createLog("info", { write: (text) => (written += text.length) });
-  const telemetry = createTelemetry({ metrics, log, logged, nowMs, random: Math.random });
+  const telemetry = createTelemetry({ metrics, log, answerSums: { note() {} }, logged, nowMs, random: Math.random });
   for (const kind of ["json", "stream", "refused"] as const) {
     const measure = () => microsOf(() => serve({ metrics, telemetry }, kind));
     for (let round = 0; round < WARM_UP_ROUNDS; round++) measure();

@@ -121,6 +121,7 @@ function groupsOf({ panel, mara, jonas, nora, receiptId, domain, emailLink, vouc
         { name: "sign-in", path: "/sign-in" },
         { name: "sign-up", path: "/sign-up" },
         { name: "model-prices-public", path: "/model-prices" },
+        { name: "status", path: "/status" },
         { name: "model-public", path: "/model-prices?model=atlas-large" },
       ],
     },

@@ -152,6 +152,20 @@ export const BRAND_NAME_CHARS_MAX = 60;
 export const BRAND_SUPPORT_CHARS_MAX = 300;
 export const BRAND_PICTURE_BYTES_MAX = 256 * 1024;
 
+// Incidents and maintenance. The tables' CHECKs allow no more components. Source: STA-5.
+export const INCIDENT_TITLE_CHARS_MAX = 120;
+export const INCIDENT_BODY_CHARS_MAX = 2_000;
+export const INCIDENT_COMPONENTS_MAX = 50;
+/** Of one seller: those that are not over, and altogether. */
+export const INCIDENTS_OPEN_MAX = 20;
+export const INCIDENTS_MAX = 500;
+/** Of one incident. */
+export const INCIDENT_UPDATES_MAX = 100;
+/** An incident may have begun this long ago; maintenance may be planned this far ahead, and takes this long at most. */
+export const INCIDENT_PAST_DAYS_MAX = 90;
+export const MAINTENANCE_AHEAD_DAYS_MAX = 365;
+export const MAINTENANCE_DAYS_MAX = 7;
+
 // The catalog
 export const MODEL_ID_CHARS_MAX = 128;
 /** Names of models, their owners, providers, and models at a provider. */

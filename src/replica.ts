@@ -11,6 +11,7 @@ import { hashInWorker } from "./accounts/passwords.ts";
 import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
 import { startBooksCheck } from "./books/check_schedule.ts";
+import { pruneAnswerSums } from "./catalog/answer_sums_store.ts";
 import { pruneBoundUses } from "./catalog/bound_uses_store.ts";
 import { prunePauses } from "./catalog/key_states_store.ts";
 import { openCatalogParts } from "./catalog/parts.ts";
@@ -128,10 +129,10 @@ async function openParts(config: Config, machine: MachineClock, log: Log, wait: 
     ledger,
     ...openAccounts(base),
     booksCheck: startBooksCheck(base),
-    ...openCommerce(base),
+    ...openCommerce(base, catalog),
     messages: startMessages({ ...base, random: Math.random }),
     receiptExport: startReceiptExport({ ...base, version: packageFacts.version, random: Math.random }),
-    ...openGateway(base, ledger),
+    ...openGateway(base, ledger, catalog.answerSums),
     ...openOperations(base),
     readPlaces: createReadPlaces({
       connections: config.dbPoolMax,
@@ -265,6 +266,7 @@ export async function pruneAll(
     guesses: () => pruneGuesses(deps),
     refusals: () => pruneRefusals(deps),
     routeStats: () => pruneRouteStats(deps),
+    answerSums: () => pruneAnswerSums(deps),
     boundUses: () => pruneBoundUses(deps),
     pauses: () => prunePauses(deps),
     outbox: () => pruneOutbox(deps),
@@ -321,7 +323,8 @@ async function drain({ deps, closing }: Parts, background: Background, servers: 
   await Promise.race([idle, sleep(RELEASE_MS_MAX)]);
   // A database that comes back in time still gets what waits in the spool.
   while (!ledger.status().spoolEmpty && clock.nowMs() < deadlineMs) await sleep(SPOOL_POLL_MS);
-  const { booksCheck, domainChecks, messages, keyUses, refusals, losses, routeStats, boundUses, claims } = deps;
+  const { booksCheck, domainChecks, messages, keyUses, refusals, losses, routeStats, answerSums, boundUses, claims } =
+    deps;
   await closeInTime(log, {
     jobs: background.jobs.stop(),
     paymentUpkeep: background.paymentUpkeep.close(),
@@ -339,6 +342,7 @@ async function drain({ deps, closing }: Parts, background: Background, servers: 
     refusals: refusals.stop(),
     losses: losses.stop(),
     routeStats: routeStats.stop(),
+    answerSums: answerSums.stop(),
     boundUses: boundUses.stop(),
     claims: claims.close(),
     clients,

@@ -13,6 +13,7 @@ const WRITERS: Partial<Record<MemberSubject, readonly MemberRole[]>> = {
   own: MEMBER_ROLES,
   keys: ["developer"],
   models: ["developer"],
+  incidents: ["developer"],
   playground: ["developer"],
   webhooks: ["developer"],
   // A token has at most the scopes of its maker.

@@ -1,5 +1,7 @@
 import type { Db } from "../platform/db.ts";
-import { readRouteDays, readRouteStats } from "./route_stats_store.ts";
+import { answeredShare, modelComponent } from "./answer_counts.ts";
+import { readAnswerDays } from "./answer_sums_store.ts";
+import { readRouteStats } from "./route_stats_store.ts";
 import { addSums, noSums, type Percentiles, reportsOf } from "./route_sums.ts";
 
 /**
@@ -8,9 +10,9 @@ import { addSums, noSums, type Percentiles, reportsOf } from "./route_sums.ts";
  */
 
 export type ModelHealth = {
-  /** Share of calls that were answered, from 0 to 1; null: there was none. */
+  /** Share of requests that were answered, by whichever route, from 0 to 1; null: there was none. */
   answered: number | null;
-  /** The same by UTC day; days without a call are omitted. */
+  /** The same by UTC day; days without a request are omitted. */
   days: { day: string; answered: number }[];
   /** Time to the first event of a stream; null: there was none. */
   firstEvent: Percentiles | null;
@@ -19,8 +21,8 @@ export type ModelHealth = {
 const FRESH_MS = 60_000;
 /** Models in memory. More are read each time. */
 const MODELS_MAX = 2_000;
-/** A share is rounded down to this many parts: 1 means that nothing failed. */
-const PARTS = 10_000;
+/** Today and the days before it. */
+const DAYS = 30;
 
 type HealthDeps = { db: Db; clock: { nowMs(): number } };
 
@@ -44,25 +46,23 @@ export function modelHealths(deps: HealthDeps): (model: HealthOf) => Promise<Mod
 
 type HealthOf = { id: string; routes: readonly { id: number }[] };
 
-async function readHealth({ db }: HealthDeps, { routes }: HealthOf): Promise<ModelHealth> {
-  const ids = routes.map(({ id }) => id);
-  const [days, sums] = await Promise.all([readRouteDays({ db }, ids), readRouteStats({ db }, "month", ids)]);
+async function readHealth({ db }: HealthDeps, { id, routes }: HealthOf): Promise<ModelHealth> {
+  const component = modelComponent(id);
+  const routeIds = routes.map((route) => route.id);
+  const [found, sums] = await Promise.all([
+    readAnswerDays({ db }, [[component, component]], DAYS),
+    readRouteStats({ db }, "month", routeIds),
+  ]);
   const streams = sums.filter(({ kind }) => kind === "stream").reduce(addSums, noSums(0, "stream"));
   const [report] = reportsOf([streams]);
+  const days = found.get(component) ?? [];
   const all = days.reduce(
-    (sum, { requests, errors }) => ({ requests: sum.requests + requests, errors: sum.errors + errors }),
-    {
-      requests: 0,
-      errors: 0,
-    },
+    (sum, { answered, failed }) => ({ answered: sum.answered + answered, failed: sum.failed + failed }),
+    { answered: 0, failed: 0 },
   );
   return {
-    answered: all.requests === 0 ? null : answeredOf(all),
-    days: days.map(({ day, ...counts }) => ({ day, answered: answeredOf(counts) })),
+    answered: answeredShare(all),
+    days: days.map(({ day, ...counts }) => ({ day, answered: answeredShare(counts) ?? 0 })),
     firstEvent: report?.firstEvent ?? null,
   };
-}
-
-function answeredOf({ requests, errors }: { requests: number; errors: number }): number {
-  return Math.floor(((requests - errors) / requests) * PARTS) / PARTS;
 }

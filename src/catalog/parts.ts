@@ -1,5 +1,6 @@
 import { type Base, close } from "../platform/base.ts";
 import type { StartWait } from "../platform/start_wait.ts";
+import { openAnswerSums } from "./answer_sums.ts";
 import { openBoundUses } from "./bound_uses.ts";
 import { createBreakers } from "./breaker.ts";
 import { openCatalog } from "./catalog.ts";
@@ -34,6 +35,7 @@ export async function openCatalogParts({ closing, ...base }: Base, wait: StartWa
     /** For models that choose their routes by latency. */
     routeSpeeds: closing.adopt(openRouteSpeeds({ db, catalog, log }), close),
     routeStats: openRouteStats({ db, log }),
+    answerSums: openAnswerSums({ db, log }),
     boundUses: openBoundUses({ db, log }),
   };
 }

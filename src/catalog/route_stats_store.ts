@@ -99,24 +99,6 @@ function toSums(row: Record<string, unknown>): RouteSums {
   return sums;
 }
 
-/** Requests and errors of some routes together, by UTC day of the `month`. Days without a request are omitted. */
-export async function readRouteDays(
-  { db }: { db: Db },
-  routeIds: readonly number[],
-): Promise<{ day: string; requests: number; errors: number }[]> {
-  const { span, minutes } = WINDOWS.month;
-  const rows = await db.sql`
-    select to_char(begins at time zone 'UTC', 'YYYY-MM-DD') as day, sum(requests)::float8 as requests, sum(errors)::float8 as errors
-    from route_stats, (select ledger_now() as now) clock
-    where route_id = any(${[...routeIds]}::bigint[]) and span = ${span} and begins > clock.now - make_interval(mins => ${minutes})
-    group by begins having sum(requests) > 0 order by begins`;
-  return rows.map(({ day, requests, errors }) => ({
-    day: String(day),
-    requests: Number(requests),
-    errors: Number(errors),
-  }));
-}
-
 /** Deletes rows that are no longer read; returns how many. Called by a job. */
 export async function pruneRouteStats({ db }: { db: Db }): Promise<number> {
   return await inSlices(PRUNE_MAX, async () => {

@@ -18,7 +18,7 @@ import {
 } from "./chunk_frames.ts";
 import { finishOf } from "./finish_reasons.ts";
 import { saidIn } from "./said.ts";
-import { isCount, meaningOf, type ReportedUsage, type UsageCoverage } from "./usage_counts.ts";
+import { isCount, meaningOf, type ReportedUsage } from "./usage_counts.ts";
 import { USAGE_MEMBERS, UsageReports } from "./usage_reports.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 import { Written, type WrittenText } from "./written.ts";
@@ -67,8 +67,6 @@ export type Relayed = WrittenText & {
   usage: ReportedUsage | undefined;
   /** The provider's last usage object, unchanged; undefined if there was none. */
   rawUsage: unknown;
-  /** What of the text `usage` is of. */
-  coverage: UsageCoverage;
 };
 
 export type StreamFacts = {
@@ -147,7 +145,6 @@ export class ChunkRewriter implements StreamRewriter {
       ...this.#written.soFar,
       usage: this.#reports.usage,
       rawUsage: this.#reports.raw,
-      coverage: this.#reports.coverageOf(this.#written.length),
     };
   }
 
@@ -257,10 +254,7 @@ export class ChunkRewriter implements StreamRewriter {
       if (what === "text") isReceived = this.#takeText(values[i] as string, sourceChars);
       else if (what === "choices") isReceived = this.#takeChoices(frame, i, sourceChars);
     }
-    if (isReceived === undefined) return undefined;
-    if (isRecord(usage)) this.#reports.note(usage);
-    else if (frame.repeatsUsage) this.#reports.repeat();
-    this.#reports.mark(this.#written.length);
+    if (isReceived !== undefined && isRecord(usage)) this.#reports.note(usage);
     return isReceived;
   }
 
@@ -325,19 +319,16 @@ export class ChunkRewriter implements StreamRewriter {
     if (choices !== chunk.choices) edits.set("choices", JSON.stringify(choices));
     if (!isTier(chunk.service_tier)) edits.set("service_tier", null);
     if ((hasUsage || reports) && choices.length === 0) {
-      this.#reports.mark(this.#written.length);
       edits.set("usage", "null");
       if (this.#facts.wantsUsage) this.#usageChunk = this.#patched(payload, spans, edits);
       return undefined;
     }
     this.#count(choices, payload.length);
-    const hasTokens = this.#reports.mark(this.#written.length);
     // A client that did not ask for usage gets no such field, not even null: some SDKs reject it.
     edits.set("usage", this.#facts.wantsUsage ? "null" : null);
     const out = this.#patched(payload, spans, edits);
     const isAsReceived = payload === received;
-    if (isAsReceived && (hasUsage ? isRecord(chunk.usage) : !reports))
-      this.#frames.learn({ payload, spans, out, hasTokens });
+    if (isAsReceived && (hasUsage ? isRecord(chunk.usage) : !reports)) this.#frames.learn({ payload, spans, out });
     return out;
   }
 
@@ -446,7 +437,7 @@ function isFinished(choice: unknown): boolean {
 }
 
 /** The text that the model wrote in all choices of a chunk. */
-export function writtenInAll(choices: unknown[]): string {
+function writtenInAll(choices: unknown[]): string {
   let written = "";
   for (const choice of choices) if (isRecord(choice)) written += writtenIn(choice.delta);
   return written;

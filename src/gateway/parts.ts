@@ -1,3 +1,4 @@
+import type { AnswerSums } from "../catalog/answer_sums.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { AnswerMemory } from "../platform/answer_memory.ts";
 import { type Base, close } from "../platform/base.ts";
@@ -14,14 +15,14 @@ import { createTokenCounter } from "./tokens.ts";
 
 export type GatewayParts = ReturnType<typeof openGateway>;
 
-export function openGateway({ closing, ...base }: Base, ledger: Ledger) {
+export function openGateway({ closing, ...base }: Base, ledger: Ledger, answerSums: AnswerSums) {
   const { config, log, db, bus, metrics, nowMs } = base;
   const lag = closing.adopt(watchLag({ nowMs, maxMs: config.eventLoopLagMaxMs, log }), close);
   const limits = createLimits(base, ledger, lag);
   return {
     lag,
     ...limits,
-    telemetry: createTelemetry({ ...base, logged: config.logRequests, random: Math.random }),
+    telemetry: createTelemetry({ ...base, answerSums, logged: config.logRequests, random: Math.random }),
     refusals: openRefusalCounts({ db, log }),
     tokens: closing.adopt(createTokenCounter({ log, waitingMax: 2 * config.inFlightMax }), close),
     hiddenTokens: createHiddenTokens({ db, bus, log }),

@@ -1,3 +1,6 @@
+import { modelComponent } from "../catalog/answer_counts.ts";
+import type { AnswerSums } from "../catalog/answer_sums.ts";
+import type { ErrorCode } from "../errors.ts";
 import type { RequestFacts } from "../http/request_facts.ts";
 import type { Log, RequestLine } from "../platform/log.ts";
 import { type Metrics, STREAM_ENDS, type StreamEnd } from "../platform/metrics.ts";
@@ -32,6 +35,7 @@ export type Telemetry = {
 type TelemetryOptions = {
   metrics: Pick<Metrics, "ended" | "firstByte" | "streamEnded" | "providerAnswered">;
   log: Pick<Log, "request">;
+  answerSums: Pick<AnswerSums, "note">;
   /** Fraction of requests that are logged (0 to 1); 5xx always are. */
   logged: number;
   /** Undefined if tracing is off. */
@@ -42,7 +46,8 @@ type TelemetryOptions = {
 };
 
 /** Makes the replica's telemetry. */
-export function createTelemetry({ metrics, log, logged, tracing, nowMs, random }: TelemetryOptions): Telemetry {
+export function createTelemetry(options: TelemetryOptions): Telemetry {
+  const { metrics, log, answerSums, logged, tracing, nowMs, random } = options;
   const isSampled = () => logged === 1 || (logged > 0 && random() < logged);
 
   function endSpans(of: RequestRecord | RequestFacts, end: RequestEnd): void {
@@ -56,7 +61,9 @@ export function createTelemetry({ metrics, log, logged, tracing, nowMs, random }
     const endedMs = nowMs();
     const totalMs = endedMs - startedMs;
     metrics.ended(endpoint, 200, "");
-    metrics.streamEnded(streamEndOf(record), totalMs);
+    const end = streamEndOf(record);
+    metrics.streamEnded(end, totalMs);
+    countAnswer(answerSums, { endpoint, modelId: record.modelId, failure: STREAM_FAILURES[end] });
     if (record.end === "provider_broke_off" || isSampled())
       log.request(lineOf(endpoint, record, { status: 200, refusal: "", totalMs, firstByteMs }));
     endSpans(record, { endpoint, status: 200, refusal: "", startedMs, endedMs });
@@ -80,6 +87,8 @@ export function createTelemetry({ metrics, log, logged, tracing, nowMs, random }
     }
     metrics.ended(endpoint, status, refusal);
     if (!isApi) return;
+    const failure = hasFailed ? refusal : status === 200 ? "" : null;
+    countAnswer(answerSums, { endpoint, modelId: record?.modelId ?? "", failure });
     if (hasFailed || isSampled())
       log.request(lineOf(endpoint, record ?? facts, { status, refusal, totalMs, firstByteMs: totalMs }));
     endSpans(record ?? facts, { endpoint, status, refusal, startedMs, endedMs });
@@ -106,6 +115,32 @@ export function createTelemetry({ metrics, log, logged, tracing, nowMs, random }
       if (record.streamStart) reportStream(record, record.streamStart);
     },
   };
+}
+
+/** What the end of a stream was for its client: "" an answer, a code as of a refusal, or null: the client did not wait for it. */
+const STREAM_FAILURES: Readonly<Record<StreamEnd, ErrorCode | "" | null>> = {
+  complete: "",
+  client_left: null,
+  provider_broke_off: "provider_unavailable",
+  timed_out: "provider_unavailable",
+  ended_by_us: "service_unavailable",
+  failed: "internal_error",
+};
+/** Failures of the service itself. */
+const OWN_FAILURES: readonly string[] = ["service_unavailable", "internal_error"] satisfies ErrorCode[];
+
+type Answer = { endpoint: string; modelId: string; failure: string | null };
+
+/**
+ * Counts an answered or failed request for its model, and for the API or the panel; what the client is to blame for is not counted. A
+ * provider that failed is no failure of the API. Source: STA-1.
+ */
+function countAnswer(answerSums: Pick<AnswerSums, "note">, { endpoint, modelId, failure }: Answer): void {
+  if (failure === null) return;
+  const isOwn = OWN_FAILURES.includes(failure);
+  if (failure !== "" && !isOwn && failure !== "provider_unavailable") return;
+  if (modelId !== "") answerSums.note(modelComponent(modelId), failure === "");
+  answerSums.note(endpoint.includes(" /api/panel/") ? "panel" : "api", !isOwn);
 }
 
 function recordOf({ record }: RequestFacts): RequestRecord | undefined {

@@ -13,7 +13,7 @@ const VERSION = "1.0.0";
 const TAGS = [
   ...["Models", "Chat", "Responses", "Images", "Embeddings", "Account", "Panel"],
   ...["Accounts", "Keys", "Packages", "Balances", "Usage", "Offerings", "Prices", "Markups", "Orders", "Payments"],
-  ...["Vouchers", "Domains", "Providers", "Webhooks"],
+  ...["Vouchers", "Incidents", "Domains", "Providers", "Webhooks"],
 ] as const;
 export type Tag = (typeof TAGS)[number];
 /** A refusal that an endpoint can answer with, and its status there. */

@@ -45,6 +45,7 @@ const TAG_OF: Readonly<Record<string, Tag>> = {
   orders: "Orders",
   payments: "Payments",
   vouchers: "Vouchers",
+  incidents: "Incidents",
   domains: "Domains",
   models: "Models",
   routes: "Models",

@@ -3,6 +3,7 @@ import * as autoTopUp from "./auto_top_up.ts";
 import * as balances from "./balances.ts";
 import * as cards from "./cards.ts";
 import * as domains from "./domains.ts";
+import * as incidents from "./incidents.ts";
 import * as keys from "./keys.ts";
 import * as markups from "./markups.ts";
 import * as measured from "./measured.ts";
@@ -93,6 +94,11 @@ export const OPERATIONS: readonly AnyOperation[] = [
   signUp.getSignUp,
   signUp.setSignUp,
   signUp.listSignedUp,
+  incidents.listIncidents,
+  incidents.createIncident,
+  incidents.getIncident,
+  incidents.updateIncident,
+  incidents.removeIncident,
   domains.listDomains,
   domains.addDomain,
   domains.getDomain,

@@ -16,6 +16,7 @@ import { MANAGEMENT } from "../operations/management_document.ts";
 import { panelEndpoints } from "../panel/api/endpoints.ts";
 import { payWebhooks } from "../panel/api/pay_webhooks.ts";
 import { asPanelRefusal } from "../panel/api/refusals.ts";
+import { statusDocuments } from "../panel/api/status_endpoints.ts";
 import { oneClickEndpoints } from "../panel/api/unsubscribe_endpoints.ts";
 import { apiDocsEndpoints } from "../panel/api_docs.ts";
 import { pageOf, siteEndpoints } from "../panel/site.ts";
@@ -164,6 +165,7 @@ function elysiaApps(deps: Deps, metered: ReturnType<typeof meteredRoutes>, onErr
     .use(management)
     .use(payWebhooks(deps))
     .use(oneClickEndpoints(deps))
+    .use(statusDocuments(deps))
     .use(siteEndpoints(deps))
     .use(apiDocsEndpoints(deps, documents));
   return { api, rest, routes: [...api.routes, ...rest.routes] };

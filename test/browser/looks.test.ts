@@ -131,7 +131,7 @@ describe("at 1280 and 375 px, light and dark: no axe violation, no error, no CSP
       await admin.close();
       const visit = await panel.visit(null, "/sign-in", { host: url.hostname });
       visit.expectProblem(/^404 GET \/api\/panel\/(?:links|join)\/gone$/);
-      await lookAt(visit, ["/sign-in", url.pathname, "/reset/gone", "/join/gone"]);
+      await lookAt(visit, ["/sign-in", "/status", url.pathname, "/reset/gone", "/join/gone"]);
       await visit.close();
     },
     ROLE_MS_MAX,

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { Buffer } from "node:buffer";
 import { readConfig } from "../../src/config.ts";
+import type { ErrorCode } from "../../src/errors.ts";
 import { RequestRecord } from "../../src/gateway/request_record.ts";
-import { createTelemetry } from "../../src/gateway/telemetry.ts";
+import { CLIENT_LEFT, createTelemetry } from "../../src/gateway/telemetry.ts";
 import type { RequestFacts } from "../../src/http/request_facts.ts";
 import type { RequestLine } from "../../src/platform/log.ts";
 import { createMetrics } from "../../src/platform/metrics.ts";
@@ -205,6 +206,7 @@ describe("sampling", () => {
     const log = { request: (line: RequestLine) => void lines.push(line) };
     const telemetry = createTelemetry({
       metrics: createMetrics(),
+      answerSums: { note() {} },
       log,
       logged,
       nowMs: () => 1,
@@ -217,6 +219,48 @@ describe("sampling", () => {
   test("the configured fraction is logged, and every 5xx", () => {
     expect([linesAt(1, 200), linesAt(0.25, 200), linesAt(0.25, 404), linesAt(0, 200)]).toEqual([100, 25, 25, 0]);
     expect([linesAt(1, 500), linesAt(0.25, 503), linesAt(0, 503)]).toEqual([100, 100, 100]);
+  });
+
+  test("answers and failures are counted for the model, and for the API or the panel; what a client is to blame for is not", () => {
+    const counted = (name: string, of: { status: number; refusal?: ErrorCode; end?: string; modelId?: string }) => {
+      const notes: [string, boolean][] = [];
+      const telemetry = createTelemetry({
+        metrics: createMetrics(),
+        answerSums: { note: (component, isAnswered) => void notes.push([component, isAnswered]) },
+        log: { request() {} },
+        logged: 0,
+        nowMs: () => 1,
+        random: Math.random,
+      });
+      const record = new RequestRecord("r", "x", {});
+      record.modelId = of.modelId ?? "m";
+      const known: RequestFacts = { ...facts(), record, refusal: of.refusal ?? "" };
+      if (of.end !== undefined) {
+        record.kind = "stream";
+        record.isReserved = true;
+        record.end = of.end;
+        telemetry.streamOver(record, 1);
+      }
+      telemetry.answered({ name, isApi: true }, known, of.status);
+      return notes;
+    };
+    const model = (isAnswered: boolean): [string, boolean] => ["model:m", isAnswered];
+    expect(counted(CHAT, { status: 200 })).toEqual([model(true), ["api", true]]);
+    expect(counted("POST /api/panel/ai/chat", { status: 200 })).toEqual([model(true), ["panel", true]]);
+    expect(counted("GET /v1/models", { status: 200, modelId: "" })).toEqual([["api", true]]);
+    expect(counted(CHAT, { status: 503, refusal: "provider_unavailable" })).toEqual([model(false), ["api", true]]);
+    for (const refusal of ["service_unavailable", "internal_error"] as const)
+      expect(counted(CHAT, { status: 503, refusal })).toEqual([model(false), ["api", false]]);
+    for (const refusal of ["invalid_request", "insufficient_balance"] as const) {
+      expect(counted(CHAT, { status: 400, refusal })).toEqual([]);
+      expect(counted(CHAT, { status: 200, refusal })).toEqual([]);
+    }
+    expect(counted(CHAT, { status: CLIENT_LEFT })).toEqual([]);
+    const ends = { complete: true, provider_broke_off: false, timed_out: false } as const;
+    for (const [end, isAnswered] of Object.entries(ends))
+      expect(counted(CHAT, { status: 200, end })).toEqual([model(isAnswered), ["api", true]]);
+    expect(counted(CHAT, { status: 200, end: "ended_by_us" })).toEqual([model(false), ["api", false]]);
+    expect(counted(CHAT, { status: 200, end: "client_left" })).toEqual([]);
   });
 
   test("LOG_REQUESTS is a number from 0 to 1", () => {
@@ -232,6 +276,7 @@ describe("sampling", () => {
     const log = { request: (line: RequestLine) => void lines.push(line) };
     const telemetry = createTelemetry({
       metrics: createMetrics(),
+      answerSums: { note() {} },
       log,
       logged: 1,
       nowMs: () => 5,
@@ -255,6 +300,7 @@ describe("sampling", () => {
     const log = { request: (line: RequestLine) => void lines.push(line) };
     const telemetry = createTelemetry({
       metrics: createMetrics(),
+      answerSums: { note() {} },
       log,
       logged: 0,
       nowMs: () => 5,

@@ -13,7 +13,7 @@ import { type Management, managementOf, managementWith, requestFor, UNKNOWN_ID }
 
 const ROLES = ["customer", "reseller", "admin"] as const;
 const TABLES =
-  "accounts keys members member_invitations packages balances balance_entries orders allotments cards card_setups renewals auto_top_ups hosts offerings retail_prices markups vouchers voucher_batches payments refunds links api_tokens audit_entries models routes image_prices providers provider_keys webhook_endpoints";
+  "accounts keys members member_invitations packages balances balance_entries orders allotments cards card_setups renewals auto_top_ups hosts offerings retail_prices markups vouchers voucher_batches incidents incident_updates payments refunds links api_tokens audit_entries models routes image_prices providers provider_keys webhook_endpoints";
 
 let shop: Shop;
 /** A token of each role with everything that it may have, and one with nothing that fits. */
@@ -80,7 +80,11 @@ async function addOtherTenant(): Promise<Record<string, number | string>> {
   const [endpoint] = await sql`
     insert into webhook_endpoints (account_id, url, kinds, secret_ciphertext)
     values (${reseller.accountId}, 'https://zebra.test/', '{}', 'x') returning id`;
+  const [incident] = await sql`
+    insert into incidents (seller_id, kind, title, impact, status, components, begins_at)
+    values (${reseller.accountId}, 'incident', 'zebra', 'degraded', 'investigating', '{api}', now()) returning id`;
   return {
+    incidentId: Number(incident?.id),
     ...{ endpointId: Number(endpoint?.id), deliveryId: UNKNOWN_ID },
     ...{ accountId: person.accountId, resellerId: reseller.accountId, sellerId: reseller.accountId },
     ...{ packageId, keyId, host: "ai.zebra.test" },
@@ -155,6 +159,7 @@ const IDS = {
   packageId: 1,
   orderId: 1,
   batchId: 1,
+  incidentId: 1,
   endpointId: 1,
   host: "x",
   sellerId: 1,
@@ -208,6 +213,11 @@ const PANEL_DOORS: Readonly<Record<string, string>> = {
   "payments.list": "GET /payments",
   "payments.refund": "POST /payments/:id/refunds",
   "payments.end_refund": "POST /refunds/:id/end",
+  "incidents.list": "GET /incidents",
+  "incidents.create": "POST /incidents",
+  "incidents.get": "GET /incidents/:id",
+  "incidents.update": "PATCH /incidents/:id",
+  "incidents.remove": "DELETE /incidents/:id",
   "vouchers.list": "GET /vouchers",
   "vouchers.create": "POST /vouchers",
   "vouchers.get": "GET /vouchers/:id",

@@ -254,6 +254,10 @@ describe("models and their prices", () => {
   test("a model has a page: its prices, the share of answered calls and the first event of 30 days, and no counts", async () => {
     const [route] = await shop.world.sql`select id from routes where model_id = 'chat-a'`;
     await shop.world.sql`
+      insert into answer_sums (component, span, begins, answered, failed)
+      select 'model:chat-a', 1440, date_trunc('day', now(), 'UTC') - make_interval(days => ago), 70707 - failed, failed
+      from (values (1, 0), (2, 7071)) as d(ago, failed)`;
+    await shop.world.sql`
       insert into route_stats (route_id, kind, span, begins, requests, errors, input_tokens, cached_tokens, cost_nano_usd, priced_nano_usd, durations)
       select ${route?.id}, 'stream', 1440, date_trunc('day', now(), 'UTC') - make_interval(days => ago), 70707, errors, 0, 0, 0, 0,
         array_fill(0, array[20]) || 70707 - errors || array_fill(0, array[3])

@@ -17,6 +17,7 @@ export type Things = {
   allotmentId: number;
   batchId: number;
   invoiceId: number;
+  incidentId: number;
   requestId: string;
   responseId: string;
   deviceId: string;
@@ -89,6 +90,13 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "PATCH /keys/:id": { name: "k" },
   "POST /keys/:id/rotate": { overlapSeconds: 0 },
   "POST /orders": { kind: "top_up", amountNanoUsd: "10000000", note: "x" },
+  "POST /incidents": {
+    kind: "incident",
+    title: "Slow answers",
+    body: "We look into it.",
+    components: ["api"],
+  },
+  "PATCH /incidents/:id": { version: 1, title: "Slow answers" },
   "POST /vouchers": {
     name: "x",
     amountNanoUsd: "10000000",
@@ -284,6 +292,16 @@ export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
     tells: "the pictures of the host's own brand",
     call: { path: "/brand/logo-light" },
   },
+  "GET /status.json": {
+    who: "anyone",
+    tells: "the status page of the host's own brand",
+    call: { path: "/status.json" },
+  },
+  "GET /status.atom": {
+    who: "anyone",
+    tells: "the incidents of the host's own brand, as a feed",
+    call: { path: "/status.atom" },
+  },
   "GET /docs/api": {
     who: "anyone",
     tells: "what the API is, as a page in the host's own brand",
@@ -369,6 +387,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /billing/movements": { who: everyone },
   "GET /billing/months": { who: everyone },
   "GET /offerings": { who: everyone },
+  "GET /status": { who: "open" },
   "GET /model-prices": { who: "open" },
   "GET /model-prices/model": { who: "open" },
   "GET /orders": { who: everyone },
@@ -453,6 +472,14 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /invoices/:id/pdf": { who: everyone, about: ({ invoiceId }) => ({ path: `/invoices/${invoiceId}/pdf` }) },
   "GET /settings/invoices": { who: everyone },
   "PUT /settings/invoices": { who: everyone },
+  "GET /incidents": { who: upward },
+  "POST /incidents": { who: upward },
+  "GET /incidents/:id": { who: upward, about: ({ incidentId }) => ({ path: `/incidents/${incidentId}` }) },
+  "PATCH /incidents/:id": {
+    who: upward,
+    about: ({ incidentId }) => ({ path: `/incidents/${incidentId}`, body: { version: 1, title: "Taken over" } }),
+  },
+  "DELETE /incidents/:id": { who: upward, about: ({ incidentId }) => ({ path: `/incidents/${incidentId}` }) },
   "GET /vouchers": { who: upward },
   "POST /vouchers": { who: upward },
   "GET /vouchers/guesses": { who: upward },

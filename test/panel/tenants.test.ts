@@ -30,6 +30,7 @@ const UNKNOWN: Things = {
   allotmentId: 999_999_999,
   batchId: 999_999_999,
   invoiceId: 999_999_999,
+  incidentId: 999_999_999,
   requestId: newRequestId(),
   responseId: responseIdOf(newRequestId()),
   deviceId: "0123456789abcdef0123456789abcdef",
@@ -106,6 +107,9 @@ async function addOtherTenant(): Promise<{ things: Things; secret: string }> {
       ${sql.json([{ text: MARK, quantity: 1, amountNanoUsd: "1" }])}, 1) returning id`;
   await sql`insert into buyer_details (account_id, name) values (${person.accountId}, ${MARK})`;
   await sql`insert into sellers (seller_id, invoice_name) values (${resellerId}, ${MARK})`;
+  const [incident] = await sql`
+    insert into incidents (seller_id, kind, title, impact, status, components, begins_at)
+    values (${resellerId}, 'incident', ${MARK}, 'degraded', 'investigating', '{api}', now()) returning id`;
   const [endpoint] = await sql`
     insert into webhook_endpoints (account_id, url, kinds, secret_ciphertext)
     values (${person.accountId}, ${`https://${MARK}.test/`}, '{balance_low}', ${Buffer.from(MARK)}) returning id`;
@@ -138,6 +142,7 @@ async function addOtherTenant(): Promise<{ things: Things; secret: string }> {
     allotmentId: Number(allotment?.id),
     batchId: Number(batch?.id),
     invoiceId: Number(invoice?.id),
+    incidentId: Number(incident?.id),
     requestId: chat.headers.get("x-request-id") ?? "",
     responseId: String(response.json.id),
     deviceId: String(devices.json.devices[0].id),
@@ -172,6 +177,8 @@ const TABLES = [
     "invoices",
     "buyer_details",
     "sellers",
+    "incidents",
+    "incident_updates",
     "cards",
     "renewals",
     "auto_top_ups",

@@ -68,9 +68,7 @@ export class ResponseEvents implements StreamRewriter {
   }
 
   get relayed(): Relayed {
-    const { usage, raw: rawUsage } = this.#reports;
-    const { written } = this.#output;
-    return { ...written.soFar, usage, rawUsage, coverage: this.#reports.coverageOf(written.length) };
+    return { ...this.#output.written.soFar, usage: this.#reports.usage, rawUsage: this.#reports.raw };
   }
 
   get usage(): ReportedUsage | undefined {
@@ -92,7 +90,6 @@ export class ResponseEvents implements StreamRewriter {
       this.#finish ??= finishOf(choice);
       this.finished = this.#finish !== undefined;
     }
-    this.#reports.mark(this.#output.written.length);
     return this.#output.events() || undefined;
   }
 

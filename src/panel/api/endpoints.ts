@@ -7,6 +7,7 @@ import { brandEndpoints } from "./brand_endpoints.ts";
 import { domainsEndpoints } from "./domains_endpoints.ts";
 import { emailChangeEndpoints } from "./email_change_endpoints.ts";
 import { homeEndpoints } from "./home_endpoints.ts";
+import { incidentsEndpoints } from "./incidents_endpoints.ts";
 import { invoicesEndpoints } from "./invoices_endpoints.ts";
 import { joinEndpoints } from "./join_endpoints.ts";
 import { keysEndpoints } from "./keys_endpoints.ts";
@@ -33,6 +34,7 @@ import { sessionEndpoints } from "./session_endpoints.ts";
 import { settingsEndpoints } from "./settings_endpoints.ts";
 import { signUpEndpoints } from "./sign_up_endpoints.ts";
 import { statementEndpoints } from "./statement_endpoints.ts";
+import { statusEndpoints } from "./status_endpoints.ts";
 import { tokensEndpoints } from "./tokens_endpoints.ts";
 import { unsubscribeEndpoints } from "./unsubscribe_endpoints.ts";
 import { usageEndpoints } from "./usage_endpoints.ts";
@@ -97,7 +99,9 @@ function serviceEndpoints(deps: Deps) {
     .use(messagesEndpoints(deps))
     .use(unsubscribeEndpoints(deps))
     .use(domainsEndpoints(deps))
-    .use(brandEndpoints(deps));
+    .use(brandEndpoints(deps))
+    .use(incidentsEndpoints(deps))
+    .use(statusEndpoints(deps));
 }
 
 /** The types of the endpoints, for the web app's client Eden. The web app imports nothing else from here. */

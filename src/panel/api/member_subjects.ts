@@ -13,6 +13,7 @@ const SUBJECTS: readonly (readonly [path: RegExp, subject: MemberSubject])[] = [
   [/^\/(?:payments|refunds|card|seller\/invoice-details)(?:\/|$)/, "payments"],
   [/^\/(?:auto-top-up|people\/\d+\/balance)(?:\/|$)/, "balances"],
   [/^\/(?:renewals|packages|people\/\d+\/packages)(?:\/|$)/, "packages"],
+  [/^\/incidents(?:\/|$)/, "incidents"],
   [/^\/vouchers(?:\/|$)/, "vouchers"],
 ];
 

@@ -13,6 +13,7 @@ import {
   ListTree,
   type LucideIcon,
   Mail,
+  Megaphone,
   MessageSquare,
   Palette,
   Percent,
@@ -88,6 +89,8 @@ export const PLACES: readonly Place[] = [
 
   { label: "Domains", icon: Globe, path: "/admin/domains", roles: ADMIN, group: "Settings" },
   { label: "Sign-up", icon: UserPlus, path: "/admin/sign-up", roles: ADMIN, group: "Settings" },
+  { label: "Incidents", icon: Megaphone, path: "/incidents", roles: RESELLER, group: "Settings" },
+  { label: "Incidents", icon: Megaphone, path: "/admin/incidents", roles: ADMIN, group: "Settings" },
   { label: "Mail", icon: Mail, path: "/messages", roles: RESELLER, group: "Settings" },
   { label: "Mail", icon: Mail, path: "/admin/messages", roles: ADMIN, group: "Settings" },
   { label: "Webhooks", icon: Webhook, path: "/webhooks", roles: SELLERS, group: "Settings" },

@@ -32,6 +32,7 @@ export const SIGNED_OUT: readonly (LoadedPage & { path: string })[] = [
   { path: "/reset/:token", ...page(() => import("./pages/sign_in/link_page.tsx").then((m) => m.ResetPage)) },
   { path: "/confirm/:token", ...page(() => import("./pages/sign_in/link_page.tsx").then((m) => m.ConfirmPage)) },
   { path: "/join/:token", ...page(() => import("./pages/sign_in/join_page.tsx").then((m) => m.JoinPage)) },
+  { path: "/status", ...page(() => import("./pages/status/status_page.tsx").then((m) => m.PublicStatusPage)) },
   { path: "/sign-up", ...page(() => import("./pages/sign_in/sign_up.tsx").then((m) => m.SignUpPage)) },
   {
     path: "/unsubscribe/:token",
@@ -83,6 +84,7 @@ const TokensPage = page(() => import("./pages/tokens/tokens.tsx").then((m) => m.
 const PaymentsPage = page(() => import("./pages/payments/payments.tsx").then((m) => m.PaymentsPage));
 const BooksPage = page(() => import("./pages/books/books.tsx").then((m) => m.BooksPage));
 const SignUpSettingsPage = page(() => import("./pages/sign_up/sign_up_settings.tsx").then((m) => m.SignUpSettingsPage));
+const IncidentsPage = page(() => import("./pages/status/incidents.tsx").then((m) => m.IncidentsPage));
 const MessagesPage = page(() => import("./pages/messages/messages.tsx").then((m) => m.MessagesPage));
 const AuditPage = page(() => import("./pages/audit/audit.tsx").then((m) => m.AuditPage));
 
@@ -171,6 +173,7 @@ export const ROUTES: readonly PageRoute[] = [
   },
   { path: "/sign-up-settings", ...SignUpSettingsPage, audience: "reseller" },
   { path: "/tokens", ...TokensPage, audience: "reseller" },
+  { path: "/incidents", ...IncidentsPage, audience: "reseller" },
   { path: "/messages", ...MessagesPage, audience: "reseller" },
   { path: "/admin/people", ...PeoplePage, audience: "admin" },
   { path: "/admin/people/:id", ...PersonPage, audience: "admin" },
@@ -189,6 +192,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/admin/providers", ...ProvidersPage, audience: "admin" },
   { path: "/admin/domains", ...AdminDomainsPage, audience: "admin" },
   { path: "/admin/domains/:resellerId/:host", ...AdminDomainPage, audience: "admin" },
+  { path: "/admin/incidents", ...IncidentsPage, audience: "admin" },
   { path: "/admin/messages", ...MessagesPage, audience: "admin" },
   { path: "/admin/books", ...BooksPage, audience: "admin" },
   { path: "/admin/audit", ...AuditPage, audience: "admin" },

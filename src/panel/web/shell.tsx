@@ -1,4 +1,4 @@
-import { CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
+import { Activity, CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { call, type Me, type Role } from "./api.ts";
@@ -6,6 +6,7 @@ import { READ_ONLY } from "./copy.ts";
 import { groupsOf, isTab, type Place, type PlaceGroup } from "./places.ts";
 import { preloadPage } from "./routes.tsx";
 import { useKeys } from "./shared/account_queries.ts";
+import { IncidentBanner } from "./shared/incident_banner.tsx";
 import type { Theme } from "./theme.ts";
 import { THEMES } from "./theme_options.ts";
 import { BrandMark } from "./ui/brand_mark.tsx";
@@ -37,8 +38,11 @@ type ShellProps = {
   children: ReactNode;
 };
 
-/** A page of the server outside this app: the browser loads it. */
-const API_PAGE = { label: "API reference", href: "/docs/api", icon: Code, isOutside: true } as const;
+/** Pages without this frame: the browser loads them. */
+const OUTSIDE = [
+  { label: "API reference", href: "/docs/api", icon: Code, isOutside: true },
+  { label: "Status", href: "/status", icon: Activity, isOutside: true },
+] as const;
 
 export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: ShellProps) {
   const [isPaletteOpen, setPaletteOpen] = useState(false);
@@ -68,12 +72,13 @@ export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: 
             className="flex min-w-0 flex-1 flex-col pb-[calc(var(--tabs)+env(safe-area-inset-bottom))] outline-none"
           >
             <StaleNotice />
+            <IncidentBanner />
             {children}
           </main>
         </div>
       </div>
       <Tabs groups={groups} me={me} theme={theme} onTheme={onTheme} onSignOut={onSignOut} />
-      <OwnPalette open={isPaletteOpen} onOpenChange={setPaletteOpen} pages={[...pages, API_PAGE]} />
+      <OwnPalette open={isPaletteOpen} onOpenChange={setPaletteOpen} pages={[...pages, ...OUTSIDE]} />
     </div>
   );
 }
@@ -159,14 +164,16 @@ function Rail({
                   />
                 </li>
               ))}
-              {index === groups.length - 1 && (
-                <li>
-                  <ApiLink
-                    className="justify-center lg:justify-start lg:px-3"
-                    labelClassName="sr-only lg:not-sr-only"
-                  />
-                </li>
-              )}
+              {index === groups.length - 1 &&
+                OUTSIDE.map((page) => (
+                  <li key={page.href}>
+                    <OutsideLink
+                      page={page}
+                      className="justify-center lg:justify-start lg:px-3"
+                      labelClassName="sr-only lg:not-sr-only"
+                    />
+                  </li>
+                ))}
             </ul>
           </div>
         ))}
@@ -190,8 +197,15 @@ function isAt(path: string, location: string): boolean {
 const NAV_LINK = "flex min-h-9 items-center gap-3 rounded-md text-14 transition-colors pointer-coarse:min-h-11";
 const NOT_CURRENT = "text-ink-2 hover:bg-hover hover:text-ink";
 
-function ApiLink({ className, labelClassName }: { className?: string; labelClassName?: string }) {
-  const { href, label, icon: Icon } = API_PAGE;
+function OutsideLink({
+  page: { href, label, icon: Icon },
+  className,
+  labelClassName,
+}: {
+  page: (typeof OUTSIDE)[number];
+  className?: string;
+  labelClassName?: string;
+}) {
   return (
     <a href={href} title={label} className={cx(NAV_LINK, NOT_CURRENT, className)}>
       <Icon size={16} aria-hidden className="flex-none" />
@@ -408,11 +422,12 @@ function MoreList({
                   <NavLink place={place} className="min-h-11 px-3" onClick={onClose} />
                 </li>
               ))}
-            {index === groups.length - 1 && (
-              <li>
-                <ApiLink className="min-h-11 px-3" />
-              </li>
-            )}
+            {index === groups.length - 1 &&
+              OUTSIDE.map((page) => (
+                <li key={page.href}>
+                  <OutsideLink page={page} className="min-h-11 px-3" />
+                </li>
+              ))}
           </ul>
         </div>
       ))}

@@ -11,6 +11,8 @@ const SUBJECTS: readonly (readonly [begins: string, subject: MemberSubject])[] =
   ["/orders", "orders"],
   ["/payments", "payments"],
   ["/vouchers", "vouchers"],
+  ["/incidents", "incidents"],
+  ["/admin/incidents", "incidents"],
   ["/members", "members"],
   ["/settings", "own"],
 ];

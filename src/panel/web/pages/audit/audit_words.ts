@@ -48,6 +48,8 @@ export const SUBJECTS: Readonly<Record<string, string>> = {
   sellers: "seller's settings",
   sign_up_settings: "settings of sign-up",
   signed_up: "account made by sign-up",
+  incidents: "incident",
+  incident_updates: "update of an incident",
   models: "model",
   image_prices: "image price",
   price_imports: "import of prices",
@@ -78,14 +80,17 @@ export const FIELDS: Readonly<Record<string, string>> = {
   base_url: "base URL",
   basis_points: "markup, in hundredths of a percent",
   batch_id: "batch",
+  begins_at: "begins",
   below_nano_usd: "when less than",
   below_wholesale_confirmed: "price below wholesale confirmed",
+  body: "text",
   brand: "brand",
   cached_input_micro_usd: "cached input price",
   carryover: "carryover",
   checked_at: "checked",
   cloned_at: "copy seen at",
   codes: "codes",
+  components: "affects",
   confirmed_at: "confirmed",
   context_length: "context, in tokens",
   continues: "renews further",
@@ -149,6 +154,8 @@ export const FIELDS: Readonly<Record<string, string>> = {
   image_most_tokens: "tokens of an image at most",
   image_tile_pixels: "size of an image tile",
   image_tile_tokens: "tokens of an image tile",
+  impact: "impact",
+  incident_id: "incident",
   input_micro_usd: "input price",
   instructions: "payment instructions",
   invoice_address: "address on invoices",
@@ -275,6 +282,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   terms_url: "terms",
   time_zone: "time zone",
   to_detach: "removed cards",
+  title: "title",
   token: "DNS token",
   token_limit: "token allowance",
   tokens_taken: "tokens used",
@@ -406,7 +414,7 @@ export function changesOf(
 
 /** The name of the subject in the entry; null if the entry has none. */
 export function nameIn({ before, after }: Pick<Written, "before" | "after">): string | null {
-  for (const field of ["name", "host", "model_id"]) {
+  for (const field of ["name", "host", "model_id", "title"]) {
     const name = after?.[field] ?? before?.[field];
     if (typeof name === "string") return name;
   }

@@ -3,6 +3,7 @@ import { ArrowLeft, MessageSquare } from "lucide-react";
 import { MODALITIES } from "../../../../catalog/modalities.ts";
 import { api, ask } from "../../api.ts";
 import { formatCount, formatDay, formatTook } from "../../format.ts";
+import { levelOf, shareText } from "../../shared/uptime.ts";
 import { ButtonLink, TextLink } from "../../ui/buttons.tsx";
 import { nowMs } from "../../ui/clock.ts";
 import { CopyField, SnippetTabs } from "../../ui/copy_field.tsx";
@@ -60,9 +61,9 @@ export function ModelDetailsPage({ id, path, playground }: { id: string; path: s
 
 function Health({ health: { answered, days, firstEvent } }: Pick<Details, "health">) {
   return (
-    <Section title="Last 30 days" description="UTC days. Uptime is the share of calls that were answered.">
+    <Section title="Last 30 days" description="UTC days. Uptime is the share of requests that were answered.">
       <Figures>
-        <Figure label="Uptime">{answered === null ? "No calls" : shareText(answered)}</Figure>
+        <Figure label="Uptime">{answered === null ? "No requests" : shareText(answered)}</Figure>
         <Figure
           label="First event"
           note={
@@ -93,20 +94,6 @@ function Health({ health: { answered, days, firstEvent } }: Pick<Details, "healt
       )}
     </Section>
   );
-}
-
-/** Shares that are good and bad enough for other colours. */
-const GOOD = 0.99;
-const BAD = 0.9;
-
-function levelOf(share: number): string {
-  if (share >= GOOD) return "bg-ok";
-  return share >= BAD ? "bg-warn" : "bg-bad-fill";
-}
-
-/** "100%" only if nothing failed. */
-function shareText(share: number): string {
-  return share === 1 ? "100%" : `${(Math.floor(share * 10_000) / 100).toFixed(2)}%`;
 }
 
 function Prices({ model }: { model: Model }) {

@@ -1,8 +1,6 @@
-import { BrandMark } from "../../ui/brand_mark.tsx";
-import { ButtonLink } from "../../ui/buttons.tsx";
 import { useUrlState } from "../../ui/filter_bar.tsx";
 import { Page } from "../../ui/page.tsx";
-import { useHostBrand } from "../sign_in/signed_out.tsx";
+import { PublicFrame } from "../sign_in/public_frame.tsx";
 import { ModelDetailsPage } from "./model_page.tsx";
 import { ModelPrices } from "./model_prices.tsx";
 
@@ -24,30 +22,21 @@ export function ModelPricesPage() {
 
 /** Without a session: the host's brand above, and a way to sign in. */
 export function PublicModelPricesPage() {
-  const { look } = useHostBrand();
   const id = useModelId();
   return (
-    <div className="min-h-dvh">
-      <header className="mx-auto flex h-16 w-full max-w-[76rem] items-center justify-between gap-4 px-4 sm:px-6 lg:px-8">
-        <p className="flex min-w-0 items-center gap-3 font-semibold">{look && <BrandMark brand={look} />}</p>
-        <ButtonLink href="/sign-in?next=/billing" size="sm">
-          Sign in
-        </ButtonLink>
-      </header>
-      <main>
-        {id === "" ? (
-          <Page title={TITLE} lead={LEAD}>
-            <ModelPrices />
-          </Page>
-        ) : (
-          <ModelDetailsPage
-            id={id}
-            path="/model-prices"
-            playground={`/sign-in?next=${encodeURIComponent(playgroundOf(id))}`}
-          />
-        )}
-      </main>
-    </div>
+    <PublicFrame signIn="/sign-in?next=/billing">
+      {id === "" ? (
+        <Page title={TITLE} lead={LEAD}>
+          <ModelPrices />
+        </Page>
+      ) : (
+        <ModelDetailsPage
+          id={id}
+          path="/model-prices"
+          playground={`/sign-in?next=${encodeURIComponent(playgroundOf(id))}`}
+        />
+      )}
+    </PublicFrame>
   );
 }
 
