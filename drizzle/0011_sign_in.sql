@@ -50,6 +50,8 @@ CREATE UNIQUE INDEX "email_changes_pending" ON "email_changes" USING btree ("acc
 --> statement-breakpoint
 CREATE INDEX "email_changes_account" ON "email_changes" USING btree ("account_id","created_at");
 --> statement-breakpoint
+CREATE INDEX "email_changes_address" ON "email_changes" USING btree ("new_email","created_at");
+--> statement-breakpoint
 -- A use of a passkey is no change; that its counter went back is one.
 CREATE TRIGGER passkeys_audit AFTER INSERT OR DELETE OR UPDATE OF name, cloned_at ON passkeys FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'account_id', 'name,host');
 --> statement-breakpoint

@@ -311,7 +311,7 @@ describe("secrets are put in", () => {
       { cutAfterChunks: 1, content: ANSWER },
       { redirectTo: `http://127.0.0.1:1/${PROMPT}` },
       { html: true },
-      { headers: { "content-encoding": PROMPT } },
+      { headers: { "content-encoding": PROMPT }, content: ANSWER },
       { headers: { "retry-after": PROMPT }, status: 429 },
     ];
     for (const behaviour of behaviours) {

@@ -12,7 +12,7 @@ import { emailChanges } from "../platform/schema_sign_in.ts";
 import { holdSecretKey } from "../platform/secret_key_store.ts";
 import { emailTaken, signsInOn } from "./accounts_store.ts";
 import { checkEmail } from "./input_checks.ts";
-import { lockAccountRow } from "./locks_store.ts";
+import { lockAccountRow, lockMailedAddress } from "./locks_store.ts";
 import type { Role } from "./roles.ts";
 import { endSessions } from "./sessions_store.ts";
 
@@ -24,6 +24,8 @@ import { endSessions } from "./sessions_store.ts";
 const LINK_HOURS = 24;
 /** Each sends mail to an address that somebody typed. */
 const CHANGES_PER_DAY_MAX = 5;
+/** Of all accounts of a tenant: many accounts could otherwise mail one person as often as they like. */
+const TO_ADDRESS_PER_DAY_MAX = 5;
 
 /** The address that a link was sent to. */
 export type Side = "old" | "new";
@@ -49,7 +51,7 @@ type Wanted = {
 
 /**
  * Sends the two links, and ends an earlier change that is not complete. Throws InputError for `email`: no address, the present one, or
- * too many changes within 24 hours.
+ * too many changes within 24 hours, of this account or to this address.
  */
 export async function beginEmailChange(
   deps: Deps,
@@ -59,10 +61,13 @@ export async function beginEmailChange(
   const { secretKey } = deps.config;
   return changing(deps, async (tx) => {
     await lockAccountRow(tx, accountId);
-    const [account] = await tx.select({ email: accounts.email }).from(accounts).where(eq(accounts.id, accountId));
+    const [account] = await tx
+      .select({ email: accounts.email, resellerId: accounts.resellerId })
+      .from(accounts)
+      .where(eq(accounts.id, accountId));
     const oldEmail = account?.email ?? "";
     if (newEmail === oldEmail.toLowerCase()) throw new InputError("This is already your e-mail address.", "email");
-    await checkChangesPerDay(tx, accountId);
+    await checkChangesPerDay(tx, { accountId, newEmail, tenantId: account?.resellerId ?? 0 });
     await endEmailChanges(tx, accountId);
     const [old, fresh] = [newToken(), newToken()];
     const [put] = await tx
@@ -83,21 +88,23 @@ export async function beginEmailChange(
   });
 }
 
-async function checkChangesPerDay(tx: Tx, accountId: number): Promise<void> {
-  const [row] = await tx
-    .select({ changes: count() })
-    .from(emailChanges)
-    .where(
-      and(
-        eq(emailChanges.accountId, accountId),
-        gt(emailChanges.createdAt, sql`clock_timestamp() - make_interval(hours => 24)`),
-      ),
-    );
-  if (row && row.changes >= CHANGES_PER_DAY_MAX)
+async function checkChangesPerDay(
+  tx: Tx,
+  { accountId, newEmail, tenantId }: { accountId: number; newEmail: string; tenantId: number },
+): Promise<void> {
+  const isToday = gt(emailChanges.createdAt, sql`clock_timestamp() - make_interval(hours => 24)`);
+  const today = async (where: SQL) =>
+    (await tx.select({ asked: count() }).from(emailChanges).where(and(where, isToday)))[0]?.asked ?? 0;
+  if ((await today(eq(emailChanges.accountId, accountId))) >= CHANGES_PER_DAY_MAX)
     throw new InputError(
       `You have asked for ${CHANGES_PER_DAY_MAX} changes within 24 hours. Try again tomorrow.`,
       "email",
     );
+  await lockMailedAddress(tx, { kind: "email_change", tenantId, email: newEmail });
+  const toAddress = sql`${emailChanges.newEmail} = ${newEmail} and coalesce((select a.reseller_id from accounts a
+    where a.id = ${emailChanges.accountId}), 0) = ${tenantId}`;
+  if ((await today(toAddress)) >= TO_ADDRESS_PER_DAY_MAX)
+    throw new InputError("Changes to this address were asked for often within 24 hours. Try again tomorrow.", "email");
 }
 
 /** Ends a change that is not complete: a later one replaces it, or the password has changed. The caller has locked the account's row. */

@@ -1,6 +1,7 @@
 import { and, eq, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Tx } from "../platform/db.ts";
+import type { MessageKind } from "../platform/outbox_store.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { isRowId } from "./input_checks.ts";
 
@@ -26,6 +27,14 @@ export async function lockAccountRow(tx: Tx, accountId: number): Promise<void> {
     ? await tx.select({ id: accounts.id }).from(accounts).where(eq(accounts.id, accountId)).for("no key update")
     : [];
   if (rows.length === 0) throw new InputError("There is no such account.", "accountId");
+}
+
+/** Serializes what mails links to an address that somebody typed, so that its limit holds. `tenantId`: 0 for the operator's own. */
+export async function lockMailedAddress(
+  tx: Tx,
+  { kind, tenantId, email }: { kind: MessageKind; tenantId: number; email: string },
+): Promise<void> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`${kind} ${tenantId} ${email}`}, 0))`);
 }
 
 /** Serializes changes of what a reseller owns, such as its domains and its brand. Requests go on. Throws InputError. */

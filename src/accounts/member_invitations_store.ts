@@ -12,7 +12,7 @@ import { memberInvitations, members } from "../platform/schema_members.ts";
 import { holdSecretKey } from "../platform/secret_key_store.ts";
 import { emailIs, insertAccount } from "./accounts_store.ts";
 import { checkEmail, isRowId } from "./input_checks.ts";
-import { lockAccountRow } from "./locks_store.ts";
+import { lockAccountRow, lockMailedAddress } from "./locks_store.ts";
 import type { MemberRole } from "./member_roles.ts";
 
 /**
@@ -258,6 +258,7 @@ async function checkPerDay(
     (await tx.select({ sent: count() }).from(memberInvitations).where(and(where, isToday)))[0]?.sent ?? 0;
   if ((await today(eq(memberInvitations.accountId, accountId))) >= OF_ACCOUNT_PER_DAY_MAX)
     throw new InputError(`An account invites ${OF_ACCOUNT_PER_DAY_MAX} times within 24 hours. Try again tomorrow.`);
+  await lockMailedAddress(tx, { kind: "member_invitation", tenantId: resellerId ?? 0, email });
   const toAddress = sql`${memberInvitations.email} = ${email} and coalesce((select a.reseller_id from accounts a
     where a.id = ${memberInvitations.accountId}), 0) = ${resellerId ?? 0}`;
   if ((await today(toAddress)) >= TO_ADDRESS_PER_DAY_MAX)

@@ -10,7 +10,7 @@ import type { Upstream } from "./catalog.ts";
 import { decoded } from "./decoding.ts";
 import type { Resolve } from "./guard.ts";
 import { cleanWords, ProviderFailure, type Work } from "./provider_errors.ts";
-import { callMessageOf, isUsable, type MediaType, readUpTo, toError } from "./provider_response.ts";
+import { callMessageOf, type MediaType, readUpTo, toError } from "./provider_response.ts";
 
 /** Call URLs kept; base URLs change seldom, so this is far more than there are. */
 const CALL_URLS_MAX = 10_000;
@@ -113,7 +113,7 @@ export function createProviderClient(deps: ClientDeps): ProviderClient {
       } finally {
         limit.stopClock();
       }
-      if (!isUsable(response)) throw await toError(response, calledBy(upstream, call, signal));
+      if (!response.ok) throw await toError(response, calledBy(upstream, call, signal));
       return response;
     },
 
@@ -214,7 +214,7 @@ function wholeBy(send: ReturnType<typeof createSender>["send"]) {
     const held = hold?.(() => limit.abort(memoryFull()));
     try {
       const response = await send(upstream, { ...call, beforeSend }, limit.signal);
-      if (!isUsable(response)) throw await toError(response, calledBy(upstream, call, limit.signal));
+      if (!response.ok) throw await toError(response, calledBy(upstream, call, limit.signal));
       return await readUpTo(response, { bytesMax, signal: limit.signal, held });
     } finally {
       held?.close();

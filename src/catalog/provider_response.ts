@@ -3,7 +3,7 @@ import type { Secret } from "../platform/crypto.ts";
 import { deadline } from "../platform/deadline.ts";
 import { controllerBy, orAborted, type StopSignal } from "../platform/stop.ts";
 import { messageOf } from "../platform/thrown.ts";
-import { encodingsOf } from "./decoding.ts";
+import { decodedReader, mayBeEncoded } from "./decoding.ts";
 import { redactPrompt } from "./prompt_redaction.ts";
 import {
   type AskedWait,
@@ -15,16 +15,12 @@ import {
 
 /** What a provider's HTTP response means: whether it is usable, its body within limits, and its error. */
 
+const UTF_8 = new TextDecoder();
 /** How much of an error's body is read, and for how long. */
 const ERROR_BODY_BYTES_MAX = 64 * 1024;
 const ERROR_BODY_MS_MAX = 5_000;
 
 export type MediaType = "application/json" | "text/event-stream";
-
-/** Whether the answer is usable by its status and encoding. Its form is seen by reading it: content types are often wrong. Source: STR-8. */
-export function isUsable(response: Response): boolean {
-  return response.ok && !isEncoded(response);
-}
 
 /** `held`: counts what has arrived. */
 type ReadLimits = { bytesMax: number; signal: AbortSignal; held?: HeldAnswer | undefined };
@@ -34,20 +30,24 @@ type ReadLimits = { bytesMax: number; signal: AbortSignal; held?: HeldAnswer | u
  * `signal`.
  */
 export async function readUpTo(response: Response, { bytesMax, signal, held }: ReadLimits): Promise<string> {
+  let body = response;
   try {
-    // If the length is known and within the limit, the runtime decodes the body at a fraction of a stream's cost.
+    // If the length is known and within the limit, the runtime reads the body at a fraction of a stream's cost.
     // Ending the call ends this too.
     // A length beside chunks says nothing: the chunks decide.
     const declared = response.headers.get("content-length");
     const isChunked = response.headers.has("transfer-encoding");
     if (declared !== null && !isChunked && Number(declared) <= bytesMax) {
       held?.hold(Number(declared));
-      return await response.text();
+      const bytes = new Uint8Array(await response.arrayBuffer());
+      if (!mayBeEncoded(bytes)) return UTF_8.decode(bytes);
+      body = new Response(bytes);
     }
-    const { pieces, isWhole } = await readPieces(response, { bytesMax, signal, held });
+    const { pieces, isWhole } = await readPieces(body, { bytesMax, signal, held });
     if (isWhole) return new TextDecoder().decode(Buffer.concat(pieces));
   } catch (thrown) {
     signal.throwIfAborted();
+    if (thrown instanceof ProviderFailure) throw thrown;
     throw new ProviderFailure("cut", `The answer broke off. ${cleanWords(callMessageOf(thrown))}`);
   }
   throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`, { work: "too_large" });
@@ -56,26 +56,18 @@ export async function readUpTo(response: Response, { bytesMax, signal, held }: R
 /** The facts about the call that its error depends on. */
 type Called = { apiKey: Secret; sent: string | Uint8Array; signal: StopSignal };
 
-/** The error that an unusable response stands for. Reads or cancels its body. Throws the reason of `signal`. */
+/** The error that a response with a bad status stands for. Reads or cancels its body. Throws the reason of `signal`. */
 export async function toError(
   response: Response,
   { apiKey, sent, signal }: Called,
 ): Promise<ProviderFailure | ProviderRejection> {
-  if (response.ok) {
-    cancelBody(response);
-    return new ProviderFailure("encoded", "It answered in an encoding that cannot be read.", {
-      status: response.status,
-    });
-  }
   const { status } = response;
   const secrets = [apiKey.reveal()];
   const wait = waitIn(response);
   const isRedirect = response.type === "opaqueredirect" || (status >= 300 && status < 400);
-  if (isRedirect || isEncoded(response)) {
+  if (isRedirect) {
     cancelBody(response);
-    if (isRedirect) return new ProviderFailure("redirect", "It answered with a redirect.", { status });
-    // Its message cannot be read, but its status can.
-    return toProviderError({ status, text: "", wait, secrets });
+    return new ProviderFailure("redirect", "It answered with a redirect.", { status });
   }
   const text = await readErrorBody(response, signal);
   // An error's message must not quote the request: it is logged, and prompts never are.
@@ -117,16 +109,22 @@ async function readPieces(
   { bytesMax, signal, held }: ReadLimits,
 ): Promise<{ pieces: Uint8Array[]; isWhole: boolean }> {
   const pieces: Uint8Array[] = [];
-  const reader = response.body?.getReader();
+  let reader: ReadableStreamDefaultReader<Uint8Array> | undefined = response.body?.getReader();
   if (!reader) return { pieces, isWhole: true };
   let size = 0;
   let isWhole = false;
+  let isDecoded = false;
   try {
     while (size <= bytesMax) {
       const { done, value } = await orAborted(reader.read(), signal);
       if (done) {
         isWhole = true;
         break;
+      }
+      if (size === 0 && !isDecoded && mayBeEncoded(value)) {
+        reader = decodedReader(value, reader);
+        isDecoded = true;
+        continue;
       }
       pieces.push(value);
       size += value.byteLength;
@@ -137,10 +135,6 @@ async function readPieces(
     if (!isWhole) reader.cancel().catch(() => {});
   }
   return { pieces, isWhole };
-}
-
-function isEncoded(response: Response): boolean {
-  return encodingsOf(response.headers.get("content-encoding")).length > 0;
 }
 
 function cancelBody(response: Response): void {

@@ -1,6 +1,7 @@
 import { and, desc, eq, gt, inArray, isNotNull, lt, not, sql } from "drizzle-orm";
 import { emailIs, insertAccount, signsInOn } from "../accounts/accounts_store.ts";
 import { checkEmail, checkName } from "../accounts/input_checks.ts";
+import { lockMailedAddress } from "../accounts/locks_store.ts";
 import { ownedDomainOf, personDigestOf, requireAllowedDomain } from "../accounts/mail_domains.ts";
 import type { SignedChallenge } from "../accounts/passkeys_store.ts";
 import { takeChallenge } from "../accounts/passkeys_store.ts";
@@ -78,7 +79,8 @@ export async function askToSignUp(
     if (!(await takeChallenge(tx, proof))) throw wrongProof();
     // Now that nobody else can send the same proof: otherwise one proof, sent again and again, would take all places.
     await takePlace();
-    await lockAddress(tx, sellerId, email);
+    // Of concurrent requests for an address, one mails.
+    await lockMailedAddress(tx, { kind: "sign_up", tenantId: sellerId, email });
     if (!(await mayMail(tx, sellerId, email))) return;
     const [account] = await tx
       .select({
@@ -123,11 +125,6 @@ async function requireActive(tx: Tx, sellerId: number): Promise<void> {
   if (sellerId === OPERATOR) return;
   const [reseller] = await tx.select({ status: accounts.status }).from(accounts).where(eq(accounts.id, sellerId));
   if (reseller?.status !== "active") throw notOpen();
-}
-
-/** Until commit: of concurrent requests for an address, one mails. */
-async function lockAddress(tx: Tx, sellerId: number, email: string): Promise<void> {
-  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`sign-up ${sellerId} ${email}`}, 0))`);
 }
 
 /** Whether the address may be mailed by now. */

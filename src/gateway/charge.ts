@@ -8,6 +8,8 @@ import type { ShownCharge } from "./usage_shown.ts";
 
 /** What an answer used, and what that costs. Source: MON-1, MON-7, END-5, MRK-2. */
 
+/** Of one text our count is never more than this many times the provider's, whatever its tokenizer, and if ours is only an estimate. */
+const REPEATED_TIMES_MAX = 3;
 /** A package pays. */
 const FREE: Charge = { chargeNanoUsd: 0n };
 
@@ -20,15 +22,23 @@ export const NOTHING_RELAYED: AnswerToCount = { usage: undefined, completionText
  * counted.
  */
 export function chatUsage(request: ChatToCharge, answer: AnswerToCount): Usage | Promise<Usage> {
-  const { usage, completionText, isPart = false, isEstimated = false } = answer;
+  const { usage, completionText, isPart = false, isEstimated = false, coverage = "whole" } = answer;
   // A count of zero is none: every prompt has a token, and so has every text.
   const isCounted = usage !== undefined && usage.promptTokens > 0 && (usage.completionTokens > 0 || !completionText);
-  return isCounted && !isPart ? charged(request, answer, usage, isEstimated) : estimatedUsage(request, answer);
+  if (!isCounted || isPart || coverage === "part") return estimatedUsage(request, answer);
+  return coverage === "repeated" ? repeatedUsage(request, answer, usage) : charged(request, answer, usage, isEstimated);
 }
 
 async function estimatedUsage(request: ChatToCharge, answer: AnswerToCount): Promise<Usage> {
   const counted = await estimate(request, answer);
   return charged(request, answer, largerOf(counted, answer.usage), true);
+}
+
+/** Some servers report the whole answer with each chunk, others repeat the report of the first one: the text shows which it was. */
+async function repeatedUsage(request: ChatToCharge, answer: AnswerToCount, usage: ReportedUsage): Promise<Usage> {
+  const counted = await estimate(request, answer);
+  const isOfLess = counted.completionTokens > REPEATED_TIMES_MAX * usage.completionTokens;
+  return charged(request, answer, isOfLess ? largerOf(counted, usage) : usage, isOfLess);
 }
 
 function charged(

@@ -40,11 +40,20 @@ export type Hole = {
   outBehind: string;
 };
 
-/** The last hole has the end of the event behind it. `isUnchanged`: what stays the same is sent as received. */
-export type Frame = { head: string; outHead: string; holes: readonly Hole[]; isUnchanged: boolean };
+/**
+ * The last hole has the end of the event behind it. `isUnchanged`: what stays the same is sent as received. `repeatsUsage`: the usage of an
+ * earlier chunk stands in what stays the same.
+ */
+export type Frame = {
+  head: string;
+  outHead: string;
+  holes: readonly Hole[];
+  isUnchanged: boolean;
+  repeatsUsage: boolean;
+};
 
-/** A chunk as received and as sent, and where its members stand. */
-export type Learned = { payload: string; spans: ReadonlyMap<string, Span>; out: string };
+/** A chunk as received and as sent, where its members stand, and whether it reports any tokens. */
+export type Learned = { payload: string; spans: ReadonlyMap<string, Span>; out: string; hasTokens: boolean };
 
 /** Which members are not sent on as received, and which are never skipped over: they may say that the answer failed. */
 type Rules = { edited: ReadonlySet<string>; isTelling: (name: string) => boolean };
@@ -171,7 +180,7 @@ function keep(frames: Frame[], frame: Frame | undefined): void {
 
 /** The frame of a chunk with these holes; undefined if they are not sent in the order in which they were received. */
 function frameOf(
-  { payload, spans, out }: Learned,
+  { payload, spans, out, hasTokens }: Learned,
   names: ReadonlySet<string>,
   edited: ReadonlySet<string>,
 ): Frame | undefined {
@@ -196,6 +205,7 @@ function frameOf(
       return { what, passes, behind: received[i + 1] ?? "", outBehind: passes ? (sent[at++] ?? "") : "" };
     }),
     isUnchanged: out === payload,
+    repeatsUsage: hasTokens && !names.has("usage"),
   };
 }
 
@@ -249,11 +259,11 @@ function splitAt(choices: string, json: string): [string, string] | undefined {
 }
 
 /** The frame with strings of its own: it lives as long as the stream. */
-function copied({ head, outHead, holes, isUnchanged }: Frame): Frame {
+function copied({ head, outHead, holes, ...facts }: Frame): Frame {
   return {
+    ...facts,
     head: ownCopy(head),
     outHead: ownCopy(outHead),
     holes: holes.map((hole) => ({ ...hole, behind: ownCopy(hole.behind), outBehind: ownCopy(hole.outBehind) })),
-    isUnchanged,
   };
 }

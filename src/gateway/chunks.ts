@@ -18,7 +18,7 @@ import {
 } from "./chunk_frames.ts";
 import { finishOf } from "./finish_reasons.ts";
 import { saidIn } from "./said.ts";
-import { isCount, meaningOf, type ReportedUsage } from "./usage_counts.ts";
+import { isCount, meaningOf, type ReportedUsage, type UsageCoverage } from "./usage_counts.ts";
 import { USAGE_MEMBERS, UsageReports } from "./usage_reports.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 import { Written, type WrittenText } from "./written.ts";
@@ -67,6 +67,8 @@ export type Relayed = WrittenText & {
   usage: ReportedUsage | undefined;
   /** The provider's last usage object, unchanged; undefined if there was none. */
   rawUsage: unknown;
+  /** What of the text `usage` is of. */
+  coverage: UsageCoverage;
 };
 
 export type StreamFacts = {
@@ -145,6 +147,7 @@ export class ChunkRewriter implements StreamRewriter {
       ...this.#written.soFar,
       usage: this.#reports.usage,
       rawUsage: this.#reports.raw,
+      coverage: this.#reports.coverageOf(this.#written.length),
     };
   }
 
@@ -254,7 +257,10 @@ export class ChunkRewriter implements StreamRewriter {
       if (what === "text") isReceived = this.#takeText(values[i] as string, sourceChars);
       else if (what === "choices") isReceived = this.#takeChoices(frame, i, sourceChars);
     }
-    if (isReceived !== undefined && isRecord(usage)) this.#reports.note(usage);
+    if (isReceived === undefined) return undefined;
+    if (isRecord(usage)) this.#reports.note(usage);
+    else if (frame.repeatsUsage) this.#reports.repeat();
+    this.#reports.mark(this.#written.length);
     return isReceived;
   }
 
@@ -319,16 +325,19 @@ export class ChunkRewriter implements StreamRewriter {
     if (choices !== chunk.choices) edits.set("choices", JSON.stringify(choices));
     if (!isTier(chunk.service_tier)) edits.set("service_tier", null);
     if ((hasUsage || reports) && choices.length === 0) {
+      this.#reports.mark(this.#written.length);
       edits.set("usage", "null");
       if (this.#facts.wantsUsage) this.#usageChunk = this.#patched(payload, spans, edits);
       return undefined;
     }
     this.#count(choices, payload.length);
+    const hasTokens = this.#reports.mark(this.#written.length);
     // A client that did not ask for usage gets no such field, not even null: some SDKs reject it.
     edits.set("usage", this.#facts.wantsUsage ? "null" : null);
     const out = this.#patched(payload, spans, edits);
     const isAsReceived = payload === received;
-    if (isAsReceived && (hasUsage ? isRecord(chunk.usage) : !reports)) this.#frames.learn({ payload, spans, out });
+    if (isAsReceived && (hasUsage ? isRecord(chunk.usage) : !reports))
+      this.#frames.learn({ payload, spans, out, hasTokens });
     return out;
   }
 
@@ -437,7 +446,7 @@ function isFinished(choice: unknown): boolean {
 }
 
 /** The text that the model wrote in all choices of a chunk. */
-function writtenInAll(choices: unknown[]): string {
+export function writtenInAll(choices: unknown[]): string {
   let written = "";
   for (const choice of choices) if (isRecord(choice)) written += writtenIn(choice.delta);
   return written;

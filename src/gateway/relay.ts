@@ -410,8 +410,8 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   /** The text is what the client was sent; the usage is what the provider reported last, for the whole answer. */
   #tellLeft(relayed: Relayed): Promise<void> {
     return this.#tell(() => {
-      const { usage } = this.#rewriter;
-      return { how: "client_left", relayed: { ...relayed, usage }, isWhole: this.#isWhole() };
+      const { usage, coverage } = this.#rewriter.relayed;
+      return { how: "client_left", relayed: { ...relayed, usage, coverage }, isWhole: this.#isWhole() };
     });
   }
 

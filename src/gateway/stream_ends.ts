@@ -12,6 +12,7 @@ import type { AnswerToCount } from "./usage_counts.ts";
  *
  *   end                  when                                        what is charged                                 the client gets
  *   complete             the provider finished                       what the provider reports, or else our count    [DONE]
+ *                                                                    (the larger, if text came behind the report)
  *   client_left          the client left, or read too slowly         the larger of what was relayed (our count)      nothing more
  *                                                                    and what was reported last; `estimated`
  *     isWhole            the same; the model hides tokens, or the    what the provider reports                       nothing more
@@ -105,8 +106,8 @@ function failed(reason: EndReason, error: Refusal, requestId: string): StreamOut
   return { how: "failed", reason, error, event: errorEvent(error, requestId) };
 }
 
-function answerOf({ usage, rawUsage, text, chars }: Relayed): AnswerToCount {
-  return { usage, rawUsage, completionText: text, completionChars: chars };
+function answerOf({ usage, rawUsage, text, chars, coverage }: Relayed): AnswerToCount {
+  return { usage, rawUsage, completionText: text, completionChars: chars, coverage };
 }
 
 function errorEvent(refusal: Refusal, requestId: string): string {

@@ -1,4 +1,5 @@
 import type { KeyedRoute } from "../catalog/catalog.ts";
+import { decodedReader, mayBeEncoded } from "../catalog/decoding.ts";
 import { type ErrorReport, reportIn, reportOfBody } from "../catalog/error_reports.ts";
 import { redactPrompt } from "../catalog/prompt_redaction.ts";
 import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
@@ -14,7 +15,7 @@ import { errorWithin, parseChat } from "./answer_forms.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { type ChatToSend, chatPayload, type Payload } from "./chat_payload.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
-import { isTier, PROVIDER_FIELDS, writtenIn } from "./chunks.ts";
+import { isTier, PROVIDER_FIELDS, writtenIn, writtenInAll } from "./chunks.ts";
 import { rejectionInRequest } from "./client_paths.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readsLegacyCalls } from "./legacy_functions.ts";
@@ -23,7 +24,7 @@ import { payloadsIn, payloadsOfWhole, wholeOf } from "./other_form.ts";
 import { type JsonObject, type ListPlaces, listIn, parseAnswer } from "./provider_json.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import { isDone, OversizedEvent, SseReader } from "./sse.ts";
-import type { ReportedUsage } from "./usage_counts.ts";
+import type { ReportedUsage, UsageCoverage } from "./usage_counts.ts";
 import { USAGE_MEMBERS, UsageReports } from "./usage_reports.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 
@@ -75,6 +76,8 @@ export type ChatAnswer = {
   completionChars?: number;
   /** `usage` is only in part what the provider reported. */
   isEstimated?: boolean;
+  /** What of the answer `usage` is of. */
+  coverage?: UsageCoverage;
   /** It has nothing in it, and is free. */
   isEmpty?: boolean;
   dropped: string | undefined;
@@ -88,7 +91,7 @@ export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, created
 
 /** A whole answer for the client. */
 export function chatAnswerOf(
-  { text, value, spans, choices: received, reports, isEmpty }: Completion,
+  { text, value, spans, choices: received, reports, coverage, isEmpty }: Completion,
   { call, route, payload, createdUnix }: { call: ChatCall; route: KeyedRoute; payload: Payload; createdUnix: number },
 ): ChatAnswer {
   const { requestId } = call;
@@ -112,6 +115,7 @@ export function chatAnswerOf(
     rawUsage: raw,
     completionText: written.join("\n"),
     isEstimated: isOfFirst,
+    coverage,
     dropped: payload.dropped,
     isEmpty,
   };
@@ -157,7 +161,13 @@ export function limitsOf(call: WholeCall, bytesMax = ANSWER_BYTES_MAX): WholeOpt
 export type Called = { route: KeyedRoute; sent: string };
 
 /** A whole chat answer, and what it reports. */
-type Completion = JsonObject & { choices: unknown[]; reports: UsageReports; isEmpty: boolean };
+type Completion = JsonObject & {
+  choices: unknown[];
+  reports: UsageReports;
+  /** What of the answer the reports are of: of one that came as events it may be a part. */
+  coverage: UsageCoverage;
+  isEmpty: boolean;
+};
 
 /**
  * Parses a whole chat answer, also one that came as events. Throws ProviderFailure if it is none, and ProviderFailure
@@ -166,21 +176,31 @@ type Completion = JsonObject & { choices: unknown[]; reports: UsageReports; isEm
 export function completionOf(received: string, called: Called): Completion {
   const reports = new UsageReports();
   const payloads = payloadsIn(received);
-  const answer = parseChat(payloads === undefined ? received : assembled(payloads, reports, called));
+  const { text, coverage } =
+    payloads === undefined ? { text: received, coverage: "whole" as const } : assembled(payloads, reports, called);
+  const answer = parseChat(text);
   if (answer !== undefined) throwReported(answer.value, called);
   const choices = answer?.value.choices;
   if (answer === undefined || !Array.isArray(choices)) throw notAnAnswer();
   reports.read(answer.value);
-  return { ...answer, choices, reports, isEmpty: isEmptyAnswer(choices, reports) };
+  return { ...answer, choices, reports, coverage, isEmpty: isEmptyAnswer(choices, reports) };
 }
 
 /** The whole answer that events say, whose usage is noted. */
-function assembled(payloads: () => string[], reports: UsageReports, called: Called): string {
+function assembled(
+  payloads: () => string[],
+  reports: UsageReports,
+  called: Called,
+): Pick<Completion, "text" | "coverage"> {
+  let chars = 0;
   try {
-    return wholeOf(payloads(), (event) => {
+    const text = wholeOf(payloads(), (event) => {
       throwReported(event, called);
       reports.read(event);
+      chars += Array.isArray(event.choices) ? writtenInAll(event.choices).length : 0;
+      reports.mark(chars);
     });
+    return { text, coverage: reports.coverageOf(chars) };
   } catch (error) {
     if (error instanceof SyntaxError || error instanceof OversizedEvent) throw notAnAnswer();
     throw error;
@@ -317,13 +337,14 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
     hasHeaders = true;
     call.onHeaders();
     if (response.body === null) throw new ProviderFailure("not_json", "the answer is not an event stream");
-    const reader = response.body.getReader();
     const sse = new SseReader();
     const called = { route, sent: sent.text };
-    const { payloads: first, isEmpty } = await firstPayloads({ reader, sse, held }, { ...sent, called, onEvents });
+    const { begun, body } = await bodyOf(response.body.getReader());
+    const reading = { reader: body, sse, held };
+    const { payloads: first, isEmpty } = await firstPayloads(reading, { ...sent, begun, called, onEvents });
     // Another route may answer: then nobody looks at this stream again, which has ended.
     if (isEmpty) held.close();
-    return { reader, sse, held, first, call: stop, dropped: sent.dropped, isEmpty };
+    return { ...reading, first, call: stop, dropped: sent.dropped, isEmpty };
   } catch (error) {
     // The call is aborted after any error: its response is not read further.
     stop.stop();
@@ -349,7 +370,20 @@ function firstTokenMsOf({ firstByteMs, totalMs }: TextCall, { facts: { firstToke
 }
 
 type Reading = Pick<OpenedStream, "reader" | "sse" | "held">;
-type Opened = Pick<StreamToOpen, "opening" | "fromWhole"> & { called: Called; onEvents: () => void };
+type Opened = Pick<StreamToOpen, "opening" | "fromWhole"> & {
+  /** The first read of the body. */
+  begun: ProviderRead;
+  called: Called;
+  onEvents: () => void;
+};
+
+/** A body and its first read, decoded if it is encoded without saying so. Throws ProviderFailure. */
+async function bodyOf(reader: OpenedStream["reader"]): Promise<{ begun: ProviderRead; body: OpenedStream["reader"] }> {
+  const begun = await firstBytes(reader);
+  if (begun.done || !mayBeEncoded(begun.value)) return { begun, body: reader };
+  const body = decodedReader(begun.value, reader);
+  return { begun: await firstBytes(body), body };
+}
 
 /**
  * Reads until the first payload that begins the answer; each before it must be a good event. Throws ProviderFailure, ProviderRejection, OversizedEvent.
@@ -360,8 +394,8 @@ async function firstPayloads({ reader, sse, held }: Reading, opened: Opened): Pr
   let chars = 0;
   let bytes = 0;
   let isLooked = false;
-  for (;;) {
-    const { done, value } = await firstBytes(reader);
+  for (let read = opened.begun; ; read = await firstBytes(reader)) {
+    const { done, value } = read;
     const form: BodyForm | undefined = isLooked || value === undefined ? undefined : formOf(value);
     isLooked ||= form !== undefined;
     if (form === "json" && value !== undefined) return opened.fromWhole(await restOf(value, { reader, held }));
@@ -417,7 +451,8 @@ async function restOf(begun: Uint8Array, { reader, held }: Pick<Reading, "reader
 async function firstBytes(reader: OpenedStream["reader"]): Promise<ProviderRead> {
   try {
     return await reader.read();
-  } catch {
+  } catch (error) {
+    if (error instanceof ProviderFailure) throw error;
     throw new ProviderFailure("cut", "the stream broke off before its first event");
   }
 }

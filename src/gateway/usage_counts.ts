@@ -136,6 +136,12 @@ function mapOf(names: Names): NameMap {
  */
 export type ReportedUsage = TokenCounts & { totalTokens?: number };
 
+/**
+ * What of a stream its usage is of. "repeated": the last report says no more than an earlier one that had less of the text. "part": text
+ * came behind the last report.
+ */
+export type UsageCoverage = "whole" | "repeated" | "part";
+
 /** An answer whose usage is counted: as the provider reports it, or else from the text. */
 export type AnswerToCount = {
   usage: ReportedUsage | undefined;
@@ -149,6 +155,8 @@ export type AnswerToCount = {
   isPart?: boolean;
   /** `usage` is only in part what the provider reported. */
   isEstimated?: boolean;
+  /** What of the answer `usage` is of. Default: "whole". */
+  coverage?: UsageCoverage;
 };
 
 type Fields = Readonly<Record<string, unknown>>;

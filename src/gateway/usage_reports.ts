@@ -2,7 +2,14 @@ import type { FurtherCounts } from "../ledger/price.ts";
 import { isRecord } from "../platform/records.ts";
 import { FURTHER_PARTS, OUTPUT_PARTS } from "../price_parts.ts";
 import { opened } from "./provider_json.ts";
-import { byName, COUNT_MAX, meaningOf, type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
+import {
+  byName,
+  COUNT_MAX,
+  meaningOf,
+  type ReportedUsage,
+  reportedUsageOf,
+  type UsageCoverage,
+} from "./usage_counts.ts";
 
 /**
  * Where a provider's usage stands in an answer, and what several reports of one answer say together. Names that are known are read first.
@@ -52,6 +59,10 @@ export class UsageReports {
   readonly #looked = new Sum();
   /** Members of the answer in which a usage was found that was looked for: they are not sent on. */
   readonly foundIn = new Set<string>();
+  /** How much text had come with the last report, and with the last one that counted more of the answer than those before. */
+  readonly #textAt = { last: 0, largest: 0 };
+  #reportsMarked = 0;
+  #outputMarked = 0;
 
   /** The counts so far; undefined if no tokens were reported. */
   get usage(): ReportedUsage | undefined {
@@ -65,6 +76,34 @@ export class UsageReports {
 
   get #counting(): Sum {
     return this.#looked.usage === undefined || this.#known.hasTokens ? this.#known : this.#looked;
+  }
+
+  /** A chunk has the report of an earlier one once more. */
+  repeat(): void {
+    this.#known.reports++;
+  }
+
+  /**
+   * Notes how much text there is now that a chunk was read: a report is of the text up to its own chunk. Returns whether the chunk counted
+   * any tokens.
+   */
+  mark(textChars: number): boolean {
+    const reports = this.#known.reports + this.#looked.reports;
+    if (reports === this.#reportsMarked) return false;
+    this.#reportsMarked = reports;
+    this.#textAt.last = textChars;
+    const output = this.usage === undefined ? 0 : outputOf(this.usage);
+    if (output > this.#outputMarked) {
+      this.#outputMarked = output;
+      this.#textAt.largest = textChars;
+    }
+    return true;
+  }
+
+  /** What of an answer with so much text the reports are of. Each chunk must have been marked. Source: MON-15. */
+  coverageOf(textChars: number): UsageCoverage {
+    if (this.#textAt.largest >= textChars) return "whole";
+    return this.#textAt.last >= textChars ? "repeated" : "part";
   }
 
   /** Reads an answer or a chunk, wherever it has its usage. Returns whether it reports tokens. */
@@ -174,6 +213,8 @@ function mayHaveUsage(name: string): boolean {
 class Sum {
   usage: ReportedUsage | undefined;
   raw: unknown;
+  /** How many there were that counted any tokens. */
+  reports = 0;
 
   get hasTokens(): boolean {
     return this.usage !== undefined && sizeOf(this.usage) > 0;
@@ -183,6 +224,7 @@ class Sum {
   note(raw: unknown, usage: ReportedUsage | undefined): boolean {
     if (usage === undefined) return false;
     const before = this.usage;
+    if (sizeOf(usage) > 0) this.reports++;
     if (before === undefined || sizeOf(usage) >= sizeOf(before)) this.raw = raw;
     this.usage = before === undefined ? usage : neverSmaller(before, usage);
     return true;
@@ -234,6 +276,11 @@ function usageIn(said: unknown): unknown {
 
 function sizeOf({ promptTokens, completionTokens, totalTokens = 0 }: ReportedUsage): number {
   return Math.max(promptTokens + completionTokens, totalTokens);
+}
+
+/** The tokens of the answer, or those of all where it alone is not counted. */
+function outputOf({ completionTokens, totalTokens = 0 }: ReportedUsage): number {
+  return Math.max(completionTokens, totalTokens);
 }
 
 /** The later report, with each count that is smaller in it as it was before. */

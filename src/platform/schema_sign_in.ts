@@ -71,6 +71,7 @@ export const emailChanges = pgTable(
     uniqueIndex("email_changes_new").on(t.newDigest),
     uniqueIndex("email_changes_pending").on(t.accountId).where(sql`${t.outcome} is null`),
     index("email_changes_account").on(t.accountId, t.createdAt),
+    index("email_changes_address").on(t.newEmail, t.createdAt),
     check("email_changes_outcome", sql`${t.outcome} in ('changed', 'cancelled', 'replaced')`),
   ],
 );

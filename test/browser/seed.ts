@@ -6,7 +6,7 @@ import { type DnsServer, deadResolver, startDnsServer } from "../dns_server.ts";
 import { mailedTo } from "../panel/mailed_links.ts";
 import { PASSWORD, type PanelSession, signInTo } from "../panel/panel_client.ts";
 import type { ModelSpec, Person, TestKey } from "../world.ts";
-import { ACME_HOST, openPanel, PANEL_HOST, type Panel } from "./browser.ts";
+import { ACME_HOST, openPanel, PANEL_HOST, type Panel, until } from "./browser.ts";
 
 /**
  * A shop with some weeks of data: accounts of every role, offerings, keys, orders, a brand, a domain that waits for its records,
@@ -21,8 +21,9 @@ const OURS = "203.0.113.7";
 const DAY_MS = 86_400_000;
 const STEPS_A_DAY = 3;
 const STEP_MS = 100 * 60_000;
-/** Requests a day of the key "ci". */
+/** Requests a day of the key "ci", and how many it is asked for. */
 const CEILING = 5;
+const CI_SENT = 14;
 const DAYS_MAX = 28;
 /** One of these has afternoon now; charts of a day that has just begun show little. */
 const ZONES = [
@@ -372,7 +373,13 @@ async function today(panel: Panel, keys: Keys, own: PanelSession): Promise<void>
   const image = { model: "canvas-1", prompt: "A toll gate at dawn", size: "1024x1024" };
   await shop.call("/v1/images/generations", { secret: keys.website.secret, body: image, host: keys.website.host });
   await done(own.patch(`/keys/${keys.ci.keyId}`, { dailyUnitsMax: CEILING }));
-  for (let sent = 0; sent < 14; sent++) await chat(panel, keys.ci, { random, isRefused: sent >= CEILING });
+  for (let sent = 0; sent < CI_SENT; sent++) await chat(panel, keys.ci, { random, isRefused: sent >= CEILING });
+  // Replicas write errors some seconds later. A page that is opened in between would have other figures than the database.
+  await until("the errors are counted", async () => {
+    const [row] = await shop.world
+      .sql`select sum(requests)::int as errors from error_sums where account_id = 0 and span = 1440`;
+    return row?.errors === 1 + CI_SENT - CEILING;
+  });
 }
 
 const ASKED = [

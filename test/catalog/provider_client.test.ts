@@ -155,6 +155,14 @@ test("a gzip bomb ends at the limit of an answer", async () => {
   expect(await kindOf(readUpTo(response, { bytesMax: 1_000_000, signal }))).toBe("oversized");
 });
 
+test("what no encoding has is a failure that says so", async () => {
+  const broken = Buffer.concat([gzipSync(Buffer.from("{}")).subarray(0, 12), Buffer.alloc(100, 0xff)]);
+  const { upstream, post: send } = await rawClient((socket) => socket.end(answerOf(200, JSON_TYPE, broken)));
+  const response = await send(upstream, "/x", "{}", options());
+  const { signal } = new AbortController();
+  expect(await kindOf(readUpTo(response, { bytesMax: 1_000_000, signal }))).toBe("encoded");
+});
+
 test("a redirect is a failure and is not followed", async () => {
   fake.next({ redirectTo: `${fake.url}/v1/chat/completions` });
   expect(await kindOf(post())).toBe("redirect");

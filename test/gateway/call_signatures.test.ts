@@ -21,6 +21,8 @@ beforeAll(async () => {
     models: [
       model("own", { ownResponses: true }),
       model("unsigned", {}),
+      model("unseen", {}),
+      model("mixed", {}),
       model("strict", { droppedParams: ["messages.extra_content"] }),
       model("gemini", { upstreamModel: "google/gemini-3-pro" }),
     ],
@@ -193,17 +195,37 @@ describe("a signature that comes behind the name of its call comes back", () => 
     expect(asked.tool_calls[0]).toMatchObject({ id: "c1", extra_content: EXTRA });
   });
 
-  test("of another model, by the item as it is when it is done", async () => {
+  test("of a route of which no call was seen: its id does not change", async () => {
     const { secret } = await shop.customer();
+    expect(await idsOf(secret, LATE, "unseen")).toHaveLength(1);
+    expect(await idsOf(secret, LATE, "unseen")).toHaveLength(1);
+  });
+
+  test("of a route whose calls came with nothing behind them: once, by the item as it is when it is done", async () => {
+    const { secret } = await shop.customer();
+    const pieces = eventsOf(
+      { tool_calls: [{ index: 0, id: "c1", type: "function", function: { name: "a", arguments: "{" } }] },
+      { tool_calls: [{ index: 0, function: { arguments: "}" } }] },
+      { content: "Tolls." },
+    );
+    const typesOf = async () => {
+      shop.provider.next(pieces);
+      const answer = await ask(secret, { model: "mixed", input: "Tolls?", stream: true });
+      return (checkLifeCycle(readEvents(answer.text)) as unknown as Response).output.map(({ type }) => type);
+    };
+    // The first call of a route waits for the end. From then on calls are sent as they come.
+    expect(await typesOf()).toEqual(["message", "function_call"]);
+    expect(await typesOf()).toEqual(["function_call", "message"]);
     shop.provider.next(LATE);
-    const answer = await ask(secret, { input: "Tolls?", stream: true });
+    const answer = await ask(secret, { model: "mixed", input: "Tolls?", stream: true });
     const done = readEvents(answer.text).findLast(({ type }) => type === "response.output_item.done");
     const item = done?.item as Item;
     const output = { type: "function_call_output", call_id: "c1", output: "3" };
-    await ask(secret, { input: [item, output], store: false });
+    await ask(secret, { model: "mixed", input: [item, output], store: false });
     expect(sent().messages[0].tool_calls[0]).toMatchObject({ id: "c1", extra_content: EXTRA });
     // The route is known by now: its calls wait for what may come behind them.
-    expect(await idsOf(secret, LATE)).toHaveLength(1);
+    expect(await idsOf(secret, LATE, "mixed")).toHaveLength(1);
+    expect(await typesOf()).toEqual(["message", "function_call"]);
   });
 
   test("of another model, whose call comes at once: its id does not change", async () => {

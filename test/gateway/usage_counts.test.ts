@@ -192,6 +192,26 @@ describe("the reports of a stream", () => {
     );
   });
 
+  test("they are of the text up to the last one that counted more than those before", () => {
+    const coverageOf = (...chunks: readonly (readonly [text: string, completionTokens?: number])[]) => {
+      const reports = new UsageReports();
+      let chars = 0;
+      for (const [text, tokens] of chunks) {
+        reports.read(tokens === undefined ? {} : { usage: { prompt_tokens: 5, completion_tokens: tokens } });
+        chars += text.length;
+        expect(reports.mark(chars)).toBe(tokens !== undefined);
+      }
+      return reports.coverageOf(chars);
+    };
+    expect(coverageOf(["To"], ["ll"], ["", 2])).toBe("whole");
+    expect(coverageOf(["To", 1], ["ll", 2], ["", 2])).toBe("whole");
+    expect(coverageOf(["To", 1], ["ll", 1])).toBe("repeated");
+    expect(coverageOf(["To", 1], ["ll"], ["", 1])).toBe("repeated");
+    expect(coverageOf(["To", 1], ["ll"])).toBe("part");
+    expect(coverageOf(["", 1], ["Toll"])).toBe("part");
+    expect(coverageOf(["To", 1], ["l", 2], ["l"])).toBe("part");
+  });
+
   test("they are read wherever they stand", () => {
     for (const chunk of [
       { choices: [{ index: 0, usage: GOOD }] },

@@ -309,6 +309,19 @@ describe("input", () => {
     ok(await change(session, newEmail()));
   });
 
+  test("an address is mailed at most five of them within 24 hours, whoever asks: many accounts cannot flood one mailbox", async () => {
+    const sessions = await Promise.all(Array.from({ length: CHANGES_PER_DAY + 3 }, () => somebody()));
+    const victim = newEmail();
+    const answers = await Promise.all(sessions.map((session) => change(session, victim)));
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(CHANGES_PER_DAY);
+    for (const one of answers.filter(({ status }) => status !== 200))
+      expectRefusal(one, "validation_failed", { param: "email" });
+    await shop.world
+      .sql`update email_changes set created_at = created_at - interval '25 hours' where new_email = ${victim}`;
+    for (const [index, session] of sessions.entries())
+      if (answers[index]?.status !== 200) ok(await change(session, victim));
+  });
+
   test("without a mail server the address cannot be changed, and the settings say so", async () => {
     const session = await signInTo(shop, await shop.world.addCustomer(acme.accountId), { host: ACME });
     expect(ok(await session.get("/settings"))).toMatchObject({ sendsMail: false, emailChange: null });

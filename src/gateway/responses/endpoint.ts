@@ -276,11 +276,12 @@ async function ask<T>({ request, route, call }: RouteCall, ways: Ways<T>): Promi
 async function fetchTranslated({ request, chat, call, route }: Translated): Promise<ChatAnswer> {
   const chatCall = chatCallOf(request, chat, call);
   const payload = chatPayload(chatCall, route);
-  const { value, reports, isEmpty } = await wholeChat(chatCall, route, payload);
+  const { value, reports, coverage, isEmpty } = await wholeChat(chatCall, route, payload);
   return {
     ...fromChatAnswer(value, request.facts),
     usage: reports.usage,
     rawUsage: reports.raw,
+    coverage,
     dropped: chat.droppedWith(payload.dropped),
     isEmpty,
   };
@@ -288,14 +289,21 @@ async function fetchTranslated({ request, chat, call, route }: Translated): Prom
 
 async function openTranslated({ request, chat, call, route }: Translated): Promise<OpenedChat> {
   const opened = await openStream(call, route, streamOfChat(chatCallOf(request, chat, call), route));
-  const holdsCalls = isGemini(route) || keepLate.has(route.id);
-  opened.rewriter = new ResponseEvents({ ...request.facts, holdsCalls, onKeptLate: () => keepLate.add(route.id) });
+  const holdsCalls = isGemini(route) || keepLate.get(route.id) !== false;
+  opened.rewriter = new ResponseEvents({
+    ...request.facts,
+    holdsCalls,
+    onCallsEnded: (late) => keepLate.set(route.id, late || keepLate.get(route.id) === true),
+  });
   opened.dropped = chat.droppedWith(opened.dropped);
   return opened;
 }
 
-/** Routes, of whatever name, whose signatures came behind a call in this process: from then on their calls wait. */
-const keepLate = new Set<number>();
+/**
+ * By route: whether a signature has come behind its call in this process. Calls wait where one has, and where no call has been seen yet: a
+ * client that has read an id must not find another one at the end.
+ */
+const keepLate = new Map<number, boolean>();
 
 /** Gemini's signatures may come behind the names of their calls. */
 function isGemini({ upstreamModel }: KeyedRoute): boolean {

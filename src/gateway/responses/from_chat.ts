@@ -68,7 +68,9 @@ export class ResponseEvents implements StreamRewriter {
   }
 
   get relayed(): Relayed {
-    return { ...this.#output.written.soFar, usage: this.#reports.usage, rawUsage: this.#reports.raw };
+    const { usage, raw: rawUsage } = this.#reports;
+    const { written } = this.#output;
+    return { ...written.soFar, usage, rawUsage, coverage: this.#reports.coverageOf(written.length) };
   }
 
   get usage(): ReportedUsage | undefined {
@@ -90,6 +92,7 @@ export class ResponseEvents implements StreamRewriter {
       this.#finish ??= finishOf(choice);
       this.finished = this.#finish !== undefined;
     }
+    this.#reports.mark(this.#output.written.length);
     return this.#output.events() || undefined;
   }
 

@@ -31,8 +31,8 @@ export type OutputFacts = {
   seal: Seal | undefined;
   /** What the ids of calls must keep may come behind the calls: these wait for the end of a stream. Source: RSP-14. */
   holdsCalls?: boolean;
-  /** Called when it came behind a call whose id the client has read. */
-  onKeptLate?: () => void;
+  /** Called when an answer with calls has ended. `late`: what an id must keep came behind the name of its call. */
+  onCallsEnded?: (late: boolean) => void;
 };
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -57,6 +57,7 @@ export class Output {
   readonly #held: OpenCall[] = [];
   #holdsCalls: boolean;
   #hasBegun = false;
+  #isKeptLate = false;
   #keptChars = 0;
 
   constructor(facts: OutputFacts, { isStreamed }: { isStreamed: boolean }) {
@@ -75,7 +76,9 @@ export class Output {
     this.#begin();
     if (!isRecord(delta)) return;
     const { reasoning_content, reasoning, reasoning_details, content, refusal, tool_calls } = delta;
+    const detailsBefore = this.#details.all;
     this.#details.take(reasoning_details);
+    this.#isKeptLate ||= detailsBefore === undefined && this.#details.all !== undefined && this.#calls.size > 0;
     this.#holdsCalls ||= this.#details.all !== undefined;
     // Some providers send the same text in both fields.
     this.#think(reasoning_content || reasoning);
@@ -92,6 +95,7 @@ export class Output {
   end(state: Omit<ResponseState, "items">): string {
     this.#begin();
     const { status } = state;
+    if (status !== "failed" && this.#calls.size > 0) this.#facts.onCallsEnded?.(this.#isKeptLate);
     const itemStatus: ItemStatus = status === "completed" ? "completed" : "incomplete";
     this.#openHeld();
     const first = this.#firstCall;
@@ -160,13 +164,13 @@ export class Output {
     const args = this.#fitting(name + said).slice(name.length);
     if (this.isFull && args === "") return;
     const call = this.#callOf({ index, callId, name });
+    const keptBefore = call.kept;
     call.kept ??= this.#fittingKept(keptOf(part));
+    const isLate = keptBefore === undefined && call.kept !== undefined && call.name !== "";
+    this.#isKeptLate ||= isLate;
     if (call.item !== undefined) {
       // The client has read an id that does not keep it. The item has one that does when it is done.
-      if (call.kept !== undefined) {
-        call.item.rename(this.#idOf(call));
-        this.#facts.onKeptLate?.();
-      }
+      if (isLate) call.item.rename(this.#idOf(call));
       call.item.add(args);
       return;
     }

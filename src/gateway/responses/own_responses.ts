@@ -248,7 +248,7 @@ export class OwnEvents implements StreamRewriter {
   }
 
   get relayed(): Relayed {
-    return { ...this.#written.soFar, usage: this.#usage, rawUsage: this.#rawUsage };
+    return { ...this.#written.soFar, usage: this.#usage, rawUsage: this.#rawUsage, coverage: "whole" };
   }
 
   get usage(): ReportedUsage | undefined {
