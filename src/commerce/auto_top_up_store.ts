@@ -9,7 +9,7 @@ import { tell } from "../platform/outbox_store.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { autoTopUps } from "../platform/schema_renewals.ts";
 import { addCharge } from "./card_charges_store.ts";
-import { cardIn } from "./cards_store.ts";
+import { cardIn, requireChargeable } from "./cards_store.ts";
 import { pauseTopUp } from "./order_ends_store.ts";
 import { type AutomaticOrder, placeAutomatic, topUpCost } from "./orders_store.ts";
 import { OPERATOR, sellerIdOf } from "./sellers_store.ts";
@@ -67,7 +67,7 @@ export async function setAutoTopUp(
   await changing(deps, async (tx) => {
     await lockAccountRow(tx, accountId);
     const sellerId = await sellerOf(tx, accountId);
-    if (!(await cardIn(tx, { accountId, sellerId }))) throw new InputError("Save a card first.");
+    await requireChargeable(tx, { accountId, sellerId });
     const cost = await topUpCost(tx, { accountId, sellerId, creditNanoUsd: amounts.amountNanoUsd });
     const agreed = { ...amounts, toldNano: cost.totalNano, toldCurrency: cost.currency };
     const set = {

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
-import { and, desc, eq, isNotNull, ne, sql } from "drizzle-orm";
+import { and, desc, eq, gt, isNotNull, ne, sql } from "drizzle-orm";
+import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { cardSetups, cards } from "../platform/schema_renewals.ts";
+import { cardCharges, cardSetups, cards } from "../platform/schema_renewals.ts";
 
 /** Cards on file: what a person sees of one, saved and removed. The numbers are at Stripe. Source: CRD-1, CRD-2. */
 
@@ -10,6 +11,8 @@ import { cardSetups, cards } from "../platform/schema_renewals.ts";
 const PAGE_LEFT_MINUTES_MIN = 31;
 const ASK_SECONDS = 60;
 const DETACH_AGAIN_SECONDS = 600;
+/** Automatic charges of an account that were not paid. A renewal and a top-up that fail as often as they may have four. */
+const UNPAID_TRIES_PER_DAY_MAX = 10;
 
 /** Of one account at one seller's Stripe account. */
 export type CardPlace = { accountId: number; sellerId: number };
@@ -35,6 +38,29 @@ export async function cardIn(tx: Tx, place: CardPlace): Promise<SavedCard | unde
   if (!row?.paymentMethodId || !row.brand || !row.lastFour) return undefined;
   const { customerId, paymentMethodId, brand, lastFour, expiresMonth, expiresYear } = row;
   return { customerId, paymentMethodId, brand, lastFour, expiresMonth, expiresYear };
+}
+
+/**
+ * Throws InputError (for field `param`) unless the account has a card that may be charged automatically. Called where a customer switches
+ * charges on: each time makes a try, and somebody who tries out stolen cards would harm the seller at Stripe. Source: CRD-6.
+ */
+export async function requireChargeable(tx: Tx, place: CardPlace, param?: string): Promise<void> {
+  if (!(await cardIn(tx, place))) throw new InputError("Save a card first.", param);
+  const [row] = await tx
+    .select({ tries: sql<number>`coalesce(sum(${cardCharges.tries}), 0)::int` })
+    .from(cardCharges)
+    .where(
+      and(
+        eq(cardCharges.accountId, place.accountId),
+        ne(cardCharges.status, "paid"),
+        gt(cardCharges.createdAt, sql`clock_timestamp() - interval '24 hours'`),
+      ),
+    );
+  if ((row?.tries ?? 0) >= UNPAID_TRIES_PER_DAY_MAX)
+    throw new InputError(
+      `Your card was charged ${row?.tries} times within 24 hours, and not paid. Pay an order yourself, or try again tomorrow.`,
+      param,
+    );
 }
 
 /** Stripe's customer of an account, also after its card was removed; null: Stripe has yet to make one. */

@@ -11,7 +11,7 @@ import { accounts } from "../platform/schema_accounts.ts";
 import { packages } from "../platform/schema_ledger.ts";
 import { offerings, orders } from "../platform/schema_offerings.ts";
 import { autoTopUps, cardCharges, renewals } from "../platform/schema_renewals.ts";
-import { cardIn } from "./cards_store.ts";
+import { requireChargeable } from "./cards_store.ts";
 import { measuredPriceIn } from "./measured_store.ts";
 import { type OrderAmounts, packageAmounts } from "./order_amounts.ts";
 import { orderEnded, pauseTopUp } from "./order_ends_store.ts";
@@ -180,8 +180,7 @@ export async function setRenewal(
     if ((await quote(tx, { accountId, ...row.sold })) === undefined)
       throw new InputError("This package is no longer on sale, so it cannot be renewed.", "packageId");
     const sellerId = sellerIdOf(row.sold);
-    if (source === "card" && !(await cardIn(tx, { accountId, sellerId })))
-      throw new InputError("Save a card first.", "source");
+    if (source === "card") await requireChargeable(tx, { accountId, sellerId }, "source");
     // One whose order is being paid goes on: only what follows it changes.
     const isOrdered = row.renewal?.status === "ordered";
     const again = {

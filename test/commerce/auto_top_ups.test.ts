@@ -5,7 +5,7 @@ import { USD } from "./pay_shop.ts";
 import { openRenewalShop, type RenewalShop } from "./renewal_shop.ts";
 import type { Bank } from "./stripe_cards_stand_in.ts";
 
-/** Balances that are topped up automatically from a card on file. Source: ATU-1, ATU-2, ATU-3, ATU-4, CRD-3, CRD-5. */
+/** Balances that are topped up automatically from a card on file. Source: ATU-1, ATU-2, ATU-3, ATU-4, CRD-3, CRD-5, CRD-6. */
 
 setDefaultTimeout(120_000);
 let shop: RenewalShop;
@@ -15,6 +15,9 @@ beforeAll(async () => {
   await shop.topUp(shop.acme, 1_000n * USD);
 });
 afterAll(() => shop.close());
+
+/** Of one account, without those that were paid. */
+const TRIES_PER_DAY = 10;
 
 const nano = (usd: number) => String(BigInt(usd) * USD);
 /** Below $5, by $20, at most $50 a month. */
@@ -204,6 +207,26 @@ describe("a card that", () => {
       await shop.later();
       expect(await shop.balanceOf(buyer)).toBe(20n * USD);
     });
+
+  test("was not paid ten times within 24 hours is not tried again that day, however often a customer switches charges on", async () => {
+    const buyer = await topped({ bank: "refuses" });
+    for (let tries = 1; tries < TRIES_PER_DAY; tries++) {
+      await shop.later();
+      ok(await buyer.put("/auto-top-up", AMOUNTS));
+    }
+    await shop.later();
+    expect(await ordersOf(buyer)).toHaveLength(TRIES_PER_DAY);
+    const refused = await buyer.put("/auto-top-up", AMOUNTS);
+    expectRefusal(refused, "validation_failed");
+    expect(refused.json.error.message).toContain(`${TRIES_PER_DAY} times within 24 hours`);
+    await shop.later();
+    expect(await ordersOf(buyer)).toHaveLength(TRIES_PER_DAY);
+    await shop.sql`update card_charges set created_at = created_at - interval '24 hours' where account_id = ${buyer.accountId}`;
+    await shop.saveCard(buyer);
+    ok(await buyer.put("/auto-top-up", AMOUNTS));
+    await shop.later();
+    expect(await shop.balanceOf(buyer)).toBe(20n * USD);
+  });
 
   test("asks for the person is left to the person, whose link is mailed; meanwhile there is no second one", async () => {
     const buyer = await topped({ of: "acme", bank: "asks" });
