@@ -1,5 +1,4 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import { Glob } from "bun";
 import { DIALECTS, type Dialect } from "../src/catalog/dialects.ts";
 import {
   CLIENTS_TESTED,
@@ -8,21 +7,20 @@ import {
   SERVERS_TRIED,
   WAITS_TRIED,
 } from "../test/clients_tried.ts";
+import { type CorpusFile, corpusOf } from "../test/compat/corpus.ts";
 import { type Entry, isForBoth, KINDS, kindOf, originOf, type Path } from "../test/compat/form.ts";
+import { INPUTS } from "../test/compat/inputs.ts";
 
 /**
  * Generates docs/compatibility.md from the dialects, the corpus of exchanges and the clients that were run:
  * `bun scripts/compatibility_page.ts`.
  */
 
-const CORPUS = `${import.meta.dirname}/../test/compat`;
 const PAGE = `${import.meta.dirname}/../docs/compatibility.md`;
-
-type CorpusFile = { file: string; entries: readonly Entry[] };
 
 /** The whole page as Markdown. */
 export async function compatibilityPage(): Promise<string> {
-  const [providers, clients] = await Promise.all([corpusFiles("providers"), corpusFiles("clients")]);
+  const [providers, clients] = await Promise.all([corpusOf("providers"), corpusOf("clients")]);
   return [
     "# Compatibility",
     "",
@@ -32,23 +30,15 @@ export async function compatibilityPage(): Promise<string> {
     "- [What providers take](#what-providers-take)",
     "- [What providers answer](#what-providers-answer)",
     "- [Clients](#clients)",
+    "- [Inputs, before and after](#inputs-before-and-after)",
     "- [Everything tried](#everything-tried)",
     "",
     ...dialectLines(),
     ...answerLines(providers),
     ...clientLines(clients),
+    ...inputLines(),
     ...triedLines([...providers, ...clients]),
   ].join("\n");
-}
-
-async function corpusFiles(folder: "providers" | "clients"): Promise<CorpusFile[]> {
-  const names = [...new Glob("*.ts").scanSync({ cwd: `${CORPUS}/${folder}` })].sort();
-  return Promise.all(
-    names.map(async (name) => ({
-      file: `${folder}/${name}`,
-      entries: (await import(`${CORPUS}/${folder}/${name}`)).default as readonly Entry[],
-    })),
-  );
 }
 
 /** The facts that each dialect has, with their sources. */
@@ -171,6 +161,29 @@ function clientLines(files: readonly CorpusFile[]): string[] {
     "",
     ...files.flatMap(sectionLines),
   ];
+}
+
+/** Each input of the list, with what holds it. */
+function inputLines(): string[] {
+  const rows = INPUTS.flatMap(({ id, what, inputs }) =>
+    inputs.map(({ input, before, now, by }) => [id, what, input, before, now, by.map(asReference).join("<br>")]),
+  );
+  return [
+    "## Inputs, before and after",
+    "",
+    "Inputs that failed once, here or at other gateways: what came of them before, what comes of them now, and the exchanges and tests that hold",
+    "it. A test finds every one of them.",
+    "",
+    ...table(["kind", "what", "input", "before", "now", "held by"], rows),
+    "",
+  ];
+}
+
+function asReference(reference: string): string {
+  const [file = "", ...text] = reference.split(" › ");
+  const isExchange = /^(?:providers|clients)\//.test(file);
+  const link = isExchange ? linkTo(file) : `[\`${file}\`](../${file})`;
+  return `${link} › ${text.join(" › ")}`;
 }
 
 const PATHS: readonly Path[] = ["chat", "responses", "completions", "embeddings", "images", "rerank"];

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { Glob } from "bun";
 import { closeBalanced } from "../gateway/checks.ts";
 import { openCompatShop } from "./compat_shop.ts";
+import { corpusOf } from "./corpus.ts";
 import { type Entry, problemsOf } from "./form.ts";
 import { expectRead } from "./reads.ts";
 import { type Run, routesOf, runsOf } from "./runs.ts";
@@ -10,11 +10,8 @@ import { type Run, routesOf, runsOf } from "./runs.ts";
  * The corpus: each entry is one exchange of a real replica with a provider that answers as those of the world do. See README.md. Source:
  * END-2, END-3, PRV-8.
  */
-const files = [...new Glob("{providers,clients}/*.ts").scanSync({ cwd: import.meta.dirname })].sort();
-const corpus: [file: string, entries: readonly Entry[]][] = await Promise.all(
-  files.map(async (file): Promise<[string, readonly Entry[]]> => [file, (await import(`./${file}`)).default]),
-);
-const runs = corpus.flatMap(([file, entries]) => entries.flatMap((entry) => runsOf(file, entry)));
+const corpus = await corpusOf();
+const runs = corpus.flatMap(({ file, entries }) => entries.flatMap((entry) => runsOf(file, entry)));
 let shop: Awaited<ReturnType<typeof openCompatShop>>;
 
 beforeAll(async () => {
@@ -23,11 +20,11 @@ beforeAll(async () => {
 afterAll(() => closeBalanced(shop, shop.stopProvider));
 
 test("every entry has its right value", () => {
-  const problems = corpus.flatMap(([file, entries]) =>
+  const problems = corpus.flatMap(({ file, entries }) =>
     entries.flatMap((entry) => problemsOf(entry).map((problem) => `${file}, "${entry.says}": ${problem}`)),
   );
   expect(problems).toEqual([]);
-  for (const [file, entries] of corpus)
+  for (const { file, entries } of corpus)
     expect([file, new Set(entries.map(({ says }) => says)).size]).toEqual([file, entries.length]);
 });
 
@@ -42,7 +39,7 @@ test.each<[string, Partial<Entry>]>([
   expect(problemsOf({ says: "a", source: "b", request: {}, provider, ...over })).toEqual([problem]);
 });
 
-describe.each(corpus.map(([file]) => [file]))("%s", (file) => {
+describe.each(corpus.map(({ file }) => [file]))("%s", (file) => {
   test.each(runs.filter((run) => run.file === file).map((run): [string, Run] => [run.name, run]))(
     "%s",
     async (_, run) => {

@@ -86,6 +86,17 @@ const PAIRS: readonly Case[] = [
     },
   ],
   [
+    "that all have the index 0",
+    "constructed",
+    {
+      data: [
+        { index: 0, embedding: VECTOR },
+        { index: 0, embedding: [0.25, 0.5] },
+      ],
+      ...USAGE,
+    },
+  ],
+  [
     "in the order of their indexes",
     "constructed",
     {
