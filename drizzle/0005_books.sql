@@ -1,5 +1,164 @@
 -- The books: functions that folding uses, and the invariants as views.
 
+CREATE TABLE "receipt_blocks" (
+	"month" date NOT NULL,
+	"number" integer NOT NULL,
+	"last_id" uuid NOT NULL,
+	"receipts" integer NOT NULL,
+	"digest" "bytea" NOT NULL,
+	CONSTRAINT "receipt_blocks_month_number_pk" PRIMARY KEY("month","number")
+);
+--> statement-breakpoint
+CREATE TABLE "receipt_seals" (
+	"month" date PRIMARY KEY NOT NULL,
+	"closed_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"sealed_at" timestamp with time zone,
+	"receipts" bigint,
+	"blocks_digest" "bytea",
+	"totals_digest" "bytea",
+	"previous" "bytea",
+	"seal" "bytea",
+	"exported_at" timestamp with time zone,
+	"dropped_at" timestamp with time zone,
+	"recounted_to" bigint
+);
+--> statement-breakpoint
+CREATE TABLE "receipt_totals" (
+	"month" date NOT NULL,
+	"account_id" bigint NOT NULL,
+	"mode" text NOT NULL,
+	"receipts" bigint NOT NULL,
+	"settled" bigint NOT NULL,
+	"units" bigint NOT NULL,
+	"prompt_tokens" bigint NOT NULL,
+	"cached_tokens" bigint NOT NULL,
+	"completion_tokens" bigint NOT NULL,
+	"charged_tokens" numeric NOT NULL,
+	"charged_nano_usd" numeric NOT NULL,
+	"shortfall_nano_usd" numeric NOT NULL,
+	"cost_nano_usd" numeric NOT NULL,
+	"provider_cost_nano_usd" numeric NOT NULL,
+	CONSTRAINT "receipt_totals_month_account_id_mode_pk" PRIMARY KEY("month","account_id","mode")
+);
+--> statement-breakpoint
+CREATE TABLE "sealed_sums" (
+	"month" date NOT NULL,
+	"kind" text NOT NULL,
+	"id" bigint NOT NULL,
+	"day" date NOT NULL,
+	"rows" bigint NOT NULL,
+	"units" numeric DEFAULT '0' NOT NULL,
+	"tokens" numeric DEFAULT '0' NOT NULL,
+	"nano_usd" numeric DEFAULT '0' NOT NULL,
+	CONSTRAINT "sealed_sums_month_kind_id_day_pk" PRIMARY KEY("month","kind","id","day")
+);
+--> statement-breakpoint
+CREATE TABLE "sealed_usage" (
+	"month" date NOT NULL,
+	"account_id" bigint NOT NULL,
+	"key_id" bigint NOT NULL,
+	"begins" timestamp with time zone NOT NULL,
+	"ends" timestamp with time zone NOT NULL,
+	"kind_id" integer NOT NULL,
+	"requests" bigint NOT NULL,
+	"charges" bigint NOT NULL,
+	"prompt_tokens" bigint NOT NULL,
+	"cached_tokens" bigint NOT NULL,
+	"completion_tokens" bigint NOT NULL,
+	"charged_nano_usd" numeric NOT NULL,
+	"earned_nano_usd" numeric NOT NULL,
+	"units_nano_usd" numeric NOT NULL,
+	"units_cost_nano_usd" numeric NOT NULL,
+	"provider_cost_nano_usd" numeric NOT NULL,
+	"cost_unknown" bigint NOT NULL,
+	"first_marks" numeric NOT NULL,
+	"whole_marks" numeric NOT NULL,
+	CONSTRAINT "sealed_usage_month_account_id_key_id_begins_ends_kind_id_pk" PRIMARY KEY("month","account_id","key_id","begins","ends","kind_id")
+);
+--> statement-breakpoint
+CREATE INDEX "sealed_sums_counter" ON "sealed_sums" USING btree ("kind","id","day");
+--> statement-breakpoint
+
+-- A receipt as one line of JSON, as it is hashed for the seal of its month and exported: the same text on every server and in every session.
+-- `written_in` is left out, because restoring a copy changes it.
+CREATE FUNCTION receipt_line(r receipts) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
+  SELECT json_build_object('request_id', r.request_id, 'account_id', r.account_id, 'key_id', r.key_id, 'model_id', r.model_id, 'host', r.host,
+    'mode', r.mode, 'package_id', r.package_id, 'day', to_char(r.day, 'YYYY-MM-DD'), 'key_day', to_char(r.key_day, 'YYYY-MM-DD'),
+    'outcome', r.outcome, 'reason', r.reason, 'units', r.units, 'held_nano_usd', r.held_nano_usd, 'charged_nano_usd', r.charged_nano_usd,
+    'shortfall_nano_usd', r.shortfall_nano_usd, 'prompt_tokens', r.prompt_tokens, 'cached_tokens', r.cached_tokens,
+    'completion_tokens', r.completion_tokens, 'charged_tokens', r.charged_tokens, 'estimated', r.estimated,
+    'price_version_id', r.price_version_id, 'further_counts', r.further_counts, 'reported_usage', r.reported_usage, 'tried', r.tried,
+    'markup_basis_points', r.markup_basis_points, 'cost_nano_usd', r.cost_nano_usd, 'route_id', r.route_id, 'first_ms', r.first_ms,
+    'provider_cost_nano_usd', r.provider_cost_nano_usd,
+    'created_at', to_char(r.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+    'finished_at', to_char(r.finished_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))::text
+$$;
+--> statement-breakpoint
+
+-- The partition of receipts of a month.
+CREATE FUNCTION receipt_partition(p_month date) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT 'receipts_' || extract(year FROM p_month) || '_' || lpad(extract(month FROM p_month)::text, 2, '0')
+$$;
+--> statement-breakpoint
+
+-- The smallest request id of a month of UTC.
+CREATE FUNCTION receipt_month_floor(p_month date) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT request_id_floor(p_month::timestamp AT TIME ZONE 'UTC')
+$$;
+--> statement-breakpoint
+
+-- The smallest request id whose receipt is kept. Months are dropped in their order.
+CREATE FUNCTION receipts_kept_from() RETURNS uuid LANGUAGE sql STABLE AS $$
+  SELECT coalesce((SELECT receipt_month_floor((max(month) + interval '1 month')::date) FROM receipt_seals WHERE dropped_at IS NOT NULL),
+    '00000000-0000-0000-0000-000000000000')
+$$;
+--> statement-breakpoint
+
+CREATE VIEW dropped_sums AS
+  SELECT s.* FROM sealed_sums s JOIN receipt_seals m USING (month) WHERE m.dropped_at IS NOT NULL;
+--> statement-breakpoint
+
+-- A settlement that comes after its month was closed fails as a row whose values are wrong does: its replica sets it aside, on disk.
+CREATE FUNCTION refuse_sealed_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_OP = 'TRUNCATE' AND current_setting('tollgate.dropping', true) = TG_TABLE_NAME THEN RETURN NULL; END IF;
+  RAISE EXCEPTION 'the receipts of % are sealed', right(TG_TABLE_NAME, 7) USING ERRCODE = 'check_violation',
+    HINT = 'A settlement that comes this late is set aside: see docs/retention.md.';
+END $$;
+--> statement-breakpoint
+
+-- Closes a month: from the commit on, none of its receipts can be added, changed or removed. Creating the trigger waits for those that
+-- write to the partition, and for no others. Only `written_in` may change, as after a restore. False: it was closed already.
+CREATE FUNCTION close_receipt_month(p_month date) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
+DECLARE
+  v_name text := receipt_partition(p_month);
+  v_columns text;
+BEGIN
+  IF EXISTS (SELECT FROM receipt_seals WHERE month = p_month) THEN RETURN false; END IF;
+  SELECT string_agg(quote_ident(attname), ', ') INTO v_columns FROM pg_attribute
+  WHERE attrelid = v_name::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'written_in';
+  EXECUTE format('CREATE TRIGGER receipts_sealed BEFORE INSERT OR DELETE OR UPDATE OF %s ON %I FOR EACH ROW EXECUTE FUNCTION refuse_sealed_change()',
+    v_columns, v_name);
+  EXECUTE format('CREATE TRIGGER receipts_sealed_whole BEFORE TRUNCATE ON %I FOR EACH STATEMENT EXECUTE FUNCTION refuse_sealed_change()', v_name);
+  INSERT INTO receipt_seals (month) VALUES (p_month);
+  RETURN true;
+END $$;
+--> statement-breakpoint
+
+-- Removes the receipts of a sealed month. The partition stays, empty and closed: a settlement that comes now is refused, in place of being
+-- charged a second time. Emptying it locks that partition alone, and waits for it only for a moment, because statements over several months
+-- would wait behind it.
+CREATE FUNCTION drop_receipt_month(p_month date) RETURNS void LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
+DECLARE
+  v_name text := receipt_partition(p_month);
+BEGIN
+  PERFORM set_config('tollgate.dropping', v_name, true);
+  EXECUTE format('TRUNCATE %I', v_name);
+  PERFORM set_config('tollgate.dropping', '', true);
+  UPDATE receipt_seals SET dropped_at = ledger_now() WHERE month = p_month;
+END $$;
+--> statement-breakpoint
+
 -- The closing adds receipts to closed sums (src/books/folding_store.ts). It counts and hashes them in pieces of 16 seconds of
 -- request ids (2^14 ms).
 INSERT INTO book_closing DEFAULT VALUES;
@@ -95,12 +254,15 @@ BEGIN
     c.server IS NOT DISTINCT FROM (SELECT system_identifier::text FROM pg_control_system()) AND pg_snapshot_xmax(c.folded) <= pg_snapshot_xmax(pg_current_snapshot())
   INTO v_xmax, v_open, v_is_of_here FROM book_closing c;
 
-  IF NOT v_is_of_here OR (SELECT count(*) FROM (SELECT FROM receipts r WHERE r.written_in >= v_xmax LIMIT v_rows_max) r) = v_rows_max THEN
+  IF NOT v_is_of_here OR (SELECT count(*) FROM (SELECT FROM receipts r WHERE r.written_in >= v_xmax LIMIT v_rows_max) r) = v_rows_max
+    OR EXISTS (SELECT FROM receipt_seals WHERE recounted_to IS NOT NULL) THEN
     -- `request_id` has the clock of a replica, so it only bounds what is read: a day more.
-    RETURN QUERY SELECT (r.created_at AT TIME ZONE k.time_zone)::date, count(*)::int, sum(r.charged_nano_usd)::bigint FROM receipts r
+    RETURN QUERY SELECT d.day, sum(d.rows)::int, sum(d.nano_usd)::bigint FROM (
+      SELECT s.day, s.rows, s.nano_usd FROM dropped_sums s WHERE s.kind = 'uncounted' AND s.id = k.id AND s.day BETWEEN p_from AND p_to
+      UNION ALL SELECT (r.created_at AT TIME ZONE k.time_zone)::date, count(*), sum(r.charged_nano_usd) FROM receipts r
       WHERE r.account_id = k.account_id AND r.request_id >= request_id_floor(day_begins(p_from, k.time_zone) - interval '1 day') AND r.key_id = k.id
         AND is_uncounted(r.outcome, r.key_day, r.reason, r.units, r.charged_nano_usd) AND (r.created_at AT TIME ZONE k.time_zone)::date BETWEEN p_from AND p_to
-      GROUP BY 1;
+      GROUP BY 1) d GROUP BY 1;
     RETURN;
   END IF;
 
@@ -123,7 +285,10 @@ CREATE VIEW inv_package_units AS
   SELECT p.id AS package_id, p.units_taken, h.held, r.used, p.tokens_taken + coalesce(h.used_tokens, 0) AS tokens_taken, h.tokens AS tokens_held, r.tokens AS tokens_used
   FROM packages p
   LEFT JOIN (SELECT package_id, sum(units) AS held, sum(tokens) AS tokens, sum(used_tokens) AS used_tokens FROM escrows WHERE key_id = 0 GROUP BY package_id) h ON h.package_id = p.id
-  LEFT JOIN (SELECT package_id, sum(units) AS used, sum(charged_tokens) AS tokens FROM receipts GROUP BY package_id) r ON r.package_id = p.id
+  LEFT JOIN (
+    SELECT package_id, sum(units) AS used, sum(tokens) AS tokens FROM (
+      SELECT package_id, units, charged_tokens AS tokens FROM receipts WHERE package_id IS NOT NULL
+      UNION ALL SELECT id, units, tokens FROM dropped_sums WHERE kind = 'package') all_used GROUP BY package_id) r ON r.package_id = p.id
   WHERE p.units_taken <> coalesce(h.held, 0) + coalesce(r.used, 0)
     OR p.tokens_taken + coalesce(h.used_tokens, 0) <> coalesce(h.tokens, 0) + coalesce(r.tokens, 0);
 --> statement-breakpoint
@@ -133,6 +298,7 @@ CREATE VIEW inv_package_days AS
     SELECT package_id, day, units_taken AS taken, 0 AS held, 0 AS used FROM package_days
     UNION ALL SELECT package_id, day, 0, units, 0 FROM escrows WHERE package_id > 0
     UNION ALL SELECT package_id, day, 0, 0, units FROM receipts WHERE package_id IS NOT NULL
+    UNION ALL SELECT id, day, 0, 0, units FROM dropped_sums WHERE kind = 'package'
   ) AS both_sides GROUP BY package_id, day HAVING sum(taken) <> sum(held) + sum(used);
 --> statement-breakpoint
 CREATE VIEW inv_balance_entries AS
@@ -205,6 +371,7 @@ CREATE VIEW inv_key_days AS
     SELECT key_id, day, units_taken AS taken, taken_nano_usd AS taken_nano, 0 AS units, 0 AS nano FROM key_days
     UNION ALL SELECT key_id, day, 0, 0, units, nano_usd FROM escrows WHERE key_id > 0
     UNION ALL SELECT key_id, key_day, 0, 0, 1, charged_nano_usd FROM receipts WHERE key_day IS NOT NULL AND outcome = 'settled'
+    UNION ALL SELECT id, day, 0, 0, units, nano_usd FROM dropped_sums WHERE kind = 'key'
   ) AS both_sides GROUP BY key_id, day HAVING sum(taken) <> sum(units) OR sum(taken_nano) <> sum(nano);
 --> statement-breakpoint
 CREATE VIEW inv_allotments AS

@@ -63,8 +63,10 @@ CREATE VIEW inv_earnings AS
   UNION ALL
   SELECT reseller_id, day, coalesce(e.earned_nano_usd, 0), coalesce(r.nano_usd, 0)
   FROM earnings e FULL JOIN (
-    SELECT a.reseller_id, (r.finished_at AT TIME ZONE 'UTC')::date AS day, sum(r.charged_nano_usd - r.cost_nano_usd) AS nano_usd
-    FROM receipts r JOIN accounts a ON a.id = r.account_id
-    WHERE r.outcome = 'settled' AND r.charged_nano_usd > r.cost_nano_usd AND a.reseller_id IS NOT NULL GROUP BY 1, 2
+    SELECT reseller_id, day, sum(nano_usd) AS nano_usd FROM (
+      SELECT a.reseller_id, (r.finished_at AT TIME ZONE 'UTC')::date AS day, r.charged_nano_usd - r.cost_nano_usd AS nano_usd
+      FROM receipts r JOIN accounts a ON a.id = r.account_id
+      WHERE r.outcome = 'settled' AND r.charged_nano_usd > r.cost_nano_usd AND a.reseller_id IS NOT NULL
+      UNION ALL SELECT id, day, nano_usd FROM dropped_sums WHERE kind = 'earning') earned GROUP BY 1, 2
   ) r USING (reseller_id, day), book_closing b
   WHERE (day < b.earnings_to AND coalesce(e.earned_nano_usd, 0) <> coalesce(r.nano_usd, 0)) OR e.earned_nano_usd > coalesce(r.nano_usd, 0);

@@ -16,6 +16,7 @@ import { addAllotmentCommands, addPackageCommands } from "./cli/package_commands
 import { addOrderCommands, addPaymentCommands } from "./cli/payment_commands.ts";
 import { addProviderCommands } from "./cli/provider_commands.ts";
 import { addReceiptCommand } from "./cli/receipt_command.ts";
+import { addRetentionCommands } from "./cli/retention_commands.ts";
 import { addSecretKeyCommands } from "./cli/secret_key_commands.ts";
 import { addSellingCommands } from "./cli/selling_commands.ts";
 import { addSignUpCommands } from "./cli/sign_up_commands.ts";
@@ -54,6 +55,7 @@ const GROUPS = [
   addUsageCommand,
   addFiguresCommand,
   addReceiptCommand,
+  addRetentionCommands,
   addSecretKeyCommands,
   addDoctorCommand,
 ];

@@ -527,6 +527,13 @@ export const VARIABLES = {
     what: "how long the audit log, revoked keys and decided orders are kept; 0: forever",
     parse: integer({ min: 0, max: 36_500 }),
   },
+  RECEIPTS_KEEP_MONTHS: {
+    field: "receiptsKeepMonths",
+    default: "0",
+    unit: "months",
+    what: "receipts of sealed months are dropped after so many whole months, and their totals stay; 0: forever",
+    parse: integer({ min: 0, max: 1_200 }),
+  },
   CACHE_TTL_MS: {
     field: "cacheTtlMs",
     default: "30000",

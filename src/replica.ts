@@ -11,6 +11,7 @@ import { hashInWorker } from "./accounts/passwords.ts";
 import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
 import { startBooksCheck } from "./books/check_schedule.ts";
+import { startReceiptUpkeep } from "./books/receipt_upkeep.ts";
 import { pruneAnswerSums } from "./catalog/answer_sums_store.ts";
 import { pruneBoundUses } from "./catalog/bound_uses_store.ts";
 import { prunePauses } from "./catalog/key_states_store.ts";
@@ -233,6 +234,7 @@ function startBackground({ deps, latency, closing }: Parts) {
       nowMs: () => clock.nowMs(),
     }),
     pruning: startPruning(deps),
+    receiptUpkeep: startReceiptUpkeep(deps),
     paymentUpkeep: startPaymentUpkeep(deps),
   };
 }
@@ -329,6 +331,7 @@ async function drain({ deps, closing }: Parts, background: Background, servers: 
     jobs: background.jobs.stop(),
     paymentUpkeep: background.paymentUpkeep.close(),
     pruning: background.pruning.close(),
+    receiptUpkeep: background.receiptUpkeep.close(),
     booksCheck: booksCheck.close(),
     domainChecks: domainChecks.close(),
     messages: messages.close(),

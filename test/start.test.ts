@@ -159,6 +159,7 @@ describe("the configuration", () => {
     SESSION_MAX_SECONDS: "59",
     CACHE_TTL_MS: "99",
     HISTORY_DAYS: "-1",
+    RECEIPTS_KEEP_MONTHS: "1.5",
     DRAIN_NOTICE_SECONDS: "601",
     DRAIN_SECONDS: "0",
     LOG_LEVEL: "verbose",

@@ -65,8 +65,8 @@ const hashOfCrossing = (begins: string, ends: string) =>
 type Step = { first: string; last: string; since: string; upto: string };
 /** How far the time of a request's id may be from the days of a step: the clocks', and that of a zone from UTC. */
 const IDS_APART = `interval '${CLOCKS_APART}' + interval '15 hours'`;
-/** The print of a step's rollups, and the snapshot that was folded in them. */
-type Rollups = { print: bigint; folded: string; isSumOfDays: boolean };
+/** The print of a step's rollups, the part of it whose receipts were dropped, and the snapshot that was folded in them. */
+type Rollups = { print: bigint; droppedPrint: bigint; folded: string; isSumOfDays: boolean };
 
 /**
  * Compares the rollups of about `requestsMax` requests, from where the last sweep ended, or up to the end. Returns how
@@ -84,7 +84,8 @@ export async function sweepRollups(slices: Slices, requestsMax: number): Promise
       break;
     }
     const { step, requests, rollups } = found;
-    if (!rollups.isSumOfDays || (await printOfReceipts(slices, step, rollups.folded)) !== rollups.print) wrong++;
+    const print = (await printOfReceipts(slices, step, rollups.folded)) + rollups.droppedPrint;
+    if (!rollups.isSumOfDays || print !== rollups.print) wrong++;
     read += requests;
   }
   return wrong;
@@ -176,10 +177,32 @@ async function readRollups(tx: SliceTx, step: Step): Promise<Rollups> {
   );
   return {
     print: BigInt(String(row?.print)),
+    droppedPrint: await printOfDropped(tx, step),
     folded: String(row?.folded),
     // Months have no print: after an account's last day was read, they must equal its days summed up.
     isSumOfDays: step.upto !== "infinity" || (await monthsEqualDays(tx, step)),
   };
+}
+
+/** The print of what was kept of dropped receipts. */
+async function printOfDropped(tx: SliceTx, step: Step): Promise<bigint> {
+  const [key, allKeys] = ["key_id", `${ALL_KEYS}::bigint`];
+  const day = `span_begins(${DAY}, begins)`;
+  const hashes = `case when ends < 'infinity' then ${hashOfCrossing("begins", "ends")}
+    else ${hashOfRow(key, String(QUARTER), "begins")} + ${hashOfRow(allKeys, String(QUARTER), "begins")}
+      + ${hashOfRow(key, String(DAY), day)} + ${hashOfRow(allKeys, String(DAY), day)} end`;
+  const [row] = await tx.unsafe(
+    `select (coalesce((
+        select sum(${WEIGHED} * (${hashes})) from receipt_seals m cross join lateral (
+          select * from sealed_usage where month = m.month and ${ACCOUNTS} and begins >= ${SINCE} and begins < ${UPTO} offset 0) u
+        where m.dropped_at is not null), 0)
+      + coalesce((
+        select sum(${printOfUncounted("rows")}) from (
+          select s.id as key_id, s.day, s.rows, s.nano_usd from keys join dropped_sums s on s.kind = 'uncounted' and s.id = keys.id
+          where ${ACCOUNTS} and s.day >= $3::text::date and s.day < $4::text::date) uncounted), 0))::text as print`,
+    toParameters(step),
+  );
+  return BigInt(String(row?.print));
 }
 
 async function monthsEqualDays(tx: SliceTx, { first, last }: Step): Promise<boolean> {
@@ -202,7 +225,7 @@ async function wrongScopes(slices: Slices): Promise<number> {
     slices,
     (tx) => tx`
       select span_begins(${MONTH}, month)::text as begins from (
-        select request_day((select request_id from receipts order by request_id limit 1)) - interval '1 day' as first,
+        select least(request_day((select request_id from receipts order by request_id limit 1)), (select min(month) from receipt_seals)) - interval '1 day' as first,
           request_day((select request_id from receipts order by request_id desc limit 1)) + interval '1 day' as last) r cross join lateral generate_series(date_trunc('month', first at time zone 'UTC'), last at time zone 'UTC', interval '1 month') as month`,
   );
   let wrong = 0;

@@ -96,6 +96,7 @@ export async function sumsMatchRows(slices: Slices, kind: CounterKind, of: Count
   const accountId = String(closed.account_id);
   const folded = String(closed.folded);
   const left = toSums(closed);
+  subtract(left, await slice(slices, (tx) => sumDropped(tx, kind, of)));
   for (let after: string | undefined = String(closed.first); after !== undefined; ) {
     const from: string = after;
     const page = await slice(slices, (tx, rows) =>
@@ -103,10 +104,22 @@ export async function sumsMatchRows(slices: Slices, kind: CounterKind, of: Count
         ? sumTransactions(tx, { accountId, from, folded, rows })
         : sumReceipts(tx, { kind, of, accountId, from, folded, rows }),
     );
-    for (const name of ["units", "tokens", "nanoUsd"] as const) left[name] -= page.sums[name];
+    subtract(left, page.sums);
     after = page.last;
   }
   return left.units === 0n && left.tokens === 0n && left.nanoUsd === 0n;
+}
+
+function subtract(left: Sums, part: Sums): void {
+  for (const name of ["units", "tokens", "nanoUsd"] as const) left[name] -= part[name];
+}
+
+/** What was kept of dropped receipts. */
+async function sumDropped(tx: SliceTx, kind: CounterKind, of: CounterRef): Promise<Sums> {
+  const [row] = await tx`
+    select coalesce(sum(units), 0)::text as units, coalesce(sum(tokens), 0)::text as tokens, coalesce(sum(nano_usd), 0)::text as nano_usd
+    from dropped_sums where kind = ${kind} and id = ${of.id}::text::bigint and (kind <> 'key' or day = ${of.day}::text::date)`;
+  return toSums(row ?? {});
 }
 
 /** Rows of an account after `from`, at most `rows`; those that the snapshot `folded` sees are summed. */

@@ -1,9 +1,10 @@
 import type { Sql } from "../platform/db.ts";
 import { arrayOf } from "../platform/row_literals.ts";
+import { recountDropped } from "./recount_store.ts";
 import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
 import { advanced, type Snapshot, toSnapshot, toText } from "./snapshots.ts";
 import { UNPRICED } from "./unpriced_store.ts";
-import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
+import { addToRollups, USED_COLUMNS, usedOfTaken } from "./usage_rollups_store.ts";
 
 /**
  * Folding: receipts and balance transactions are added to sums (`book_sums`, and the usage rollups), each row exactly
@@ -18,7 +19,7 @@ import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
  * id, whatever it wrote. A late settlement gives its receipt the id of its own transaction; before that, the receipt
  * was released and had added nothing.
  *
- * To add a kind of sums, add it to `moves` and fold everything anew (`foldAnew`).
+ * To add a kind of sums, add it to `moves` and fold everything anew (`foldAnew`). Months whose receipts were dropped lack it.
  */
 
 /** The columns of a settled receipt, and of a balance transaction, that the sums depend on, hashed to one number. */
@@ -71,7 +72,7 @@ export class FoldingBehindError extends Error {}
 
 /**
  * Resets the sums, so that everything is folded again from the first row: the sums no longer match the rows. Each step
- * may be repeated, so a crash does no harm.
+ * may be repeated, so a crash does no harm. What was dropped is counted again from its seal.
  */
 export async function foldAnew(slices: Slices): Promise<void> {
   // Rows restored from another server may have transaction ids that this one has not reached yet.
@@ -81,10 +82,16 @@ export async function foldAnew(slices: Slices): Promise<void> {
     await tx`
       update book_closing set folded = '3:3:', receipts_to = -1, entries_to = -1, usage_to = 0, usage_days_to = 'infinity',
         server = (${serverId(tx)})`;
+    await tx`update receipt_seals set recounted_to = -1 where dropped_at is not null`;
   });
+  await recountDropped(slices);
 }
 
-type Folded = { step: "restored" } | { step: "oversized"; by: string } | { step: "folded"; whole: boolean };
+type Folded =
+  | { step: "restored" }
+  | { step: "uncounted" }
+  | { step: "oversized"; by: string }
+  | { step: "folded"; whole: boolean };
 
 /** Runs one slice. True: nothing was left to fold, and `work` ran in it. */
 async function foldOnce(slices: Slices, work?: (tx: SliceTx) => Promise<void>): Promise<boolean> {
@@ -92,6 +99,8 @@ async function foldOnce(slices: Slices, work?: (tx: SliceTx) => Promise<void>): 
   const folded = await slice(slices, async (tx, rows): Promise<Folded> => {
     const state = await stateOf(tx);
     if (state.isRestored) return { step: "restored" };
+    // A crash has left months of dropped receipts that are not counted again.
+    if (state.isUncounted) return { step: "uncounted" };
     const part = await partOf(tx, state, foldedAtOnce(rows));
     if (part.oversized !== undefined) return { step: "oversized", by: part.oversized };
     if (part.rows > 0) await foldPart(tx, part);
@@ -101,6 +110,7 @@ async function foldOnce(slices: Slices, work?: (tx: SliceTx) => Promise<void>): 
   });
   if (folded.step === "folded" && !folded.whole) return false;
   if (folded.step === "restored") await foldAnew(slices);
+  if (folded.step === "uncounted") await recountDropped(slices);
   // Together with their transactions these rows are no more than a slice like this one folds.
   const rowsMax = Math.ceil(foldedAtOnce(Math.min(slices.rows, rowsBefore)) / 2);
   if (folded.step === "oversized")
@@ -115,16 +125,19 @@ async function foldOnce(slices: Slices, work?: (tx: SliceTx) => Promise<void>): 
 /** The most rows that a slice folds if it may read `rows`. */
 const foldedAtOnce = (rows: number): number => Math.max(Math.ceil(rows / READS_A_FOLD), Math.min(3 * rows, BATCH_ROWS));
 
-type State = { folded: Snapshot; seen: Snapshot; isRestored: boolean };
+type State = { folded: Snapshot; seen: Snapshot; isRestored: boolean; isUncounted: boolean };
 
 /** What is folded, what this slice sees, and whether the database was restored on another server. */
 async function stateOf(tx: SliceTx): Promise<State> {
   const [row] = await tx`
-    select folded::text as folded, server, (${serverId(tx)}) as here, pg_current_snapshot()::text as seen from book_closing`;
+    select folded::text as folded, server, (${serverId(tx)}) as here, pg_current_snapshot()::text as seen,
+      exists(select from receipt_seals where recounted_to is not null) as is_uncounted
+    from book_closing`;
   const [folded, seen] = [toSnapshot(row?.folded), toSnapshot(row?.seen)];
   // The sums are of another server, or of transaction ids that this one has not reached: the database was restored
   // from a copy.
-  return { folded, seen, isRestored: row?.server !== row?.here || folded.xmax > seen.xmax };
+  const isRestored = row?.server !== row?.here || folded.xmax > seen.xmax;
+  return { folded, seen, isRestored, isUncounted: row?.is_uncounted === true };
 }
 
 export const serverId = (sql: SliceTx | Sql) => sql`select system_identifier::text from pg_control_system()`;
@@ -172,6 +185,11 @@ async function partOf(tx: SliceTx, { folded, seen }: State, rowsMax: number): Pr
   };
 }
 
+/** The columns of receipts that `moves` and the rollups read. */
+export const TAKEN_COLUMNS = `request_id, coalesce(day, '-infinity') as day, key_day, outcome = 'settled' as settled, charged_tokens,
+  is_uncounted(outcome, key_day, reason, units, charged_nano_usd) as uncounted, shortfall_nano_usd, price_version_id, reported_usage,
+  ${USED_COLUMNS}`;
+
 /** Adds the rows of a slice to the sums, and puts the counters to check on `book_due`. */
 async function foldPart(tx: SliceTx, part: Part): Promise<void> {
   const of = (columns: string, table: string) => tx`
@@ -179,12 +197,7 @@ async function foldPart(tx: SliceTx, part: Part): Promise<void> {
     union all select ${tx.unsafe(columns)} from ${tx(table)}
       where written_in >= ${part.from}::text::xid8 and written_in < ${part.upto}::text::xid8`;
   await tx`
-    with taken as materialized (${of(
-      `request_id, coalesce(day, '-infinity') as day, key_day, outcome = 'settled' as settled, charged_tokens,
-        is_uncounted(outcome, key_day, reason, units, charged_nano_usd) as uncounted,
-        shortfall_nano_usd, price_version_id, reported_usage, ${USED_COLUMNS}, ${RECEIPT_HASH} as hash`,
-      "receipts",
-    )}),
+    with taken as materialized (${of(`${TAKEN_COLUMNS}, ${RECEIPT_HASH} as hash`, "receipts")}),
     entries as materialized (${of(`id, account_id, amount_nano_usd, kind, request_id, ${ENTRY_HASH} as hash`, "balance_entries")}),
     moves (kind, id, day, rows, units, tokens, nano_usd, digest) as materialized (${moves(tx)}),
     summed as (
@@ -195,6 +208,7 @@ async function foldPart(tx: SliceTx, part: Part): Promise<void> {
     charges as (
       insert into book_due (kind, id, request_id) ${unequalCharges(tx)} on conflict do nothing
     ),
+    ${usedOfTaken(tx)},
     ${addToRollups(tx)}
     insert into book_due (kind, id, day)
     select distinct kind, id, case when kind = 'key' then day else '-infinity' end from moves where kind in ('package', 'key', 'account')
@@ -206,6 +220,20 @@ async function foldPart(tx: SliceTx, part: Part): Promise<void> {
  */
 function moves(tx: SliceTx) {
   return tx`
+    ${receiptMoves(tx)}
+    union all
+    select 'account', account_id, '-infinity', sum(n), 0, 0, sum(nano), 0
+    from (select account_id, count(*) as n, sum(amount_nano_usd) as nano from entries group by 1
+      union all select account_id, 0, 0 from taken where mode = 'payg' group by 1) a group by account_id
+    union all
+    select 'receipts', receipts_piece(request_id), '-infinity', count(*), 0, 0, 0, sum(hash) from taken where settled group by 2
+    union all
+    select 'entries', id >> ${tx.unsafe(String(ENTRY_PIECE_BITS))}, '-infinity', count(*), 0, 0, 0, sum(hash) from entries group by 2`;
+}
+
+/** The sums of receipts that stay when the receipts are dropped. */
+export function receiptMoves(tx: SliceTx) {
+  return tx`
     select 'package', package_id, day, count(*), sum(units), sum(charged_tokens), 0, 0
     from taken where package_id is not null group by package_id, day
     union all
@@ -214,12 +242,6 @@ function moves(tx: SliceTx) {
     union all
     select 'uncounted', key_id, (taken.created_at at time zone keys.time_zone)::date, count(*), 0, 0, sum(charged_nano_usd), 0
     from taken join keys on keys.id = key_id where uncounted group by 2, 3
-    union all
-    select 'account', account_id, '-infinity', sum(n), 0, 0, sum(nano), 0
-    from (select account_id, count(*) as n, sum(amount_nano_usd) as nano from entries group by 1
-      union all select account_id, 0, 0 from taken where mode = 'payg' group by 1) a group by account_id
-    union all
-    select 'receipts', receipts_piece(request_id), '-infinity', count(*), 0, 0, 0, sum(hash) from taken where settled group by 2
     union all
     select 'losses', 0, request_day(request_id), count(*), 0, 0, sum(shortfall_nano_usd), 0
     from taken where settled and shortfall_nano_usd > 0 group by 3
@@ -231,9 +253,7 @@ function moves(tx: SliceTx) {
     select ${UNPRICED} || counted.kind, price_version_id, request_day(request_id), count(*), 0, sum(counted.tokens), 0, 0
     from taken join price_versions v on v.id = price_version_id
       cross join lateral unpriced_counts(reported_usage, rates_for(v.prices, prompt_tokens)) counted
-    where settled and taken.mode = 'payg' and reported_usage is not null group by 1, 2, 3
-    union all
-    select 'entries', id >> ${tx.unsafe(String(ENTRY_PIECE_BITS))}, '-infinity', count(*), 0, 0, 0, sum(hash) from entries group by 2`;
+    where settled and taken.mode = 'payg' and reported_usage is not null group by 1, 2, 3`;
 }
 
 /**
@@ -245,7 +265,7 @@ function unequalCharges(tx: SliceTx) {
   return tx`
     select 'charge', coalesce(r.account_id, e.account_id), coalesce(r.request_id, e.request_id)
     from (select request_id, min(account_id) as account_id, -sum(amount_nano_usd) as total from entries
-      where kind = 'charge' and request_id is not null group by 1) e
+      where kind = 'charge' and request_id >= receipts_kept_from() group by 1) e
     full join (select * from taken where charged_nano_usd <> 0) r on r.request_id = e.request_id
     where r.charged_nano_usd is distinct from e.total or (r.charged_nano_usd > 0 and (r.mode = 'package' or not r.settled))`;
 }

@@ -18,8 +18,8 @@ import type { SliceTx } from "./short_transactions_store.ts";
  * Besides those of accounts there are rows of _scopes_, without keys: everyone (account 0), and the customers of a
  * reseller (the negative id of its account). They are for figures over many accounts (`figures_store.ts`).
  *
- * Nothing deletes receipts. If an operator deletes a month of them, the next sweep finds rows missing and everything is
- * folded anew: the rollups then cover what is left.
+ * When receipts of a sealed month are dropped, its rollups stay. `sealed_usage` has what they are counted again from, should everything be
+ * folded anew (`dropped_months_store.ts`).
  */
 
 /** Spans of `usage_sums`, in minutes: a quarter of an hour, a UTC day; 0: a UTC month. */
@@ -76,7 +76,7 @@ export const SUMMED = `sum(requests)::bigint as requests, sum(charges)::bigint a
   sum(charged_nano_usd) as charged_nano_usd, sum(earned_nano_usd) as earned_nano_usd, sum(units_nano_usd) as units_nano_usd,
   sum(units_cost_nano_usd) as units_cost_nano_usd, sum(provider_cost_nano_usd) as provider_cost_nano_usd,
   sum(cost_unknown)::bigint as cost_unknown, sum(first_marks) as first_marks, sum(whole_marks) as whole_marks`;
-const ADDED = `requests = s.requests + excluded.requests, charges = s.charges + excluded.charges,
+export const ADDED = `requests = s.requests + excluded.requests, charges = s.charges + excluded.charges,
   prompt_tokens = s.prompt_tokens + excluded.prompt_tokens, cached_tokens = s.cached_tokens + excluded.cached_tokens,
   completion_tokens = s.completion_tokens + excluded.completion_tokens,
   charged_nano_usd = s.charged_nano_usd + excluded.charged_nano_usd,
@@ -109,8 +109,11 @@ export const HELD = `(select ${EVERYONE}::bigint as scope, a.id as holder_id
   union all select ${RESELLERS}, -a.reseller_id where a.reseller_id is not null
   union all select -a.reseller_id, a.id where a.reseller_id is not null)`;
 
-/** CTEs of the folding statement: add the settled receipts of `taken` to the rollups. */
-export function addToRollups(tx: SliceTx) {
+/**
+ * CTEs: the settled receipts of `taken` as rows of the rollups. `used`: by key and quarter, from which all others but the crossings follow;
+ * `crossings`: rows of `usage_crossings`.
+ */
+export function usedOfTaken(tx: SliceTx) {
   return tx.unsafe(`
     kinds_used as materialized (select distinct model_id, host, mode, route_id from taken where settled),
     kinds_added as (
@@ -127,6 +130,15 @@ export function addToRollups(tx: SliceTx) {
       select account_id, key_id, span_begins(${QUARTER}, created_at) as begins, kind_id, ${COUNTED}
       from taken join kinds using (model_id, host, mode, route_id) ${WORTH} where settled group by 1, 2, 3, 4
     ),
+    crossings as materialized (
+      select account_id, span_begins(${QUARTER}, created_at) as begins, span_begins(${QUARTER}, finished_at) as ends, kind_id, ${COUNTED}
+      from taken join kinds using (model_id, host, mode, route_id) ${WORTH} where settled and crosses_month(created_at, finished_at) group by 1, 2, 3, 4
+    )`);
+}
+
+/** CTEs: add `used` and `crossings` to the rollups. */
+export function addToRollups(tx: SliceTx) {
+  return tx.unsafe(`
     scoped as materialized (
       select scope, begins, kind_id, ${SUMMED} from used join accounts a on a.id = account_id
         cross join lateral (select ${EVERYONE} as scope union all select -reseller_id where reseller_id is not null) scopes
@@ -158,8 +170,7 @@ export function addToRollups(tx: SliceTx) {
     ),
     crossed as (
       insert into usage_crossings as s (account_id, begins, ends, kind_id, ${COUNTS})
-      select account_id, span_begins(${QUARTER}, created_at), span_begins(${QUARTER}, finished_at), kind_id, ${COUNTED}
-      from taken join kinds using (model_id, host, mode, route_id) ${WORTH} where settled and crosses_month(created_at, finished_at) group by 1, 2, 3, 4
+      select account_id, begins, ends, kind_id, ${COUNTS} from crossings
       on conflict (account_id, begins, ends, kind_id) do update set ${ADDED}
     )`);
 }

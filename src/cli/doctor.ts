@@ -4,14 +4,17 @@ import type { Command } from "commander";
 import type { Redis } from "ioredis";
 import { lossBoundsOf } from "../accounts/losses.ts";
 import { readStops } from "../accounts/losses_store.ts";
-import type { CheckOptions } from "../books/check.ts";
 import { checkNow } from "../books/check_runs_store.ts";
 import { exportState } from "../books/receipt_export_store.ts";
+import { chainProblems } from "../books/seal_check_store.ts";
+import { listClosedMonths, listOpenMonths } from "../books/seals_store.ts";
+import { openSlices } from "../books/short_transactions_store.ts";
 import { listUnpriced } from "../books/unpriced_store.ts";
 import { listModels } from "../catalog/models_store.ts";
 import type { ProviderTest } from "../catalog/provider_check.ts";
 import { listProviders } from "../catalog/providers_store.ts";
 import { listRoutes } from "../catalog/routes_store.ts";
+import { InputError } from "../errors.ts";
 import { receiptMonthsAhead } from "../ledger/leases_store.ts";
 import { createLog } from "../platform/log.ts";
 import { migrationState, schemaSentence } from "../platform/migrate.ts";
@@ -23,7 +26,9 @@ import { checkPayments } from "./doctor_payments.ts";
 import { readOutbox, readServer, replicasUp } from "./doctor_store.ts";
 import { knownSentence, sentenceOf } from "./errors.ts";
 import type { Output } from "./output.ts";
+import { progressOf } from "./progress.ts";
 import { testProviders, unlistedSentence } from "./provider_test.ts";
+import { verifyAll } from "./retention_commands.ts";
 import { terminal } from "./terminal.ts";
 
 /** The command `doctor`: checks everything the service depends on, and says what to do about each problem. */
@@ -34,22 +39,25 @@ const MONTHS_AHEAD_MIN = 2;
 const REPLICA_SECONDS = 10;
 const MESSAGE_SECONDS_MAX = 1800;
 const EXPORT_SECONDS_MAX = 900;
-const PROGRESS_MS = 2_000;
 
-type DoctorOptions = { full?: true };
+type DoctorOptions = { full?: true; files?: string };
 
 export function addDoctorCommand(program: Command): void {
   defineCommand(
     program
       .command("doctor")
       .description("check everything the service depends on; exits with 1 if something is wrong")
-      .option("--full", "recheck every ledger record; may take long"),
+      .option("--full", "recheck every ledger record, and compare it with the seals; may take long")
+      .option("--files <folder>", "with --full: also compare the files of exported months there"),
     {},
-    async (context, { full }: DoctorOptions) => show(await diagnose(context, full === true)),
+    async (context, { full, files }: DoctorOptions) => {
+      if (files !== undefined && !full) throw new InputError("--files is only for doctor --full.");
+      return show(await diagnose(context, full === true, files));
+    },
   );
 }
 
-async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
+async function diagnose(context: Context, full: boolean, files: string | undefined): Promise<Finding[]> {
   const postgres = await guarded("Postgres", "Start it, or correct DATABASE_URL.", () => checkPostgres(context));
   const redis = await guarded("Redis", "Start it, or correct REDIS_URL.", () => checkRedis(context));
   const spool = await guarded("spool", "Check SPOOL_DIR.", () => checkSpool(context));
@@ -65,6 +73,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
     ...(await guarded("bounds", "See: bun run cli model show", () => checkBounds(context))),
     ...(await guarded("margins", "See: bun run cli model show", () => checkMargins(context))),
     ...(await guarded("books", "Run doctor again.", () => checkBooks(context, full))),
+    ...(await guarded("seals", "Run doctor again.", () => checkSeals(context, full, files))),
     ...(await guarded("unpriced", "Run doctor again.", () => checkUnpriced(context))),
     ...(await guarded("losses", "See: bun run cli account losses", () => checkLosses(context))),
     ...(await guarded("payments", "See the page Payment settings.", () => checkPayments(context))),
@@ -210,7 +219,11 @@ async function checkModels(context: Context): Promise<Found> {
 /** The same check as replicas run, stored in the same place. It runs in slices so that requests do not slow down. */
 async function checkBooks({ db }: Context, full: boolean): Promise<Found> {
   let changed = 0;
-  const { results } = await checkNow(db.sql, { full, onSlice: progress(), onChanged: (pieces) => (changed += pieces) });
+  const { results } = await checkNow(db.sql, {
+    full,
+    onSlice: progressOf("books"),
+    onChanged: (pieces) => (changed += pieces),
+  });
   const broken = results.flatMap(({ name, rows }) => (rows !== null && rows > 0 ? `${name} (${rows})` : []));
   const uncounted = results.filter(({ rows }) => rows === null).map(({ name }) => name);
   if (broken.length > 0) {
@@ -233,6 +246,32 @@ async function checkBooks({ db }: Context, full: boolean): Promise<Found> {
       advice: "Find out who changed them. The sums have been computed again from the rows.",
     };
   return { state: "ok", detail: `all ${results.length} checks passed` };
+}
+
+/** Seals of months of receipts. With --full, all that they were made of is compared with them. */
+async function checkSeals(context: Context, full: boolean, files: string | undefined): Promise<Found | Finding[]> {
+  const { sql } = context.db;
+  const closed = await listClosedMonths(sql);
+  const slices = openSlices(sql, { onSlice: progressOf("seals") });
+  const problems = full
+    ? (await verifyAll(slices, context, files)).problems
+    : closed.flatMap((month, i) => chainProblems(month, closed[i - 1]));
+  if (problems.length > 0)
+    return problems.map(({ month, problem }) => ({
+      what: `seal of ${month}`,
+      state: "wrong" as const,
+      detail: problem,
+      advice: "Find out who changed it, and compare with a backup or with exported files. Drop nothing until then.",
+    }));
+  const due = (await listOpenMonths(sql)).filter(({ isDue, isEmpty }) => isDue && !isEmpty).map(({ month }) => month);
+  if (due.length > 0)
+    return {
+      state: "warning",
+      detail: `${due.join(", ")} could be sealed`,
+      advice: "A replica does it within ten minutes. Or run: bun run cli retention seal",
+    };
+  const sealed = closed.filter(({ seal }) => seal !== null).length;
+  return { state: "ok", detail: `${sealed} sealed months ${full ? "are unchanged" : "name one another"}` };
 }
 
 /** Counts that providers report and that have no price. The check of the books has summed them up. Source: IMP-6. */
@@ -297,17 +336,6 @@ async function checkExport(context: Context): Promise<Found> {
   if ((oldestSeconds ?? 0) > EXPORT_SECONDS_MAX)
     return { state: "warning", detail, advice: "Check that a replica with RECEIPT_EXPORT_URL is running." };
   return { state: "ok", detail };
-}
-
-/** Reports the progress of a long check on stderr, every few seconds. */
-function progress(): CheckOptions["onSlice"] {
-  let saidMs = performance.now();
-  const { err } = terminal();
-  return ({ doing, done, longestMs }) => {
-    if (performance.now() - saidMs < PROGRESS_MS) return;
-    saidMs = performance.now();
-    err(`books: ${doing}, ${done} slices, the longest ${Math.round(longestMs)} ms\n`);
-  };
 }
 
 async function checkMonths(context: Context): Promise<Found> {

@@ -15,6 +15,7 @@ export const JOB_NAMES = [
   "payments",
   "pruning",
   "receipt_export",
+  "receipt_seals",
   "route_speeds",
 ] as const;
 export type JobName = (typeof JOB_NAMES)[number];
