@@ -1,28 +1,12 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import packageFacts from "../package.json" with { type: "json" };
-import { pruneAudit } from "./accounts/audit_store.ts";
-import { pruneEmailChanges } from "./accounts/email_changes_store.ts";
-import { pruneForms } from "./accounts/forms_store.ts";
-import { pruneKeys } from "./accounts/keys_store.ts";
-import { pruneInvitations } from "./accounts/member_invitations_store.ts";
 import { openAccounts } from "./accounts/parts.ts";
-import { pruneChallenges } from "./accounts/passkeys_store.ts";
 import { hashInWorker } from "./accounts/passwords.ts";
-import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
-import { pruneSessions } from "./accounts/sessions_store.ts";
 import { startBooksCheck } from "./books/check_schedule.ts";
 import { startReceiptUpkeep } from "./books/receipt_upkeep.ts";
-import { pruneAnswerSums } from "./catalog/answer_sums_store.ts";
-import { pruneBoundUses } from "./catalog/bound_uses_store.ts";
-import { prunePauses } from "./catalog/key_states_store.ts";
 import { openCatalogParts } from "./catalog/parts.ts";
-import { pruneRouteStats } from "./catalog/route_stats_store.ts";
-import { pruneOrders } from "./commerce/orders_store.ts";
 import { openCommerce } from "./commerce/parts.ts";
 import { startPaymentUpkeep } from "./commerce/payment_upkeep.ts";
-import { pruneSignUps } from "./commerce/sign_ups_store.ts";
-import { pruneGuesses } from "./commerce/voucher_guesses_store.ts";
-import { pruneVouchers } from "./commerce/vouchers_store.ts";
 import type { Config } from "./config.ts";
 import type { Deps } from "./deps.ts";
 import { openGateway } from "./gateway/parts.ts";
@@ -31,15 +15,13 @@ import { createReadPlaces } from "./http/read_places.ts";
 import { startLedgerJobs } from "./ledger/jobs.ts";
 import { openLedger } from "./ledger/open_ledger.ts";
 import { createReserveLatency, type ReserveLatency } from "./ledger/reserve_latency.ts";
-import { pruneOutbox } from "./messages/deliveries_store.ts";
 import { startMessages } from "./messages/delivery.ts";
 import { startReceiptExport } from "./messages/receipt_export.ts";
 import { openOperations } from "./operations/parts.ts";
-import { pruneWrites } from "./operations/writes_store.ts";
 import { loadSite } from "./panel/built_site.ts";
 import { type Base, close } from "./platform/base.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
-import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
+import { startChangeReader } from "./platform/changes_store.ts";
 import type { MachineClock } from "./platform/clock.ts";
 import { newRequestId } from "./platform/crypto.ts";
 import { openDatabaseClock } from "./platform/database_clock_store.ts";
@@ -58,6 +40,7 @@ import { checkSecretKey } from "./platform/secret_key_store.ts";
 import { createStartWait, type StartWait } from "./platform/start_wait.ts";
 import { setLookUpMsMax, within } from "./platform/time_limit.ts";
 import { openTracing } from "./platform/tracing.ts";
+import { pruneAll } from "./retention.ts";
 import { createApp } from "./server/app.ts";
 import { createInternalApp } from "./server/internal.ts";
 import { listen } from "./server/listen.ts";
@@ -68,7 +51,6 @@ const PRUNE_EVERY_MS = 600_000;
 /** Routes in the status that a replica writes every second. */
 const ROUTES_REPORTED_MAX = 50;
 /** For one kind of rows. It deletes in slices, so one that takes longer waits for something. */
-const PRUNE_MS_MAX = 120_000;
 /** After the drain's time: for the holds of the requests that were ended to be released. */
 const RELEASE_MS_MAX = 3_000;
 /** Of the time that a request may wait for Postgres: what a transaction may wait for a lock. The rest is for its own work. */
@@ -243,54 +225,6 @@ function startPruning(deps: Deps): Job {
   const late = new Set<string>();
   const failure = "not everything could be pruned";
   return every({ name: "pruning", ms: PRUNE_EVERY_MS, run: () => pruneAll(deps, { late }), log: deps.log, failure });
-}
-
-/**
- * Deletes what is past its retention, one kind after the other and in slices, so that it uses one connection of the pool. A kind that
- * fails, or takes longer than `msMax`, is logged, and the others are deleted all the same. `late`: kinds that have not ended; they are left
- * out until they have. Throws if a kind failed.
- */
-export async function pruneAll(
-  deps: Pick<Deps, "db" | "bus" | "config" | "log">,
-  { late = new Set(), msMax = PRUNE_MS_MAX }: { late?: Set<string>; msMax?: number } = {},
-): Promise<void> {
-  const { db, config, log } = deps;
-  const { sessionIdleSeconds, historyDays } = config;
-  const short: Record<string, () => Promise<unknown>> = {
-    changes: () => pruneChanges(db),
-    sessions: () => pruneSessions(deps, sessionIdleSeconds),
-    challenges: () => pruneChallenges(deps),
-    emailChanges: () => pruneEmailChanges(deps),
-    invitations: () => pruneInvitations(deps),
-    forms: () => pruneForms(deps),
-    signUps: () => pruneSignUps(deps),
-    apiWrites: () => pruneWrites(deps),
-    guesses: () => pruneGuesses(deps),
-    refusals: () => pruneRefusals(deps),
-    routeStats: () => pruneRouteStats(deps),
-    answerSums: () => pruneAnswerSums(deps),
-    boundUses: () => pruneBoundUses(deps),
-    pauses: () => prunePauses(deps),
-    outbox: () => pruneOutbox(deps),
-    responses: () => turnResponseDays(deps, config.responsesKeepHours),
-  };
-  const history: typeof short = {
-    audit: () => pruneAudit(deps, historyDays),
-    keys: () => pruneKeys(deps, historyDays),
-    orders: () => pruneOrders(deps, historyDays),
-    vouchers: () => pruneVouchers(deps, historyDays),
-  };
-  const failed: string[] = [];
-  for (const [kind, prune] of Object.entries({ ...short, ...(historyDays > 0 && history) })) {
-    if (late.has(kind)) continue;
-    late.add(kind);
-    const pruning = prune().finally(() => late.delete(kind));
-    await within(msMax, pruning).catch((err: unknown) => {
-      log.warn({ err, kind }, "pruning failed; it is tried again later");
-      failed.push(kind);
-    });
-  }
-  if (failed.length > 0) throw new Error(`not pruned: ${failed.join(", ")}`);
 }
 
 type Servers = { main: Server; internal: Server | undefined };

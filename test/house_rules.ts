@@ -23,6 +23,7 @@ const entryPaths = [
   "src/main.ts",
   "src/processes.ts",
   "src/replica.ts",
+  "src/retention.ts",
   "src/cli.ts",
   "src/cli/",
   "src/demo.ts",

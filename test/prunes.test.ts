@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { pruneAll } from "../src/replica.ts";
+import { pruneAll } from "../src/retention.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts/accounts_world.ts";
 import { until } from "./platform/own_redis.ts";
 import { quietLog } from "./platform/quiet_log.ts";

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { configTable } from "../scripts/config_table.ts";
+import { retentionTable } from "../scripts/retention_table.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
 
 /** Removes the padding that the formatter adds to tables. */
@@ -10,6 +11,10 @@ const LINES_MAX = 150;
 
 test("docs/configuration.md has every variable with its default and unit", () => {
   expect(squeeze(read("docs/configuration.md"))).toContain(squeeze(configTable()));
+});
+
+test("docs/retention.md has what is kept, as replicas delete by it", () => {
+  expect(squeeze(read("docs/retention.md"))).toContain(squeeze(retentionTable()));
 });
 
 test("docs/errors.md has every error code with its status and type", () => {

@@ -6,8 +6,8 @@ import { type Static, Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 import { InputError } from "../errors.ts";
 import type { MonthProblem } from "./seal_check_store.ts";
-import { type Block, listBlocks, monthFloor, type Seal } from "./seals_store.ts";
-import { type Slices, slice } from "./short_transactions_store.ts";
+import { linesOf, listBlocks, type Seal } from "./seals_store.ts";
+import type { Slices } from "./short_transactions_store.ts";
 
 /**
  * Receipts of sealed months as files: `receipts-2030-01.ndjson.gz` has a line of JSON for each receipt, in the order of their ids, and
@@ -65,7 +65,7 @@ export async function exportMonth(slices: Slices, { seal, folder }: { seal: Seal
     for (const [i, block] of blocks.entries()) {
       if (i < pieces.length) continue;
       slices.doing = `exporting ${month}, block ${i + 1} of ${blocks.length}`;
-      const lines = await readLines(slices, month, blocks[i - 1]?.lastId ?? null, block);
+      const lines = await linesOf(slices, month, { after: blocks[i - 1]?.lastId ?? null, upTo: block.lastId });
       if (sha256(lines) !== block.digest)
         throw new InputError(`Block ${block.number} of ${month} is not what was sealed: run doctor --full.`);
       const packed = gzipSync(lines);
@@ -93,17 +93,6 @@ async function begunPieces({ part, progress }: { part: string; progress: string 
   const pieces = head === seal ? lines.slice(0, -1).map((line): Piece => JSON.parse(line)) : [];
   const bytes = (await stat(part).catch(ifMissing))?.size ?? 0;
   return bytes < endOf(pieces) ? [] : pieces;
-}
-
-async function readLines(slices: Slices, month: string, after: string | null, { lastId }: Block): Promise<string> {
-  const [row] = await slice(
-    slices,
-    (tx) => tx`
-      select coalesce(string_agg(receipt_line(receipts) || E'\n', '' order by request_id), '') as lines from receipts
-      where ${after === null ? tx`request_id >= ${monthFloor(tx, month)}` : tx`request_id > ${after}::text::uuid`}
-        and request_id <= ${lastId}::text::uuid`,
-  );
-  return String(row?.lines);
 }
 
 /** Writes, and waits until it is on disk. */

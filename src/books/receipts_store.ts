@@ -5,10 +5,10 @@ import type { AnsweredBy } from "../ledger/answered_by.ts";
 import { FurtherCounts, PriceParts, type Recomputed, type RecomputedLine, recompute } from "../ledger/price.ts";
 import type { UsageReport } from "../ledger/reported_usage.ts";
 import { type TriedRoute, triedOf } from "../ledger/tried_routes.ts";
-import type { Db } from "../platform/db.ts";
+import type { Db, Sql } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { operatorMoney, resellerMoney } from "./usage_money.ts";
-import type { BillingMode } from "./usage_records_store.ts";
+import { type BillingMode, REQUEST_ID } from "./usage_records_store.ts";
 
 /** One request as recorded: settled or released. */
 export type Receipt = {
@@ -160,6 +160,19 @@ export async function findRequestAccount(
     ) r join accounts a on a.id = r.account_id
     where ${inScope} limit 1`;
   return row && { accountId: Number(row.id), name: String(row.name) };
+}
+
+/**
+ * Why there is nothing of a request: its month is no longer kept. That says nothing of whether there was such a request. Undefined: that
+ * is not why.
+ */
+export async function whyNotKept(sql: Sql, requestId: string): Promise<string | undefined> {
+  if (!REQUEST_ID.test(requestId)) return undefined;
+  const [row] = await sql`
+    select to_char(month, 'YYYY-MM') as month, to_char(dropped_at at time zone 'UTC', 'YYYY-MM-DD') as day from receipt_seals
+    where dropped_at is not null and ${requestId}::text::uuid >= receipt_month_floor(month)
+      and ${requestId}::text::uuid < receipt_month_floor((month + interval '1 month')::date)`;
+  return row && `Single requests of ${row.month} are no longer kept since ${row.day}. Sums of the month are.`;
 }
 
 const Reported = Type.Record(Type.String(), Type.Union([Type.Number(), Type.String()]));

@@ -269,3 +269,19 @@ export async function totalsDigest(slices: Slices, month: string): Promise<strin
 export async function noteExported(sql: Sql, month: string): Promise<void> {
   await sql`update receipt_seals set exported_at = ledger_now() where month = ${firstDay(month)}::text::date`;
 }
+
+/** The receipts of a block as lines of JSON: those after an id, or the month's first, up to another one. */
+export async function linesOf(
+  slices: Slices,
+  month: string,
+  { after, upTo }: { after: string | null; upTo: string },
+): Promise<string> {
+  const [row] = await slice(
+    slices,
+    (tx) => tx`
+      select coalesce(string_agg(receipt_line(receipts) || E'\n', '' order by request_id), '') as lines from receipts
+      where ${after === null ? tx`request_id >= ${monthFloor(tx, month)}` : tx`request_id > ${after}::text::uuid`}
+        and request_id <= ${upTo}::text::uuid`,
+  );
+  return String(row?.lines);
+}

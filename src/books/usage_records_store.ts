@@ -16,7 +16,7 @@ import { type Chunk, type ChunkLimits, readAlongIndex, readPage } from "./paged_
 const PAGE_MAX = 1000;
 const PAGE_DEFAULT = 100;
 const UUID_MS_MAX = 2 ** 48 - 1;
-const REQUEST_ID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+export const REQUEST_ID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 export const ID_MIN = "00000000-0000-0000-0000-000000000000";
 export const ID_MAX = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 const IS_INSTANT = new RegExp(INSTANT.pattern);

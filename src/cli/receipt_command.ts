@@ -1,5 +1,12 @@
 import type { Command } from "commander";
-import { findReceipt, findRequestAccount, moneyOf, type Receipt, recomputeReceipt } from "../books/receipts_store.ts";
+import {
+  findReceipt,
+  findRequestAccount,
+  moneyOf,
+  type Receipt,
+  recomputeReceipt,
+  whyNotKept,
+} from "../books/receipts_store.ts";
 import { InputError } from "../errors.ts";
 import type { Recomputed } from "../ledger/price.ts";
 import { type Context, defineCommand } from "./context.ts";
@@ -31,7 +38,9 @@ async function receiptOf(context: Context, requestId: string): Promise<{ receipt
   const receipt = account && (await findReceipt(context, { accountId: account.accountId, requestId }));
   if (!receipt)
     throw new InputError(
-      account ? "The request was refused, so it has no receipt." : "There is no finished request with this id.",
+      account
+        ? "The request was refused, so it has no receipt."
+        : ((await whyNotKept(context.db.sql, requestId)) ?? "There is no finished request with this id."),
     );
   return { receipt, accountId: account.accountId };
 }

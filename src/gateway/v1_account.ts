@@ -1,3 +1,4 @@
+import { whyNotKept } from "../books/receipts_store.ts";
 import { findUsageRecord, listUsageRecords, type UsageRow } from "../books/usage_records_store.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
@@ -102,7 +103,10 @@ export async function getUsage(deps: Deps, { key, requestId }: Caller, asked: st
   const hosts = key.hosts === null ? null : [...key.hosts];
   const row = await findUsageRecord(deps, { requestId: asked, accountId: key.accountId, hosts });
   // A record of another account, or of a host that the key may not be used on, reads as one that does not exist.
-  if (row === undefined) throw new Refusal("not_found", { message: "No usage record has this request id." });
+  if (row === undefined) {
+    const message = (await whyNotKept(deps.db.sql, asked)) ?? "No usage record has this request id.";
+    throw new Refusal("not_found", { message });
+  }
   return Response.json(toUsageRecord(row), { headers: { "x-request-id": requestId } });
 }
 

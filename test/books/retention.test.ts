@@ -6,6 +6,7 @@ import { gunzipSync } from "node:zlib";
 import { check } from "../../src/books/check.ts";
 import { dropMonths } from "../../src/books/dropped_months_store.ts";
 import { foldAll, foldAnew } from "../../src/books/folding_store.ts";
+import { whyNotKept } from "../../src/books/receipts_store.ts";
 import { verifySeals } from "../../src/books/seal_check_store.ts";
 import { listClosedMonths, sealDue } from "../../src/books/seals_store.ts";
 import { runCli } from "../cli_process.ts";
@@ -33,7 +34,19 @@ const slices = <T>(work: Parameters<typeof inSlicesOf<T>>[2], rows = 50) => inSl
 const cli = (args: string) => runCli(`retention ${args}`, { env: { DATABASE_URL: world.url, REDIS_URL: "" } });
 const seal = () => slices(sealDue);
 const problems = async () => (await slices(verifySeals)).map(({ month, problem }) => `${month}: ${problem}`);
-const broken = async () => (await slices(check, 5_000)).filter(({ rows }) => rows !== 0);
+/** What a check finds; one that has to fold everything anew finds that rows were changed. */
+const broken = async () => {
+  let changed = 0;
+  const results = await slices((all) => check(all, { onChanged: (pieces) => (changed += pieces) }), 5_000);
+  return [...results.filter(({ rows }) => rows !== 0), ...(changed > 0 ? [{ changed }] : [])];
+};
+const doctor = async (args = "") => {
+  const { out } = await runCli(`doctor --full --json ${args}`, { env: { DATABASE_URL: world.url, REDIS_URL: "" } });
+  const findings: { what: string; state: string; detail: string }[] = JSON.parse(out).findings;
+  return findings
+    .filter(({ what }) => what.startsWith("seal"))
+    .map(({ what, state, detail }) => `${state} ${what}: ${detail}`);
+};
 
 /** All sums that reports read, but the hashes of receipts. */
 async function sums() {
@@ -107,6 +120,7 @@ test("one changed byte of a receipt is found, with its month, its time and its a
   expect((await problems()).at(-1)).toBe(
     `${past.months[1]}: the totals of account ${row?.id} differ from the sealed ones`,
   );
+  expect((await doctor())[0]).toMatch(new RegExp(`^wrong seal of ${past.months[1]}: block 2 was changed`));
   const verified = await cli("verify");
   expect([verified.code, verified.out]).toEqual([1, expect.stringContaining("block 2 was changed")]);
   await tamper(
@@ -237,6 +251,7 @@ test("after a drop all sums are as before, also after everything was folded anew
   expect(await sums()).toEqual(before);
   await again();
   expect((await cli(`verify --files ${folder}`)).out).toBe("3 sealed months are unchanged.\n");
+  expect(await doctor(`--files ${folder}`)).toEqual(["ok seals: 3 sealed months are unchanged"]);
   expect((await cli("status")).out).toContain(`${past.months[0]}  ${3 * MANY}       dropped`);
 });
 
@@ -248,4 +263,15 @@ test("what was dropped stays closed: a settlement that comes again is refused, n
       shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, estimated, created_at, finished_at)
     values (receipt_month_floor(${`${past.months[0]}-01`}::text::date), 1, 1, 'm', 'h', 'payg', 'released', 'late', 0, 0, 0, 0, 0, 0, 0, 0, false, now(), now())`;
   await expect(Promise.resolve(late)).rejects.toThrow("are sealed");
+});
+
+test("a request of a dropped month is found as one that is not kept any more", async () => {
+  const [row] =
+    await world.sql`select receipt_month_floor(${`${past.months[1]}-01`}::text::date)::text as id, to_char(dropped_at at time zone 'UTC', 'YYYY-MM-DD') as day from receipt_seals limit 1`;
+  const says = `Single requests of ${past.months[1]} are no longer kept since ${row?.day}. Sums of the month are.`;
+  expect(await whyNotKept(world.sql, String(row?.id))).toBe(says);
+  const asked = await runCli(`receipt ${row?.id}`, { env: { DATABASE_URL: world.url, REDIS_URL: "" } });
+  expect(asked.err).toBe(`${says}\n`);
+  const [kept = ""] = await past.idsOf(past.months[2]);
+  expect([await whyNotKept(world.sql, kept), await whyNotKept(world.sql, "no id")]).toEqual([undefined, undefined]);
 });

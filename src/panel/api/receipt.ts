@@ -1,7 +1,14 @@
 import { findKey } from "../../accounts/keys_store.ts";
 import { findRefusal } from "../../accounts/refusal_counts_store.ts";
 import type { Role } from "../../accounts/roles.ts";
-import { chargeOf, findReceipt, moneyOf, type Receipt, type ReceiptMoney } from "../../books/receipts_store.ts";
+import {
+  chargeOf,
+  findReceipt,
+  moneyOf,
+  type Receipt,
+  type ReceiptMoney,
+  whyNotKept,
+} from "../../books/receipts_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { type RecomputedLine, retailAmount, retailPrice } from "../../ledger/price.ts";
@@ -58,7 +65,7 @@ export async function receiptOf(
   const receipt = await findReceipt(deps, of);
   if (receipt) return withArithmetic(receipt, { ...viewer, isOwn: accountId === viewer.tenantId });
   const refusal = await findRefusal(deps, of);
-  if (!refusal) throw new Refusal("not_found");
+  if (!refusal) throw await notFound(deps, of.requestId);
   const key = await findKey(deps, { accountId, keyId: refusal.keyId });
   return {
     requestId: of.requestId,
@@ -71,6 +78,12 @@ export async function receiptOf(
     modelId: refusal.modelId || null,
     host: refusal.host,
   };
+}
+
+/** For an id of which nothing is found. */
+export async function notFound({ db }: Pick<Deps, "db">, requestId: string): Promise<Refusal> {
+  const message = await whyNotKept(db.sql, requestId);
+  return new Refusal("not_found", message === undefined ? {} : { message });
 }
 
 function withArithmetic(found: Receipt, viewer: Viewer & { isOwn: boolean }): RequestReceipt {

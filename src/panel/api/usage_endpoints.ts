@@ -9,7 +9,7 @@ import { firstDayBegins, usageByDay } from "../../books/usage_sums_store.ts";
 import { modelPlaces } from "../../catalog/models_store.ts";
 import { listRoutes } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
-import { InputError, Refusal } from "../../errors.ts";
+import { InputError } from "../../errors.ts";
 import { accountInScope } from "../../operations/fence.ts";
 import { perform } from "../../operations/operation.ts";
 import { By, getFigures, lineOf, listAllRequests, requestQueryOf } from "../../operations/usage.ts";
@@ -18,7 +18,7 @@ import { csvResponse, FILE_WAIT_MS_MAX } from "./csv_stream.ts";
 import { BillingMode, HostFilter, Id, Instant, NO_NUL, RequestId, whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
 import { callBy, longRead, type Person, signedIn } from "./panel_session.ts";
-import { receiptOf } from "./receipt.ts";
+import { notFound, receiptOf } from "./receipt.ts";
 import { requestsCsv } from "./requests_csv.ts";
 import { usageCsv } from "./usage_csv.ts";
 
@@ -137,7 +137,7 @@ function findEndpoints(deps: Deps) {
       async ({ person: { role, accountId }, params }) => {
         const scope = role === "admin" ? "everybody" : { accountId };
         const requester = await findRequestAccount(deps, { requestId: params.requestId.toLowerCase(), scope });
-        if (!requester) throw new Refusal("not_found");
+        if (!requester) throw await notFound(deps, params.requestId.toLowerCase());
         return requester;
       },
       { params: t.Object({ requestId: RequestId }) },
