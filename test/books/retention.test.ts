@@ -13,7 +13,7 @@ import { runCli } from "../cli_process.ts";
 import { createWorld, type World } from "../world.ts";
 import { fillMonths, inSlicesOf, type Months, tamper } from "./sealed_months.ts";
 
-/** Months of receipts: sealed, exported, dropped, and what is found of changes. Source: RET-1 to RET-6. */
+/** Months of receipts: sealed, exported, dropped, and what is found of changes. Source: RET-1, RET-2, RET-3, RET-4, RET-5, RET-6. */
 
 let world: World;
 let past: Months;
