@@ -65,11 +65,11 @@ const DENO_FILES = /^test\/(?:deno\/|platform\/deno)/;
 /** What always runs on Deno: responses, errors and streams, and a file of the panel. The rest needs `--all`. */
 const DENO_CORE = /^test\/(?:gateway\/(?:errors|hosts|stream)|panel\/statement)\.test/;
 /**
- * Slow by design: minutes of random faults, millions of rows, every page at every size, millions of states, clients to install, the package as npx runs it, a whole
- * month and a whole quarter of trade, 5,000 turns of conversations, 1,000 webhooks, benches.
+ * Slow by design: minutes of random faults, millions of rows, every page at every size, millions of states, clients to install, the package
+ * as npx runs it, upgrades, a whole month and a whole quarter of trade, 5,000 turns of conversations, 1,000 webhooks, benches.
  */
 const SLOW_FILES =
-  /^test\/(?:chaos|bench|books\/(?:long_reads|month|quarter)|ledger\/long_reads|browser\/looks|model\/escrow_large|gateway\/(?:affinity|rolling|relay_cuts)|messages\/many|commerce\/webhook_storm|operations\/(?:many_writes|month)|response_clients|agent_clients|npx)\.test/;
+  /^test\/(?:chaos|bench|books\/(?:long_reads|month|quarter)|ledger\/long_reads|browser\/looks|model\/escrow_large|gateway\/(?:affinity|rolling|relay_cuts)|messages\/many|commerce\/webhook_storm|operations\/(?:many_writes|month)|response_clients|agent_clients|npx|upgrade\/upgrade)\.test/;
 /** Databases of a Redis that was started here: each running file has one, because ids of accounts and keys begin at 1 in every file. */
 const REDIS_DATABASES = 16;
 /** Lines of output of each failed file that are repeated at the end. */

@@ -49,8 +49,8 @@ export async function openShop({
   await fillCatalog(world, provider, second, models);
   await fill?.(world);
   let spools = 0;
-  const start = async (more: Record<string, string> = {}): Promise<ReplicaProcess> =>
-    startReplicaProcess({
+  const start = async (more: Record<string, string> = {}, command?: string[]): Promise<ReplicaProcess> => {
+    const own = {
       ...(keepsPorts && { PORT: String(await freePort()) }),
       DATABASE_URL: databaseUrl,
       REDIS_URL: redisUrl,
@@ -67,7 +67,9 @@ export async function openShop({
       LOG_LEVEL: "info", // It says when it listens.
       ...env,
       ...more,
-    });
+    };
+    return startReplicaProcess(own, command);
+  };
   const running = await Promise.all(Array.from({ length: replicas }, () => start()));
   const firstOrigin = running[0]?.origin ?? "";
 
@@ -77,7 +79,7 @@ export async function openShop({
     second,
     replicas: running,
     origin: firstOrigin,
-    /** Starts another replica; the caller stops it. */
+    /** Starts another replica, with a command instead of `src/main.ts` if one is given; the caller stops it. */
     start,
 
     /** Adds models, and waits until every replica knows them: with the last one, all. */
