@@ -42,6 +42,8 @@ export function StaleNotice() {
 /** Shown, loaded before, and not loaded again since it was last tried. */
 function isStale(query: Query): boolean {
   const { data, status, fetchStatus } = query.state;
+  // What is beside the page is no part of it.
+  if (query.meta?.isAside === true) return false;
   return query.isActive() && data !== undefined && (status === "error" || fetchStatus === "paused");
 }
 
