@@ -1,4 +1,5 @@
 import { and, asc, count, desc, eq, inArray, lt, or, type SQL, sql } from "drizzle-orm";
+import { alias } from "drizzle-orm/pg-core";
 import { checkInstant, checkLines, checkName, isRowId } from "../accounts/input_checks.ts";
 import { InputError, Refusal } from "../errors.ts";
 import {
@@ -24,6 +25,8 @@ import { ALL_MODELS, modelIdOf, SERVICES } from "./status_components.ts";
 /** Incidents and planned maintenance, which sellers describe for their status page. Source: STA-4, STA-5, STA-6. */
 
 const PAGE_MAX = 100;
+/** Of each incident of a list or a status page, the latest. */
+const LISTED_UPDATES_MAX = 10;
 const DAY_MS = 86_400_000;
 /** How far the clock of whoever writes may be ahead. */
 const CLOCK_MS_MAX = 60_000;
@@ -52,7 +55,7 @@ export type Incident = {
   endsAt: string | null;
   version: number;
   createdAt: string;
-  /** Newest first. `status`: of an incident, at that time. */
+  /** Newest first; in a list at most LISTED_UPDATES_MAX. `status`: of an incident, at that time. */
   updates: { updateId: number; status: IncidentStatus | null; body: string; at: string }[];
 };
 
@@ -135,7 +138,8 @@ export async function listIncidents(
 ): Promise<Page<Incident>> {
   const size = pageSize(limit, PAGE_MAX);
   const after = before === undefined ? undefined : lt(incidents.id, before);
-  return pageOf(await select(db.orm, and(eq(incidents.sellerId, sellerId), after), size + 1), size);
+  const where = and(eq(incidents.sellerId, sellerId), after);
+  return pageOf(await select(db.orm, where, { limit: size + 1 }), size);
 }
 
 /** One incident of a seller. Throws not_found. */
@@ -155,11 +159,8 @@ export async function shownIncidents(
     inArray(incidents.sellerId, [...sellerIds]),
     or(sql`${incidents.endsAt} is null`, sql`${incidents.endsAt} > ledger_now() - make_interval(days => ${days}::int)`),
   );
-  return select(db.orm, where, max, [
-    asc(sql`coalesce(${incidents.endsAt} <= ledger_now(), false)`),
-    desc(incidents.beginsAt),
-    desc(incidents.id),
-  ]);
+  const isOver = sql`coalesce(${incidents.endsAt} <= ledger_now(), false)`;
+  return select(db.orm, where, { limit: max, order: [asc(isOver), desc(incidents.beginsAt), desc(incidents.id)] });
 }
 
 function isOwned({ sellerId, incidentId }: Owned): SQL | undefined {
@@ -167,16 +168,17 @@ function isOwned({ sellerId, incidentId }: Owned): SQL | undefined {
 }
 
 async function one(tx: Pick<Tx, "select">, owned: Owned): Promise<Incident> {
-  const [found] = await select(tx, isOwned(owned), 1);
+  const [found] = await select(tx, isOwned(owned), { limit: 1, updatesMax: INCIDENT_UPDATES_MAX });
   if (!found) throw new Refusal("not_found");
   return found;
 }
 
+type Selection = { limit: number; updatesMax?: number; order?: SQL[] };
+
 async function select(
   tx: Pick<Tx, "select">,
   where: SQL | undefined,
-  limit: number,
-  order: SQL[] = [desc(incidents.id)],
+  { limit, updatesMax = LISTED_UPDATES_MAX, order = [desc(incidents.id)] }: Selection,
 ): Promise<Incident[]> {
   const rows = await tx
     .select({
@@ -199,15 +201,14 @@ async function select(
     .where(where)
     .orderBy(...order)
     .limit(limit);
+  const ids = rows.map(({ incidentId }) => incidentId);
+  const newer = alias(incidentUpdates, "newer");
+  const isLatest = sql`(select count(*) from ${incidentUpdates} ${newer}
+    where ${newer.incidentId} = ${incidentUpdates.incidentId} and ${newer.id} > ${incidentUpdates.id}) < ${updatesMax}`;
   const updates = await tx
     .select()
     .from(incidentUpdates)
-    .where(
-      inArray(
-        incidentUpdates.incidentId,
-        rows.map(({ incidentId }) => incidentId),
-      ),
-    )
+    .where(and(inArray(incidentUpdates.incidentId, ids), isLatest))
     .orderBy(desc(incidentUpdates.id));
   const of = Map.groupBy(updates, ({ incidentId }) => incidentId);
   return rows.map((row) => ({

@@ -1,6 +1,7 @@
 import { modelComponent } from "../catalog/answer_counts.ts";
 import { ANSWER_DAYS_MAX, readAnswerDays, readRecentAnswers, type Summed } from "../catalog/answer_sums_store.ts";
 import type { Catalog } from "../catalog/catalog.ts";
+import { INCIDENTS_OPEN_MAX } from "../limits.ts";
 import type { Bus } from "../platform/bus.ts";
 import { openCachedLookup } from "../platform/cached_lookup.ts";
 import type { Clock } from "../platform/clock.ts";
@@ -17,14 +18,16 @@ import { listComponents, type StatusPage, type Sums, statusPage } from "./status
  */
 
 const FRESH_MS = 30_000;
+/** For as long an older page is shown while it is put together again. */
+const STALE_MS = 60_000;
 const SUMS_FRESH_MS = 60_000;
 const PAGES_MAX = 500;
 /** Models that a page names; the others are shown as one. */
 const MODELS_MAX = 100;
 /** Models in the sums. */
 const SUMMED_MAX = 2_000;
-/** Incidents on a page, and for how long after their end. */
-const INCIDENTS_MAX = 50;
+/** Incidents on a page: every open one of the seller and the operator; and for how long after their end. */
+const INCIDENTS_MAX = 2 * INCIDENTS_OPEN_MAX;
 const INCIDENTS_DAYS = 30;
 
 export type StatusLookup = {
@@ -69,8 +72,10 @@ export function openStatusLookup({ db, bus, clock, catalog, pricesPublic }: Opti
     max: PAGES_MAX,
     missesMax: 1,
     ttlMs: FRESH_MS,
+    // Nobody waits for the sums of many models.
+    serveStaleMs: STALE_MS,
     load: async (key) => ({ sellerId: Number(key), page: await load(Number(key)) }),
-    kinds: ["account", "catalog"],
+    kinds: ["account"],
     tagsOf: ({ sellerId }) => [`account:${sellerId}`, `account:${OPERATOR}`],
   });
   return {

@@ -59,7 +59,7 @@ const IncidentShape = Type.Object(
         { updateId: RowId, status: orNull(Status), body: Type.String(), at: At },
         { title: "IncidentUpdate" },
       ),
-      { description: "Newest first." },
+      { description: "Newest first. A list has the latest 10 of each incident." },
     ),
   },
   { title: "Incident" },

@@ -184,6 +184,11 @@ test("a seller has a limited number of incidents, and an incident of updates", a
   await expect(change(made, { body: "One more." })).rejects.toThrow("Begin a new incident");
   const shown = await shownIncidents(world.deps, { sellerIds: [0], days: 30, max: 50 });
   expect(shown.map(({ incidentId }) => incidentId)).toEqual([made.incidentId]);
+  // A list has the latest ones of each.
+  const latest = (await findIncident(world.deps, made)).updates.slice(0, 10);
+  expect(shown[0]?.updates).toEqual(latest);
+  const { rows } = await listIncidents(world.deps, { sellerId: 0, before: made.incidentId + 1 });
+  expect(rows[0]?.updates).toEqual(latest);
 });
 
 test("every change is in the audit log, with its texts", async () => {
