@@ -40,10 +40,10 @@ const UNSUPPORTED =
 const UNSUPPORTED_CODE = /^not_(?:supported|implemented)(?:_error)?$/i;
 /**
  * The time to wait, if only the message has it: "Please try again in 1m6.2s", "Please retry in 10.67s", "retry after
- * 60 seconds".
+ * 60 seconds", "Please wait 12 seconds".
  */
 const RETRY_WORDS =
-  /\b(?:try again|retry) (?:in|after) (?:(\d{1,3})h)?(?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,12})?)(ms|s| seconds?| minutes?)\b/i;
+  /\b(?:(?:try again|retry) (?:in|after)|wait(?: for)?) (?:(\d{1,3})h)?(?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,12})?)(ms|s| seconds?| minutes?)\b/i;
 /** A header that a proxy has sent twice: its values are joined. */
 const TWICE = /^(\d{1,9}),.*$/;
 /**

@@ -125,7 +125,7 @@ function isOdd(choice: unknown): boolean {
   const { message, delta, content, finish_reason } = choice;
   if (isUnopened(message) || isUnopened(delta) || (isFilled(content) && !isRecord(message) && !isRecord(delta)))
     return true;
-  return finish_reason === undefined && FINISHES.some((name) => isFilled(choice[name]));
+  return !isFilled(finish_reason) && FINISHES.some((name) => isFilled(choice[name]));
 }
 
 /** A text, or a list of messages or parts, where an object should be. */
@@ -139,13 +139,13 @@ function isUnopened(said: unknown): boolean {
 function plainChoice(choice: unknown): unknown {
   if (!isOdd(choice)) return choice;
   if (!isRecord(choice)) return typeof choice === "string" ? { message: { content: choice } } : choice;
-  const { content, finish_reason = finishIn(choice), ...plain } = choice;
+  const { content, finish_reason, ...plain } = choice;
   const { message, delta } = plain;
   if (isUnopened(message)) plain.message = saidIn(message);
   if (isUnopened(delta)) plain.delta = saidIn(delta);
   if (isFilled(content) && !isRecord(plain.message) && !isRecord(plain.delta))
     plain.message = { content: textsIn(content) };
-  return { ...plain, finish_reason };
+  return { ...plain, finish_reason: isFilled(finish_reason) ? finish_reason : finishIn(choice) };
 }
 
 function finishIn(value: Fields): unknown {

@@ -3,7 +3,7 @@ import { callsIn } from "./call_forms.ts";
 import { CallNumbers, numberOf, repairedCalls, withTextArguments } from "./call_numbers.ts";
 import { plainReason, reasonOfWhole } from "./finish_reasons.ts";
 import { Halves } from "./halves.ts";
-import { withLegacyCall } from "./legacy_functions.ts";
+import { withLegacyCall, withToolCall } from "./legacy_functions.ts";
 import { goodLogprobs } from "./logprobs.ts";
 import { type PartName, saidIn, saysSomething, withText, withThought } from "./said.ts";
 
@@ -106,7 +106,8 @@ export class ChoiceRepair {
   }
 
   #finishOf({ finish_reason: finish }: Fields, said: unknown): string | null {
-    const reason = plainReason(finish);
+    const plain = plainReason(finish);
+    const reason = plain === "function_call" && !this.#hasLegacyCalls ? "tool_calls" : plain;
     return reason === null && this.#part === "message" && isRecord(said) ? reasonOfWhole(said) : reason;
   }
 
@@ -119,6 +120,7 @@ export class ChoiceRepair {
     const { content, role } = said;
     if (typeof content === "object" && content !== null) good = withText(good, content);
     else if (typeof content === "number" || typeof content === "boolean") good = { ...good, content: String(content) };
+    if (!this.#hasLegacyCalls) good = withToolCall(good);
     const { tool_calls: called, toolCalls } = good;
     const calls = callsIn(good);
     if (toolCalls !== undefined) good = without(good, "toolCalls");
@@ -128,10 +130,11 @@ export class ChoiceRepair {
       if (repaired.length === 0) good = without(good, "tool_calls");
       else if (repaired !== called) good = { ...good, tool_calls: repaired };
     }
-    if (isRecord(said.function_call)) {
-      const call = withTextArguments(said.function_call);
-      if (call !== said.function_call) good = { ...good, function_call: call };
+    if (isRecord(good.function_call)) {
+      const call = withTextArguments(good.function_call);
+      if (call !== good.function_call) good = { ...good, function_call: call };
     }
+    for (const name of OPERATORS) if (good[name] !== undefined) good = without(good, name);
     good = this.#completed(good, index);
     if (role !== "assistant" && (role !== undefined || isFirst)) good = { ...good, role: "assistant" };
     if (this.#part === "message" && content === undefined) good = { ...good, content: null };
@@ -167,6 +170,8 @@ export class ChoiceRepair {
 /** `hasDeltas`: deltas have said something. `hasBegun`: its first delta has been sent. */
 type ChoiceState = { readonly numbers: CallNumbers; hasDeltas: boolean; hasBegun: boolean };
 
+/** Members of a message or delta that say what the operator pays: Vercel's gateway has it there. Source: PRV-25. */
+const OPERATORS = ["provider_metadata", "providerMetadata"] as const;
 /** The members of a message or delta that are texts. */
 const TEXTS = ["content", "reasoning_content", "reasoning", "refusal"] as const;
 

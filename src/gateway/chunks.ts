@@ -31,8 +31,14 @@ const PLAIN = /^[^"\\\p{Cc}]*$/u;
 const TEXT_MISSES_MAX = 32;
 const TEXTS_AGAIN_ONE_IN = 64;
 const DONE_EVENT = "data: [DONE]\n\n";
-/** Fields of an answer or a chunk by which a provider says who it is: OpenRouter, Groq. They are not sent on. Source: PRV-25. */
-export const PROVIDER_FIELDS = ["provider", "x_groq"];
+/**
+ * Fields of an answer or a chunk by which a provider says who it is, or what the operator pays: OpenRouter, Groq, Vercel, LiteLLM, NanoGPT.
+ * They are not sent on. Source: PRV-25.
+ */
+export const PROVIDER_FIELDS = [
+  ...["provider", "x_groq", "providerMetadata", "provider_metadata", "_hidden_params", "x_nanogpt_pricing"],
+  ...["cost", "response_cost", "pricing"],
+];
 const NOT_SENT = [...PROVIDER_FIELDS, ...USAGE_MEMBERS];
 /** Fields of a chunk that are not sent on as received. */
 const EDITED: ReadonlySet<string> = new Set([
@@ -438,7 +444,7 @@ function isEmptyList(value: unknown): boolean {
 
 function hasCalls(choice: unknown): boolean {
   const said = isRecord(choice) ? saidIn(choice, "delta") : undefined;
-  return isRecord(said) && (said.tool_calls ?? said.toolCalls ?? null) !== null;
+  return isRecord(said) && (said.tool_calls ?? said.toolCalls ?? said.function_call ?? null) !== null;
 }
 
 function isFinished(choice: unknown): boolean {

@@ -3,6 +3,8 @@ import { isRecord } from "../platform/records.ts";
 
 /** Why a choice ended, in OpenAI's words: clients that know only these fail at others. Those of failures: `error_reports.ts`. Source: END-20. */
 
+/** Gemini's word for none. */
+const UNSPECIFIED = /(?:^|_)unspecified$/i;
 /** Finish reasons that say that the context is full. */
 const OVER_CONTEXT = [
   ...["context_length", "context_length_exceeded", "model_context_window_exceeded", "contextlengthreached"],
@@ -34,7 +36,7 @@ export function plainReason(given: unknown): string | null {
   const finish = isRecord(given) ? given.type : given;
   if (typeof finish !== "string") return finish === true || (typeof finish === "number" && finish > 0) ? "stop" : null;
   if (finish === "stop") return finish;
-  if (finish === "" || finish === "null") return null;
+  if (finish === "" || finish === "null" || UNSPECIFIED.test(finish)) return null;
   const known = finishWords(finish).find((word) => FINISH_REASONS.has(word));
   return known === undefined ? "stop" : (FINISH_REASONS.get(known) ?? "stop");
 }

@@ -45,6 +45,13 @@ export function withLegacyCall(choice: Fields, part: "message" | "delta"): Field
   };
 }
 
+/** A message or delta whose call in the first form is one of a tool: some servers answer tools so. The message itself if it has none. */
+export function withToolCall(said: Fields): Fields {
+  const { function_call: call, ...others } = said;
+  if (!isRecord(call) || Array.isArray(said.tool_calls)) return said;
+  return { ...others, tool_calls: [{ index: 0, function: call }] };
+}
+
 function isFirst(call: unknown, place: number): boolean {
   return isRecord(call) && (call.index ?? place) === 0;
 }

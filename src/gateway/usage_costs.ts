@@ -2,8 +2,8 @@ import { isRecord } from "../platform/records.ts";
 
 /** What a provider's usage says that a request costs the operator. Source: MON-20, PRV-25. */
 
-/** Members by which providers say what a request costs the operator: OpenRouter, DeepInfra, xAI. */
-const COSTS = ["cost", "cost_details", "is_byok", "estimated_cost", "cost_in_usd_ticks"];
+/** Names by which providers say what a request costs the operator: OpenRouter, DeepInfra, xAI, Vercel. */
+const COSTS = /cost|price|pricing|^is_byok$/i;
 
 /** Nano-USD in a dollar, and in a tick of xAI. */
 const NANO_PER_USD = 1e9;
@@ -27,6 +27,6 @@ function isAmount(value: unknown): value is number {
 
 /** A usage object for the customer: without what the operator pays. The object itself if it does not say that. Source: PRV-25. */
 export function withoutCosts(usage: unknown): unknown {
-  if (!isRecord(usage) || !COSTS.some((name) => Object.hasOwn(usage, name))) return usage;
-  return Object.fromEntries(Object.entries(usage).filter(([name]) => !COSTS.includes(name)));
+  if (!isRecord(usage) || !Object.keys(usage).some((name) => COSTS.test(name))) return usage;
+  return Object.fromEntries(Object.entries(usage).filter(([name]) => !COSTS.test(name)));
 }

@@ -56,7 +56,7 @@ describe("whole answers", () => {
     expect(said({ role: "assistant", content: null, function_call: { name: "a", arguments: { x: 1 } } })).toEqual({
       role: "assistant",
       content: null,
-      function_call: { name: "a", arguments: '{"x":1}' },
+      tool_calls: [{ id: "call_r1_0_0", type: "function", function: { name: "a", arguments: '{"x":1}' } }],
     });
   });
 
