@@ -602,6 +602,7 @@ CREATE TABLE "sessions" (
 	"address" text DEFAULT '' NOT NULL,
 	"viewing_account_id" bigint,
 	"work_account_id" bigint,
+	"identity_provider_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"seen_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"expires_at" timestamp with time zone NOT NULL

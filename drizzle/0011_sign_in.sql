@@ -1,4 +1,4 @@
--- Passkeys, changes of e-mail addresses, sign-up, and members.
+-- Passkeys, changes of e-mail addresses, sign-up, members, and identity providers.
 CREATE TABLE "passkeys" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "passkeys_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"account_id" bigint NOT NULL REFERENCES "accounts"("id"),
@@ -192,3 +192,69 @@ CREATE TRIGGER members_audit AFTER DELETE OR UPDATE ON members FOR EACH ROW EXEC
 --> statement-breakpoint
 -- Its rows are deleted only when they are old.
 CREATE TRIGGER member_invitations_audit AFTER INSERT OR UPDATE ON member_invitations FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'account_id', 'email,role');
+--> statement-breakpoint
+CREATE TABLE "identities" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "identities_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"identity_provider_id" bigint NOT NULL,
+	"subject" text NOT NULL,
+	"account_id" bigint NOT NULL,
+	"email" text NOT NULL,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"last_used_at" timestamp with time zone
+);
+--> statement-breakpoint
+CREATE TABLE "identity_providers" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "identity_providers_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"seller_id" bigint NOT NULL,
+	"kind" text NOT NULL,
+	"name" text NOT NULL,
+	"issuer" text NOT NULL,
+	"client_id" text NOT NULL,
+	"secret_ciphertext" "bytea" NOT NULL,
+	"scopes" text NOT NULL,
+	"mail_domains" text[] DEFAULT '{}' NOT NULL,
+	"proof_token" text NOT NULL,
+	"proved_domains" text[] DEFAULT '{}' NOT NULL,
+	"account_id" bigint,
+	"role_claim" text,
+	"roles" jsonb DEFAULT '[]'::jsonb NOT NULL,
+	"enabled" boolean DEFAULT true NOT NULL,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "identity_providers_seller" CHECK ("identity_providers"."seller_id" >= 0),
+	CONSTRAINT "identity_providers_kind" CHECK ("identity_providers"."kind" in ('oidc', 'google', 'github')),
+	CONSTRAINT "identity_providers_roles" CHECK (("identity_providers"."account_id" is null) = ("identity_providers"."role_claim" is null))
+);
+--> statement-breakpoint
+CREATE TABLE "identity_sign_ins" (
+	"digest" "bytea" PRIMARY KEY NOT NULL,
+	"identity_provider_id" bigint NOT NULL,
+	"host" text NOT NULL,
+	"session_digest" "bytea",
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"expires_at" timestamp with time zone NOT NULL
+);
+--> statement-breakpoint
+ALTER TABLE "identities" ADD CONSTRAINT "identities_identity_provider_id_identity_providers_id_fk" FOREIGN KEY ("identity_provider_id") REFERENCES "public"."identity_providers"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+ALTER TABLE "identities" ADD CONSTRAINT "identities_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+ALTER TABLE "identity_providers" ADD CONSTRAINT "identity_providers_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+ALTER TABLE "identity_sign_ins" ADD CONSTRAINT "identity_sign_ins_identity_provider_id_identity_providers_id_fk" FOREIGN KEY ("identity_provider_id") REFERENCES "public"."identity_providers"("id") ON DELETE cascade ON UPDATE no action;
+--> statement-breakpoint
+CREATE UNIQUE INDEX "identities_subject" ON "identities" USING btree ("identity_provider_id","subject");
+--> statement-breakpoint
+CREATE UNIQUE INDEX "identities_account" ON "identities" USING btree ("account_id","identity_provider_id");
+--> statement-breakpoint
+CREATE UNIQUE INDEX "identity_providers_name" ON "identity_providers" USING btree ("seller_id","name");
+--> statement-breakpoint
+CREATE INDEX "identity_providers_account" ON "identity_providers" USING btree ("account_id") WHERE "identity_providers"."account_id" is not null;
+--> statement-breakpoint
+CREATE INDEX "identity_sign_ins_expiry" ON "identity_sign_ins" USING btree ("expires_at");
+--> statement-breakpoint
+CREATE INDEX "identity_sign_ins_provider" ON "identity_sign_ins" USING btree ("identity_provider_id");
+--> statement-breakpoint
+CREATE TRIGGER identity_providers_audit AFTER INSERT OR DELETE OR UPDATE ON identity_providers FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'seller_id', 'name');
+--> statement-breakpoint
+-- A sign-in is no change.
+CREATE TRIGGER identities_audit AFTER INSERT OR DELETE ON identities FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'account_id', 'email,identity_provider_id');

@@ -7,6 +7,7 @@ import { addDoctorCommand } from "./cli/doctor.ts";
 import { sentenceOf } from "./cli/errors.ts";
 import { addFiguresCommand } from "./cli/figures_command.ts";
 import { addHostCommands } from "./cli/host_commands.ts";
+import { addIdentityProviderCommands } from "./cli/identity_provider_commands.ts";
 import { addIncidentCommands } from "./cli/incident_commands.ts";
 import { addKeyCommands } from "./cli/key_commands.ts";
 import { addMemberCommands } from "./cli/member_commands.ts";
@@ -39,6 +40,7 @@ const GROUPS = [
   addModelCommands,
   addAccountCommands,
   addMemberCommands,
+  addIdentityProviderCommands,
   addHostCommands,
   addOfferingCommands,
   addPackageCommands,

@@ -494,6 +494,12 @@ export const VARIABLES = {
     what: "host:port of providers, and of the servers of their images, that may have private addresses",
     parse: hostsWithPorts,
   },
+  IDENTITY_ALLOW_PRIVATE: {
+    field: "identityAllowPrivate",
+    default: "",
+    what: "host:port of identity providers that may have private addresses, and speak plain http",
+    parse: hostsWithPorts,
+  },
   TEST_SHOP: {
     field: "testShop",
     default: "false",

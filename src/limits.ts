@@ -28,6 +28,19 @@ export const MAIL_DOMAINS_MAX = 200;
 export const MAIL_DOMAIN_CHARS_MAX = 253;
 export const TERMS_URL_CHARS_MAX = 500;
 
+// Identity providers
+/** Of one seller. */
+export const IDENTITY_PROVIDERS_MAX = 20;
+export const IDENTITY_PROVIDER_NAME_CHARS_MAX = 60;
+export const IDENTITY_ISSUER_CHARS_MAX = 500;
+export const IDENTITY_CLIENT_ID_CHARS_MAX = 300;
+export const IDENTITY_CLIENT_SECRET_CHARS_MAX = 1_000;
+export const IDENTITY_SCOPES_CHARS_MAX = 300;
+export const ROLE_CLAIM_CHARS_MAX = 200;
+export const ROLE_VALUE_CHARS_MAX = 200;
+/** Values of the role claim that are mapped to a role. */
+export const ROLE_VALUES_MAX = 50;
+
 // Members
 /** Of one account, with those who are invited. */
 export const MEMBERS_MAX = 50;

@@ -1,6 +1,7 @@
 import { pruneAudit } from "./accounts/audit_store.ts";
 import { pruneEmailChanges } from "./accounts/email_changes_store.ts";
 import { pruneForms } from "./accounts/forms_store.ts";
+import { pruneIdentitySignIns } from "./accounts/identities_store.ts";
 import { pruneKeys } from "./accounts/keys_store.ts";
 import { pruneInvitations } from "./accounts/member_invitations_store.ts";
 import { pruneChallenges } from "./accounts/passkeys_store.ts";
@@ -60,7 +61,7 @@ export const KEPT: Readonly<Record<string, Kept>> = {
     howLong: "forever: nothing can delete them, and the law of most countries asks for 6 to 10 years",
   },
   accounts: {
-    what: "accounts and persons: name, e-mail address, password (hashed), settings; domains, brands",
+    what: "accounts and persons: name, e-mail address, password (hashed), settings, linked identities; domains, brands, identity providers",
     howLong: "forever",
   },
   changes: {
@@ -76,6 +77,11 @@ export const KEPT: Readonly<Record<string, Kept>> = {
   challenges: { what: "challenges of passkeys", howLong: "minutes", prune: pruneChallenges },
   emailChanges: { what: "links that change an e-mail address", howLong: "2 days", prune: pruneEmailChanges },
   invitations: { what: "invitations of members", howLong: "30 days", prune: pruneInvitations },
+  identitySignIns: {
+    what: "sign-ins begun at an identity provider",
+    howLong: "10 minutes",
+    prune: pruneIdentitySignIns,
+  },
   forms: { what: "sent forms, so that a second click does nothing", howLong: "a day", prune: pruneForms },
   signUps: { what: "sign-ups whose address was not confirmed", howLong: "2 days", prune: pruneSignUps },
   apiWrites: { what: "answers of the management API for an `Idempotency-Key`", howLong: "a day", prune: pruneWrites },

@@ -442,6 +442,44 @@ test.concurrent(
 );
 
 test.concurrent(
+  "identity providers are added, listed, changed, switched off and removed; a secret is not printed",
+  async () => {
+    const env = { SECRET_KEY, IDENTITY_CLIENT_SECRET: "a-secret-of-github" };
+    const add = "identity-provider add GitHub --kind github --client-id Iv1.42";
+    expect(await refused(add, { env: { SECRET_KEY } })).toContain("Give the client secret");
+    const added = await json(`${add} --domains example.com`, { env });
+    expect(added).toMatchObject({
+      ...{ name: "GitHub", kind: "github", issuer: "https://github.com", sellerId: 0, enabled: true },
+      mailDomains: [{ domain: "example.com", isProved: true }],
+    });
+    expect(await refused(add, { env })).toContain("with this name already");
+    expect(await refused("identity-provider add X --client-id 1 --issuer https://127.0.0.1", { env })).toContain(
+      "issuer",
+    );
+    const { accountId } = await json("account add --email sso@example.com --name SSO");
+    const roles = "--account sso@example.com --role-claim groups --role staff=developer boss=owner";
+    expect(await refused(`identity-provider set GitHub ${roles}`, { env })).toContain("has no claims");
+    expect(await refused("identity-provider set GitHub --role staff=admin", { env })).toContain(
+      "as in staff=developer",
+    );
+    expect((await cli("identity-provider list")).out).toMatch(
+      /GitHub +github +https:\/\/github\.com +example\.com +0 +on/,
+    );
+    expect((await cli("identity-provider set GitHub --off --domains all", { env })).out).toContain("off");
+    expect((await json("identity-provider list")).identityProviders).toMatchObject([
+      { enabled: false, mailDomains: [] },
+    ]);
+    expect(await refused("identity-provider remove Gitlab")).toContain("There is no identity provider");
+    expect((await cli("identity-provider remove GitHub")).out).toBe("The identity provider is removed.\n");
+    const [row] =
+      await world.sql`select jsonb_agg(to_jsonb(a))::text as all from audit_entries a where subject = 'identity_providers'`;
+    expect(row?.all).not.toContain("a-secret-of-github");
+    expect(accountId).toBeGreaterThan(0);
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
   "members are listed, invited, given another role and removed; an invitation is revoked, and the last owner stays",
   async () => {
     const { accountId } = await json("account add --email studio@example.com --name Studio");

@@ -10,10 +10,10 @@ const SELF = "test/specification.test.ts";
 /** Rules that no code and no test cites. This list may only shrink. */
 const UNCITED: string[] = [];
 const STANDARD = /^(?:RFC \d+|WCAG \d|ISO \d+|W3C |WHATWG |IANA |spec\.openapis\.org\/)/;
-const RULE = /^[A-Z]{3}-\d+$/;
+const RULE = /^[A-Z]{3,4}-\d+$/;
 
 const specification = readFileSync(join(repository, "docs/specification.md"), "utf8");
-const rules = [...specification.matchAll(/^- \*\*([A-Z]{3}-\d+)\*\* /gm)].map(([, id = ""]) => id);
+const rules = [...specification.matchAll(/^- \*\*([A-Z]{3,4}-\d+)\*\* /gm)].map(([, id = ""]) => id);
 
 /** Citations as written: the text between `Source: ` and the full stop, or the end of the comment. */
 function citationsOf(text: string): string[] {
@@ -45,7 +45,7 @@ const files = [...new Glob("{src,test,scripts,bench,drizzle}/**/*.{ts,tsx,sql}")
 test("every rule has a number of its own, and the numbers of a subject leave no gap", () => {
   expect(rules.length).toBeGreaterThan(100);
   expect(new Set(rules).size).toBe(rules.length);
-  const subjects = Map.groupBy(rules, (id) => id.slice(0, 3));
+  const subjects = Map.groupBy(rules, (id) => id.split("-")[0]);
   for (const [subject, ids] of subjects) expect(ids).toEqual(ids.map((_, i) => `${subject}-${i + 1}`));
 });
 
@@ -58,7 +58,7 @@ test("every citation leads to a rule, a file of this repository, or a public sta
 
 test("every rule is cited by code or by a test, except those of a list that may only shrink", () => {
   const cited = new Set(
-    files.flatMap(({ citations }) => citations.flatMap((text) => text.match(/[A-Z]{3}-\d+/g) ?? [])),
+    files.flatMap(({ citations }) => citations.flatMap((text) => text.match(/[A-Z]{3,4}-\d+/g) ?? [])),
   );
   const uncited = rules.filter((id) => !cited.has(id));
   if (uncited.length > 0) console.log(`Rules that nothing cites: ${uncited.join(", ")}.`);

@@ -143,6 +143,7 @@ describe("the configuration", () => {
     CLIENT_IDLE_MS: "0",
     PROVIDER_ALLOW_PRIVATE: "http://10.0.0.7:8000/v1",
     MESSAGES_ALLOW_PRIVATE: "mail.example.com",
+    IDENTITY_ALLOW_PRIVATE: "login.example.com",
     SMTP_URL: "pw-canary@mail:587",
     MAIL_FROM: "nobody",
     STRIPE_API_BASE: "api.stripe.example",
@@ -556,7 +557,7 @@ describe("SECRET_KEY", () => {
     const done = await cli("secret-key rotate --old-stdin", OTHER_KEY, KEY);
     expect(done.code).toBe(0);
     expect(done.output).toContain(
-      "Encrypted again: 1 provider keys, 1 second factors, 0 payment secrets, 0 secrets of mail and webhooks.",
+      "Encrypted again: 1 provider keys, 1 second factors, 0 payment secrets, 0 secrets of identity providers, 0 secrets of mail and webhooks.",
     );
     expect(done.output).toContain(`remove-second-factor: ${damaged}.`);
     const { providers, people } = await secrets();

@@ -1,4 +1,4 @@
-import { and, asc, desc, eq, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "drizzle-orm";
+import { and, asc, desc, eq, inArray, isNotNull, lt, not, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { ExistsError, InputError } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../limits.ts";
@@ -27,6 +27,8 @@ export type Account = {
   name: string;
   status: "active" | "suspended";
   hasPassword: boolean;
+  /** Whether its person has linked an identity. */
+  hasIdentity: boolean;
   totpEnabled: boolean;
   /** The package that is active now, or null. */
   packageName: string | null;
@@ -87,7 +89,7 @@ async function checkReseller(tx: Tx, resellerId: number, email: string): Promise
   if (reseller.email.toLowerCase() === email) throw emailTaken();
 }
 
-/** `invited`: has no password yet. */
+/** `invited`: has no password yet, and no linked identity. */
 export type AccountState = "active" | "invited" | "suspended";
 
 export type AccountSort = "added" | "name" | "balance";
@@ -150,10 +152,12 @@ function isAfter(sort: AccountSort, before: number, resellerId: number | undefin
 
 function isInState(state: AccountState): SQL | undefined {
   if (state === "suspended") return eq(accounts.status, "suspended");
-  return and(
-    eq(accounts.status, "active"),
-    state === "invited" ? isNull(accounts.passwordHash) : isNotNull(accounts.passwordHash),
-  );
+  const signsIn = or(isNotNull(accounts.passwordHash), hasIdentity());
+  return and(eq(accounts.status, "active"), state === "invited" ? not(signsIn ?? sql`false`) : signsIn);
+}
+
+function hasIdentity(): SQL<boolean> {
+  return sql<boolean>`exists (select from identities i where i.account_id = accounts.id)`;
 }
 
 function beginsWith(q: string): SQL | undefined {
@@ -357,6 +361,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number, order = ORD
       name: accounts.name,
       status: accounts.status,
       hasPassword: sql<boolean>`${accounts.passwordHash} is not null`,
+      hasIdentity: hasIdentity(),
       totpEnabled: sql<boolean>`${accounts.totpEnabledAt} is not null`,
       // The clock is read in a subquery: called in the condition, it would prevent the use of the index.
       packageName: sql<string | null>`(select p.name from packages p, (select ledger_now() as now offset 0) clock

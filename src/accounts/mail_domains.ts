@@ -44,7 +44,7 @@ export function mailDomainOf(email: string): string {
 }
 
 /** Whether a domain is one of the list, or below one of it. */
-function isBelow(domain: string, list: readonly string[]): boolean {
+export function isBelow(domain: string, list: readonly string[]): boolean {
   return parentsOf(domain).some((one) => list.includes(one));
 }
 

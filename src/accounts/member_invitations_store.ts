@@ -232,7 +232,10 @@ export async function pruneInvitations({ db }: { db: Db }): Promise<number> {
 }
 
 /** An account has at most MEMBERS_MAX members, with those who are invited to (another than) `email`. Throws InputError. */
-async function checkMembers(tx: Tx, { accountId, email }: { accountId: number; email: string | null }): Promise<void> {
+export async function checkMembers(
+  tx: Tx,
+  { accountId, email }: { accountId: number; email: string | null },
+): Promise<void> {
   const [row] = await tx
     .select({
       members: count(),

@@ -133,14 +133,31 @@ async function one(tx: Tx, of: MemberOf): Promise<Member> {
   return member;
 }
 
-async function requireOtherOwner(tx: Tx, { accountId, personId }: MemberOf): Promise<void> {
+/**
+ * Gives a member the role that an identity provider says, in the caller's transaction. The last owner stays one. False: they are no member,
+ * and do not become one. Source: OIDC-5, MEM-3.
+ */
+export async function giveRole(tx: Tx, { role, ...of }: MemberOf & { role: MemberRole }): Promise<boolean> {
+  await lockAccountRow(tx, of.accountId);
+  const [before] = await select(tx, isMember(of));
+  if (before === undefined) return false;
+  const stays = before.role === role || (before.role === "owner" && !(await hasOtherOwner(tx, of)));
+  if (!stays) await tx.update(members).set({ role }).where(isMember(of));
+  return true;
+}
+
+async function requireOtherOwner(tx: Tx, of: MemberOf): Promise<void> {
+  if (!(await hasOtherOwner(tx, of)))
+    throw new InputError("This is the only owner of the account. Make another member an owner first.", "personId");
+}
+
+async function hasOtherOwner(tx: Tx, { accountId, personId }: MemberOf): Promise<boolean> {
   const others = await tx
     .select({ personId: members.personId })
     .from(members)
     .where(and(eq(members.accountId, accountId), eq(members.role, "owner"), ne(members.personId, personId)))
     .limit(1);
-  if (others.length === 0)
-    throw new InputError("This is the only owner of the account. Make another member an owner first.", "personId");
+  return others.length > 0;
 }
 
 function isMember({ accountId, personId }: MemberOf): SQL | undefined {

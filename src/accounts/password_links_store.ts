@@ -1,4 +1,4 @@
-import { and, eq, gt, inArray, isNotNull, not, sql } from "drizzle-orm";
+import { and, eq, gt, inArray, not, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
@@ -177,7 +177,7 @@ export async function sendOwnReset(
           signsInOn(resellerId),
           inArray(accounts.role, [...roles]),
           eq(accounts.status, "active"),
-          isNotNull(accounts.passwordHash),
+          sql`(${accounts.passwordHash} is not null or exists (select from identities i where i.account_id = accounts.id))`,
           sql`coalesce(${reseller.status}, 'active') = 'active'`,
         ),
       )

@@ -7,6 +7,7 @@ import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import type { RequestLimits } from "../platform/rate_tallies.ts";
 import { accounts, sessions } from "../platform/schema_accounts.ts";
+import { identities, identityProviders } from "../platform/schema_identities.ts";
 import { members } from "../platform/schema_members.ts";
 import { passkeys } from "../platform/schema_sign_in.ts";
 import { noteAction } from "./audit_store.ts";
@@ -86,12 +87,15 @@ export type NewSession = {
   proof: Proof;
 };
 
-/** The credentials of an account as they were when they were checked: its password, with a code if it has to; or a passkey. */
-export type Proof = { passwordHash: string | null; totpEnabled: boolean } | { passkeyId: number };
+/** The credentials of an account as they were when they were checked: its password, with a code if it has to; a passkey; or a linked identity. */
+export type Proof =
+  | { passwordHash: string | null; totpEnabled: boolean }
+  | { passkeyId: number }
+  | { identityId: number; identityProviderId: number };
 
 /**
  * Stores a session. Deletes the person's ended sessions and those beyond SESSIONS_MAX. Returns its absolute end; undefined if the
- * password, the second factor or the passkey has changed since it was checked. Throws session_required if the person works in no account.
+ * password, the second factor, the passkey or the linked identity has changed since it was checked. Throws session_required if the person works in no account.
  */
 export async function insertSession(
   deps: Deps,
@@ -110,9 +114,13 @@ export async function insertSession(
       delete from sessions where account_id = ${accountId} and (
         expires_at <= clock_timestamp() or seen_at <= clock_timestamp() - make_interval(secs => ${idleSeconds})
         or digest in (select digest from sessions where account_id = ${accountId} order by seen_at desc, digest offset ${SESSIONS_MAX - 1}))`);
+    const identityProviderId = "identityProviderId" in proof ? proof.identityProviderId : null;
     const [row] = await tx
       .insert(sessions)
-      .values({ ...session, workAccountId, expiresAt: sql`clock_timestamp() + make_interval(secs => ${maxSeconds})` })
+      .values({
+        ...{ ...session, workAccountId, identityProviderId },
+        expiresAt: sql`clock_timestamp() + make_interval(secs => ${maxSeconds})`,
+      })
       .returning({ expiresAt: sessions.expiresAt });
     if (!row) throw new Error("an insert returned nothing");
     return toIso(row.expiresAt);
@@ -122,24 +130,58 @@ export async function insertSession(
 /** Locks the account's row, which delays a concurrent change of the credentials; that change then ends this session with the others. */
 async function isStillProven(tx: Tx, accountId: number, proof: Proof): Promise<boolean> {
   const isSame =
-    "passkeyId" in proof
-      ? undefined
-      : and(
+    "passwordHash" in proof
+      ? and(
           sql`${accounts.passwordHash} is not distinct from ${proof.passwordHash}`,
           sql`(${accounts.totpEnabledAt} is not null) = ${proof.totpEnabled}`,
-        );
+        )
+      : undefined;
   const same = await tx
     .select({ accountId: accounts.id })
     .from(accounts)
     .where(and(eq(accounts.id, accountId), isSame))
     .for("share");
-  if (same.length === 0 || !("passkeyId" in proof)) return same.length > 0;
+  if (same.length === 0 || "passwordHash" in proof) return same.length > 0;
   // A statement of its own, after the lock: it sees what was removed while this one waited.
+  if ("identityId" in proof) return isLinked(tx, accountId, proof);
   const found = await tx
     .select({ id: passkeys.id })
     .from(passkeys)
     .where(and(eq(passkeys.id, proof.passkeyId), eq(passkeys.accountId, accountId), isNull(passkeys.clonedAt)));
   return found.length > 0;
+}
+
+/** Locks the provider too: switching it off waits, and then ends this session. */
+async function isLinked(
+  tx: Tx,
+  accountId: number,
+  { identityId, identityProviderId }: { identityId: number; identityProviderId: number },
+): Promise<boolean> {
+  const found = await tx
+    .select({ id: identities.id })
+    .from(identities)
+    .innerJoin(
+      identityProviders,
+      and(eq(identityProviders.id, identities.identityProviderId), identityProviders.enabled),
+    )
+    .where(
+      and(
+        eq(identities.id, identityId),
+        eq(identities.accountId, accountId),
+        eq(identities.identityProviderId, identityProviderId),
+      ),
+    )
+    .for("share");
+  return found.length > 0;
+}
+
+/** The identity provider by which a session began; null: another way. */
+export async function identityProviderOf({ db }: { db: Db }, digest: Buffer): Promise<number | null> {
+  const [row] = await db.orm
+    .select({ identityProviderId: sessions.identityProviderId })
+    .from(sessions)
+    .where(eq(sessions.digest, digest));
+  return row?.identityProviderId ?? null;
 }
 
 /**

@@ -16,6 +16,7 @@ export const SUBJECTS = {
   vouchers: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
   sign_up: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
   incidents: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
+  identity_providers: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
   domains: { read: ["reseller", "admin"], write: ["reseller", "admin"] },
   models: { read: ["admin"], write: ["admin"] },
   providers: { read: ["admin"], write: ["admin"] },

@@ -53,9 +53,9 @@ async function readOldKey(stdin: boolean | undefined): Promise<Uint8Array> {
 }
 
 function show(rotated: Rotated): Output {
-  const { providerKeys, secondFactors, paymentSecrets, messageSecrets, unreadable } = rotated;
+  const { providerKeys, secondFactors, paymentSecrets, identitySecrets, messageSecrets, unreadable } = rotated;
   const lines = [
-    `SECRET_KEY is now the database's key. Encrypted again: ${providerKeys} provider keys, ${secondFactors} second factors, ${paymentSecrets} payment secrets, ${messageSecrets} secrets of mail and webhooks.`,
+    `SECRET_KEY is now the database's key. Encrypted again: ${providerKeys} provider keys, ${secondFactors} second factors, ${paymentSecrets} payment secrets, ${identitySecrets} secrets of identity providers, ${messageSecrets} secrets of mail and webhooks.`,
   ];
   if (unreadable.providers.length > 0)
     lines.push(
@@ -67,7 +67,7 @@ function show(rotated: Rotated): Output {
     );
   if (unreadable.sellers.length > 0)
     lines.push(
-      `The payment secrets of these sellers are lost; they can set them again on their page Payments (0 is the operator): ${named(unreadable.sellers.map(String))}.`,
+      `Secrets of these sellers are lost; they can set them again on their pages Payments and Sign-in (0 is the operator): ${named(unreadable.sellers.map(String))}.`,
     );
   return { text: lines.join("\n"), json: rotated };
 }

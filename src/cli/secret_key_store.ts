@@ -6,6 +6,7 @@ import { decrypt, encrypt } from "../platform/crypto.ts";
 import type { Tx } from "../platform/db.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { providerKeys, providers } from "../platform/schema_catalog.ts";
+import { identityProviders } from "../platform/schema_identities.ts";
 import { sellers } from "../platform/schema_sellers.ts";
 import { replaceSecretKey } from "../platform/secret_key_store.ts";
 
@@ -20,6 +21,8 @@ export type Rotated = {
   providerKeys: number;
   secondFactors: number;
   paymentSecrets: number;
+  /** Client secrets of identity providers. */
+  identitySecrets: number;
   /** Passwords of mail servers, secrets of webhooks, and links that wait to be mailed. */
   messageSecrets: number;
   /** `sellers`: 0 is the operator. */
@@ -38,12 +41,13 @@ export async function rotateSecretKey(
   return changing(deps, async (tx) => {
     if (!(await replaceSecretKey(tx, keys))) return undefined;
     const rotated: Rotated = {
-      ...{ providerKeys: 0, secondFactors: 0, paymentSecrets: 0, messageSecrets: 0 },
+      ...{ providerKeys: 0, secondFactors: 0, paymentSecrets: 0, identitySecrets: 0, messageSecrets: 0 },
       unreadable: { providers: [], accounts: [], sellers: [] },
     };
     await rotateProviders(tx, keys, rotated);
     await rotateSecondFactors(tx, keys, rotated);
     await rotateSellers(tx, keys, rotated);
+    await rotateIdentityProviders(tx, keys, rotated);
     await forgetResponses(tx);
     rotated.messageSecrets = await rotateMessageSecrets(tx, (ciphertext) => encryptAgain(ciphertext, keys));
     return rotated;
@@ -112,6 +116,24 @@ async function rotateSellers(tx: Tx, keys: Keys, rotated: Rotated): Promise<void
         .where(eq(sellers.sellerId, row.sellerId));
       rotated.paymentSecrets++;
     }
+  }
+}
+
+async function rotateIdentityProviders(tx: Tx, keys: Keys, rotated: Rotated): Promise<void> {
+  const { id, sellerId, secretCiphertext } = identityProviders;
+  const rows = await tx
+    .select({ id, sellerId, secretCiphertext })
+    .from(identityProviders)
+    .orderBy(asc(id))
+    .for("update");
+  for (const row of rows) {
+    const ciphertext = encryptAgain(row.secretCiphertext, keys);
+    if (ciphertext === undefined) {
+      if (!rotated.unreadable.sellers.includes(row.sellerId)) rotated.unreadable.sellers.push(row.sellerId);
+      continue;
+    }
+    await tx.update(identityProviders).set({ secretCiphertext: ciphertext }).where(eq(id, row.id));
+    rotated.identitySecrets++;
   }
 }
 

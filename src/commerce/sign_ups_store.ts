@@ -197,15 +197,31 @@ export async function confirmSignUp(
     const { email, name, termsUrl, privacyUrl, acceptedAt } = found;
     // Again: the seller may have forbidden the domain since.
     requireAllowedDomain(email, settings);
-    const resellerId = sellerId === OPERATOR ? null : sellerId;
-    const { accountId } = await insertAccount(tx, { role: "customer", email, name, resellerId, passwordHash });
-    await tx.delete(signUps).where(and(eq(signUps.sellerId, sellerId), eq(signUps.email, email)));
-    const person = { personDigest: personDigestOf(email), ownedDomain: ownedDomainOf(email, settings) };
-    const consent = { accountId, sellerId, termsUrl, privacyUrl, acceptedAt, ...person };
-    const trial = await insertSignedUp(tx, consent, settings.trial);
-    await tell(tx, { kind: "customer_signed_up", accountId, data: { name, email, trial } });
-    return { accountId };
+    return addSignedUp(tx, settings, { sellerId, email, name, passwordHash, termsUrl, privacyUrl, acceptedAt });
   });
+}
+
+type Confirmed = {
+  sellerId: number;
+  email: string;
+  name: string;
+  /** null: the person signs in by an identity provider. */
+  passwordHash: string | null;
+} & Pick<Consent, "termsUrl" | "privacyUrl" | "acceptedAt">;
+
+/** Makes the account of a person whose address is confirmed. `settings`: of the seller, locked. Throws InputError if the address has an account. */
+export async function addSignedUp(
+  tx: Tx,
+  settings: ShownSignUpSettings,
+  { sellerId, email, name, passwordHash, ...accepted }: Confirmed,
+): Promise<{ accountId: number }> {
+  const resellerId = sellerId === OPERATOR ? null : sellerId;
+  const { accountId } = await insertAccount(tx, { role: "customer", email, name, resellerId, passwordHash });
+  await tx.delete(signUps).where(and(eq(signUps.sellerId, sellerId), eq(signUps.email, email)));
+  const person = { personDigest: personDigestOf(email), ownedDomain: ownedDomainOf(email, settings) };
+  const trial = await insertSignedUp(tx, { accountId, sellerId, ...accepted, ...person }, settings.trial);
+  await tell(tx, { kind: "customer_signed_up", accountId, data: { name, email, trial } });
+  return { accountId };
 }
 
 type Consent = Omit<typeof signedUp.$inferInsert, "trial">;

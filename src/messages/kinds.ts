@@ -42,6 +42,8 @@ const KINDS = {
   second_factor_off: SECURITY,
   passkey_added: SECURITY,
   passkey_removed: SECURITY,
+  identity_linked: SECURITY,
+  identity_unlinked: SECURITY,
   balance_low: OWN,
   package_80_percent: OWN,
   package_used_up: OWN_AND_SELLER,

@@ -168,6 +168,26 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft
       why: security(facts),
     };
   },
+  identity_linked: (facts) => ({
+    subject: `A sign-in was linked to your account at ${facts.brand}`,
+    paragraphs: ["Who signs in there now signs in here, without the password and a code.", notYou(facts)],
+    facts: [
+      ["Identity provider", text(facts, "provider")],
+      ["Address there", text(facts, "email")],
+    ],
+    button: page(facts, "/settings?tab=sign-in", "Open settings"),
+    why: security(facts),
+  }),
+  identity_unlinked: (facts) => ({
+    subject: `A sign-in was unlinked from your account at ${facts.brand}`,
+    paragraphs: ["It no longer signs in here. All other devices were signed out.", notYou(facts)],
+    facts: [
+      ["Identity provider", text(facts, "provider")],
+      ["Address there", text(facts, "email")],
+    ],
+    button: page(facts, "/settings?tab=sign-in", "Open settings"),
+    why: security(facts),
+  }),
   balance_low: (facts) => ({
     subject: `${usd(facts, "freeNanoUsd") ?? "Little"} of your balance is left`,
     paragraphs: ["Requests that your balance pays for are refused when it is used up."],

@@ -49,6 +49,7 @@ const ACCOUNT = {
   name: Type.String(),
   status: Type.Union([Type.Literal("active"), Type.Literal("suspended")]),
   hasPassword: Type.Boolean(),
+  hasIdentity: Type.Boolean({ description: "Whether the person signs in by an identity provider." }),
   totpEnabled: Type.Boolean(),
   packageName: orNull(Type.String({ description: "The package that is active now." })),
   balanceNanoUsd: Amount,

@@ -3,6 +3,7 @@ import * as autoTopUp from "./auto_top_up.ts";
 import * as balances from "./balances.ts";
 import * as cards from "./cards.ts";
 import * as domains from "./domains.ts";
+import * as identityProviders from "./identity_providers.ts";
 import * as incidents from "./incidents.ts";
 import * as keys from "./keys.ts";
 import * as markups from "./markups.ts";
@@ -99,6 +100,11 @@ export const OPERATIONS: readonly AnyOperation[] = [
   incidents.getIncident,
   incidents.updateIncident,
   incidents.removeIncident,
+  identityProviders.listIdentityProviders,
+  identityProviders.createIdentityProvider,
+  identityProviders.updateIdentityProvider,
+  identityProviders.proveIdentityDomains,
+  identityProviders.removeIdentityProvider,
   domains.listDomains,
   domains.addDomain,
   domains.getDomain,

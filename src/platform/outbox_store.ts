@@ -20,6 +20,9 @@ export type MessageData = {
   passkey_added: { name: string; host: string };
   /** `names`: of all that were removed at once. */
   passkey_removed: { names: string[] };
+  /** `provider`: the name of the identity provider; `email`: the person's address there. */
+  identity_linked: { provider: string; email: string };
+  identity_unlinked: { provider: string; email: string };
   balance_low: { freeNanoUsd: string; belowNanoUsd: string };
   package_80_percent: PackageNotice;
   package_used_up: PackageNotice;

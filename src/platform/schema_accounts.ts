@@ -307,6 +307,8 @@ export const sessions = pgTable(
     viewingAccountId: bigint({ mode: "number" }),
     /** The account that the person works in; null: the one that they began. */
     workAccountId: bigint({ mode: "number" }),
+    /** Where the person signed in; null: here. */
+    identityProviderId: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
     seenAt: instant().notNull().default(sql`clock_timestamp()`),
     expiresAt: instant().notNull(),

@@ -31,6 +31,8 @@ export const EXAMPLES: { [Kind in keyof MessageData]: MessageData[Kind] } = {
   second_factor_off: {},
   passkey_added: { name: "My phone", host: "ai.lumen.example" },
   passkey_removed: { names: ["My phone", "Laptop"] },
+  identity_linked: { provider: "Google", email: "ann@example.com" },
+  identity_unlinked: { provider: "Google", email: "ann@example.com" },
   balance_low: { freeNanoUsd: "500000000", belowNanoUsd: "1000000000" },
   package_80_percent: PACKAGE,
   package_used_up: PACKAGE,

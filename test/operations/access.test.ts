@@ -13,7 +13,7 @@ import { type Management, managementOf, managementWith, requestFor, UNKNOWN_ID }
 
 const ROLES = ["customer", "reseller", "admin"] as const;
 const TABLES =
-  "accounts keys members member_invitations packages balances balance_entries orders allotments cards card_setups renewals auto_top_ups hosts offerings retail_prices markups vouchers voucher_batches incidents incident_updates payments refunds links api_tokens audit_entries models routes image_prices providers provider_keys webhook_endpoints";
+  "accounts keys members member_invitations packages balances balance_entries orders allotments cards card_setups renewals auto_top_ups hosts offerings retail_prices markups vouchers voucher_batches incidents incident_updates payments refunds links api_tokens audit_entries models routes image_prices providers provider_keys webhook_endpoints identity_providers";
 
 let shop: Shop;
 /** A token of each role with everything that it may have, and one with nothing that fits. */
@@ -83,8 +83,12 @@ async function addOtherTenant(): Promise<Record<string, number | string>> {
   const [incident] = await sql`
     insert into incidents (seller_id, kind, title, impact, status, components, begins_at)
     values (${reseller.accountId}, 'incident', 'zebra', 'degraded', 'investigating', '{api}', now()) returning id`;
+  const [identityProvider] = await sql`
+    insert into identity_providers (seller_id, kind, name, issuer, client_id, secret_ciphertext, scopes, proof_token)
+    values (${reseller.accountId}, 'oidc', 'zebra', 'https://zebra.test', 'zebra', 'x', 'openid', 'zebra') returning id`;
   return {
     incidentId: Number(incident?.id),
+    identityProviderId: Number(identityProvider?.id),
     ...{ endpointId: Number(endpoint?.id), deliveryId: UNKNOWN_ID },
     ...{ accountId: person.accountId, resellerId: reseller.accountId, sellerId: reseller.accountId },
     ...{ packageId, keyId, host: "ai.zebra.test" },

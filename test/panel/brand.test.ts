@@ -159,6 +159,7 @@ describe("the public brand of a host", () => {
       support: "help@operator.test",
       sendsMail: false,
       signUp: false,
+      identityProviders: [],
     });
     await shop.world.addReseller("ai.bare.test");
     const bare = await seenAt("ai.bare.test");
@@ -169,6 +170,7 @@ describe("the public brand of a host", () => {
       support: null,
       sendsMail: false,
       signUp: false,
+      identityProviders: [],
     });
     for (const answer of [bare, await seenAt(ACME)]) {
       expect(answer.headers.get("cache-control")).toBe("no-store");
@@ -200,6 +202,7 @@ describe("the public brand of a host", () => {
       support: "https://acme.test/help",
       sendsMail: false,
       signUp: false,
+      identityProviders: [],
       logoLight: expect.stringMatching(/^\/brand\/logo-light\?v=[\w-]{16}$/),
       logoDark: null,
     });

@@ -73,6 +73,7 @@ describe("visibility of accounts", () => {
       name: expect.any(String),
       status: "active",
       hasPassword: false,
+      hasIdentity: false,
       totpEnabled: false,
       packageName: expect.stringContaining("offering"),
       balanceNanoUsd: "5000000001",
@@ -158,6 +159,7 @@ describe("adding people", () => {
         email,
         name: "<script>alert(1)</script>",
         hasPassword: false,
+        hasIdentity: false,
       }),
       link: {
         kind: "invitation",

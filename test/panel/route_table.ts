@@ -22,6 +22,8 @@ export type Things = {
   responseId: string;
   deviceId: string;
   passkeyId: number;
+  identityId: number;
+  identityProviderId: number;
   endpointId: number;
   tokenId: number;
   deliveryId: number;
@@ -55,6 +57,12 @@ const ownDomain = (path: string): RouteRow => ({
   who: reseller,
   about: ({ host }) => ({ path: `/domains/${host}${path}` }),
 });
+/** An admin's are the operator's. */
+const ownIdentityProvider = (path: string, body?: unknown): RouteRow => ({
+  who: upward,
+  isPersonal: true,
+  about: ({ identityProviderId }) => ({ path: `/identity-providers/${identityProviderId}${path}`, body }),
+});
 const ownWebhook = (path: string, body?: unknown): RouteRow => ({
   who: everyone,
   isPersonal: true,
@@ -86,6 +94,14 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "POST /settings/passkeys/begin": { proof: { password: "a wrong password" } },
   "PATCH /settings/passkeys/:id": { name: "k" },
   "POST /settings/passkeys/:id/remove": { proof: { password: "a wrong password" } },
+  "POST /settings/identities/begin": { identityProviderId: 1, proof: { password: "a wrong password" } },
+  "POST /settings/identities/:id/remove": { proof: { password: "a wrong password" } },
+  "POST /identity-providers": {
+    ...{ kind: "google", name: "Google", clientId: "id", clientSecret: "secret" },
+    proof: { password: "a wrong password" },
+  },
+  "PATCH /identity-providers/:id": { name: "Google", proof: { password: "a wrong password" } },
+  "POST /identity-providers/:id/prove": {},
   "POST /keys": { name: "k", mode: "package" },
   "PATCH /keys/:id": { name: "k" },
   "POST /keys/:id/rotate": { overlapSeconds: 0 },
@@ -334,6 +350,8 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /sign-in/forgot": { who: "open" },
   "GET /sign-in/passkey": { who: "open" },
   "POST /sign-in/passkey": { who: "open" },
+  "POST /sign-in/identity": { who: "open" },
+  "POST /sign-in/identity/finish": { who: "open" },
   "GET /email-changes/:token": { who: "open" },
   "POST /email-changes/:token": { who: "open" },
   "GET /unsubscribe/:token": { who: "open" },
@@ -435,6 +453,21 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
       body: { proof: { password: PASSWORD } },
     }),
   },
+  "GET /settings/identities": { who: everyone },
+  "POST /settings/identities/begin": { who: everyone },
+  "POST /settings/identities/:id/remove": {
+    who: everyone,
+    isPersonal: true,
+    about: ({ identityId }) => ({
+      path: `/settings/identities/${identityId}/remove`,
+      body: { proof: { password: PASSWORD } },
+    }),
+  },
+  "GET /identity-providers": { who: upward },
+  "POST /identity-providers": { who: upward },
+  "PATCH /identity-providers/:id": ownIdentityProvider("", { name: "Other", proof: { password: PASSWORD } }),
+  "POST /identity-providers/:id/prove": ownIdentityProvider("/prove", {}),
+  "DELETE /identity-providers/:id": ownIdentityProvider(""),
 
   "GET /people": { who: upward },
   "GET /people.csv": { who: upward },

@@ -35,6 +35,8 @@ const UNKNOWN: Things = {
   responseId: responseIdOf(newRequestId()),
   deviceId: "0123456789abcdef0123456789abcdef",
   passkeyId: 999_999_999,
+  identityId: 999_999_999,
+  identityProviderId: 999_999_999,
   endpointId: 999_999_999,
   tokenId: 999_999_999,
   deliveryId: 999_999_999,
@@ -131,6 +133,12 @@ async function addOtherTenant(): Promise<{ things: Things; secret: string }> {
   const [passkey] = await sql`
     insert into passkeys (account_id, host, credential_id, public_key, counter, transports, name, synced)
     values (${person.accountId}, ${PANEL}, ${Buffer.from(MARK)}, ${Buffer.from(MARK)}, 0, '{}', ${MARK}, false) returning id`;
+  const [identityProvider] = await sql`
+    insert into identity_providers (seller_id, kind, name, issuer, client_id, secret_ciphertext, scopes, proof_token)
+    values (${resellerId}, 'oidc', ${MARK}, ${`https://${MARK}.test`}, ${MARK}, ${Buffer.from(MARK)}, 'openid', ${MARK}) returning id`;
+  const [identity] = await sql`
+    insert into identities (identity_provider_id, subject, account_id, email)
+    values (${Number(identityProvider?.id)}, ${MARK}, ${person.accountId}, ${`${MARK}@${MARK}.test`}) returning id`;
   const [token] = await sql`
     insert into api_tokens (account_id, name, digest, prefix, scopes)
     values (${resellerId}, ${MARK}, ${Buffer.from(MARK)}, 'mt-', '{keys:read}') returning id`;
@@ -147,6 +155,8 @@ async function addOtherTenant(): Promise<{ things: Things; secret: string }> {
     responseId: String(response.json.id),
     deviceId: String(devices.json.devices[0].id),
     passkeyId: Number(passkey?.id),
+    identityId: Number(identity?.id),
+    identityProviderId: Number(identityProvider?.id),
     tokenId: Number(token?.id),
   };
   return { things, secret: key.secret };
@@ -169,6 +179,8 @@ const TABLES = [
   ...[
     "sent_forms",
     "passkeys",
+    "identity_providers",
+    "identities",
     "email_changes",
     "outbox_messages",
     "voucher_batches",

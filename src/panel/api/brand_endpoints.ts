@@ -2,6 +2,7 @@ import { Elysia, t } from "elysia";
 import { accentCss, type Shades } from "../../accounts/accent.ts";
 import type { Brand } from "../../accounts/brand_lookup.ts";
 import { loadBrand, type StoredBrand, saveBrand, savePicture } from "../../accounts/brands_store.ts";
+import { offeredProviders } from "../../accounts/identity_providers_store.ts";
 import { LOGO_TYPE } from "../../accounts/pictures.ts";
 import { OPERATOR } from "../../commerce/sellers_store.ts";
 import { sellersOpenToSignUp } from "../../commerce/sign_up_settings_store.ts";
@@ -34,6 +35,7 @@ export function brandEndpoints(deps: Deps) {
   // In batches: anybody can ask, and as often as they like.
   const hasMailServer = createBatchLoader((resellerIds) => resellersWithMailServer(deps, resellerIds), { readsMax: 1 });
   const isOpenToSignUp = createBatchLoader((sellerIds) => sellersOpenToSignUp(deps, sellerIds), { readsMax: 1 });
+  const offered = createBatchLoader((sellerIds) => offeredProviders(deps, sellerIds), { readsMax: 1 });
   return new Elysia({ normalize: false })
     .get("/brand/public", async ({ request, set }) => {
       const { resellerId } = await panelHostOf(deps, request);
@@ -41,9 +43,18 @@ export function brandEndpoints(deps: Deps) {
       set.headers["cache-control"] = "no-store";
       const brand = publicBrand(await deps.brands.get(resellerId));
       const sendsMail = resellerId === null ? canMail(deps, 0) : inTime(hasMailServer(String(resellerId)));
-      const isOpen = inTime(isOpenToSignUp(String(resellerId ?? OPERATOR)));
-      const [mails, open] = await Promise.all([sendsMail, isOpen]);
-      return { ...brand, sendsMail: mails === true, signUp: mails === true && open === true };
+      const seller = String(resellerId ?? OPERATOR);
+      const [mails, open, identityProviders] = await Promise.all([
+        sendsMail,
+        inTime(isOpenToSignUp(seller)),
+        inTime(offered(seller)),
+      ]);
+      return {
+        ...brand,
+        sendsMail: mails === true,
+        signUp: mails === true && open === true,
+        identityProviders: identityProviders ?? [],
+      };
     })
     .use(
       signedIn(deps, "reseller")

@@ -7,6 +7,7 @@ import { brandEndpoints } from "./brand_endpoints.ts";
 import { domainsEndpoints } from "./domains_endpoints.ts";
 import { emailChangeEndpoints } from "./email_change_endpoints.ts";
 import { homeEndpoints } from "./home_endpoints.ts";
+import { identityEndpoints } from "./identity_endpoints.ts";
 import { incidentsEndpoints } from "./incidents_endpoints.ts";
 import { invoicesEndpoints } from "./invoices_endpoints.ts";
 import { joinEndpoints } from "./join_endpoints.ts";
@@ -55,6 +56,7 @@ function ownEndpoints(deps: Deps) {
     .use(sessionEndpoints(deps))
     .use(settingsEndpoints(deps))
     .use(passkeyEndpoints(deps))
+    .use(identityEndpoints(deps))
     .use(emailChangeEndpoints(deps))
     .use(usageEndpoints(deps))
     .use(playgroundEndpoints(deps))

@@ -62,6 +62,11 @@ async function provePasskey(deps: Deps, { person, request }: Asked, response: St
 /** Throws InputError for `password`, too_many_requests. */
 async function provePassword(deps: Deps, person: Person, password: string): Promise<void> {
   const account = `account:${person.self.accountId}`;
+  if ((await passwordHashOf(deps, person.self.accountId)) === null)
+    throw new InputError(
+      "You have no password yet. Set one first, with “Forgot your password?” on the page to sign in.",
+      "password",
+    );
   await limited(deps, { shared: [], own: [account] }, async () => {
     const matches = await checkPassword(deps, { account }, password, () => passwordHashOf(deps, person.self.accountId));
     return matches || new InputError("This is not your password.", "password");

@@ -8,6 +8,8 @@ import { inTime } from "../../platform/time_limit.ts";
 /** Authenticates a panel request: its host, its session cookie, and its CSRF token and Origin. Source: ACC-2. */
 
 const COOKIE = "tollgate_session";
+/** While the browser is at an identity provider. */
+const IDENTITY_COOKIE = "tollgate_identity";
 export const CSRF_HEADER = "x-csrf-token";
 
 export type Visitor = { session: Session; host: Host };
@@ -38,7 +40,12 @@ export function cookieName(deps: Deps): string {
   return usesTls(deps) ? `__Host-${COOKIE}` : COOKIE;
 }
 
-/** Attributes of the session cookie. `maxAge` in seconds; 0 deletes it. */
+/** The name of the cookie that binds a sign-in by an identity provider to the browser in which it began. Source: OIDC-2. */
+export function identityCookieName(deps: Deps): string {
+  return usesTls(deps) ? `__Host-${IDENTITY_COOKIE}` : IDENTITY_COOKIE;
+}
+
+/** Attributes of both cookies. `maxAge` in seconds; 0 deletes it. */
 export function cookieOptions(deps: Deps, maxAge: number) {
   return { path: "/", httpOnly: true, sameSite: "lax", secure: usesTls(deps), maxAge } as const;
 }

@@ -1,6 +1,6 @@
 import { Elysia, t } from "elysia";
 import { workplacesOf } from "../../accounts/members_store.ts";
-import { endViewing, workIn } from "../../accounts/sessions_store.ts";
+import { endViewing, identityProviderOf, workIn } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { readBody } from "../../http/body.ts";
@@ -8,6 +8,7 @@ import { siteUrl } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { publicBrand } from "./brand_endpoints.ts";
+import { signOutPageOf } from "./identity_sign_in.ts";
 import { checkForgotten, forgotPassword } from "./own_reset.ts";
 import { actorOf, signedIn, signedOut } from "./panel_session.ts";
 import { checkOrigin, cookieName, cookieOptions, visitorOf } from "./session_auth.ts";
@@ -63,10 +64,13 @@ function openEndpoints(deps: Deps) {
     .post(
       "/sign-out",
       async ({ request, cookie }) => {
-        const { session } = await visitorOf(deps, request, cookie[name]?.value);
+        const { session, host } = await visitorOf(deps, request, cookie[name]?.value);
+        const identityProviderId = await inTime(identityProviderOf(deps, Buffer.from(session.digestHex, "hex")));
         await inTime(deps.sessions.end(session));
         cookie[name]?.set({ ...cookieOptions(deps, 0), value: "" });
-        return { signedOut: true };
+        const goTo =
+          identityProviderId === null ? null : await signOutPageOf(deps, { host, request, identityProviderId });
+        return { signedOut: true, goTo };
       },
       { parse: "none" },
     )

@@ -207,11 +207,14 @@ export function useMe(): Me {
   return data;
 }
 
-/** Ends the session and clears everything that was loaded or kept in this browser. */
-export function useSignOut(): () => Promise<void> {
+/**
+ * Ends the session and clears everything that was loaded or kept in this browser. Returns the page to go to: that of the identity provider by
+ * which the person signed in, if it has one.
+ */
+export function useSignOut(): () => Promise<string | null> {
   const client = useQueryClient();
   return async () => {
-    await call("/api/panel/sign-out", { method: "POST" });
+    const { goTo } = await ask(api["sign-out"].post());
     csrfToken = null;
     client.clear();
     try {
@@ -220,6 +223,7 @@ export function useSignOut(): () => Promise<void> {
       // A browser that forbids storage has stored nothing.
     }
     await keepFor(null);
+    return goTo;
   };
 }
 

@@ -93,8 +93,7 @@ function SignedIn() {
   }
   const leave = async () => {
     try {
-      await signOut();
-      window.location.replace(SIGN_IN);
+      window.location.replace((await signOut()) ?? SIGN_IN);
     } catch (thrown) {
       toast.failed(thrown, "You are still signed in.");
     }

@@ -11,6 +11,7 @@ import {
   Inbox,
   KeyRound,
   ListTree,
+  LogIn,
   type LucideIcon,
   Mail,
   Megaphone,
@@ -78,6 +79,7 @@ export const PLACES: readonly Place[] = [
   { label: "Prices", icon: Tag, path: "/prices", roles: RESELLER, group: "Storefront" },
   { label: "Markup", icon: Percent, path: "/markup", roles: RESELLER, group: "Storefront" },
   { label: "Sign-up", icon: UserPlus, path: "/sign-up-settings", roles: RESELLER, group: "Storefront" },
+  { label: "Sign-in", icon: LogIn, path: "/sign-in-settings", roles: RESELLER, group: "Storefront" },
 
   { label: "Payments", icon: Banknote, path: "/payments", roles: RESELLER, group: "Money" },
   { label: "Payments", icon: Banknote, path: "/admin/payments", roles: ADMIN, group: "Money" },
@@ -91,6 +93,7 @@ export const PLACES: readonly Place[] = [
   { label: "Sign-up", icon: UserPlus, path: "/admin/sign-up", roles: ADMIN, group: "Settings" },
   { label: "Incidents", icon: Megaphone, path: "/incidents", roles: RESELLER, group: "Settings" },
   { label: "Incidents", icon: Megaphone, path: "/admin/incidents", roles: ADMIN, group: "Settings" },
+  { label: "Sign-in", icon: LogIn, path: "/admin/sign-in", roles: ADMIN, group: "Settings" },
   { label: "Mail", icon: Mail, path: "/messages", roles: RESELLER, group: "Settings" },
   { label: "Mail", icon: Mail, path: "/admin/messages", roles: ADMIN, group: "Settings" },
   { label: "Webhooks", icon: Webhook, path: "/webhooks", roles: SELLERS, group: "Settings" },

@@ -19,6 +19,7 @@ export function maySee(role: Role, audience: Audience): boolean {
 
 export const SIGNED_OUT: readonly (LoadedPage & { path: string })[] = [
   { path: "/sign-in", ...page(() => import("./pages/sign_in/sign_in.tsx").then((m) => m.SignInPage)) },
+  { path: "/sign-in/callback", ...page(() => import("./pages/sign_in/callback_page.tsx").then((m) => m.CallbackPage)) },
   { path: "/forgot", ...page(() => import("./pages/sign_in/forgot_password.tsx").then((m) => m.ForgotPasswordPage)) },
   {
     path: "/email/:token",
@@ -85,6 +86,9 @@ const PaymentsPage = page(() => import("./pages/payments/payments.tsx").then((m)
 const BooksPage = page(() => import("./pages/books/books.tsx").then((m) => m.BooksPage));
 const SignUpSettingsPage = page(() => import("./pages/sign_up/sign_up_settings.tsx").then((m) => m.SignUpSettingsPage));
 const IncidentsPage = page(() => import("./pages/status/incidents.tsx").then((m) => m.IncidentsPage));
+const IdentityProvidersPage = page(() =>
+  import("./pages/identity_providers/identity_providers.tsx").then((m) => m.IdentityProvidersPage),
+);
 const MessagesPage = page(() => import("./pages/messages/messages.tsx").then((m) => m.MessagesPage));
 const AuditPage = page(() => import("./pages/audit/audit.tsx").then((m) => m.AuditPage));
 
@@ -172,6 +176,7 @@ export const ROUTES: readonly PageRoute[] = [
     audience: "reseller",
   },
   { path: "/sign-up-settings", ...SignUpSettingsPage, audience: "reseller" },
+  { path: "/sign-in-settings", ...IdentityProvidersPage, audience: "reseller" },
   { path: "/tokens", ...TokensPage, audience: "reseller" },
   { path: "/incidents", ...IncidentsPage, audience: "reseller" },
   { path: "/messages", ...MessagesPage, audience: "reseller" },
@@ -183,6 +188,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/admin/invoices", ...InvoicesPage, audience: "admin" },
   { path: "/admin/payments", ...PaymentsPage, audience: "admin" },
   { path: "/admin/sign-up", ...SignUpSettingsPage, audience: "admin" },
+  { path: "/admin/sign-in", ...IdentityProvidersPage, audience: "admin" },
   { path: "/admin/tokens", ...TokensPage, audience: "admin" },
   { path: "/admin/requests", ...AllRequestsPage, audience: "admin" },
   { path: "/admin/offerings", ...OfferingsPage, audience: "admin" },

@@ -13,6 +13,8 @@ const KINDS: Readonly<Record<MessageKind, string>> = {
   second_factor_off: "Two-step sign-in switched off",
   passkey_added: "Passkey added",
   passkey_removed: "Passkey removed",
+  identity_linked: "Sign-in linked",
+  identity_unlinked: "Sign-in unlinked",
   balance_low: "Balance is low",
   package_80_percent: "Package is nearly used up",
   package_used_up: "Package is used up",

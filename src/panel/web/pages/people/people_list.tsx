@@ -176,9 +176,11 @@ function None() {
   return <span className="text-ink-3">None</span>;
 }
 
-function PersonStatus({ person: { status, hasPassword } }: { person: Pick<Row, "status" | "hasPassword"> }) {
+type StatusFacts = Pick<Row, "status" | "hasPassword" | "hasIdentity">;
+
+function PersonStatus({ person: { status, hasPassword, hasIdentity } }: { person: StatusFacts }) {
   if (status === "suspended") return <Status kind="suspended" />;
-  return hasPassword ? <Status kind="active" /> : <Status kind="pending">Invited</Status>;
+  return hasPassword || hasIdentity ? <Status kind="active" /> : <Status kind="pending">Invited</Status>;
 }
 
 /** A button that opens the form for a new person. */

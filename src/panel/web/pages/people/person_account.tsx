@@ -81,8 +81,9 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
   );
 }
 
-function signInText({ hasPassword, link }: Person): string {
+function signInText({ hasPassword, hasIdentity, link }: Person): string {
   const until = link && formatInstant(link.expiresAt, { now: nowMs() });
+  if (!hasPassword && hasIdentity) return "Signs in by an identity provider, without a password.";
   if (!hasPassword) return until ? `Invited; the link works until ${until}.` : "No password yet, and no valid link.";
   return until ? `Has a password. A reset link works until ${until}.` : "Has a password.";
 }

@@ -19,6 +19,7 @@ import { toast } from "../../ui/toast.tsx";
 import { BuyerDetailsSection } from "../invoices/invoice_details.tsx";
 import { Devices } from "./devices.tsx";
 import { EmailAddress } from "./email_address.tsx";
+import { Identities } from "./identities.tsx";
 import { MailChoices } from "./mail_choices.tsx";
 import { Passkeys } from "./passkeys.tsx";
 import { Password } from "./password.tsx";
@@ -69,6 +70,7 @@ export function SettingsPage() {
                   onChanged={reread}
                 />
                 <Passkeys asksForCode={data.totpEnabled} />
+                <Identities asksForCode={data.totpEnabled} />
                 <Devices />
               </>
             )}

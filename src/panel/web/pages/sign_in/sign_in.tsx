@@ -8,15 +8,16 @@ import { focusInvalid, isEmail } from "../../ui/form.tsx";
 import { FormFrame } from "../../ui/form_frame.tsx";
 import { SignedOutPage } from "../../ui/page.tsx";
 import { Help } from "./help.tsx";
+import { IdentityChoice } from "./identity_choice.tsx";
 import { pathAfterSignIn } from "./next_path.ts";
 import { PasskeySignIn } from "./sign_in_passkey.tsx";
 import { SignInFields, SignInView } from "./sign_in_view.tsx";
 import { codeOf, credentialErrorOf, openFresh, type Sending, SignInProblem, useHostBrand } from "./signed_out.tsx";
 
-/** Signing in with a password and, if it is on, the second factor; or with a passkey. */
+/** Signing in with a password and, if it is on, the second factor; with a passkey, or by an identity provider. */
 
 export function SignInPage() {
-  const { look, name, support, sendsMail, signUp } = useHostBrand();
+  const { look, name, support, sendsMail, signUp, identityProviders } = useHostBrand();
   const [email, setEmail] = useState("");
   const [password, setPassword] = useState("");
   const [asksCode, setAsksCode] = useState(false);
@@ -55,6 +56,7 @@ export function SignInPage() {
         onSend={() => signIn.mutate(null)}
       />
       <PasskeySignIn onDone={enter} />
+      <IdentityChoice providers={identityProviders} signUp={signUp} />
     </SignInView>
   );
 }

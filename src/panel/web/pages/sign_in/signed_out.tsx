@@ -10,6 +10,9 @@ import { Banner, ErrorLine, ErrorState } from "../../ui/states.tsx";
 
 /** Shared by the pages for people who are not signed in: the host's brand, whom to ask for help, and errors. */
 
+/** A way to sign in elsewhere. */
+export type OfferedProvider = { identityProviderId: number; name: string; kind: "oidc" | "google" | "github" };
+
 export type Sending = { isPending: boolean; error: Error | null };
 
 /** Why signing in, or what `limited` counts instead, failed, unless the message belongs to a field. */
@@ -50,6 +53,7 @@ export function useHostBrand(): {
   support: string | null;
   /** Whether a link for a new password can be sent. */
   sendsMail: boolean;
+  identityProviders: OfferedProvider[];
   /** Whether strangers can make an account. */
   signUp: boolean;
 } {
@@ -66,6 +70,7 @@ export function useHostBrand(): {
     support: data?.support ?? null,
     sendsMail: data?.sendsMail ?? false,
     signUp: data?.signUp ?? false,
+    identityProviders: data?.identityProviders ?? [],
   };
 }
 

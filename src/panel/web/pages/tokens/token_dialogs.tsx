@@ -146,8 +146,14 @@ function explainLost<T>(sent: Promise<T>): Promise<T> {
   );
 }
 
+/** Subjects of several words. */
+const SUBJECT_WORDS: Readonly<Record<string, string>> = {
+  sign_up: "sign-up",
+  identity_providers: "identity providers",
+};
+
 /** "keys:write" as "keys, read and change", and "sign_up:read" as "sign-up, read". */
 export function scopeWords(scope: string): string {
   const [subject = "", access] = scope.split(":");
-  return `${subject.replace("_", "-")}, ${access === "read" ? "read" : "read and change"}`;
+  return `${SUBJECT_WORDS[subject] ?? subject}, ${access === "read" ? "read" : "read and change"}`;
 }
