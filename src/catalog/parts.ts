@@ -5,7 +5,6 @@ import { openBoundUses } from "./bound_uses.ts";
 import { createBreakers } from "./breaker.ts";
 import { openCatalog } from "./catalog.ts";
 import { openKeyStates } from "./key_states.ts";
-import { createProviderTests } from "./provider_check.ts";
 import { createProviderClient } from "./provider_client.ts";
 import { openRouteSpeeds } from "./route_speeds.ts";
 import { openRouteStats } from "./route_stats.ts";
@@ -30,7 +29,6 @@ export async function openCatalogParts({ closing, ...base }: Base, wait: StartWa
     catalog,
     keyStates,
     provider,
-    providerTests: createProviderTests({ config, db, log }),
     breakers: createBreakers({ now: nowMs, onOpen: metrics.breakerOpened }),
     /** For models that choose their routes by latency. */
     routeSpeeds: closing.adopt(openRouteSpeeds({ db, catalog, log }), close),

@@ -55,7 +55,7 @@ export type TestChat = {
   takes: Pick<Facts, "capField">;
   isEmbedding?: boolean;
 };
-export type TestOptions = {
+type TestOptions = {
   /** The upstream models of its routes, to compare with its list. */
   upstreamModels: readonly string[];
   chat?: TestChat | undefined;
@@ -142,52 +142,60 @@ async function askForOneToken(
   if (!hasList(text, "choices")) throw new ProviderFailure("not_json", "Its answer to a chat is no chat completion.");
 }
 
-export type ProviderTests = {
-  /**
-   * Tests a provider of the catalog with one of its keys, by default its first; with `modelId`, also its first route of that
-   * model. Throws not_found, InputError, too_many_requests.
-   */
-  run(providerId: number, what?: TestChoice): Promise<ProviderTest>;
-};
+/** Which test of a provider. */
 export type TestChoice = {
+  /** Also its first route of this model. */
   modelId?: string | undefined;
+  /** Default: its first key. */
   keyId?: number | undefined;
   /** Whether its facts are probed, with the models of its first routes. */
   probe?: boolean | undefined;
 };
 
+type ChosenDeps = TestDeps & { db: Db };
+/** The tests that run now, by provider. */
+const runningOf = new WeakMap<Db, Map<number, { what: string; test: Promise<ProviderTest> }>>();
+
 /**
- * Tests for the panel: one at a time per provider and replica. A repeated request for the same test shares its result.
+ * Tests a provider of the catalog with one of its keys, as people ask for it: one at a time per provider and replica; a repeated request for
+ * the same test shares its result. Throws not_found, InputError, too_many_requests.
  */
-export function createProviderTests(deps: TestDeps & { db: Db }): ProviderTests {
-  const running = new Map<number, { what: string; test: Promise<ProviderTest> }>();
-
-  async function start(providerId: number, { modelId, keyId, probe }: TestChoice): Promise<ProviderTest> {
-    const provider = await findProvider(deps, providerId);
-    if (!provider) throw new Refusal("not_found", { message: "There is no such provider." });
-    const stored = await findStoredKey(deps, { providerId, keyId });
-    if (!stored) throw new InputError("The provider has no such key.", "keyId");
-    const chat = modelId === undefined ? undefined : await chatOf(deps, provider, modelId);
-    const routes = await listRoutesTo(deps, { providerId, limit: ROUTES_MAX });
-    const upstreamModels = routes.filter(({ enabled }) => enabled).map(({ upstreamModel }) => upstreamModel);
-    const { keyCiphertext } = stored;
-    const probed = probe ? await probedOf(deps, provider) : undefined;
-    return await testProvider(deps, { ...provider, keyCiphertext }, { upstreamModels, chat, probe: probed });
+export async function testStoredProvider(
+  deps: ChosenDeps,
+  providerId: number,
+  choice: TestChoice,
+): Promise<ProviderTest> {
+  const running = runningOf.get(deps.db) ?? new Map<number, { what: string; test: Promise<ProviderTest> }>();
+  runningOf.set(deps.db, running);
+  const what = JSON.stringify([choice.modelId, choice.keyId, choice.probe]);
+  const under = running.get(providerId);
+  if (under) {
+    if (under.what === what) return await under.test;
+    throw new Refusal("too_many_requests", { message: "Another test of this provider is under way." });
   }
+  const test = testChosen(deps, providerId, choice).finally(() => running.delete(providerId));
+  running.set(providerId, { what, test });
+  return await test;
+}
 
-  return {
-    async run(providerId, choice = {}) {
-      const what = JSON.stringify([choice.modelId, choice.keyId, choice.probe]);
-      const under = running.get(providerId);
-      if (under) {
-        if (under.what === what) return await under.test;
-        throw new Refusal("too_many_requests", { message: "Another test of this provider is under way." });
-      }
-      const test = start(providerId, choice).finally(() => running.delete(providerId));
-      running.set(providerId, { what, test });
-      return await test;
-    },
-  };
+async function testChosen(
+  deps: ChosenDeps,
+  providerId: number,
+  { modelId, keyId, probe }: TestChoice,
+): Promise<ProviderTest> {
+  const provider = await findProvider(deps, providerId);
+  if (!provider) throw new Refusal("not_found", { message: "There is no such provider." });
+  const stored = await findStoredKey(deps, { providerId, keyId });
+  if (!stored) throw new InputError("The provider has no such key.", "keyId");
+  const chat = modelId === undefined ? undefined : await chatOf(deps, provider, modelId);
+  const routes = await listRoutesTo(deps, { providerId, limit: ROUTES_MAX });
+  const sold = new Set((await listModels(deps)).flatMap(({ id, enabled }) => (enabled ? [id] : [])));
+  const upstreamModels = routes
+    .filter(({ enabled, modelId }) => enabled && sold.has(modelId))
+    .map(({ upstreamModel }) => upstreamModel);
+  const { keyCiphertext } = stored;
+  const probed = probe ? await probedOf(deps, provider) : undefined;
+  return await testProvider(deps, { ...provider, keyCiphertext }, { upstreamModels, chat, probe: probed });
 }
 
 async function chatOf(deps: { db: Db }, provider: { id: number; name: string }, modelId: string): Promise<TestChat> {
@@ -202,7 +210,7 @@ async function chatOf(deps: { db: Db }, provider: { id: number; name: string }, 
 }
 
 /** The models and facts that a probe of a provider uses. Throws InputError if it has no enabled route to a text or embedding model. */
-export async function probedOf(
+async function probedOf(
   deps: { db: Db },
   provider: { id: number; name: string; takes: Facts },
 ): Promise<Pick<ToProbe, "chatModel" | "embeddingModel" | "facts">> {

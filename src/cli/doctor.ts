@@ -24,6 +24,7 @@ import type { Finding, Found } from "./doctor_findings.ts";
 import { checkBounds, checkMargins } from "./doctor_models.ts";
 import { checkPayments } from "./doctor_payments.ts";
 import { readOutbox, readServer, replicasUp } from "./doctor_store.ts";
+import { operatorDoor } from "./door.ts";
 import { knownSentence, sentenceOf } from "./errors.ts";
 import type { Output } from "./output.ts";
 import { progressOf } from "./progress.ts";
@@ -173,7 +174,10 @@ async function checkProviders(context: Context): Promise<Found | Finding[]> {
       detail: "SECRET_KEY is not set, so their keys cannot be decrypted",
       advice: "Set SECRET_KEY to the value that the replicas have.",
     };
-  return (await testProviders(context)).map((test) => ({ what: `provider ${test.name}`, ...foundOf(test) }));
+  return (await testProviders(operatorDoor(context))).map((test) => ({
+    what: `provider ${test.name}`,
+    ...foundOf(test),
+  }));
 }
 
 /** A model that is not listed may still be served, so it is only a warning. */

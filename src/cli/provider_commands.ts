@@ -1,10 +1,8 @@
 import { type Command, Option } from "commander";
 import { DIALECTS, PROBE_CALLS_MAX } from "../catalog/dialects.ts";
-import { updateProvider as storeProvider } from "../catalog/providers_store.ts";
 import { ExistsError, InputError } from "../errors.ts";
 import { createProvider, getProvider, updateProvider } from "../operations/providers.ts";
-import { defineCommand } from "./context.ts";
-import { defineOperations, operatorDoor } from "./door.ts";
+import { defineOperations } from "./door.ts";
 import { dialectOption, type FactsGiven, factOption, factRows, factsTable } from "./fact_options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { addProviderKeyCommands } from "./provider_key_commands.ts";
@@ -106,7 +104,7 @@ function addListAndTest(provider: Command): void {
     },
   );
 
-  defineCommand<{ probe?: true; apply?: true }>(
+  defineOperations<{ probe?: true; apply?: true }>(
     provider
       .command("test [name]")
       .description(
@@ -118,12 +116,12 @@ function addListAndTest(provider: Command): void {
       )
       .option("--apply", "probe one provider, and set the facts that are proposed"),
     { secretKey: true, changes: true },
-    async (context, { probe, apply }, [name]) => {
+    async (ask, { probe, apply }, [name]) => {
       if (apply && name === undefined) throw new InputError("Name the provider whose facts are to be set.");
-      const tests = await testProviders(context, name, probe ?? apply);
+      const tests = await testProviders(ask, name, probe ?? apply);
       const proposed = tests.find((test) => test.probe !== null)?.probe?.proposed ?? {};
       if (apply && name !== undefined && Object.keys(proposed).length > 0)
-        await storeProvider(context, await providerIdOf(operatorDoor(context), name), { facts: proposed });
+        await ask(updateProvider, { providerId: await providerIdOf(ask, name), facts: proposed });
       const text = table(
         ["PROVIDER", "RESULT", "TIME", "MODELS"],
         tests.map((test) => [

@@ -1,48 +1,49 @@
-import { loadCatalog } from "../catalog/catalog_store.ts";
-import { shownFacts } from "../catalog/facts_input.ts";
-import { type ProviderTest, probedOf, testProvider } from "../catalog/provider_check.ts";
-import { listProviders } from "../catalog/providers_store.ts";
+import type { ProviderTest } from "../catalog/provider_check.ts";
 import { InputError } from "../errors.ts";
-import type { Context } from "./context.ts";
+import { getProvider, testProvider } from "../operations/providers.ts";
+import { allProviders } from "./provider_options.ts";
+import type { Door } from "./server_door.ts";
 
 /** Model names that one line shows. */
 const NAMED_MAX = 5;
+/** Providers that are tested at once: an account may wait for as many. */
+const AT_ONCE = 3;
 
 /** `name`: of the provider, with that of the key if the provider has several. */
 type NamedTest = ProviderTest & { name: string };
 
 /**
- * Tests one provider, or all enabled ones, with each enabled key: asks for its models and compares them with the routes of enabled
- * models. Throws InputError for an unknown name.
+ * Tests one provider, or all enabled ones, with each enabled key: asks for its models and compares them with the routes of enabled models. Throws
+ * InputError for an unknown name.
  */
-export async function testProviders(context: Context, name?: string, probes = false): Promise<NamedTest[]> {
-  const { providers, providerKeys, models, routes } = await loadCatalog(context.db.orm);
-  const sold = new Set(models.map(({ id }) => id));
-  const upstreamModelsOf = (id: number) =>
-    routes.filter(({ providerId, modelId }) => providerId === id && sold.has(modelId)).map((one) => one.upstreamModel);
-  const asked = providers.filter((row) => name === undefined || row.name === name);
-  if (name !== undefined && asked.length === 0) {
-    const disabled = (await listProviders(context)).some((row) => row.name === name);
+export async function testProviders(ask: Door, name?: string, probe?: boolean): Promise<NamedTest[]> {
+  const known = await allProviders(ask);
+  const named = known.filter((row) => name === undefined || row.name === name.trim());
+  const asked = named.filter(({ enabled }) => enabled);
+  if (name !== undefined && asked.length === 0)
     throw new InputError(
-      disabled ? `The provider ${name} is revoked.` : `There is no provider ${JSON.stringify(name)}.`,
+      named.length > 0 ? `The provider ${name} is disabled.` : `There is no provider ${JSON.stringify(name)}.`,
     );
+  const tests: NamedTest[][] = [];
+  for (let first = 0; first < asked.length; first += AT_ONCE)
+    tests.push(
+      ...(await Promise.all(asked.slice(first, first + AT_ONCE).map((row) => testKeys(ask, { ...row, probe })))),
+    );
+  return tests.flat();
+}
+
+/** One after the other: a provider has one test at a time. */
+async function testKeys(
+  ask: Door,
+  { id: providerId, name, probe }: { id: number; name: string; probe: boolean | undefined },
+): Promise<NamedTest[]> {
+  const keys = (await ask(getProvider, { providerId })).keys.filter(({ enabled }) => enabled);
+  const tests: NamedTest[] = [];
+  for (const { id: keyId, name: key } of keys) {
+    const test = await ask(testProvider, { providerId, keyId, probe });
+    tests.push({ name: keys.length === 1 ? name : `${name}, key ${key}`, ...test });
   }
-  const tested = asked.flatMap((provider) => {
-    const keys = providerKeys.filter(({ providerId }) => providerId === provider.id);
-    return keys.map(({ name: key, keyCiphertext }) => ({
-      ...provider,
-      keyCiphertext,
-      called: keys.length === 1 ? provider.name : `${provider.name}, key ${key}`,
-    }));
-  });
-  return await Promise.all(
-    tested.map(async ({ called, facts, dialect, ...row }) => {
-      const { takes } = shownFacts(dialect, facts);
-      const probe = probes ? await probedOf(context, { ...row, takes }) : undefined;
-      const test = await testProvider(context, row, { upstreamModels: upstreamModelsOf(row.id), probe });
-      return { name: called, ...test };
-    }),
-  );
+  return tests;
 }
 
 /** What a probe found, in a sentence; "" if there was none. */

@@ -1,5 +1,6 @@
 import { type StaticDecode, Type } from "@sinclair/typebox";
-import type { DialectName, Facts as ProviderFacts } from "../catalog/dialects.ts";
+import type { DialectName, FactChoice, Facts as ProviderFacts } from "../catalog/dialects.ts";
+import { type TestFailureKind, testStoredProvider } from "../catalog/provider_check.ts";
 import {
   addProviderKey as addKey,
   type ListedKey,
@@ -16,7 +17,13 @@ import {
 import { worstHealth } from "../catalog/route_health.ts";
 import { listRoutes } from "../catalog/routes_store.ts";
 import { Refusal } from "../errors.ts";
-import { CATALOG_NAME_CHARS_MAX, PROVIDER_KEY_CHARS_MAX, PROVIDER_URL_CHARS_MAX, ROUTE_WEIGHT } from "../limits.ts";
+import {
+  CATALOG_NAME_CHARS_MAX,
+  MODEL_ID_CHARS_MAX,
+  PROVIDER_KEY_CHARS_MAX,
+  PROVIDER_URL_CHARS_MAX,
+  ROUTE_WEIGHT,
+} from "../limits.ts";
 import type { Db } from "../platform/db.ts";
 import { At, orNull, RowId, text } from "./fields.ts";
 import { Facts } from "./models.ts";
@@ -182,6 +189,50 @@ export const removeProviderKey = operation({
   input: OfKey,
   output: ProviderShape,
   run: async (deps, call, { providerKeyId }) => providerOf(deps, await removeKey(changing(deps, call), providerKeyId)),
+});
+
+const TestShape = Type.Object(
+  {
+    ok: Type.Boolean(),
+    tookMs: Type.Integer({ description: "Until it had listed its models, with look-up and connection." }),
+    models: Type.Integer({ description: "How many it lists." }),
+    unlisted: Type.Array(Type.String(), {
+      description: "Models of its routes that it does not list: requests for them will most likely fail.",
+    }),
+    chatTookMs: orNull(Type.Integer()),
+    probe: orNull(
+      Type.Object({
+        proposed: Type.Unsafe<Partial<ProviderFacts>>(
+          AnyFacts({ description: "Facts that differ from those in force." }),
+        ),
+        unknown: Type.Array(Type.Unsafe<FactChoice>(Type.String()), {
+          description: "Facts that hold in none of their forms.",
+        }),
+        calls: Type.Integer(),
+        recognised: orNull(Type.Unsafe<DialectName>(Type.String())),
+      }),
+    ),
+    kind: orNull(Type.Unsafe<TestFailureKind>(Type.String({ description: "The step that failed." }))),
+    problem: orNull(Type.String()),
+  },
+  { title: "ProviderTest" },
+);
+
+export const testProvider = operation({
+  name: "providers.test",
+  says: "Tests a provider: lists its models, asks a model for one token, and finds out which facts hold. It makes calls that the provider may charge for.",
+  scope: "providers:write",
+  roles: ["admin"],
+  route: "POST /providers/{providerId}/test",
+  input: {
+    ...OfProvider,
+    model: Type.Optional(text(MODEL_ID_CHARS_MAX, "Its first route of this model is asked for one token.")),
+    keyId: Type.Optional(RowId),
+    probe: Type.Optional(Type.Boolean({ description: "Whether its facts are probed." })),
+  },
+  output: TestShape,
+  run: (deps, call, { providerId, model, ...choice }) =>
+    call.callOut("receiver", () => testStoredProvider(deps, providerId, { modelId: model, ...choice })),
 });
 
 /** Providers by name with the state of their keys and routes; `after` is a name. */

@@ -124,6 +124,7 @@ export const OPERATIONS: readonly AnyOperation[] = [
   providers.getProvider,
   providers.createProvider,
   providers.updateProvider,
+  providers.testProvider,
   providers.addProviderKey,
   providers.updateProviderKey,
   providers.removeProviderKey,

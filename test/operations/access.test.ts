@@ -239,6 +239,7 @@ const PANEL_DOORS: Readonly<Record<string, string>> = {
   "providers.get": "GET /admin/providers/:id",
   "providers.create": "POST /admin/providers",
   "providers.update": "PATCH /admin/providers/:id",
+  "providers.test": "POST /admin/providers/:id/test",
   "provider_keys.create": "POST /admin/providers/:id/keys",
   "provider_keys.update": "PATCH /admin/provider-keys/:id",
   "provider_keys.remove": "DELETE /admin/provider-keys/:id",

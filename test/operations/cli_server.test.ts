@@ -141,6 +141,12 @@ test("providers and their keys are managed through a server as with the database
   await run("provider set far --fact capField=max_tokens");
   await run(`provider key add far --name second --weight 3 --key ${KEY}2`);
   expect(await run("provider key set far second --rename spare --disable")).toMatch(/spare\s+3\s+no/);
+  // The replica asks, which can decrypt the keys; the provider knows only the first one's.
+  expect(await run("provider test first")).toMatch(/first\s+answers/);
+  const wrongKey = await withServer("provider test far", admin);
+  expect({ code: wrongKey.code, err: wrongKey.err }).toEqual({ code: 1, err: "" });
+  expect(wrongKey.out).toContain("refuses the key");
+  expect(wrongKey.out).not.toContain(KEY);
   for (const words of ["provider list", "provider show far", "provider key list far"])
     expect({ words, out: (await withDatabase(words)).out }).toEqual({ words, out: await run(words) });
   expect(await run("provider key remove far spare")).not.toContain("spare");

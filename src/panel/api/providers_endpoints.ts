@@ -1,18 +1,19 @@
 import { t } from "elysia";
 import { listRoutesTo } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
-import { CATALOG_NAME_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../../limits.ts";
+import { CATALOG_NAME_CHARS_MAX } from "../../limits.ts";
 import {
   addProviderKey,
   createProvider,
   pageOfProviders,
   providerOf,
   removeProviderKey,
+  testProvider,
   updateProvider,
   updateProviderKey,
 } from "../../operations/providers.ts";
 import { readRouteStates } from "../../operations/route_states.ts";
-import { IdInBody, IdParam, NO_NUL, whole } from "./fields.ts";
+import { IdParam, NO_NUL, whole } from "./fields.ts";
 import { bodyOf, operate } from "./operate.ts";
 import { signedIn } from "./panel_session.ts";
 
@@ -55,21 +56,10 @@ export function providersEndpoints(deps: Deps) {
       params,
       body: bodyOf(updateProvider, "providerId"),
     })
-    .post(
-      "/admin/providers/:id/test",
-      ({ params: { id }, body }) =>
-        deps.providerTests.run(id, { modelId: body.model, keyId: body.keyId, probe: body.probe }),
-      {
-        params,
-        body: t.Object({
-          model: t.Optional(t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX })),
-          /** Whether its facts are probed. */
-          probe: t.Optional(t.Boolean()),
-          /** Default: the first key. */
-          keyId: t.Optional(IdInBody),
-        }),
-      },
-    )
+    .post("/admin/providers/:id/test", operate(deps, testProvider, OF_PROVIDER), {
+      params,
+      body: bodyOf(testProvider, "providerId"),
+    })
     .post("/admin/providers/:id/keys", operate(deps, addProviderKey, OF_PROVIDER), {
       params,
       body: bodyOf(addProviderKey, "providerId"),
