@@ -17,6 +17,8 @@ const REDIS_START_MS_MAX = 15_000;
 const POLL_MS = 20;
 const PORT_TRIES_MAX = 5;
 const CONNECT_MS_MAX = 3_000;
+/** Of the server that all files of a run share: each replica has ten connections or so, and some files start five. */
+const SHARED = { max_connections: 500 };
 const LEFTOVER_AGE_MS = 6 * 3_600_000;
 
 /** A server that was started here. Tests may send any signal to `pid`; `stop` still works. */
@@ -45,7 +47,7 @@ export async function startServices(log: Log = (message) => console.error(messag
   removeLeftovers();
   const { DATABASE_URL, REDIS_URL } = process.env;
   const [postgres, redis] = await Promise.allSettled([
-    DATABASE_URL ? existing("DATABASE_URL", DATABASE_URL, 5432) : startPostgres({ log }),
+    DATABASE_URL ? existing("DATABASE_URL", DATABASE_URL, 5432) : startPostgres({ log, settings: SHARED }),
     REDIS_URL ? existing("REDIS_URL", REDIS_URL, 6379) : startRedis({ log }),
   ]);
   const started = [postgres, redis].flatMap((service) => (service.status === "fulfilled" ? [service.value] : []));
