@@ -17,10 +17,12 @@ CREATE TABLE "accounts" (
 	"notice_balance_nano_usd" bigint DEFAULT 1000000000 NOT NULL,
 	"notice_days" integer DEFAULT 3 NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
+	"erased_at" timestamp with time zone,
 	CONSTRAINT "accounts_notices" CHECK ("accounts"."notice_units_percent" between 0 and 100 and "accounts"."notice_balance_nano_usd" >= 0 and "accounts"."notice_days" between 0 and 30),
 	CONSTRAINT "accounts_limits" CHECK (jsonb_typeof("accounts"."limits") = 'object' and not jsonb_path_exists("accounts"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "accounts_role" CHECK ("accounts"."role" in ('customer', 'reseller', 'admin')),
 	CONSTRAINT "accounts_status" CHECK ("accounts"."status" in ('active', 'suspended')),
+	CONSTRAINT "accounts_erased" CHECK ("accounts"."erased_at" is null or "accounts"."status" = 'suspended'),
 	CONSTRAINT "accounts_only_customers_belong" CHECK ("accounts"."reseller_id" is null or "accounts"."role" = 'customer'),
 	CONSTRAINT "accounts_only_resellers_switch_payg" CHECK (not "accounts"."may_switch_payg" or "accounts"."role" = 'reseller')
 );

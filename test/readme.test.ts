@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { configTable } from "../scripts/config_table.ts";
-import { retentionTable } from "../scripts/retention_table.ts";
+import { personalTable, retentionTable } from "../scripts/retention_table.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
 
 /** Removes the padding that the formatter adds to tables. */
@@ -14,7 +14,8 @@ test("docs/configuration.md has every variable with its default and unit", () =>
 });
 
 test("docs/retention.md has what is kept, as replicas delete by it", () => {
-  expect(squeeze(read("docs/retention.md"))).toContain(squeeze(retentionTable()));
+  for (const table of [retentionTable(), personalTable()])
+    expect(squeeze(read("docs/retention.md"))).toContain(squeeze(table));
 });
 
 test("docs/errors.md has every error code with its status and type", () => {

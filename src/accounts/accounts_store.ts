@@ -280,7 +280,7 @@ export async function suspendAccount(deps: ChangeDeps, accountId: number, party:
 }
 
 /** Locks the rows, so that of two admins who suspend each other at the same time only one succeeds. */
-async function checkOtherAdmins(tx: Tx, accountId: number): Promise<void> {
+export async function checkOtherAdmins(tx: Tx, accountId: number): Promise<void> {
   const admins = await tx
     .select({ accountId: accounts.id, status: accounts.status })
     .from(accounts)
@@ -288,10 +288,10 @@ async function checkOtherAdmins(tx: Tx, accountId: number): Promise<void> {
     .orderBy(accounts.id)
     .for("no key update");
   if (!admins.some((admin) => admin.accountId !== accountId && admin.status === "active"))
-    throw new InputError("This is the only active admin. Nobody could undo the suspension.");
+    throw new InputError("This is the only active admin. Nobody could undo it.");
 }
 
-/** Undoes a suspension. False: no such account. Throws InputError if a reseller tries to undo the operator's suspension. */
+/** Undoes a suspension. False: no such account. Throws InputError for an erased account, and if a reseller tries to undo the operator's suspension. */
 export async function activateAccount(
   deps: ChangeDeps,
   accountId: number,
@@ -303,9 +303,14 @@ export async function activateAccount(
     const set = await tx
       .update(accounts)
       .set({ status: "active", suspendedByOperator: false })
-      .where(and(eq(accounts.id, accountId), mayUndo))
+      .where(and(eq(accounts.id, accountId), isNull(accounts.erasedAt), mayUndo))
       .returning({ id: accounts.id });
     if (set.length > 0) return true;
+    const erased = await tx
+      .select({ id: accounts.id })
+      .from(accounts)
+      .where(and(eq(accounts.id, accountId), isNotNull(accounts.erasedAt)));
+    if (erased.length > 0) throw new InputError("This account was erased, which cannot be undone.");
     if (await find(tx, eq(accounts.id, accountId)))
       throw new InputError("This account was suspended by the operator. Ask the operator to activate it.");
     return false;

@@ -16,6 +16,7 @@ import { addMarkupCommand } from "./markup_command.ts";
 import { formatUsd } from "./money.ts";
 import { accountOf, integer, readSecret } from "./options.ts";
 import { facts, type Output, table, withMore, yesNo } from "./output.ts";
+import { addPrivacyCommands } from "./privacy_commands.ts";
 
 /** The command `account`. */
 
@@ -31,6 +32,7 @@ export function addAccountCommands(program: Command): void {
   addLimits(account);
   addLossesCommand(account);
   addMarkupCommand(account);
+  addPrivacyCommands(account);
 }
 
 function addAdd(account: Command): void {

@@ -14,6 +14,7 @@ import * as offerings from "./offerings.ts";
 import type { AnyOperation } from "./operation.ts";
 import * as orders from "./orders.ts";
 import * as packages from "./packages.ts";
+import * as privacy from "./privacy.ts";
 import * as providers from "./providers.ts";
 import * as renewals from "./renewals.ts";
 import * as selling from "./selling.ts";
@@ -35,6 +36,8 @@ export const OPERATIONS: readonly AnyOperation[] = [
   accounts.setLimits,
   accounts.setPayg,
   accounts.setPaygRight,
+  privacy.exportAccount,
+  privacy.eraseAccount,
   members.listMembers,
   members.inviteMember,
   members.revokeInvitation,

@@ -48,6 +48,8 @@ export const accounts = pgTable(
     noticeBalanceNanoUsd: nanoUsd().notNull().default(sql`1000000000`),
     noticeDays: integer().notNull().default(3),
     createdAt: instant().notNull().defaultNow(),
+    /** The person was erased: the account has a number and no name, and nobody can sign in again. */
+    erasedAt: instant(),
   },
   (t) => [
     check(
@@ -61,6 +63,7 @@ export const accounts = pgTable(
     check("accounts_limits", areLimits(t.limits)),
     check("accounts_role", sql`${t.role} in ('customer', 'reseller', 'admin')`),
     check("accounts_status", sql`${t.status} in ('active', 'suspended')`),
+    check("accounts_erased", sql`${t.erasedAt} is null or ${t.status} = 'suspended'`),
     check("accounts_only_customers_belong", sql`${t.resellerId} is null or ${t.role} = 'customer'`),
     check("accounts_only_resellers_switch_payg", sql`not ${t.maySwitchPayg} or ${t.role} = 'reseller'`),
   ],

@@ -186,6 +186,8 @@ const PANEL_DOORS: Readonly<Record<string, string>> = {
   "accounts.activate": "POST /people/:id/activate",
   "accounts.link": "POST /people/:id/link",
   "accounts.limits": "PATCH /people/:id/limits",
+  "accounts.export": "GET /people/:id/data",
+  "accounts.erase": "POST /people/:id/erase",
   "accounts.payg": "PATCH /people/:id/payg",
   "accounts.payg_right": "PATCH /people/:id/payg-right",
   "members.list": "GET /members",

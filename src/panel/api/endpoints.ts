@@ -28,6 +28,7 @@ import { peopleEndpoints } from "./people_endpoints.ts";
 import { playgroundEndpoints } from "./playground_endpoints.ts";
 import { priceImportEndpoints } from "./price_import_endpoints.ts";
 import { pricesEndpoints } from "./prices_endpoints.ts";
+import { privacyEndpoints } from "./privacy_endpoints.ts";
 import { providersEndpoints } from "./providers_endpoints.ts";
 import { renewalsEndpoints } from "./renewals_endpoints.ts";
 import { routesEndpoints } from "./routes_endpoints.ts";
@@ -55,6 +56,7 @@ function ownEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
     .use(sessionEndpoints(deps))
     .use(settingsEndpoints(deps))
+    .use(privacyEndpoints(deps))
     .use(passkeyEndpoints(deps))
     .use(identityEndpoints(deps))
     .use(emailChangeEndpoints(deps))

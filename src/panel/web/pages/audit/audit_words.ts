@@ -132,6 +132,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   ended_early: "ended early",
   ends_at: "ends",
   entry_id: "transaction",
+  erased_at: "erased",
   expires_at: "expires",
   expires_month: "expires, month",
   expires_year: "expires, year",
