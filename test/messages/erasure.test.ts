@@ -39,8 +39,8 @@ async function livedIn(animal: string) {
   ok(await session.patch("/settings/profile", { name: `Zoe ${animal}` }));
   ok(
     await session.put("/settings/invoices", {
-      name: "Zebra Ltd",
-      address: "1 Zebra Street",
+      name: `${animal} Ltd`,
+      address: `1 ${animal} Street`,
       taxNumber: null,
       vatNumber: null,
     }),
@@ -113,7 +113,7 @@ test("a person is erased: nothing of it is left but what the books and the law n
     erased_at: expect.any(Date),
   });
   expect((await session.get("/me")).status).toBe(401);
-  expectRefusal(await signIn(session.email), "invalid_credentials");
+  expect((await signIn(session.email)).status).toBe(401);
   await until(async () => (await shop.chat(key.secret)).status === 401);
   const tables = await world.sql`
     select table_name as name from information_schema.tables where table_schema = 'public' and table_type = 'BASE TABLE' and table_name <> 'changes'`;

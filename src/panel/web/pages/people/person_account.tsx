@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import { api, ask } from "../../api.ts";
 import { limitsText } from "../../copy.ts";
 import { formatInstant } from "../../format.ts";
+import { DownloadButton } from "../../shared/download_button.tsx";
 import { type Opened, type Person, useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { Switch } from "../../ui/choices.tsx";
@@ -74,6 +75,16 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
                 Activate
               </Button>
             )}
+          </Line>
+        )}
+        {!isSelf && (
+          <Line title="Data" text="What is kept of them, as a file. Erasing them cannot be undone.">
+            <DownloadButton size="sm" path={() => `/people/${person.accountId}/data`} fileName="account.json">
+              Download
+            </DownloadButton>
+            <Button size="sm" className="text-bad!" onClick={open("erase")} {...lock}>
+              Erase
+            </Button>
           </Line>
         )}
       </ul>

@@ -1,3 +1,4 @@
+import { useQuery } from "@tanstack/react-query";
 import { PERSON_NAME_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
 import { CONFIRM } from "../../copy.ts";
@@ -6,6 +7,9 @@ import { Confirm } from "../../ui/dialog.tsx";
 import { TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { toast } from "../../ui/toast.tsx";
+import { EraseDialog } from "../settings/erase_dialog.tsx";
+import { useHasPasskey } from "../settings/passkeys.tsx";
+import { settingsQuery } from "../settings/queries.ts";
 
 /** Dialogs about one person. Loaded when the first of them is opened. */
 
@@ -18,6 +22,7 @@ export type PersonDialogKind =
   | "limits"
   | "grant"
   | "suspend"
+  | "erase"
   | "second_factor";
 
 export function RenameDialog({ open, onClose, person }: DialogState & { person: Person }) {
@@ -58,6 +63,30 @@ export function SuspendConfirm({ open, onClose, person }: DialogState & { person
     >
       {body}
     </Confirm>
+  );
+}
+
+/** Asks the viewer who they are, as their own settings do. */
+export function ErasePerson({ open, onClose, person }: DialogState & { person: Person }) {
+  const refresh = useRefresh();
+  const viewer = useQuery(settingsQuery);
+  const hasPasskey = useHasPasskey();
+  if (!viewer.data) return null;
+  return (
+    <EraseDialog
+      open={open}
+      onClose={onClose}
+      whose={`${person.name}'s`}
+      email={person.email}
+      hasPasskey={hasPasskey}
+      asksForCode={viewer.data.totpEnabled}
+      send={(body) => ask(api.people({ id: person.accountId }).erase.post(body))}
+      onErased={async () => {
+        await refresh();
+        toast.done(`${person.name} is erased.`);
+        onClose();
+      }}
+    />
   );
 }
 

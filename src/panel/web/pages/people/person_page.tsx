@@ -40,6 +40,7 @@ const MoneyDialog = lazy(() => loadMoney().then((m) => ({ default: m.MoneyDialog
 const LinkDialog = lazy(() => import("./person_invite.tsx").then((m) => ({ default: m.LinkDialog })));
 const RenameDialog = lazy(() => loadDialogs().then((m) => ({ default: m.RenameDialog })));
 const SecondFactorConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.SecondFactorConfirm })));
+const ErasePerson = lazy(() => loadDialogs().then((m) => ({ default: m.ErasePerson })));
 const SuspendConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.SuspendConfirm })));
 
 const CHART_DAYS = 30;
@@ -201,6 +202,8 @@ function PersonDialog({ dialog, person }: { dialog: Opened<PersonDialogKind>; pe
       return <GrantDialog {...state} person={person} />;
     case "suspend":
       return <SuspendConfirm {...state} person={person} />;
+    case "erase":
+      return <ErasePerson {...state} person={person} />;
     case "second_factor":
       return <SecondFactorConfirm {...state} person={person} />;
     case null:

@@ -21,6 +21,7 @@ import { Devices } from "./devices.tsx";
 import { EmailAddress } from "./email_address.tsx";
 import { Identities } from "./identities.tsx";
 import { MailChoices } from "./mail_choices.tsx";
+import { OwnData } from "./own_data.tsx";
 import { Passkeys } from "./passkeys.tsx";
 import { Password } from "./password.tsx";
 import { SETTINGS_KEY, settingsQuery } from "./queries.ts";
@@ -57,6 +58,7 @@ export function SettingsPage() {
                 <MembersLink />
                 <BuyerDetailsSection />
                 <Appearance />
+                <OwnData owner={data} />
               </>
             )}
             {tab === "sign-in" && (

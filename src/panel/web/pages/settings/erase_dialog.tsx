@@ -1,0 +1,56 @@
+import { EMAIL_CHARS_MAX } from "../../../../limits.ts";
+import { Checkbox } from "../../ui/choices.tsx";
+import { TextField } from "../../ui/fields.tsx";
+import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
+import { firstProof, type Proof, ProofFields, type ProofWays, takeProof, wrongProof } from "./confirm_person.tsx";
+
+/** Erasing an account: one's own, or that of a person whom one manages. */
+export function EraseDialog({
+  whose,
+  email,
+  send,
+  onErased,
+  hasPasskey,
+  asksForCode,
+  ...dialog
+}: DialogState &
+  ProofWays & {
+    /** As in "Your" or "Ann's". */
+    whose: string;
+    email: string;
+    send: (body: { email: string; force: boolean; proof: Proof }) => Promise<unknown>;
+    onErased: () => unknown;
+  }) {
+  const form = useForm({
+    first: { email: "", force: false, ...firstProof(hasPasskey) },
+    wrong: ({ email: typed, force: _, ...proof }) => ({
+      ...wrongProof(proof, { asksForCode }),
+      email: typed.trim().toLowerCase() === email.toLowerCase() ? null : "Type the e-mail address of the account.",
+      force: null,
+    }),
+    send: async ({ email: typed, force, ...proof }) =>
+      send({ email: typed.trim(), force, proof: await takeProof(proof, { asksForCode }) }),
+    onSent: onErased,
+  });
+  return (
+    <FormDialog
+      {...dialog}
+      form={form}
+      title="Erase the account"
+      submitLabel="Erase for good"
+      isDanger
+      size="sm"
+      description={`${whose} name, address, keys, sessions and mails are deleted at once, for good. Invoices stay as they are, and orders and receipts stay without a name.`}
+    >
+      <TextField label={`E-mail address: ${email}`} {...form.field("email")} maxLength={EMAIL_CHARS_MAX} />
+      <Checkbox
+        label="Give up what is left"
+        hint="The balance, packages that have not ended, and open orders."
+        checked={form.values.force}
+        onValue={(force) => form.set({ force })}
+        error={form.errorOf("force")}
+      />
+      <ProofFields form={form} hasPasskey={hasPasskey} asksForCode={asksForCode} />
+    </FormDialog>
+  );
+}
