@@ -246,7 +246,7 @@ const anyPath = (route: string, { about }: RouteRow) =>
 /** An answer without what differs from call to call. */
 const shown = ({ status, json, text }: Answer) => ({
   status,
-  body: json === undefined ? text : { ...json, request_id: null, serverTime: null },
+  body: json === undefined ? text : { ...json, request_id: null, serverTime: null, exportedAt: null },
 });
 const others = (who: readonly Role[]) =>
   (["customer", "reseller", "admin"] as const).filter((role) => !who.includes(role));

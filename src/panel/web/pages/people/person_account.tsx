@@ -77,18 +77,26 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
             )}
           </Line>
         )}
-        {!isSelf && (
-          <Line title="Data" text="What is kept of them, as a file. Erasing them cannot be undone.">
-            <DownloadButton size="sm" path={() => `/people/${person.accountId}/data`} fileName="account.json">
-              Download
-            </DownloadButton>
-            <Button size="sm" className="text-bad!" onClick={open("erase")} {...lock}>
-              Erase
-            </Button>
-          </Line>
-        )}
+        {!isSelf && <DataLine person={person} onErase={open("erase")} />}
       </ul>
     </Section>
+  );
+}
+
+/** What is kept of the person. */
+function DataLine({ person: { accountId }, onErase }: { person: Person; onErase: () => void }) {
+  const { lock } = useViewer();
+  return (
+    <Line title="Data" text="What is kept of them, as a file. Erasing them cannot be undone.">
+      <div className="flex flex-wrap gap-2">
+        <DownloadButton size="sm" path={() => `/people/${accountId}/data`} fileName="account.json">
+          Download
+        </DownloadButton>
+        <Button size="sm" className="text-bad!" onClick={onErase} {...lock}>
+          Erase
+        </Button>
+      </div>
+    </Line>
   );
 }
 
