@@ -94,7 +94,8 @@ async function readErrorBody(response: Response, signal: StopSignal): Promise<st
     return new TextDecoder().decode(Buffer.concat(pieces).subarray(0, ERROR_BODY_BYTES_MAX));
   } catch (thrown) {
     signal.throwIfAborted();
-    return callMessageOf(thrown); // The status is enough.
+    // The status is enough, and what a provider has not said must not read as its words.
+    return thrown instanceof ProviderFailure && thrown.kind === "encoded" ? "" : callMessageOf(thrown);
   } finally {
     stopClock();
   }

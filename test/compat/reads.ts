@@ -37,6 +37,7 @@ export function expectRead({ path, body, entry: { client } }: Run, answer: Answe
     // Words by which clients know it that do not read the code.
     if (error === "context_length_exceeded") expect(answer.json.error.message).toMatch(/\bprompt is too long\b/i);
     expectWait(client, answer);
+    for (const words of client.unsaid ?? []) expect(answer.text).not.toContain(words);
     return;
   }
   expect({ status: answer.status, text: answer.status === 200 ? "" : answer.text }).toEqual({ status: 200, text: "" });

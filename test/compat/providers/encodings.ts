@@ -125,6 +125,14 @@ export default [
     client: { error: "provider_unavailable" },
     charged: "nothing",
   },
+  {
+    says: "A refusal in bytes that no encoding has: its status is enough",
+    source: CONSTRUCTED,
+    request: WHOLE,
+    provider: { ...body(Buffer.alloc(400, Uint8Array.of(0x1b, 0xff, 0x07, 0xc3))), status: 400 },
+    client: { error: "provider_unavailable", unsaid: ["encoding"] },
+    charged: "nothing",
+  },
   good("gzip whose middle is broken: the next route answers", CONSTRUCTED, {
     provider: [body(Buffer.concat([gzipSync(whole).subarray(0, 60), Buffer.alloc(200, 255)])), GOOD_WHOLE],
   }),
