@@ -532,6 +532,9 @@ describe("SECRET_KEY", () => {
     const [{ id: damaged } = { id: "" }] = await sql`
       insert into accounts (role, email, name, totp_ciphertext, totp_enabled_at)
       values ('customer', 'bob@example.com', 'Bob', ${Buffer.from("damaged")}, now()) returning id`;
+    await sql`
+      insert into identity_providers (seller_id, kind, name, issuer, client_id, secret_ciphertext, scopes, proof_token)
+      values (0, 'github', 'GitHub', 'https://github.com', 'id', ${encrypt(bytesOf(KEY), "CLIENTSECRET")}, 'user', 'x')`;
     const before = await secrets();
 
     let replica: ReplicaProcess | undefined = await startReplicaProcess({ ...right() });
@@ -557,13 +560,15 @@ describe("SECRET_KEY", () => {
     const done = await cli("secret-key rotate --old-stdin", OTHER_KEY, KEY);
     expect(done.code).toBe(0);
     expect(done.output).toContain(
-      "Encrypted again: 1 provider keys, 1 second factors, 0 payment secrets, 0 secrets of identity providers, 0 secrets of mail and webhooks.",
+      "Encrypted again: 1 provider keys, 1 second factors, 0 payment secrets, 1 secrets of identity providers, 0 secrets of mail and webhooks.",
     );
     expect(done.output).toContain(`remove-second-factor: ${damaged}.`);
     const { providers, people } = await secrets();
     expect(decrypt(bytesOf(OTHER_KEY), providers[0]?.key_ciphertext)).toBe("sk-one");
     const ann = people.find((row) => row.id === id);
     expect(decrypt(bytesOf(OTHER_KEY), ann?.totp_ciphertext)).toBe("TOTPSECRET");
+    const [identityProvider] = await sql`select secret_ciphertext from identity_providers`;
+    expect(decrypt(bytesOf(OTHER_KEY), identityProvider?.secret_ciphertext)).toBe("CLIENTSECRET");
 
     expect((await run("main.ts", right())).output).toContain(ANOTHER);
     const next = await startReplicaProcess({ ...right(), SECRET_KEY: OTHER_KEY });

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { type DnsServer, startDnsServer } from "../dns_server.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";
@@ -12,9 +13,12 @@ import { TERMS } from "./sign_up_form.ts";
 
 const proof = { password: PASSWORD };
 const OTHER = "ai.other.test";
+/** A zone of mail that no reseller serves. */
+const ZONE = "mail.test";
 let shop: Shop;
 let real: RealIssuer;
 let liar: LyingIssuer;
+let dns: DnsServer[];
 let acme: Person;
 let admin: PanelSession;
 let seller: PanelSession;
@@ -27,11 +31,13 @@ beforeAll(async () => {
   real = await startRealIssuer();
   real.serve([`http://${PANEL}`, `http://${ACME}`]);
   liar = await startLyingIssuer();
+  dns = await Promise.all([startDnsServer({ [ZONE]: [] }), startDnsServer({ [ZONE]: [] })]);
   shop = await openShop({
     replicas: 2,
     env: {
       TRUSTED_PROXIES: "127.0.0.1,::1",
       IDENTITY_ALLOW_PRIVATE: `${real.hostPort},${liar.hostPort}`,
+      DNS_RESOLVERS: dns.map(({ resolver }) => resolver).join(","),
       ...MAIL,
     },
   });
@@ -43,7 +49,7 @@ beforeAll(async () => {
 afterAll(async () => {
   expect(await shop.world.unbalanced()).toEqual([]);
   await shop.close();
-  await Promise.all([real.stop(), liar.stop()]);
+  await Promise.all([real.stop(), liar.stop(), ...dns.map((server) => server.stop())]);
 });
 
 const replica = (index: number) => shop.replicas[index]?.origin ?? "";
@@ -180,6 +186,45 @@ describe("a sign-in through a real OpenID Connect server", () => {
     expect((await me(entered, ACME)).person.email).toBe(`bob@${ACME}`);
     const bad = await leave(identityProviderId, at);
     expectNot(await comeBack(await signInThere(bad.url, "eve"), bad.cookie, at), /may not sign in here/);
+  });
+});
+
+describe("a mail domain that a reseller does not serve", () => {
+  const setRecords = (index: number, ...records: string[]) => dns[index]?.setRecords(ZONE, records);
+  const tokenOf = async (identityProviderId: number) => {
+    const { identityProviders } = ok(await seller.get("/identity-providers"));
+    const found = identityProviders.find(
+      (one: { identityProviderId: number }) => one.identityProviderId === identityProviderId,
+    );
+    return String(found.records[0]?.value);
+  };
+
+  test("signs in once every resolver has its TXT record, with the domains below it; a record that is gone proves nothing", async () => {
+    const identityProviderId = await addProvider({ mailDomains: [ZONE] }, seller);
+    const prove = async () =>
+      ok(await seller.post(`/identity-providers/${identityProviderId}/prove`)).mailDomains[0].isProved;
+    const lie = (domain: string) => ({ claims: { email: `person${++counted}@${domain}` } });
+    const at = (domain: string) => signIn(identityProviderId, `new-${++counted}`, lie(domain), { host: ACME });
+    ok(await openSignUp(seller));
+    const right = `_verify TXT "${await tokenOf(identityProviderId)}"`;
+    expect(await prove()).toBe(false);
+    setRecords(0, right);
+    setRecords(1, '_verify TXT "another value"');
+    expect(await prove()).toBe(false);
+    expectNot(await at(ZONE), /may not sign in here/);
+    setRecords(1, right, '_verify TXT "another value"');
+    expect(await prove()).toBe(true);
+    ok(await at(ZONE));
+    ok(await at(`eu.${ZONE}`));
+    expectNot(await at(`${ZONE}.evil.test`), /may not sign in here/);
+    // A domain that is added has no proof yet, and keeps none of one that was taken out.
+    const change = (mailDomains: string[]) =>
+      seller.patch(`/identity-providers/${identityProviderId}`, { mailDomains, proof });
+    expect(ok(await change(["other.test"])).mailDomains).toEqual([{ domain: "other.test", isProved: false }]);
+    expect(ok(await change([ZONE])).mailDomains).toEqual([{ domain: ZONE, isProved: false }]);
+    setRecords(0);
+    expect(await prove()).toBe(false);
+    expectNot(await at(ZONE), /may not sign in here/);
   });
 });
 
