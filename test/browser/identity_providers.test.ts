@@ -129,6 +129,17 @@ test("a person with a password is not linked by the address; they link in the se
   await page.getByLabel("Current password", { exact: true }).fill(PASSWORD);
   await visit.check();
   await page.getByRole("dialog").getByRole("button", { name: "Unlink" }).click();
+  // Ann's identity is hers: nobody else links it.
+  await page.getByRole("button", { name: "Link Example SSO" }).click();
+  await page.getByLabel("Current password", { exact: true }).fill(PASSWORD);
+  await visit.context.clearCookies({ domain: "127.0.0.1" });
+  visit.expectProblem(/^422 POST \/api\/panel\/sign-in\/identity\/finish$/);
+  await page.getByRole("button", { name: "Continue to Example SSO" }).click();
+  await signInThere(page, "ann");
+  await page.getByRole("heading", { name: "Not linked", level: 1 }).waitFor();
+  await said(page, /belongs to another person here/);
+  await visit.check();
+  await page.getByRole("link", { name: "Back to settings" }).click();
   await page.getByRole("button", { name: "Link Example SSO" }).waitFor();
   await visit.check();
   await visit.close();

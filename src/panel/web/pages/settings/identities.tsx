@@ -8,6 +8,7 @@ import { Section } from "../../ui/page.tsx";
 import { Badge, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
 import { toast } from "../../ui/toast.tsx";
+import { LINKING, rememberNext } from "../sign_in/next_path.ts";
 import { firstProof, ProofFields, type ProofWays, takeProof, wrongProof } from "./confirm_person.tsx";
 import { useHasPasskey } from "./passkeys.tsx";
 import { SETTINGS_KEY } from "./queries.ts";
@@ -108,7 +109,10 @@ function LinkDialog({ offered, hasPasskey, asksForCode, ...dialog }: DialogState
       const proof = await takeProof(typed, { asksForCode });
       return ask(api.settings.identities.begin.post({ identityProviderId, proof }));
     },
-    onSent: ({ url }) => location.assign(url),
+    onSent: ({ url }) => {
+      rememberNext(LINKING);
+      location.assign(url);
+    },
   });
   return (
     <FormDialog

@@ -1,22 +1,21 @@
 import { useMutation } from "@tanstack/react-query";
-import { useEffect, useRef } from "react";
+import { useEffect, useRef, useState } from "react";
 import { api, ask } from "../../api.ts";
 import { ButtonLink } from "../../ui/buttons.tsx";
 import { SignedOutPage } from "../../ui/page.tsx";
 import { Loading, Skeleton } from "../../ui/states.tsx";
 import { Help } from "./help.tsx";
-import { takeNext } from "./identity_choice.tsx";
-import { pathAfterSignIn } from "./next_path.ts";
+import { LINKING, pathAfterSignIn, rememberedNext } from "./next_path.ts";
 import { openFresh, useHostBrand } from "./signed_out.tsx";
 
 /** Where an identity provider sends people back to. If they do not come in, it says why, and what else they can do. */
 export function CallbackPage() {
   const { look, support, sendsMail } = useHostBrand();
   const isSent = useRef(false);
+  const [next] = useState(rememberedNext);
   const finishing = useMutation({
     mutationFn: (query: string) => ask(api["sign-in"].identity.finish.post({ query })),
-    onSuccess: ({ linked }) =>
-      openFresh(linked ? "/settings?tab=sign-in" : pathAfterSignIn(takeNext(), location.origin)),
+    onSuccess: ({ linked }) => openFresh(linked ? LINKING : pathAfterSignIn(next, location.origin)),
   });
   const { mutate } = finishing;
   useEffect(() => {
@@ -34,6 +33,14 @@ export function CallbackPage() {
         <Loading className="grid gap-4">
           <Skeleton className="h-9" />
         </Loading>
+      </SignedOutPage>
+    );
+  if (next === LINKING)
+    return (
+      <SignedOutPage title="Not linked" lead={finishing.error.message} brand={look}>
+        <ButtonLink href={LINKING} variant="primary">
+          Back to settings
+        </ButtonLink>
       </SignedOutPage>
     );
   return (

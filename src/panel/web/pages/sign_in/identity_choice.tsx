@@ -2,31 +2,10 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { LogIn } from "lucide-react";
 import { api, ask } from "../../api.ts";
 import { Button, TextLink } from "../../ui/buttons.tsx";
+import { rememberNext } from "./next_path.ts";
 import { type OfferedProvider, SignInProblem } from "./signed_out.tsx";
 
 /** Signing in by an identity provider: the browser leaves for it, and comes back to `callback_page.tsx`. */
-
-const NEXT = "after-identity-sign-in";
-
-/** Remembers where to go after the sign-in, while the browser is away. A browser that forbids storage goes to Home. */
-export function rememberNext(next: string | null): void {
-  try {
-    if (next === null) sessionStorage.removeItem(NEXT);
-    else sessionStorage.setItem(NEXT, next);
-  } catch {
-    // Then there is no path to go to.
-  }
-}
-
-export function takeNext(): string | null {
-  try {
-    const next = sessionStorage.getItem(NEXT);
-    sessionStorage.removeItem(NEXT);
-    return next;
-  } catch {
-    return null; // Nothing was remembered.
-  }
-}
 
 export function IdentityChoice({ providers, signUp }: { providers: readonly OfferedProvider[]; signUp: boolean }) {
   const leaving = useMutation({
