@@ -36,7 +36,8 @@ export function identityFetch(options: IdentityFetchOptions) {
       const sent = body instanceof URLSearchParams ? body.toString() : typeof body === "string" ? body : null;
       const response = await upstreamFetch(upstreamTarget(url, address), {
         method,
-        headers: { ...headers, "user-agent": "identity/1" },
+        // Sign-ins are rare: a kept connection would often be one that the provider is just closing, and a code is sent only once.
+        headers: { ...headers, "user-agent": "identity/1", connection: "close" },
         body: sent,
         signal: stop.signal,
       });
