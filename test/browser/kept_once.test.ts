@@ -71,7 +71,7 @@ const CASES: Case[] = [
     link: "Settings",
     back: "Settings",
     async make(page) {
-      await page.getByRole("link", { name: "Sign-in" }).click();
+      await page.getByRole("navigation", { name: "Settings" }).getByRole("link", { name: "Sign-in" }).click();
       await page.getByRole("button", { name: "Set up" }).click();
       const dialog = dialogOf(page);
       await dialog.getByLabel("Current password", { exact: true }).fill(PASSWORD);

@@ -80,10 +80,13 @@ export async function receiptOf(
   };
 }
 
-/** For an id of which nothing is found. */
+/** It does not tell whether another account has the request. */
+const UNKNOWN_REQUEST =
+  "No request here has this id. Refused requests are counted per minute and kept for a week: only the last one of each minute can be found by its id.";
+
+/** For an id of which nothing is found: the panel shows its message. */
 export async function notFound({ db }: Pick<Deps, "db">, requestId: string): Promise<Refusal> {
-  const message = await whyNotKept(db.sql, requestId);
-  return new Refusal("not_found", message === undefined ? {} : { message });
+  return new Refusal("not_found", { message: (await whyNotKept(db.sql, requestId)) ?? UNKNOWN_REQUEST });
 }
 
 function withArithmetic(found: Receipt, viewer: Viewer & { isOwn: boolean }): RequestReceipt {

@@ -23,7 +23,7 @@ import { PART_NAMES } from "../models/price_parts.ts";
 import { formatMarkup } from "../offerings/markup_text.ts";
 import { TriedRoutes } from "./receipt_tried.tsx";
 import { type AnyReceipt, plainId, type Receipt, type RefusalReceipt, useReceipt } from "./receipts.ts";
-import { nextStep, reasonText, refusalName, UNKNOWN_REQUEST, whatNowText } from "./request_text.ts";
+import { nextStep, reasonText, refusalName, whatNowText } from "./request_text.ts";
 
 /**
  * A receipt beside its list: what was reserved, charged and released, the calculation, and the reason. ↑ and ↓ open the neighbouring
@@ -72,7 +72,7 @@ export function ReceiptDrawer({
         </span>
       </div>
       {isUnknown(receipt.error) ? (
-        <Empty icon={SearchX}>{UNKNOWN_REQUEST}</Empty>
+        <Empty icon={SearchX}>{receipt.error.message}</Empty>
       ) : (
         <Loaded query={receipt} skeleton={<SkeletonRows rows={8} className="-mx-4" />}>
           {(data) => <ReceiptBody receipt={data} isOwn={accountId === null} />}
@@ -83,7 +83,7 @@ export function ReceiptDrawer({
 }
 
 /** Refusals can be found by id only some seconds after they happened. */
-function isUnknown(error: unknown): boolean {
+function isUnknown(error: unknown): error is ApiError {
   return error instanceof ApiError && error.code === "not_found";
 }
 

@@ -29,10 +29,6 @@ const REFUSAL_NAMES: Record<string, string> = {
   idempotency_mismatch: "idempotency key used twice",
 };
 
-/** Shown instead of a receipt. It does not tell whether another account has the request. */
-export const UNKNOWN_REQUEST =
-  "No request here has this id. Refused requests are counted per minute and kept for a week: only the last one of each minute can be found by its id.";
-
 /** A refusal in two or three words, for lists. */
 export function refusalName(code: string): string {
   return REFUSAL_NAMES[code] ?? code.replaceAll("_", " ");

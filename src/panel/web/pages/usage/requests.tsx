@@ -22,7 +22,7 @@ import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { costText, plainId } from "./receipts.ts";
-import { reasonName, UNKNOWN_REQUEST } from "./request_text.ts";
+import { reasonName } from "./request_text.ts";
 
 /** Finding a request by its id, and the requests of all accounts that a reseller or an admin manages. */
 
@@ -45,13 +45,13 @@ export function RequestPage() {
     queryFn: () => ask(api.requests({ requestId }).get()),
   });
   if (requester.data) return <Redirect to={receiptHref(requestId, requester.data.accountId, accountId)} replace />;
-  const isUnknown = requester.error instanceof ApiError && requester.error.code === "not_found";
+  const unknown = requester.error instanceof ApiError && requester.error.code === "not_found" ? requester.error : null;
   return (
     <Page title="Request" lead={<span className="font-mono text-13 break-all">{requestId}</span>} size="sm">
       <Section>
-        {isUnknown ? (
+        {unknown ? (
           <Empty icon={SearchX} action={<ButtonLink href="/usage">Open usage</ButtonLink>}>
-            {UNKNOWN_REQUEST}
+            {unknown.message}
           </Empty>
         ) : (
           <Loaded query={requester} skeleton={<SkeletonRows rows={3} />}>
