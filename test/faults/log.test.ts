@@ -14,22 +14,26 @@ import { behave, callsOf, closeAtRest } from "./fault_shop.ts";
 /** Their lines fill a pipe. */
 const REQUESTS = 300;
 const REQUESTS_AT_ONCE = 20;
-/** Short, so that a lost hold returns soon. */
-const LEASE_SECONDS = "4";
+/** Short, so that a lost hold returns soon. A replica that is to serve every request has the usual one: a busy machine stops it for seconds. */
+const SHORT_LEASE = { LEASE_SECONDS: "4" };
 /** Signals within a second are one. */
 const LATER_MS = 1_200;
 let folder: string;
 let shop: Shop;
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-log-`));
-  shop = await openShop({ env: { LEASE_SECONDS } });
+  shop = await openShop();
 });
 afterAll(() => closeAtRest(shop, () => rmSync(folder, { recursive: true })));
 
 type Logging = { origin: string; process: ChildProcess; spoolDir: string };
 
 /** Starts a replica that logs to this file, and waits until it answers. */
-async function loggingTo(path: string, databaseUrl = shop.world.url): Promise<Logging> {
+async function loggingTo(
+  path: string,
+  databaseUrl = shop.world.url,
+  env: Record<string, string> = {},
+): Promise<Logging> {
   const port = await freePort();
   const spoolDir = join(folder, `spool${port}`);
   const main = new URL("../../src/main.ts", import.meta.url).pathname;
@@ -45,10 +49,10 @@ async function loggingTo(path: string, databaseUrl = shop.world.url): Promise<Lo
       SPOOL_DIR: spoolDir,
       ...PATIENT,
       LEDGER_TIMEOUT_MS: "10000",
-      LEASE_SECONDS,
       BASE_URL: "http://api.tollgate.test/v1",
       PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
       RATE_PER_MINUTE: "100000",
+      ...env,
     },
     stdio: ["ignore", "ignore", "inherit"],
   });
@@ -109,7 +113,7 @@ test("nobody reads the log any more: every request is served, and SIGTERM ends t
 
 test("the disk of the log is full, and a settlement cannot be written anywhere: a second SIGTERM ends the replica with exit code 1", async () => {
   const database = await startTcpProxy(shop.world.url);
-  const replica = await loggingTo("/dev/full", database.url);
+  const replica = await loggingTo("/dev/full", database.url, SHORT_LEASE);
   try {
     const { secret } = await shop.customer();
     const mark = behave(shop, { delayMs: 1_500 });

@@ -29,7 +29,7 @@ beforeAll(async () => {
   proxy = await startTcpProxy(redis.url);
   shop = await openShop({
     redisUrl: redis.url,
-    env: { LEASE_SECONDS: "4", CACHE_TTL_MS: String(CACHE_TTL_MS) },
+    env: { CACHE_TTL_MS: String(CACHE_TTL_MS) },
   });
   behind = await shop.start({ REDIS_URL: proxy.url });
   db = shop.world.openDb();

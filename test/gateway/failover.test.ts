@@ -57,7 +57,10 @@ const FAILURES: [string, Behaviour][] = [
   ["404: a model that it does not know", { status: 404 }],
   ["an HTML page", { html: true }],
   ["a redirect", { redirectTo: "http://127.0.0.1:1/v1/chat/completions" }],
-  ["compressed in a way that is not known", { headers: { "content-encoding": "compress" } }],
+  [
+    "compressed in a way that is not known",
+    { body: "\u001f\u009d\u0090", headers: { "content-encoding": "compress" } },
+  ],
   ["a closed connection", { cutBeforeHeaders: true }],
   ["a body cut behind its headers", { cutAfterBytes: 0 }],
   ["200 with an error inside", { body: '{"error":{"message":"no","type":"server_error"}}' }],
