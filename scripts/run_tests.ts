@@ -25,10 +25,10 @@ const TESTS_AT_ONCE_MAX = 4;
 const DAY_MS = 86_400_000;
 /** Daily limits are counted by UTC days: a file that begins so shortly before midnight would meet two of them. */
 const DAY_END_MS = 3 * 60_000;
-/** Each file uses a third of a processor: two processors run six at once. */
-const ORDINARY_AT_ONCE_MAX = availableParallelism() >= 2 ? 6 : 1;
+/** Each file uses half of a processor: two processors run four at once. */
+const ORDINARY_AT_ONCE_MAX = availableParallelism() >= 2 ? 4 : 1;
 /** Files that mostly wait, for leases, time limits and slow clients, use a sixth of a processor: they run beside the others. */
-const WAITING_AT_ONCE_MAX = availableParallelism() >= 2 ? 3 : 1;
+const WAITING_AT_ONCE_MAX = availableParallelism() >= 2 ? 2 : 1;
 const WAITING_FILES =
   /^test\/(?:faults\/(?:clocks|locks|postgres_silent|frozen|spool)|gateway\/(?:leaving|long_reads|own_mistakes|slow_clients|tracing)|ledger\/upkeep|platform\/(?:bus|changes_store|idempotency_claims|long_reads|rate_limit)|server\/internal)\.test/;
 /** Files that compute all the time. More than two of them at once would make tests of time limits fail. */
