@@ -29,8 +29,10 @@ function forbidden(): string[] {
 /** The texts of a source: its strings, and the words between the tags of JSX. */
 function texts(source: string): string[] {
   const { strings } = codeAndStrings(source);
-  // Without the operators of code, which also has angle brackets.
-  const between = [...source.matchAll(/>\s*([^<>{}=;&|]*[a-z][^<>{}=;&|]*?)\s*[<{]/g)].map(([, words = ""]) => words);
+  // Without arrows, and the operators of code, which also has angle brackets.
+  const between = [...source.matchAll(/(?<!=)>\s*([^<>{}=;&|]*[a-z][^<>{}=;&|]*?)\s*[<{]/g)].map(
+    ([, words = ""]) => words,
+  );
   return [...strings.filter((text) => SPOKEN.test(text.trim()) && !CODE.test(text)), ...between].map((text) =>
     text.replace(/\s+/g, " "),
   );

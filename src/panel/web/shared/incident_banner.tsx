@@ -3,7 +3,7 @@ import { api, ask } from "../api.ts";
 import { TextLink } from "../ui/buttons.tsx";
 import { Banner } from "../ui/states.tsx";
 
-/** Says above every page that an incident is open, or maintenance in progress, on the status page of the host. */
+/** Says above every page that an incident is open, or maintenance in progress, on the status page of the host. A page works without it. */
 
 const RENEWED_MS = 120_000;
 const OPEN: readonly string[] = ["investigating", "identified", "monitoring", "in_progress"];
@@ -14,7 +14,6 @@ export function IncidentBanner() {
     queryFn: () => ask(api.status.get()),
     refetchInterval: RENEWED_MS,
     staleTime: RENEWED_MS,
-    // A page works without it, and is not old because of it.
     retry: false,
     meta: { isAside: true },
   });
