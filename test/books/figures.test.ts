@@ -189,7 +189,7 @@ function providerCost({ route, prices, prompt_tokens: input, completion_tokens: 
 async function again(passes: (row: Row) => boolean): Promise<{ operator: Sums; reseller: Sums }> {
   const rows = await shop.world.sql`
     select r.*, r.charged_nano_usd::text as charged, r.cost_nano_usd::text as cost, r.further_counts as further, a.reseller_id::int as reseller,
-      route.upstream_model as route, (select prices from price_versions v where v.model_id = r.model_id order by id desc limit 1) as prices
+      route.upstream_model as route, (select prices from price_versions v where v.id = r.price_version_id) as prices
     from receipts r join accounts a on a.id = r.account_id left join routes route on route.id = r.route_id
     where r.outcome = 'settled'`;
   const [operator, own] = [0, 1].map((): Sums => ({ requests: 0, revenue: 0n, cost: 0n, unknown: 0 })) as [Sums, Sums];
