@@ -405,7 +405,11 @@ async function interrupt(): Promise<void> {
 
 /** Prints the last line, synchronously, because other programs parse it. Returns the exit code. */
 function printResult({ passed, failed }: { passed: number; failed: number }, failureCode = 1): number {
-  writeSync(1, `${passed} passed, ${failed} failed\n`);
+  try {
+    writeSync(1, `${passed} passed, ${failed} failed\n`);
+  } catch {
+    // Whoever started this has gone. It ends nevertheless.
+  }
   return failed > 0 ? failureCode : 0;
 }
 
