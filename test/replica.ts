@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { denoReplicaCommand } from "../scripts/test_deno.ts";
 
@@ -22,6 +23,9 @@ export type ReplicaProcess = {
 export const TEST_SECRET_KEY = randomBytes(32).toString("base64");
 /** A busy machine needs half a minute, and each step of the start waits for Postgres. */
 const READY_MS_MAX = 120_000;
+/** Time to read the rest of the output of a process that has ended. */
+const GONE_MS = 5_000;
+const GONE_POLL_MS = 100;
 /**
  * For a replica that counts tokens. Others do not load the tables, which take a second of a processor at each start.
  */
@@ -102,9 +106,25 @@ export async function startReplicaProcess(env: Record<string, string>, command?:
     },
     async kill() {
       child.kill("SIGKILL");
-      await exited;
+      await Promise.race([exited, longGone(child)]);
     },
   };
+}
+
+/**
+ * Resolves some seconds after the kernel has ended a process. Of some thousand killed replicas, Bun does not report that one's output has
+ * ended: nothing else waits for that then.
+ */
+async function longGone({ pid }: ChildProcess): Promise<void> {
+  const isThere = () => {
+    try {
+      return !/^\d+ \(.*\) [ZX]/.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
+    } catch {
+      return false; // The kernel knows it no more.
+    }
+  };
+  while (isThere()) await sleep(GONE_POLL_MS);
+  await sleep(GONE_MS);
 }
 
 function commandOn(runtime: typeof RUNTIME, env: Record<string, string>): string[] {
