@@ -5,6 +5,7 @@ import { basename, dirname, join, relative } from "node:path";
 import process from "node:process";
 import { gzipSync } from "node:zlib";
 import tailwind from "bun-plugin-tailwind";
+import { linguiMacros } from "./lingui_macros.ts";
 
 /**
  * Builds the panel's web app: `bun scripts/build_panel.ts`; with `--if-needed`, only if its sources have changed.
@@ -117,7 +118,7 @@ async function bundleApp(fresh: string): Promise<App> {
     define: PRODUCTION,
     // Bun would inline the fonts in the style sheet, where the CSP forbids them and they cannot be cached.
     external: ["/assets/*"],
-    plugins: [tailwind],
+    plugins: [tailwind, linguiMacros],
   });
   const names = built.outputs.map((output) => basename(output.path));
   const entry = built.outputs.find((output) => output.kind === "entry-point");
