@@ -1,8 +1,10 @@
+import { plural, t } from "@lingui/core/macro";
 import { decimalUsd, readUsd, typedUsd } from "../../platform/usd.ts";
+import { DATES, language, NUMBERS } from "./language.ts";
 
 /**
- * How numbers, money, durations and times look. One language (en), so that words and figures match on every machine. Pure: functions
- * that depend on the current time take `now` in unix milliseconds (`nowMs()` of ui/clock.ts).
+ * How numbers, money, durations and times look in the language of the page; the examples are English. Pure: functions that depend on
+ * the current time take `now` in unix milliseconds (`nowMs()` of ui/clock.ts).
  */
 
 const NANO_PER_USD = 1_000_000_000n;
@@ -13,9 +15,6 @@ const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-const NUMBERS = "en-US";
-/** Day before month: "14 Dec". */
-const DATES = "en-GB";
 const MINUS = "\u2212";
 
 /** 15000 → "15,000". */
@@ -25,17 +24,15 @@ export function formatCount(count: number | bigint): string {
 
 /** 9210 → "9.2k"; for axes and narrow places. */
 export function formatCompact(count: number): string {
-  return new Intl.NumberFormat(NUMBERS, { notation: "compact", maximumFractionDigits: 1 })
-    .format(count)
-    .replace("K", "k");
+  const compact = new Intl.NumberFormat(NUMBERS, { notation: "compact", maximumFractionDigits: 1 }).format(count);
+  return language === "en" ? compact.replace("K", "k") : compact;
 }
 
 /** 0.803 → "80%". Never "100%" for less than all, nor "0%" for more than nothing. */
 export function formatShare(share: number): string {
-  const percent = Math.round(share * 100);
-  if (percent >= 100 && share < 1) return "99%";
-  if (percent <= 0 && share > 0) return "1%";
-  return `${percent}%`;
+  const rounded = Math.round(share * 100);
+  const percent = rounded >= 100 && share < 1 ? 99 : rounded <= 0 && share > 0 ? 1 : rounded;
+  return new Intl.NumberFormat(NUMBERS, { style: "percent" }).format(percent / 100);
 }
 
 /** "1 request", "312 requests"; another plural as third argument. */
@@ -45,7 +42,8 @@ export function formatOf(count: number | bigint, one: string, many = `${one}s`):
 
 /** Lists for a sentence: "a", "a and b", "a, b and c". */
 export function formatList(words: readonly string[], joint: "and" | "or" = "and"): string {
-  return words.length < 2 ? (words[0] ?? "") : `${words.slice(0, -1).join(", ")} ${joint} ${words[words.length - 1]}`;
+  const type = joint === "and" ? "conjunction" : "disjunction";
+  return new Intl.ListFormat(DATES, { type }).format(words);
 }
 
 /**
@@ -57,10 +55,10 @@ export function formatMoney(nanoUsd: string | bigint, { sign = false }: { sign?:
   const amount = BigInt(nanoUsd);
   const size = amount < 0n ? -amount : amount;
   const prefix = amount < 0n ? MINUS : sign && amount > 0n ? "+" : "";
-  if (size >= NANO_PER_USD - NANO_PER_USD / 1_000_000n / 2n) return `${prefix}$${decimals(size, 2)}`;
+  if (size >= NANO_PER_USD - NANO_PER_USD / 1_000_000n / 2n) return `${prefix}${dollars(decimals(size, 2))}`;
   const text = decimals(size, DECIMALS_MAX).replace(/(\.\d\d\d*?)0+$/, "$1");
-  if (size > 0n && /^[0.]+$/.test(text)) return `${prefix}<$0.${"0".repeat(DECIMALS_MAX - 1)}1`;
-  return `${prefix}$${text}`;
+  if (size > 0n && /^[0.]+$/.test(text)) return `${prefix}<${dollars(`0.${"0".repeat(DECIMALS_MAX - 1)}1`)}`;
+  return `${prefix}${dollars(text)}`;
 }
 
 /**
@@ -70,7 +68,7 @@ export function formatMoney(nanoUsd: string | bigint, { sign = false }: { sign?:
 export function formatApart(one: string | bigint, other: string | bigint): [string, string] {
   const shown: [string, string] = [formatMoney(one), formatMoney(other)];
   if (shown[0] !== shown[1] || BigInt(one) === BigInt(other)) return shown;
-  return [`$${exactUsd(typedUsd(BigInt(one)))}`, `$${exactUsd(typedUsd(BigInt(other)))}`];
+  return [dollars(typedUsd(BigInt(one))), dollars(typedUsd(BigInt(other)))];
 }
 
 /** Dollars as in the API's errors (`limit`, `remaining` of insufficient_balance) → as formatMoney. */
@@ -85,22 +83,22 @@ export function toNanoUsd(usd: number): bigint {
 
 /** A price in micro-USD per million tokens: "3000000" → "$3.00/M", "1225000" → "$1.225/M". */
 export function formatPrice(microUsdPerMillion: string | number | bigint): string {
-  return `${formatMicroUsd(microUsdPerMillion)}/M`;
+  return t({ message: `${{ price: formatMicroUsd(microUsdPerMillion) }}/M`, comment: "a price per million tokens" });
 }
 
 /** Micro-USD without rounding, for amounts that are multiplied: "1225000" → "$1.225", "40000" → "$0.04". */
 export function formatMicroUsd(microUsd: string | number | bigint): string {
-  return `$${exactUsd(decimalUsd(BigInt(microUsd) * 1_000n))}`;
+  return dollars(decimalUsd(BigInt(microUsd) * 1_000n));
 }
 
 /** Pico-USD without rounding, for prices with a markup: "1408750000" → "$0.00140875". */
 export function formatPicoUsd(picoUsd: string | bigint): string {
   const amount = BigInt(picoUsd);
-  const fraction = String(amount % PICO_PER_USD)
-    .padStart(12, "0")
-    .replace(/0+$/, "")
-    .padEnd(2, "0");
-  return `$${formatCount(amount / PICO_PER_USD)}.${fraction}`;
+  return dollars(
+    `${amount / PICO_PER_USD}.${String(amount % PICO_PER_USD)
+      .padStart(12, "0")
+      .replace(/0+$/, "")}`,
+  );
 }
 
 /** Nano-USD → what a person types: "12.4", "0.0124", "1.2250"; no rounding. The other way: parseUsd. */
@@ -122,39 +120,49 @@ export function wrongUsd(typed: string): string | null {
 
 /** How long something took: "0.4 s", "1.8 s", "42 s", "2 min 5 s". */
 export function formatTook(ms: number): string {
-  if (ms < 950) return `${Math.max(1, Math.round(ms))} ms`;
-  if (ms < 9_950) return `${(ms / SECOND_MS).toFixed(1)} s`;
+  if (ms < 950) return t`${{ count: formatCount(Math.max(1, Math.round(ms))) }} ms`;
+  if (ms < 9_950) return t`${{ count: formatDecimal(ms / SECOND_MS, 1) }} s`;
   return formatDuration(ms);
 }
+
+const seconds = (count: number) => t`${{ count: formatCount(count) }} s`;
+const minutes = (count: number) => t`${{ count: formatCount(count) }} min`;
+const hours = (count: number) => t`${{ count: formatCount(count) }} h`;
+const days = (count: number) => plural(count, { one: "# day", other: "# days" });
 
 /** A duration in its two largest units: "5 h 12 min", "23 days", "40 s"; from ten days on only days. */
 export function formatDuration(ms: number): string {
   // Rounded up: what is announced "in 1 min" must have happened then.
-  const seconds = Math.ceil(Math.max(0, ms) / SECOND_MS);
-  if (seconds < 60) return `${seconds} s`;
-  if (seconds < 120) return two(seconds, 60, "min", "s");
-  const minutes = Math.ceil(seconds / 60);
-  if (minutes < 60) return `${minutes} min`;
-  if (minutes < 24 * 60) return two(minutes, 60, "h", "min");
-  const hours = Math.ceil(minutes / 60);
-  const days = Math.floor(hours / 24);
-  if (days >= 10 || hours % 24 === 0) return formatOf(Math.round(hours / 24), "day");
-  return `${formatOf(days, "day")} ${hours % 24} h`;
+  const inSeconds = Math.ceil(Math.max(0, ms) / SECOND_MS);
+  if (inSeconds < 60) return seconds(inSeconds);
+  if (inSeconds < 120) return two(inSeconds, 60, minutes, seconds);
+  const inMinutes = Math.ceil(inSeconds / 60);
+  if (inMinutes < 60) return minutes(inMinutes);
+  if (inMinutes < 24 * 60) return two(inMinutes, 60, hours, minutes);
+  const inHours = Math.ceil(inMinutes / 60);
+  if (inHours >= 240) return days(Math.round(inHours / 24));
+  return two(inHours, 24, days, hours);
 }
 
 /** "2 min ago", "in 23 days", "just now". */
 export function formatRelative(iso: string, now: number): string {
   const difference = Date.parse(iso) - now;
   const size = Math.abs(difference);
-  if (size < 45 * SECOND_MS) return "just now";
-  const [count, unit] =
+  if (size < 45 * SECOND_MS) return t`just now`;
+  const span =
     size < 50 * MINUTE_MS
-      ? [Math.max(1, Math.round(size / MINUTE_MS)), "min"]
+      ? minutes(Math.max(1, Math.round(size / MINUTE_MS)))
       : size < 23.5 * HOUR_MS
-        ? [Math.round(size / HOUR_MS), "h"]
-        : [Math.max(1, Math.round(size / DAY_MS)), "day"];
-  const span = unit === "day" ? formatOf(count, "day") : `${count} ${unit}`;
-  return difference < 0 ? `${span} ago` : `in ${span}`;
+        ? hours(Math.round(size / HOUR_MS))
+        : days(Math.max(1, Math.round(size / DAY_MS)));
+  return difference < 0
+    ? t({ message: `${span} ago`, comment: "span: 2 min, 3 h, 23 days" })
+    : t({ message: `in ${span}`, comment: "span: 2 min, 3 h, 23 days" });
+}
+
+/** 1.84 with one decimal → "1.8". */
+export function formatDecimal(value: number, places: number): string {
+  return new Intl.NumberFormat(NUMBERS, { minimumFractionDigits: places, maximumFractionDigits: places }).format(value);
 }
 
 /** A time in the viewer's zone: "14 Dec, 09:14", with seconds on request and the year if it is not the current one. */
@@ -203,7 +211,7 @@ export function formatMonth(month: string): string {
 
 /** This month in a zone and those before it, newest first, as the API writes them: "2026-11". */
 export function lastMonths(count: number, zone: string, now: number): string[] {
-  const text = new Intl.DateTimeFormat(DATES, { month: "numeric", year: "numeric", timeZone: zone }).format(now);
+  const text = new Intl.DateTimeFormat("en-GB", { month: "numeric", year: "numeric", timeZone: zone }).format(now);
   const [month = 1, year = 0] = text.split("/").map(Number);
   return Array.from({ length: count }, (_, back) =>
     new Date(Date.UTC(year, month - 1 - back, 1)).toISOString().slice(0, 7),
@@ -220,12 +228,12 @@ export function formatTime(iso: string, zone?: string): string {
   }).format(new Date(iso));
 }
 
-/** A short name of a zone: "Europe/Berlin" → "Berlin", "America/New_York" → "New York", "Etc/UTC" → "UTC". */
 /** "Berlin time", or "UTC". */
 export function formatZoneTime(zone: string): string {
-  return zone === "UTC" ? zone : `${formatZone(zone)} time`;
+  return zone === "UTC" ? zone : t`${{ place: formatZone(zone) }} time`;
 }
 
+/** A short name of a zone: "Europe/Berlin" → "Berlin", "America/New_York" → "New York", "Etc/UTC" → "UTC". */
 export function formatZone(zone: string): string {
   return (zone.split("/").pop() ?? zone).replaceAll("_", " ");
 }
@@ -234,7 +242,8 @@ export function formatZone(zone: string): string {
 export function formatReset(iso: string, zone: string): string {
   const there = formatTime(iso, zone);
   const here = formatTime(iso);
-  return there === here ? `${there} ${formatZone(zone)}` : `${there} ${formatZone(zone)} (${here} your time)`;
+  const place = formatZone(zone);
+  return there === here ? `${there} ${place}` : t`${there} ${place} (${here} your time)`;
 }
 
 /** A key or an id by its two ends: "sk-7QfAbc…x9Kd". Short ones are shown whole. */
@@ -244,26 +253,34 @@ export function formatEnds(text: string, first = 8, last = 4): string {
 
 /** Bytes in the largest unit that fits: "256 KB". */
 export function formatBytes(bytes: number): string {
-  if (bytes < 1024) return `${bytes} B`;
-  if (bytes < 1024 * 1024) return `${Math.round(bytes / 1024)} KB`;
-  return `${(bytes / 1024 / 1024).toFixed(1)} MB`;
+  if (bytes < 1024) return `${formatCount(bytes)} B`;
+  if (bytes < 1024 * 1024) return `${formatCount(Math.round(bytes / 1024))} KB`;
+  return `${formatDecimal(bytes / 1024 / 1024, 1)} MB`;
 }
 
-/** Dollars with all their decimals, at least two: "1250.5" → "1,250.50". */
-function exactUsd(usd: string): string {
-  const [whole = "0", fraction = ""] = usd.split(".");
-  return `${formatCount(BigInt(whole))}.${fraction.padEnd(2, "0")}`;
+/** Decimal dollars, "1250.5", as money with all their decimals, at least two: "$1,250.50". Not rounded. */
+function dollars(usd: string): string {
+  const places = Math.max(2, usd.split(".")[1]?.length ?? 0);
+  return new Intl.NumberFormat(NUMBERS, {
+    style: "currency",
+    currency: "USD",
+    currencyDisplay: "narrowSymbol",
+    minimumFractionDigits: places,
+    maximumFractionDigits: places,
+  }).format(usd as Intl.StringNumericLiteral);
 }
 
-/** A size in nano-USD with this many decimals, half up. */
+/** A size in nano-USD with this many decimals, half up: "1250.50". */
 function decimals(size: bigint, places: number): string {
   const unit = NANO_PER_USD / 10n ** BigInt(places);
   const rounded = (size + unit / 2n) / unit;
   const scale = 10n ** BigInt(places);
-  return `${formatCount(rounded / scale)}.${(rounded % scale).toString().padStart(places, "0")}`;
+  return `${rounded / scale}.${(rounded % scale).toString().padStart(places, "0")}`;
 }
 
-function two(count: number, each: number, large: string, small: string): string {
+/** "2 min 5 s", or "2 min" if there is no rest. */
+function two(count: number, each: number, large: (count: number) => string, small: (count: number) => string): string {
   const rest = count % each;
-  return `${Math.floor(count / each)} ${large}${rest === 0 ? "" : ` ${rest} ${small}`}`;
+  const whole = large(Math.floor(count / each));
+  return rest === 0 ? whole : t({ message: `${whole} ${{ rest: small(rest) }}`, comment: "a duration: 5 h 12 min" });
 }

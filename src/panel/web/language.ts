@@ -2,7 +2,7 @@ import { setupI18n } from "@lingui/core";
 import { compileMessage } from "@lingui/message-utils/compileMessage";
 import { TransNoContext, type TransProps } from "@lingui/react/server";
 import { createElement, type ReactElement } from "react";
-import { LANGUAGES, type LanguageTag } from "../../languages/languages.ts";
+import { LANGUAGES, type LanguageTag, languageTag } from "../../languages/languages.ts";
 
 /**
  * The language of this page. The server chooses it: `<html lang>`, and a script before the app's with its catalogue. So it is known
@@ -15,7 +15,7 @@ declare global {
 }
 
 /** The tag of the page's language. */
-export const language: LanguageTag = tagOf(globalThis.document?.documentElement.lang);
+export const language: LanguageTag = languageTag(globalThis.document?.documentElement.lang) ?? "en";
 
 export const { numbers: NUMBERS, dates: DATES, direction: DIRECTION } = LANGUAGES[language];
 
@@ -26,8 +26,4 @@ i18n.loadAndActivate({ locale: language, messages: globalThis.tollgateTexts ?? {
 /** A text with elements in it; what the macro `<Trans>` becomes. */
 export function Trans(props: TransProps): ReactElement {
   return createElement(TransNoContext, { ...props, lingui: { i18n } });
-}
-
-function tagOf(lang = "en"): LanguageTag {
-  return Object.keys(LANGUAGES).find((tag): tag is LanguageTag => tag === lang) ?? "en";
 }
