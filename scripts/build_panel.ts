@@ -5,6 +5,7 @@ import { basename, dirname, join, relative } from "node:path";
 import process from "node:process";
 import { gzipSync } from "node:zlib";
 import tailwind from "bun-plugin-tailwind";
+import { compiledTexts, panelCatalogue, panelPath, TRANSLATED } from "./catalogues.ts";
 import { linguiMacros } from "./lingui_macros.ts";
 
 /**
@@ -48,7 +49,12 @@ export async function buildPanel(outDir = OUT_DIR): Promise<PanelBuild> {
     // Only the owner can read a temporary folder, but the server may run as another user.
     await chmod(fresh, 0o755);
     await mkdir(join(fresh, "assets"));
-    const [app, theme, fonts] = await Promise.all([bundleApp(fresh), bundleThemeFirst(fresh), copyFonts(fresh)]);
+    const [app, theme, fonts] = await Promise.all([
+      bundleApp(fresh),
+      bundleThemeFirst(fresh),
+      copyFonts(fresh),
+      writeTexts(fresh),
+    ]);
     const css = await writeCss(fresh, app.css, fonts);
     await writeFile(join(fresh, "index.html"), await page({ css: css.name, entry: app.entry, theme, fonts }));
     await writeFile(join(fresh, STAMP), stampOf(sourcesHash));
@@ -72,10 +78,11 @@ function stampOf(sourcesHash: string): string {
   return `${JSON.stringify({ sourcesHash })}\n`;
 }
 
-/** Hash of everything that the build depends on: the app, what it imports from the server, package versions, this file. */
+/** Hash of everything that the build depends on: the app, what it imports from the server, the catalogues, package versions, this file. */
 async function hashSources(): Promise<string> {
   const hash = createHash("sha256");
-  for (const path of [...(await panelSources()), join(repository, "bun.lock"), import.meta.filename].sort()) {
+  const more = [...TRANSLATED.map(panelPath), join(repository, "bun.lock"), import.meta.filename];
+  for (const path of [...(await panelSources()), ...more].sort()) {
     hash
       .update(`${path.slice(repository.length)}\0`)
       .update(await readFile(path))
@@ -167,6 +174,15 @@ async function copyFonts(fresh: string): Promise<Map<string, string>> {
   return fonts;
 }
 
+/** Compiles the catalogue of each language into a script, which the server puts before the app's. Throws an Error if one has a fault. */
+async function writeTexts(fresh: string): Promise<void> {
+  for (const language of TRANSLATED) {
+    const texts = compiledTexts(await panelCatalogue(language));
+    const script = Buffer.from(`globalThis.tollgateTexts=${JSON.stringify(texts)};`);
+    await writeFile(join(fresh, "assets", hashedName(`texts-${language}.js`, script)), script);
+  }
+}
+
 /** Replaces the fonts' names in the style sheet, and renames it. Throws an Error if it uses an unknown font. */
 async function writeCss(
   fresh: string,
@@ -203,7 +219,7 @@ async function page(names: { css: string; entry: string; theme: string; fonts: M
     `<link rel="stylesheet" href="/assets/${names.css}">`,
     `<script type="module" src="/assets/${names.entry}"></script>`,
   ];
-  for (const placeholder of ["%TITLE%", "%LANG%", "%NONCE%", "%ICON%", "%ASSETS%", "%BRAND%"]) {
+  for (const placeholder of ["%TITLE%", "%LANG%", "%DIR%", "%NONCE%", "%ICON%", "%TEXTS%", "%ASSETS%", "%BRAND%"]) {
     if (!template.includes(placeholder)) throw new Error(`index.html has no ${placeholder}.`);
   }
   return template.replace(/<!--[\s\S]*?-->\n?/g, "").replace("%ASSETS%", assets.join("\n    "));

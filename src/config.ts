@@ -18,6 +18,7 @@ import {
   url,
   webUrl,
 } from "./config_values.ts";
+import { LANGUAGE_TAGS, languageTag } from "./languages/languages.ts";
 import { parseResolver } from "./platform/dns_query.ts";
 import { type ArmedFailpoint, parseFailpoint } from "./platform/failpoints.ts";
 
@@ -213,6 +214,15 @@ export const VARIABLES = {
     parse: optional("", (value) => {
       if (/^(?:https:\/\/[^\s]+|[^\s@/]+@[^\s@/]+)$/i.test(value)) return value;
       throw new InvalidValue("must be an e-mail address or an https URL");
+    }),
+  },
+  BRAND_LANGUAGE: {
+    field: "brandLanguage",
+    default: "",
+    what: `language of readers on the service's own hosts who chose none: ${LANGUAGE_TAGS.join(", ")}; empty: that of their browser, and English in mails`,
+    parse: optional("", (value) => {
+      if (languageTag(value) !== undefined) return value;
+      throw new InvalidValue(`must be one of ${LANGUAGE_TAGS.join(", ")}`);
     }),
   },
   SERVER_ADDRESSES: {

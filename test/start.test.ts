@@ -113,6 +113,7 @@ describe("the configuration", () => {
     ALIAS_URL: "ftp://example.com/v1",
     PANEL_URL: "https://example.com/panel",
     BRAND_SUPPORT: "ask Bob",
+    BRAND_LANGUAGE: "Deutsch",
     SERVER_ADDRESSES: "192.0.2.1,example.com",
     DNS_RESOLVERS: "1.1.1.1",
     NAME_SERVERS: "dns.example",

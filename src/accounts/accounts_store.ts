@@ -1,6 +1,7 @@
 import { and, asc, desc, eq, inArray, isNotNull, isNull, lt, not, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { ExistsError, InputError } from "../errors.ts";
+import { type LanguageTag, languageTag } from "../languages/languages.ts";
 import { MONEY_NANO_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -25,6 +26,8 @@ export type Account = {
   resellerName: string | null;
   email: string;
   name: string;
+  /** The language that its person chose; null: none. */
+  language: LanguageTag | null;
   status: "active" | "suspended";
   hasPassword: boolean;
   /** Whether its person has linked an identity. */
@@ -213,6 +216,11 @@ export async function renameAccount(deps: ChangeDeps, accountId: number, name: s
   return update(deps, accountId, { name: checkAccountName(name) });
 }
 
+/** Sets a person's language; null: that of the brand. False: no such person. */
+export async function setLanguage(deps: ChangeDeps, personId: number, language: LanguageTag | null): Promise<boolean> {
+  return update(deps, personId, { language });
+}
+
 /**
  * Grants a reseller the right to switch pay-as-you-go for its customers, or withdraws it. Customers keep what was switched on. Throws
  * InputError if the account is not a reseller.
@@ -364,6 +372,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number, order = ORD
       resellerName: reseller.name,
       email: accounts.email,
       name: accounts.name,
+      language: accounts.language,
       status: accounts.status,
       hasPassword: sql<boolean>`${accounts.passwordHash} is not null`,
       hasIdentity: hasIdentity(),
@@ -384,5 +393,5 @@ async function select(tx: Tx, where: SQL | undefined, limit: number, order = ORD
     .where(where)
     .orderBy(...order)
     .limit(limit);
-  return rows.map((row) => ({ ...row, createdAt: toIso(row.createdAt) }));
+  return rows.map((row) => ({ ...row, language: languageTag(row.language) ?? null, createdAt: toIso(row.createdAt) }));
 }

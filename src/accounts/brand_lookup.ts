@@ -1,4 +1,5 @@
 import type { Config } from "../config.ts";
+import { type LanguageTag, languageTag } from "../languages/languages.ts";
 import type { Bus } from "../platform/bus.ts";
 import type { CacheCounters } from "../platform/cache.ts";
 import { openCachedLookup } from "../platform/cached_lookup.ts";
@@ -21,6 +22,8 @@ const OWN_VERSION = "own";
 export type Brand = {
   name: string;
   support: string | null;
+  /** Of readers who chose none; null: that of their browser. */
+  language: LanguageTag | null;
   css: string;
   version: string;
   logoLight: Uint8Array | null;
@@ -39,7 +42,7 @@ export type BrandLookup = {
 type BrandLookupOptions = {
   db: Db;
   bus: Bus;
-  config: Pick<Config, "brandName" | "brandSupport" | "cacheTtlMs">;
+  config: Pick<Config, "brandName" | "brandSupport" | "brandLanguage" | "cacheTtlMs">;
   /** Monotonic clock. */
   nowMs: () => number;
 };
@@ -49,6 +52,7 @@ export function openBrandLookup({ db, bus, config, nowMs }: BrandLookupOptions):
   const own: Brand = {
     name: config.brandName,
     support: config.brandSupport === "" ? null : config.brandSupport,
+    language: languageTag(config.brandLanguage) ?? null,
     css: "",
     version: OWN_VERSION,
     logoLight: null,
@@ -82,6 +86,6 @@ export function openBrandLookup({ db, bus, config, nowMs }: BrandLookupOptions):
   };
 }
 
-function toBrand({ name, support, css, version, logoLight, logoDark, icon }: StoredBrand): Brand {
-  return { name, support, css, version, logoLight, logoDark, logoType: LOGO_TYPE, icon };
+function toBrand({ name, support, language, css, version, logoLight, logoDark, icon }: StoredBrand): Brand {
+  return { name, support, language, css, version, logoLight, logoDark, logoType: LOGO_TYPE, icon };
 }

@@ -1,5 +1,6 @@
 import { and, eq, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
+import { type LanguageTag, languageTag } from "../languages/languages.ts";
 import { BRAND_NAME_CHARS_MAX, BRAND_SUPPORT_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -24,12 +25,15 @@ export type StoredBrand = {
   accent: string | null;
   css: string;
   support: string | null;
+  /** Of readers who chose none; null: that of their browser. */
+  language: LanguageTag | null;
   logoLight: Uint8Array | null;
   logoDark: Uint8Array | null;
   icon: Uint8Array | null;
   version: string;
 };
-export type BrandSpec = { name: string; accent: string | null; support: string | null };
+/** Without `language`, it stays. */
+export type BrandSpec = Pick<StoredBrand, "name" | "accent" | "support"> & Partial<Pick<StoredBrand, "language">>;
 export type PicturePlace = "logoLight" | "logoDark" | "icon";
 
 /** The brand of a reseller; undefined: no such reseller. */
@@ -37,16 +41,17 @@ export async function loadBrand({ db }: { db: Db }, resellerId: number): Promise
   return isRowId(resellerId) ? await find(db.orm, resellerId) : undefined;
 }
 
-/** Sets name, accent colour and support contact; pictures stay. Throws InputError. */
+/** Sets name, accent colour, support contact and language; pictures stay. Throws InputError. */
 export async function saveBrand(
   deps: ChangeDeps,
-  { resellerId, name, accent, support }: BrandSpec & { resellerId: number },
+  { resellerId, name, accent, support, language }: BrandSpec & { resellerId: number },
 ): Promise<StoredBrand> {
   const set = {
     name: checkName(name, { param: "name", charsMax: BRAND_NAME_CHARS_MAX }),
     accent: accent === null ? null : accent.toLowerCase(),
     css: accent === null ? "" : accentCss(accent).css,
     support: support === null ? null : checkSupport(support),
+    ...(language !== undefined && { language }),
   };
   return save(deps, resellerId, async () => set);
 }
@@ -86,9 +91,9 @@ async function save(
   return changing(deps, async (tx) => {
     await lockResellerRow(tx, resellerId);
     const [kept] = await tx.select().from(brands).where(eq(brands.resellerId, resellerId));
-    const before: Row = kept ?? EMPTY;
-    const { name, accent, css, support, iconOwn, ...pictures } = { ...before, ...(await next(before)) };
-    const row = { name, accent, css, support, iconOwn, ...bytesOf(pictures) };
+    const before: Row = kept ? { ...kept, language: languageTag(kept.language) ?? null } : EMPTY;
+    const { name, accent, css, support, language, iconOwn, ...pictures } = { ...before, ...(await next(before)) };
+    const row = { name, accent, css, support, language, iconOwn, ...bytesOf(pictures) };
     const set = { ...row, version: versionOf(row) };
     await tx
       .insert(brands)
@@ -106,6 +111,7 @@ const EMPTY: Row = {
   accent: null,
   css: "",
   support: null,
+  language: null,
   logoLight: null,
   logoDark: null,
   icon: null,
@@ -152,6 +158,7 @@ async function find(tx: Tx, resellerId: number): Promise<StoredBrand | undefined
       accent: brands.accent,
       css: sql<string>`coalesce(${brands.css}, '')`,
       support: brands.support,
+      language: brands.language,
       logoLight: brands.logoLight,
       logoDark: brands.logoDark,
       icon: brands.icon,
@@ -160,5 +167,5 @@ async function find(tx: Tx, resellerId: number): Promise<StoredBrand | undefined
     .from(accounts)
     .leftJoin(brands, eq(brands.resellerId, accounts.id))
     .where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")));
-  return row;
+  return row && { ...row, language: languageTag(row.language) ?? null };
 }

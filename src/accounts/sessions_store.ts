@@ -40,7 +40,7 @@ export type Viewed = {
 export type StoredSession = {
   digestHex: string;
   /** Who signed in. */
-  person: { accountId: number; name: string; email: string };
+  person: { accountId: number; name: string; email: string; language: string | null };
   /** Their role in the account. */
   member: MemberRole;
   /** The account that they work in, and what follows of it. */
@@ -208,7 +208,7 @@ export async function loadSessions(
         name: viewed.name,
         email: viewed.email,
       },
-      person: { accountId: person.id, name: person.name, email: person.email },
+      person: { accountId: person.id, name: person.name, email: person.email, language: person.language },
       member: members.role,
       accountId: accounts.id,
       resellerId: accounts.resellerId,

@@ -1,6 +1,5 @@
 import { type I18n, setupI18n } from "@lingui/core";
 import { compileMessage } from "@lingui/message-utils/compileMessage";
-import { lazily } from "../platform/lazily.ts";
 import { LANGUAGES, type LanguageTag, languageTag } from "./languages.ts";
 import ar from "./server/ar.json" with { type: "json" };
 import de from "./server/de.json" with { type: "json" };
@@ -14,23 +13,16 @@ import zh from "./server/zh.json" with { type: "json" };
 
 const CATALOGUES: Readonly<Record<LanguageTag, Readonly<Record<string, string>>>> = { en: {}, ar, de, es, zh };
 
+const opened = new Map<LanguageTag, I18n>();
+
 /** The texts in a language. English has no catalogue: its texts are in the code. */
 export function textsIn(language: LanguageTag): I18n {
-  return TEXTS[language]();
-}
-
-const TEXTS: Readonly<Record<LanguageTag, () => I18n>> = {
-  en: lazily(() => open("en")),
-  de: lazily(() => open("de")),
-  es: lazily(() => open("es")),
-  zh: lazily(() => open("zh")),
-  ar: lazily(() => open("ar")),
-};
-
-function open(language: LanguageTag): I18n {
+  const known = opened.get(language);
+  if (known !== undefined) return known;
   const i18n = setupI18n();
   i18n.setMessagesCompiler(compileMessage);
   i18n.loadAndActivate({ locale: language, messages: CATALOGUES[language] });
+  opened.set(language, i18n);
   return i18n;
 }
 

@@ -26,7 +26,7 @@ import { setPayg as switchPayg } from "../ledger/balances_store.ts";
 import { EMAIL_CHARS_MAX } from "../limits.ts";
 import { canMail } from "../messages/senders.ts";
 import { accountInScope, resellerOf } from "./fence.ts";
-import { Amount, At, orNull, RateLimits, RowId, ShownLimits, text } from "./fields.ts";
+import { Amount, At, OneLanguage, orNull, RateLimits, RowId, ShownLimits, text } from "./fields.ts";
 import { type Call, type Caller, changing, listOperation, type OperationDeps, operation } from "./operation.ts";
 import { PackageShape, packagesOfAll } from "./packages.ts";
 
@@ -45,6 +45,7 @@ const ACCOUNT = {
   role: RoleName,
   resellerId: orNull(RowId),
   resellerName: orNull(Type.String()),
+  language: orNull(OneLanguage),
   email: Type.String(),
   name: Type.String(),
   status: Type.Union([Type.Literal("active"), Type.Literal("suspended")]),

@@ -1,5 +1,6 @@
 import { FormatRegistry, type TSchema, Type } from "@sinclair/typebox";
 import { INSTANT } from "../http/checks.ts";
+import { LANGUAGE_TAGS, type LanguageTag } from "../languages/languages.ts";
 import { LIMITED_MODELS_MAX, MODEL_ID_CHARS_MAX } from "../limits.ts";
 
 /**
@@ -121,3 +122,6 @@ export const ShownLimits = Type.Object(
   { ...SHOWN_SET, models: Type.Record(Type.String(), Type.Object(SHOWN_SET)) },
   { title: "Limits" },
 );
+
+/** A language of the panel. */
+export const OneLanguage = Type.Unsafe<LanguageTag>(Type.Union(LANGUAGE_TAGS.map((tag) => Type.Literal(tag))));

@@ -23,6 +23,8 @@ export const CONTENT_TYPES: Readonly<Record<string, string>> = {
 export type Site = {
   /** The HTML template of every page. */
   index: string;
+  /** The script with the catalogue of each language but English. */
+  texts: ReadonlyMap<string, string>;
   assets: ReadonlyMap<string, Asset>;
 };
 
@@ -48,7 +50,12 @@ export async function loadSite(panelDir: string, log: Log): Promise<Site | undef
       return [name, { bytes, gzipped, type, etag: etagOf(bytes) }] as const;
     }),
   );
-  return { index: await readFile(join(folder, "index.html"), "utf8"), assets: new Map(assets) };
+  const texts = names.flatMap((name): [string, string][] => {
+    const language = /^texts-([a-z]+)-/.exec(name)?.[1];
+    return language === undefined ? [] : [[language, name]];
+  });
+  const index = await readFile(join(folder, "index.html"), "utf8");
+  return { index, texts: new Map(texts), assets: new Map(assets) };
 }
 
 export function etagOf(bytes: Uint8Array): string {

@@ -4,6 +4,7 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { hostOf, panelHostOf } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
+import { LANGUAGES, languageOf, languageTag } from "../languages/languages.ts";
 import { randomToken } from "../platform/crypto.ts";
 import { prefersPage } from "./accept.ts";
 
@@ -51,7 +52,18 @@ export async function pageOf(deps: Deps, request: Request): Promise<Response | u
   if (host.resellerId === null && !deps.panelHosts.has(host.name)) return undefined;
   const brand = await deps.brands.get(host.resellerId);
   const nonce = randomToken(NONCE_BYTES);
-  return new Response(fill(deps.site.index, brand, { NONCE: nonce }), { headers: pageHeaders(request, nonce) });
+  const language = languageOf({
+    cookie: headers.get("cookie"),
+    brand: brand.language,
+    accepts: headers.get("accept-language"),
+  });
+  const texts = deps.site.texts.get(language);
+  const filled = fill(deps.site.index, brand, {
+    NONCE: nonce,
+    LANG: language,
+    TEXTS: texts === undefined ? "" : `<script src="/assets/${texts}"></script>`,
+  });
+  return new Response(filled, { headers: pageHeaders(request, nonce) });
 }
 
 /** Whether a request has a key of this API, or in the header of another one. No browser opens a page with one. */
@@ -82,7 +94,8 @@ export function fill(
   const values: Record<string, string> = {
     ...more,
     TITLE: escapeHtml(name),
-    LANG: "en",
+    LANG: more.LANG ?? "en",
+    DIR: LANGUAGES[languageTag(more.LANG) ?? "en"].direction,
     ICON: icon === null ? "data:," : `/brand/icon?v=${version}`,
     BRAND: css === "" ? "" : `<link rel="stylesheet" href="/brand.css?v=${version}">`,
   };

@@ -26,6 +26,8 @@ export const accounts = pgTable(
     resellerId: bigint({ mode: "number" }),
     email: text().notNull(),
     name: text().notNull(),
+    /** The tag of the language that the person chose; null: that of the brand. No check: the list of languages grows without a migration. */
+    language: text(),
     /** A person without an account of their own, who was invited as a member of others. */
     onlyPerson: boolean().notNull().default(false),
     status: text({ enum: ["active", "suspended"] })
@@ -283,6 +285,8 @@ export const brands = pgTable("brands", {
   accent: text(),
   css: text().notNull().default(""),
   support: text(),
+  /** The tag of the language of readers who chose none; null: that of their browser. */
+  language: text(),
   logoLight: bytea(),
   logoDark: bytea(),
   icon: bytea(),

@@ -74,6 +74,7 @@ describe("name, colour, support", () => {
       accent: null,
       css: "",
       support: null,
+      language: null,
       logoLight: null,
       logoDark: null,
       icon: null,

@@ -292,7 +292,7 @@ describe("the API reference", () => {
       place: { title: name, panelUrl, apiUrls: [], cookie: "", csrfHeader: "" },
       models: { text: "t", image: "i", embedding: "e", rerank: "r" },
       brand: {
-        ...{ name, version, support: null, css: "", logoType: "" },
+        ...{ name, version, support: null, language: null, css: "", logoType: "" },
         logoLight: null,
         logoDark: null,
         icon: null,

@@ -10,10 +10,12 @@ import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { panelHostOf } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
+import type { LanguageTag } from "../../languages/languages.ts";
 import { resellersWithMailServer } from "../../messages/mail_servers_store.ts";
 import { canMail } from "../../messages/senders.ts";
 import { createBatchLoader } from "../../platform/batch_loader.ts";
 import { inTime } from "../../platform/time_limit.ts";
+import { LanguageField } from "./fields.ts";
 import { signedIn } from "./panel_session.ts";
 
 /** A reseller's brand: settings for the reseller itself, and the public part for anyone on its hosts. */
@@ -26,6 +28,7 @@ const BrandBody = t.Object({
   name: t.String({ maxLength: 200 }),
   accent: t.Union([t.String({ maxLength: 7 }), t.Null()]),
   support: t.Union([t.String({ maxLength: 1000 }), t.Null()]),
+  language: t.Optional(t.Union([LanguageField, t.Null()])),
 });
 const Image = t.Union([t.String({ maxLength: IMAGE_CHARS_MAX }), t.Null()]);
 const LogoBody = t.Object({ theme: t.Union([t.Literal("light"), t.Literal("dark")]), image: Image });
@@ -106,6 +109,7 @@ export type BrandSettings = {
   name: string;
   accent: string | null;
   support: string | null;
+  language: LanguageTag | null;
   version: string;
   adjusted: boolean;
   preview: { light: Shades; dark: Shades } | null;
@@ -114,12 +118,22 @@ export type BrandSettings = {
   icon: string | null;
 };
 
-function settingsOf({ name, accent, support, version, logoLight, logoDark, icon }: StoredBrand): BrandSettings {
+function settingsOf({
+  name,
+  accent,
+  support,
+  language,
+  version,
+  logoLight,
+  logoDark,
+  icon,
+}: StoredBrand): BrandSettings {
   const made = accent === null ? null : accentCss(accent);
   return {
     name,
     accent,
     support,
+    language,
     version,
     adjusted: made?.adjusted ?? false,
     preview: made && { light: made.light, dark: made.dark },

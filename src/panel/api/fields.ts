@@ -8,6 +8,7 @@ export {
   Instant,
   KeyLimits,
   NO_NUL,
+  OneLanguage as LanguageField,
   orNull,
   PackagePayment,
   PackageStart,

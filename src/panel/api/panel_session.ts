@@ -35,7 +35,7 @@ export type Person = {
   /** The role of the person in the account. */
   member: MemberRole;
   /** The person whose sign-in and mails Settings shows: who signed in, or who began the account that an admin views. */
-  self: Session["person"];
+  self: Omit<Session["person"], "language">;
   /** The reseller of a customer; a reseller's own id; else 0. */
   tenantId: number;
   name: string;

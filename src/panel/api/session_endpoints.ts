@@ -6,6 +6,7 @@ import { Refusal } from "../../errors.ts";
 import { readBody } from "../../http/body.ts";
 import { siteUrl } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
+import { languageTag } from "../../languages/languages.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { publicBrand } from "./brand_endpoints.ts";
 import { signOutPageOf } from "./identity_sign_in.ts";
@@ -108,7 +109,11 @@ function ownEndpoints(deps: Deps) {
   const name = cookieName(deps);
   return signedIn(deps)
     .get("/me", async ({ person }) => ({
-      person: { ...person.session.person, role: person.session.role },
+      person: {
+        ...person.session.person,
+        language: languageTag(person.session.person.language) ?? null,
+        role: person.session.role,
+      },
       account: pick(person.session),
       member: person.member,
       accounts: await workplacesOf(deps, person.session.person.accountId, person.host.resellerId),

@@ -1,5 +1,5 @@
 import { Elysia, type Static, t } from "elysia";
-import { noticesOf, renameAccount, setNotices } from "../../accounts/accounts_store.ts";
+import { noticesOf, renameAccount, setLanguage, setNotices } from "../../accounts/accounts_store.ts";
 import { pendingEmailChangeOf } from "../../accounts/email_changes_store.ts";
 import { checkNewPassword, hashPassword } from "../../accounts/passwords.ts";
 import { beginSecondFactor, confirmSecondFactor, renewRecoveryCodes } from "../../accounts/second_factor.ts";
@@ -9,7 +9,7 @@ import { passwordHashOf, setPassword } from "../../accounts/sign_in_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { canMail } from "../../messages/senders.ts";
-import { NanoUsd } from "./fields.ts";
+import { LanguageField, NanoUsd } from "./fields.ts";
 import { toJson } from "./formats.ts";
 import { Code, digestOf, Password, Proof, provePerson, wrongCode } from "./own_proof.ts";
 import { mailerOf, type Person, signedIn } from "./panel_session.ts";
@@ -41,6 +41,14 @@ function ownEndpoints(deps: Deps) {
         return { saved: true };
       },
       { body: t.Object({ name: t.String({ maxLength: 400 }) }) },
+    )
+    .patch(
+      "/settings/language",
+      async ({ person, body }) => {
+        await setLanguage({ ...deps, by: person.by }, person.self.accountId, body.language);
+        return { saved: true };
+      },
+      { body: t.Object({ language: t.Union([LanguageField, t.Null()]) }) },
     )
     .patch(
       "/settings/notices",
