@@ -1,6 +1,7 @@
 import { treaty } from "@elysiajs/eden";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
+import type { LanguageTag } from "../../languages/languages.ts";
 import type { PanelApi } from "../api/endpoints.ts";
 import { keepFor } from "./kept_here.ts";
 import { syncClock } from "./ui/clock.ts";
@@ -24,7 +25,7 @@ export type MemberRole = "owner" | "developer" | "billing" | "viewer";
 
 export type Me = {
   /** Who signed in, by the id of the account that they began. */
-  person: { accountId: string; role: Role; name: string; email: string };
+  person: { accountId: string; role: Role; name: string; email: string; language: LanguageTag | null };
   /** The account that they work in. */
   account: { accountId: string; role: Role; name: string };
   /** Their role in it. */

@@ -2,7 +2,7 @@ import { setupI18n } from "@lingui/core";
 import { compileMessage } from "@lingui/message-utils/compileMessage";
 import { TransNoContext, type TransProps } from "@lingui/react/server";
 import { createElement, type ReactElement } from "react";
-import { LANGUAGES, type LanguageTag, languageTag } from "../../languages/languages.ts";
+import { LANGUAGE_COOKIE, LANGUAGES, type LanguageTag, languageTag } from "../../languages/languages.ts";
 
 /**
  * The language of this page. The server chooses it: `<html lang>`, and a script before the app's with its catalogue. So it is known
@@ -26,4 +26,20 @@ i18n.loadAndActivate({ locale: language, messages: globalThis.tollgateTexts ?? {
 /** A text with elements in it; what the macro `<Trans>` becomes. */
 export function Trans(props: TransProps): ReactElement {
   return createElement(TransNoContext, { ...props, lingui: { i18n } });
+}
+
+/** A year, in seconds. */
+const KEPT_S = 31_536_000;
+
+/**
+ * Shows the panel in a language from now on in this browser: loads the page again. null: in that of the brand. Does nothing where cookies
+ * are forbidden, since the page would come back as it is.
+ */
+export function showIn(tag: LanguageTag | null): void {
+  const secure = window.location.protocol === "https:" ? "; secure" : "";
+  const kept = tag === null ? "; max-age=0" : `${tag}; max-age=${KEPT_S}`;
+  // biome-ignore lint/suspicious/noDocumentCookie: the Cookie Store API is not in every browser, and asynchronous.
+  document.cookie = `${LANGUAGE_COOKIE}=${kept}; path=/; samesite=lax${secure}`;
+  const isKept = document.cookie.split("; ").includes(`${LANGUAGE_COOKIE}=${tag}`);
+  if (tag === null || isKept) window.location.reload();
 }
