@@ -16,7 +16,7 @@ export const rows = [
   ["ledger"],
   ["catalog", "accounts"],
   ["http"],
-  ["platform"],
+  ["platform", "languages"],
 ];
 /** The entry points and the files that only they use count as one room. */
 const entryPaths = [
@@ -29,7 +29,7 @@ const entryPaths = [
   "src/demo.ts",
   "src/demo/",
 ];
-/** Every file may import these. They import only each other and platform; deps.ts, which has only types, may import everything. */
+/** Every file may import these. They import only each other, platform and languages; deps.ts, which has only types, may import everything. */
 export const sharedFiles = [
   "src/config.ts",
   "src/config_values.ts",

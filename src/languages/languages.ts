@@ -59,7 +59,7 @@ function firstAccepted(header: string): LanguageTag | undefined {
     .map((wish) => {
       const [range = "", ...parameters] = wish.trim().toLowerCase().split(";");
       const quality = parameters.map((each) => /^\s*q=([01](?:\.\d{0,3})?)\s*$/.exec(each)?.[1]).find((q) => q);
-      return { tag: languageTag(range.split("-")[0]), quality: Number(quality ?? 1) };
+      return { tag: languageTag(range.trim().split("-")[0]), quality: Number(quality ?? 1) };
     })
     .filter(({ tag, quality }) => tag !== undefined && quality > 0)
     .sort((one, other) => other.quality - one.quality)[0]?.tag;
