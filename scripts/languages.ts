@@ -1,12 +1,15 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import process from "node:process";
-import { extractor, getCatalogs } from "@lingui/cli/api";
+import { type types as t, traverse } from "@babel/core";
+import { type ExtractedCatalogType, extractor, getCatalogs } from "@lingui/cli/api";
 import { makeConfig } from "@lingui/conf";
 import { Glob } from "bun";
 import config from "../lingui.config.ts";
+import { ERROR_TABLE } from "../src/errors.ts";
 import { panelSources } from "./build_panel.ts";
 import { catalogues, faultsOf, panelPath, po, serverPath, TRANSLATED } from "./catalogues.ts";
+import { parseSource } from "./uncollected_texts.ts";
 
 /**
  * `bun scripts/languages.ts` collects the texts of the sources into them, keeps what is translated, takes
@@ -31,7 +34,7 @@ export async function collectTexts({ write }: { write: boolean }): Promise<{ sta
       },
     ],
   });
-  const collected = (await catalog?.collect()) ?? {};
+  const collected = { ...(await catalog?.collect()), ...(await serverSentences()) };
   for (const language of TRANSLATED) {
     const path = panelPath(language);
     const before = await readFile(path, "utf8").catch(() => "");
@@ -62,6 +65,56 @@ export async function collectTexts({ write }: { write: boolean }): Promise<{ sta
 
 function compare(one = "", other = ""): number {
   return one < other ? -1 : one > other ? 1 : 0;
+}
+
+/** Rooms whose errors never reach the panel's pages, or reach them by their codes alone. */
+const NOT_IN_PANEL = /^src\/(?:panel\/web|gateway|cli|demo|platform|server)\//;
+
+/**
+ * The sentences of the server's errors, which the panel shows: the first argument of `new InputError`, of `new ExistsError` and of
+ * `sentence`, the `message` of `new Refusal`, and those of the table of errors.
+ */
+async function serverSentences(): Promise<ExtractedCatalogType> {
+  const found: ExtractedCatalogType = {};
+  const add = (path: string, node: t.Node | null | undefined) => {
+    if (node?.type !== "StringLiteral") return;
+    const entry = found[node.value] ?? { origin: [], comments: [], placeholders: {} };
+    if (!entry.origin.some(([file]) => file === path)) entry.origin.push([path]);
+    found[node.value] = entry;
+  };
+  for (const path of [...new Glob("src/**/*.ts").scanSync({ cwd: repository })].sort()) {
+    if (NOT_IN_PANEL.test(path)) continue;
+    const source = await readFile(join(repository, path), "utf8");
+    if (!/\bnew (?:InputError|ExistsError|Refusal)\(|\bsentence\(/.test(source)) continue;
+    traverse(await parseSource(path, source), {
+      enter({ node }) {
+        if (node.type !== "NewExpression" && node.type !== "CallExpression") return;
+        const name = node.callee.type === "Identifier" ? node.callee.name : "";
+        const [first, second] = node.arguments;
+        if (/^(?:InputError|ExistsError|sentence)$/.test(name)) addEach(first, (each) => add(path, each));
+        if (name === "Refusal" && second?.type === "ObjectExpression") {
+          for (const property of second.properties)
+            if (
+              property.type === "ObjectProperty" &&
+              property.key.type === "Identifier" &&
+              property.key.name === "message"
+            )
+              addEach(property.value, (each) => add(path, each));
+        }
+      },
+    });
+  }
+  for (const [, , message] of Object.values(ERROR_TABLE))
+    found[message] ??= { origin: [["src/errors.ts"]], comments: [], placeholders: {} };
+  return found;
+}
+
+/** Both sides of a choice between two texts. */
+function addEach(node: t.Node | undefined, add: (each: t.Node) => void): void {
+  if (node === undefined) return;
+  const sides = node.type === "ConditionalExpression" ? [node.consequent, node.alternate] : [];
+  if (sides.length === 0) add(node);
+  for (const side of sides) addEach(side, add);
 }
 
 /** The texts of the server, in the order of their files. Throws an Error if a text is not written out where it is used. */

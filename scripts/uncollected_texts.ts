@@ -27,13 +27,7 @@ export type Uncollected = { path: string; line: number; text: string };
 
 /** The uncollected texts of one source. A comment `not a text` before a string exempts it. */
 export async function uncollectedIn(path: string, source: string): Promise<Uncollected[]> {
-  const tree = await parseAsync(source, {
-    filename: path,
-    babelrc: false,
-    configFile: false,
-    parserOpts: { plugins: path.endsWith("x") ? ["typescript", "jsx"] : ["typescript"] },
-  });
-  if (tree === null) throw new Error(`${path} does not parse.`);
+  const tree = await parseSource(path, source);
   const found: Uncollected[] = [];
   traverse(tree, {
     enter(at) {
@@ -44,6 +38,15 @@ export async function uncollectedIn(path: string, source: string): Promise<Uncol
     },
   });
   return found;
+}
+
+/** Throws an Error if the source does not parse. */
+export async function parseSource(path: string, source: string): Promise<t.File> {
+  const plugins = path.endsWith("x") ? (["typescript", "jsx"] as const) : (["typescript"] as const);
+  const parserOpts = { plugins: [...plugins] };
+  const tree = await parseAsync(source, { filename: path, babelrc: false, configFile: false, parserOpts });
+  if (tree === null) throw new Error(`${path} does not parse.`);
+  return tree;
 }
 
 function textOf(node: t.Node): string | null {

@@ -1,3 +1,5 @@
+import { textsIn } from "./languages/server_texts.ts";
+
 /**
  * The table of errors: every code that a client can get, with its HTTP status, type and default message. No other file
  * has a status of an error. Source: ERR-2.
@@ -61,9 +63,36 @@ export const ERROR_TABLE: Readonly<Record<ErrorCode, readonly [status: number, t
 /** Codes whose amounts are money. */
 const MONEY_CODES: readonly ErrorCode[] = ["insufficient_balance", "key_spend_limit_exceeded"];
 
+/**
+ * A sentence for a person, with values: `sentence("There is no model {model}.", { model })`. The English text, with ICU plurals, is its
+ * id. The panel gets both, and says it in its language. Source: LNG-8.
+ */
+export class Sentence {
+  readonly id: string;
+  readonly values: SentenceValues;
+
+  constructor(id: string, values: SentenceValues) {
+    this.id = id;
+    this.values = values;
+  }
+
+  /** In English. */
+  toString(): string {
+    return textsIn("en").t(this.id, this.values);
+  }
+}
+
+export type SentenceValues = Readonly<Record<string, string | number>>;
+
+/** `id` must be written out where it is called: from there it is collected for translation. */
+export function sentence(id: string, values: SentenceValues): Sentence {
+  return new Sentence(id, values);
+}
+
 /** Details of a refusal. `limit`, `used` and `remaining` are units; for MONEY_CODES they are nano-USD, and sent as USD. */
 export type RefusalFacts = {
-  message?: string;
+  /** Default: that of the code. */
+  message?: string | Sentence;
   /** Path of the invalid field, as in `messages.0.role`. */
   param?: string | null;
   limit?: number;
@@ -89,7 +118,7 @@ export class Refusal extends Error {
   readonly facts: RefusalFacts;
 
   constructor(code: ErrorCode, facts: RefusalFacts = {}) {
-    super(facts.message ?? TABLE[code][2]);
+    super(String(facts.message ?? TABLE[code][2]));
     this.code = code;
     this.facts = facts;
   }
@@ -115,13 +144,15 @@ export type ErrorEnvelope = {
     used?: number;
     remaining?: number;
     resets_at?: string | null;
+    /** To the panel only: the message as a text with values. */
+    sentence?: Pick<Sentence, "id" | "values">;
   };
   request_id: string;
 };
 
 /** The body of every error. Source: ERR-1. */
-export function toEnvelope(refusal: Refusal, requestId: string): ErrorEnvelope {
-  const { param, limit, used, remaining, resetsAt } = refusal.facts;
+export function toEnvelope(refusal: Refusal, requestId: string, isPanel = false): ErrorEnvelope {
+  const { message, param, limit, used, remaining, resetsAt } = refusal.facts;
   const onWire = (amount: number) => (MONEY_CODES.includes(refusal.code) ? amount / NANO_PER_USD : amount);
   return {
     error: {
@@ -133,13 +164,14 @@ export function toEnvelope(refusal: Refusal, requestId: string): ErrorEnvelope {
       ...(used !== undefined && { used: onWire(used) }),
       ...(remaining !== undefined && { remaining: onWire(remaining) }),
       ...(resetsAt !== undefined && { resets_at: resetsAt }),
+      ...(isPanel && message instanceof Sentence && { sentence: { id: message.id, values: message.values } }),
     },
     request_id: requestId,
   };
 }
 
 /** The answer to a refusal: status, envelope, and the headers that its status needs. */
-export function toErrorResponse(refusal: Refusal, requestId: string): Response {
+export function toErrorResponse(refusal: Refusal, requestId: string, isPanel = false): Response {
   const status = refusal.status;
   const headers: Record<string, string> = {
     "content-type": "application/json",
@@ -154,13 +186,13 @@ export function toErrorResponse(refusal: Refusal, requestId: string): Response {
     headers["retry-after"] = String(Math.max(1, Math.ceil(retryAfterSeconds ?? RETRY_AFTER_DEFAULT_SECONDS)));
   if (status === 401) headers["www-authenticate"] = "Bearer";
   if (refusal.facts.allow) headers.allow = refusal.facts.allow;
-  return new Response(JSON.stringify(toEnvelope(refusal, requestId)), { status, headers });
+  return new Response(JSON.stringify(toEnvelope(refusal, requestId, isPanel)), { status, headers });
 }
 
 /** Any thrown value as a refusal. Unknown errors become internal_error: their details are only logged. */
 export function asRefusal(thrown: unknown): Refusal {
   if (thrown instanceof InputError)
-    return new Refusal("invalid_request", { message: thrown.message, param: thrown.param });
+    return new Refusal("invalid_request", { message: thrown.sentence ?? thrown.message, param: thrown.param });
   return thrown instanceof Refusal ? thrown : new Refusal("internal_error");
 }
 
@@ -168,10 +200,13 @@ export function asRefusal(thrown: unknown): Refusal {
 export class InputError extends Error {
   override readonly name = "InputError";
   readonly param: string | null;
+  /** The message as a text with values; null: it has none. */
+  readonly sentence: Sentence | null;
 
-  constructor(message: string, param: string | null = null) {
-    super(message);
+  constructor(message: string | Sentence, param: string | null = null) {
+    super(String(message));
     this.param = param;
+    this.sentence = typeof message === "string" ? null : message;
   }
 }
 

@@ -177,7 +177,7 @@ async function answerError(deps: Deps, allowed: AllowedMethods, { error, code, r
   const answer = code === "NOT_FOUND" ? await pageOrRefusal(deps, allowed, request) : refused(deps, error, request);
   if (answer instanceof Response) return answer;
   facts.refusal = answer.code;
-  return toErrorResponse(answer, requestId);
+  return toErrorResponse(answer, requestId, isPanelPath(request));
 }
 
 function refused({ log }: Deps, error: unknown, request: Request): Refusal {

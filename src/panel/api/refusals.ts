@@ -10,7 +10,7 @@ export function asPanelRefusal(error: unknown): Refusal {
   const thrown = error instanceof ParseError ? error.cause : error;
   const refusal = thrown instanceof ValidationError ? shapeRefusal(thrown) : asRefusal(thrown);
   if (refusal.code !== "invalid_request") return refusal;
-  return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
+  return new Refusal("validation_failed", { ...refusal.facts, message: refusal.facts.message ?? refusal.message });
 }
 
 function shapeRefusal(error: ValidationError): Refusal {
@@ -25,7 +25,7 @@ export type AiKind = "chat" | "response" | "image" | "embedding";
 /** A refusal of the gateway's flow, with the status that the panel's AI endpoints give it. Source: ERR-9. */
 export function asPanelAiRefusal(refusal: Refusal, kind: AiKind): Refusal {
   if (kind === "image" && refusal.code === "model_not_found")
-    return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
+    return new Refusal("validation_failed", { ...refusal.facts, message: refusal.facts.message ?? refusal.message });
   if (refusal.code === "context_length_exceeded") return new Refusal(refusal.code, { ...refusal.facts, status: 422 });
   const noPackage = refusal.code === "package_required" || refusal.code === "package_expired";
   if (noPackage && (kind === "chat" || kind === "response"))

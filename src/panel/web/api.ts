@@ -4,6 +4,7 @@ import { useState } from "react";
 import type { LanguageTag } from "../../languages/languages.ts";
 import type { PanelApi } from "../api/endpoints.ts";
 import { keepFor } from "./kept_here.ts";
+import { i18n } from "./language.ts";
 import { syncClock } from "./ui/clock.ts";
 
 /**
@@ -174,7 +175,7 @@ function apiErrorOf(response: Response, envelope: unknown): ApiError {
     return typeof value === "string" ? value : null;
   };
   const retryAfter = Number.parseInt(response.headers.get("retry-after") ?? "", 10);
-  return new ApiError(text(error, "message") ?? "Something went wrong on our side.", {
+  return new ApiError(messageOf(error) ?? "Something went wrong on our side.", {
     status: response.status,
     code: text(error, "code") ?? "internal_error",
     param: text(error, "param"),
@@ -185,6 +186,16 @@ function apiErrorOf(response: Response, envelope: unknown): ApiError {
     resetsAt: fieldOf(error, "resets_at") === null ? null : (text(error, "resets_at") ?? undefined),
     retryAfterSeconds: Number.isNaN(retryAfter) ? undefined : retryAfter,
   });
+}
+
+/** The sentence of an error in the page's language; in English if the language does not have it. Source: LNG-8. */
+function messageOf(error: unknown): string | null {
+  const said = fieldOf(error, "sentence");
+  const [id, values] = [fieldOf(said, "id"), fieldOf(said, "values")];
+  if (typeof id === "string" && typeof values === "object" && values !== null) return i18n._(id, { ...values });
+  const message = fieldOf(error, "message");
+  if (typeof message !== "string") return null;
+  return Object.hasOwn(i18n.messages, message) ? i18n._(message) : message;
 }
 
 /** Loads who is signed in, and with it the CSRF token and the server's clock. */
