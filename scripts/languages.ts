@@ -72,12 +72,11 @@ const NOT_IN_PANEL = /^src\/(?:panel\/web|gateway|cli|demo|platform|server)\//;
 
 /**
  * The sentences of the server's errors, which the panel shows: the first argument of `new InputError`, of `new ExistsError` and of
- * `sentence`, the `message` of `new Refusal`, and those of the table of errors.
+ * `sentence`, the `message` of `new Refusal`, and those of the table of errors. A constant of the same file is followed.
  */
 async function serverSentences(): Promise<ExtractedCatalogType> {
   const found: ExtractedCatalogType = {};
-  const add = (path: string, node: t.Node | null | undefined) => {
-    if (node?.type !== "StringLiteral") return;
+  const add = (path: string, node: t.StringLiteral) => {
     const entry = found[node.value] ?? { origin: [], comments: [], placeholders: {} };
     if (!entry.origin.some(([file]) => file === path)) entry.origin.push([path]);
     found[node.value] = entry;
@@ -86,12 +85,30 @@ async function serverSentences(): Promise<ExtractedCatalogType> {
     if (NOT_IN_PANEL.test(path)) continue;
     const source = await readFile(join(repository, path), "utf8");
     if (!/\bnew (?:InputError|ExistsError|Refusal)\(|\bsentence\(/.test(source)) continue;
-    traverse(await parseSource(path, source), {
+    const constants = new Map<string, t.Node>();
+    const addEach = (given: t.Node | null | undefined): void => {
+      const node = given?.type === "Identifier" ? constants.get(given.name) : given;
+      if (node?.type === "StringLiteral") add(path, node);
+      if (node?.type === "TSAsExpression" || node?.type === "TSSatisfiesExpression") addEach(node.expression);
+      if (node?.type === "ConditionalExpression") for (const side of [node.consequent, node.alternate]) addEach(side);
+      if (node?.type === "MemberExpression") addEach(node.object);
+      if (node?.type === "ObjectExpression")
+        for (const each of node.properties) if (each.type === "ObjectProperty") addEach(each.value);
+      if (node?.type === "LogicalExpression") for (const side of [node.left, node.right]) addEach(side);
+    };
+    const tree = await parseSource(path, source);
+    for (const statement of tree.program.body) {
+      const declared = statement.type === "ExportNamedDeclaration" ? statement.declaration : statement;
+      if (declared?.type !== "VariableDeclaration") continue;
+      for (const { id, init } of declared.declarations)
+        if (id.type === "Identifier" && init) constants.set(id.name, init);
+    }
+    traverse(tree, {
       enter({ node }) {
         if (node.type !== "NewExpression" && node.type !== "CallExpression") return;
         const name = node.callee.type === "Identifier" ? node.callee.name : "";
         const [first, second] = node.arguments;
-        if (/^(?:InputError|ExistsError|sentence)$/.test(name)) addEach(first, (each) => add(path, each));
+        if (/^(?:InputError|ExistsError|sentence)$/.test(name)) addEach(first);
         if (name === "Refusal" && second?.type === "ObjectExpression") {
           for (const property of second.properties)
             if (
@@ -99,7 +116,7 @@ async function serverSentences(): Promise<ExtractedCatalogType> {
               property.key.type === "Identifier" &&
               property.key.name === "message"
             )
-              addEach(property.value, (each) => add(path, each));
+              addEach(property.value);
         }
       },
     });
@@ -107,14 +124,6 @@ async function serverSentences(): Promise<ExtractedCatalogType> {
   for (const [, , message] of Object.values(ERROR_TABLE))
     found[message] ??= { origin: [["src/errors.ts"]], comments: [], placeholders: {} };
   return found;
-}
-
-/** Both sides of a choice between two texts. */
-function addEach(node: t.Node | undefined, add: (each: t.Node) => void): void {
-  if (node === undefined) return;
-  const sides = node.type === "ConditionalExpression" ? [node.consequent, node.alternate] : [];
-  if (sides.length === 0) add(node);
-  for (const side of sides) addEach(side, add);
 }
 
 /** The texts of the server, in the order of their files. Throws an Error if a text is not written out where it is used. */

@@ -1,7 +1,7 @@
 import { and, count, eq, gt, isNull, ne, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Config } from "../config.ts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { digestOfToken, encrypt, newToken } from "../platform/crypto.ts";
 import { type Db, sqlState, type Tx, UNIQUE_VIOLATION } from "../platform/db.ts";
@@ -97,7 +97,9 @@ async function checkChangesPerDay(
     (await tx.select({ asked: count() }).from(emailChanges).where(and(where, isToday)))[0]?.asked ?? 0;
   if ((await today(eq(emailChanges.accountId, accountId))) >= CHANGES_PER_DAY_MAX)
     throw new InputError(
-      `You have asked for ${CHANGES_PER_DAY_MAX} changes within 24 hours. Try again tomorrow.`,
+      sentence("You have asked for {changesPerDayMax} changes within 24 hours. Try again tomorrow.", {
+        changesPerDayMax: CHANGES_PER_DAY_MAX,
+      }),
       "email",
     );
   await lockMailedAddress(tx, { kind: "email_change", tenantId, email: newEmail });

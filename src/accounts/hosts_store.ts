@@ -1,5 +1,5 @@
 import { and, asc, desc, eq, ne, type SQL, sql } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { DOMAIN_REASON_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -329,7 +329,7 @@ async function checkDomainCount(tx: Tx, resellerId: number): Promise<void> {
     .from(hosts)
     .where(eq(hosts.resellerId, resellerId));
   if ((counted?.living ?? 0) >= HOSTS_MAX)
-    throw new InputError(`A reseller may have ${HOSTS_MAX} domains.`, "resellerId");
+    throw new InputError(sentence("A reseller may have {hostsMax} domains.", { hostsMax: HOSTS_MAX }), "resellerId");
   if ((counted?.ever ?? 0) >= HOSTS_EVER_MAX)
     throw new InputError("Too many domains have been added and removed. Contact support.", "resellerId");
 }

@@ -1,6 +1,6 @@
 import { and, asc, eq, lt, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
@@ -140,7 +140,10 @@ export async function linkIdentity(
     await lockSubject(tx, identity);
     if ((await insertIdentity(tx, identity)) === undefined)
       throw new InputError(
-        `This sign-in at ${provider} belongs to another person here, or you have linked another one of ${provider}.`,
+        sentence(
+          "This sign-in at {provider} belongs to another person here, or you have linked another one of {provider}.",
+          { provider },
+        ),
       );
     await tell(tx, { kind: "identity_linked", accountId, data: { provider, email } });
   });

@@ -1,5 +1,5 @@
 import { and, asc, count, eq, inArray, sql } from "drizzle-orm";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import {
   IDENTITY_CLIENT_ID_CHARS_MAX,
   IDENTITY_CLIENT_SECRET_CHARS_MAX,
@@ -208,7 +208,11 @@ export async function addIdentityProvider(
       .from(identityProviders)
       .where(eq(identityProviders.sellerId, sellerId));
     if (own && own.providers >= IDENTITY_PROVIDERS_MAX)
-      throw new InputError(`There are ${IDENTITY_PROVIDERS_MAX} identity providers, the most that you may have.`);
+      throw new InputError(
+        sentence("There are {identityProvidersMax} identity providers, the most that you may have.", {
+          identityProvidersMax: IDENTITY_PROVIDERS_MAX,
+        }),
+      );
     const set = await checkSettings(tx, { sellerId, kind }, { ...wanted, scopes });
     await holdSecretKey(tx, secretKey);
     const [added] = await tx
@@ -369,11 +373,16 @@ async function checkRoles(
   const claim = roleClaim?.trim() ?? "";
   if (claim === "" || claim.length > ROLE_CLAIM_CHARS_MAX || !PLAIN.test(claim))
     throw new InputError(
-      `Name the claim that gives the role, in 1 to ${ROLE_CLAIM_CHARS_MAX} characters.`,
+      sentence("Name the claim that gives the role, in 1 to {roleClaimCharsMax} characters.", {
+        roleClaimCharsMax: ROLE_CLAIM_CHARS_MAX,
+      }),
       "roleClaim",
     );
   if (roles.length === 0 || roles.length > ROLE_VALUES_MAX)
-    throw new InputError(`Map 1 to ${ROLE_VALUES_MAX} values of the claim to roles.`, "roles");
+    throw new InputError(
+      sentence("Map 1 to {roleValuesMax} values of the claim to roles.", { roleValuesMax: ROLE_VALUES_MAX }),
+      "roles",
+    );
   const values = roles.map(({ value }) => checkName(value, { param: "roles", charsMax: ROLE_VALUE_CHARS_MAX }));
   if (new Set(values).size < values.length) throw new InputError("Each value can give one role.", "roles");
   return { accountId, roleClaim: claim, roles: roles.map(({ role }, i) => ({ value: values[i] ?? "", role })) };

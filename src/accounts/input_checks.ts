@@ -1,4 +1,4 @@
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { INSTANT } from "../http/checks.ts";
 import { EMAIL_CHARS_MAX } from "../limits.ts";
 import { toIso } from "../platform/iso_time.ts";
@@ -21,9 +21,10 @@ const HAS_YEAR = /^(?!0000)\d{4}-/;
 export function checkName(value: string, { param, charsMax }: { param: string; charsMax: number }): string {
   const name = value.trim();
   const chars = [...name].length;
-  if (chars < 1 || chars > charsMax) throw new InputError(`The ${param} must have 1 to ${charsMax} characters.`, param);
+  if (chars < 1 || chars > charsMax)
+    throw new InputError(sentence("The {param} must have 1 to {charsMax} characters.", { param, charsMax }), param);
   if (CONTROL.test(name) || SURROGATE.test(name))
-    throw new InputError(`The ${param} must be plain text on one line.`, param);
+    throw new InputError(sentence("The {param} must be plain text on one line.", { param }), param);
   return name;
 }
 
@@ -49,9 +50,10 @@ export function checkLines(
   { param, charsMax }: { param: string; charsMax: number },
 ): string | null {
   const text = value?.trim().replaceAll("\r\n", "\n") ?? "";
-  if ([...text].length > charsMax) throw new InputError(`The ${param} may have at most ${charsMax} characters.`, param);
+  if ([...text].length > charsMax)
+    throw new InputError(sentence("The {param} may have at most {charsMax} characters.", { param, charsMax }), param);
   if (CONTROL_IN_LINES.test(text) || SURROGATE.test(text))
-    throw new InputError(`The ${param} must be plain text.`, param);
+    throw new InputError(sentence("The {param} must be plain text.", { param }), param);
   return text === "" ? null : text;
 }
 
@@ -61,7 +63,7 @@ export function checkInteger(
   { param, what, min, max }: { param: string; what: string; min: number; max: number },
 ): number {
   if (!Number.isSafeInteger(value) || value < min || value > max) {
-    throw new InputError(`The ${what} must be a whole number from ${min} to ${max}.`, param);
+    throw new InputError(sentence("The {what} must be a whole number from {min} to {max}.", { what, min, max }), param);
   }
   return value;
 }
@@ -78,7 +80,8 @@ export function checkOverlap(overlapSeconds: number): void {
  */
 export function checkInstant(value: string, { param, what }: { param: string; what: string }): string {
   const utc = IS_INSTANT.test(value) ? toIso(value) : "";
-  if (!HAS_YEAR.test(utc)) throw new InputError(`The ${what} must be ${INSTANT.says}.`, param);
+  if (!HAS_YEAR.test(utc))
+    throw new InputError(sentence("The {what} must be {says}.", { what, says: INSTANT.says }), param);
   return utc;
 }
 
@@ -89,10 +92,12 @@ export function checkList(
 ): string[] | null {
   if (values === null) return null;
   const list = [...new Set(values.map((value) => value.trim()))];
-  if (list.length === 0) throw new InputError(`The list of ${what} is empty. Leave it out to allow all.`, param);
+  if (list.length === 0)
+    throw new InputError(sentence("The list of {what} is empty. Leave it out to allow all.", { what }), param);
   if (list.some((value) => value === "" || CONTROL.test(value)))
-    throw new InputError(`The list of ${what} has an entry that is not a name.`, param);
-  if (list.length > max) throw new InputError(`The list of ${what} may have at most ${max} entries.`, param);
+    throw new InputError(sentence("The list of {what} has an entry that is not a name.", { what }), param);
+  if (list.length > max)
+    throw new InputError(sentence("The list of {what} may have at most {max} entries.", { what, max }), param);
   return list;
 }
 

@@ -1,6 +1,6 @@
 import { and, desc, eq, lt, ne, or, type SQL, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import {
   KEY_BUDGETS,
   KEY_DAILY_REQUESTS,
@@ -323,7 +323,10 @@ export async function rotateKey(
     await lockKeySet(tx, accountId);
     const before = await findOf(tx, { accountId, keyId });
     if (before.status !== "enabled")
-      throw new InputError(`This key is ${before.status}: only an enabled key can be rotated.`, "keyId");
+      throw new InputError(
+        sentence("This key is {status}: only an enabled key can be rotated.", { status: before.status }),
+        "keyId",
+      );
     const created = await insertKey(tx, { ...before, madeBy: deps.by?.accountId });
     await carryUse(tx, { from: keyId, to: created.key.keyId });
     // least() ignores null, which here means never.
@@ -389,7 +392,10 @@ async function lockKeySet(tx: Tx, accountId: number): Promise<void> {
     .from(keys)
     .where(and(eq(keys.accountId, accountId), ne(keys.status, "revoked")));
   if ((counted?.count ?? 0) >= KEYS_MAX)
-    throw new InputError(`An account may have ${KEYS_MAX} keys. Revoke one first.`, "accountId");
+    throw new InputError(
+      sentence("An account may have {keysMax} keys. Revoke one first.", { keysMax: KEYS_MAX }),
+      "accountId",
+    );
 }
 
 async function insertKey(
@@ -444,7 +450,10 @@ async function checkHosts(
   const known = new Set(rows.map(({ host }) => host));
   const unknown = foreign.find((host) => !known.has(host));
   if (unknown !== undefined)
-    throw new InputError(`The host ${unknown} belongs neither to the service nor to the account's reseller.`, "hosts");
+    throw new InputError(
+      sentence("The host {unknown} belongs neither to the service nor to the account's reseller.", { unknown }),
+      "hosts",
+    );
 }
 
 /** A key may have at most what its account has. Throws InputError. Source: LIM-6. */
@@ -474,7 +483,7 @@ function checkCeilings(of: Partial<Ceilings>): void {
   for (const { field, name } of KEY_BUDGETS) {
     const nanoUsd = of[field];
     if (typeof nanoUsd === "bigint" && (nanoUsd < 1n || nanoUsd > MONEY_NANO_USD_MAX))
-      throw new InputError(`The ${name} must be above $0 and at most $9,000,000.`, field);
+      throw new InputError(sentence("The {name} must be above $0 and at most $9,000,000.", { name }), field);
   }
 }
 

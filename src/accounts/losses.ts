@@ -1,5 +1,5 @@
 import type { Config } from "../config.ts";
-import { RETRY_AFTER_SECONDS_MAX, Refusal } from "../errors.ts";
+import { RETRY_AFTER_SECONDS_MAX, Refusal, sentence } from "../errors.ts";
 import { type BufferedWrites, createBufferedWrites } from "../platform/buffered_writes.ts";
 import type { Db } from "../platform/db.ts";
 import { every, type Job } from "../platform/every.ts";
@@ -213,7 +213,11 @@ function tooMany(holder: Stop["holder"], kind: LossKind, leftMs: number): Refusa
   // The message does not reveal the reseller to its customers.
   const whose = holder === "account" ? "this account" : "this service";
   return new Refusal("too_many_requests", {
-    message: `Too many requests of ${whose} ${ended} within an hour. ${instead}, and try again later.`,
+    message: sentence("Too many requests of {whose} {ended} within an hour. {instead}, and try again later.", {
+      whose,
+      ended,
+      instead,
+    }),
     retryAfterSeconds: Math.max(1, Math.min(RETRY_AFTER_SECONDS_MAX, Math.ceil(leftMs / 1000))),
   });
 }

@@ -2,7 +2,7 @@ import { domainToASCII } from "node:url";
 import { disposableEmailBlocklistSet } from "disposable-email-domains-js";
 import mailProviders from "email-providers/all.json" with { type: "json" };
 import { getDomain } from "tldts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { MAIL_DOMAINS_MAX } from "../limits.ts";
 import { lazily } from "../platform/lazily.ts";
 import { sha256 } from "../platform/runtime.ts";
@@ -73,11 +73,17 @@ function parentsOf(domain: string): string[] {
 export function checkMailDomains(typed: readonly string[], param: string): string[] {
   const domains = [...new Set(typed.map((one) => one.trim().toLowerCase().replace(/^@/, "")).filter(Boolean))];
   if (domains.length > MAIL_DOMAINS_MAX)
-    throw new InputError(`The list may have at most ${MAIL_DOMAINS_MAX} domains.`, param);
+    throw new InputError(
+      sentence("The list may have at most {mailDomainsMax} domains.", { mailDomainsMax: MAIL_DOMAINS_MAX }),
+      param,
+    );
   return domains.map((one) => {
     const domain = domainToASCII(one);
     if (!DOMAIN.test(domain))
-      throw new InputError(`${JSON.stringify(one.slice(0, 60))} is not a domain, such as example.com.`, param);
+      throw new InputError(
+        sentence("{one} is not a domain, such as example.com.", { one: JSON.stringify(one.slice(0, 60)) }),
+        param,
+      );
     return domain;
   });
 }

@@ -1,5 +1,5 @@
 import { and, eq, ne, sql } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { MARKED_UP_MODELS_MAX, MARKUP_BASIS_POINTS } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";
@@ -62,5 +62,10 @@ async function checkModel(tx: Tx, { resellerId, modelId }: { resellerId: number;
   const known = await markupsOf(tx, resellerId);
   const models = [...known.keys()].filter((id) => id !== EVERY_MODEL);
   if (models.length >= MARKED_UP_MODELS_MAX && !known.has(modelId))
-    throw new InputError(`At most ${MARKED_UP_MODELS_MAX} models can have a markup of their own.`, "modelId");
+    throw new InputError(
+      sentence("At most {markedUpModelsMax} models can have a markup of their own.", {
+        markedUpModelsMax: MARKED_UP_MODELS_MAX,
+      }),
+      "modelId",
+    );
 }

@@ -1,6 +1,6 @@
 import { and, count, eq, gt, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { MEMBERS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { digestOfToken, encrypt, newToken } from "../platform/crypto.ts";
@@ -248,7 +248,11 @@ export async function checkMembers(
     .where(eq(members.accountId, accountId));
   if (row?.isMember) throw new InputError("This person is already a member.", "email");
   if (row && row.members + row.invited >= MEMBERS_MAX)
-    throw new InputError(`An account may have ${MEMBERS_MAX} members. Remove one, or an invitation, first.`);
+    throw new InputError(
+      sentence("An account may have {membersMax} members. Remove one, or an invitation, first.", {
+        membersMax: MEMBERS_MAX,
+      }),
+    );
 }
 
 /** Of the account, and to the address from its whole tenant. */
@@ -260,7 +264,11 @@ async function checkPerDay(
   const today = async (where: SQL) =>
     (await tx.select({ sent: count() }).from(memberInvitations).where(and(where, isToday)))[0]?.sent ?? 0;
   if ((await today(eq(memberInvitations.accountId, accountId))) >= OF_ACCOUNT_PER_DAY_MAX)
-    throw new InputError(`An account invites ${OF_ACCOUNT_PER_DAY_MAX} times within 24 hours. Try again tomorrow.`);
+    throw new InputError(
+      sentence("An account invites {ofAccountPerDayMax} times within 24 hours. Try again tomorrow.", {
+        ofAccountPerDayMax: OF_ACCOUNT_PER_DAY_MAX,
+      }),
+    );
   await lockMailedAddress(tx, { kind: "member_invitation", tenantId: resellerId ?? 0, email });
   const toAddress = sql`${memberInvitations.email} = ${email} and coalesce((select a.reseller_id from accounts a
     where a.id = ${memberInvitations.accountId}), 0) = ${resellerId ?? 0}`;

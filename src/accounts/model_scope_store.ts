@@ -1,5 +1,5 @@
 import { inArray } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import type { Tx } from "../platform/db.ts";
 import { models } from "../platform/schema_catalog.ts";
 
@@ -12,5 +12,5 @@ export async function checkModelIds(tx: Tx, modelIds: readonly string[] | null, 
     .where(inArray(models.id, [...modelIds]));
   const known = new Set(rows.map(({ id }) => id));
   const unknown = modelIds.find((id) => !known.has(id));
-  if (unknown !== undefined) throw new InputError(`There is no model ${unknown}.`, param);
+  if (unknown !== undefined) throw new InputError(sentence("There is no model {unknown}.", { unknown }), param);
 }

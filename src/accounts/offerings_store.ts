@@ -1,6 +1,6 @@
 import { and, desc, eq, not, type SQL, sql } from "drizzle-orm";
 import { isTimeZone } from "../config_values.ts";
-import { ExistsError, InputError } from "../errors.ts";
+import { ExistsError, InputError, sentence } from "../errors.ts";
 import {
   MONEY_NANO_USD_MAX,
   OFFERING_DAILY_REQUESTS,
@@ -72,7 +72,7 @@ export async function insertOffering(tx: Tx, wanted: NewOffering): Promise<Offer
   await checkLimitedModels(tx, row.limits);
   await checkPostgresKnows(tx, row.timeZone);
   const [added] = await tx.insert(offerings).values(row).onConflictDoNothing().returning({ id: offerings.id });
-  if (!added) throw new ExistsError(`There is already an offering named ${row.name}.`, "name");
+  if (!added) throw new ExistsError(sentence("There is already an offering named {name}.", { name: row.name }), "name");
   const [offering] = await select(tx, eq(offerings.id, added.id));
   if (!offering) throw new Error(`offering ${added.id} vanished`);
   return offering;
@@ -122,7 +122,10 @@ async function checkPostgresKnows(tx: Tx, timeZone: string): Promise<void> {
 }
 
 function noSuchZone(timeZone: string): InputError {
-  return new InputError(`There is no time zone ${timeZone}. Use an IANA name, as in Europe/Berlin.`, "timeZone");
+  return new InputError(
+    sentence("There is no time zone {timeZone}. Use an IANA name, as in Europe/Berlin.", { timeZone }),
+    "timeZone",
+  );
 }
 
 /** Offerings, newest first, without those that were made to measure. */

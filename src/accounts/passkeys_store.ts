@@ -1,6 +1,6 @@
 import { and, count, desc, eq, isNull, lt, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { PASSKEY_NAME_CHARS_MAX, PASSKEYS_MAX } from "../limits.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -120,7 +120,11 @@ export async function insertPasskey(
       .from(passkeys)
       .where(eq(passkeys.accountId, passkey.accountId));
     if (own && own.passkeys >= PASSKEYS_MAX)
-      throw new InputError(`You have ${PASSKEYS_MAX} passkeys, the most that an account may have. Remove one first.`);
+      throw new InputError(
+        sentence("You have {passkeysMax} passkeys, the most that an account may have. Remove one first.", {
+          passkeysMax: PASSKEYS_MAX,
+        }),
+      );
     if (!(await takeChallenge(tx, challenge))) return false;
     const added = await tx.insert(passkeys).values(row).onConflictDoNothing().returning({ id: passkeys.id });
     if (added.length === 0) throw new InputError("This passkey is already in use.", "response");

@@ -1,5 +1,5 @@
 import { hash, verify } from "@node-rs/argon2";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { NEW_PASSWORD_CHARS } from "../limits.ts";
 import type { Log } from "../platform/log.ts";
 import { createSemaphore, type Share } from "../platform/semaphore.ts";
@@ -95,7 +95,8 @@ export function checkNewPassword(password: string, param = "password"): string {
   const clean = normalize(password);
   const chars = [...clean].length;
   const { min, max } = NEW_PASSWORD_CHARS;
-  if (chars < min || chars > max) throw new InputError(`The password must have ${min} to ${max} characters.`, param);
+  if (chars < min || chars > max)
+    throw new InputError(sentence("The password must have {min} to {max} characters.", { min, max }), param);
   return clean;
 }
 

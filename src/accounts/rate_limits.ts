@@ -1,4 +1,4 @@
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { LIMITED_MODELS_MAX, REQUESTS_AT_ONCE, REQUESTS_PER_MINUTE, TOKENS_PER_MINUTE } from "../limits.ts";
 import type { LimitSet, RateLimits, RequestLimits } from "../platform/rate_tallies.ts";
 import { checkInteger } from "./input_checks.ts";
@@ -36,7 +36,12 @@ export function checkRateLimits(given: RateLimitsInput | null, ceiling?: Ceiling
   const models: [string, LimitSet][] = [];
   const ids = Object.keys(given.models ?? {});
   if (ids.length > LIMITED_MODELS_MAX)
-    throw new InputError(`At most ${LIMITED_MODELS_MAX} models may have limits of their own.`, "limits.models");
+    throw new InputError(
+      sentence("At most {limitedModelsMax} models may have limits of their own.", {
+        limitedModelsMax: LIMITED_MODELS_MAX,
+      }),
+      "limits.models",
+    );
   for (const id of ids) {
     const ofModel = ceiling?.limits ? lowest(ceiling.limits, ceiling.limits.models[id] ?? null) : null;
     const set = checkSet(given.models?.[id] ?? {}, `limits.models.${id}`, ceiling && { ...ceiling, limits: ofModel });

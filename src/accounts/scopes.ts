@@ -1,4 +1,4 @@
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { type MemberRole, mayWrite } from "./member_roles.ts";
 import type { Role } from "./roles.ts";
 import { SUBJECT_NAMES, SUBJECTS, type Subject } from "./subjects.ts";
@@ -31,7 +31,10 @@ export function checkScopes(wanted: readonly string[], role: Role, member: Membe
   const own = scopesFor(role, member);
   const unknown = wanted.find((scope) => !own.some((one) => one === scope));
   if (unknown !== undefined)
-    throw new InputError(`You cannot give a token the scope ${JSON.stringify(unknown.slice(0, 60))}.`, "scopes");
+    throw new InputError(
+      sentence("You cannot give a token the scope {unknown}.", { unknown: JSON.stringify(unknown.slice(0, 60)) }),
+      "scopes",
+    );
   if (wanted.length === 0) throw new InputError("Give the token at least one scope.", "scopes");
   return own.filter((scope) => wanted.includes(scope));
 }

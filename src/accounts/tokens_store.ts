@@ -1,6 +1,6 @@
 import { and, desc, eq, ne, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { isNetwork } from "../http/client_address.ts";
 import { API_TOKEN_NAME_CHARS_MAX, API_TOKEN_NETWORKS_MAX, API_TOKENS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -99,7 +99,10 @@ export async function rotateToken(
     const madeBy = deps.by?.accountId ?? before.madeBy.personId;
     const { role, member } = await lockTokens(tx, { accountId, madeBy });
     if (before.status !== "active")
-      throw new InputError(`This token is ${before.status}: only an active token can be rotated.`, "tokenId");
+      throw new InputError(
+        sentence("This token is {status}: only an active token can be rotated.", { status: before.status }),
+        "tokenId",
+      );
     const created = await insert(tx, {
       ...before,
       ...{ accountId, madeBy, scopes: checkScopes(before.scopes, role, member) },
@@ -245,7 +248,9 @@ async function lockTokens(
   if (row === undefined || row.role === "customer")
     throw new InputError("Only admins and resellers have tokens of the management API.", "accountId");
   if (row.tokens >= API_TOKENS_MAX)
-    throw new InputError(`An account may have ${API_TOKENS_MAX} tokens. Revoke one first.`);
+    throw new InputError(
+      sentence("An account may have {apiTokensMax} tokens. Revoke one first.", { apiTokensMax: API_TOKENS_MAX }),
+    );
   return row;
 }
 

@@ -1,5 +1,5 @@
 import { type SQL, sql } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { errorsBetween, lineErrorsBetween, marksBetween } from "./figure_lines_store.ts";
@@ -96,7 +96,10 @@ export async function figuresOf(
   const isByHour = by === "account" || by === "reseller" || by === "hour";
   const { fromMs, toMs } = await periodOf(db, { start, end, step: isByHour ? HOUR : QUARTER });
   if (by === "hour" && toMs - fromMs > HOURLY_DAYS_MAX * DAY_MS)
-    throw new InputError(`Hours are shown of at most ${HOURLY_DAYS_MAX} days.`, "start");
+    throw new InputError(
+      sentence("Hours are shown of at most {hourlyDaysMax} days.", { hourlyDaysMax: HOURLY_DAYS_MAX }),
+      "start",
+    );
   const lineEdges = edgesOf(by, fromMs, toMs);
   const edges = [2 * fromMs - toMs, ...(by === "day" || by === "month" ? lineEdges : [fromMs, toMs])];
   const rows = await readAlongIndex(db, figuresBetween({ scope, by: by === undefined ? "none" : KINDS_OF[by], edges }));
@@ -228,7 +231,7 @@ async function periodOf(
   const fromMs = start === undefined ? toMs - DAYS_DEFAULT * DAY_MS : stepOf(unixMsOf(start, "start"));
   if (fromMs >= toMs) throw new InputError("The period must begin before its end.", "start");
   if (toMs - fromMs > DAYS_MAX * DAY_MS)
-    throw new InputError(`The period must have at most ${DAYS_MAX} days.`, "start");
+    throw new InputError(sentence("The period must have at most {daysMax} days.", { daysMax: DAYS_MAX }), "start");
   return { fromMs, toMs };
 }
 

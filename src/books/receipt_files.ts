@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { gunzipSync, gzipSync } from "node:zlib";
 import { type Static, Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import type { MonthProblem } from "./seal_check_store.ts";
 import { linesOf, listBlocks, type Seal } from "./seals_store.ts";
 import type { Slices } from "./short_transactions_store.ts";
@@ -67,7 +67,12 @@ export async function exportMonth(slices: Slices, { seal, folder }: { seal: Seal
       slices.doing = `exporting ${month}, block ${i + 1} of ${blocks.length}`;
       const lines = await linesOf(slices, month, { after: blocks[i - 1]?.lastId ?? null, upTo: block.lastId });
       if (sha256(lines) !== block.digest)
-        throw new InputError(`Block ${block.number} of ${month} is not what was sealed: run doctor --full.`);
+        throw new InputError(
+          sentence("Block {number} of {month} is not what was sealed: run doctor --full.", {
+            number: block.number,
+            month,
+          }),
+        );
       const packed = gzipSync(lines);
       const piece: Piece = { ...block, offset: endOf(pieces), bytes: packed.length };
       await append(data, packed);

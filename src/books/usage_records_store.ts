@@ -1,6 +1,6 @@
 import { type SQL, sql } from "drizzle-orm";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { INSTANT } from "../http/checks.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
@@ -327,7 +327,10 @@ function sizeOf({ limit = PAGE_DEFAULT }: UsageQuery): number {
 export function unixMsOf(instant: string, param: string): number {
   const ms = Date.parse(instant);
   if (!IS_INSTANT.test(instant) || Number.isNaN(ms))
-    throw new InputError(`The ${param} must be a date, or a time with its zone, in ISO 8601.`, param);
+    throw new InputError(
+      sentence("The {param} must be a date, or a time with its zone, in ISO 8601.", { param }),
+      param,
+    );
   return Math.min(Math.max(ms, 0), UUID_MS_MAX);
 }
 

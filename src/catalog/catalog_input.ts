@@ -1,4 +1,4 @@
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import {
   CATALOG_NAME_CHARS_MAX,
   IMAGE_SIZES,
@@ -228,7 +228,9 @@ function checkArchitecture(value: Record<string, unknown>): Record<string, unkno
   const json = JSON.stringify(value);
   if (json.length > ARCHITECTURE_CHARS_MAX)
     throw new InputError(
-      `The architecture may have at most ${ARCHITECTURE_CHARS_MAX} characters of JSON.`,
+      sentence("The architecture may have at most {architectureCharsMax} characters of JSON.", {
+        architectureCharsMax: ARCHITECTURE_CHARS_MAX,
+      }),
       "architecture",
     );
   // Postgres's jsonb does not accept NUL.
@@ -240,20 +242,28 @@ function checkArchitecture(value: Record<string, unknown>): Record<string, unkno
 function checkLine(value: string, param: string, charsMax: number): string {
   const text = value.trim();
   if (text === "" || text.length > charsMax)
-    throw new InputError(`The ${param} must have 1 to ${charsMax} characters.`, param);
-  if (/[\p{Cc}\p{Cs}]/u.test(text)) throw new InputError(`The ${param} must be plain text on one line.`, param);
+    throw new InputError(sentence("The {param} must have 1 to {charsMax} characters.", { param, charsMax }), param);
+  if (/[\p{Cc}\p{Cs}]/u.test(text))
+    throw new InputError(sentence("The {param} must be plain text on one line.", { param }), param);
   return text;
 }
 
 export function checkInteger(value: unknown, param: string, { min, max }: { min: number; max: number }): number {
   if (typeof value !== "number" || !Number.isSafeInteger(value) || value < min || value > max) {
-    throw new InputError(`The ${param} must be a whole number from ${min} to ${max}.`, param);
+    throw new InputError(
+      sentence("The {param} must be a whole number from {min} to {max}.", { param, min, max }),
+      param,
+    );
   }
   return value;
 }
 
 function checkOneOf<T extends string>(value: string, param: string, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);
-  if (found === undefined) throw new InputError(`The ${param} must be one of ${allowed.join(", ")}.`, param);
+  if (found === undefined)
+    throw new InputError(
+      sentence("The {param} must be one of {allowed}.", { param, allowed: allowed.join(", ") }),
+      param,
+    );
   return found;
 }

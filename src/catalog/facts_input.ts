@@ -1,4 +1,4 @@
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { isRecord } from "../platform/records.ts";
 import {
   DIALECT_NAMES,
@@ -26,7 +26,13 @@ const NAME_CHARS_MAX = 60;
 
 export function checkDialect(name: string): DialectName {
   if (isDialect(name)) return name;
-  throw new InputError(`There is no dialect ${quoted(name)}. There are ${DIALECT_NAMES.join(", ")}.`, "dialect");
+  throw new InputError(
+    sentence("There is no dialect {name}. There are {dialectNames}.", {
+      name: quoted(name),
+      dialectNames: DIALECT_NAMES.join(", "),
+    }),
+    "dialect",
+  );
 }
 
 /** The checked facts. Throws InputError for a fact that does not exist, and for a value that it cannot have. */
@@ -39,14 +45,20 @@ function checkFact(name: string, value: unknown, owner: FactsOwner): unknown {
   const isOwn = name === "droppedParams" && owner === "route";
   if (!FACT_NAMES.some((known) => known === name) || isOwn) {
     const names = owner === "route" ? FACT_NAMES.filter((known) => known !== "droppedParams") : FACT_NAMES;
-    throw new InputError(`There is no fact ${quoted(name)}. There are ${names.join(", ")}.`, "facts");
+    throw new InputError(
+      sentence("There is no fact {name}. There are {names}.", { name: quoted(name), names: names.join(", ") }),
+      "facts",
+    );
   }
   if (value === null) return null;
   if (name === "droppedParams") return checkDropped(listOf(value));
   if (name === "firstTokenSeconds") return checkSeconds(value);
   const { values }: { values: readonly string[] } = FACT_CHOICES[name as FactChoice];
   if (typeof value === "string" && values.includes(value)) return value;
-  throw new InputError(`The fact ${name} must be one of ${values.join(", ")}.`, `facts.${name}`);
+  throw new InputError(
+    sentence("The fact {name} must be one of {values}.", { name, values: values.join(", ") }),
+    `facts.${name}`,
+  );
 }
 
 function listOf(value: unknown): string[] {
@@ -58,7 +70,7 @@ function checkSeconds(value: unknown): number {
   const { min, max } = FIRST_TOKEN_SECONDS;
   if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
   throw new InputError(
-    `The fact firstTokenSeconds must be a whole number from ${min} to ${max}.`,
+    sentence("The fact firstTokenSeconds must be a whole number from {min} to {max}.", { min, max }),
     "facts.firstTokenSeconds",
   );
 }

@@ -1,5 +1,5 @@
 import { and, asc, eq, gt, inArray, isNull, type SQL, sql } from "drizzle-orm";
-import { ExistsError, InputError } from "../errors.ts";
+import { ExistsError, InputError, sentence } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { imagePrices, models } from "../platform/schema_catalog.ts";
@@ -71,7 +71,7 @@ export async function addModel(
   }));
   await changing(deps, async (tx) => {
     const added = await tx.insert(models).values(values).onConflictDoNothing().returning({ id: models.id });
-    if (added.length === 0) throw new ExistsError(`The model ${id} exists already.`, "id");
+    if (added.length === 0) throw new ExistsError(sentence("The model {id} exists already.", { id }), "id");
     if (images.length > 0) await tx.insert(imagePrices).values(images);
   });
 }
@@ -163,5 +163,5 @@ export async function noteHidesTokens(deps: ChangeDeps, modelId: string): Promis
 }
 
 function noModel(id: string): InputError {
-  return new InputError(`There is no model ${id}.`, "modelId");
+  return new InputError(sentence("There is no model {id}.", { id }), "modelId");
 }

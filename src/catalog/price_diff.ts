@@ -1,4 +1,4 @@
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { sha256Hex } from "../platform/runtime.ts";
 import { PARTS, PRICE_PARTS } from "../price_parts.ts";
 import { isModelId } from "./catalog_input.ts";
@@ -100,7 +100,12 @@ export function compare(list: PriceList, request: ImportRequest, catalog: Catalo
     ...newNames(list, request, catalog).map((id) => [id, named([id], list, request)] as const),
   ];
   if (compared.length > DIFF_MODELS_MAX)
-    throw new InputError(`One import has at most ${DIFF_MODELS_MAX} models: name those that you need.`, "models");
+    throw new InputError(
+      sentence("One import has at most {diffModelsMax} models: name those that you need.", {
+        diffModelsMax: DIFF_MODELS_MAX,
+      }),
+      "models",
+    );
   return compared
     .map(([id, listed, model]) => importOf({ id, listed, own: model }, { request, catalog }))
     .sort(inOrder);
@@ -119,7 +124,10 @@ function inOrder({ item: a }: Import, { item: b }: Import): number {
 
 function checkProviders(list: PriceList, { providers }: ImportRequest): void {
   if (providers.length === 0 || providers.length > DIFF_PROVIDERS_MAX)
-    throw new InputError(`Name 1 to ${DIFF_PROVIDERS_MAX} providers of the price list.`, "provider");
+    throw new InputError(
+      sentence("Name 1 to {diffProvidersMax} providers of the price list.", { diffProvidersMax: DIFF_PROVIDERS_MAX }),
+      "provider",
+    );
   for (const wanted of providers) {
     if (!list.providers.some(({ id }) => id === wanted))
       throw new InputError(

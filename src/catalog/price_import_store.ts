@@ -1,5 +1,5 @@
 import { asc, eq, inArray, sql } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { models, routes } from "../platform/schema_catalog.ts";
@@ -93,7 +93,9 @@ export async function applyImport(
 
 function changedSince(modelId: string): InputError {
   return new InputError(
-    `Nothing was changed: the comparison of ${modelId} is no longer what was shown. Look at the new one.`,
+    sentence("Nothing was changed: the comparison of {modelId} is no longer what was shown. Look at the new one.", {
+      modelId,
+    }),
     "confirmed",
   );
 }

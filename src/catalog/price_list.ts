@@ -1,7 +1,7 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 import packageFacts from "../../package.json" with { type: "json" };
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { problemOf } from "../http/field_errors.ts";
 import { scanObject, TooDeep, TooManyValues } from "../http/json_scan.ts";
 import { DuplicateField } from "../http/json_text.ts";
@@ -126,12 +126,14 @@ async function readPackage(): Promise<PriceList> {
  */
 export async function parsePriceList(text: string, name: string): Promise<PriceList> {
   if (text.length > PRICE_FILE_BYTES_MAX)
-    throw new InputError(`A price list has at most ${PRICE_FILE_BYTES_MAX / 1e6} MB.`);
+    throw new InputError(
+      sentence("A price list has at most {priceFileBytesMax} MB.", { priceFileBytesMax: PRICE_FILE_BYTES_MAX / 1e6 }),
+    );
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
-    throw new InputError(`${name} is not valid JSON. NaN and Infinity are no numbers in JSON.`);
+    throw new InputError(sentence("{name} is not valid JSON. NaN and Infinity are no numbers in JSON.", { name }));
   }
   refuseDuplicateFields(text);
   return await priceListOf(value, name);
@@ -196,7 +198,8 @@ function refuseDuplicateIds(rows: readonly { id: string }[], path: string): void
   const seen = new Set<string>();
   for (const [place, { id }] of rows.entries()) {
     const folded = id.toLowerCase();
-    if (seen.has(folded)) throw new InputError(`The id ${JSON.stringify(id)} occurs twice.`, `${path}${place}.id`);
+    if (seen.has(folded))
+      throw new InputError(sentence("The id {id} occurs twice.", { id: JSON.stringify(id) }), `${path}${place}.id`);
     seen.add(folded);
   }
 }
@@ -210,7 +213,7 @@ function checkModel({ id, match, prices }: ListedModel, path: string): void {
       const starts = typeof price === "number" ? [] : price.tiers.map(({ start }) => start);
       if (new Set(starts).size < starts.length)
         throw new InputError(
-          `Two tiers of ${name} of ${id} begin at the same number of tokens.`,
+          sentence("Two tiers of {name} of {id} begin at the same number of tokens.", { name, id }),
           `${at}.${name}.tiers`,
         );
     }
@@ -227,7 +230,7 @@ function refuseBadPattern(match: unknown, id: string, path: string): void {
       if (typeof what !== "string") throw new TypeError("not a pattern");
       new RegExp(what);
     } catch {
-      throw new InputError(`The regular expression of ${id} is not valid.`, `${path}.match`);
+      throw new InputError(sentence("The regular expression of {id} is not valid.", { id }), `${path}.match`);
     }
   }
 }
@@ -239,7 +242,7 @@ function refuseDuplicateFields(text: string): void {
   } catch (error) {
     if (error instanceof DuplicateField) {
       const field = error.field.replace(/^list\./, "");
-      throw new InputError(`The field ${field} occurs twice.`, field);
+      throw new InputError(sentence("The field {field} occurs twice.", { field }), field);
     }
     if (error instanceof TooDeep || error instanceof TooManyValues)
       throw new InputError("The price list has too many values, or is nested too deeply.");

@@ -1,5 +1,5 @@
 import type { Config } from "../config.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
@@ -200,12 +200,17 @@ async function testChosen(
 
 async function chatOf(deps: { db: Db }, provider: { id: number; name: string }, modelId: string): Promise<TestChat> {
   const model = await findModel(deps, modelId);
-  if (!model) throw new InputError(`There is no model ${JSON.stringify(modelId)}.`, "model");
+  if (!model)
+    throw new InputError(sentence("There is no model {modelId}.", { modelId: JSON.stringify(modelId) }), "model");
   // An image is not a cheap call.
   if (model.modality === "image") throw new InputError("An image model is not tested: a picture would cost.", "model");
   if (model.modality === "rerank") throw new InputError("A reranking model has no chat to test.", "model");
   const route = (await listRoutes(deps, modelId)).find(({ providerId }) => providerId === provider.id);
-  if (!route) throw new InputError(`The model ${modelId} has no route to ${provider.name}.`, "model");
+  if (!route)
+    throw new InputError(
+      sentence("The model {modelId} has no route to {name}.", { modelId, name: provider.name }),
+      "model",
+    );
   return { ...route, isEmbedding: model.modality === "embedding" };
 }
 
@@ -223,7 +228,7 @@ async function probedOf(
   const [chatModel, embeddingModel] = [first("text", "multimodal"), first("embedding")];
   if (chatModel === undefined && embeddingModel === undefined)
     throw new InputError(
-      `Give a model a route to ${provider.name} first: its facts are found with that model.`,
+      sentence("Give a model a route to {name} first: its facts are found with that model.", { name: provider.name }),
       "probe",
     );
   return { chatModel, embeddingModel, facts: provider.takes };

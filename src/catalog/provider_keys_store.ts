@@ -1,6 +1,6 @@
 import { and, asc, desc, eq, inArray, type SQLWrapper, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { encrypt } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -82,7 +82,8 @@ export async function addProviderKey(deps: KeyDeps, providerId: number, input: P
   return await changing(deps, async (tx) => {
     await holdSecretKey(tx, deps.config.secretKey);
     const keys = await lockKeys(tx, providerId);
-    if (keys.length >= KEYS_MAX) throw new InputError(`A provider may have at most ${KEYS_MAX} keys.`, "name");
+    if (keys.length >= KEYS_MAX)
+      throw new InputError(sentence("A provider may have at most {keysMax} keys.", { keysMax: KEYS_MAX }), "name");
     return await insertKey(
       tx,
       { ...checked, providerId, name: checked.name ?? "" },
@@ -153,7 +154,10 @@ export async function replaceOnlyKey(
   if (only === undefined) return;
   if (others.length > 0)
     throw new InputError(
-      `The provider has ${others.length + 1} keys: replace one of them by its name, and remove those that belong to another service.`,
+      sentence(
+        "The provider has {othersCount} keys: replace one of them by its name, and remove those that belong to another service.",
+        { othersCount: others.length + 1 },
+      ),
       "apiKey",
     );
   await tx.update(providerKeys).set(newSecret(deps, apiKey)).where(eq(providerKeys.id, only));
@@ -196,7 +200,7 @@ async function lockKeys(tx: Tx, providerId: number): Promise<number[]> {
 }
 
 function nameTaken(name: string): InputError {
-  return new InputError(`The provider has a key ${JSON.stringify(name)} already.`, "name");
+  return new InputError(sentence("The provider has a key {name} already.", { name: JSON.stringify(name) }), "name");
 }
 
 function noSuchKey(): InputError {

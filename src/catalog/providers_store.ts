@@ -1,6 +1,6 @@
 import { asc, eq, gt, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
-import { ExistsError, InputError } from "../errors.ts";
+import { ExistsError, InputError, sentence } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { encrypt } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -73,7 +73,7 @@ export async function addProvider(deps: ProviderDeps, input: ProviderInput): Pro
       .values({ name, baseUrl, enabled, dialect, facts: withoutNulls(facts) })
       .onConflictDoNothing()
       .returning({ id: providers.id });
-    if (!added) throw new ExistsError(`The provider ${name} exists already.`, "name");
+    if (!added) throw new ExistsError(sentence("The provider {name} exists already.", { name }), "name");
     const first = { providerId: added.id, name: FIRST_KEY_NAME };
     await insertKey(tx, first, encrypt(deps.config.secretKey, apiKey));
     await checkFactsAgree(tx, added.id);
@@ -92,15 +92,22 @@ export async function updateProvider(deps: ProviderDeps, id: number, patch: Prov
   if (apiKey === undefined) givenFields({ ...rest, facts });
   const values = { ...rest, ...(facts !== undefined && { facts: changedFacts(providers.facts, facts) }) };
   if (rest.baseUrl !== undefined) await checkBaseUrl(rest.baseUrl, deps.config.providerAllowPrivate);
-  await refusing({ [UNIQUE_VIOLATION]: new InputError(`The provider ${rest.name} exists already.`, "name") }, () =>
-    changing(deps, async (tx) => {
-      const known = await lockProvider(tx, id);
-      if (apiKey !== undefined) await replaceOnlyKey(tx, deps, { providerId: id, apiKey });
-      else if (rest.baseUrl !== undefined) checkSameOrigin(known.baseUrl, rest.baseUrl);
-      if (Object.values(values).some((value) => value !== undefined))
-        await tx.update(providers).set(values).where(eq(providers.id, id));
-      if (facts !== undefined || rest.dialect !== undefined) await checkFactsAgree(tx, id);
-    }),
+  await refusing(
+    {
+      [UNIQUE_VIOLATION]: new InputError(
+        sentence("The provider {name} exists already.", { name: rest.name ?? "" }),
+        "name",
+      ),
+    },
+    () =>
+      changing(deps, async (tx) => {
+        const known = await lockProvider(tx, id);
+        if (apiKey !== undefined) await replaceOnlyKey(tx, deps, { providerId: id, apiKey });
+        else if (rest.baseUrl !== undefined) checkSameOrigin(known.baseUrl, rest.baseUrl);
+        if (Object.values(values).some((value) => value !== undefined))
+          await tx.update(providers).set(values).where(eq(providers.id, id));
+        if (facts !== undefined || rest.dialect !== undefined) await checkFactsAgree(tx, id);
+      }),
   );
 }
 

@@ -1,4 +1,4 @@
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 
 /** The parameters that a route may allow beyond the standard list, and those that it may drop. Source: PRV-1, PRV-26. */
 
@@ -40,7 +40,10 @@ export function checkAllowed(names: readonly string[]): string[] {
   const known = checkParams(names, "allowedParams");
   const refused = known.find((name) => PARAMS_OF_THE_GATEWAY.has(name));
   if (refused === undefined) return known;
-  throw new InputError(`A route cannot allow ${refused}: the gateway sets it, or counts by it.`, "allowedParams");
+  throw new InputError(
+    sentence("A route cannot allow {refused}: the gateway sets it, or counts by it.", { refused }),
+    "allowedParams",
+  );
 }
 
 export function checkDropped(names: readonly string[]): string[] {
@@ -48,7 +51,9 @@ export function checkDropped(names: readonly string[]): string[] {
   const refused = known.find(isNeeded);
   if (refused === undefined) return known;
   throw new InputError(
-    `A route cannot drop ${refused}: the gateway counts by it, or the request would mean something else.`,
+    sentence("A route cannot drop {refused}: the gateway counts by it, or the request would mean something else.", {
+      refused,
+    }),
     "droppedParams",
   );
 }
@@ -62,11 +67,16 @@ function isNeeded(name: string): boolean {
 function checkParams(names: readonly string[], param: "allowedParams" | "droppedParams"): string[] {
   const known = [...new Set(names.map((name) => name.trim()))].sort();
   if (known.length > ROUTE_PARAMS_MAX)
-    throw new InputError(`A list of parameters has at most ${ROUTE_PARAMS_MAX} names.`, param);
+    throw new InputError(
+      sentence("A list of parameters has at most {routeParamsMax} names.", { routeParamsMax: ROUTE_PARAMS_MAX }),
+      param,
+    );
   const wrong = known.find((name) => name.length > PARAM_CHARS_MAX || !PARAM.test(name));
   if (wrong === undefined) return known;
   throw new InputError(
-    `A parameter is named as in documents or reasoning.max_tokens, not ${JSON.stringify(wrong.slice(0, PARAM_CHARS_MAX))}.`,
+    sentence("A parameter is named as in documents or reasoning.max_tokens, not {wrong}.", {
+      wrong: JSON.stringify(wrong.slice(0, PARAM_CHARS_MAX)),
+    }),
     param,
   );
 }

@@ -1,5 +1,5 @@
 import { asc, eq, inArray, type SQL } from "drizzle-orm";
-import { ExistsError, InputError } from "../errors.ts";
+import { ExistsError, InputError, sentence } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { providers, routes } from "../platform/schema_catalog.ts";
@@ -60,7 +60,10 @@ export async function addRoute(deps: ChangeDeps, { modelId, providerId, ...rest 
   checkModelId(modelId);
   const { upstreamModel = modelId, ...checked } = checkRoute(rest);
   const values = { ...checked, facts: withoutNulls(checked.facts ?? {}), modelId, providerId, upstreamModel };
-  const missing = new InputError(`There is no model ${modelId}, or no provider ${providerId}.`, "modelId");
+  const missing = new InputError(
+    sentence("There is no model {modelId}, or no provider {providerId}.", { modelId, providerId }),
+    "modelId",
+  );
   return await refusing({ [FOREIGN_KEY_VIOLATION]: missing, [CHECK_VIOLATION]: contradiction() }, () =>
     changing(deps, async (tx) => {
       const [added] = await tx.insert(routes).values(values).onConflictDoNothing().returning({ id: routes.id });

@@ -1,5 +1,5 @@
 import { Value } from "@sinclair/typebox/value";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { MODEL_CONTEXT_TOKENS, PRICE_MICRO_USD, PRICE_TIERS_MAX } from "../limits.ts";
 import { FURTHER_PARTS } from "../price_parts.ts";
 import { checkInteger, type PricesInput } from "./catalog_input.ts";
@@ -54,12 +54,20 @@ function checkFurther({ tiers, request, ...rates }: Readonly<Record<string, unkn
 function checkTiers(tiers: unknown): TierRates[] {
   if (!isGiven(tiers)) return [];
   if (!Array.isArray(tiers) || tiers.length > PRICE_TIERS_MAX)
-    throw new InputError(`The further.tiers must be a list of at most ${PRICE_TIERS_MAX} tiers.`, "further.tiers");
+    throw new InputError(
+      sentence("The further.tiers must be a list of at most {priceTiersMax} tiers.", {
+        priceTiersMax: PRICE_TIERS_MAX,
+      }),
+      "further.tiers",
+    );
   let least = MODEL_CONTEXT_TOKENS.min;
   return tiers.map((tier: unknown, i) => {
     const at = `further.tiers.${i}`;
     if (typeof tier !== "object" || tier === null || Array.isArray(tier))
-      throw new InputError(`The ${at} must be an object with above_input_tokens, input and output.`, at);
+      throw new InputError(
+        sentence("The {at} must be an object with above_input_tokens, input and output.", { at }),
+        at,
+      );
     const {
       above_input_tokens: given,
       input,
@@ -70,7 +78,7 @@ function checkTiers(tiers: unknown): TierRates[] {
     const above_input_tokens = checkInteger(given, `${at}.above_input_tokens`, MODEL_CONTEXT_TOKENS);
     if (above_input_tokens < least)
       throw new InputError(
-        `The ${at}.above_input_tokens must be above that of the tier before it: tiers ascend.`,
+        sentence("The {at}.above_input_tokens must be above that of the tier before it: tiers ascend.", { at }),
         `${at}.above_input_tokens`,
       );
     least = above_input_tokens + 1;
@@ -92,7 +100,10 @@ function checkFurtherRates(rates: Readonly<Record<string, unknown>>, at: string)
     if (isGiven(rates[part])) checked[part] = checkInteger(rates[part], `${at}.${part}`, PRICE_MICRO_USD);
   const unknown = Object.keys(rates).find((name) => !FURTHER_PARTS.some((part) => part === name));
   if (unknown !== undefined)
-    throw new InputError(`There is no price named ${JSON.stringify(unknown.slice(0, 100))}.`, at);
+    throw new InputError(
+      sentence("There is no price named {unknown}.", { unknown: JSON.stringify(unknown.slice(0, 100)) }),
+      at,
+    );
   return checked;
 }
 

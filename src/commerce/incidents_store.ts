@@ -1,7 +1,7 @@
 import { and, asc, count, desc, eq, inArray, lt, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { checkInstant, checkLines, checkName, isRowId } from "../accounts/input_checks.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import {
   INCIDENT_BODY_CHARS_MAX,
   INCIDENT_COMPONENTS_MAX,
@@ -112,7 +112,12 @@ export async function changeIncident(
     if (row.status !== "resolved" && before.status === "resolved") await checkRoom(tx, sellerId, { isNew: false });
     if (said !== null) {
       if (before.updates.length >= INCIDENT_UPDATES_MAX)
-        throw new InputError(`There can be ${INCIDENT_UPDATES_MAX} updates. Begin a new incident.`, "body");
+        throw new InputError(
+          sentence("There can be {incidentUpdatesMax} updates. Begin a new incident.", {
+            incidentUpdatesMax: INCIDENT_UPDATES_MAX,
+          }),
+          "body",
+        );
       await tx.insert(incidentUpdates).values({ incidentId, status: row.status, body: said });
     }
     await tx
@@ -238,9 +243,15 @@ async function checkRoom(tx: Tx, sellerId: number, { isNew = true } = {}): Promi
     .from(incidents)
     .where(eq(incidents.sellerId, sellerId));
   if (isNew && Number(counts?.all) >= INCIDENTS_MAX)
-    throw new InputError(`There can be ${INCIDENTS_MAX} incidents. Remove old ones first.`);
+    throw new InputError(
+      sentence("There can be {incidentsMax} incidents. Remove old ones first.", { incidentsMax: INCIDENTS_MAX }),
+    );
   if (Number(counts?.open) >= INCIDENTS_OPEN_MAX)
-    throw new InputError(`${INCIDENTS_OPEN_MAX} incidents can be open or planned at once. Resolve one first.`);
+    throw new InputError(
+      sentence("{incidentsOpenMax} incidents can be open or planned at once. Resolve one first.", {
+        incidentsOpenMax: INCIDENTS_OPEN_MAX,
+      }),
+    );
 }
 
 function checkBody(body: string | null): string | null {
@@ -301,7 +312,12 @@ function incidentTimes({ begins, ends, isNew }: Times, { nowMs, isResolved }: { 
   if (Date.parse(beginsAt) > nowMs + CLOCK_MS_MAX)
     throw new InputError("An incident cannot begin in the future.", "beginsAt");
   if (isNew && Date.parse(beginsAt) < nowMs - INCIDENT_PAST_DAYS_MAX * DAY_MS)
-    throw new InputError(`An incident can have begun at most ${INCIDENT_PAST_DAYS_MAX} days ago.`, "beginsAt");
+    throw new InputError(
+      sentence("An incident can have begun at most {incidentPastDaysMax} days ago.", {
+        incidentPastDaysMax: INCIDENT_PAST_DAYS_MAX,
+      }),
+      "beginsAt",
+    );
   if (!isResolved) {
     if (ends !== null) throw new InputError("Only a resolved incident has an end.", "endsAt");
     return { beginsAt, endsAt: null };
@@ -320,11 +336,17 @@ function maintenanceTimes({ begins, ends, isNew }: Times, nowMs: number) {
   const [beginsMs, endsMs] = [Date.parse(begins), Date.parse(ends)];
   if (endsMs <= beginsMs) throw new InputError("Maintenance must end after it begins.", "endsAt");
   if (endsMs - beginsMs > MAINTENANCE_DAYS_MAX * DAY_MS)
-    throw new InputError(`Maintenance may take at most ${MAINTENANCE_DAYS_MAX} days.`, "endsAt");
+    throw new InputError(
+      sentence("Maintenance may take at most {maintenanceDaysMax} days.", { maintenanceDaysMax: MAINTENANCE_DAYS_MAX }),
+      "endsAt",
+    );
   const [firstMs, lastMs] = [nowMs - INCIDENT_PAST_DAYS_MAX * DAY_MS, nowMs + MAINTENANCE_AHEAD_DAYS_MAX * DAY_MS];
   if (isNew && (beginsMs < firstMs || beginsMs > lastMs))
     throw new InputError(
-      `Maintenance can begin from ${INCIDENT_PAST_DAYS_MAX} days ago to ${MAINTENANCE_AHEAD_DAYS_MAX} days from now.`,
+      sentence(
+        "Maintenance can begin from {incidentPastDaysMax} days ago to {maintenanceAheadDaysMax} days from now.",
+        { incidentPastDaysMax: INCIDENT_PAST_DAYS_MAX, maintenanceAheadDaysMax: MAINTENANCE_AHEAD_DAYS_MAX },
+      ),
       "beginsAt",
     );
   return { beginsAt: begins, endsAt: ends };
@@ -345,7 +367,10 @@ async function checkComponents(tx: Tx, wanted: readonly string[]): Promise<strin
   const components = [...new Set(wanted)];
   if (components.length === 0) throw new InputError("Name at least one component.", "components");
   if (components.length > INCIDENT_COMPONENTS_MAX)
-    throw new InputError(`Name at most ${INCIDENT_COMPONENTS_MAX} components.`, "components");
+    throw new InputError(
+      sentence("Name at most {incidentComponentsMax} components.", { incidentComponentsMax: INCIDENT_COMPONENTS_MAX }),
+      "components",
+    );
   const modelIds = components.flatMap((component) => modelIdOf(component) ?? []);
   const found =
     modelIds.length === 0 ? [] : await tx.select({ id: models.id }).from(models).where(inArray(models.id, modelIds));
@@ -356,7 +381,9 @@ async function checkComponents(tx: Tx, wanted: readonly string[]): Promise<strin
   });
   if (unknown !== undefined)
     throw new InputError(
-      `There is no component ${JSON.stringify(unknown.slice(0, 60))}. Use api, panel, models, or model: and a model's id.`,
+      sentence("There is no component {unknown}. Use api, panel, models, or model: and a model's id.", {
+        unknown: JSON.stringify(unknown.slice(0, 60)),
+      }),
       "components",
     );
   return components;

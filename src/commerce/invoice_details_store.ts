@@ -1,5 +1,5 @@
 import { eq } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import {
   INVOICE_ADDRESS_CHARS_MAX,
   INVOICE_ADDRESS_LINES_MAX,
@@ -108,8 +108,10 @@ type Field = { param: string; what: string; charsMax: number };
 /** Empty text becomes null. */
 function checkLine(typed: string | null, { param, what, charsMax }: Field): string | null {
   const text = typed?.normalize("NFC").trim() ?? "";
-  if ([...text].length > charsMax) throw new InputError(`The ${what} may have at most ${charsMax} characters.`, param);
-  if (/[\p{Cc}\u2028\u2029]/u.test(text)) throw new InputError(`The ${what} must be plain text on one line.`, param);
+  if ([...text].length > charsMax)
+    throw new InputError(sentence("The {what} may have at most {charsMax} characters.", { what, charsMax }), param);
+  if (/[\p{Cc}\u2028\u2029]/u.test(text))
+    throw new InputError(sentence("The {what} must be plain text on one line.", { what }), param);
   checkPrintable(text, { param, what });
   return text === "" ? null : text;
 }
@@ -124,9 +126,19 @@ function checkAddress(typed: string | null): string | null {
     .trim();
   const param = "address";
   if ([...text].length > INVOICE_ADDRESS_CHARS_MAX)
-    throw new InputError(`The address may have at most ${INVOICE_ADDRESS_CHARS_MAX} characters.`, param);
+    throw new InputError(
+      sentence("The address may have at most {invoiceAddressCharsMax} characters.", {
+        invoiceAddressCharsMax: INVOICE_ADDRESS_CHARS_MAX,
+      }),
+      param,
+    );
   if (text.split("\n").length > INVOICE_ADDRESS_LINES_MAX)
-    throw new InputError(`The address may have at most ${INVOICE_ADDRESS_LINES_MAX} lines.`, param);
+    throw new InputError(
+      sentence("The address may have at most {invoiceAddressLinesMax} lines.", {
+        invoiceAddressLinesMax: INVOICE_ADDRESS_LINES_MAX,
+      }),
+      param,
+    );
   if (/[^\P{Cc}\n]|[\u2028\u2029]/u.test(text)) throw new InputError("The address must be plain text.", param);
   checkPrintable(text, { param, what: "address" });
   return text === "" ? null : text;
@@ -138,7 +150,10 @@ function checkPrintable(text: string, { param, what }: { param: string; what: st
   if (first === undefined) return;
   const point = (first.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
   throw new InputError(
-    `The ${what} contains U+${point}, which invoices cannot print. Use Latin, Greek or Cyrillic letters.`,
+    sentence("The {what} contains U+{point}, which invoices cannot print. Use Latin, Greek or Cyrillic letters.", {
+      what,
+      point,
+    }),
     param,
   );
 }

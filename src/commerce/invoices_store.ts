@@ -1,6 +1,6 @@
 import { and, asc, desc, eq, gte, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { INVOICE_LINE_CHARS_MAX, INVOICE_LINES_MAX } from "../limits.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
@@ -137,12 +137,16 @@ async function checkOrder(tx: Tx, { sellerId, orderId, kind, takesBack, currency
   if (takesBack !== undefined) {
     const note = before.find((row) => row.kind === "credit_note" && row.number === takesBack);
     if (kind !== "invoice" || note?.totalNano !== totalNano || note.currency !== currency)
-      throw new InputError(`Order ${orderId} has no such credit note.`, "takesBack");
+      throw new InputError(sentence("Order {orderId} has no such credit note.", { orderId }), "takesBack");
     return takesBack;
   }
   const invoice = before.find((row) => row.kind === "invoice" && row.correctsNumber === null);
   if (kind === "invoice") {
-    if (invoice) throw new InputError(`Order ${orderId} already has invoice ${invoice.number}.`, "orderId");
+    if (invoice)
+      throw new InputError(
+        sentence("Order {orderId} already has invoice {number}.", { orderId, number: invoice.number }),
+        "orderId",
+      );
     return null;
   }
   if (!invoice) return null;
@@ -176,18 +180,26 @@ async function buyerOf(tx: Tx, accountId: number) {
 /** A line is above zero, except where a small refund is all tax. */
 function checkLines(lines: readonly InvoiceLine[], taxNano: bigint): { stored: StoredLine[]; netNano: bigint } {
   if (lines.length < 1 || lines.length > INVOICE_LINES_MAX)
-    throw new InputError(`An invoice has 1 to ${INVOICE_LINES_MAX} lines.`, "lines");
+    throw new InputError(
+      sentence("An invoice has 1 to {invoiceLinesMax} lines.", { invoiceLinesMax: INVOICE_LINES_MAX }),
+      "lines",
+    );
   let netNano = 0n;
   const stored = lines.map(({ text, quantity, amountNano }, index) => {
     const param = `lines.${index}`;
     const chars = [...text].length;
     if (chars < 1 || chars > INVOICE_LINE_CHARS_MAX || /[\p{Cc}\p{Cs}]/u.test(text))
       throw new InputError(
-        `The text of a line is one line of 1 to ${INVOICE_LINE_CHARS_MAX} characters.`,
+        sentence("The text of a line is one line of 1 to {invoiceLineCharsMax} characters.", {
+          invoiceLineCharsMax: INVOICE_LINE_CHARS_MAX,
+        }),
         `${param}.text`,
       );
     if (!Number.isSafeInteger(quantity) || quantity < 1 || quantity > QUANTITY_MAX)
-      throw new InputError(`The quantity must be a whole number from 1 to ${QUANTITY_MAX}.`, `${param}.quantity`);
+      throw new InputError(
+        sentence("The quantity must be a whole number from 1 to {quantityMax}.", { quantityMax: QUANTITY_MAX }),
+        `${param}.quantity`,
+      );
     if (amountNano < (taxNano > 0n ? 0n : 1n) || amountNano > TOTAL_NANO_MAX)
       throw new InputError("The amount must be above zero, and at most 900,000,000.", `${param}.amountNano`);
     netNano += amountNano;

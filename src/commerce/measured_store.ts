@@ -1,6 +1,6 @@
 import { and, eq, inArray, notExists, type SQL, type SQLWrapper, sql } from "drizzle-orm";
 import { checkInteger } from "../accounts/input_checks.ts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import {
   MEASURED_NANO_USD_MAX,
   MEASURED_STEPS_MAX,
@@ -84,12 +84,18 @@ function checkBounds({ daysMin, daysMax, dailyMin, dailyMax }: Bounds): Bounds {
 
 function checkSteps(settings: SellingSettings, steps: readonly Step[]) {
   if (steps.length === 0 || steps.length > MEASURED_STEPS_MAX)
-    throw new InputError(`There must be 1 to ${MEASURED_STEPS_MAX} prices.`, "steps");
+    throw new InputError(
+      sentence("There must be 1 to {measuredStepsMax} prices.", { measuredStepsMax: MEASURED_STEPS_MAX }),
+      "steps",
+    );
   if (steps[0]?.fromRequests !== 0) throw new InputError("The first price must begin at 0 requests.", "steps");
   for (const [index, { fromRequests, nano }] of steps.entries()) {
     const before = steps[index - 1];
     if (!Number.isSafeInteger(fromRequests) || fromRequests > OFFERING_TOTAL_REQUESTS.max)
-      throw new InputError(`A price must begin at 0 to ${OFFERING_TOTAL_REQUESTS.max} requests.`, "steps");
+      throw new InputError(
+        sentence("A price must begin at 0 to {max} requests.", { max: OFFERING_TOTAL_REQUESTS.max }),
+        "steps",
+      );
     if (before && fromRequests <= before.fromRequests)
       throw new InputError("Each price must begin at more requests than the one before it.", "steps");
     if (nano <= 0n || priceWorth(settings, nano) > MEASURED_NANO_USD_MAX)
@@ -151,7 +157,10 @@ export async function requireMeasured(
 ): Promise<{ offeringId: number; priceNano: bigint }> {
   const { priceNano, currency, wholesaleNanoUsd } = await measuredPriceIn(tx, { ...size, sellerId });
   if (priceNano !== seenNano)
-    throw new InputError(`The price has changed. It is ${formatAmount(priceNano, currency)} now.`, "priceNano");
+    throw new InputError(
+      sentence("The price has changed. It is {priceNano} now.", { priceNano: formatAmount(priceNano, currency) }),
+      "priceNano",
+    );
   return { offeringId: await measuredOffering(tx, { ...size, timeZone, wholesaleNanoUsd }), priceNano };
 }
 

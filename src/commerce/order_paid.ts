@@ -1,5 +1,5 @@
 import { eq } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import type { Tx } from "../platform/db.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { type payments, refunds } from "../platform/schema_payments.ts";
@@ -15,7 +15,8 @@ import { factsOfOrder, type Method, type Order } from "./orders_store.ts";
  */
 export async function orderPaid(tx: Tx, order: Order, method: Method): Promise<void> {
   const { accountId } = order.account;
-  if (order.netNano === null) throw new InputError(`Order ${order.orderId} has no price.`);
+  if (order.netNano === null)
+    throw new InputError(sentence("Order {orderId} has no price.", { orderId: order.orderId }));
   const { sellerId, orderId, currency, tax, taxNano } = order;
   const lines = [lineOf(order, order.netNano)];
   const invoice = await issueInvoice(tx, {

@@ -2,7 +2,7 @@ import { and, desc, eq, inArray, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { checkLines, isRowId } from "../accounts/input_checks.ts";
 import type { Role } from "../accounts/roles.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { CENT_NANO_USD, MONEY_NANO_USD_MAX, ORDER_PAYABLE_DAYS, ORDER_TEXT_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -230,10 +230,17 @@ async function lockBuyer(tx: Tx, accountId: number) {
     .from(orders)
     .where(and(eq(orders.accountId, accountId), inArray(orders.status, ["open", "withdrawn", "declined"])));
   if ((unpaid?.open ?? 0) >= OPEN_MAX)
-    throw new InputError(`You have ${OPEN_MAX} open orders: pay for one, wait for an answer, or withdraw one.`);
+    throw new InputError(
+      sentence("You have {openMax} open orders: pay for one, wait for an answer, or withdraw one.", {
+        openMax: OPEN_MAX,
+      }),
+    );
   if ((unpaid?.ofToday ?? 0) >= UNPAID_PER_DAY_MAX)
     throw new InputError(
-      `You have placed ${UNPAID_PER_DAY_MAX} orders within 24 hours that were not paid. Pay for an open one, or try again tomorrow.`,
+      sentence(
+        "You have placed {unpaidPerDayMax} orders within 24 hours that were not paid. Pay for an open one, or try again tomorrow.",
+        { unpaidPerDayMax: UNPAID_PER_DAY_MAX },
+      ),
     );
   return buyer;
 }
@@ -332,7 +339,7 @@ async function decide(tx: Tx, orderId: number, decision: Decision): Promise<void
 /** The error for a change of an order that is not open any more. */
 export function alreadyDecided(status: OrderStatus): InputError {
   const next = status === "paid" ? " It can be fulfilled or refunded." : "";
-  return new InputError(`This order is already ${status}. Nothing was changed.${next}`);
+  return new InputError(sentence("This order is already {status}. Nothing was changed.{next}", { status, next }));
 }
 
 /** Whole cents: what is credited. What is paid for it is rounded to what can be paid in the currency. */

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { and, eq, inArray, isNull, ne, type SQL, type SQLWrapper, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { checkReason } from "../ledger/balances_store.ts";
 import { endPackageIn } from "../ledger/packages_store.ts";
 import { CENT_NANO_USD } from "../limits.ts";
@@ -353,7 +353,7 @@ function checkAmount({ amountNano, refunded, method, currency }: PaymentRow, wan
   const stepNano = payableStepNano(currency);
   if (method !== "instructions" && wanted % stepNano !== 0n) {
     const what = stepNano === CENT_NANO_USD ? "cents" : `amounts of ${currency.toUpperCase()}`;
-    throw new InputError(`Only whole ${what} can be refunded in this way.`, "amountNano");
+    throw new InputError(sentence("Only whole {what} can be refunded in this way.", { what }), "amountNano");
   }
 }
 

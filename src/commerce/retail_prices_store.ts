@@ -8,7 +8,7 @@ import {
   type Offering,
 } from "../accounts/offerings_store.ts";
 import type { Role } from "../accounts/roles.ts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { MONEY_NANO_USD_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { formatAmount, payableStepNano } from "../platform/currencies.ts";
@@ -147,11 +147,14 @@ export function checkRetailPrice(settings: SellingSettings, nano: bigint): void 
   const step = payableStepNano(currency);
   if (nano <= 0n || nano > PRICE_NANO_MAX || priceWorth(settings, nano) > MONEY_NANO_USD_MAX)
     throw new InputError(
-      `The price must be at least ${formatAmount(step, currency)}, and at most $9,000,000.`,
+      sentence("The price must be at least {step}, and at most $9,000,000.", { step: formatAmount(step, currency) }),
       "priceNano",
     );
   if (nano % step !== 0n)
-    throw new InputError(`The price must be a multiple of ${formatAmount(step, currency)}.`, "priceNano");
+    throw new InputError(
+      sentence("The price must be a multiple of {step}.", { step: formatAmount(step, currency) }),
+      "priceNano",
+    );
 }
 
 export type OfferedOffering = Offering & {

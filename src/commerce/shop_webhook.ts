@@ -61,7 +61,10 @@ export async function takeShopWebhook(
   }
   const currency = said.currency.toLowerCase();
   if ((said.amount.split(".")[1]?.length ?? 0) > (decimalsOf(currency) ?? 2))
-    throw new Refusal("invalid_request", { message: `The field amount must be ${FORMS.amount}.`, param: "amount" });
+    throw new Refusal("invalid_request", {
+      message: `The field amount must be ${FORMS.amount}.`,
+      param: "amount",
+    });
   const receipt = await receivePayment(deps, {
     sellerId,
     reference: said.order,

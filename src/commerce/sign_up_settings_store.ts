@@ -1,7 +1,7 @@
 import { eq, sql } from "drizzle-orm";
 import { checkMailDomains } from "../accounts/mail_domains.ts";
 import { notForSale } from "../accounts/offerings_store.ts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { CENT_NANO_USD, MONEY_NANO_USD_MAX, TERMS_URL_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -170,7 +170,10 @@ export async function maySwitchPayg(tx: Tx, sellerId: number): Promise<boolean> 
 }
 
 function needed(param: string, what: string): InputError {
-  return new InputError(`Enter the address of your ${what}: people accept it when they sign up.`, param);
+  return new InputError(
+    sentence("Enter the address of your {what}: people accept it when they sign up.", { what }),
+    param,
+  );
 }
 
 /** An https:// page; empty: none. */

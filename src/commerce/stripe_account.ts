@@ -1,5 +1,5 @@
 import Stripe from "stripe";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Secret } from "../platform/crypto.ts";
 import { anyCustomerOf } from "./cards_store.ts";
@@ -89,7 +89,10 @@ async function endPages(deps: StripeDeps, apiKey: Secret, pages: readonly Asked[
   }
   if (paying.length > 0)
     throw new InputError(
-      `Nothing was changed: Stripe is still waiting for the bank of order ${paying.join(", ")}. Wait until it is paid, or decline it.`,
+      sentence(
+        "Nothing was changed: Stripe is still waiting for the bank of order {paying}. Wait until it is paid, or decline it.",
+        { paying: paying.join(", ") },
+      ),
       "stripe",
     );
 }
@@ -130,7 +133,10 @@ function notAsked(): Refusal {
 function keyRefused({ expiresAt }: Asked): InputError {
   const until = new Date(expiresAt * 1000).toISOString();
   return new InputError(
-    `Nothing was changed: customers can still pay on checkout pages of the former key, which Stripe no longer accepts. Set a new key of the same account, or try again after ${until}.`,
+    sentence(
+      "Nothing was changed: customers can still pay on checkout pages of the former key, which Stripe no longer accepts. Set a new key of the same account, or try again after {until}.",
+      { until },
+    ),
     "stripe",
   );
 }

@@ -1,4 +1,4 @@
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { lazily } from "../platform/lazily.ts";
 
 /**
@@ -72,6 +72,9 @@ export async function checkVatNumber(typed: string | null, param = "vatNumber"):
   const result = validator.validate(digits);
   // The library also takes numbers that begin with the letters again, and some that lack a zero: only the usual form counts.
   if (!result.isValid || result.compact !== digits)
-    throw new InputError(`${text} is not a VAT number: a digit or letter is wrong, or one is missing.`, param);
+    throw new InputError(
+      sentence("{text} is not a VAT number: a digit or letter is wrong, or one is missing.", { text }),
+      param,
+    );
   return number;
 }

@@ -1,6 +1,6 @@
 import { and, eq, sql } from "drizzle-orm";
 import { lockAccounts } from "../accounts/locks_store.ts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import type { Package } from "../ledger/packages_store.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -142,7 +142,11 @@ async function whyNot(tx: Tx, batchId: number): Promise<InputError> {
     .from(voucherBatches)
     .where(eq(voucherBatches.id, batchId));
   if (batch?.isDisabled) return new InputError("This voucher was withdrawn by its seller.", "code");
-  if (batch?.hasEnded) return new InputError(`This voucher ended on ${toIso(batch.endsAt).slice(0, 10)}.`, "code");
+  if (batch?.hasEnded)
+    return new InputError(
+      sentence("This voucher ended on {endsAt}.", { endsAt: toIso(batch.endsAt).slice(0, 10) }),
+      "code",
+    );
   return usedUp();
 }
 

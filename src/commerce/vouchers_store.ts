@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { and, desc, eq, lt, type SQL, sql } from "drizzle-orm";
 import { checkInstant, checkInteger, checkName, isRowId } from "../accounts/input_checks.ts";
 import { requireOnSale } from "../accounts/offerings_store.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import {
   CENT_NANO_USD,
   MONEY_NANO_USD_MAX,
@@ -252,9 +252,15 @@ async function checkRoom(tx: Tx, { sellerId, codes }: { sellerId: number; codes:
     .where(eq(voucherBatches.sellerId, sellerId));
   const { open = 0, batchesOfDay = 0, codesOfDay = 0, codesKept = 0 } = made ?? {};
   if (open >= BATCHES_MAX)
-    throw new InputError(`You have ${BATCHES_MAX} batches that have not ended, which is the limit.`);
+    throw new InputError(
+      sentence("You have {batchesMax} batches that have not ended, which is the limit.", { batchesMax: BATCHES_MAX }),
+    );
   if (batchesOfDay >= BATCHES_PER_DAY_MAX)
-    throw new InputError(`You have made ${BATCHES_PER_DAY_MAX} batches within 24 hours, which is the limit.`);
+    throw new InputError(
+      sentence("You have made {batchesPerDayMax} batches within 24 hours, which is the limit.", {
+        batchesPerDayMax: BATCHES_PER_DAY_MAX,
+      }),
+    );
   checkCodes(codes, {
     had: codesOfDay,
     max: VOUCHER_CODES_PER_DAY_MAX,
@@ -285,7 +291,11 @@ async function checkEnd(tx: Tx, endsAt: string): Promise<string> {
     select ${at}::timestamptz > ledger_now() as ahead,
       ${at}::timestamptz <= ledger_now() + make_interval(years => ${VOUCHER_YEARS_MAX}) as near`);
   if (row?.ahead !== true) throw new InputError("The end must be in the future.", "endsAt");
-  if (!row.near) throw new InputError(`The end must be within ${VOUCHER_YEARS_MAX} years.`, "endsAt");
+  if (!row.near)
+    throw new InputError(
+      sentence("The end must be within {voucherYearsMax} years.", { voucherYearsMax: VOUCHER_YEARS_MAX }),
+      "endsAt",
+    );
   return at;
 }
 

@@ -1,5 +1,5 @@
 import type { Config } from "../config.ts";
-import { Refusal } from "../errors.ts";
+import { Refusal, sentence } from "../errors.ts";
 import { ByteBlocks } from "../platform/byte_blocks.ts";
 import { deadline } from "../platform/deadline.ts";
 import type { Metrics } from "../platform/metrics.ts";
@@ -243,7 +243,10 @@ function readChunks(request: Request, { bytesMax, room }: Reading, onLarge: () =
 }
 
 function tooLarge(bytesMax: number): Refusal {
-  return new Refusal("request_too_large", { message: `The body is larger than ${bytesMax} bytes.`, limit: bytesMax });
+  return new Refusal("request_too_large", {
+    message: sentence("The body is larger than {bytesMax} bytes.", { bytesMax }),
+    limit: bytesMax,
+  });
 }
 
 /**

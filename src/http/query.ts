@@ -1,4 +1,4 @@
-import { Refusal } from "../errors.ts";
+import { Refusal, sentence } from "../errors.ts";
 
 /** Characters of a parameter's name that an error message repeats. */
 const NAME_CHARS_MAX = 100;
@@ -9,7 +9,10 @@ export function refuseRepeated(query: URLSearchParams): void {
   for (const name of query.keys()) {
     if (seen.has(name)) {
       const param = name.slice(0, NAME_CHARS_MAX);
-      throw new Refusal("invalid_request", { message: `The query parameter ${param} is repeated.`, param });
+      throw new Refusal("invalid_request", {
+        message: sentence("The query parameter {param} is repeated.", { param }),
+        param,
+      });
     }
     seen.add(name);
   }

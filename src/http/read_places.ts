@@ -1,4 +1,4 @@
-import { Refusal } from "../errors.ts";
+import { Refusal, sentence } from "../errors.ts";
 import type { Reader } from "../platform/long_reads.ts";
 import type { ShedReason } from "../platform/metrics.ts";
 import { createSemaphore, type Places, type Share } from "../platform/semaphore.ts";
@@ -49,7 +49,10 @@ export function createReadPlaces({ connections, fractions, onShed }: ReadPlacesO
     shareFull: () =>
       shed(
         new Refusal("too_many_requests", {
-          message: `This account reads ${accountMax} things at once, and others of it wait. Try again in a moment.`,
+          message: sentence(
+            "This account reads {accountMax} things at once, and others of it wait. Try again in a moment.",
+            { accountMax },
+          ),
           limit: accountMax,
           retryAfterSeconds: RETRY_AFTER_SECONDS,
         }),

@@ -1,6 +1,6 @@
 import { eq, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, REASON_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing, IdleMoneyError } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";
@@ -100,7 +100,12 @@ async function withinRange<T>(work: Promise<T>): Promise<T> {
 /** Checks the reason of a transaction or a grant: one line. Throws InputError. */
 export function checkReason(reason: string | null): void {
   if (reason !== null && (reason.length > REASON_CHARS_MAX || /[\p{Cc}\p{Cs}]/u.test(reason))) {
-    throw new InputError(`The reason must be one line of at most ${REASON_CHARS_MAX} characters.`, "reason");
+    throw new InputError(
+      sentence("The reason must be one line of at most {reasonCharsMax} characters.", {
+        reasonCharsMax: REASON_CHARS_MAX,
+      }),
+      "reason",
+    );
   }
 }
 

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { and, eq, sql } from "drizzle-orm";
 import { lockAccountRow } from "../accounts/locks_store.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { WEBHOOK_OVERLAP_HOURS, WEBHOOKS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
@@ -78,7 +78,8 @@ export async function addEndpoint(
       .select({ url: webhookEndpoints.url })
       .from(webhookEndpoints)
       .where(eq(webhookEndpoints.accountId, accountId));
-    if (others.length >= WEBHOOKS_MAX) throw new InputError(`There can be at most ${WEBHOOKS_MAX} endpoints.`);
+    if (others.length >= WEBHOOKS_MAX)
+      throw new InputError(sentence("There can be at most {webhooksMax} endpoints.", { webhooksMax: WEBHOOKS_MAX }));
     if (others.some((other) => other.url === url)) throw new InputError("This URL was added before.", "url");
     await holdSecretKey(tx, secretKey);
     const secret = newSecret();
@@ -125,7 +126,7 @@ export async function rotateSecret(
   const { secretKey } = deps.config;
   const { min, max } = WEBHOOK_OVERLAP_HOURS;
   if (!Number.isInteger(overlapHours) || overlapHours < min || overlapHours > max)
-    throw new InputError(`The overlap must be ${min} to ${max} hours.`, "overlapHours");
+    throw new InputError(sentence("The overlap must be {min} to {max} hours.", { min, max }), "overlapHours");
   return changing(deps, async (tx) => {
     await holdSecretKey(tx, secretKey);
     const secret = newSecret();
@@ -239,7 +240,10 @@ function checkKinds(kinds: readonly string[]): string[] {
   const wanted = WEBHOOK_KINDS.filter((kind) => kinds.includes(kind));
   if (wanted.length === 0) throw new InputError("Choose at least one kind of event.", "kinds");
   if (wanted.length !== new Set(kinds).size)
-    throw new InputError(`The kinds of events are: ${WEBHOOK_KINDS.join(", ")}.`, "kinds");
+    throw new InputError(
+      sentence("The kinds of events are: {webhookKinds}.", { webhookKinds: WEBHOOK_KINDS.join(", ") }),
+      "kinds",
+    );
   return wanted;
 }
 

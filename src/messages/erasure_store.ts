@@ -2,7 +2,7 @@ import { sql } from "drizzle-orm";
 import { type Account, checkOtherAdmins, findPerson } from "../accounts/accounts_store.ts";
 import { lockAccounts, lockTenant } from "../accounts/locks_store.ts";
 import { stopAutomatic } from "../commerce/renewals_store.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { type ChangeDeps, changing, IdleMoneyError } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";
 import { withPerson } from "./person_data_store.ts";
@@ -64,7 +64,11 @@ async function requireNobodyElse(tx: Tx, { accountId }: Account): Promise<void> 
   if (found?.has_customers) throw new InputError("This reseller has customers. Erase them first.");
   if (found?.has_members) throw new InputError("Other people are members of this account. Remove them first.");
   if (typeof found?.only_owner_of === "string")
-    throw new InputError(`This is the only owner of ${found.only_owner_of}. Make another member an owner first.`);
+    throw new InputError(
+      sentence("This is the only owner of {only_owner_of}. Make another member an owner first.", {
+        only_owner_of: found.only_owner_of,
+      }),
+    );
 }
 
 type Settled = { personId: number; force: boolean; actorId: number | null };
@@ -87,7 +91,9 @@ async function settle(tx: Tx, { personId, force, actorId }: Settled): Promise<vo
   ];
   if (what.length > 0 && !force)
     throw new InputError(
-      `This account still has ${what.join(" and ")}. Refund it first, or force the erasure, which gives it up.`,
+      sentence("This account still has {what}. Refund it first, or force the erasure, which gives it up.", {
+        what: what.join(" and "),
+      }),
       "force",
     );
   if (has?.is_drawn) throw new IdleMoneyError(personId);

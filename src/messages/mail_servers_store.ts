@@ -1,6 +1,6 @@
 import { eq, sql } from "drizzle-orm";
 import { checkEmail, checkName } from "../accounts/input_checks.ts";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { BRAND_NAME_CHARS_MAX, MAIL_PASSWORD_CHARS_MAX, MAIL_PORTS, MAIL_USER_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { encrypt } from "../platform/crypto.ts";
@@ -99,13 +99,24 @@ export async function removeMailServer(deps: ChangeDeps, resellerId: number): Pr
 function checkMailServer({ host, port, userName, fromAddress, fromName, password }: MailServerSpec): MailServerSpec {
   const name = host.trim().toLowerCase().replace(/\.$/, "");
   if (!HOST.test(name)) throw new InputError("Enter the server's name, as in mail.example.com.", "host");
-  if (!MAIL_PORTS.includes(port)) throw new InputError(`The port must be one of ${MAIL_PORTS.join(", ")}.`, "port");
+  if (!MAIL_PORTS.includes(port))
+    throw new InputError(
+      sentence("The port must be one of {mailPorts}.", { mailPorts: MAIL_PORTS.join(", ") }),
+      "port",
+    );
   const user = userName?.trim() ?? "";
   if (user.length > MAIL_USER_CHARS_MAX || /\p{Cc}/u.test(user))
-    throw new InputError(`The user name must be plain text of at most ${MAIL_USER_CHARS_MAX} characters.`, "userName");
+    throw new InputError(
+      sentence("The user name must be plain text of at most {mailUserCharsMax} characters.", {
+        mailUserCharsMax: MAIL_USER_CHARS_MAX,
+      }),
+      "userName",
+    );
   if (password && (password.length > MAIL_PASSWORD_CHARS_MAX || /\p{Cc}/u.test(password)))
     throw new InputError(
-      `The password must be plain text of at most ${MAIL_PASSWORD_CHARS_MAX} characters.`,
+      sentence("The password must be plain text of at most {mailPasswordCharsMax} characters.", {
+        mailPasswordCharsMax: MAIL_PASSWORD_CHARS_MAX,
+      }),
       "password",
     );
   let sender: string;

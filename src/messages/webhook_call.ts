@@ -1,6 +1,6 @@
 import { Webhook } from "standardwebhooks";
 import { assertCallable, GuardError, mayBePrivate, type Resolve } from "../catalog/guard.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { WEBHOOK_URL_CHARS_MAX } from "../limits.ts";
 import { firstReachable } from "../platform/connect_any.ts";
 import { upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
@@ -46,7 +46,12 @@ export async function checkWebhookUrl(
 ): Promise<string> {
   const url = typed.trim();
   if (url.length > WEBHOOK_URL_CHARS_MAX)
-    throw new InputError(`The URL may have at most ${WEBHOOK_URL_CHARS_MAX} characters.`, "url");
+    throw new InputError(
+      sentence("The URL may have at most {webhookUrlCharsMax} characters.", {
+        webhookUrlCharsMax: WEBHOOK_URL_CHARS_MAX,
+      }),
+      "url",
+    );
   try {
     const checked = await look({ url, ...options });
     // Without https, events could be read on their way. A private address that the operator allowed is in its own

@@ -1,4 +1,4 @@
-import { type ErrorCode, Refusal } from "../errors.ts";
+import { type ErrorCode, Refusal, sentence } from "../errors.ts";
 import { createSemaphore, type Places } from "../platform/semaphore.ts";
 
 /** Places in which batches of vouchers are made, in one replica: one at a time, since each writes thousands of rows. */
@@ -12,7 +12,10 @@ const RETRY_AFTER_SECONDS = 5;
 
 export function createBatchPlaces(): Places {
   const refuse = (code: ErrorCode, words: string) =>
-    new Refusal(code, { message: `${words} Try again when it has ended.`, retryAfterSeconds: RETRY_AFTER_SECONDS });
+    new Refusal(code, {
+      message: sentence("{words} Try again when it has ended.", { words }),
+      retryAfterSeconds: RETRY_AFTER_SECONDS,
+    });
   return createSemaphore({
     max: AT_ONCE,
     waitingMax: WAITING_MAX,

@@ -6,7 +6,7 @@ import { IDENTITY_PRESETS } from "../accounts/identity_presets.ts";
 import type { UsableProvider } from "../accounts/identity_providers_store.ts";
 import { mayBePrivate } from "../catalog/guard.ts";
 import type { Config } from "../config.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { IDENTITY_ISSUER_CHARS_MAX } from "../limits.ts";
 import type { Log } from "../platform/log.ts";
 import { sha256Hex } from "../platform/runtime.ts";
@@ -284,7 +284,7 @@ async function claimsOf(client: typeof Client, config: Client.Configuration, tok
 
 function away(name: string): Refusal {
   return new Refusal("service_unavailable", {
-    message: `${name} does not answer. Try again in a minute, or sign in another way.`,
+    message: sentence("{name} does not answer. Try again in a minute, or sign in another way.", { name }),
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
 }

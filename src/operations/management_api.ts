@@ -1,7 +1,7 @@
 import type { TSchema } from "@sinclair/typebox";
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
-import { asRefusal, Refusal, toEnvelope } from "../errors.ts";
+import { asRefusal, Refusal, sentence, toEnvelope } from "../errors.ts";
 import { hasBody, readBody } from "../http/body.ts";
 import { refuseRepeated } from "../http/query.ts";
 import { refusalOf } from "../http/refusal_of.ts";
@@ -166,7 +166,10 @@ const NAME_CHARS_MAX = 100;
 
 function unknownField(name: string): Refusal {
   const param = name.slice(0, NAME_CHARS_MAX);
-  return new Refusal("invalid_request", { message: `The field ${param} is not known here.`, param });
+  return new Refusal("invalid_request", {
+    message: sentence("The field {param} is not known here.", { param }),
+    param,
+  });
 }
 
 function isWhole(schema: TSchema | undefined): boolean {

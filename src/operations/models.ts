@@ -18,7 +18,7 @@ import {
 import { PARAM_CHARS_MAX, ROUTE_PARAMS_MAX } from "../catalog/route_params.ts";
 import { addRoute as add, updateRoute as change, listRoutes, removeRoute as remove } from "../catalog/routes_store.ts";
 import { pricesOfColumns } from "../catalog/token_prices.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { chatCharge, imageCharge } from "../ledger/price.ts";
 import { CATALOG_NAME_CHARS_MAX, IMAGE_SIZES, MODEL_ID_CHARS_MAX } from "../limits.ts";
 import type { Db } from "../platform/db.ts";
@@ -304,7 +304,7 @@ function byKey<Price>(
   const prices = new Map<string, Price>();
   for (const { size, quality, microUsd } of images) {
     const key = imagePriceKey(size, quality);
-    if (prices.has(key)) throw new InputError(`The price of ${key} stands twice.`, "imagePrices");
+    if (prices.has(key)) throw new InputError(sentence("The price of {key} stands twice.", { key }), "imagePrices");
     prices.set(key, microUsd);
   }
   return Object.fromEntries(prices);

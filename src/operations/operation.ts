@@ -13,7 +13,7 @@ import type { Role } from "../accounts/roles.ts";
 import type { Access, Scope } from "../accounts/scopes.ts";
 import { SUBJECT_NAMES, type Subject } from "../accounts/subjects.ts";
 import type { Deps } from "../deps.ts";
-import { Refusal } from "../errors.ts";
+import { Refusal, sentence } from "../errors.ts";
 import { problemOf } from "../http/field_errors.ts";
 import type { Actor } from "../platform/changes_store.ts";
 import type { Db } from "../platform/db.ts";
@@ -220,7 +220,8 @@ export function requireAccess(
     return;
   }
   if (scope === null) throw new Refusal("not_found");
-  if (!scopes.has(scope)) throw new Refusal("insufficient_scope", { message: `This token lacks the scope ${scope}.` });
+  if (!scopes.has(scope))
+    throw new Refusal("insufficient_scope", { message: sentence("This token lacks the scope {scope}.", { scope }) });
 }
 
 /** An operation without a scope is about tokens. */

@@ -1,7 +1,7 @@
 import { Elysia } from "elysia";
 import { findUsableKey, type KeySnapshot } from "../../accounts/key_snapshots_store.ts";
 import type { Deps } from "../../deps.ts";
-import { Refusal } from "../../errors.ts";
+import { Refusal, sentence } from "../../errors.ts";
 import { admit, Slots } from "../../gateway/admission.ts";
 import { type Caller, requireUsableKey } from "../../gateway/authenticate.ts";
 import { EMBEDDINGS } from "../../gateway/embeddings.ts";
@@ -108,7 +108,9 @@ function withoutKeyId(raw: Body, numbersMax: number | undefined): { body: Body; 
   if (keyId === undefined) return { body: raw, keyId: undefined };
   if (keyId !== null && (typeof keyId !== "string" || keyId.length > KEY_ID_CHARS_MAX)) {
     throw new Refusal("invalid_request", {
-      message: `The field api_key_id must be a string of at most ${KEY_ID_CHARS_MAX} characters.`,
+      message: sentence("The field api_key_id must be a string of at most {keyIdCharsMax} characters.", {
+        keyIdCharsMax: KEY_ID_CHARS_MAX,
+      }),
       param: "api_key_id",
     });
   }

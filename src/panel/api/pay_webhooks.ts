@@ -3,7 +3,7 @@ import { sellersWithWebhooks, type WebhookSender } from "../../commerce/payment_
 import { takeShopWebhook } from "../../commerce/shop_webhook.ts";
 import { takeStripeEvent } from "../../commerce/stripe_events.ts";
 import type { Deps } from "../../deps.ts";
-import { Refusal } from "../../errors.ts";
+import { Refusal, sentence } from "../../errors.ts";
 import { readBody } from "../../http/body.ts";
 import { networkOf } from "../../http/client_address.ts";
 import { panelHostOf } from "../../http/host.ts";
@@ -87,6 +87,9 @@ function receiver(deps: Deps, sender: WebhookSender) {
 function headerOf(request: Request, name: string): string {
   const value = request.headers.get(name) ?? "";
   if (value === "" || value.length > HEADER_CHARS_MAX)
-    throw new Refusal("invalid_request", { message: `The header ${name} is missing or too long.`, param: name });
+    throw new Refusal("invalid_request", {
+      message: sentence("The header {name} is missing or too long.", { name }),
+      param: name,
+    });
   return value;
 }

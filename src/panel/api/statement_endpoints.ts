@@ -3,7 +3,7 @@ import { findAccount } from "../../accounts/accounts_store.ts";
 import { type Statement, statementOf } from "../../books/statement_store.ts";
 import { type TaxLine, taxOf } from "../../commerce/tax_sums_store.ts";
 import type { Deps } from "../../deps.ts";
-import { InputError, Refusal } from "../../errors.ts";
+import { InputError, Refusal, sentence } from "../../errors.ts";
 import { HostFilter, Id } from "./fields.ts";
 import { type Cell, csvLine, toJson } from "./formats.ts";
 import { longRead, type Person, type Reader, signedIn } from "./panel_session.ts";
@@ -38,7 +38,9 @@ export function statementEndpoints(deps: Deps) {
         const statement = await statementFor(deps, { person, signal }, filter);
         if (statement.usage.hasMore || statement.packages.hasMore || statement.entries.hasMore)
           throw new InputError(
-            `The month has more than ${FILE_ROWS_MAX} lines of one kind. Export one host at a time.`,
+            sentence("The month has more than {fileRowsMax} lines of one kind. Export one host at a time.", {
+              fileRowsMax: FILE_ROWS_MAX,
+            }),
             "host",
           );
         set.headers["content-type"] = "text/csv; charset=utf-8";
