@@ -72,7 +72,8 @@ const NOT_IN_PANEL = /^src\/(?:panel\/web|gateway|cli|demo|platform|server)\//;
 
 /**
  * The sentences of the server's errors, which the panel shows: the first argument of `new InputError`, of `new ExistsError` and of
- * `sentence`, the `message` of `new Refusal`, and those of the table of errors. A constant of the same file is followed.
+ * `sentence`, the `message` of `new Refusal`, and those of the table of errors. A constant of the same file is followed;
+ * another text is marked with a comment `i18n`.
  */
 async function serverSentences(): Promise<ExtractedCatalogType> {
   const found: ExtractedCatalogType = {};
@@ -105,6 +106,7 @@ async function serverSentences(): Promise<ExtractedCatalogType> {
     }
     traverse(tree, {
       enter({ node }) {
+        if (node.type === "StringLiteral" && isMarked(node)) add(path, node);
         if (node.type !== "NewExpression" && node.type !== "CallExpression") return;
         const name = node.callee.type === "Identifier" ? node.callee.name : "";
         const [first, second] = node.arguments;
@@ -124,6 +126,10 @@ async function serverSentences(): Promise<ExtractedCatalogType> {
   for (const [, , message] of Object.values(ERROR_TABLE))
     found[message] ??= { origin: [["src/errors.ts"]], comments: [], placeholders: {} };
   return found;
+}
+
+function isMarked(node: t.StringLiteral): boolean {
+  return node.leadingComments?.some(({ value }) => value.trim() === "i18n") ?? false;
 }
 
 /** The texts of the server, in the order of their files. Throws an Error if a text is not written out where it is used. */

@@ -288,7 +288,10 @@ export async function removeIdentityProvider(deps: ChangeDeps, ref: IdentityProv
           where o.account_id = a.id and p.enabled and p.id <> ${identityProviderId})`);
     if (only && only.people > 0)
       throw new InputError(
-        `${only.people === 1 ? "One person signs" : `${only.people} people sign`} in by it alone. Switch it off instead: with “Forgot your password?” they set a password.`,
+        sentence(
+          "{people, plural, one {One person signs} other {# people sign}} in by it alone. Switch it off instead: with “Forgot your password?” they set a password.",
+          { people: only.people },
+        ),
       );
     await tx.delete(identities).where(eq(identities.identityProviderId, identityProviderId));
     await tx.delete(identityProviders).where(eq(identityProviders.id, identityProviderId));

@@ -64,7 +64,11 @@ function checkSet(
     const most = ceiling?.limits?.[name] ?? null;
     if (most !== null && value > most)
       throw new InputError(
-        `The limit of ${what} must be at most ${most}: that is ${ceiling?.whose}.`,
+        sentence("The limit of {what} must be at most {most}: that is {whose}.", {
+          what,
+          most,
+          whose: ceiling?.whose ?? "",
+        }),
         `${param}.${name}`,
       );
     set[name] = value;

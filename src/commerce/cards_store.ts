@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { and, desc, eq, gt, isNotNull, ne, sql } from "drizzle-orm";
-import { InputError } from "../errors.ts";
+import { InputError, sentence } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { cardCharges, cardSetups, cards } from "../platform/schema_renewals.ts";
@@ -58,7 +58,10 @@ export async function requireChargeable(tx: Tx, place: CardPlace, param?: string
     );
   if ((row?.tries ?? 0) >= UNPAID_TRIES_PER_DAY_MAX)
     throw new InputError(
-      `Your card was charged ${row?.tries} times within 24 hours, and not paid. Pay an order yourself, or try again tomorrow.`,
+      sentence(
+        "Your card was charged {tries} times within 24 hours, and not paid. Pay an order yourself, or try again tomorrow.",
+        { tries: row?.tries ?? 0 },
+      ),
       param,
     );
 }

@@ -264,24 +264,19 @@ async function checkRoom(tx: Tx, { sellerId, codes }: { sellerId: number; codes:
   checkCodes(codes, {
     had: codesOfDay,
     max: VOUCHER_CODES_PER_DAY_MAX,
-    what: "You can make",
-    when: " within 24 hours",
+    text: /*i18n*/ "You can make {max, number} codes within 24 hours. {left, number} are left.",
   });
   checkCodes(codes, {
     had: codesKept,
     max: VOUCHER_CODES_KEPT_MAX,
-    what: "You can have",
-    when: ", ended ones included",
+    text: /*i18n*/ "You can have {max, number} codes, ended ones included. {left, number} are left.",
   });
 }
 
-type CodeLimit = { had: number; max: number; what: string; when: string };
-
 /** Throws InputError. */
-function checkCodes(codes: number, { had, max, what, when }: CodeLimit): void {
+function checkCodes(codes: number, { had, max, text }: { had: number; max: number; text: string }): void {
   if (had + codes <= max) return;
-  const number = (count: number) => count.toLocaleString("en");
-  throw new InputError(`${what} ${number(max)} codes${when}. ${number(Math.max(0, max - had))} are left.`, "codes");
+  throw new InputError(sentence(text, { max, left: Math.max(0, max - had) }), "codes");
 }
 
 /** Throws InputError unless the end is in the future, by the database's clock. */

@@ -7,7 +7,7 @@ import { type Entered, enterWithIdentity, type NotEntered } from "../../commerce
 import { OPERATOR } from "../../commerce/sellers_store.ts";
 import { giveTrial } from "../../commerce/trials_store.ts";
 import type { Deps } from "../../deps.ts";
-import { InputError, Refusal } from "../../errors.ts";
+import { InputError, Refusal, type Sentence, sentence } from "../../errors.ts";
 import { checker } from "../../http/checks.ts";
 import { type Host, originOf } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
@@ -42,15 +42,20 @@ export const checkFinish = checker(
 const AGAIN = "This sign-in has ended, or was used before. Begin again.";
 const OFF = "This identity provider is switched off here. Sign in another way.";
 /** What somebody reads who does not come in. `name`: of the provider. */
-const WHY: Readonly<Record<NotEntered, (name: string) => string>> = {
+const WHY: Readonly<Record<NotEntered, (name: string) => string | Sentence>> = {
   off: () => OFF,
-  unverified: (name) => `${name} has not verified your e-mail address. Verify it there, or sign in another way.`,
-  domain: (name) => `Your e-mail address at ${name} may not sign in here.`,
-  no_role: (name) => `${name} gives you no role here. Ask who manages it.`,
-  several_roles: (name) => `${name} gives you more than one role here. Ask who manages it.`,
+  unverified: (name) =>
+    sentence("{name} has not verified your e-mail address. Verify it there, or sign in another way.", { name }),
+  domain: (name) => sentence("Your e-mail address at {name} may not sign in here.", { name }),
+  no_role: (name) => sentence("{name} gives you no role here. Ask who manages it.", { name }),
+  several_roles: (name) => sentence("{name} gives you more than one role here. Ask who manages it.", { name }),
   known: (name) =>
-    `Your e-mail address has an account here already. Sign in to it in another way, and link ${name} in its settings.`,
-  no_sign_up: (name) => `No account here is linked to this sign-in at ${name}, and no one can sign up at the moment.`,
+    sentence(
+      "Your e-mail address has an account here already. Sign in to it in another way, and link {name} in its settings.",
+      { name },
+    ),
+  no_sign_up: (name) =>
+    sentence("No account here is linked to this sign-in at {name}, and no one can sign up at the moment.", { name }),
   suspended: () => "This account is suspended.",
 };
 
@@ -198,6 +203,6 @@ function redirectUriOf(deps: Deps, request: Request): string {
   return originOf(deps, factsOf(request).url) + CALLBACK_PATH;
 }
 
-function refused(message: string): Refusal {
+function refused(message: string | Sentence): Refusal {
   return new Refusal("session_required", { message });
 }
