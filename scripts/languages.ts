@@ -67,6 +67,8 @@ function compare(one = "", other = ""): number {
   return one < other ? -1 : one > other ? 1 : 0;
 }
 
+/** Functions of single files that make an error of a message. */
+const TAKE_MESSAGE = /^(?:wrong|refused|refuse|tooSoon|conflict|insufficientBalance)$/;
 /** Rooms whose errors never reach the panel's pages, or reach them by their codes alone. */
 const NOT_IN_PANEL = /^src\/(?:panel\/web|gateway|cli|demo|platform|server)\//;
 
@@ -111,6 +113,7 @@ async function serverSentences(): Promise<ExtractedCatalogType> {
         const name = node.callee.type === "Identifier" ? node.callee.name : "";
         const [first, second] = node.arguments;
         if (/^(?:InputError|ExistsError|sentence)$/.test(name)) addEach(first);
+        if (TAKE_MESSAGE.test(name)) for (const given of node.arguments) if (isText(given)) addEach(given);
         if (name === "Refusal" && second?.type === "ObjectExpression") {
           for (const property of second.properties)
             if (
@@ -126,6 +129,11 @@ async function serverSentences(): Promise<ExtractedCatalogType> {
   for (const [, , message] of Object.values(ERROR_TABLE))
     found[message] ??= { origin: [["src/errors.ts"]], comments: [], placeholders: {} };
   return found;
+}
+
+/** Not a code or a name of a field: those have no spaces. */
+function isText(node: t.Node): boolean {
+  return node.type === "StringLiteral" ? node.value.includes(" ") : node.type === "Identifier";
 }
 
 function isMarked(node: t.StringLiteral): boolean {

@@ -1,5 +1,5 @@
 import type { Sharp } from "sharp";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, type Sentence, sentence } from "../errors.ts";
 import { BRAND_PICTURE_BYTES_MAX } from "../limits.ts";
 import { createSemaphore } from "../platform/semaphore.ts";
 
@@ -137,9 +137,9 @@ function animated(): InputError {
 }
 
 function tooManyPixels(): InputError {
-  return wrong(`The picture may have at most ${SIDE_PIXELS_MAX} × ${SIDE_PIXELS_MAX} pixels.`);
+  return wrong(sentence("The picture may have at most {side} × {side} pixels.", { side: SIDE_PIXELS_MAX }));
 }
 
-function wrong(message: string): InputError {
+function wrong(message: string | Sentence): InputError {
   return new InputError(message, "image");
 }

@@ -316,8 +316,8 @@ function requireNoMoreRights(
   if (scopes === undefined || role === "customer" || (role === "reseller" && !hasPassword)) return;
   const message =
     role === "admin"
-      ? "Only a signed-in admin adds admins and makes links for them."
-      : "Only a signed-in admin makes a link for a reseller who has a password.";
+      ? /*i18n*/ "Only a signed-in admin adds admins and makes links for them."
+      : /*i18n*/ "Only a signed-in admin makes a link for a reseller who has a password.";
   throw new Refusal("insufficient_scope", { message });
 }
 

@@ -82,7 +82,7 @@ export async function receiptOf(
 
 /** It does not tell whether another account has the request. */
 const UNKNOWN_REQUEST =
-  "No request here has this id. Refused requests are counted per minute and kept for a week: only the last one of each minute can be found by its id.";
+  /*i18n*/ "No request here has this id. Refused requests are counted per minute and kept for a week: only the last one of each minute can be found by its id.";
 
 /** For an id of which nothing is found: the panel shows its message. */
 export async function notFound({ db }: Pick<Deps, "db">, requestId: string): Promise<Refusal> {
