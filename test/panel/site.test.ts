@@ -26,7 +26,8 @@ beforeAll(async () => {
   const plain = await shop.world.addReseller(PLAIN);
   await sql`update accounts set name = 'Plain Reseller' where id = ${plain.accountId}`;
   await sql`
-    insert into brands (reseller_id, name, css, icon, version) values (${acme.accountId}, ${NAME}, ':root{--accent:red}', ${Buffer.from("icon")}, 'v1')`;
+    insert into brands (reseller_id, name, css, icon, version, language)
+    values (${acme.accountId}, ${NAME}, ':root{--accent:red}', ${Buffer.from("icon")}, 'v1', 'ar')`;
   ({ secret } = await shop.customer());
 });
 afterAll(() => shop.close());
@@ -59,6 +60,31 @@ describe("the panel's page", () => {
       expect(headers.get("cache-control")).toBe("no-store");
       expect(headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
     }
+  });
+
+  test("is in the language of the cookie, else of the brand, else of the browser, with the texts of that language alone", async () => {
+    const of = async (host: string, headers: Record<string, string>) => {
+      const { text } = await page("/", host, { headers });
+      const [, language = "", direction = ""] = /<html lang="([^"]*)" dir="([^"]*)">/.exec(text) ?? [];
+      const texts = [...text.matchAll(/<script src="(\/assets\/texts-[^"]+)"/g)].map(([, path = ""]) => path);
+      return { language, direction, texts };
+    };
+    expect(await of(PANEL, {})).toEqual({ language: "en", direction: "ltr", texts: [] });
+    expect(await of(PANEL, { "accept-language": "fr" })).toMatchObject({ language: "en", texts: [] });
+    for (const [headers, language, direction] of [
+      [{ "accept-language": "de-CH,de;q=0.9" }, "de", "ltr"],
+      [{ "accept-language": "de", cookie: "tollgate_language=es" }, "es", "ltr"],
+      [{ "accept-language": "de", cookie: 'tollgate_language="><script>' }, "de", "ltr"],
+    ] as const) {
+      const { texts, ...rest } = await of(PANEL, headers);
+      expect(rest).toEqual({ language, direction });
+      expect(texts).toEqual([expect.stringContaining(`/assets/texts-${language}-`)]);
+      const script = await page(texts[0] ?? "", PANEL);
+      expect(script.status).toBe(200);
+      expect(script.headers.get("content-type")).toBe("text/javascript; charset=utf-8");
+      expect(script.text).toStartWith("globalThis.tollgateTexts={");
+    }
+    expect(await of(ACME, { "accept-language": "de" })).toMatchObject({ language: "ar", direction: "rtl" });
   });
 
   test("is served to every client whose Accept header does not prefer JSON; paths of the API return the error envelope", async () => {
