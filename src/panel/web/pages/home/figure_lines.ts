@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { api } from "../../api.ts";
 
 /** What the lines of figures are of: their names, and the page that each leads to. */
@@ -6,14 +7,14 @@ export type Line = NonNullable<Awaited<ReturnType<typeof api.figures.get>>["data
 /** Whose figures: neither, all that the viewer manages. */
 export type FiguresOf = { accountId?: number; resellerId?: number };
 
-/** `head`: of the first column. `of`: whose figures have such lines. */
+/** `head`: of the first column. `caption`: of the table. `of`: whose figures have such lines. */
 const LINE_KINDS = [
-  { value: "model", label: "Models", head: "Model", isForAdmins: false, of: ["all", "reseller", "account"] },
-  { value: "route", label: "Routes", head: "Route", isForAdmins: true, of: ["all", "reseller", "account"] },
-  { value: "account", label: "Customers", head: "Customer", isForAdmins: false, of: ["all", "reseller"] },
-  { value: "reseller", label: "Resellers", head: "Reseller", isForAdmins: true, of: ["all"] },
-  { value: "host", label: "Hosts", head: "Host", isForAdmins: false, of: ["all", "reseller", "account"] },
-  { value: "key", label: "Keys", head: "Key", isForAdmins: false, of: ["account"] },
+  { value: "model", label: t`Models`, head: t`Model`, caption: t`Usage revenue and margin by model`, isForAdmins: false, of: ["all", "reseller", "account"] },
+  { value: "route", label: t`Routes`, head: t`Route`, caption: t`Usage revenue and margin by route`, isForAdmins: true, of: ["all", "reseller", "account"] },
+  { value: "account", label: t`Customers`, head: t`Customer`, caption: t`Usage revenue and margin by account`, isForAdmins: false, of: ["all", "reseller"] },
+  { value: "reseller", label: t`Resellers`, head: t`Reseller`, caption: t`Usage revenue and margin by reseller`, isForAdmins: true, of: ["all"] },
+  { value: "host", label: t`Hosts`, head: t`Host`, caption: t`Usage revenue and margin by host`, isForAdmins: false, of: ["all", "reseller", "account"] },
+  { value: "key", label: t`Keys`, head: t`Key`, caption: t`Usage revenue and margin by key`, isForAdmins: false, of: ["account"] },
 ] as const;
 export type LineKind = (typeof LINE_KINDS)[number];
 
@@ -23,9 +24,9 @@ export function lineKindsOf({ accountId, resellerId }: FiguresOf, isAdmin: boole
 }
 
 export function lineName(by: LineKind["value"], { name, modelId, routeId, host, keyId, accountId }: Line): string {
-  if (by === "route") return name ?? (routeId === null ? "Not known" : `Deleted route ${routeId}`);
-  if (by === "key") return name ?? `Deleted key ${keyId}`;
-  return name ?? modelId ?? host ?? `Account ${accountId}`;
+  if (by === "route") return name ?? (routeId === null ? t`Not known` : t`Deleted route ${routeId}`);
+  if (by === "key") return name ?? t`Deleted key ${keyId}`;
+  return name ?? modelId ?? host ?? t`Account ${accountId}`;
 }
 
 /** A person's page, or the requests of a model, route, host or key. */

@@ -1,3 +1,4 @@
+import { select, t } from "@lingui/core/macro";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, ask } from "../../api.ts";
@@ -18,6 +19,8 @@ export type Step = "hour" | "day" | "month";
 type Measure = {
   value: string;
   label: string;
+  /** Of the chart. */
+  title: (step: Step) => string;
   unit: string;
   /** The amounts are no parts of a whole. */
   isBeside: boolean;
@@ -34,49 +37,53 @@ function measuresOf(costName: string): [Measure, ...Measure[]] {
   return [
     {
       value: "money",
-      label: "Money",
+      label: t`Money`,
+      title: (step) => select(step, { hour: "Money by hour", day: "Money by day", other: "Money by month" }),
       unit: "",
       isBeside: true,
       format: money,
       series: [
-        ["Usage revenue", ({ usageRevenueNanoUsd }) => Number(usageRevenueNanoUsd)],
+        [t`Usage revenue`, ({ usageRevenueNanoUsd }) => Number(usageRevenueNanoUsd)],
         [costName, ({ costNanoUsd }) => Number(costNanoUsd)],
       ],
     },
     {
       value: "requests",
-      label: "Requests",
-      unit: "requests",
+      label: t`Requests`,
+      title: (step) => select(step, { hour: "Requests by hour", day: "Requests by day", other: "Requests by month" }),
+      unit: t`requests`,
       isBeside: false,
       format: formatCount,
       series: [
-        ["Charged", ({ requests }) => requests],
-        ["Ended with an error", ({ errors }) => errors ?? 0],
+        [t({ message: "Charged", context: "requests" }), ({ requests }) => requests],
+        [t`Ended with an error`, ({ errors }) => errors ?? 0],
       ],
     },
     {
       value: "tokens",
-      label: "Tokens",
-      unit: "tokens",
+      label: t`Tokens`,
+      title: (step) => select(step, { hour: "Tokens by hour", day: "Tokens by day", other: "Tokens by month" }),
+      unit: t`tokens`,
       isBeside: false,
       format: formatCount,
       series: [
-        ["Input", ({ promptTokens, cachedTokens }) => promptTokens - cachedTokens],
-        ["Cached input", ({ cachedTokens }) => cachedTokens],
-        ["Output", ({ completionTokens }) => completionTokens],
+        [t`Input`, ({ promptTokens, cachedTokens }) => promptTokens - cachedTokens],
+        [t`Cached input`, ({ cachedTokens }) => cachedTokens],
+        [t`Output`, ({ completionTokens }) => completionTokens],
       ],
     },
     {
       value: "latency",
-      label: "Latency",
+      label: t`Latency`,
+      title: (step) => select(step, { hour: "Latency by hour", day: "Latency by day", other: "Latency by month" }),
       unit: "",
       isBeside: true,
       format: formatTook,
       series: [
-        ["First event: median", ({ firstEvent }) => firstEvent?.p50Ms ?? 0],
-        ["First event: p95", ({ firstEvent }) => firstEvent?.p95Ms ?? 0],
-        ["Whole request: median", ({ wholeAnswer }) => wholeAnswer?.p50Ms ?? 0],
-        ["Whole request: p95", ({ wholeAnswer }) => wholeAnswer?.p95Ms ?? 0],
+        [t`First event: median`, ({ firstEvent }) => firstEvent?.p50Ms ?? 0],
+        [t`First event: p95`, ({ firstEvent }) => firstEvent?.p95Ms ?? 0],
+        [t`Whole request: median`, ({ wholeAnswer }) => wholeAnswer?.p50Ms ?? 0],
+        [t`Whole request: p95`, ({ wholeAnswer }) => wholeAnswer?.p95Ms ?? 0],
       ],
     },
   ];
@@ -105,7 +112,7 @@ export function FiguresChart({
   return (
     <div className="grid grid-cols-[minmax(0,1fr)] gap-4 border-t border-line px-4 py-4 sm:px-6">
       <Segmented
-        label="Measure"
+        label={t({ message: "Measure", context: "what a chart shows" })}
         value={measure.value}
         onValue={setWanted}
         options={measures}
@@ -119,11 +126,11 @@ export function FiguresChart({
 }
 
 function Chart({ lines, step, measure }: { lines: readonly Line[]; step: Step; measure: Measure }) {
-  const { label, unit, isBeside, format } = measure;
+  const { title, unit, isBeside, format } = measure;
   const series: Series[] = measure.series.map(([name, of], place) => ({ name, place, values: lines.map(of) }));
   return (
     <DayChart
-      title={`${label} by ${step}`}
+      title={title(step)}
       unit={unit}
       zone="UTC"
       step={step}

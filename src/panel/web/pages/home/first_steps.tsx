@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { Circle, CircleCheck } from "lucide-react";
 import { api, ask } from "../../api.ts";
@@ -17,88 +19,88 @@ type StepWords = { title: string; why: string; href: string; label: string };
 
 const STEP_WORDS: Record<FirstStep["name"], StepWords> = {
   provider: {
-    title: "Connect a provider",
-    why: "A service with an OpenAI-compatible API, and your key there.",
+    title: t`Connect a provider`,
+    why: t`A service with an OpenAI-compatible API, and your key there.`,
     href: "/admin/providers",
-    label: "Open providers",
+    label: t`Open providers`,
   },
   model: {
-    title: "Add a model",
-    why: "With a route to the provider and, for pay-as-you-go, with prices.",
+    title: t`Add a model`,
+    why: t`With a route to the provider and, for pay-as-you-go, with prices.`,
     href: "/admin/models",
-    label: "Open models",
+    label: t`Open models`,
   },
   offering: {
-    title: "Put an offering on sale",
-    why: "A number of requests a day, for a number of days. Resellers pay its wholesale price, your own customers its retail price.",
+    title: t`Put an offering on sale`,
+    why: t`A number of requests a day, for a number of days. Resellers pay its wholesale price, your own customers its retail price.`,
     href: "/admin/offerings",
-    label: "Open offerings",
+    label: t`Open offerings`,
   },
   ways_to_pay: {
-    title: "Choose how customers pay",
-    why: "Your offerings have retail prices. By card with Stripe, by your instructions (such as a bank transfer), or in your own shop.",
+    title: t`Choose how customers pay`,
+    why: t`Your offerings have retail prices. By card with Stripe, by your instructions (such as a bank transfer), or in your own shop.`,
     href: "/admin/payments",
-    label: "Open payments",
+    label: t`Open payments`,
   },
   person: {
-    title: "Add a customer or a reseller",
-    why: "You get a link to send to them. With it they choose a password and sign in.",
+    title: t`Add a customer or a reseller`,
+    why: t`You get a link to send to them. With it they choose a password and sign in.`,
     href: "/admin/people",
-    label: "Open customers",
+    label: t`Open customers`,
   },
   funds: {
-    title: "Get a balance",
-    why: "Each package that you sell is paid from it, at the wholesale price. The operator tops it up, or grants you an allotment.",
+    title: t`Get a balance`,
+    why: t`Each package that you sell is paid from it, at the wholesale price. The operator tops it up, or grants you an allotment.`,
     href: "/billing?ask=top_up",
-    label: "Top up the balance",
+    label: t`Top up the balance`,
   },
   domain: {
-    title: "Add your domain",
-    why: "Your customers sign in and call the API there. Their invitations work once it is active.",
+    title: t`Add your domain`,
+    why: t`Your customers sign in and call the API there. Their invitations work once it is active.`,
     href: "/domains",
-    label: "Open domains",
+    label: t`Open domains`,
   },
   brand: {
-    title: "Set your brand",
-    why: "The name, logo and colour that your customers see.",
+    title: t`Set your brand`,
+    why: t`The name, logo and colour that your customers see.`,
     href: "/brand",
-    label: "Open brand",
+    label: t`Open brand`,
   },
   prices: {
-    title: "Set your prices",
-    why: "What your customers pay for a package. For pay-as-you-go, set a markup.",
+    title: t`Set your prices`,
+    why: t`What your customers pay for a package. For pay-as-you-go, set a markup.`,
     href: "/prices",
-    label: "Open prices",
+    label: t`Open prices`,
   },
   payments: {
-    title: "Choose how customers pay",
-    why: "By card with Stripe, by your instructions (such as a bank transfer), or in your own shop.",
+    title: t`Choose how customers pay`,
+    why: t`By card with Stripe, by your instructions (such as a bank transfer), or in your own shop.`,
     href: "/payments",
-    label: "Open payments",
+    label: t`Open payments`,
   },
   customer: {
-    title: "Invite a customer",
-    why: "You get a link to send to them. With it they choose a password and sign in.",
+    title: t`Invite a customer`,
+    why: t`You get a link to send to them. With it they choose a password and sign in.`,
     href: "/customers",
-    label: "Open customers",
+    label: t`Open customers`,
   },
   entitlement: {
-    title: "Get a package",
-    why: "Buy one, or redeem a voucher. Your balance can pay too, if pay-as-you-go is switched on for you.",
+    title: t`Get a package`,
+    why: t`Buy one, or redeem a voucher. Your balance can pay too, if pay-as-you-go is switched on for you.`,
     href: "/billing",
-    label: "Open billing",
+    label: t`Open billing`,
   },
   key: {
-    title: "Create a key",
-    why: "With it your programs call the API. It is shown only once, with commands to try it.",
+    title: t`Create a key`,
+    why: t`With it your programs call the API. It is shown only once, with commands to try it.`,
     href: "/keys?create=1",
-    label: "Create key",
+    label: t`Create key`,
   },
   request: {
-    title: "Send your first request",
-    why: "From your program with the key, or in the playground. Usage then shows its receipt: what was charged, and why.",
+    title: t`Send your first request`,
+    why: t`From your program with the key, or in the playground. Usage then shows its receipt: what was charged, and why.`,
     href: "/playground",
-    label: "Open the playground",
+    label: t`Open the playground`,
   },
 };
 
@@ -111,9 +113,10 @@ export function useFirstSteps() {
 export function FirstSteps({ steps }: { steps: readonly FirstStep[] }) {
   const { lock } = useViewer();
   const next = steps.find(({ isDone }) => !isDone);
+  const total = steps.length;
   const done = steps.filter(({ isDone }) => isDone).length;
   return (
-    <Section title="First steps" description={`${done} of ${steps.length} done.`} flush>
+    <Section title={t`First steps`} description={t`${done} of ${total} done.`} flush>
       <ol className="grid">
         {steps.map(({ name, isDone }) => {
           const { title, why, href, label } = STEP_WORDS[name];
@@ -124,8 +127,14 @@ export function FirstSteps({ steps }: { steps: readonly FirstStep[] }) {
               <div className="flex min-w-0 flex-1 flex-wrap items-center gap-x-6 gap-y-2">
                 <div className="min-w-0 flex-[1_1_16rem]">
                   <p className={cx("text-14", isDone ? "text-ink-2" : "font-medium")}>
-                    {title}
-                    {isDone && <span className="sr-only">: done</span>}
+                    {isDone ? (
+                      <Trans>
+                        {title}
+                        <span className="sr-only">: done</span>
+                      </Trans>
+                    ) : (
+                      title
+                    )}
                   </p>
                   {!isDone && <p className="max-w-[42rem] text-13 text-ink-2">{why}</p>}
                 </div>

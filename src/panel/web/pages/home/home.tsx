@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Plus } from "lucide-react";
 import { useMe } from "../../api.ts";
 import { NEEDS_PACKAGE, termsText } from "../../copy.ts";
@@ -22,12 +24,12 @@ import { UsageFigures } from "./usage_figures.tsx";
 /** Home: the active package, the balance, usage, notices and recent refusals. Sellers see an overview of their business first. */
 
 const CHART_DAYS = 30;
-const CHART_TITLE = `Last ${CHART_DAYS} days`;
+const CHART_TITLE = plural({ days: CHART_DAYS }, { one: "Last # day", other: "Last # days" });
 
 const LEADS = {
-  customer: "What you have left, and what needs your attention.",
-  reseller: "What you sell and earn, and what needs your attention.",
-  admin: "The state of the service, what it earns, and what needs your attention.",
+  customer: t`What you have left, and what needs your attention.`,
+  reseller: t`What you sell and earn, and what needs your attention.`,
+  admin: t`The state of the service, what it earns, and what needs your attention.`,
 } as const;
 
 type Package = NonNullable<Home["package"]>;
@@ -42,18 +44,18 @@ export function HomePage() {
   const variant = isNew ? "secondary" : "primary";
   return (
     <Page
-      title={role === "customer" ? "Home" : "Overview"}
+      title={role === "customer" ? t`Home` : t`Overview`}
       lead={LEADS[role]}
       action={
         role === "customer" ? (
           !lock.disabled && (
             <ButtonLink href="/keys?create=1" variant={variant} icon={Plus}>
-              Create key
+              <Trans>Create key</Trans>
             </ButtonLink>
           )
         ) : (
           <ButtonLink href={isAdmin ? "/admin/people" : "/customers"} variant={variant}>
-            Open customers
+            <Trans>Open customers</Trans>
           </ButtonLink>
         )
       }
@@ -95,8 +97,8 @@ function Own({ home, isNew, onTurn }: { home: Home; isNew: boolean; onTurn: () =
         days={CHART_DAYS}
         empty={
           <Section title={CHART_TITLE}>
-            <Empty action={!isNew && <ButtonLink href="/playground">Open the playground</ButtonLink>}>
-              No requests yet. They will be counted here, by model.
+            <Empty action={!isNew && <ButtonLink href="/playground"><Trans>Open the playground</Trans></ButtonLink>}>
+              <Trans>No requests yet. They will be counted here, by model.</Trans>
             </Empty>
           </Section>
         }
@@ -114,7 +116,7 @@ function Notices({ home }: { home: Home }) {
   const notices = home.notices.filter(({ kind }) => kind !== "package_none");
   if (notices.length === 0) return null;
   return (
-    <ul aria-label="Notices" className="grid gap-2">
+    <ul aria-label={t`Notices`} className="grid gap-2">
       {notices.map((notice) => {
         const { tone, title, body, step } = noticeText(notice, { zone, now: nowMs(), isCustomer });
         return (
@@ -147,7 +149,7 @@ function ActivePackage({ active, home, onTurn }: { active: Package; home: Home; 
           {active.name} <Status kind="active" />
         </>
       }
-      description={`${termsText({ ...active, modelIds: null })}, days in ${formatZoneTime(active.timeZone)}`}
+      description={t`${{ terms: termsText({ ...active, modelIds: null }) }}, days in ${{ zone: formatZoneTime(active.timeZone) }}`}
       flush
     >
       <div className="p-4 sm:p-6">
@@ -163,38 +165,54 @@ function ActivePackage({ active, home, onTurn }: { active: Package; home: Home; 
 }
 
 /** How the server calculated the available requests: "500 × 7 days − 3,188 used = 312". All figures are the server's. */
-function arithmetic({ carryover, dailyLimit, daysBegun, granted, used, availableNow, ...whole }: Package): string {
-  const days = daysBegun === 1 ? "1 day" : `${formatCount(daysBegun)} days`;
-  const sum = `${formatCount(dailyLimit)}${carryover ? ` × ${days}` : " today"} − ${formatCount(used)} used`;
-  return granted - used > availableNow
-    ? `${sum}, but the whole package has ${formatCount(whole.totalLimit - whole.totalUsed)} left`
-    : `${sum} = ${formatCount(availableNow)}`;
+function arithmetic({ carryover, daysBegun, granted, availableNow, ...active }: Package): string {
+  const limit = formatCount(active.dailyLimit);
+  const used = formatCount(active.used);
+  const available = formatCount(availableNow);
+  const left = formatCount(active.totalLimit - active.totalUsed);
+  const isWholeLess = granted - active.used > availableNow;
+  if (!carryover)
+    return isWholeLess
+      ? t`${limit} today − ${used} used, but the whole package has ${left} left`
+      : t`${limit} today − ${used} used = ${available}`;
+  return isWholeLess
+    ? t`${limit} × ${plural(daysBegun, { one: "# day", other: "# days" })} − ${used} used, but the whole package has ${left} left`
+    : t`${limit} × ${plural(daysBegun, { one: "# day", other: "# days" })} − ${used} used = ${available}`;
 }
 
 /** The balance and the next package, below the active one. */
 function BalanceAndNext({ home: { balance, next } }: { home: Home }) {
+  const name = next && <strong className="font-semibold text-ink">{next.name}</strong>;
+  const day = next && formatDay(next.startsAt, next.timeZone, nowMs());
   const hasBalance = balance.paygEnabled || balance.balanceNanoUsd !== "0";
+  const free = <strong className="font-semibold text-ink tabular-nums">{formatMoney(balance.freeNanoUsd)}</strong>;
+  const held = <span className="tabular-nums">{formatMoney(balance.heldNanoUsd)}</span>;
   return (
     <div className="flex flex-wrap items-baseline gap-x-8 gap-y-2 border-t border-line px-4 py-3 text-13 text-ink-2 sm:px-6">
       {hasBalance && (
         <p>
-          Balance <strong className="font-semibold text-ink tabular-nums">{formatMoney(balance.freeNanoUsd)}</strong>{" "}
-          available, <span className="tabular-nums">{formatMoney(balance.heldNanoUsd)}</span> reserved
-          {!balance.paygEnabled && ". Requests are not charged to it."}
+          {balance.paygEnabled ? (
+            <Trans>
+              Balance {free} available, {held} reserved
+            </Trans>
+          ) : (
+            <Trans>
+              Balance {free} available, {held} reserved. Requests are not charged to it.
+            </Trans>
+          )}
         </p>
       )}
       <p>
         {next ? (
-          <>
-            Next: <strong className="font-semibold text-ink">{next.name}</strong>, from{" "}
-            {formatDay(next.startsAt, next.timeZone, nowMs())}
-          </>
+          <Trans>
+            Next: {name}, from {day}
+          </Trans>
         ) : (
-          "No package is queued after it."
+          t`No package is queued after it.`
         )}
       </p>
       <TextLink href="/billing" className="ml-auto">
-        Billing
+        <Trans>Billing</Trans>
       </TextLink>
     </div>
   );
@@ -210,16 +228,16 @@ function NoPackage({ home, isNew }: { home: Home; isNew: boolean }) {
     <>
       {none && !isSaid && (
         <Section
-          title="No package is active"
+          title={t`No package is active`}
           description={noPackageText(none, next)}
-          action={<AskFor what="package" label="Get a package" />}
+          action={<AskFor what="package" label={t`Get a package`} />}
         />
       )}
       {(balance.paygEnabled || balance.balanceNanoUsd !== "0" || next) && (
-        <Section title="Balance" action={<AskFor what="top_up" label="Top up the balance" />}>
+        <Section title={t`Balance`} action={<AskFor what="top_up" label={t`Top up the balance`} />}>
           <BalanceFigures balance={balance} role={role} isOwn>
             {next && (
-              <Figure label="Next package" note={`From ${formatDay(next.startsAt, next.timeZone, nowMs())}`}>
+              <Figure label={t`Next package`} note={t`From ${{ day: formatDay(next.startsAt, next.timeZone, nowMs()) }}`}>
                 <span className="text-20">{next.name}</span>
               </Figure>
             )}
@@ -247,11 +265,10 @@ function noPackageText({ endedName, endedAt, endedTimeZone }: None, next: Home["
   const ended =
     endedName !== null &&
     endedAt !== null &&
-    `${endedName} ended on ${formatDay(endedAt, endedTimeZone ?? "UTC", nowMs())}.`;
-  const coming = next && `${next.name} starts on ${formatDay(next.startsAt, next.timeZone, nowMs())}.`;
-  return [ended, coming, ended ? "Your keys are kept and work again with a new one." : next ? "" : NEEDS_PACKAGE]
-    .filter(Boolean)
-    .join(" ");
+    t`${endedName} ended on ${{ day: formatDay(endedAt, endedTimeZone ?? "UTC", nowMs()) }}.`;
+  const coming = next && t`${{ name: next.name }} starts on ${{ day: formatDay(next.startsAt, next.timeZone, nowMs()) }}.`;
+  const kept = t({ message: "Your keys are kept and work again with a new one.", context: "with a new package" });
+  return [ended, coming, ended ? kept : next ? "" : NEEDS_PACKAGE].filter(Boolean).join(" ");
 }
 
 function HomeSkeleton() {

@@ -1,11 +1,14 @@
+import { plural, t } from "@lingui/core/macro";
+import { Plural, Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "wouter";
 import { api, ask } from "../../api.ts";
-import { formatCount, formatList, formatOf } from "../../format.ts";
+import { formatCount, formatList } from "../../format.ts";
 import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { nowMs } from "../../ui/clock.ts";
 import { cx } from "../../ui/cx.ts";
+import { inPlace } from "../../ui/in_place.tsx";
 import { ErrorState, Loading, Skeleton } from "../../ui/states.tsx";
 import { Ago } from "../../ui/time.tsx";
 
@@ -28,19 +31,19 @@ export function Overview() {
     return <ErrorState error={overview.error} onRetry={() => void overview.refetch()} />;
   const cells = overview.data ? cellsOf(overview.data) : undefined;
   return (
-    <section aria-label="The service">
+    <section aria-label={t`The service`}>
       {cells ? (
         <ul className={GRID}>
-          {cells.map((cell) => (
-            <li key={cell.label} className="grid bg-surface">
+          {inPlace(cells, (cell) => (
+            <li className="grid bg-surface">
               <OverviewCell {...cell} />
             </li>
           ))}
         </ul>
       ) : (
         <Loading className={GRID}>
-          {LABELS.map((label) => (
-            <span key={label} className="grid gap-2 bg-surface p-4 sm:px-6">
+          {inPlace(LABELS, (label) => (
+            <span className="grid gap-2 bg-surface p-4 sm:px-6">
               <span className="text-12 font-medium text-ink-3">{label}</span>
               <Skeleton className="h-8 w-16" />
               <Skeleton className="h-5 w-24" />
@@ -53,7 +56,7 @@ export function Overview() {
 }
 
 const GRID = "grid grid-cols-2 gap-px overflow-hidden rounded-lg border border-line bg-line md:grid-cols-3";
-const LABELS = ["Accounts", "Requests in 24 h", "Orders waiting", "Providers", "Domains", "Books"];
+const LABELS = [t`Accounts`, t`Requests in 24 h`, t`Orders waiting`, t`Providers`, t`Domains`, t`Books`];
 
 function OverviewCell({ label, href, value, note, tone }: Cell) {
   return (
@@ -77,27 +80,27 @@ function cellsOf(data: OverviewData): Cell[] {
   const { accountsActive, ordersOpen, domainsFailing, requests } = data;
   return [
     {
-      label: "Accounts",
+      label: t`Accounts`,
       href: "/admin/people?state=active",
       value: formatCount(accountsActive),
       note: peopleNote(data),
     },
     {
-      label: "Requests in 24 h",
+      label: t`Requests in 24 h`,
       href: "/admin/requests",
-      value: requests ? formatCount(requests.settled) : "Many",
-      note: requests ? `charged, ${formatCount(requests.released)} released` : "too many to count here",
+      value: requests ? formatCount(requests.settled) : t({ message: "Many", context: "requests" }),
+      note: requests ? t`charged, ${{ released: formatCount(requests.released) }} released` : t`too many to count here`,
     },
     {
-      label: "Orders waiting",
+      label: t`Orders waiting`,
       href: "/admin/orders",
       value: formatCount(ordersOpen),
-      note: ordersOpen === 0 ? "none waiting" : "waiting for a decision",
+      note: ordersOpen === 0 ? t({ message: "none waiting", context: "orders" }) : t({ message: "waiting for a decision", context: "orders" }),
       ...(ordersOpen > 0 && { tone: "warn" }),
     },
     providersCell(data.providers),
     {
-      label: "Domains",
+      label: t`Domains`,
       href: domainsFailing === 0 ? "/admin/domains" : "/admin/domains?status=failing",
       ...domainsFigure(data),
       ...(domainsFailing > 0 && { tone: "warn" }),
@@ -108,68 +111,75 @@ function cellsOf(data: OverviewData): Cell[] {
 
 /** "OK" only if providers were called and answered: of what was not tried, nothing is known. */
 function providersCell({ failing, degraded, answering, untested }: OverviewData["providers"]): Cell {
-  const label = "Providers";
+  const label = t`Providers`;
   const href = "/admin/providers";
   if (failing.length > 0)
     return {
       label,
       href: `${href}?state=failing`,
-      value: formatOf(failing.length, "fails", "fail"),
+      value: plural({ failing: failing.length }, { one: "# fails", other: "# fail" }),
       note: formatList(failing.map(({ name }) => name)),
       tone: "bad",
     };
-  const unknown = untested > 0 ? [`${formatCount(untested)} untested`] : [];
+  const known = plural(answering, { one: "# answering", other: "# answering" });
+  const unknown = untested > 0 ? [plural(untested, { one: "# untested", other: "# untested" })] : [];
   if (degraded > 0)
     return {
       label,
       href,
-      value: `${formatCount(degraded)} degraded`,
-      note: formatList([`${formatCount(answering)} answering`, ...unknown]),
+      value: plural(degraded, { one: "# degraded", other: "# degraded" }),
+      note: formatList([known, ...unknown]),
       tone: "warn",
     };
   if (answering === 0)
     return {
       label,
       href,
-      value: untested === 0 ? "None" : "Untested",
-      note: untested === 0 ? "none is on" : "no request in 24 hours",
+      value: untested === 0 ? t({ message: "None", context: "providers" }) : t({ message: "Untested", context: "providers" }),
+      note: untested === 0 ? t({ message: "none is on", context: "providers" }) : t`no request in 24 hours`,
     };
-  return { label, href, value: "OK", note: formatList([`${formatCount(answering)} answering`, ...unknown]) };
+  return { label, href, value: t`OK`, note: formatList([known, ...unknown]) };
 }
 
 /** "OK" only if a domain is live: one that waits for its records has not been well yet. */
 function domainsFigure({ domains, domainsLive, domainsFailing }: OverviewData): { value: string; note: string } {
-  if (domainsFailing > 0) return { value: formatOf(domainsFailing, "fails", "fail"), note: "check their DNS records" };
-  if (domains === 0) return { value: "None", note: "resellers add them" };
-  const live = `${formatCount(domainsLive)} of ${formatCount(domains)} live`;
-  return { value: domainsLive === 0 ? "Waiting" : "OK", note: live };
+  if (domainsFailing > 0) return { value: plural({ failing: domainsFailing }, { one: "# fails", other: "# fail" }), note: t`check their DNS records` };
+  if (domains === 0) return { value: t({ message: "None", context: "domains" }), note: t`resellers add them` };
+  const live = t`${{ live: formatCount(domainsLive) }} of ${{ domains: formatCount(domains) }} live`;
+  return { value: domainsLive === 0 ? t({ message: "Waiting", context: "domains" }) : t`OK`, note: live };
 }
 
 /** "active; 2 invited, 1 suspended" */
 function peopleNote({ accountsInvited, accountsSuspended }: OverviewData): string {
-  const others = [
-    ...(accountsInvited > 0 ? [`${formatCount(accountsInvited)} invited`] : []),
-    ...(accountsSuspended > 0 ? [`${formatCount(accountsSuspended)} suspended`] : []),
-  ];
-  return others.length === 0 ? "active" : `active; ${others.join(", ")}`;
+  const invited = plural(accountsInvited, { one: "# invited", other: "# invited" });
+  const suspended = plural(accountsSuspended, { one: "# suspended", other: "# suspended" });
+  if (accountsInvited > 0) return accountsSuspended > 0 ? t`active; ${invited}, ${suspended}` : t`active; ${invited}`;
+  return accountsSuspended > 0 ? t`active; ${suspended}` : t({ message: "active", context: "accounts" });
 }
 
 function booksCell(books: OverviewData["books"]): Cell {
-  const cell = { label: "Books", href: "/admin/books" };
-  if (books === null) return { ...cell, value: "–", note: "not checked yet" };
+  const cell = { label: t`Books`, href: "/admin/books" };
+  if (books === null) return { ...cell, value: "–", note: t`not checked yet` };
   const { broken, uncounted, checkedAt } = books;
   if (broken > 0) {
-    return { ...cell, value: `${formatCount(broken)} broken`, note: <Ago iso={checkedAt} />, tone: "bad" };
+    return { ...cell, value: plural(broken, { one: "# broken", other: "# broken" }), note: <Ago iso={checkedAt} />, tone: "bad" };
   }
   const isLate = nowMs() - Date.parse(checkedAt) > CHECK_LATE_MS;
   const unknown = uncounted > 0 || isLate;
   return {
     ...cell,
-    value: isLate ? "Late" : uncounted > 0 ? "Not all counted" : "OK",
+    value: isLate ? t({ message: "Late", context: "a check of the books" }) : uncounted > 0 ? t`Not all counted` : t`OK`,
     note: (
-      <>
-        {uncounted > 0 && `${formatCount(uncounted)} not counted in time, `}checked <Ago iso={checkedAt} />
-      </>
+      uncounted > 0 ? (
+        <Trans>
+          <Plural value={uncounted} one="# not counted in time" other="# not counted in time" />, checked{" "}
+          <Ago iso={checkedAt} />
+        </Trans>
+      ) : (
+        <Trans>
+          checked <Ago iso={checkedAt} />
+        </Trans>
+      )
     ),
     ...(unknown && { tone: "warn" }),
   };

@@ -1,8 +1,10 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { ChevronDown } from "lucide-react";
 import { useId, useState } from "react";
 import { useMe } from "../../api.ts";
 import type { RefusalFacts } from "../../copy.ts";
-import { formatCount, formatMoney, formatOf } from "../../format.ts";
+import { formatCount, formatMoney } from "../../format.ts";
 import type { Home } from "../../shared/account_queries.ts";
 import { Button, ButtonLink, TextLink } from "../../ui/buttons.tsx";
 import { nowMs } from "../../ui/clock.ts";
@@ -20,12 +22,12 @@ const NANO_PER_USD = 1e9;
 export function HomeRefusals({ home }: { home: Home }) {
   return (
     <Section
-      title="Refused requests"
-      description="In the last 7 days. Nothing was charged for them."
+      title={t`Refused requests`}
+      description={t`In the last 7 days. Nothing was charged for them.`}
       flush={home.refusals.length > 0}
     >
       {home.refusals.length === 0 ? (
-        <p className="text-14 text-ink-2">No request was refused.</p>
+        <p className="text-14 text-ink-2"><Trans>No request was refused.</Trans></p>
       ) : (
         <ul>
           {home.refusals.map((refusal) => (
@@ -42,24 +44,40 @@ function RefusalRow({ refusal, home }: { refusal: Recent; home: Home }) {
   const [isOpen, setOpen] = useState(false);
   const { brand } = useMe();
   const { code, count, key, modelId, at } = refusal;
+  const name = refusalName(code);
+  const keyName = key?.name;
+  const ofKey = key ? t`key “${{ name: key.name }}”` : t`no key chosen`;
   return (
     <li className="border-b border-line px-4 py-2 text-14 last:border-0 sm:px-6">
       <div className="flex flex-wrap items-center gap-x-4 gap-y-1">
         <p className="min-w-0 flex-[1_1_12rem]">
-          <span className="font-semibold tabular-nums">{formatCount(count)} ×</span> {refusalName(code)}
+          <span className="font-semibold tabular-nums">{formatCount(count)} ×</span> {name}
           <span className="block text-13 text-ink-2">
-            {key ? <>key “{key.name}”, </> : "no key chosen, "}
-            {modelId && <>{modelId}, </>}
-            <Ago iso={at} />
+            {modelId ? (
+              <Trans>
+                {ofKey}, {modelId}, <Ago iso={at} />
+              </Trans>
+            ) : (
+              <Trans>
+                {ofKey}, <Ago iso={at} />
+              </Trans>
+            )}
           </span>
         </p>
         <Button size="sm" aria-expanded={isOpen} aria-controls={id} onClick={() => setOpen(!isOpen)}>
-          What to do
-          <span className="sr-only">
-            {" "}
-            {refusalName(code)}
-            {key && `, key ${key.name}`}
-          </span>
+          {key ? (
+            <Trans>
+              What to do
+              <span className="sr-only">
+                {" "}
+                {name}, key {keyName}
+              </span>
+            </Trans>
+          ) : (
+            <Trans>
+              What to do<span className="sr-only"> {name}</span>
+            </Trans>
+          )}
           <ChevronDown size={16} aria-hidden className={cx("transition-transform", isOpen && "rotate-180")} />
         </Button>
       </div>
@@ -79,7 +97,7 @@ function Advice({ refusal, home, brand }: { refusal: Recent; home: Home; brand: 
     <div className="grid gap-3">
       <p>
         {since ?? whatNowText(factsOf(refusal, home, brand))}
-        {code === "insufficient_balance" && ` ${formatMoney(home.balance.freeNanoUsd)} is available now.`}
+        {code === "insufficient_balance" && ` ${t`${{ free: formatMoney(home.balance.freeNanoUsd) }} is available now.`}`}
       </p>
       <p className="flex flex-wrap items-center gap-x-4 gap-y-2 text-13">
         {step && since === null && (
@@ -87,8 +105,8 @@ function Advice({ refusal, home, brand }: { refusal: Recent; home: Home; brand: 
             {step.label}
           </ButtonLink>
         )}
-        <TextLink href={usage}>Show these requests</TextLink>
-        <TextLink href={`${usage}&receipt=${lastRequestId}`}>Latest receipt</TextLink>
+        <TextLink href={usage}><Trans>Show these requests</Trans></TextLink>
+        <TextLink href={`${usage}&receipt=${lastRequestId}`}><Trans>Latest receipt</Trans></TextLink>
       </p>
     </div>
   );
@@ -109,8 +127,11 @@ function sinceText(code: string, { package: active }: Home): string | null {
   const { availableNow, name, tokenLimit, tokensUsed } = active;
   const hasTokens = tokenLimit === null || tokensUsed < tokenLimit;
   if (QUOTAS.includes(code) && availableNow > 0 && hasTokens)
-    return `${formatOf(availableNow, "request")} of ${name} ${availableNow === 1 ? "is" : "are"} available again.`;
-  if (code === "package_required" || code === "package_expired") return `${name} is active now.`;
+    return plural(availableNow, {
+      one: `# request of ${name} is available again.`,
+      other: `# requests of ${name} are available again.`,
+    });
+  if (code === "package_required" || code === "package_expired") return t`${name} is active now.`;
   return null;
 }
 

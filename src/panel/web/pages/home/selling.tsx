@@ -1,6 +1,8 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
-import { formatDay, formatMoney, formatMonth, formatOf } from "../../format.ts";
+import { formatDay, formatMoney, formatMonth } from "../../format.ts";
 import { HOME_KEY } from "../../shared/account_queries.ts";
 import { ButtonLink, TextLink } from "../../ui/buttons.tsx";
 import { nowMs } from "../../ui/clock.ts";
@@ -21,24 +23,24 @@ export function Selling() {
         <>
           <Month data={data} />
           <Section
-            title="About to run out"
-            description="Customers with a low package or balance, or with a package that ends soon or ended in the last week and has no successor."
+            title={t`About to run out`}
+            description={t`Customers with a low package or balance, or with a package that ends soon or ended in the last week and has no successor.`}
             action={
               data.runningOut.hasMore && (
                 <ButtonLink href="/customers" size="sm">
-                  All customers
+                  <Trans>All customers</Trans>
                 </ButtonLink>
               )
             }
             flush
           >
             <DataTable
-              caption="Customers about to run out"
+              caption={t`Customers about to run out`}
               rows={data.runningOut.rows}
               rowKey={({ accountId }) => String(accountId)}
               rowHref={({ accountId }) => `/customers/${accountId}`}
               columns={COLUMNS}
-              empty={<Empty>No customer is about to run out.</Empty>}
+              empty={<Empty><Trans>No customer is about to run out.</Trans></Empty>}
             />
           </Section>
         </>
@@ -49,39 +51,44 @@ export function Selling() {
 
 function Month({ data: { month, ordersOpen } }: { data: Data }) {
   const isLoss = BigInt(month.marginNanoUsd) < 0n;
+  const counted = t`${plural({ orders: month.orders }, { one: "# order", other: "# orders" })} that you fulfilled, and what you earned by markups, in ${{ month: formatMonth(month.name) }}.`;
+  const notCounted = plural(
+    { unpriced: month.unpriced },
+    { one: "# order without a price is not counted.", other: "# orders without a price are not counted." },
+  );
   return (
     <Section
-      title="Sales"
-      description={`${formatOf(month.orders, "order")} that you fulfilled, and what you earned by markups, in ${formatMonth(month.name)}.${month.unpriced > 0 ? ` ${formatOf(month.unpriced, "order")} without a price ${month.unpriced === 1 ? "is" : "are"} not counted.` : ""}`}
+      title={t`Sales`}
+      description={month.unpriced > 0 ? `${counted} ${notCounted}` : counted}
       action={
         ordersOpen > 0 && (
           <ButtonLink href="/orders" size="sm" variant="primary">
-            {formatOf(ordersOpen, "order")} waiting
+            {plural(ordersOpen, { one: "# order waiting", other: "# orders waiting" })}
           </ButtonLink>
         )
       }
     >
       <Figures>
-        <Figure label="Package sales" note="At your prices, less refunds.">
+        <Figure label={t`Package sales`} note={t`At your prices, less refunds.`}>
           {formatMoney(month.revenueNanoUsd)}
         </Figure>
-        <Figure label="Cost" note="The wholesale prices that you paid for them.">
+        <Figure label={t`Cost`} note={t`The wholesale prices that you paid for them.`}>
           {formatMoney(month.costNanoUsd)}
         </Figure>
-        <Figure label="Markups" note="Earned on requests that your customers' balances paid for.">
+        <Figure label={t`Markups`} note={t`Earned on requests that your customers' balances paid for.`}>
           {formatMoney(month.earnedNanoUsd)}
         </Figure>
         <Figure
-          label="Sales margin"
+          label={t`Sales margin`}
           note={
-            <>
+            <Trans>
               Package sales − cost + markups. <TextLink href="/statement">Statement</TextLink>
-            </>
+            </Trans>
           }
         >
           <span className={isLoss ? "text-bad" : undefined}>{formatMoney(month.marginNanoUsd)}</span>
         </Figure>
-        <Figure label="Top-ups" note="Your customers' money until requests use it. Not in the margin.">
+        <Figure label={t`Top-ups`} note={t`Your customers' money until requests use it. Not in the margin.`}>
           {formatMoney(month.topUpsNanoUsd)}
         </Figure>
       </Figures>
@@ -90,17 +97,17 @@ function Month({ data: { month, ordersOpen } }: { data: Data }) {
 }
 
 const COLUMNS: readonly Column<Row>[] = [
-  { head: "Customer", cell: ({ name }) => <span className="wrap-anywhere">{name}</span> },
-  { head: "Why", cell: (row) => whyText(row), className: "wrap-anywhere" },
+  { head: t`Customer`, cell: ({ name }) => <span className="wrap-anywhere">{name}</span> },
+  { head: t`Why`, cell: (row) => whyText(row), className: "wrap-anywhere" },
   {
-    head: "Ends or ended",
+    head: t`Ends or ended`,
     align: "right",
     cell: ({ package: active }) => active && formatDay(active.endsAt, active.timeZone, nowMs()),
   },
 ];
 
 function whyText({ package: active, freeNanoUsd }: Row): string {
-  if (active === null) return `${formatMoney(freeNanoUsd)} of the balance available`;
-  if (active.ended) return `${active.name} ended`;
-  return `${formatOf(active.left, "request")} of ${active.name} left`;
+  if (active === null) return t`${{ free: formatMoney(freeNanoUsd) }} of the balance available`;
+  if (active.ended) return t`${{ name: active.name }} ended`;
+  return t`${plural({ left: active.left }, { one: "# request", other: "# requests" })} of ${{ name: active.name }} left`;
 }

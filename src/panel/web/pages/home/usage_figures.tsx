@@ -1,7 +1,9 @@
+import { plural, t } from "@lingui/core/macro";
+import { Plural, Trans } from "@lingui/react/macro";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { api, ask } from "../../api.ts";
-import { formatCompact, formatCount, formatMoney, formatOf, formatShare, formatTook } from "../../format.ts";
+import { formatCompact, formatCount, formatMoney, formatShare, formatTook } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { Percentiles } from "../../shared/percentiles.tsx";
 import { oneOf } from "../../shared/url_values.ts";
@@ -27,11 +29,11 @@ const REFETCH_MS = 60_000;
 const DATE_CHARS = 10;
 const BARS_MAX = 92;
 const PERIODS = [
-  { value: "1", label: "24 h" },
-  { value: "7", label: "7 days" },
-  { value: "30", label: "30 days" },
-  { value: "90", label: "90 days" },
-  { value: "own", label: "Dates" },
+  { value: "1", label: t`24 h` },
+  { value: "7", label: t`7 days` },
+  { value: "30", label: t`30 days` },
+  { value: "90", label: t`90 days` },
+  { value: "own", label: t`Dates` },
 ] as const;
 
 type Data = NonNullable<Awaited<ReturnType<typeof api.figures.get>>["data"]>;
@@ -55,10 +57,10 @@ export function UsageFigures({ of = {} }: { of?: FiguresOf }) {
   });
   return (
     <Section
-      title="Usage revenue and margin"
-      description={`What ${whoseOf(of, isAdmin)} brought you, and what ${isAdmin ? "providers charge you for them" : "they cost you"}.`}
+      title={t`Usage revenue and margin`}
+      description={leadOf(of, isAdmin)}
       action={
-        <Segmented label="Period" value={period} onValue={(next) => setState({ period: next })} options={PERIODS} />
+        <Segmented label={t`Period`} value={period} onValue={(next) => setState({ period: next })} options={PERIODS} />
       }
       flush
     >
@@ -70,31 +72,39 @@ export function UsageFigures({ of = {} }: { of?: FiguresOf }) {
               <MoneyFigures data={data} isAdmin={isAdmin} />
               <RequestFigures data={data} />
               <p className="text-12 text-ink-3">
-                <Instant iso={data.from} /> to <Instant iso={data.to} />, compared with the same time before. A package
-                that was assigned without an order has no known price: its requests add nothing to usage revenue.
+                <Trans>
+                  <Instant iso={data.from} /> to <Instant iso={data.to} />, compared with the same time before. A
+                  package that was assigned without an order has no known price: its requests add nothing to usage
+                  revenue.
+                </Trans>
               </p>
             </div>
             <FiguresChart
               queryKey={key}
               queryOf={queryOf}
               step={stepOf(period, data)}
-              costName={isAdmin ? "Provider cost" : "Cost"}
+              costName={isAdmin ? t`Provider cost` : t`Cost`}
             />
             <ErrorCodes data={data} />
             <div className="px-4 pb-3 sm:px-6">
-              <Segmented label="Table" value={by} onValue={(next) => setState({ by: next })} options={kinds} />
+              <Segmented label={t`Table`} value={by} onValue={(next) => setState({ by: next })} options={kinds} />
             </div>
             <DataTable
-              caption={`Usage revenue and margin by ${by}`}
+              caption={kind?.caption ?? ""}
               rows={data.lines}
-              rowKey={(line) => `${by} ${lineName(by, line)} ${line.accountId ?? line.routeId ?? line.keyId ?? ""}`}
+              rowKey={({ modelId, routeId, accountId, host, keyId }) =>
+                [by, modelId, routeId, accountId, host, keyId].join(" ")
+              }
               rowHref={(line) => lineHref(by, line, { of, isAdmin })}
               columns={columnsOf(by, kind?.head ?? "", isAdmin)}
-              empty={<Empty>No requests in this period.</Empty>}
+              empty={<Empty><Trans>No requests in this period.</Trans></Empty>}
             />
             {data.hasMore && (
               <p className="px-4 py-3 text-13 text-ink-2 sm:px-6">
-                The {formatCount(data.lines.length)} with the most requests.
+                {plural(
+                  { lines: data.lines.length },
+                  { one: "The # with the most requests.", other: "The # with the most requests." },
+                )}
               </p>
             )}
           </>
@@ -104,10 +114,17 @@ export function UsageFigures({ of = {} }: { of?: FiguresOf }) {
   );
 }
 
-function whoseOf({ accountId, resellerId }: FiguresOf, isAdmin: boolean): string {
-  if (accountId !== undefined) return "these requests";
-  if (resellerId !== undefined) return "the requests of its customers";
-  return isAdmin ? "requests" : "your customers' requests";
+function leadOf({ accountId, resellerId }: FiguresOf, isAdmin: boolean): string {
+  if (accountId !== undefined)
+    return isAdmin
+      ? t`What these requests brought you, and what providers charge you for them.`
+      : t`What these requests brought you, and what they cost you.`;
+  // Only admins see a reseller's figures.
+  if (resellerId !== undefined)
+    return t`What the requests of its customers brought you, and what providers charge you for them.`;
+  return isAdmin
+    ? t`What requests brought you, and what providers charge you for them.`
+    : t`What your customers' requests brought you, and what they cost you.`;
 }
 
 /** Hours of a day, months of more than 92 days. */
@@ -126,10 +143,10 @@ function rangeOf(period: (typeof PERIODS)[number]["value"], { from, to }: State)
 function OwnRange({ state, setState }: { state: State; setState: (changes: Partial<State>) => void }) {
   return (
     <div className="flex flex-wrap items-center gap-2 border-b border-line px-4 pb-4 text-13 sm:px-6">
-      <DateInput label="First day" value={state.from} onValue={(from) => setState({ from })} />
-      <span className="text-ink-2">to</span>
-      <DateInput label="Last day" value={state.to} onValue={(to) => setState({ to })} />
-      <span className="text-ink-3">Days of UTC. At most 366.</span>
+      <DateInput label={t`First day`} value={state.from} onValue={(from) => setState({ from })} />
+      <span className="text-ink-2">{t({ message: "to", context: "between two days" })}</span>
+      <DateInput label={t`Last day`} value={state.to} onValue={(to) => setState({ to })} />
+      <span className="text-ink-3"><Trans>Days of UTC. At most 366.</Trans></span>
     </div>
   );
 }
@@ -151,25 +168,25 @@ function MoneyFigures({ data: { total, before }, isAdmin }: { data: Data; isAdmi
     <>
       <Figures>
         <Figure
-          label="Usage revenue"
-          note={money((counts) => counts.usageRevenueNanoUsd, "Charged to balances, and used units of packages.")}
+          label={t`Usage revenue`}
+          note={money((counts) => counts.usageRevenueNanoUsd, t`Charged to balances, and used units of packages.`)}
         >
           {formatMoney(total.usageRevenueNanoUsd)}
         </Figure>
         <Figure
-          label={isAdmin ? "Provider cost" : "Cost"}
+          label={isAdmin ? t`Provider cost` : t`Cost`}
           note={money(
             (counts) => counts.costNanoUsd,
-            isAdmin ? "As the receipts say." : "Without your markups, and packages at wholesale.",
+            isAdmin ? t`As the receipts say.` : t`Without your markups, and packages at wholesale.`,
           )}
         >
           {formatMoney(total.costNanoUsd)}
         </Figure>
-        <Figure label="Margin" note={money((counts) => counts.marginNanoUsd, "Usage revenue − cost.")}>
+        <Figure label={t`Margin`} note={money((counts) => counts.marginNanoUsd, t`Usage revenue − cost.`)}>
           <span className={isLoss ? "text-bad" : undefined}>{formatMoney(total.marginNanoUsd)}</span>
         </Figure>
         <Figure
-          label="Tokens"
+          label={t`Tokens`}
           note={<Before now={tokensOf(total)} then={tokensOf(before)} said={formatCompact(tokensOf(before))} />}
         >
           {formatCompact(tokensOf(total))}
@@ -177,8 +194,10 @@ function MoneyFigures({ data: { total, before }, isAdmin }: { data: Data; isAdmi
       </Figures>
       {unknown > 0 && (
         <p className="text-13 text-warn">
-          The provider cost of {formatOf(unknown, "request")} is not known. It is not in the cost, so the margin is
-          lower than shown.
+          <Trans>
+            The provider cost of <Plural value={unknown} one="# request" other="# requests" /> is not known. It is not
+            in the cost, so the margin is lower than shown.
+          </Trans>
         </p>
       )}
     </>
@@ -190,24 +209,24 @@ function RequestFigures({ data: { total, before, ...data } }: { data: Data }) {
   return (
     <Figures>
       <Figure
-        label="Requests"
+        label={t`Requests`}
         note={<Before now={total.requests} then={before.requests} said={formatCount(before.requests)} />}
       >
         {formatCount(total.requests)}
       </Figure>
       <Figure
-        label="Error rate"
+        label={t`Error rate`}
         note={
           <>
-            {formatOf(sumOf(data.errors), "error")} ÷ (errors + requests).{" "}
-            <span className="text-ink-3">Before: {formatShare(rateBefore)}.</span>
+            {t`${plural({ errors: sumOf(data.errors) }, { one: "# error", other: "# errors" })} ÷ (errors + requests).`}{" "}
+            <span className="text-ink-3">{t`Before: ${{ rate: formatShare(rateBefore) }}.`}</span>
           </>
         }
       >
         {formatShare(rate)}
       </Figure>
-      <Latency label="First event" now={total.firstEvent} then={before.firstEvent} />
-      <Latency label="Whole request" now={total.wholeAnswer} then={before.wholeAnswer} />
+      <Latency label={t`First event: median`} now={total.firstEvent} then={before.firstEvent} />
+      <Latency label={t`Whole request: median`} now={total.wholeAnswer} then={before.wholeAnswer} />
     </Figures>
   );
 }
@@ -215,12 +234,14 @@ function RequestFigures({ data: { total, before, ...data } }: { data: Data }) {
 function Latency({ label, now, then }: { label: string; now: Counts["firstEvent"]; then: Counts["firstEvent"] }) {
   return (
     <Figure
-      label={`${label}: median`}
+      label={label}
       note={
         <>
-          {now && `95 in 100 took at most ${formatTook(now.p95Ms)}. `}
+          {now && `${t`95 in 100 took at most ${{ took: formatTook(now.p95Ms) }}.`} `}
           <span className="text-ink-3">
-            {then ? `Before: ${formatTook(then.p50Ms)} and ${formatTook(then.p95Ms)}.` : "Nothing to compare with."}
+            {then
+              ? t`Before: ${{ median: formatTook(then.p50Ms) }} and ${{ p95: formatTook(then.p95Ms) }}.`
+              : t`Nothing to compare with.`}
           </span>
         </>
       }
@@ -235,13 +256,13 @@ function ErrorCodes({ data: { errors, errorsBefore } }: { data: Data }) {
   if (errors.length === 0) return null;
   const before = new Map(errorsBefore.map(({ code, requests }) => [code, requests]));
   return (
-    <section aria-label="Errors by code" className="grid gap-2 border-t border-line px-4 py-4 sm:px-6">
-      <h3 className="text-13">Errors by code</h3>
+    <section aria-label={t`Errors by code`} className="grid gap-2 border-t border-line px-4 py-4 sm:px-6">
+      <h3 className="text-13"><Trans>Errors by code</Trans></h3>
       <ul className="flex flex-wrap gap-x-6 gap-y-1 text-13 tabular-nums">
         {errors.map(({ code, requests }) => (
           <li key={code}>
             {refusalName(code)} <strong className="font-semibold">{formatCount(requests)}</strong>{" "}
-            <span className="text-ink-3">before {formatCount(before.get(code) ?? 0)}</span>
+            <span className="text-ink-3">{t`before ${{ count: formatCount(before.get(code) ?? 0) }}`}</span>
           </li>
         ))}
       </ul>
@@ -260,48 +281,49 @@ function shareOf(requests: number, failed: number): number {
 
 /** "Up 12% from $3.40" */
 function Before({ now, then, said }: { now: number; then: number; said: string }): ReactNode {
-  if (then === 0) return <span className="text-ink-3">{now === 0 ? "As before." : `${said} before.`}</span>;
+  return <span className="text-ink-3">{beforeText(now, then, said)}</span>;
+}
+
+function beforeText(now: number, then: number, said: string): string {
+  if (then === 0) return now === 0 ? t`As before.` : t`${said} before.`;
   const change = (now - then) / Math.abs(then);
-  const words = change === 0 ? "As before:" : `${change > 0 ? "Up" : "Down"} ${formatShare(Math.abs(change))} from`;
-  return (
-    <span className="text-ink-3">
-      {words} {said}.
-    </span>
-  );
+  if (change === 0) return t`As before: ${said}.`;
+  const share = formatShare(Math.abs(change));
+  return change > 0 ? t`Up ${share} from ${said}.` : t`Down ${share} from ${said}.`;
 }
 
 function columnsOf(by: LineKind["value"], head: string, isAdmin: boolean): Column<Line>[] {
   return [
     { head, cell: (line) => <span className="wrap-anywhere">{lineName(by, line)}</span> },
-    { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
+    { head: t`Requests`, align: "right", cell: ({ requests }) => formatCount(requests) },
     ...(by === "model" || by === "account" || by === "reseller" ? [ERRORS] : []),
-    { head: "Tokens", align: "right", hideBelow: "lg", cell: (line) => formatCompact(tokensOf(line)) },
+    { head: t`Tokens`, align: "right", hideBelow: "lg", cell: (line) => formatCompact(tokensOf(line)) },
     {
-      head: "Cached input",
+      head: t`Cached input`,
       align: "right",
       hideBelow: "xl",
       cell: ({ cachedTokens, promptTokens }) => (promptTokens === 0 ? "–" : formatShare(cachedTokens / promptTokens)),
     },
-    { head: "First event", align: "right", hideBelow: "xl", cell: ({ firstEvent }) => <Percentiles of={firstEvent} /> },
+    { head: t`First event`, align: "right", hideBelow: "xl", cell: ({ firstEvent }) => <Percentiles of={firstEvent} /> },
     {
-      head: "Whole request",
+      head: t`Whole request`,
       align: "right",
       hideBelow: "xl",
       cell: ({ wholeAnswer }) => <Percentiles of={wholeAnswer} />,
     },
-    { head: "Usage revenue", align: "right", cell: ({ usageRevenueNanoUsd }) => formatMoney(usageRevenueNanoUsd) },
+    { head: t`Usage revenue`, align: "right", cell: ({ usageRevenueNanoUsd }) => formatMoney(usageRevenueNanoUsd) },
     {
-      head: isAdmin ? "Provider cost" : "Cost",
+      head: isAdmin ? t`Provider cost` : t`Cost`,
       align: "right",
       hideBelow: "md",
       cell: (line) => <Cost line={line} />,
     },
-    { head: "Margin", align: "right", cell: ({ marginNanoUsd }) => formatMoney(marginNanoUsd) },
+    { head: t`Margin`, align: "right", cell: ({ marginNanoUsd }) => formatMoney(marginNanoUsd) },
   ];
 }
 
 const ERRORS: Column<Line> = {
-  head: "Error rate",
+  head: t`Error rate`,
   align: "right",
   hideBelow: "lg",
   cell: ({ errors, requests }) => formatShare(shareOf(requests, errors ?? 0)),
@@ -313,7 +335,9 @@ function Cost({ line: { costNanoUsd, costUnknown } }: { line: Line }) {
   return (
     <>
       {formatMoney(costNanoUsd)}
-      <span className="block text-12 text-ink-3">{formatCount(costUnknown)} not known</span>
+      <span className="block text-12 text-ink-3">
+        {plural(costUnknown, { one: "# not known", other: "# not known" })}
+      </span>
     </>
   );
 }

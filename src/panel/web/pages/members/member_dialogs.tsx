@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, ask, type MemberRole, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { RadioList } from "../../ui/choices.tsx";
@@ -12,10 +13,10 @@ import { MEMBERS_KEY, type Member } from "./queries.ts";
 /** The dialogs that give somebody rights. They last longer than a session, so the person confirms who they are. */
 
 export const ROLE_OPTIONS = [
-  { value: "owner", label: "Owner", hint: "Everything, members included." },
-  { value: "developer", label: "Developer", hint: "Keys, the playground and webhooks. Sees everything." },
-  { value: "billing", label: "Billing", hint: "Orders, packages, invoices and payments. Sees everything." },
-  { value: "viewer", label: "Viewer", hint: "Sees everything, changes nothing." },
+  { value: "owner", label: t`Owner`, hint: t`Everything, members included.` },
+  { value: "developer", label: t`Developer`, hint: t`Keys, the playground and webhooks. Sees everything.` },
+  { value: "billing", label: t`Billing`, hint: t`Orders, packages, invoices and payments. Sees everything.` },
+  { value: "viewer", label: t`Viewer`, hint: t`Sees everything, changes nothing.` },
 ] as const satisfies readonly { value: MemberRole; label: string; hint: string }[];
 
 export function roleWords(role: MemberRole): string {
@@ -35,7 +36,7 @@ export function InviteDialog(dialog: DialogState) {
   const form = useForm({
     first: { ...first, ...firstProof(ways.hasPasskey) },
     wrong: ({ email, role: _, ...proof }) => ({
-      email: isEmail(email) ? null : "Enter an e-mail address.",
+      email: isEmail(email) ? null : t`Enter an e-mail address.`,
       role: null,
       ...wrongProof(proof, ways),
     }),
@@ -45,7 +46,7 @@ export function InviteDialog(dialog: DialogState) {
     },
     onSent: async ({ email }) => {
       dialog.onClose();
-      toast.done(`${email} is invited.`);
+      toast.done(t`${email} is invited.`);
       await client.invalidateQueries({ queryKey: MEMBERS_KEY });
     },
   });
@@ -53,12 +54,12 @@ export function InviteDialog(dialog: DialogState) {
     <FormDialog
       {...dialog}
       form={form}
-      title="Invite a member"
-      description="The link goes by mail to this address alone, and works once within 7 days."
-      submitLabel="Invite"
+      title={t`Invite a member`}
+      description={t`The link goes by mail to this address alone, and works once within 7 days.`}
+      submitLabel={t`Invite`}
     >
-      <EmailField label="E-mail" {...form.field("email")} required />
-      <RadioList label="Role" options={ROLE_OPTIONS} {...form.field("role")} />
+      <EmailField label={t`E-mail`} {...form.field("email")} required />
+      <RadioList label={t`Role`} options={ROLE_OPTIONS} {...form.field("role")} />
       <ProofFields form={form} {...ways} />
     </FormDialog>
   );
@@ -77,7 +78,7 @@ export function RoleDialog({ row, ...dialog }: DialogState & { row: Member }) {
     },
     onSent: async ({ name, role }) => {
       dialog.onClose();
-      toast.done(`${name} has the role ${roleWords(role)}.`);
+      toast.done(t`${name} has the role ${{ role: roleWords(role) }}.`);
       await client.invalidateQueries();
     },
   });
@@ -85,12 +86,12 @@ export function RoleDialog({ row, ...dialog }: DialogState & { row: Member }) {
     <FormDialog
       {...dialog}
       form={form}
-      title={`Change the role of ${row.name}`}
-      description="It counts at once, on every device and for every API token."
-      submitLabel="Change role"
+      title={t`Change the role of ${{ name: row.name }}`}
+      description={t`It counts at once, on every device and for every API token.`}
+      submitLabel={t`Change role`}
     >
       <RadioList
-        label="Role"
+        label={t`Role`}
         options={ROLE_OPTIONS}
         {...form.field("role")}
         error={form.errorOf("role") || form.errorOf("personId")}

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { LogOut, MoreHorizontal, Plus, ShieldCheck, UserMinus } from "lucide-react";
 import { api, ask, useMe } from "../../api.ts";
@@ -28,21 +30,21 @@ export function MembersPage() {
   // An admin's account has one member.
   const invite = role !== "admin" && (
     <Button variant="primary" icon={Plus} onClick={() => dialog.open({ kind: "invite" })} {...lock}>
-      Invite a member
+      <Trans>Invite a member</Trans>
     </Button>
   );
   return (
     <Page
-      title="Members"
-      lead="Who works in this account. Keys belong to the account, and stay when a member goes."
+      title={t`Members`}
+      lead={t`Who works in this account. Keys belong to the account, and stay when a member goes.`}
       action={invite}
     >
       <Loaded query={members} skeleton={<SkeletonRows rows={2} />}>
         {({ members: rows, invitations }) => (
           <>
-            <Section title="Members" flush>
+            <Section title={t`Members`} flush>
               <DataTable
-                caption="Members"
+                caption={t`Members`}
                 rows={rows}
                 rowKey={({ personId }) => String(personId)}
                 columns={COLUMNS}
@@ -50,17 +52,22 @@ export function MembersPage() {
               />
             </Section>
             {invitations.length > 0 && (
-              <Section title="Invitations" flush>
+              <Section title={t`Invitations`} flush>
                 <DataTable
-                  caption="Invitations"
+                  caption={t`Invitations`}
                   rows={invitations}
                   rowKey={({ invitationId }) => String(invitationId)}
                   columns={INVITED_COLUMNS}
-                  actions={(row) => (
-                    <Button size="sm" variant="quiet" onClick={() => dialog.open({ kind: "revoke", row })} {...lock}>
-                      Revoke<span className="sr-only"> the invitation of {row.email}</span>
-                    </Button>
-                  )}
+                  actions={(row) => {
+                    const { email } = row;
+                    return (
+                      <Button size="sm" variant="quiet" onClick={() => dialog.open({ kind: "revoke", row })} {...lock}>
+                        <Trans>
+                          Revoke<span className="sr-only"> the invitation of {email}</span>
+                        </Trans>
+                      </Button>
+                    );
+                  }}
                 />
               </Section>
             )}
@@ -74,26 +81,26 @@ export function MembersPage() {
 
 const COLUMNS: Column<Member>[] = [
   {
-    head: "Member",
+    head: t`Member`,
     cell: ({ personId, name, email }) => (
       <TwoLines below={email}>
         {name} <You personId={personId} />
       </TwoLines>
     ),
   },
-  { head: "Role", cell: ({ role }) => roleWords(role) },
-  { head: "Since", cell: ({ createdAt }) => <Instant iso={createdAt} />, hideBelow: "md" },
+  { head: t`Role`, cell: ({ role }) => roleWords(role) },
+  { head: t`Since`, cell: ({ createdAt }) => <Instant iso={createdAt} />, hideBelow: "md" },
 ];
 
 const INVITED_COLUMNS: Column<Invitation>[] = [
-  { head: "E-mail", cell: ({ email }) => email },
-  { head: "Role", cell: ({ role }) => roleWords(role) },
-  { head: "Until", cell: ({ expiresAt }) => <Instant iso={expiresAt} />, hideBelow: "md" },
+  { head: t`E-mail`, cell: ({ email }) => email },
+  { head: t`Role`, cell: ({ role }) => roleWords(role) },
+  { head: t`Until`, cell: ({ expiresAt }) => <Instant iso={expiresAt} />, hideBelow: "md" },
 ];
 
 function You({ personId }: { personId: number }) {
   const { person } = useMe();
-  return Number(person.accountId) === personId ? <Badge>You</Badge> : null;
+  return Number(person.accountId) === personId ? <Badge><Trans>You</Trans></Badge> : null;
 }
 
 /** Everyone may leave; the rest is for owners. */
@@ -104,17 +111,17 @@ function MemberMenu({ row, onOpen }: { row: Member; onOpen: (what: Opened) => vo
   if (viewing !== null || (lock.disabled && !isSelf)) return null;
   return (
     <Menu
-      trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />}
+      trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" />}
       items={[
         ...(lock.disabled
           ? []
           : [
-              { label: "Change role", icon: ShieldCheck, onSelect: () => onOpen({ kind: "role", row }) },
+              { label: t`Change role`, icon: ShieldCheck, onSelect: () => onOpen({ kind: "role", row }) },
               "line" as const,
             ]),
         isSelf
-          ? { label: "Leave", icon: LogOut, tone: "danger", onSelect: () => onOpen({ kind: "leave", row }) }
-          : { label: "Remove", icon: UserMinus, tone: "danger", onSelect: () => onOpen({ kind: "remove", row }) },
+          ? { label: t({ message: "Leave", context: "an account" }), icon: LogOut, tone: "danger", onSelect: () => onOpen({ kind: "leave", row }) }
+          : { label: t`Remove`, icon: UserMinus, tone: "danger", onSelect: () => onOpen({ kind: "remove", row }) },
       ]}
     />
   );
@@ -133,48 +140,47 @@ function Dialogs({ dialog }: { dialog: ReturnType<typeof useOpened<Opened>> }) {
     return (
       <Confirm
         {...confirm}
-        title={`Revoke the invitation of ${what.row.email}?`}
-        confirmLabel="Revoke invitation"
-        cancelLabel="Keep invitation"
+        title={t`Revoke the invitation of ${{ email: what.row.email }}?`}
+        confirmLabel={t`Revoke invitation`}
+        cancelLabel={t`Keep invitation`}
         onConfirm={async () => {
           await ask(api.members.invitations({ id: what.row.invitationId }).delete());
           await reread();
-          toast.done("The invitation is revoked.");
+          toast.done(t`The invitation is revoked.`);
         }}
       >
-        The link in the mail stops working.
+        <Trans>The link in the mail stops working.</Trans>
       </Confirm>
     );
   if (what.kind === "leave")
     return (
       <Confirm
         {...confirm}
-        title="Leave this account?"
-        confirmLabel="Leave account"
-        cancelLabel="Stay"
+        title={t`Leave this account?`}
+        confirmLabel={t`Leave account`}
+        cancelLabel={t`Stay`}
         onConfirm={async () => {
           await ask(api.members.leave.post({}));
           // The session in this account has ended.
           window.location.replace("/sign-in");
         }}
       >
-        You can come back only if an owner invites you again.
+        <Trans>You can come back only if an owner invites you again.</Trans>
       </Confirm>
     );
   return (
     <Confirm
       {...confirm}
-      title={`Remove ${what.row.name}?`}
-      confirmLabel="Remove member"
-      cancelLabel="Keep member"
+      title={t`Remove ${{ name: what.row.name }}?`}
+      confirmLabel={t`Remove member`}
+      cancelLabel={t`Keep member`}
       onConfirm={async () => {
         await ask(api.members({ id: what.row.personId }).delete());
         await reread();
-        toast.done(`${what.row.name} is no longer a member.`);
+        toast.done(t`${{ name: what.row.name }} is no longer a member.`);
       }}
     >
-      Every device is signed out of this account at once, and API tokens that {what.row.name} made stop working. Keys
-      stay.
+      {t`Every device is signed out of this account at once, and API tokens that ${{ name: what.row.name }} made stop working. Keys stay.`}
     </Confirm>
   );
 }

@@ -1,6 +1,7 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Inbox } from "lucide-react";
 import { useParams } from "wouter";
-import { formatOf } from "../../format.ts";
 import { ButtonLink } from "../../ui/buttons.tsx";
 import { Page } from "../../ui/page.tsx";
 import { Banner } from "../../ui/states.tsx";
@@ -13,17 +14,20 @@ import { PersonView } from "./person_page.tsx";
 
 export function CustomersPage() {
   const waiting = useWaitingOrders();
-  const invite = <InviteButton personHref={hrefOf} label="Invite customer" />;
+  const invite = <InviteButton personHref={hrefOf} label={t`Invite customer`} />;
   return (
-    <Page title="Customers" lead="Your customers, and what they have left." action={invite}>
+    <Page title={t`Customers`} lead={t`Your customers, and what they have left.`} action={invite}>
       {waiting && waiting.count > 0 && (
         <Banner
           tone="accent"
           icon={Inbox}
-          title={`${formatOf(waiting.count, "order")} ${waiting.count === 1 ? "waits" : "wait"} for your answer.`}
+          title={plural(
+            { orders: waiting.count },
+            { one: "# order waits for your answer.", other: "# orders wait for your answer." },
+          )}
           action={
             <ButtonLink href="/orders" size="sm">
-              See orders
+              <Trans>See orders</Trans>
             </ButtonLink>
           }
         />
@@ -35,12 +39,12 @@ export function CustomersPage() {
 
 export function CustomerPage() {
   const { id } = useParams<{ id: string }>();
-  return <PersonView key={id} accountId={Number(id)} listName="Customer" />;
+  return <PersonView key={id} accountId={Number(id)} listName={t`Customer`} />;
 }
 
 export function OrdersPage() {
   return (
-    <Page title="Orders" lead="Packages and top-ups that your customers have ordered.">
+    <Page title={t`Orders`} lead={t`Packages and top-ups that your customers have ordered.`}>
       <IncomingOrders personHref={hrefOf} />
       <CustomerRenewals personHref={hrefOf} />
     </Page>

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useParams } from "wouter";
 import { Page } from "../../ui/page.tsx";
 import { CustomerRenewals } from "../orders/customer_renewals.tsx";
@@ -8,9 +9,9 @@ import { PersonView } from "./person_page.tsx";
 /** The admin's pages of people, of one person, and of incoming orders. */
 
 export function PeoplePage() {
-  const invite = <InviteButton personHref={hrefOf} label="Add person" />;
+  const invite = <InviteButton personHref={hrefOf} label={t`Add person`} />;
   return (
-    <Page title="Customers" lead="Customers, resellers and admins." action={invite}>
+    <Page title={t`Customers`} lead={t`Customers, resellers and admins.`} action={invite}>
       <PeopleList personHref={hrefOf} invite={invite} />
     </Page>
   );
@@ -18,12 +19,12 @@ export function PeoplePage() {
 
 export function PersonPage() {
   const { id } = useParams<{ id: string }>();
-  return <PersonView key={id} accountId={Number(id)} listName="Person" />;
+  return <PersonView key={id} accountId={Number(id)} listName={t`Person`} />;
 }
 
 export function OrdersPage() {
   return (
-    <Page title="Orders" lead="Packages and top-ups that people have ordered.">
+    <Page title={t`Orders`} lead={t`Packages and top-ups that people have ordered.`}>
       <IncomingOrders personHref={hrefOf} />
       <CustomerRenewals personHref={hrefOf} />
     </Page>

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { Plus, Search, Users } from "lucide-react";
 import { lazy, type ReactNode } from "react";
@@ -27,25 +29,25 @@ const InviteDialog = lazy(() => import("./person_invite.tsx").then((m) => ({ def
 type Row = NonNullable<Awaited<ReturnType<typeof api.people.get>>["data"]>["people"][number];
 
 const ROLE_FILTER = [
-  { value: "all", label: "All" },
-  { value: "customer", label: "Customers" },
-  { value: "reseller", label: "Resellers" },
-  { value: "admin", label: "Admins" },
+  { value: "all", label: t`All` },
+  { value: "customer", label: t`Customers` },
+  { value: "reseller", label: t`Resellers` },
+  { value: "admin", label: t`Admins` },
 ] as const satisfies readonly { value: Role | "all"; label: string }[];
 const STATE_FILTER = [
-  { value: "", label: "Any state" },
-  { value: "active", label: "Active" },
-  { value: "invited", label: "Invited" },
-  { value: "suspended", label: "Suspended" },
+  { value: "", label: t`Any state` },
+  { value: "active", label: t`Active` },
+  { value: "invited", label: t`Invited` },
+  { value: "suspended", label: t`Suspended` },
 ] as const;
 const SORTS = [
-  { value: "added", label: "Newest first" },
-  { value: "name", label: "By name" },
-  { value: "balance", label: "Smallest balance first" },
+  { value: "added", label: t`Newest first` },
+  { value: "name", label: t`By name` },
+  { value: "balance", label: t`Smallest balance first` },
 ] as const;
 type Sort = (typeof SORTS)[number]["value"];
 type PersonState = Exclude<(typeof STATE_FILTER)[number]["value"], "">;
-const ROLE_WORDS: Record<Role, string> = { customer: "Customer", reseller: "Reseller", admin: "Admin" };
+const ROLE_WORDS: Record<Role, string> = { customer: t`Customer`, reseller: t`Reseller`, admin: t`Admin` };
 
 /** The list, with search and filters, which are kept in the URL. */
 export function PeopleList({ personHref, invite }: { personHref: (accountId: number) => string; invite: ReactNode }) {
@@ -64,14 +66,14 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
         onClear={() => setFilters({ q: "", role: "all", state: "" })}
         aside={
           <>
-            <NativeSelect label="Order" value={sort} onValue={(next) => setFilters({ sort: next })} options={SORTS} />
+            <NativeSelect label={t({ message: "Order", context: "of a list" })} value={sort} onValue={(next) => setFilters({ sort: next })} options={SORTS} />
             <ExportCsv query={queryOf({ q, role, state })} />
           </>
         }
       >
         <SearchInput
-          label="Search by name or e-mail"
-          placeholder="Name or e-mail begins with"
+          label={t`Search by name or e-mail`}
+          placeholder={t`Name or e-mail begins with`}
           value={filters.q}
           onValue={(typed) => setFilters({ q: typed })}
           maxLength={EMAIL_CHARS_MAX}
@@ -79,10 +81,10 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
           className="xl:w-64"
         />
         {isAdmin && (
-          <Segmented label="Role" value={role} onValue={(next) => setFilters({ role: next })} options={ROLE_FILTER} />
+          <Segmented label={t`Role`} value={role} onValue={(next) => setFilters({ role: next })} options={ROLE_FILTER} />
         )}
         <NativeSelect
-          label="State"
+          label={t`State`}
           value={state}
           onValue={(next) => setFilters({ state: next })}
           options={STATE_FILTER}
@@ -92,7 +94,7 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
         <Loaded query={people} skeleton={<SkeletonRows rows={6} />}>
           {({ pages }) => (
             <DataTable
-              caption={isAdmin ? "People" : "Customers"}
+              caption={isAdmin ? t`People` : t`Customers`}
               rows={pages.flatMap((page) => page.people)}
               rowKey={({ accountId }) => String(accountId)}
               rowHref={({ accountId }) => personHref(accountId)}
@@ -100,7 +102,8 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
               empty={
                 isFiltered ? (
                   <Empty icon={Search}>
-                    No match.{q !== "" && " The search compares the beginnings of names and e-mail addresses."}
+                    {t`No match.`}
+                    {q !== "" && ` ${t`The search compares the beginnings of names and e-mail addresses.`}`}
                   </Empty>
                 ) : (
                   <Empty icon={Users} action={invite}>
@@ -126,7 +129,9 @@ function queryOf({ q, role, state }: Filter) {
 function ExportCsv({ query }: { query: ReturnType<typeof queryOf> }) {
   return (
     <DownloadButton path={() => `/api/panel/people.csv?${new URLSearchParams(query)}`} fileName="customers.csv">
-      CSV<span className="sr-only"> export</span>
+      <Trans>
+        CSV<span className="sr-only"> export</span>
+      </Trans>
     </DownloadButton>
   );
 }
@@ -152,35 +157,35 @@ function usePeople({ sort, ...filter }: Filter & { sort: Sort }) {
 
 const WHO: readonly Column<Row>[] = [
   {
-    head: "Name",
+    head: t`Name`,
     cell: ({ name, email }) => <TwoLines below={email}>{name}</TwoLines>,
   },
 ];
 const WHOSE: readonly Column<Row>[] = [
-  { head: "Role", cell: ({ role }) => ROLE_WORDS[role] },
+  { head: t`Role`, cell: ({ role }) => ROLE_WORDS[role] },
   {
-    head: "Reseller",
+    head: t`Reseller`,
     hideBelow: "lg",
     cell: ({ resellerName }) => resellerName ?? <None />,
     className: "wrap-anywhere",
   },
 ];
 const WHAT: readonly Column<Row>[] = [
-  { head: "Package", cell: ({ packageName }) => packageName ?? <None />, className: "wrap-anywhere" },
-  { head: "Balance", align: "right", cell: ({ balanceNanoUsd }) => formatMoney(balanceNanoUsd) },
-  { head: "State", cell: (row) => <PersonStatus person={row} /> },
-  { head: "Added", hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+  { head: t`Package`, cell: ({ packageName }) => packageName ?? <None />, className: "wrap-anywhere" },
+  { head: t`Balance`, align: "right", cell: ({ balanceNanoUsd }) => formatMoney(balanceNanoUsd) },
+  { head: t`State`, cell: (row) => <PersonStatus person={row} /> },
+  { head: t`Added`, hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
 ];
 
 function None() {
-  return <span className="text-ink-3">None</span>;
+  return <span className="text-ink-3"><Trans>None</Trans></span>;
 }
 
 type StatusFacts = Pick<Row, "status" | "hasPassword" | "hasIdentity">;
 
 function PersonStatus({ person: { status, hasPassword, hasIdentity } }: { person: StatusFacts }) {
   if (status === "suspended") return <Status kind="suspended" />;
-  return hasPassword || hasIdentity ? <Status kind="active" /> : <Status kind="pending">Invited</Status>;
+  return hasPassword || hasIdentity ? <Status kind="active" /> : <Status kind="pending"><Trans>Invited</Trans></Status>;
 }
 
 /** A button that opens the form for a new person. */

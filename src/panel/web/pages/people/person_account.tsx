@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { api, ask } from "../../api.ts";
@@ -19,38 +21,39 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
   const viewer = useViewer();
   const { lock } = viewer;
   const isAdmin = viewer.role === "admin";
-  const isSelf = person.accountId === viewer.accountId;
+  const { accountId, name, createdAt } = person;
+  const isSelf = accountId === viewer.accountId;
   const activate = useActivate(person);
   const open = (kind: PersonDialogKind) => () => dialog.open(kind);
   const isActive = person.status === "active";
   return (
-    <Section title="Account" flush>
+    <Section title={t`Account`} flush>
       <ul className="divide-y divide-line">
         <Line
-          title="Name"
+          title={t`Name`}
           text={
-            <>
-              {person.name}, account {person.accountId}, added <Instant iso={person.createdAt} />
-            </>
+            <Trans>
+              {name}, account {accountId}, added <Instant iso={createdAt} />
+            </Trans>
           }
         >
           <Button size="sm" onClick={open("rename")} {...lock}>
-            Rename
+            <Trans>Rename</Trans>
           </Button>
         </Line>
         {/* An admin's password is reset on the server; nobody else may become that admin. */}
         {isActive && !(person.role === "admin" && person.hasPassword) && (
-          <Line title="Sign-in" text={signInText(person)}>
+          <Line title={t`Sign-in`} text={signInText(person)}>
             <Button size="sm" onClick={open("link")} {...lock}>
-              {person.hasPassword ? "Create a reset link" : "Create an invitation"}
+              {person.hasPassword ? t`Create a reset link` : t`Create an invitation`}
             </Button>
           </Line>
         )}
         {/* As with the password, only the server can remove an admin's. */}
         {person.totpEnabled && person.role !== "admin" && (
-          <Line title="Second factor" text="On. They cannot sign in without the app, even with a reset link.">
+          <Line title={t`Second factor`} text={t`On. They cannot sign in without the app, even with a reset link.`}>
             <Button size="sm" onClick={open("second_factor")} {...lock}>
-              Remove second factor
+              <Trans>Remove second factor</Trans>
             </Button>
           </Line>
         )}
@@ -59,20 +62,20 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
         {isAdmin && person.role === "reseller" && <PaygRightLine person={person} />}
         {!isSelf && (
           <Line
-            title={isActive ? "Access" : "Suspended"}
+            title={isActive ? t`Access` : t`Suspended`}
             text={
               isActive
-                ? "Suspending signs them out, and their keys get a 401 error immediately. It can be undone."
-                : "They cannot sign in, and their keys get a 401 error."
+                ? t`Suspending signs them out, and their keys get a 401 error immediately. It can be undone.`
+                : t`They cannot sign in, and their keys get a 401 error.`
             }
           >
             {isActive ? (
               <Button size="sm" className="text-bad!" onClick={open("suspend")} {...lock}>
-                Suspend
+                <Trans>Suspend</Trans>
               </Button>
             ) : (
               <Button size="sm" pending={activate.isPending} onClick={() => activate.mutate()} {...lock}>
-                Activate
+                <Trans>Activate</Trans>
               </Button>
             )}
           </Line>
@@ -87,13 +90,13 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
 function DataLine({ person: { accountId }, onErase }: { person: Person; onErase: () => void }) {
   const { lock } = useViewer();
   return (
-    <Line title="Data" text="What is kept of them, as a file. Erasing them cannot be undone.">
+    <Line title={t`Data`} text={t`What is kept of them, as a file. Erasing them cannot be undone.`}>
       <div className="flex flex-wrap gap-2">
         <DownloadButton size="sm" path={() => `/people/${accountId}/data`} fileName="account.json">
-          Download
+          <Trans>Download</Trans>
         </DownloadButton>
         <Button size="sm" className="text-bad!" onClick={onErase} {...lock}>
-          Erase
+          <Trans>Erase</Trans>
         </Button>
       </div>
     </Line>
@@ -102,9 +105,9 @@ function DataLine({ person: { accountId }, onErase }: { person: Person; onErase:
 
 function signInText({ hasPassword, hasIdentity, link }: Person): string {
   const until = link && formatInstant(link.expiresAt, { now: nowMs() });
-  if (!hasPassword && hasIdentity) return "Signs in by an identity provider, without a password.";
-  if (!hasPassword) return until ? `Invited; the link works until ${until}.` : "No password yet, and no valid link.";
-  return until ? `Has a password. A reset link works until ${until}.` : "Has a password.";
+  if (!hasPassword && hasIdentity) return t`Signs in by an identity provider, without a password.`;
+  if (!hasPassword) return until ? t`Invited; the link works until ${until}.` : t`No password yet, and no valid link.`;
+  return until ? t`Has a password. A reset link works until ${until}.` : t`Has a password.`;
 }
 
 /** The limits that apply: the lowest of its own, its package's and its reseller's. */
@@ -113,11 +116,11 @@ function LimitsLine({ person: { limits }, onSet }: { person: Person; onSet: () =
   const { applied } = limits;
   return (
     <Line
-      title="Limits"
-      text={applied === null ? "None were set. Those of the service apply." : `${limitsText(applied)}.`}
+      title={t`Limits`}
+      text={applied === null ? t`None were set. Those of the service apply.` : t`${{ limits: limitsText(applied) }}.`}
     >
       <Button size="sm" onClick={onSet} {...lock}>
-        Set limits
+        <Trans>Set limits</Trans>
       </Button>
     </Line>
   );
@@ -174,12 +177,12 @@ function SwitchLine({
 function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
   return (
     <SwitchLine
-      label="Pay-as-you-go"
-      hint="The balance pays for requests whose key is pay-as-you-go, or which the package cannot pay for."
+      label={t`Pay-as-you-go`}
+      hint={t`The balance pays for requests whose key is pay-as-you-go, or which the package cannot pay for.`}
       isOn={paygEnabled}
       set={async (enabled) => {
         const { paygEnabled: isOn } = await ask(api.people({ id: accountId }).payg.patch({ enabled }));
-        return isOn ? "The balance pays now." : "The balance no longer pays.";
+        return isOn ? t`The balance pays now.` : t`The balance no longer pays.`;
       }}
     />
   );
@@ -189,14 +192,14 @@ function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
 function PaygRightLine({ person: { accountId, name, maySwitchPayg } }: { person: Person }) {
   return (
     <SwitchLine
-      label="Pay-as-you-go of its customers"
-      hint="The reseller may switch it for each of its customers. If off, only an admin can, and customers cannot spend their balance until then."
+      label={t`Pay-as-you-go of its customers`}
+      hint={t`The reseller may switch it for each of its customers. If off, only an admin can, and customers cannot spend their balance until then.`}
       isOn={maySwitchPayg}
       set={async (granted) => {
         const { maySwitchPayg: may } = await ask(api.people({ id: accountId })["payg-right"].patch({ granted }));
         return may
-          ? `${name} can switch pay-as-you-go for its customers now.`
-          : `${name} can no longer switch pay-as-you-go.`;
+          ? t`${name} can switch pay-as-you-go for its customers now.`
+          : t`${name} can no longer switch pay-as-you-go.`;
       }}
     />
   );
@@ -209,7 +212,7 @@ export function useActivate(person: Person) {
     mutationFn: () => ask(api.people({ id: person.accountId }).activate.post()),
     onSuccess: async () => {
       await refresh();
-      toast.done(`${person.name} is active again.`);
+      toast.done(t`${{ name: person.name }} is active again.`);
     },
     onError: (error) => toast.failed(error),
   });

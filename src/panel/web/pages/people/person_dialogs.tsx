@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { PERSON_NAME_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
@@ -29,17 +31,17 @@ export function RenameDialog({ open, onClose, person }: DialogState & { person: 
   const refresh = useRefresh();
   const form = useForm({
     first: { name: person.name },
-    wrong: ({ name }) => ({ name: isBlank(name) ? "Enter a name." : null }),
+    wrong: ({ name }) => ({ name: isBlank(name) ? t`Enter a name.` : null }),
     send: ({ name }) => ask(api.people({ id: person.accountId }).patch({ name })),
     onSent: async ({ name: renamed }) => {
       await refresh();
-      toast.done(`Renamed to ${renamed}.`);
+      toast.done(t`Renamed to ${renamed}.`);
       onClose();
     },
   });
   return (
-    <FormDialog form={form} open={open} onClose={onClose} title="Rename" size="sm" submitLabel="Save name">
-      <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
+    <FormDialog form={form} open={open} onClose={onClose} title={t`Rename`} size="sm" submitLabel={t`Save name`}>
+      <TextField label={t`Name`} {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
     </FormDialog>
   );
 }
@@ -52,13 +54,13 @@ export function SuspendConfirm({ open, onClose, person }: DialogState & { person
       open={open}
       onOpenChange={(isOpen) => isOpen || onClose()}
       title={title}
-      confirmLabel="Suspend"
-      cancelLabel="Keep active"
+      confirmLabel={t`Suspend`}
+      cancelLabel={t`Keep active`}
       typeName={person.name}
       onConfirm={async () => {
         await ask(api.people({ id: person.accountId }).suspend.post());
         await refresh();
-        toast.done(`${person.name} is suspended.`);
+        toast.done(t`${{ name: person.name }} is suspended.`);
       }}
     >
       {body}
@@ -76,14 +78,14 @@ export function ErasePerson({ open, onClose, person }: DialogState & { person: P
     <EraseDialog
       open={open}
       onClose={onClose}
-      whose={`${person.name}'s`}
+      whose={t`${{ name: person.name }}'s`}
       email={person.email}
       hasPasskey={hasPasskey}
       asksForCode={viewer.data.totpEnabled}
       send={(body) => ask(api.people({ id: person.accountId }).erase.post(body))}
       onErased={async () => {
         await refresh();
-        toast.done(`${person.name} is erased.`);
+        toast.done(t`${{ name: person.name }} is erased.`);
         onClose();
       }}
     />
@@ -96,17 +98,19 @@ export function SecondFactorConfirm({ open, onClose, person }: DialogState & { p
     <Confirm
       open={open}
       onOpenChange={(isOpen) => isOpen || onClose()}
-      title={`Remove the second factor of ${person.name}?`}
-      confirmLabel="Remove second factor"
-      cancelLabel="Keep it"
+      title={t`Remove the second factor of ${{ name: person.name }}?`}
+      confirmLabel={t`Remove second factor`}
+      cancelLabel={t`Keep it`}
       onConfirm={async () => {
         await ask(api.people({ id: person.accountId })["remove-second-factor"].post());
         await refresh();
-        toast.done(`${person.name} now signs in with the password alone.`);
+        toast.done(t`${{ name: person.name }} now signs in with the password alone.`);
       }}
     >
-      Make sure that the request really comes from them. They sign in with their password alone until they set up a new
-      second factor.
+      <Trans>
+        Make sure that the request really comes from them. They sign in with their password alone until they set up a
+        new second factor.
+      </Trans>
     </Confirm>
   );
 }

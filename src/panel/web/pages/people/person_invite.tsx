@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { PERSON_NAME_CHARS_MAX } from "../../../../limits.ts";
@@ -24,9 +26,9 @@ type NewLink = { kind: "invitation" | "reset"; url: string; expiresAt: string; m
 type Added = { accountId: number; name: string; link: NewLink | null };
 
 const ROLES = [
-  { value: "customer", label: "Customer" },
-  { value: "reseller", label: "Reseller" },
-  { value: "admin", label: "Admin" },
+  { value: "customer", label: t`Customer` },
+  { value: "reseller", label: t`Reseller` },
+  { value: "admin", label: t`Admin` },
 ] as const satisfies readonly { value: Role; label: string }[];
 /** No reseller: a customer of the service itself. */
 const HOUSE = "0";
@@ -44,12 +46,12 @@ function AddedDialog({ open, onClose, added, href }: DialogState & { added: Adde
     <Dialog
       open={open}
       onOpenChange={(isOpen) => isOpen || onClose()}
-      title={`${added.name} is added`}
+      title={t`${{ name: added.name }} is added`}
       footer={
         <>
-          <Button onClick={onClose}>Done</Button>
+          <Button onClick={onClose}><Trans>Done</Trans></Button>
           <ButtonLink href={href} variant="primary" onClick={onClose}>
-            Open {added.name}
+            {t`Open ${{ name: added.name }}`}
           </ButtonLink>
         </>
       }
@@ -66,8 +68,8 @@ function InviteForm({ open, onClose, onAdded }: DialogState & { onAdded: (added:
   const form = useForm({
     first: { email: "", name: "", role: "customer" as Role, resellerId: HOUSE },
     wrong: ({ email, name }) => ({
-      email: isEmail(email) ? null : "Enter their e-mail address.",
-      name: isBlank(name) ? "Enter their name, as you want to see it in the list." : null,
+      email: isEmail(email) ? null : t`Enter their e-mail address.`,
+      name: isBlank(name) ? t`Enter their name, as you want to see it in the list.` : null,
       role: null,
       resellerId: null,
     }),
@@ -88,21 +90,21 @@ function InviteForm({ open, onClose, onAdded }: DialogState & { onAdded: (added:
       form={form}
       open={open}
       onClose={onClose}
-      title={isAdmin ? "Add a person" : "Invite a customer"}
-      description="You get a link for them. With it they choose their own password."
-      submitLabel={isAdmin ? "Add person" : "Invite customer"}
+      title={isAdmin ? t`Add a person` : t`Invite a customer`}
+      description={t`You get a link for them. With it they choose their own password.`}
+      submitLabel={isAdmin ? t`Add person` : t`Invite customer`}
     >
       {isAdmin && (
         <Segmented
-          label="Role"
+          label={t`Role`}
           value={role}
           onValue={(next) => form.set({ role: next })}
           options={ROLES}
           className="justify-self-start"
         />
       )}
-      <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
-      <EmailField label="E-mail" hint="They sign in with it." {...form.field("email")} />
+      <TextField label={t`Name`} {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
+      <EmailField label={t`E-mail`} hint={t`They sign in with it.`} {...form.field("email")} />
       {isAdmin && role === "customer" && <ResellerField {...form.field("resellerId")} />}
       {roleError && <FieldError id="role-error">{roleError}</FieldError>}
     </FormDialog>
@@ -111,7 +113,7 @@ function InviteForm({ open, onClose, onAdded }: DialogState & { onAdded: (added:
 
 function ResellerField({ value, onValue, error }: FieldState) {
   const resellers = useInfiniteQuery({
-    queryKey: [...PEOPLE_KEY, "resellers to choose from"],
+    queryKey: [...PEOPLE_KEY, "resellers-to-choose-from"],
     queryFn: ({ pageParam }) =>
       ask(
         api.people.get({
@@ -125,13 +127,13 @@ function ResellerField({ value, onValue, error }: FieldState) {
   const all = resellers.data?.pages.flatMap(({ people }) => people) ?? [];
   return (
     <Field
-      label="Belongs to"
-      hint="This cannot be changed later."
-      error={error ?? choicesError(resellers) ?? (isFetchNextPageError ? "They did not load. Try again." : null)}
+      label={t`Belongs to`}
+      hint={t`This cannot be changed later.`}
+      error={error ?? choicesError(resellers) ?? (isFetchNextPageError ? t`They did not load. Try again.` : null)}
       aside={
         hasNextPage && (
           <Button size="sm" variant="quiet" pending={isFetchingNextPage} onClick={() => void fetchNextPage()}>
-            Load older resellers
+            <Trans>Load older resellers</Trans>
           </Button>
         )
       }
@@ -140,7 +142,7 @@ function ResellerField({ value, onValue, error }: FieldState) {
         value={value}
         onValue={onValue}
         options={[
-          { value: HOUSE, label: "No reseller (your own customer)" },
+          { value: HOUSE, label: t`No reseller (your own customer)` },
           ...all.map(({ accountId, name, email }) => ({ value: String(accountId), label: name, hint: email })),
         ]}
       />
@@ -152,11 +154,10 @@ function ResellerField({ value, onValue, error }: FieldState) {
 function LinkOnce({ link: { kind, url, expiresAt, mailed }, name }: { link: NewLink; name: string }) {
   return (
     <>
-      <CopyField label={kind === "invitation" ? "Invitation link" : "Reset link"} value={url} />
+      <CopyField label={kind === "invitation" ? t`Invitation link` : t`Reset link`} value={url} />
       <p className="text-13 text-ink-2">
-        {mailed ? "It was also sent by mail. " : "It is not mailed: no mail server is set. "}Give it to {name} only:
-        anyone who opens it can choose the password. It works once, until {formatInstant(expiresAt, { now: nowMs() })}.
-        It is not shown again. If it is lost, make a new one; this one then stops working.
+        {mailed ? t`It was also sent by mail.` : t`It is not mailed: no mail server is set.`}{" "}
+        {t`Give it to ${name} only: anyone who opens it can choose the password. It works once, until ${{ time: formatInstant(expiresAt, { now: nowMs() }) }}. It is not shown again. If it is lost, make a new one; this one then stops working.`}
       </p>
     </>
   );
@@ -166,17 +167,18 @@ function NoLinkYet({ isAdmin }: { isAdmin: boolean }) {
   return (
     <Banner
       tone="warn"
-      title="There is no link yet."
+      title={t`There is no link yet.`}
       action={
         isAdmin ? undefined : (
           <ButtonLink href="/domains" size="sm">
-            Domains
+            <Trans>Domains</Trans>
           </ButtonLink>
         )
       }
     >
-      {isAdmin ? "They sign in" : "Your customers sign in"} on a domain of {isAdmin ? "their reseller" : "yours"}. None
-      is active yet. When one is, make the link on their page.
+      {isAdmin
+        ? t`They sign in on a domain of their reseller. None is active yet. When one is, make the link on their page.`
+        : t`Your customers sign in on a domain of yours. None is active yet. When one is, make the link on their page.`}
     </Banner>
   );
 }
@@ -198,11 +200,11 @@ export function LinkDialog({ open, onClose, person }: DialogState & { person: Pe
   if (made) {
     const done = (
       <Button variant="primary" onClick={onClose}>
-        Done
+        <Trans>Done</Trans>
       </Button>
     );
     return (
-      <Dialog open={open} onOpenChange={(isOpen) => isOpen || onClose()} title={`Link for ${name}`} footer={done}>
+      <Dialog open={open} onOpenChange={(isOpen) => isOpen || onClose()} title={t`Link for ${name}`} footer={done}>
         <LinkOnce link={made} name={name} />
       </Dialog>
     );
@@ -212,14 +214,14 @@ export function LinkDialog({ open, onClose, person }: DialogState & { person: Pe
       form={form}
       open={open}
       onClose={onClose}
-      title={`Create ${hasPassword ? "a reset link" : "an invitation"} for ${name}?`}
-      submitLabel="Create link"
+      title={hasPassword ? t`Create a reset link for ${name}?` : t`Create an invitation for ${name}?`}
+      submitLabel={t`Create link`}
     >
       <p className="text-14 text-ink-2">
         {hasPassword
-          ? "They choose a new password with it; until then the old one works. Their second factor stays."
-          : "They choose their password with it and sign in."}
-        {pending && " The link made before stops working."}
+          ? t`They choose a new password with it; until then the old one works. Their second factor stays.`
+          : t`They choose their password with it and sign in.`}
+        {pending && ` ${t`The link made before stops working.`}`}
       </p>
     </FormDialog>
   );

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { api, ask } from "../../api.ts";
 import { limitsText } from "../../copy.ts";
 import { type Person, useRefresh } from "../../shared/page_hooks.ts";
@@ -15,26 +16,26 @@ export function LimitsDialog({ open, onClose, person }: DialogState & { person: 
     send: (typed) => ask(api.people({ id: person.accountId }).limits.patch({ limits: readAllLimits(typed) })),
     onSent: async () => {
       await refresh();
-      toast.done(`The limits of ${person.name} are saved.`);
+      toast.done(t`The limits of ${{ name: person.name }} are saved.`);
       onClose();
     },
   });
   const others = [
-    ofPackage !== null && `The package sets ${limitsText(ofPackage)}.`,
-    reseller !== null && `The reseller has ${limitsText(reseller)}; no customer of it may have more.`,
+    ofPackage !== null && t`The package sets ${{ limits: limitsText(ofPackage) }}.`,
+    reseller !== null && t`The reseller has ${{ limits: limitsText(reseller) }}; no customer of it may have more.`,
   ].filter(Boolean);
   return (
     <FormDialog
       form={form}
       open={open}
       onClose={onClose}
-      title={`Limits of ${person.name}`}
+      title={t`Limits of ${{ name: person.name }}`}
       description={[
-        "Over all its keys. An empty field sets no limit; the lowest of all limits applies.",
+        t`Over all its keys. An empty field sets no limit; the lowest of all limits applies.`,
         ...others,
       ].join(" ")}
       size="lg"
-      submitLabel="Save limits"
+      submitLabel={t`Save limits`}
     >
       <AllLimitFields form={form} most={reseller} />
     </FormDialog>

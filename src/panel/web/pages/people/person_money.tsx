@@ -1,6 +1,7 @@
+import { plural, t } from "@lingui/core/macro";
 import { ALLOTMENT_PIECES, REASON_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
-import { formatApart, formatMoney, formatOf, parseUsd } from "../../format.ts";
+import { formatApart, formatMoney, parseUsd } from "../../format.ts";
 import { type Person, useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { checkCount, readCount, wrongAmount } from "../../shared/typed_numbers.ts";
 import { Segmented } from "../../ui/choices.tsx";
@@ -14,8 +15,8 @@ import { useBilling } from "../billing/queries.ts";
 /** The dialogs that change what a person has: their balance, and a reseller's allotments. */
 
 const BALANCE_CHANGES = [
-  { value: "top_up", label: "Top-up" },
-  { value: "correction", label: "Correction" },
+  { value: "top_up", label: t`Top-up` },
+  { value: "correction", label: t`Correction` },
 ] as const;
 type BalanceChange = (typeof BALANCE_CHANGES)[number]["value"];
 type BalanceForm = { kind: BalanceChange; amountNanoUsd: string; reason: string };
@@ -33,7 +34,7 @@ export function MoneyDialog({ open, onClose, person }: DialogState & { person: P
     wrong: ({ kind, amountNanoUsd, reason }) => ({
       amountNanoUsd: wrongTopUp(amountNanoUsd, { available, mayTake: kind === "correction" }),
       reason:
-        isAdmin && isBlank(reason) ? "Enter a reason. It is kept with the transaction, and they can read it." : null,
+        isAdmin && isBlank(reason) ? t`Enter a reason. It is kept with the transaction, and they can read it.` : null,
       kind: null,
     }),
     send: ({ kind, amountNanoUsd, reason }) => {
@@ -42,25 +43,26 @@ export function MoneyDialog({ open, onClose, person }: DialogState & { person: P
     },
     onSent: async ({ balance }) => {
       await refresh();
-      toast.done(`The balance of ${person.name} is ${formatMoney(balance.balanceNanoUsd)} now.`);
+      toast.done(t`The balance of ${{ name: person.name }} is ${{ balance: formatMoney(balance.balanceNanoUsd) }} now.`);
       onClose();
     },
   });
   const isCorrection = form.values.kind === "correction";
   const nanoUsd = amountOf(form.values);
+  const topUp = nanoUsd === null ? t`Top up` : t`Top up ${{ amount: formatMoney(nanoUsd) }}`;
   return (
     <FormDialog
       form={form}
       open={open}
       onClose={onClose}
-      title={isAdmin ? "Change the balance" : "Top up"}
-      description={`${person.name} has ${formatMoney(person.balanceNanoUsd)} now`}
-      submitLabel={isCorrection ? "Correct balance" : `Top up${nanoUsd === null ? "" : ` ${formatMoney(nanoUsd)}`}`}
+      title={isAdmin ? t`Change the balance` : t`Top up`}
+      description={t`${{ name: person.name }} has ${{ balance: formatMoney(person.balanceNanoUsd) }} now`}
+      submitLabel={isCorrection ? t({ message: "Correct balance", context: "to change it" }) : topUp}
     >
       <IdleMoney person={person} />
       {isAdmin && (
         <Segmented
-          label="Kind"
+          label={t`Kind`}
           value={form.values.kind}
           onValue={(kind) => form.set({ kind })}
           options={BALANCE_CHANGES}
@@ -68,15 +70,15 @@ export function MoneyDialog({ open, onClose, person }: DialogState & { person: P
         />
       )}
       <DollarField
-        label="Amount"
-        hint={isCorrection ? "In US dollars. A minus sign takes money away." : ownBalanceHint(available, nanoUsd)}
+        label={t`Amount`}
+        hint={isCorrection ? t`In US dollars. A minus sign takes money away.` : ownBalanceHint(available, nanoUsd)}
         {...form.field("amountNanoUsd")}
         inputMode={isCorrection ? "text" : "decimal"}
       />
       <TextField
-        label="Reason"
+        label={t`Reason`}
         optional={!isAdmin}
-        hint="One line, shown beside the transaction. They can read it."
+        hint={t`One line, shown beside the transaction. They can read it.`}
         {...form.field("reason")}
         maxLength={REASON_CHARS_MAX}
       />
@@ -94,16 +96,16 @@ function wrongTopUp(typed: string, { available, mayTake }: { available: bigint |
   const wrong = wrongAmount(typed, { mayTake });
   if (wrong !== null || available === undefined) return wrong;
   const nanoUsd = BigInt(parseUsd(typed) ?? 0);
-  return nanoUsd > available ? `Your balance has only ${formatApart(available, nanoUsd)[0]} available.` : null;
+  return nanoUsd > available ? t`Your balance has only ${{ available: formatApart(available, nanoUsd)[0] }} available.` : null;
 }
 
 /** What a top-up does to a reseller's own balance. For an admin, whose top-up comes from no balance, only the currency. */
 function ownBalanceHint(available: bigint | undefined, nanoUsd: bigint | null): string {
-  if (available === undefined) return "In US dollars.";
-  const now = `From your balance: ${formatApart(available, nanoUsd ?? available)[0]} available`;
+  if (available === undefined) return t`In US dollars.`;
+  const now = formatApart(available, nanoUsd ?? available)[0];
   return nanoUsd === null || nanoUsd > available
-    ? `${now}.`
-    : `${now}, ${formatMoney(available - nanoUsd)} afterwards.`;
+    ? t`From your balance: ${now} available.`
+    : t`From your balance: ${now} available, ${{ then: formatMoney(available - nanoUsd) }} afterwards.`;
 }
 
 /** Grants pieces of an offering, which a reseller may assign without paying the wholesale price. */
@@ -114,9 +116,9 @@ export function GrantDialog({ open, onClose, person }: DialogState & { person: P
   const form = useForm({
     first: { offeringId: null as Offering | null, pieces: "", reason: "" },
     wrong: ({ offeringId, pieces, reason }) => ({
-      offeringId: offeringId === null ? "Choose an offering." : null,
+      offeringId: offeringId === null ? t`Choose an offering.` : null,
       pieces: checkCount(pieces, ALLOTMENT_PIECES),
-      reason: isBlank(reason) ? "Enter a reason. It is kept with the allotment." : null,
+      reason: isBlank(reason) ? t`Enter a reason. It is kept with the allotment.` : null,
       resellerId: null,
     }),
     send: ({ offeringId: offering, pieces, reason }) => {
@@ -125,7 +127,7 @@ export function GrantDialog({ open, onClose, person }: DialogState & { person: P
     },
     onSent: async ({ allotment }) => {
       await refresh();
-      toast.done(`${person.name} may assign ${formatOf(allotment.granted, "piece")} of ${allotment.offeringName}.`);
+      toast.done(t`${{ name: person.name }} may assign ${plural({ pieces: allotment.granted }, { one: "# piece", other: "# pieces" })} of ${{ offering: allotment.offeringName }}.`);
       onClose();
     },
   });
@@ -134,15 +136,15 @@ export function GrantDialog({ open, onClose, person }: DialogState & { person: P
       form={form}
       open={open}
       onClose={onClose}
-      title="Grant an allotment"
-      description={`${person.name} may assign these packages without paying the wholesale price.`}
-      submitLabel="Grant"
+      title={t`Grant an allotment`}
+      description={t`${{ name: person.name }} may assign these packages without paying the wholesale price.`}
+      submitLabel={t({ message: "Grant", context: "to give" })}
     >
       <OfferingField offerings={offerings} {...form.field("offeringId")} />
-      <CountField label="Pieces" {...form.field("pieces")} />
+      <CountField label={t`Pieces`} {...form.field("pieces")} />
       <TextField
-        label="Reason"
-        hint="One line, kept with the allotment."
+        label={t`Reason`}
+        hint={t`One line, kept with the allotment.`}
         {...form.field("reason")}
         maxLength={REASON_CHARS_MAX}
       />

@@ -1,9 +1,11 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { Ban, ChartColumn, Ellipsis, Eye, Plus, Users } from "lucide-react";
 import { lazy, Suspense } from "react";
 import { ApiError, api, ask } from "../../api.ts";
 import { CONFIRM, FAILURES } from "../../copy.ts";
-import { formatInstant, formatOf } from "../../format.ts";
+import { formatInstant } from "../../format.ts";
 import { type Opened, type Person, useOpened, useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { Button, ButtonLink, IconButton } from "../../ui/buttons.tsx";
 import { nowMs } from "../../ui/clock.ts";
@@ -45,13 +47,13 @@ const SuspendConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.Suspen
 
 const CHART_DAYS = 30;
 
-const MONEY = { value: "money", label: "Packages and balance" } as const;
-const USAGE = { value: "usage", label: "Usage and keys" } as const;
+const MONEY = { value: "money", label: t`Packages and balance` } as const;
+const USAGE = { value: "usage", label: t`Usage and keys` } as const;
 /** Limits, rights, and what cannot be undone. */
-const ACCOUNT = { value: "account", label: "Account" } as const;
+const ACCOUNT = { value: "account", label: t`Account` } as const;
 type PersonTab = { value: "money" | "usage" | "statement" | "account"; label: string };
 const TABS: readonly [PersonTab, ...PersonTab[]] = [MONEY, USAGE, ACCOUNT];
-const RESELLER_TABS: typeof TABS = [MONEY, USAGE, { value: "statement", label: "Statement" }, ACCOUNT];
+const RESELLER_TABS: typeof TABS = [MONEY, USAGE, { value: "statement", label: t`Statement` }, ACCOUNT];
 
 /** Packages, balance, usage, keys, and the account itself. */
 export function PersonView({ accountId, listName }: { accountId: number; listName: string }) {
@@ -101,10 +103,10 @@ function KnownPerson({ person }: { person: Person }) {
         <>
           {isAdmin && person.role !== "admin" && <ViewAs person={person} />}
           <ButtonLink href={`/usage?accountId=${person.accountId}`} icon={ChartColumn}>
-            Requests
+            <Trans>Requests</Trans>
           </ButtonLink>
           <Button variant="primary" icon={Plus} onClick={() => dialog.open("assign")} {...lock}>
-            Assign package
+            <Trans>Assign package</Trans>
           </Button>
         </>
       }
@@ -115,12 +117,17 @@ function KnownPerson({ person }: { person: Person }) {
       {tab === "usage" && (
         <>
           <UsageChart
-            title={`Usage of the last ${CHART_DAYS} days`}
+            title={plural({ days: CHART_DAYS }, { one: "Usage of the last # day", other: "Usage of the last # days" })}
             filter={{ accountId: person.accountId }}
             days={CHART_DAYS}
             empty={
-              <Section title="Usage">
-                <p className="text-14 text-ink-2">No requests in the last {CHART_DAYS} days.</p>
+              <Section title={t`Usage`}>
+                <p className="text-14 text-ink-2">
+                  {plural(
+                    { days: CHART_DAYS },
+                    { one: "No requests in the last # day.", other: "No requests in the last # days." },
+                  )}
+                </p>
               </Section>
             }
           />
@@ -167,7 +174,7 @@ function Money({ person, dialog }: { person: Person; dialog: Opened<PersonDialog
               role={person.role}
               action={
                 <Button size="sm" onClick={() => dialog.open("money")} {...lock}>
-                  {isAdmin ? "Top up or correct" : "Top up"}
+                  {isAdmin ? t`Top up or correct` : t`Top up`}
                 </Button>
               }
             />
@@ -181,8 +188,9 @@ function Money({ person, dialog }: { person: Person; dialog: Opened<PersonDialog
 
 function leadOf({ email, role, resellerName }: Person, isAdmin: boolean): string {
   if (!isAdmin) return email;
-  const whose = role !== "customer" ? role : resellerName ? `customer of ${resellerName}` : "direct customer";
-  return `${email}, ${whose}`;
+  if (role === "admin") return t`${email}, admin`;
+  if (role === "reseller") return t`${email}, reseller`;
+  return resellerName ? t`${email}, customer of ${resellerName}` : t`${email}, direct customer`;
 }
 
 function PersonDialog({ dialog, person }: { dialog: Opened<PersonDialogKind>; person: Person }) {
@@ -219,14 +227,14 @@ function PersonBanner({ person, dialog }: { person: Person; dialog: Opened<Perso
     return (
       <Banner
         tone="bad"
-        title={`${person.name} is suspended.`}
+        title={t`${{ name: person.name }} is suspended.`}
         action={
           <Button size="sm" pending={activate.isPending} onClick={() => activate.mutate()} {...lock}>
-            Activate
+            <Trans>Activate</Trans>
           </Button>
         }
       >
-        They cannot sign in, and their keys get a 401 error. Packages keep running.
+        <Trans>They cannot sign in, and their keys get a 401 error. Packages keep running.</Trans>
       </Banner>
     );
   }
@@ -234,16 +242,16 @@ function PersonBanner({ person, dialog }: { person: Person; dialog: Opened<Perso
   return (
     <Banner
       tone="warn"
-      title={person.link ? "Invited, and not signed in yet." : "They cannot sign in yet."}
+      title={person.link ? t`Invited, and not signed in yet.` : t`They cannot sign in yet.`}
       action={
         <Button size="sm" onClick={() => dialog.open("link")} {...lock}>
-          Create a new link
+          <Trans>Create a new link</Trans>
         </Button>
       }
     >
       {person.link
-        ? `Their link works until ${formatInstant(person.link.expiresAt, { now: nowMs() })}. It was shown only once; a new one replaces it.`
-        : "They have no valid link to choose a password with."}
+        ? t`Their link works until ${{ time: formatInstant(person.link.expiresAt, { now: nowMs() }) }}. It was shown only once; a new one replaces it.`
+        : t`They have no valid link to choose a password with.`}
     </Banner>
   );
 }
@@ -257,7 +265,9 @@ function ViewAs({ person: { accountId, name } }: { person: Person }) {
   });
   return (
     <Button icon={Eye} pending={view.isPending || view.isSuccess} onClick={() => view.mutate()}>
-      View as<span className="sr-only"> {name}</span>
+      <Trans>
+        View as<span className="sr-only"> {name}</span>
+      </Trans>
     </Button>
   );
 }
@@ -291,15 +301,15 @@ function TheirPackages({
         })}
         firstStep={
           <Button onClick={onAssign} {...lock}>
-            Assign the first package
+            <Trans>Assign the first package</Trans>
           </Button>
         }
         actions={(row) => (
           <Menu
-            trigger={<IconButton icon={Ellipsis} label={`Actions for ${row.name}`} />}
+            trigger={<IconButton icon={Ellipsis} label={t`Actions for ${{ name: row.name }}`} />}
             items={[
               {
-                label: row.state === "queued" ? "Take out of the queue" : "End now",
+                label: row.state === "queued" ? t`Take out of the queue` : t`End now`,
                 icon: Ban,
                 tone: "danger",
                 disabled: lock.disabled,
@@ -316,13 +326,21 @@ function TheirPackages({
           onOpenChange={(isOpen) => isOpen || ending.close()}
           title={asked.title}
           confirmLabel={asked.confirmLabel}
-          cancelLabel="Keep package"
+          cancelLabel={t`Keep package`}
           onConfirm={async () => {
             const { accountId } = person;
             const packageId = ending.what?.packageId ?? 0;
-            const ended = await ask(api.people({ id: accountId }).packages({ packageId }).end.post());
+            const { package: ended, unitsDropped } = await ask(
+              api.people({ id: accountId }).packages({ packageId }).end.post(),
+            );
             await refresh();
-            toast.done(`${ended.package.name} has ended; ${formatOf(ended.unitsDropped, "request")} dropped.`);
+            const { name } = ended;
+            toast.done(
+              plural(unitsDropped, {
+                one: `${name} has ended; # request dropped.`,
+                other: `${name} has ended; # requests dropped.`,
+              }),
+            );
           }}
         >
           {asked.body}

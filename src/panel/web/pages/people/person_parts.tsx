@@ -1,7 +1,9 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { CONFIRM, EMPTY } from "../../copy.ts";
-import { formatCount, formatOf } from "../../format.ts";
+import { formatCount } from "../../format.ts";
 import { type Person, useOpened, useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { Confirm } from "../../ui/dialog.tsx";
@@ -18,7 +20,7 @@ type TheirKey = NonNullable<Awaited<ReturnType<ReturnType<typeof api.people>["ke
 type Grant = NonNullable<Awaited<ReturnType<typeof api.allotments.get>>["data"]>["allotments"][number];
 
 const KEY_STATUS = { enabled: "active", disabled: "disabled", revoked: "revoked", expired: "expired" } as const;
-const BILLING_MODE = { package: "Package", payg: "Balance" } as const;
+const BILLING_MODE = { package: t`Package`, payg: t`Balance` } as const;
 
 /** Names and masked keys. Only the owner has the whole key. */
 export function TheirKeys({ accountId }: { accountId: number }) {
@@ -33,30 +35,36 @@ export function TheirKeys({ accountId }: { accountId: number }) {
     getNextPageParam: ({ keys: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.keyId : undefined),
   });
   const columns: Column<TheirKey>[] = [
-    { head: "Name", cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
-    { head: "Key", cell: ({ masked }) => <span className="font-mono text-12">{masked}</span> },
-    { head: "Billing", cell: ({ mode }) => BILLING_MODE[mode] },
-    { head: "Created", hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    { head: "Expires", hideBelow: "lg", cell: ({ expiresAt }) => (expiresAt ? <Instant iso={expiresAt} /> : "Never") },
-    { head: "State", cell: ({ status }) => <Status kind={KEY_STATUS[status]} /> },
+    { head: t`Name`, cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
+    { head: t`Key`, cell: ({ masked }) => <span className="font-mono text-12">{masked}</span> },
+    { head: t`Billing`, cell: ({ mode }) => BILLING_MODE[mode] },
+    { head: t`Created`, hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    { head: t`Expires`, hideBelow: "lg", cell: ({ expiresAt }) => (expiresAt ? <Instant iso={expiresAt} /> : t`Never`) },
+    { head: t`State`, cell: ({ status }) => <Status kind={KEY_STATUS[status]} /> },
     {
-      head: "Action",
+      head: t`Action`,
       align: "right",
-      cell: (key) =>
-        key.status === "enabled" && (
-          <Button size="sm" onClick={() => asking.open(key)} {...lock}>
-            Switch off<span className="sr-only"> {key.name}</span>
-          </Button>
-        ),
+      cell: (key) => {
+        const { name, status } = key;
+        return (
+          status === "enabled" && (
+            <Button size="sm" onClick={() => asking.open(key)} {...lock}>
+              <Trans>
+                Switch off<span className="sr-only"> {name}</span>
+              </Trans>
+            </Button>
+          )
+        );
+      },
     },
   ];
   const asked = asking.what && CONFIRM.disableTheirKey(asking.what.name);
   return (
-    <Section title="Keys" flush>
+    <Section title={t`Keys`} flush>
       <Loaded query={keys} skeleton={<SkeletonRows rows={2} />}>
         {({ pages }) => (
           <DataTable
-            caption="Keys"
+            caption={t`Keys`}
             rows={pages.flatMap((page) => page.keys)}
             rowKey={({ keyId }) => String(keyId)}
             columns={columns}
@@ -70,13 +78,13 @@ export function TheirKeys({ accountId }: { accountId: number }) {
           open={asking.isOpen}
           onOpenChange={(isOpen) => isOpen || asking.close()}
           title={asked.title}
-          confirmLabel="Switch off"
-          cancelLabel="Keep on"
+          confirmLabel={t`Switch off`}
+          cancelLabel={t`Keep on`}
           onConfirm={async () => {
             const keyId = asking.what?.keyId ?? 0;
             await ask(api.people({ id: accountId }).keys({ keyId }).disable.post());
             await refresh();
-            toast.done(`Key ${asking.what?.name} is off.`);
+            toast.done(t`Key ${{ name: asking.what?.name ?? "" }} is off.`);
           }}
         >
           {asked.body}
@@ -92,30 +100,36 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
   const taking = useOpened<Grant>();
   const grants = useGrants(person.accountId);
   const columns: Column<Grant>[] = [
-    { head: "Offering", cell: ({ offeringName }) => <span className="font-medium wrap-anywhere">{offeringName}</span> },
-    { head: "Reason", hideBelow: "lg", cell: ({ reason }) => reason },
-    { head: "Granted", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    { head: "Pieces", align: "right", cell: ({ granted }) => formatCount(granted) },
-    { head: "Assigned", align: "right", cell: ({ used }) => formatCount(used) },
-    { head: "Left", align: "right", cell: ({ left }) => formatCount(left) },
+    { head: t`Offering`, cell: ({ offeringName }) => <span className="font-medium wrap-anywhere">{offeringName}</span> },
+    { head: t`Reason`, hideBelow: "lg", cell: ({ reason }) => reason },
+    { head: t`Granted`, cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    { head: t`Pieces`, align: "right", cell: ({ granted }) => formatCount(granted) },
+    { head: t`Assigned`, align: "right", cell: ({ used }) => formatCount(used) },
+    { head: t({ message: "Left", context: "not used yet" }), align: "right", cell: ({ left }) => formatCount(left) },
     {
-      head: "Action",
+      head: t`Action`,
       align: "right",
-      cell: (grant) =>
-        grant.left > 0 && (
-          <Button size="sm" onClick={() => taking.open(grant)}>
-            Take back<span className="sr-only"> {grant.offeringName}</span>
-          </Button>
-        ),
+      cell: (grant) => {
+        const { offeringName, left } = grant;
+        return (
+          left > 0 && (
+            <Button size="sm" onClick={() => taking.open(grant)}>
+              <Trans>
+                Take back<span className="sr-only"> {offeringName}</span>
+              </Trans>
+            </Button>
+          )
+        );
+      },
     },
   ];
   return (
     <Section
-      title="Allotments"
-      description="Packages they may assign without paying the wholesale price."
+      title={t`Allotments`}
+      description={t`Packages they may assign without paying the wholesale price.`}
       action={
         <Button size="sm" onClick={onGrant}>
-          Grant
+          {t({ message: "Grant", context: "to give" })}
         </Button>
       }
       flush
@@ -123,11 +137,11 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
       <Loaded query={grants} skeleton={<SkeletonRows rows={2} />}>
         {({ pages }) => (
           <DataTable
-            caption="Allotments"
+            caption={t`Allotments`}
             rows={pages.flatMap(({ allotments }) => allotments)}
             rowKey={({ allotmentId }) => String(allotmentId)}
             columns={columns}
-            empty={<Empty>Nothing granted yet. They pay the wholesale price for each package.</Empty>}
+            empty={<Empty><Trans>Nothing granted yet. They pay the wholesale price for each package.</Trans></Empty>}
             older={toOlder(grants)}
           />
         )}
@@ -136,16 +150,16 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
         <Confirm
           open={taking.isOpen}
           onOpenChange={(isOpen) => isOpen || taking.close()}
-          title={`Take back ${formatOf(taking.what.left, "piece")} of ${taking.what.offeringName}?`}
-          confirmLabel="Take back"
-          cancelLabel="Keep them"
+          title={t`Take back ${plural({ pieces: taking.what.left }, { one: "# piece", other: "# pieces" })} of ${{ offering: taking.what.offeringName }}?`}
+          confirmLabel={t`Take back`}
+          cancelLabel={t`Keep them`}
           onConfirm={async () => {
             const taken = await ask(api.allotments({ id: taking.what?.allotmentId ?? 0 }).withdraw.post());
             await refresh();
-            toast.done(`${formatOf(taken.withdrawn, "piece")} taken back.`);
+            toast.done(plural({ pieces: taken.withdrawn }, { one: "# piece taken back.", other: "# pieces taken back." }));
           }}
         >
-          Packages that were assigned stay. The reseller pays the wholesale price again.
+          <Trans>Packages that were assigned stay. The reseller pays the wholesale price again.</Trans>
         </Confirm>
       )}
     </Section>

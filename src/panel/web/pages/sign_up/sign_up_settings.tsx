@@ -1,8 +1,10 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { UserPlus } from "lucide-react";
 import { TERMS_URL_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
-import { formatOf, parseUsd, toUsdInput } from "../../format.ts";
+import { parseUsd, toUsdInput } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { PAY_WITH } from "../../shared/pay_with.ts";
 import { checkPrice } from "../../shared/typed_numbers.ts";
@@ -22,17 +24,17 @@ import { type SignUpSettings, signUpQuery } from "./queries.ts";
 /** How people can sign up with a seller: whether, what they accept, what they get, and with which addresses; and who did. */
 
 const TRIALS = [
-  { value: "none", label: "None" },
-  { value: "package", label: "Package" },
-  { value: "amount", label: "Amount" },
+  { value: "none", label: t({ message: "None", context: "trial" }) },
+  { value: "package", label: t`Package` },
+  { value: "amount", label: t`Amount` },
 ] as const;
 
 export function SignUpSettingsPage() {
   const settings = useQuery(signUpQuery);
   return (
     <Page
-      title="Sign-up"
-      lead="People make their own account, on your sign-in page. They confirm their e-mail address with a link."
+      title={t`Sign-up`}
+      lead={t`People make their own account, on your sign-in page. They confirm their e-mail address with a link.`}
     >
       <Loaded query={settings} skeleton={<Skeleton className="h-96 rounded-lg" />}>
         {(saved) => (
@@ -51,9 +53,9 @@ function TrialsWait({ saved: { trialsWaiting } }: { saved: SignUpSettings }) {
   const { role } = useViewer();
   if (trialsWaiting === 0) return null;
   return (
-    <Banner tone="warn" title={`${formatOf(trialsWaiting, "trial")} cannot be given yet`}>
-      The list below has the reasons.{" "}
-      {role === "reseller" && "Trials are given as soon as your balance or allotment covers them."}
+    <Banner tone="warn" title={plural(trialsWaiting, { one: "# trial cannot be given yet", other: "# trials cannot be given yet" })}>
+      {t`The list below has the reasons.`}{" "}
+      {role === "reseller" && t`Trials are given as soon as your balance or allotment covers them.`}
     </Banner>
   );
 }
@@ -108,9 +110,9 @@ function SettingsForm({ saved }: { saved: SignUpSettings }) {
     first: typedSettings(saved),
     wrong: ({ isOpen, termsUrl, privacyUrl, trial, trialOfferingId, trialAmountNanoUsd }) => ({
       isOpen: null,
-      termsUrl: isOpen && isBlank(termsUrl) ? "Enter the address of your terms." : null,
-      privacyUrl: isOpen && isBlank(privacyUrl) ? "Enter the address of your privacy policy." : null,
-      trialOfferingId: trial === "package" && trialOfferingId === null ? "Choose an offering." : null,
+      termsUrl: isOpen && isBlank(termsUrl) ? t`Enter the address of your terms.` : null,
+      privacyUrl: isOpen && isBlank(privacyUrl) ? t`Enter the address of your privacy policy.` : null,
+      trialOfferingId: trial === "package" && trialOfferingId === null ? t`Choose an offering.` : null,
       trialAmountNanoUsd: trial === "amount" ? checkPrice(trialAmountNanoUsd) : null,
       allowedDomains: null,
       forbiddenDomains: null,
@@ -119,43 +121,46 @@ function SettingsForm({ saved }: { saved: SignUpSettings }) {
     onSent: (next) => {
       client.setQueryData(signUpQuery.queryKey, next);
       form.reset(typedSettings(next));
-      toast.done(next.isOpen ? "Saved. People can sign up." : "Saved. No one can sign up.");
+      toast.done(next.isOpen ? t`Saved. People can sign up.` : t`Saved. No one can sign up.`);
     },
   });
   return (
     <Section
       title={
         <>
-          Who can sign up <Badge tone={saved.isOpen ? "ok" : "neutral"}>{saved.isOpen ? "On" : "Off"}</Badge>
+          {t`Who can sign up`}{" "}
+          <Badge tone={saved.isOpen ? "ok" : "neutral"}>
+            {saved.isOpen ? t({ message: "On", context: "sign-up" }) : t({ message: "Off", context: "sign-up" })}
+          </Badge>
         </>
       }
       description={
         role === "admin"
-          ? "For your own customers. Each reseller has its own sign-up."
-          : "Your sign-in page then has a link to the form. It needs your mail server and a live domain."
+          ? t`For your own customers. Each reseller has its own sign-up.`
+          : t`Your sign-in page then has a link to the form. It needs your mail server and a live domain.`
       }
     >
-      <PageForm form={form} saveLabel="Save sign-up" lock={lock}>
+      <PageForm form={form} saveLabel={t`Save sign-up`} lock={lock}>
         <Checkbox
-          label="People can sign up"
-          hint="Links that were mailed before do not work while this is off."
+          label={t`People can sign up`}
+          hint={t`Links that were mailed before do not work while this is off.`}
           checked={form.values.isOpen}
           onValue={(isOpen) => form.set({ isOpen })}
           error={form.errorOf("isOpen")}
         />
         {saved.isOpen && role === "admin" && (
-          <CopyField label="Address of the form" value={`${location.origin}/sign-up`} />
+          <CopyField label={t`Address of the form`} value={`${location.origin}/sign-up`} />
         )}
         <TextField
-          label="Terms"
-          hint="An https:// page. People accept both pages; the list below has which, and when."
+          label={t`Terms`}
+          hint={t`An https:// page. People accept both pages; the list below has which, and when.`}
           type="url"
           {...form.field("termsUrl")}
           maxLength={TERMS_URL_CHARS_MAX}
           placeholder="https://example.com/terms"
         />
         <TextField
-          label="Privacy policy"
+          label={t`Privacy policy`}
           type="url"
           {...form.field("privacyUrl")}
           maxLength={TERMS_URL_CHARS_MAX}
@@ -186,17 +191,19 @@ function TrialFields({ form, isReseller }: { form: SettingsOfForm; isReseller: b
   return (
     <>
       <div className="grid gap-1">
-        <span className="text-13 font-medium">Trial</span>
+        <span className="text-13 font-medium"><Trans>Trial</Trans></span>
         <Segmented
-          label="Trial"
+          label={t`Trial`}
           value={trial}
           onValue={(next) => form.set({ trial: next })}
           options={TRIALS}
           className="justify-self-start"
         />
         <p className="text-13 text-ink-3">
-          Once per person. Addresses that differ only in capitals, in what follows a plus sign, or in dots at Gmail are
-          one person.
+          <Trans>
+            Once per person. Addresses that differ only in capitals, in what follows a plus sign, or in dots at Gmail
+            are one person.
+          </Trans>
         </p>
       </div>
       {trial === "package" && (
@@ -209,9 +216,9 @@ function TrialFields({ form, isReseller }: { form: SettingsOfForm; isReseller: b
           />
           {isReseller && (
             <div className="grid gap-1">
-              <span className="text-13 font-medium">Paid from</span>
+              <span className="text-13 font-medium"><Trans>Paid from</Trans></span>
               <Segmented
-                label="Paid from"
+                label={t`Paid from`}
                 value={trialPayWith}
                 onValue={(next) => form.set({ trialPayWith: next })}
                 options={PAY_WITH}
@@ -223,11 +230,11 @@ function TrialFields({ form, isReseller }: { form: SettingsOfForm; isReseller: b
       )}
       {trial === "amount" && (
         <DollarField
-          label="Amount"
+          label={t`Amount`}
           hint={
             isReseller
-              ? "Moved from your balance. Pay-as-you-go is enabled for the account."
-              : "Pay-as-you-go is enabled for the account."
+              ? t`Moved from your balance. Pay-as-you-go is enabled for the account.`
+              : t`Pay-as-you-go is enabled for the account.`
           }
           {...form.field("trialAmountNanoUsd")}
         />
@@ -242,19 +249,19 @@ function DomainFields({ form }: { form: SettingsOfForm }) {
   return (
     <>
       <Field
-        label="Allowed mail domains"
+        label={t`Allowed mail domains`}
         optional
-        hint="One a line. Each includes the domains below it. Empty: all."
+        hint={t`One a line. Each includes the domains below it. Empty: all.`}
         error={allowedError}
       >
         <TextArea {...allowed} rows={3} placeholder="example.com" autoCapitalize="none" spellCheck={false} />
       </Field>
-      <Field label="Forbidden mail domains" optional error={forbiddenError}>
+      <Field label={t`Forbidden mail domains`} optional error={forbiddenError}>
         <TextArea {...forbidden} rows={3} placeholder="example.net" autoCapitalize="none" spellCheck={false} />
       </Field>
       <Checkbox
-        label="Allow disposable addresses"
-        hint="Of services whose mailboxes anyone can open for a few minutes. A list of them comes with each release."
+        label={t`Allow disposable addresses`}
+        hint={t`Of services whose mailboxes anyone can open for a few minutes. A list of them comes with each release.`}
         checked={form.values.disposableAllowed}
         onValue={(disposableAllowed) => form.set({ disposableAllowed })}
       />
@@ -265,23 +272,23 @@ function DomainFields({ form }: { form: SettingsOfForm }) {
 type SignedUp = NonNullable<Awaited<ReturnType<(typeof api)["sign-up"]["accounts"]["get"]>>["data"]>["rows"][number];
 
 const WHY = {
-  balance: "Waits for your balance",
-  allotment: "Waits for your allotment",
-  offering: "The offering is off sale",
-  payg: "Waits for pay-as-you-go",
+  balance: t`Waits for your balance`,
+  allotment: t`Waits for your allotment`,
+  offering: t`The offering is off sale`,
+  payg: t`Waits for pay-as-you-go`,
 } as const;
 
 function trialWords({ trial, trialWhy }: SignedUp): string {
-  if (trial === "waits") return trialWhy === null ? "Waits" : WHY[trialWhy];
-  return { none: "None", taken: "Had one before", domain: "Too many of its domain", given: "Given" }[trial];
+  if (trial === "waits") return trialWhy === null ? t`Waits` : WHY[trialWhy];
+  return { none: t({ message: "None", context: "trial" }), taken: t`Had one before`, domain: t`Too many of its domain`, given: t({ message: "Given", context: "trial" }) }[trial];
 }
 
 const COLUMNS: readonly Column<SignedUp>[] = [
-  { head: "Account", cell: ({ name, email }) => <TwoLines below={email}>{name}</TwoLines> },
-  { head: "Signed up", cell: ({ confirmedAt }) => <Instant iso={confirmedAt} /> },
-  { head: "Trial", cell: (row) => trialWords(row) },
+  { head: t`Account`, cell: ({ name, email }) => <TwoLines below={email}>{name}</TwoLines> },
+  { head: t`Signed up`, cell: ({ confirmedAt }) => <Instant iso={confirmedAt} /> },
+  { head: t`Trial`, cell: (row) => trialWords(row) },
   {
-    head: "Accepted",
+    head: t`Accepted`,
     cell: ({ acceptedAt, termsUrl, privacyUrl }) => (
       <TwoLines below={`${termsUrl}, ${privacyUrl}`}>
         <Instant iso={acceptedAt} />
@@ -300,16 +307,16 @@ function SignedUpSection() {
     getNextPageParam: ({ rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.accountId : undefined),
   });
   return (
-    <Section title="Who signed up" flush>
+    <Section title={t`Who signed up`} flush>
       <Loaded query={found} skeleton={<SkeletonRows rows={3} />}>
         {({ pages }) => (
           <DataTable
-            caption="Accounts that people made by signing up"
+            caption={t`Accounts that people made by signing up`}
             rows={pages.flatMap((page) => page.rows)}
             rowKey={({ accountId }) => String(accountId)}
             rowHref={({ accountId }) => `${role === "admin" ? "/admin/people" : "/customers"}/${accountId}`}
             columns={COLUMNS}
-            empty={<Empty icon={UserPlus}>No one has signed up yet.</Empty>}
+            empty={<Empty icon={UserPlus}><Trans>No one has signed up yet.</Trans></Empty>}
             older={toOlder(found)}
           />
         )}
