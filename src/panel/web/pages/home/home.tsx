@@ -97,7 +97,15 @@ function Own({ home, isNew, onTurn }: { home: Home; isNew: boolean; onTurn: () =
         days={CHART_DAYS}
         empty={
           <Section title={CHART_TITLE}>
-            <Empty action={!isNew && <ButtonLink href="/playground"><Trans>Open the playground</Trans></ButtonLink>}>
+            <Empty
+              action={
+                !isNew && (
+                  <ButtonLink href="/playground">
+                    <Trans>Open the playground</Trans>
+                  </ButtonLink>
+                )
+              }
+            >
               <Trans>No requests yet. They will be counted here, by model.</Trans>
             </Empty>
           </Section>
@@ -237,7 +245,10 @@ function NoPackage({ home, isNew }: { home: Home; isNew: boolean }) {
         <Section title={t`Balance`} action={<AskFor what="top_up" label={t`Top up the balance`} />}>
           <BalanceFigures balance={balance} role={role} isOwn>
             {next && (
-              <Figure label={t`Next package`} note={t`From ${{ day: formatDay(next.startsAt, next.timeZone, nowMs()) }}`}>
+              <Figure
+                label={t`Next package`}
+                note={t`From ${{ day: formatDay(next.startsAt, next.timeZone, nowMs()) }}`}
+              >
                 <span className="text-20">{next.name}</span>
               </Figure>
             )}
@@ -266,7 +277,8 @@ function noPackageText({ endedName, endedAt, endedTimeZone }: None, next: Home["
     endedName !== null &&
     endedAt !== null &&
     t`${endedName} ended on ${{ day: formatDay(endedAt, endedTimeZone ?? "UTC", nowMs()) }}.`;
-  const coming = next && t`${{ name: next.name }} starts on ${{ day: formatDay(next.startsAt, next.timeZone, nowMs()) }}.`;
+  const coming =
+    next && t`${{ name: next.name }} starts on ${{ day: formatDay(next.startsAt, next.timeZone, nowMs()) }}.`;
   const kept = t({ message: "Your keys are kept and work again with a new one.", context: "with a new package" });
   return [ended, coming, ended ? kept : next ? "" : NEEDS_PACKAGE].filter(Boolean).join(" ");
 }

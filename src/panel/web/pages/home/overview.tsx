@@ -95,7 +95,10 @@ function cellsOf(data: OverviewData): Cell[] {
       label: t`Orders waiting`,
       href: "/admin/orders",
       value: formatCount(ordersOpen),
-      note: ordersOpen === 0 ? t({ message: "none waiting", context: "orders" }) : t({ message: "waiting for a decision", context: "orders" }),
+      note:
+        ordersOpen === 0
+          ? t({ message: "none waiting", context: "orders" })
+          : t({ message: "waiting for a decision", context: "orders" }),
       ...(ordersOpen > 0 && { tone: "warn" }),
     },
     providersCell(data.providers),
@@ -135,7 +138,10 @@ function providersCell({ failing, degraded, answering, untested }: OverviewData[
     return {
       label,
       href,
-      value: untested === 0 ? t({ message: "None", context: "providers" }) : t({ message: "Untested", context: "providers" }),
+      value:
+        untested === 0
+          ? t({ message: "None", context: "providers" })
+          : t({ message: "Untested", context: "providers" }),
       note: untested === 0 ? t({ message: "none is on", context: "providers" }) : t`no request in 24 hours`,
     };
   return { label, href, value: t`OK`, note: formatList([known, ...unknown]) };
@@ -143,7 +149,11 @@ function providersCell({ failing, degraded, answering, untested }: OverviewData[
 
 /** "OK" only if a domain is live: one that waits for its records has not been well yet. */
 function domainsFigure({ domains, domainsLive, domainsFailing }: OverviewData): { value: string; note: string } {
-  if (domainsFailing > 0) return { value: plural({ failing: domainsFailing }, { one: "# fails", other: "# fail" }), note: t`check their DNS records` };
+  if (domainsFailing > 0)
+    return {
+      value: plural({ failing: domainsFailing }, { one: "# fails", other: "# fail" }),
+      note: t`check their DNS records`,
+    };
   if (domains === 0) return { value: t({ message: "None", context: "domains" }), note: t`resellers add them` };
   const live = t`${{ live: formatCount(domainsLive) }} of ${{ domains: formatCount(domains) }} live`;
   return { value: domainsLive === 0 ? t({ message: "Waiting", context: "domains" }) : t`OK`, note: live };
@@ -162,14 +172,23 @@ function booksCell(books: OverviewData["books"]): Cell {
   if (books === null) return { ...cell, value: "–", note: t`not checked yet` };
   const { broken, uncounted, checkedAt } = books;
   if (broken > 0) {
-    return { ...cell, value: plural(broken, { one: "# broken", other: "# broken" }), note: <Ago iso={checkedAt} />, tone: "bad" };
+    return {
+      ...cell,
+      value: plural(broken, { one: "# broken", other: "# broken" }),
+      note: <Ago iso={checkedAt} />,
+      tone: "bad",
+    };
   }
   const isLate = nowMs() - Date.parse(checkedAt) > CHECK_LATE_MS;
   const unknown = uncounted > 0 || isLate;
   return {
     ...cell,
-    value: isLate ? t({ message: "Late", context: "a check of the books" }) : uncounted > 0 ? t`Not all counted` : t`OK`,
-    note: (
+    value: isLate
+      ? t({ message: "Late", context: "a check of the books" })
+      : uncounted > 0
+        ? t`Not all counted`
+        : t`OK`,
+    note:
       uncounted > 0 ? (
         <Trans>
           <Plural value={uncounted} one="# not counted in time" other="# not counted in time" />, checked{" "}
@@ -179,8 +198,7 @@ function booksCell(books: OverviewData["books"]): Cell {
         <Trans>
           checked <Ago iso={checkedAt} />
         </Trans>
-      )
-    ),
+      ),
     ...(unknown && { tone: "warn" }),
   };
 }

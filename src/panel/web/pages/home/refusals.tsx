@@ -27,7 +27,9 @@ export function HomeRefusals({ home }: { home: Home }) {
       flush={home.refusals.length > 0}
     >
       {home.refusals.length === 0 ? (
-        <p className="text-14 text-ink-2"><Trans>No request was refused.</Trans></p>
+        <p className="text-14 text-ink-2">
+          <Trans>No request was refused.</Trans>
+        </p>
       ) : (
         <ul>
           {home.refusals.map((refusal) => (
@@ -97,7 +99,8 @@ function Advice({ refusal, home, brand }: { refusal: Recent; home: Home; brand: 
     <div className="grid gap-3">
       <p>
         {since ?? whatNowText(factsOf(refusal, home, brand))}
-        {code === "insufficient_balance" && ` ${t`${{ free: formatMoney(home.balance.freeNanoUsd) }} is available now.`}`}
+        {code === "insufficient_balance" &&
+          ` ${t`${{ free: formatMoney(home.balance.freeNanoUsd) }} is available now.`}`}
       </p>
       <p className="flex flex-wrap items-center gap-x-4 gap-y-2 text-13">
         {step && since === null && (
@@ -105,8 +108,12 @@ function Advice({ refusal, home, brand }: { refusal: Recent; home: Home; brand: 
             {step.label}
           </ButtonLink>
         )}
-        <TextLink href={usage}><Trans>Show these requests</Trans></TextLink>
-        <TextLink href={`${usage}&receipt=${lastRequestId}`}><Trans>Latest receipt</Trans></TextLink>
+        <TextLink href={usage}>
+          <Trans>Show these requests</Trans>
+        </TextLink>
+        <TextLink href={`${usage}&receipt=${lastRequestId}`}>
+          <Trans>Latest receipt</Trans>
+        </TextLink>
       </p>
     </div>
   );

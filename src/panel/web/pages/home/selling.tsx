@@ -40,7 +40,11 @@ export function Selling() {
               rowKey={({ accountId }) => String(accountId)}
               rowHref={({ accountId }) => `/customers/${accountId}`}
               columns={COLUMNS}
-              empty={<Empty><Trans>No customer is about to run out.</Trans></Empty>}
+              empty={
+                <Empty>
+                  <Trans>No customer is about to run out.</Trans>
+                </Empty>
+              }
             />
           </Section>
         </>

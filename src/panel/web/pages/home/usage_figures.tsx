@@ -97,7 +97,11 @@ export function UsageFigures({ of = {} }: { of?: FiguresOf }) {
               }
               rowHref={(line) => lineHref(by, line, { of, isAdmin })}
               columns={columnsOf(by, kind?.head ?? "", isAdmin)}
-              empty={<Empty><Trans>No requests in this period.</Trans></Empty>}
+              empty={
+                <Empty>
+                  <Trans>No requests in this period.</Trans>
+                </Empty>
+              }
             />
             {data.hasMore && (
               <p className="px-4 py-3 text-13 text-ink-2 sm:px-6">
@@ -146,7 +150,9 @@ function OwnRange({ state, setState }: { state: State; setState: (changes: Parti
       <DateInput label={t`First day`} value={state.from} onValue={(from) => setState({ from })} />
       <span className="text-ink-2">{t({ message: "to", context: "between two days" })}</span>
       <DateInput label={t`Last day`} value={state.to} onValue={(to) => setState({ to })} />
-      <span className="text-ink-3"><Trans>Days of UTC. At most 366.</Trans></span>
+      <span className="text-ink-3">
+        <Trans>Days of UTC. At most 366.</Trans>
+      </span>
     </div>
   );
 }
@@ -257,7 +263,9 @@ function ErrorCodes({ data: { errors, errorsBefore } }: { data: Data }) {
   const before = new Map(errorsBefore.map(({ code, requests }) => [code, requests]));
   return (
     <section aria-label={t`Errors by code`} className="grid gap-2 border-t border-line px-4 py-4 sm:px-6">
-      <h3 className="text-13"><Trans>Errors by code</Trans></h3>
+      <h3 className="text-13">
+        <Trans>Errors by code</Trans>
+      </h3>
       <ul className="flex flex-wrap gap-x-6 gap-y-1 text-13 tabular-nums">
         {errors.map(({ code, requests }) => (
           <li key={code}>
@@ -304,7 +312,12 @@ function columnsOf(by: LineKind["value"], head: string, isAdmin: boolean): Colum
       hideBelow: "xl",
       cell: ({ cachedTokens, promptTokens }) => (promptTokens === 0 ? "–" : formatShare(cachedTokens / promptTokens)),
     },
-    { head: t`First event`, align: "right", hideBelow: "xl", cell: ({ firstEvent }) => <Percentiles of={firstEvent} /> },
+    {
+      head: t`First event`,
+      align: "right",
+      hideBelow: "xl",
+      cell: ({ firstEvent }) => <Percentiles of={firstEvent} />,
+    },
     {
       head: t`Whole request`,
       align: "right",

@@ -100,7 +100,11 @@ const INVITED_COLUMNS: Column<Invitation>[] = [
 
 function You({ personId }: { personId: number }) {
   const { person } = useMe();
-  return Number(person.accountId) === personId ? <Badge><Trans>You</Trans></Badge> : null;
+  return Number(person.accountId) === personId ? (
+    <Badge>
+      <Trans>You</Trans>
+    </Badge>
+  ) : null;
 }
 
 /** Everyone may leave; the rest is for owners. */
@@ -120,7 +124,12 @@ function MemberMenu({ row, onOpen }: { row: Member; onOpen: (what: Opened) => vo
               "line" as const,
             ]),
         isSelf
-          ? { label: t({ message: "Leave", context: "an account" }), icon: LogOut, tone: "danger", onSelect: () => onOpen({ kind: "leave", row }) }
+          ? {
+              label: t({ message: "Leave", context: "an account" }),
+              icon: LogOut,
+              tone: "danger",
+              onSelect: () => onOpen({ kind: "leave", row }),
+            }
           : { label: t`Remove`, icon: UserMinus, tone: "danger", onSelect: () => onOpen({ kind: "remove", row }) },
       ]}
     />

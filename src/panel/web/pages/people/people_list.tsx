@@ -66,7 +66,12 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
         onClear={() => setFilters({ q: "", role: "all", state: "" })}
         aside={
           <>
-            <NativeSelect label={t({ message: "Order", context: "of a list" })} value={sort} onValue={(next) => setFilters({ sort: next })} options={SORTS} />
+            <NativeSelect
+              label={t({ message: "Order", context: "of a list" })}
+              value={sort}
+              onValue={(next) => setFilters({ sort: next })}
+              options={SORTS}
+            />
             <ExportCsv query={queryOf({ q, role, state })} />
           </>
         }
@@ -81,7 +86,12 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
           className="xl:w-64"
         />
         {isAdmin && (
-          <Segmented label={t`Role`} value={role} onValue={(next) => setFilters({ role: next })} options={ROLE_FILTER} />
+          <Segmented
+            label={t`Role`}
+            value={role}
+            onValue={(next) => setFilters({ role: next })}
+            options={ROLE_FILTER}
+          />
         )}
         <NativeSelect
           label={t`State`}
@@ -178,14 +188,24 @@ const WHAT: readonly Column<Row>[] = [
 ];
 
 function None() {
-  return <span className="text-ink-3"><Trans>None</Trans></span>;
+  return (
+    <span className="text-ink-3">
+      <Trans>None</Trans>
+    </span>
+  );
 }
 
 type StatusFacts = Pick<Row, "status" | "hasPassword" | "hasIdentity">;
 
 function PersonStatus({ person: { status, hasPassword, hasIdentity } }: { person: StatusFacts }) {
   if (status === "suspended") return <Status kind="suspended" />;
-  return hasPassword || hasIdentity ? <Status kind="active" /> : <Status kind="pending"><Trans>Invited</Trans></Status>;
+  return hasPassword || hasIdentity ? (
+    <Status kind="active" />
+  ) : (
+    <Status kind="pending">
+      <Trans>Invited</Trans>
+    </Status>
+  );
 }
 
 /** A button that opens the form for a new person. */

@@ -49,7 +49,9 @@ function AddedDialog({ open, onClose, added, href }: DialogState & { added: Adde
       title={t`${{ name: added.name }} is added`}
       footer={
         <>
-          <Button onClick={onClose}><Trans>Done</Trans></Button>
+          <Button onClick={onClose}>
+            <Trans>Done</Trans>
+          </Button>
           <ButtonLink href={href} variant="primary" onClick={onClose}>
             {t`Open ${{ name: added.name }}`}
           </ButtonLink>

@@ -43,7 +43,9 @@ export function MoneyDialog({ open, onClose, person }: DialogState & { person: P
     },
     onSent: async ({ balance }) => {
       await refresh();
-      toast.done(t`The balance of ${{ name: person.name }} is ${{ balance: formatMoney(balance.balanceNanoUsd) }} now.`);
+      toast.done(
+        t`The balance of ${{ name: person.name }} is ${{ balance: formatMoney(balance.balanceNanoUsd) }} now.`,
+      );
       onClose();
     },
   });
@@ -96,7 +98,9 @@ function wrongTopUp(typed: string, { available, mayTake }: { available: bigint |
   const wrong = wrongAmount(typed, { mayTake });
   if (wrong !== null || available === undefined) return wrong;
   const nanoUsd = BigInt(parseUsd(typed) ?? 0);
-  return nanoUsd > available ? t`Your balance has only ${{ available: formatApart(available, nanoUsd)[0] }} available.` : null;
+  return nanoUsd > available
+    ? t`Your balance has only ${{ available: formatApart(available, nanoUsd)[0] }} available.`
+    : null;
 }
 
 /** What a top-up does to a reseller's own balance. For an admin, whose top-up comes from no balance, only the currency. */
@@ -105,7 +109,7 @@ function ownBalanceHint(available: bigint | undefined, nanoUsd: bigint | null): 
   const now = formatApart(available, nanoUsd ?? available)[0];
   return nanoUsd === null || nanoUsd > available
     ? t`From your balance: ${now} available.`
-    : t`From your balance: ${now} available, ${{ then: formatMoney(available - nanoUsd) }} afterwards.`;
+    : t`From your balance: ${now} available, ${{ later: formatMoney(available - nanoUsd) }} afterwards.`;
 }
 
 /** Grants pieces of an offering, which a reseller may assign without paying the wholesale price. */
@@ -127,7 +131,9 @@ export function GrantDialog({ open, onClose, person }: DialogState & { person: P
     },
     onSent: async ({ allotment }) => {
       await refresh();
-      toast.done(t`${{ name: person.name }} may assign ${plural({ pieces: allotment.granted }, { one: "# piece", other: "# pieces" })} of ${{ offering: allotment.offeringName }}.`);
+      toast.done(
+        t`${{ name: person.name }} may assign ${plural({ pieces: allotment.granted }, { one: "# piece", other: "# pieces" })} of ${{ offering: allotment.offeringName }}.`,
+      );
       onClose();
     },
   });

@@ -39,7 +39,11 @@ export function TheirKeys({ accountId }: { accountId: number }) {
     { head: t`Key`, cell: ({ masked }) => <span className="font-mono text-12">{masked}</span> },
     { head: t`Billing`, cell: ({ mode }) => BILLING_MODE[mode] },
     { head: t`Created`, hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    { head: t`Expires`, hideBelow: "lg", cell: ({ expiresAt }) => (expiresAt ? <Instant iso={expiresAt} /> : t`Never`) },
+    {
+      head: t`Expires`,
+      hideBelow: "lg",
+      cell: ({ expiresAt }) => (expiresAt ? <Instant iso={expiresAt} /> : t`Never`),
+    },
     { head: t`State`, cell: ({ status }) => <Status kind={KEY_STATUS[status]} /> },
     {
       head: t`Action`,
@@ -100,7 +104,10 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
   const taking = useOpened<Grant>();
   const grants = useGrants(person.accountId);
   const columns: Column<Grant>[] = [
-    { head: t`Offering`, cell: ({ offeringName }) => <span className="font-medium wrap-anywhere">{offeringName}</span> },
+    {
+      head: t`Offering`,
+      cell: ({ offeringName }) => <span className="font-medium wrap-anywhere">{offeringName}</span>,
+    },
     { head: t`Reason`, hideBelow: "lg", cell: ({ reason }) => reason },
     { head: t`Granted`, cell: ({ createdAt }) => <Ago iso={createdAt} /> },
     { head: t`Pieces`, align: "right", cell: ({ granted }) => formatCount(granted) },
@@ -141,7 +148,11 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
             rows={pages.flatMap(({ allotments }) => allotments)}
             rowKey={({ allotmentId }) => String(allotmentId)}
             columns={columns}
-            empty={<Empty><Trans>Nothing granted yet. They pay the wholesale price for each package.</Trans></Empty>}
+            empty={
+              <Empty>
+                <Trans>Nothing granted yet. They pay the wholesale price for each package.</Trans>
+              </Empty>
+            }
             older={toOlder(grants)}
           />
         )}
@@ -156,7 +167,9 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
           onConfirm={async () => {
             const taken = await ask(api.allotments({ id: taking.what?.allotmentId ?? 0 }).withdraw.post());
             await refresh();
-            toast.done(plural({ pieces: taken.withdrawn }, { one: "# piece taken back.", other: "# pieces taken back." }));
+            toast.done(
+              plural({ pieces: taken.withdrawn }, { one: "# piece taken back.", other: "# pieces taken back." }),
+            );
           }}
         >
           <Trans>Packages that were assigned stay. The reseller pays the wholesale price again.</Trans>

@@ -53,7 +53,10 @@ function TrialsWait({ saved: { trialsWaiting } }: { saved: SignUpSettings }) {
   const { role } = useViewer();
   if (trialsWaiting === 0) return null;
   return (
-    <Banner tone="warn" title={plural(trialsWaiting, { one: "# trial cannot be given yet", other: "# trials cannot be given yet" })}>
+    <Banner
+      tone="warn"
+      title={plural(trialsWaiting, { one: "# trial cannot be given yet", other: "# trials cannot be given yet" })}
+    >
       {t`The list below has the reasons.`}{" "}
       {role === "reseller" && t`Trials are given as soon as your balance or allotment covers them.`}
     </Banner>
@@ -191,7 +194,9 @@ function TrialFields({ form, isReseller }: { form: SettingsOfForm; isReseller: b
   return (
     <>
       <div className="grid gap-1">
-        <span className="text-13 font-medium"><Trans>Trial</Trans></span>
+        <span className="text-13 font-medium">
+          <Trans>Trial</Trans>
+        </span>
         <Segmented
           label={t`Trial`}
           value={trial}
@@ -216,7 +221,9 @@ function TrialFields({ form, isReseller }: { form: SettingsOfForm; isReseller: b
           />
           {isReseller && (
             <div className="grid gap-1">
-              <span className="text-13 font-medium"><Trans>Paid from</Trans></span>
+              <span className="text-13 font-medium">
+                <Trans>Paid from</Trans>
+              </span>
               <Segmented
                 label={t`Paid from`}
                 value={trialPayWith}
@@ -280,7 +287,12 @@ const WHY = {
 
 function trialWords({ trial, trialWhy }: SignedUp): string {
   if (trial === "waits") return trialWhy === null ? t`Waits` : WHY[trialWhy];
-  return { none: t({ message: "None", context: "trial" }), taken: t`Had one before`, domain: t`Too many of its domain`, given: t({ message: "Given", context: "trial" }) }[trial];
+  return {
+    none: t({ message: "None", context: "trial" }),
+    taken: t`Had one before`,
+    domain: t`Too many of its domain`,
+    given: t({ message: "Given", context: "trial" }),
+  }[trial];
 }
 
 const COLUMNS: readonly Column<SignedUp>[] = [
@@ -316,7 +328,11 @@ function SignedUpSection() {
             rowKey={({ accountId }) => String(accountId)}
             rowHref={({ accountId }) => `${role === "admin" ? "/admin/people" : "/customers"}/${accountId}`}
             columns={COLUMNS}
-            empty={<Empty icon={UserPlus}><Trans>No one has signed up yet.</Trans></Empty>}
+            empty={
+              <Empty icon={UserPlus}>
+                <Trans>No one has signed up yet.</Trans>
+              </Empty>
+            }
             older={toOlder(found)}
           />
         )}
