@@ -32,11 +32,11 @@ type PartFacts = {
 
 /** In the order in which prices are shown and compared. */
 export const PRICE_PARTS = {
-  input: { side: "input", label: "Input", tokens: "input tokens", listed: "input_mtok", hasColumn: true },
-  output: { side: "output", label: "Output", tokens: "output tokens", listed: "output_mtok", hasColumn: true },
+  input: { side: "input", label: /*i18n*/ "Input", tokens: "input tokens", listed: "input_mtok", hasColumn: true },
+  output: { side: "output", label: /*i18n*/ "Output", tokens: "output tokens", listed: "output_mtok", hasColumn: true },
   cached_input: {
     side: "input",
-    label: "Cached input",
+    label: /*i18n*/ "Cached input",
     tokens: "cached input tokens",
     listed: "cache_read_mtok",
     hasColumn: true,
@@ -45,7 +45,7 @@ export const PRICE_PARTS = {
   },
   cache_write: {
     side: "input",
-    label: "Cache write",
+    label: /*i18n*/ "Cache write",
     tokens: "tokens written to the provider's cache",
     listed: "cache_write_mtok",
     without: "dearest_text",
@@ -58,7 +58,7 @@ export const PRICE_PARTS = {
   },
   cache_write_1h: {
     side: "input",
-    label: "Cache write, 1 hour",
+    label: /*i18n*/ "Cache write, 1 hour",
     tokens: "tokens written to it for an hour",
     listed: "cache_write_1h_mtok",
     without: "dearest_text",
@@ -67,7 +67,7 @@ export const PRICE_PARTS = {
   },
   reasoning: {
     side: "output",
-    label: "Reasoning",
+    label: /*i18n*/ "Reasoning",
     tokens: "reasoning tokens",
     listed: "output_reasoning_mtok",
     without: "ordinary",
@@ -75,7 +75,7 @@ export const PRICE_PARTS = {
   },
   audio_input: {
     side: "input",
-    label: "Audio input",
+    label: /*i18n*/ "Audio input",
     tokens: "audio tokens in the prompt",
     listed: "input_audio_mtok",
     without: "dearest",
@@ -85,7 +85,7 @@ export const PRICE_PARTS = {
   },
   audio_output: {
     side: "output",
-    label: "Audio output",
+    label: /*i18n*/ "Audio output",
     tokens: "audio tokens in the answer",
     listed: "output_audio_mtok",
     without: "dearest",
@@ -95,7 +95,7 @@ export const PRICE_PARTS = {
   },
   image_input: {
     side: "input",
-    label: "Image input",
+    label: /*i18n*/ "Image input",
     tokens: "image tokens in the prompt",
     listed: "input_image_mtok",
     without: "dearest",
@@ -105,7 +105,7 @@ export const PRICE_PARTS = {
   },
   image_output: {
     side: "output",
-    label: "Image output",
+    label: /*i18n*/ "Image output",
     tokens: "image tokens in the answer",
     listed: "output_image_mtok",
     without: "dearest",

@@ -6,41 +6,41 @@ import { type Static, Type } from "@sinclair/typebox";
 export const INVARIANTS = [
   {
     name: "inv_package_units",
-    says: "A package's counters equal what replicas have drawn of it plus its settled receipts.",
+    says: /*i18n*/ "A package's counters equal what replicas have drawn of it plus its settled receipts.",
   },
-  { name: "inv_package_days", says: "The counters of each day of a package do too." },
-  { name: "inv_balance_entries", says: "A balance equals the sum of its transactions." },
+  { name: "inv_package_days", says: /*i18n*/ "The counters of each day of a package do too." },
+  { name: "inv_balance_entries", says: /*i18n*/ "A balance equals the sum of its transactions." },
   {
     name: "inv_balance_held",
-    says: "The reserved amount of a balance equals the sum of what replicas have drawn of it.",
+    says: /*i18n*/ "The reserved amount of a balance equals the sum of what replicas have drawn of it.",
   },
   {
     name: "inv_bounds",
-    says: "No counter is below zero or above its limit; carryover is never ahead of its days.",
+    says: /*i18n*/ "No counter is below zero or above its limit; carryover is never ahead of its days.",
   },
   {
     name: "inv_charges",
-    says: "Every charge has its transaction; a request that was released, or paid by a package, cost nothing.",
+    says: /*i18n*/ "Every charge has its transaction; a request that was released, or paid by a package, cost nothing.",
   },
   {
     name: "inv_prices",
-    says: "Every charge equals its receipt's counts times the prices that the receipt names, rounded up once.",
+    says: /*i18n*/ "Every charge equals its receipt's counts times the prices that the receipt names, rounded up once.",
   },
   {
     name: "inv_earnings",
-    says: "A reseller's earnings of a closed day equal what its receipts say, and its balance was credited each once.",
+    says: /*i18n*/ "A reseller's earnings of a closed day equal what its receipts say, and its balance was credited each once.",
   },
   {
     name: "inv_key_days",
-    says: "A key's counters of a day equal what is drawn for its requests plus its receipts of that day.",
+    says: /*i18n*/ "A key's counters of a day equal what is drawn for its requests plus its receipts of that day.",
   },
   {
     name: "inv_allotments",
-    says: "The used pieces of an allotment equal the packages taken from it, never more than were granted.",
+    says: /*i18n*/ "The used pieces of an allotment equal the packages taken from it, never more than were granted.",
   },
   {
     name: "inv_payments",
-    says: "Every paid order has one payment of its price and is fulfilled at most once; refunds fit their payment, what they took, and their order.",
+    says: /*i18n*/ "Every paid order has one payment of its price and is fulfilled at most once; refunds fit their payment, what they took, and their order.",
   },
 ] as const;
 export type InvariantName = (typeof INVARIANTS)[number]["name"];

@@ -129,14 +129,3 @@ export function adviceWords({ part, requests, overruns, mostPermille }: BoundUse
   const over = overruns === 0 || part === "output" ? "" : `; ${overruns.toLocaleString("en")} used more than that was`;
   return `In ${BOUND_USES_DAYS} days, ${count} ${REQUESTS_OF[part]} used ${most}${over}.`;
 }
-
-/** "Lower: The most for an image, 50,000 → 34,000 tokens"; undefined if nothing should change. */
-export function changeWords(model: BoundedModel, { overruns, change }: BoundAdvice): string | undefined {
-  const changes = Object.entries(change).map(([name, to]) => {
-    if (name === "marginPermille")
-      return `factor for what is reserved, ${model.marginPermille / ALL_PERMILLE} → ${to / ALL_PERMILLE}`;
-    const bound = name as BoundName;
-    return `${MODEL_BOUNDS[bound].label}, ${model[bound].toLocaleString("en")} → ${to.toLocaleString("en")}`;
-  });
-  return changes.length === 0 ? undefined : `${overruns > 0 ? "Raise" : "Lower"}: ${changes.join("; ")}`;
-}

@@ -8,63 +8,63 @@
 export const FACT_CHOICES = {
   capField: {
     values: ["max_tokens", "max_completion_tokens"],
-    label: "Output limit",
-    hint: "The field from which it reads the output limit.",
+    label: /*i18n*/ "Output limit",
+    hint: /*i18n*/ "The field from which it reads the output limit.",
   },
   developerRole: {
     values: ["system", "developer"],
-    label: "Developer messages",
-    hint: "The role in which it takes messages of the role developer.",
+    label: /*i18n*/ "Developer messages",
+    hint: /*i18n*/ "The role in which it takes messages of the role developer.",
   },
   systemMessages: {
     values: ["several", "merged"],
-    label: "System messages in a row",
-    hint: "Sent as several, or merged into one, for chat templates that refuse two.",
+    label: /*i18n*/ "System messages in a row",
+    hint: /*i18n*/ "Sent as several, or merged into one, for chat templates that refuse two.",
   },
   contentForm: {
     values: ["list", "text"],
-    label: "Content",
-    hint: "A list of nothing but texts is sent as a list, or as one text.",
+    label: /*i18n*/ "Content",
+    hint: /*i18n*/ "A list of nothing but texts is sent as a list, or as one text.",
   },
   toolCallContent: {
     values: ["any", "null", "empty"],
-    label: "Content beside tool calls",
-    hint: "What an assistant's message without text has: any (what the client sent), null, or an empty text.",
+    label: /*i18n*/ "Content beside tool calls",
+    hint: /*i18n*/ "What an assistant's message without text has: any (what the client sent), null, or an empty text.",
   },
   toolImages: {
     values: ["kept", "moved"],
-    label: "Images in tool messages",
-    hint: "Kept there, or moved into a message of the user that follows.",
+    label: /*i18n*/ "Images in tool messages",
+    hint: /*i18n*/ "Kept there, or moved into a message of the user that follows.",
   },
   functions: {
     values: ["kept", "tools"],
-    label: "Legacy functions",
-    hint: "functions, function_call and messages of the role function: kept, or sent as tools.",
+    label: /*i18n*/ "Legacy functions",
+    hint: /*i18n*/ "functions, function_call and messages of the role function: kept, or sent as tools.",
   },
   streamOptions: {
     values: ["sent", "left_out"],
-    label: "Stream options",
-    hint: "Whether stream_options are sent. Without them the tokens of a stream may have to be estimated.",
+    label: /*i18n*/ "Stream options",
+    hint: /*i18n*/ "Whether stream_options are sent. Without them the tokens of a stream may have to be estimated.",
   },
   embeddings: {
     values: ["base64", "float"],
-    label: "Embeddings",
-    hint: "The form that it is asked for: float, if it refuses or ignores base64.",
+    label: /*i18n*/ "Embeddings",
+    hint: /*i18n*/ "The form that it is asked for: float, if it refuses or ignores base64.",
   },
   completions: {
     values: ["chat", "own"],
-    label: "Text completions",
-    hint: "chat: sent as a message of the user; own: sent to its own /completions, which may also take a suffix",
+    label: /*i18n*/ "Text completions",
+    hint: /*i18n*/ "chat: sent as a message of the user; own: sent to its own /completions, which may also take a suffix",
   },
   usage: {
     values: ["asked", "last_chunk", "every_chunk", "finish_choice", "none"],
-    label: "Usage of streams",
-    hint: "Where its streams have it. asked: in the last chunk, if stream_options ask for it. All places are read, so this only informs.",
+    label: /*i18n*/ "Usage of streams",
+    hint: /*i18n*/ "Where its streams have it. asked: in the last chunk, if stream_options ask for it. All places are read, so this only informs.",
   },
   choicesUsage: {
     values: ["all", "first"],
-    label: "Usage of several choices",
-    hint: "all: of all choices; first: of the first alone, so that the others are counted as their texts are long",
+    label: /*i18n*/ "Usage of several choices",
+    hint: /*i18n*/ "all: of all choices; first: of the first alone, so that the others are counted as their texts are long",
   },
 } as const satisfies Record<string, { values: readonly string[]; label: string; hint: string }>;
 
@@ -130,7 +130,7 @@ const TEMPLATES = known(
 const NO_LEGACY = (source: string) => known("tools" as const, source);
 
 export const DIALECTS = {
-  generic: { title: "As most providers", hosts: [], known: {} },
+  generic: { title: /*i18n*/ "As most providers", hosts: [], known: {} },
   openai: {
     title: "OpenAI",
     hosts: ["api.openai.com"],
@@ -341,7 +341,7 @@ export const DIALECTS = {
     },
   },
   "anthropic-compatible": {
-    title: "Anthropic, OpenAI-compatible",
+    title: /*i18n*/ "Anthropic, OpenAI-compatible",
     hosts: ["api.anthropic.com"],
     known: {
       developerRole: known("developer", "platform.claude.com/docs/en/api/openai-sdk: hoisted as system messages are"),
@@ -376,7 +376,7 @@ export const DIALECTS = {
     },
   },
   "cohere-compatible": {
-    title: "Cohere, OpenAI-compatible",
+    title: /*i18n*/ "Cohere, OpenAI-compatible",
     hosts: ["api.cohere.ai", "api.cohere.com"],
     known: {
       developerRole: known("developer", "docs.cohere.com/docs/compatibility-api"),
@@ -388,7 +388,7 @@ export const DIALECTS = {
     },
   },
   "bedrock-gateway": {
-    title: "Gateway to Amazon Bedrock",
+    title: /*i18n*/ "Gateway to Amazon Bedrock",
     hosts: [],
     known: {
       toolCallContent: known("null", "reported: The text field in the ContentBlock object is blank"),

@@ -19,18 +19,23 @@ type Kind = {
 };
 
 const KINDS = {
-  text: { label: "Text", hint: "chat", serves: ["text"] },
-  multimodal: { label: "Text and images", hint: "chat with image input", serves: ["text", "image"], readsImages: true },
-  image: { label: "Images", hint: "image generation", serves: ["image"] },
+  text: { label: /*i18n*/ "Text", hint: /*i18n*/ "chat", serves: ["text"] },
+  multimodal: {
+    label: /*i18n*/ "Text and images",
+    hint: /*i18n*/ "chat with image input",
+    serves: ["text", "image"],
+    readsImages: true,
+  },
+  image: { label: /*i18n*/ "Images", hint: /*i18n*/ "image generation", serves: ["image"] },
   embedding: {
-    label: "Embeddings",
-    hint: "vectors of texts; set the output price to 0",
+    label: /*i18n*/ "Embeddings",
+    hint: /*i18n*/ "vectors of texts; set the output price to 0",
     serves: ["embedding"],
     isInputOnly: true,
   },
   rerank: {
-    label: "Reranking",
-    hint: "orders texts by how well they answer a query; set the output price to 0, or a price a request",
+    label: /*i18n*/ "Reranking",
+    hint: /*i18n*/ "orders texts by how well they answer a query; set the output price to 0, or a price a request",
     serves: ["rerank"],
     isInputOnly: true,
   },

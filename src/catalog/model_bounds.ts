@@ -4,35 +4,35 @@
  * so that the browser can load it. How they add up: `gateway/prompt.ts`, `gateway/media_tokens.ts`. Source: MON-3, MON-8.
  */
 
-/** By property: the range, as in the CHECK of the table, and the words of the panel and of the CLI's help. */
+/** By property: the range, as in the CHECK of the table, and the words of the panel, of which the CLI's help is made. */
 export const MODEL_BOUNDS = {
   requestTokens: {
-    ...{ min: 0, max: 1_000_000, unit: "tokens", label: "Added to a request" },
-    hint: "the most that a provider adds to a request, such as its instructions for tools",
+    ...{ min: 0, max: 1_000_000, unit: "tokens", label: /*i18n*/ "Added to a request" },
+    hint: /*i18n*/ "The most that a provider adds to a request, such as its instructions for tools.",
   },
   messageTokens: {
-    ...{ min: 0, max: 10_000, unit: "tokens", label: "Added to a message" },
-    hint: "the most that the chat format adds to a message",
+    ...{ min: 0, max: 10_000, unit: "tokens", label: /*i18n*/ "Added to a message" },
+    hint: /*i18n*/ "The most that the chat format adds to a message.",
   },
   imageBaseTokens: {
-    ...{ min: 0, max: 1_000_000, unit: "tokens", label: "Image, base" },
-    hint: "what an image in a prompt counts as, without its tiles",
+    ...{ min: 0, max: 1_000_000, unit: "tokens", label: /*i18n*/ "Image, base" },
+    hint: /*i18n*/ "What an image in a prompt counts as, without its tiles.",
   },
   imageTileTokens: {
-    ...{ min: 0, max: 1_000_000, unit: "tokens", label: "Image, each tile" },
-    hint: "what each tile of an image counts as",
+    ...{ min: 0, max: 1_000_000, unit: "tokens", label: /*i18n*/ "Image, each tile" },
+    hint: /*i18n*/ "What each tile of an image counts as.",
   },
   imageTilePixels: {
-    ...{ min: 8, max: 100_000, unit: "pixels", label: "Image, tile size" },
-    hint: "width and height of a tile",
+    ...{ min: 8, max: 100_000, unit: "pixels", label: /*i18n*/ "Image, tile size" },
+    hint: /*i18n*/ "Width and height of a tile.",
   },
   imageMostTokens: {
-    ...{ min: 0, max: 10_000_000, unit: "tokens", label: "Image, at most" },
-    hint: "the most for an image, and what an image of unknown size counts as",
+    ...{ min: 0, max: 10_000_000, unit: "tokens", label: /*i18n*/ "Image, at most" },
+    hint: /*i18n*/ "The most for an image, and what an image of unknown size counts as.",
   },
   fileMostTokens: {
-    ...{ min: 0, max: 100_000_000, unit: "tokens", label: "Files, at most" },
-    hint: "the most for all files, audio, video and hosted tools of a request; the context length, if it is lower",
+    ...{ min: 0, max: 100_000_000, unit: "tokens", label: /*i18n*/ "Files, at most" },
+    hint: /*i18n*/ "The most for all files, audio, video and hosted tools of a request; the context length, if it is lower.",
   },
 } as const;
 

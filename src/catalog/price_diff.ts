@@ -253,9 +253,9 @@ function changesOf(own: OwnModel | undefined, write: Write): FieldChange[] {
       const [was, is] = [before.get(label), after.get(label)];
       return { label, unit: (is ?? was)?.unit ?? "text", from: was?.microUsd ?? null, to: is?.microUsd ?? null };
     }),
-    { label: "Context", unit: "tokens", from: own?.contextLength ?? null, to: write.contextLength },
+    { label: /*i18n*/ "Context", unit: "tokens", from: own?.contextLength ?? null, to: write.contextLength },
     // A new model is active unless the list says otherwise.
-    { label: "Status", unit: "text", from: own?.status ?? "active", to: write.status },
+    { label: /*i18n*/ "Status", unit: "text", from: own?.status ?? "active", to: write.status },
   ];
   return fields.filter(({ from, to }) => from !== to);
 }
@@ -273,6 +273,6 @@ function flatten({ tokens, request }: ModelPrices): Map<string, Flat> {
   };
   if (tokens) add(tokens, "");
   for (const tier of tokens?.tiers ?? []) add(tier, ` above ${tier.above_input_tokens.toLocaleString("en-US")} tokens`);
-  if (request !== undefined) flat.set("Request", { unit: "per_request", microUsd: request });
+  if (request !== undefined) flat.set(/*i18n*/ "Request", { unit: "per_request", microUsd: request });
   return flat;
 }

@@ -226,8 +226,9 @@ function modelOptions(command: Command): Command {
     .option("--default-cap <tokens>", "output limit of a pay-as-you-go request that sets none", integer);
   for (const name of BOUND_NAMES) {
     const { hint, unit } = MODEL_BOUNDS[name];
+    const words = `${hint.charAt(0).toLowerCase()}${hint.slice(1, -1)}`;
     // Commander calls the option by the bound's name again.
-    command.option(`${boundOption(name)} <${unit}>`, hint, integer);
+    command.option(`${boundOption(name)} <${unit}>`, words, integer);
   }
   return command;
 }

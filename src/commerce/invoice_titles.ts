@@ -5,9 +5,9 @@ import type { Invoice } from "./invoices_store.ts";
 const DIGITS = 5;
 
 /** Without the seller's address the file is a receipt, not an invoice. */
-export function titleOf({ kind, seller }: Pick<Invoice, "kind" | "seller">): string {
-  if (kind === "credit_note") return "Credit note";
-  return seller.name !== null && seller.address !== null ? "Invoice" : "Receipt";
+export function titleOf({ kind, seller }: Pick<Invoice, "kind" | "seller">): "Credit note" | "Invoice" | "Receipt" {
+  if (kind === "credit_note") return /*i18n*/ "Credit note";
+  return seller.name !== null && seller.address !== null ? /*i18n*/ "Invoice" : /*i18n*/ "Receipt";
 }
 
 /** The number as it is printed: "00042". */

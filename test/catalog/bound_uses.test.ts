@@ -3,13 +3,14 @@ import fc from "fast-check";
 import {
   adviceOf,
   adviceWords,
+  BOUND_PARTS,
   BOUND_USES_DAYS,
   type BoundedModel,
   boundsKey,
-  changeWords,
 } from "../../src/catalog/bound_advice.ts";
 import { openBoundUses } from "../../src/catalog/bound_uses.ts";
 import { pruneBoundUses, readBoundUses } from "../../src/catalog/bound_uses_store.ts";
+import { adviceText, changeText } from "../../src/panel/web/pages/models/bound_texts.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { holds } from "../property.ts";
 import { createWorld, type World } from "../world.ts";
@@ -121,13 +122,16 @@ test("what is said of it, for people", () => {
   expect(adviceWords(lower)).toBe(
     "In 30 days, 12,400 requests that were mostly images used at most 61% of what was reserved.",
   );
-  expect(changeWords(MODEL, lower)).toBe(
-    "Lower: Image, base, 2,833 → 2,113; Image, each tile, 5,667 → 4,227; Image, at most, 50,000 → 37,290",
+  expect(changeText(MODEL, lower)).toBe(
+    "Lower: Image, base, 2,833 → 2,113; Image, each tile, 5,667 → 4,227; Image, at most, 50,000 → 37,290.",
   );
   expect(adviceWords(raise)).toBe(
     "In 30 days, 50 requests that were mostly images used at most 134% of what was reserved; 2 used more than that was.",
   );
-  expect(changeWords(MODEL, raise)).toStartWith("Raise: Image, base, 2,833 → 5,236");
+  expect(changeText(MODEL, raise)).toStartWith("Raise: Image, base, 2,833 → 5,236");
+  for (const part of BOUND_PARTS)
+    for (const one of [use(part, 50, 1_340, 2), use(part, 12_400, 610)])
+      expect([part, adviceText(one)]).toEqual([part, adviceWords(one)]);
 });
 
 test("the suggested bounds would have covered every answer that was counted", async () => {

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { RotateCw } from "lucide-react";
 import { api, ask } from "../../api.ts";
@@ -8,6 +10,7 @@ import { Loaded, Loading, Problem, Skeleton, SkeletonRows } from "../../ui/state
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Ago } from "../../ui/time.tsx";
 import { modelHref } from "../models/catalog.tsx";
+import { PART_NAMES } from "../models/price_parts.ts";
 import { BOOKS_KEY, type Books, History, Invariants, Verdict } from "./books_checks.tsx";
 import { Replicas } from "./replicas.tsx";
 
@@ -34,8 +37,8 @@ export function BooksPage() {
   });
   return (
     <Page
-      title="Books"
-      lead="Is every request and every cent accounted for?"
+      title={t`Books`}
+      lead={t`Is every request and every cent accounted for?`}
       action={
         <Button
           variant="primary"
@@ -43,7 +46,7 @@ export function BooksPage() {
           pending={check.isPending || isAwaited(books.data)}
           onClick={() => check.mutate(books.data?.last?.checkedAt ?? null)}
         >
-          Check now
+          <Trans>Check now</Trans>
         </Button>
       }
     >
@@ -83,29 +86,33 @@ function BooksSkeleton() {
 
 function InProgress({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }: { books: Books }) {
   return (
-    <Section title="In progress">
+    <Section title={t`In progress`}>
       <Figures>
         <Figure
-          label="Requests in progress"
-          note={holds.oldestAgeMs === null ? "None" : `The oldest for ${formatTook(holds.oldestAgeMs)}`}
+          label={t`Requests in progress`}
+          note={holds.oldestAgeMs === null ? t`None` : t`The oldest for ${{ duration: formatTook(holds.oldestAgeMs) }}`}
         >
           {formatCount(holds.alive)}
         </Figure>
         <Figure
-          label="Charges on disk"
-          note={spoolsWaiting === 0 ? "No replica has any" : "Replicas that could not write them to Postgres yet"}
+          label={t`Charges on disk`}
+          note={spoolsWaiting === 0 ? t`No replica has any` : t`Replicas that could not write them to Postgres yet`}
         >
           {formatCount(spoolsWaiting)}
         </Figure>
-        <Figure label="Losses, 30 days" note="Cost beyond what could be charged">
+        <Figure label={t`Losses, 30 days`} note={t`Cost beyond what could be charged`}>
           {lossesNanoUsd === null ? (
-            <span className="text-14 font-normal">Too many to add up</span>
+            <span className="text-14 font-normal">{t`Too many to add up`}</span>
           ) : (
             formatMoney(lossesNanoUsd)
           )}
         </Figure>
-        <Figure label="Last clean-up" note="Releases requests whose replica died">
-          {reapedAt === null ? <span className="text-14 font-normal">Has not run yet</span> : <Ago iso={reapedAt} />}
+        <Figure label={t`Last clean-up`} note={t`Releases requests whose replica died`}>
+          {reapedAt === null ? (
+            <span className="text-14 font-normal">{t`Has not run yet`}</span>
+          ) : (
+            <Ago iso={reapedAt} />
+          )}
         </Figure>
       </Figures>
     </Section>
@@ -114,29 +121,24 @@ function InProgress({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }
 
 type UnpricedCount = Books["unpriced"][number];
 
-const RATE_NAMES: Readonly<Record<UnpricedCount["kind"], string>> = {
-  cache_write: "Cache write",
-  cache_write_1h: "Cache write, 1 hour",
-  audio_input: "Audio input",
-  audio_output: "Audio output",
-  image_input: "Image input",
-  image_output: "Image output",
-};
-
 const UNPRICED_COLUMNS: Column<UnpricedCount>[] = [
   {
-    head: "Model",
+    head: t`Model`,
     cell: ({ modelId }) => (
       <TextLink href={modelHref(modelId)} className="font-mono wrap-anywhere">
         {modelId}
       </TextLink>
     ),
   },
-  { head: "Count", cell: ({ kind }) => RATE_NAMES[kind] },
-  { head: "Tokens", align: "right", cell: ({ tokens }) => formatCount(BigInt(tokens)) },
-  { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
-  { head: "Since", cell: ({ since }) => formatCalendarDay(since) },
-  { head: "Last", hideBelow: "md", cell: ({ until }) => formatCalendarDay(until) },
+  { head: t({ message: "Count", context: "column: what was counted" }), cell: ({ kind }) => PART_NAMES[kind] },
+  { head: t`Tokens`, align: "right", cell: ({ tokens }) => formatCount(BigInt(tokens)) },
+  { head: t`Requests`, align: "right", cell: ({ requests }) => formatCount(requests) },
+  { head: t`Since`, cell: ({ since }) => formatCalendarDay(since) },
+  {
+    head: t({ message: "Last", context: "column: the last day" }),
+    hideBelow: "md",
+    cell: ({ until }) => formatCalendarDay(until),
+  },
 ];
 
 /** What providers count apart and the prices of models do not. */
@@ -144,12 +146,12 @@ function Unpriced({ counts }: { counts: readonly UnpricedCount[] }) {
   if (counts.length === 0) return null;
   return (
     <Section
-      title="Counted, but not priced"
-      description="Providers count these tokens separately, and the model has no price for them. They are charged at its highest input or output price. Days are in UTC."
+      title={t`Counted, but not priced`}
+      description={t`Providers count these tokens separately, and the model has no price for them. They are charged at its highest input or output price. Days are in UTC.`}
       flush
     >
       <DataTable
-        caption="Counted, but not priced"
+        caption={t`Counted, but not priced`}
         rows={counts}
         rowKey={({ modelId, kind }) => `${kind} ${modelId}`}
         columns={UNPRICED_COLUMNS}

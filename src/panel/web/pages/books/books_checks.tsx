@@ -1,7 +1,10 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, CircleDashed, CircleHelp, type LucideIcon } from "lucide-react";
+import { i18n } from "#language";
 import { api, ask } from "../../api.ts";
-import { formatCount, formatDuration, formatOf, formatTook, formatUtc } from "../../format.ts";
+import { formatCount, formatDuration, formatTook, formatUtc } from "../../format.ts";
 import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { useNow } from "../../ui/clock.ts";
 import { Collapsed } from "../../ui/collapsed.tsx";
@@ -25,10 +28,10 @@ type Check = NonNullable<Books["last"]>;
 type Result = Check["results"][number];
 
 type Standing = { icon: LucideIcon; look: string; words: string };
-const BALANCED: Standing = { icon: CircleCheck, look: "bg-ok-soft text-ok", words: "Books balance" };
-const BROKEN: Standing = { icon: CircleAlert, look: "bg-bad-soft text-bad", words: "Books do not balance" };
-const UNCOUNTED: Standing = { icon: CircleHelp, look: "bg-warn-soft text-warn", words: "Not everything was counted" };
-const UNCHECKED: Standing = { icon: CircleDashed, look: "bg-sunken text-ink-3", words: "Not checked yet" };
+const BALANCED: Standing = { icon: CircleCheck, look: "bg-ok-soft text-ok", words: t`Books balance` };
+const BROKEN: Standing = { icon: CircleAlert, look: "bg-bad-soft text-bad", words: t`Books do not balance` };
+const UNCOUNTED: Standing = { icon: CircleHelp, look: "bg-warn-soft text-warn", words: t`Not everything was counted` };
+const UNCHECKED: Standing = { icon: CircleDashed, look: "bg-sunken text-ink-3", words: t`Not checked yet` };
 
 function standingOf(results: readonly Result[] | undefined): Standing {
   if (results === undefined) return UNCHECKED;
@@ -43,6 +46,7 @@ function isBroken({ rows }: Pick<Result, "rows">): boolean {
 /** The result of the last check. */
 export function Verdict({ last }: { last: Check | null }) {
   const { icon: Icon, look, words } = standingOf(last?.results);
+  const kept = formatCount(last?.results.filter(({ rows }) => rows === 0).length ?? 0);
   return (
     <div className="flex items-center gap-4 p-4 sm:p-6">
       <span className={cx("grid size-10 flex-none place-content-center rounded-full", look)}>
@@ -55,11 +59,16 @@ export function Verdict({ last }: { last: Check | null }) {
         <p className="text-14 text-ink-2">
           {last ? (
             <>
-              {formatCount(last.results.filter(({ rows }) => rows === 0).length)} of {formatCount(last.results.length)}{" "}
-              rules are kept. Checked <Age iso={last.checkedAt} /> in {formatTook(last.tookMs)}
+              {plural(
+                { all: last.results.length },
+                { one: `${kept} of # rule is kept.`, other: `${kept} of # rules are kept.` },
+              )}{" "}
+              <Trans>
+                Checked <Age iso={last.checkedAt} /> in {{ duration: formatTook(last.tookMs) }}
+              </Trans>
             </>
           ) : (
-            "The service checks every five minutes. Press Check now to check immediately."
+            t`The service checks every five minutes. Press Check now to check immediately.`
           )}
         </p>
       </div>
@@ -74,12 +83,12 @@ function Age({ iso }: { iso: string }) {
   return (
     <>
       <time dateTime={iso} title={formatUtc(iso)} className="whitespace-nowrap">
-        {ageMs < AGE_TICK_MS ? "just now" : `${formatDuration(ageMs)} ago`}
+        {ageMs < AGE_TICK_MS ? t`just now` : t`${{ duration: formatDuration(ageMs) }} ago`}
       </time>
       {ageMs > CHECK_LATE_MS && (
         <>
           {" "}
-          <Badge tone="warn">Late: due every 5 min</Badge>
+          <Badge tone="warn">{t`Late: due every 5 min`}</Badge>
         </>
       )}
     </>
@@ -88,7 +97,7 @@ function Age({ iso }: { iso: string }) {
 
 export function Invariants({ check: { results, checkedAt } }: { check: Check }) {
   return (
-    <ul aria-label="Rules" className="border-t border-line">
+    <ul aria-label={t`Rules`} className="border-t border-line">
       {results.map((result) => (
         <Invariant key={result.name} result={result} checkedAt={checkedAt} />
       ))}
@@ -97,13 +106,14 @@ export function Invariants({ check: { results, checkedAt } }: { check: Check }) 
 }
 
 function Invariant({ result, checkedAt }: { result: Result; checkedAt: string }) {
-  const { name, says, rows } = result;
+  const { name, rows } = result;
+  const says = i18n._(result.says);
   const state: [LucideIcon, string, string] =
     rows === null
-      ? [CircleHelp, "text-warn", "Not counted in time"]
+      ? [CircleHelp, "text-warn", t`Not counted in time`]
       : isBroken(result)
-        ? [CircleAlert, "text-bad", formatOf(rows, "row")]
-        : [CircleCheck, "text-ok", "OK"];
+        ? [CircleAlert, "text-bad", plural(rows, { one: "# row", other: "# rows" })]
+        : [CircleCheck, "text-ok", t`OK`];
   const [Icon, look, words] = state;
   return (
     <li className="border-b border-line last:border-0">
@@ -133,12 +143,12 @@ function BrokenRows({ name, says, checkedAt }: { name: string; says: string; che
       <Loaded query={broken} skeleton={<SkeletonRows rows={2} />}>
         {({ rows, hasMore }) =>
           rows.length === 0 ? (
-            <p className="text-13 text-ink-2">No row breaks it now. Check again.</p>
+            <p className="text-13 text-ink-2">{t`No row breaks it now. Check again.`}</p>
           ) : (
             <>
-              <RowsTable label={`Rows that break it: ${says}`} rows={rows} />
+              <RowsTable label={t`Rows that break it: ${says}`} rows={rows} />
               {hasMore && (
-                <p className="mt-2 text-12 text-ink-3">The first {formatCount(rows.length)}. There are more.</p>
+                <p className="mt-2 text-12 text-ink-3">{t`The first ${{ count: formatCount(rows.length) }}. There are more.`}</p>
               )}
             </>
           )
@@ -163,7 +173,7 @@ function RowsTable({ label, rows }: { label: string; rows: readonly Record<strin
       {rows.map((row) => (
         <tr key={JSON.stringify(row)} className="border-t border-line">
           {columns.map((column) => (
-            <td key={column}>{row[column] ?? <span className="text-ink-3">none</span>}</td>
+            <td key={column}>{row[column] ?? <span className="text-ink-3">{t`none`}</span>}</td>
           ))}
         </tr>
       ))}
@@ -174,18 +184,20 @@ function RowsTable({ label, rows }: { label: string; rows: readonly Record<strin
 type Past = Books["history"][number];
 
 const PAST_COLUMNS: Column<Past>[] = [
-  { head: "When", cell: ({ checkedAt }) => <Instant iso={checkedAt} seconds /> },
+  { head: t`When`, cell: ({ checkedAt }) => <Instant iso={checkedAt} seconds /> },
   {
-    head: "Result",
+    head: t`Result`,
     cell: ({ broken, uncounted }) => (
       <span className="inline-flex flex-wrap gap-1">
-        {broken > 0 && <Badge tone="bad">{formatCount(broken)} broken</Badge>}
-        {uncounted > 0 && <Badge tone="warn">{formatCount(uncounted)} not counted</Badge>}
-        {broken === 0 && uncounted === 0 && <Badge tone="ok">Balanced</Badge>}
+        {broken > 0 && <Badge tone="bad">{plural(broken, { one: "# broken", other: "# broken" })}</Badge>}
+        {uncounted > 0 && (
+          <Badge tone="warn">{plural(uncounted, { one: "# not counted", other: "# not counted" })}</Badge>
+        )}
+        {broken === 0 && uncounted === 0 && <Badge tone="ok">{t`Balanced`}</Badge>}
       </span>
     ),
   },
-  { head: "Duration", align: "right", cell: ({ tookMs }) => formatTook(tookMs) },
+  { head: t`Duration`, align: "right", cell: ({ tookMs }) => formatTook(tookMs) },
 ];
 
 export function History({ history }: { history: readonly Past[] }) {
@@ -196,14 +208,14 @@ export function History({ history }: { history: readonly Past[] }) {
       look="section"
       label={
         <>
-          {history.length === 1 ? "The last check" : `The last ${formatCount(history.length)} checks`}
-          <span className="font-normal text-ink-2">{isFine ? "all balanced" : "some did not balance"}</span>
+          {plural({ count: history.length }, { 1: "The last check", other: "The last # checks" })}
+          <span className="font-normal text-ink-2">{isFine ? t`all balanced` : t`some did not balance`}</span>
         </>
       }
     >
       <div className="border-t border-line">
         <DataTable
-          caption="The last checks"
+          caption={t`The last checks`}
           rows={history}
           rowKey={({ checkedAt }) => checkedAt}
           columns={PAST_COLUMNS}

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { api, ask } from "../../api.ts";
@@ -20,34 +21,43 @@ type Replica = NonNullable<Awaited<ReturnType<typeof api.admin.replicas.get>>["d
 /** Fixed widths, so that nothing moves when figures change. */
 const REPLICA_COLUMNS: Column<Replica>[] = [
   {
-    head: "Replica",
+    head: t`Replica`,
     className: "sm:w-44",
-    cell: ({ id }) => <CopyText value={id} what="replica id" />,
+    cell: ({ id }) => <CopyText value={id} what={t`replica id`} />,
   },
   {
-    head: "Version",
+    head: t`Version`,
     hideBelow: "lg",
-    cell: ({ version }) => <span className="wrap-anywhere">{version || "Unknown"}</span>,
+    cell: ({ version }) => <span className="wrap-anywhere">{version || t`Unknown`}</span>,
   },
-  { head: "Runtime", hideBelow: "lg", className: "sm:w-24", cell: ({ status }) => RUNTIMES[status?.runtime ?? "none"] },
-  { head: "Started", hideBelow: "md", className: "sm:w-28", cell: ({ startedAt }) => <Ago iso={startedAt} /> },
-  { head: "Seen", className: "sm:w-24", cell: ({ ageMs }) => (ageMs < 2_000 ? "now" : `${formatDuration(ageMs)} ago`) },
   {
-    head: "In flight",
+    head: t`Runtime`,
+    hideBelow: "lg",
+    className: "sm:w-24",
+    cell: ({ status }) => RUNTIMES[status?.runtime ?? "none"],
+  },
+  { head: t`Started`, hideBelow: "md", className: "sm:w-28", cell: ({ startedAt }) => <Ago iso={startedAt} /> },
+  {
+    head: t({ message: "Seen", context: "column: when a replica reported last" }),
+    className: "sm:w-24",
+    cell: ({ ageMs }) => (ageMs < 2_000 ? t`now` : t`${{ duration: formatDuration(ageMs) }} ago`),
+  },
+  {
+    head: t`In flight`,
     align: "right",
     className: "sm:w-24",
     cell: ({ status }) => (status ? formatCount(status.inFlight) : ""),
   },
   {
-    head: "Ledger p99",
+    head: t`Ledger p99`,
     align: "right",
     className: "sm:w-28",
     cell: ({ status }) =>
-      status === null ? "" : status.ledgerP99Ms === null ? "idle" : formatTook(status.ledgerP99Ms),
+      status === null ? "" : status.ledgerP99Ms === null ? t`idle` : formatTook(status.ledgerP99Ms),
   },
-  { head: "Health", className: "sm:w-48", cell: (replica) => <Health replica={replica} /> },
+  { head: t`Health`, className: "sm:w-48", cell: (replica) => <Health replica={replica} /> },
 ];
-const RUNTIMES = { bun: "Bun", deno: "Deno", none: "" } as const;
+const RUNTIMES = /* not a text */ { bun: "Bun", deno: "Deno", none: "" } as const;
 
 export function Replicas() {
   const replicas = useQuery({
@@ -57,19 +67,19 @@ export function Replicas() {
   });
   return (
     <Section
-      title="Replicas"
-      description="Each reports its health every second. A replica that stops reporting is shown for five minutes."
+      title={t`Replicas`}
+      description={t`Each reports its health every second. A replica that stops reporting is shown for five minutes.`}
       flush
     >
       <div className="sm:[&_table]:table-fixed">
         <Loaded query={replicas} skeleton={<SkeletonRows rows={2} />}>
           {({ replicas: rows }) => (
             <DataTable
-              caption="Replicas"
+              caption={t`Replicas`}
               rows={rows}
               rowKey={({ id }) => id}
               columns={REPLICA_COLUMNS}
-              empty={<Empty>No replica has reported in the last five minutes.</Empty>}
+              empty={<Empty>{t`No replica has reported in the last five minutes.`}</Empty>}
             />
           )}
         </Loaded>
@@ -79,33 +89,33 @@ export function Replicas() {
 }
 
 function Health({ replica: { status, ageMs } }: { replica: Replica }) {
-  if (ageMs > SILENT_MS) return <Badge tone="bad">Silent</Badge>;
-  if (status === null) return <Badge>Different version</Badge>;
+  if (ageMs > SILENT_MS) return <Badge tone="bad">{t`Silent`}</Badge>;
+  if (status === null) return <Badge>{t`Different version`}</Badge>;
   const troubles: ReactNode[] = [
     !status.databaseUp && (
       <Badge key="database" tone="bad">
-        No database
+        {t`No database`}
       </Badge>
     ),
     !status.busHealthy && (
       <Badge key="bus" tone="warn">
-        Cut off from other replicas
+        {t`Cut off from other replicas`}
       </Badge>
     ),
     !status.spoolEmpty && (
       <Badge key="spool" tone="warn">
-        Charges waiting on disk
+        {t`Charges waiting on disk`}
       </Badge>
     ),
     status.draining && (
       <Badge key="draining" tone="warn">
-        Draining
+        {t`Draining`}
       </Badge>
     ),
   ].filter(Boolean);
   return (
     <span className="inline-flex flex-wrap gap-1">
-      {troubles.length > 0 ? troubles : <Badge tone="ok">Healthy</Badge>}
+      {troubles.length > 0 ? troubles : <Badge tone="ok">{t`Healthy`}</Badge>}
     </span>
   );
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { accentCss } from "../../../../accounts/accent.ts";
 import { BRAND_NAME_CHARS_MAX, BRAND_SUPPORT_CHARS_MAX } from "../../../../limits.ts";
@@ -25,7 +27,7 @@ const STANDARD_ACCENT = "#006678";
 export function BrandPage() {
   const brand = useQuery({ queryKey: BRAND_KEY, queryFn: () => ask(api.brand.get()) });
   return (
-    <Page title="Brand" lead="The name, logo and colour that your customers see. They see no other name.">
+    <Page title={t`Brand`} lead={t`The name, logo and colour that your customers see. They see no other name.`}>
       <Loaded query={brand} skeleton={<BrandSkeleton />}>
         {(saved) => <BrandEditor saved={saved} />}
       </Loaded>
@@ -77,9 +79,9 @@ function useBrandForm(saved: SavedBrand) {
   const form = useForm({
     first: typedBrand(saved),
     wrong: ({ name, accent }) => ({
-      name: isBlank(name) ? "Enter the name that your customers know." : null,
+      name: isBlank(name) ? t`Enter the name that your customers know.` : null,
       support: null,
-      accent: isBlank(accent) || readHex(accent) !== null ? null : "Enter a colour as #rrggbb, such as #0a7d5c.",
+      accent: isBlank(accent) || readHex(accent) !== null ? null : t`Enter a colour as #rrggbb, such as #0a7d5c.`,
     }),
     send: async ({ name, support, accent }) => {
       const contact = isBlank(support) ? null : support.trim();
@@ -88,7 +90,7 @@ function useBrandForm(saved: SavedBrand) {
     onSent: (brand) => {
       put(brand);
       form.reset(typedBrand(brand));
-      toast.done("Brand saved. Customers see it when they next load a page.");
+      toast.done(t`Brand saved. Customers see it when they next load a page.`);
     },
   });
   return form;
@@ -97,18 +99,18 @@ function useBrandForm(saved: SavedBrand) {
 function BrandForm({ form }: { form: ReturnType<typeof useBrandForm> }) {
   const { lock } = useViewer();
   return (
-    <Section title="Name, contact and colour">
-      <PageForm form={form} saveLabel="Save brand" lock={lock}>
+    <Section title={t`Name, contact and colour`}>
+      <PageForm form={form} saveLabel={t`Save brand`} lock={lock}>
         <TextField
-          label="Name"
-          hint="In the title of every page, and wherever there is no logo."
+          label={t`Name`}
+          hint={t`In the title of every page, and wherever there is no logo.`}
           {...form.field("name")}
           maxLength={BRAND_NAME_CHARS_MAX}
         />
         <TextField
-          label="Support contact"
+          label={t`Support contact`}
           optional
-          hint="An e-mail address or an https:// page. Shown at sign-in and with links that do not work."
+          hint={t`An e-mail address or an https:// page. Shown at sign-in and with links that do not work.`}
           {...form.field("support")}
           maxLength={BRAND_SUPPORT_CHARS_MAX}
           placeholder="help@acme.com"
@@ -125,15 +127,15 @@ function ColourField({ value, onValue, error }: FieldState) {
   const note = hex === null ? null : accentNote(accentCss(hex).light);
   return (
     <Field
-      label="Colour"
+      label={t`Colour`}
       optional
-      hint="For buttons, links and selected items. Empty: the standard colour."
+      hint={t`For buttons, links and selected items. Empty: the standard colour.`}
       error={error}
     >
       <div className="flex flex-wrap items-center gap-2">
         <input
           type="color"
-          aria-label="Pick a colour"
+          aria-label={t`Pick a colour`}
           value={hex ?? STANDARD_ACCENT}
           onChange={(event) => onValue(event.currentTarget.value)}
           className="h-(--control) w-14 flex-none rounded-md border border-edge bg-surface p-1 disabled:opacity-50"
@@ -150,7 +152,7 @@ function ColourField({ value, onValue, error }: FieldState) {
         </div>
         {value !== "" && (
           <Button variant="quiet" size="sm" onClick={() => onValue("")}>
-            Use the standard colour
+            <Trans>Use the standard colour</Trans>
           </Button>
         )}
       </div>

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation } from "@tanstack/react-query";
 import { Upload } from "lucide-react";
 import { type ReactNode, useRef } from "react";
@@ -23,18 +25,87 @@ const ICON_SIDES = [32, 16];
 
 type Theme = "light" | "dark";
 
+/** What a picture's buttons are called, and what is told after them. */
+type PictureTexts = { upload: ReactNode; replace: ReactNode; remove: ReactNode; removed: string; saved: string };
+
+const LOGO_TEXTS: Readonly<Record<Theme, PictureTexts>> = {
+  light: {
+    upload: (
+      <Trans>
+        Upload<span className="sr-only"> logo on light</span>
+      </Trans>
+    ),
+    replace: (
+      <Trans>
+        Replace<span className="sr-only"> logo on light</span>
+      </Trans>
+    ),
+    remove: (
+      <Trans>
+        Remove<span className="sr-only"> logo on light</span>
+      </Trans>
+    ),
+    removed: t`Logo on light removed.`,
+    saved: t`Logo on light saved.`,
+  },
+  dark: {
+    upload: (
+      <Trans>
+        Upload<span className="sr-only"> logo on dark</span>
+      </Trans>
+    ),
+    replace: (
+      <Trans>
+        Replace<span className="sr-only"> logo on dark</span>
+      </Trans>
+    ),
+    remove: (
+      <Trans>
+        Remove<span className="sr-only"> logo on dark</span>
+      </Trans>
+    ),
+    removed: t`Logo on dark removed.`,
+    saved: t`Logo on dark saved.`,
+  },
+};
+const ICON_TEXTS: PictureTexts = {
+  upload: (
+    <Trans>
+      Upload<span className="sr-only"> icon</span>
+    </Trans>
+  ),
+  replace: (
+    <Trans>
+      Replace<span className="sr-only"> icon</span>
+    </Trans>
+  ),
+  remove: (
+    <Trans>
+      Remove<span className="sr-only"> icon</span>
+    </Trans>
+  ),
+  removed: t`Icon removed.`,
+  saved: t`Icon saved.`,
+};
+
+/** Removes the icon, if there is a logo. */
+const MAKE_ICON = (
+  <Trans>
+    Make it from the logo<span className="sr-only"> icon</span>
+  </Trans>
+);
+
 export function Logos({ saved, shades }: { saved: SavedBrand; shades: Accent | null }) {
   const put = useSaved();
   const slot = (theme: Theme) => {
     const [own, other] = theme === "light" ? [saved.logoLight, saved.logoDark] : [saved.logoDark, saved.logoLight];
-    const words = theme === "light" ? "on light" : "on dark";
     return (
       <PictureSlot
-        label={`Logo ${words}`}
+        texts={LOGO_TEXTS[theme]}
         hasOwn={own !== null}
         onPut={async (image) => put(await ask(api.brand.logo.put({ theme, image })))}
-        note={own === null && other !== null ? "Not set. The other logo is used." : null}
-        heading={`On a ${theme} background`}
+        note={own === null && other !== null ? t`Not set. The other logo is used.` : null}
+        heading={theme === "light" ? t`On a light background` : t`On a dark background`}
       >
         <div
           style={accentStyle(shades?.[theme])}
@@ -49,8 +120,8 @@ export function Logos({ saved, shades }: { saved: SavedBrand; shades: Accent | n
   };
   return (
     <Section
-      title="Logo"
-      description={`PNG or WebP, up to ${formatBytes(BRAND_PICTURE_BYTES_MAX)}, shown 28 pixels high. Best with a transparent background.`}
+      title={t`Logo`}
+      description={t`PNG or WebP, up to ${{ size: formatBytes(BRAND_PICTURE_BYTES_MAX) }}, shown 28 pixels high. Best with a transparent background.`}
     >
       <div className="grid gap-6 sm:grid-cols-2">
         {slot("light")}
@@ -66,15 +137,14 @@ export function Icon({ saved }: { saved: SavedBrand }) {
   const hasLogo = saved.logoLight !== null || saved.logoDark !== null;
   return (
     <Section
-      title="Icon"
-      description="Shown in the browser's tab. Made from your logo unless you upload an icon. Square icons work best."
+      title={t`Icon`}
+      description={t`Shown in the browser's tab. Made from your logo unless you upload an icon. Square icons work best.`}
     >
       <PictureSlot
-        label="Icon"
+        texts={hasLogo ? { ...ICON_TEXTS, remove: MAKE_ICON } : ICON_TEXTS}
         hasOwn={icon !== null}
         onPut={async (image) => put(await ask(api.brand.icon.put({ image })))}
-        note={icon === null ? "None yet." : null}
-        removeLabel={hasLogo ? "Make it from the logo" : "Remove"}
+        note={icon === null ? t`None yet.` : null}
       >
         {icon !== null && (
           <div className="flex flex-wrap gap-3">
@@ -97,28 +167,26 @@ export function Icon({ saved }: { saved: SavedBrand }) {
 
 /** A picture with its buttons. */
 function PictureSlot({
-  label,
+  texts,
   hasOwn,
   onPut,
   note,
   heading,
-  removeLabel = "Remove",
   children,
 }: {
-  label: string;
+  texts: PictureTexts;
   hasOwn: boolean;
   /** Base64, or null to remove the picture. */
   onPut: (image: string | null) => Promise<void>;
   note: string | null;
   heading?: string;
-  removeLabel?: string;
   children: ReactNode;
 }) {
   const { lock } = useViewer();
   const input = useRef<HTMLInputElement>(null);
   const change = useMutation({
     mutationFn: async (file: File | null) => onPut(file === null ? null : await readPicture(file)),
-    onSuccess: (_, file) => toast.done(file === null ? `${label} removed.` : `${label} saved.`),
+    onSuccess: (_, file) => toast.done(file === null ? texts.removed : texts.saved),
   });
   const { error } = change;
   const wrong = error instanceof PictureError || (error instanceof ApiError && error.param === "image");
@@ -141,13 +209,11 @@ function PictureSlot({
           }}
         />
         <Button size="sm" icon={Upload} pending={change.isPending} onClick={() => input.current?.click()} {...lock}>
-          {hasOwn ? "Replace" : "Upload"}
-          <span className="sr-only"> {label.toLowerCase()}</span>
+          {hasOwn ? texts.replace : texts.upload}
         </Button>
         {hasOwn && (
           <Button size="sm" variant="quiet" disabled={change.isPending} onClick={() => change.mutate(null)} {...lock}>
-            {removeLabel}
-            <span className="sr-only"> {label.toLowerCase()}</span>
+            {texts.remove}
           </Button>
         )}
       </div>
@@ -167,16 +233,16 @@ class PictureError extends Error {}
 
 /** Throws PictureError. */
 async function readPicture(file: File): Promise<string> {
-  if (!PICTURE_TYPES.includes(file.type)) throw new PictureError("The picture must be a PNG or WebP file.");
+  if (!PICTURE_TYPES.includes(file.type)) throw new PictureError(t`The picture must be a PNG or WebP file.`);
   if (file.size > BRAND_PICTURE_BYTES_MAX) {
     throw new PictureError(
-      `The picture has ${formatBytes(file.size)}. The limit is ${formatBytes(BRAND_PICTURE_BYTES_MAX)}.`,
+      t`The picture has ${{ size: formatBytes(file.size) }}. The limit is ${{ limit: formatBytes(BRAND_PICTURE_BYTES_MAX) }}.`,
     );
   }
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ""));
-    reader.onerror = () => reject(new PictureError("The file could not be read."));
+    reader.onerror = () => reject(new PictureError(t`The file could not be read.`));
     reader.readAsDataURL(file);
   });
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { ChartColumn, House, KeyRound } from "lucide-react";
 import { type CSSProperties, useState } from "react";
 import { type Accent, accentVariables, type Shades } from "../../../../accounts/accent.ts";
@@ -14,8 +16,8 @@ type Pictures = { logoLight: string | null; logoDark: string | null; icon: strin
 type Theme = "light" | "dark";
 
 const THEMES = [
-  { value: "light", label: "Light" },
-  { value: "dark", label: "Dark" },
+  { value: "light", label: t`Light` },
+  { value: "dark", label: t`Dark` },
 ] as const;
 
 export function BrandPreview({
@@ -40,12 +42,14 @@ export function BrandPreview({
   const mark = <BrandMark brand={brand} theme={theme} />;
   return (
     <Section
-      title="What customers see"
-      action={<Segmented label="Theme of the preview" value={theme} onValue={setTheme} options={THEMES} />}
+      title={t`What customers see`}
+      action={<Segmented label={t`Theme of the preview`} value={theme} onValue={setTheme} options={THEMES} />}
       className="lg:sticky lg:top-[calc(var(--bar)+1.5rem)]"
     >
       <figure
-        aria-label={`Sign-in page and panel of ${name}, ${theme}`}
+        aria-label={
+          theme === "light" ? t`Sign-in page and panel of ${name}, light` : t`Sign-in page and panel of ${name}, dark`
+        }
         // Nothing in it can be used: it is a picture, drawn by the real page.
         inert
         style={accentStyle(shades?.[theme])}
@@ -92,22 +96,24 @@ function Tab({ icon, name }: { icon: string | null; name: string }) {
         ) : (
           <img src={icon} alt="" className="size-4 flex-none object-contain" />
         )}
-        <span className="truncate">Sign in · {name}</span>
+        <span className="truncate">
+          <Trans>Sign in · {name}</Trans>
+        </span>
       </span>
     </span>
   );
 }
 
 const PLACES = [
-  { icon: House, label: "Home" },
-  { icon: KeyRound, label: "Keys" },
-  { icon: ChartColumn, label: "Usage" },
+  { id: "home", icon: House, label: t`Home` },
+  { id: "keys", icon: KeyRound, label: t`Keys` },
+  { id: "usage", icon: ChartColumn, label: t`Usage` },
 ];
 
 function Rail() {
-  return PLACES.map(({ icon: Icon, label }, index) => (
+  return PLACES.map(({ id, icon: Icon, label }, index) => (
     <span
-      key={label}
+      key={id}
       className={cx(
         "flex items-center gap-2 rounded-sm px-2 py-1",
         index === 0 ? "bg-accent-soft font-medium text-accent-text" : "text-ink-2",
@@ -126,15 +132,17 @@ const LIMIT = 500;
 function HomePage() {
   return (
     <span className="grid content-start gap-2 bg-bg p-3">
-      <span className="text-14 font-semibold">Home</span>
+      <span className="text-14 font-semibold">{t`Home`}</span>
       <span className="text-ink-2">
-        {LEFT} of {LIMIT} left
+        <Trans>
+          {LEFT} of {LIMIT} left
+        </Trans>
       </span>
       <span className="h-1.5 overflow-hidden rounded-full bg-line">
         <span className="block h-full rounded-full bg-accent" style={{ width: `${(100 * LEFT) / LIMIT}%` }} />
       </span>
-      <span className="text-accent-text underline">Show usage</span>
-      <span className="justify-self-start rounded-sm bg-accent px-2 py-1 font-medium text-on-accent">Create key</span>
+      <span className="text-accent-text underline">{t`Show usage`}</span>
+      <span className="justify-self-start rounded-sm bg-accent px-2 py-1 font-medium text-on-accent">{t`Create key`}</span>
     </span>
   );
 }

@@ -1,3 +1,4 @@
+import { plural, t } from "@lingui/core/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import {
   INVOICE_ADDRESS_CHARS_MAX,
@@ -35,18 +36,17 @@ type Side = {
 };
 
 const SELLER: Side = {
-  queryKey: ["invoice details", "seller"],
-  title: "Your details on invoices",
-  description:
-    "Your details on later invoices. Earlier invoices stay as they are. Until you enter a name and an address, buyers get receipts.",
-  name: { label: "Name", hint: "Your company's legal name.", maxLength: INVOICE_NAME_CHARS_MAX },
+  queryKey: ["invoice-details", "seller"],
+  title: t`Your details on invoices`,
+  description: t`Your details on later invoices. Earlier invoices stay as they are. Until you enter a name and an address, buyers get receipts.`,
+  name: { label: t`Name`, hint: t`Your company's legal name.`, maxLength: INVOICE_NAME_CHARS_MAX },
   isAddressOptional: false,
   tax: {
     param: "taxLine",
-    label: "Tax line",
+    label: t`Tax line`,
     optional: true,
-    hint: "Printed as it is: a tax number, or why no tax is charged. It does not change prices.",
-    placeholder: "VAT ID DE123456789",
+    hint: t`Printed as it is: a tax number, or why no tax is charged. It does not change prices.`,
+    placeholder: t`VAT ID DE123456789`,
     maxLength: TAX_LINE_CHARS_MAX,
   },
   vat: null,
@@ -58,27 +58,27 @@ const SELLER: Side = {
 };
 
 const BUYER: Side = {
-  queryKey: ["invoice details", "buyer"],
-  title: "Invoices",
-  description: "Your details on later invoices. Earlier invoices stay as they are.",
+  queryKey: ["invoice-details", "buyer"],
+  title: t`Invoices`,
+  description: t`Your details on later invoices. Earlier invoices stay as they are.`,
   name: {
-    label: "Name on invoices",
+    label: t`Name on invoices`,
     optional: true,
-    hint: "A person or company. Empty: the name of your account.",
+    hint: t`A person or company. Empty: the name of your account.`,
     maxLength: INVOICE_NAME_CHARS_MAX,
   },
   isAddressOptional: true,
   tax: {
     param: "taxNumber",
-    label: "Tax number",
+    label: t`Tax number`,
     optional: true,
-    hint: "Another number for your invoices, printed as it is.",
+    hint: t`Another number for your invoices, printed as it is.`,
     maxLength: TAX_NUMBER_CHARS_MAX,
   },
   vat: {
-    label: "VAT number",
+    label: t`VAT number`,
     optional: true,
-    hint: "Of a business in the EU. A seller in another country of the EU then charges you no VAT: you owe it yourself.",
+    hint: t`Of a business in the EU. A seller in another country of the EU then charges you no VAT: you owe it yourself.`,
     placeholder: "DE136695976",
     maxLength: TAX_NUMBER_CHARS_MAX,
   },
@@ -133,18 +133,18 @@ function DetailsForm({
     onSent: async () => {
       form.reset(form.values);
       await client.invalidateQueries({ queryKey });
-      toast.done("Invoice details saved.");
+      toast.done(t`Invoice details saved.`);
     },
   });
   const { error: addressError, ...address } = form.field("address");
   const { param, ...taxTexts } = tax;
   return (
-    <PageForm form={form} saveLabel="Save invoice details" lock={lock}>
+    <PageForm form={form} saveLabel={t`Save invoice details`} lock={lock}>
       <TextField {...name} {...form.field("name")} />
       <Field
-        label="Address"
+        label={t`Address`}
         optional={isAddressOptional}
-        hint={`As on a letter, up to ${INVOICE_ADDRESS_LINES_MAX} lines.`}
+        hint={t`As on a letter, up to ${plural({ lines: INVOICE_ADDRESS_LINES_MAX }, { one: "# line", other: "# lines" })}.`}
         error={addressError}
       >
         <TextArea {...address} rows={4} maxLength={INVOICE_ADDRESS_CHARS_MAX} />

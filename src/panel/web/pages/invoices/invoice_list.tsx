@@ -1,5 +1,8 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
 import { Download, Undo2 } from "lucide-react";
+import { i18n } from "#language";
 import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
 import { download } from "../../shared/download.ts";
@@ -21,7 +24,7 @@ export function OwnInvoices() {
   const invoices = useInvoices("own", (query) => ask(api.invoices.get(query)));
   if (invoices.data?.pages[0]?.invoices.length === 0) return null;
   return (
-    <Section title="Invoices" flush>
+    <Section title={t`Invoices`} flush>
       <InvoiceTable invoices={invoices} path="/api/panel/invoices" columns={[NUMBER, WHAT, DATE, AMOUNT]} />
     </Section>
   );
@@ -63,20 +66,24 @@ function InvoiceTable({
     <Loaded query={invoices} skeleton={<SkeletonRows rows={3} />}>
       {({ pages }) => (
         <DataTable
-          caption="Invoices"
+          caption={t`Invoices`}
           rows={pages.flatMap((page) => page.invoices)}
           rowKey={({ invoiceId }) => String(invoiceId)}
           columns={columns}
           actions={(invoice) => (
             <IconButton
               icon={Download}
-              label={`Download ${invoice.title.toLowerCase()} ${invoice.number} as PDF`}
+              label={downloadLabel(invoice)}
               size="sm"
               pending={file.isPending && file.variables.invoiceId === invoice.invoiceId}
               onClick={() => file.mutate(invoice)}
             />
           )}
-          empty={<Empty>No invoices yet. One is issued when an order is paid, and numbered without gaps.</Empty>}
+          empty={
+            <Empty>
+              <Trans>No invoices yet. One is issued when an order is paid, and numbered without gaps.</Trans>
+            </Empty>
+          }
           older={toOlder(invoices)}
         />
       )}
@@ -84,23 +91,32 @@ function InvoiceTable({
   );
 }
 
+function downloadLabel({ title, number }: Invoice): string {
+  if (title === "Invoice") return t`Download invoice ${number} as PDF`;
+  if (title === "Receipt") return t`Download receipt ${number} as PDF`;
+  return t`Download credit note ${number} as PDF`;
+}
+
 const NUMBER: Column<Invoice> = {
-  head: "Number",
+  head: t`Number`,
   cell: ({ number, title, kind }) => (
     <span className="inline-flex flex-wrap items-center gap-2 tabular-nums">
       {number}
-      {kind === "credit_note" ? <Badge icon={Undo2}>{title}</Badge> : <Badge>{title}</Badge>}
+      {kind === "credit_note" ? <Badge icon={Undo2}>{i18n._(title)}</Badge> : <Badge>{i18n._(title)}</Badge>}
     </span>
   ),
 };
 const BUYER: Column<Invoice> = {
-  head: "Buyer",
+  head: t`Buyer`,
   cell: ({ buyer }) => <TwoLines below={buyer.email}>{buyer.name}</TwoLines>,
 };
-const WHAT: Column<Invoice> = { head: "For", cell: ({ what }) => <span className="wrap-anywhere">{what}</span> };
-const DATE: Column<Invoice> = { head: "Date", cell: ({ issuedAt }) => <Instant iso={issuedAt} /> };
+const WHAT: Column<Invoice> = {
+  head: t({ message: "For", context: "column: what an invoice is for" }),
+  cell: ({ what }) => <span className="wrap-anywhere">{what}</span>,
+};
+const DATE: Column<Invoice> = { head: t`Date`, cell: ({ issuedAt }) => <Instant iso={issuedAt} /> };
 const AMOUNT: Column<Invoice> = {
-  head: "Amount",
+  head: t`Amount`,
   align: "right",
   cell: ({ kind, totalNano, currency }) => formatAmount(kind === "credit_note" ? `-${totalNano}` : totalNano, currency),
 };

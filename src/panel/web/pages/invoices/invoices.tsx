@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useState } from "react";
 import { useMe } from "../../api.ts";
 import { formatMonth, lastMonths } from "../../format.ts";
@@ -15,10 +16,10 @@ const MONTHS_BACK = 24;
 export function InvoicesPage() {
   return (
     <Page
-      title="Invoices"
-      lead="What you invoiced, numbered without gaps. An invoice never changes: a refund is a credit note."
+      title={t`Invoices`}
+      lead={t`What you invoiced, numbered without gaps. An invoice never changes: a refund is a credit note.`}
     >
-      <Section title="Issued" flush action={<MonthCsv />}>
+      <Section title={t`Issued`} flush action={<MonthCsv />}>
         <IssuedInvoices />
       </Section>
       <SellerDetailsSection />
@@ -34,7 +35,7 @@ function MonthCsv() {
   return (
     <>
       <NativeSelect
-        label="Month of the CSV file"
+        label={t`Month of the CSV file`}
         value={month}
         onValue={setMonth}
         options={months.map((value) => ({ value, label: formatMonth(value) }))}

@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { i18n } from "#language";
 import {
   DIALECT_NAMES,
   DIALECTS,
@@ -12,7 +14,6 @@ import {
   FIRST_TOKEN_SECONDS,
   factsOf,
 } from "../../../../catalog/dialects.ts";
-import { formatCount } from "../../format.ts";
 import { checkCount, readCount } from "../../shared/typed_numbers.ts";
 import { CollapsedField } from "../../ui/collapsed.tsx";
 import { CountField, Field, FieldError, NativeSelect } from "../../ui/fields.tsx";
@@ -63,11 +64,12 @@ export function FactFields({
   onChange: (typed: TypedFacts) => void;
 }) {
   const set = Object.values(typed).filter((value) => value !== "").length;
+  const words = WORDS[from];
   const [error, secondsError] = [errorOf("facts"), errorOf("facts.firstTokenSeconds")];
   return (
     <CollapsedField
-      label="What the provider takes"
-      value={set === 0 ? `as the ${from} says` : `${formatCount(set)} set here`}
+      label={t`What the provider takes`}
+      value={set === 0 ? words.asSaid : plural(set, { one: "# set here", other: "# set here" })}
       isWrong={error !== null || secondsError !== null}
     >
       <div role="alert" className={error === null ? "" : "pb-4"}>
@@ -75,15 +77,15 @@ export function FactFields({
       </div>
       <div className="grid items-start gap-4 sm:grid-cols-2">
         {FACT_CHOICE_NAMES.map((name) => (
-          <Field key={name} label={FACT_CHOICES[name].label} hint={FACT_CHOICES[name].hint}>
+          <Field key={name} label={factLabel(name)} hint={i18n._(FACT_CHOICES[name].hint)}>
             <NativeSelect
               value={typed[name]}
               onValue={(value) => onChange({ ...typed, [name]: value })}
               options={[
                 // The value first: it must not be cut off.
                 says === undefined
-                  ? { value: "", label: `As the ${from} says` }
-                  : { value: "", label: says[name], hint: `by the ${from}` },
+                  ? { value: "", label: words.likeIt }
+                  : { value: "", label: says[name], hint: words.byIt },
                 ...FACT_CHOICES[name].values.map((value) => ({ value, label: value })),
               ]}
             />
@@ -91,7 +93,7 @@ export function FactFields({
         ))}
         <CountField
           label={SECONDS_LABEL}
-          hint={`How long a stream may wait for it, in seconds. Reasoning models need minutes. Empty: as the ${from} says.`}
+          hint={words.seconds}
           optional
           value={typed.firstTokenSeconds}
           onValue={(firstTokenSeconds) => onChange({ ...typed, firstTokenSeconds })}
@@ -103,13 +105,29 @@ export function FactFields({
   );
 }
 
-const SECONDS_LABEL = "Silence before the first token";
-const DROPPED_LABEL = "Parameters not sent";
+/** By who says what applies where nothing is set. */
+const WORDS = {
+  dialect: {
+    asSaid: t`as the dialect says`,
+    likeIt: t`As the dialect says`,
+    byIt: t`by the dialect`,
+    seconds: t`How long a stream may wait for it, in seconds. Reasoning models need minutes. Empty: as the dialect says.`,
+  },
+  provider: {
+    asSaid: t`as the provider says`,
+    likeIt: t`As the provider says`,
+    byIt: t`by the provider`,
+    seconds: t`How long a stream may wait for it, in seconds. Reasoning models need minutes. Empty: as the provider says.`,
+  },
+} as const;
+
+const SECONDS_LABEL = t`Silence before the first token`;
+const DROPPED_LABEL = t`Parameters not sent`;
 
 /** A fact's name for people. */
 export function factLabel(name: FactName): string {
   if (name === "firstTokenSeconds") return SECONDS_LABEL;
-  return name === "droppedParams" ? DROPPED_LABEL : FACT_CHOICES[name].label;
+  return name === "droppedParams" ? DROPPED_LABEL : i18n._(FACT_CHOICES[name].label);
 }
 
 /** A fact's value for people: "none" is an empty list, or no limit of its own. */
@@ -138,10 +156,10 @@ export function namesIn(typed: string): string[] {
 }
 
 export function dialectTitle(dialect: DialectName): string {
-  return DIALECTS[dialect].title;
+  return i18n._(DIALECTS[dialect].title);
 }
 
-export const DIALECT_OPTIONS = DIALECT_NAMES.map((value) => ({ value, label: DIALECTS[value].title }));
+export const DIALECT_OPTIONS = DIALECT_NAMES.map((value) => ({ value, label: dialectTitle(value) }));
 
 /** The facts of a typed dialect; "": that of the typed address. */
 export function typedDialect(dialect: string, baseUrl: string): { name: DialectName; says: Facts } {

@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { formatCount } from "../../format.ts";
@@ -22,20 +24,24 @@ export function Margins() {
   return (
     <>
       {data.losing.map(({ modelId, routeId, route, loss }) => (
-        <Banner key={routeId} tone="bad" title={`${modelId} loses money`}>
-          Its route {route} {loss}. <TextLink href={modelHref(modelId)}>Open the model</TextLink> to raise its price,
-          correct the cost or switch the route off.
+        <Banner key={routeId} tone="bad" title={t`${modelId} loses money`}>
+          <Trans>
+            Its route {route} {loss}. <TextLink href={modelHref(modelId)}>Open the model</TextLink> to raise its price,
+            correct the cost or switch the route off.
+          </Trans>
         </Banner>
       ))}
       <Section
-        title="Margins"
-        description={`What is left of each model's price after the cost of its most expensive route. ${
-          data.models.length > SHOWN ? `The lowest ${SHOWN} of ${formatCount(data.models.length)} models.` : ""
+        title={t`Margins`}
+        description={`${t`What is left of each model's price after the cost of its most expensive route.`} ${
+          data.models.length > SHOWN
+            ? t`The lowest ${SHOWN} of ${plural({ all: data.models.length }, { one: "# model", other: "# models" })}.`
+            : ""
         }`}
         flush
       >
         <DataTable
-          caption="Margins"
+          caption={t`Margins`}
           rows={data.models.slice(0, SHOWN)}
           rowKey={({ id }) => id}
           rowHref={({ id }) => modelHref(id)}
@@ -48,13 +54,13 @@ export function Margins() {
 }
 
 const COLUMNS: Column<ModelMargin>[] = [
-  { head: "Model", cell: ({ id }) => <span className="font-mono wrap-anywhere">{id}</span> },
-  { head: "Margin", align: "right", cell: ({ permille }) => <Margin permille={permille} /> },
+  { head: t`Model`, cell: ({ id }) => <span className="font-mono wrap-anywhere">{id}</span> },
+  { head: t`Margin`, align: "right", cell: ({ permille }) => <Margin permille={permille} /> },
 ];
 
 /** In percent of the price; null: not known. */
 export function Margin({ permille }: { permille: number | null }) {
-  if (permille === null) return <span className="text-ink-3">Unknown</span>;
+  if (permille === null) return <span className="text-ink-3">{t`Unknown`}</span>;
   const percent = `${formatCount(permille / PERMILLE_PER_PERCENT)}%`;
   return permille < 0 ? <span className="font-medium text-bad">{percent}</span> : percent;
 }

@@ -1,5 +1,8 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { ArrowLeft, CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } from "lucide-react";
+import { i18n } from "#language";
 import { MODALITIES } from "../../../../catalog/modalities.ts";
 import { ApiError, api, ask } from "../../api.ts";
 import { EMPTY, FAILURES } from "../../copy.ts";
@@ -36,7 +39,7 @@ import { ImagePrices, TokenPrices } from "./model_price_sections.tsx";
 import { ImagePricesDialog, PricesDialog } from "./price_fields.tsx";
 import { RouteDialog } from "./route_dialog.tsx";
 import { RouteReports } from "./route_reports.tsx";
-import { ROUTE_STATES_NOTE, routesHealth } from "./route_states.ts";
+import { ROUTE_STATES_MEANING, routesHealth } from "./route_states.ts";
 
 /** One model: its routes in the order they are tried, its prices, its details. */
 
@@ -57,7 +60,7 @@ export function ModelPage({ id }: { id: string }) {
   if (model.error instanceof ApiError && model.error.code === "not_found" && data === undefined) {
     return (
       <Page title={id}>
-        <Empty action={<ButtonLink href="/admin/models">All models</ButtonLink>}>{FAILURES.notFound}</Empty>
+        <Empty action={<ButtonLink href="/admin/models">{t`All models`}</ButtonLink>}>{FAILURES.notFound}</Empty>
       </Page>
     );
   }
@@ -66,7 +69,7 @@ export function ModelPage({ id }: { id: string }) {
       title={id}
       lead={
         <TextLink href="/admin/models" className="inline-flex items-center gap-1">
-          <ArrowLeft size={14} aria-hidden /> All models
+          <ArrowLeft size={14} aria-hidden /> {t`All models`}
         </TextLink>
       }
       action={
@@ -77,7 +80,7 @@ export function ModelPage({ id }: { id: string }) {
             pending={switching.isPending}
             onClick={() => switching.mutate({ what: data, isOn: !data.enabled })}
           >
-            {data.enabled ? "Switch off" : "Switch on"}
+            {data.enabled ? t`Switch off` : t`Switch on`}
           </Button>
         )
       }
@@ -87,7 +90,7 @@ export function ModelPage({ id }: { id: string }) {
           <>
             <Reachable model={loaded} onAddRoute={() => dialog.open({ kind: "route", route: null })} />
             {loaded.losing.map(({ routeId, route, loss }) => (
-              <Banner key={routeId} tone="bad" title="A route loses money">
+              <Banner key={routeId} tone="bad" title={t`A route loses money`}>
                 {route} {loss}.
               </Banner>
             ))}
@@ -130,28 +133,32 @@ function Reachable({ model, onAddRoute }: { model: Model; onAddRoute: () => void
   const { answering } = routesHealth(model.routes);
   const isPriced = model.modality === "image" ? model.imagePrices.length > 0 : model.prices !== null;
   if (!model.enabled) {
-    return <Banner title="Switched off">Customers do not see it, and requests for it get model_not_found.</Banner>;
+    return (
+      <Banner title={t`Switched off`}>{t`Customers do not see it, and requests for it get model_not_found.`}</Banner>
+    );
   }
   if (answering === 0) {
     return (
       <Banner
         tone="warn"
-        title="No route can answer"
+        title={t`No route can answer`}
         action={
           model.routes.length === 0 && (
             <Button size="sm" onClick={onAddRoute}>
-              Add route
+              {t`Add route`}
             </Button>
           )
         }
       >
         {model.routes.length === 0
-          ? "It has no route, so requests get provider_unavailable."
-          : "Every route is off or failing, so requests get provider_unavailable."}
+          ? t`It has no route, so requests get provider_unavailable.`
+          : t`Every route is off or failing, so requests get provider_unavailable.`}
       </Banner>
     );
   }
-  return isPriced ? null : <Banner title="By package only">It has no price, so no balance can pay for it.</Banner>;
+  return isPriced ? null : (
+    <Banner title={t`By package only`}>{t`It has no price, so no balance can pay for it.`}</Banner>
+  );
 }
 
 function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route | null) => void }) {
@@ -161,36 +168,46 @@ function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route 
   const switching = useRouteSwitching();
   const add = (
     <Button size="sm" icon={Plus} onClick={() => onOpen(null)}>
-      Add route
+      {t`Add route`}
     </Button>
   );
   return (
     <Section
-      title="Routes"
-      description={`${CHOSEN_BY[model.routeChoice]} A route that fails repeatedly is left out for a moment. States: ${ROUTE_STATES_NOTE.charAt(0).toLowerCase()}${ROUTE_STATES_NOTE.slice(1)}`}
+      title={t`Routes`}
+      description={`${CHOSEN_BY[model.routeChoice]} ${t`A route that fails repeatedly is left out for a moment. States: by the requests of the last 24 hours, on all replicas.`} ${ROUTE_STATES_MEANING}`}
       action={add}
       flush
     >
       <DataTable
-        caption={`Routes of ${model.id}`}
+        caption={t`Routes of ${{ model: model.id }}`}
         rows={model.routes}
         rowKey={({ id }) => String(id)}
         columns={ROUTE_COLUMNS}
         empty={<Empty>{EMPTY.routes}</Empty>}
         actions={(route) => (
           <Menu
-            trigger={<IconButton icon={MoreHorizontal} label={`Actions for the route to ${nameOf(route)}`} size="sm" />}
+            trigger={
+              <IconButton
+                icon={MoreHorizontal}
+                label={t`Actions for the route to ${{ route: nameOf(route) }}`}
+                size="sm"
+              />
+            }
             items={[
-              { label: "Change", icon: Pencil, onSelect: () => onOpen(route) },
+              {
+                label: t({ message: "Change", context: "menu: change a route" }),
+                icon: Pencil,
+                onSelect: () => onOpen(route),
+              },
               route.enabled
                 ? {
-                    label: "Switch off",
+                    label: t`Switch off`,
                     icon: CirclePause,
                     onSelect: () => switching.mutate({ what: route, isOn: false }),
                   }
-                : { label: "Switch on", icon: Play, onSelect: () => switching.mutate({ what: route, isOn: true }) },
+                : { label: t`Switch on`, icon: Play, onSelect: () => switching.mutate({ what: route, isOn: true }) },
               "line",
-              { label: "Remove", icon: Trash2, tone: "danger", onSelect: () => removing.open(route) },
+              { label: t`Remove`, icon: Trash2, tone: "danger", onSelect: () => removing.open(route) },
             ]}
           />
         )}
@@ -199,18 +216,18 @@ function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route 
         <Confirm
           open={removing.isOpen}
           onOpenChange={removing.close}
-          title={`Remove the route to ${nameOf(removing.what)}?`}
-          confirmLabel="Remove route"
-          cancelLabel="Keep route"
+          title={t`Remove the route to ${{ route: nameOf(removing.what) }}?`}
+          confirmLabel={t`Remove route`}
+          cancelLabel={t`Keep route`}
           onConfirm={async () => {
             if (removing.what) await ask(api.admin.routes({ id: removing.what.id }).delete());
             await refresh();
-            toast.done("The route is removed.");
+            toast.done(t`The route is removed.`);
           }}
         >
           {model.routes.length === 1
-            ? "It is the only route: requests for this model will get provider_unavailable."
-            : "Requests under way finish. New requests use the other routes."}
+            ? t`It is the only route: requests for this model will get provider_unavailable.`
+            : t`Requests under way finish. New requests use the other routes.`}
         </Confirm>
       )}
     </Section>
@@ -218,13 +235,10 @@ function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route 
 }
 
 const CHOSEN_BY: Readonly<Record<Model["routeChoice"], string>> = {
-  order:
-    "The route with the lowest priority number is tried first. Routes with the same priority share requests by weight.",
-  weight: "The routes share requests by weight. Their priorities do not count.",
-  price:
-    "The route that costs you least is tried first: 3 million input tokens and 1 million output tokens, or an image. Routes of the same cost are tried by priority, then by weight; those without a cost come last.",
-  latency:
-    "The route that answered fastest in the last minutes is tried first. Routes that are nearly as fast are tried by priority, then by weight. One request in 20 goes to any route, so that a slow one is measured again.",
+  order: t`The route with the lowest priority number is tried first. Routes with the same priority share requests by weight.`,
+  weight: t`The routes share requests by weight. Their priorities do not count.`,
+  price: t`The route that costs you least is tried first: 3 million input tokens and 1 million output tokens, or an image. Routes of the same cost are tried by priority, then by weight; those without a cost come last.`,
+  latency: t`The route that answered fastest in the last minutes is tried first. Routes that are nearly as fast are tried by priority, then by weight. One request in 20 goes to any route, so that a slow one is measured again.`,
 };
 
 function nameOf({ providerName, upstreamModel }: Route): string {
@@ -233,97 +247,123 @@ function nameOf({ providerName, upstreamModel }: Route): string {
 
 const ROUTE_COLUMNS: Column<Route>[] = [
   {
-    head: "Provider",
+    head: t`Provider`,
     cell: ({ providerId, providerName, upstreamModel }) => (
       <TwoLines below={upstreamModel} isMono>
         <TextLink href={providerHref(providerId)}>{providerName}</TextLink>
       </TwoLines>
     ),
   },
-  { head: "Priority", align: "right", cell: ({ priority }) => formatCount(priority) },
-  { head: "Weight", align: "right", cell: ({ weight }) => formatCount(weight) },
-  { head: "Cost", hideBelow: "lg", cell: (route) => <Cost of={route} /> },
+  { head: t`Priority`, align: "right", cell: ({ priority }) => formatCount(priority) },
+  { head: t`Weight`, align: "right", cell: ({ weight }) => formatCount(weight) },
+  { head: t`Cost`, hideBelow: "lg", cell: (route) => <Cost of={route} /> },
   {
-    head: "Margin",
+    head: t`Margin`,
     align: "right",
     hideBelow: "md",
     cell: ({ marginPermille }) => <Margin permille={marginPermille} />,
   },
   {
-    head: "Sends",
+    head: t({ message: "Sends", context: "column: what a route sends to its provider" }),
     hideBelow: "lg",
-    cell: ({ dialect, takes, facts, ownResponses, allowedParams, droppedParams }) => (
-      <span className="text-ink-2">
-        {dialectTitle(dialect)}, <code className="font-mono text-12">{takes.capField}</code>
-        {Object.keys(facts).length > 0 && ", with facts of its own"}
-        {ownResponses && ", has /responses"}
-        {allowedParams.length > 0 && (
-          <>
-            , and <code className="font-mono text-12 wrap-anywhere">{allowedParams.join(" ")}</code>
-          </>
-        )}
-        {droppedParams.length > 0 && (
-          <>
-            , without <code className="font-mono text-12 wrap-anywhere">{droppedParams.join(" ")}</code>
-          </>
-        )}
-      </span>
-    ),
+    cell: ({ dialect, takes, facts, ownResponses, allowedParams, droppedParams }) => {
+      const [allowed, dropped] = [allowedParams.join(" "), droppedParams.join(" ")];
+      return (
+        <span className="text-ink-2">
+          {dialectTitle(dialect)}, <code className="font-mono text-12">{takes.capField}</code>
+          {Object.keys(facts).length > 0 && `, ${t`with facts of its own`}`}
+          {ownResponses && `, ${t`has /responses`}`}
+          {allowed !== "" && (
+            <>
+              ,{" "}
+              <Trans>
+                and <code className="font-mono text-12 wrap-anywhere">{allowed}</code>
+              </Trans>
+            </>
+          )}
+          {dropped !== "" && (
+            <>
+              ,{" "}
+              <Trans>
+                without <code className="font-mono text-12 wrap-anywhere">{dropped}</code>
+              </Trans>
+            </>
+          )}
+        </span>
+      );
+    },
   },
-  { head: "State", className: "sm:w-44", cell: (route) => <RouteState route={route} /> },
+  { head: t`State`, className: "sm:w-44", cell: (route) => <RouteState route={route} /> },
 ];
 
 /** What the provider charges the operator. */
 function Cost({ of: { costInputMicroUsd, costOutputMicroUsd, costImageMicroUsd } }: { of: Route }) {
   const parts = [
     costInputMicroUsd !== null && costOutputMicroUsd !== null
-      ? `${formatMicroUsd(costInputMicroUsd)} in, ${formatMicroUsd(costOutputMicroUsd)} out /M`
+      ? t`${{ input: formatMicroUsd(costInputMicroUsd) }} in, ${{ output: formatMicroUsd(costOutputMicroUsd) }} out /M`
       : null,
-    costImageMicroUsd === null ? null : `${formatMicroUsd(costImageMicroUsd)} an image`,
+    costImageMicroUsd === null ? null : t`${{ price: formatMicroUsd(costImageMicroUsd) }} an image`,
   ].filter((part) => part !== null);
-  return parts.length === 0 ? <span className="text-ink-3">Unknown</span> : parts.join("; ");
+  return parts.length === 0 ? <span className="text-ink-3">{t`Unknown`}</span> : parts.join("; ");
 }
 
 function useRouteSwitching() {
   return useSwitching<Route>({
     send: ({ id }, isOn) => ask(api.admin.routes({ id }).patch({ enabled: isOn })),
     stale: ADMIN_KEY,
-    done: (route, isOn) => `The route to ${nameOf(route)} is ${isOn ? "on" : "off"}.`,
-    stays: (route, isOn) => `The route to ${nameOf(route)} stays ${isOn ? "off" : "on"}.`,
+    done: (of, isOn) => {
+      const route = nameOf(of);
+      return isOn ? t`The route to ${route} is on.` : t`The route to ${route} is off.`;
+    },
+    stays: (of, isOn) => {
+      const route = nameOf(of);
+      return isOn ? t`The route to ${route} stays off.` : t`The route to ${route} stays on.`;
+    },
   });
 }
 
 function Details({ model, onChange }: { model: Model; onChange: () => void }) {
   return (
     <Section
-      title="Details"
+      title={t`Details`}
       action={
         <Button size="sm" icon={Pencil} onClick={onChange}>
-          Change details
+          {t`Change details`}
         </Button>
       }
     >
       <Facts
         facts={[
-          ["State", <ModelStatus key="state" model={model} />],
-          ["Name", model.name],
-          ["Owned by", model.ownedBy],
-          ["Kind", MODALITIES[model.modality].label],
-          ["Context", model.contextLength === null ? "Unknown" : `${formatCount(model.contextLength)} tokens`],
-          ["Output without max_tokens", `${formatCount(model.defaultCapTokens)} tokens for pay-as-you-go`],
-          ["Routes chosen by", ROUTE_CHOICES[model.routeChoice]],
-          ["Hides tokens", HIDES_TOKENS[hidesTokensOf(model)]],
+          [t`State`, <ModelStatus key="state" model={model} />],
+          [t`Name`, model.name],
+          [t`Owned by`, model.ownedBy],
+          [t`Kind`, i18n._(MODALITIES[model.modality].label)],
+          [
+            t`Context`,
+            model.contextLength === null
+              ? t`Unknown`
+              : plural({ count: model.contextLength }, { one: "# token", other: "# tokens" }),
+          ],
+          [
+            t`Output without max_tokens`,
+            plural(
+              { count: model.defaultCapTokens },
+              { one: "# token for pay-as-you-go", other: "# tokens for pay-as-you-go" },
+            ),
+          ],
+          [t`Routes chosen by`, ROUTE_CHOICES[model.routeChoice]],
+          [t`Hides tokens`, HIDES_TOKENS[hidesTokensOf(model)]],
           ...(model.architecture
             ? [
                 [
-                  "Architecture",
+                  t`Architecture`,
                   <code key="architecture" className="font-mono text-12 wrap-anywhere">
                     {JSON.stringify(model.architecture)}
                   </code>,
                 ] as const,
               ]
             : []),
-          ["Added", <Instant key="added" iso={model.createdAt} />],
+          [t({ message: "Added", context: "when a model was added" }), <Instant key="added" iso={model.createdAt} />],
         ]}
       />
     </Section>

@@ -1,7 +1,8 @@
+import { plural, t } from "@lingui/core/macro";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Check, Pencil } from "lucide-react";
-import { adviceWords, changeWords } from "../../../../catalog/bound_advice.ts";
-import { BOUND_NAMES, byBound, MODEL_BOUNDS } from "../../../../catalog/model_bounds.ts";
+import { i18n } from "#language";
+import { BOUND_NAMES, type BoundName, byBound, MODEL_BOUNDS } from "../../../../catalog/model_bounds.ts";
 import { MODEL_MARGIN_PERMILLE } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
 import { formatCount } from "../../format.ts";
@@ -13,6 +14,7 @@ import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
 import { Facts, Section } from "../../ui/page.tsx";
 import { Banner } from "../../ui/states.tsx";
 import { toast } from "../../ui/toast.tsx";
+import { adviceText, changeText } from "./bound_texts.ts";
 import type { Model } from "./catalog.tsx";
 import { useSaved } from "./model_dialogs.tsx";
 
@@ -22,15 +24,19 @@ const PERMILLE = 1_000;
 const PERMILLE_PER_PERCENT = 10;
 const EXTRA_PERCENT_MAX = (MODEL_MARGIN_PERMILLE.max - PERMILLE) / PERMILLE_PER_PERCENT;
 
+const TOKENS = { name: t`tokens`, count: (count: number) => plural(count, { one: "# token", other: "# tokens" }) };
+const PIXELS = { name: t`pixels`, count: (count: number) => plural(count, { one: "# pixel", other: "# pixels" }) };
+const unitOf = (name: BoundName) => (name === "imageTilePixels" ? PIXELS : TOKENS);
+
 export function Bounds({ model, onChange }: { model: Model; onChange: () => void }) {
   const extra = (model.marginPermille - PERMILLE) / PERMILLE_PER_PERCENT;
   return (
     <Section
-      title="Bounds"
-      description="What is reserved before a request is sent, beside its text and its output limit. What is not used is released when the answer is charged."
+      title={t`Bounds`}
+      description={t`What is reserved before a request is sent, beside its text and its output limit. What is not used is released when the answer is charged.`}
       action={
         <Button size="sm" icon={Pencil} onClick={onChange}>
-          Change bounds
+          {t`Change bounds`}
         </Button>
       }
     >
@@ -40,10 +46,10 @@ export function Bounds({ model, onChange }: { model: Model; onChange: () => void
       <Facts
         facts={[
           ...BOUND_NAMES.map((name) => {
-            const { label, unit } = MODEL_BOUNDS[name];
-            return [label, `${formatCount(model[name])} ${unit}`] as const;
+            const { label } = MODEL_BOUNDS[name];
+            return [i18n._(label), unitOf(name).count(model[name])] as const;
           }),
-          ["Reserve margin", extra === 0 ? "Nothing" : `${formatCount(extra)}% of everything`],
+          [t`Reserve margin`, extra === 0 ? t`Nothing` : t`${{ percent: formatCount(extra) }}% of everything`],
         ]}
       />
     </Section>
@@ -58,24 +64,24 @@ function Advice({ model, advice }: { model: Model; advice: Model["advice"][numbe
       await ask(api.admin.model.patch(advice.change, { query: { id: model.id } }));
       await client.invalidateQueries({ queryKey: ADMIN_KEY });
     },
-    onSuccess: () => toast.done(`The bounds of ${model.id} are changed.`),
-    onError: (error) => toast.failed(error, "The bounds stay as they are."),
+    onSuccess: () => toast.done(t`The bounds of ${{ model: model.id }} are changed.`),
+    onError: (error) => toast.failed(error, t`The bounds stay as they are.`),
   });
-  const change = changeWords(model, advice);
-  if (change === undefined && advice.overruns === 0) return <p className="text-13 text-ink-2">{adviceWords(advice)}</p>;
+  const change = changeText(model, advice);
+  if (change === undefined && advice.overruns === 0) return <p className="text-13 text-ink-2">{adviceText(advice)}</p>;
   return (
     <Banner
       tone={advice.overruns > 0 ? "warn" : "neutral"}
-      title={adviceWords(advice)}
+      title={adviceText(advice)}
       action={
         change !== undefined && (
           <Button size="sm" icon={Check} pending={apply.isPending} onClick={() => apply.mutate()}>
-            Apply
+            {t`Apply`}
           </Button>
         )
       }
     >
-      {change === undefined ? "Check the prices of the model, and the output limit field of its routes." : `${change}.`}
+      {change ?? t`Check the prices of the model, and the output limit field of its routes.`}
     </Banner>
   );
 }
@@ -91,7 +97,7 @@ function wrongOf(typed: Typed): Record<keyof Typed, string | null> {
   const isMargin = readPermille(typed.marginPermille) !== null;
   return {
     ...byBound((name) => checkCount(typed[name], MODEL_BOUNDS[name])),
-    marginPermille: isMargin ? null : `From 0 to ${formatCount(EXTRA_PERCENT_MAX)}, with one decimal.`,
+    marginPermille: isMargin ? null : t`From 0 to ${{ max: formatCount(EXTRA_PERCENT_MAX) }}, with one decimal.`,
   };
 }
 
@@ -105,30 +111,33 @@ export function EditBounds({ open, onClose, model }: DialogState & { model: Mode
       const margin = PERMILLE + Number(readPermille(marginPermille));
       return ask(api.admin.model.patch({ ...bounds, marginPermille: margin }, { query: { id: model.id } }));
     },
-    onSent: () => saved(`The bounds of ${model.id} are changed.`),
+    onSent: () => saved(t`The bounds of ${{ model: model.id }} are changed.`),
   });
   return (
-    <FormDialog form={form} open={open} onClose={onClose} title="Change bounds" size="lg" submitLabel="Save">
+    <FormDialog form={form} open={open} onClose={onClose} title={t`Change bounds`} size="lg" submitLabel={t`Save`}>
       <div className="grid items-start gap-4 sm:grid-cols-2">
         {BOUND_NAMES.map((name) => {
-          const { label, hint, unit } = MODEL_BOUNDS[name];
+          const { label, hint } = MODEL_BOUNDS[name];
           return (
-            <CountField key={name} label={label} hint={sentence(hint)} required after={unit} {...form.field(name)} />
+            <CountField
+              key={name}
+              label={i18n._(label)}
+              hint={i18n._(hint)}
+              required
+              after={unitOf(name).name}
+              {...form.field(name)}
+            />
           );
         })}
         <PercentField
-          label="Reserve margin"
-          hint="Added to the maximum cost of every request, output included."
+          label={t`Reserve margin`}
+          hint={t`Added to the maximum cost of every request, output included.`}
           required
           {...form.field("marginPermille")}
         />
       </div>
     </FormDialog>
   );
-}
-
-function sentence(words: string): string {
-  return `${words.charAt(0).toUpperCase()}${words.slice(1)}.`;
 }
 
 /** Typed percent, "12.5", as permille; null if it is not valid. */

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQueryClient } from "@tanstack/react-query";
 import { CATALOG_NAME_CHARS_MAX, MODEL_CAP_TOKENS, MODEL_CONTEXT_TOKENS } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
@@ -14,9 +15,9 @@ import { HIDES_TOKENS, hidesTokensOf, MODALITY_OPTIONS, type Model, ROUTE_CHOICE
  */
 
 const STATUS_OPTIONS = [
-  { value: "active", label: "Active" },
-  { value: "preview", label: "Preview" },
-  { value: "deprecated", label: "Deprecated" },
+  { value: "active", label: t`Active` },
+  { value: "preview", label: t`Preview` },
+  { value: "deprecated", label: t`Deprecated` },
 ] as const;
 
 const HIDES_TOKENS_OPTIONS = (["unknown", "no", "yes"] as const).map((value) => ({
@@ -59,14 +60,16 @@ type Details = ReturnType<typeof detailsOf>;
 
 function wrongDetails(details: Details): Record<keyof Details, string | null> {
   return {
-    name: isBlank(details.name) ? "Enter a name." : null,
-    ownedBy: isBlank(details.ownedBy) ? "Enter the owner." : null,
+    name: isBlank(details.name) ? t`Enter a name.` : null,
+    ownedBy: isBlank(details.ownedBy) ? t`Enter the owner.` : null,
     modality: null,
     status: null,
     contextLength: checkCount(details.contextLength, { ...MODEL_CONTEXT_TOKENS, optional: true }),
     defaultCapTokens: checkCount(details.defaultCapTokens, MODEL_CAP_TOKENS),
     architecture:
-      readObject(details.architecture) === undefined ? 'Enter a JSON object, such as {"tokenizer": "o200k"}.' : null,
+      readObject(details.architecture) === undefined
+        ? t`Enter a JSON object, such as ${{ example: '{"tokenizer": "o200k"}' }}.`
+        : null,
     hidesTokens: null,
     routeChoice: null,
   };
@@ -97,16 +100,16 @@ export function EditModel({ open, onClose, model }: Props) {
     first: before,
     wrong: wrongDetails,
     send: (details) => ask(api.admin.model.patch(patchOf(details, before), { query: { id: model.id } })),
-    onSent: () => saved(`${model.id} is changed.`),
+    onSent: () => saved(t`${{ model: model.id }} is changed.`),
   });
   const { error, ...architecture } = form.field("architecture");
   return (
-    <FormDialog form={form} open={open} onClose={onClose} title="Change details" size="lg" submitLabel="Save">
+    <FormDialog form={form} open={open} onClose={onClose} title={t`Change details`} size="lg" submitLabel={t`Save`}>
       <div className="grid items-start gap-4 sm:grid-cols-2">
         <NameFields form={form} />
         <TokenFields form={form} />
       </div>
-      <Field label="Architecture" optional hint="GET /models returns it unchanged." error={error}>
+      <Field label={t`Architecture`} optional hint={t`GET /models returns it unchanged.`} error={error}>
         <TextArea mono rows={3} {...architecture} />
       </Field>
     </FormDialog>
@@ -119,21 +122,21 @@ function NameFields({ form }: { form: Form<Details, keyof Details> }) {
   const { error: choiceError, ...routeChoice } = form.field("routeChoice");
   return (
     <>
-      <TextField label="Name" required {...form.field("name")} maxLength={CATALOG_NAME_CHARS_MAX} />
+      <TextField label={t`Name`} required {...form.field("name")} maxLength={CATALOG_NAME_CHARS_MAX} />
       <TextField
-        label="Owned by"
-        hint="GET /models returns it as owned_by."
+        label={t`Owned by`}
+        hint={t`GET /models returns it as owned_by.`}
         required
         {...form.field("ownedBy")}
         maxLength={CATALOG_NAME_CHARS_MAX}
       />
-      <Field label="Kind" error={modalityError}>
+      <Field label={t`Kind`} error={modalityError}>
         <NativeSelect {...modality} options={MODALITY_OPTIONS} />
       </Field>
-      <Field label="State" error={statusError}>
+      <Field label={t`State`} error={statusError}>
         <NativeSelect {...status} options={STATUS_OPTIONS} />
       </Field>
-      <Field label="Routes chosen by" hint="Which of its routes a request is sent to first." error={choiceError}>
+      <Field label={t`Routes chosen by`} hint={t`Which of its routes a request is sent to first.`} error={choiceError}>
         <NativeSelect {...routeChoice} options={ROUTE_CHOICE_OPTIONS} />
       </Field>
     </>
@@ -145,22 +148,22 @@ function TokenFields({ form }: { form: Form<Details, keyof Details> }) {
   return (
     <>
       <CountField
-        label="Context"
+        label={t`Context`}
         optional
-        hint="Tokens of prompt and answer together."
-        after="tokens"
+        hint={t`Tokens of prompt and answer together.`}
+        after={t`tokens`}
         {...form.field("contextLength")}
       />
       <CountField
-        label="Output without max_tokens"
-        hint="Output limit of pay-as-you-go requests that set none. This much is reserved."
+        label={t`Output without max_tokens`}
+        hint={t`Output limit of pay-as-you-go requests that set none. This much is reserved.`}
         required
-        after="tokens"
+        after={t`tokens`}
         {...form.field("defaultCapTokens")}
       />
       <Field
-        label="Hides tokens"
-        hint="If yes, a stream whose client disconnects is read to its end, to learn how many tokens it used."
+        label={t`Hides tokens`}
+        hint={t`If yes, a stream whose client disconnects is read to its end, to learn how many tokens it used.`}
         error={hidesError}
       >
         <NativeSelect {...hidesTokens} options={HIDES_TOKENS_OPTIONS} />

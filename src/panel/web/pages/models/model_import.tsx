@@ -1,9 +1,11 @@
+import { plural, t } from "@lingui/core/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { ArrowLeft } from "lucide-react";
 import { useState } from "react";
+import { i18n } from "#language";
 import { MARKUP_PERCENT } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
-import { formatCount, formatMicroUsd, formatOf, formatPrice } from "../../format.ts";
+import { formatMicroUsd, formatPrice } from "../../format.ts";
 import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { type Opened, useOpened } from "../../shared/page_hooks.ts";
 import { wrongPercent } from "../../shared/typed_numbers.ts";
@@ -37,14 +39,16 @@ export function ModelImportPage() {
   });
   return (
     <Page
-      title="Import prices"
+      title={t`Import prices`}
       lead={
         <TextLink href="/admin/models" className="inline-flex items-center gap-1">
-          <ArrowLeft size={14} aria-hidden /> All models
+          <ArrowLeft size={14} aria-hidden /> {t`All models`}
         </TextLink>
       }
     >
-      <Section description="Compares your models with a list of providers' prices. Nothing changes until you confirm it.">
+      <Section
+        description={t`Compares your models with a list of providers' prices. Nothing changes until you confirm it.`}
+      >
         <Loaded query={priceList}>
           {(list) => <Choice list={list} wanted={wanted} onCompare={(changes) => setWanted(changes)} />}
         </Loaded>
@@ -80,11 +84,11 @@ function Choice({
   });
   const { error, ...provider } = form.field("provider");
   return (
-    <PageForm form={form} saveLabel="Compare" isProminent>
+    <PageForm form={form} saveLabel={t`Compare`} isProminent>
       <div className="grid items-start gap-4 sm:grid-cols-[minmax(0,1fr)_10rem]">
         <Field
-          label="Provider in the list"
-          hint={`${source}. Models are found by their names at providers, else by their ids.`}
+          label={t`Provider in the list`}
+          hint={`${source}. ${t`Models are found by their names at providers, else by their ids.`}`}
           error={error}
         >
           <NativeSelect
@@ -92,11 +96,11 @@ function Choice({
             options={providers.map(({ id, name, models }) => ({
               value: id,
               label: name,
-              hint: formatOf(models, "model"),
+              hint: plural(models, { one: "# model", other: "# models" }),
             }))}
           />
         </Field>
-        <PercentField label="Markup" hint="Added to its prices." required {...form.field("markup")} />
+        <PercentField label={t`Markup`} hint={t`Added to its prices.`} required {...form.field("markup")} />
       </div>
     </PageForm>
   );
@@ -126,17 +130,22 @@ function Comparison({ provider, markup, addsNew, onAddsNew }: ComparisonProps) {
         return (
           <>
             <Section
-              title="Comparison"
+              title={t`Comparison`}
               description={summaryOf(items)}
               action={
                 <Button variant="primary" disabled={chosen.length === 0} onClick={() => confirming.open(chosen)}>
-                  {chosen.length === 0 ? "Nothing chosen" : `Apply to ${formatOf(chosen.length, "model")}`}
+                  {chosen.length === 0
+                    ? t`Nothing chosen`
+                    : plural({ count: chosen.length }, { one: "Apply to # model", other: "Apply to # models" })}
                 </Button>
               }
             >
               <Checkbox
-                label={`Also show ${formatOf(newModels, "model")} that you do not sell`}
-                hint="A model that is added is off until you give it a route and switch it on."
+                label={plural(newModels, {
+                  one: "Also show # model that you do not sell",
+                  other: "Also show # models that you do not sell",
+                })}
+                hint={t`A model that is added is off until you give it a route and switch it on.`}
                 checked={addsNew}
                 onValue={onAddsNew}
               />
@@ -166,10 +175,10 @@ function Comparison({ provider, markup, addsNew, onAddsNew }: ComparisonProps) {
 }
 
 const KINDS = [
-  { kind: "changed", title: "Changes" },
-  { kind: "new", title: "New models" },
-  { kind: "unmapped", title: "Cannot be imported" },
-  { kind: "unchanged", title: "Unchanged" },
+  { kind: "changed", title: t`Changes` },
+  { kind: "new", title: t`New models` },
+  { kind: "unmapped", title: t`Cannot be imported` },
+  { kind: "unchanged", title: t`Unchanged` },
 ] as const;
 
 function canApply({ kind }: Item): boolean {
@@ -177,9 +186,13 @@ function canApply({ kind }: Item): boolean {
 }
 
 function summaryOf(items: readonly Item[]): string {
-  if (items.length === 0) return "You sell no model of this provider.";
-  const count = (kind: Item["kind"]) => formatCount(items.filter((item) => item.kind === kind).length);
-  return `${count("changed")} changed, ${count("new")} new, ${count("unmapped")} cannot be imported, ${count("unchanged")} unchanged.`;
+  if (items.length === 0) return t`You sell no model of this provider.`;
+  const count = (kind: Item["kind"]) => items.filter((item) => item.kind === kind).length;
+  const changed = plural({ count: count("changed") }, { one: "# changed", other: "# changed" });
+  const added = plural({ count: count("new") }, { one: "# new", other: "# new" });
+  const refused = plural({ count: count("unmapped") }, { one: "# cannot be imported", other: "# cannot be imported" });
+  const unchanged = plural({ count: count("unchanged") }, { one: "# unchanged", other: "# unchanged" });
+  return t`${changed}, ${added}, ${refused}, ${unchanged}.`;
 }
 
 type ItemsProps = {
@@ -195,7 +208,7 @@ function Items({ title, items, isChosen, onChoose }: ItemsProps) {
   const isAll = items.every(isChosen);
   const columns: Column<Item>[] = [
     {
-      head: "Model",
+      head: t`Model`,
       className: "sm:w-72",
       cell: (item) =>
         canApply(item) ? (
@@ -208,7 +221,7 @@ function Items({ title, items, isChosen, onChoose }: ItemsProps) {
           <ModelName item={item} />
         ),
     },
-    { head: first.kind === "unmapped" ? "Why" : "Prices", cell: (item) => <What item={item} /> },
+    { head: first.kind === "unmapped" ? t`Why` : t`Prices`, cell: (item) => <What item={item} /> },
   ];
   return (
     <Section
@@ -217,7 +230,7 @@ function Items({ title, items, isChosen, onChoose }: ItemsProps) {
       action={
         canApply(first) && (
           <Button size="sm" onClick={() => onChoose(items, !isAll)}>
-            {isAll ? "Choose none" : "Choose all"}
+            {isAll ? t`Choose none` : t`Choose all`}
           </Button>
         )
       }
@@ -227,7 +240,7 @@ function Items({ title, items, isChosen, onChoose }: ItemsProps) {
         rows={items}
         rowKey={({ modelId }) => modelId}
         columns={columns}
-        empty={<Empty>None.</Empty>}
+        empty={<Empty>{t`None.`}</Empty>}
       />
     </Section>
   );
@@ -240,7 +253,7 @@ function ModelName({ item: { modelId, listed, kind } }: { item: Item }) {
       {listed !== null && <span className="text-12 wrap-anywhere text-ink-2">{listed}</span>}
       {kind === "unchanged" && (
         <TextLink href={modelHref(modelId)} className="justify-self-start text-12">
-          Open
+          {t({ message: "Open", context: "verb" })}
         </TextLink>
       )}
     </span>
@@ -249,12 +262,12 @@ function ModelName({ item: { modelId, listed, kind } }: { item: Item }) {
 
 function What({ item: { kind, changes, notes, reason } }: { item: Item }) {
   if (reason !== null) return <span className="text-ink-2">{reason}</span>;
-  if (kind === "unchanged" && notes.length === 0) return <Badge tone="ok">As in the list</Badge>;
+  if (kind === "unchanged" && notes.length === 0) return <Badge tone="ok">{t`As in the list`}</Badge>;
   return (
     <ul className="flex flex-wrap gap-x-6 gap-y-1 py-1 tabular-nums">
       {changes.map((change) => (
         <li key={change.label} className="wrap-anywhere">
-          <span className="text-ink-2">{change.label}</span>{" "}
+          <span className="text-ink-2">{i18n._(change.label)}</span>{" "}
           {change.from !== null && `${amountText(change, change.from)} → `}
           <strong className="font-semibold text-ink">{amountText(change, change.to)}</strong>
         </li>
@@ -268,10 +281,16 @@ function What({ item: { kind, changes, notes, reason } }: { item: Item }) {
   );
 }
 
+const STATUS_WORDS: ReadonlyMap<string, string> = new Map([
+  ["active", t({ message: "active", context: "state of a model" })],
+  ["preview", t({ message: "preview", context: "state of a model" })],
+  ["deprecated", t({ message: "deprecated", context: "state of a model" })],
+]);
+
 function amountText({ unit }: Change, value: string | number | null): string {
-  if (value === null) return "none";
-  if (typeof value === "string") return value;
-  if (unit === "tokens") return `${formatCount(value)} tokens`;
+  if (value === null) return t`none`;
+  if (typeof value === "string") return STATUS_WORDS.get(value) ?? value;
+  if (unit === "tokens") return plural(value, { one: "# token", other: "# tokens" });
   return unit === "per_million" ? formatPrice(value) : formatMicroUsd(value);
 }
 
@@ -284,21 +303,34 @@ function Confirming({ wanted, dialog, items }: { wanted: Wanted; dialog: Opened<
     <Confirm
       open={dialog.isOpen}
       onOpenChange={dialog.close}
-      title={`Apply to ${formatOf(items.length, "model")}?`}
-      confirmLabel="Apply"
+      title={plural({ count: items.length }, { one: "Apply to # model?", other: "Apply to # models?" })}
+      confirmLabel={t`Apply`}
       isDanger={false}
       onConfirm={async () => {
         try {
           await ask(api.admin["model-import"].post({ ...wanted, confirmed }, sentOnce(formKey)));
-          toast.done(`Prices of ${formatOf(items.length, "model")} are imported.`);
+          toast.done(
+            plural(
+              { count: items.length },
+              { one: "Prices of # model are imported.", other: "Prices of # models are imported." },
+            ),
+          );
         } finally {
           // Also after a refusal, because then a shown item has changed.
           await client.invalidateQueries({ queryKey: ADMIN_KEY });
         }
       }}
     >
-      {formatOf(items.length - added, "model")} will have new prices for requests from now on, and{" "}
-      {formatOf(added, "model")} will be added, off. All of it is applied, or nothing.
+      {t`${plural(
+        { changed: items.length - added },
+        {
+          one: "# model will have new prices for requests from now on",
+          other: "# models will have new prices for requests from now on",
+        },
+      )}, and ${plural(added, {
+        one: "# model will be added, off",
+        other: "# models will be added, off",
+      })}. All of it is applied, or nothing.`}
     </Confirm>
   );
 }

@@ -1,8 +1,10 @@
+import { plural, t } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
 import { ArrowLeft, MessageSquare } from "lucide-react";
+import { i18n } from "#language";
 import { MODALITIES } from "../../../../catalog/modalities.ts";
 import { api, ask } from "../../api.ts";
-import { formatCount, formatDay, formatTook } from "../../format.ts";
+import { formatDay, formatTook } from "../../format.ts";
 import { levelOf, shareText } from "../../shared/uptime.ts";
 import { ButtonLink, TextLink } from "../../ui/buttons.tsx";
 import { nowMs } from "../../ui/clock.ts";
@@ -31,13 +33,13 @@ export function ModelDetailsPage({ id, path, playground }: { id: string; path: s
       lead={
         <TextLink href={path}>
           <ArrowLeft size={14} aria-hidden className="mr-1 inline align-[-2px]" />
-          All models
+          {t`All models`}
         </TextLink>
       }
       action={
         isTried && (
           <ButtonLink href={playground} variant="primary" icon={MessageSquare}>
-            Try it
+            {t`Try it`}
           </ButtonLink>
         )
       }
@@ -61,21 +63,22 @@ export function ModelDetailsPage({ id, path, playground }: { id: string; path: s
 
 function Health({ health: { answered, days, firstEvent } }: Pick<Details, "health">) {
   return (
-    <Section title="Last 30 days" description="UTC days. Uptime is the share of requests that were answered.">
+    <Section title={t`Last 30 days`} description={t`UTC days. Uptime is the share of requests that were answered.`}>
       <Figures>
-        <Figure label="Uptime">{answered === null ? "No requests" : shareText(answered)}</Figure>
+        <Figure label={t`Uptime`}>{answered === null ? t`No requests` : shareText(answered)}</Figure>
         <Figure
-          label="First event"
+          label={t`First event`}
           note={
-            firstEvent && `Half of the streams took at most this; 95 in 100 at most ${formatTook(firstEvent.p95Ms)}.`
+            firstEvent &&
+            t`Half of the streams took at most this; 95 in 100 at most ${{ duration: formatTook(firstEvent.p95Ms) }}.`
           }
         >
-          {firstEvent === null ? "No streams" : formatTook(firstEvent.p50Ms)}
+          {firstEvent === null ? t`No streams` : formatTook(firstEvent.p50Ms)}
         </Figure>
       </Figures>
       {days.length > 0 && (
         <ol
-          aria-label="Uptime by day"
+          aria-label={t`Uptime by day`}
           className="mt-6 grid grid-cols-[repeat(auto-fill,minmax(3.25rem,1fr))] gap-y-4 text-12"
         >
           {days.toReversed().map(({ day, answered: share }) => (
@@ -99,11 +102,14 @@ function Health({ health: { answered, days, firstEvent } }: Pick<Details, "healt
 function Prices({ model }: { model: Model }) {
   const { modality, contextLength } = model;
   return (
-    <Section title="Prices" description="In US dollars, per million tokens or per image.">
+    <Section title={t`Prices`} description={t`In US dollars, per million tokens or per image.`}>
       <Facts
         facts={[
-          ["Kind", MODALITIES[modality].label],
-          ["Context", contextLength === null ? "Not known" : `${formatCount(contextLength)} tokens`],
+          [t`Kind`, i18n._(MODALITIES[modality].label)],
+          [
+            t`Context`,
+            contextLength === null ? t`Not known` : plural(contextLength, { one: "# token", other: "# tokens" }),
+          ],
           ...factsOf(model),
         ]}
       />
@@ -114,11 +120,11 @@ function Prices({ model }: { model: Model }) {
 function HowTo({ model, baseUrl }: Pick<Details, "model" | "baseUrl">) {
   const code = firstRequest(model);
   return (
-    <Section title="Use it" description="With a key of your own, in the variable API_KEY.">
+    <Section title={t`Use it`} description={t`With a key of your own, in the variable API_KEY.`}>
       <div className="grid gap-4">
         <div className="grid gap-4 sm:grid-cols-2">
-          <CopyField label="Model" value={model.id} />
-          <CopyField label="Base URL" value={baseUrl} />
+          <CopyField label={t`Model`} value={model.id} />
+          <CopyField label={t`Base URL`} value={baseUrl} />
         </div>
         {code && <SnippetTabs snippets={requestCode({ ...code, baseUrl, key: null })} />}
       </div>
@@ -126,19 +132,21 @@ function HowTo({ model, baseUrl }: Pick<Details, "model" | "baseUrl">) {
   );
 }
 
+const HELLO = /* not a text */ "Hello";
+
 /** null: the clients have no call for it. */
 function firstRequest({ id: model, modality }: Model): CodeOf | null {
   switch (modality) {
     case "embedding":
-      return { endpoint: "embeddings", body: { model, input: ["Hello"] } };
+      return { endpoint: "embeddings", body: { model, input: [HELLO] } };
     case "image":
       return {
         endpoint: "images",
-        body: { model, prompt: "A toll gate at dawn", size: "1024x1024", response_format: "b64_json" },
+        body: { model, prompt: /* not a text */ "A toll gate at dawn", size: "1024x1024", response_format: "b64_json" },
       };
     case "rerank":
       return null;
     default:
-      return { endpoint: "chat", body: { model, messages: [{ role: "user", content: "Hello" }] } };
+      return { endpoint: "chat", body: { model, messages: [{ role: "user", content: HELLO }] } };
   }
 }

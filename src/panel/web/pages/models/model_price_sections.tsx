@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Pencil } from "lucide-react";
 import { formatCount, formatMicroUsd, formatMoney, formatPrice } from "../../format.ts";
 import { Button } from "../../ui/buttons.tsx";
@@ -14,32 +16,37 @@ type Tier = NonNullable<Prices["further"]["tiers"]>[number];
 
 export function TokenPrices({ model, onChange }: Props) {
   const { prices, example, exampleNanoUsd } = model;
+  const request = prices?.further.request === undefined ? "" : ` + ${formatMicroUsd(prices.further.request)}`;
+  const total = formatMoney(exampleNanoUsd ?? 0n);
   return (
     <Section
-      title="Price per million tokens"
+      title={t`Price per million tokens`}
       action={
         <Button size="sm" icon={Pencil} onClick={onChange}>
-          {prices ? "Change prices" : "Set prices"}
+          {prices ? t`Change prices` : t`Set prices`}
         </Button>
       }
     >
       {prices === null || exampleNanoUsd === null ? (
-        <p className="text-14 text-ink-2">No price: it is sold by package only.</p>
+        <p className="text-14 text-ink-2">{t`No price: it is sold by package only.`}</p>
       ) : (
         <div className="grid gap-6">
           <Figures>
-            <Figure label="Input">{formatMicroUsd(prices.inputMicroUsd)}</Figure>
-            <Figure label="Cached input" {...(prices.cachedInputMicroUsd === null && { note: "As input" })}>
+            <Figure label={t`Input`}>{formatMicroUsd(prices.inputMicroUsd)}</Figure>
+            <Figure label={t`Cached input`} {...(prices.cachedInputMicroUsd === null && { note: t`As input` })}>
               {formatMicroUsd(prices.cachedInputMicroUsd ?? prices.inputMicroUsd)}
             </Figure>
-            <Figure label="Output">{formatMicroUsd(prices.outputMicroUsd)}</Figure>
+            <Figure label={t`Output`}>{formatMicroUsd(prices.outputMicroUsd)}</Figure>
           </Figures>
           <FurtherPrices further={prices.further} />
           <p className="rounded-md bg-sunken px-4 py-3 text-13 text-ink-2 tabular-nums">
-            For example: {formatCount(example.promptTokens)} tokens in × {formatPrice(prices.inputMicroUsd)} +{" "}
-            {formatCount(example.completionTokens)} out × {formatPrice(prices.outputMicroUsd)}
-            {prices.further.request !== undefined && ` + ${formatMicroUsd(prices.further.request)}`} ={" "}
-            <strong className="font-semibold text-ink">{formatMoney(exampleNanoUsd)}</strong>
+            <Trans>
+              For example: {{ promptTokens: formatCount(example.promptTokens) }} tokens in ×{" "}
+              {{ inputPrice: formatPrice(prices.inputMicroUsd) }} +{" "}
+              {{ completionTokens: formatCount(example.completionTokens) }} out ×{" "}
+              {{ outputPrice: formatPrice(prices.outputMicroUsd) }}
+              {request} = <strong className="font-semibold text-ink">{total}</strong>
+            </Trans>
           </p>
         </div>
       )}
@@ -53,13 +60,13 @@ function FurtherPrices({ further }: { further: Prices["further"] }) {
     const microUsd = further[part];
     return microUsd === undefined ? [] : [[PART_NAMES[part], formatMicroUsd(microUsd)] as const];
   });
-  if (request !== undefined) facts.push(["Each request", formatMicroUsd(request)]);
+  if (request !== undefined) facts.push([t`Each request`, formatMicroUsd(request)]);
   return (
     <>
       {facts.length > 0 && <Facts facts={facts} />}
       {tiers.length > 0 && (
         <DataTable
-          caption="Prices of requests with more input tokens"
+          caption={t`Prices of requests with more input tokens`}
           rows={tiers}
           rowKey={({ above_input_tokens }) => String(above_input_tokens)}
           columns={TIER_COLUMNS}
@@ -71,40 +78,43 @@ function FurtherPrices({ further }: { further: Prices["further"] }) {
 }
 
 const TIER_COLUMNS: Column<Tier>[] = [
-  { head: "Above", cell: ({ above_input_tokens }) => `${formatCount(above_input_tokens)} input tokens` },
-  { head: "Input", align: "right", cell: ({ input }) => formatMicroUsd(input) },
-  { head: "Cached input", align: "right", cell: ({ cached_input, input }) => formatMicroUsd(cached_input ?? input) },
-  { head: "Output", align: "right", cell: ({ output }) => formatMicroUsd(output) },
   {
-    head: "Others",
+    head: t`Above`,
+    cell: ({ above_input_tokens: tokens }) => plural(tokens, { one: "# input token", other: "# input tokens" }),
+  },
+  { head: t`Input`, align: "right", cell: ({ input }) => formatMicroUsd(input) },
+  { head: t`Cached input`, align: "right", cell: ({ cached_input, input }) => formatMicroUsd(cached_input ?? input) },
+  { head: t`Output`, align: "right", cell: ({ output }) => formatMicroUsd(output) },
+  {
+    head: t`Others`,
     cell: (tier) =>
       FURTHER_PARTS.flatMap((part) => {
         const microUsd = tier[part];
         return microUsd === undefined ? [] : [`${PART_NAMES[part]} ${formatMicroUsd(microUsd)}`];
-      }).join(", ") || "None",
+      }).join(", ") || t`None`,
   },
 ];
 
 export function ImagePrices({ model, onChange }: Props) {
   return (
     <Section
-      title="Price per image"
+      title={t`Price per image`}
       action={
         <Button size="sm" icon={Pencil} onClick={onChange}>
-          {model.imagePrices.length > 0 ? "Change prices" : "Set prices"}
+          {model.imagePrices.length > 0 ? t`Change prices` : t`Set prices`}
         </Button>
       }
     >
       {model.imagePrices.length === 0 ? (
-        <p className="text-14 text-ink-2">No price: images are sold by package only.</p>
+        <p className="text-14 text-ink-2">{t`No price: images are sold by package only.`}</p>
       ) : (
         <Facts
           facts={model.imagePrices
             .toSorted((a, b) => bySize(a.size, b.size))
-            .map(({ size, quality, microUsd }) => [
-              `${size.replace("x", " × ")}${quality === "standard" ? "" : `, ${quality} quality`}`,
-              formatMicroUsd(microUsd),
-            ])}
+            .map(({ size: dimensions, quality, microUsd }) => {
+              const size = dimensions.replace("x", " × ");
+              return [quality === "standard" ? size : t`${size}, ${quality} quality`, formatMicroUsd(microUsd)];
+            })}
         />
       )}
     </Section>

@@ -1,11 +1,14 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { Lock, Search } from "lucide-react";
 import type { ReactNode } from "react";
 import { useLocation } from "wouter";
+import { i18n } from "#language";
 import { MODALITIES, MODALITY_NAMES } from "../../../../catalog/modalities.ts";
 import { MODEL_ID_CHARS_MAX } from "../../../../limits.ts";
 import { ApiError, api, ask } from "../../api.ts";
-import { formatCompact, formatOf, formatPicoUsd } from "../../format.ts";
+import { formatCompact, formatPicoUsd } from "../../format.ts";
 import { oneOf } from "../../shared/url_values.ts";
 import { Button, ButtonLink, TextLink } from "../../ui/buttons.tsx";
 import { Checkbox } from "../../ui/choices.tsx";
@@ -22,22 +25,22 @@ import { bySize, PART_NAMES } from "./price_parts.ts";
 /** Models and their prices: to search, to sort, and to compare a few. The URL has search, order and choice. */
 
 /** Shown for a model without a price: the balance cannot pay for it. */
-const PACKAGE_ONLY = "Package only";
+const PACKAGE_ONLY = t`Package only`;
 /** The most models that fit side by side. */
 const COMPARED_MAX = 6;
 
 export type Model = NonNullable<Awaited<ReturnType<(typeof api)["model-prices"]["get"]>>["data"]>["models"][number];
 
 const KINDS = [
-  { value: "", label: "All kinds" },
-  ...MODALITY_NAMES.map((value) => ({ value, label: MODALITIES[value].label })),
+  { value: "", label: t`All kinds` },
+  ...MODALITY_NAMES.map((value) => ({ value, label: i18n._(MODALITIES[value].label) })),
 ];
 const SORTS = [
-  { value: "name", label: "By name" },
-  { value: "input", label: "Cheapest input" },
-  { value: "output", label: "Cheapest output" },
-  { value: "context", label: "Longest context" },
-  { value: "newest", label: "Newest" },
+  { value: "name", label: t`By name` },
+  { value: "input", label: t`Cheapest input` },
+  { value: "output", label: t`Cheapest output` },
+  { value: "context", label: t`Longest context` },
+  { value: "newest", label: t`Newest` },
 ] as const;
 type Sort = (typeof SORTS)[number]["value"];
 
@@ -60,17 +63,22 @@ export function ModelPrices() {
               isFiltered={url.q !== "" || kind !== ""}
               onClear={() => setUrl({ q: "", kind: "" })}
               aside={
-                <NativeSelect label="Order" value={sort} onValue={(next) => setUrl({ sort: next })} options={SORTS} />
+                <NativeSelect
+                  label={t({ message: "Order", context: "how a list is sorted" })}
+                  value={sort}
+                  onValue={(next) => setUrl({ sort: next })}
+                  options={SORTS}
+                />
               }
             >
               <SearchInput
-                label="Search by name"
-                placeholder="Name of a model"
+                label={t`Search by name`}
+                placeholder={t`Name of a model`}
                 value={url.q}
                 onValue={(typed) => setUrl({ q: typed })}
                 maxLength={MODEL_ID_CHARS_MAX}
               />
-              <NativeSelect label="Kind" value={kind} onValue={(next) => setUrl({ kind: next })} options={KINDS} />
+              <NativeSelect label={t`Kind`} value={kind} onValue={(next) => setUrl({ kind: next })} options={KINDS} />
             </FilterBar>
             {compared.length > 0 && <Comparison models={compared} onClear={() => choose([])} />}
             <Section flush>
@@ -94,11 +102,11 @@ export function SignInFirst() {
         icon={Lock}
         action={
           <ButtonLink href="/sign-in?next=/models" variant="primary">
-            Sign in
+            {t`Sign in`}
           </ButtonLink>
         }
       >
-        Sign in to see the models and what they cost you.
+        {t`Sign in to see the models and what they cost you.`}
       </Empty>
     </Section>
   );
@@ -137,28 +145,28 @@ function ModelsTable({
   onChoose: (ids: readonly string[]) => void;
 }) {
   const columns: Column<Model>[] = [
-    { head: "Model", cell: (model) => <ModelName model={model} /> },
-    { head: "Context", align: "right", cell: ({ contextLength }) => contextText(contextLength) },
-    { head: "Input", align: "right", cell: (model) => rateOf(model, "inputPicoUsd") },
+    { head: t`Model`, cell: (model) => <ModelName model={model} /> },
+    { head: t`Context`, align: "right", cell: ({ contextLength }) => contextText(contextLength) },
+    { head: t`Input`, align: "right", cell: (model) => rateOf(model, "inputPicoUsd") },
     {
-      head: "Cached input",
+      head: t`Cached input`,
       align: "right",
       hideBelow: "lg",
       cell: (model) => rateOf(model, "cachedInputPicoUsd"),
     },
-    { head: "Output", align: "right", cell: (model) => rateOf(model, "outputPicoUsd") },
+    { head: t`Output`, align: "right", cell: (model) => rateOf(model, "outputPicoUsd") },
     {
-      head: "Per image",
+      head: t`Per image`,
       align: "right",
       className: "whitespace-nowrap",
       cell: ({ imagePrices }) => imagesText(imagePrices),
     },
     {
-      head: "Compare",
+      head: t({ message: "Compare", context: "column: choose models to compare" }),
       className: "sm:w-28",
       cell: ({ id }) => (
         <Checkbox
-          label={<span className="sr-only">Compare {id}</span>}
+          label={<span className="sr-only">{t`Compare ${id}`}</span>}
           checked={chosen.includes(id)}
           disabled={!chosen.includes(id) && chosen.length >= COMPARED_MAX}
           onValue={(isOn) => onChoose(isOn ? [...chosen, id] : chosen.filter((each) => each !== id))}
@@ -169,14 +177,15 @@ function ModelsTable({
   return (
     <>
       <p className="border-b border-line px-4 py-2 text-13 text-ink-3 sm:px-6">
-        {formatOf(rows.length, "model")}. In US dollars, per million tokens or per image.
+        {plural({ count: rows.length }, { one: "# model.", other: "# models." })}{" "}
+        {t`In US dollars, per million tokens or per image.`}
       </p>
       <DataTable
-        caption="Models and their prices"
+        caption={t`Models and their prices`}
         rows={rows}
         rowKey={({ id }) => id}
         columns={columns}
-        empty={<Empty icon={Search}>{isAny ? "No model matches." : "No models are sold here yet."}</Empty>}
+        empty={<Empty icon={Search}>{isAny ? t`No model matches.` : t`No models are sold here yet.`}</Empty>}
       />
     </>
   );
@@ -188,12 +197,12 @@ function ModelName({ model: { id, name, modality, status } }: { model: Model }) 
     <span className="grid min-w-0 gap-0.5 py-1">
       <span className="flex flex-wrap items-center gap-2 font-medium wrap-anywhere">
         <TextLink href={`${path}?model=${encodeURIComponent(id)}`}>{name}</TextLink>
-        {status === "preview" && <Badge>Preview</Badge>}
+        {status === "preview" && <Badge>{t`Preview`}</Badge>}
       </span>
       <span className="font-normal text-ink-2">
         {name !== id && <code className="font-mono text-12">{id}</code>}
         {name !== id && ", "}
-        {MODALITIES[modality].label}
+        {i18n._(MODALITIES[modality].label)}
       </span>
     </span>
   );
@@ -208,12 +217,19 @@ function rateOf(model: Model, part: "inputPicoUsd" | "cachedInputPicoUsd" | "out
     return <span className="whitespace-nowrap text-ink-3">{PACKAGE_ONLY}</span>;
   }
   if (MODALITIES[model.modality].isInputOnly && part !== "inputPicoUsd") return null;
+  const price = formatPicoUsd(tier[part]);
   const hasTiers = (model.prices?.tiers.length ?? 0) > 1;
   return (
-    <Hint says={hasTiers ? "More for long prompts. Choose Compare to see all prices." : null}>
-      {formatPicoUsd(tier[part])}
-      {hasTiers && <span aria-hidden>+</span>}
-      {hasTiers && <span className="sr-only"> and more for long prompts</span>}
+    <Hint says={hasTiers ? t`More for long prompts. Choose Compare to see all prices.` : null}>
+      {hasTiers ? (
+        <Trans>
+          {price}
+          <span aria-hidden>+</span>
+          <span className="sr-only"> and more for long prompts</span>
+        </Trans>
+      ) : (
+        price
+      )}
     </Hint>
   );
 }
@@ -226,7 +242,8 @@ function contextText(tokens: number | null): string {
 function imagesText(prices: Model["imagePrices"]): string {
   const [least, ...others] = prices.map(({ picoUsd }) => picoUsd).sort((a, b) => Number(a) - Number(b));
   if (least === undefined) return "";
-  return `${others.some((picoUsd) => picoUsd !== least) ? "from " : ""}${formatPicoUsd(least)}`;
+  const price = formatPicoUsd(least);
+  return others.some((picoUsd) => picoUsd !== least) ? t`from ${price}` : price;
 }
 
 /** Every price of a few models, side by side. */
@@ -234,18 +251,18 @@ function Comparison({ models, onClear }: { models: readonly Model[]; onClear: ()
   const rows = comparedRows(models);
   return (
     <Section
-      title="Compared"
-      description="Every price of these models, per million tokens or per image."
+      title={t`Compared`}
+      description={t`Every price of these models, per million tokens or per image.`}
       action={
         <Button size="sm" variant="quiet" onClick={onClear}>
-          Clear
+          {t({ message: "Clear", context: "verb" })}
         </Button>
       }
       flush
     >
-      <Scrolling label="Compared models" className="overflow-x-auto">
+      <Scrolling label={t`Compared models`} className="overflow-x-auto">
         <table className="w-full text-13 [&_td]:border-t [&_td]:border-line [&_td]:px-4 [&_td]:py-2 [&_th]:px-4 [&_th]:py-2 [&_th]:text-left sm:[&_th:first-child]:pl-6">
-          <caption className="sr-only">Compared models</caption>
+          <caption className="sr-only">{t`Compared models`}</caption>
           <thead>
             <tr>
               <td className="border-t-0!" />
@@ -274,14 +291,14 @@ function Comparison({ models, onClear }: { models: readonly Model[]; onClear: ()
   );
 }
 
-const FIRST_FACT = "Input";
+const FIRST_FACT = t`Input`;
 type Compared = { head: string; cells: (string | null)[] };
 
 /** A line for each fact that at least one of the models has. */
 function comparedRows(models: readonly Model[]): Compared[] {
   const rows: Compared[] = [
-    { head: "Kind", cells: models.map(({ modality }) => MODALITIES[modality].label) },
-    { head: "Context, tokens", cells: models.map(({ contextLength }) => contextText(contextLength) || null) },
+    { head: t`Kind`, cells: models.map(({ modality }) => i18n._(MODALITIES[modality].label)) },
+    { head: t`Context, tokens`, cells: models.map(({ contextLength }) => contextText(contextLength) || null) },
   ];
   const facts = models.map(factsOf);
   // Those that are paid by tokens first: their prices stand together.
@@ -295,18 +312,20 @@ function comparedRows(models: readonly Model[]): Compared[] {
 export function factsOf({ prices, imagePrices, modality }: Model): Map<string, string> {
   const facts = new Map<string, string>();
   for (const tier of prices?.tiers ?? []) {
-    const above = tier.aboveInputTokens > 0 ? `, prompts above ${formatCompact(tier.aboveInputTokens)}` : "";
-    facts.set(`${FIRST_FACT}${above}`, formatPicoUsd(tier.inputPicoUsd));
+    const { aboveInputTokens } = tier;
+    const ofTier = (part: string) =>
+      aboveInputTokens > 0 ? t`${part}, prompts above ${{ tokens: formatCompact(aboveInputTokens) }}` : part;
+    facts.set(ofTier(FIRST_FACT), formatPicoUsd(tier.inputPicoUsd));
     if (!MODALITIES[modality].isInputOnly) {
-      facts.set(`Cached input${above}`, formatPicoUsd(tier.cachedInputPicoUsd));
-      facts.set(`Output${above}`, formatPicoUsd(tier.outputPicoUsd));
+      facts.set(ofTier(t`Cached input`), formatPicoUsd(tier.cachedInputPicoUsd));
+      facts.set(ofTier(t`Output`), formatPicoUsd(tier.outputPicoUsd));
     }
-    for (const { part, picoUsd } of tier.further) facts.set(`${PART_NAMES[part]}${above}`, formatPicoUsd(picoUsd));
+    for (const { part, picoUsd } of tier.further) facts.set(ofTier(PART_NAMES[part]), formatPicoUsd(picoUsd));
   }
   if (prices !== null && prices.requestPicoUsd !== "0")
-    facts.set("Each request, in addition", formatPicoUsd(prices.requestPicoUsd));
+    facts.set(t`Each request, in addition`, formatPicoUsd(prices.requestPicoUsd));
   for (const { size, picoUsd } of imagePrices.toSorted((a, b) => bySize(a.size, b.size)))
-    facts.set(`Image ${size}`, formatPicoUsd(picoUsd));
+    facts.set(t`Image ${size}`, formatPicoUsd(picoUsd));
   if (facts.size === 0) facts.set(FIRST_FACT, PACKAGE_ONLY);
   return facts;
 }

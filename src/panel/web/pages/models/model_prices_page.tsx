@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useUrlState } from "../../ui/filter_bar.tsx";
 import { Page } from "../../ui/page.tsx";
 import { PublicFrame } from "../sign_in/public_frame.tsx";
@@ -6,9 +7,8 @@ import { ModelPrices } from "./model_prices.tsx";
 
 /** The models and their prices, and a page of each (`?model=`): inside the panel, and for visitors who are not signed in. */
 
-const TITLE = "Models and prices";
-const LEAD =
-  "What a request costs when your balance pays for it. A package counts requests instead, whatever their price.";
+const TITLE = t`Models and prices`;
+const LEAD = t`What a request costs when your balance pays for it. A package counts requests instead, whatever their price.`;
 
 export function ModelPricesPage() {
   const id = useModelId();

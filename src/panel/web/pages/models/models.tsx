@@ -1,7 +1,10 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { ArrowDownToLine, CirclePause, MoreHorizontal, Play, Plus } from "lucide-react";
 import { useEffect, useRef } from "react";
 import { useLocation } from "wouter";
+import { i18n } from "#language";
 import { MODALITIES } from "../../../../catalog/modalities.ts";
 import { CATALOG_NAME_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
@@ -67,21 +70,21 @@ function ModelList() {
   });
   const addButton = (
     <Button variant="primary" icon={Plus} onClick={() => adding.open(true)}>
-      Add model
+      {t`Add model`}
     </Button>
   );
   const wanted = q.trim().toLowerCase();
   return (
     <Page
-      title="Models"
-      lead="The models you sell, their prices, and the providers that answer."
+      title={t`Models`}
+      lead={t`The models you sell, their prices, and the providers that answer.`}
       // An empty list has the second button itself.
       action={<Actions>{models.data?.pages[0]?.models.length !== 0 && addButton}</Actions>}
     >
       <FilterBar isFiltered={q !== ""} onClear={() => setFilter({ q: "" })}>
         <SearchInput
-          label="Search by name"
-          placeholder="Name of a model"
+          label={t`Search by name`}
+          placeholder={t`Name of a model`}
           value={q}
           onValue={(typed) => setFilter({ q: typed })}
           maxLength={MODEL_ID_CHARS_MAX}
@@ -98,14 +101,14 @@ function ModelList() {
                   all.length === 0 ? (
                     <Empty action={addButton}>{EMPTY.models}</Empty>
                   ) : (
-                    <Empty>No model with that name.</Empty>
+                    <Empty>{t`No model with that name.`}</Empty>
                   )
                 }
               />
             );
           }}
         </Loaded>
-        <LoadOlder older={toOlder(models)}>Load more</LoadOlder>
+        <LoadOlder older={toOlder(models)}>{t`Load more`}</LoadOlder>
       </Section>
       {adding.times > 0 && <AddModel key={adding.times} open={adding.isOpen} onClose={adding.close} />}
     </Page>
@@ -117,7 +120,7 @@ function Actions({ children }: { children: React.ReactNode }) {
   return (
     <>
       <ButtonLink href="/admin/models/import" icon={ArrowDownToLine}>
-        Import prices
+        {t`Import prices`}
       </ButtonLink>
       {children}
     </>
@@ -128,22 +131,26 @@ function ModelsTable({ rows, empty }: { rows: readonly ListedModel[]; empty: Rea
   const switching = useModelSwitching();
   const columns: Column<ListedModel>[] = [
     {
-      head: "Model",
+      head: t`Model`,
       cell: (model) => (
         <TwoLines below={model.name === model.id ? null : model.name}>
           <span className="font-mono">{model.id}</span>
         </TwoLines>
       ),
     },
-    { head: "Kind", hideBelow: "md", cell: ({ modality }) => MODALITIES[modality].label },
-    { head: "State", cell: (model) => <ModelStatus model={model} /> },
-    { head: "Price", cell: (model) => <Price model={model} /> },
-    { head: "Margin", hideBelow: "md", cell: ({ lowestMarginPermille }) => <Margin permille={lowestMarginPermille} /> },
-    { head: "Routes", cell: (model) => <RoutesHealth model={model} /> },
+    { head: t`Kind`, hideBelow: "md", cell: ({ modality }) => i18n._(MODALITIES[modality].label) },
+    { head: t`State`, cell: (model) => <ModelStatus model={model} /> },
+    { head: t`Price`, cell: (model) => <Price model={model} /> },
+    {
+      head: t`Margin`,
+      hideBelow: "md",
+      cell: ({ lowestMarginPermille }) => <Margin permille={lowestMarginPermille} />,
+    },
+    { head: t`Routes`, cell: (model) => <RoutesHealth model={model} /> },
   ];
   return (
     <DataTable
-      caption="Models"
+      caption={t`Models`}
       rows={rows}
       rowKey={({ id }) => id}
       rowHref={({ id }) => modelHref(id)}
@@ -151,16 +158,16 @@ function ModelsTable({ rows, empty }: { rows: readonly ListedModel[]; empty: Rea
       empty={empty}
       actions={(model) => (
         <Menu
-          trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${model.id}`} size="sm" />}
+          trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ model: model.id }}`} size="sm" />}
           items={[
-            { label: "Open", href: modelHref(model.id) },
+            { label: t({ message: "Open", context: "verb" }), href: modelHref(model.id) },
             model.enabled
               ? {
-                  label: "Switch off",
+                  label: t`Switch off`,
                   icon: CirclePause,
                   onSelect: () => switching.mutate({ what: model, isOn: false }),
                 }
-              : { label: "Switch on", icon: Play, onSelect: () => switching.mutate({ what: model, isOn: true }) },
+              : { label: t`Switch on`, icon: Play, onSelect: () => switching.mutate({ what: model, isOn: true }) },
           ]}
         />
       )}
@@ -172,20 +179,31 @@ function ModelsTable({ rows, empty }: { rows: readonly ListedModel[]; empty: Rea
 function Price({ model: { prices, imagePrices } }: { model: ListedModel }) {
   const sizes = imagePrices.map(({ microUsd }) => microUsd);
   const [low, high] = [Math.min(...sizes), Math.max(...sizes)];
-  if (prices === null && sizes.length === 0) return <span className="text-ink-3">By package only</span>;
+  if (prices === null && sizes.length === 0) return <span className="text-ink-3">{t`By package only`}</span>;
   return (
     <span className="grid text-ink">
       {prices && (
         <span>
-          {formatMicroUsd(prices.inputMicroUsd)} in, {formatMicroUsd(prices.outputMicroUsd)} out
-          <span className="text-ink-3"> /M</span>
+          <Trans>
+            {{ input: formatMicroUsd(prices.inputMicroUsd) }} in, {{ output: formatMicroUsd(prices.outputMicroUsd) }}{" "}
+            out
+            <span className="text-ink-3"> /M</span>
+          </Trans>
         </span>
       )}
       {sizes.length > 0 && (
         <span>
-          {formatMicroUsd(low)}
-          {high > low && ` to ${formatMicroUsd(high)}`}
-          <span className="text-ink-3"> an image</span>
+          {high > low ? (
+            <Trans>
+              {{ low: formatMicroUsd(low) }} to {{ high: formatMicroUsd(high) }}
+              <span className="text-ink-3"> an image</span>
+            </Trans>
+          ) : (
+            <Trans>
+              {{ price: formatMicroUsd(low) }}
+              <span className="text-ink-3"> an image</span>
+            </Trans>
+          )}
         </span>
       )}
     </span>
@@ -207,7 +225,7 @@ function AddModel({ open, onClose }: DialogState) {
     wrong: ({ id }) => ({
       id: MODEL_ID.test(id.trim())
         ? null
-        : `Start with a letter or digit; up to ${MODEL_ID_CHARS_MAX} letters, digits and . _ : @ + / -`,
+        : t`Start with a letter or digit; up to ${{ max: MODEL_ID_CHARS_MAX }} letters, digits and . _ : @ + / -`,
       name: null,
       modality: null,
     }),
@@ -220,7 +238,7 @@ function AddModel({ open, onClose }: DialogState) {
     onSent: (added) => {
       onClose();
       navigate(modelHref(added.id));
-      toast.done(`${added.id} is added. Give it a route and a price.`);
+      toast.done(t`${{ model: added.id }} is added. Give it a route and a price.`);
     },
   });
   const { error, ...modality } = form.field("modality");
@@ -229,13 +247,13 @@ function AddModel({ open, onClose }: DialogState) {
       form={form}
       open={open}
       onClose={onClose}
-      title="Add model"
-      description="Routes and prices come next, on its own page."
-      submitLabel="Add model"
+      title={t`Add model`}
+      description={t`Routes and prices come next, on its own page.`}
+      submitLabel={t`Add model`}
     >
       <TextField
-        label="Id"
-        hint="Clients send it as the model of a request. It cannot be changed later."
+        label={t`Id`}
+        hint={t`Clients send it as the model of a request. It cannot be changed later.`}
         required
         mono
         {...form.field("id")}
@@ -243,13 +261,13 @@ function AddModel({ open, onClose }: DialogState) {
         placeholder="vendor/model-1"
       />
       <TextField
-        label="Name"
+        label={t`Name`}
         optional
-        hint="If empty, the id."
+        hint={t`If empty, the id.`}
         {...form.field("name")}
         maxLength={CATALOG_NAME_CHARS_MAX}
       />
-      <Field label="Kind" error={error}>
+      <Field label={t`Kind`} error={error}>
         <NativeSelect {...modality} options={MODALITY_OPTIONS} />
       </Field>
     </FormDialog>

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useState } from "react";
 import { IMAGE_SIZES, MODEL_CONTEXT_TOKENS, PRICE_TIERS_MAX, PRICE_USD_MAX } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
@@ -26,15 +28,17 @@ export const dollars = (microUsd: number | null | undefined) =>
   microUsd === null || microUsd === undefined ? "" : toUsdInput(BigInt(microUsd) * 1_000n);
 
 const BILLING_OPTIONS = [
-  { value: "priced", label: "By package and pay-as-you-go", hint: "A balance pays for the tokens that were used." },
-  { value: "package", label: "By package only", hint: "No balance can pay for it." },
+  { value: "priced", label: t`By package and pay-as-you-go`, hint: t`A balance pays for the tokens that were used.` },
+  { value: "package", label: t`By package only`, hint: t`No balance can pay for it.` },
 ] as const;
 
 /** Prices as typed, each under the server's name: `inputMicroUsd`, `further.cache_write`, `further.tiers.0.input`. */
 type Typed = Readonly<Record<string, string>>;
 type PricesForm = Form<Typed, string>;
 
-const tierName = (index: number, field: string) => `further.tiers.${index}.${field}`;
+const FURTHER = "further";
+const tierPrefix = (index: number) => /* not a text */ `${FURTHER}.tiers.${index}`;
+const tierName = (index: number, field: string) => `${tierPrefix(index)}.${field}`;
 const BASE = { input: "inputMicroUsd", cached: "cachedInputMicroUsd", output: "outputMicroUsd" } as const;
 type BaseNames = Readonly<Record<keyof typeof BASE, string>>;
 const baseOfTier = (index: number): BaseNames => ({
@@ -51,7 +55,7 @@ function typedPrices({ prices }: Model): Typed {
     [BASE.output]: dollars(prices?.outputMicroUsd),
     "further.request": dollars(request),
   };
-  for (const part of FURTHER_PARTS) typed[`further.${part}`] = dollars(further[part]);
+  for (const part of FURTHER_PARTS) typed[`${FURTHER}.${part}`] = dollars(further[part]);
   for (const [index, { above_input_tokens, ...rates }] of tiers.entries()) {
     typed[tierName(index, "above_input_tokens")] = String(above_input_tokens);
     for (const [field, microUsd] of Object.entries(rates)) typed[tierName(index, field)] = dollars(microUsd);
@@ -68,17 +72,18 @@ function wrongPrices(typed: Typed, tierCount: number): Record<string, string | n
   const checkRates = (names: BaseNames, prefix: string) => {
     const isDearer = (readMicroUsd(at(typed, names.cached)) ?? 0) > (readMicroUsd(at(typed, names.input)) ?? 0);
     wrong[names.input] = checkUsd(at(typed, names.input), PRICE);
-    wrong[names.cached] = checkUsd(at(typed, names.cached), optional) ?? (isDearer ? "At most the input price." : null);
+    wrong[names.cached] =
+      checkUsd(at(typed, names.cached), optional) ?? (isDearer ? t`At most the input price.` : null);
     wrong[names.output] = checkUsd(at(typed, names.output), PRICE);
     for (const part of FURTHER_PARTS) wrong[`${prefix}.${part}`] = checkUsd(at(typed, `${prefix}.${part}`), optional);
   };
-  checkRates(BASE, "further");
+  checkRates(BASE, FURTHER);
   let least = MODEL_CONTEXT_TOKENS.min;
   for (let index = 0; index < tierCount; index++) {
     const name = tierName(index, "above_input_tokens");
     wrong[name] = checkCount(at(typed, name), { ...MODEL_CONTEXT_TOKENS, min: least });
     least = (readCount(at(typed, name)) ?? 0) + 1;
-    checkRates(baseOfTier(index), `further.tiers.${index}`);
+    checkRates(baseOfTier(index), tierPrefix(index));
   }
   return wrong;
 }
@@ -93,14 +98,14 @@ function pricesToSend(typed: Typed, tierCount: number) {
       input: readMicroUsd(at(typed, names.input)),
       cached_input: readMicroUsd(at(typed, names.cached)),
       output: readMicroUsd(at(typed, names.output)),
-      ...rates(`further.tiers.${index}`),
+      ...rates(tierPrefix(index)),
     };
   });
   return {
     inputMicroUsd: Number(readMicroUsd(at(typed, BASE.input))),
     cachedInputMicroUsd: readMicroUsd(at(typed, BASE.cached)),
     outputMicroUsd: Number(readMicroUsd(at(typed, BASE.output))),
-    further: { ...rates("further"), request: readMicroUsd(at(typed, "further.request")), tiers },
+    further: { ...rates(FURTHER), request: readMicroUsd(at(typed, "further.request")), tiers },
   };
 }
 
@@ -117,27 +122,31 @@ export function PricesDialog({ open, onClose, model }: Props) {
       return ask(api.admin.model.prices.put({ prices }, { query: { id: model.id } }));
     },
     onSent: () =>
-      saved(isPriced ? "The new prices apply from the next request on." : `${model.id} is sold by package only.`),
+      saved(
+        isPriced
+          ? t`The new prices apply from the next request on.`
+          : t`${{ model: model.id }} is sold by package only.`,
+      ),
   });
   return (
     <FormDialog
       form={form}
       open={open}
       onClose={onClose}
-      title="Price per million tokens"
-      description={`What a balance pays for ${model.id}. Requests under way keep the price they started with.`}
+      title={t`Price per million tokens`}
+      description={t`What a balance pays for ${{ model: model.id }}. Requests under way keep the price they started with.`}
       size="lg"
-      submitLabel="Save"
+      submitLabel={t`Save`}
     >
-      <RadioList label="Billing" value={billing} onValue={setBilling} options={BILLING_OPTIONS} />
+      <RadioList label={t`Billing`} value={billing} onValue={setBilling} options={BILLING_OPTIONS} />
       {isPriced && (
         <>
           <BaseFields form={form} names={BASE} />
-          <FurtherFields form={form} prefix="further" />
+          <FurtherFields form={form} prefix={FURTHER} />
           <DollarField
-            label="Each request"
+            label={t`Each request`}
             optional
-            hint="Charged on top of its tokens. Images cost their own prices alone."
+            hint={t`Charged on top of its tokens. Images cost their own prices alone.`}
             {...fieldOf(form, "further.request")}
           />
           {inPlace(Array(tierCount).fill(null), (_, index) => (
@@ -145,11 +154,11 @@ export function PricesDialog({ open, onClose, model }: Props) {
           ))}
           <p className="flex gap-2">
             <Button size="sm" disabled={tierCount >= PRICE_TIERS_MAX} onClick={() => setTierCount(tierCount + 1)}>
-              Add tier
+              {t`Add tier`}
             </Button>
             {tierCount > 0 && (
               <Button size="sm" variant="quiet" onClick={() => setTierCount(tierCount - 1)}>
-                Remove last tier
+                {t`Remove last tier`}
               </Button>
             )}
           </p>
@@ -168,9 +177,9 @@ function fieldOf(form: PricesForm, name: string) {
 function BaseFields({ form, names }: { form: PricesForm; names: BaseNames }) {
   return (
     <div className="grid items-start gap-4 sm:grid-cols-3">
-      <DollarField label="Input" required {...fieldOf(form, names.input)} />
-      <DollarField label="Cached input" optional hint="If empty, as input." {...fieldOf(form, names.cached)} />
-      <DollarField label="Output" required {...fieldOf(form, names.output)} />
+      <DollarField label={t`Input`} required {...fieldOf(form, names.input)} />
+      <DollarField label={t`Cached input`} optional hint={t`If empty, as input.`} {...fieldOf(form, names.cached)} />
+      <DollarField label={t`Output`} required {...fieldOf(form, names.output)} />
     </div>
   );
 }
@@ -180,13 +189,15 @@ function FurtherFields({ form, prefix }: { form: PricesForm; prefix: string }) {
   const set = names.filter(({ name }) => at(form.values, name).trim() !== "").map(({ part }) => PART_NAMES[part]);
   return (
     <CollapsedField
-      label="Further prices"
-      value={set.join(", ") || "none"}
+      label={t`Further prices`}
+      value={set.join(", ") || t`none`}
       isWrong={names.some(({ name }) => form.errorOf(name) !== null)}
     >
       <p className="pb-3 text-13 text-ink-2">
-        If empty, reasoning costs as output. Any other part costs the highest price of its kind, so that nothing a
-        provider reports is free.
+        <Trans>
+          If empty, reasoning costs as output. Any other part costs the highest price of its kind, so that nothing a
+          provider reports is free.
+        </Trans>
       </p>
       <div className="grid items-start gap-4 sm:grid-cols-3">
         {names.map(({ part, name }) => (
@@ -201,16 +212,16 @@ function FurtherFields({ form, prefix }: { form: PricesForm; prefix: string }) {
 function TierFields({ form, index }: { form: PricesForm; index: number }) {
   return (
     <fieldset className="grid gap-4 rounded-md border border-line p-4">
-      <legend className="px-1 text-13">Tier {index + 1}</legend>
+      <legend className="px-1 text-13">{t`Tier ${{ number: index + 1 }}`}</legend>
       <CountField
-        label="Above"
-        hint="Applies to the whole request if it has more input tokens than this."
+        label={t`Above`}
+        hint={t`Applies to the whole request if it has more input tokens than this.`}
         required
-        after="tokens"
+        after={t`tokens`}
         {...fieldOf(form, tierName(index, "above_input_tokens"))}
       />
       <BaseFields form={form} names={baseOfTier(index)} />
-      <FurtherFields form={form} prefix={`further.tiers.${index}`} />
+      <FurtherFields form={form} prefix={tierPrefix(index)} />
     </fieldset>
   );
 }
@@ -242,7 +253,7 @@ export function ImagePricesDialog({ open, onClose, model }: Props) {
   );
   const form = useForm({
     wrong: {
-      quality: wrongElsewhere === undefined ? null : `A price of ${wrongElsewhere} quality is not valid.`,
+      quality: wrongElsewhere === undefined ? null : t`A price of ${{ quality: wrongElsewhere }} quality is not valid.`,
       "512x512": wrong("512x512", quality),
       "1024x1024": wrong("1024x1024", quality),
       "1024x1536": wrong("1024x1536", quality),
@@ -258,18 +269,18 @@ export function ImagePricesDialog({ open, onClose, model }: Props) {
         }
       }
     },
-    onSent: () => done("The new prices apply from the next image on."),
+    onSent: () => done(t`The new prices apply from the next image on.`),
   });
   return (
     <FormDialog
       form={form}
       open={open}
       onClose={onClose}
-      title="Price per image"
-      description="A size without a price can be used by package only. A quality without a price is not sent to the provider."
-      submitLabel="Save"
+      title={t`Price per image`}
+      description={t`A size without a price can be used by package only. A quality without a price is not sent to the provider.`}
+      submitLabel={t`Save`}
     >
-      <Field label="Quality" error={form.errorOf("quality")}>
+      <Field label={t`Quality`} error={form.errorOf("quality")}>
         <NativeSelect
           value={quality}
           onValue={setQuality}

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { Receipt } from "../usage/receipts.ts";
 
 /** The parts of a price in words, for receipts and for the admin's pages. */
@@ -5,18 +6,18 @@ import type { Receipt } from "../usage/receipts.ts";
 type Part = NonNullable<Receipt["lines"]>[number]["part"];
 
 export const PART_NAMES: Readonly<Record<Part, string>> = {
-  input: "Input",
-  cached_input: "Cached input",
-  cache_write: "Cache write",
-  cache_write_1h: "Cache write, 1 hour",
-  audio_input: "Audio input",
-  image_input: "Image input",
-  output: "Output",
-  reasoning: "Reasoning",
-  audio_output: "Audio output",
-  image_output: "Image output",
-  image: "Image",
-  request: "Request",
+  input: t`Input`,
+  cached_input: t`Cached input`,
+  cache_write: t`Cache write`,
+  cache_write_1h: t`Cache write, 1 hour`,
+  audio_input: t`Audio input`,
+  image_input: t`Image input`,
+  output: t`Output`,
+  reasoning: t`Reasoning`,
+  audio_output: t`Audio output`,
+  image_output: t`Image output`,
+  image: t`Image`,
+  request: t`Request`,
 };
 
 /** Sorts sizes of images, as in "1024x1536", from the smallest; what is no size comes first. */

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
 import { CATALOG_NAME_CHARS_MAX, ROUTE_PRIORITY, ROUTE_WEIGHT } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
@@ -48,10 +49,10 @@ function wrongRoute({
   facts,
 }: TypedRoute): Record<RouteField, string | null> {
   const cost = { ...PRICE, optional: true };
-  const together = "Enter the costs of input and output, or neither.";
+  const together = t`Enter the costs of input and output, or neither.`;
   return {
-    providerId: providerId === "" ? "Choose a provider." : null,
-    upstreamModel: isBlank(upstreamModel) ? "Enter the model's name at the provider." : null,
+    providerId: providerId === "" ? t`Choose a provider.` : null,
+    upstreamModel: isBlank(upstreamModel) ? t`Enter the model's name at the provider.` : null,
     priority: checkCount(priority, ROUTE_PRIORITY),
     weight: checkCount(weight, ROUTE_WEIGHT),
     ...wrongFacts(facts),
@@ -101,21 +102,21 @@ export function RouteDialog({ open, onClose, model, route }: DialogState & { mod
       const added = { modelId: model.id, providerId: Number(typed.providerId), ...fields };
       return await ask(api.admin.routes.post(added, sentOnce(formKey)));
     },
-    onSent: () => saved(route === null ? "The route is added." : "The route is changed."),
+    onSent: () => saved(route === null ? t`The route is added.` : t`The route is changed.`),
   });
   return (
     <FormDialog
       form={form}
       open={open}
       onClose={onClose}
-      title={route === null ? "Add route" : `Change the route to ${route.providerName}`}
-      description={`A provider that answers requests for ${model.id}.`}
-      submitLabel={route === null ? "Add route" : "Save"}
+      title={route === null ? t`Add route` : t`Change the route to ${{ provider: route.providerName }}`}
+      description={t`A provider that answers requests for ${{ model: model.id }}.`}
+      submitLabel={route === null ? t`Add route` : t`Save`}
     >
       <RouteFields form={form} isNew={route === null} isImage={model.modality === "image"} />
       <Checkbox
-        label="The provider has /responses for this model"
-        hint="Requests for POST /v1/responses are sent there. Otherwise they are translated to chat completions."
+        label={t`The provider has /responses for this model`}
+        hint={t`Requests for POST /v1/responses are sent there. Otherwise they are translated to chat completions.`}
         checked={form.values.ownResponses}
         onValue={(ownResponses) => form.set({ ownResponses })}
       />
@@ -127,16 +128,16 @@ export function RouteDialog({ open, onClose, model, route }: DialogState & { mod
         onChange={(facts) => form.set({ facts })}
       />
       <TextField
-        label="More parameters"
+        label={t`More parameters`}
         optional
-        hint="Sent to the provider in addition to those in the API guide. Separate names by spaces, for example: documents reasoning.max_tokens. Customers are not charged for what they cost."
+        hint={t`Sent to the provider in addition to those in the API guide. Separate names by spaces, for example: documents reasoning.max_tokens. Customers are not charged for what they cost.`}
         mono
         {...form.field("allowedParams")}
       />
       <TextField
-        label="Parameters not sent"
+        label={t`Parameters not sent`}
         optional
-        hint="The provider does not take them, so requests are sent to it without them, for example: reasoning_effort parallel_tool_calls. The answer's header x-dropped-params names them."
+        hint={t`The provider does not take them, so requests are sent to it without them, for example: reasoning_effort parallel_tool_calls. The answer's header x-dropped-params names them.`}
         mono
         {...form.field("droppedParams")}
       />
@@ -151,8 +152,8 @@ function RouteFields({ form, isNew, isImage }: { form: RouteForm; isNew: boolean
     <div className="grid items-start gap-4 sm:grid-cols-2">
       {isNew && <ProviderField {...form.field("providerId")} />}
       <TextField
-        label="Name at the provider"
-        hint="The model's id in the provider's own list."
+        label={t`Name at the provider`}
+        hint={t`The model's id in the provider's own list.`}
         required
         mono
         {...form.field("upstreamModel")}
@@ -160,16 +161,16 @@ function RouteFields({ form, isNew, isImage }: { form: RouteForm; isNew: boolean
         {...(!isNew && { className: "sm:col-span-2" })}
       />
       <CountField
-        label="Priority"
-        hint="The lowest number is tried first."
+        label={t`Priority`}
+        hint={t`The lowest number is tried first.`}
         required
         // A phone's numeric keyboard has no minus.
         inputMode="text"
         {...form.field("priority")}
       />
       <CountField
-        label="Weight"
-        hint="Its share among routes of the same priority."
+        label={t`Weight`}
+        hint={t`Its share among routes of the same priority.`}
         required
         {...form.field("weight")}
       />
@@ -182,20 +183,25 @@ function RouteFields({ form, isNew, isImage }: { form: RouteForm; isNew: boolean
 function CostFields({ form, isImage }: { form: RouteForm; isImage: boolean }) {
   return isImage ? (
     <DollarField
-      label="Cost of an image"
+      label={t`Cost of an image`}
       optional
-      hint="What the provider charges you. Used to choose a route by price."
+      hint={t`What the provider charges you. Used to choose a route by price.`}
       {...form.field("costImageMicroUsd")}
     />
   ) : (
     <>
       <DollarField
-        label="Cost of input"
+        label={t`Cost of input`}
         optional
-        hint="What the provider charges you per million tokens. Used to choose a route by price."
+        hint={t`What the provider charges you per million tokens. Used to choose a route by price.`}
         {...form.field("costInputMicroUsd")}
       />
-      <DollarField label="Cost of output" optional hint="The same for output." {...form.field("costOutputMicroUsd")} />
+      <DollarField
+        label={t`Cost of output`}
+        optional
+        hint={t`The same for output.`}
+        {...form.field("costOutputMicroUsd")}
+      />
     </>
   );
 }
@@ -208,11 +214,11 @@ function ProviderField({ error, ...select }: FieldState) {
   const options = (providers.data?.providers ?? []).map(({ id, name, enabled }) => ({
     value: String(id),
     label: name,
-    ...(!enabled && { hint: "off" }),
+    ...(!enabled && { hint: t({ message: "off", context: "a provider that is switched off" }) }),
   }));
   return (
-    <Field label="Provider" error={error ?? choicesError(providers)} required>
-      <NativeSelect {...select} options={[{ value: "", label: "Choose…", disabled: true }, ...options]} />
+    <Field label={t`Provider`} error={error ?? choicesError(providers)} required>
+      <NativeSelect {...select} options={[{ value: "", label: t`Choose…`, disabled: true }, ...options]} />
     </Field>
   );
 }

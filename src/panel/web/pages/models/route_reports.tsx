@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { formatCount, formatShare, formatTook } from "../../format.ts";
 import { Section } from "../../ui/page.tsx";
 import { Empty } from "../../ui/states.tsx";
@@ -18,16 +19,16 @@ export function RouteReports({ model }: { model: Model }) {
   }));
   return (
     <Section
-      title="Last 24 hours"
-      description="This hour and the 23 before it, on all replicas. First byte: of streams. Complete answer: of answers that are not streamed. Half of the answers took at most p50, and 95 in 100 at most p95."
+      title={t`Last 24 hours`}
+      description={t`This hour and the 23 before it, on all replicas. First byte: of streams. Complete answer: of answers that are not streamed. Half of the answers took at most p50, and 95 in 100 at most p95.`}
       flush
     >
       <DataTable
-        caption={`The last 24 hours of ${model.id}`}
+        caption={t`The last 24 hours of ${{ model: model.id }}`}
         rows={rows}
         rowKey={({ id }) => String(id)}
         columns={[ROUTE, ...REPORT_COLUMNS]}
-        empty={<Empty>No route.</Empty>}
+        empty={<Empty>{t`No route.`}</Empty>}
       />
     </Section>
   );
@@ -35,7 +36,7 @@ export function RouteReports({ model }: { model: Model }) {
 
 /** The provider, and the model's name there. */
 export const ROUTE: Column<Pick<Route, "providerName" | "upstreamModel">> = {
-  head: "Route",
+  head: t`Route`,
   cell: ({ providerName, upstreamModel }) => (
     <TwoLines below={upstreamModel} isMono>
       {providerName}
@@ -44,12 +45,12 @@ export const ROUTE: Column<Pick<Route, "providerName" | "upstreamModel">> = {
 };
 
 export const REPORT_COLUMNS: Column<Pick<Reported, "report">>[] = [
-  { head: "Requests", align: "right", cell: ({ report }) => formatCount(report?.requests ?? 0) },
-  { head: "Errors", align: "right", cell: ({ report }) => <Share part={report?.errors} of={report?.requests} /> },
-  { head: "First byte", align: "right", cell: ({ report }) => <Times of={report?.firstEvent} /> },
-  { head: "Complete answer", align: "right", cell: ({ report }) => <Times of={report?.wholeAnswer} /> },
+  { head: t`Requests`, align: "right", cell: ({ report }) => formatCount(report?.requests ?? 0) },
+  { head: t`Errors`, align: "right", cell: ({ report }) => <Share part={report?.errors} of={report?.requests} /> },
+  { head: t`First byte`, align: "right", cell: ({ report }) => <Times of={report?.firstEvent} /> },
+  { head: t`Complete answer`, align: "right", cell: ({ report }) => <Times of={report?.wholeAnswer} /> },
   {
-    head: "Input from cache",
+    head: t`Input from cache`,
     align: "right",
     cell: ({ report }) => <Share part={report?.cachedTokens} of={report?.inputTokens} />,
   },
@@ -78,5 +79,5 @@ function Times({ of }: { of: Report["firstEvent"] | undefined }) {
 }
 
 function NoData() {
-  return <span className="text-ink-3">No data</span>;
+  return <span className="text-ink-3">{t`No data`}</span>;
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { EMPTY } from "../../copy.ts";
@@ -21,11 +22,11 @@ const REFETCH_MS = 10_000;
 type Row = NonNullable<Awaited<ReturnType<typeof api.admin.routes.get>>["data"]>["routes"][number];
 
 const MEASURES = [
-  { value: "requests", label: "Most requests" },
-  { value: "errors", label: "Most errors" },
-  { value: "first_event", label: "Slowest first byte" },
-  { value: "whole_answer", label: "Slowest complete answer" },
-  { value: "cached", label: "Most input from cache" },
+  { value: "requests", label: t`Most requests` },
+  { value: "errors", label: t`Most errors` },
+  { value: "first_event", label: t`Slowest first byte` },
+  { value: "whole_answer", label: t`Slowest complete answer` },
+  { value: "cached", label: t`Most input from cache` },
 ] as const;
 
 export function RoutesPage() {
@@ -37,24 +38,28 @@ export function RoutesPage() {
     refetchInterval: REFETCH_MS,
   });
   return (
-    <Page title="Routes" lead="How providers answered in the last 24 hours, on all replicas.">
+    <Page title={t`Routes`} lead={t`How providers answered in the last 24 hours, on all replicas.`}>
       <FilterBar>
-        <NativeSelect label="Sort by" value={by} onValue={(next) => setFilter({ by: next })} options={MEASURES} />
+        <NativeSelect label={t`Sort by`} value={by} onValue={(next) => setFilter({ by: next })} options={MEASURES} />
       </FilterBar>
       <Section description={ROUTE_STATES_NOTE} flush>
         <Loaded query={routes} skeleton={<SkeletonRows rows={8} />}>
           {({ routes: rows, hasMore }) => (
             <>
               <DataTable
-                caption="Routes"
+                caption={t`Routes`}
                 rows={rows}
                 rowKey={({ id }) => String(id)}
                 columns={COLUMNS}
                 empty={
-                  <Empty action={<ButtonLink href="/admin/models">Open models</ButtonLink>}>{EMPTY.allRoutes}</Empty>
+                  <Empty action={<ButtonLink href="/admin/models">{t`Open models`}</ButtonLink>}>
+                    {EMPTY.allRoutes}
+                  </Empty>
                 }
               />
-              {hasMore && <p className="border-t border-line p-4 text-13 text-ink-2">Only the first 500 are shown.</p>}
+              {hasMore && (
+                <p className="border-t border-line p-4 text-13 text-ink-2">{t`Only the first 500 are shown.`}</p>
+              )}
             </>
           )}
         </Loaded>
@@ -65,7 +70,7 @@ export function RoutesPage() {
 
 const COLUMNS: Column<Row>[] = [
   {
-    head: "Model",
+    head: t`Model`,
     cell: ({ modelId, providerId, providerName, upstreamModel }) => (
       <TwoLines
         below={
@@ -81,6 +86,6 @@ const COLUMNS: Column<Row>[] = [
       </TwoLines>
     ),
   },
-  { head: "State", cell: (route) => <RouteState route={route} isShort /> },
+  { head: t`State`, cell: (route) => <RouteState route={route} isShort /> },
   ...REPORT_COLUMNS,
 ];
