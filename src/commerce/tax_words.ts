@@ -17,5 +17,10 @@ export function isInEu(country: string): boolean {
 
 /** "VAT 20 %", "Tax 8.25 %". `rate`: in thousandths of a percent. */
 export function taxText({ country, rate }: { country: string; rate: number }): string {
-  return `${isInEu(country) || OTHERS_WITH_VAT.includes(country) ? "VAT" : "Tax"} ${rate / 1000} %`;
+  return `${taxName(country)} ${rate / 1000} %`;
+}
+
+/** What a country's tax is called. */
+export function taxName(country: string): string {
+  return isInEu(country) || OTHERS_WITH_VAT.includes(country) ? /*i18n*/ "VAT" : /*i18n*/ "Tax";
 }

@@ -1,4 +1,5 @@
 import { treaty } from "@elysiajs/eden";
+import { t } from "@lingui/core/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import type { LanguageTag } from "../../languages/languages.ts";
@@ -46,7 +47,7 @@ export type Me = {
 
 /** An error of the server. Source: ERR-1. */
 export class ApiError extends Error {
-  override readonly name = "ApiError";
+  override readonly name = /* not a text */ "ApiError";
   readonly status: number;
   readonly code: string;
   readonly param: string | null;
@@ -156,7 +157,7 @@ export async function send(
 }
 
 function offline(): ApiError {
-  return new ApiError("The server cannot be reached.", { status: 0, code: "offline" });
+  return new ApiError(t`The server cannot be reached.`, { status: 0, code: "offline" });
 }
 
 /** The error of a response; a body without an error envelope (a proxy's page) becomes internal_error. */
@@ -175,7 +176,7 @@ function apiErrorOf(response: Response, envelope: unknown): ApiError {
     return typeof value === "string" ? value : null;
   };
   const retryAfter = Number.parseInt(response.headers.get("retry-after") ?? "", 10);
-  return new ApiError(messageOf(error) ?? "Something went wrong on our side.", {
+  return new ApiError(messageOf(error) ?? t`Something went wrong on our side.`, {
     status: response.status,
     code: text(error, "code") ?? "internal_error",
     param: text(error, "param"),

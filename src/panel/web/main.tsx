@@ -1,4 +1,6 @@
 import "./app.css";
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { setNonce } from "get-nonce";
 import { RotateCw } from "lucide-react";
@@ -95,7 +97,7 @@ function SignedIn() {
     try {
       window.location.replace((await signOut()) ?? SIGN_IN);
     } catch (thrown) {
-      toast.failed(thrown, "You are still signed in.");
+      toast.failed(thrown, t`You are still signed in.`);
     }
   };
   const leaveView = async () => {
@@ -168,11 +170,11 @@ function PageSkeleton() {
 function NotFound() {
   const [, navigate] = useLocation();
   return (
-    <Page title="Not found">
+    <Page title={t`Not found`}>
       <Empty
         action={
           <Button variant="primary" onClick={() => navigate("/")}>
-            Go home
+            <Trans>Go home</Trans>
           </Button>
         }
       >
@@ -202,13 +204,15 @@ class Crash extends Component<CrashProps, { error: Error | null }> {
     if (isOldVersion(error)) return <NewVersion />;
     return (
       <div role="alert" className="mx-auto grid max-w-[32rem] justify-items-center gap-4 px-4 py-12 text-center">
-        <h1 className="text-20 font-semibold">This page stopped working</h1>
+        <h1 className="text-20 font-semibold">
+          <Trans>This page stopped working</Trans>
+        </h1>
         <p className="text-14 text-ink-2">{FAILURES.crashed}</p>
         <code className="max-w-full rounded-sm bg-sunken px-2 py-1 font-mono text-12 break-words text-ink-2">
           {error.message}
         </code>
         <Button variant="primary" onClick={() => window.location.reload()}>
-          Reload
+          <Trans>Reload</Trans>
         </Button>
       </div>
     );
@@ -226,7 +230,7 @@ function NewVersion() {
       icon={RotateCw}
       action={
         <Button variant="primary" onClick={() => window.location.reload()}>
-          Reload
+          <Trans>Reload</Trans>
         </Button>
       }
     >

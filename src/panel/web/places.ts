@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import {
   Banknote,
   BookOpenCheck,
@@ -44,14 +45,21 @@ export type Place = {
   icon: LucideIcon;
   path: string;
   roles: readonly Role[];
-  /** The heading above it; customers have none. */
-  group: (typeof GROUPS)[number] | null;
+  /** The group that has the heading above it; customers have none. */
+  group: (typeof GROUPS)[number]["id"] | null;
   /** One of the four tabs on a phone; the others are under "More". */
   tabOf?: readonly Role[];
 };
-export type PlaceGroup = { heading: string | null; places: readonly Place[] };
+export type PlaceGroup = { id: Place["group"]; heading: string | null; places: readonly Place[] };
 
-const GROUPS = ["Catalog", "Storefront", "Money", "Settings", "Your account"] as const;
+const GROUPS = [
+  { id: "catalog", heading: t`Catalog` },
+  { id: "storefront", heading: t`Storefront` },
+  { id: "money", heading: t`Money` },
+  { id: "settings", heading: t`Settings` },
+  { id: "account", heading: t`Your account` },
+] as const;
+const NO_GROUP = { id: null, heading: null } as const;
 const CUSTOMER = ["customer"] as const;
 const RESELLER = ["reseller"] as const;
 const ADMIN = ["admin"] as const;
@@ -59,57 +67,63 @@ const SELLERS = ["reseller", "admin"] as const;
 const ALL = ["customer", "reseller", "admin"] as const;
 
 export const PLACES: readonly Place[] = [
-  { label: "Home", icon: House, path: "/", roles: CUSTOMER, group: null, tabOf: CUSTOMER },
-  { label: "Overview", icon: House, path: "/", roles: SELLERS, group: null, tabOf: SELLERS },
-  { label: "Customers", icon: Users, path: "/customers", roles: RESELLER, group: null, tabOf: RESELLER },
-  { label: "Customers", icon: Users, path: "/admin/people", roles: ADMIN, group: null, tabOf: ADMIN },
-  { label: "Orders", icon: Inbox, path: "/orders", roles: RESELLER, group: null, tabOf: RESELLER },
-  { label: "Orders", icon: Inbox, path: "/admin/orders", roles: ADMIN, group: null, tabOf: ADMIN },
-  { label: "Statement", icon: ReceiptText, path: "/statement", roles: RESELLER, group: null, tabOf: RESELLER },
-  { label: "Requests", icon: ListTree, path: "/requests", roles: RESELLER, group: null },
-  { label: "Requests", icon: ListTree, path: "/admin/requests", roles: ADMIN, group: null, tabOf: ADMIN },
+  { label: t`Home`, icon: House, path: "/", roles: CUSTOMER, group: null, tabOf: CUSTOMER },
+  { label: t`Overview`, icon: House, path: "/", roles: SELLERS, group: null, tabOf: SELLERS },
+  { label: t`Customers`, icon: Users, path: "/customers", roles: RESELLER, group: null, tabOf: RESELLER },
+  { label: t`Customers`, icon: Users, path: "/admin/people", roles: ADMIN, group: null, tabOf: ADMIN },
+  { label: t`Orders`, icon: Inbox, path: "/orders", roles: RESELLER, group: null, tabOf: RESELLER },
+  { label: t`Orders`, icon: Inbox, path: "/admin/orders", roles: ADMIN, group: null, tabOf: ADMIN },
+  { label: t`Statement`, icon: ReceiptText, path: "/statement", roles: RESELLER, group: null, tabOf: RESELLER },
+  { label: t`Requests`, icon: ListTree, path: "/requests", roles: RESELLER, group: null },
+  { label: t`Requests`, icon: ListTree, path: "/admin/requests", roles: ADMIN, group: null, tabOf: ADMIN },
 
-  { label: "Models", icon: Cpu, path: "/admin/models", roles: ADMIN, group: "Catalog" },
-  { label: "Routes", icon: Waypoints, path: "/admin/routes", roles: ADMIN, group: "Catalog" },
-  { label: "Providers", icon: Server, path: "/admin/providers", roles: ADMIN, group: "Catalog" },
-  { label: "Offerings", icon: Boxes, path: "/admin/offerings", roles: ADMIN, group: "Catalog" },
+  { label: t`Models`, icon: Cpu, path: "/admin/models", roles: ADMIN, group: "catalog" },
+  { label: t`Routes`, icon: Waypoints, path: "/admin/routes", roles: ADMIN, group: "catalog" },
+  { label: t`Providers`, icon: Server, path: "/admin/providers", roles: ADMIN, group: "catalog" },
+  { label: t`Offerings`, icon: Boxes, path: "/admin/offerings", roles: ADMIN, group: "catalog" },
 
-  { label: "Brand", icon: Palette, path: "/brand", roles: RESELLER, group: "Storefront" },
-  { label: "Domains", icon: Globe, path: "/domains", roles: RESELLER, group: "Storefront" },
-  { label: "Prices", icon: Tag, path: "/prices", roles: RESELLER, group: "Storefront" },
-  { label: "Markup", icon: Percent, path: "/markup", roles: RESELLER, group: "Storefront" },
-  { label: "Sign-up", icon: UserPlus, path: "/sign-up-settings", roles: RESELLER, group: "Storefront" },
-  { label: "Sign-in", icon: LogIn, path: "/sign-in-settings", roles: RESELLER, group: "Storefront" },
+  { label: t`Brand`, icon: Palette, path: "/brand", roles: RESELLER, group: "storefront" },
+  { label: t`Domains`, icon: Globe, path: "/domains", roles: RESELLER, group: "storefront" },
+  { label: t`Prices`, icon: Tag, path: "/prices", roles: RESELLER, group: "storefront" },
+  { label: t`Markup`, icon: Percent, path: "/markup", roles: RESELLER, group: "storefront" },
+  { label: t`Sign-up`, icon: UserPlus, path: "/sign-up-settings", roles: RESELLER, group: "storefront" },
+  { label: t`Sign-in`, icon: LogIn, path: "/sign-in-settings", roles: RESELLER, group: "storefront" },
 
-  { label: "Payments", icon: Banknote, path: "/payments", roles: RESELLER, group: "Money" },
-  { label: "Payments", icon: Banknote, path: "/admin/payments", roles: ADMIN, group: "Money" },
-  { label: "Invoices", icon: FileText, path: "/invoices", roles: RESELLER, group: "Money" },
-  { label: "Invoices", icon: FileText, path: "/admin/invoices", roles: ADMIN, group: "Money" },
-  { label: "Vouchers", icon: Ticket, path: "/vouchers", roles: RESELLER, group: "Money" },
-  { label: "Vouchers", icon: Ticket, path: "/admin/vouchers", roles: ADMIN, group: "Money" },
-  { label: "Books", icon: BookOpenCheck, path: "/admin/books", roles: ADMIN, group: "Money" },
+  { label: t`Payments`, icon: Banknote, path: "/payments", roles: RESELLER, group: "money" },
+  { label: t`Payments`, icon: Banknote, path: "/admin/payments", roles: ADMIN, group: "money" },
+  { label: t`Invoices`, icon: FileText, path: "/invoices", roles: RESELLER, group: "money" },
+  { label: t`Invoices`, icon: FileText, path: "/admin/invoices", roles: ADMIN, group: "money" },
+  { label: t`Vouchers`, icon: Ticket, path: "/vouchers", roles: RESELLER, group: "money" },
+  { label: t`Vouchers`, icon: Ticket, path: "/admin/vouchers", roles: ADMIN, group: "money" },
+  {
+    label: t({ message: "Books", context: "accounting" }),
+    icon: BookOpenCheck,
+    path: "/admin/books",
+    roles: ADMIN,
+    group: "money",
+  },
 
-  { label: "Domains", icon: Globe, path: "/admin/domains", roles: ADMIN, group: "Settings" },
-  { label: "Sign-up", icon: UserPlus, path: "/admin/sign-up", roles: ADMIN, group: "Settings" },
-  { label: "Incidents", icon: Megaphone, path: "/incidents", roles: RESELLER, group: "Settings" },
-  { label: "Incidents", icon: Megaphone, path: "/admin/incidents", roles: ADMIN, group: "Settings" },
-  { label: "Sign-in", icon: LogIn, path: "/admin/sign-in", roles: ADMIN, group: "Settings" },
-  { label: "Mail", icon: Mail, path: "/messages", roles: RESELLER, group: "Settings" },
-  { label: "Mail", icon: Mail, path: "/admin/messages", roles: ADMIN, group: "Settings" },
-  { label: "Webhooks", icon: Webhook, path: "/webhooks", roles: SELLERS, group: "Settings" },
-  { label: "API tokens", icon: Bot, path: "/tokens", roles: RESELLER, group: "Settings" },
-  { label: "API tokens", icon: Bot, path: "/admin/tokens", roles: ADMIN, group: "Settings" },
-  { label: "Members", icon: UsersRound, path: "/members", roles: SELLERS, group: "Settings" },
-  { label: "Audit", icon: ScrollText, path: "/admin/audit", roles: ADMIN, group: "Settings" },
+  { label: t`Domains`, icon: Globe, path: "/admin/domains", roles: ADMIN, group: "settings" },
+  { label: t`Sign-up`, icon: UserPlus, path: "/admin/sign-up", roles: ADMIN, group: "settings" },
+  { label: t`Incidents`, icon: Megaphone, path: "/incidents", roles: RESELLER, group: "settings" },
+  { label: t`Incidents`, icon: Megaphone, path: "/admin/incidents", roles: ADMIN, group: "settings" },
+  { label: t`Sign-in`, icon: LogIn, path: "/admin/sign-in", roles: ADMIN, group: "settings" },
+  { label: t`Mail`, icon: Mail, path: "/messages", roles: RESELLER, group: "settings" },
+  { label: t`Mail`, icon: Mail, path: "/admin/messages", roles: ADMIN, group: "settings" },
+  { label: t`Webhooks`, icon: Webhook, path: "/webhooks", roles: SELLERS, group: "settings" },
+  { label: t`API tokens`, icon: Bot, path: "/tokens", roles: RESELLER, group: "settings" },
+  { label: t`API tokens`, icon: Bot, path: "/admin/tokens", roles: ADMIN, group: "settings" },
+  { label: t`Members`, icon: UsersRound, path: "/members", roles: SELLERS, group: "settings" },
+  { label: t`Audit`, icon: ScrollText, path: "/admin/audit", roles: ADMIN, group: "settings" },
 
-  { label: "Keys", icon: KeyRound, path: "/keys", roles: ALL, group: "Your account", tabOf: CUSTOMER },
-  { label: "Playground", icon: MessageSquare, path: "/playground", roles: ALL, group: "Your account", tabOf: CUSTOMER },
-  { label: "Usage", icon: ChartColumn, path: "/usage", roles: ALL, group: "Your account", tabOf: CUSTOMER },
-  { label: "Models and prices", icon: Tags, path: "/models", roles: ALL, group: "Your account" },
-  { label: "Billing", icon: Receipt, path: "/billing", roles: ALL, group: "Your account" },
-  { label: "Settings", icon: Settings, path: "/settings", roles: ALL, group: "Your account" },
-  { label: "Members", icon: UsersRound, path: "/members", roles: CUSTOMER, group: "Your account" },
-  { label: "Webhooks", icon: Webhook, path: "/webhooks", roles: CUSTOMER, group: "Your account" },
+  { label: t`Keys`, icon: KeyRound, path: "/keys", roles: ALL, group: "account", tabOf: CUSTOMER },
+  { label: t`Playground`, icon: MessageSquare, path: "/playground", roles: ALL, group: "account", tabOf: CUSTOMER },
+  { label: t`Usage`, icon: ChartColumn, path: "/usage", roles: ALL, group: "account", tabOf: CUSTOMER },
+  { label: t`Models and prices`, icon: Tags, path: "/models", roles: ALL, group: "account" },
+  { label: t`Billing`, icon: Receipt, path: "/billing", roles: ALL, group: "account" },
+  { label: t`Settings`, icon: Settings, path: "/settings", roles: ALL, group: "account" },
+  { label: t`Members`, icon: UsersRound, path: "/members", roles: CUSTOMER, group: "account" },
+  { label: t`Webhooks`, icon: Webhook, path: "/webhooks", roles: CUSTOMER, group: "account" },
 ];
 
 /** The places of a role, in their order. */
@@ -120,9 +134,9 @@ export function placesOf(role: Role): Place[] {
 export function groupsOf(role: Role): PlaceGroup[] {
   const own = placesOf(role);
   // A customer's are few, and all of its own account.
-  if (role === "customer") return [{ heading: null, places: own }];
-  return [null, ...GROUPS]
-    .map((heading) => ({ heading, places: own.filter(({ group }) => group === heading) }))
+  if (role === "customer") return [{ ...NO_GROUP, places: own }];
+  return [NO_GROUP, ...GROUPS]
+    .map(({ id, heading }) => ({ id, heading, places: own.filter(({ group }) => group === id) }))
     .filter(({ places }) => places.length > 0);
 }
 

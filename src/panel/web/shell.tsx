@@ -1,3 +1,5 @@
+import { select, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Activity, CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
@@ -40,8 +42,8 @@ type ShellProps = {
 
 /** Pages without this frame: the browser loads them. */
 const OUTSIDE = [
-  { label: "API reference", href: "/docs/api", icon: Code, isOutside: true },
-  { label: "Status", href: "/status", icon: Activity, isOutside: true },
+  { label: t`API reference`, href: "/docs/api", icon: Code, isOutside: true },
+  { label: t`Status`, href: "/status", icon: Activity, isOutside: true },
 ] as const;
 
 export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: ShellProps) {
@@ -56,7 +58,7 @@ export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: 
         href="#content"
         className="fixed top-2 left-2 z-50 -translate-y-16 rounded-md bg-raised px-4 py-2 font-medium text-accent-text focus:translate-y-0 focus:shadow-overlay"
       >
-        Skip to content
+        <Trans>Skip to content</Trans>
       </a>
       {me.viewing && <ViewingBar name={me.viewing.name} onLeave={onLeaveView} />}
       <div className="flex flex-1">
@@ -64,7 +66,7 @@ export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: 
         <div className="flex min-w-0 flex-1 flex-col">
           <header className="flex h-14 items-center justify-between gap-3 border-b border-line px-4 md:hidden">
             <Brand brand={me.brand} />
-            <IconButton icon={Search} label="Go to" onClick={() => setPaletteOpen(true)} />
+            <IconButton icon={Search} label={t`Go to`} onClick={() => setPaletteOpen(true)} />
           </header>
           <main
             id="content"
@@ -100,16 +102,19 @@ function roleOf({ viewing, account }: Me): Role {
 function ViewingBar({ name, onLeave }: { name: string; onLeave: (() => void) | undefined }) {
   return (
     <aside
-      aria-label="Viewing as another person"
+      aria-label={t`Viewing as another person`}
       className="sticky top-0 z-20 flex min-h-12 items-center gap-x-3 gap-y-1 border-b border-warn/30 bg-warn-soft px-4 py-1 text-13 text-ink"
     >
       <Eye size={16} aria-hidden className="flex-none text-warn" />
       <p className="min-w-0 flex-1">
-        Viewing as <strong className="font-semibold">{name}</strong>. {READ_ONLY}
+        <Trans>
+          Viewing as <strong className="font-semibold">{name}</strong>.
+        </Trans>{" "}
+        {READ_ONLY}
       </p>
       {onLeave && (
         <Button size="sm" onClick={onLeave}>
-          Leave
+          <Trans>Leave</Trans>
         </Button>
       )}
     </aside>
@@ -139,15 +144,20 @@ function Rail({
           className="flex min-h-9 w-full items-center justify-center gap-3 rounded-md text-13 text-ink-3 transition-colors hover:bg-hover lg:justify-start lg:border lg:border-line lg:px-3"
         >
           <Search size={16} aria-hidden className="flex-none" />
-          <span className="flex-1 text-left max-lg:sr-only">Go to</span>
+          <span className="flex-1 text-left max-lg:sr-only">
+            <Trans>Go to</Trans>
+          </span>
           <kbd aria-hidden className="hidden font-sans text-12 lg:block">
             {IS_MAC ? "⌘K" : "Ctrl K"}
           </kbd>
         </button>
       </div>
-      <nav aria-label="Main" className="flex min-h-0 flex-1 flex-col gap-4 overflow-y-auto px-3 py-2">
-        {groups.map(({ heading, places }, index) => (
-          <div key={heading}>
+      <nav
+        aria-label={t({ message: "Main", context: "name of the navigation" })}
+        className="flex min-h-0 flex-1 flex-col gap-4 overflow-y-auto px-3 py-2"
+      >
+        {groups.map(({ id, heading, places }, index) => (
+          <div key={id}>
             {heading && (
               <>
                 <p className="hidden px-3 pb-1 text-12 text-ink-3 lg:block">{heading}</p>
@@ -261,17 +271,17 @@ type AccountProps = Pick<ShellProps, "me" | "theme" | "onTheme" | "onSignOut">;
 
 function AccountMenu({ me, theme, onTheme, onSignOut }: AccountProps) {
   const items: MenuItem[] = [
-    { label: "Settings", icon: CircleUser, href: "/settings" },
+    { label: t`Settings`, icon: CircleUser, href: "/settings" },
     "line",
     ...accountItems(me),
     {
-      heading: "Theme",
+      heading: t`Theme`,
       value: theme,
       onValue: (value) => onTheme(THEMES.find((each) => each.value === value)?.value ?? "system"),
       options: THEMES,
     },
     "line",
-    { label: "Sign out", icon: LogOut, onSelect: onSignOut },
+    { label: t`Sign out`, icon: LogOut, onSelect: onSignOut },
   ];
   return (
     <Menu
@@ -290,7 +300,9 @@ function AccountMenu({ me, theme, onTheme, onSignOut }: AccountProps) {
           >
             {initials(me.person.name)}
           </span>
-          <span className="sr-only">Account: </span>
+          <span className="sr-only">
+            <Trans>Account:</Trans>{" "}
+          </span>
           <span className="min-w-0 flex-1 max-lg:sr-only">
             <span className="block truncate text-13 font-medium">{me.person.name}</span>
             <span className="block truncate text-12 text-ink-3">{me.person.email}</span>
@@ -306,7 +318,7 @@ function accountItems({ account, accounts }: Me): MenuItem[] {
   if (accounts.length < 2) return [];
   return [
     {
-      heading: "Account",
+      heading: t`Account`,
       value: String(account.accountId),
       onValue: (value) => void workIn(value),
       options: accounts.map(({ accountId, name }) => ({ value: String(accountId), label: name })),
@@ -325,13 +337,22 @@ async function workIn(accountId: string): Promise<void> {
   }
 }
 
-function WhoIsIn({ me }: { me: Me }) {
+function WhoIsIn({ me: { person, account, member } }: { me: Me }) {
+  const { role } = person;
+  const { name } = account;
   return (
     <>
-      <p className="truncate text-13 font-medium">{me.person.name}</p>
+      <p className="truncate text-13 font-medium">{person.name}</p>
       <p className="truncate text-12 text-ink-3">
-        {me.person.email},{" "}
-        {me.account.accountId === me.person.accountId ? me.person.role : `${me.member} of ${me.account.name}`}
+        {person.email},{" "}
+        {account.accountId === person.accountId
+          ? select(role, { customer: "customer", reseller: "reseller", other: "admin" })
+          : select(member, {
+              owner: `owner of ${name}`,
+              developer: `developer of ${name}`,
+              billing: `billing of ${name}`,
+              other: `viewer of ${name}`,
+            })}
       </p>
     </>
   );
@@ -351,7 +372,7 @@ function Tabs({ groups, ...account }: AccountProps & { groups: readonly PlaceGro
   const isMore = !useIsOneCurrent(tabs);
   return (
     <nav
-      aria-label="Main"
+      aria-label={t({ message: "Main", context: "name of the navigation" })}
       className="fixed inset-x-0 bottom-0 z-30 border-t border-line bg-surface pb-[env(safe-area-inset-bottom)] md:hidden"
     >
       <ul className="grid h-14 grid-cols-5">
@@ -369,11 +390,11 @@ function Tabs({ groups, ...account }: AccountProps & { groups: readonly PlaceGro
             className={cx(TAB, isMore ? "text-accent-text" : "text-ink-2")}
           >
             <Ellipsis size={20} aria-hidden />
-            More
+            <Trans context="other pages">More</Trans>
           </button>
         </li>
       </ul>
-      <Drawer open={isMoreOpen} onOpenChange={setMoreOpen} title="More">
+      <Drawer open={isMoreOpen} onOpenChange={setMoreOpen} title={t({ message: "More", context: "other pages" })}>
         <MoreList groups={groups} {...account} onClose={() => setMoreOpen(false)} />
       </Drawer>
     </nav>
@@ -411,8 +432,8 @@ function MoreList({
 }: AccountProps & { groups: readonly PlaceGroup[]; onClose: () => void }) {
   return (
     <div className="grid gap-4">
-      {groups.map(({ heading, places }, index) => (
-        <div key={heading}>
+      {groups.map(({ id, heading, places }, index) => (
+        <div key={id}>
           {heading && <p className="px-3 pb-1 text-12 text-ink-3">{heading}</p>}
           <ul>
             {places
@@ -438,7 +459,7 @@ function MoreList({
         {me.accounts.length > 1 && (
           <div className="px-3">
             <NativeSelect
-              label="Account"
+              label={t`Account`}
               value={String(me.account.accountId)}
               onValue={(value) => void workIn(value)}
               options={me.accounts.map(({ accountId, name }) => ({ value: String(accountId), label: name }))}
@@ -446,10 +467,10 @@ function MoreList({
           </div>
         )}
         <div className="px-3">
-          <Segmented label="Theme" value={theme} onValue={onTheme} options={THEMES} />
+          <Segmented label={t`Theme`} value={theme} onValue={onTheme} options={THEMES} />
         </div>
         <Button variant="quiet" icon={LogOut} onClick={onSignOut} className="justify-start px-3">
-          Sign out
+          <Trans>Sign out</Trans>
         </Button>
       </div>
     </div>

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useMutation } from "@tanstack/react-query";
 import { Download } from "lucide-react";
 import type { ReactNode } from "react";
@@ -20,7 +21,7 @@ export function DownloadButton({
 }) {
   const file = useMutation({
     mutationFn: () => download(path(), fileName),
-    onError: (error) => toast.failed(error, "The file was not downloaded."),
+    onError: (error) => toast.failed(error, t`The file was not downloaded.`),
   });
   return (
     <Button icon={Download} size={size} pending={file.isPending} onClick={() => file.mutate()}>

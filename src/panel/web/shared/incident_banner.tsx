@@ -1,3 +1,4 @@
+import { plural, t } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
 import { TextLink } from "../ui/buttons.tsx";
@@ -20,15 +21,16 @@ export function IncidentBanner() {
   const open = data?.incidents.filter(({ status }) => OPEN.includes(status)) ?? [];
   const [first, ...others] = open;
   if (first === undefined) return null;
+  const count = others.length;
   return (
-    <aside aria-label="Status" className="mx-auto w-full max-w-[76rem] px-4 pt-4 sm:px-6 lg:px-8">
+    <aside aria-label={t`Status`} className="mx-auto w-full max-w-[76rem] px-4 pt-4 sm:px-6 lg:px-8">
       <Banner
         tone={open.some(({ impact }) => impact === "outage") ? "bad" : "warn"}
         title={first.title}
-        action={<TextLink href="/status">Status page</TextLink>}
+        action={<TextLink href="/status">{t`Status page`}</TextLink>}
       >
-        {first.kind === "maintenance" ? "Maintenance is in progress." : "We are working on it."}
-        {others.length > 0 && ` ${others.length} more on the status page.`}
+        {first.kind === "maintenance" ? t`Maintenance is in progress.` : t`We are working on it.`}
+        {count > 0 && ` ${plural(count, { other: "# more on the status page." })}`}
       </Banner>
     </aside>
   );

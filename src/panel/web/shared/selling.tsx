@@ -1,6 +1,8 @@
+import { t } from "@lingui/core/macro";
 import type { ReactNode } from "react";
+import { i18n } from "#language";
 import { type OrderAmounts, packageAmounts, type SellingTerms } from "../../../commerce/order_amounts.ts";
-import { taxText } from "../../../commerce/tax_words.ts";
+import { taxName } from "../../../commerce/tax_words.ts";
 import { decimalAmount, formatAmount } from "../../../platform/currencies.ts";
 
 /** Prices, their tax and their currency, as the pages of buyers and sellers show them. */
@@ -28,16 +30,21 @@ export function toTerms(answered: AnsweredTerms | undefined): SellingTerms {
   return { ...answered, reverseCharge, usdRateNano: usdRateNano === null ? null : BigInt(usdRateNano) };
 }
 
+/** "VAT 20 %", "Tax 8.25 %". `rate`: in thousandths of a percent. */
+export function taxWords({ country, rate }: { country: string; rate: number }): string {
+  return `${i18n._(taxName(country))} ${rate / 1000} %`;
+}
+
 /** The price of a package as it is advertised, and what is said of its tax. `note` is null without tax. */
 export function advertised(terms: SellingTerms, priceNano: string): { price: string; note: string | null } {
   const amounts = packageAmounts(terms, BigInt(priceNano));
   const net = formatAmount(amounts.netNano, terms.currency);
   if (terms.taxCountry === null) return { price: net, note: null };
-  if (terms.reverseCharge) return { price: net, note: "without VAT: reverse charge" };
-  const tax = taxText({ country: terms.taxCountry, rate: terms.packageTax });
+  if (terms.reverseCharge) return { price: net, note: t`without VAT: reverse charge` };
+  const tax = taxWords({ country: terms.taxCountry, rate: terms.packageTax });
   return terms.pricesWithTax
-    ? { price: formatAmount(amounts.totalNano, terms.currency), note: `with ${tax}` }
-    : { price: net, note: `plus ${tax}` };
+    ? { price: formatAmount(amounts.totalNano, terms.currency), note: t`with ${tax}` }
+    : { price: net, note: t`plus ${tax}` };
 }
 
 /** What is paid, with its parts: "$120.00 ($100.00 + VAT 20 %: $20.00)". */
@@ -45,16 +52,16 @@ export function amountsText(terms: SellingTerms, kind: "package" | "top_up", amo
   const { currency, netNano, taxNano, totalNano } = amounts;
   const total = formatAmount(totalNano, currency);
   if (terms.taxCountry === null) return total;
-  if (terms.reverseCharge) return `${total} without VAT: reverse charge`;
+  if (terms.reverseCharge) return t`${total} without VAT: reverse charge`;
   const rate = kind === "package" ? terms.packageTax : terms.topUpTax;
-  const tax = taxText({ country: terms.taxCountry, rate });
+  const tax = taxWords({ country: terms.taxCountry, rate });
   return `${total} (${formatAmount(netNano, currency)} + ${tax}: ${formatAmount(taxNano, currency)})`;
 }
 
 /** "1 US dollar = 0.92 EUR"; null: it is sold in US dollars. */
 export function rateText({ currency, usdRateNano }: Pick<SellingTerms, "currency" | "usdRateNano">): string | null {
   if (usdRateNano === null) return null;
-  return `1 US dollar = ${decimalAmount(usdRateNano, currency)} ${currency.toUpperCase()}`;
+  return t`1 US dollar = ${{ rate: `${decimalAmount(usdRateNano, currency)} ${currency.toUpperCase()}` }}`;
 }
 
 /** The sign before an amount: "$", "€", "KWD". */
@@ -76,17 +83,17 @@ type PricedOrder = {
 /** What an order costs, as facts: its price, its tax and the total, as they were when it was placed. */
 export function priceFacts(order: PricedOrder): (readonly [string, ReactNode])[] {
   const { currency, netNano, taxNano, totalNano, usdRateNano, tax } = order;
-  if (netNano === null || totalNano === null) return [["Price", "Not set. The seller will tell you."]];
+  if (netNano === null || totalNano === null) return [[t`Price`, t`Not set. The seller will tell you.`]];
   const total = formatAmount(totalNano, currency);
   const rate = rateText({ currency, usdRateNano: usdRateNano === null ? null : BigInt(usdRateNano) });
-  const exchange = rate === null ? [] : [["Exchange rate", rate] as const];
-  if (tax === null) return [["Price", total], ...exchange];
+  const exchange = rate === null ? [] : [[t`Exchange rate`, rate] as const];
+  if (tax === null) return [[t`Price`, total], ...exchange];
   return [
-    ["Price", formatAmount(netNano, currency)],
+    [t`Price`, formatAmount(netNano, currency)],
     tax.reverseCharge
-      ? ["VAT", `Reverse charge: you owe it yourself, with VAT number ${tax.buyerVatNumber}`]
-      : [taxText(tax), formatAmount(taxNano, currency)],
-    ["Total", <strong key="total">{total}</strong>],
+      ? [t`VAT`, t`Reverse charge: you owe it yourself, with VAT number ${{ number: tax.buyerVatNumber }}`]
+      : [taxWords(tax), formatAmount(taxNano, currency)],
+    [t`Total`, <strong key="total">{total}</strong>],
     ...exchange,
   ];
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { CENT_NANO_USD, MONEY_NANO_USD_MAX, MONEY_USD_MAX } from "../../../limits.ts";
 import { formatAmount, payableStepNano } from "../../../platform/currencies.ts";
 import { formatCount, parseUsd, wrongUsd } from "../format.ts";
@@ -24,7 +25,7 @@ export function checkCount(typed: string, { min, max, optional = false }: Bounds
   if (count === null && optional) return null;
   return count !== null && count >= min && count <= max
     ? null
-    : `A whole number from ${formatCount(min)} to ${formatCount(max)}.`;
+    : t`A whole number from ${{ min: formatCount(min) }} to ${{ max: formatCount(max) }}.`;
 }
 
 const NANO_PER_MICRO = 1_000n;
@@ -46,8 +47,8 @@ export function checkUsd(
   const wrong = wrongUsd(typed);
   if (wrong !== null) return wrong;
   const amount = BigInt(parseUsd(typed) ?? 0);
-  if (amount < 0n || amount > BigInt(maxUsd) * NANO_PER_USD) return `From $0 to $${formatCount(maxUsd)}.`;
-  return decimals === 6 && amount % NANO_PER_MICRO !== 0n ? "Dollars, with up to 6 decimals." : null;
+  if (amount < 0n || amount > BigInt(maxUsd) * NANO_PER_USD) return t`From $0 to $${{ max: formatCount(maxUsd) }}.`;
+  return decimals === 6 && amount % NANO_PER_MICRO !== 0n ? t`Dollars, with up to 6 decimals.` : null;
 }
 
 /** The error of a typed amount of money that is not zero, or null. `mayTake` allows negative amounts. */
@@ -55,24 +56,28 @@ export function wrongAmount(typed: string, { mayTake = false } = {}): string | n
   const wrong = wrongUsd(typed);
   if (wrong !== null) return wrong;
   const nanoUsd = BigInt(parseUsd(typed) ?? 0);
-  if (nanoUsd === 0n || (!mayTake && nanoUsd < 0n)) return "Enter an amount above zero.";
+  if (nanoUsd === 0n || (!mayTake && nanoUsd < 0n)) return t`Enter an amount above zero.`;
   const isTooMuch = nanoUsd > MONEY_NANO_USD_MAX || nanoUsd < -MONEY_NANO_USD_MAX;
-  return isTooMuch ? `At most $${formatCount(MONEY_USD_MAX)}.` : null;
+  return isTooMuch ? t`At most $${{ max: formatCount(MONEY_USD_MAX) }}.` : null;
 }
 
 /** The error of a typed amount that people pay, in what can be paid in the currency, or null. The server knows the largest one. */
 export function checkPrice(typed: string, currency = "usd"): string | null {
   const wrong = wrongUsd(typed);
-  if (wrong !== null)
-    return wrong.replace("in US dollars", currency === "usd" ? "in US dollars" : `in ${currency.toUpperCase()}`);
+  if (wrong !== null) {
+    // What is said of a text that is no amount names the currency.
+    return currency === "usd" || wrong !== wrongUsd("")
+      ? wrong
+      : t`An amount in ${{ currency: currency.toUpperCase() }}, as in 20 or 12.50.`;
+  }
   const amount = BigInt(parseUsd(typed) ?? 0);
   if (currency !== "usd") {
     const step = payableStepNano(currency);
-    if (amount <= 0n) return "Enter an amount above zero.";
-    return amount % step === 0n ? null : `A multiple of ${formatAmount(step, currency)}.`;
+    if (amount <= 0n) return t`Enter an amount above zero.`;
+    return amount % step === 0n ? null : t`A multiple of ${{ step: formatAmount(step, currency) }}.`;
   }
-  if (amount % CENT_NANO_USD !== 0n) return "Whole cents.";
-  return amount <= 0n || amount > MONEY_NANO_USD_MAX ? `From $0.01 to $${formatCount(MONEY_USD_MAX)}.` : null;
+  if (amount % CENT_NANO_USD !== 0n) return t`Whole cents.`;
+  return amount <= 0n || amount > MONEY_NANO_USD_MAX ? t`From $0.01 to $${{ max: formatCount(MONEY_USD_MAX) }}.` : null;
 }
 
 /** The error of a typed percentage with at most two decimals, or null. */
@@ -81,5 +86,5 @@ export function wrongPercent(typed: string, { min, max }: { min: number; max: nu
   const percent = /^\d{1,9}(?:\.\d{1,2})?$/.test(text) ? Number(text) : Number.NaN;
   return percent >= min && percent <= max
     ? null
-    : `From ${formatCount(min)} to ${formatCount(max)}, with up to two decimals.`;
+    : t`From ${{ min: formatCount(min) }} to ${{ max: formatCount(max) }}, with up to two decimals.`;
 }

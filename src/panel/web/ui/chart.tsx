@@ -1,14 +1,8 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { BarChart3, Table2 } from "lucide-react";
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from "react";
-import {
-  formatCalendarDay,
-  formatCompact,
-  formatCount,
-  formatMonth,
-  formatOf,
-  formatTime,
-  formatZoneTime,
-} from "../format.ts";
+import { formatCalendarDay, formatCompact, formatCount, formatMonth, formatTime, formatZoneTime } from "../format.ts";
 import { Button } from "./buttons.tsx";
 import { fillOf, type Look, looksOf, Swatch, Textures } from "./chart_looks.tsx";
 import { Axes, HEIGHT, PAD, type Plot, plotOf } from "./chart_plot.tsx";
@@ -35,13 +29,28 @@ type Shown = { name: string; values: readonly number[]; look: Look };
 
 /** What a bar is of, and how it is called. */
 const STEPS = {
-  hour: { one: "hour", nameOf: (iso: string, zone: string) => formatTime(iso, zone) },
-  day: { one: "day", nameOf: (day: string) => formatCalendarDay(day) },
-  month: { one: "month", nameOf: (iso: string) => formatMonth(iso.slice(0, 7)) },
+  hour: {
+    head: t`Hour`,
+    keys: t`Arrow keys move from hour to hour.`,
+    spanOf: (count: number, zone: string) => plural(count, { one: `# hour in ${zone}`, other: `# hours in ${zone}` }),
+    nameOf: (iso: string, zone: string) => formatTime(iso, zone),
+  },
+  day: {
+    head: t`Day`,
+    keys: t`Arrow keys move from day to day.`,
+    spanOf: (count: number, zone: string) => plural(count, { one: `# day in ${zone}`, other: `# days in ${zone}` }),
+    nameOf: (day: string) => formatCalendarDay(day),
+  },
+  month: {
+    head: t`Month`,
+    keys: t`Arrow keys move from month to month.`,
+    spanOf: (count: number, zone: string) => plural(count, { one: `# month in ${zone}`, other: `# months in ${zone}` }),
+    nameOf: (iso: string) => formatMonth(iso.slice(0, 7)),
+  },
 } as const;
 
 const SERIES_MAX = 5;
-const OTHER = "Other";
+const OTHER = t({ message: "Other", context: "all other series of a chart" });
 const TIP_WIDTH = 192;
 
 export function DayChart({
@@ -72,7 +81,7 @@ export function DayChart({
   const [isTable, setTable] = useState(false);
   const chartId = useId();
   const shown = isBeside ? withLooks(series) : largest(series, days.length);
-  const { one, nameOf } = STEPS[step];
+  const { head, keys, spanOf, nameOf } = STEPS[step];
   const names = days.map((day) => nameOf(day, zone));
   return (
     <figure className="grid min-w-0 gap-3">
@@ -84,14 +93,12 @@ export function DayChart({
         <Legend series={shown} chartId={chartId} />
       </figcaption>
       {isTable ? (
-        <NumbersTable {...{ title, one, days, names, isBeside, format }} series={shown} />
+        <NumbersTable {...{ title, head, days, names, isBeside, format }} series={shown} />
       ) : (
-        <Bars {...{ title, unit, one, days, names, isBeside, topMin, chartId, format, formatAxis }} series={shown} />
+        <Bars {...{ title, unit, keys, days, names, isBeside, topMin, chartId, format, formatAxis }} series={shown} />
       )}
       <div className="-mb-2 flex flex-wrap items-center justify-between gap-x-4">
-        <p className="text-12 text-ink-3">
-          {formatOf(days.length, one)} in {formatZoneTime(zone)}
-        </p>
+        <p className="text-12 text-ink-3">{spanOf(days.length, formatZoneTime(zone))}</p>
         <Button
           variant="quiet"
           size="sm"
@@ -99,7 +106,7 @@ export function DayChart({
           onClick={() => setTable(!isTable)}
           className="-mr-3"
         >
-          {isTable ? "Show as chart" : "Show as table"}
+          {isTable ? t`Show as chart` : t`Show as table`}
         </Button>
       </div>
     </figure>
@@ -142,8 +149,8 @@ function Legend({ series, chartId }: { series: readonly Shown[]; chartId: string
 type BarsProps = {
   title: string;
   unit: string;
-  /** "day" */
-  one: string;
+  /** How the keys move. */
+  keys: string;
   days: readonly string[];
   names: readonly string[];
   isBeside: boolean;
@@ -155,7 +162,7 @@ type BarsProps = {
 };
 
 function Bars(props: BarsProps) {
-  const { title, unit, one, days, names, isBeside, topMin, series, chartId, format, formatAxis } = props;
+  const { title, unit, keys, days, names, isBeside, topMin, series, chartId, format, formatAxis } = props;
   const hintId = useId();
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
@@ -169,7 +176,7 @@ function Bars(props: BarsProps) {
   return (
     <div ref={box} className="relative min-w-0">
       <span id={hintId} className="sr-only">
-        Arrow keys move from {one} to {one}.
+        {keys}
       </span>
       {/* biome-ignore lint/a11y/useSemanticElements: a drawing has no fieldset. */}
       <svg
@@ -394,9 +401,9 @@ function besideBar(middle: number, bar: number, width: number): number {
   return right + TIP_WIDTH <= width ? right : Math.max(0, middle - gap - TIP_WIDTH);
 }
 
-type NumbersProps = Pick<BarsProps, "title" | "one" | "days" | "names" | "isBeside" | "series" | "format">;
+type NumbersProps = Pick<BarsProps, "title" | "days" | "names" | "isBeside" | "series" | "format"> & { head: string };
 
-function NumbersTable({ title, one, days, names, isBeside, series, format }: NumbersProps) {
+function NumbersTable({ title, head, days, names, isBeside, series, format }: NumbersProps) {
   return (
     <ScrollingTable
       label={title}
@@ -404,8 +411,7 @@ function NumbersTable({ title, one, days, names, isBeside, series, format }: Num
       head={
         <>
           <th scope="col" className="text-left font-medium">
-            {one[0]?.toUpperCase()}
-            {one.slice(1)}
+            {head}
           </th>
           {series.map(({ name }) => (
             <th key={name} scope="col" className="text-right font-medium">
@@ -414,7 +420,7 @@ function NumbersTable({ title, one, days, names, isBeside, series, format }: Num
           ))}
           {!isBeside && (
             <th scope="col" className="text-right font-medium">
-              All
+              <Trans context="the sum of all series">All</Trans>
             </th>
           )}
         </>

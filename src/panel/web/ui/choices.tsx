@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { cx } from "./cx.ts";
 import { FieldError, type Option, TextInput } from "./fields.tsx";
@@ -210,8 +212,8 @@ export function CheckboxList({
             <TextInput
               value={typed}
               onValue={setTyped}
-              placeholder="Filter"
-              aria-label={`Filter ${label.toLowerCase()}`}
+              placeholder={t({ message: "Filter", context: "verb" })}
+              aria-label={t`Filter ${{ what: label.toLowerCase() }}`}
               className="mb-1"
             />
           )}
@@ -226,7 +228,11 @@ export function CheckboxList({
                 {...(option.disabled && { disabled: true })}
               />
             ))}
-            {shown.length === 0 && <p className="py-1 text-13 text-ink-3">Nothing with that name.</p>}
+            {shown.length === 0 && (
+              <p className="py-1 text-13 text-ink-3">
+                <Trans>Nothing with that name.</Trans>
+              </p>
+            )}
           </div>
         </div>
       )}

@@ -1,3 +1,4 @@
+import { plural, t } from "@lingui/core/macro";
 import { ChevronDown, Search } from "lucide-react";
 import { use, useEffect, useId, useRef, useState } from "react";
 import { announce } from "./announce.ts";
@@ -22,7 +23,7 @@ type ComboboxProps<Value extends string> = {
 
 /** A list to choose from by typing. Arrow keys, Home, End, Enter, Esc. Text that is typed but not chosen is discarded. */
 export function Combobox<Value extends string>(props: ComboboxProps<Value>) {
-  const { value, options, placeholder = "Choose…", emptyText = "Nothing with that name.", label, disabled } = props;
+  const { value, options, placeholder = t`Choose…`, emptyText = t`Nothing with that name.`, label, disabled } = props;
   const field = use(FieldContext);
   const ownId = useId();
   const listId = `${ownId}-list`;
@@ -32,6 +33,7 @@ export function Combobox<Value extends string>(props: ComboboxProps<Value>) {
     props,
     input,
   );
+  const hidden = found.length - shown.length;
   const chosen = options.find((option) => option.value === value);
   useListPlace(isOpen, input, list);
   const activeValue = shown[active]?.value;
@@ -70,7 +72,7 @@ export function Combobox<Value extends string>(props: ComboboxProps<Value>) {
         ref={list}
         id={listId}
         role="listbox"
-        aria-label={label ?? "Choices"}
+        aria-label={label ?? t`Choices`}
         tabIndex={-1}
         popover="manual"
         // Keeps the focus in the input.
@@ -79,8 +81,8 @@ export function Combobox<Value extends string>(props: ComboboxProps<Value>) {
       >
         {isOpen && <Options {...{ listId, value, shown, active, setActive, choose }} />}
         {isOpen && shown.length === 0 && <p className="px-3 py-2 text-13 text-ink-3">{emptyText}</p>}
-        {found.length > shown.length && (
-          <p className="px-3 py-2 text-12 text-ink-3">Type to see the other {found.length - shown.length}.</p>
+        {hidden > 0 && (
+          <p className="px-3 py-2 text-12 text-ink-3">{plural(hidden, { other: "Type to see the other #." })}</p>
         )}
       </div>
     </span>
@@ -101,9 +103,10 @@ function useChoosing<Value extends string>(
     `${label} ${own} ${hint}`.toLowerCase().includes(wanted),
   );
   const shown = found.slice(0, SHOWN_MAX);
+  const count = found.length;
   useEffect(() => {
-    if (isOpen && typed !== "") announce(`${found.length} found`);
-  }, [isOpen, typed, found.length]);
+    if (isOpen && typed !== "") announce(plural(count, { other: "# found" }));
+  }, [isOpen, typed, count]);
 
   const open = () => {
     if (isOpen || disabled) return;

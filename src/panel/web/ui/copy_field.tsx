@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { KeyRound } from "lucide-react";
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useState } from "react";
 import { SECRET } from "../copy.ts";
@@ -44,7 +46,13 @@ export function CopyField({ label, value, onCopied }: { label: string; value: st
 }
 
 /** One piece of code in several languages. */
-export function SnippetTabs({ snippets, label = "Example request" }: { snippets: readonly Snippet[]; label?: string }) {
+export function SnippetTabs({
+  snippets,
+  label = t`Example request`,
+}: {
+  snippets: readonly Snippet[];
+  label?: string;
+}) {
   const id = useId();
   const [shownId, setShownId] = useState(snippets[0]?.id);
   const shown = snippets.find((snippet) => snippet.id === shownId) ?? snippets[0];
@@ -86,7 +94,7 @@ export function SnippetTabs({ snippets, label = "Example request" }: { snippets:
             </button>
           ))}
         </div>
-        <CopyButton value={shown.code} what={`the ${shown.label} example`} variant="quiet" />
+        <CopyButton value={shown.code} what={t`the ${{ language: shown.label }} example`} variant="quiet" />
       </div>
       <div role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${shown.id}`}>
         <ScrollingCode className="text-12 text-ink">{shortened(shown.code)}</ScrollingCode>
@@ -98,7 +106,7 @@ export function SnippetTabs({ snippets, label = "Example request" }: { snippets:
 export function SecretOnce({
   open,
   title,
-  label = "API key",
+  label = t`API key`,
   value,
   snippets,
   onDone,
@@ -178,13 +186,15 @@ export function OnceDialog({
           <div role="alert" className="flex flex-1 flex-wrap items-center justify-between gap-3">
             <p className="text-14 font-medium text-warn">{closeEarly}</p>
             <div className="flex gap-2">
-              <Button onClick={done}>Close anyway</Button>
+              <Button onClick={done}>
+                <Trans>Close anyway</Trans>
+              </Button>
               {keep}
             </div>
           </div>
         ) : (
           <Button variant="primary" disabled={!isSafe} onClick={done}>
-            Done
+            <Trans>Done</Trans>
           </Button>
         )
       }

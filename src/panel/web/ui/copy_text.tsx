@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Check, Copy } from "lucide-react";
 import { type ReactNode, useEffect, useState } from "react";
 import { formatEnds } from "../format.ts";
@@ -27,7 +29,7 @@ export function useCopy(): { isCopied: boolean; copy: (text: string) => Promise<
     const isDone = await toClipboard(text);
     if (isDone) {
       setCopiedAt((before) => before + 1);
-      announce("Copied");
+      announce(t`Copied`);
     }
     return isDone;
   };
@@ -83,7 +85,9 @@ export function CopyText({
     >
       <span className="truncate">{isWhole ? value : formatEnds(value)}</span>
       <Icon size={12} aria-hidden className={cx("flex-none", isCopied && "text-ok")} />
-      <span className="sr-only">Copy {what}</span>
+      <span className="sr-only">
+        <Trans>Copy {what}</Trans>
+      </span>
     </button>
   );
 }
@@ -91,7 +95,7 @@ export function CopyText({
 export function CopyButton({
   value,
   what,
-  label = "Copy",
+  label,
   size = "sm",
   variant = "secondary",
   onCopied,
@@ -99,6 +103,7 @@ export function CopyButton({
   value: string;
   /** Its name for screen readers. */
   what: string;
+  /** Instead of "Copy". */
   label?: ReactNode;
   size?: "md" | "sm";
   variant?: "primary" | "secondary" | "quiet";
@@ -117,13 +122,21 @@ export function CopyButton({
         <span className={isCopied ? "invisible" : undefined}>
           <Copy size={16} aria-hidden />
           <span>
-            {label}
-            <span className="sr-only"> {what}</span>
+            {label === undefined ? (
+              <Trans>
+                Copy<span className="sr-only"> {what}</span>
+              </Trans>
+            ) : (
+              <>
+                {label}
+                <span className="sr-only"> {what}</span>
+              </>
+            )}
           </span>
         </span>
         <span aria-hidden={!isCopied} className={isCopied ? undefined : "invisible"}>
           <Check size={16} className={variant === "primary" ? undefined : "text-ok"} />
-          Copied
+          <Trans>Copied</Trans>
         </span>
       </span>
     </Button>

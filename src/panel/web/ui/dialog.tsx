@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import * as Radix from "@radix-ui/react-dialog";
 import { X } from "lucide-react";
 import { type ReactNode, useId, useRef, useState } from "react";
@@ -124,7 +126,7 @@ function Header({ title, description }: Pick<DialogProps, "title" | "description
         )}
       </div>
       <Radix.Close asChild>
-        <IconButton icon={X} label="Close" />
+        <IconButton icon={X} label={t({ message: "Close", context: "verb" })} />
       </Radix.Close>
     </header>
   );
@@ -161,7 +163,7 @@ type ConfirmProps = {
 
 /** A question before an action that cannot be undone. The focus is on the safe button. */
 export function Confirm(props: ConfirmProps) {
-  const { open, title, children, confirmLabel, cancelLabel = "Cancel", typeName, isDanger = true } = props;
+  const { open, title, children, confirmLabel, cancelLabel = t`Cancel`, typeName, isDanger = true } = props;
   const safe = useRef<HTMLButtonElement>(null);
   const bodyId = useId();
   const { typed, setTyped, isPending, error, change, confirm } = useConfirm(props);
@@ -196,9 +198,9 @@ export function Confirm(props: ConfirmProps) {
       {typeName !== undefined && (
         <Field
           label={
-            <>
+            <Trans>
               Type <span className="font-mono font-semibold">{typeName}</span> to continue
-            </>
+            </Trans>
           }
         >
           <TextInput value={typed} onValue={setTyped} mono />

@@ -1,3 +1,4 @@
+import { Trans } from "@lingui/react/macro";
 import { ChevronDown, CircleAlert, type LucideIcon } from "lucide-react";
 import { type ComponentProps, createContext, type ReactNode, use, useId, useState } from "react";
 import { EMAIL_CHARS_MAX } from "../../../limits.ts";
@@ -44,7 +45,12 @@ export function Field({
       <div className="flex items-baseline justify-between gap-3">
         <label htmlFor={id} className="text-13 font-medium text-ink">
           {label}
-          {optional && <span className="font-normal text-ink-3"> (optional)</span>}
+          {optional && (
+            <span className="font-normal text-ink-3">
+              {" "}
+              <Trans>(optional)</Trans>
+            </span>
+          )}
         </label>
         {aside && <span className="text-12 text-ink-3">{aside}</span>}
       </div>
@@ -221,8 +227,15 @@ export function PasswordInput({ onValue, ...rest }: Omit<TextInputProps, "type" 
         onClick={() => setShown(!isShown)}
         className="absolute inset-y-1 right-1 rounded-sm px-3 text-13 font-medium text-ink-2 hover:bg-hover hover:text-ink"
       >
-        {isShown ? "Hide" : "Show"}
-        <span className="sr-only"> password</span>
+        {isShown ? (
+          <Trans>
+            Hide<span className="sr-only"> password</span>
+          </Trans>
+        ) : (
+          <Trans>
+            Show<span className="sr-only"> password</span>
+          </Trans>
+        )}
       </button>
     </span>
   );

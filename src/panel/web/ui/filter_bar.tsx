@@ -1,3 +1,4 @@
+import { Trans } from "@lingui/react/macro";
 import { Search, X } from "lucide-react";
 import type { ComponentProps, ReactNode } from "react";
 import { useLocation, useSearch } from "wouter";
@@ -33,7 +34,7 @@ export function FilterBar({
       {children}
       {isFiltered && onClear && (
         <Button variant="quiet" size="sm" icon={X} onClick={onClear}>
-          Clear
+          <Trans context="verb">Clear</Trans>
         </Button>
       )}
       {aside && <div className="flex sm:ml-auto flex-wrap items-center gap-2">{aside}</div>}

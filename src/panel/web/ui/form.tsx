@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useState } from "react";
 import { ApiError } from "../api.ts";
@@ -169,7 +170,7 @@ export function FormDialog({
   open,
   onClose,
   submitLabel,
-  cancelLabel = "Cancel",
+  cancelLabel = t`Cancel`,
   isDanger = false,
   canSubmit = true,
   children,

@@ -1,3 +1,4 @@
+import { Trans } from "@lingui/react/macro";
 import { LoaderCircle } from "lucide-react";
 import { type ReactNode, Suspense } from "react";
 
@@ -16,7 +17,7 @@ function Opening() {
     <div role="status" className="overlay-back animate-late z-50 grid place-content-center">
       <span className="flex items-center gap-3 rounded-lg bg-raised px-6 py-4 text-14 text-ink shadow-overlay">
         <LoaderCircle size={16} aria-hidden className="animate-spin" />
-        Opening…
+        <Trans>Opening…</Trans>
       </span>
     </div>
   );

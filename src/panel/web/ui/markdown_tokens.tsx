@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { lexer, type MarkedToken, type Token, type Tokens } from "marked";
 import { memo, type ReactNode, useMemo } from "react";
 import { CopyButton } from "./copy_text.tsx";
@@ -40,6 +41,7 @@ function drawAll(tokens: readonly Token[] | undefined, depth: number): ReactNode
 function isKnown(token: Token): token is MarkedToken {
   return KINDS.has(token.type);
 }
+/** Names of the lexer, not a text. */
 const KINDS = new Set(
   "blockquote br code codespan def del em escape heading hr html image link list list_item paragraph space strong table text checkbox".split(
     " ",
@@ -89,7 +91,7 @@ function draw(token: Token, depth: number): ReactNode {
       return <SafeLink href={token.href}>{drawAll(token.tokens, depth)}</SafeLink>;
     case "image":
       // Loading it would tell its host that this answer is read, and from which address.
-      return <SafeLink href={token.href}>{plain(token.text) || "Image"}</SafeLink>;
+      return <SafeLink href={token.href}>{plain(token.text) || t`Image`}</SafeLink>;
     case "table":
       return drawTable(token, depth);
     case "html":
@@ -109,7 +111,7 @@ function drawList({ items, ordered, start }: Tokens.List, depth: number) {
 
 function drawTable({ header, rows }: Tokens.Table, depth: number) {
   return (
-    <Scrolling label="Table" className="overflow-x-auto">
+    <Scrolling label={t`Table`} className="overflow-x-auto">
       <table>
         <thead>
           <tr>{inPlace(header, (cell) => cellOf("th", cell, depth))}</tr>
@@ -138,7 +140,7 @@ function TaskBox({ isDone }: { isDone: boolean }) {
       checked={isDone}
       disabled
       readOnly
-      aria-label={isDone ? "Done" : "To do"}
+      aria-label={isDone ? t({ message: "Done", context: "state of a task" }) : t`To do`}
       className="tick mr-2 align-text-bottom"
     />
   );
@@ -156,8 +158,8 @@ function CodeBlock({ code, language }: { code: string; language: string }) {
   return (
     <div className="overflow-hidden rounded-md border border-line bg-sunken">
       <div className="flex items-center justify-between border-b border-line py-1 pr-1 pl-4 text-12 text-ink-3">
-        {language || "code"}
-        <CopyButton value={code} what="the code" variant="quiet" />
+        {language || t`code`}
+        <CopyButton value={code} what={t`the code`} variant="quiet" />
       </div>
       <ScrollingCode className="text-13 wrap-normal">{code}</ScrollingCode>
     </div>

@@ -91,7 +91,7 @@ export function MenuList({
 
 /** Where the menu is mounted: in the landmark of its button; for a button in a dialog, at the end of the page, above everything. */
 function homeOf(button: Element | null): Element | null {
-  return button?.closest("[role=dialog]") ? null : (button?.closest("main, header, nav") ?? null);
+  return button?.closest("[role=dialog]") ? null : (button?.closest(/* not a text */ "main, header, nav") ?? null);
 }
 
 function Entry({ item, onChoose }: { item: MenuItem; onChoose: (act: (() => void) | undefined) => void }) {

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { RotateCw, TriangleAlert } from "lucide-react";
 import { type ReactNode, useEffect, useEffectEvent, useRef, useState } from "react";
 import { formatCount, formatDuration, formatUtc } from "../format.ts";
@@ -46,7 +48,9 @@ export function Meter({
   const left = Math.min(limit, Math.max(0, limit - used));
   const share = limit <= 0 ? 0 : left / limit;
   const level = share <= 0 ? "bad" : share <= WARN_SHARE ? "warn" : "fine";
-  const words = `${format(left)} of ${format(limit)}${unit && ` ${unit}`} left`;
+  const shown = format(left);
+  const most = format(limit);
+  const words = unit === "" ? t`${shown} of ${most} left` : t`${shown} of ${most} ${unit} left`;
   const bar = (
     // biome-ignore lint/a11y/useSemanticElements: <meter> cannot be drawn as tickets.
     <div
@@ -65,7 +69,7 @@ export function Meter({
     return (
       <div className="grid min-w-28 gap-1">
         <span className={cx("text-12 tabular-nums", level === "fine" ? "text-ink-2" : LEVEL_TEXT[level])}>
-          {format(left)} of {format(limit)} left{period && ` ${period}`}
+          {period === "" ? t`${shown} of ${most} left` : t`${shown} of ${most} left ${period}`}
         </span>
         {bar}
       </div>
@@ -75,17 +79,28 @@ export function Meter({
     <div className="grid min-w-0 content-start gap-2">
       <div className="text-12 font-medium text-ink-3">{label}</div>
       <div className="flex flex-wrap items-baseline gap-x-2">
-        <span className="text-28 font-semibold text-ink tabular-nums">{format(left)}</span>
-        <span className="text-13 text-ink-2 tabular-nums">
-          of {format(limit)}
-          {unit && ` ${unit}`} left
-        </span>
+        {unit === "" ? (
+          <Trans>
+            <span className={LEFT}>{shown}</span>
+            <span className={OF_LIMIT}>of {most} left</span>
+          </Trans>
+        ) : (
+          <Trans>
+            <span className={LEFT}>{shown}</span>
+            <span className={OF_LIMIT}>
+              of {most} {unit} left
+            </span>
+          </Trans>
+        )}
       </div>
       {bar}
       <Below share={share} level={level} resets={resets} />
     </div>
   );
 }
+
+const LEFT = "text-28 font-semibold text-ink tabular-nums";
+const OF_LIMIT = "text-13 text-ink-2 tabular-nums";
 
 /** The line below the bar: a warning, and when the limit resets. */
 function Below({ share, level, resets }: { share: number; level: Level; resets: ReactNode }) {
@@ -94,11 +109,13 @@ function Below({ share, level, resets }: { share: number; level: Level; resets: 
       {level !== "fine" && (
         <span className={cx("inline-flex items-baseline gap-1.5 font-medium", LEVEL_TEXT[level])}>
           <TriangleAlert size={14} aria-hidden className="flex-none translate-y-0.5" />
-          {level === "bad" ? "Used up" : `${Math.max(1, Math.floor(share * 100))}% left`}
+          {level === "bad" ? t`Used up` : t`${{ percent: Math.max(1, Math.floor(share * 100)) }}% left`}
         </span>
       )}
       {resets === undefined ? (
-        <span className="text-ink-3">Does not reset</span>
+        <span className="text-ink-3">
+          <Trans>Does not reset</Trans>
+        </span>
       ) : (
         <span className="flex items-baseline gap-1.5">
           <RotateCw size={14} aria-hidden className="flex-none translate-y-0.5 text-ink-3" />
@@ -156,7 +173,7 @@ const SPOKEN_MS = [60 * MINUTE_MS, 5 * MINUTE_MS];
 const AFTER_ZERO_MS = 500;
 
 /** Time until a moment, by the server's clock. Calls `onZero` once when it is reached. */
-export function Countdown({ to, onZero, zeroText = "now" }: { to: string; onZero?: () => void; zeroText?: string }) {
+export function Countdown({ to, onZero, zeroText = t`now` }: { to: string; onZero?: () => void; zeroText?: string }) {
   const endsAtMs = Date.parse(to);
   const [isLastMinute, setLastMinute] = useState(endsAtMs - nowMs() <= MINUTE_MS);
   const now = useNow(isLastMinute ? SECOND_MS : MINUTE_MS / 4);
@@ -188,6 +205,6 @@ function useSpoken(leftMs: number): void {
   useEffect(() => {
     const mark = [...SPOKEN_MS, 0].find((each) => before.current > each && leftMs <= each);
     before.current = leftMs;
-    if (mark !== undefined) announce(mark === 0 ? "Time is up." : `${formatDuration(mark)} left.`);
+    if (mark !== undefined) announce(mark === 0 ? t`Time is up.` : t`${{ time: formatDuration(mark) }} left.`);
   }, [leftMs]);
 }

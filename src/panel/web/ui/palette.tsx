@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { lazy, Suspense, useEffect } from "react";
 import { Dialog } from "./dialog.tsx";
 import type { PaletteProps } from "./palette_list.tsx";
@@ -14,7 +15,7 @@ const List = lazy(() => import("./palette_list.tsx").then((module) => ({ default
 
 export function Palette(props: PaletteProps) {
   return (
-    <Dialog open={props.open} onOpenChange={props.onOpenChange} title="Go to">
+    <Dialog open={props.open} onOpenChange={props.onOpenChange} title={t`Go to`}>
       <Suspense
         fallback={
           <Loading>

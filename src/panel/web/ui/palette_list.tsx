@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Command } from "cmdk";
 import { KeyRound, type LucideIcon, ReceiptText } from "lucide-react";
 import { useState } from "react";
@@ -38,25 +40,26 @@ export function PaletteList({ onOpenChange, pages, keys = [] }: PaletteProps) {
     };
   const requestId = REQUEST_ID.test(typed.trim()) ? typed.trim() : null;
   return (
-    <Command label="Go to" loop>
+    <Command label={t`Go to`} loop>
       <Command.Input
         autoFocus
         value={typed}
         onValueChange={setTyped}
-        placeholder="A page, a key, or a request id"
+        placeholder={t`A page, a key, or a request id`}
         className="control"
       />
       <Command.List className="mt-2 max-h-80 overflow-y-auto [&_[cmdk-group-heading]]:px-3 [&_[cmdk-group-heading]]:pt-3 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-12 [&_[cmdk-group-heading]]:text-ink-3">
         <Command.Empty className="px-3 py-6 text-center text-13 text-ink-3">
-          Nothing with that name. A request id opens its receipt.
+          <Trans>Nothing with that name. A request id opens its receipt.</Trans>
         </Command.Empty>
         {requestId && (
           <Command.Item value={requestId} onSelect={go(`/requests/${encodeURIComponent(requestId)}`)} className={ITEM}>
             <ReceiptText size={16} aria-hidden className="flex-none text-ink-3" />
-            Receipt <span className="truncate font-mono text-13 text-ink-2">{formatEnds(requestId)}</span>
+            <Trans>Receipt</Trans>{" "}
+            <span className="truncate font-mono text-13 text-ink-2">{formatEnds(requestId)}</span>
           </Command.Item>
         )}
-        <Command.Group heading="Pages">
+        <Command.Group heading={t`Pages`}>
           {pages.map(({ label, href, icon: Icon, isOutside }) => (
             <Command.Item key={href} value={`${label} ${href}`} onSelect={go(href, isOutside)} className={ITEM}>
               <Icon size={16} aria-hidden className="flex-none text-ink-3" />
@@ -65,7 +68,7 @@ export function PaletteList({ onOpenChange, pages, keys = [] }: PaletteProps) {
           ))}
         </Command.Group>
         {keys.length > 0 && (
-          <Command.Group heading="Keys">
+          <Command.Group heading={t`Keys`}>
             {keys.map(({ id, name, prefix }) => (
               <Command.Item
                 key={id}

@@ -12,6 +12,7 @@ export type Snippet = { id: string; label: string; code: string };
 type Call = { path: string; method: string; print: Print; printStream?: Print };
 type Print = { python: string; javascript: string };
 
+/** Code, and not a text. */
 const CALLS = {
   chat: {
     path: "/chat/completions",
@@ -80,7 +81,7 @@ export function requestCode({
   const { path, method, print, printStream = print }: Call = CALLS[endpoint];
   const shown = "stream" in body && body.stream === true ? printStream : print;
   const isImage = endpoint === "images";
-  return [
+  return /* not a text */ [
     { id: "curl", label: "curl", code: curlOf({ url: baseUrl + path, body, key }) },
     {
       id: "python",
@@ -115,7 +116,11 @@ ${shown.javascript}`,
 
 /** The first request of a new key. */
 export function helloCode({ model, ...rest }: { baseUrl: string; model: string; key: string | null }): Snippet[] {
-  return requestCode({ ...rest, endpoint: "chat", body: { model, messages: [{ role: "user", content: "Hello" }] } });
+  return requestCode({
+    ...rest,
+    endpoint: "chat",
+    body: { model, messages: [{ role: "user", content: /* not a text */ "Hello" }] },
+  });
 }
 
 /** The code as it is shown: the data of images is shortened. */
@@ -133,7 +138,7 @@ function curlOf({ url, body, key }: { url: string; body: object; key: string | n
   return `${head}\n  -d '${json.replaceAll("'", "'\\''")}'`;
 }
 
-/** A JSON value as Python. JSON's strings and numbers are valid Python. */
+/** A JSON value as Python, not a text to translate. JSON's strings and numbers are valid Python. */
 function pythonOf(value: unknown, depth: number): string {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { notifyManager, type Query, useQueryClient } from "@tanstack/react-query";
 import { CloudOff } from "lucide-react";
 import { useCallback, useState, useSyncExternalStore } from "react";
@@ -26,14 +28,16 @@ export function StaleNotice() {
       <Banner
         tone="warn"
         icon={CloudOff}
-        title="This page could not be refreshed"
+        title={t`This page could not be refreshed`}
         action={
           <Button size="sm" pending={isTrying} onClick={() => void tryAgain()}>
-            Try again
+            <Trans>Try again</Trans>
           </Button>
         }
       >
-        Some of it is from <Instant iso={new Date(oldestMs).toISOString()} seconds />, and may have changed.
+        <Trans>
+          Some of it is from <Instant iso={new Date(oldestMs).toISOString()} seconds />, and may have changed.
+        </Trans>
       </Banner>
     </div>
   );

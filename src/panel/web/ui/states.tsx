@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import {
   Ban,
   Check,
@@ -72,7 +74,9 @@ export function Loaded<Data>({
 export function Loading({ children, className }: { children: ReactNode; className?: string }) {
   return (
     <div role="status" className={cx("animate-late", className)}>
-      <span className="sr-only">Loading</span>
+      <span className="sr-only">
+        <Trans>Loading</Trans>
+      </span>
       {children}
     </div>
   );
@@ -126,7 +130,7 @@ export function Empty({
 export function ErrorState({
   error,
   onRetry,
-  title = "This did not load",
+  title = t`This did not load`,
 }: {
   error: unknown;
   onRetry?: () => void;
@@ -142,7 +146,7 @@ export function ErrorState({
       <RequestId error={error} />
       {onRetry && (
         <Button icon={RotateCw} onClick={onRetry}>
-          Retry
+          <Trans>Retry</Trans>
         </Button>
       )}
     </div>
@@ -199,7 +203,7 @@ export function Problem({
 }) {
   if (error instanceof ApiError && isRefusal(error.code)) return <Refused error={error} {...(facts && { facts })} />;
   return onRetry ? (
-    <ErrorState error={error} onRetry={onRetry} title="This did not work" />
+    <ErrorState error={error} onRetry={onRetry} title={t`This did not work`} />
   ) : (
     <ErrorLine error={error} />
   );
@@ -216,7 +220,7 @@ export function failureText(error: unknown): string {
 
 /** The error of a field whose choices did not load, or null. */
 export function choicesError({ data, error }: Pick<QueryLike<unknown>, "data" | "error">): string | null {
-  return data === undefined && error ? `The options did not load. ${failureText(error)}` : null;
+  return data === undefined && error ? `${t`The options did not load.`} ${failureText(error)}` : null;
 }
 
 function errorFacts(error: ApiError): Omit<RefusalFacts, "now"> {
@@ -237,7 +241,7 @@ function RequestId({ error }: { error: unknown }) {
   if (!(error instanceof ApiError) || error.requestId === null) return null;
   return (
     <span className="inline-flex items-center gap-1 text-12 text-ink-2">
-      Request <CopyText value={error.requestId} what="request id" />
+      <Trans context="noun">Request</Trans> <CopyText value={error.requestId} what={t`request id`} />
     </span>
   );
 }
@@ -269,7 +273,7 @@ export function Banner({
         </div>
         {action && <div className="-my-1 flex-none">{action}</div>}
       </div>
-      {onDismiss && <IconButton icon={X} label="Dismiss" size="sm" onClick={onDismiss} className="-my-1.5 -mr-2" />}
+      {onDismiss && <IconButton icon={X} label={t`Dismiss`} size="sm" onClick={onDismiss} className="-my-1.5 -mr-2" />}
     </div>
   );
 }
@@ -298,20 +302,20 @@ export function Badge({
 }
 
 const STATUSES = {
-  active: ["ok", Check, "Active"],
-  live: ["ok", Check, "Live"],
-  paid: ["ok", Check, "Paid"],
-  pending: ["warn", Clock, "Waiting"],
-  ending: ["warn", Clock, "Ending"],
-  disabled: ["neutral", CirclePause, "Off"],
-  suspended: ["bad", CirclePause, "Suspended"],
-  revoked: ["bad", Ban, "Revoked"],
-  expired: ["neutral", Clock, "Expired"],
-  ended: ["neutral", Clock, "Ended"],
-  unused: ["neutral", CircleDashed, "Never used"],
-  untested: ["neutral", CircleDashed, "Untested"],
-  degraded: ["warn", TriangleAlert, "Degraded"],
-  failed: ["bad", CircleAlert, "Failed"],
+  active: ["ok", Check, t`Active`],
+  live: ["ok", Check, t`Live`],
+  paid: ["ok", Check, t`Paid`],
+  pending: ["warn", Clock, t`Waiting`],
+  ending: ["warn", Clock, t`Ending`],
+  disabled: ["neutral", CirclePause, t({ message: "Off", context: "state" })],
+  suspended: ["bad", CirclePause, t`Suspended`],
+  revoked: ["bad", Ban, t`Revoked`],
+  expired: ["neutral", Clock, t`Expired`],
+  ended: ["neutral", Clock, t`Ended`],
+  unused: ["neutral", CircleDashed, t`Never used`],
+  untested: ["neutral", CircleDashed, t`Untested`],
+  degraded: ["warn", TriangleAlert, t`Degraded`],
+  failed: ["bad", CircleAlert, t`Failed`],
 } as const satisfies Record<string, readonly [Tone, LucideIcon, string]>;
 
 export type StatusKind = keyof typeof STATUSES;

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { Check, Clock, X } from "lucide-react";
 import type { ReactNode } from "react";
 import { cx } from "./cx.ts";
@@ -19,11 +20,11 @@ const MARKS: Record<StepState, string> = {
   bad: "bg-bad-fill text-on-bad",
 };
 const WORDS: Record<StepState, string> = {
-  done: "done",
-  current: "current",
-  waiting: "waited for",
-  todo: "to come",
-  bad: "needs you",
+  done: t`done`,
+  current: t`current`,
+  waiting: t`waited for`,
+  todo: t`to come`,
+  bad: t`needs you`,
 };
 
 export function Stepper({ label, steps }: { label: string; steps: readonly { label: ReactNode; state: StepState }[] }) {

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import type { ReactNode } from "react";
 import { Link } from "wouter";
 import { Button } from "./buttons.tsx";
@@ -93,14 +95,14 @@ export function DataTable<Row>(props: TableProps<Row>) {
 }
 
 /** The button below a list that loads more of it, and says if that failed. `children` replaces its text. */
-export function LoadOlder({ older, children = "Load older" }: { older: Older; children?: string }) {
+export function LoadOlder({ older, children = t`Load older` }: { older: Older; children?: string }) {
   const { hasMore, isPending, hasFailed, onLoad } = older;
   if (!hasMore) return null;
   return (
     <div className="flex flex-wrap items-center justify-center gap-x-3 border-t border-line p-3">
       {hasFailed && !isPending && (
         <p role="alert" className="text-13 text-bad">
-          This did not load. Try again.
+          <Trans>This did not load. Try again.</Trans>
         </p>
       )}
       <Button variant="quiet" pending={isPending} onClick={onLoad}>
@@ -128,7 +130,9 @@ function Head<Row>({ columns, hasActions }: { columns: readonly Column<Row>[]; h
         ))}
         {hasActions && (
           <th scope="col" role="columnheader" className="w-12">
-            <span className="sr-only">Actions</span>
+            <span className="sr-only">
+              <Trans>Actions</Trans>
+            </span>
           </th>
         )}
       </tr>

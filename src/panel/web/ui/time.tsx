@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { formatInstant, formatRelative, formatUtc } from "../format.ts";
 import { useNow } from "./clock.ts";
 
@@ -19,7 +20,7 @@ export function Instant({ iso, seconds = false }: { iso: string; seconds?: boole
   );
 }
 
-export function Ago({ iso, never = "Never" }: { iso: string | null; never?: string }) {
+export function Ago({ iso, never = t`Never` }: { iso: string | null; never?: string }) {
   const now = useNow(RENEWED_MS);
   if (iso === null) return never;
   return (

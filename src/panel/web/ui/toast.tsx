@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import * as Radix from "@radix-ui/react-toast";
 import { Check, CircleAlert, X } from "lucide-react";
 import { useSyncExternalStore } from "react";
@@ -69,12 +71,13 @@ function subscribe(listener: () => void): () => void {
 export function Toaster() {
   const shown = useSyncExternalStore(subscribe, () => entries);
   return (
-    <Radix.Provider swipeDirection="right" label="Notice">
+    <Radix.Provider swipeDirection="right" label={t`Notice`}>
       {shown.map((entry) => (
         <Toast key={entry.id} entry={entry} />
       ))}
       <Radix.Viewport
-        label="Notices ({hotkey})"
+        // Radix writes the key into it.
+        label={t`Notices (${{ hotkey: "{hotkey}" }})`}
         className="fixed right-0 bottom-[calc(var(--tabs,0px)+env(safe-area-inset-bottom))] z-[60] flex w-full flex-col gap-2 p-4 sm:w-[26rem]"
       />
     </Radix.Provider>
@@ -104,17 +107,17 @@ function Toast({ entry: { id, tone, text, requestId, durationMs, undo, isOpen } 
       )}
       <Radix.Description className="min-w-0 flex-1 py-1">
         {text}
-        {requestId && <CopyText value={requestId} what="request id" className="mt-1" />}
+        {requestId && <CopyText value={requestId} what={t`request id`} className="mt-1" />}
       </Radix.Description>
       {undo && (
-        <Radix.Action asChild altText="Undo">
+        <Radix.Action asChild altText={t`Undo`}>
           <Button size="sm" onClick={takeBack}>
-            Undo
+            <Trans>Undo</Trans>
           </Button>
         </Radix.Action>
       )}
       <Radix.Close asChild>
-        <IconButton icon={X} label="Close" size="sm" />
+        <IconButton icon={X} label={t({ message: "Close", context: "verb" })} size="sm" />
       </Radix.Close>
     </Radix.Root>
   );

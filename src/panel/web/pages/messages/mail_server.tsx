@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import {
   BRAND_NAME_CHARS_MAX,
@@ -25,8 +27,8 @@ type Server = NonNullable<Found["server"]>;
 const USUAL_PORT = 587;
 const PORT_WORDS: Readonly<Record<number, string>> = {
   25: "25",
-  465: "465 (TLS from the start)",
-  587: "587 (recommended)",
+  465: t`465 (TLS from the start)`,
+  587: t`587 (recommended)`,
   2525: "2525",
 };
 const PORTS = MAIL_PORTS.map((port) => ({ value: String(port), label: PORT_WORDS[port] ?? String(port) }));
@@ -43,11 +45,11 @@ export function MailServerSection({ isAdmin }: { isAdmin: boolean }) {
 function Operator({ from }: { from: Found["from"] }) {
   return (
     <Section
-      title="Mail server"
-      description="Set with SMTP_URL and MAIL_FROM, for resellers, admins and your own customers. Each reseller sets a server for its customers."
+      title={t`Mail server`}
+      description={t`Set with SMTP_URL and MAIL_FROM, for resellers, admins and your own customers. Each reseller sets a server for its customers.`}
       action={from && <SendTest />}
     >
-      {from && <Facts facts={[["Sender", from.name === "" ? from.address : `${from.name} <${from.address}>`]]} />}
+      {from && <Facts facts={[[t`Sender`, from.name === "" ? from.address : `${from.name} <${from.address}>`]]} />}
     </Section>
   );
 }
@@ -80,12 +82,12 @@ function ServerForm({ saved }: { saved: Server | null }) {
   const form = useForm({
     first: typedServer(saved),
     wrong: ({ host, fromAddress, fromName }) => ({
-      host: isBlank(host) ? "Enter the server's name, such as mail.example.com." : null,
+      host: isBlank(host) ? t`Enter the server's name, such as mail.example.com.` : null,
       port: null,
       userName: null,
       password: null,
-      fromAddress: isEmail(fromAddress) ? null : "Enter the address that your mail comes from.",
-      fromName: isBlank(fromName) ? "Enter the name that your mail comes from." : null,
+      fromAddress: isEmail(fromAddress) ? null : t`Enter the address that your mail comes from.`,
+      fromName: isBlank(fromName) ? t`Enter the name that your mail comes from.` : null,
     }),
     send: async ({ port, userName, password, ...texts }) => {
       await ask(
@@ -100,18 +102,18 @@ function ServerForm({ saved }: { saved: Server | null }) {
     },
     onSent: () => {
       form.reset({ ...form.values, password: "" });
-      toast.done("Mail server saved. Send a test mail to see whether it works.");
+      toast.done(t`Mail server saved. Send a test mail to see whether it works.`);
     },
   });
   return (
     <Section
-      title="Mail server"
-      description="Your customers get mail from this server, with your name, logo and colour. It must be reachable on the internet. The password is stored encrypted and never shown."
+      title={t`Mail server`}
+      description={t`Your customers get mail from this server, with your name, logo and colour. It must be reachable on the internet. The password is stored encrypted and never shown.`}
       action={saved && <SendTest />}
     >
       <PageForm
         form={form}
-        saveLabel="Save mail server"
+        saveLabel={t`Save mail server`}
         isProminent
         lock={lock}
         actions={saved && <RemoveServer host={saved.host} onRemoved={() => form.reset(typedServer(null))} />}
@@ -127,26 +129,26 @@ function ServerFields({ form, hasPassword }: { form: Form<Typed, keyof Typed>; h
   return (
     <div className="grid gap-4 sm:grid-cols-2">
       <TextField
-        label="Server"
+        label={t`Server`}
         placeholder="mail.example.com"
         required
         {...form.field("host")}
         maxLength={HOST_CHARS_MAX}
       />
-      <Field label="Port" error={portError}>
+      <Field label={t`Port`} error={portError}>
         <NativeSelect {...port} options={PORTS} />
       </Field>
-      <TextField label="User name" optional {...form.field("userName")} maxLength={MAIL_USER_CHARS_MAX} />
+      <TextField label={t`User name`} optional {...form.field("userName")} maxLength={MAIL_USER_CHARS_MAX} />
       <PasswordField
-        label="Password"
+        label={t`Password`}
         optional
         autoComplete="new-password"
-        hint={hasPassword ? "If empty, the stored one is kept." : undefined}
+        hint={hasPassword ? t`If empty, the stored one is kept.` : undefined}
         {...form.field("password")}
         maxLength={MAIL_PASSWORD_CHARS_MAX}
       />
-      <TextField label="Sender's name" required {...form.field("fromName")} maxLength={BRAND_NAME_CHARS_MAX} />
-      <EmailField label="Sender's address" required {...form.field("fromAddress")} />
+      <TextField label={t`Sender's name`} required {...form.field("fromName")} maxLength={BRAND_NAME_CHARS_MAX} />
+      <EmailField label={t`Sender's address`} required {...form.field("fromAddress")} />
     </div>
   );
 }
@@ -157,13 +159,13 @@ function SendTest() {
     mutationFn: () => ask(api["mail-server"].test.post()),
     onSuccess: ({ to, problem }) =>
       problem === null
-        ? toast.done(`The server has accepted a test mail to ${to}.`)
-        : toast.failed(new Error(problem), "The test mail was not sent."),
+        ? toast.done(t`The server has accepted a test mail to ${to}.`)
+        : toast.failed(new Error(problem), t`The test mail was not sent.`),
     onError: (error) => toast.failed(error),
   });
   return (
     <Button size="sm" pending={test.isPending} onClick={() => test.mutate()} {...lock}>
-      Send a test mail
+      <Trans>Send a test mail</Trans>
     </Button>
   );
 }
@@ -175,23 +177,25 @@ function RemoveServer({ host, onRemoved }: { host: string; onRemoved: () => void
   return (
     <>
       <Button onClick={() => asked.open(true)} {...lock}>
-        Remove
+        <Trans>Remove</Trans>
       </Button>
       <Confirm
         open={asked.isOpen}
         onOpenChange={asked.close}
-        title={`Remove ${host}?`}
-        confirmLabel="Remove mail server"
-        cancelLabel="Keep it"
+        title={t`Remove ${host}?`}
+        confirmLabel={t`Remove mail server`}
+        cancelLabel={t`Keep it`}
         onConfirm={async () => {
           await ask(api["mail-server"].delete());
           await reread();
           onRemoved();
-          toast.done("Mail server removed.");
+          toast.done(t`Mail server removed.`);
         }}
       >
-        Your customers no longer get mail. Waiting mails are not sent. Links are shown to you, and you must pass them
-        on.
+        <Trans>
+          Your customers no longer get mail. Waiting mails are not sent. Links are shown to you, and you must pass them
+          on.
+        </Trans>
       </Confirm>
     </>
   );

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { formatCount } from "../../format.ts";
 import { Figure, Figures, Section } from "../../ui/page.tsx";
 import { Ago } from "../../ui/time.tsx";
@@ -9,19 +11,19 @@ export function MessageFigures({
   state: { waiting: number; oldestAt: string | null; failed: number };
 }) {
   const oldest = oldestAt ? (
-    <>
+    <Trans>
       The oldest from <Ago iso={oldestAt} />
-    </>
+    </Trans>
   ) : (
-    "Nothing has to be sent"
+    t`Nothing has to be sent`
   );
   return (
     <Section>
       <Figures>
-        <Figure label="Waiting" note={oldest}>
+        <Figure label={t`Waiting`} note={oldest}>
           {formatCount(waiting)}
         </Figure>
-        <Figure label="Failed" note="In the last 24 hours">
+        <Figure label={t`Failed`} note={t`In the last 24 hours`}>
           {formatCount(failed)}
         </Figure>
       </Figures>

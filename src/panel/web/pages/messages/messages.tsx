@@ -1,7 +1,8 @@
+import { t } from "@lingui/core/macro";
+import { Plural, Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
 import { Check, CircleAlert, Clock, Mail, MailX } from "lucide-react";
 import { api, ask } from "../../api.ts";
-import { formatCount } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { oneOf } from "../../shared/url_values.ts";
 import { Button } from "../../ui/buttons.tsx";
@@ -25,10 +26,10 @@ export type Delivery = Listed["messages"][number];
 type Status = Delivery["status"];
 
 const FILTERS = [
-  { value: "all", label: "All" },
-  { value: "waiting", label: "Waiting" },
-  { value: "failed", label: "Failed" },
-  { value: "sent", label: "Sent" },
+  { value: "all", label: t`All` },
+  { value: "waiting", label: t`Waiting` },
+  { value: "failed", label: t`Failed` },
+  { value: "sent", label: t`Sent` },
 ] as const satisfies readonly { value: Status | "all"; label: string }[];
 
 export function MessagesPage() {
@@ -52,11 +53,11 @@ export function MessagesPage() {
   const isUnset = first?.canMail === false;
   return (
     <Page
-      title="Mail"
+      title={t`Mail`}
       lead={
         isAdmin
-          ? "Mails and webhook calls: those that wait, and those that failed, with the reason."
-          : "The mails to your customers, and the mail server that sends them."
+          ? t`Mails and webhook calls: those that wait, and those that failed, with the reason.`
+          : t`The mails to your customers, and the mail server that sends them.`
       }
     >
       {isUnset && <NoServer isAdmin={isAdmin} />}
@@ -66,11 +67,11 @@ export function MessagesPage() {
       {isUnset && <MailServerSection isAdmin={isAdmin} />}
       {first && <MessageFigures state={first.state} />}
       <Section
-        title="Messages"
-        description="Kept for 30 days. A failed attempt is retried for two days, at increasing intervals."
+        title={t`Messages`}
+        description={t`Kept for 30 days. A failed attempt is retried for two days, at increasing intervals.`}
         action={
           <NativeSelect
-            label="Messages to show"
+            label={t`Messages to show`}
             value={chosen}
             options={FILTERS}
             onValue={(value) => setFilter({ status: value })}
@@ -81,15 +82,15 @@ export function MessagesPage() {
         <Loaded query={messages} skeleton={<SkeletonRows rows={4} />}>
           {({ pages }) => (
             <DataTable
-              caption="Messages"
+              caption={t`Messages`}
               rows={pages.flatMap((page) => page.messages)}
               rowKey={({ deliveryId }) => String(deliveryId)}
               columns={COLUMNS}
               empty={
                 <Empty icon={Mail}>
                   {chosen === "all"
-                    ? "No messages yet. A message is sent after an event such as a paid order."
-                    : "No message in this state."}
+                    ? t`No messages yet. A message is sent after an event such as a paid order.`
+                    : t`No message in this state.`}
                 </Empty>
               }
               older={toOlder(messages)}
@@ -104,10 +105,10 @@ export function MessagesPage() {
 
 function NoServer({ isAdmin }: { isAdmin: boolean }) {
   return (
-    <Banner tone="warn" icon={MailX} title="No mail is sent">
+    <Banner tone="warn" icon={MailX} title={t`No mail is sent`}>
       {isAdmin
-        ? "SMTP_URL is not set. Links for invitations and passwords are shown to the person who makes them, who must pass them on."
-        : "You have set no mail server. Links for invitations and passwords are shown to you, and you must pass them on. Set a server below, so that your customers get mail in your name."}
+        ? t`SMTP_URL is not set. Links for invitations and passwords are shown to the person who makes them, who must pass them on.`
+        : t`You have set no mail server. Links for invitations and passwords are shown to you, and you must pass them on. Set a server below, so that your customers get mail in your name.`}
     </Banner>
   );
 }
@@ -120,33 +121,36 @@ function DownServer({
   server: Listed["downServers"][number];
   isAdmin: boolean;
 }) {
-  const whose = name !== null && isAdmin ? `The mail server of ${name}` : "The mail server";
+  const title =
+    name !== null && isAdmin ? t`The mail server of ${name} does not answer` : t`The mail server does not answer`;
   return (
-    <Banner tone="bad" icon={MailX} title={`${whose} does not answer`}>
-      It has not answered since <Instant iso={since} />: {why}. Mails wait until it does. One is tried at{" "}
-      <Instant iso={nextAt} />; when it is accepted, the others follow.
+    <Banner tone="bad" icon={MailX} title={title}>
+      <Trans>
+        It has not answered since <Instant iso={since} />: {why}. Mails wait until it does. One is tried at{" "}
+        <Instant iso={nextAt} />; when it is accepted, the others follow.
+      </Trans>
     </Banner>
   );
 }
 
 const COLUMNS: Column<Delivery>[] = [
   {
-    head: "Message",
+    head: t`Message`,
     cell: ({ kind, channel }) => (
       <span className="grid text-left">
         <span className="font-medium">{kindWords(kind)}</span>
-        <span className="text-12 text-ink-3">{channel === "mail" ? "Mail" : "Webhook"}</span>
+        <span className="text-12 text-ink-3">{channel === "mail" ? t`Mail` : t`Webhook`}</span>
       </span>
     ),
   },
   {
-    head: "To",
+    head: t({ message: "To", context: "recipient" }),
     cell: ({ address, accountName }) => <TwoLines below={accountName}>{address}</TwoLines>,
   },
-  { head: "Created", cell: ({ createdAt }) => <Ago iso={createdAt} />, hideBelow: "lg" },
-  { head: "State", cell: (delivery) => <DeliveryState delivery={delivery} /> },
+  { head: t`Created`, cell: ({ createdAt }) => <Ago iso={createdAt} />, hideBelow: "lg" },
+  { head: t`State`, cell: (delivery) => <DeliveryState delivery={delivery} /> },
   {
-    head: "Action",
+    head: t`Action`,
     align: "right",
     cell: (delivery) => delivery.status !== "sent" && <SendAgain delivery={delivery} />,
   },
@@ -154,7 +158,6 @@ const COLUMNS: Column<Delivery>[] = [
 
 /** The state of a delivery; if it did not arrive, also the reason and the time of the next attempt. */
 export function DeliveryState({ delivery: { status, error, attempts, nextAt, endedAt } }: { delivery: Delivery }) {
-  const tries = `${formatCount(attempts)} ${attempts === 1 ? "attempt" : "attempts"}`;
   return (
     <span className="grid justify-items-start gap-1">
       <DeliveryBadge status={status} />
@@ -167,11 +170,12 @@ export function DeliveryState({ delivery: { status, error, attempts, nextAt, end
         <span className="grid max-w-[24rem] text-12 text-ink-2">
           <span className="wrap-anywhere">{error}</span>
           <span className="text-ink-3">
-            {tries}
-            {nextAt && (
-              <>
-                , next <Instant iso={nextAt} />
-              </>
+            {nextAt ? (
+              <Trans>
+                <Plural value={attempts} one="# attempt" other="# attempts" />, next <Instant iso={nextAt} />
+              </Trans>
+            ) : (
+              <Plural value={attempts} one="# attempt" other="# attempts" />
             )}
           </span>
         </span>
@@ -185,18 +189,18 @@ function DeliveryBadge({ status }: { status: Status }) {
   if (status === "sent")
     return (
       <Badge tone="ok" icon={Check}>
-        Sent
+        <Trans>Sent</Trans>
       </Badge>
     );
   if (status === "failed")
     return (
       <Badge tone="bad" icon={CircleAlert}>
-        Failed
+        <Trans>Failed</Trans>
       </Badge>
     );
   return (
     <Badge tone="warn" icon={Clock}>
-      Waiting
+      <Trans>Waiting</Trans>
     </Badge>
   );
 }
@@ -209,12 +213,12 @@ function SendAgain({ delivery: { deliveryId, status, kind } }: { delivery: Deliv
       await ask(api.messages({ id: deliveryId })["send-again"].post());
       await client.invalidateQueries({ queryKey: MESSAGES_KEY });
     },
-    onSuccess: () => toast.done("It will be sent within seconds."),
+    onSuccess: () => toast.done(t`It will be sent within seconds.`),
     onError: (error) => toast.failed(error),
   });
   return (
     <Button size="sm" pending={again.isPending} onClick={() => again.mutate()} {...lock}>
-      {status === "failed" ? "Send again" : "Send now"}
+      {status === "failed" ? t`Send again` : t`Send now`}
       <span className="sr-only">: {kindWords(kind)}</span>
     </Button>
   );

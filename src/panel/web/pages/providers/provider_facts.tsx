@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Zap } from "lucide-react";
 import {
@@ -10,7 +12,6 @@ import {
 } from "../../../../catalog/dialects.ts";
 import type { ProbeResult } from "../../../../catalog/provider_probe.ts";
 import { api, ask } from "../../api.ts";
-import { formatOf } from "../../format.ts";
 import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { Problem } from "../../ui/states.tsx";
@@ -58,16 +59,20 @@ export function ProbeSection({
     onSuccess: async () => {
       probe.reset();
       await client.invalidateQueries({ queryKey: ADMIN_KEY });
-      toast.done(`What ${name} takes is changed.`);
+      toast.done(t`What ${name} takes is changed.`);
     },
   });
   const mayApply = found !== null && factNamesOf(found.proposed).length > 0;
   return (
-    <section className="grid gap-3 border-t border-line pt-4" aria-label="What it takes">
-      <h3 className="text-14">What it takes</h3>
+    <section className="grid gap-3 border-t border-line pt-4" aria-label={t`What it takes`}>
+      <h3 className="text-14">
+        <Trans>What it takes</Trans>
+      </h3>
       <p className="text-13 text-ink-2">
-        A probe sends it at most {PROBE_CALLS_MAX} tiny requests, which it may bill, and proposes facts that differ from
-        those above.
+        {plural(PROBE_CALLS_MAX, {
+          other:
+            "A probe sends it at most # tiny requests, which it may bill, and proposes facts that differ from those above.",
+        })}
       </p>
       <Button
         icon={Zap}
@@ -78,7 +83,7 @@ export function ProbeSection({
         }}
         className="justify-self-start"
       >
-        Probe now
+        <Trans>Probe now</Trans>
       </Button>
       <div role="status" className="grid gap-2 text-13">
         {probe.error && <Problem error={probe.error} />}
@@ -87,7 +92,7 @@ export function ProbeSection({
       </div>
       {mayApply && (
         <Button pending={apply.isPending} onClick={() => apply.mutate()} className="justify-self-start">
-          Set these facts
+          <Trans>Set these facts</Trans>
         </Button>
       )}
       {apply.error && <Problem error={apply.error} />}
@@ -98,17 +103,20 @@ export function ProbeSection({
 /** What a probe found: each proposed fact with its value now, and facts of which nothing is known. */
 function Found({ probe: { proposed, unknown, calls }, takes }: { probe: ProbeResult; takes: Facts }) {
   const names = factNamesOf(proposed);
+  const count = names.length;
   return (
     <>
-      <p className={names.length === 0 && unknown.length === 0 ? "text-ok" : "text-ink-2"}>
-        {formatOf(calls, "request")}:{" "}
-        {names.length > 0
-          ? `${formatOf(names.length, "fact")} should change.`
+      <p className={count === 0 && unknown.length === 0 ? "text-ok" : "text-ink-2"}>
+        {count > 0
+          ? t`${plural(calls, { one: "# request", other: "# requests" })}: ${plural(count, { one: "# fact should change.", other: "# facts should change." })}`
           : unknown.length > 0
-            ? "nothing should change."
-            : "its facts hold."}
+            ? plural(calls, {
+                one: "# request: nothing should change.",
+                other: "# requests: nothing should change.",
+              })
+            : plural(calls, { one: "# request: its facts hold.", other: "# requests: its facts hold." })}
       </p>
-      {names.length > 0 && (
+      {count > 0 && (
         <dl className="grid gap-2">
           {names.map((name) => (
             <div key={name} className="grid">
@@ -125,7 +133,7 @@ function Found({ probe: { proposed, unknown, calls }, takes }: { probe: ProbeRes
       )}
       {unknown.length > 0 && (
         <p className="text-warn">
-          It refused every form of these, so nothing is proposed for them: {unknown.map(factLabel).join(", ")}.
+          {t`It refused every form of these, so nothing is proposed for them: ${{ facts: unknown.map(factLabel).join(", ") }}.`}
         </p>
       )}
     </>

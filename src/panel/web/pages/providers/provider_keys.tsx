@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQueryClient } from "@tanstack/react-query";
 import { CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } from "lucide-react";
 import { CATALOG_NAME_CHARS_MAX, PROVIDER_KEY_CHARS_MAX, ROUTE_WEIGHT } from "../../../../limits.ts";
@@ -24,22 +26,26 @@ type Opened = { kind: "edit"; key: Key | null } | { kind: "remove"; key: Key };
 
 /** Why a key is in quarantine. Other failures have no words of their own. */
 const REASONS: Readonly<Record<string, string>> = {
-  credentials: "The provider refuses it (401 or 403).",
-  no_credit: "Its credit or quota is used up.",
+  credentials: t`The provider refuses it (401 or 403).`,
+  no_credit: t`Its credit or quota is used up.`,
 };
 
 export function ProviderKeys({ provider }: { provider: OneProvider }) {
   const dialog = useOpened<Opened>();
   const { what } = dialog;
   return (
-    <section className="grid gap-2 border-t border-line pt-4" aria-label="Keys">
+    <section className="grid gap-2 border-t border-line pt-4" aria-label={t`Keys`}>
       <div className="flex items-center justify-between gap-3">
-        <h3 className="text-14">Keys</h3>
+        <h3 className="text-14">
+          <Trans>Keys</Trans>
+        </h3>
         <Button size="sm" icon={Plus} onClick={() => dialog.open({ kind: "edit", key: null })}>
-          Add key
+          <Trans>Add key</Trans>
         </Button>
       </div>
-      <p className="text-13 text-ink-2">Stored encrypted, and never shown again.</p>
+      <p className="text-13 text-ink-2">
+        <Trans>Stored encrypted, and never shown again.</Trans>
+      </p>
       <ul className="grid">
         {provider.keys.map((key) => (
           <KeyLine key={key.id} provider={provider} line={key} onOpen={dialog.open} />
@@ -69,21 +75,27 @@ function KeyLine({ provider, line, onOpen }: LineProps) {
     <li className="flex items-start justify-between gap-3 border-b border-line py-2 text-13 last:border-0">
       <span className="grid min-w-0 gap-1">
         <span className="wrap-anywhere">{line.name}</span>
-        {provider.keys.length > 1 && <span className="text-12 text-ink-2">Weight {formatCount(line.weight)}</span>}
+        {provider.keys.length > 1 && (
+          <span className="text-12 text-ink-2">{t`Weight ${{ weight: formatCount(line.weight) }}`}</span>
+        )}
         <KeyFacts line={line} />
       </span>
       <span className="flex flex-none items-center gap-2">
         <KeyState {...line} />
         <Menu
-          trigger={<IconButton icon={MoreHorizontal} label={`Actions for key ${line.name}`} size="sm" />}
+          trigger={<IconButton icon={MoreHorizontal} label={t`Actions for key ${{ name: line.name }}`} size="sm" />}
           items={[
-            { label: "Change", icon: Pencil, onSelect: () => onOpen({ kind: "edit", key: line }) },
             {
-              label: line.enabled ? "Switch off" : "Switch on",
+              label: t({ message: "Change", context: "verb" }),
+              icon: Pencil,
+              onSelect: () => onOpen({ kind: "edit", key: line }),
+            },
+            {
+              label: line.enabled ? t`Switch off` : t`Switch on`,
               icon: line.enabled ? CirclePause : Play,
               onSelect: () => switching.mutate({ what: line, isOn: !line.enabled, isQuiet: true }),
             },
-            { label: "Remove", icon: Trash2, onSelect: () => onOpen({ kind: "remove", key: line }) },
+            { label: t`Remove`, icon: Trash2, onSelect: () => onOpen({ kind: "remove", key: line }) },
           ]}
         />
       </span>
@@ -93,9 +105,19 @@ function KeyLine({ provider, line, onOpen }: LineProps) {
 
 function KeyState({ enabled, state }: Key) {
   if (!enabled) return <Status kind="disabled" />;
-  if (state === "cooling") return <Badge tone="warn">Cooling</Badge>;
-  if (state === "quarantined") return <Badge tone="bad">Quarantined</Badge>;
-  return <Status kind="active">Active</Status>;
+  if (state === "cooling")
+    return (
+      <Badge tone="warn">
+        <Trans>Cooling</Trans>
+      </Badge>
+    );
+  if (state === "quarantined")
+    return (
+      <Badge tone="bad">
+        <Trans>Quarantined</Trans>
+      </Badge>
+    );
+  return <Status kind="active" />;
 }
 
 /** The state of a key: its start, reason, end, and the last probe. */
@@ -103,31 +125,45 @@ function KeyFacts({ line: { enabled, state, since, until, why, models, forAll, p
   if (!enabled || state === "active")
     return probedAt === null ? null : (
       <span className="text-12 text-ink-2">
-        Last probe: <Ago iso={probedAt} />
+        <Trans>
+          Last probe: <Ago iso={probedAt} />
+        </Trans>
       </span>
     );
   const reason =
     state === "cooling"
-      ? `The provider limits its requests for ${models.join(", ")} (429).`
-      : (REASONS[why ?? ""] ?? "It failed.");
+      ? t`The provider limits its requests for ${{ models: models.join(", ") }} (429).`
+      : (REASONS[why ?? ""] ?? t`It failed.`);
   return (
     <span className="grid gap-0.5 text-12 text-ink-2">
       <span className="wrap-anywhere">{reason}</span>
       <span>
-        Since <Instant iso={since} seconds />
-        {until !== null && (
-          <>
-            {state === "cooling" ? ", until " : ", next probe "}
-            <Instant iso={until} seconds />
-          </>
+        {until === null ? (
+          <Trans>
+            Since <Instant iso={since} seconds />
+          </Trans>
+        ) : state === "cooling" ? (
+          <Trans>
+            Since <Instant iso={since} seconds />, until <Instant iso={until} seconds />
+          </Trans>
+        ) : (
+          <Trans>
+            Since <Instant iso={since} seconds />, next probe <Instant iso={until} seconds />
+          </Trans>
         )}
       </span>
       {probedAt !== null && (
         <span>
-          Last probe: <Ago iso={probedAt} />
+          <Trans>
+            Last probe: <Ago iso={probedAt} />
+          </Trans>
         </span>
       )}
-      {!forAll && <span>Only some customers are affected. For the others, it is tried last.</span>}
+      {!forAll && (
+        <span>
+          <Trans>Only some customers are affected. For the others, it is tried last.</Trans>
+        </span>
+      )}
     </span>
   );
 }
@@ -136,8 +172,8 @@ function useKeySwitching() {
   return useSwitching<Key>({
     send: ({ id }, isOn) => ask(api.admin["provider-keys"]({ id }).patch({ enabled: isOn })),
     stale: ADMIN_KEY,
-    done: ({ name }, isOn) => `${name} is ${isOn ? "on" : "off"}.`,
-    stays: ({ name }, isOn) => `${name} stays ${isOn ? "off" : "on"}.`,
+    done: ({ name }, isOn) => (isOn ? t`${name} is on.` : t`${name} is off.`),
+    stays: ({ name }, isOn) => (isOn ? t`${name} stays off.` : t`${name} stays on.`),
   });
 }
 
@@ -147,8 +183,8 @@ function KeyDialog({ open, onClose, providerId, edited }: DialogState & { provid
   const form = useForm({
     first: { name: edited?.name ?? "", apiKey: "", weight: String(edited?.weight ?? 1) },
     wrong: ({ name, apiKey, weight }) => ({
-      name: isBlank(name) ? "Enter a name." : null,
-      apiKey: edited === null && isBlank(apiKey) ? "Paste the key that the provider gave you." : null,
+      name: isBlank(name) ? t`Enter a name.` : null,
+      apiKey: edited === null && isBlank(apiKey) ? t`Paste the key that the provider gave you.` : null,
       weight: checkCount(weight, ROUTE_WEIGHT),
     }),
     send: async (typed) => {
@@ -165,7 +201,7 @@ function KeyDialog({ open, onClose, providerId, edited }: DialogState & { provid
     },
     onSent: (name) => {
       onClose();
-      toast.done(edited === null ? `${name} is added.` : `${name} is changed.`);
+      toast.done(edited === null ? t`${name} is added.` : t`${name} is changed.`);
     },
   });
   return (
@@ -173,14 +209,14 @@ function KeyDialog({ open, onClose, providerId, edited }: DialogState & { provid
       form={form}
       open={open}
       onClose={onClose}
-      title={edited === null ? "Add key" : `Change ${edited.name}`}
-      submitLabel={edited === null ? "Add key" : "Save"}
+      title={edited === null ? t`Add key` : t`Change ${{ name: edited.name }}`}
+      submitLabel={edited === null ? t`Add key` : t`Save`}
     >
       <ProviderNameField {...form.field("name")} />
       <ProviderKeyField isNew={edited === null} {...form.field("apiKey")} />
       <CountField
-        label="Weight"
-        hint="A key of weight 2 gets twice the requests of a key of weight 1."
+        label={t`Weight`}
+        hint={t`A key of weight 2 gets twice the requests of a key of weight 1.`}
         required
         {...form.field("weight")}
       />
@@ -190,7 +226,9 @@ function KeyDialog({ open, onClose, providerId, edited }: DialogState & { provid
 
 /** The name of a provider, or of one of its keys. */
 export function ProviderNameField(field: FieldState) {
-  return <TextField label="Name" hint="Only admins see it." required {...field} maxLength={CATALOG_NAME_CHARS_MAX} />;
+  return (
+    <TextField label={t`Name`} hint={t`Only admins see it.`} required {...field} maxLength={CATALOG_NAME_CHARS_MAX} />
+  );
 }
 
 /** A provider's key. `isMoved`: the provider gets another address, to which the stored key would be sent. */
@@ -200,14 +238,14 @@ export function ProviderKeyField({
   ...field
 }: FieldState & { isNew: boolean; isMoved?: boolean }) {
   const kept = isMoved
-    ? "If empty, the stored key is sent to the new address from now on."
-    : "If empty, the stored key is kept. It is never shown.";
+    ? t`If empty, the stored key is sent to the new address from now on.`
+    : t`If empty, the stored key is kept. It is never shown.`;
   return (
     <PasswordField
-      label={isNew ? "Key" : "New key"}
+      label={isNew ? t`Key` : t`New key`}
       optional={!isNew}
       required={isNew}
-      hint={isNew ? "Stored encrypted. It is never shown again." : kept}
+      hint={isNew ? t`Stored encrypted. It is never shown again.` : kept}
       mono
       autoComplete="new-password"
       {...field}
@@ -227,16 +265,16 @@ function RemoveKey({
     <Confirm
       open={open}
       onOpenChange={onClose}
-      title={`Remove key ${removed.name}?`}
-      confirmLabel="Remove key"
-      cancelLabel="Keep key"
+      title={t`Remove key ${{ name: removed.name }}?`}
+      confirmLabel={t`Remove key`}
+      cancelLabel={t`Keep key`}
       onConfirm={async () => {
         await ask(api.admin["provider-keys"]({ id: removed.id }).delete());
         await client.invalidateQueries({ queryKey: ADMIN_KEY });
-        toast.done(`${removed.name} is removed.`);
+        toast.done(t`${{ name: removed.name }} is removed.`);
       }}
     >
-      {provider.name} is called with its other keys. The removed key cannot be read again.
+      {t`${{ name: provider.name }} is called with its other keys. The removed key cannot be read again.`}
     </Confirm>
   );
 }

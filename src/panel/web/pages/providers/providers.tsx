@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, CirclePause, MoreHorizontal, Pencil, Play, Plus, Zap } from "lucide-react";
 import { type ReactNode, useState } from "react";
@@ -6,7 +8,7 @@ import { worstHealth } from "../../../../catalog/route_health.ts";
 import { PROVIDER_URL_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { EMPTY } from "../../copy.ts";
-import { formatCount, formatOf, formatTook } from "../../format.ts";
+import { formatCount, formatTook } from "../../format.ts";
 import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { useOpened } from "../../shared/page_hooks.ts";
 import { useSwitching } from "../../shared/switching.ts";
@@ -45,11 +47,10 @@ import { ProviderKeyField, ProviderKeys, ProviderNameField } from "./provider_ke
 const PAGE_SIZE = 500;
 const REFETCH_MS = 10_000;
 const UNLISTED_SHOWN = 5;
-const DROPPED_HINT =
-  "The provider does not take them, on any of its routes, for example: seed logit_bias. Empty: as the dialect says. none: all are sent.";
+const DROPPED_HINT = t`The provider does not take them, on any of its routes, for example: seed logit_bias. Empty: as the dialect says. none: all are sent.`;
 const STATE_FILTER = [
-  { value: "", label: "All providers" },
-  { value: "failing", label: "Failing" },
+  { value: "", label: t`All providers` },
+  { value: "failing", label: t`Failing` },
 ] as const;
 const PROVIDERS_KEY = [...ADMIN_KEY, "providers"] as const;
 
@@ -67,19 +68,19 @@ export function ProvidersPage() {
   const openId = idIn(provider);
   const addButton = (
     <Button variant="primary" icon={Plus} onClick={() => editing.open(null)}>
-      Add provider
+      <Trans>Add provider</Trans>
     </Button>
   );
   return (
     <Page
-      title="Providers"
-      lead="The services that answer requests, and the keys that they are called with."
+      title={t`Providers`}
+      lead={t`The services that answer requests, and the keys that they are called with.`}
       // An empty list has this button itself.
       action={providers.data?.pages[0]?.providers.length !== 0 && addButton}
     >
       <FilterBar>
         <NativeSelect
-          label="State"
+          label={t`State`}
           value={isFailing ? "failing" : ""}
           onValue={(next) => setUrl({ state: next })}
           options={STATE_FILTER}
@@ -95,7 +96,7 @@ export function ProvidersPage() {
               onChange={(row) => editing.open({ ...row, keyCount: row.keys })}
               empty={
                 isFailing ? (
-                  <Empty>No provider is failing. A failing provider is left out for a moment, then tried again.</Empty>
+                  <Empty>{t`No provider is failing. A failing provider is left out for a moment, then tried again.`}</Empty>
                 ) : (
                   <Empty action={addButton}>{EMPTY.providers}</Empty>
                 )
@@ -103,7 +104,7 @@ export function ProvidersPage() {
             />
           )}
         </Loaded>
-        <LoadOlder older={toOlder(providers)}>Load more</LoadOlder>
+        <LoadOlder older={toOlder(providers)}>{t`Load more`}</LoadOlder>
       </Section>
       <ProviderDrawer
         id={openId}
@@ -155,21 +156,21 @@ function ProvidersTable({
   const switching = useProviderSwitching();
   const columns: Column<Provider>[] = [
     {
-      head: "Provider",
+      head: t`Provider`,
       cell: ({ name, baseUrl }) => (
         <TwoLines below={baseUrl} isMono>
           {name}
         </TwoLines>
       ),
     },
-    { head: "Routes", align: "right", cell: ({ routes }) => formatCount(routes) },
-    { head: "Keys", align: "right", hideBelow: "lg", cell: ({ keys }) => formatCount(keys) },
-    { head: "State", className: "sm:w-40", cell: (provider) => <ProviderState {...provider} /> },
-    { head: "Test", className: "sm:w-80", cell: ({ id, name }) => <TestCell id={id} name={name} /> },
+    { head: t`Routes`, align: "right", cell: ({ routes }) => formatCount(routes) },
+    { head: t`Keys`, align: "right", hideBelow: "lg", cell: ({ keys }) => formatCount(keys) },
+    { head: t`State`, className: "sm:w-40", cell: (provider) => <ProviderState {...provider} /> },
+    { head: t`Test`, className: "sm:w-80", cell: ({ id, name }) => <TestCell id={id} name={name} /> },
   ];
   return (
     <DataTable
-      caption="Providers"
+      caption={t`Providers`}
       rows={rows}
       rowKey={({ id }) => String(id)}
       onRow={({ id }) => onOpen(id)}
@@ -178,16 +179,16 @@ function ProvidersTable({
       empty={empty}
       actions={(provider) => (
         <Menu
-          trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${provider.name}`} size="sm" />}
+          trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: provider.name }}`} size="sm" />}
           items={[
-            { label: "Change", icon: Pencil, onSelect: () => onChange(provider) },
+            { label: t({ message: "Change", context: "verb" }), icon: Pencil, onSelect: () => onChange(provider) },
             provider.enabled
               ? {
-                  label: "Switch off",
+                  label: t`Switch off`,
                   icon: CirclePause,
                   onSelect: () => switching.mutate({ what: provider, isOn: false }),
                 }
-              : { label: "Switch on", icon: Play, onSelect: () => switching.mutate({ what: provider, isOn: true }) },
+              : { label: t`Switch on`, icon: Play, onSelect: () => switching.mutate({ what: provider, isOn: true }) },
           ]}
         />
       )}
@@ -202,8 +203,10 @@ function ProviderState({
   health,
 }: Pick<Provider, "enabled" | "openBreakers" | "restingKeys" | "health">) {
   if (!enabled) return <Status kind="disabled" />;
-  if (openBreakers > 0) return <Badge tone="warn">{formatOf(openBreakers, "route")} left out</Badge>;
-  if (restingKeys > 0) return <Badge tone="warn">{formatOf(restingKeys, "key")} paused</Badge>;
+  if (openBreakers > 0)
+    return <Badge tone="warn">{plural(openBreakers, { one: "# route left out", other: "# routes left out" })}</Badge>;
+  if (restingKeys > 0)
+    return <Badge tone="warn">{plural(restingKeys, { one: "# key paused", other: "# keys paused" })}</Badge>;
   return <HealthStatus health={health} />;
 }
 
@@ -211,8 +214,8 @@ function useProviderSwitching() {
   return useSwitching<Known>({
     send: ({ id }, isOn) => ask(api.admin.providers({ id }).patch({ enabled: isOn })),
     stale: ADMIN_KEY,
-    done: ({ name }, isOn) => (isOn ? `${name} is on.` : `${name} is off: its routes are left out.`),
-    stays: ({ name }, isOn) => `${name} stays ${isOn ? "off" : "on"}.`,
+    done: ({ name }, isOn) => (isOn ? t`${name} is on.` : t`${name} is off: its routes are left out.`),
+    stays: ({ name }, isOn) => (isOn ? t`${name} stays off.` : t`${name} stays on.`),
   });
 }
 
@@ -234,7 +237,9 @@ function TestCell({ id, name }: { id: number; name: string }) {
         onClick={() => test.mutate("")}
         className="row-above flex-none"
       >
-        Test<span className="sr-only"> {name}</span>
+        <Trans context="verb">
+          Test<span className="sr-only"> {name}</span>
+        </Trans>
       </Button>
       <TestResult test={test} />
     </span>
@@ -250,13 +255,9 @@ function TestResult({ test: { data, error } }: { test: ReturnType<typeof useTest
         <span className="flex items-start gap-1.5 text-ok">
           <CircleCheck size={16} aria-hidden className="mt-0.5 flex-none" />
           <span>
-            {formatTook(data.tookMs)}, {formatOf(data.models, "model")}
-            {data.chatTookMs !== null && `; one token in ${formatTook(data.chatTookMs)}`}
+            {tookText(data)}
             {data.unlisted.length > 0 && (
-              <span className="block text-warn wrap-anywhere">
-                It does not list these models of its routes: {data.unlisted.slice(0, UNLISTED_SHOWN).join(", ")}
-                {data.unlisted.length > UNLISTED_SHOWN && ` and ${data.unlisted.length - UNLISTED_SHOWN} more`}
-              </span>
+              <span className="block text-warn wrap-anywhere">{unlistedText(data.unlisted)}</span>
             )}
           </span>
         </span>
@@ -269,6 +270,24 @@ function TestResult({ test: { data, error } }: { test: ReturnType<typeof useTest
       )}
     </span>
   );
+}
+
+function tookText({ models, tookMs, chatTookMs }: { models: number; tookMs: number; chatTookMs: number | null }) {
+  const took = formatTook(tookMs);
+  if (chatTookMs === null) return plural(models, { one: `${took}, # model`, other: `${took}, # models` });
+  const chatTook = formatTook(chatTookMs);
+  return plural(models, {
+    one: `${took}, # model; one token in ${chatTook}`,
+    other: `${took}, # models; one token in ${chatTook}`,
+  });
+}
+
+function unlistedText(unlisted: readonly string[]): string {
+  const models = unlisted.slice(0, UNLISTED_SHOWN).join(", ");
+  const more = unlisted.length - UNLISTED_SHOWN;
+  return more > 0
+    ? plural(more, { other: `It does not list these models of its routes: ${models} and # more` })
+    : t`It does not list these models of its routes: ${models}`;
 }
 
 function ProviderDrawer({
@@ -295,7 +314,7 @@ function ProviderDrawer({
     <Drawer
       open={id !== null}
       onOpenChange={onClose}
-      title={data?.name ?? "Provider"}
+      title={data?.name ?? t`Provider`}
       footer={
         data && (
           <>
@@ -305,10 +324,10 @@ function ProviderDrawer({
               // No toast with Undo: the drawer would cover it, and this button undoes it.
               onClick={() => switching.mutate({ what: data, isOn: !data.enabled, isQuiet: true })}
             >
-              {data.enabled ? "Switch off" : "Switch on"}
+              {data.enabled ? t`Switch off` : t`Switch on`}
             </Button>
             <Button icon={Pencil} onClick={() => onChange(data)}>
-              Change
+              <Trans context="verb">Change</Trans>
             </Button>
           </>
         )
@@ -320,6 +339,7 @@ function ProviderDrawer({
 }
 
 function ProviderDetails({ provider }: { provider: OneProvider }) {
+  const { name } = provider;
   const test = useTest(provider.id);
   const [model, setModel] = useState("");
   const modelIds = [...new Set(provider.routes.map(({ modelId }) => modelId))];
@@ -327,10 +347,10 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
     <div className="grid gap-6">
       <Facts
         facts={[
-          ["Base URL", <CopyText key="url" value={provider.baseUrl} what="base URL" isWhole />],
-          ["Dialect", <ProviderDialect key="dialect" {...provider} />],
+          [t`Base URL`, <CopyText key="url" value={provider.baseUrl} what={t`base URL`} isWhole />],
+          [t`Dialect`, <ProviderDialect key="dialect" {...provider} />],
           [
-            "State",
+            t`State`,
             <ProviderState
               key="state"
               enabled={provider.enabled}
@@ -342,30 +362,36 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
         ]}
       />
       <ProviderKeys provider={provider} />
-      <section className="grid gap-3 border-t border-line pt-4" aria-label="Test">
-        <h3 className="text-14">Test</h3>
-        <Field label="What to test">
+      <section className="grid gap-3 border-t border-line pt-4" aria-label={t`Test`}>
+        <h3 className="text-14">
+          <Trans>Test</Trans>
+        </h3>
+        <Field label={t`What to test`}>
           <NativeSelect
             value={model}
             onValue={setModel}
             options={[
-              { value: "", label: "Its list of models" },
-              ...modelIds.map((id) => ({ value: id, label: `Its list of models, and a one-token answer from ${id}` })),
+              { value: "", label: t`Its list of models` },
+              ...modelIds.map((id) => ({ value: id, label: t`Its list of models, and a one-token answer from ${id}` })),
             ]}
           />
         </Field>
         <Button icon={Zap} pending={test.isPending} onClick={() => test.mutate(model)} className="justify-self-start">
-          Test now
+          <Trans>Test now</Trans>
         </Button>
         <TestResult test={test} />
       </section>
       {provider.routes.length > 0 && <ProbeSection provider={provider} />}
-      <section className="grid gap-1 border-t border-line pt-4" aria-label="Routes">
-        <h3 className="text-14">Routes that use it</h3>
+      <section className="grid gap-1 border-t border-line pt-4" aria-label={t`Routes`}>
+        <h3 className="text-14">
+          <Trans>Routes that use it</Trans>
+        </h3>
         {provider.routes.length === 0 && (
           <p className="text-13 text-ink-2">
-            None yet. Open or add a model under <TextLink href="/admin/models">Models</TextLink>, and give it a route to{" "}
-            {provider.name}.
+            <Trans>
+              None yet. Open or add a model under <TextLink href="/admin/models">Models</TextLink>, and give it a route
+              to {name}.
+            </Trans>
           </p>
         )}
         <ul className="grid">
@@ -373,7 +399,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
             <RouteLine key={route.id} route={{ ...route, providerEnabled: provider.enabled }} />
           ))}
         </ul>
-        {provider.hasMoreRoutes && <p className="text-13 text-ink-3">And more.</p>}
+        {provider.hasMoreRoutes && <p className="text-13 text-ink-3">{t`And more.`}</p>}
       </section>
     </div>
   );
@@ -408,9 +434,11 @@ function ProviderDialog({
   const form = useForm({
     first: typedProvider(provider),
     wrong: ({ name, baseUrl, apiKey, facts }) => ({
-      name: isBlank(name) ? "Enter a name." : null,
-      baseUrl: /^https?:\/\/\S+$/i.test(baseUrl.trim()) ? null : "Enter an address, such as https://api.example.com/v1",
-      apiKey: provider === null && isBlank(apiKey) ? "Paste the key that the provider gave you." : null,
+      name: isBlank(name) ? t`Enter a name.` : null,
+      baseUrl: /^https?:\/\/\S+$/i.test(baseUrl.trim())
+        ? null
+        : t`Enter an address, such as https://api.example.com/v1`,
+      apiKey: provider === null && isBlank(apiKey) ? t`Paste the key that the provider gave you.` : null,
       dialect: null,
       ...wrongFacts(facts),
       droppedParams: null,
@@ -419,7 +447,8 @@ function ProviderDialog({
     onSent: (saved) => {
       onClose();
       if (provider === null) onAdded(saved.id);
-      toast.done(provider === null ? `${saved.name} is added. Test it now.` : `${saved.name} is changed.`);
+      const { name } = saved;
+      toast.done(provider === null ? t`${name} is added. Test it now.` : t`${name} is changed.`);
     },
   });
   const isMoved = provider !== null && form.values.baseUrl.trim().replace(/\/+$/, "") !== provider.baseUrl;
@@ -428,13 +457,13 @@ function ProviderDialog({
       form={form}
       open={open}
       onClose={onClose}
-      title={provider === null ? "Add provider" : `Change ${provider.name}`}
-      submitLabel={provider === null ? "Add provider" : "Save"}
+      title={provider === null ? t`Add provider` : t`Change ${{ name: provider.name }}`}
+      submitLabel={provider === null ? t`Add provider` : t`Save`}
     >
       <ProviderNameField {...form.field("name")} />
       <TextField
-        label="Base URL"
-        hint="The part before /chat/completions."
+        label={t`Base URL`}
+        hint={t`The part before /chat/completions.`}
         required
         mono
         inputMode="url"
@@ -457,7 +486,7 @@ function DialectFields({ form, provider }: { form: ProviderForm; provider: Known
   const { name, says } = typedDialect(dialect, baseUrl);
   return (
     <>
-      <Field label="Dialect" hint="What it takes, and how it answers. A probe shows later whether this is right.">
+      <Field label={t`Dialect`} hint={t`What it takes, and how it answers. A probe shows later whether this is right.`}>
         <NativeSelect
           value={dialect}
           onValue={(next) => form.set({ dialect: next })}
@@ -488,7 +517,7 @@ function DialectFields({ form, provider }: { form: ProviderForm; provider: Known
 
 /** `found`: the dialect of the typed address, if that is what is chosen. */
 function byAddress(found: DialectName | null): string {
-  return found === null ? "By its address" : `By its address: ${dialectTitle(found)}`;
+  return found === null ? t`By its address` : t`By its address: ${{ dialect: dialectTitle(found) }}`;
 }
 
 type TypedProvider = {
