@@ -15,12 +15,12 @@ export function isInEu(country: string): boolean {
   return EU_COUNTRIES.includes(country);
 }
 
-/** "VAT 20 %", "Tax 8.25 %". `rate`: in thousandths of a percent. */
-export function taxText({ country, rate }: { country: string; rate: number }): string {
-  return `${taxName(country)} ${rate / 1000} %`;
+/** What a country's tax is called. */
+export function taxWord(country: string): string {
+  return isInEu(country) || OTHERS_WITH_VAT.includes(country) ? /*i18n*/ "VAT" : /*i18n*/ "Tax";
 }
 
-/** What a country's tax is called. */
-export function taxName(country: string): string {
-  return isInEu(country) || OTHERS_WITH_VAT.includes(country) ? /*i18n*/ "VAT" : /*i18n*/ "Tax";
+/** "VAT 20 %", "Tax 8.25 %". `rate`: in thousandths of a percent. */
+export function taxText({ country, rate }: { country: string; rate: number }): string {
+  return `${taxWord(country)} ${rate / 1000} %`;
 }
