@@ -4,6 +4,7 @@ import { i18n } from "#language";
 import { type OrderAmounts, packageAmounts, type SellingTerms } from "../../../commerce/order_amounts.ts";
 import { taxWord } from "../../../commerce/tax_words.ts";
 import { decimalAmount, formatAmount } from "../../../platform/currencies.ts";
+import { formatCount } from "../format.ts";
 
 /** Prices, their tax and their currency, as the pages of buyers and sellers show them. */
 
@@ -32,7 +33,7 @@ export function toTerms(answered: AnsweredTerms | undefined): SellingTerms {
 
 /** "VAT 20 %", "Tax 8.25 %". `rate`: in thousandths of a percent. */
 export function taxWords({ country, rate }: { country: string; rate: number }): string {
-  return `${i18n._(taxWord(country))} ${rate / 1000} %`;
+  return `${i18n._(taxWord(country))} ${formatCount(rate / 1000)} %`;
 }
 
 /** The price of a package as it is advertised, and what is said of its tax. `note` is null without tax. */

@@ -1,3 +1,5 @@
+import { NUMBERS } from "../language.ts";
+
 /** How good a share of answered requests is, as pages show it. Pure. */
 
 /** Shares that are good and bad enough for other looks. */
@@ -18,5 +20,10 @@ export function heightOf(share: number): string {
 
 /** "100%" only if nothing failed. */
 export function shareText(share: number): string {
-  return share === 1 ? "100%" : `${(Math.floor(share * 10_000) / 100).toFixed(2)}%`;
+  const digits = share === 1 ? 0 : 2;
+  return new Intl.NumberFormat(NUMBERS, {
+    style: "percent",
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  }).format(Math.floor(share * 10_000) / 10_000);
 }

@@ -2,7 +2,7 @@ import { t } from "@lingui/core/macro";
 import { Trans } from "@lingui/react/macro";
 import { RotateCw, TriangleAlert } from "lucide-react";
 import { type ReactNode, useEffect, useEffectEvent, useRef, useState } from "react";
-import { formatCount, formatDuration, formatUtc } from "../format.ts";
+import { formatCount, formatDuration, formatShare, formatUtc } from "../format.ts";
 import { announce } from "./announce.ts";
 import { nowMs, useNow } from "./clock.ts";
 import { cx } from "./cx.ts";
@@ -109,7 +109,7 @@ function Below({ share, level, resets }: { share: number; level: Level; resets: 
       {level !== "fine" && (
         <span className={cx("inline-flex items-baseline gap-1.5 font-medium", LEVEL_TEXT[level])}>
           <TriangleAlert size={14} aria-hidden className="flex-none translate-y-0.5" />
-          {level === "bad" ? t`Used up` : t`${{ percent: Math.max(1, Math.floor(share * 100)) }}% left`}
+          {level === "bad" ? t`Used up` : t`${{ share: formatShare(Math.max(1, Math.floor(share * 100)) / 100) }} left`}
         </span>
       )}
       {resets === undefined ? (
