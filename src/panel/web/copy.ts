@@ -297,9 +297,9 @@ export function termsText(terms: {
 }
 
 function onlyModels(modelIds: readonly string[]): string {
-  const [first] = modelIds;
+  const [modelId = ""] = modelIds;
   const count = modelIds.length;
-  return count === 1 ? t`only ${{ modelId: first }}` : plural(count, { one: "# model", other: "# models" });
+  return count === 1 ? t`only ${modelId}` : plural(count, { one: "# model", other: "# models" });
 }
 
 /** What one request of an offering may ask for. */

@@ -92,7 +92,7 @@ export function priceFacts(order: PricedOrder): (readonly [string, ReactNode])[]
   return [
     [t`Price`, formatAmount(netNano, currency)],
     tax.reverseCharge
-      ? [t`VAT`, t`Reverse charge: you owe it yourself, with VAT number ${{ number: tax.buyerVatNumber }}`]
+      ? [t`VAT`, t`Reverse charge: you owe it yourself, with VAT number ${{ number: tax.buyerVatNumber ?? "" }}`]
       : [taxWords(tax), formatAmount(taxNano, currency)],
     [t`Total`, <strong key="total">{total}</strong>],
     ...exchange,
