@@ -38,11 +38,11 @@ test("members are a place of every role: a seller's beside the API tokens, a cus
     placesOf(role)
       .filter(({ path }) => path === "/members" || path.endsWith("/tokens"))
       .map(({ label, group }) => [label, group]);
-  expect(groupOf("customer")).toEqual([["Members", "Your account"]]);
+  expect(groupOf("customer")).toEqual([["Members", "account"]]);
   for (const role of ["reseller", "admin"] as const)
     expect(groupOf(role)).toEqual([
-      ["API tokens", "Settings"],
-      ["Members", "Settings"],
+      ["API tokens", "settings"],
+      ["Members", "settings"],
     ]);
 });
 
