@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { keepPreviousData, useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, Globe, MoreHorizontal, Play, RotateCw, Search, Trash2 } from "lucide-react";
 import { useLocation, useParams } from "wouter";
@@ -33,14 +35,14 @@ type Listed = NonNullable<Awaited<ReturnType<typeof api.admin.domains.get>>["dat
 type Claim = { resellerId: number; host: string };
 
 const STATUS_FILTER = [
-  { value: "", label: "All but removed" },
-  { value: "failing", label: "Fails its check" },
-  { value: "active", label: "Live" },
-  { value: "verifying", label: "Waiting for DNS" },
-  { value: "pending", label: "Not checked yet" },
-  { value: "suspended", label: "Off" },
-  { value: "failed", label: "Not found in time" },
-  { value: "removed", label: "Removed" },
+  { value: "", label: t`All but removed` },
+  { value: "failing", label: t`Fails its check` },
+  { value: "active", label: t({ message: "Live", context: "state of a domain" }) },
+  { value: "verifying", label: t`Waiting for DNS` },
+  { value: "pending", label: t`Not checked yet` },
+  { value: "suspended", label: t({ message: "Off", context: "state of a domain" }) },
+  { value: "failed", label: t`Not found in time` },
+  { value: "removed", label: t({ message: "Removed", context: "state of a domain" }) },
 ] as const satisfies readonly { value: HostStatus | "failing" | ""; label: string }[];
 
 export function AdminDomainsPage() {
@@ -51,17 +53,17 @@ export function AdminDomainsPage() {
   const isFiltered = filters.q !== "" || status !== "";
   const acts = useActs();
   return (
-    <Page title="Domains" lead="Every domain that a reseller added: whose it is, and whether it is live.">
+    <Page title={t`Domains`} lead={t`Every domain that a reseller added: whose it is, and whether it is live.`}>
       <FilterBar isFiltered={isFiltered} onClear={() => setFilters({ q: "", status: "" })}>
         <SearchInput
-          label="Search by name"
-          placeholder="Part of the name"
+          label={t`Search by name`}
+          placeholder={t`Part of the name`}
           value={filters.q}
           onValue={(typed) => setFilters({ q: typed })}
           maxLength={HOST_CHARS_MAX}
         />
         <NativeSelect
-          label="State"
+          label={t`State`}
           value={status}
           onValue={(next) => setFilters({ status: next })}
           options={STATUS_FILTER}
@@ -71,7 +73,7 @@ export function AdminDomainsPage() {
         <Loaded query={domains} skeleton={<SkeletonRows rows={6} />}>
           {({ pages }) => (
             <DataTable
-              caption="Domains"
+              caption={t`Domains`}
               rows={pages.flatMap((page) => page.domains)}
               rowKey={({ resellerId, host }) => `${resellerId}/${host}`}
               {...(status !== "removed" && { rowHref: hrefOf })}
@@ -79,16 +81,22 @@ export function AdminDomainsPage() {
               actions={(domain) =>
                 domain.status !== "removed" && (
                   <Menu
-                    trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${domain.host}`} size="sm" />}
+                    trigger={
+                      <IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: domain.host }}`} size="sm" />
+                    }
                     items={acts.itemsFor(domain)}
                   />
                 )
               }
               empty={
                 isFiltered ? (
-                  <Empty icon={Search}>No domain matches.</Empty>
+                  <Empty icon={Search}>
+                    <Trans>No domain matches.</Trans>
+                  </Empty>
                 ) : (
-                  <Empty icon={Globe}>No domains yet. Resellers add them on their Domains page.</Empty>
+                  <Empty icon={Globe}>
+                    <Trans>No domains yet. Resellers add them on their Domains page.</Trans>
+                  </Empty>
                 )
               }
               older={toOlder(domains)}
@@ -124,18 +132,18 @@ function hrefOf({ resellerId, host }: Claim): string {
 }
 
 const COLUMNS: Column<Listed>[] = [
-  { head: "Domain", cell: ({ host }) => <span className="font-mono break-all">{host}</span> },
+  { head: t`Domain`, cell: ({ host }) => <span className="font-mono break-all">{host}</span> },
   {
-    head: "Reseller",
+    head: t`Reseller`,
     cell: ({ resellerId, resellerName }) => (
       <TextLink href={`/admin/people/${resellerId}`} className="row-above [overflow-wrap:anywhere]">
         {resellerName}
       </TextLink>
     ),
   },
-  { head: "State", cell: (domain) => <DomainStatus domain={domain} /> },
-  { head: "Checked", hideBelow: "md", cell: ({ checkedAt }) => <Ago iso={checkedAt} /> },
-  { head: "Added", hideBelow: "lg", cell: ({ createdAt }) => <Instant iso={createdAt} /> },
+  { head: t`State`, cell: (domain) => <DomainStatus domain={domain} /> },
+  { head: t`Checked`, hideBelow: "md", cell: ({ checkedAt }) => <Ago iso={checkedAt} /> },
+  { head: t`Added`, hideBelow: "lg", cell: ({ createdAt }) => <Instant iso={createdAt} /> },
 ];
 
 export function AdminDomainPage() {
@@ -163,7 +171,7 @@ function OneDomain({ claim }: { claim: Claim }) {
             facts={<OfReseller resellerId={claim.resellerId} />}
             actions={
               <Menu
-                trigger={<Button icon={MoreHorizontal}>Change</Button>}
+                trigger={<Button icon={MoreHorizontal}>{t({ message: "Change", context: "button" })}</Button>}
                 items={acts.itemsFor({ ...domain, ...claim }).slice(1)}
               />
             }
@@ -177,9 +185,12 @@ function OneDomain({ claim }: { claim: Claim }) {
 
 function OfReseller({ resellerId }: { resellerId: number }) {
   const { data } = useQuery(personQuery(resellerId));
+  const name = data?.name ?? t`reseller ${resellerId}`;
   return (
     <span>
-      Of <TextLink href={`/admin/people/${resellerId}`}>{data?.name ?? `reseller ${resellerId}`}</TextLink>.
+      <Trans context="whose domain it is">
+        Of <TextLink href={`/admin/people/${resellerId}`}>{name}</TextLink>.
+      </Trans>
     </span>
   );
 }
@@ -202,15 +213,15 @@ function useActs(onRemoved?: () => void) {
     const claim = { resellerId, host };
     const isHeld = status === "suspended" && byHand;
     return [
-      { label: "Check now", icon: RotateCw, onSelect: () => check.mutate(claim) },
+      { label: t`Check now`, icon: RotateCw, onSelect: () => check.mutate(claim) },
       ...(status === "active"
         ? []
-        : [{ label: "Switch on by hand", icon: Play, onSelect: () => dialog.open({ kind: "activate", claim }) }]),
+        : [{ label: t`Switch on by hand`, icon: Play, onSelect: () => dialog.open({ kind: "activate", claim }) }]),
       ...(isHeld
         ? []
-        : [{ label: "Switch off", icon: CirclePause, onSelect: () => dialog.open({ kind: "suspend", claim }) }]),
+        : [{ label: t`Switch off`, icon: CirclePause, onSelect: () => dialog.open({ kind: "suspend", claim }) }]),
       "line",
-      { label: "Remove", icon: Trash2, tone: "danger", onSelect: () => dialog.open({ kind: "remove", claim }) },
+      { label: t`Remove`, icon: Trash2, tone: "danger", onSelect: () => dialog.open({ kind: "remove", claim }) },
     ];
   };
   const { what } = dialog;
@@ -239,7 +250,7 @@ function Suspend({ open, onClose, claim: { resellerId, host }, refresh }: ActSta
     },
     onSent: () => {
       onClose();
-      toast.done(`${host} is off.`);
+      toast.done(t`${host} is off.`);
     },
   });
   return (
@@ -247,17 +258,17 @@ function Suspend({ open, onClose, claim: { resellerId, host }, refresh }: ActSta
       form={form}
       open={open}
       onClose={onClose}
-      title={`Switch off ${host}?`}
-      description="Panel and API stop answering there immediately. No check switches it on again; only an admin can."
+      title={t`Switch off ${host}?`}
+      description={t`Panel and API stop answering there immediately. No check switches it on again; only an admin can.`}
       size="sm"
-      submitLabel="Switch off"
-      cancelLabel="Keep it on"
+      submitLabel={t`Switch off`}
+      cancelLabel={t`Keep it on`}
       isDanger
     >
       <TextField
-        label="Reason"
+        label={t`Reason`}
         optional
-        hint="The reseller can read it. It is also in the audit log."
+        hint={t`The reseller can read it. It is also in the audit log.`}
         {...form.field("reason")}
         maxLength={DOMAIN_REASON_CHARS_MAX}
       />
@@ -270,17 +281,19 @@ function Activate({ open, onClose, claim: { resellerId, host }, refresh }: ActSt
     <Confirm
       open={open}
       onOpenChange={onClose}
-      title={`Switch on ${host} by hand?`}
-      confirmLabel="Switch on"
+      title={t`Switch on ${host} by hand?`}
+      confirmLabel={t`Switch on`}
       isDanger={false}
       onConfirm={async () => {
         await ask(api.admin.domains({ resellerId })({ host }).activate.post());
-        toast.done(`${host} is live.`);
+        toast.done(t`${host} is live.`);
         await refresh();
       }}
     >
-      It is live immediately, whatever its DNS says. Automatic checks stop until a check that you start finds everything
-      correct.
+      <Trans>
+        It is live immediately, whatever its DNS says. Automatic checks stop until a check that you start finds
+        everything correct.
+      </Trans>
     </Confirm>
   );
 }
@@ -296,19 +309,21 @@ function Remove({
     <Confirm
       open={open}
       onOpenChange={onClose}
-      title={`Remove ${host}?`}
-      confirmLabel="Remove domain"
-      cancelLabel="Keep domain"
+      title={t`Remove ${host}?`}
+      confirmLabel={t`Remove domain`}
+      cancelLabel={t`Keep domain`}
       typeName={host}
       onConfirm={async () => {
         await ask(api.admin.domains({ resellerId })({ host }).delete());
-        toast.done(`${host} is removed.`);
+        toast.done(t`${host} is removed.`);
         onRemoved?.();
         await refresh();
       }}
     >
-      Panel and API stop answering there immediately. The reseller may add the name again; others must prove that it is
-      theirs.
+      <Trans>
+        Panel and API stop answering there immediately. The reseller may add the name again; others must prove that it
+        is theirs.
+      </Trans>
     </Confirm>
   );
 }

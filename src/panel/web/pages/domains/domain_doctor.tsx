@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { type QueryKey, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { ExternalLink, RotateCw } from "lucide-react";
 import { type ReactNode, useEffect, useEffectEvent, useRef, useState } from "react";
@@ -65,7 +67,7 @@ export function useDoctor({
     onSuccess: async (domain, { byHand }) => {
       client.setQueryData(queryKey, domain);
       void client.invalidateQueries({ queryKey: listKey });
-      if (byHand) announce(`Checked. ${statusWords(domain).words}.`);
+      if (byHand) announce(`${t`Checked.`} ${statusWords(domain).words}.`);
     },
   });
   const isWaiting = query.data !== undefined && isAboutToChange(query.data);
@@ -146,7 +148,7 @@ export function DoctorPage({
             onClick={doctor.checkNow}
             {...lock}
           >
-            Check now
+            <Trans>Check now</Trans>
           </Button>
         </>
       }
@@ -156,7 +158,7 @@ export function DoctorPage({
       <Section>
         <div className="grid gap-6">
           <Stepper
-            label="Going live"
+            label={t`Going live`}
             steps={STEPS.map((label, at) => ({ label, state: stepStates(domain)[at] ?? "todo" }))}
           />
           <p className="flex flex-wrap items-center gap-x-3 gap-y-1 text-13 text-ink-2">
@@ -164,7 +166,9 @@ export function DoctorPage({
             <LastCheck domain={domain} isChecking={doctor.isChecking} />
             <NextCheck domain={domain} isWatching={doctor.isWatching} />
             <span>
-              Added <Instant iso={domain.createdAt} />.
+              <Trans>
+                Added <Instant iso={domain.createdAt} />.
+              </Trans>
             </span>
             {facts}
           </p>
@@ -176,7 +180,12 @@ export function DoctorPage({
   );
 }
 
-const STEPS = ["Records", "Check", "Certificate", "Live"];
+const STEPS = [
+  t`Records`,
+  t({ message: "Check", context: "a step before a domain is live" }),
+  t`Certificate`,
+  t({ message: "Live", context: "state of a domain" }),
+];
 const VIEWERS_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** Announces that the domain has gone live while the page is open. */
@@ -185,7 +194,7 @@ function useLiveAnnouncement({ host, url, status }: Domain): void {
   useEffect(() => {
     if (before.current !== status && status === "active") {
       announce(DNS.live(url));
-      toast.done(`${host} is live.`);
+      toast.done(t`${host} is live.`);
     }
     before.current = status;
   }, [host, url, status]);
@@ -198,12 +207,12 @@ function LiveBanner({ url }: { url: string }) {
       title={DNS.live(url)}
       action={
         <ButtonLink href={url} target="_blank" size="sm" icon={ExternalLink}>
-          Open
+          {t({ message: "Open", context: "link to a domain" })}
         </ButtonLink>
       }
     >
-      Customers sign in there. The API is at {url}/v1.
-      {url.startsWith("https:") && " The first visit takes a few seconds, because the certificate is created."}
+      <Trans>Customers sign in there. The API is at {url}/v1.</Trans>
+      {url.startsWith("https:") && ` ${t`The first visit takes a few seconds, because the certificate is created.`}`}
     </Banner>
   );
 }
@@ -211,25 +220,56 @@ function LiveBanner({ url }: { url: string }) {
 /** "Checked 12 s ago", updated every second during the first minute. */
 function LastCheck({ domain: { checkedAt }, isChecking }: { domain: Domain; isChecking: boolean }) {
   const now = useNow(1_000);
-  if (isChecking) return <span>Checking…</span>;
-  if (checkedAt === null) return <span>Never checked.</span>;
+  if (isChecking)
+    return (
+      <span>
+        <Trans>Checking…</Trans>
+      </span>
+    );
+  if (checkedAt === null)
+    return (
+      <span>
+        <Trans>Never checked.</Trans>
+      </span>
+    );
   const ageMs = Math.max(0, now - Date.parse(checkedAt));
   return (
     <span className="figures">
-      Checked {ageMs < 60_000 ? `${formatDuration(ageMs)} ago` : <Ago iso={checkedAt} />}.
+      {ageMs < 60_000 ? (
+        <Trans>Checked {{ time: formatDuration(ageMs) }} ago.</Trans>
+      ) : (
+        <Trans>
+          Checked <Ago iso={checkedAt} />.
+        </Trans>
+      )}
     </span>
   );
 }
 
 function NextCheck({ domain: { nextCheckAt, status }, isWatching }: { domain: Domain; isWatching: boolean }) {
-  if (isWatching) return <span>Checks again every 20 s while this page is open.</span>;
+  if (isWatching) return <span>{t`Checks again every 20 s while this page is open.`}</span>;
   if (nextCheckAt === null) return null;
+  const isAwaited = status === "verifying";
   // A check that is due may be a moment late.
-  const isDue = Date.parse(nextCheckAt) <= nowMs();
+  if (Date.parse(nextCheckAt) <= nowMs())
+    return (
+      <span>
+        {isAwaited
+          ? t`Next automatic check in a moment, or now with the button.`
+          : t`Next automatic check in a moment.`}
+      </span>
+    );
   return (
     <span>
-      Next automatic check {isDue ? "in a moment" : <Ago iso={nextCheckAt} />}
-      {status === "verifying" && ", or now with the button"}.
+      {isAwaited ? (
+        <Trans>
+          Next automatic check <Ago iso={nextCheckAt} />, or now with the button.
+        </Trans>
+      ) : (
+        <Trans>
+          Next automatic check <Ago iso={nextCheckAt} />.
+        </Trans>
+      )}
     </span>
   );
 }

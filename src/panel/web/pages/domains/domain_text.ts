@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { DnsRecordReport, DnsReport, DnsTodo } from "../../../../accounts/dns_check.ts";
 import type { HostStatus } from "../../../../accounts/domain_states.ts";
 import { DNS } from "../../copy.ts";
@@ -26,19 +27,19 @@ export type DomainDetails = DomainFacts & {
 export function statusWords({ status, byHand, contested, failures }: DomainFacts): { kind: StatusKind; words: string } {
   switch (status) {
     case "pending":
-      return { kind: "unused", words: "Not checked yet" };
+      return { kind: "unused", words: t`Not checked yet` };
     case "verifying":
-      return { kind: "pending", words: "Waiting for DNS" };
+      return { kind: "pending", words: t`Waiting for DNS` };
     case "active":
-      if (failures > 0) return { kind: "ending", words: "Live, records changed" };
-      return { kind: "live", words: byHand ? "Live, by hand" : "Live" };
+      if (failures > 0) return { kind: "ending", words: t`Live, records changed` };
+      return { kind: "live", words: byHand ? t`Live, by hand` : t({ message: "Live", context: "state of a domain" }) };
     case "failed":
-      return { kind: "failed", words: "Not found in time" };
+      return { kind: "failed", words: t`Not found in time` };
     case "suspended":
-      if (byHand) return { kind: "suspended", words: "Switched off" };
-      return { kind: "suspended", words: contested ? "Off, taken over" : "Off, records changed" };
+      if (byHand) return { kind: "suspended", words: t`Switched off` };
+      return { kind: "suspended", words: contested ? t`Off, taken over` : t`Off, records changed` };
     case "removed":
-      return { kind: "ended", words: "Removed" };
+      return { kind: "ended", words: t({ message: "Removed", context: "state of a domain" }) };
   }
 }
 
@@ -49,7 +50,7 @@ export function nextCheckText({
 }: Pick<DomainFacts, "status"> & { nextCheckAt: string | null }): string | null {
   if (nextCheckAt !== null) return null;
   // The domain's page says that we are looking for its records.
-  return status === "verifying" ? "Soon" : "When you check";
+  return status === "verifying" ? t`Soon` : t`When you check`;
 }
 
 /** The lead of the domain's page: its state and what happens next. `now` in Unix milliseconds. */
@@ -57,21 +58,21 @@ export function leadOf(domain: DomainDetails, { now, zone }: { now: number; zone
   const { status, byHand, failures } = domain;
   switch (status) {
     case "pending":
-      return "Set the records below at your DNS provider, then check.";
+      return t`Set the records below at your DNS provider, then check.`;
     case "verifying":
-      return "We look for your records for up to 72 hours. The domain goes live automatically once all resolvers see them.";
+      return t`We look for your records for up to 72 hours. The domain goes live automatically once all resolvers see them.`;
     case "active":
       if (failures > 0)
-        return "Still live, but its records have changed. Restore them within a day, or the domain is switched off.";
+        return t`Still live, but its records have changed. Restore them within a day, or the domain is switched off.`;
       return byHand
-        ? "Switched on by an admin. It is not checked automatically."
-        : "The panel and the API are served there.";
+        ? t`Switched on by an admin. It is not checked automatically.`
+        : t`The panel and the API are served there.`;
     case "failed":
-      return "We looked for 72 hours and did not find the records. Set them, then check again.";
+      return t`We looked for 72 hours and did not find the records. Set them, then check again.`;
     case "suspended":
       return offText(domain, { now, zone });
     case "removed":
-      return "Removed. It is no longer served.";
+      return t`Removed. It is no longer served.`;
   }
 }
 
@@ -80,18 +81,25 @@ function offText(
   { now, zone }: { now: number; zone: string },
 ): string {
   const why = byHand
-    ? `switched off by an admin${suspension?.reason ? `, "${suspension.reason}"` : ""}. It is not switched on again automatically.`
+    ? byHandText(suspension?.reason ?? null)
     : contested
-      ? "another account has proved that it owns this name. Prove that it is yours to get it back."
-      : `${changedText(report)} Restore it, and the domain goes live again automatically.`;
-  if (suspension === null) return `Off: ${why}`;
+      ? t`another account has proved that it owns this name. Prove that it is yours to get it back.`
+      : changedText(report);
+  if (suspension === null) return t`Off: ${why}`;
   return DNS.off(formatDay(suspension.since, zone, now), why);
 }
 
-/** "the A record changed." */
+function byHandText(reason: string | null): string {
+  return reason
+    ? t`switched off by an admin, "${reason}". It is not switched on again automatically.`
+    : t`switched off by an admin. It is not switched on again automatically.`;
+}
+
 function changedText(report: DnsReport | null): string {
   const wrong = report?.resolvers.flatMap(({ records }) => records).find((record) => isWrong(record));
-  return `the ${wrong ? `${wrong.type} record` : "records"} changed.`;
+  return wrong
+    ? t`the ${{ type: wrong.type }} record changed. Restore it, and the domain goes live again automatically.`
+    : t`the records changed. Restore it, and the domain goes live again automatically.`;
 }
 
 /** Records → Check → Certificate → Live. Waiting is not shown as a failure, in line with the status. */
@@ -208,14 +216,16 @@ export function recordRows({ host, records, report }: DomainDetails): RecordRow[
 
 /** undefined: the last check did not query this record, because the name was not contested then. */
 function viewOf(record: DnsRecordReport | undefined): ResolverView {
-  if (record === undefined) return [{ mark: "unknown", words: "not checked yet" }];
+  if (record === undefined) return [{ mark: "unknown", words: t`not checked yet` }];
   const { status, found, foundMore, expected, failure } = record;
-  if (status === "unanswered") return [{ mark: "unknown", words: failure === "failed" ? "servers fail" : "no answer" }];
-  if (status === "ok") return [{ mark: "ok", words: expected.length === 0 ? "none" : "ok" }];
-  if (found.length === 0) return [{ mark: "bad", words: "missing" }];
+  if (status === "unanswered")
+    return [{ mark: "unknown", words: failure === "failed" ? t`servers fail` : t`no answer` }];
+  if (status === "ok")
+    return [{ mark: "ok", words: expected.length === 0 ? t({ message: "none", context: "DNS records" }) : t`ok` }];
+  if (found.length === 0) return [{ mark: "bad", words: t({ message: "missing", context: "a DNS record" }) }];
   return [
     ...found.map((value): ResolverView[number] => ({ mark: expected.includes(value) ? "ok" : "bad", words: value })),
-    ...(foundMore > 0 ? [{ mark: "bad" as const, words: `${foundMore} more` }] : []),
+    ...(foundMore > 0 ? [{ mark: "bad" as const, words: t`${foundMore} more` }] : []),
   ];
 }
 

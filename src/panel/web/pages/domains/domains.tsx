@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Globe, Plus } from "lucide-react";
 import { useLocation, useParams } from "wouter";
@@ -26,11 +28,11 @@ const WAITING_MS = 20_000;
 type Listed = NonNullable<Awaited<ReturnType<typeof api.domains.get>>["data"]>["domains"][number];
 
 const COLUMNS: Column<Listed>[] = [
-  { head: "Domain", cell: ({ host }) => <span className="font-mono break-all">{host}</span> },
-  { head: "State", cell: (domain) => <DomainStatus domain={domain} /> },
-  { head: "Checked", cell: ({ checkedAt }) => <Ago iso={checkedAt} /> },
+  { head: t`Domain`, cell: ({ host }) => <span className="font-mono break-all">{host}</span> },
+  { head: t`State`, cell: (domain) => <DomainStatus domain={domain} /> },
+  { head: t`Checked`, cell: ({ checkedAt }) => <Ago iso={checkedAt} /> },
   {
-    head: "Next check",
+    head: t`Next check`,
     hideBelow: "md",
     cell: (domain) => {
       const words = nextCheckText(domain);
@@ -51,21 +53,21 @@ export function DomainsPage() {
   const isUnready = domains.data?.serverAddresses.length === 0;
   const addButton = (
     <Button variant="primary" icon={Plus} onClick={() => adding.open(true)} disabled={isUnready} {...lock}>
-      Add domain
+      <Trans>Add domain</Trans>
     </Button>
   );
   return (
-    <Page title="Domains" lead="Your own domains, where customers sign in and call the API." action={addButton}>
+    <Page title={t`Domains`} lead={t`Your own domains, where customers sign in and call the API.`} action={addButton}>
       {isUnready && (
-        <Banner tone="warn" title="No domain can be set up yet">
-          The operator has to configure the addresses of the servers first.
+        <Banner tone="warn" title={t`No domain can be set up yet`}>
+          <Trans>The operator has to configure the addresses of the servers first.</Trans>
         </Banner>
       )}
       <Section flush>
         <Loaded query={domains} skeleton={<SkeletonRows rows={3} />}>
           {({ domains: rows }) => (
             <DataTable
-              caption="Domains"
+              caption={t`Domains`}
               rows={rows}
               rowKey={({ host }) => host}
               rowHref={({ host }) => `/domains/${host}`}
@@ -90,7 +92,7 @@ function AddDomain(dialog: DialogState) {
   const formKey = useIdempotencyKey();
   const form = useForm({
     first: { host: "" },
-    wrong: ({ host }) => ({ host: isBlank(host) ? "Enter the domain, such as ai.example.com." : null }),
+    wrong: ({ host }) => ({ host: isBlank(host) ? t`Enter the domain, such as ai.example.com.` : null }),
     send: async ({ host }) => {
       const added = await ask(api.domains.post({ host: readHost(host) }, sentOnce(formKey)));
       client.setQueryData([...DOMAINS_KEY, added.host], added);
@@ -106,14 +108,14 @@ function AddDomain(dialog: DialogState) {
     <FormDialog
       {...dialog}
       form={form}
-      title="Add domain"
-      description="Next you get the DNS records to set, and see which are missing."
-      submitLabel="Add domain"
+      title={t`Add domain`}
+      description={t`Next you get the DNS records to set, and see which are missing.`}
+      submitLabel={t`Add domain`}
       size="sm"
     >
       <TextField
-        label="Domain"
-        hint="A subdomain of a domain that you own. The domain itself is not affected."
+        label={t`Domain`}
+        hint={t`A subdomain of a domain that you own. The domain itself is not affected.`}
         {...form.field("host")}
         mono
         inputMode="url"
@@ -147,7 +149,7 @@ function OwnDomain({ host }: { host: string }) {
             doctor={doctor}
             actions={
               <Button variant="quiet" onClick={() => removing.open(true)} {...lock}>
-                Remove
+                <Trans>Remove</Trans>
               </Button>
             }
           />
@@ -174,7 +176,7 @@ function RemoveDomain({ host, open, onClose }: { host: string; open: boolean; on
   const isHere = useMe().host === host;
   const remove = async () => {
     await ask(api.domains({ host }).delete());
-    toast.done(`${host} removed.`);
+    toast.done(t`${host} removed.`);
     navigate("/domains");
     client.removeQueries({ queryKey: [...DOMAINS_KEY, host] });
     await client.invalidateQueries({ queryKey: [...DOMAINS_KEY, "list"] });
@@ -183,14 +185,14 @@ function RemoveDomain({ host, open, onClose }: { host: string; open: boolean; on
     <Confirm
       open={open}
       onOpenChange={onClose}
-      title={`Remove ${host}?`}
-      confirmLabel="Remove domain"
-      cancelLabel="Keep domain"
+      title={t`Remove ${host}?`}
+      confirmLabel={t`Remove domain`}
+      cancelLabel={t`Keep domain`}
       typeName={host}
       onConfirm={remove}
     >
-      The panel and the API stop answering there immediately. Customers, keys and packages are kept.
-      {isHere && " You are on this domain now. After removing it, sign in on another one."}
+      <Trans>The panel and the API stop answering there immediately. Customers, keys and packages are kept.</Trans>
+      {isHere && ` ${t`You are on this domain now. After removing it, sign in on another one.`}`}
     </Confirm>
   );
 }

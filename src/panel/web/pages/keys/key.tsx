@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { ArrowLeft, ChartColumn, KeyRound, RefreshCw } from "lucide-react";
 import { useParams } from "wouter";
 import { KEY_BUDGETS } from "../../../../limits.ts";
@@ -15,7 +17,7 @@ import { useMadeBy } from "../members/queries.ts";
 import { UsageChart } from "../usage/usage_chart.tsx";
 import { type KeyAct, KeyActing, KeyMenu } from "./key_actions.tsx";
 import { KeySecret, useBaseUrl } from "./key_secret.tsx";
-import { isLive, KeyStatus, SPENT_IN } from "./key_states.tsx";
+import { isLive, KeyStatus, PERIODS } from "./key_states.tsx";
 
 /** One API key: what it used, what is left of its limits, where it may be used. */
 
@@ -29,17 +31,17 @@ export function KeyPage() {
   const row = keys.data?.rows.find(({ keyId }) => String(keyId) === id);
   const rotate = row?.status === "enabled" && (
     <Button variant="primary" icon={RefreshCw} onClick={() => acting.open({ kind: "rotate", row })} {...lock}>
-      Rotate
+      <Trans>Rotate</Trans>
     </Button>
   );
   return (
     <Page
-      title={row ? `Key ${row.name}` : "Key"}
+      title={row ? t`Key ${{ name: row.name }}` : t`Key`}
       lead={
         <span className="flex flex-wrap items-center gap-x-4 gap-y-1">
           <TextLink href="/keys">
             <ArrowLeft size={14} aria-hidden className="mr-1 inline align-[-2px]" />
-            All keys
+            <Trans>All keys</Trans>
           </TextLink>
           {row && <KeyStatus row={row} />}
         </span>
@@ -48,7 +50,7 @@ export function KeyPage() {
         row && (
           <>
             <ButtonLink href={`/usage?key=${row.keyId}`} icon={ChartColumn}>
-              Requests
+              <Trans>Requests</Trans>
             </ButtonLink>
             {rotate}
             {isLive(row) && <KeyMenu row={row} onAct={acting.open} />}
@@ -59,8 +61,8 @@ export function KeyPage() {
       <Loaded query={keys} skeleton={<Skeleton className="h-72 rounded-lg" />}>
         {({ accountLimits }) =>
           row === undefined ? (
-            <Empty icon={KeyRound} action={<ButtonLink href="/keys">All keys</ButtonLink>}>
-              There is no such key, or it was revoked long ago.
+            <Empty icon={KeyRound} action={<ButtonLink href="/keys">{t`All keys`}</ButtonLink>}>
+              <Trans>There is no such key, or it was revoked long ago.</Trans>
             </Empty>
           ) : (
             <>
@@ -76,15 +78,18 @@ export function KeyPage() {
 }
 
 function KeySections({ row, onAct }: { row: OwnKey; onAct: (act: KeyAct) => void }) {
+  const title = plural({ days: CHART_DAYS }, { one: "Last # day", other: "Last # days" });
   return (
     <>
       <UsageChart
-        title={`Last ${CHART_DAYS} days`}
+        title={title}
         filter={{ keyId: row.keyId }}
         days={CHART_DAYS}
         empty={
-          <Section title={`Last ${CHART_DAYS} days`}>
-            <p className="text-14 text-ink-2">No requests were charged.</p>
+          <Section title={title}>
+            <p className="text-14 text-ink-2">
+              <Trans>No requests were charged.</Trans>
+            </p>
           </Section>
         }
       />
@@ -99,24 +104,26 @@ function LimitsSection({ row, onAct }: { row: OwnKey; onAct: (act: KeyAct) => vo
   const { used, limits } = row;
   return (
     <Section
-      title="Limits"
-      description="What this key may use of the package and spend from the balance."
+      title={t`Limits`}
+      description={t`What this key may use of the package and spend from the balance.`}
       action={
         isLive(row) && (
           <Button size="sm" onClick={() => onAct({ kind: "edit", row })} {...lock}>
-            {used === null ? "Set limits" : "Change limits"}
+            {used === null ? t`Set limits` : t`Change limits`}
           </Button>
         )
       }
     >
       {used === null ? (
-        <p className="text-14 text-ink-2">It has no limits of its own.</p>
+        <p className="text-14 text-ink-2">
+          <Trans>It has no limits of its own.</Trans>
+        </p>
       ) : (
         <div className="grid gap-6 sm:grid-cols-2 xl:grid-cols-4">
           <KeyMeters row={row} used={used} />
         </div>
       )}
-      {limits !== null && <p className="mt-4 text-14 text-ink-2">A minute: {limitsText(limits)}.</p>}
+      {limits !== null && <p className="mt-4 text-14 text-ink-2">{t`A minute: ${{ limits: limitsText(limits) }}.`}</p>}
     </Section>
   );
 }
@@ -125,29 +132,32 @@ function KeyMeters({ row, used }: { row: OwnKey; used: NonNullable<OwnKey["used"
   const refresh = useRefresh();
   const { dailyUnitsMax, totalSpendFrom, timeZone } = row;
   const resets = (at: string) => (
-    <>
+    <Trans>
       Resets in <Countdown to={at} onZero={() => void refresh()} />
-    </>
+    </Trans>
   );
   return (
     <>
       {dailyUnitsMax !== null && (
         <Meter
-          label="Requests today"
+          label={t`Requests today`}
           used={used.units}
           limit={dailyUnitsMax}
-          unit="requests"
+          unit={t`requests`}
           resets={resets(used.resetsAt.day)}
         />
       )}
       {KEY_BUDGETS.map(({ field, period }) => {
         const limit = row[field];
         if (limit === null) return null;
-        const since = period === "total" && totalSpendFrom !== null ? ` since ${totalSpendFrom}` : "";
         return (
           <Meter
             key={field}
-            label={`Spending ${SPENT_IN[period]}${since}`}
+            label={
+              period === "total" && totalSpendFrom !== null
+                ? t`Spending in total since ${totalSpendFrom}`
+                : PERIODS[period].label
+            }
             used={Number(used.spentNanoUsd[field])}
             limit={Number(limit)}
             format={(nanoUsd) => formatMoney(BigInt(Math.round(nanoUsd)))}
@@ -156,7 +166,7 @@ function KeyMeters({ row, used }: { row: OwnKey; used: NonNullable<OwnKey["used"
         );
       })}
       <p className="col-span-full text-12 text-ink-3">
-        Days begin at midnight in {timeZone}, weeks on Monday. Requests in flight count.
+        <Trans>Days begin at midnight in {timeZone}, weeks on Monday. Requests in flight count.</Trans>
       </p>
     </>
   );
@@ -168,36 +178,41 @@ function UseSection({ row, onAct }: { row: OwnKey; onAct: (act: KeyAct) => void 
   const maker = useMadeBy()(madeBy);
   const baseUrl = useBaseUrl(row);
   const created = <Instant iso={createdAt} />;
-  const expires = expiresAt === null ? "Never" : <Instant iso={expiresAt} />;
-  const lastUsed = (
-    <>
+  const expires = expiresAt === null ? t({ message: "Never", context: "expires" }) : <Instant iso={expiresAt} />;
+  const lastUsed =
+    lastHost === null ? (
       <Ago iso={lastUsedAt} />
-      {lastHost !== null && ` on ${lastHost}`}
-    </>
-  );
+    ) : (
+      <Trans>
+        <Ago iso={lastUsedAt} /> on {lastHost}
+      </Trans>
+    );
   return (
     <Section
-      title="Where it may be used"
+      title={t`Where it may be used`}
       action={
         isLive(row) && (
           <Button size="sm" onClick={() => onAct({ kind: "scope", row })} {...lock}>
-            Change models and hosts
+            <Trans>Change models and hosts</Trans>
           </Button>
         )
       }
     >
       <div className="grid gap-6">
-        <CopyField label="Base URL" value={baseUrl} />
+        <CopyField label={t`Base URL`} value={baseUrl} />
         <Facts
           facts={[
-            ["Key", masked],
-            ["Billing", mode === "payg" ? "Balance" : "Package"],
-            ["Models", modelIds === null ? "All, new ones too" : modelIds.join(", ")],
-            ["Hosts", hosts === null ? "All, new ones too" : hosts.join(", ")],
-            ["Last used", lastUsed],
-            ["Created", created],
-            ...(maker === null ? [] : [["Made by", maker] as const]),
-            ["Expires", expires],
+            [t`Key`, masked],
+            [t`Billing`, mode === "payg" ? t`Balance` : t`Package`],
+            [
+              t`Models`,
+              modelIds === null ? t({ message: "All, new ones too", context: "models" }) : modelIds.join(", "),
+            ],
+            [t`Hosts`, hosts === null ? t({ message: "All, new ones too", context: "hosts" }) : hosts.join(", ")],
+            [t`Last used`, lastUsed],
+            [t`Created`, created],
+            ...(maker === null ? [] : [[t`Made by`, maker] as const]),
+            [t`Expires`, expires],
           ]}
         />
       </div>

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Ban, Boxes, ChartColumn, MoreHorizontal, Pencil, Power, RefreshCw } from "lucide-react";
 import { api, ask } from "../../api.ts";
 import { CONFIRM } from "../../copy.ts";
@@ -44,15 +46,15 @@ function RevokeQuestion({
       open={open}
       onOpenChange={(isOpen) => isOpen || onClose()}
       title={title}
-      confirmLabel="Revoke key"
-      cancelLabel="Keep key"
+      confirmLabel={t`Revoke key`}
+      cancelLabel={t`Keep key`}
       onConfirm={async () => {
         await ask(api.keys({ id: keyId }).revoke.post());
         await refresh();
-        toast.done(`Key ${name} is revoked.`);
+        toast.done(t`Key ${name} is revoked.`);
       }}
     >
-      {body} This cannot be undone.
+      {body} <Trans>This cannot be undone.</Trans>
     </Confirm>
   );
 }
@@ -63,27 +65,27 @@ export function KeyMenu({ row, onAct }: { row: OwnKey; onAct: (act: KeyAct) => v
   const off = lock.disabled ? { disabled: true } : {};
   const isOn = row.status === "enabled";
   const items: MenuItem[] = [
-    { label: "Usage", icon: ChartColumn, href: `/usage?key=${row.keyId}` },
-    { label: "Name and limits", icon: Pencil, onSelect: () => onAct({ kind: "edit", row }), ...off },
-    { label: "Models and hosts", icon: Boxes, onSelect: () => onAct({ kind: "scope", row }), ...off },
+    { label: t`Usage`, icon: ChartColumn, href: `/usage?key=${row.keyId}` },
+    { label: t`Name and limits`, icon: Pencil, onSelect: () => onAct({ kind: "edit", row }), ...off },
+    { label: t`Models and hosts`, icon: Boxes, onSelect: () => onAct({ kind: "scope", row }), ...off },
     {
-      label: "Rotate",
+      label: t`Rotate`,
       icon: RefreshCw,
       onSelect: () => onAct({ kind: "rotate", row }),
-      ...(isOn ? off : { disabled: true, hint: "Switch it on first." }),
+      ...(isOn ? off : { disabled: true, hint: t`Switch it on first.` }),
     },
     {
-      label: isOn ? "Switch off" : "Switch on",
+      label: isOn ? t`Switch off` : t`Switch on`,
       icon: Power,
       onSelect: () => power.mutate({ what: row, isOn: !isOn }),
       ...off,
     },
     "line",
-    { label: "Revoke", icon: Ban, tone: "danger", onSelect: () => onAct({ kind: "revoke", row }), ...off },
+    { label: t`Revoke`, icon: Ban, tone: "danger", onSelect: () => onAct({ kind: "revoke", row }), ...off },
   ];
   return (
     <Menu
-      trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />}
+      trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" />}
       header={lock.title && <p className="text-12 text-ink-3">{lock.title}</p>}
       items={items}
     />
@@ -96,7 +98,7 @@ function usePower() {
       const key = api.keys({ id: keyId });
       return isOn ? ask(key.enable.post()) : ask(key.disable.post());
     },
-    done: ({ name }, isOn) => (isOn ? `Key ${name} is on.` : `Key ${name} is off. Requests with it get a 401 error.`),
-    stays: ({ name }, isOn) => `Key ${name} stays ${isOn ? "off" : "on"}.`,
+    done: ({ name }, isOn) => (isOn ? t`Key ${name} is on.` : t`Key ${name} is off. Requests with it get a 401 error.`),
+    stays: ({ name }, isOn) => (isOn ? t`Key ${name} stays off.` : t`Key ${name} stays on.`),
   });
 }

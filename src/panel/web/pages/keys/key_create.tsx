@@ -1,6 +1,6 @@
+import { plural, t } from "@lingui/core/macro";
 import { KEY_NAME_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
-import { formatOf } from "../../format.ts";
 import { useKeyOptions } from "../../shared/account_queries.ts";
 import { RadioList } from "../../ui/choices.tsx";
 import { nowMs } from "../../ui/clock.ts";
@@ -36,13 +36,18 @@ const DAY_MS = 86_400_000;
 type Options = NonNullable<ReturnType<typeof useKeyOptions>["data"]>;
 type Mode = "package" | "payg";
 
+/** `said`: in the line of the collapsed field. */
 const EXPIRIES = [
-  { value: "never", label: "Never" },
-  { value: "7", label: "In 7 days" },
-  { value: "30", label: "In 30 days" },
-  { value: "90", label: "In 90 days" },
-  { value: "365", label: "In a year" },
-  { value: "day", label: "After a day I choose" },
+  {
+    value: "never",
+    label: t({ message: "Never", context: "expires" }),
+    said: t({ message: "never", context: "expires" }),
+  },
+  { value: "7", label: t`In 7 days`, said: t`in 7 days` },
+  { value: "30", label: t`In 30 days`, said: t`in 30 days` },
+  { value: "90", label: t`In 90 days`, said: t`in 90 days` },
+  { value: "365", label: t`In a year`, said: t`in a year` },
+  { value: "day", label: t`After a day I choose`, said: "" },
 ] as const;
 type Expiry = { expiry: (typeof EXPIRIES)[number]["value"]; lastDay: string };
 
@@ -75,7 +80,7 @@ export function CreateKeyDialog({ most, ...dialog }: DialogState & { most: RateL
   const form: KeyForm = useForm({
     first: FIRST,
     wrong: (values) => ({
-      name: isBlank(values.name) ? "Enter a name for this key." : null,
+      name: isBlank(values.name) ? t`Enter a name for this key.` : null,
       mode: null,
       ...checkKeyScope(values),
       expiresAt: checkExpiry(values),
@@ -89,7 +94,7 @@ export function CreateKeyDialog({ most, ...dialog }: DialogState & { most: RateL
     },
     // The list is loaded again when the secret has been stored.
     onSent: ({ secret, key }) => {
-      showSecret({ ...key, secret, title: `Key ${key.name} is ready` });
+      showSecret({ ...key, secret, title: t`Key ${{ name: key.name }} is ready` });
       dialog.onClose();
     },
   });
@@ -97,13 +102,13 @@ export function CreateKeyDialog({ most, ...dialog }: DialogState & { most: RateL
     <FormDialog
       {...dialog}
       form={form}
-      title="Create key"
-      description="A key lets your server call the API."
-      submitLabel="Create key"
+      title={t`Create key`}
+      description={t`A key lets your server call the API.`}
+      submitLabel={t`Create key`}
     >
       <TextField
-        label="Name"
-        hint="Where the key will be used: ci, website, my laptop."
+        label={t`Name`}
+        hint={t`Where the key will be used: ci, website, my laptop.`}
         {...form.field("name")}
         maxLength={KEY_NAME_CHARS_MAX}
         required
@@ -112,7 +117,7 @@ export function CreateKeyDialog({ most, ...dialog }: DialogState & { most: RateL
         {(data) => (
           <>
             <RadioList
-              label="Billing"
+              label={t`Billing`}
               options={modeOptions(data)}
               {...form.field("mode")}
               value={form.values.mode ?? preselected}
@@ -133,47 +138,56 @@ function likelyMode({ modes }: Options): Mode {
 function modeOptions({ modes }: Options) {
   return modes.map(({ mode, canPay, packageName }) =>
     mode === "package"
-      ? {
-          value: mode,
-          label: "Package",
-          hint: packageName
-            ? `${packageName}${canPay ? "" : ", used up for now"}. Each request counts as one.`
-            : "No package is active now. The key works as soon as one is.",
-        }
+      ? { value: mode, label: t`Package`, hint: packageHint(packageName, canPay) }
       : {
           value: mode,
-          label: "Balance",
+          label: t`Balance`,
           hint: canPay
-            ? "Each request is charged by its tokens."
-            : "Cannot pay now: the balance is empty, or pay-as-you-go is off.",
+            ? t`Each request is charged by its tokens.`
+            : t`Cannot pay now: the balance is empty, or pay-as-you-go is off.`,
         },
   );
+}
+
+function packageHint(packageName: string | null, canPay: boolean): string {
+  if (!packageName) return t`No package is active now. The key works as soon as one is.`;
+  return canPay
+    ? t`${packageName}. Each request counts as one.`
+    : t`${packageName}, used up for now. Each request counts as one.`;
 }
 
 /** Limits that most keys do not need, each collapsed into one line with its value. */
 function Limits({ options, form, most }: { options: Options; form: KeyForm; most: RateLimits | null }) {
   const { values, errorOf } = form;
   const isWrong = (...names: LimitName[]) => names.some((name) => errorOf(name) !== null);
+  const models = allowedText(values.modelIds, {
+    all: t({ message: "all", context: "models" }),
+    several: (count) => plural(count, { one: "# model", other: "# models" }),
+  });
+  const hosts = allowedText(values.hosts, {
+    all: t({ message: "all", context: "hosts" }),
+    several: (count) => plural(count, { one: "# host", other: "# hosts" }),
+  });
   return (
     <div className="grid border-y border-line">
-      <CollapsedField label="Models" value={allowedText(values.modelIds, "model")} isWrong={isWrong("modelIds")}>
+      <CollapsedField label={t`Models`} value={models} isWrong={isWrong("modelIds")}>
         <ModelList options={options} {...form.field("modelIds")} />
       </CollapsedField>
-      <CollapsedField label="Hosts" value={allowedText(values.hosts, "host")} isWrong={isWrong("hosts")}>
+      <CollapsedField label={t`Hosts`} value={hosts} isWrong={isWrong("hosts")}>
         <HostList options={options} {...form.field("hosts")} />
       </CollapsedField>
-      <CollapsedField label="Expires" value={expiryText(values)} isWrong={isWrong("expiresAt")}>
+      <CollapsedField label={t`Expires`} value={expiryText(values)} isWrong={isWrong("expiresAt")}>
         <ExpiryFields values={values} onChange={form.set} error={errorOf("expiresAt")} />
       </CollapsedField>
       <CollapsedField
-        label="Limits of requests and spending"
+        label={t`Limits of requests and spending`}
         value={ownLimitsText(values)}
         isWrong={isWrong(...OWN_LIMIT_FIELDS)}
       >
         <OwnLimitFields field={form.field} zone={options.timeZone} />
       </CollapsedField>
       <CollapsedField
-        label="Limits a minute"
+        label={t`Limits a minute`}
         value={typedLimitsText(values)}
         isWrong={isWrong("limits.requestsPerMinute", "limits.tokensPerMinute", "limits.requestsAtOnce")}
       >
@@ -183,9 +197,12 @@ function Limits({ options, form, most }: { options: Options; form: KeyForm; most
   );
 }
 
-function allowedText(chosen: readonly string[] | null, one: string): string {
-  if (chosen === null) return "all";
-  return chosen.length === 1 ? (chosen[0] ?? "") : formatOf(chosen.length, one);
+function allowedText(
+  chosen: readonly string[] | null,
+  { all, several }: { all: string; several: (count: number) => string },
+): string {
+  if (chosen === null) return all;
+  return chosen.length === 1 ? (chosen[0] ?? "") : several(chosen.length);
 }
 
 /** The end of the chosen day in the viewer's zone; NaN without one. */
@@ -194,7 +211,7 @@ function endOfDayMs(day: string): number {
 }
 
 function checkExpiry({ expiry, lastDay }: Expiry): string | null {
-  return expiry === "day" && !(endOfDayMs(lastDay) > nowMs()) ? "Choose today or a later day." : null;
+  return expiry === "day" && !(endOfDayMs(lastDay) > nowMs()) ? t`Choose today or a later day.` : null;
 }
 
 function readExpiry({ expiry, lastDay }: Expiry): string | null {
@@ -204,8 +221,8 @@ function readExpiry({ expiry, lastDay }: Expiry): string | null {
 }
 
 function expiryText({ expiry, lastDay }: Expiry): string {
-  if (expiry === "day") return `after ${lastDay || "…"}`;
-  return (EXPIRIES.find(({ value }) => value === expiry)?.label ?? "").toLowerCase();
+  if (expiry === "day") return t`after ${{ day: lastDay || "…" }}`;
+  return EXPIRIES.find(({ value }) => value === expiry)?.said ?? "";
 }
 
 function ExpiryFields({
@@ -220,12 +237,12 @@ function ExpiryFields({
   const isDay = expiry === "day";
   return (
     <div className="grid gap-3 sm:grid-cols-2">
-      <Field label="The key expires" error={!isDay && error}>
+      <Field label={t`The key expires`} error={!isDay && error}>
         <NativeSelect value={expiry} onValue={(next) => onChange({ expiry: next })} options={EXPIRIES} />
       </Field>
       {isDay && (
         <TextField
-          label="Last day"
+          label={t`Last day`}
           type="date"
           value={lastDay}
           onValue={(day) => onChange({ lastDay: day })}

@@ -1,6 +1,7 @@
+import { plural, t } from "@lingui/core/macro";
+import { Plural } from "@lingui/react/macro";
 import { KEY_NAME_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
-import { formatOf } from "../../format.ts";
 import { type OwnKey, useKeyOptions } from "../../shared/account_queries.ts";
 import { useRefresh } from "../../shared/page_hooks.ts";
 import { RadioList } from "../../ui/choices.tsx";
@@ -23,7 +24,7 @@ export function EditKeyDialog({ row, most, ...dialog }: DialogState & { row: Own
   const form = useForm({
     first: { name: row.name, ...typedOwnLimits(row), ...typedLimits(row.limits) },
     wrong: ({ name, ...limits }) => ({
-      name: isBlank(name) ? "Enter a name for this key." : null,
+      name: isBlank(name) ? t`Enter a name for this key.` : null,
       ...checkOwnLimits(limits),
       ...checkLimits(limits),
     }),
@@ -32,7 +33,7 @@ export function EditKeyDialog({ row, most, ...dialog }: DialogState & { row: Own
       await refresh();
     },
     onSent: () => {
-      toast.done(`Key ${form.values.name.trim()} saved.`);
+      toast.done(t`Key ${{ name: form.values.name.trim() }} saved.`);
       dialog.onClose();
     },
   });
@@ -40,11 +41,11 @@ export function EditKeyDialog({ row, most, ...dialog }: DialogState & { row: Own
     <FormDialog
       {...dialog}
       form={form}
-      title={`Key ${row.name}`}
-      description="Billing and expiry are fixed when a key is created."
-      submitLabel="Save"
+      title={t`Key ${{ name: row.name }}`}
+      description={t`Billing and expiry are fixed when a key is created.`}
+      submitLabel={t`Save`}
     >
-      <TextField label="Name" {...form.field("name")} maxLength={KEY_NAME_CHARS_MAX} required />
+      <TextField label={t`Name`} {...form.field("name")} maxLength={KEY_NAME_CHARS_MAX} required />
       <OwnLimitFields field={form.field} zone={row.timeZone} />
       <RateLimitFields field={form.field} most={most} />
     </FormDialog>
@@ -64,7 +65,7 @@ export function ScopeDialog({ row, ...dialog }: DialogState & { row: OwnKey }) {
       await refresh();
     },
     onSent: () => {
-      toast.done(`Key ${row.name} saved.`);
+      toast.done(t`Key ${{ name: row.name }} saved.`);
       dialog.onClose();
     },
   });
@@ -72,9 +73,9 @@ export function ScopeDialog({ row, ...dialog }: DialogState & { row: OwnKey }) {
     <FormDialog
       {...dialog}
       form={form}
-      title={`Models and hosts of key ${row.name}`}
-      description="A change applies immediately: requests outside of it are refused."
-      submitLabel="Save"
+      title={t`Models and hosts of key ${{ name: row.name }}`}
+      description={t`A change applies immediately: requests outside of it are refused.`}
+      submitLabel={t`Save`}
     >
       <Loaded query={options} skeleton={<Skeleton className="h-48" />}>
         {(data) => (
@@ -88,11 +89,29 @@ export function ScopeDialog({ row, ...dialog }: DialogState & { row: OwnKey }) {
   );
 }
 
+/** `done`: the title of the new key's secret. */
 const OVERLAPS = [
-  { value: "0", label: "Not at all", hint: "Requests with the old key get a 401 error immediately." },
-  { value: String(HOUR_SECONDS), label: "1 hour" },
-  { value: String(24 * HOUR_SECONDS), label: "24 hours" },
-  { value: String(7 * 24 * HOUR_SECONDS), label: "7 days" },
+  {
+    value: "0",
+    label: t`Not at all`,
+    hint: t`Requests with the old key get a 401 error immediately.`,
+    done: (name: string) => t`New key ${name}: the old one has ended`,
+  },
+  {
+    value: String(HOUR_SECONDS),
+    label: t`1 hour`,
+    done: (name: string) => t`New key ${name}: the old one works for 1 hour more`,
+  },
+  {
+    value: String(24 * HOUR_SECONDS),
+    label: t`24 hours`,
+    done: (name: string) => t`New key ${name}: the old one works for 24 hours more`,
+  },
+  {
+    value: String(7 * 24 * HOUR_SECONDS),
+    label: t`7 days`,
+    done: (name: string) => t`New key ${name}: the old one works for 7 days more`,
+  },
 ] as const;
 type Overlap = (typeof OVERLAPS)[number]["value"];
 const DEFAULT_OVERLAP: Overlap = String(24 * HOUR_SECONDS);
@@ -108,9 +127,8 @@ export function RotateKeyDialog({ row, ...dialog }: DialogState & { row: OwnKey 
         ask(api.keys({ id: row.keyId }).rotate.post({ overlapSeconds: Number(overlapSeconds) }, sentOnce(formKey))),
       ),
     onSent: ({ secret, key }) => {
-      const label = OVERLAPS.find(({ value }) => value === overlap)?.label ?? "";
-      const old = overlap === "0" ? "the old one has ended" : `the old one works for ${label} more`;
-      showSecret({ ...key, secret, title: `New key ${key.name}: ${old}` });
+      const title = OVERLAPS.find(({ value }) => value === overlap)?.done(key.name) ?? "";
+      showSecret({ ...key, secret, title });
       dialog.onClose();
     },
   });
@@ -120,15 +138,20 @@ export function RotateKeyDialog({ row, ...dialog }: DialogState & { row: OwnKey 
     <FormDialog
       {...dialog}
       form={form}
-      title={`Rotate key ${row.name}?`}
-      description="You get a new key with the same settings. Replace the old key with it wherever it is used."
-      submitLabel="Rotate key"
+      title={t`Rotate key ${{ name: row.name }}?`}
+      description={t`You get a new key with the same settings. Replace the old key with it wherever it is used.`}
+      submitLabel={t`Rotate key`}
     >
-      <RadioList label="The old key keeps working for" options={OVERLAPS} {...form.field("overlapSeconds")} />
+      <RadioList label={t`The old key keeps working for`} options={OVERLAPS} {...form.field("overlapSeconds")} />
       {requests !== null && requests > 0 && (
         <Banner tone={overlap === "0" ? "warn" : "neutral"}>
-          {formatOf(requests, "request")} used it in the last 24 h.
-          {overlap === "0" && ` The next ${requests === 1 ? "one" : "ones"} will be refused.`}
+          <Plural
+            value={requests}
+            one="# request used it in the last 24 h."
+            other="# requests used it in the last 24 h."
+          />
+          {overlap === "0" &&
+            ` ${plural(requests, { one: "The next one will be refused.", other: "The next ones will be refused." })}`}
         </Banner>
       )}
     </FormDialog>

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { useKeyOptions } from "../../shared/account_queries.ts";
 import { CheckboxList } from "../../ui/choices.tsx";
 import type { Option } from "../../ui/fields.tsx";
@@ -10,8 +11,8 @@ type Options = NonNullable<ReturnType<typeof useKeyOptions>["data"]>;
 
 export function checkKeyScope({ modelIds, hosts }: KeyScope): Record<keyof KeyScope, string | null> {
   return {
-    modelIds: modelIds?.length === 0 ? "Choose a model, or allow all." : null,
-    hosts: hosts?.length === 0 ? "Choose a host, or allow all." : null,
+    modelIds: modelIds?.length === 0 ? t`Choose a model, or allow all.` : null,
+    hosts: hosts?.length === 0 ? t`Choose a host, or allow all.` : null,
   };
 }
 
@@ -20,8 +21,8 @@ type ListProps = FieldState<string[] | null> & { options: Options };
 export function ModelList({ options: { models }, ...field }: ListProps) {
   return (
     <CheckboxList
-      label="Models the key may use"
-      allLabel="All models, new ones too"
+      label={t`Models the key may use`}
+      allLabel={t`All models, new ones too`}
       options={withChosen(
         models.map(({ id }) => ({ value: id, label: id })),
         field.value,
@@ -34,8 +35,8 @@ export function ModelList({ options: { models }, ...field }: ListProps) {
 export function HostList({ options: { hosts }, ...field }: ListProps) {
   return (
     <CheckboxList
-      label="Hosts the key may be used on"
-      allLabel="All hosts, new ones too"
+      label={t`Hosts the key may be used on`}
+      allLabel={t`All hosts, new ones too`}
       options={withChosen(
         hosts.map(({ host, label }) => ({ value: host, label: host, hint: label })),
         field.value,
@@ -48,5 +49,5 @@ export function HostList({ options: { hosts }, ...field }: ListProps) {
 /** A key may have a model or host that is gone now. */
 function withChosen(options: Option[], chosen: readonly string[] | null): Option[] {
   const gone = (chosen ?? []).filter((each) => !options.some(({ value }) => value === each));
-  return [...options, ...gone.map((each) => ({ value: each, label: each, hint: "not available now" }))];
+  return [...options, ...gone.map((each) => ({ value: each, label: each, hint: t`not available now` }))];
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
 import { explainRepeat, useMe } from "../../api.ts";
 import { useKeyOptions } from "../../shared/account_queries.ts";
@@ -67,6 +68,6 @@ function useFirstModel({ modelIds }: FreshKey): string | null {
 export function explainLostKey<T>(sent: Promise<T>): Promise<T> {
   return explainRepeat(
     sent,
-    "The key was created, but its secret got lost on the way. Revoke the new key in the list and create another.",
+    t`The key was created, but its secret got lost on the way. Revoke the new key in the list and create another.`,
   );
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { KEY_BUDGETS } from "../../../../limits.ts";
 import { formatDay, formatDuration } from "../../format.ts";
 import type { OwnKey } from "../../shared/account_queries.ts";
@@ -11,8 +12,13 @@ const DAY_MS = 86_400_000;
 const UNUSED_DAYS = 30;
 const NEVER_USED_DAYS = 7;
 const ENDING_DAYS = 7;
-/** The periods of its limits, in texts. */
-export const SPENT_IN = { day: "today", week: "this week", month: "this month", total: "in total" } as const;
+/** The periods of its limits: what is spent in one, and its name after "12 of 50 left". */
+export const PERIODS = {
+  day: { label: t`Spending today`, name: t({ message: "today", context: "after: 12 of 50 left" }) },
+  week: { label: t`Spending this week`, name: t({ message: "this week", context: "after: 12 of 50 left" }) },
+  month: { label: t`Spending this month`, name: t({ message: "this month", context: "after: 12 of 50 left" }) },
+  total: { label: t`Spending in total`, name: t({ message: "in total", context: "after: 12 of 50 left" }) },
+} as const;
 const VIEWER_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 export function isLive({ status }: OwnKey): boolean {
@@ -39,6 +45,7 @@ export function KeyStatus({ row: { status, expiresAt } }: { row: OwnKey }) {
   if (status === "revoked" || status === "expired") return <Status kind={status} />;
   if (expiresAt === null) return <Status kind="active" />;
   const leftMs = Date.parse(expiresAt) - nowMs();
-  if (leftMs < ENDING_DAYS * DAY_MS) return <Status kind="ending">Ends in {formatDuration(leftMs)}</Status>;
-  return <Status kind="active">Active until {formatDay(expiresAt, VIEWER_ZONE, nowMs())}</Status>;
+  if (leftMs < ENDING_DAYS * DAY_MS)
+    return <Status kind="ending">{t`Ends in ${{ time: formatDuration(leftMs) }}`}</Status>;
+  return <Status kind="active">{t`Active until ${{ day: formatDay(expiresAt, VIEWER_ZONE, nowMs()) }}`}</Status>;
 }

@@ -1,8 +1,10 @@
+import { plural, t } from "@lingui/core/macro";
+import { Plural, Trans } from "@lingui/react/macro";
 import { Infinity as Endless, KeyRound, Plus } from "lucide-react";
 import { type ReactNode, useEffect, useEffectEvent } from "react";
 import { KEY_BUDGETS } from "../../../../limits.ts";
 import { EMPTY, limitsText } from "../../copy.ts";
-import { formatCount, formatMoney, formatOf } from "../../format.ts";
+import { formatCount, formatMoney } from "../../format.ts";
 import { type OwnKey, useKeys } from "../../shared/account_queries.ts";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
@@ -18,7 +20,7 @@ import { TwoLines } from "../../ui/two_lines.tsx";
 import { useMadeBy } from "../members/queries.ts";
 import { type KeyAct, KeyActing, KeyMenu } from "./key_actions.tsx";
 import { KeySecret } from "./key_secret.tsx";
-import { isLive, isUsedUp, KeyStatus, SPENT_IN, unusedDays } from "./key_states.tsx";
+import { isLive, isUsedUp, KeyStatus, PERIODS, unusedDays } from "./key_states.tsx";
 import type { RateLimits } from "./rate_limits.tsx";
 
 /** The person's API keys: create, check their use, and retire them. */
@@ -29,11 +31,11 @@ export function KeysPage() {
   const acting = useActing();
   const create = (
     <Button variant="primary" icon={Plus} onClick={() => acting.open({ kind: "create" })} {...lock}>
-      Create key
+      <Trans>Create key</Trans>
     </Button>
   );
   return (
-    <Page title="Keys" lead="Create keys, see how they are used, and retire them safely." action={create}>
+    <Page title={t`Keys`} lead={t`Create keys, see how they are used, and retire them safely.`} action={create}>
       <Loaded query={keys} skeleton={<KeysSkeleton />}>
         {({ rows, accountLimits }) => (
           <>
@@ -75,7 +77,7 @@ function useActing() {
 /** The limits of the whole account, which all its keys share. */
 function AccountLimits({ limits }: { limits: RateLimits }) {
   return (
-    <Banner tone="neutral" title="Limits of your account, for all keys together">
+    <Banner tone="neutral" title={t`Limits of your account, for all keys together`}>
       {limitsText(limits)}.
     </Banner>
   );
@@ -88,9 +90,12 @@ function UnusedKeys({ rows }: { rows: readonly OwnKey[] }) {
   return (
     <Banner
       tone="warn"
-      title={count === 1 ? "1 key is unused and never expires" : `${count} keys are unused and never expire`}
+      title={plural(count, {
+        one: "# key is unused and never expires",
+        other: "# keys are unused and never expire",
+      })}
     >
-      Revoke the keys that are no longer needed: a forgotten key can still be stolen.
+      <Trans>Revoke the keys that are no longer needed: a forgotten key can still be stolen.</Trans>
     </Banner>
   );
 }
@@ -101,7 +106,7 @@ function KeyLists({ rows, onAct, empty }: { rows: readonly OwnKey[]; onAct: (act
   return (
     <Section flush>
       <DataTable
-        caption="Keys"
+        caption={t`Keys`}
         rows={live}
         rowKey={({ keyId }) => String(keyId)}
         rowHref={({ keyId }) => `/keys/${keyId}`}
@@ -115,12 +120,16 @@ function KeyLists({ rows, onAct, empty }: { rows: readonly OwnKey[]; onAct: (act
 }
 
 const COLUMNS: readonly Column<OwnKey>[] = [
-  { head: "Key", cell: (row) => <NameCell row={row} /> },
-  { head: "Billing", cell: ({ mode }) => (mode === "payg" ? "Balance" : "Package") },
-  { head: "Models", cell: (row) => <ScopeCell row={row} />, hideBelow: "lg" },
-  { head: "Left", cell: (row) => <LimitsCell row={row} />, hideBelow: "md" },
-  { head: "Last used", cell: (row) => <LastUsedCell row={row} /> },
-  { head: "State", cell: (row) => <StateCell row={row} /> },
+  { head: t`Key`, cell: (row) => <NameCell row={row} /> },
+  { head: t`Billing`, cell: ({ mode }) => (mode === "payg" ? t`Balance` : t`Package`) },
+  { head: t`Models`, cell: (row) => <ScopeCell row={row} />, hideBelow: "lg" },
+  {
+    head: t({ message: "Left", context: "of a key's limits" }),
+    cell: (row) => <LimitsCell row={row} />,
+    hideBelow: "md",
+  },
+  { head: t`Last used`, cell: (row) => <LastUsedCell row={row} /> },
+  { head: t`State`, cell: (row) => <StateCell row={row} /> },
 ];
 
 function NameCell({ row: { name, masked, limits, madeBy } }: { row: OwnKey }) {
@@ -130,7 +139,7 @@ function NameCell({ row: { name, masked, limits, madeBy } }: { row: OwnKey }) {
       below={
         <>
           <span className="font-mono text-12">{masked}</span>
-          {maker !== null && <span className="block text-12">Made by {maker}</span>}
+          {maker !== null && <span className="block text-12">{t`Made by ${maker}`}</span>}
           {limits !== null && <span className="block text-12">{limitsText(limits)}</span>}
         </>
       }
@@ -144,11 +153,17 @@ function ScopeCell({ row: { modelIds, hosts } }: { row: OwnKey }) {
   return (
     <span className="grid">
       <Hint says={modelIds !== null && modelIds.length > 1 ? modelIds.join(", ") : null} className="whitespace-nowrap">
-        {modelIds === null ? "All" : modelIds.length === 1 ? modelIds[0] : formatOf(modelIds.length, "model")}
+        {modelIds === null ? (
+          t({ message: "All", context: "models" })
+        ) : modelIds.length === 1 ? (
+          modelIds[0]
+        ) : (
+          <Plural value={{ count: modelIds.length }} one="# model" other="# models" />
+        )}
       </Hint>
       {hosts !== null && (
         <Hint says={hosts.length > 1 ? hosts.join(", ") : null} className="text-12 text-ink-3">
-          {hosts.length === 1 ? hosts[0] : formatOf(hosts.length, "host")}
+          {hosts.length === 1 ? hosts[0] : <Plural value={{ count: hosts.length }} one="# host" other="# hosts" />}
         </Hint>
       )}
     </span>
@@ -158,18 +173,23 @@ function ScopeCell({ row: { modelIds, hosts } }: { row: OwnKey }) {
 /** The key's own limits, and what is used of them. */
 function LimitsCell({ row }: { row: OwnKey }) {
   const { name, used, dailyUnitsMax } = row;
-  if (used === null) return <span className="text-ink-3">No limit</span>;
+  if (used === null)
+    return (
+      <span className="text-ink-3">
+        <Trans>No limit</Trans>
+      </span>
+    );
   return (
     <span className="grid gap-1.5">
       {dailyUnitsMax !== null && (
         <Meter
           size="sm"
-          label={`Requests today, key ${name}`}
+          label={t`Requests today, key ${name}`}
           used={used.units}
           limit={dailyUnitsMax}
-          unit="requests"
+          unit={t`requests`}
           resets={null}
-          period={SPENT_IN.day}
+          period={PERIODS.day.name}
         />
       )}
       {KEY_BUDGETS.map(({ field, period }) => {
@@ -179,11 +199,11 @@ function LimitsCell({ row }: { row: OwnKey }) {
           <Meter
             key={field}
             size="sm"
-            label={`Spending ${SPENT_IN[period]}, key ${name}`}
+            label={t`${{ spending: PERIODS[period].label }}, key ${name}`}
             used={Number(used.spentNanoUsd[field])}
             limit={Number(limit)}
             format={(nanoUsd) => formatMoney(BigInt(Math.round(nanoUsd)))}
-            period={SPENT_IN[period]}
+            period={PERIODS[period].name}
             {...(period !== "total" && { resets: null })}
           />
         );
@@ -197,9 +217,9 @@ function LastUsedCell({ row: { lastUsedAt, lastHost, requestsLastDay } }: { row:
     <span className="grid">
       <Ago iso={lastUsedAt} />
       {requestsLastDay !== null && requestsLastDay > 0 && (
-        <span className="text-12 text-ink-3 tabular-nums">{formatCount(requestsLastDay)} in 24 h</span>
+        <span className="text-12 text-ink-3 tabular-nums">{t`${{ count: formatCount(requestsLastDay) }} in 24 h`}</span>
       )}
-      {lastHost !== null && <span className="text-12 wrap-anywhere text-ink-3">on {lastHost}</span>}
+      {lastHost !== null && <span className="text-12 wrap-anywhere text-ink-3">{t`on ${lastHost}`}</span>}
     </span>
   );
 }
@@ -209,26 +229,40 @@ function StateCell({ row }: { row: OwnKey }) {
   return (
     <span className="inline-flex flex-wrap gap-1 max-sm:justify-end">
       <KeyStatus row={row} />
-      {row.status === "enabled" && isUsedUp(row) && <Badge tone="bad">Limit reached</Badge>}
-      {days !== null && <Badge tone="warn">{row.lastUsedAt === null ? "Never used" : `Unused for ${days} days`}</Badge>}
-      {row.expiresAt === null && <Badge icon={Endless}>No expiry</Badge>}
+      {row.status === "enabled" && isUsedUp(row) && (
+        <Badge tone="bad">
+          <Trans>Limit reached</Trans>
+        </Badge>
+      )}
+      {days !== null && (
+        <Badge tone="warn">
+          {row.lastUsedAt === null
+            ? t`Never used`
+            : plural(days, { one: "Unused for # day", other: "Unused for # days" })}
+        </Badge>
+      )}
+      {row.expiresAt === null && (
+        <Badge icon={Endless}>
+          <Trans>No expiry</Trans>
+        </Badge>
+      )}
     </span>
   );
 }
 
 function EndedKeys({ rows }: { rows: readonly OwnKey[] }) {
   return (
-    <Collapsed look="rows" label={`Revoked and expired keys (${formatCount(rows.length)})`}>
+    <Collapsed look="rows" label={t`Revoked and expired keys (${{ count: formatCount(rows.length) }})`}>
       <DataTable
-        caption="Ended keys"
+        caption={t`Ended keys`}
         rows={rows}
         rowKey={({ keyId }) => String(keyId)}
         rowHref={({ keyId }) => `/keys/${keyId}`}
         columns={[
-          { head: "Key", cell: (row) => <NameCell row={row} /> },
-          { head: "Billing", cell: ({ mode }) => (mode === "payg" ? "Balance" : "Package") },
-          { head: "Last used", cell: (row) => <LastUsedCell row={row} /> },
-          { head: "State", cell: (row) => <KeyStatus row={row} /> },
+          { head: t`Key`, cell: (row) => <NameCell row={row} /> },
+          { head: t`Billing`, cell: ({ mode }) => (mode === "payg" ? t`Balance` : t`Package`) },
+          { head: t`Last used`, cell: (row) => <LastUsedCell row={row} /> },
+          { head: t`State`, cell: (row) => <KeyStatus row={row} /> },
         ]}
       />
     </Collapsed>

@@ -1,5 +1,7 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { KEY_BUDGETS, KEY_DAILY_REQUESTS, type KeyBudgetField, MONEY_USD_MAX } from "../../../../limits.ts";
-import { formatMoney, formatOf, formatZoneTime, parseUsd, toUsdInput } from "../../format.ts";
+import { formatMoney, formatZoneTime, parseUsd, toUsdInput } from "../../format.ts";
 import type { OwnKey } from "../../shared/account_queries.ts";
 import { checkCount, checkUsd, readCount } from "../../shared/typed_numbers.ts";
 import { CountField, DollarField } from "../../ui/fields.tsx";
@@ -10,8 +12,13 @@ import type { FieldState } from "../../ui/form.tsx";
 export type OwnLimits = Record<"dailyUnitsMax" | KeyBudgetField, string>;
 export const OWN_LIMIT_FIELDS = ["dailyUnitsMax", ...KEY_BUDGETS.map(({ field }) => field)] as const;
 
-/** What a key's limit of each period is called in texts. */
-const SHORT = { day: "a day", week: "a week", month: "a month", total: "in total" } as const;
+/** A key's limit of each period: its field, and the limit in words. */
+const PERIODS = {
+  day: { label: t`Spending a day`, text: (amount: string) => t`${amount} a day` },
+  week: { label: t`Spending a week`, text: (amount: string) => t`${amount} a week` },
+  month: { label: t`Spending a month`, text: (amount: string) => t`${amount} a month` },
+  total: { label: t`Spending in total`, text: (amount: string) => t`${amount} in total` },
+} as const;
 
 export const NO_OWN_LIMITS: OwnLimits = { dailyUnitsMax: "", ...budgets(() => "") };
 
@@ -26,7 +33,7 @@ export function typedOwnLimits(key: OwnKey): OwnLimits {
 export function checkOwnLimits(typed: OwnLimits): Record<keyof OwnLimits, string | null> {
   const wrong = (usd: string) =>
     checkUsd(usd, { maxUsd: MONEY_USD_MAX, decimals: 9, optional: true }) ??
-    (usd.trim() !== "" && parseUsd(usd) === "0" ? "Enter more than $0, or leave it empty for no limit." : null);
+    (usd.trim() !== "" && parseUsd(usd) === "0" ? t`Enter more than $0, or leave it empty for no limit.` : null);
   return {
     ...budgets((field) => wrong(typed[field])),
     dailyUnitsMax: checkCount(typed.dailyUnitsMax, { ...KEY_DAILY_REQUESTS, optional: true }),
@@ -43,14 +50,17 @@ export function readOwnLimits(typed: OwnLimits) {
 export function ownLimitsText(typed: OwnLimits): string {
   const errors = checkOwnLimits(typed);
   const read = readOwnLimits(typed);
+  const { dailyUnitsMax: requests } = read;
   const parts = [
-    errors.dailyUnitsMax === null && read.dailyUnitsMax !== null && `${formatOf(read.dailyUnitsMax, "request")} a day`,
+    errors.dailyUnitsMax === null &&
+      requests !== null &&
+      plural(requests, { one: "# request a day", other: "# requests a day" }),
     ...KEY_BUDGETS.map(({ field, period }) => {
       const nanoUsd = read[field];
-      return errors[field] === null && nanoUsd !== null && `${formatMoney(nanoUsd)} ${SHORT[period]}`;
+      return errors[field] === null && nanoUsd !== null && PERIODS[period].text(formatMoney(nanoUsd));
     }),
   ].filter(Boolean);
-  return parts.length === 0 ? "none" : parts.join(", ");
+  return parts.length === 0 ? t({ message: "none", context: "limits" }) : parts.join(", ");
 }
 
 export function OwnLimitFields({
@@ -64,14 +74,16 @@ export function OwnLimitFields({
   return (
     <div className="grid gap-3">
       <div className="grid gap-3 sm:grid-cols-2">
-        <CountField label="Requests a day" optional {...field("dailyUnitsMax")} />
+        <CountField label={t`Requests a day`} optional {...field("dailyUnitsMax")} />
         {KEY_BUDGETS.map(({ field: name, period }) => (
-          <DollarField key={name} label={`Spending ${SHORT[period]}`} optional {...field(name)} />
+          <DollarField key={name} label={PERIODS[period].label} optional {...field(name)} />
         ))}
       </div>
       <p className="text-12 text-ink-3">
-        The most that this key may use of the package and spend from the balance. Days begin at midnight in{" "}
-        {formatZoneTime(zone)}, weeks on Monday. The total counts from the day on which you set it.
+        <Trans>
+          The most that this key may use of the package and spend from the balance. Days begin at midnight in{" "}
+          {{ zone: formatZoneTime(zone) }}, weeks on Monday. The total counts from the day on which you set it.
+        </Trans>
       </p>
     </div>
   );

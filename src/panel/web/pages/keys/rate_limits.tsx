@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Plus, X } from "lucide-react";
 import { useId } from "react";
 import { LIMITED_MODELS_MAX, REQUESTS_AT_ONCE, REQUESTS_PER_MINUTE, TOKENS_PER_MINUTE } from "../../../../limits.ts";
@@ -21,10 +23,10 @@ type LimitSet = Omit<RateLimits, "models">;
 type Name = keyof LimitSet;
 
 const KINDS = [
-  { name: "requestsPerMinute", label: "Requests a minute", range: REQUESTS_PER_MINUTE, unit: "request" },
-  { name: "tokensPerMinute", label: "Tokens a minute", range: TOKENS_PER_MINUTE, unit: "token" },
-  { name: "requestsAtOnce", label: "Requests at once", range: REQUESTS_AT_ONCE, unit: "request" },
-] as const satisfies readonly { name: Name; label: string; range: { min: number; max: number }; unit: string }[];
+  { name: "requestsPerMinute", label: t`Requests a minute`, range: REQUESTS_PER_MINUTE },
+  { name: "tokensPerMinute", label: t`Tokens a minute`, range: TOKENS_PER_MINUTE },
+  { name: "requestsAtOnce", label: t`Requests at once`, range: REQUESTS_AT_ONCE },
+] as const satisfies readonly { name: Name; label: string; range: { min: number; max: number } }[];
 
 type TypedSet = Record<Name, string>;
 export type TypedLimits = { [Field in Name as `limits.${Field}`]: string };
@@ -72,11 +74,11 @@ function checkModels({ "limits.models": models }: TypedModels): { "limits.models
   const ids = models.map(({ modelId }) => modelId);
   const wrong = models.flatMap((typed) =>
     KINDS.filter(({ name, range }) => checkCount(typed[name], { ...range, optional: true }) !== null).map(
-      ({ label, range }) => `${label}: from ${formatCount(range.min)} to ${formatCount(range.max)}.`,
+      ({ label, range }) => t`${label}: from ${{ min: formatCount(range.min) }} to ${{ max: formatCount(range.max) }}.`,
     ),
   );
-  const hasNoModel = ids.includes(null) ? "Choose a model for each line, or remove the line." : null;
-  const hasTwice = new Set(ids).size < ids.length ? "A model can have one line only." : null;
+  const hasNoModel = ids.includes(null) ? t`Choose a model for each line, or remove the line.` : null;
+  const hasTwice = new Set(ids).size < ids.length ? t`A model can have one line only.` : null;
   return { "limits.models": hasNoModel ?? hasTwice ?? wrong[0] ?? null };
 }
 
@@ -120,7 +122,7 @@ export function readAllLimits(typed: AllTyped): RateLimits {
 /** "60 requests a minute", or "none", of what is typed. */
 export function typedLimitsText(typed: TypedLimits): string {
   const isWrong = Object.values(checkLimits(typed)).some((error) => error !== null);
-  return isWrong ? "…" : limitSetText(readLimits(typed)) || "none";
+  return isWrong ? "…" : limitSetText(readLimits(typed)) || t({ message: "none", context: "limits" });
 }
 
 export function RateLimitFields({
@@ -138,8 +140,8 @@ export function RateLimitFields({
           key={name}
           label={label}
           optional
-          {...(most?.[name] != null && { hint: `At most ${formatCount(most[name])}.` })}
-          {...field(`limits.${name}`)}
+          {...(most?.[name] != null && { hint: t`At most ${{ most: formatCount(most[name]) }}.` })}
+          {...field(/* not a text */ `limits.${name}`)}
         />
       ))}
     </div>
@@ -177,11 +179,13 @@ function ModelLimitFields({ value, onValue, error }: FieldState<TypedModels["lim
   return (
     <fieldset className="grid gap-3" aria-describedby={error ? errorId : undefined}>
       <legend className="mb-2 text-13 font-medium">
-        Limits of single models <span className="font-normal text-ink-3">(optional)</span>
+        <Trans>
+          Limits of single models <span className="font-normal text-ink-3">(optional)</span>
+        </Trans>
       </legend>
       {value.map((typed) => (
         <div key={typed.line} className="grid items-start gap-3 rounded-md border border-line p-3 sm:grid-cols-2">
-          <Field label="Model" error={choicesError(options)}>
+          <Field label={t`Model`} error={choicesError(options)}>
             <Combobox value={typed.modelId} onValue={(modelId) => change(typed.line, { modelId })} options={models} />
           </Field>
           {KINDS.map(({ name, label, range }) => (
@@ -196,7 +200,11 @@ function ModelLimitFields({ value, onValue, error }: FieldState<TypedModels["lim
           ))}
           <IconButton
             icon={X}
-            label={`Remove the limits of ${typed.modelId ?? "this line"}`}
+            label={
+              typed.modelId === null
+                ? t`Remove the limits of this line`
+                : t`Remove the limits of ${{ model: typed.modelId }}`
+            }
             size="sm"
             className="justify-self-start sm:col-span-2"
             onClick={() => onValue(value.filter(({ line }) => line !== typed.line))}
@@ -211,7 +219,7 @@ function ModelLimitFields({ value, onValue, error }: FieldState<TypedModels["lim
         disabled={value.length >= LIMITED_MODELS_MAX}
         onClick={() => onValue([...value, nextLine(value)])}
       >
-        Add a model
+        <Trans>Add a model</Trans>
       </Button>
     </fieldset>
   );

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { api, ask } from "../../api.ts";
 import { useRefresh } from "../../shared/page_hooks.ts";
 import { RadioList } from "../../ui/choices.tsx";
@@ -6,13 +8,19 @@ import { toast } from "../../ui/toast.tsx";
 import { amountOf, type ListedPayment, type ListedRefund } from "./payment_amounts.ts";
 
 const ENDS = [
-  { value: "made", label: "It was made", hint: "The refund is recorded as done, and the customer is told." },
+  { value: "made", label: t`It was made`, hint: t`The refund is recorded as done, and the customer is told.` },
   {
     value: "not_made",
-    label: "It was not made",
-    hint: "The refund is recorded as failed. What it took from a balance is returned.",
+    label: t`It was not made`,
+    hint: t`The refund is recorded as failed. What it took from a balance is returned.`,
   },
 ] as const;
+
+const RECORDED = {
+  done: (amount: string, name: string) => t`The refund of ${amount} to ${name} is recorded as done.`,
+  failed: (amount: string, name: string) => t`The refund of ${amount} to ${name} is recorded as failed.`,
+  pending: (amount: string, name: string) => t`The refund of ${amount} to ${name} is recorded as pending.`,
+} as const;
 
 type End = (typeof ENDS)[number]["value"];
 
@@ -27,7 +35,7 @@ export function EndRefundDialog({
   const amount = amountOf(amountNano, currency);
   const form = useForm({
     first: { end: null as End | null },
-    wrong: ({ end }) => ({ end: end === null ? "Choose one." : null }),
+    wrong: ({ end }) => ({ end: end === null ? t`Choose one.` : null }),
     send: async ({ end }) => {
       const { refund } = await ask(api.refunds({ id: refundId }).end.post({ isMade: end === "made" }));
       return { status: refund.status, isAsChosen: (refund.status === "done") === (end === "made") };
@@ -35,8 +43,8 @@ export function EndRefundDialog({
     onSent: async ({ status, isAsChosen }) => {
       await refresh();
       // Stripe's answer counts, or what a colleague said before.
-      const why = isAsChosen ? "" : " It had ended before you answered.";
-      toast.done(`The refund of ${amount} to ${name} is recorded as ${status}.${why}`);
+      const why = isAsChosen ? "" : ` ${t`It had ended before you answered.`}`;
+      toast.done(`${RECORDED[status](amount, name)}${why}`);
       onClose();
     },
   });
@@ -45,17 +53,19 @@ export function EndRefundDialog({
       form={form}
       open={open}
       onClose={onClose}
-      title={`How did the refund to ${name} end?`}
-      description={`The former account at Stripe was asked to refund ${amount}, and its answer was lost.`}
+      title={t`How did the refund to ${name} end?`}
+      description={t`The former account at Stripe was asked to refund ${amount}, and its answer was lost.`}
       size="sm"
-      submitLabel="Record it"
+      submitLabel={t`Record it`}
       isDanger
     >
       <p className="text-14 text-ink-2">
-        Look in the Stripe dashboard of the former account, or ask Stripe or the customer. This cannot be undone.
+        <Trans>
+          Look in the Stripe dashboard of the former account, or ask Stripe or the customer. This cannot be undone.
+        </Trans>
       </p>
       <RadioList
-        label="The refund"
+        label={t`The refund`}
         value={form.values.end}
         onValue={(end) => form.set({ end })}
         options={ENDS}

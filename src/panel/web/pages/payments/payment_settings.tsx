@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { PAY_INSTRUCTIONS_CHARS_MAX, SHOP_URL_CHARS_MAX, TYPED_STRIPE_SECRET_CHARS_MAX } from "../../../../limits.ts";
@@ -42,10 +44,10 @@ export function PaymentSettings() {
 const hookOf = ({ origin }: Saved, path: string) => `${origin ?? location.origin}${path}`;
 
 const STATES = {
-  off: ["neutral", "Not offered"],
-  on: ["ok", "Offered"],
-  test: ["warn", "Test mode"],
-  live: ["ok", "Live"],
+  off: ["neutral", t`Not offered`],
+  on: ["ok", t`Offered`],
+  test: ["warn", t`Test mode`],
+  live: ["ok", t({ message: "Live", context: "not in test mode" })],
 } as const;
 
 /** A way to be paid, and whether it is offered. */
@@ -81,28 +83,35 @@ function StripeSection({ saved }: { saved: Saved }) {
   const { stripe } = saved.settings;
   return (
     <WaySection
-      title="Stripe"
-      description="Customers pay by card on Stripe's page, and get what they bought immediately."
+      title={/* not a text */ "Stripe"}
+      description={t`Customers pay by card on Stripe's page, and get what they bought immediately.`}
       state={stripe}
     >
       <ol className="grid list-decimal gap-2 pl-5 text-14 wrap-anywhere text-ink-2">
         <li>
-          In Stripe, under Developers → Webhooks, add the address below with all events of Checkout (checkout.session.*)
-          and Refunds (refund.*), those of Charge that begin with charge.dispute, and payment_intent.succeeded.
+          <Trans>
+            In Stripe, under Developers → Webhooks, add the address below with all events of Checkout
+            (checkout.session.*) and Refunds (refund.*), those of Charge that begin with charge.dispute, and
+            payment_intent.succeeded.
+          </Trans>
         </li>
-        <li>Copy the signing secret of that webhook, and a secret key, into the fields.</li>
+        <li>
+          <Trans>Copy the signing secret of that webhook, and a secret key, into the fields.</Trans>
+        </li>
       </ol>
-      <CopyField label="Address for Stripe's webhooks" value={hookOf(saved, saved.hooks.stripe)} />
+      <CopyField label={t`Address for Stripe's webhooks`} value={hookOf(saved, saved.hooks.stripe)} />
       <StripeForm isOffered={stripe !== "off"} onSaved={put} onRemove={() => setRemoving(true)} />
       <Confirm
         open={isRemoving}
         onOpenChange={setRemoving}
-        title="Stop offering Stripe?"
-        confirmLabel="Stop offering"
+        title={t`Stop offering Stripe?`}
+        confirmLabel={t`Stop offering`}
         onConfirm={async () => put(await ask(api["payment-settings"].stripe.put({ stripe: null })))}
       >
-        The key is deleted. A customer who is on a Stripe page right now may pay without getting anything: the payment
-        is then shown only in Stripe. Refunds through Stripe wait until a key is set again.
+        <Trans>
+          The key is deleted. A customer who is on a Stripe page right now may pay without getting anything: the payment
+          is then shown only in Stripe. Refunds through Stripe wait until a key is set again.
+        </Trans>
       </Confirm>
     </WaySection>
   );
@@ -115,38 +124,38 @@ function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
   const form = useForm({
     first: { apiKey: "", webhookSecret: "" },
     wrong: ({ apiKey, webhookSecret }) => ({
-      apiKey: isBlank(apiKey) ? "Enter the secret key." : null,
-      webhookSecret: isBlank(webhookSecret) ? "Enter the signing secret of the webhook." : null,
+      apiKey: isBlank(apiKey) ? t`Enter the secret key.` : null,
+      webhookSecret: isBlank(webhookSecret) ? t`Enter the signing secret of the webhook.` : null,
     }),
     send: (secrets) => ask(api["payment-settings"].stripe.put({ stripe: secrets })),
     onSent: (data) => {
       onSaved(data);
       form.reset({ apiKey: "", webhookSecret: "" });
-      toast.done("Stripe accepts the key. Customers can pay by card now.");
+      toast.done(t`Stripe accepts the key. Customers can pay by card now.`);
     },
   });
   return (
     <PageForm
       form={form}
-      saveLabel={isOffered ? "Replace both" : "Offer Stripe"}
+      saveLabel={isOffered ? t`Replace both` : t`Offer Stripe`}
       lock={lock}
       actions={
         isOffered && (
           <Button variant="quiet" onClick={onRemove} {...lock}>
-            Stop offering Stripe
+            <Trans>Stop offering Stripe</Trans>
           </Button>
         )
       }
     >
       <PasswordField
-        label="Secret key"
-        hint="Begins with sk_ or rk_. A restricted key needs to write Checkout Sessions and Refunds, and to read Disputes and Events. For cards on file it also needs to write Customers, PaymentIntents, PaymentMethods and SetupIntents. It is stored encrypted, and not shown again."
+        label={t`Secret key`}
+        hint={t`Begins with sk_ or rk_. A restricted key needs to write Checkout Sessions and Refunds, and to read Disputes and Events. For cards on file it also needs to write Customers, PaymentIntents, PaymentMethods and SetupIntents. It is stored encrypted, and not shown again.`}
         {...form.field("apiKey")}
         maxLength={TYPED_STRIPE_SECRET_CHARS_MAX}
       />
       <PasswordField
-        label="Signing secret of the webhook"
-        hint="Begins with whsec_."
+        label={t`Signing secret of the webhook`}
+        hint={t`Begins with whsec_.`}
         {...form.field("webhookSecret")}
         maxLength={TYPED_STRIPE_SECRET_CHARS_MAX}
       />
@@ -161,27 +170,27 @@ function InstructionsSection({ saved }: { saved: Saved }) {
   const form = useForm({
     first: { instructions: before ?? "" },
     wrong: ({ instructions }) => ({
-      instructions: before === null && isBlank(instructions) ? "Enter how customers pay you." : null,
+      instructions: before === null && isBlank(instructions) ? t`Enter how customers pay you.` : null,
     }),
     send: ({ instructions }) =>
       ask(api["payment-settings"].instructions.put({ instructions: isBlank(instructions) ? null : instructions })),
     onSent: (data) => {
       put(data);
       form.reset({ instructions: data.settings.instructions ?? "" });
-      toast.done(data.settings.instructions === null ? NOT_OFFERED : "Instructions saved.");
+      toast.done(data.settings.instructions === null ? NOT_OFFERED : t`Instructions saved.`);
     },
   });
   const { error, ...instructions } = form.field("instructions");
   return (
     <WaySection
-      title="Bank transfer, or another way"
-      description="Customers read your instructions and pay. You fulfil the order, under Orders, when you have the money."
+      title={t`Bank transfer, or another way`}
+      description={t`Customers read your instructions and pay. You fulfil the order, under Orders, when you have the money.`}
       state={before === null ? "off" : "on"}
     >
-      <PageForm form={form} saveLabel="Save instructions" lock={lock}>
+      <PageForm form={form} saveLabel={t`Save instructions`} lock={lock}>
         <Field
-          label="Instructions"
-          hint="Shown with the amount and the order's reference. Empty: not offered."
+          label={t`Instructions`}
+          hint={t`Shown with the amount and the order's reference. Empty: not offered.`}
           error={error}
         >
           <TextArea {...instructions} rows={5} maxLength={PAY_INSTRUCTIONS_CHARS_MAX} />
@@ -191,7 +200,7 @@ function InstructionsSection({ saved }: { saved: Saved }) {
   );
 }
 
-const NOT_OFFERED = "No longer offered.";
+const NOT_OFFERED = t`No longer offered.`;
 
 const shopSecret = keptOnce<string>();
 
@@ -200,11 +209,11 @@ function ShopSection({ saved }: { saved: Saved }) {
   const secret = shopSecret.useShown();
   return (
     <WaySection
-      title="Your own shop"
-      description="Customers are sent to your shop with the order's reference and amount. The shop reports the payment by a webhook that it signs."
+      title={t`Your own shop`}
+      description={t`Customers are sent to your shop with the order's reference and amount. The shop reports the payment by a webhook that it signs.`}
       state={saved.settings.shopUrl === null ? "off" : "on"}
     >
-      <CopyField label="Address for the shop's webhooks" value={hookOf(saved, saved.hooks.shop)} />
+      <CopyField label={t`Address for the shop's webhooks`} value={hookOf(saved, saved.hooks.shop)} />
       <ShopForm
         shopUrl={saved.settings.shopUrl}
         onSaved={(data, made) => {
@@ -214,8 +223,8 @@ function ShopSection({ saved }: { saved: Saved }) {
       />
       <SecretOnce
         open={secret !== null}
-        title="Your shop signs with this secret"
-        label="Signing secret"
+        title={t`Your shop signs with this secret`}
+        label={t`Signing secret`}
         value={secret ?? ""}
         onDone={() => shopSecret.show(null)}
       />
@@ -231,7 +240,7 @@ function ShopForm({ shopUrl, onSaved }: ShopFormProps) {
   const form = useForm({
     first: { shopUrl: shopUrl ?? "" },
     wrong: ({ shopUrl: typed }) => ({
-      shopUrl: shopUrl === null && isBlank(typed) ? "Enter the address of your shop." : null,
+      shopUrl: shopUrl === null && isBlank(typed) ? t`Enter the address of your shop.` : null,
     }),
     send: ({ shopUrl: typed }) =>
       ask(api["payment-settings"].shop.put({ shopUrl: isBlank(typed) ? null : typed.trim() })),
@@ -245,12 +254,14 @@ function ShopForm({ shopUrl, onSaved }: ShopFormProps) {
   return (
     <PageForm
       form={form}
-      saveLabel={shopUrl === null ? "Offer the shop" : isEnding ? "Stop offering the shop" : "Save, with a new secret"}
+      saveLabel={
+        shopUrl === null ? t`Offer the shop` : isEnding ? t`Stop offering the shop` : t`Save, with a new secret`
+      }
       lock={lock}
     >
       <TextField
-        label="Address of the shop"
-        hint="Saving makes a new signing secret, which is shown once; the one before ends. Empty: not offered."
+        label={t`Address of the shop`}
+        hint={t`Saving makes a new signing secret, which is shown once; the one before ends. Empty: not offered.`}
         {...form.field("shopUrl")}
         maxLength={SHOP_URL_CHARS_MAX}
         placeholder="https://shop.example.com/pay"

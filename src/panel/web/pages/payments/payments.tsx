@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { Banknote } from "lucide-react";
 import { lazy } from "react";
@@ -26,11 +28,11 @@ export function PaymentsPage() {
   const { role } = useViewer();
   return (
     <Page
-      title="Payments"
+      title={t`Payments`}
       lead={
         role === "admin"
-          ? "What resellers and your own customers paid, and how they can pay. Resellers are paid by their customers themselves."
-          : "What your customers paid you, and how they can pay. The money goes to you, not to the operator."
+          ? t`What resellers and your own customers paid, and how they can pay. Resellers are paid by their customers themselves.`
+          : t`What your customers paid you, and how they can pay. The money goes to you, not to the operator.`
       }
     >
       <Payments />
@@ -41,18 +43,18 @@ export function PaymentsPage() {
 }
 
 const SHOWN = [
-  { value: "all", label: "All payments" },
-  { value: "problems", label: "To refund" },
-  { value: "disputed", label: "Disputed" },
+  { value: "all", label: t`All payments` },
+  { value: "problems", label: t`To refund` },
+  { value: "disputed", label: t`Disputed` },
 ] as const;
 
 const NOTHING = {
-  all: "No payments yet. They are listed here.",
-  problems: "There is nothing to refund.",
-  disputed: "No payment was disputed.",
+  all: t`No payments yet. They are listed here.`,
+  problems: t`There is nothing to refund.`,
+  disputed: t`No payment was disputed.`,
 } as const;
 
-const METHODS = { stripe: "Stripe", instructions: "By hand", shop: "Shop" } as const;
+const METHODS = { stripe: /* not a text */ "Stripe", instructions: t`By hand`, shop: t`Shop` } as const;
 function Payments() {
   const { role, lock } = useViewer();
   const [filters, setFilters] = useUrlState({ show: "all" });
@@ -68,11 +70,11 @@ function Payments() {
   const people = role === "admin" ? "/admin/people" : "/customers";
   return (
     <Section
-      title="Received"
+      title={t`Received`}
       flush
       action={
         <NativeSelect
-          label="Which payments"
+          label={t`Which payments`}
           value={show}
           onValue={(next) => setFilters({ show: next })}
           options={SHOWN}
@@ -82,7 +84,7 @@ function Payments() {
       <Loaded query={payments} skeleton={<SkeletonRows rows={3} />}>
         {({ pages }) => (
           <DataTable
-            caption="Payments"
+            caption={t`Payments`}
             rows={pages.flatMap((page) => page.payments)}
             rowKey={({ paymentId }) => String(paymentId)}
             rowHref={({ accountId }) => `${people}/${accountId}`}
@@ -117,14 +119,21 @@ type Actions = {
 
 function columnsFor(actions: Actions): Column<ListedPayment>[] {
   return [
-    { head: "From", cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
-    { head: "Received", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    { head: "By", cell: ({ method }) => METHODS[method], hideBelow: "md" },
-    { head: "Order", cell: ({ reference }) => <span className="font-mono text-13">{reference}</span>, hideBelow: "lg" },
-    { head: "Amount", align: "right", cell: ({ amountNano, currency }) => amountOf(amountNano, currency) },
-    { head: "State", cell: (payment) => <PaymentState payment={payment} /> },
     {
-      head: "Action",
+      head: t({ message: "From", context: "who paid" }),
+      cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span>,
+    },
+    { head: t`Received`, cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    { head: t({ message: "By", context: "way of payment" }), cell: ({ method }) => METHODS[method], hideBelow: "md" },
+    {
+      head: t({ message: "Order", context: "a purchase" }),
+      cell: ({ reference }) => <span className="font-mono text-13">{reference}</span>,
+      hideBelow: "lg",
+    },
+    { head: t`Amount`, align: "right", cell: ({ amountNano, currency }) => amountOf(amountNano, currency) },
+    { head: t`State`, cell: (payment) => <PaymentState payment={payment} /> },
+    {
+      head: t`Action`,
       align: "right",
       cell: (payment) => <PaymentActions payment={payment} {...actions} />,
     },
@@ -132,17 +141,22 @@ function columnsFor(actions: Actions): Column<ListedPayment>[] {
 }
 
 function PaymentActions({ payment, refund, end, lock }: Actions & { payment: ListedPayment }) {
+  const { name } = payment;
   const unanswered = payment.refunds.find(({ canEnd }) => canEnd);
   return (
     <span className="inline-flex flex-wrap justify-end gap-2">
       {unanswered && (
         <Button size="sm" className="row-above" onClick={() => end({ payment, refund: unanswered })} {...lock}>
-          End refund<span className="sr-only"> of {payment.name}</span>
+          <Trans>
+            End refund<span className="sr-only"> of {name}</span>
+          </Trans>
         </Button>
       )}
       {BigInt(payment.refundedNano) < BigInt(payment.amountNano) && (
         <Button size="sm" className="row-above" onClick={() => refund(payment)} {...lock}>
-          Refund<span className="sr-only"> {payment.name}</span>
+          <Trans>
+            Refund<span className="sr-only"> {name}</span>
+          </Trans>
         </Button>
       )}
     </span>

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { REASON_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { parseUsd, toUsdInput } from "../../format.ts";
@@ -32,10 +34,11 @@ export function RefundDialog({ open, onClose, payment }: DialogState & { payment
     onSent: async ({ refund }) => {
       await refresh();
       const amount = amountOf(refund.amountNano, currency);
-      if (refund.status === "failed") toast.failed(new Error(`Stripe did not refund ${amount}. ${refund.problem}`));
+      if (refund.status === "failed")
+        toast.failed(new Error(`${t`Stripe did not refund ${amount}.`} ${refund.problem}`));
       else
         toast.done(
-          refund.status === "done" ? `${amount} refunded to ${name}.` : `Stripe is asked to refund ${amount}.`,
+          refund.status === "done" ? t`${amount} refunded to ${name}.` : t`Stripe is asked to refund ${amount}.`,
         );
       onClose();
     },
@@ -45,33 +48,33 @@ export function RefundDialog({ open, onClose, payment }: DialogState & { payment
       form={form}
       open={open}
       onClose={onClose}
-      title={`Refund ${name}?`}
-      description={`${amountOf(left, currency)} of ${amountOf(amountNano, currency)} can be refunded.`}
+      title={t`Refund ${name}?`}
+      description={t`${{ left: amountOf(left, currency) }} of ${{ paid: amountOf(amountNano, currency) }} can be refunded.`}
       size="sm"
-      submitLabel="Refund"
+      submitLabel={t({ message: "Refund", context: "button" })}
       isDanger
     >
       <p className="text-14 text-ink-2">
         {method === "stripe"
-          ? "Stripe sends it back to the card."
-          : "This only records it: send the money back yourself, the way it came."}
+          ? t`Stripe sends it back to the card.`
+          : t`This only records it: send the money back yourself, the way it came.`}
         {problem === null &&
           !payment.isPackage &&
-          " The top-up is taken from the balance again; more than is available cannot be refunded."}{" "}
-        Tax is refunded in proportion.
+          ` ${t`The top-up is taken from the balance again; more than is available cannot be refunded.`}`}{" "}
+        <Trans>Tax is refunded in proportion.</Trans>
       </p>
-      <MoneyField label="Amount" currency={currency} {...form.field("amountNano")} />
+      <MoneyField label={t`Amount`} currency={currency} {...form.field("amountNano")} />
       <TextField
-        label="Reason"
+        label={t`Reason`}
         optional
-        hint="In the customer's transactions."
+        hint={t`In the customer's transactions.`}
         maxLength={REASON_CHARS_MAX}
         {...form.field("reason")}
       />
       {payment.isPackage && problem === null && (
         <Checkbox
-          label="End the package now"
-          hint="Otherwise it stays active until its end."
+          label={t`End the package now`}
+          hint={t`Otherwise it stays active until its end.`}
           checked={form.values.endPackage}
           onValue={(endPackage) => form.set({ endPackage })}
         />
@@ -83,5 +86,5 @@ export function RefundDialog({ open, onClose, payment }: DialogState & { payment
 function wrongRefund(typed: string, left: string): string | null {
   const wrong = wrongAmount(typed);
   if (wrong !== null) return wrong;
-  return BigInt(parseUsd(typed) ?? 0) > BigInt(left) ? "That is more than what is left of the payment." : null;
+  return BigInt(parseUsd(typed) ?? 0) > BigInt(left) ? t`That is more than what is left of the payment.` : null;
 }

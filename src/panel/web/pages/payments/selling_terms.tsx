@@ -1,9 +1,12 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { language } from "#language";
 import { TAX_UNIT, topUpAmounts } from "../../../../commerce/order_amounts.ts";
 import { COUNTRIES, isInEu } from "../../../../commerce/tax_words.ts";
 import { CURRENCIES, formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
-import { parseUsd, toUsdInput, wrongUsd } from "../../format.ts";
+import { formatMoney, parseUsd, toUsdInput, wrongUsd } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { advertised, toTerms } from "../../shared/selling.tsx";
 import { Checkbox } from "../../ui/choices.tsx";
@@ -31,8 +34,8 @@ export function SellingTermsSection() {
   const saved = useQuery({ queryKey: QUERY_KEY, queryFn: () => ask(api["selling-terms"].get()) });
   return (
     <Section
-      title="Currency and tax"
-      description="In which currency your customers pay, and the tax on it. An order keeps what was set when it was placed. Balances stay in US dollars."
+      title={t`Currency and tax`}
+      description={t`In which currency your customers pay, and the tax on it. An order keeps what was set when it was placed. Balances stay in US dollars.`}
     >
       <Loaded query={saved} skeleton={<Skeleton className="h-80" />}>
         {(data) => <TermsForm key={JSON.stringify(data)} saved={data} />}
@@ -41,16 +44,16 @@ export function SellingTermsSection() {
   );
 }
 
-const currencyNames = new Intl.DisplayNames("en", { type: "currency" });
-const countryNames = new Intl.DisplayNames("en", { type: "region" });
+const currencyNames = new Intl.DisplayNames(language, { type: "currency" });
+const countryNames = new Intl.DisplayNames(language, { type: "region" });
 const CURRENCY_OPTIONS = CURRENCIES.map((value) => ({
   value,
   label: `${value.toUpperCase()} · ${currencyNames.of(value.toUpperCase())}`,
 }));
 const COUNTRY_OPTIONS = [
-  { value: NO_COUNTRY, label: "No tax" },
+  { value: NO_COUNTRY, label: t`No tax` },
   ...COUNTRIES.map((value) => ({ value, label: countryNames.of(value) ?? value })).toSorted((a, b) =>
-    a.label.localeCompare(b.label),
+    a.label.localeCompare(b.label, language),
   ),
 ];
 
@@ -74,12 +77,12 @@ function readTax(typed: string): number {
 }
 
 function wrongTax(typed: string): string | null {
-  return readTax(typed) <= TAX_UNIT ? null : "From 0 to 100, with up to three decimals.";
+  return readTax(typed) <= TAX_UNIT ? null : t`From 0 to 100, with up to three decimals.`;
 }
 
 function wrongRate(typed: string): string | null {
-  if (isBlank(typed)) return "Enter what one US dollar costs.";
-  return wrongUsd(typed) ?? (BigInt(parseUsd(typed) ?? 0) > 0n ? null : "Above 0.");
+  if (isBlank(typed)) return t`Enter what one US dollar costs.`;
+  return wrongUsd(typed) ?? (BigInt(parseUsd(typed) ?? 0) > 0n ? null : t`Above 0.`);
 }
 
 /** What is sent. Without a country there is no tax. */
@@ -115,26 +118,28 @@ function TermsForm({ saved }: { saved: Saved }) {
     onSent: async (data) => {
       client.setQueryData(QUERY_KEY, data);
       await refresh();
-      toast.done("Currency and tax saved.");
+      toast.done(t`Currency and tax saved.`);
     },
   });
   const { currency, taxCountry } = form.values;
   const hasTax = taxCountry !== NO_COUNTRY;
   return (
-    <PageForm form={form} saveLabel="Save currency and tax" lock={lock}>
-      <Field label="Currency" error={form.errorOf("currency")}>
+    <PageForm form={form} saveLabel={t`Save currency and tax`} lock={lock}>
+      <Field label={t`Currency`} error={form.errorOf("currency")}>
         <Combobox value={currency} onValue={(next) => form.set({ currency: next })} options={CURRENCY_OPTIONS} />
       </Field>
       {currency !== saved.currency && (
         <p className="text-13 text-warn">
-          Your prices in {saved.currency.toUpperCase()} have no effect until you sell in it again. Set the prices of
-          your packages in {currency.toUpperCase()} after you have saved.
+          <Trans>
+            Your prices in {{ before: saved.currency.toUpperCase() }} have no effect until you sell in it again. Set the
+            prices of your packages in {{ currency: currency.toUpperCase() }} after you have saved.
+          </Trans>
         </p>
       )}
       {currency !== "usd" && (
         <TextField
-          label="One US dollar costs"
-          hint="Top-ups are credited in US dollars at this rate. The order shows it."
+          label={t`One US dollar costs`}
+          hint={t`Top-ups are credited in US dollars at this rate. The order shows it.`}
           inputMode="decimal"
           after={currency.toUpperCase()}
           className="max-w-[20rem]"
@@ -142,7 +147,7 @@ function TermsForm({ saved }: { saved: Saved }) {
           {...form.field("usdRateNano")}
         />
       )}
-      <Field label="Country of the tax" hint="Where you pay it." error={form.errorOf("taxCountry")}>
+      <Field label={t`Country of the tax`} hint={t`Where you pay it.`} error={form.errorOf("taxCountry")}>
         <Combobox value={taxCountry} onValue={(next) => form.set({ taxCountry: next })} options={COUNTRY_OPTIONS} />
       </Field>
       {hasTax && <TaxFields form={form} />}
@@ -159,14 +164,14 @@ function TaxFields({ form }: { form: TermsFormState }) {
   return (
     <>
       <div className="grid gap-4 sm:grid-cols-2">
-        <PercentField label="Tax on packages" {...form.field("packageTax")} />
-        <PercentField label="Tax on top-ups" {...form.field("topUpTax")} />
+        <PercentField label={t`Tax on packages`} {...form.field("packageTax")} />
+        <PercentField label={t`Tax on top-ups`} {...form.field("topUpTax")} />
       </div>
       {isInEu(taxCountry) && (
         <TextField
-          label="Your VAT number"
+          label={t`Your VAT number`}
           optional
-          hint="With it, businesses in other countries of the EU that enter theirs pay no VAT to you: reverse charge. The form of a number is checked, not whose it is: look it up in the EU's VIES."
+          hint={t`With it, businesses in other countries of the EU that enter theirs pay no VAT to you: reverse charge. The form of a number is checked, not whose it is: look it up in the EU's VIES.`}
           placeholder="DE136695976"
           autoCapitalize="characters"
           maxLength={VAT_NUMBER_CHARS_MAX}
@@ -174,8 +179,8 @@ function TaxFields({ form }: { form: TermsFormState }) {
         />
       )}
       <Checkbox
-        label="Prices of packages contain the tax"
-        hint="Otherwise it is added to them. It is always added to the amount of a top-up, which is what the balance gets."
+        label={t`Prices of packages contain the tax`}
+        hint={t`Otherwise it is added to them. It is always added to the amount of a top-up, which is what the balance gets.`}
         checked={form.values.pricesWithTax}
         onValue={(pricesWithTax) => form.set({ pricesWithTax })}
       />
@@ -190,11 +195,15 @@ function Example({ typed }: { typed: Typed }) {
   if (taxCountry !== NO_COUNTRY && (wrongTax(packageTax) ?? wrongTax(topUpTax)) !== null) return null;
   const terms = toTerms(toSend(typed));
   const topUp = topUpAmounts(terms, EXAMPLE_NANO_USD);
+  const total = formatAmount(topUp.totalNano, currency);
   const { price, note } = advertised(terms, EXAMPLE_PRICE_NANO);
+  const shown = [price, note].filter(Boolean).join(" ");
   return (
     <p className="text-13 text-ink-2">
-      A top-up of $100.00 costs <span className="tabular-nums">{formatAmount(topUp.totalNano, currency)}</span>. A
-      package at {formatAmount(EXAMPLE_PRICE_NANO, currency)} is shown as “{[price, note].filter(Boolean).join(" ")}”.
+      <Trans>
+        A top-up of {{ amount: formatMoney(EXAMPLE_NANO_USD) }} costs <span className="tabular-nums">{total}</span>. A
+        package at {{ price: formatAmount(EXAMPLE_PRICE_NANO, currency) }} is shown as “{shown}”.
+      </Trans>
     </p>
   );
 }

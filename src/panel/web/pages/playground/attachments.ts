@@ -1,3 +1,4 @@
+import { plural, t } from "@lingui/core/macro";
 import { formatBytes } from "../../format.ts";
 import type { Attachment, Exchange } from "./exchanges.ts";
 
@@ -44,15 +45,20 @@ async function whyNotAttached(
   file: File,
   { count, bytes }: { count: number; bytes: number },
 ): Promise<Attachment | string> {
-  const name = file.name || "The image";
-  if (count >= MESSAGE_IMAGES_MAX) return `A message can have at most ${MESSAGE_IMAGES_MAX} images.`;
-  if (file.size > IMAGE_BYTES_MAX) return `${name} is larger than ${formatBytes(IMAGE_BYTES_MAX)}.`;
+  const name = file.name || t`The image`;
+  if (count >= MESSAGE_IMAGES_MAX) {
+    return plural(
+      { count: MESSAGE_IMAGES_MAX },
+      { one: "A message can have at most # image.", other: "A message can have at most # images." },
+    );
+  }
+  if (file.size > IMAGE_BYTES_MAX) return t`${name} is larger than ${{ size: formatBytes(IMAGE_BYTES_MAX) }}.`;
   if (bytes + file.size > CHAT_IMAGE_BYTES_MAX)
-    return `The images of one conversation can have at most ${formatBytes(CHAT_IMAGE_BYTES_MAX)} together.`;
+    return t`The images of one conversation can have at most ${{ size: formatBytes(CHAT_IMAGE_BYTES_MAX) }} together.`;
   const data = new Uint8Array(await file.arrayBuffer().catch(() => new ArrayBuffer(0)));
   const found = TYPES.find(({ at, bytes: first }) => first.every((byte, i) => data[at + i] === byte));
-  if (found === undefined) return `${name} is not a PNG, JPEG, WebP or GIF image.`;
-  if (!(await canBeDrawn(new Blob([data], { type: found.type })))) return `${name} is damaged.`;
+  if (found === undefined) return t`${name} is not a PNG, JPEG, WebP or GIF image.`;
+  if (!(await canBeDrawn(new Blob([data], { type: found.type })))) return t`${name} is damaged.`;
   return { name, src: `data:${found.type};base64,${toBase64(data)}`, bytes: file.size };
 }
 

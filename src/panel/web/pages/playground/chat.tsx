@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { ArrowDown } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { Button } from "../../ui/buttons.tsx";
@@ -24,7 +26,7 @@ export function Chat({ offers, blocked }: { offers: Offers; blocked: string | nu
   const summary = [model, other].flatMap((each) => each?.id ?? []).join(", ");
   return (
     <div className="-mb-8 grid min-h-0 flex-1 gap-6 max-lg:grid-rows-[auto_1fr] lg:grid-cols-[minmax(0,1fr)_18rem] lg:gap-8">
-      <SettingsPanel summary={summary || "Settings"}>
+      <SettingsPanel summary={summary || t`Settings`}>
         <ModelAndKey offers={offers} choice={choice} kind="chat" />
         <ChatFields />
       </SettingsPanel>
@@ -35,7 +37,7 @@ export function Chat({ offers, blocked }: { offers: Offers; blocked: string | nu
         <div className="sticky bottom-[calc(var(--tabs)+env(safe-area-inset-bottom))] z-[5] bg-bg pt-3 pb-4">
           {!end.isThere && (
             <Button size="sm" icon={ArrowDown} onClick={end.go} className="absolute -top-10 left-1/2 -translate-x-1/2">
-              Latest
+              {t({ message: "Latest", context: "button: to the newest message" })}
             </Button>
           )}
           {inPlace(refused, ({ model: of, error }) => (
@@ -63,7 +65,7 @@ function Conversation({ offers, isLocked }: { offers: Offers; isLocked: boolean 
     );
   if (exchanges.length === 0) return <Suggestions />;
   return (
-    <ol aria-label="Conversation" className="grid gap-6 py-2">
+    <ol aria-label={t`Conversation`} className="grid gap-6 py-2">
       {inPlace(exchanges, (exchange, index) => (
         <li className="min-w-0">
           <ExchangeView
@@ -80,19 +82,21 @@ function Conversation({ offers, isLocked }: { offers: Offers; isLocked: boolean 
 }
 
 const SUGGESTIONS = [
-  "Explain what a gateway for AI models does, in three sentences.",
-  "Write a table of five rivers and their lengths.",
+  t`Explain what a gateway for AI models does, in three sentences.`,
+  t`Write a table of five rivers and their lengths.`,
 ];
 
 function Suggestions() {
   return (
     <div className="grid justify-items-start gap-3 py-6">
       <p className="text-14 text-ink-2">
-        Ask something. The cost is shown under each answer. Conversations are kept in this browser until you sign out.
+        <Trans>
+          Ask something. The cost is shown under each answer. Conversations are kept in this browser until you sign out.
+        </Trans>
       </p>
       <ul className="grid gap-2">
-        {SUGGESTIONS.map((text) => (
-          <li key={text}>
+        {inPlace(SUGGESTIONS, (text) => (
+          <li>
             <Button
               onClick={() => setPlayground({ draft: text })}
               className="max-w-full py-2 text-left font-normal whitespace-normal!"

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useSyncExternalStore } from "react";
 import { send, toApiError } from "../../api.ts";
 import { announce } from "../../ui/announce.ts";
@@ -179,7 +180,7 @@ function liveAnswer(place: Place) {
       drop();
       changeAnswer(place, { end, text, thoughts });
       write();
-      announce(text === "" ? "The answer is empty." : text.slice(0, ANNOUNCED_CHARS_MAX));
+      announce(text === "" ? t`The answer is empty.` : text.slice(0, ANNOUNCED_CHARS_MAX));
     },
   };
 }

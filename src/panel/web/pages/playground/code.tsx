@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Code } from "lucide-react";
 import { useMe } from "../../api.ts";
 import { useOpened } from "../../shared/page_hooks.ts";
@@ -12,14 +14,14 @@ export function CodeButton({ codeOf }: { codeOf: () => CodeOf }) {
   return (
     <>
       <Button size="sm" variant="quiet" icon={Code} onClick={() => dialog.open(codeOf())} className="px-2">
-        Code
+        {t({ message: "Code", context: "of a program" })}
       </Button>
       {dialog.what && (
         <Dialog
           open={dialog.isOpen}
           onOpenChange={dialog.close}
-          title="Code of this request"
-          description="Your server sends the same request with this code. It reads the API key from the variable API_KEY."
+          title={t`Code of this request`}
+          description={t`Your server sends the same request with this code. It reads the API key from the variable API_KEY.`}
           size="lg"
         >
           <RequestCode code={dialog.what} />
@@ -34,9 +36,11 @@ function RequestCode({ code }: { code: CodeOf }) {
   const snippets = requestCode({ ...code, baseUrl: apiBaseUrl, key: null });
   return (
     <>
-      <SnippetTabs snippets={snippets} label="Code of this request" />
+      <SnippetTabs snippets={snippets} label={t`Code of this request`} />
       {snippets.some((snippet) => shortened(snippet.code) !== snippet.code) && (
-        <p className="text-13 text-ink-2">The data of images is shortened here. Copy copies all of it.</p>
+        <p className="text-13 text-ink-2">
+          <Trans>The data of images is shortened here. Copy copies all of it.</Trans>
+        </p>
       )}
     </>
   );

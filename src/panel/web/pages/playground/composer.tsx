@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { ArrowUp, ImagePlus, Square, X } from "lucide-react";
 import { type ClipboardEvent, type DragEvent, type KeyboardEvent, useRef, useState } from "react";
 import { MODALITIES } from "../../../../catalog/modalities.ts";
@@ -36,7 +37,7 @@ export function Composer({ choice, blocked, onSent }: { choice: Choice; blocked:
   return (
     <>
       <fieldset
-        aria-label="New message"
+        aria-label={t`New message`}
         onDragOver={(event) => event.preventDefault()}
         onDrop={adding.onDrop}
         className="grid min-w-0 gap-2 rounded-lg border border-edge bg-surface p-2 has-[textarea:focus-visible]:border-focus has-[textarea:focus-visible]:outline-2 has-[textarea:focus-visible]:-outline-offset-1 has-[textarea:focus-visible]:outline-focus"
@@ -45,9 +46,9 @@ export function Composer({ choice, blocked, onSent }: { choice: Choice; blocked:
         <div className="flex items-end gap-2">
           <AttachButton onFiles={adding.add} />
           <textarea
-            aria-label="Message"
+            aria-label={t`Message`}
             aria-describedby="composer-hint"
-            placeholder="Message"
+            placeholder={t`Message`}
             rows={1}
             value={draft}
             maxLength={MESSAGE_CHARS_MAX}
@@ -69,7 +70,7 @@ export function Composer({ choice, blocked, onSent }: { choice: Choice; blocked:
             onClick={isSending ? stop : () => isOff || send()}
             className={cx("min-w-24", isOff && "opacity-50 saturate-50")}
           >
-            {isSending ? "Stop" : "Send"}
+            {isSending ? t`Stop` : t`Send`}
           </Button>
         </div>
       </fieldset>
@@ -77,7 +78,7 @@ export function Composer({ choice, blocked, onSent }: { choice: Choice; blocked:
         {adding.problem !== null && <FieldError>{adding.problem}</FieldError>}
       </div>
       <p id="composer-hint" className="mt-1 min-h-4 px-1 text-12 text-ink-3">
-        {problem ?? "Enter sends. Shift+Enter starts a new line."}
+        {problem ?? t`Enter sends. Shift+Enter starts a new line.`}
       </p>
     </>
   );
@@ -87,7 +88,7 @@ function AttachButton({ onFiles }: { onFiles: (files: readonly File[]) => void }
   const input = useRef<HTMLInputElement>(null);
   return (
     <>
-      <IconButton icon={ImagePlus} label="Attach images" onClick={() => input.current?.click()} />
+      <IconButton icon={ImagePlus} label={t`Attach images`} onClick={() => input.current?.click()} />
       <input
         ref={input}
         type="file"
@@ -106,7 +107,7 @@ function AttachButton({ onFiles }: { onFiles: (files: readonly File[]) => void }
 
 function Attached({ images }: { images: readonly Attachment[] }) {
   return (
-    <ul aria-label="Attached images" className="flex flex-wrap gap-2">
+    <ul aria-label={t`Attached images`} className="flex flex-wrap gap-2">
       {images.map((image) => (
         <li key={image.src} className="flex items-center gap-2 rounded-md border border-line bg-sunken py-1 pr-1 pl-1">
           <img src={image.src} alt="" className="size-10 rounded-sm object-cover" />
@@ -116,7 +117,7 @@ function Attached({ images }: { images: readonly Attachment[] }) {
           </span>
           <IconButton
             icon={X}
-            label={`Remove ${image.name}`}
+            label={t`Remove ${{ name: image.name }}`}
             size="sm"
             onClick={() => setPlayground({ images: playground().images.filter((each) => each !== image) })}
           />
@@ -156,7 +157,7 @@ function readsImages({ modality }: Offer): boolean {
 }
 
 function cannotRead({ id }: Offer): string {
-  return `${id} does not read images. Choose a model for text and images.`;
+  return t`${id} does not read images. Choose a model for text and images.`;
 }
 
 /** The models that a message goes to. */
@@ -198,12 +199,12 @@ function useWhyNot(choice: Choice, blocked: string | null): string | null {
     ({ images, exchanges }) => images.length > 0 || exchanges.some((exchange) => exchange.images.length > 0),
   );
   if (blocked !== null) return blocked;
-  if (isOpening) return "The conversation is loading.";
+  if (isOpening) return t`The conversation is loading.`;
   if (choice.model === undefined)
-    return "No model is available: no package is active, or this key cannot use a model for chat.";
-  if (full) return "This conversation is full. Start a new one.";
+    return t`No model is available: no package is active, or this key cannot use a model for chat.`;
+  if (full) return t`This conversation is full. Start a new one.`;
   const blind = hasImages ? modelsOf(choice).find((model) => !readsImages(model)) : undefined;
-  if (blind) return `This conversation has images. ${cannotRead(blind)}`;
-  if (wrongTemperature(temperature) ?? wrongMaxTokens(maxTokens)) return "A value in the settings is not valid.";
+  if (blind) return `${t`This conversation has images.`} ${cannotRead(blind)}`;
+  if (wrongTemperature(temperature) ?? wrongMaxTokens(maxTokens)) return t`A value in the settings is not valid.`;
   return null;
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useSyncExternalStore } from "react";
 import { ApiError, send, toApiError } from "../../api.ts";
 import { announce } from "../../ui/announce.ts";
@@ -48,7 +49,7 @@ export async function makeEmbeddings(request: EmbeddingRequest, onEnd: () => voi
     if (!response.ok) throw await toApiError(response);
     const requestId = response.headers.get("x-request-id");
     set({ sendingSince: null, last: embeddedOf(request, requestId, await response.json()) });
-    announce("The embeddings are ready.");
+    announce(t`The embeddings are ready.`);
     onEnd();
     if (requestId !== null) void loadCost(requestId);
   } catch (error) {
@@ -61,7 +62,7 @@ function embeddedOf({ model, input }: EmbeddingRequest, requestId: string | null
   const vectors = input.map((_, i) => {
     const numbers = at(answer, "data", i, "embedding");
     if (Array.isArray(numbers) && numbers.length > 0) return numbers.map(Number);
-    throw new ApiError("The answer has no embedding. Its receipt shows what it cost.", {
+    throw new ApiError(t`The answer has no embedding. Its receipt shows what it cost.`, {
       status: 200,
       code: "no_embedding",
       requestId,

@@ -1,5 +1,7 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Waypoints } from "lucide-react";
-import { formatCount, formatTook } from "../../format.ts";
+import { formatTook } from "../../format.ts";
 import { Button, TextLink } from "../../ui/buttons.tsx";
 import { Field, TextArea } from "../../ui/fields.tsx";
 import { FormFrame } from "../../ui/form_frame.tsx";
@@ -21,7 +23,7 @@ export function Embeddings({ offers, blocked }: { offers: Offers; blocked: strin
   const { last, sendingSince, error } = useEmbeddings();
   return (
     <div className="grid gap-6 lg:grid-cols-[minmax(0,1fr)_18rem] lg:gap-8">
-      <SettingsPanel summary={choice.model ? choice.model.id : "Settings"}>
+      <SettingsPanel summary={choice.model ? choice.model.id : t`Settings`}>
         <ModelAndKey offers={offers} choice={choice} kind="embeddings" />
       </SettingsPanel>
       <div className="grid min-w-0 content-start gap-6 lg:col-start-1 lg:row-start-1">
@@ -37,7 +39,7 @@ export function Embeddings({ offers, blocked }: { offers: Offers; blocked: strin
         {last !== null && sendingSince === null && <Result embedded={last} />}
         {last === null && sendingSince === null && (
           <p className="text-14 text-ink-2">
-            An embedding is a list of numbers. Texts with a similar meaning have similar numbers.
+            <Trans>An embedding is a list of numbers. Texts with a similar meaning have similar numbers.</Trans>
           </p>
         )}
       </div>
@@ -61,7 +63,14 @@ function TextsForm({ choice, blocked }: { choice: Choice; blocked: string | null
   };
   return (
     <FormFrame onSubmit={submit}>
-      <Field label="Texts" hint="One text per line." error={texts.length > TEXTS_MAX && `At most ${TEXTS_MAX} texts.`}>
+      <Field
+        label={t`Texts`}
+        hint={t`One text per line.`}
+        error={
+          texts.length > TEXTS_MAX &&
+          plural({ count: TEXTS_MAX }, { one: "At most # text.", other: "At most # texts." })
+        }
+      >
         <TextArea
           value={typed}
           onValue={(next) => {
@@ -69,7 +78,7 @@ function TextsForm({ choice, blocked }: { choice: Choice; blocked: string | null
             clearEmbeddingError();
           }}
           rows={4}
-          placeholder={"A toll gate\nA road with a barrier\nApple pie"}
+          placeholder={[t`A toll gate`, t`A road with a barrier`, t`Apple pie`].join("\n")}
           className="field-sizing-content max-h-64 min-h-24"
         />
       </Field>
@@ -81,7 +90,7 @@ function TextsForm({ choice, blocked }: { choice: Choice; blocked: string | null
           pending={sendingSince !== null}
           disabled={problem !== null}
         >
-          Create embeddings
+          <Trans>Create embeddings</Trans>
         </Button>
         {problem !== null && <p className="text-13 text-ink-2">{problem}</p>}
       </div>
@@ -93,23 +102,29 @@ function TextsForm({ choice, blocked }: { choice: Choice; blocked: string | null
 function whyNot({ model }: Choice, { blocked, count }: { blocked: string | null; count: number }): string | null {
   if (blocked !== null) return blocked;
   if (model === undefined)
-    return "No model is available: no package is active, or this key cannot use a model for embeddings.";
+    return t`No model is available: no package is active, or this key cannot use a model for embeddings.`;
   if (model.pays === "balance" && model.prices === null)
-    return "The balance cannot pay for this model: it has no price.";
-  if (count === 0) return "Enter at least one text.";
-  return count > TEXTS_MAX ? "There are too many texts." : null;
+    return t`The balance cannot pay for this model: it has no price.`;
+  if (count === 0) return t`Enter at least one text.`;
+  return count > TEXTS_MAX ? t`There are too many texts.` : null;
 }
 
 function Result({ embedded: { texts, dimensions, model, requestId, cost } }: { embedded: Embedded }) {
   return (
-    <section aria-label="Embeddings" className="grid gap-3">
+    <section aria-label={t`Embeddings`} className="grid gap-3">
       <div className="overflow-x-auto">
         <table className="w-full text-left text-14">
           <thead className="text-13 text-ink-2">
             <tr>
-              <th className="py-2 pr-4 font-medium">Text</th>
-              <th className="py-2 pr-4 text-right font-medium">Similarity to the first</th>
-              <th className="py-2 font-medium max-sm:hidden">First numbers</th>
+              <th className="py-2 pr-4 font-medium">
+                <Trans>Text</Trans>
+              </th>
+              <th className="py-2 pr-4 text-right font-medium">
+                <Trans>Similarity to the first</Trans>
+              </th>
+              <th className="py-2 font-medium max-sm:hidden">
+                <Trans>First numbers</Trans>
+              </th>
             </tr>
           </thead>
           <tbody>
@@ -127,10 +142,11 @@ function Result({ embedded: { texts, dimensions, model, requestId, cost } }: { e
         </table>
       </div>
       <p className="flex flex-wrap items-center gap-x-1 text-12 text-ink-3 tabular-nums">
-        {model}, {formatCount(dimensions)} dimensions, {cost && `${formatTook(cost.durationMs)}, ${cost.words}, `}
+        {model}, {plural(dimensions, { one: "# dimension", other: "# dimensions" })},{" "}
+        {cost && `${formatTook(cost.durationMs)}, ${cost.words}, `}
         {requestId !== null && (
           <TextLink href={`/usage?receipt=${requestId}`} className="inline-flex min-h-6 items-center">
-            receipt
+            {t`receipt`}
           </TextLink>
         )}
       </p>

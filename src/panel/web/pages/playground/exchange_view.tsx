@@ -1,7 +1,9 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Pencil, RotateCw, Square } from "lucide-react";
 import { memo } from "react";
 import { CHAT, NOTHING_CHARGED } from "../../copy.ts";
-import { formatCount, formatOf, formatTook } from "../../format.ts";
+import { formatCount, formatTook } from "../../format.ts";
 import { Button, IconButton, TextLink } from "../../ui/buttons.tsx";
 import { Collapsed } from "../../ui/collapsed.tsx";
 import { cx } from "../../ui/cx.ts";
@@ -50,12 +52,12 @@ function Question({
   index,
   isLocked,
 }: Pick<ExchangeProps, "exchange" | "index" | "isLocked">) {
-  const edit = () => toast.undo("The message is back in its field.", editFrom(index));
+  const edit = () => toast.undo(t`The message is back in its field.`, editFrom(index));
   return (
     <div className="ml-auto flex max-w-[min(38rem,95%)] items-start gap-1">
-      <IconButton icon={Pencil} label="Edit this message" size="sm" disabled={isLocked} onClick={edit} />
+      <IconButton icon={Pencil} label={t`Edit this message`} size="sm" disabled={isLocked} onClick={edit} />
       <div className="grid min-w-0 gap-2 rounded-lg bg-accent-soft px-4 py-2">
-        <span className="sr-only">You: </span>
+        <span className="sr-only">{t({ message: "You:", context: "before a message" })} </span>
         {images.length > 0 && (
           <div className="flex flex-wrap gap-2">
             {images.map(({ src, name }) => (
@@ -79,7 +81,7 @@ function AnswerView({ answer, place, isOneOfTwo, isLast, isLocked, offers }: Ans
   const { text, thoughts, sent, end, error } = answer;
   return (
     <article
-      aria-label={`Answer of ${sent.model}`}
+      aria-label={t`Answer of ${{ model: sent.model }}`}
       aria-busy={end === null}
       className="grid max-w-[48rem] min-w-0 grid-cols-[minmax(0,1fr)] content-start gap-2"
     >
@@ -93,13 +95,17 @@ function AnswerView({ answer, place, isOneOfTwo, isLast, isLocked, offers }: Ans
           size="sm"
           icon={Square}
           onClick={() => stopChat(place.side)}
-          aria-label={`Stop ${sent.model}`}
+          aria-label={t`Stop ${{ model: sent.model }}`}
           className="justify-self-start"
         >
-          Stop
+          <Trans>Stop</Trans>
         </Button>
       )}
-      {end === "complete" && text === "" && <p className="text-14 text-ink-2">The answer is empty.</p>}
+      {end === "complete" && text === "" && (
+        <p className="text-14 text-ink-2">
+          <Trans>The answer is empty.</Trans>
+        </p>
+      )}
       {error !== null && (
         <PlaygroundProblem error={error} model={sent.model} alternatives={offers.models.map(({ id }) => id)} />
       )}
@@ -112,7 +118,9 @@ function Streaming({ hasText }: { hasText: boolean }) {
   return (
     <p className="flex items-center gap-2 text-13 text-ink-3">
       <span aria-hidden className="size-2 animate-pulse rounded-full bg-accent" />
-      <span className={cx(hasText && "sr-only")}>Answering…</span>
+      <span className={cx(hasText && "sr-only")}>
+        <Trans>Answering…</Trans>
+      </span>
     </p>
   );
 }
@@ -120,7 +128,7 @@ function Streaming({ hasText }: { hasText: boolean }) {
 /** The reasoning text, collapsed, since it is not the answer. */
 function Thoughts({ text, isThinking }: { text: string; isThinking: boolean }) {
   return (
-    <Collapsed look="quiet" label={isThinking ? "Thinking…" : "Thoughts"}>
+    <Collapsed look="quiet" label={isThinking ? t`Thinking…` : t`Thoughts`}>
       <p className="px-4 pb-3 text-13 leading-5 break-words whitespace-pre-wrap text-ink-2">{text}</p>
     </Collapsed>
   );
@@ -141,20 +149,22 @@ function Ending({ answer, place, isLast, isLocked, offers }: Omit<AnswerProps, "
       <p className="flex flex-wrap items-center gap-x-1 text-12 text-ink-3 tabular-nums">
         {cost?.isCharged && (
           <span>
-            {formatCount(cost.promptTokens)} in, {formatCount(cost.completionTokens)} out, {formatTook(cost.durationMs)}
-            , {cost.words},
+            <Trans>
+              {{ prompt: formatCount(cost.promptTokens) }} in, {{ answer: formatCount(cost.completionTokens) }} out,{" "}
+              {{ time: formatTook(cost.durationMs) }}, {{ cost: cost.words }},
+            </Trans>
           </span>
         )}
         {requestId !== null && (
           <TextLink href={`/usage?receipt=${requestId}`} className="inline-flex min-h-6 items-center">
-            receipt
+            {t`receipt`}
           </TextLink>
         )}
       </p>
       <div className="-ml-2 flex flex-wrap gap-1">
         {isLast && (
           <Button size="sm" variant="quiet" icon={RotateCw} disabled={isLocked} onClick={again} className="px-2">
-            Regenerate
+            <Trans>Regenerate</Trans>
           </Button>
         )}
         <CodeButton codeOf={() => ({ endpoint: sent.endpoint, body: bodyOf(playground().exchanges, place) })} />
@@ -167,16 +177,20 @@ function Ending({ answer, place, isLast, isLocked, offers }: Omit<AnswerProps, "
 function endText({ end, cost, requestId, error }: Answer): string | null {
   if (end === "complete" || end === null) return null;
   // While the error is known, it is shown.
-  if (end === "refused") return error === null ? `The request was refused. ${NOTHING_CHARGED}` : null;
+  if (end === "refused") return error === null ? `${t`The request was refused.`} ${NOTHING_CHARGED}` : null;
   if (requestId === null)
-    return "Stopped before anything arrived. If the request had reached the model, its prompt is charged: see Usage.";
+    return t`Stopped before anything arrived. If the request had reached the model, its prompt is charged: see Usage.`;
   const how = {
-    stopped: "Stopped.",
-    broke_off: "The answer was cut off.",
-    left: "The page was closed before the end.",
+    stopped: t`Stopped.`,
+    broke_off: t`The answer was cut off.`,
+    left: t`The page was closed before the end.`,
   }[end];
   if (cost === null) return how;
   if (!cost.isCharged) return end === "broke_off" ? CHAT.brokeOff : `${how} ${NOTHING_CHARGED}`;
   if (end === "stopped") return CHAT.stopped(cost.completionTokens);
-  return `${how} Charged for what arrived, about ${formatOf(cost.completionTokens, "token")}.`;
+  const charged = plural(
+    { tokens: cost.completionTokens },
+    { one: "Charged for what arrived, about # token.", other: "Charged for what arrived, about # tokens." },
+  );
+  return `${how} ${charged}`;
 }

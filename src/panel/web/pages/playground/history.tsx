@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { MessageSquare, Pencil, Trash2 } from "lucide-react";
 import { useState } from "react";
@@ -43,27 +45,41 @@ export function History({ open, onClose }: { open: boolean; onClose: () => void 
     <Drawer
       open={open}
       onOpenChange={onClose}
-      title="History"
-      description="Only this browser has these conversations, until you sign out. The oldest are removed when there are more than 100, or when they need too much room."
-      footer={heads.length > 0 && <Button onClick={() => setAsking(true)}>Remove all</Button>}
+      title={t`History`}
+      description={t`Only this browser has these conversations, until you sign out. The oldest are removed when there are more than 100, or when they need too much room.`}
+      footer={
+        heads.length > 0 && (
+          <Button onClick={() => setAsking(true)}>
+            <Trans>Remove all</Trans>
+          </Button>
+        )
+      }
     >
-      {chats.isError && <Banner tone="warn">This browser keeps no conversations. Its settings may forbid it.</Banner>}
+      {chats.isError && (
+        <Banner tone="warn">
+          <Trans>This browser keeps no conversations. Its settings may forbid it.</Trans>
+        </Banner>
+      )}
       {/* Not a toast: outside of the drawer it could not be reached. */}
       <div role="status">
         {removed && (
           <Banner
             action={
               <Button size="sm" onClick={() => void putBack()}>
-                Undo
+                <Trans>Undo</Trans>
               </Button>
             }
           >
-            {removed.title} is removed.
+            {t`${{ title: removed.title }} is removed.`}
           </Banner>
         )}
       </div>
-      {chats.data?.length === 0 && <Empty icon={MessageSquare}>No conversations yet.</Empty>}
-      <ul aria-label="Conversations" className="grid gap-1">
+      {chats.data?.length === 0 && (
+        <Empty icon={MessageSquare}>
+          <Trans>No conversations yet.</Trans>
+        </Empty>
+      )}
+      <ul aria-label={t`Conversations`} className="grid gap-1">
         {heads.map((head) => (
           <Row key={head.id} head={head} onOpened={onClose} onRemoved={setRemoved} />
         ))}
@@ -71,12 +87,12 @@ export function History({ open, onClose }: { open: boolean; onClose: () => void 
       <Confirm
         open={isAsking}
         onOpenChange={setAsking}
-        title="Remove all conversations?"
-        confirmLabel="Remove all"
-        cancelLabel="Keep them"
+        title={t`Remove all conversations?`}
+        confirmLabel={t`Remove all`}
+        cancelLabel={t`Keep them`}
         onConfirm={removeAll}
       >
-        They are deleted from this browser. Receipts stay in Usage.
+        <Trans>They are deleted from this browser. Receipts stay in Usage.</Trans>
       </Confirm>
     </Drawer>
   );
@@ -101,6 +117,7 @@ function Row({
   const [isRenaming, setRenaming] = useState(false);
   const refresh = useRefreshChats();
   const isCurrent = head.id === playground().chatId;
+  const savedAt = new Date(head.savedAtMs).toISOString();
   const remove = async () => {
     const putBack = await keptChats()?.remove(head.id);
     if (isCurrent) newChat();
@@ -121,12 +138,22 @@ function Row({
       >
         <span className="truncate text-14 font-medium">{head.title}</span>
         <span className="text-12 text-ink-3">
-          <Ago iso={new Date(head.savedAtMs).toISOString()} />
-          {isCurrent && ", open now"}
+          {isCurrent ? (
+            <Trans>
+              <Ago iso={savedAt} />, open now
+            </Trans>
+          ) : (
+            <Ago iso={savedAt} />
+          )}
         </span>
       </button>
-      <IconButton icon={Pencil} label={`Rename ${head.title}`} size="sm" onClick={() => setRenaming(true)} />
-      <IconButton icon={Trash2} label={`Remove ${head.title}`} size="sm" onClick={() => void remove()} />
+      <IconButton
+        icon={Pencil}
+        label={t`Rename ${{ title: head.title }}`}
+        size="sm"
+        onClick={() => setRenaming(true)}
+      />
+      <IconButton icon={Trash2} label={t`Remove ${{ name: head.title }}`} size="sm" onClick={() => void remove()} />
     </li>
   );
 }
@@ -136,7 +163,7 @@ function Rename({ head, onDone }: { head: Head; onDone: () => void }) {
   const [error, setError] = useState<string | null>(null);
   const refresh = useRefreshChats();
   const save = async () => {
-    if (typed.trim() === "") return setError("Enter a name.");
+    if (typed.trim() === "") return setError(t`Enter a name.`);
     await keptChats()?.rename(head.id, typed.trim());
     await refresh();
     onDone();
@@ -145,7 +172,7 @@ function Rename({ head, onDone }: { head: Head; onDone: () => void }) {
     <li className="px-3 py-2">
       <FormFrame onSubmit={() => void save()}>
         <TextField
-          label="Name"
+          label={t`Name`}
           value={typed}
           onValue={(next) => {
             setTyped(next);
@@ -157,10 +184,10 @@ function Rename({ head, onDone }: { head: Head; onDone: () => void }) {
         />
         <div className="flex gap-2">
           <Button type="submit" size="sm" variant="primary">
-            Save
+            <Trans>Save</Trans>
           </Button>
           <Button size="sm" onClick={onDone}>
-            Cancel
+            <Trans>Cancel</Trans>
           </Button>
         </div>
       </FormFrame>

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useSyncExternalStore } from "react";
 import { ApiError, send, toApiError } from "../../api.ts";
 import { announce } from "../../ui/announce.ts";
@@ -57,7 +58,7 @@ export async function makeImage(request: ImageRequest, onEnd: () => void): Promi
     const requestId = response.headers.get("x-request-id");
     const picture = pictureOf(request, requestId, await response.json());
     set({ sendingSince: null, pictures: [picture, ...state.pictures].slice(0, PICTURES_MAX) });
-    announce("The image is ready.");
+    announce(t`The image is ready.`);
     onEnd();
     if (requestId !== null) void loadCost(picture.id, requestId);
   } catch (error) {
@@ -76,7 +77,7 @@ function guard(event: BeforeUnloadEvent): void {
 function pictureOf({ model, prompt, size }: ImageRequest, requestId: string | null, answer: unknown): Picture {
   const base64 = at(answer, "data", 0, "b64_json");
   if (typeof base64 !== "string") {
-    throw new ApiError("The answer has no image. Its receipt shows what it cost.", {
+    throw new ApiError(t`The answer has no image. Its receipt shows what it cost.`, {
       status: 200,
       code: "no_picture",
       requestId,

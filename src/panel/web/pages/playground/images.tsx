@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Download, ImagePlus } from "lucide-react";
 import { useId } from "react";
 import { IMAGE_PROMPT_CHARS, IMAGE_SIZES } from "../../../../limits.ts";
@@ -26,7 +28,7 @@ export function Images({ offers, blocked }: { offers: Offers; blocked: string | 
   const size = usePlayground((state) => state.size);
   return (
     <div className="grid gap-6 lg:grid-cols-[minmax(0,1fr)_18rem] lg:gap-8">
-      <SettingsPanel summary={choice.model ? choice.model.id : "Settings"}>
+      <SettingsPanel summary={choice.model ? choice.model.id : t`Settings`}>
         <ModelAndKey offers={offers} choice={choice} kind="images" />
       </SettingsPanel>
       <div className="grid min-w-0 content-start gap-6 lg:col-start-1 lg:row-start-1">
@@ -34,7 +36,7 @@ export function Images({ offers, blocked }: { offers: Offers; blocked: string | 
         {error !== null && (
           <PlaygroundProblem error={error} model={choice.model?.id} alternatives={choice.models.map(({ id }) => id)} />
         )}
-        <ul aria-label="Images" className="grid gap-6 sm:grid-cols-2">
+        <ul aria-label={t`Images`} className="grid gap-6 sm:grid-cols-2">
           {sendingSince !== null && (
             <li>
               <Loading>
@@ -52,7 +54,7 @@ export function Images({ offers, blocked }: { offers: Offers; blocked: string | 
         </ul>
         {pictures.length === 0 && sendingSince === null && (
           <p className="text-14 text-ink-2">
-            Images appear here. They are not stored: download the ones you want to keep.
+            <Trans>Images appear here. They are not stored: download the ones you want to keep.</Trans>
           </p>
         )}
       </div>
@@ -77,13 +79,16 @@ function ImageForm({ choice, blocked }: { choice: Choice; blocked: string | null
   return (
     <FormFrame onSubmit={submit}>
       <Field
-        label="Prompt"
+        label={t`Prompt`}
         aside={
           <span className={cx("tabular-nums", isTooLong && "font-medium text-bad")}>
-            {formatCount(length)} of {formatCount(IMAGE_PROMPT_CHARS.max)}
+            {t`${{ chars: formatCount(length) }} of ${{ most: formatCount(IMAGE_PROMPT_CHARS.max) }}`}
           </span>
         }
-        error={isTooLong && `At most ${formatCount(IMAGE_PROMPT_CHARS.max)} characters.`}
+        error={
+          isTooLong &&
+          plural({ count: IMAGE_PROMPT_CHARS.max }, { one: "At most # character.", other: "At most # characters." })
+        }
       >
         <TextArea
           value={prompt}
@@ -92,7 +97,7 @@ function ImageForm({ choice, blocked }: { choice: Choice; blocked: string | null
             clearImageError();
           }}
           rows={3}
-          placeholder="A toll gate at dawn, ink on paper"
+          placeholder={t`A toll gate at dawn, ink on paper`}
           className="field-sizing-content max-h-64 min-h-20"
         />
       </Field>
@@ -105,9 +110,9 @@ function ImageForm({ choice, blocked }: { choice: Choice; blocked: string | null
           pending={sendingSince !== null}
           disabled={problem !== null}
         >
-          Create image
+          <Trans>Create image</Trans>
         </Button>
-        <p className="text-13 text-ink-2">{problem ?? `Costs ${cost}.`}</p>
+        <p className="text-13 text-ink-2">{problem ?? (cost && t`Costs ${cost}.`)}</p>
       </div>
     </FormFrame>
   );
@@ -120,10 +125,17 @@ function whyNot(
 ): string | null {
   if (blocked !== null) return blocked;
   if (model === undefined)
-    return "No model is available: no package is active, or this key cannot use a model for images.";
-  if (cost === null) return "The balance cannot pay for this size: it has no price.";
-  if (length < IMAGE_PROMPT_CHARS.min) return `Describe the image in at least ${IMAGE_PROMPT_CHARS.min} characters.`;
-  return length > IMAGE_PROMPT_CHARS.max ? "The prompt is too long." : null;
+    return t`No model is available: no package is active, or this key cannot use a model for images.`;
+  if (cost === null) return t`The balance cannot pay for this size: it has no price.`;
+  if (length < IMAGE_PROMPT_CHARS.min)
+    return plural(
+      { count: IMAGE_PROMPT_CHARS.min },
+      {
+        one: "Describe the image in at least # character.",
+        other: "Describe the image in at least # characters.",
+      },
+    );
+  return length > IMAGE_PROMPT_CHARS.max ? t`The prompt is too long.` : null;
 }
 
 function countChars(text: string): number {
@@ -137,7 +149,9 @@ function Sizes({ choice, value }: { choice: Choice; value: string }) {
   const name = useId();
   return (
     <fieldset className="grid gap-1">
-      <legend className="mb-1 text-13 font-medium">Size</legend>
+      <legend className="mb-1 text-13 font-medium">
+        <Trans>Size</Trans>
+      </legend>
       <div className="grid grid-cols-2 gap-2 sm:grid-cols-4">
         {IMAGE_SIZES.map((size) => (
           <SizeTile key={size} name={name} size={size} isChosen={size === value} cost={imageCost(choice, size)} />
@@ -188,7 +202,7 @@ function SizeTile({
         <span className={isChosen ? "font-semibold text-accent-text" : "font-medium"}>
           {width} × {height}
         </span>
-        <span className="text-12 text-ink-3">{cost ?? "no price"}</span>
+        <span className="text-12 text-ink-3">{cost ?? t`no price`}</span>
       </span>
     </label>
   );
@@ -213,7 +227,7 @@ function PictureView({ picture }: { picture: Picture }) {
             {model}, {cost && `${formatTook(cost.durationMs)}, ${cost.words}, `}
             {requestId !== null && (
               <TextLink href={`/usage?receipt=${requestId}`} className="inline-flex min-h-6 items-center">
-                receipt
+                {t`receipt`}
               </TextLink>
             )}
           </p>
@@ -235,7 +249,7 @@ function DownloadLink({ src, fileName }: { src: string; fileName: string }) {
       className="inline-flex min-h-8 items-center gap-2 rounded-md px-3 text-13 font-medium text-ink-2 hover:bg-hover hover:text-ink pointer-coarse:min-h-11"
     >
       <Download size={16} aria-hidden />
-      Download
+      <Trans>Download</Trans>
     </a>
   );
 }

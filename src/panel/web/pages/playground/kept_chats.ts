@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { randomKey } from "../../api.ts";
 import { DATABASE, isKeptFor } from "../../kept_here.ts";
 import { nowMs } from "../../ui/clock.ts";
@@ -138,7 +139,7 @@ export function titleOf([first]: readonly Exchange[]): string {
   const text = first?.text.trim().replace(/\s+/g, " ") ?? "";
   const letters = Array.from(text);
   if (letters.length > TITLE_CHARS_MAX) return `${letters.slice(0, TITLE_CHARS_MAX - 1).join("")}…`;
-  return text || (first?.images[0]?.name ?? "Conversation");
+  return text || (first?.images[0]?.name ?? t`Conversation`);
 }
 
 /** The oldest conversations, beyond what is kept. The newest always stays. */

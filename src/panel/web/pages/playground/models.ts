@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { queryOptions, useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { formatPicoUsd } from "../../format.ts";
@@ -66,7 +67,7 @@ export function useChoice({ models, keys }: Offers, kind: Kind): Choice {
 
 /** The cost of one image, as text; null if nothing can pay for this size. */
 export function imageCost({ model }: Choice, size: string): string | null {
-  if (model?.pays !== "balance") return "1 request";
+  if (model?.pays !== "balance") return t`1 request`;
   const price = model?.imageSizes.find((each) => each.size === size)?.pricePicoUsd ?? null;
   return price === null ? null : formatPicoUsd(price);
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Clock, MessageSquare, Image as Picture, SquarePen, Waypoints } from "lucide-react";
 import { lazy, Suspense, useEffect, useEffectEvent } from "react";
 import { EMPTY } from "../../copy.ts";
@@ -20,9 +22,9 @@ const Embeddings = lazy(() => import("./embeddings.tsx").then((module) => ({ def
 const History = lazy(() => import("./history.tsx").then((module) => ({ default: module.History })));
 
 const TABS = [
-  { value: "chat", label: "Chat", icon: MessageSquare },
-  { value: "images", label: "Images", icon: Picture },
-  { value: "embeddings", label: "Embeddings", icon: Waypoints },
+  { value: "chat", label: t`Chat`, icon: MessageSquare },
+  { value: "images", label: t`Images`, icon: Picture },
+  { value: "embeddings", label: t`Embeddings`, icon: Waypoints },
 ] as const;
 
 export function PlaygroundPage() {
@@ -33,10 +35,10 @@ export function PlaygroundPage() {
   const tab = usePlayground((state) => state.tab);
   const offers = useOffers();
   return (
-    <Page title="Playground" lead="Try a model and see what it costs." size="full">
+    <Page title={t`Playground`} lead={t`Try a model and see what it costs.`} size="full">
       <div className="flex flex-wrap items-center justify-between gap-3">
         <Segmented
-          label="Playground mode"
+          label={t`Playground mode`}
           value={tab}
           onValue={(next) => setPlayground({ tab: next })}
           options={TABS}
@@ -99,12 +101,12 @@ function ChatActions() {
     <div className="flex flex-wrap gap-2">
       {!isEmpty && (
         <Button icon={SquarePen} disabled={isBusy} onClick={newChat}>
-          New chat
+          <Trans>New chat</Trans>
         </Button>
       )}
       {!lock.disabled && (
         <Button icon={Clock} disabled={isBusy} onClick={() => history.open(true)}>
-          History
+          <Trans>History</Trans>
         </Button>
       )}
       {history.what && (
@@ -126,13 +128,15 @@ function NothingToTry({ offers: { keys } }: { offers: Offers }) {
         action={
           !lock.disabled && (
             <ButtonLink href="/keys?create=1" variant="primary">
-              Create key
+              <Trans>Create key</Trans>
             </ButtonLink>
           )
         }
       >
-        The playground sends its requests with one of your keys, and none can be used here yet. Create one, or switch
-        one on.
+        <Trans>
+          The playground sends its requests with one of your keys, and none can be used here yet. Create one, or switch
+          one on.
+        </Trans>
       </Empty>
     );
   }
@@ -143,7 +147,7 @@ function NothingToTry({ offers: { keys } }: { offers: Offers }) {
         !lock.disabled &&
         role !== "admin" && (
           <ButtonLink href="/billing?ask=package" variant="primary">
-            Get a package
+            <Trans>Get a package</Trans>
           </ButtonLink>
         )
       }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Columns2, SlidersHorizontal } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
 import { formatPicoUsd } from "../../format.ts";
@@ -22,7 +24,7 @@ export function SettingsPanel({ summary, children }: { summary: string; children
   const [isOpen, setOpen] = useState(false);
   return (
     <section
-      aria-label="Settings"
+      aria-label={t`Settings`}
       className="lg:sticky lg:top-[calc(var(--bar)+2rem)] lg:col-start-2 lg:row-start-1 lg:self-start"
     >
       <Button
@@ -45,25 +47,25 @@ export function ModelAndKey({ offers, choice, kind }: { offers: Offers; choice: 
   const { models, model, keyId } = choice;
   return (
     <>
-      <Field label="Model" hint={model && <BillingHint model={model} kind={kind} />}>
+      <Field label={t`Model`} hint={model && <BillingHint model={model} kind={kind} />}>
         <Combobox
           value={model?.id ?? null}
           onValue={(id) => setPlayground({ [KINDS[kind].saved]: id })}
           options={models.map(optionOf)}
-          placeholder={models.length === 0 ? "None available" : "Choose…"}
+          placeholder={models.length === 0 ? t`None available` : t`Choose…`}
         />
       </Field>
       {kind === "chat" && <OtherModel choice={choice} />}
-      <Field label="Key">
+      <Field label={t`Key`}>
         <NativeSelect
           value={keyId}
           onValue={(next) => setPlayground({ keyId: next })}
           options={[
-            { value: "", label: "The newest key that can be used" },
+            { value: "", label: t`The newest key that can be used` },
             ...offers.keys.map((key) => ({
               value: String(key.keyId),
               label: key.name,
-              hint: key.mode === "payg" ? "balance" : "package",
+              hint: key.mode === "payg" ? t`balance` : t`package`,
             })),
           ]}
         />
@@ -87,7 +89,7 @@ function OtherModel({ choice: { models, other } }: { choice: Choice }) {
         onClick={() => setChoosing(true)}
         className="justify-self-start"
       >
-        Compare with another model
+        <Trans>Compare with another model</Trans>
       </Button>
     );
   }
@@ -97,11 +99,11 @@ function OtherModel({ choice: { models, other } }: { choice: Choice }) {
   };
   return (
     <Field
-      label="Second model"
+      label={t`Second model`}
       hint={other && <BillingHint model={other} kind="chat" />}
       aside={
         <button type="button" onClick={end} className="min-h-6 text-accent-text underline underline-offset-2">
-          Do not compare
+          {t`Do not compare`}
         </button>
       }
     >
@@ -116,18 +118,21 @@ function OtherModel({ choice: { models, other } }: { choice: Choice }) {
 
 /** "1 request each, from Starter." */
 function BillingHint({ model: { pays, packageName, prices }, kind }: { model: Offer; kind: Kind }) {
-  if (pays === "package") return `1 request each, from ${packageName ?? "the package"}.`;
-  if (kind === "images") return "Charged to the balance, by size.";
-  if (prices === null) return "The balance cannot pay for this model: it has no price.";
-  if (kind === "embeddings") return `${formatPicoUsd(prices.inputPicoUsd)}/M in, charged to the balance.`;
-  return `${formatPicoUsd(prices.inputPicoUsd)}/M in, ${formatPicoUsd(prices.outputPicoUsd)}/M out, charged to the balance.`;
+  if (pays === "package")
+    return packageName === null ? t`1 request each, from the package.` : t`1 request each, from ${packageName}.`;
+  if (kind === "images") return t`Charged to the balance, by size.`;
+  if (prices === null) return t`The balance cannot pay for this model: it has no price.`;
+  const [input, output] = [formatPicoUsd(prices.inputPicoUsd), formatPicoUsd(prices.outputPicoUsd)];
+  return kind === "embeddings"
+    ? t`${input}/M in, charged to the balance.`
+    : t`${input}/M in, ${output}/M out, charged to the balance.`;
 }
 
 /** The error of a typed temperature, or null. Empty: the model's default. */
 export function wrongTemperature(typed: string): string | null {
   if (typed.trim() === "") return null;
   const value = /^\d*\.?\d+$/.test(typed.trim()) ? Number(typed) : Number.NaN;
-  return value >= 0 && value <= TEMPERATURE_MAX ? null : `Enter a number from 0 to ${TEMPERATURE_MAX}.`;
+  return value >= 0 && value <= TEMPERATURE_MAX ? null : t`Enter a number from 0 to ${{ max: TEMPERATURE_MAX }}.`;
 }
 
 /** The error of a typed limit, or null. Empty: the model's default. */
@@ -142,42 +147,42 @@ export function ChatFields() {
   const endpoint = usePlayground((state) => state.endpoint);
   return (
     <>
-      <Field label="Endpoint" hint="The same answer and cost by either.">
+      <Field label={t`Endpoint`} hint={t`The same answer and cost by either.`}>
         <NativeSelect
           value={endpoint}
           onValue={(next) => setPlayground({ endpoint: ENDPOINTS.find((one) => one === next) ?? "chat" })}
           options={[
-            { value: "chat", label: "Chat completions" },
-            { value: "responses", label: "Responses" },
+            { value: "chat", label: t`Chat completions` },
+            { value: "responses", label: t`Responses` },
           ]}
         />
       </Field>
       <div className="grid grid-cols-2 gap-4">
         <CountField
-          label="Temperature"
-          hint={`0 to ${TEMPERATURE_MAX}`}
+          label={t`Temperature`}
+          hint={t`0 to ${{ max: TEMPERATURE_MAX }}`}
           value={temperature}
           onValue={(next) => setPlayground({ temperature: next })}
           error={wrongTemperature(temperature)}
           inputMode="decimal"
-          placeholder="Default"
+          placeholder={t`Default`}
         />
         <CountField
-          label="Max tokens"
-          hint="Of the answer"
+          label={t`Max tokens`}
+          hint={t`Of the answer`}
           value={maxTokens}
           onValue={(next) => setPlayground({ maxTokens: next })}
           error={wrongMaxTokens(maxTokens)}
-          placeholder="Default"
+          placeholder={t`Default`}
         />
       </div>
-      <Field label="System prompt" optional hint="Sent before the conversation.">
+      <Field label={t`System prompt`} optional hint={t`Sent before the conversation.`}>
         <TextArea
           value={system}
           onValue={(next) => setPlayground({ system: next })}
           rows={4}
           maxLength={SYSTEM_CHARS_MAX}
-          placeholder="Answer in one short paragraph."
+          placeholder={t`Answer in one short paragraph.`}
         />
       </Field>
     </>
