@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { lazy } from "react";
 import { useMe } from "../../api.ts";
 import { EMPTY, termsText } from "../../copy.ts";
@@ -31,11 +33,11 @@ export function Assignable({ allotments }: { allotments: Billing["allotments"] }
   const assigning = useOpened<Offering>();
   return (
     <Section
-      title="Packages you can assign"
-      description="Each package costs its wholesale price, or one piece of an allotment."
+      title={t`Packages you can assign`}
+      description={t`Each package costs its wholesale price, or one piece of an allotment.`}
       action={
         <ButtonLink href="/customers" size="sm">
-          Customers
+          {t`Customers`}
         </ButtonLink>
       }
       flush
@@ -43,13 +45,13 @@ export function Assignable({ allotments }: { allotments: Billing["allotments"] }
       <Loaded query={offerings} skeleton={<SkeletonRows rows={3} />}>
         {({ offerings: onSale }) => (
           <DataTable
-            caption="Offerings and allotments"
+            caption={t`Offerings and allotments`}
             rows={rowsOf(onSale, allotments)}
             rowKey={({ offeringId }) => String(offeringId)}
             columns={[
               ...COLUMNS,
               {
-                head: "For yourself",
+                head: t`For yourself`,
                 align: "right",
                 cell: ({ offering }) => offering && <AssignButton offering={offering} onAssign={assigning.open} />,
               },
@@ -75,28 +77,31 @@ export function Assignable({ allotments }: { allotments: Billing["allotments"] }
 
 const COLUMNS: readonly Column<Row>[] = [
   {
-    head: "Offering",
+    head: t`Offering`,
     cell: ({ name, offering }) => <TwoLines below={offering && termsText(offering)}>{name}</TwoLines>,
   },
   {
-    head: "Wholesale price",
+    head: t`Wholesale price`,
     align: "right",
     cell: ({ offering }) =>
-      offering?.wholesaleNanoUsd == null ? <Badge>Off sale</Badge> : formatMoney(offering.wholesaleNanoUsd),
+      offering?.wholesaleNanoUsd == null ? <Badge>{t`Off sale`}</Badge> : formatMoney(offering.wholesaleNanoUsd),
   },
   {
-    head: "In your allotment",
+    head: t`In your allotment`,
     align: "right",
     cell: ({ allotment }) =>
-      allotment ? `${formatCount(allotment.left)} of ${formatCount(allotment.granted)} left` : "–",
+      allotment ? t`${{ left: formatCount(allotment.left) }} of ${{ granted: formatCount(allotment.granted) }} left` : "–",
   },
 ];
 
 function AssignButton({ offering, onAssign }: { offering: Offering; onAssign: (offering: Offering) => void }) {
   const { lock } = useViewer();
+  const { name } = offering;
   return (
     <Button size="sm" onClick={() => onAssign(offering)} {...lock}>
-      Assign to me<span className="sr-only">: {offering.name}</span>
+      <Trans>
+        Assign to me<span className="sr-only">: {name}</span>
+      </Trans>
     </Button>
   );
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { formatMoney, parseUsd, toUsdInput } from "../../format.ts";
@@ -26,7 +28,7 @@ export function AutoTopUpSection() {
     mutationFn: () => ask(api["auto-top-up"].delete()),
     onSuccess: async () => {
       await refresh();
-      toast.done("Automatic top-ups are off.");
+      toast.done(t`Automatic top-ups are off.`);
     },
     onError: (error) => toast.failed(error),
   });
@@ -35,32 +37,45 @@ export function AutoTopUpSection() {
   if (data === undefined || (current === null && card === null)) return null;
   return (
     <Section
-      title="Automatic top-ups"
-      description="Your card on file is charged when your balance is low, up to a limit a month."
+      title={t`Automatic top-ups`}
+      description={t`Your card on file is charged when your balance is low, up to a limit a month.`}
       action={
         card && (
           <Button size="sm" onClick={() => dialog.open(true)} {...lock}>
-            {current === null ? "Set up" : current.status === "paused" ? "Switch on again" : "Change"}
-            <span className="sr-only"> automatic top-ups</span>
+            {current === null ? (
+              <Trans>
+                Set up<span className="sr-only"> automatic top-ups</span>
+              </Trans>
+            ) : current.status === "paused" ? (
+              <Trans>
+                Switch on again<span className="sr-only"> automatic top-ups</span>
+              </Trans>
+            ) : (
+              <Trans>
+                Change<span className="sr-only"> automatic top-ups</span>
+              </Trans>
+            )}
           </Button>
         )
       }
     >
       {current === null ? (
-        <p className="text-14 text-ink-2">Off.</p>
+        <p className="text-14 text-ink-2">{t({ message: "Off.", context: "automatic top-ups" })}</p>
       ) : (
         <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
           <div className="grid min-w-0 flex-1 gap-1 text-14">
             <p>
-              {formatMoney(current.amountNanoUsd)} whenever less than {formatMoney(current.belowNanoUsd)} is available.
+              {t`${{ amount: formatMoney(current.amountNanoUsd) }} whenever less than ${{ below: formatMoney(current.belowNanoUsd) }} is available.`}
             </p>
             <p className="text-13 text-ink-2">
-              {formatMoney(current.monthNanoUsd)} of at most {formatMoney(current.monthMaxNanoUsd)} charged this month.
+              {t`${{ charged: formatMoney(current.monthNanoUsd) }} of at most ${{ max: formatMoney(current.monthMaxNanoUsd) }} charged this month.`}
             </p>
             <Now current={current} />
           </div>
           <Button size="sm" pending={remove.isPending} onClick={() => remove.mutate()} {...lock}>
-            Switch off<span className="sr-only"> automatic top-ups</span>
+            <Trans>
+              Switch off<span className="sr-only"> automatic top-ups</span>
+            </Trans>
           </Button>
         </div>
       )}
@@ -71,11 +86,15 @@ export function AutoTopUpSection() {
 
 function Now({ current: { status, problem, orderId } }: { current: AutoTopUp }) {
   if (status === "paused")
-    return <p className="text-13 text-warn">Paused{problem === null ? "." : `: ${problemWords(problem)}.`}</p>;
+    return (
+      <p className="text-13 text-warn">
+        {problem === null ? t`Paused.` : t`Paused: ${{ problem: problemWords(problem) }}.`}
+      </p>
+    );
   if (orderId === null) return null;
   return (
     <p className="text-13 text-ink-2">
-      One is being paid. <TextLink href={`/billing/orders/${orderId}`}>Open the order</TextLink>
+      {t`One is being paid.`} <TextLink href={`/billing/orders/${orderId}`}>{t`Open the order`}</TextLink>
     </p>
   );
 }
@@ -108,7 +127,7 @@ function TopUpDialog({ open, onClose, current }: DialogState & { current: AutoTo
       ),
     onSent: async () => {
       await refresh();
-      toast.done("Automatic top-ups are on.");
+      toast.done(t`Automatic top-ups are on.`);
       onClose();
     },
   });
@@ -117,17 +136,17 @@ function TopUpDialog({ open, onClose, current }: DialogState & { current: AutoTo
       form={form}
       open={open}
       onClose={onClose}
-      title="Automatic top-ups"
-      description="Your card is charged without you. If your bank wants you to confirm, you get a mail with a link."
-      submitLabel="Switch on"
+      title={t`Automatic top-ups`}
+      description={t`Your card is charged without you. If your bank wants you to confirm, you get a mail with a link.`}
+      submitLabel={t`Switch on`}
       size="sm"
     >
-      <DollarField label="When less than this is available" {...form.field("belowNanoUsd")} />
-      <DollarField label="Top up by" {...form.field("amountNanoUsd")} />
+      <DollarField label={t`When less than this is available`} {...form.field("belowNanoUsd")} />
+      <DollarField label={t`Top up by`} {...form.field("amountNanoUsd")} />
       <TopUpPrice typed={form.values.amountNanoUsd} />
       <DollarField
-        label="At most in a calendar month"
-        hint="Of all automatic top-ups together, before tax."
+        label={t`At most in a calendar month`}
+        hint={t`Of all automatic top-ups together, before tax.`}
         {...form.field("monthMaxNanoUsd")}
       />
     </FormDialog>

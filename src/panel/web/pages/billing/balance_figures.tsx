@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { ReactNode } from "react";
 import type { Role } from "../../api.ts";
 import { formatMoney } from "../../format.ts";
@@ -19,10 +20,10 @@ export function BalanceFigures({
 }) {
   return (
     <Figures>
-      <Figure label="Available" note={paysFor(paygEnabled, { role, isOwn })}>
+      <Figure label={t`Available`} note={paysFor(paygEnabled, { role, isOwn })}>
         {formatMoney(freeNanoUsd)}
       </Figure>
-      <Figure label="Reserved" note="For requests under way. What they do not cost becomes available again.">
+      <Figure label={t`Reserved`} note={t`For requests under way. What they do not cost becomes available again.`}>
         {formatMoney(heldNanoUsd)}
       </Figure>
       {children}
@@ -32,9 +33,16 @@ export function BalanceFigures({
 
 function paysFor(isPayg: boolean, { role, isOwn }: { role: Role; isOwn: boolean }): string {
   if (role === "reseller") {
-    const whose = isOwn ? "your customers" : "their customers";
-    return `Pays for packages and top-ups of ${whose}${isPayg ? ", and for pay-as-you-go requests" : ""}.`;
+    if (isPayg)
+      return isOwn
+        ? t`Pays for packages and top-ups of your customers, and for pay-as-you-go requests.`
+        : t`Pays for packages and top-ups of their customers, and for pay-as-you-go requests.`;
+    return isOwn
+      ? t`Pays for packages and top-ups of your customers.`
+      : t`Pays for packages and top-ups of their customers.`;
   }
-  if (isPayg) return "Pays for pay-as-you-go requests.";
-  return isOwn ? "Does not pay for requests until pay-as-you-go is switched on for you." : "Does not pay for requests.";
+  if (isPayg) return t`Pays for pay-as-you-go requests.`;
+  return isOwn
+    ? t`Does not pay for requests until pay-as-you-go is switched on for you.`
+    : t`Does not pay for requests.`;
 }

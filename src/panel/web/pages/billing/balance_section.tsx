@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { api, ask, type Role } from "../../api.ts";
@@ -35,16 +37,16 @@ type EntryKind = keyof typeof ENTRY_KINDS;
 /** "": all but requests. */
 type Shown = EntryKind | "all" | "";
 const KIND_FILTER = [
-  { value: "", label: "Without requests" },
-  { value: "all", label: "All, each request too" },
-  { value: "top_up", label: "Top-ups" },
-  { value: "charge", label: "Requests" },
-  { value: "wholesale", label: "Packages" },
-  { value: "package", label: "Renewals" },
-  { value: "transfer", label: "Transfers" },
-  { value: "correction", label: "Corrections" },
-  { value: "refund", label: "Refunds" },
-  { value: "earning", label: "Earnings" },
+  { value: "", label: t`Without requests` },
+  { value: "all", label: t`All, each request too` },
+  { value: "top_up", label: t`Top-ups` },
+  { value: "charge", label: t`Requests` },
+  { value: "wholesale", label: t`Packages` },
+  { value: "package", label: t`Renewals` },
+  { value: "transfer", label: t`Transfers` },
+  { value: "correction", label: t`Corrections` },
+  { value: "refund", label: t`Refunds` },
+  { value: "earning", label: t`Earnings` },
 ] as const satisfies readonly { value: Shown; label: string }[];
 
 /** Only resellers earn, and their customers need not know. */
@@ -65,15 +67,15 @@ export function BalanceSection({
   const [filters, setFilters] = useUrlState({ kind: "" });
   const kind = oneOf(KIND_FILTER, filters.kind, "");
   return (
-    <Section title="Balance" action={action} flush>
+    <Section title={t`Balance`} action={action} flush>
       <div className="grid gap-6 p-4 sm:p-6">
         <BalanceFigures balance={balance} role={role} isOwn={accountId === null} />
       </div>
       <BalanceMonths accountId={accountId} paysPackages={role === "reseller"} />
       <div className="flex items-center justify-between gap-3 border-t border-line px-4 py-2 sm:px-6">
-        <h3 className="text-13">Transactions</h3>
+        <h3 className="text-13">{t`Transactions`}</h3>
         <NativeSelect
-          label="Kind of transaction"
+          label={t`Kind of transaction`}
           value={kind}
           onValue={(next) => setFilters({ kind: next })}
           options={role === "reseller" ? KIND_FILTER : CUSTOMER_KIND_FILTER}
@@ -102,10 +104,10 @@ function Transactions({ accountId, kind }: { accountId: number | null; kind: Sho
     getNextPageParam: ({ next }) => next,
   });
   const columns: Column<Entry>[] = [
-    { head: "What", cell: (entry) => <EntryWords entry={entry} accountId={accountId} /> },
-    { head: "When", cell: ({ createdAt }) => <Instant iso={createdAt} /> },
-    { head: "By", hideBelow: "lg", cell: ({ actor }) => actor?.name ?? "" },
-    { head: "Amount", align: "right", cell: (entry) => <Amount nanoUsd={entry.amountNanoUsd} /> },
+    { head: t({ message: "What", context: "column: what a transaction is" }), cell: (entry) => <EntryWords entry={entry} accountId={accountId} /> },
+    { head: t`When`, cell: ({ createdAt }) => <Instant iso={createdAt} /> },
+    { head: t({ message: "By", context: "column: who did it" }), hideBelow: "lg", cell: ({ actor }) => actor?.name ?? "" },
+    { head: t`Amount`, align: "right", cell: (entry) => <Amount nanoUsd={entry.amountNanoUsd} /> },
     ...(kind === "" ? [] : [BALANCE_AFTER]),
   ];
   return (
@@ -113,11 +115,11 @@ function Transactions({ accountId, kind }: { accountId: number | null; kind: Sho
       <Loaded query={entries} skeleton={<SkeletonRows rows={4} />}>
         {({ pages }) => (
           <DataTable
-            caption="Transactions of the balance"
+            caption={t`Transactions of the balance`}
             rows={pages.flatMap((page) => page.rows)}
             rowKey={({ entryId }) => String(entryId)}
             columns={columns}
-            empty={<Empty>{kind === "" || kind === "all" ? EMPTY.transactions : "No transaction of this kind."}</Empty>}
+            empty={<Empty>{kind === "" || kind === "all" ? EMPTY.transactions : t`No transaction of this kind.`}</Empty>}
             older={toOlder(entries)}
           />
         )}
@@ -133,7 +135,7 @@ function isRounded(nanoUsd: string): boolean {
 }
 
 const BALANCE_AFTER: Column<Entry> = {
-  head: "Balance after",
+  head: t`Balance after`,
   align: "right",
   // With all decimals on demand: a request can cost less than the rounding.
   cell: ({ balanceAfterNanoUsd: after }) =>
@@ -170,7 +172,7 @@ function EntryWords({ entry, accountId }: { entry: Entry; accountId: number | nu
 
 function ReceiptLink({ requestId, accountId }: { requestId: string; accountId: number | null }) {
   const account = accountId === null ? "" : `accountId=${accountId}&`;
-  return <TextLink href={`/usage?${account}receipt=${requestId}`}>Receipt</TextLink>;
+  return <TextLink href={`/usage?${account}receipt=${requestId}`}>{t`Receipt`}</TextLink>;
 }
 
 /** The ledger's own reasons in words; a reason that a person typed is shown unchanged. */
@@ -180,33 +182,45 @@ function Reason({ entry, isOwn }: { entry: Entry; isOwn: boolean }) {
   const isIn = BigInt(amountNanoUsd) > 0n;
   const [, order] = /^order ([0-9A-F]{12})$/.exec(reason ?? "") ?? [];
   const [, voucher] = /^voucher (\d+)$/.exec(reason ?? "") ?? [];
-  if (order && orderId !== null && isOwn)
+  if (order && orderId !== null && isOwn) {
+    const href = `/billing/orders/${orderId}`;
+    if (counterpart === null) return <TextLink href={href}>{t`Order ${order}`}</TextLink>;
+    // A customer knows its seller by the brand.
+    const seller = (role === "customer" && brandName()) || counterpart.name;
     return (
-      <>
-        {/* A customer knows its seller by the brand. */}
-        {counterpart !== null && `From ${(role === "customer" && brandName()) || counterpart.name}, `}
-        <TextLink href={`/billing/orders/${orderId}`}>Order {order}</TextLink>
-      </>
+      <Trans>
+        From {seller}, <TextLink href={href}>Order {order}</TextLink>
+      </Trans>
     );
-  const said = order ? `Order ${order}` : voucher ? `Voucher ${voucher}` : reason;
+  }
+  const said = order ? t`Order ${order}` : voucher ? t`Voucher ${voucher}` : reason;
   // A customer paid its seller for the package; the seller sees who paid.
   if (entry.kind === "package" && paid !== null && (!isIn || counterpart === null)) return paid.name;
   if (counterpart !== null) {
-    return (
-      <>
-        {isIn ? "From " : "To "}
-        <PersonName person={counterpart} />
-        {said && `, ${said}`}
-      </>
+    const person = <PersonName person={counterpart} />;
+    if (!said) return isIn ? <Trans>From {person}</Trans> : <Trans>To {person}</Trans>;
+    return isIn ? (
+      <Trans>
+        From {person}, {said}
+      </Trans>
+    ) : (
+      <Trans>
+        To {person}, {said}
+      </Trans>
     );
   }
   if (paid === null) return said;
-  if (paid.holder.accountId === accountId) return `${paid.name}, for yourself`;
-  return (
-    <>
-      {paid.name}, for <PersonName person={paid.holder} />
-      {said && `, ${said}`}
-    </>
+  if (paid.holder.accountId === accountId) return t`${{ name: paid.name }}, for yourself`;
+  const { name } = paid;
+  const person = <PersonName person={paid.holder} />;
+  return said ? (
+    <Trans>
+      {name}, for {person}, {said}
+    </Trans>
+  ) : (
+    <Trans>
+      {name}, for {person}
+    </Trans>
   );
 }
 

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { Plus, Ticket } from "lucide-react";
 import { lazy, useEffect, useEffectEvent } from "react";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
@@ -34,11 +35,11 @@ export function BillingPage() {
   const redeeming = useOpened<true>();
   return (
     <Page
-      title="Billing"
+      title={t`Billing`}
       lead={
         role === "customer"
-          ? "Your package, what you can buy, and your balance."
-          : "Your packages, your balance and its transactions."
+          ? t`Your package, what you can buy, and your balance.`
+          : t`Your packages, your balance and its transactions.`
       }
       action={<PageActions onRedeem={() => redeeming.open(true)} onAsk={() => asking.open("package")} />}
     >
@@ -53,7 +54,7 @@ export function BillingPage() {
               firstStep={
                 role === "customer" && (
                   <Button onClick={() => asking.open("package")} {...lock}>
-                    Get a package
+                    {t`Get a package`}
                   </Button>
                 )
               }
@@ -68,7 +69,7 @@ export function BillingPage() {
               action={
                 role !== "admin" && (
                   <Button size="sm" onClick={() => asking.open("top_up")} {...lock}>
-                    Top up the balance
+                    {t`Top up the balance`}
                   </Button>
                 )
               }
@@ -99,15 +100,15 @@ function PageActions({ onRedeem, onAsk }: { onRedeem: () => void; onAsk: () => v
   const { accountId, role, lock } = useViewer();
   // Admins would ask themselves.
   return role === "admin" ? (
-    <ButtonLink href={`/admin/people/${accountId}`}>Open your account</ButtonLink>
+    <ButtonLink href={`/admin/people/${accountId}`}>{t`Open your account`}</ButtonLink>
   ) : (
     <>
       <Button icon={Ticket} onClick={onRedeem} {...lock}>
-        Redeem a voucher
+        {t`Redeem a voucher`}
       </Button>
       {/* A customer buys from a card. */}
       <Button variant={role === "customer" ? "secondary" : "primary"} icon={Plus} onClick={onAsk} {...lock}>
-        New order
+        {t`New order`}
       </Button>
     </>
   );
@@ -130,7 +131,7 @@ function useAsking() {
 function BillingSkeleton() {
   return (
     <>
-      <Section title="Packages">
+      <Section title={t`Packages`}>
         <div className="grid gap-6">
           <Skeleton className="h-6 w-56" />
           <div className="grid gap-8 sm:grid-cols-2 lg:grid-cols-3">
@@ -140,7 +141,7 @@ function BillingSkeleton() {
           </div>
         </div>
       </Section>
-      <Section title="Balance">
+      <Section title={t`Balance`}>
         <Skeleton className="h-16 w-72" />
       </Section>
     </>

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CreditCard } from "lucide-react";
 import { useEffect, useEffectEvent, useState } from "react";
@@ -34,8 +36,8 @@ export function CardSection() {
   const { card } = data;
   return (
     <Section
-      title="Card on file"
-      description="Pays for what you let renew or top up automatically. Its number is at Stripe, not here."
+      title={t`Card on file`}
+      description={t`Pays for what you let renew or top up automatically. Its number is at Stripe, not here.`}
       action={
         data.isOffered && (
           <Button
@@ -46,7 +48,7 @@ export function CardSection() {
             onClick={() => save.mutate()}
             {...lock}
           >
-            {card ? "Use another card" : "Save a card"}
+            {card ? t`Use another card` : t`Save a card`}
           </Button>
         )
       }
@@ -54,31 +56,30 @@ export function CardSection() {
       {card ? (
         <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
           <p className="min-w-0 flex-1 text-14">
-            {cardName(card)}
-            {card.expiresMonth !== null && card.expiresYear !== null && (
-              <span className="text-ink-2">, expires {expiryOf(card.expiresMonth, card.expiresYear)}</span>
-            )}
+            <CardLine card={card} />
           </p>
           <Button size="sm" onClick={() => setRemoving(true)} {...lock}>
-            Remove<span className="sr-only"> the card</span>
+            <Trans>
+              Remove<span className="sr-only"> the card</span>
+            </Trans>
           </Button>
         </div>
       ) : (
-        <p className="text-14 text-ink-2">No card is saved.</p>
+        <p className="text-14 text-ink-2">{t`No card is saved.`}</p>
       )}
       <Confirm
         open={isRemoving}
         onOpenChange={setRemoving}
-        title="Remove the card?"
-        confirmLabel="Remove card"
-        cancelLabel="Keep card"
+        title={t`Remove the card?`}
+        confirmLabel={t`Remove card`}
+        cancelLabel={t`Keep card`}
         onConfirm={async () => {
           await ask(api.card.delete());
           await refresh();
-          toast.done("The card was removed.");
+          toast.done(t`The card was removed.`);
         }}
       >
-        Nothing is charged to it from now on. What was to be paid from it is not renewed or topped up.
+        {t`Nothing is charged to it from now on. What was to be paid from it is not renewed or topped up.`}
       </Confirm>
     </Section>
   );
@@ -86,7 +87,20 @@ export function CardSection() {
 
 /** "Visa ending in 4242". */
 export function cardName({ brand, lastFour }: Pick<Card, "brand" | "lastFour">): string {
-  return `${brand.charAt(0).toUpperCase()}${brand.slice(1)} ending in ${lastFour}`;
+  return t`${{ brand: brand.charAt(0).toUpperCase() + brand.slice(1) }} ending in ${lastFour}`;
+}
+
+function CardLine({ card }: { card: Card }) {
+  const { expiresMonth, expiresYear } = card;
+  const name = cardName(card);
+  if (expiresMonth === null || expiresYear === null) return name;
+  const expiry = expiryOf(expiresMonth, expiresYear);
+  return (
+    <Trans>
+      {name}
+      <span className="text-ink-2">, expires {expiry}</span>
+    </Trans>
+  );
 }
 
 function expiryOf(month: number, year: number): string {
@@ -102,7 +116,7 @@ function useReturnFromStripe(): boolean {
     mutationFn: () => ask(api.card.look.post()),
     onSuccess: (data) => {
       client.setQueryData(CARD, data);
-      if (data.card) toast.done(`${cardName(data.card)} is saved.`);
+      if (data.card) toast.done(t`${{ card: cardName(data.card) }} is saved.`);
     },
     onError: (error) => toast.failed(error),
   });

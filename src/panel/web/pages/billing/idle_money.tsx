@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { type Person, useViewer } from "../../shared/page_hooks.ts";
 import { TextLink } from "../../ui/buttons.tsx";
 import { Banner } from "../../ui/states.tsx";
@@ -13,18 +15,18 @@ export function IdleMoney({
   // A reseller's balance pays for the packages it assigns.
   if (paygEnabled || person.role === "reseller") return null;
   return (
-    <Banner tone="warn" title={`Pay-as-you-go is off for ${name}`}>
-      This balance pays for no request until it is on.{" "}
+    <Banner tone="warn" title={t`Pay-as-you-go is off for ${name}`}>
+      {t`This balance pays for no request until it is on.`}{" "}
       {canSwitchPayg ? (
-        <>
+        <Trans>
           You can switch it on{" "}
           <TextLink href={`${role === "admin" ? "/admin/people" : "/customers"}/${accountId}?tab=account`}>
             on their page
           </TextLink>
           , under Account.
-        </>
+        </Trans>
       ) : (
-        "You cannot switch it on. Ask the operator to do it, or to allow you to."
+        t`You cannot switch it on. Ask the operator to do it, or to allow you to.`
       )}
     </Banner>
   );

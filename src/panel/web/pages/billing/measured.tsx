@@ -1,10 +1,12 @@
+import { t } from "@lingui/core/macro";
+import { Plural, Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { measuredPrice } from "../../../../commerce/measured_price.ts";
 import { formatAmount, payableStepNano } from "../../../../platform/currencies.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
-import { formatCount, formatOf, formatZoneTime } from "../../format.ts";
+import { formatCount, formatZoneTime } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { advertised } from "../../shared/selling.tsx";
 import { checkCount, readCount } from "../../shared/typed_numbers.ts";
@@ -63,22 +65,22 @@ function MeasuredForm({ offer, timeZone }: { offer: Offer; timeZone: string }) {
   const price = priceOf(offer, form.values);
   return (
     <Section
-      title="Made to measure"
-      description="Choose for how many days, and how many requests a day. All models. Unused requests expire at the end of the day."
+      title={t`Made to measure`}
+      description={t`Choose for how many days, and how many requests a day. All models. Unused requests expire at the end of the day.`}
     >
-      <PageForm form={form} saveLabel="Buy this package" isProminent lock={lock}>
-        <SliderField label="Days" min={daysMin} max={daysMax} {...form.field("days")} />
-        <SliderField label="Requests a day" min={dailyMin} max={dailyMax} {...form.field("dailyLimit")} />
+      <PageForm form={form} saveLabel={t`Buy this package`} isProminent lock={lock}>
+        <SliderField label={t`Days`} min={daysMin} max={daysMax} {...form.field("days")} />
+        <SliderField label={t`Requests a day`} min={dailyMin} max={dailyMax} {...form.field("dailyLimit")} />
         <Facts
           facts={[
             [
-              "Price",
+              t`Price`,
               <span key="price" aria-live="polite" className="tabular-nums">
                 {price === null ? "–" : <Sum offer={offer} values={form.values} />}
               </span>,
             ],
-            ["Starts", <PackageStart key="start" />],
-            ["Days begin", `at 00:00 ${formatZoneTime(timeZone)}`],
+            [t`Starts`, <PackageStart key="start" />],
+            [t`Days begin`, t`at 00:00 ${{ zone: formatZoneTime(timeZone) }}`],
           ]}
         />
       </PageForm>
@@ -102,15 +104,22 @@ function priceOf({ currency, steps, daysMin, daysMax, dailyMin, dailyMax }: Offe
 /** "7 days × 500 requests = 3,500 requests, at $0.60 for 1,000: $2.10". */
 function Sum({ offer, values }: { offer: Offer; values: Typed }) {
   const terms = useTerms();
-  const price = priceOf(offer, values);
-  if (price === null) return null;
-  const days = formatOf(readCount(values.days) ?? 0, "day");
-  const shown = advertised(terms, String(price.priceNano));
+  const size = priceOf(offer, values);
+  if (size === null) return null;
+  const days = readCount(values.days) ?? 0;
+  const dailyLimit = readCount(values.dailyLimit) ?? 0;
+  const { requests } = size;
+  const perThousand = formatAmount(size.perThousandNano, offer.currency);
+  const { price, note } = advertised(terms, String(size.priceNano));
   return (
     <>
-      {days} × {formatOf(readCount(values.dailyLimit) ?? 0, "request")} = {formatOf(price.requests, "request")}, at{" "}
-      {formatAmount(price.perThousandNano, offer.currency)} for 1,000:{" "}
-      <strong className="text-16">{shown.price}</strong> {shown.note}
+      <Trans>
+        <Plural value={days} one="# day" other="# days" /> ×{" "}
+        <Plural value={dailyLimit} one="# request" other="# requests" /> ={" "}
+        <Plural value={requests} one="# request" other="# requests" />, at {perThousand} for 1,000:{" "}
+        <strong className="text-16">{price}</strong>
+      </Trans>{" "}
+      {note}
     </>
   );
 }
@@ -129,14 +138,14 @@ function SliderField({
     <div className="grid gap-2">
       <CountField
         label={label}
-        hint={`From ${formatCount(min)} to ${formatCount(max)}.`}
+        hint={t`From ${{ min: formatCount(min) }} to ${{ max: formatCount(max) }}.`}
         value={value}
         onValue={onValue}
         error={error}
       />
       <input
         type="range"
-        aria-label={`${label}, slider`}
+        aria-label={t`${label}, slider`}
         min={min}
         max={max}
         step={Math.max(1, Math.floor((max - min) / POSITIONS))}

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
 import type { SellingTerms } from "../../../../commerce/order_amounts.ts";
 import { api, ask } from "../../api.ts";
@@ -24,7 +25,7 @@ export function useTerms(): SellingTerms {
 
 function priceText(terms: SellingTerms, { wholesaleNanoUsd, priceNano }: Offering): string {
   if (wholesaleNanoUsd !== null) return formatMoney(wholesaleNanoUsd);
-  if (priceNano === null) return "on request";
+  if (priceNano === null) return t({ message: "on request", context: "instead of a price" });
   const { price, note } = advertised(terms, priceNano);
   return note === null ? price : `${price} ${note}`;
 }
@@ -44,7 +45,7 @@ export function OfferingField({
   const terms = toTerms(offerings.data?.terms);
   if (offerings.error && offerings.data === undefined) return <ErrorLine error={offerings.error} />;
   return (
-    <Field label="Offering" hint={value ? termsText(value) : undefined} error={error}>
+    <Field label={t`Offering`} hint={value ? termsText(value) : undefined} error={error}>
       <Combobox
         value={value === null ? null : String(value.offeringId)}
         onValue={(id) => {
@@ -52,7 +53,7 @@ export function OfferingField({
           if (chosen) onValue(chosen);
         }}
         disabled={offerings.data === undefined}
-        placeholder={offerings.data === undefined ? "Loading…" : "Choose an offering"}
+        placeholder={offerings.data === undefined ? t`Loading…` : t`Choose an offering`}
         emptyText={all.length === 0 ? EMPTY.offerings : undefined}
         options={all.map((offering) => ({
           value: String(offering.offeringId),

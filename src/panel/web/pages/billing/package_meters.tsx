@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import type { ReactNode } from "react";
 import { formatCompact, formatCount, formatDay, formatReset } from "../../format.ts";
 import { nowMs } from "../../ui/clock.ts";
@@ -39,31 +41,36 @@ export function PackageMeters({
   // The length of the bar. The available requests are the server's figure.
   const limit = row.carryover ? totalUsed + available : row.dailyLimit;
   const more = row.availableAtReset;
+  const count = formatCount(more);
+  const time = resetsAt === null ? "" : formatReset(resetsAt, timeZone);
   return (
     <div className="grid gap-x-12 gap-y-8 sm:grid-cols-2 lg:grid-cols-3">
       <div className="grid content-start gap-1">
         <Meter
-          label="Available now"
+          label={t`Available now`}
           used={limit - available}
           limit={limit}
-          unit="requests"
+          unit={t`requests`}
           {...(resetsAt !== null &&
             more > 0 && {
-              resets: (
-                <>
-                  {row.carryover ? `+${formatCount(more)}` : `Back to ${formatCount(more)}`} in{" "}
-                  <Countdown to={resetsAt} onZero={onTurn} />, at {formatReset(resetsAt, timeZone)}
-                </>
+              resets: row.carryover ? (
+                <Trans>
+                  +{count} in <Countdown to={resetsAt} onZero={onTurn} />, at {time}
+                </Trans>
+              ) : (
+                <Trans>
+                  Back to {count} in <Countdown to={resetsAt} onZero={onTurn} />, at {time}
+                </Trans>
               ),
             })}
         />
         {note}
       </div>
-      <Meter label="Whole package" used={totalUsed} limit={totalLimit} unit="requests" />
+      <Meter label={t`Whole package`} used={totalUsed} limit={totalLimit} unit={t`requests`} />
       {tokenLimit !== null && (
-        <Meter label="Tokens" used={row.tokensUsed} limit={tokenLimit} unit="tokens" format={formatCompact} />
+        <Meter label={t`Tokens`} used={row.tokensUsed} limit={tokenLimit} unit={t`tokens`} format={formatCompact} />
       )}
-      <Figure label="Ends in" note={`${formatDay(endsAt, timeZone, nowMs())}, ${formatReset(endsAt, timeZone)}`}>
+      <Figure label={t`Ends in`} note={`${formatDay(endsAt, timeZone, nowMs())}, ${formatReset(endsAt, timeZone)}`}>
         <Countdown to={endsAt} onZero={onTurn} />
       </Figure>
     </div>

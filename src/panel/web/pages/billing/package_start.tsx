@@ -1,4 +1,5 @@
-import { formatDay, formatOf, formatTime, formatZoneTime } from "../../format.ts";
+import { plural, t } from "@lingui/core/macro";
+import { formatDay, formatTime, formatZoneTime } from "../../format.ts";
 import { nowMs } from "../../ui/clock.ts";
 import { ErrorLine } from "../../ui/states.tsx";
 import { useBilling } from "./queries.ts";
@@ -6,11 +7,7 @@ import { useBilling } from "./queries.ts";
 /** "on 24 Dec at 00:00 Berlin time". */
 export function startText({ startsAt, timeZone }: { startsAt: string; timeZone: string }): string {
   const day = formatDay(startsAt, timeZone, nowMs());
-  return `on ${day} at ${formatTime(startsAt, timeZone)} ${formatZoneTime(timeZone)}`;
-}
-
-function capital(words: string): string {
-  return words.charAt(0).toUpperCase() + words.slice(1);
+  return t`on ${day} at ${{ time: formatTime(startsAt, timeZone) }} ${{ zone: formatZoneTime(timeZone) }}`;
 }
 
 /**
@@ -23,14 +20,19 @@ export function PackageStart() {
   const live = data.packages.filter(({ state }) => state !== "ended");
   // The list begins with the one that ends last.
   const last = live[0];
-  if (!last) return "As soon as it is paid";
+  if (!last) return t`As soon as it is paid`;
   const { endsAt, timeZone, name } = last;
+  const day = formatDay(endsAt, timeZone, nowMs());
   return (
     <span className="grid gap-1">
-      <span className="font-medium">{capital(startText({ startsAt: endsAt, timeZone }))}</span>
+      <span className="font-medium">
+        {t`On ${day} at ${{ time: formatTime(endsAt, timeZone) }} ${{ zone: formatZoneTime(timeZone) }}`}
+      </span>
       <span className="text-ink-2">
-        {live.length > 1 ? `After your ${formatOf(live.length, "package")}` : `When ${name} has ended`}: packages run
-        one after the other. If you need it sooner, ask before you pay.
+        {live.length > 1
+          ? t`After your ${plural({ count: live.length }, { one: "# package", other: "# packages" })}: packages run one after the other.`
+          : t`When ${name} has ended: packages run one after the other.`}{" "}
+        {t`If you need it sooner, ask before you pay.`}
       </span>
     </span>
   );

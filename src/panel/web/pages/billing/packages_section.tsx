@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import type { ReactNode } from "react";
 import { EMPTY, termsText } from "../../copy.ts";
 import { formatCount, formatDay, formatZoneTime } from "../../format.ts";
@@ -41,7 +43,7 @@ export function PackagesSection({
   const queued = packages.filter(({ state }) => state === "queued").reverse();
   const ended = packages.filter(({ state }) => state === "ended");
   return (
-    <Section title="Packages" flush>
+    <Section title={t`Packages`} flush>
       {active ? (
         <ActivePackage row={active} actions={actions?.(active)} renewal={renewal?.(active)} onTurn={onTurn} />
       ) : (
@@ -78,19 +80,30 @@ function ActivePackage({ row, actions, renewal, onTurn }: Shown & { onTurn: () =
 }
 
 const PAID_WITH = {
-  balance: "paid from the balance",
-  allotment: "from an allotment",
-  operator: "given by the operator",
+  balance: t`paid from the balance`,
+  allotment: t`from an allotment`,
+  operator: t`given by the operator`,
 };
 
 /** The terms in words, and who paid for those who may know. */
 function PackageTerms({ row }: { row: Package }) {
   const { modelIds } = row;
+  const terms = (
+    <Hint says={modelIds !== null && modelIds.length > 1 ? modelIds.join(", ") : null}>{termsText(row)}</Hint>
+  );
+  const zone = formatZoneTime(row.timeZone);
+  const payment = row.paidWith && PAID_WITH[row.paidWith];
   return (
     <p className="mt-1 text-13 text-ink-2">
-      <Hint says={modelIds !== null && modelIds.length > 1 ? modelIds.join(", ") : null}>{termsText(row)}</Hint>, days
-      in {formatZoneTime(row.timeZone)}
-      {row.paidWith && `, ${PAID_WITH[row.paidWith]}`}
+      {payment ? (
+        <Trans>
+          {terms}, days in {zone}, {payment}
+        </Trans>
+      ) : (
+        <Trans>
+          {terms}, days in {zone}
+        </Trans>
+      )}
     </p>
   );
 }
@@ -101,11 +114,11 @@ function QueuedPackage({ row, actions, renewal }: Shown) {
     <div className="flex items-start gap-3 border-t border-line px-4 py-4 sm:px-6">
       <div className="min-w-0 flex-1">
         <h3 className="flex flex-wrap items-center gap-x-3 gap-y-1 text-14 wrap-anywhere">
-          {row.name} <Badge tone="accent">Next, from {day(row.startsAt)}</Badge>
+          {row.name} <Badge tone="accent">{t`Next, from ${{ day: day(row.startsAt) }}`}</Badge>
         </h3>
         <PackageTerms row={row} />
         <p className="mt-1 text-13 text-ink-3">
-          {day(row.startsAt)} to {day(row.endsAt)}
+          {t`${{ start: day(row.startsAt) }} to ${{ end: day(row.endsAt) }}`}
         </p>
         {renewal}
       </div>
@@ -117,21 +130,21 @@ function QueuedPackage({ row, actions, renewal }: Shown) {
 function EndedPackages({ rows }: { rows: readonly Package[] }) {
   const day = ({ timeZone }: Package, iso: string) => formatDay(iso, timeZone, nowMs());
   return (
-    <Collapsed look="rows" label={`Ended packages (${formatCount(rows.length)})`}>
+    <Collapsed look="rows" label={t`Ended packages (${{ count: formatCount(rows.length) }})`}>
       <DataTable
-        caption="Ended packages"
+        caption={t`Ended packages`}
         rows={rows}
         rowKey={({ packageId }) => String(packageId)}
         columns={[
-          { head: "Package", cell: (row) => row.name, className: "wrap-anywhere" },
-          { head: "From", cell: (row) => day(row, row.startsAt) },
-          { head: "To", cell: (row) => day(row, row.endsAt) },
+          { head: t`Package`, cell: (row) => row.name, className: "wrap-anywhere" },
+          { head: t({ message: "From", context: "column: when a package began" }), cell: (row) => day(row, row.startsAt) },
+          { head: t({ message: "To", context: "column: when a package ended" }), cell: (row) => day(row, row.endsAt) },
           {
-            head: "Used",
+            head: t`Used`,
             align: "right",
-            cell: (row) => `${formatCount(row.unitsUsed)} of ${formatCount(row.totalLimit)}`,
+            cell: (row) => t`${{ used: formatCount(row.unitsUsed) }} of ${{ limit: formatCount(row.totalLimit) }}`,
           },
-          { head: "How it ended", cell: howItEnded },
+          { head: t`How it ended`, cell: howItEnded },
         ]}
       />
     </Collapsed>
@@ -139,7 +152,13 @@ function EndedPackages({ rows }: { rows: readonly Package[] }) {
 }
 
 function howItEnded({ endedEarly, unitsDropped }: Package): string {
-  if (endedEarly === null) return "On time";
-  const dropped = unitsDropped ? `, ${formatCount(unitsDropped)} dropped` : "";
-  return `${endedEarly === "replaced" ? "Replaced by another package" : "Ended early"}${dropped}`;
+  if (endedEarly === null) return t`On time`;
+  const count = unitsDropped ?? 0;
+  if (endedEarly === "replaced")
+    return count === 0
+      ? t`Replaced by another package`
+      : t`Replaced by another package, ${plural(count, { one: "# dropped", other: "# dropped" })}`;
+  return count === 0
+    ? t`Ended early`
+    : t`Ended early, ${plural(count, { one: "# dropped", other: "# dropped" })}`;
 }

@@ -1,7 +1,9 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Check } from "lucide-react";
 import type { SellingTerms } from "../../../../commerce/order_amounts.ts";
 import { boundsText, limitsText } from "../../copy.ts";
-import { formatCount, formatList, formatOf, formatZoneTime } from "../../format.ts";
+import { formatList, formatZoneTime } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { advertised, toTerms } from "../../shared/selling.tsx";
 import { Button } from "../../ui/buttons.tsx";
@@ -23,8 +25,8 @@ export function PlanCards({ onBuy }: { onBuy: (offering: Offering) => void }) {
       {({ offerings: rows, terms }) =>
         rows.length > 0 && (
           <Section
-            title="Packages on sale"
-            description="A package starts when it is paid. If you have another one, it starts when that has ended."
+            title={t`Packages on sale`}
+            description={t`A package starts when it is paid. If you have another one, it starts when that has ended.`}
           >
             <ul className="grid gap-4 sm:grid-cols-2 lg:grid-cols-3">
               {rows.toSorted(byPrice).map((offering) => (
@@ -56,7 +58,7 @@ function PlanCard({
         <h3 className="text-14 font-semibold wrap-anywhere">{name}</h3>
         <p className="mt-1 text-20 font-semibold tabular-nums">
           {shown === null ? (
-            <span className="text-ink-2">Price on request</span>
+            <span className="text-ink-2">{t`Price on request`}</span>
           ) : (
             <>
               {shown.price} <span className="text-13 font-normal text-ink-2">{forHowLong(offering)}</span>
@@ -72,8 +74,15 @@ function PlanCard({
         className="w-full"
         {...lock}
       >
-        {priceNano === null ? "Order" : "Buy"}
-        <span className="sr-only"> {name}</span>
+        {priceNano === null ? (
+          <Trans context="button">
+            Order<span className="sr-only"> {name}</span>
+          </Trans>
+        ) : (
+          <Trans>
+            Buy<span className="sr-only"> {name}</span>
+          </Trans>
+        )}
       </Button>
     </li>
   );
@@ -106,7 +115,7 @@ function byPrice(a: Offering, b: Offering): number {
 }
 
 export function forHowLong({ days }: Offering): string {
-  return days === 1 ? "for one day" : `for ${formatOf(days, "day")}`;
+  return plural(days, { one: "for one day", other: "for # days" });
 }
 
 /** The terms of an offering, one per line. */
@@ -116,17 +125,21 @@ function planLines(offering: Pick<Offering, (typeof SAID)[number]>): string[] {
   const limited = limits === null ? "" : limitsText(limits);
   return [
     days === 1
-      ? `${formatOf(dailyLimit, "request")} in one day`
-      : `${formatOf(dailyLimit, "request")} a day for ${formatOf(days, "day")}`,
-    ...(totalLimit < dailyLimit * days ? [`At most ${formatOf(totalLimit, "request")} in total`] : []),
+      ? plural(dailyLimit, { one: "# request in one day", other: "# requests in one day" })
+      : t`${plural(dailyLimit, { one: "# request", other: "# requests" })} a day for ${plural(days, { one: "# day", other: "# days" })}`,
+    ...(totalLimit < dailyLimit * days
+      ? [plural(totalLimit, { one: "At most # request in total", other: "At most # requests in total" })]
+      : []),
     ...(days === 1
       ? []
-      : [carryover ? "Unused requests stay usable on later days" : "Unused requests expire at the end of the day"]),
-    ...(tokenLimit === null ? [] : [`At most ${formatOf(tokenLimit, "token")} in total`]),
+      : [carryover ? t`Unused requests stay usable on later days` : t`Unused requests expire at the end of the day`]),
+    ...(tokenLimit === null
+      ? []
+      : [plural(tokenLimit, { one: "At most # token in total", other: "At most # tokens in total" })]),
     modelsLine(modelIds),
-    ...(limited === "" ? [] : [`At most ${limited}`]),
+    ...(limited === "" ? [] : [t`At most ${limited}`]),
     boundsText(requestBounds),
-    `Days begin at 00:00 ${formatZoneTime(timeZone)}`,
+    t`Days begin at 00:00 ${{ zone: formatZoneTime(timeZone) }}`,
   ];
 }
 
@@ -148,7 +161,7 @@ function isCountOfModels(line: string, { modelIds }: Pick<Offering, "modelIds">)
 }
 
 function modelsLine(modelIds: readonly string[] | null): string {
-  if (modelIds === null) return "All models";
-  if (modelIds.length > MODELS_NAMED_MAX) return `${formatCount(modelIds.length)} models`;
-  return `Only ${formatList(modelIds)}`;
+  if (modelIds === null) return t`All models`;
+  if (modelIds.length > MODELS_NAMED_MAX) return plural({ count: modelIds.length }, { one: "# model", other: "# models" });
+  return t`Only ${{ models: formatList(modelIds) }}`;
 }

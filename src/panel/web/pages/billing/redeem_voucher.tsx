@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { TYPED_VOUCHER_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
 import { formatMoney } from "../../format.ts";
@@ -16,16 +17,21 @@ export function RedeemVoucher({ open, onClose }: DialogState) {
   const isIdle = role === "customer" && billing.data?.balance.paygEnabled === false;
   const form = useForm({
     first: { code: "" },
-    wrong: ({ code }) => ({ code: isBlank(code) ? "Enter the code." : null }),
+    wrong: ({ code }) => ({ code: isBlank(code) ? t`Enter the code.` : null }),
     send: ({ code }) => ask(api.vouchers.redeem.post({ code })),
     onSent: async ({ package: given, amountNanoUsd }) => {
       await refresh();
-      const note = isIdle ? " It pays for requests once pay-as-you-go is switched on for you." : "";
-      toast.done(
-        given
-          ? `${given.name} is yours.${given.state === "queued" ? ` It starts ${startText(given)}, when your other packages have ended.` : ""}`
-          : `${formatMoney(amountNanoUsd ?? "0")} was added to your balance.${note}`,
-      );
+      const said = given
+        ? [
+            t`${{ name: given.name }} is yours.`,
+            given.state === "queued" &&
+              t`It starts ${{ start: startText(given) }}, when your other packages have ended.`,
+          ]
+        : [
+            t`${{ amount: formatMoney(amountNanoUsd ?? "0") }} was added to your balance.`,
+            isIdle && t`It pays for requests once pay-as-you-go is switched on for you.`,
+          ];
+      toast.done(said.filter(Boolean).join(" "));
       onClose();
     },
   });
@@ -34,14 +40,14 @@ export function RedeemVoucher({ open, onClose }: DialogState) {
       form={form}
       open={open}
       onClose={onClose}
-      title="Redeem a voucher"
-      description="A package starts immediately, or after the packages that you have. An amount is added to your balance."
-      submitLabel="Redeem"
+      title={t`Redeem a voucher`}
+      description={t`A package starts immediately, or after the packages that you have. An amount is added to your balance.`}
+      submitLabel={t`Redeem`}
       size="sm"
     >
       <TextField
-        label="Code"
-        hint="20 letters and digits. Capitals, spaces and hyphens do not matter."
+        label={t`Code`}
+        hint={t`20 letters and digits. Capitals, spaces and hyphens do not matter.`}
         {...form.field("code")}
         mono
         maxLength={TYPED_VOUCHER_CHARS_MAX}

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { CreditCard, Landmark, RefreshCw } from "lucide-react";
 import { formatAmount } from "../../../../platform/currencies.ts";
@@ -19,24 +21,24 @@ type Source = "card" | "balance";
 
 /** Why a renewal, or an automatic charge, did not work. */
 const PROBLEMS: Readonly<Record<string, string>> = {
-  no_card: "no card is saved",
-  card_refused: "the bank refused the card",
-  card_expired: "the card has expired",
-  needs_person: "the bank wants you to confirm it",
-  stripe: "the payment service could not be used",
-  not_on_sale: "the package is no longer on sale",
-  unpayable: "the amount cannot be paid in the currency of the seller",
-  price_changed: "the seller has changed its tax or currency, and a top-up would cost more than you agreed to",
-  seller_suspended: "the seller does not sell at the moment",
-  seller_balance: "the seller cannot provide it at the moment",
-  account_suspended: "your account was suspended",
-  balance_low: "the balance was too low",
-  too_late: "it could not be paid before the package ended",
-  withdrawn: "the order was withdrawn",
+  no_card: t`no card is saved`,
+  card_refused: t`the bank refused the card`,
+  card_expired: t`the card has expired`,
+  needs_person: t`the bank wants you to confirm it`,
+  stripe: t`the payment service could not be used`,
+  not_on_sale: t`the package is no longer on sale`,
+  unpayable: t`the amount cannot be paid in the currency of the seller`,
+  price_changed: t`the seller has changed its tax or currency, and a top-up would cost more than you agreed to`,
+  seller_suspended: t`the seller does not sell at the moment`,
+  seller_balance: t`the seller cannot provide it at the moment`,
+  account_suspended: t`your account was suspended`,
+  balance_low: t`the balance was too low`,
+  too_late: t`it could not be paid before the package ended`,
+  withdrawn: t`the order was withdrawn`,
 };
 
 export function problemWords(problem: string): string {
-  return PROBLEMS[problem] ?? "it did not work";
+  return PROBLEMS[problem] ?? t`it did not work`;
 }
 
 /** Of one package; nothing if its package cannot renew. With an account, it is a customer's, which its seller can only cancel. */
@@ -53,12 +55,12 @@ function RenewalLine({ row, isOwn }: { row: Renewing; isOwn: boolean }) {
   const { lock } = useViewer();
   const refresh = useRefresh();
   const dialog = useOpened<true>();
-  const { packageId, renewal } = row;
+  const { packageId, name, renewal } = row;
   const cancel = useMutation({
     mutationFn: () => ask(api.renewals.cancel.post({ packageId })),
     onSuccess: async () => {
       await refresh();
-      toast.done(`${row.name} does not renew.`);
+      toast.done(t`${name} does not renew.`);
     },
     onError: (error) => toast.failed(error),
   });
@@ -68,13 +70,17 @@ function RenewalLine({ row, isOwn }: { row: Renewing; isOwn: boolean }) {
       <span>{stateOf(row, isOwn)}</span>
       {isOn ? (
         <Button size="sm" pending={cancel.isPending} onClick={() => cancel.mutate()} {...lock}>
-          Cancel renewal<span className="sr-only"> of {row.name}</span>
+          <Trans>
+            Cancel renewal<span className="sr-only"> of {name}</span>
+          </Trans>
         </Button>
       ) : (
         isOwn &&
         row.price !== null && (
           <Button size="sm" icon={RefreshCw} onClick={() => dialog.open(true)} {...lock}>
-            Renew automatically<span className="sr-only"> {row.name}</span>
+            <Trans>
+              Renew automatically<span className="sr-only"> {name}</span>
+            </Trans>
           </Button>
         )
       )}
@@ -94,27 +100,42 @@ function paidFrom(source: Source, { currency, totalNano, priceNanoUsd }: Price):
 
 function stateOf({ renewal, renewsAt, price, endsAt, timeZone }: Renewing, isOwn: boolean) {
   const day = (iso: string) => formatDay(iso, timeZone, nowMs());
-  const ends = `Ends on ${day(endsAt)}.`;
+  const ends = t`Ends on ${{ day: day(endsAt) }}.`;
   if (renewal === null) return ends;
-  const failed = renewal.problem === null ? "" : ` The last try failed: ${problemWords(renewal.problem)}.`;
+  const problem = problemWords(renewal.problem ?? "");
+  const failed = renewal.problem === null ? "" : ` ${t`The last try failed: ${problem}.`}`;
   switch (renewal.status) {
     case "on":
-      if (price === null) return `Renews on ${day(renewsAt)} if it is on sale again.${failed}`;
-      return `Renews on ${day(renewsAt)} for ${paidFrom(renewal.source, price)}, from ${isOwn ? "your" : "their"} ${renewal.source}.${failed}`;
+      return `${renewsText({ day: day(renewsAt), price, source: renewal.source, isOwn })}${failed}`;
     case "ordered":
       return (
         <>
-          The renewal is being paid.{failed}{" "}
+          {t`The renewal is being paid.`}
+          {failed}{" "}
           {isOwn && renewal.orderId !== null && (
-            <TextLink href={`/billing/orders/${renewal.orderId}`}>Open the order</TextLink>
+            <TextLink href={`/billing/orders/${renewal.orderId}`}>{t`Open the order`}</TextLink>
           )}
         </>
       );
     case "failed":
-      return `${ends} It could not be renewed: ${problemWords(renewal.problem ?? "")}.`;
+      return `${ends} ${t`It could not be renewed: ${problem}.`}`;
     case "cancelled":
-      return `${ends} The renewal is cancelled.`;
+      return `${ends} ${t`The renewal is cancelled.`}`;
   }
+}
+
+type Renews = { day: string; price: Price | null; source: Source; isOwn: boolean };
+
+function renewsText({ day, price, source, isOwn }: Renews): string {
+  if (price === null) return t`Renews on ${day} if it is on sale again.`;
+  const amount = paidFrom(source, price);
+  if (source === "card")
+    return isOwn
+      ? t`Renews on ${day} for ${amount}, from your card.`
+      : t`Renews on ${day} for ${amount}, from their card.`;
+  return isOwn
+    ? t`Renews on ${day} for ${amount}, from your balance.`
+    : t`Renews on ${day} for ${amount}, from their balance.`;
 }
 
 function RenewDialog({ open, onClose, row, price }: DialogState & { row: Renewing; price: Price }) {
@@ -127,7 +148,7 @@ function RenewDialog({ open, onClose, row, price }: DialogState & { row: Renewin
     send: ({ source }) => ask(api.packages({ id: row.packageId }).renewal.put({ source })),
     onSent: async () => {
       await refresh();
-      toast.done(`${row.name} renews automatically.`);
+      toast.done(t`${{ name: row.name }} renews automatically.`);
       onClose();
     },
   });
@@ -135,9 +156,9 @@ function RenewDialog({ open, onClose, row, price }: DialogState & { row: Renewin
     ...(card ? [{ value: "card" as const, label: cardName(card), icon: CreditCard }] : []),
     {
       value: "balance" as const,
-      label: "Your balance",
+      label: t`Your balance`,
       icon: Landmark,
-      ...(balance && { hint: `${formatMoney(balance.freeNanoUsd)} available.` }),
+      ...(balance && { hint: t`${{ amount: formatMoney(balance.freeNanoUsd) }} available.` }),
     },
   ];
   const day = formatDay(row.renewsAt, row.timeZone, nowMs());
@@ -146,20 +167,21 @@ function RenewDialog({ open, onClose, row, price }: DialogState & { row: Renewin
       form={form}
       open={open}
       onClose={onClose}
-      title={`Renew ${row.name} automatically`}
-      description={`It costs ${paidFrom(form.values.source, price)} today. Three days before it ends you get a mail with the price. You can cancel at any time.`}
-      submitLabel="Renew automatically"
+      title={t`Renew ${{ name: row.name }} automatically`}
+      description={t`It costs ${{ amount: paidFrom(form.values.source, price) }} today. Three days before it ends you get a mail with the price. You can cancel at any time.`}
+      submitLabel={t`Renew automatically`}
     >
       <RadioList
-        label="What pays?"
+        label={t`What pays?`}
         value={form.values.source}
         onValue={(source) => form.set({ source })}
         options={sources}
       />
-      {!card && <p className="text-13 text-ink-2">To pay from a card, save one under Card on file first.</p>}
+      {!card && <p className="text-13 text-ink-2">{t`To pay from a card, save one under Card on file first.`}</p>}
       <p className="text-13 text-ink-2">
-        {Date.parse(row.renewsAt) <= nowMs() ? "It is paid within a minute" : `It is paid on ${day}`}, and the new
-        package starts when this one ends.
+        {Date.parse(row.renewsAt) <= nowMs()
+          ? t`It is paid within a minute, and the new package starts when this one ends.`
+          : t`It is paid on ${day}, and the new package starts when this one ends.`}
       </p>
     </FormDialog>
   );

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { taxText } from "../../../../commerce/tax_words.ts";
@@ -10,6 +12,7 @@ import { DownloadButton } from "../../shared/download_button.tsx";
 import { nowMs } from "../../ui/clock.ts";
 import { NativeSelect } from "../../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../../ui/filter_bar.tsx";
+import { inPlace } from "../../ui/in_place.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Banner, Empty, Loaded, Skeleton } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
@@ -28,7 +31,7 @@ type EntryLine = Data["entries"]["rows"][number];
 /** A reseller's own. */
 export function StatementPage() {
   return (
-    <Page title="Statement" lead="A month of your balance, of your customers' usage, and of what you sold.">
+    <Page title={t`Statement`} lead={t`A month of your balance, of your customers' usage, and of what you sold.`}>
       <Statement />
     </Page>
   );
@@ -51,11 +54,11 @@ export function Statement({ resellerId }: { resellerId?: number }) {
     placeholderData: keepPreviousData,
   });
   return (
-    <Section title="Statement" description="Taken from the ledger. A closed month never changes." flush>
+    <Section title={t`Statement`} description={t`Taken from the ledger. A closed month never changes.`} flush>
       <div className="px-4 py-3 sm:px-6">
         <FilterBar aside={<DownloadCsv query={query} />}>
           <NativeSelect
-            label="Month"
+            label={t`Month`}
             value={month}
             onValue={(next) => setFilters({ month: next })}
             options={months.map((value) => ({ value, label: formatMonth(value) }))}
@@ -84,10 +87,10 @@ function HostSelect({
   const hosts = [...new Set([...used, ...(host === "" ? [] : [host])])].sort();
   return (
     <NativeSelect
-      label="Host"
+      label={t`Host`}
       value={host}
       onValue={onHost}
-      options={[{ value: "", label: "All hosts" }, ...hosts.map((value) => ({ value, label: value }))]}
+      options={[{ value: "", label: t`All hosts` }, ...hosts.map((value) => ({ value, label: value }))]}
     />
   );
 }
@@ -103,61 +106,66 @@ function DownloadCsv({ query }: { query: Record<string, string | number> }) {
 
 function StatementBody({ data }: { data: Data }) {
   const { balance, closed, timeZone, host } = data;
+  const zone = formatZoneTime(timeZone);
   return (
     <>
       <Part
-        title={closed ? "Balance" : "Balance so far"}
-        aside={closed ? <Badge tone="ok">Closed</Badge> : <Badge tone="warn">Still open</Badge>}
+        title={closed ? t`Balance` : t`Balance so far`}
+        aside={closed ? <Badge tone="ok">{t({ message: "Closed", context: "a month of a statement" })}</Badge> : <Badge tone="warn">{t`Still open`}</Badge>}
       >
         <BalanceSums balance={balance} closed={closed} />
         <p className="mt-3 text-12 text-ink-3">
-          <Instant iso={data.from} /> to <Instant iso={data.to} />, the month in {formatZoneTime(timeZone)}.
+          <Trans>
+            <Instant iso={data.from} /> to <Instant iso={data.to} />, the month in {zone}.
+          </Trans>
         </p>
       </Part>
-      <Part title={host === null ? "Usage by host" : `Usage on ${host}`}>
+      <Part title={host === null ? t`Usage by host` : t`Usage on ${host}`}>
         <p className="mt-1 max-w-[42rem] text-13 text-ink-2">
-          Usage revenue is what the requests were charged, and for each request of a package the price of its order ÷
-          its total requests. Cost is the same at what you pay: your prices without the markup, and the packages'
-          wholesale prices. Margin is the difference.
+          <Trans>
+            Usage revenue is what the requests were charged, and for each request of a package the price of its order ÷
+            its total requests. Cost is the same at what you pay: your prices without the markup, and the packages'
+            wholesale prices. Margin is the difference.
+          </Trans>
         </p>
       </Part>
       <DataTable
-        caption="Usage by host, customer and model"
+        caption={t`Usage by host, customer and model`}
         rows={data.usage.rows}
         rowKey={(row) => `${row.host} ${row.customerId} ${row.modelId}`}
         columns={USAGE_COLUMNS}
-        empty={<Empty>No usage{host === null ? "" : " on this host"} in this month.</Empty>}
+        empty={<Empty>{host === null ? t`No usage in this month.` : t`No usage on this host in this month.`}</Empty>}
         footer={usageTotals(data.usage.totals)}
       />
       <More part={data.usage} />
-      <Part title="Packages assigned" />
+      <Part title={t`Packages assigned`} />
       <DataTable
-        caption="Packages assigned"
+        caption={t`Packages assigned`}
         rows={data.packages.rows}
         rowKey={({ packageId }) => String(packageId)}
         columns={PACKAGE_COLUMNS}
-        empty={<Empty>No package was assigned in this month.</Empty>}
+        empty={<Empty>{t`No package was assigned in this month.`}</Empty>}
       />
       <More part={data.packages} />
-      <Part title="Tax">
+      <Part title={t`Tax`}>
         <p className="mt-1 max-w-[42rem] text-13 text-ink-2">
-          Of the invoices that you issued in this month, less credit notes, in the currency that was paid.
+          {t`Of the invoices that you issued in this month, less credit notes, in the currency that was paid.`}
         </p>
       </Part>
       <DataTable
-        caption="Tax"
+        caption={t`Tax`}
         rows={data.tax}
         rowKey={(row) => JSON.stringify([row.currency, row.tax])}
         columns={TAX_COLUMNS}
-        empty={<Empty>No invoice was issued in this month.</Empty>}
+        empty={<Empty>{t`No invoice was issued in this month.`}</Empty>}
       />
-      <Part title="Top-ups, transfers, corrections, refunds and earnings" />
+      <Part title={t`Top-ups, transfers, corrections, refunds and earnings`} />
       <DataTable
-        caption="Top-ups, transfers, corrections, refunds and earnings"
+        caption={t`Top-ups, transfers, corrections, refunds and earnings`}
         rows={data.entries.rows}
         rowKey={({ entryId }) => String(entryId)}
         columns={ENTRY_COLUMNS}
-        empty={<Empty>None in this month.</Empty>}
+        empty={<Empty>{t({ message: "None in this month.", context: "transactions" })}</Empty>}
       />
       <More part={data.entries} />
     </>
@@ -179,29 +187,33 @@ function Part({ title, aside, children }: { title: string; aside?: ReactNode; ch
 function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: boolean }) {
   const { openingNanoUsd, sumsNanoUsd, charges, closingNanoUsd } = balance;
   const sums = [
-    ["Top-ups", sumsNanoUsd.top_up],
-    ["Packages assigned", sumsNanoUsd.wholesale],
-    ["Renewals paid from balances", sumsNanoUsd.package],
-    ["Transfers to customers", sumsNanoUsd.transfer],
-    ["Corrections", sumsNanoUsd.correction],
-    ["Refunds", sumsNanoUsd.refund],
-    ["Earnings", sumsNanoUsd.earning],
-    [`Own requests (${formatCount(charges)})`, sumsNanoUsd.charge],
+    [t`Top-ups`, sumsNanoUsd.top_up],
+    [t`Packages assigned`, sumsNanoUsd.wholesale],
+    [t`Renewals paid from balances`, sumsNanoUsd.package],
+    [t`Transfers to customers`, sumsNanoUsd.transfer],
+    [t`Corrections`, sumsNanoUsd.correction],
+    [t`Refunds`, sumsNanoUsd.refund],
+    [t`Earnings`, sumsNanoUsd.earning],
+    [t`Own requests (${{ count: formatCount(charges) }})`, sumsNanoUsd.charge],
   ] as const;
   return (
     <dl className="mt-2 grid max-w-[26rem] text-13 tabular-nums [&>div]:flex [&>div]:justify-between [&>div]:gap-6 [&>div]:py-1">
       <div>
-        <dt className="text-ink-2">Opening</dt>
+        <dt className="text-ink-2">{t({ message: "Opening", context: "balance at the beginning" })}</dt>
         <dd>{formatMoney(openingNanoUsd)}</dd>
       </div>
-      {sums.map(([label, nanoUsd]) => (
-        <div key={label}>
+      {inPlace(sums, ([label, nanoUsd]) => (
+        <div>
           <dt className="text-ink-2">{label}</dt>
           <dd>{BigInt(nanoUsd) === 0n ? "–" : <Amount nanoUsd={nanoUsd} />}</dd>
         </div>
       ))}
       <div className="border-t border-line font-semibold">
-        <dt>{closed ? "Closing" : "Now"}</dt>
+        <dt>
+          {closed
+            ? t({ message: "Closing", context: "balance at the end" })
+            : t({ message: "Now", context: "balance now" })}
+        </dt>
         <dd>{formatMoney(closingNanoUsd)}</dd>
       </div>
     </dl>
@@ -209,31 +221,31 @@ function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: bo
 }
 
 const USAGE_COLUMNS: readonly Column<UsageLine>[] = [
-  { head: "Customer", cell: ({ customerName }) => <span className="font-medium wrap-anywhere">{customerName}</span> },
-  { head: "Host", cell: ({ host }) => <span className="break-all">{host}</span> },
-  { head: "Model", cell: ({ modelId }) => <span className="break-all">{modelId}</span> },
-  { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
+  { head: t`Customer`, cell: ({ customerName }) => <span className="font-medium wrap-anywhere">{customerName}</span> },
+  { head: t`Host`, cell: ({ host }) => <span className="break-all">{host}</span> },
+  { head: t`Model`, cell: ({ modelId }) => <span className="break-all">{modelId}</span> },
+  { head: t`Requests`, align: "right", cell: ({ requests }) => formatCount(requests) },
   {
-    head: "From packages",
+    head: t`From packages`,
     align: "right",
     hideBelow: "lg",
     cell: ({ packageRequests }) => formatCount(packageRequests),
   },
   {
-    head: "Tokens in, out",
+    head: t`Tokens in, out`,
     align: "right",
     hideBelow: "md",
     cell: ({ promptTokens, completionTokens }) => `${formatCompact(promptTokens)}, ${formatCompact(completionTokens)}`,
   },
-  { head: "Usage revenue", align: "right", cell: ({ usageRevenueNanoUsd }) => formatMoney(usageRevenueNanoUsd) },
-  { head: "Cost", align: "right", hideBelow: "md", cell: ({ usageCostNanoUsd }) => formatMoney(usageCostNanoUsd) },
-  { head: "Margin", align: "right", cell: ({ marginNanoUsd }) => formatMoney(marginNanoUsd) },
+  { head: t`Usage revenue`, align: "right", cell: ({ usageRevenueNanoUsd }) => formatMoney(usageRevenueNanoUsd) },
+  { head: t`Cost`, align: "right", hideBelow: "md", cell: ({ usageCostNanoUsd }) => formatMoney(usageCostNanoUsd) },
+  { head: t`Margin`, align: "right", cell: ({ marginNanoUsd }) => formatMoney(marginNanoUsd) },
 ];
 
 function usageTotals(totals: Data["usage"]["totals"]): ReactNode[] {
   const { requests, packageRequests, promptTokens, completionTokens } = totals;
   return [
-    "Total",
+    t`Total`,
     "",
     "",
     formatCount(requests),
@@ -246,25 +258,25 @@ function usageTotals(totals: Data["usage"]["totals"]): ReactNode[] {
 }
 
 const PACKAGE_COLUMNS: readonly Column<PackageLine>[] = [
-  { head: "Package", cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
-  { head: "Customer", cell: ({ customerName }) => customerName, className: "wrap-anywhere" },
-  { head: "Time", cell: ({ at }) => <Instant iso={at} /> },
+  { head: t`Package`, cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
+  { head: t`Customer`, cell: ({ customerName }) => customerName, className: "wrap-anywhere" },
+  { head: t`Time`, cell: ({ at }) => <Instant iso={at} /> },
   {
-    head: "Price",
+    head: t`Price`,
     align: "right",
-    cell: ({ priceNanoUsd, allotmentId }) => (allotmentId === null ? formatMoney(priceNanoUsd) : "from an allotment"),
+    cell: ({ priceNanoUsd, allotmentId }) => (allotmentId === null ? formatMoney(priceNanoUsd) : t`from an allotment`),
   },
 ];
 
 const TAX_COLUMNS: readonly Column<TaxRow>[] = [
-  { head: "Tax", cell: ({ tax }) => <span className="font-medium">{taxName(tax)}</span> },
-  { head: "Currency", cell: ({ currency }) => currency.toUpperCase() },
-  { head: "Invoices", align: "right", hideBelow: "md", cell: ({ invoices }) => formatCount(invoices) },
-  { head: "Credit notes", align: "right", hideBelow: "md", cell: ({ creditNotes }) => formatCount(creditNotes) },
-  { head: "Net", align: "right", cell: ({ netNano, currency }) => formatAmount(netNano, currency) },
-  { head: "Tax", align: "right", cell: ({ taxNano, currency }) => formatAmount(taxNano, currency) },
+  { head: t`Tax`, cell: ({ tax }) => <span className="font-medium">{taxName(tax)}</span> },
+  { head: t`Currency`, cell: ({ currency }) => currency.toUpperCase() },
+  { head: t`Invoices`, align: "right", hideBelow: "md", cell: ({ invoices }) => formatCount(invoices) },
+  { head: t`Credit notes`, align: "right", hideBelow: "md", cell: ({ creditNotes }) => formatCount(creditNotes) },
+  { head: t`Net`, align: "right", cell: ({ netNano, currency }) => formatAmount(netNano, currency) },
+  { head: t`Tax`, align: "right", cell: ({ taxNano, currency }) => formatAmount(taxNano, currency) },
   {
-    head: "Total",
+    head: t`Total`,
     align: "right",
     hideBelow: "md",
     cell: ({ totalNano, currency }) => formatAmount(totalNano, currency),
@@ -272,16 +284,16 @@ const TAX_COLUMNS: readonly Column<TaxRow>[] = [
 ];
 
 function taxName(tax: TaxRow["tax"]): string {
-  if (tax === null) return "None";
-  return tax.reverseCharge ? `Reverse charge, ${tax.country}` : `${taxText(tax)}, ${tax.country}`;
+  if (tax === null) return t({ message: "None", context: "tax" });
+  return tax.reverseCharge ? t`Reverse charge, ${{ country: tax.country }}` : `${taxText(tax)}, ${tax.country}`;
 }
 
 const ENTRY_COLUMNS: readonly Column<EntryLine>[] = [
-  { head: "Kind", cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },
-  { head: "From or to", cell: ({ counterpartName }) => counterpartName, className: "wrap-anywhere" },
-  { head: "Reason", cell: ({ reason }) => reason, className: "wrap-anywhere" },
-  { head: "Time", cell: ({ at }) => <Instant iso={at} /> },
-  { head: "Amount", align: "right", cell: ({ amountNanoUsd }) => <Amount nanoUsd={amountNanoUsd} /> },
+  { head: t`Kind`, cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },
+  { head: t({ message: "From or to", context: "column: other party of a transaction" }), cell: ({ counterpartName }) => counterpartName, className: "wrap-anywhere" },
+  { head: t`Reason`, cell: ({ reason }) => reason, className: "wrap-anywhere" },
+  { head: t`Time`, cell: ({ at }) => <Instant iso={at} /> },
+  { head: t`Amount`, align: "right", cell: ({ amountNanoUsd }) => <Amount nanoUsd={amountNanoUsd} /> },
 ];
 
 /** Tells that the page does not show every line. */
@@ -289,7 +301,9 @@ function More({ part: { rows, hasMore } }: { part: { rows: readonly unknown[]; h
   if (!hasMore) return null;
   return (
     <div className="px-4 pb-4 sm:px-6">
-      <Banner>Only the first {formatCount(rows.length)} lines are shown. The CSV contains all of them.</Banner>
+      <Banner>
+        {t`Only the first ${{ count: formatCount(rows.length) }} lines are shown. The CSV contains all of them.`}
+      </Banner>
     </div>
   );
 }

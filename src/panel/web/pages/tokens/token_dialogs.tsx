@@ -1,4 +1,6 @@
+import { t } from "@lingui/core/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
+import type { Subject } from "../../../../accounts/subjects.ts";
 import { API_TOKEN_NAME_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, explainRepeat, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { CheckboxList, RadioList } from "../../ui/choices.tsx";
@@ -17,18 +19,18 @@ const HOUR_SECONDS = 3_600;
 const NETWORKS_CHARS_MAX = 2_000;
 
 const ENDS = [
-  { value: "30", label: "In 30 days" },
-  { value: "90", label: "In 90 days" },
-  { value: "365", label: "In a year" },
-  { value: "never", label: "Never" },
+  { value: "30", label: t`In 30 days` },
+  { value: "90", label: t`In 90 days` },
+  { value: "365", label: t`In a year` },
+  { value: "never", label: t({ message: "Never", context: "when a token expires" }) },
 ] as const;
 type Ends = (typeof ENDS)[number]["value"];
 
 const OVERLAPS = [
-  { value: "0", label: "Not at all", hint: "Requests with the old token get a 401 error immediately." },
-  { value: String(HOUR_SECONDS), label: "1 hour" },
-  { value: String(24 * HOUR_SECONDS), label: "24 hours" },
-  { value: String(7 * 24 * HOUR_SECONDS), label: "7 days" },
+  { value: "0", label: t({ message: "Not at all", context: "how long the old token works" }), hint: t`Requests with the old token get a 401 error immediately.` },
+  { value: String(HOUR_SECONDS), label: t`1 hour` },
+  { value: String(24 * HOUR_SECONDS), label: t`24 hours` },
+  { value: String(7 * 24 * HOUR_SECONDS), label: t`7 days` },
 ] as const;
 type Overlap = (typeof OVERLAPS)[number]["value"];
 
@@ -58,8 +60,8 @@ export function CreateTokenDialog({
   const form = useForm({
     first: { ...first, ...firstProof(ways.hasPasskey) },
     wrong: ({ name, scopes: chosen, networks: _, ends: __, ...proof }) => ({
-      name: isBlank(name) ? "Enter a name, such as the name of the program." : null,
-      scopes: chosen?.length === 0 ? "Choose what the token may do." : null,
+      name: isBlank(name) ? t`Enter a name, such as the name of the program.` : null,
+      scopes: chosen?.length === 0 ? t`Choose what the token may do.` : null,
       networks: null,
       expiresAt: null,
       ...wrongProof(proof, ways),
@@ -82,22 +84,22 @@ export function CreateTokenDialog({
     },
   });
   return (
-    <FormDialog {...dialog} form={form} title="Create token" submitLabel="Create token">
-      <TextField label="Name" {...form.field("name")} maxLength={API_TOKEN_NAME_CHARS_MAX} required />
+    <FormDialog {...dialog} form={form} title={t`Create token`} submitLabel={t`Create token`}>
+      <TextField label={t`Name`} {...form.field("name")} maxLength={API_TOKEN_NAME_CHARS_MAX} required />
       <CheckboxList
-        label="What the token may do"
-        allLabel="Everything that you may do"
+        label={t`What the token may do`}
+        allLabel={t`Everything that you may do`}
         options={scopes.map((scope) => ({ value: scope, label: scopeWords(scope) }))}
         {...form.field("scopes")}
       />
-      <Field label="Token expires" error={form.errorOf("expiresAt")}>
+      <Field label={t`Token expires`} error={form.errorOf("expiresAt")}>
         <NativeSelect value={form.values.ends} onValue={(ends) => form.set({ ends })} options={ENDS} />
       </Field>
       <TextField
-        label="Networks"
+        label={t`Networks`}
         optional
         mono
-        hint="Addresses, or ranges such as 192.0.2.0/24, separated by commas. The token is refused from any other address."
+        hint={t`Addresses, or ranges such as 192.0.2.0/24, separated by commas. The token is refused from any other address.`}
         maxLength={NETWORKS_CHARS_MAX}
         {...form.field("networks")}
       />
@@ -129,11 +131,11 @@ export function RotateTokenDialog({ row, onSecret, ...dialog }: DialogState & Se
     <FormDialog
       {...dialog}
       form={form}
-      title={`Rotate token ${row.name}?`}
-      description="You get a new token with the same settings. Replace the old one with it in your program."
-      submitLabel="Rotate token"
+      title={t`Rotate token ${{ name: row.name }}?`}
+      description={t`You get a new token with the same settings. Replace the old one with it in your program.`}
+      submitLabel={t`Rotate token`}
     >
-      <RadioList label="The old token keeps working for" options={OVERLAPS} {...form.field("overlapSeconds")} />
+      <RadioList label={t`The old token keeps working for`} options={OVERLAPS} {...form.field("overlapSeconds")} />
       <ProofFields form={form} {...ways} />
     </FormDialog>
   );
@@ -142,18 +144,35 @@ export function RotateTokenDialog({ row, onSecret, ...dialog }: DialogState & Se
 function explainLost<T>(sent: Promise<T>): Promise<T> {
   return explainRepeat(
     sent,
-    "The token was created, but its secret got lost on the way. Revoke the new token in the list and create another.",
+    t`The token was created, but its secret got lost on the way. Revoke the new token in the list and create another.`,
   );
 }
 
-/** Subjects of several words. */
 const SUBJECT_WORDS: Readonly<Record<string, string>> = {
-  sign_up: "sign-up",
-  identity_providers: "identity providers",
-};
+  accounts: t`accounts`,
+  members: t`members`,
+  keys: t`keys`,
+  packages: t`packages`,
+  balances: t`balances`,
+  usage: t`usage`,
+  offerings: t`offerings`,
+  prices: t`prices`,
+  markups: t`markups`,
+  orders: t`orders`,
+  payments: t`payments`,
+  vouchers: t`vouchers`,
+  sign_up: t`sign-up`,
+  incidents: t`incidents`,
+  identity_providers: t`identity providers`,
+  domains: t`domains`,
+  models: t`models`,
+  providers: t`providers`,
+  webhooks: t`webhooks`,
+} satisfies Record<Subject, string>;
 
-/** "keys:write" as "keys, read and change", and "sign_up:read" as "sign-up, read". */
+/** Words of a scope: "keys:write" as "keys, read and change", and "sign_up:read" as "sign-up, read". */
 export function scopeWords(scope: string): string {
-  const [subject = "", access] = scope.split(":");
-  return `${SUBJECT_WORDS[subject] ?? subject}, ${access === "read" ? "read" : "read and change"}`;
+  const [name = "", access] = scope.split(":");
+  const subject = SUBJECT_WORDS[name] ?? name;
+  return access === "read" ? t`${subject}, read` : t`${subject}, read and change`;
 }

@@ -1,7 +1,8 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQueryClient } from "@tanstack/react-query";
 import { Ban, Bot, MoreHorizontal, Plus, RefreshCw } from "lucide-react";
 import { api, ask } from "../../api.ts";
-import { formatOf } from "../../format.ts";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button, IconButton } from "../../ui/buttons.tsx";
 import { SecretOnce } from "../../ui/copy_field.tsx";
@@ -32,17 +33,17 @@ export function TokensPage() {
   const shown = secret.useShown();
   const create = (
     <Button variant="primary" icon={Plus} onClick={() => dialog.open({ kind: "create" })} {...lock}>
-      Create token
+      {t`Create token`}
     </Button>
   );
   return (
     <Page
-      title="API tokens"
+      title={t`API tokens`}
       lead={
         <>
-          With a token, a program of yours manages accounts, packages and sales.{" "}
+          {t`With a token, a program of yours manages accounts, packages and sales.`}{" "}
           <a className="text-accent-text underline" href="/docs/management">
-            Reference of the management API
+            {t`Reference of the management API`}
           </a>
         </>
       }
@@ -51,14 +52,14 @@ export function TokensPage() {
       <Loaded query={tokens} skeleton={<SkeletonRows rows={2} />}>
         {({ tokens: rows, scopes }) => (
           <>
-            <Section title="Tokens" flush>
+            <Section title={t`Tokens`} flush>
               <DataTable
-                caption="Tokens"
+                caption={t`Tokens`}
                 rows={rows}
                 rowKey={({ tokenId }) => String(tokenId)}
                 columns={COLUMNS}
                 actions={(row) => <TokenMenu row={row} onOpen={dialog.open} />}
-                empty={<Empty icon={Bot}>No tokens yet. A token is for one program, with only what it needs.</Empty>}
+                empty={<Empty icon={Bot}>{t`No tokens yet. A token is for one program, with only what it needs.`}</Empty>}
               />
             </Section>
             <Dialogs dialog={dialog} scopes={scopes} />
@@ -66,7 +67,7 @@ export function TokensPage() {
         )}
       </Loaded>
       {shown !== null && (
-        <SecretOnce open title="The token is ready" label="Token" value={shown} onDone={() => secret.show(null)} />
+        <SecretOnce open title={t`The token is ready`} label={t`Token`} value={shown} onDone={() => secret.show(null)} />
       )}
     </Page>
   );
@@ -74,34 +75,34 @@ export function TokensPage() {
 
 const COLUMNS: Column<Token>[] = [
   {
-    head: "Token",
+    head: t`Token`,
     cell: (row) => <NameCell row={row} />,
   },
   {
-    head: "May do",
+    head: t`May do`,
     cell: ({ scopes, networks }) => (
       <span className="grid min-w-0 text-left">
         <Hint says={scopes.length > 2 ? scopes.map(scopeWords).join("; ") : null}>
-          {scopes.length > 2 ? formatOf(scopes.length, "scope") : scopes.map(scopeWords).join("; ")}
+          {scopes.length > 2 ? plural({ count: scopes.length }, { one: "# scope", other: "# scopes" }) : scopes.map(scopeWords).join("; ")}
         </Hint>
-        {networks !== null && <span className="text-12 text-ink-3">From {networks.join(", ")}</span>}
+        {networks !== null && <span className="text-12 text-ink-3">{t`From ${{ networks: networks.join(", ") }}`}</span>}
       </span>
     ),
   },
-  { head: "Last used", cell: ({ lastUsedAt }) => <Ago iso={lastUsedAt} />, hideBelow: "md" },
+  { head: t`Last used`, cell: ({ lastUsedAt }) => <Ago iso={lastUsedAt} />, hideBelow: "md" },
   {
-    head: "State",
+    head: t`State`,
     cell: ({ status, expiresAt }) => (
       <span className="grid justify-items-start gap-1">
         <Status kind={status} />
         {status === "active" && (
           <span className="text-12 text-ink-2">
             {expiresAt === null ? (
-              "Never expires"
+              t`Never expires`
             ) : (
-              <>
+              <Trans>
                 Until <Instant iso={expiresAt} />
-              </>
+              </Trans>
             )}
           </span>
         )}
@@ -117,7 +118,7 @@ function NameCell({ row: { name, prefix, madeBy } }: { row: Token }) {
       below={
         <>
           <span className="font-mono text-12">{prefix}…</span>
-          {maker !== null && <span className="block text-12">Made by {maker}</span>}
+          {maker !== null && <span className="block text-12">{t`Made by ${maker}`}</span>}
         </>
       }
     >
@@ -131,11 +132,11 @@ function TokenMenu({ row, onOpen }: { row: Token; onOpen: (what: Opened) => void
   if (lock.disabled || row.status !== "active") return null;
   return (
     <Menu
-      trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />}
+      trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" />}
       items={[
-        { label: "Rotate", icon: RefreshCw, onSelect: () => onOpen({ kind: "rotate", row }) },
+        { label: t`Rotate`, icon: RefreshCw, onSelect: () => onOpen({ kind: "rotate", row }) },
         "line",
-        { label: "Revoke", icon: Ban, tone: "danger", onSelect: () => onOpen({ kind: "revoke", row }) },
+        { label: t`Revoke`, icon: Ban, tone: "danger", onSelect: () => onOpen({ kind: "revoke", row }) },
       ]}
     />
   );
@@ -152,16 +153,16 @@ function Dialogs({ dialog, scopes }: { dialog: ReturnType<typeof useOpened<Opene
     <Confirm
       open={open}
       onOpenChange={(isOpen) => isOpen || onClose()}
-      title={`Revoke token ${what.row.name}?`}
-      confirmLabel="Revoke token"
-      cancelLabel="Keep token"
+      title={t`Revoke token ${{ name: what.row.name }}?`}
+      confirmLabel={t`Revoke token`}
+      cancelLabel={t`Keep token`}
       onConfirm={async () => {
         await ask(api.tokens({ id: what.row.tokenId }).revoke.post());
         await client.invalidateQueries({ queryKey: TOKENS_KEY });
-        toast.done(`Token ${what.row.name} is revoked.`);
+        toast.done(t`Token ${{ name: what.row.name }} is revoked.`);
       }}
     >
-      Programs that use it get a 401 error immediately. This cannot be undone.
+      {t`Programs that use it get a 401 error immediately. This cannot be undone.`}
     </Confirm>
   );
 }

@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { ArrowDown, ArrowUp, Check, CircleSlash, SearchX } from "lucide-react";
 import { type ReactNode, useEffect, useEffectEvent } from "react";
 import { ApiError } from "../../api.ts";
@@ -5,7 +7,6 @@ import {
   formatCalendarDay,
   formatCount,
   formatMoney,
-  formatOf,
   formatPicoUsd,
   formatTook,
   formatZoneTime,
@@ -49,22 +50,22 @@ export function ReceiptDrawer({
   const receipt = useReceipt(requestId, accountId);
   useArrows(requestId !== null, neighbours);
   return (
-    <Drawer open={requestId !== null} onOpenChange={(isOpen) => isOpen || onClose()} title="Receipt">
+    <Drawer open={requestId !== null} onOpenChange={(isOpen) => isOpen || onClose()} title={t`Receipt`}>
       <div className="flex min-w-0 items-center justify-between gap-3">
         <span className="min-w-0">
-          {requestId !== null && <CopyText value={plainId(requestId)} what="request id" isWhole />}
+          {requestId !== null && <CopyText value={plainId(requestId)} what={t`request id`} isWhole />}
         </span>
         <span className="flex flex-none gap-1">
           <IconButton
             icon={ArrowUp}
-            label="Newer request"
+            label={t`Newer request`}
             size="sm"
             disabled={neighbours.newer === null}
             onClick={() => neighbours.newer?.()}
           />
           <IconButton
             icon={ArrowDown}
-            label="Older request"
+            label={t`Older request`}
             size="sm"
             disabled={neighbours.older === null}
             onClick={() => neighbours.older?.()}
@@ -112,8 +113,8 @@ function ReceiptBody({ receipt, isOwn }: { receipt: AnyReceipt; isOwn: boolean }
 }
 
 const STATES = {
-  settled: ["ok", Check, "Charged"],
-  released: ["neutral", CircleSlash, "Not charged"],
+  settled: ["ok", Check, t`Charged`],
+  released: ["neutral", CircleSlash, t`Not charged`],
 } as const;
 
 function RequestBody({ receipt }: { receipt: Receipt }) {
@@ -130,26 +131,26 @@ function RequestBody({ receipt }: { receipt: Receipt }) {
       </div>
       {receipt.mode === "package" ? <PackageCharge receipt={receipt} /> : <BalanceCharge receipt={receipt} />}
       <Calculation receipt={receipt} />
-      <Part title="Request">
+      <Part title={t`Request`}>
         <Facts facts={factsOf(receipt)} />
       </Part>
       {receipt.answeredBy && (
-        <Part title="Provider">
+        <Part title={t`Provider`}>
           <Facts facts={providerFacts(receipt.answeredBy)} />
         </Part>
       )}
       {receipt.money && (
-        <Part title="Margin">
+        <Part title={t`Margin`}>
           <Facts facts={moneyFacts(receipt.money)} />
         </Part>
       )}
       {receipt.tried && (
-        <Part title="Routes that were tried">
+        <Part title={t`Routes that were tried`}>
           <TriedRoutes tried={receipt.tried} />
         </Part>
       )}
       {receipt.reportedUsage && (
-        <Part title="Also reported by the model's provider">
+        <Part title={t`Also reported by the model's provider`}>
           <Facts facts={Object.entries(receipt.reportedUsage).map(reportedFact)} />
         </Part>
       )}
@@ -164,19 +165,19 @@ function providerFacts({
   providerCostNanoUsd,
 }: NonNullable<Receipt["answeredBy"]>): [string, ReactNode][] {
   return [
-    ["Provider", provider ?? "Deleted route"],
-    ["Time to first event", formatTook(firstMs)],
-    ["Provider cost", providerCostNanoUsd === null ? "Not known" : formatMoney(providerCostNanoUsd)],
+    [t`Provider`, provider ?? t`Deleted route`],
+    [t`Time to first event`, formatTook(firstMs)],
+    [t`Provider cost`, providerCostNanoUsd === null ? t`Not known` : formatMoney(providerCostNanoUsd)],
   ];
 }
 
 /** What the request brought its reader: an admin for the operator, a reseller for itself. */
 function moneyFacts({ usageRevenueNanoUsd, costNanoUsd, marginNanoUsd }: Money): [string, ReactNode][] {
-  const known = (nanoUsd: string | null) => (nanoUsd === null ? "Not known" : formatMoney(nanoUsd));
+  const known = (nanoUsd: string | null) => (nanoUsd === null ? t`Not known` : formatMoney(nanoUsd));
   return [
-    ["Usage revenue", formatMoney(usageRevenueNanoUsd)],
-    ["Cost", known(costNanoUsd)],
-    ["Usage revenue − cost", known(marginNanoUsd)],
+    [t`Usage revenue`, formatMoney(usageRevenueNanoUsd)],
+    [t`Cost`, known(costNanoUsd)],
+    [t`Usage revenue − cost`, known(marginNanoUsd)],
   ];
 }
 
@@ -194,8 +195,10 @@ function reportedFact([name, value]: [string, number | string]): [ReactNode, Rea
 
 function whyText({ status, reason, estimated }: Receipt): string {
   const why = reasonText(reason ?? "");
-  if (status === "released") return `${why} Everything reserved for it was released.`;
-  return estimated ? `${why} Its tokens were estimated here, because the model's provider did not report them.` : why;
+  if (status === "released") return `${why} ${t`Everything reserved for it was released.`}`;
+  return estimated
+    ? `${why} ${t`Its tokens were estimated here, because the model's provider did not report them.`}`
+    : why;
 }
 
 function Part({ title, children }: { title: string; children: ReactNode }) {
@@ -211,41 +214,51 @@ function Part({ title, children }: { title: string; children: ReactNode }) {
 function PackageCharge({ receipt }: { receipt: Receipt }) {
   const { status, units, package: paid } = receipt;
   return (
-    <Part title={paid ? `Billing: ${paid.name}` : "Billing: package"}>
+    <Part title={paid ? t`Billing: ${{ name: paid.name }}` : t`Billing: package`}>
       <Sum>
-        <Line label="Reserved" value="1 request" />
-        {status === "settled" && <Line label="Used" value={formatOf(units, "request")} isStrong />}
-        <Line label="Released" value={formatOf(Math.max(0, 1 - units), "request")} isStrong={status === "released"} />
+        <Line label={t`Reserved`} value={plural({ count: 1 }, { one: "# request", other: "# requests" })} />
+        {status === "settled" && <Line label={t`Used`} value={plural({ count: units }, { one: "# request", other: "# requests" })} isStrong />}
+        <Line
+          label={t`Released`}
+          value={plural({ count: Math.max(0, 1 - units) }, { one: "# request", other: "# requests" })}
+          isStrong={status === "released"}
+        />
       </Sum>
       {paid && (
         <p className="text-13 text-ink-2 tabular-nums">
-          Counted on {formatCalendarDay(paid.day)} in {formatZoneTime(paid.timeZone)}. That day has used{" "}
-          {formatCount(paid.dayUnits)}
-          {!paid.carryover && ` of ${formatCount(paid.dailyLimit)}`}, the whole package {formatCount(paid.totalUnits)}{" "}
-          of {formatCount(paid.totalLimit)}.
+          {t`Counted on ${{ day: formatCalendarDay(paid.day) }} in ${{ zone: formatZoneTime(paid.timeZone) }}.`}{" "}
+          {usedText(paid)}
         </p>
       )}
     </Part>
   );
 }
 
+function usedText(paid: NonNullable<Receipt["package"]>): string {
+  const [day, dayLimit] = [formatCount(paid.dayUnits), formatCount(paid.dailyLimit)];
+  const [total, totalLimit] = [formatCount(paid.totalUnits), formatCount(paid.totalLimit)];
+  return paid.carryover
+    ? t`That day has used ${day}, the whole package ${total} of ${totalLimit}.`
+    : t`That day has used ${day} of ${dayLimit}, the whole package ${total} of ${totalLimit}.`;
+}
+
 function BalanceCharge({ receipt }: { receipt: Receipt }) {
   const { status, heldNanoUsd, chargedNanoUsd, givenBackNanoUsd, shortfallNanoUsd } = receipt;
   const extra = BigInt(chargedNanoUsd) - BigInt(heldNanoUsd);
   return (
-    <Part title="Billing: balance">
+    <Part title={t`Billing: balance`}>
       <Sum>
-        <Line label="Reserved" value={formatMoney(heldNanoUsd)} />
-        {status === "settled" && <Line label="Charged" value={formatMoney(chargedNanoUsd)} isStrong />}
+        <Line label={t`Reserved`} value={formatMoney(heldNanoUsd)} />
+        {status === "settled" && <Line label={t`Charged`} value={formatMoney(chargedNanoUsd)} isStrong />}
         {extra > 0n ? (
-          <Line label="Charged beyond the reserved amount" value={formatMoney(extra)} />
+          <Line label={t`Charged beyond the reserved amount`} value={formatMoney(extra)} />
         ) : (
-          <Line label="Released" value={formatMoney(givenBackNanoUsd)} isStrong={status === "released"} />
+          <Line label={t`Released`} value={formatMoney(givenBackNanoUsd)} isStrong={status === "released"} />
         )}
       </Sum>
       {shortfallNanoUsd !== "0" && (
         <p className="text-13 text-ink-2">
-          It cost {formatMoney(shortfallNanoUsd)} more than could be charged. You do not have to pay that.
+          {t`It cost ${{ amount: formatMoney(shortfallNanoUsd) }} more than could be charged. You do not have to pay that.`}
         </p>
       )}
     </Part>
@@ -255,15 +268,17 @@ function BalanceCharge({ receipt }: { receipt: Receipt }) {
 type ChargedPart = NonNullable<Receipt["lines"]>[number];
 
 const CHARGED_PARTS: Column<ChargedPart>[] = [
-  { head: "Charged", cell: ({ part }) => PART_NAMES[part] },
-  { head: "Count", align: "right", cell: ({ count }) => formatCount(count) },
+  { head: t({ message: "Charged", context: "column: what was charged" }), cell: ({ part }) => PART_NAMES[part] },
+  { head: t({ message: "Count", context: "column: how many" }), align: "right", cell: ({ count }) => formatCount(count) },
   {
-    head: "Price",
+    head: t`Price`,
     align: "right",
-    cell: ({ part, pricePicoUsd }) =>
-      `${formatPicoUsd(pricePicoUsd)}${part === "image" || part === "request" ? "" : "/M"}`,
+    cell: ({ part, pricePicoUsd }) => {
+      const price = formatPicoUsd(pricePicoUsd);
+      return part === "image" || part === "request" ? price : t`${price}/M`;
+    },
   },
-  { head: "Amount", align: "right", cell: ({ amountAttoUsd }) => formatMoney(BigInt(amountAttoUsd) / ATTO_PER_NANO) },
+  { head: t`Amount`, align: "right", cell: ({ amountAttoUsd }) => formatMoney(BigInt(amountAttoUsd) / ATTO_PER_NANO) },
 ];
 
 /** The calculation: count × price = amount, and their sum. */
@@ -274,35 +289,34 @@ function Calculation({
 }) {
   if (lines === null) return null;
   const cost = BigInt(chargedNanoUsd) + BigInt(shortfallNanoUsd);
+  const unpriced = lines.filter(({ hasOwnPrice }) => !hasOwnPrice).map(({ part }) => PART_NAMES[part]);
   return (
-    <Part title="Calculation">
+    <Part title={t`Calculation`}>
       <DataTable
-        caption="What was charged: count times price"
+        caption={t`What was charged: count times price`}
         rows={lines}
         rowKey={({ part }) => part}
         columns={CHARGED_PARTS}
         isInset
-        footer={["Sum, rounded up", "", "", formatMoney(markup?.costNanoUsd ?? cost)]}
+        footer={[t`Sum, rounded up`, "", "", formatMoney(markup?.costNanoUsd ?? cost)]}
       />
       {markup !== null && (
         <Sum>
-          <Line label="Cost: the operator’s price" value={formatMoney(markup.costNanoUsd)} />
-          <Line label={`Retail: with a markup of ${formatMarkup(markup.basisPoints)}`} value={formatMoney(cost)} />
-          <Line label="Earned" value={formatMoney(markup.earnedNanoUsd)} isStrong />
+          <Line label={t`Cost: the operator’s price`} value={formatMoney(markup.costNanoUsd)} />
+          <Line label={t`Retail: with a markup of ${{ markup: formatMarkup(markup.basisPoints) }}`} value={formatMoney(cost)} />
+          <Line label={t`Earned`} value={formatMoney(markup.earnedNanoUsd)} isStrong />
         </Sum>
       )}
       {pricesFrom !== null && (
         <p className="text-13 text-ink-2">
-          Price version {priceVersionId}, in force since <Instant iso={pricesFrom} />.
+          <Trans>
+            Price version {priceVersionId}, in force since <Instant iso={pricesFrom} />.
+          </Trans>
         </p>
       )}
-      {lines.some(({ hasOwnPrice }) => !hasOwnPrice) && (
+      {unpriced.length > 0 && (
         <p className="text-13 text-ink-2">
-          {lines
-            .filter(({ hasOwnPrice }) => !hasOwnPrice)
-            .map(({ part }) => PART_NAMES[part])
-            .join(", ")}
-          : without a price of its own, charged at the highest price of its kind.
+          {t`${{ parts: unpriced.join(", ") }}: without a price of its own, charged at the highest price of its kind.`}
         </p>
       )}
     </Part>
@@ -327,16 +341,22 @@ function factsOf(receipt: Receipt): [string, ReactNode][] {
   const { modelId, keyName, keyMasked, host, createdAt, finishedAt, promptTokens, cachedTokens, completionTokens } =
     receipt;
   const durationMs = finishedAt === null ? null : Date.parse(finishedAt) - Date.parse(createdAt);
-  const cached = cachedTokens > 0 ? `, ${formatCount(cachedTokens)} of them cached` : "";
+  const tokensIn = formatCount(promptTokens);
   const facts: [string, ReactNode][] = [
-    ["Model", modelId],
-    ["Key", <KeyWords key="key" name={keyName} masked={keyMasked} />],
-    ["Host", host],
-    ["Received", <Instant key="received" iso={createdAt} seconds />],
+    [t`Model`, modelId],
+    [t`Key`, <KeyWords key="key" name={keyName} masked={keyMasked} />],
+    [t`Host`, host],
+    [t({ message: "Received", context: "when a request came" }), <Instant key="received" iso={createdAt} seconds />],
   ];
-  if (durationMs !== null) facts.push(["Duration", formatTook(durationMs)]);
+  if (durationMs !== null) facts.push([t`Duration`, formatTook(durationMs)]);
   if (promptTokens + completionTokens > 0) {
-    facts.push(["Tokens in", `${formatCount(promptTokens)}${cached}`], ["Tokens out", formatCount(completionTokens)]);
+    facts.push(
+      [
+        t`Tokens in`,
+        cachedTokens > 0 ? t`${tokensIn}, ${{ cached: formatCount(cachedTokens) }} of them cached` : tokensIn,
+      ],
+      [t`Tokens out`, formatCount(completionTokens)],
+    );
   }
   return facts;
 }
@@ -344,7 +364,7 @@ function factsOf(receipt: Receipt): [string, ReactNode][] {
 function KeyWords({ name, masked }: { name: string | null; masked: string | null }) {
   return (
     <>
-      {name ?? "Deleted key"} {masked && <span className="font-mono text-12 text-ink-3">{masked}</span>}
+      {name ?? t`Deleted key`} {masked && <span className="font-mono text-12 text-ink-3">{masked}</span>}
     </>
   );
 }
@@ -355,28 +375,31 @@ function RefusalBody({ receipt, isOwn }: { receipt: RefusalReceipt; isOwn: boole
   const step = isOwn && !lock.disabled ? nextStep(receipt.code) : null;
   const { code, count, minute, modelId, keyName, host } = receipt;
   const facts: [string, ReactNode][] = [
-    ["Reason", refusalName(code)],
-    ["In this minute", formatOf(count, "request")],
-    ["Model", modelId ?? "unknown"],
-    ["Key", keyName ?? "none"],
-    ["Host", host],
-    ["Received", <Instant key="received" iso={minute} />],
+    [t`Reason`, refusalName(code)],
+    [t`In this minute`, plural(count, { one: "# request", other: "# requests" })],
+    [t`Model`, modelId ?? t({ message: "unknown", context: "model" })],
+    [t`Key`, keyName ?? t({ message: "none", context: "key" })],
+    [t`Host`, host],
+    [t({ message: "Received", context: "when a request came" }), <Instant key="received" iso={minute} />],
   ];
   return (
     <>
       <div className="grid gap-2">
         <p>
           <Badge tone="warn" icon={CircleSlash}>
-            Refused
+            {t`Refused`}
           </Badge>
         </p>
         <p className="text-14 text-ink-2">
-          {whatNowText({ code, now: nowMs(), ...(modelId !== null && { model: modelId }) })} Nothing was reserved or
-          charged.
+          {whatNowText({ code, now: nowMs(), ...(modelId !== null && { model: modelId }) })}{" "}
+          {t`Nothing was reserved or charged.`}
         </p>
         {count > 1 && (
           <p className="text-13 text-ink-3">
-            {formatCount(count)} requests of this minute were refused for the same reason. This is the last one.
+            {plural(count, {
+              one: "# request of this minute was refused for the same reason. This is the last one.",
+              other: "# requests of this minute were refused for the same reason. This is the last one.",
+            })}
           </p>
         )}
         {step && (
@@ -387,7 +410,7 @@ function RefusalBody({ receipt, isOwn }: { receipt: RefusalReceipt; isOwn: boole
           </p>
         )}
       </div>
-      <Part title="Request">
+      <Part title={t`Request`}>
         <Facts facts={facts} />
       </Part>
     </>

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { FailureKind } from "../../../../catalog/provider_errors.ts";
 import { formatTook } from "../../format.ts";
 import { inPlace } from "../../ui/in_place.tsx";
@@ -21,7 +22,7 @@ export function TriedRoutes({ tried }: { tried: Tried }) {
           <span className="text-13 text-ink-2">
             {WHY[why] ?? why}
             {status !== null && ` (${status})`}
-            {key !== null && `. Key: ${key}`}
+            {key !== null && `. ${t`Key: ${key}`}`}
           </span>
         </li>
       ))}
@@ -31,28 +32,28 @@ export function TriedRoutes({ tried }: { tried: Tried }) {
 
 /** Why the next route was tried, or how the request ended. */
 const WHY: Readonly<Record<string, string>> = {
-  answered: "Answered",
-  skipped: "Skipped: the route or its keys had failed before",
-  rejected: "Refused the request",
-  broke_off: "Cut off after its first event",
-  ended: "Ended: the client disconnected, or the replica shut down",
-  connect: "No connection",
-  hung_up: "Closed the connection without an answer",
-  timeout: "Too slow",
-  cut: "Cut off",
-  address: "Its address may not be called",
-  redirect: "Sent a redirect",
-  encoded: "Sent a compressed answer",
-  oversized: "Sent too much",
-  no_memory: "Ended: the replica had too little memory for the answer",
-  not_json: "Sent no valid answer",
-  empty: "Sent an answer with nothing in it",
-  rate_limited: "Asked for a pause",
-  too_large: "The request is above its rate limit",
-  context_length: "The prompt is too long for its model",
-  credentials: "Refused the provider key",
-  no_credit: "Asked for credit",
-  unknown_model: "Does not know the model",
-  unsupported: "Cannot do what was asked for",
-  status: "Failed",
+  answered: t`Answered`,
+  skipped: t`Skipped: the route or its keys had failed before`,
+  rejected: t`Refused the request`,
+  broke_off: t`Cut off after its first event`,
+  ended: t`Ended: the client disconnected, or the replica shut down`,
+  connect: t`No connection`,
+  hung_up: t`Closed the connection without an answer`,
+  timeout: t`Too slow`,
+  cut: t`Cut off`,
+  address: t`Its address may not be called`,
+  redirect: t`Sent a redirect`,
+  encoded: t`Sent a compressed answer`,
+  oversized: t`Sent too much`,
+  no_memory: t`Ended: the replica had too little memory for the answer`,
+  not_json: t`Sent no valid answer`,
+  empty: t`Sent an answer with nothing in it`,
+  rate_limited: t`Asked for a pause`,
+  too_large: t`The request is above its rate limit`,
+  context_length: t`The prompt is too long for its model`,
+  credentials: t`Refused the provider key`,
+  no_credit: t`Asked for credit`,
+  unknown_model: t`Does not know the model`,
+  unsupported: t`Cannot do what was asked for`,
+  status: t`Failed`,
 } satisfies Record<FailureKind | "answered" | "skipped" | "rejected" | "broke_off" | "ended", string>;

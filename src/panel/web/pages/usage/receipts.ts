@@ -1,6 +1,7 @@
+import { plural } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
-import { formatCompact, formatMoney, formatOf } from "../../format.ts";
+import { formatCompact, formatMoney } from "../../format.ts";
 
 /** Loading a request's receipt, and its cost and tokens as text. */
 
@@ -31,7 +32,7 @@ export function plainId(typed: string): string {
 
 /** The cost: "1 request" or "$0.0124". */
 export function costText({ mode, units, chargedNanoUsd }: Pick<Receipt, "mode" | "units" | "chargedNanoUsd">): string {
-  return mode === "package" ? formatOf(units, "request") : formatMoney(chargedNanoUsd);
+  return mode === "package" ? plural({ count: units }, { one: "# request", other: "# requests" }) : formatMoney(chargedNanoUsd);
 }
 
 /** "9.2k"; "~9.2k" if the tokens were estimated here. */

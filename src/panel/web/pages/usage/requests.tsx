@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { SearchX } from "lucide-react";
 import { useState } from "react";
@@ -47,10 +49,10 @@ export function RequestPage() {
   if (requester.data) return <Redirect to={receiptHref(requestId, requester.data.accountId, accountId)} replace />;
   const unknown = requester.error instanceof ApiError && requester.error.code === "not_found" ? requester.error : null;
   return (
-    <Page title="Request" lead={<span className="font-mono text-13 break-all">{requestId}</span>} size="sm">
+    <Page title={t`Request`} lead={<span className="font-mono text-13 break-all">{requestId}</span>} size="sm">
       <Section>
         {unknown ? (
-          <Empty icon={SearchX} action={<ButtonLink href="/usage">Open usage</ButtonLink>}>
+          <Empty icon={SearchX} action={<ButtonLink href="/usage">{t`Open usage`}</ButtonLink>}>
             {unknown.message}
           </Empty>
         ) : (
@@ -65,23 +67,23 @@ export function RequestPage() {
 
 function receiptHref(requestId: string, ofAccount: number, ownAccount: number): string {
   const whose = ofAccount === ownAccount ? "" : `accountId=${ofAccount}&`;
-  return `/usage?${whose}receipt=${requestId}`;
+  return /* not a text */ `/usage?${whose}receipt=${requestId}`;
 }
 
 const OUTCOMES = [
-  { value: "charged", label: "Charged" },
-  { value: "released", label: "Released" },
+  { value: "charged", label: t`Charged` },
+  { value: "released", label: t`Released` },
 ] as const;
 const RANGES = [
-  { value: "1", label: "Last 24 hours" },
-  { value: "7", label: "Last 7 days" },
-  { value: "30", label: "Last 30 days" },
-  { value: "all", label: "All time" },
+  { value: "1", label: t`Last 24 hours` },
+  { value: "7", label: t`Last 7 days` },
+  { value: "30", label: t`Last 30 days` },
+  { value: "all", label: t`All time` },
 ] as const;
 const MODES = [
-  { value: "", label: "Any billing" },
-  { value: "package", label: "Package" },
-  { value: "payg", label: "Balance" },
+  { value: "", label: t`Any billing` },
+  { value: "package", label: t`Package` },
+  { value: "payg", label: t`Balance` },
 ] as const;
 const FILTERS = {
   outcome: "charged",
@@ -121,11 +123,11 @@ export function AllRequestsPage() {
   const rows = requests.data?.pages.flatMap<Row>((page) => page.rows) ?? [];
   return (
     <Page
-      title="Requests"
+      title={t`Requests`}
       lead={
         isAdmin
-          ? "The requests of all accounts, newest first. Find a request by its id."
-          : "Your requests and those of your customers, newest first. Find a request by its id."
+          ? t`The requests of all accounts, newest first. Find a request by its id.`
+          : t`Your requests and those of your customers, newest first. Find a request by its id.`
       }
     >
       <RequestFilters filters={filters} setFilters={setFilters} isAdmin={isAdmin} />
@@ -133,13 +135,13 @@ export function AllRequestsPage() {
         <Loaded query={requests} skeleton={<SkeletonRows rows={8} />}>
           {() => (
             <DataTable
-              caption={filters.outcome === "released" ? "Released requests" : "Charged requests"}
+              caption={filters.outcome === "released" ? t`Released requests` : t`Charged requests`}
               rows={rows}
               rowKey={({ requestId }) => requestId}
               rowHref={({ requestId }) => `/requests/${requestId}`}
               columns={columnsOf(isAdmin)}
               older={toOlder(requests)}
-              empty={<Empty>No such request in this period.</Empty>}
+              empty={<Empty>{t`No such request in this period.`}</Empty>}
             />
           )}
         </Loaded>
@@ -182,13 +184,13 @@ function RequestFilters({ filters, setFilters, isAdmin }: Filtering) {
     <>
       <FilterBar aside={<FindRequest />}>
         <Segmented
-          label="Outcome"
+          label={t`Outcome`}
           value={oneOf(OUTCOMES, filters.outcome, "charged")}
           onValue={set("outcome")}
           options={OUTCOMES}
         />
         <NativeSelect
-          label="Period"
+          label={t`Period`}
           value={oneOf(RANGES, filters.range, "1")}
           onValue={set("range")}
           options={RANGES}
@@ -200,25 +202,25 @@ function RequestFilters({ filters, setFilters, isAdmin }: Filtering) {
         aside={<LiveAndFile filters={filters} setFilters={setFilters} isAdmin={isAdmin} />}
       >
         <NativeSelect
-          label="Model"
+          label={t`Model`}
           value={filters.model}
           onValue={set("model")}
-          options={[{ value: "", label: "All models" }, ...modelOptions, ...extra]}
+          options={[{ value: "", label: t`All models` }, ...modelOptions, ...extra]}
           className={FILTER}
         />
         <NativeSelect
-          label="Billing"
+          label={t`Billing`}
           value={oneOf(MODES, filters.mode, "")}
           onValue={set("mode")}
           options={MODES}
           className={FILTER}
         />
-        <IdInput label="Customer id" value={filters.account} onValue={set("account")} />
-        <IdInput label="Key id" value={filters.key} onValue={set("key")} />
-        {isAdmin && <IdInput label="Route id" value={filters.route} onValue={set("route")} />}
+        <IdInput label={t`Customer id`} value={filters.account} onValue={set("account")} />
+        <IdInput label={t`Key id`} value={filters.key} onValue={set("key")} />
+        {isAdmin && <IdInput label={t`Route id`} value={filters.route} onValue={set("route")} />}
         <TextInput
-          aria-label="Host"
-          placeholder="Host"
+          aria-label={t`Host`}
+          placeholder={t`Host`}
           value={filters.host}
           onValue={set("host")}
           maxLength={HOST_CHARS_MAX}
@@ -232,9 +234,11 @@ function RequestFilters({ filters, setFilters, isAdmin }: Filtering) {
 function LiveAndFile({ filters, setFilters, isAdmin }: Filtering) {
   return (
     <>
-      <Switch label="Live" checked={filters.live === "1"} onValue={(on) => setFilters({ live: on ? "1" : "" })} />
+      <Switch label={t`Live`} checked={filters.live === "1"} onValue={(on) => setFilters({ live: on ? "1" : "" })} />
       <DownloadButton path={() => filePath(filters, isAdmin)} fileName="requests.csv">
-        CSV<span className="sr-only"> export</span>
+        <Trans>
+          CSV<span className="sr-only"> export</span>
+        </Trans>
       </DownloadButton>
     </>
   );
@@ -258,7 +262,7 @@ function IdInput({ label, ...input }: { label: string; value: string; onValue: (
 
 function filePath(filters: Filters, isAdmin: boolean): string {
   const query = Object.entries({ ...queryOf(filters, isAdmin), ...startOf(filters.range) });
-  return `/api/panel/requests.csv?${new URLSearchParams(query.map(([name, value]) => [name, String(value)]))}`;
+  return /* not a text */ `/api/panel/requests.csv?${new URLSearchParams(query.map(([name, value]) => [name, String(value)]))}`;
 }
 
 function FindRequest() {
@@ -273,14 +277,14 @@ function FindRequest() {
       }}
     >
       <SearchInput
-        label="Find by request id"
-        placeholder="Request id"
+        label={t`Find by request id`}
+        placeholder={t`Request id`}
         value={typed}
         onValue={setTyped}
         maxLength={ID_CHARS_MAX}
         className="font-mono max-sm:w-52"
       />
-      <Button type="submit">Find</Button>
+      <Button type="submit">{t`Find`}</Button>
     </FormFrame>
   );
 }
@@ -288,19 +292,19 @@ function FindRequest() {
 function columnsOf(isAdmin: boolean): Column<Row>[] {
   const people = isAdmin ? "/admin/people" : "/customers";
   return [
-    { head: "Time", cell: ({ createdAt }) => <Instant iso={createdAt} seconds /> },
+    { head: t`Time`, cell: ({ createdAt }) => <Instant iso={createdAt} seconds /> },
     {
-      head: "Customer",
+      head: t`Customer`,
       cell: ({ accountId, accountName, keyName }) => (
-        <TwoLines below={keyName ?? "Deleted key"}>
+        <TwoLines below={keyName ?? t`Deleted key`}>
           <TextLink href={`${people}/${accountId}`} className="row-above wrap-anywhere">
-            {accountName ?? `Account ${accountId}`}
+            {accountName ?? t`Account ${accountId}`}
           </TextLink>
         </TwoLines>
       ),
     },
     {
-      head: "Model",
+      head: t`Model`,
       cell: ({ modelId, reason, provider }) => (
         <span className="grid gap-0.5">
           <span className="wrap-anywhere">
@@ -310,22 +314,22 @@ function columnsOf(isAdmin: boolean): Column<Row>[] {
         </span>
       ),
     },
-    { head: "Host", cell: ({ host }) => host, hideBelow: "xl", inCard: false },
+    { head: t`Host`, cell: ({ host }) => host, hideBelow: "xl", inCard: false },
     {
-      head: "First event",
+      head: t`First event`,
       align: "right",
       hideBelow: "lg",
       cell: ({ firstMs }) => (firstMs === null ? "–" : formatTook(firstMs)),
     },
-    { head: "Duration", align: "right", hideBelow: "md", cell: ({ durationMs }) => formatTook(durationMs) },
-    { head: "Tokens in, out", align: "right", cell: (row) => <Tokens row={row} /> },
-    { head: "Charge", align: "right", cell: (row) => (row.outcome === "charged" ? costText(row) : "–") },
+    { head: t`Duration`, align: "right", hideBelow: "md", cell: ({ durationMs }) => formatTook(durationMs) },
+    { head: t`Tokens in, out`, align: "right", cell: (row) => <Tokens row={row} /> },
+    { head: t({ message: "Charge", context: "column: amount" }), align: "right", cell: (row) => (row.outcome === "charged" ? costText(row) : "–") },
     {
-      head: isAdmin ? "Provider cost" : "Cost",
+      head: isAdmin ? t`Provider cost` : t`Cost`,
       align: "right",
       hideBelow: "lg",
       cell: ({ outcome, costNanoUsd }) =>
-        outcome === "released" ? "–" : costNanoUsd === null ? "Not known" : formatMoney(costNanoUsd),
+        outcome === "released" ? "–" : costNanoUsd === null ? t`Not known` : formatMoney(costNanoUsd),
     },
   ];
 }
@@ -339,7 +343,7 @@ function Tokens({ row: { promptTokens, cachedTokens, completionTokens, estimated
         {formatCompact(promptTokens)}, {formatCompact(completionTokens)}
       </span>
       {cachedTokens > 0 && (
-        <span className="text-12 whitespace-nowrap text-ink-3">{formatCompact(cachedTokens)} cached</span>
+        <span className="text-12 whitespace-nowrap text-ink-3">{t`${{ count: formatCompact(cachedTokens) }} cached`}</span>
       )}
     </span>
   );

@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { ArrowLeft } from "lucide-react";
 import { api, ask } from "../../api.ts";
@@ -35,20 +37,20 @@ const FILTERS = { range: "7", key: "", model: "", host: "", mode: "", kind: "cha
 type Filters = typeof FILTERS;
 
 const RANGES = [
-  { value: "1", label: "Last 24 hours" },
-  { value: "7", label: "Last 7 days" },
-  { value: "30", label: "Last 30 days" },
-  { value: "90", label: "Last 90 days" },
-  { value: "all", label: "All time" },
+  { value: "1", label: t`Last 24 hours` },
+  { value: "7", label: t`Last 7 days` },
+  { value: "30", label: t`Last 30 days` },
+  { value: "90", label: t`Last 90 days` },
+  { value: "all", label: t`All time` },
 ] as const;
 const MODES = [
-  { value: "", label: "Any billing" },
-  { value: "package", label: "Package" },
-  { value: "payg", label: "Balance" },
+  { value: "", label: t`Any billing` },
+  { value: "package", label: t`Package` },
+  { value: "payg", label: t`Balance` },
 ] as const;
 const KINDS = [
-  { value: "charged", label: "Charged" },
-  { value: "not_charged", label: "Not charged" },
+  { value: "charged", label: t`Charged` },
+  { value: "not_charged", label: t`Not charged` },
 ] as const;
 
 export function UsagePage() {
@@ -62,8 +64,8 @@ export function UsagePage() {
   const open = useOpenReceipt(filters, setFilters, rows?.map(({ requestId }) => requestId) ?? [], list);
   return (
     <Page
-      title="Usage"
-      lead={accountId === null ? "Every request and what it cost." : <WhoseUsage accountId={accountId} />}
+      title={t`Usage`}
+      lead={accountId === null ? t`Every request and what it cost.` : <WhoseUsage accountId={accountId} />}
     >
       <UsageFilters filters={filters} setFilters={setFilters} accountId={accountId} filter={filter} />
       {filter.kind === "charged" && daysOf(filters.range) > 1 && !list.isError && (
@@ -72,7 +74,7 @@ export function UsagePage() {
       {filter.kind === "charged" && !isFiltered(filter) && !list.isError && (
         <UsageBreakdown accountId={accountId} days={daysOf(filters.range)} />
       )}
-      <Section flush title={filter.kind === "charged" ? "Requests" : "Requests without charge"}>
+      <Section flush title={filter.kind === "charged" ? t`Requests` : t`Requests without charge`}>
         <Loaded query={list} skeleton={<SkeletonRows rows={8} />}>
           {() => (
             <UsageTable
@@ -82,8 +84,8 @@ export function UsagePage() {
               hrefOf={open.hrefOf}
               older={toOlder(list)}
               empty={
-                <Empty action={accountId === null && <ButtonLink href="/playground">Open the playground</ButtonLink>}>
-                  {filter.kind === "charged" ? EMPTY.usage : "No refused or released requests in this view."}
+                <Empty action={accountId === null && <ButtonLink href="/playground">{t`Open the playground`}</ButtonLink>}>
+                  {filter.kind === "charged" ? EMPTY.usage : t`No refused or released requests in this view.`}
                 </Empty>
               }
             />
@@ -105,14 +107,14 @@ function WhoseUsage({ accountId }: { accountId: number }) {
   const { role } = useViewer();
   const person = useQuery({ ...personQuery(accountId), enabled: role !== "customer" });
   const href = role === "admin" ? `/admin/people/${accountId}` : `/customers/${accountId}`;
-  const name = person.data?.name ?? `account ${accountId}`;
+  const name = person.data?.name ?? t`account ${accountId}`;
   return (
     <>
-      Every request of {name} and what it cost.{" "}
+      {t`Every request of ${name} and what it cost.`}{" "}
       {role !== "customer" && (
         <TextLink href={href} className="whitespace-nowrap">
           <ArrowLeft size={14} aria-hidden className="mr-1 inline align-[-2px]" />
-          Back to {name}
+          {t`Back to ${name}`}
         </TextLink>
       )}
     </>
@@ -192,7 +194,7 @@ function useOpenReceipt(
     hrefOf: (id: string) => {
       const params = new URLSearchParams(window.location.search);
       params.set("receipt", id);
-      return `/usage?${params}`;
+      return /* not a text */ `/usage?${params}`;
     },
     close: () => setFilters({ receipt: "" }),
     neighbours: {
@@ -222,41 +224,41 @@ function UsageFilters({
       onClear={() => setFilters({ key: "", model: "", host: "", mode: "" })}
       aside={
         <>
-          <Segmented label="Outcome" value={filter.kind} onValue={(kind) => setFilters({ kind })} options={KINDS} />
+          <Segmented label={t`Outcome`} value={filter.kind} onValue={(kind) => setFilters({ kind })} options={KINDS} />
           <ExportCsv filter={filter} range={filters.range} />
         </>
       }
     >
       <NativeSelect
-        label="Period"
+        label={t`Period`}
         value={oneOf(RANGES, filters.range, "7")}
         onValue={(range) => setFilters({ range })}
         options={RANGES}
         className="w-full sm:w-36"
       />
       <NativeSelect
-        label="Key"
+        label={t`Key`}
         value={key}
         onValue={(next) => setFilters({ key: next })}
         options={options.keys}
         className={FILTER}
       />
       <NativeSelect
-        label="Model"
+        label={t`Model`}
         value={model}
         onValue={(next) => setFilters({ model: next })}
         options={options.models}
         className={FILTER}
       />
       <NativeSelect
-        label="Host"
+        label={t`Host`}
         value={host}
         onValue={(next) => setFilters({ host: next })}
         options={options.hosts}
         className={FILTER}
       />
       <NativeSelect
-        label="Billing"
+        label={t`Billing`}
         value={oneOf(MODES, mode, "")}
         onValue={(next) => setFilters({ mode: next })}
         options={MODES}
@@ -282,17 +284,17 @@ function useFilterOptions(filters: Pick<Filters, "key" | "model" | "host">, acco
   const keys = (accountId === null ? own.data?.rows : theirs.data?.keys) ?? [];
   return {
     keys: withAll(
-      "All keys",
+      t`All keys`,
       filters.key,
       keys.map(({ keyId, name, masked }) => ({ value: String(keyId), label: name, hint: masked })),
     ),
     models: withAll(
-      "All models",
+      t`All models`,
       filters.model,
       (known.data?.models ?? []).map(({ id }) => ({ value: id, label: id })),
     ),
     hosts: withAll(
-      "All hosts",
+      t`All hosts`,
       filters.host,
       (known.data?.hosts ?? []).map(({ host }) => ({ value: host, label: host })),
     ),
@@ -308,17 +310,19 @@ function ExportCsv({ filter, range }: { filter: ListFilter; range: string }) {
   const path = () => {
     const query = Object.entries({ ...filter, ...periodOf(range) });
     const search = new URLSearchParams(query.map(([name, value]) => [name, String(value)]));
-    return `/api/panel/usage.csv?${search}`;
+    return /* not a text */ `/api/panel/usage.csv?${search}`;
   };
   return (
     <DownloadButton path={path} fileName="usage.csv">
-      CSV<span className="sr-only"> export</span>
+      <Trans>
+        CSV<span className="sr-only"> export</span>
+      </Trans>
     </DownloadButton>
   );
 }
 
 function ChartOf({ filter: { kind: _, ...filter }, range }: { filter: ListFilter; range: string }) {
   const days = Math.min(daysOf(range), CHART_DAYS_MAX);
-  const title = days < daysOf(range) ? `Last ${days} days` : "By day";
+  const title = days < daysOf(range) ? plural(days, { one: "Last # day", other: "Last # days" }) : t`By day`;
   return <UsageChart title={title} filter={filter} days={days} empty={null} />;
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, ask } from "../../api.ts";
@@ -16,11 +17,11 @@ const DAY_MS = 86_400_000;
 /** The longest period of figures. */
 const DAYS_MAX = 366;
 const KINDS = [
-  { value: "model", label: "Models", head: "Model" },
-  { value: "key", label: "Keys", head: "Key" },
-  { value: "host", label: "Hosts", head: "Host" },
+  { value: "model", label: t`Models`, head: t`Model`, caption: t`Latency and cached input by model` },
+  { value: "key", label: t`Keys`, head: t`Key`, caption: t`Latency and cached input by key` },
+  { value: "host", label: t`Hosts`, head: t`Host`, caption: t`Latency and cached input by host` },
 ] as const;
-const HOURS = { value: "hour", label: "Hours", head: "Hour" } as const;
+const HOURS = { value: "hour", label: t`Hours`, head: t`Hour`, caption: t`Latency and cached input by hour` } as const;
 type Kind = (typeof KINDS)[number] | typeof HOURS;
 
 type Line = NonNullable<Awaited<ReturnType<typeof api.usage.figures.get>>["data"]>["lines"][number];
@@ -39,19 +40,19 @@ export function UsageBreakdown({ accountId, days }: { accountId: number | null; 
   });
   return (
     <Section
-      title="Latency and cached input"
-      description="Charged requests. First event: to the first event of a stream, or to the whole answer. Half of the requests took at most the first time, and 95 in 100 at most p95."
-      action={<Segmented label="Lines" value={kind.value} onValue={setWanted} options={kinds} />}
+      title={t`Latency and cached input`}
+      description={t`Charged requests. First event: to the first event of a stream, or to the whole answer. Half of the requests took at most the first time, and 95 in 100 at most p95.`}
+      action={<Segmented label={t`Lines`} value={kind.value} onValue={setWanted} options={kinds} />}
       flush
     >
       <Loaded query={figures} skeleton={<SkeletonRows rows={3} />}>
         {(data) => (
           <DataTable
-            caption={`Latency and cached input by ${kind.value}`}
+            caption={kind.caption}
             rows={data.lines.filter(({ requests }) => requests > 0)}
             rowKey={(line) => String(line.keyId ?? line.modelId ?? line.host ?? line.hour)}
             columns={columnsOf(kind)}
-            empty={<Empty>No requests in this period.</Empty>}
+            empty={<Empty>{t`No requests in this period.`}</Empty>}
           />
         )}
       </Loaded>
@@ -67,28 +68,28 @@ function columnsOf({ value, head }: Kind): Column<Line>[] {
         value === "hour" && hour !== null ? (
           <Instant iso={hour} />
         ) : (
-          <span className="wrap-anywhere">{line.name ?? line.modelId ?? line.host ?? `Deleted key ${keyId}`}</span>
+          <span className="wrap-anywhere">{line.name ?? line.modelId ?? line.host ?? t`Deleted key ${{ id: String(keyId) }}`}</span>
         ),
     },
-    { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
+    { head: t`Requests`, align: "right", cell: ({ requests }) => formatCount(requests) },
     {
-      head: "Tokens",
+      head: t`Tokens`,
       align: "right",
       hideBelow: "md",
       cell: ({ promptTokens, completionTokens }) => formatCompact(promptTokens + completionTokens),
     },
     {
-      head: "Cached input",
+      head: t`Cached input`,
       align: "right",
       cell: ({ cachedTokens, promptTokens }) => (promptTokens === 0 ? "–" : formatShare(cachedTokens / promptTokens)),
     },
-    { head: "First event", align: "right", cell: ({ firstEvent }) => <Percentiles of={firstEvent} /> },
+    { head: t`First event`, align: "right", cell: ({ firstEvent }) => <Percentiles of={firstEvent} /> },
     {
-      head: "Whole request",
+      head: t`Whole request`,
       align: "right",
       hideBelow: "md",
       cell: ({ wholeAnswer }) => <Percentiles of={wholeAnswer} />,
     },
-    { head: "Charged", align: "right", hideBelow: "lg", cell: ({ chargedNanoUsd }) => formatMoney(chargedNanoUsd) },
+    { head: t({ message: "Charged", context: "column: amount" }), align: "right", hideBelow: "lg", cell: ({ chargedNanoUsd }) => formatMoney(chargedNanoUsd) },
   ];
 }

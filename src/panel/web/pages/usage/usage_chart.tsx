@@ -1,7 +1,8 @@
+import { plural, t } from "@lingui/core/macro";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { api, ask } from "../../api.ts";
-import { formatCompact, formatMoney, formatOf } from "../../format.ts";
+import { formatCompact, formatMoney } from "../../format.ts";
 import { DayChart } from "../../ui/chart.tsx";
 import { Segmented } from "../../ui/choices.tsx";
 import { Section } from "../../ui/page.tsx";
@@ -22,9 +23,9 @@ export type ChartFilter = {
 };
 
 const MEASURES = [
-  { value: "requests", label: "Requests" },
-  { value: "tokens", label: "Tokens" },
-  { value: "charged", label: "Cost" },
+  { value: "requests", label: t`Requests`, title: t`Requests by model and day`, unit: t`requests` },
+  { value: "tokens", label: t`Tokens`, title: t`Tokens by model and day`, unit: t`tokens` },
+  { value: "charged", label: t`Cost`, title: t`Cost by model and day`, unit: "" },
 ] as const;
 type Measure = (typeof MEASURES)[number]["value"];
 type Days = NonNullable<Awaited<ReturnType<typeof api.usage.days.get>>["data"]>;
@@ -57,7 +58,7 @@ export function UsageChart({
       description={sums && sumText(sums)}
       action={
         <Segmented
-          label="Measure"
+          label={t`Measure`}
           value={shown}
           onValue={setMeasure}
           options={sums && sums.nanoUsd > 0n ? MEASURES : MEASURES.slice(0, 2)}
@@ -72,11 +73,11 @@ export function UsageChart({
 }
 
 function Chart({ data, measure }: { data: Days; measure: Measure }) {
-  const words = MEASURES.find(({ value }) => value === measure)?.label;
+  const { title, unit } = MEASURES.find(({ value }) => value === measure) ?? MEASURES[0];
   return (
     <DayChart
-      title={`${words} by model and day`}
-      unit={measure === "charged" ? "" : measure}
+      title={title}
+      unit={unit}
       zone={data.timeZone}
       days={data.days}
       series={seriesOf(data, measure)}
@@ -101,7 +102,10 @@ function sumUp({ models }: Days): Sums {
 
 /** "1,204 requests, 3.2M tokens, $4.20" */
 function sumText({ requests, tokens, nanoUsd }: Sums): string {
-  const parts = [formatOf(requests, "request"), `${formatCompact(tokens)} tokens`];
+  const parts = [
+    plural({ count: requests }, { one: "# request", other: "# requests" }),
+    t`${{ count: formatCompact(tokens) }} tokens`,
+  ];
   return [...parts, ...(nanoUsd > 0n ? [formatMoney(nanoUsd)] : [])].join(", ");
 }
 

@@ -1,12 +1,13 @@
+import { plural, t } from "@lingui/core/macro";
 import type { ReactNode } from "react";
 import type { api } from "../../api.ts";
-import { formatCount, formatOf } from "../../format.ts";
+import { formatCount } from "../../format.ts";
 import { Hint } from "../../ui/hint.tsx";
 import { Badge } from "../../ui/states.tsx";
 import { type Column, DataTable, type Older } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
 import { costText, tokensText } from "./receipts.ts";
-import { reasonName, refusalName } from "./request_text.ts";
+import { reasonInLine, reasonName, refusalName } from "./request_text.ts";
 
 /** The table of the Usage page: charged requests, or those without charge. Each row opens its receipt. */
 
@@ -37,10 +38,10 @@ export function UsageTable({
     empty,
   };
   return kind === "charged" ? (
-    <DataTable caption="Charged requests" {...common} rows={rows.filter(isCharged)} columns={CHARGED} />
+    <DataTable caption={t`Charged requests`} {...common} rows={rows.filter(isCharged)} columns={CHARGED} />
   ) : (
     <DataTable
-      caption="Requests without charge"
+      caption={t`Requests without charge`}
       {...common}
       rows={rows.filter((row) => !isCharged(row))}
       columns={NOT_CHARGED}
@@ -53,9 +54,9 @@ function isCharged(row: UsageRow): row is Charged {
 }
 
 const CHARGED: readonly Column<Charged>[] = [
-  { head: "Time", cell: ({ createdAt }) => <Instant iso={createdAt} seconds /> },
+  { head: t`Time`, cell: ({ createdAt }) => <Instant iso={createdAt} seconds /> },
   {
-    head: "Model",
+    head: t`Model`,
     cell: ({ modelId, reason }) => (
       <span className="inline-flex flex-wrap items-center gap-2">
         {modelId}
@@ -63,48 +64,48 @@ const CHARGED: readonly Column<Charged>[] = [
       </span>
     ),
   },
-  { head: "Key", cell: ({ keyName }) => keyName ?? "–" },
-  { head: "Host", cell: ({ host }) => host, hideBelow: "xl", inCard: false },
+  { head: t`Key`, cell: ({ keyName }) => keyName ?? "–" },
+  { head: t`Host`, cell: ({ host }) => host, hideBelow: "xl", inCard: false },
   {
-    head: "Tokens",
+    head: t`Tokens`,
     align: "right",
     cell: (row) =>
       row.promptTokens + row.completionTokens === 0 ? (
         "–"
       ) : (
-        <Hint says={`${formatCount(row.promptTokens)} in, ${formatCount(row.completionTokens)} out`}>
+        <Hint says={t`${{ input: formatCount(row.promptTokens) }} in, ${{ output: formatCount(row.completionTokens) }} out`}>
           {tokensText(row)}
         </Hint>
       ),
   },
-  { head: "Cost", align: "right", cell: (row) => costText(row) },
+  { head: t`Cost`, align: "right", cell: (row) => costText(row) },
 ];
 
 const NOT_CHARGED: readonly Column<NotCharged>[] = [
   {
-    head: "Time",
+    head: t`Time`,
     cell: (row) => (row.kind === "refused" ? <Instant iso={row.minute} /> : <Instant iso={row.createdAt} seconds />),
   },
   {
-    head: "Outcome",
+    head: t`Outcome`,
     cell: (row) =>
       row.kind === "refused" ? (
         <span>
-          <Badge tone="warn">Refused</Badge> {refusalName(row.code)}
+          <Badge tone="warn">{t`Refused`}</Badge> {refusalName(row.code)}
         </span>
       ) : (
         <span>
-          <Badge>Released</Badge> {reasonName(row.reason).toLowerCase()}
+          <Badge>{t`Released`}</Badge> {reasonInLine(row.reason)}
         </span>
       ),
   },
-  { head: "Model", cell: ({ modelId }) => modelId ?? "–" },
-  { head: "Key", cell: ({ keyName }) => keyName ?? "–" },
-  { head: "Host", cell: ({ host }) => host, hideBelow: "xl", inCard: false },
+  { head: t`Model`, cell: ({ modelId }) => modelId ?? "–" },
+  { head: t`Key`, cell: ({ keyName }) => keyName ?? "–" },
+  { head: t`Host`, cell: ({ host }) => host, hideBelow: "xl", inCard: false },
   {
-    head: "Requests",
+    head: t`Requests`,
     align: "right",
-    cell: (row) => formatOf(row.kind === "refused" ? row.count : 1, "request"),
+    cell: (row) => plural({ count: row.kind === "refused" ? row.count : 1 }, { one: "# request", other: "# requests" }),
     hideBelow: "md",
   },
 ];
