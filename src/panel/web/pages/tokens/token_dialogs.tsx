@@ -170,7 +170,7 @@ const SUBJECT_WORDS: Readonly<Record<string, string>> = {
   webhooks: t`webhooks`,
 } satisfies Record<Subject, string>;
 
-/** Words of a scope: "keys:write" as "keys, read and change", and "sign_up:read" as "sign-up, read". */
+/** "keys:write" as "keys, read and change", and "sign_up:read" as "sign-up, read". */
 export function scopeWords(scope: string): string {
   const [name = "", access] = scope.split(":");
   const subject = SUBJECT_WORDS[name] ?? name;
