@@ -90,7 +90,9 @@ const COLUMNS: readonly Column<Row>[] = [
     head: t`In your allotment`,
     align: "right",
     cell: ({ allotment }) =>
-      allotment ? t`${{ left: formatCount(allotment.left) }} of ${{ granted: formatCount(allotment.granted) }} left` : "–",
+      allotment
+        ? t`${{ left: formatCount(allotment.left) }} of ${{ granted: formatCount(allotment.granted) }} left`
+        : "–",
   },
 ];
 

@@ -49,7 +49,11 @@ export function BalanceMonths({ accountId, paysPackages }: { accountId: number |
       hideBelow: "lg",
       cell: (row) => <Sum nanoUsd={row.correctionsNanoUsd} />,
     },
-    { head: t({ message: "Change", context: "column: by how much the balance changed" }), align: "right", cell: ({ changeNanoUsd }) => <Amount nanoUsd={changeNanoUsd} /> },
+    {
+      head: t({ message: "Change", context: "column: by how much the balance changed" }),
+      align: "right",
+      cell: ({ changeNanoUsd }) => <Amount nanoUsd={changeNanoUsd} />,
+    },
   ];
   return (
     <Loaded query={months} skeleton={<SkeletonRows rows={2} />}>
@@ -60,7 +64,12 @@ export function BalanceMonths({ accountId, paysPackages }: { accountId: number |
               <ByMonth zone={formatZoneTime(timeZone)} />
             </h3>
             <div className="border-t border-line">
-              <DataTable caption={t`The balance by month`} rows={rows} rowKey={({ month }) => month} columns={columns} />
+              <DataTable
+                caption={t`The balance by month`}
+                rows={rows}
+                rowKey={({ month }) => month}
+                columns={columns}
+              />
             </div>
           </div>
         )

@@ -104,9 +104,16 @@ function Transactions({ accountId, kind }: { accountId: number | null; kind: Sho
     getNextPageParam: ({ next }) => next,
   });
   const columns: Column<Entry>[] = [
-    { head: t({ message: "What", context: "column: what a transaction is" }), cell: (entry) => <EntryWords entry={entry} accountId={accountId} /> },
+    {
+      head: t({ message: "What", context: "column: what a transaction is" }),
+      cell: (entry) => <EntryWords entry={entry} accountId={accountId} />,
+    },
     { head: t`When`, cell: ({ createdAt }) => <Instant iso={createdAt} /> },
-    { head: t({ message: "By", context: "column: who did it" }), hideBelow: "lg", cell: ({ actor }) => actor?.name ?? "" },
+    {
+      head: t({ message: "By", context: "column: who did it" }),
+      hideBelow: "lg",
+      cell: ({ actor }) => actor?.name ?? "",
+    },
     { head: t`Amount`, align: "right", cell: (entry) => <Amount nanoUsd={entry.amountNanoUsd} /> },
     ...(kind === "" ? [] : [BALANCE_AFTER]),
   ];
@@ -119,7 +126,9 @@ function Transactions({ accountId, kind }: { accountId: number | null; kind: Sho
             rows={pages.flatMap((page) => page.rows)}
             rowKey={({ entryId }) => String(entryId)}
             columns={columns}
-            empty={<Empty>{kind === "" || kind === "all" ? EMPTY.transactions : t`No transaction of this kind.`}</Empty>}
+            empty={
+              <Empty>{kind === "" || kind === "all" ? EMPTY.transactions : t`No transaction of this kind.`}</Empty>
+            }
             older={toOlder(entries)}
           />
         )}

@@ -117,9 +117,7 @@ function QueuedPackage({ row, actions, renewal }: Shown) {
           {row.name} <Badge tone="accent">{t`Next, from ${{ day: day(row.startsAt) }}`}</Badge>
         </h3>
         <PackageTerms row={row} />
-        <p className="mt-1 text-13 text-ink-3">
-          {t`${{ start: day(row.startsAt) }} to ${{ end: day(row.endsAt) }}`}
-        </p>
+        <p className="mt-1 text-13 text-ink-3">{t`${{ start: day(row.startsAt) }} to ${{ end: day(row.endsAt) }}`}</p>
         {renewal}
       </div>
       {actions}
@@ -137,7 +135,10 @@ function EndedPackages({ rows }: { rows: readonly Package[] }) {
         rowKey={({ packageId }) => String(packageId)}
         columns={[
           { head: t`Package`, cell: (row) => row.name, className: "wrap-anywhere" },
-          { head: t({ message: "From", context: "column: when a package began" }), cell: (row) => day(row, row.startsAt) },
+          {
+            head: t({ message: "From", context: "column: when a package began" }),
+            cell: (row) => day(row, row.startsAt),
+          },
           { head: t({ message: "To", context: "column: when a package ended" }), cell: (row) => day(row, row.endsAt) },
           {
             head: t`Used`,
@@ -158,7 +159,5 @@ function howItEnded({ endedEarly, unitsDropped }: Package): string {
     return count === 0
       ? t`Replaced by another package`
       : t`Replaced by another package, ${plural(count, { one: "# dropped", other: "# dropped" })}`;
-  return count === 0
-    ? t`Ended early`
-    : t`Ended early, ${plural(count, { one: "# dropped", other: "# dropped" })}`;
+  return count === 0 ? t`Ended early` : t`Ended early, ${plural(count, { one: "# dropped", other: "# dropped" })}`;
 }

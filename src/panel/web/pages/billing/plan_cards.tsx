@@ -162,6 +162,7 @@ function isCountOfModels(line: string, { modelIds }: Pick<Offering, "modelIds">)
 
 function modelsLine(modelIds: readonly string[] | null): string {
   if (modelIds === null) return t`All models`;
-  if (modelIds.length > MODELS_NAMED_MAX) return plural({ count: modelIds.length }, { one: "# model", other: "# models" });
+  if (modelIds.length > MODELS_NAMED_MAX)
+    return plural({ count: modelIds.length }, { one: "# model", other: "# models" });
   return t`Only ${{ models: formatList(modelIds) }}`;
 }

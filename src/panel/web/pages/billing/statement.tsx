@@ -111,7 +111,13 @@ function StatementBody({ data }: { data: Data }) {
     <>
       <Part
         title={closed ? t`Balance` : t`Balance so far`}
-        aside={closed ? <Badge tone="ok">{t({ message: "Closed", context: "a month of a statement" })}</Badge> : <Badge tone="warn">{t`Still open`}</Badge>}
+        aside={
+          closed ? (
+            <Badge tone="ok">{t({ message: "Closed", context: "a month of a statement" })}</Badge>
+          ) : (
+            <Badge tone="warn">{t`Still open`}</Badge>
+          )
+        }
       >
         <BalanceSums balance={balance} closed={closed} />
         <p className="mt-3 text-12 text-ink-3">
@@ -290,7 +296,11 @@ function taxName(tax: TaxRow["tax"]): string {
 
 const ENTRY_COLUMNS: readonly Column<EntryLine>[] = [
   { head: t`Kind`, cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },
-  { head: t({ message: "From or to", context: "column: other party of a transaction" }), cell: ({ counterpartName }) => counterpartName, className: "wrap-anywhere" },
+  {
+    head: t({ message: "From or to", context: "column: other party of a transaction" }),
+    cell: ({ counterpartName }) => counterpartName,
+    className: "wrap-anywhere",
+  },
   { head: t`Reason`, cell: ({ reason }) => reason, className: "wrap-anywhere" },
   { head: t`Time`, cell: ({ at }) => <Instant iso={at} /> },
   { head: t`Amount`, align: "right", cell: ({ amountNanoUsd }) => <Amount nanoUsd={amountNanoUsd} /> },

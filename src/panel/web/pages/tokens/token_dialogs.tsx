@@ -27,7 +27,11 @@ const ENDS = [
 type Ends = (typeof ENDS)[number]["value"];
 
 const OVERLAPS = [
-  { value: "0", label: t({ message: "Not at all", context: "how long the old token works" }), hint: t`Requests with the old token get a 401 error immediately.` },
+  {
+    value: "0",
+    label: t({ message: "Not at all", context: "how long the old token works" }),
+    hint: t`Requests with the old token get a 401 error immediately.`,
+  },
   { value: String(HOUR_SECONDS), label: t`1 hour` },
   { value: String(24 * HOUR_SECONDS), label: t`24 hours` },
   { value: String(7 * 24 * HOUR_SECONDS), label: t`7 days` },

@@ -59,7 +59,9 @@ export function TokensPage() {
                 rowKey={({ tokenId }) => String(tokenId)}
                 columns={COLUMNS}
                 actions={(row) => <TokenMenu row={row} onOpen={dialog.open} />}
-                empty={<Empty icon={Bot}>{t`No tokens yet. A token is for one program, with only what it needs.`}</Empty>}
+                empty={
+                  <Empty icon={Bot}>{t`No tokens yet. A token is for one program, with only what it needs.`}</Empty>
+                }
               />
             </Section>
             <Dialogs dialog={dialog} scopes={scopes} />
@@ -67,7 +69,13 @@ export function TokensPage() {
         )}
       </Loaded>
       {shown !== null && (
-        <SecretOnce open title={t`The token is ready`} label={t`Token`} value={shown} onDone={() => secret.show(null)} />
+        <SecretOnce
+          open
+          title={t`The token is ready`}
+          label={t`Token`}
+          value={shown}
+          onDone={() => secret.show(null)}
+        />
       )}
     </Page>
   );
@@ -83,9 +91,13 @@ const COLUMNS: Column<Token>[] = [
     cell: ({ scopes, networks }) => (
       <span className="grid min-w-0 text-left">
         <Hint says={scopes.length > 2 ? scopes.map(scopeWords).join("; ") : null}>
-          {scopes.length > 2 ? plural({ count: scopes.length }, { one: "# scope", other: "# scopes" }) : scopes.map(scopeWords).join("; ")}
+          {scopes.length > 2
+            ? plural({ count: scopes.length }, { one: "# scope", other: "# scopes" })
+            : scopes.map(scopeWords).join("; ")}
         </Hint>
-        {networks !== null && <span className="text-12 text-ink-3">{t`From ${{ networks: networks.join(", ") }}`}</span>}
+        {networks !== null && (
+          <span className="text-12 text-ink-3">{t`From ${{ networks: networks.join(", ") }}`}</span>
+        )}
       </span>
     ),
   },

@@ -217,7 +217,9 @@ function PackageCharge({ receipt }: { receipt: Receipt }) {
     <Part title={paid ? t`Billing: ${{ name: paid.name }}` : t`Billing: package`}>
       <Sum>
         <Line label={t`Reserved`} value={plural({ count: 1 }, { one: "# request", other: "# requests" })} />
-        {status === "settled" && <Line label={t`Used`} value={plural({ count: units }, { one: "# request", other: "# requests" })} isStrong />}
+        {status === "settled" && (
+          <Line label={t`Used`} value={plural({ count: units }, { one: "# request", other: "# requests" })} isStrong />
+        )}
         <Line
           label={t`Released`}
           value={plural({ count: Math.max(0, 1 - units) }, { one: "# request", other: "# requests" })}
@@ -269,7 +271,11 @@ type ChargedPart = NonNullable<Receipt["lines"]>[number];
 
 const CHARGED_PARTS: Column<ChargedPart>[] = [
   { head: t({ message: "Charged", context: "column: what was charged" }), cell: ({ part }) => PART_NAMES[part] },
-  { head: t({ message: "Count", context: "column: how many" }), align: "right", cell: ({ count }) => formatCount(count) },
+  {
+    head: t({ message: "Count", context: "column: how many" }),
+    align: "right",
+    cell: ({ count }) => formatCount(count),
+  },
   {
     head: t`Price`,
     align: "right",
@@ -303,7 +309,10 @@ function Calculation({
       {markup !== null && (
         <Sum>
           <Line label={t`Cost: the operator’s price`} value={formatMoney(markup.costNanoUsd)} />
-          <Line label={t`Retail: with a markup of ${{ markup: formatMarkup(markup.basisPoints) }}`} value={formatMoney(cost)} />
+          <Line
+            label={t`Retail: with a markup of ${{ markup: formatMarkup(markup.basisPoints) }}`}
+            value={formatMoney(cost)}
+          />
           <Line label={t`Earned`} value={formatMoney(markup.earnedNanoUsd)} isStrong />
         </Sum>
       )}

@@ -32,7 +32,9 @@ export function plainId(typed: string): string {
 
 /** The cost: "1 request" or "$0.0124". */
 export function costText({ mode, units, chargedNanoUsd }: Pick<Receipt, "mode" | "units" | "chargedNanoUsd">): string {
-  return mode === "package" ? plural({ count: units }, { one: "# request", other: "# requests" }) : formatMoney(chargedNanoUsd);
+  return mode === "package"
+    ? plural({ count: units }, { one: "# request", other: "# requests" })
+    : formatMoney(chargedNanoUsd);
 }
 
 /** "9.2k"; "~9.2k" if the tokens were estimated here. */

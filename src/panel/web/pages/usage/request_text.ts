@@ -40,8 +40,7 @@ const ADVICE: Record<string, string> = {
   insufficient_balance: t`The balance did not cover the highest possible cost. Lower max tokens, or top up the balance.`,
   provider_unavailable: t`The model did not answer. Try again. Most SDKs retry automatically.`,
   service_unavailable: t`The service was busy. Try again. Most SDKs retry automatically.`,
-  context_length_exceeded:
-    t`The prompt was longer than the model takes. Shorten the conversation, or choose a model with a longer context.`,
+  context_length_exceeded: t`The prompt was longer than the model takes. Shorten the conversation, or choose a model with a longer context.`,
   too_many_requests: t`Too many requests in a short time. Wait for the time in the Retry-After header of the response.`,
   invalid_request: t`The request was not valid. The error message in the response names the field.`,
   validation_failed: t`The request was not valid. The error message names the field.`,
@@ -87,23 +86,50 @@ export function nextStep(code: string): Step | null {
 const REASONS: Record<string, { short: string; inLine: string; long: string }> = {
   complete: { short: t`Complete`, inLine: t`complete`, long: t`The answer was complete.` },
   client_left: {
-    short: t`Stopped early`, inLine: t`stopped early`,
+    short: t`Stopped early`,
+    inLine: t`stopped early`,
     long: t`The client closed the connection before the answer was complete. What had arrived is charged.`,
   },
   late: {
-    short: t`Settled late`, inLine: t`settled late`,
+    short: t`Settled late`,
+    inLine: t`settled late`,
     long: t`It was settled after its hold had ended. Only what was still available was charged.`,
   },
-  provider_failed: { short: t`Model did not answer`, inLine: t`model did not answer`, long: t`The model did not answer.` },
+  provider_failed: {
+    short: t`Model did not answer`,
+    inLine: t`model did not answer`,
+    long: t`The model did not answer.`,
+  },
   provider_broke_off: { short: t`Answer cut off`, inLine: t`answer cut off`, long: t`The answer was cut off.` },
-  provider_rejected: { short: t`Refused by the model`, inLine: t`refused by the model`, long: t`The model's provider refused the request.` },
-  timed_out: { short: t`Took too long`, inLine: t`took too long`, long: t`The model took longer than we wait, or fell silent.` },
-  ended_by_us: { short: t`Ended by the service`, inLine: t`ended by the service`, long: t`We ended the request before it was complete.` },
-  gateway_failed: { short: t`Failed on our side`, inLine: t`failed on our side`, long: t`An error on our side ended the request.` },
+  provider_rejected: {
+    short: t`Refused by the model`,
+    inLine: t`refused by the model`,
+    long: t`The model's provider refused the request.`,
+  },
+  timed_out: {
+    short: t`Took too long`,
+    inLine: t`took too long`,
+    long: t`The model took longer than we wait, or fell silent.`,
+  },
+  ended_by_us: {
+    short: t`Ended by the service`,
+    inLine: t`ended by the service`,
+    long: t`We ended the request before it was complete.`,
+  },
+  gateway_failed: {
+    short: t`Failed on our side`,
+    inLine: t`failed on our side`,
+    long: t`An error on our side ended the request.`,
+  },
   not_dispatched: { short: t`Not sent`, inLine: t`not sent`, long: t`The request never reached the model.` },
-  replica_died: { short: t`Interrupted`, inLine: t`interrupted`, long: t`The server that handled the request stopped before it was complete.` },
+  replica_died: {
+    short: t`Interrupted`,
+    inLine: t`interrupted`,
+    long: t`The server that handled the request stopped before it was complete.`,
+  },
   overrun_refused: {
-    short: t`Cost more than reserved`, inLine: t`cost more than reserved`,
+    short: t`Cost more than reserved`,
+    inLine: t`cost more than reserved`,
     long: t`The request cost more than was reserved, and the balance did not cover the rest.`,
   },
 };

@@ -323,7 +323,11 @@ function columnsOf(isAdmin: boolean): Column<Row>[] {
     },
     { head: t`Duration`, align: "right", hideBelow: "md", cell: ({ durationMs }) => formatTook(durationMs) },
     { head: t`Tokens in, out`, align: "right", cell: (row) => <Tokens row={row} /> },
-    { head: t({ message: "Charge", context: "column: amount" }), align: "right", cell: (row) => (row.outcome === "charged" ? costText(row) : "–") },
+    {
+      head: t({ message: "Charge", context: "column: amount" }),
+      align: "right",
+      cell: (row) => (row.outcome === "charged" ? costText(row) : "–"),
+    },
     {
       head: isAdmin ? t`Provider cost` : t`Cost`,
       align: "right",

@@ -84,7 +84,9 @@ export function UsagePage() {
               hrefOf={open.hrefOf}
               older={toOlder(list)}
               empty={
-                <Empty action={accountId === null && <ButtonLink href="/playground">{t`Open the playground`}</ButtonLink>}>
+                <Empty
+                  action={accountId === null && <ButtonLink href="/playground">{t`Open the playground`}</ButtonLink>}
+                >
                   {filter.kind === "charged" ? EMPTY.usage : t`No refused or released requests in this view.`}
                 </Empty>
               }

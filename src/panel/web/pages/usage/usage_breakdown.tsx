@@ -68,7 +68,9 @@ function columnsOf({ value, head }: Kind): Column<Line>[] {
         value === "hour" && hour !== null ? (
           <Instant iso={hour} />
         ) : (
-          <span className="wrap-anywhere">{line.name ?? line.modelId ?? line.host ?? t`Deleted key ${{ id: String(keyId) }}`}</span>
+          <span className="wrap-anywhere">
+            {line.name ?? line.modelId ?? line.host ?? t`Deleted key ${{ id: String(keyId) }}`}
+          </span>
         ),
     },
     { head: t`Requests`, align: "right", cell: ({ requests }) => formatCount(requests) },
@@ -90,6 +92,11 @@ function columnsOf({ value, head }: Kind): Column<Line>[] {
       hideBelow: "md",
       cell: ({ wholeAnswer }) => <Percentiles of={wholeAnswer} />,
     },
-    { head: t({ message: "Charged", context: "column: amount" }), align: "right", hideBelow: "lg", cell: ({ chargedNanoUsd }) => formatMoney(chargedNanoUsd) },
+    {
+      head: t({ message: "Charged", context: "column: amount" }),
+      align: "right",
+      hideBelow: "lg",
+      cell: ({ chargedNanoUsd }) => formatMoney(chargedNanoUsd),
+    },
   ];
 }

@@ -73,7 +73,9 @@ const CHARGED: readonly Column<Charged>[] = [
       row.promptTokens + row.completionTokens === 0 ? (
         "–"
       ) : (
-        <Hint says={t`${{ input: formatCount(row.promptTokens) }} in, ${{ output: formatCount(row.completionTokens) }} out`}>
+        <Hint
+          says={t`${{ input: formatCount(row.promptTokens) }} in, ${{ output: formatCount(row.completionTokens) }} out`}
+        >
           {tokensText(row)}
         </Hint>
       ),
