@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { MARKUP_PERCENT } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
@@ -27,12 +29,22 @@ type Markups = NonNullable<Awaited<ReturnType<typeof api.markup.get>>["data"]>;
 type Model = Markups["models"][number];
 type Price = Model["prices"][number];
 
+/** The other parts are sizes of images. */
+const PARTS: Readonly<Record<string, string>> = {
+  input: t({ message: "input", context: "tokens" }),
+  output: t({ message: "output", context: "tokens" }),
+};
+
+function partText({ part }: Price): string {
+  return PARTS[part] ?? part;
+}
+
 export function MarkupPage() {
   const markups = useQuery({ queryKey: ["markup"], queryFn: () => ask(api.markup.get()) });
   return (
     <Page
-      title="Markup"
-      lead="What you add to the prices of requests that your customers’ balances pay. Once a day it is credited to your balance. Packages are not affected."
+      title={t`Markup`}
+      lead={t`What you add to the prices of requests that your customers’ balances pay. Once a day it is credited to your balance. Packages are not affected.`}
     >
       <Loaded query={markups} skeleton={<Skeleton className="h-96 rounded-lg" />}>
         {(data) => <MarkupBody data={data} />}
@@ -48,29 +60,29 @@ function MarkupBody({ data }: { data: Markups }) {
     <Button
       size="sm"
       {...lock}
-      aria-label={`Change the markup on ${what === "every" ? "every model" : what.name}`}
+      aria-label={what === "every" ? t`Change the markup on every model` : t`Change the markup on ${{ model: what.name }}`}
       onClick={() => dialog.open(what)}
     >
-      Change
+      <Trans>Change</Trans>
     </Button>
   );
   return (
     <>
       <Section
-        title="Every model"
-        description="Applies to each model without a markup of its own. A change applies to requests that arrive after it."
+        title={t`Every model`}
+        description={t`Applies to each model without a markup of its own. A change applies to requests that arrive after it.`}
         action={change("every")}
       >
         <p className="text-20 font-semibold tabular-nums">{formatMarkup(data.basisPoints)}</p>
       </Section>
-      <Section title="Models" description="Prices per million tokens, or per image." flush>
+      <Section title={t`Models`} description={t`Prices per million tokens, or per image.`} flush>
         <DataTable
-          caption="Models with their markup, your cost and the retail price"
+          caption={t`Models with their markup, your cost and the retail price`}
           rows={data.models}
           rowKey={({ modelId }) => modelId}
           columns={columnsFor(data.basisPoints)}
           actions={change}
-          empty={<Empty>No model has a price yet. The operator sets prices.</Empty>}
+          empty={<Empty><Trans>No model has a price yet. The operator sets prices.</Trans></Empty>}
         />
       </Section>
       {dialog.what !== null && (
@@ -88,20 +100,20 @@ function MarkupBody({ data }: { data: Markups }) {
 
 function columnsFor(everyModel: number): readonly Column<Model>[] {
   return [
-    { head: "Model", cell: ({ name, modelId }) => <ModelName name={name} modelId={modelId} /> },
+    { head: t`Model`, cell: ({ name, modelId }) => <ModelName name={name} modelId={modelId} /> },
     {
-      head: "Markup",
+      head: t`Markup`,
       align: "right",
       cell: ({ own }) => (
         <span className="grid">
           {formatMarkup(own ?? everyModel)}
-          {own !== null && <span className="text-12 text-ink-3">of its own</span>}
+          {own !== null && <span className="text-12 text-ink-3"><Trans>of its own</Trans></span>}
         </span>
       ),
     },
-    { head: "Your cost", align: "right", cell: ({ prices }) => <Prices prices={prices} basisPoints={0} /> },
+    { head: t`Your cost`, align: "right", cell: ({ prices }) => <Prices prices={prices} basisPoints={0} /> },
     {
-      head: "Customers pay",
+      head: t`Customers pay`,
       align: "right",
       cell: ({ prices, own }) => <Prices prices={prices} basisPoints={own ?? everyModel} />,
     },
@@ -124,7 +136,7 @@ function Prices({ prices, basisPoints }: { prices: readonly Price[]; basisPoints
         .toSorted((a, b) => bySize(a.part, b.part))
         .map((price) => (
           <div key={price.part}>
-            {retailText(price, basisPoints)} <span className="text-12 text-ink-3">{price.part}</span>
+            {retailText(price, basisPoints)} <span className="text-12 text-ink-3">{partText(price)}</span>
           </div>
         ))}
     </div>
@@ -148,7 +160,7 @@ function MarkupDialog({ open, onClose, data, model }: DialogState & { data: Mark
       ask(api.markup.put({ modelId: model?.modelId ?? null, basisPoints: isBlank(typed) ? null : readMarkup(typed) })),
     onSent: async () => {
       await refresh();
-      toast.done("The markup is saved.");
+      toast.done(t`The markup is saved.`);
       onClose();
     },
   });
@@ -159,17 +171,17 @@ function MarkupDialog({ open, onClose, data, model }: DialogState & { data: Mark
       form={form}
       open={open}
       onClose={onClose}
-      title={model === null ? "Markup on every model" : `Markup on ${model.name}`}
-      description="Customers see the prices that they pay, not that there is a markup."
+      title={model === null ? t`Markup on every model` : t`Markup on ${{ model: model.name }}`}
+      description={t`Customers see the prices that they pay, not that there is a markup.`}
       size="sm"
-      submitLabel="Save markup"
+      submitLabel={t`Save markup`}
     >
       <PercentField
-        label="Markup"
+        label={t`Markup`}
         hint={
           isOptional
-            ? `Empty: as every model, ${formatMarkup(data.basisPoints)}.`
-            : "Never below 0%: that is your cost."
+            ? t`Empty: as every model, ${{ markup: formatMarkup(data.basisPoints) }}.`
+            : t`Never below 0%: that is your cost.`
         }
         optional={isOptional}
         required={!isOptional}
@@ -180,8 +192,8 @@ function MarkupDialog({ open, onClose, data, model }: DialogState & { data: Mark
           facts={model.prices
             .toSorted((a, b) => bySize(a.part, b.part))
             .map((price) => [
-              `Customers pay, ${price.part}`,
-              `${retailText(price, basisPoints)} (your cost ${retailText(price, 0)})`,
+              t`Customers pay, ${{ part: partText(price) }}`,
+              t`${{ price: retailText(price, basisPoints) }} (your cost ${{ cost: retailText(price, 0) }})`,
             ])}
         />
       )}

@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { Plus, X } from "lucide-react";
 import {
@@ -28,15 +30,15 @@ type Step = { id: string; from: string; price: string };
 
 const WORDS = {
   retail: {
-    title: "Made to measure",
-    description: "Your customers choose days and requests a day on Billing, and pay by the number of requests.",
-    label: "Customers can buy made-to-measure packages",
+    title: t`Made to measure`,
+    description: t`Your customers choose days and requests a day on Billing, and pay by the number of requests.`,
+    label: t`Customers can buy made-to-measure packages`,
   },
   wholesale: {
-    title: "Made to measure, wholesale",
+    title: t`Made to measure, wholesale`,
     description:
-      "What resellers pay you for made-to-measure packages of their customers. Without it they can sell none.",
-    label: "Resellers can sell made-to-measure packages",
+      t`What resellers pay you for made-to-measure packages of their customers. Without it they can sell none.`,
+    label: t`Resellers can sell made-to-measure packages`,
   },
 } as const;
 
@@ -81,11 +83,11 @@ type Typed = ReturnType<typeof typedPrices>;
 function wrongSteps(steps: readonly Step[], currency: string): string | null {
   for (const { from, price } of steps) {
     const wrongFrom = checkCount(from, { min: 0, max: OFFERING_TOTAL_REQUESTS.max });
-    if (wrongFrom !== null) return `From: ${wrongFrom}`;
+    if (wrongFrom !== null) return t`From: ${wrongFrom}`;
     const wrong = wrongAmount(price);
     if (wrong !== null) return wrong;
     if (currency === "usd" && BigInt(parseUsd(price) ?? 0) > MEASURED_NANO_USD_MAX)
-      return `At most ${formatMoney(MEASURED_NANO_USD_MAX)}.`;
+      return t`At most ${{ price: formatMoney(MEASURED_NANO_USD_MAX) }}.`;
   }
   return null;
 }
@@ -128,7 +130,7 @@ function PricesForm({ kind, currency, saved, cost }: FormProps) {
     onSent: async ({ prices }) => {
       await refresh();
       form.reset(typedPrices(prices));
-      toast.done("Prices saved. Orders that were placed keep theirs.");
+      toast.done(t`Prices saved. Orders that were placed keep theirs.`);
     },
   });
   const { title, description, label } = WORDS[kind];
@@ -136,12 +138,12 @@ function PricesForm({ kind, currency, saved, cost }: FormProps) {
     <Section
       title={
         <>
-          {title} <Badge tone={saved?.isOpen ? "ok" : "neutral"}>{saved?.isOpen ? "On" : "Off"}</Badge>
+          {title} <Badge tone={saved?.isOpen ? "ok" : "neutral"}>{saved?.isOpen ? t({ message: "On", context: "state" }) : t({ message: "Off", context: "state" })}</Badge>
         </>
       }
       description={description}
     >
-      <PageForm form={form} saveLabel="Save prices" lock={lock}>
+      <PageForm form={form} saveLabel={t`Save prices`} lock={lock}>
         {role === "reseller" && <Cost cost={cost} />}
         <Checkbox
           label={label}
@@ -150,10 +152,10 @@ function PricesForm({ kind, currency, saved, cost }: FormProps) {
           error={form.errorOf("isOpen")}
         />
         <div className="grid gap-4 sm:grid-cols-2">
-          <CountField label="Days, at least" {...form.field("daysMin")} />
-          <CountField label="Days, at most" {...form.field("daysMax")} />
-          <CountField label="Requests a day, at least" {...form.field("dailyMin")} />
-          <CountField label="Requests a day, at most" {...form.field("dailyMax")} />
+          <CountField label={t`Days, at least`} {...form.field("daysMin")} />
+          <CountField label={t`Days, at most`} {...form.field("daysMax")} />
+          <CountField label={t`Requests a day, at least`} {...form.field("dailyMin")} />
+          <CountField label={t`Requests a day, at most`} {...form.field("dailyMax")} />
         </div>
         <OtherCurrency saved={saved} currency={currency} />
         <Steps form={form} currency={currency} />
@@ -165,26 +167,29 @@ function PricesForm({ kind, currency, saved, cost }: FormProps) {
 /** The prices have no effect, because they are in another currency than the seller's. */
 function OtherCurrency({ saved, currency }: Pick<FormProps, "saved" | "currency">) {
   if (!saved || saved.currency === currency) return null;
-  return (
-    <p className="text-13 text-warn">
-      These prices are in {saved.currency.toUpperCase()}. They are not sold until you set them in{" "}
-      {currency.toUpperCase()}.
-    </p>
-  );
+  const [old, now] = [saved.currency.toUpperCase(), currency.toUpperCase()];
+  return <p className="text-13 text-warn">{t`These prices are in ${old}. They are not sold until you set them in ${now}.`}</p>;
 }
 
 /** What the operator charges a reseller. */
 function Cost({ cost }: { cost: Prices }) {
   if (!cost?.isOpen)
-    return <p className="text-13 text-ink-2">The operator does not sell made-to-measure packages yet.</p>;
-  const prices = cost.steps.map(
-    ({ fromRequests, nano }) => `${formatMoney(nano)} from ${formatCount(fromRequests)} requests`,
-  );
+    return <p className="text-13 text-ink-2"><Trans>The operator does not sell made-to-measure packages yet.</Trans></p>;
+  const { daysMax, dailyMax } = cost;
+  const [daysMin, dailyMin] = [formatCount(cost.daysMin), formatCount(cost.dailyMin)];
+  const prices = cost.steps
+    .map(({ fromRequests, nano }) =>
+      plural(fromRequests, {
+        one: `${{ price: formatMoney(nano) }} from # request`,
+        other: `${{ price: formatMoney(nano) }} from # requests`,
+      }),
+    )
+    .join(", ");
   return (
     <p className="text-13 text-ink-2">
-      Your cost of 1,000 requests: {prices.join(", ")}. {formatCount(cost.daysMin)} to {formatCount(cost.daysMax)} days,{" "}
-      {formatCount(cost.dailyMin)} to {formatCount(cost.dailyMax)} requests a day. It is taken from your balance when
-      the order is fulfilled.
+      {t`Your cost of 1,000 requests: ${prices}.`}{" "}
+      {t`${daysMin} to ${plural(daysMax, { one: "# day", other: "# days" })}, ${dailyMin} to ${plural(dailyMax, { one: "# request", other: "# requests" })} a day.`}{" "}
+      <Trans>It is taken from your balance when the order is fulfilled.</Trans>
     </p>
   );
 }
@@ -198,19 +203,19 @@ function Steps({ form, currency }: { form: Form<Typed, keyof Typed>; currency: s
   const error = form.errorOf("steps");
   return (
     <fieldset className="grid gap-3">
-      <legend className="mb-1 text-13 font-medium">Price of 1,000 requests, by the requests of the package</legend>
+      <legend className="mb-1 text-13 font-medium"><Trans>Price of 1,000 requests, by the requests of the package</Trans></legend>
       {steps.map((step, index) => (
         <div key={step.id} className="grid grid-cols-[minmax(0,1fr)_minmax(0,1fr)_auto] items-end gap-2">
           <CountField
-            label="From requests"
+            label={t`From requests`}
             value={step.from}
             onValue={(from) => set(index, { from })}
             readOnly={index === 0}
           />
-          <MoneyField label="Price" currency={currency} value={step.price} onValue={(price) => set(index, { price })} />
+          <MoneyField label={t`Price`} currency={currency} value={step.price} onValue={(price) => set(index, { price })} />
           <IconButton
             icon={X}
-            label={`Remove price ${index + 1}`}
+            label={t`Remove price ${{ number: index + 1 }}`}
             disabled={index === 0}
             onClick={() => form.set({ steps: steps.filter((_, at) => at !== index) })}
           />
@@ -224,7 +229,7 @@ function Steps({ form, currency }: { form: Form<Typed, keyof Typed>; currency: s
         disabled={steps.length >= MEASURED_STEPS_MAX}
         onClick={() => form.set({ steps: [...steps, { id: `added ${++stepsAdded}`, from: "", price: "" }] })}
       >
-        Add a price for more requests
+        <Trans>Add a price for more requests</Trans>
       </Button>
     </fieldset>
   );

@@ -1,3 +1,4 @@
+import { plural, t } from "@lingui/core/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import type { SellingTerms } from "../../../../commerce/order_amounts.ts";
 import {
@@ -53,7 +54,7 @@ function draftOf(like: Offering | null, timeZone: string) {
   }
   const isWhole = like.totalLimit === like.dailyLimit * like.days;
   return {
-    name: `${like.name} (new)`.slice(0, OFFERING_NAME_CHARS_MAX),
+    name: t`${{ name: like.name }} (new)`.slice(0, OFFERING_NAME_CHARS_MAX),
     kind: like.kind,
     days: String(like.days),
     dailyLimit: String(like.dailyLimit),
@@ -120,14 +121,14 @@ function readWholesale(draft: Draft): string | null {
 
 function wrongIn(draft: Draft, terms: SellingTerms): Record<keyof Draft, string | null> {
   return {
-    name: isBlank(draft.name) ? "Enter the name that customers see." : null,
+    name: isBlank(draft.name) ? t`Enter the name that customers see.` : null,
     kind: null,
     days: draft.kind === "daily" ? null : checkCount(draft.days, OFFERING_DAYS),
     dailyLimit: checkCount(draft.dailyLimit, OFFERING_DAILY_REQUESTS[draft.kind]),
     carryover: null,
     totalLimit: checkCount(draft.totalLimit, { ...OFFERING_TOTAL_REQUESTS, optional: true }),
     tokenLimit: checkCount(draft.tokenLimit, { ...OFFERING_TOKENS, optional: true }),
-    modelIds: draft.modelIds?.length === 0 ? "Choose a model, or all of them." : null,
+    modelIds: draft.modelIds?.length === 0 ? t`Choose a model, or all of them.` : null,
     timeZone: null,
     wholesaleNanoUsd: checkWholesale(draft),
     ...wrongRetailPrice(draft, { terms, wholesaleNanoUsd: readWholesale(draft), optional: true }),
@@ -157,8 +158,8 @@ function bodyOf(draft: Draft) {
 }
 
 const KINDS = [
-  { value: "daily", label: "One day" },
-  { value: "custom", label: `Up to ${OFFERING_DAYS.max} days` },
+  { value: "daily", label: t`One day` },
+  { value: "custom", label: plural({ days: OFFERING_DAYS.max }, { one: "Up to # day", other: "Up to # days" }) },
 ] as const;
 
 /** Adds an offering; `like` is the offering that it is copied from. */
@@ -185,18 +186,18 @@ export function NewOffering({
       return added;
     },
     onSent: ({ name }) => {
-      toast.done(`${name} is on sale.`);
+      toast.done(t`${name} is on sale.`);
       onClose();
     },
   });
   const { error: zoneError, ...zone } = form.field("timeZone");
   return (
-    <FormDialog form={form} open={open} onClose={onClose} title="New offering" size="lg" submitLabel="Put on sale">
+    <FormDialog form={form} open={open} onClose={onClose} title={t`New offering`} size="lg" submitLabel={t`Put on sale`}>
       <div className="grid gap-4 [&_input]:scroll-mt-40">
         <Sentence draft={form.values} terms={terms} />
         <TextField
-          label="Name"
-          hint="Customers see it."
+          label={t`Name`}
+          hint={t`Customers see it.`}
           required
           {...form.field("name")}
           maxLength={OFFERING_NAME_CHARS_MAX}
@@ -209,8 +210,8 @@ export function NewOffering({
           <AllLimitFields form={form} />
         </div>
         <Field
-          label="Time zone"
-          hint="Days begin at its midnight."
+          label={t`Time zone`}
+          hint={t`Days begin at its midnight.`}
           error={zoneError}
           className="sm:max-w-[calc(50%-0.5rem)]"
         >
@@ -230,22 +231,29 @@ function PriceFields({ form, terms }: { form: OfferingForm; terms: SellingTerms 
     <>
       <div className="grid items-start gap-4 sm:grid-cols-2">
         <DollarField
-          label="Wholesale price"
-          hint="What a reseller pays for one."
+          label={t`Wholesale price`}
+          hint={t`What a reseller pays for one.`}
           required
           {...form.field("wholesaleNanoUsd")}
         />
         <MoneyField
-          label="Retail price"
+          label={t`Retail price`}
           currency={terms.currency}
           optional
-          hint={`What your own customers pay${terms.taxCountry === null ? "" : terms.pricesWithTax ? ", with tax" : ", without tax"}. If empty, on request.`}
+          hint={retailHint(terms)}
           {...form.field("priceNano")}
         />
       </div>
       <BelowWholesale form={form} terms={terms} wholesaleNanoUsd={readWholesale(form.values)} />
     </>
   );
+}
+
+function retailHint({ taxCountry, pricesWithTax }: SellingTerms): string {
+  if (taxCountry === null) return t`What your own customers pay. If empty, on request.`;
+  return pricesWithTax
+    ? t`What your own customers pay, with tax. If empty, on request.`
+    : t`What your own customers pay, without tax. If empty, on request.`;
 }
 
 /** The offering's days, daily quota and carryover. */
@@ -255,7 +263,7 @@ function DayFields({ form }: { form: OfferingForm }) {
   return (
     <>
       <Segmented
-        label="How long"
+        label={t`How long`}
         value={kind}
         onValue={(next) => form.set({ kind: next })}
         options={KINDS}
@@ -263,15 +271,15 @@ function DayFields({ form }: { form: OfferingForm }) {
       />
       <div className="grid items-start gap-4 sm:grid-cols-2">
         <CountField
-          label="Requests a day"
-          hint={`${formatCount(daily.min)} to ${formatCount(daily.max)}`}
+          label={t`Requests a day`}
+          hint={t`${{ min: formatCount(daily.min) }} to ${{ max: formatCount(daily.max) }}`}
           required
           {...form.field("dailyLimit")}
         />
         {kind === "custom" && (
           <CountField
-            label="Days"
-            hint={`${OFFERING_DAYS.min} to ${OFFERING_DAYS.max}`}
+            label={t`Days`}
+            hint={t`${{ min: formatCount(OFFERING_DAYS.min) }} to ${{ max: formatCount(OFFERING_DAYS.max) }}`}
             required
             {...form.field("days")}
           />
@@ -279,8 +287,8 @@ function DayFields({ form }: { form: OfferingForm }) {
       </div>
       {kind === "custom" && (
         <Checkbox
-          label="Carryover"
-          hint="Requests that are not used on one day stay usable on the next days."
+          label={t`Carryover`}
+          hint={t`Requests that are not used on one day stay usable on the next days.`}
           checked={carryover}
           onValue={(isOn) => form.set({ carryover: isOn })}
         />
@@ -293,13 +301,13 @@ function TotalFields({ form }: { form: OfferingForm }) {
   return (
     <div className="grid items-start gap-4 border-t border-line pt-4 sm:grid-cols-2">
       <CountField
-        label="Requests in total"
+        label={t`Requests in total`}
         optional
-        hint="If empty, the requests of all days."
+        hint={t`If empty, the requests of all days.`}
         {...form.field("totalLimit")}
         placeholder={allOf(form.values)}
       />
-      <CountField label="Tokens in total" optional hint="If empty, no token limit." {...form.field("tokenLimit")} />
+      <CountField label={t`Tokens in total`} optional hint={t`If empty, no token limit.`} {...form.field("tokenLimit")} />
     </div>
   );
 }
@@ -308,17 +316,17 @@ function TotalFields({ form }: { form: OfferingForm }) {
 function BoundFields({ form }: { form: OfferingForm }) {
   return (
     <div className="grid items-start gap-4 border-t border-line pt-4 sm:grid-cols-2">
-      <CountField label="Choices in one request" hint="The field n." {...form.field("requestBounds.choices")} />
-      <CountField label="Inputs in one request" hint="For embeddings." {...form.field("requestBounds.inputs")} />
+      <CountField label={t`Choices in one request`} hint={t`The field n.`} {...form.field("requestBounds.choices")} />
+      <CountField label={t`Inputs in one request`} hint={t`For embeddings.`} {...form.field("requestBounds.inputs")} />
       <CountField
-        label="Prompt tokens in one request"
-        hint="Each byte of text counts as one."
+        label={t`Prompt tokens in one request`}
+        hint={t`Each byte of text counts as one.`}
         {...form.field("requestBounds.promptTokens")}
       />
       <CountField
-        label="Output tokens in one request"
+        label={t`Output tokens in one request`}
         optional
-        hint="If empty, as many as the model gives."
+        hint={t`If empty, as many as the model gives.`}
         {...form.field("requestBounds.outputTokens")}
       />
     </div>
@@ -332,14 +340,14 @@ function ModelsField(field: FieldState<string[] | null>) {
   });
   return (
     <CheckboxList
-      label="Models"
-      allLabel="All models, new ones too"
+      label={t`Models`}
+      allLabel={t`All models, new ones too`}
       {...field}
       error={field.error ?? choicesError(models)}
       options={(models.data?.models ?? []).map(({ id, enabled }) => ({
         value: id,
         label: id,
-        ...(!enabled && { hint: "Off now" }),
+        ...(!enabled && { hint: t`Off now` }),
       }))}
     />
   );
@@ -363,7 +371,7 @@ function Sentence({ draft, terms }: { draft: Draft; terms: SellingTerms }) {
   return (
     // Sticky, so that it is visible while the fields below are filled in.
     <div className="z-10 -mx-1 -mt-6 bg-raised px-1 pt-6 sm:sticky sm:-top-6">
-      <output aria-label="The offering in words" className="block min-h-20 rounded-md bg-sunken p-4 text-14 text-ink-2">
+      <output aria-label={t`The offering in words`} className="block min-h-20 rounded-md bg-sunken p-4 text-14 text-ink-2">
         <span className="mb-1 block text-16 font-semibold text-ink">
           {isReadable
             ? termsText({
@@ -402,14 +410,14 @@ function sentences(
 ): string[] {
   const most = Math.min(all, totalLimit ?? all);
   return [
-    `At most ${formatCount(most)} requests in total.`,
-    ...(totalLimit !== null && totalLimit > all ? [`More than ${formatCount(all)} can never be used.`] : []),
+    plural(most, { one: "At most # request in total.", other: "At most # requests in total." }),
+    ...(totalLimit !== null && totalLimit > all ? [t`More than ${{ count: formatCount(all) }} can never be used.`] : []),
     ...(days === 1
       ? []
-      : [carryover ? "Unused requests stay usable." : "Unused requests are lost at the end of the day."]),
-    `Days begin at 00:00 ${formatZoneTime(draft.timeZone)}.`,
-    ...(wholesale === null ? [] : [`A reseller pays ${formatMoney(wholesale)} for it.`]),
-    ...(retail === null ? [] : [`Your own customers pay ${retail}.`]),
+      : [carryover ? t`Unused requests stay usable.` : t`Unused requests are lost at the end of the day.`]),
+    t`Days begin at 00:00 ${{ zone: formatZoneTime(draft.timeZone) }}.`,
+    ...(wholesale === null ? [] : [t`A reseller pays ${{ price: formatMoney(wholesale) }} for it.`]),
+    ...(retail === null ? [] : [t`Your own customers pay ${retail}.`]),
   ];
 }
 

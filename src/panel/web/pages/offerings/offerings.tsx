@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { CirclePause, Copy, MoreHorizontal, Play, Plus, Tag } from "lucide-react";
 import { formatAmount } from "../../../../platform/currencies.ts";
@@ -24,9 +26,9 @@ import { OFFERINGS_KEY, type Offering } from "./queries.ts";
 /** Offerings, for admins. An offering never changes, because packages are copies of it: a new price is a new offering. */
 
 const SHOWN = [
-  { value: "", label: "All" },
-  { value: "on", label: "On sale" },
-  { value: "off", label: "Off sale" },
+  { value: "", label: t`All` },
+  { value: "on", label: t`On sale` },
+  { value: "off", label: t`Off sale` },
 ] as const;
 
 export function OfferingsPage() {
@@ -37,18 +39,18 @@ export function OfferingsPage() {
   const show = oneOf(SHOWN, filter.show, "");
   const addButton = (
     <Button variant="primary" icon={Plus} disabled={offerings.data === undefined} onClick={() => adding.open(null)}>
-      New offering
+      <Trans>New offering</Trans>
     </Button>
   );
   return (
     <Page
-      title="Offerings"
-      lead="What can be sold. An offering never changes, so that a package is always what was sold."
+      title={t`Offerings`}
+      lead={t`What can be sold. An offering never changes, so that a package is always what was sold.`}
       // An empty list offers the first step itself.
       action={offerings.data?.offerings.length !== 0 && addButton}
     >
       <FilterBar>
-        <Segmented label="Which offerings" value={show} onValue={(next) => setFilter({ show: next })} options={SHOWN} />
+        <Segmented label={t`Which offerings`} value={show} onValue={(next) => setFilter({ show: next })} options={SHOWN} />
       </FilterBar>
       <Section flush>
         <Loaded query={offerings}>
@@ -90,7 +92,7 @@ export function OfferingsPage() {
 
 const COLUMNS: readonly Column<Offering>[] = [
   {
-    head: "Offering",
+    head: t`Offering`,
     cell: (row) => (
       <span className="grid min-w-0 gap-0.5 py-1">
         <span className="font-medium wrap-anywhere">{row.name}</span>
@@ -103,18 +105,18 @@ const COLUMNS: readonly Column<Offering>[] = [
       </span>
     ),
   },
-  { head: "Time zone", hideBelow: "lg", cell: (row) => formatZone(row.timeZone) },
-  { head: "Wholesale", align: "right", cell: (row) => formatMoney(row.wholesaleNanoUsd) },
+  { head: t`Time zone`, hideBelow: "lg", cell: (row) => formatZone(row.timeZone) },
+  { head: t`Wholesale`, align: "right", cell: (row) => formatMoney(row.wholesaleNanoUsd) },
   {
-    head: "Retail",
+    head: t`Retail`,
     align: "right",
     cell: (row) => <Retail row={row} />,
   },
-  { head: "Active packages", align: "right", cell: (row) => formatCount(row.activePackages) },
+  { head: t`Active packages`, align: "right", cell: (row) => formatCount(row.activePackages) },
   {
-    head: "Sale",
+    head: t`Sale`,
     className: "sm:w-28",
-    cell: (row) => (row.enabled ? <Status kind="active">On sale</Status> : <Status kind="disabled">Off sale</Status>),
+    cell: (row) => (row.enabled ? <Status kind="active"><Trans>On sale</Trans></Status> : <Status kind="disabled"><Trans>Off sale</Trans></Status>),
   },
 ];
 
@@ -134,34 +136,34 @@ function OfferingsTable({
   const setOnSale = useOnSale();
   return (
     <DataTable
-      caption="Offerings"
+      caption={t`Offerings`}
       rows={rows}
       rowKey={({ offeringId }) => String(offeringId)}
       columns={COLUMNS}
       actions={(row) => (
         <Menu
-          trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />}
+          trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" />}
           items={[
             row.enabled
               ? {
-                  label: "Take off sale",
+                  label: t`Take off sale`,
                   icon: CirclePause,
                   onSelect: () => setOnSale.mutate({ what: row, isOn: false }),
                 }
-              : { label: "Put on sale", icon: Play, onSelect: () => setOnSale.mutate({ what: row, isOn: true }) },
-            { label: "Set retail price", icon: Tag, onSelect: () => onPrice(row) },
-            { label: "Copy as a new offering", icon: Copy, onSelect: () => onCopy(row) },
+              : { label: t`Put on sale`, icon: Play, onSelect: () => setOnSale.mutate({ what: row, isOn: true }) },
+            { label: t`Set retail price`, icon: Tag, onSelect: () => onPrice(row) },
+            { label: t`Copy as a new offering`, icon: Copy, onSelect: () => onCopy(row) },
           ]}
         />
       )}
       empty={
         hasAny ? (
-          <Empty>No offerings in this view.</Empty>
+          <Empty><Trans>No offerings in this view.</Trans></Empty>
         ) : (
           <Empty
             action={
               <Button variant="primary" icon={Plus} onClick={onAdd}>
-                New offering
+                <Trans>New offering</Trans>
               </Button>
             }
           >
@@ -175,12 +177,15 @@ function OfferingsTable({
 
 /** What customers without a reseller pay. */
 function Retail({ row: { priceNano, currency, marginNanoUsd } }: { row: Offering }) {
-  if (priceNano === null) return <span className="text-ink-3">On request</span>;
-  const isBelow = BigInt(marginNanoUsd ?? 0) < 0n;
+  if (priceNano === null) return <span className="text-ink-3"><Trans>On request</Trans></span>;
+  const price = formatAmount(priceNano, currency);
+  if (BigInt(marginNanoUsd ?? 0) >= 0n) return price;
   return (
-    <span className={isBelow ? "font-medium text-warn" : undefined}>
-      {formatAmount(priceNano, currency)}
-      {isBelow && <span className="sr-only">, below wholesale</span>}
+    <span className="font-medium text-warn">
+      <Trans>
+        {price}
+        <span className="sr-only">, below wholesale</span>
+      </Trans>
     </span>
   );
 }
@@ -190,7 +195,7 @@ function useOnSale() {
   return useSwitching<Offering>({
     send: ({ offeringId }, isOn) => ask(api.admin.offerings({ id: offeringId }).patch({ enabled: isOn })),
     stale: OFFERINGS_KEY,
-    done: ({ name }, isOn) => (isOn ? `${name} is on sale.` : `${name} is off sale. Packages that were sold stay.`),
-    stays: ({ name }, isOn) => `${name} stays ${isOn ? "off" : "on"} sale.`,
+    done: ({ name }, isOn) => (isOn ? t`${name} is on sale.` : t`${name} is off sale. Packages that were sold stay.`),
+    stays: ({ name }, isOn) => (isOn ? t`${name} stays off sale.` : t`${name} stays on sale.`),
   });
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { SellingTerms } from "../../../../commerce/order_amounts.ts";
 import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
@@ -27,17 +28,17 @@ export function PriceDialog({
       ask(api.prices({ id: offeringId }).put({ priceNano: parseUsd(typed) ?? "", belowWholesale })),
     onSent: async (set) => {
       await refresh();
-      toast.done(`${name} costs your customers ${formatAmount(set.priceNano, set.currency)}.`);
+      toast.done(t`${name} costs your customers ${{ price: formatAmount(set.priceNano, set.currency) }}.`);
       onClose();
     },
   });
   const wholesale = formatMoney(wholesaleNanoUsd);
   return (
-    <FormDialog form={form} open={open} onClose={onClose} title={`Price of ${name}`} submitLabel="Set price">
+    <FormDialog form={form} open={open} onClose={onClose} title={t`Price of ${name}`} submitLabel={t`Set price`}>
       <MoneyField
-        label="Your customers pay"
+        label={t`Your customers pay`}
         currency={terms.currency}
-        hint={`${withTax(terms)} ${role === "admin" ? "A reseller pays" : "You pay"} ${wholesale} for it.`}
+        hint={`${withTax(terms)} ${role === "admin" ? t`A reseller pays ${{ price: wholesale }} for it.` : t`You pay ${{ price: wholesale }} for it.`}`}
         required
         {...form.field("priceNano")}
       />
@@ -47,6 +48,6 @@ export function PriceDialog({
 }
 
 function withTax({ taxCountry, currency, pricesWithTax }: SellingTerms): string {
-  if (taxCountry !== null) return pricesWithTax ? "With the tax." : "Without tax, which is added to it.";
-  return currency === "usd" ? "Whole cents." : `In ${currency.toUpperCase()}.`;
+  if (taxCountry !== null) return pricesWithTax ? t`With the tax.` : t`Without tax, which is added to it.`;
+  return currency === "usd" ? t`Whole cents.` : t`In ${{ currency: currency.toUpperCase() }}.`;
 }

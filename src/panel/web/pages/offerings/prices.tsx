@@ -1,3 +1,5 @@
+import { ph, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { MoreHorizontal, TriangleAlert, X } from "lucide-react";
 import { formatAmount } from "../../../../platform/currencies.ts";
@@ -26,19 +28,19 @@ export function PricesPage() {
   const editing = useOpened<Row>();
   return (
     <Page
-      title="Prices"
-      lead="The prices that your customers pay for packages. They see the offerings that you have priced."
+      title={t`Prices`}
+      lead={t`The prices that your customers pay for packages. They see the offerings that you have priced.`}
     >
       <Loaded query={prices}>
         {({ offerings, pricesPublic, terms }) => (
           <>
             {offerings.length > 0 && offerings.every(({ priceNano }) => priceNano === null) && (
-              <Banner tone="warn" icon={TriangleAlert} title="You have not set a price yet.">
-                Your customers see every offering without a price, and ask you for it. With your first price they see
-                only what you have priced.
+              <Banner tone="warn" icon={TriangleAlert} title={t`You have not set a price yet.`}>
+                <Trans>Your customers see every offering without a price, and ask you for it. With your first price they see
+                only what you have priced.</Trans>
               </Banner>
             )}
-            <Section title="Packages" flush>
+            <Section title={t`Packages`} flush>
               <PricesTable rows={offerings} currency={terms.currency} onEdit={editing.open} />
             </Section>
             <MeasuredPrices kind="retail" />
@@ -74,42 +76,49 @@ function PricesTable({
     mutationFn: ({ offeringId }: Row) => ask(api.prices({ id: offeringId }).delete()),
     onSuccess: async (_, { name }) => {
       await refresh();
-      toast.done(`${name} has no price now.`);
+      toast.done(t`${name} has no price now.`);
     },
     onError: (error) => toast.failed(error),
   });
   const columns: Column<Row>[] = [
     {
-      head: "Offering",
+      head: t`Offering`,
       cell: (row) => (
         <TwoLines below={termsText(row)}>
-          {row.name} {!row.enabled && <Badge>Off sale</Badge>}
+          {row.name} {!row.enabled && <Badge><Trans>Off sale</Trans></Badge>}
         </TwoLines>
       ),
     },
-    { head: "You pay", align: "right", cell: ({ wholesaleNanoUsd }) => formatMoney(wholesaleNanoUsd) },
+    { head: t`You pay`, align: "right", cell: ({ wholesaleNanoUsd }) => formatMoney(wholesaleNanoUsd) },
     {
-      head: "Your price",
+      head: t`Your price`,
       align: "right",
       cell: ({ priceNano }) => (priceNano === null ? <NotSold /> : formatAmount(priceNano, currency)),
     },
-    { head: "Margin", align: "right", cell: (row) => <Margin row={row} /> },
+    { head: t`Margin`, align: "right", cell: (row) => <Margin row={row} /> },
     {
-      head: "Change",
+      head: t`Change`,
       align: "right",
       className: "sm:w-36",
       cell: (row) =>
         row.enabled && (
           <Button size="sm" onClick={() => onEdit(row)} {...lock}>
-            {row.priceNano === null ? "Set price" : "Change"}
-            <span className="sr-only"> of {row.name}</span>
+            {row.priceNano === null ? (
+              <Trans>
+                Set price<span className="sr-only"> of {ph({ name: row.name })}</span>
+              </Trans>
+            ) : (
+              <Trans>
+                Change<span className="sr-only"> of {ph({ name: row.name })}</span>
+              </Trans>
+            )}
           </Button>
         ),
     },
   ];
   return (
     <DataTable
-      caption="Prices of packages"
+      caption={t`Prices of packages`}
       rows={rows}
       rowKey={({ offeringId }) => String(offeringId)}
       columns={columns}
@@ -117,8 +126,8 @@ function PricesTable({
       actions={(row) =>
         row.priceNano !== null && (
           <Menu
-            trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" {...lock} />}
-            items={[{ label: "Remove price", icon: X, onSelect: () => remove.mutate(row) }]}
+            trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" {...lock} />}
+            items={[{ label: t`Remove price`, icon: X, onSelect: () => remove.mutate(row) }]}
           />
         )
       }
@@ -127,7 +136,7 @@ function PricesTable({
 }
 
 function NotSold() {
-  return <span className="text-ink-3">Not set</span>;
+  return <span className="text-ink-3"><Trans>Not set</Trans></span>;
 }
 
 /**
@@ -141,7 +150,7 @@ function Margin({ row: { marginNanoUsd, belowWholesaleConfirmed } }: { row: Row 
     <span className="inline-grid justify-items-end gap-0.5">
       {formatMoney(marginNanoUsd, { sign: true })}
       <Badge tone={belowWholesaleConfirmed ? "warn" : "bad"} icon={TriangleAlert}>
-        {belowWholesaleConfirmed ? "Below wholesale" : "Below wholesale, not confirmed"}
+        {belowWholesaleConfirmed ? t`Below wholesale` : t`Below wholesale, not confirmed`}
       </Badge>
     </span>
   );
@@ -155,25 +164,25 @@ function PublicPrices({ isPublic }: { isPublic: boolean }) {
     onSuccess: async ({ pricesPublic }) => {
       await refresh();
       toast.done(
-        pricesPublic ? "Everyone can see your prices now." : "Only people who signed in can see your prices now.",
+        pricesPublic ? t`Everyone can see your prices now.` : t`Only people who signed in can see your prices now.`,
       );
     },
     onError: (error) => toast.failed(error),
   });
   return (
     <Section
-      title="Models and their prices"
+      title={t`Models and their prices`}
       action={
         isPublic && (
           <ButtonLink href="/model-prices" size="sm">
-            Open the page
+            <Trans>Open the page</Trans>
           </ButtonLink>
         )
       }
     >
       <Switch
-        label="Show them without a sign-in"
-        hint="Everyone can then see, on your domains, every model and its pay-as-you-go prices."
+        label={t`Show them without a sign-in`}
+        hint={t`Everyone can then see, on your domains, every model and its pay-as-you-go prices.`}
         checked={set.isPending ? set.variables : isPublic}
         pending={set.isPending}
         onValue={(wanted) => set.mutate(wanted)}

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { priceWorth, type SellingTerms } from "../../../../commerce/order_amounts.ts";
 import { formatMoney, parseUsd } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
@@ -24,7 +25,7 @@ export function wrongRetailPrice(
   const isLoss = lossOf(priceNano, { terms, wholesaleNanoUsd }) > 0n;
   return {
     priceNano: checkPrice(priceNano, terms.currency),
-    belowWholesale: isLoss && !belowWholesale ? "Confirm it, or set a higher price." : null,
+    belowWholesale: isLoss && !belowWholesale ? t`Confirm it, or set a higher price.` : null,
   };
 }
 
@@ -44,8 +45,8 @@ export function BelowWholesale({ form, ...compared }: { form: PriceForm } & Comp
   return (
     <div className="grid gap-1">
       <Checkbox
-        label={`Yes, ${formatMoney(loss)} below the wholesale price`}
-        hint={role === "admin" ? "Resellers pay more for it than your own customers." : "You lose that with each one."}
+        label={t`Yes, ${{ amount: formatMoney(loss) }} below the wholesale price`}
+        hint={role === "admin" ? t`Resellers pay more for it than your own customers.` : t`You lose that with each one.`}
         checked={form.values.belowWholesale}
         onValue={(isOn) => form.set({ belowWholesale: isOn })}
       />

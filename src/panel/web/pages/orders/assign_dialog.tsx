@@ -1,3 +1,5 @@
+import { plural, select, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { TriangleAlert } from "lucide-react";
 import { type ReactNode, useState } from "react";
@@ -8,7 +10,6 @@ import {
   formatDay,
   formatList,
   formatMoney,
-  formatOf,
   formatZoneTime,
 } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
@@ -84,7 +85,7 @@ export function AssignDialog({
     },
     onSent: async (assigned) => {
       await refresh();
-      toast.done(assigned ? doneText(assigned, holder) : "Done.");
+      toast.done(assigned ? doneText(assigned, holder) : t`Done.`);
       onClose();
     },
     otherError: preview.error,
@@ -94,17 +95,17 @@ export function AssignDialog({
       form={form}
       open={open}
       onClose={onClose}
-      title={order ? `Fulfil order: ${order.offeringName}` : "Assign a package"}
-      description={`For ${holder.name}`}
+      title={order ? t`Fulfil order: ${{ package: order.offeringName }}` : t`Assign a package`}
+      description={t`For ${{ name: holder.name }}`}
       submitLabel={order?.records ? PAID_FULFIL : submitLabel(preview.data, pay.payWith)}
       canSubmit={asked !== null && preview.data?.enough === true && !preview.isPlaceholderData}
     >
       {!order && (
         <OfferingField offerings={offerings} value={offering} onValue={setChosen} error={form.errorOf("offeringId")} />
       )}
-      {whenOptions && <RadioList label="When" value={when} onValue={setWhen} options={whenOptions} />}
+      {whenOptions && <RadioList label={t`When`} value={when} onValue={setWhen} options={whenOptions} />}
       {pay.options.length > 1 && offeringId !== null && (
-        <RadioList label="Who pays" value={pay.payWith ?? null} onValue={pay.setPayWith} options={pay.options} />
+        <RadioList label={t`Who pays`} value={pay.payWith ?? null} onValue={pay.setPayWith} options={pay.options} />
       )}
       {offeringId !== null && preview.data === undefined && !preview.error && <PreviewSkeleton />}
       {preview.data && asked && (
@@ -120,14 +121,14 @@ function doneText(
   { name, state, startsAt, timeZone }: NonNullable<Billing["packages"][number]>,
   holder: Holder,
 ): string {
-  const start = state === "queued" ? `starts on ${formatDay(startsAt, timeZone, nowMs())}` : "is active";
-  return `${name} ${start} for ${holder.name}.`;
+  if (state !== "queued") return t`${name} is active for ${{ holder: holder.name }}.`;
+  return t`${name} starts on ${{ day: formatDay(startsAt, timeZone, nowMs()) }} for ${{ holder: holder.name }}.`;
 }
 
 function submitLabel(preview: Preview | undefined, payWith: PayWith | undefined): string {
-  if (preview === undefined || !preview.enough) return "Assign";
-  if (payWith === "allotment") return "Assign one piece";
-  return BigInt(preview.costNanoUsd) > 0n ? `Assign for ${formatMoney(preview.costNanoUsd)}` : "Assign";
+  if (preview === undefined || !preview.enough) return t`Assign`;
+  if (payWith === "allotment") return t`Assign one piece`;
+  return BigInt(preview.costNanoUsd) > 0n ? t`Assign for ${{ price: formatMoney(preview.costNanoUsd) }}` : t`Assign`;
 }
 
 /**
@@ -146,15 +147,18 @@ function useWhen(accountId: number, { isOrder, enabled }: { isOrder: boolean; en
     ? [
         {
           value: "after",
-          label: live.length > 1 ? "After the packages they have" : `After ${last.name}`,
-          hint: `From ${formatDay(last.endsAt, last.timeZone, nowMs())}. Nothing is dropped.`,
+          label: live.length > 1 ? t`After the packages they have` : t`After ${{ package: last.name }}`,
+          hint: t`From ${{ day: formatDay(last.endsAt, last.timeZone, nowMs()) }}. Nothing is dropped.`,
         },
         {
           value: "now",
-          label: "Now",
+          label: t`Now`,
           hint: active
-            ? `${formatOf(dropped, "request")} of ${active.name} ${dropped === 1 ? "is" : "are"} dropped.`
-            : "It starts immediately. Queued packages come after it.",
+            ? plural(dropped, {
+                one: `# request of ${{ package: active.name }} is dropped.`,
+                other: `# requests of ${{ package: active.name }} are dropped.`,
+              })
+            : t`It starts immediately. Queued packages come after it.`,
         },
       ]
     : null;
@@ -167,6 +171,10 @@ function useWhen(accountId: number, { isOrder, enabled }: { isOrder: boolean; en
   };
 }
 
+/** Whose balance or allotment pays: the viewer's own, that of somebody with a name, or of a reseller whose name is not known. */
+type Payer = { whose: "mine" | "named" | "reseller"; name: string };
+const MINE: Payer = { whose: "mine", name: "" };
+
 /** Who can pay: the reseller's balance or allotment, or, if an admin assigns it, the operator. */
 function usePay(holder: Holder, offering: Offering | null, enabled: boolean) {
   const viewer = useViewer();
@@ -174,25 +182,39 @@ function usePay(holder: Holder, offering: Offering | null, enabled: boolean) {
   const payerId = holder.role === "reseller" ? holder.accountId : holder.resellerId;
   const isMine = payerId === viewer.accountId;
   const billing = useBilling(isMine ? null : payerId, { enabled: enabled && payerId !== null });
-  if (payerId === null) return { isReady: true, payWith: undefined, options: [], setPayWith, payer: "" };
+  if (payerId === null) return { isReady: true, payWith: undefined, options: [], setPayWith, payer: MINE };
 
-  const payer = isMine
-    ? "your"
-    : `${holder.role === "reseller" ? holder.name : (holder.resellerName ?? "the reseller")}'s`;
+  const name = (holder.role === "reseller" ? holder.name : holder.resellerName) ?? null;
+  const payer: Payer = isMine ? MINE : { whose: name === null ? "reseller" : "named", name: name ?? "" };
+  const { whose } = payer;
   const pieces = billing.data?.allotments.find(({ offeringId }) => offeringId === offering?.offeringId)?.left ?? 0;
-  const available = billing.data && `${formatMoney(billing.data.balance.freeNanoUsd)} available.`;
-  const options: Option<PayWith>[] = [{ value: "balance", label: `From ${payer} balance`, hint: available }];
+  const available = billing.data && t`${{ amount: formatMoney(billing.data.balance.freeNanoUsd) }} available.`;
+  const options: Option<PayWith>[] = [
+    {
+      value: "balance",
+      label: select(whose, {
+        mine: "From your balance",
+        reseller: "From the reseller's balance",
+        other: `From ${{ payer: payer.name }}'s balance`,
+      }),
+      hint: available,
+    },
+  ];
   if (pieces > 0)
     options.unshift({
       value: "allotment",
-      label: `From ${payer} allotment`,
-      hint: `${formatOf(pieces, "piece")} left.`,
+      label: select(whose, {
+        mine: "From your allotment",
+        reseller: "From the reseller's allotment",
+        other: `From ${{ payer: payer.name }}'s allotment`,
+      }),
+      hint: plural(pieces, { one: "# piece left.", other: "# pieces left." }),
     });
   if (viewer.role === "admin")
     options.push({
       value: "operator",
-      label: "From the operator",
-      hint: "No balance is charged and no allotment is used.",
+      label: t`From the operator`,
+      hint: t`No balance is charged and no allotment is used.`,
     });
   const payWith = options.find(({ value }) => value === chosen)?.value ?? options[0]?.value ?? "balance";
   return { isReady: billing.data !== undefined, payWith, options, setPayWith, payer };
@@ -228,19 +250,24 @@ function PreviewSkeleton() {
 
 function PreviewBox({ preview, holder, payWith, payer, onClose }: CostProps & { holder: Holder }) {
   const { startsAt, endsAt, dropped, limits } = preview;
-  const zone = limits.after.timeZone;
-  const day = (iso: string) => formatDay(iso, zone, nowMs());
+  const { timeZone, days } = limits.after;
+  const day = (iso: string) => formatDay(iso, timeZone, nowMs());
   return (
-    <section aria-label="What this does" className="grid gap-3 rounded-md bg-sunken p-4 text-13">
+    <section aria-label={t`What this does`} className="grid gap-3 rounded-md bg-sunken p-4 text-13">
       <Cost {...{ preview, payWith, payer, onClose }} />
       {dropped && dropped.unitsLeft > 0 && (
         <Warning>
-          {formatOf(dropped.unitsLeft, "request")} of {dropped.name} {dropped.unitsLeft === 1 ? "is" : "are"} dropped
-          now.
+          {plural(
+            { count: dropped.unitsLeft },
+            {
+              one: `# request of ${{ package: dropped.name }} is dropped now.`,
+              other: `# requests of ${{ package: dropped.name }} are dropped now.`,
+            },
+          )}
         </Warning>
       )}
       <p className="text-ink-2">
-        Runs from {day(startsAt)} to {day(endsAt)}, {formatOf(limits.after.days, "day")} in {formatZoneTime(zone)}.
+        {t`Runs from ${{ start: day(startsAt) }} to ${{ end: day(endsAt) }}, ${plural(days, { one: "# day", other: "# days" })} in ${{ zone: formatZoneTime(timeZone) }}.`}
       </p>
       <Changes limits={limits} />
       <KeyChanges keys={preview.keys} name={holder.name} />
@@ -251,36 +278,56 @@ function PreviewBox({ preview, holder, payWith, payer, onClose }: CostProps & { 
 type CostProps = {
   preview: Preview;
   payWith: PayWith | undefined;
-  /** "your", "Rae's". */
-  payer: string;
+  payer: Payer;
   onClose: () => void;
 };
 
-function Cost({ preview, payWith, payer, onClose }: CostProps) {
-  const { costNanoUsd, payer: paying, allotmentLeftAfter, enough } = preview;
+function Cost({ preview, payWith, payer: { whose, name }, onClose }: CostProps) {
+  const { costNanoUsd, payer: paying, enough } = preview;
+  const left = preview.allotmentLeftAfter ?? 0;
   const viewer = useViewer();
   if (payWith === "allotment")
     return enough ? (
       <Headline>
-        One piece of {payer} allotment; {formatOf(allotmentLeftAfter ?? 0, "piece")} left after it.
+        {select(whose, {
+          mine: `One piece of your allotment; ${plural(left, { one: "# piece", other: "# pieces" })} left after it.`,
+          reseller: `One piece of the reseller's allotment; ${plural(left, { one: "# piece", other: "# pieces" })} left after it.`,
+          other: `One piece of ${name}'s allotment; ${plural(left, { one: "# piece", other: "# pieces" })} left after it.`,
+        })}
       </Headline>
     ) : (
-      <Warning>{payer} allotment has no piece of this left.</Warning>
+      <Warning>
+        {select(whose, {
+          mine: "your allotment has no piece of this left.",
+          reseller: "the reseller's allotment has no piece of this left.",
+          other: `${name}'s allotment has no piece of this left.`,
+        })}
+      </Warning>
     );
-  if (paying === null || BigInt(costNanoUsd) === 0n) return <Headline>No balance is charged.</Headline>;
-  if (enough)
+  if (paying === null || BigInt(costNanoUsd) === 0n) return <Headline><Trans>No balance is charged.</Trans></Headline>;
+  if (enough) {
+    const [price, after] = [formatMoney(costNanoUsd), formatMoney(paying.balanceAfterNanoUsd)];
     return (
       <Headline>
-        {formatMoney(costNanoUsd)}; {payer} balance becomes {formatMoney(paying.balanceAfterNanoUsd)}.
+        {select(whose, {
+          mine: `${price}; your balance becomes ${after}.`,
+          reseller: `${price}; the reseller's balance becomes ${after}.`,
+          other: `${price}; ${name}'s balance becomes ${after}.`,
+        })}
       </Headline>
     );
+  }
   const [cost, available] = formatApart(costNanoUsd, paying.freeNanoUsd);
   return (
     <Warning>
-      It costs {cost}, but {payer} balance has only {available} available.{" "}
+      {select(whose, {
+        mine: `It costs ${cost}, but your balance has only ${available} available.`,
+        reseller: `It costs ${cost}, but the reseller's balance has only ${available} available.`,
+        other: `It costs ${cost}, but ${name}'s balance has only ${available} available.`,
+      })}{" "}
       {viewer.role === "reseller" && (
         <TextLink href="/billing?ask=top_up" onClick={onClose}>
-          Top up the balance
+          <Trans>Top up the balance</Trans>
         </TextLink>
       )}
     </Warning>
@@ -306,15 +353,15 @@ function Changes({ limits: { before, after } }: { limits: Preview["limits"] }) {
     const [was, is] = [before && say(before), say(after)];
     return (before ? was === is : unless?.(after)) ? [] : [[label, was, is] as const];
   });
-  if (rows.length === 0) return <p className="text-ink-2">The limits stay as in {before?.name}.</p>;
+  if (rows.length === 0) return <p className="text-ink-2">{t`The limits stay as in ${{ package: before?.name ?? "" }}.`}</p>;
   return (
     <table className="w-full border-collapse [&_td]:border-t [&_td]:border-line [&_td]:py-1.5 [&_th]:py-1 [&_th]:text-left [&_th]:text-12 [&_th]:font-medium [&_th]:text-ink-3">
-      <caption className="sr-only">Limits before and after</caption>
+      <caption className="sr-only"><Trans>Limits before and after</Trans></caption>
       <thead>
         <tr>
-          <th scope="col">Limit</th>
+          <th scope="col"><Trans>Limit</Trans></th>
           {before && <th scope="col">{before.name}</th>}
-          <th scope="col">{before && before.name === after.name ? "After" : after.name}</th>
+          <th scope="col">{before && before.name === after.name ? t({ message: "After", context: "limits after the change" }) : after.name}</th>
         </tr>
       </thead>
       <tbody>
@@ -333,42 +380,52 @@ function Changes({ limits: { before, after } }: { limits: Preview["limits"] }) {
 /** `unless`: cases that need no row if there is no package before to compare with. */
 const LIMITS: readonly (readonly [label: string, say: (terms: Terms) => string, unless?: (terms: Terms) => boolean])[] =
   [
-    ["Requests a day", ({ dailyLimit }) => formatCount(dailyLimit)],
-    ["Unused requests", ({ carryover }) => (carryover ? "stay usable" : "expire at midnight")],
-    ["Requests in total", ({ totalLimit }) => formatCount(totalLimit)],
+    [t`Requests a day`, ({ dailyLimit }) => formatCount(dailyLimit)],
+    [t`Unused requests`, ({ carryover }) => (carryover ? t`stay usable` : t`expire at midnight`)],
+    [t`Requests in total`, ({ totalLimit }) => formatCount(totalLimit)],
     [
-      "Tokens in total",
-      ({ tokenLimit }) => (tokenLimit === null ? "no limit" : formatCount(tokenLimit)),
+      t`Tokens in total`,
+      ({ tokenLimit }) => (tokenLimit === null ? t`no limit` : formatCount(tokenLimit)),
       ({ tokenLimit }) => tokenLimit === null,
     ],
-    ["Models", ({ modelIds }) => (modelIds === null ? "all" : named(modelIds)), ({ modelIds }) => modelIds === null],
-    ["Days in", ({ timeZone }) => `${formatZoneTime(timeZone)}`, () => true],
+    [t`Models`, ({ modelIds }) => (modelIds === null ? t({ message: "all", context: "models" }) : named(modelIds)), ({ modelIds }) => modelIds === null],
+    [t`Days in`, ({ timeZone }) => formatZoneTime(timeZone), () => true],
   ];
 
 function KeyChanges({ keys, name }: { keys: Preview["keys"]; name: string }) {
   const changed = keys.filter(({ added, removed }) => added.length + removed.length > 0);
-  if (keys.length === 0) return <p className="text-ink-2">{name} has no enabled key.</p>;
-  if (changed.length === 0) return <p className="text-ink-2">No key gains or loses access to a model.</p>;
+  if (keys.length === 0) return <p className="text-ink-2"><Trans>{name} has no enabled key.</Trans></p>;
+  if (changed.length === 0) return <p className="text-ink-2"><Trans>No key gains or loses access to a model.</Trans></p>;
   return (
-    <ul aria-label="What changes for keys" className="grid gap-1">
+    <ul aria-label={t`What changes for keys`} className="grid gap-1">
       {changed.slice(0, KEYS_NAMED_MAX).map(({ keyId, name: keyName, masked, added, removed }) => (
         <li key={keyId} className="text-ink-2">
-          <span className="font-medium text-ink">{keyName}</span>{" "}
-          <span className="font-mono text-12 text-ink-3">{masked}</span>{" "}
-          {formatList([
-            ...(added.length > 0 ? [`gains ${named(added)}`] : []),
-            ...(removed.length > 0 ? [`loses ${named(removed)}`] : []),
-          ])}
+          <KeyChange name={keyName} {...{ masked, added, removed }} />
         </li>
       ))}
       {changed.length > KEYS_NAMED_MAX && (
-        <li className="text-ink-3">and {formatOf(changed.length - KEYS_NAMED_MAX, "more key", "more keys")}</li>
+        <li className="text-ink-3">
+          {plural({ count: changed.length - KEYS_NAMED_MAX }, { one: "and # more key", other: "and # more keys" })}
+        </li>
       )}
     </ul>
   );
 }
 
+function KeyChange({ name, masked, added, removed }: Pick<Preview["keys"][number], "name" | "masked" | "added" | "removed">) {
+  const key = (
+    <>
+      <span className="font-medium text-ink">{name}</span>{" "}
+      <span className="font-mono text-12 text-ink-3">{masked}</span>
+    </>
+  );
+  const [gained, lost] = [named(added), named(removed)];
+  if (lost === "") return <Trans>{key} gains {gained}</Trans>;
+  if (gained === "") return <Trans>{key} loses {lost}</Trans>;
+  return <Trans>{key} gains {gained} and loses {lost}</Trans>;
+}
+
 function named(modelIds: readonly string[]): string {
   if (modelIds.length <= MODELS_NAMED_MAX) return formatList(modelIds);
-  return formatList([...modelIds.slice(0, MODELS_NAMED_MAX), formatOf(modelIds.length - MODELS_NAMED_MAX, "other")]);
+  return formatList([...modelIds.slice(0, MODELS_NAMED_MAX), plural({ count: modelIds.length - MODELS_NAMED_MAX }, { one: "# other", other: "# others" })]);
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { formatCount, formatDay } from "../../format.ts";
@@ -15,23 +17,23 @@ export function CustomerRenewals({ personHref }: { personHref: (accountId: numbe
   const renewals = useQuery({ queryKey: ["renewals", "customers"], queryFn: () => ask(api.renewals.customers.get()) });
   return (
     <Section
-      title="Automatic renewals"
-      description="Packages that your customers renew automatically, the next to end first."
+      title={t`Automatic renewals`}
+      description={t`Packages that your customers renew automatically, the next to end first.`}
       flush
     >
       <Loaded query={renewals} skeleton={<SkeletonRows rows={2} />}>
         {({ rows, hasMore }) => (
           <>
             <DataTable
-              caption="Automatic renewals"
+              caption={t`Automatic renewals`}
               rows={rows}
               rowKey={({ packageId }) => String(packageId)}
               rowHref={({ accountId }) => personHref(accountId)}
               columns={COLUMNS}
-              empty={<Empty>No package renews automatically. Customers choose it under Billing.</Empty>}
+              empty={<Empty><Trans>No package renews automatically. Customers choose it under Billing.</Trans></Empty>}
             />
             {hasMore && (
-              <p className="px-4 py-3 text-13 text-ink-2 sm:px-6">The next {formatCount(rows.length)} to end.</p>
+              <p className="px-4 py-3 text-13 text-ink-2 sm:px-6">{t`The next ${{ count: formatCount(rows.length) }} to end.`}</p>
             )}
           </>
         )}
@@ -41,15 +43,15 @@ export function CustomerRenewals({ personHref }: { personHref: (accountId: numbe
 }
 
 const COLUMNS: readonly Column<Row>[] = [
-  { head: "Customer", cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
-  { head: "Package", cell: (row) => row.package, className: "wrap-anywhere" },
-  { head: "Pays with", hideBelow: "md", cell: ({ source }) => (source === "card" ? "Card" : "Balance") },
-  { head: "Ends", hideBelow: "md", cell: (row) => formatDay(row.endsAt, row.timeZone, nowMs()) },
-  { head: "Renewal", cell: (row) => <State row={row} /> },
+  { head: t`Customer`, cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
+  { head: t`Package`, cell: (row) => row.package, className: "wrap-anywhere" },
+  { head: t`Pays with`, hideBelow: "md", cell: ({ source }) => (source === "card" ? t`Card` : t`Balance`) },
+  { head: t`Ends`, hideBelow: "md", cell: (row) => formatDay(row.endsAt, row.timeZone, nowMs()) },
+  { head: t`Renewal`, cell: (row) => <State row={row} /> },
 ];
 
 function State({ row: { status, renewsAt, timeZone, problem } }: { row: Row }) {
-  const why = problem && <span className="block text-12 text-ink-3">Last try: {problemWords(problem)}.</span>;
+  const why = problem && <span className="block text-12 text-ink-3">{t`Last try: ${{ problem: problemWords(problem) }}.`}</span>;
   switch (status) {
     case "on":
       return (
@@ -61,18 +63,18 @@ function State({ row: { status, renewsAt, timeZone, problem } }: { row: Row }) {
     case "ordered":
       return (
         <span>
-          <Badge tone="accent">Being paid</Badge>
+          <Badge tone="accent"><Trans>Being paid</Trans></Badge>
           {why}
         </span>
       );
     case "failed":
       return (
         <span>
-          <Badge tone="bad">Failed</Badge>
+          <Badge tone="bad"><Trans>Failed</Trans></Badge>
           {why}
         </span>
       );
     case "cancelled":
-      return <Badge>Cancelled</Badge>;
+      return <Badge><Trans>Cancelled</Trans></Badge>;
   }
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { ORDER_TEXT_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
@@ -39,7 +41,7 @@ function DeclineDialog({ open, onClose, order }: DecideProps) {
       ask(api.orders({ id: order.orderId }).decline.post({ answer: isBlank(answer) ? null : answer })),
     onSent: async () => {
       await refresh();
-      toast.done(`Declined: ${wants(order)} for ${order.account.name}.`);
+      toast.done(t`Declined: ${{ order: wants(order) }} for ${{ name: order.account.name }}.`);
       onClose();
     },
   });
@@ -49,14 +51,14 @@ function DeclineDialog({ open, onClose, order }: DecideProps) {
       form={form}
       open={open}
       onClose={onClose}
-      title={`Decline ${wants(order)}?`}
-      description={`For ${order.account.name}`}
+      title={t`Decline ${{ order: wants(order) }}?`}
+      description={t`For ${{ name: order.account.name }}`}
       size="sm"
-      submitLabel="Decline order"
-      cancelLabel="Keep order"
+      submitLabel={t`Decline order`}
+      cancelLabel={t`Keep order`}
       isDanger
     >
-      <Field label="Answer" optional hint="Shown beside their order." error={error}>
+      <Field label={t`Answer`} optional hint={t`Shown beside their order.`} error={error}>
         <TextArea {...answer} rows={3} maxLength={ORDER_TEXT_CHARS_MAX} />
       </Field>
     </FormDialog>
@@ -77,7 +79,7 @@ function FulfilTopUp({ open, onClose, order }: DecideProps) {
     send: () => ask(api.orders({ id: order.orderId }).fulfil.post({})),
     onSent: async () => {
       await refresh();
-      toast.done(`${formatMoney(amount)} added to the balance of ${name}.`);
+      toast.done(t`${{ amount: formatMoney(amount) }} added to the balance of ${name}.`);
       onClose();
     },
   });
@@ -86,17 +88,17 @@ function FulfilTopUp({ open, onClose, order }: DecideProps) {
       form={form}
       open={open}
       onClose={onClose}
-      title={`Top up ${formatMoney(amount)}?`}
-      description={`For ${name}`}
+      title={t`Top up ${{ amount: formatMoney(amount) }}?`}
+      description={t`For ${name}`}
       size="sm"
-      submitLabel={records === null ? `Top up ${formatMoney(amount)}` : PAID_FULFIL}
+      submitLabel={records === null ? t`Top up ${{ amount: formatMoney(amount) }}` : PAID_FULFIL}
       canSubmit={!isShort}
     >
       {holder.data && <IdleMoney person={holder.data} />}
       <p className="text-14 text-ink-2">{sourceText({ payer, available, amount })}</p>
       {records && <p className="text-14 text-ink-2">{records}</p>}
       {isShort && (
-        <p className="text-13 font-medium text-warn">That is not enough. Decline the order, or top up first.</p>
+        <p className="text-13 font-medium text-warn"><Trans>That is not enough. Decline the order, or top up first.</Trans></p>
       )}
     </FormDialog>
   );
@@ -109,15 +111,23 @@ function usePayer({ account: { role, resellerId } }: IncomingOrder, { enabled }:
   const isMine = payerId === viewer.accountId;
   const billing = useBilling(isMine ? null : payerId, { enabled: enabled && payerId !== null });
   return {
-    payer: payerId === null ? null : isMine ? "your balance" : "the reseller's balance",
+    payer: payerId === null ? null : isMine ? ("mine" as const) : ("reseller" as const),
     available: billing.data?.balance.freeNanoUsd,
   };
 }
 
-function sourceText(of: { payer: string | null; available: string | undefined; amount: string }): string {
-  if (of.payer === null) return "It is added to their balance. No other balance is charged.";
-  if (of.available === undefined) return `It comes from ${of.payer}.`;
-  const after = BigInt(of.available) - BigInt(of.amount);
+function sourceText(of: {
+  payer: "mine" | "reseller" | null;
+  available: string | undefined;
+  amount: string;
+}): string {
+  if (of.payer === null) return t`It is added to their balance. No other balance is charged.`;
+  const isMine = of.payer === "mine";
+  if (of.available === undefined)
+    return isMine ? t`It comes from your balance.` : t`It comes from the reseller's balance.`;
+  const after = formatMoney(BigInt(of.available) - BigInt(of.amount));
   const [available] = formatApart(of.available, of.amount);
-  return `It comes from ${of.payer}: ${available} available, ${formatMoney(after)} afterwards.`;
+  return isMine
+    ? t`It comes from your balance: ${available} available, ${after} afterwards.`
+    : t`It comes from the reseller's balance: ${available} available, ${after} afterwards.`;
 }

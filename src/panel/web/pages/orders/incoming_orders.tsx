@@ -1,3 +1,5 @@
+import { ph, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { Inbox } from "lucide-react";
 import { lazy } from "react";
@@ -19,7 +21,6 @@ import {
   type IncomingOrder,
   OrderState,
   type OrderStatus,
-  PAID_FULFIL,
   paidByHand,
   totalOf,
   Wish,
@@ -57,18 +58,18 @@ function useIncoming(status: OrderStatus | "all", scope: Scope) {
 }
 
 const STATUS_FILTER = [
-  { value: "open", label: "Waiting" },
-  { value: "paid", label: "Paid, not fulfilled" },
-  { value: "fulfilled", label: "Fulfilled" },
-  { value: "refunded", label: "Refunded" },
-  { value: "declined", label: "Declined" },
-  { value: "withdrawn", label: "Withdrawn" },
-  { value: "all", label: "All" },
+  { value: "open", label: t`Waiting` },
+  { value: "paid", label: t`Paid, not fulfilled` },
+  { value: "fulfilled", label: t`Fulfilled` },
+  { value: "refunded", label: t`Refunded` },
+  { value: "declined", label: t`Declined` },
+  { value: "withdrawn", label: t`Withdrawn` },
+  { value: "all", label: t`All` },
 ] as const satisfies readonly { value: OrderStatus | "all"; label: string }[];
 
 const SCOPE_FILTER = [
-  { value: "house", label: "Resellers and your own customers" },
-  { value: "all", label: "Resellers' customers too" },
+  { value: "house", label: t`Resellers and your own customers` },
+  { value: "all", label: t`Resellers' customers too` },
 ] as const satisfies readonly { value: Scope; label: string }[];
 
 type Decision = { order: IncomingOrder; isFulfil: boolean };
@@ -84,20 +85,20 @@ export function IncomingOrders({ personHref }: { personHref: (accountId: number)
   const columns = columnsFor(deciding.open, lock);
   return (
     <Section
-      title="Orders"
+      title={t`Orders`}
       flush
       action={
         <>
           {role === "admin" && (
             <NativeSelect
-              label="Whose orders"
+              label={t`Whose orders`}
               value={scope}
               onValue={(from) => setFilters({ from })}
               options={SCOPE_FILTER}
             />
           )}
           <NativeSelect
-            label="State of the orders"
+            label={t`State of the orders`}
             value={status}
             onValue={(next) => setFilters({ orders: next })}
             options={STATUS_FILTER}
@@ -108,12 +109,12 @@ export function IncomingOrders({ personHref }: { personHref: (accountId: number)
       <Loaded query={orders} skeleton={<SkeletonRows rows={3} />}>
         {({ pages }) => (
           <DataTable
-            caption="Incoming orders"
+            caption={t`Incoming orders`}
             rows={pages.flatMap((page) => page.orders)}
             rowKey={({ orderId }) => String(orderId)}
             rowHref={({ account }) => personHref(account.accountId)}
             columns={columns}
-            empty={<Empty icon={Inbox}>{status === "open" ? EMPTY.incoming : "No orders in this view."}</Empty>}
+            empty={<Empty icon={Inbox}>{status === "open" ? EMPTY.incoming : t`No orders in this view.`}</Empty>}
             older={toOlder(orders)}
           />
         )}
@@ -129,14 +130,14 @@ export function IncomingOrders({ personHref }: { personHref: (accountId: number)
 
 /** The reason why a paid order waits. */
 function PaidNote({ order: { waitsFor } }: { order: IncomingOrder }) {
-  if (waitsFor === null) return <Badge tone="warn">Paid</Badge>;
+  if (waitsFor === null) return <Badge tone="warn"><Trans>Paid</Trans></Badge>;
   return (
     <span className="grid justify-items-end gap-1 sm:justify-items-start">
-      <Badge tone="warn">Paid, waiting for you</Badge>
+      <Badge tone="warn"><Trans>Paid, waiting for you</Trans></Badge>
       <span className="max-w-[20rem] text-ink-2">
         {waitsFor === "seller_balance"
-          ? "Your balance is too low for it. It is fulfilled automatically once there is enough."
-          : "It could not be fulfilled. Fulfil it, or refund it under Payments."}
+          ? t`Your balance is too low for it. It is fulfilled automatically once there is enough.`
+          : t`It could not be fulfilled. Fulfil it, or refund it under Payments.`}
       </span>
     </span>
   );
@@ -149,35 +150,44 @@ function Disputes({ order: { disputes } }: { order: IncomingOrder }) {
 function columnsFor(decide: (decision: Decision) => void, lock: Viewer["lock"]): Column<IncomingOrder>[] {
   return [
     {
-      head: "From",
+      head: t({ message: "From", context: "who ordered" }),
       cell: ({ account }) => <TwoLines below={account.email}>{account.name}</TwoLines>,
     },
-    { head: "Order", cell: (order) => <Wish order={order} /> },
+    { head: t`Order`, cell: (order) => <Wish order={order} /> },
     {
-      head: "Price",
+      head: t`Price`,
       align: "right",
-      cell: (order) => totalOf(order) ?? "On request",
+      cell: (order) => totalOf(order) ?? t`On request`,
     },
     {
-      head: "Reference",
+      head: t`Reference`,
       cell: ({ reference }) => <span className="font-mono text-13">{reference}</span>,
       hideBelow: "lg",
     },
-    { head: "Ordered", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    { head: t`Ordered`, cell: ({ createdAt }) => <Ago iso={createdAt} /> },
     {
-      head: "Decision",
+      head: t`Decision`,
       cell: (order) =>
         order.status === "open" || order.status === "paid" ? (
           <span className="row-above inline-flex flex-wrap items-center justify-end gap-2">
             {order.status === "paid" && <PaidNote order={order} />}
             <Disputes order={order} />
             <Button size="sm" onClick={() => decide({ order, isFulfil: true })} {...lock}>
-              {paidByHand(order) === null ? "Fulfil" : PAID_FULFIL}
-              <span className="sr-only"> {wants(order)}</span>
+              {paidByHand(order) === null ? (
+                <Trans>
+                  Fulfil<span className="sr-only"> {ph({ order: wants(order) })}</span>
+                </Trans>
+              ) : (
+                <Trans>
+                  Mark as paid and fulfil<span className="sr-only"> {ph({ order: wants(order) })}</span>
+                </Trans>
+              )}
             </Button>
             {order.status === "open" && (
               <Button size="sm" variant="quiet" onClick={() => decide({ order, isFulfil: false })} {...lock}>
-                Decline<span className="sr-only"> {wants(order)}</span>
+                <Trans>
+                  Decline<span className="sr-only"> {ph({ order: wants(order) })}</span>
+                </Trans>
               </Button>
             )}
           </span>

@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CreditCard, Landmark, type LucideIcon, Store } from "lucide-react";
 import { useEffect, useState } from "react";
@@ -6,6 +8,7 @@ import { ORDER_PAYABLE_DAYS } from "../../../../limits.ts";
 import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
 import { formatMoney } from "../../format.ts";
+import { i18n } from "#language";
 import { DownloadButton } from "../../shared/download_button.tsx";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { priceFacts } from "../../shared/selling.tsx";
@@ -37,10 +40,10 @@ export function OrderPage() {
   const shown = useOrder(orderId, back === "paid");
   return (
     <Page
-      title={shown.data ? wants(shown.data.order) : "Order"}
-      lead="What you ordered, how to pay for it, and when you get it."
+      title={shown.data ? wants(shown.data.order) : t`Order`}
+      lead={t`What you ordered, how to pay for it, and when you get it.`}
       size="sm"
-      action={<ButtonLink href="/billing">Back to Billing</ButtonLink>}
+      action={<ButtonLink href="/billing"><Trans>Back to Billing</Trans></ButtonLink>}
     >
       <Loaded query={shown} skeleton={<Skeleton className="h-80 rounded-lg" />}>
         {(data) => <OrderSections key={data.order.orderId} shown={data} isBack={back === "paid"} />}
@@ -86,7 +89,7 @@ function OrderSections({ shown, isBack }: { shown: Shown; isBack: boolean }) {
   return (
     <>
       {order.status !== "declined" && order.status !== "withdrawn" && order.status !== "refunded" && (
-        <Stepper label="Progress of the order" steps={stepsOf(shown)} />
+        <Stepper label={t`Progress of the order`} steps={stepsOf(shown)} />
       )}
       <News shown={shown} isAwaited={(isBack || order.method === "shop") && !isChoosing} />
       {isPayable && order.method === "instructions" && ways.instructions !== null && !isChoosing && (
@@ -96,11 +99,11 @@ function OrderSections({ shown, isBack }: { shown: Shown; isBack: boolean }) {
       {isPayable && mayChoose && !isChoosing && order.method !== null && (
         <div>
           <Button onClick={() => setChoosing(true)}>
-            {order.method === "instructions" ? "Pay in another way" : "Choose how to pay"}
+            {order.method === "instructions" ? t`Pay in another way` : t`Choose how to pay`}
           </Button>
         </div>
       )}
-      <Section title="Order">
+      <Section title={t`Order`}>
         <Facts facts={factsOf(shown)} />
       </Section>
     </>
@@ -111,10 +114,10 @@ function stepsOf({ order }: Shown): { label: string; state: StepState }[] {
   const isPaid = order.paidAt !== null;
   const isDone = order.status === "fulfilled";
   return [
-    { label: "Ordered", state: "done" },
-    { label: isPaid || isDone ? "Paid" : "Pay", state: isPaid || isDone ? "done" : "current" },
+    { label: t`Ordered`, state: "done" },
+    { label: isPaid || isDone ? t`Paid` : t`Pay`, state: isPaid || isDone ? "done" : "current" },
     {
-      label: order.offering ? "Package active" : "Balance topped up",
+      label: order.offering ? t`Package active` : t`Balance topped up`,
       state: isDone ? "done" : isPaid ? "waiting" : "todo",
     },
   ];
@@ -122,7 +125,7 @@ function stepsOf({ order }: Shown): { label: string; state: StepState }[] {
 
 /** The state of the order, in one sentence. */
 function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: Shown; isAwaited: boolean }) {
-  const seller = brandName() || "The seller";
+  const brand = brandName();
   if (order.status === "fulfilled")
     return (
       <Banner
@@ -131,49 +134,57 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
           bought
             ? packageNews(bought)
             : order.offering
-              ? "Done."
-              : `${formatMoney(order.amountNanoUsd ?? "0")} is in your balance.`
+              ? t`Done.`
+              : t`${{ amount: formatMoney(order.amountNanoUsd ?? "0") }} is in your balance.`
         }
-        action={<ButtonLink href="/billing">Show in Billing</ButtonLink>}
+        action={<ButtonLink href="/billing"><Trans>Show in Billing</Trans></ButtonLink>}
       >
-        {bought?.state === "queued" && `It starts ${startText(bought)}, when your other packages have ended.`}
+        {bought?.state === "queued" && t`It starts ${{ start: startText(bought) }}, when your other packages have ended.`}
         {order.kind === "top_up" && <IdleBalance />}
       </Banner>
     );
   if (order.status === "paid")
     return (
-      <Banner tone="warn" title="Paid. What you ordered is on its way.">
+      <Banner tone="warn" title={t`Paid. What you ordered is on its way.`}>
         {order.waitsFor === null
-          ? "This takes a few seconds. You can close this page."
-          : `${seller} has your payment and must do something first. You do not have to do anything: your order is fulfilled, or you get a refund.`}
+          ? t`This takes a few seconds. You can close this page.`
+          : brand
+            ? t`${brand} has your payment and must do something first. You do not have to do anything: your order is fulfilled, or you get a refund.`
+            : t`The seller has your payment and must do something first. You do not have to do anything: your order is fulfilled, or you get a refund.`}
       </Banner>
     );
   if (order.status === "refunded")
-    return <Banner title="Your payment was refunded.">You were not charged for this order.</Banner>;
+    return <Banner title={t`Your payment was refunded.`}><Trans>You were not charged for this order.</Trans></Banner>;
   if (order.unpayable !== null)
     return (
       <Banner
         tone="warn"
-        title="This order can no longer be paid."
+        title={t`This order can no longer be paid.`}
         action={order.status === "open" && <WithdrawOrder order={order} />}
       >
         {order.unpayable === "too_old"
-          ? `It is older than ${ORDER_PAYABLE_DAYS} days, and prices may have changed. Withdraw it, and order again.`
-          : "The package is no longer on sale. Withdraw the order, or ask the seller."}{" "}
+          ? plural(
+              { days: ORDER_PAYABLE_DAYS },
+              {
+                one: "It is older than # day, and prices may have changed. Withdraw it, and order again.",
+                other: "It is older than # days, and prices may have changed. Withdraw it, and order again.",
+              },
+            )
+          : t`The package is no longer on sale. Withdraw the order, or ask the seller.`}{" "}
         {order.method !== null &&
-          "If you have already paid, the seller sees the payment, and fulfils the order or refunds it."}
+          t`If you have already paid, the seller sees the payment, and fulfils the order or refunds it.`}
       </Banner>
     );
   if (order.status === "open" && isAwaited)
     return (
-      <Banner tone="warn" title="We are waiting for the payment.">
-        It can take a few minutes. This page updates automatically, and you can close it.
+      <Banner tone="warn" title={t`We are waiting for the payment.`}>
+        <Trans>It can take a few minutes. This page updates automatically, and you can close it.</Trans>
       </Banner>
     );
   if (order.status !== "open" || ((ways.stripe || ways.shop || ways.instructions !== null) && order.totalNano !== null))
     return null;
   return (
-    <Banner title={`${seller} answers this order.`}>The answer, and how to pay, appear here and under Orders.</Banner>
+    <Banner title={brand ? t`${brand} answers this order.` : t`The seller answers this order.`}><Trans>The answer, and how to pay, appear here and under Orders.</Trans></Banner>
   );
 }
 
@@ -182,32 +193,35 @@ function IdleBalance() {
   const { role } = useViewer();
   const billing = useBilling(null);
   if (role === "reseller" || billing.data?.balance.paygEnabled !== false) return null;
-  return `It does not pay for requests yet: ask ${brandName() || "the seller"} to switch on pay-as-you-go for you.`;
+  const brand = brandName();
+  return brand
+    ? t`It does not pay for requests yet: ask ${brand} to switch on pay-as-you-go for you.`
+    : t`It does not pay for requests yet: ask the seller to switch on pay-as-you-go for you.`;
 }
 
 function packageNews({ name, state }: { name: string; state: string }): string {
-  if (state === "active") return `Your package ${name} is active.`;
-  return state === "queued" ? `You have the package ${name}.` : `The package ${name} has ended.`;
+  if (state === "active") return t`Your package ${name} is active.`;
+  return state === "queued" ? t`You have the package ${name}.` : t`The package ${name} has ended.`;
 }
 
 const WAYS: Record<Method, { icon: LucideIcon; label: string; hint: string; go: string }> = {
   stripe: {
     icon: CreditCard,
-    label: "By card, on Stripe's page",
-    hint: "You come back to this page, and your order is fulfilled immediately.",
-    go: "Continue to Stripe",
+    label: t`By card, on Stripe's page`,
+    hint: t`You come back to this page, and your order is fulfilled immediately.`,
+    go: t`Continue to Stripe`,
   },
   shop: {
     icon: Store,
-    label: "In the shop",
-    hint: "You pay there. Your order is fulfilled once the shop has reported the payment.",
-    go: "Continue to the shop",
+    label: t`In the shop`,
+    hint: t`You pay there. Your order is fulfilled once the shop has reported the payment.`,
+    go: t`Continue to the shop`,
   },
   instructions: {
     icon: Landmark,
-    label: "By bank transfer, or as the seller instructs",
-    hint: "Your order is fulfilled once the seller has received the money.",
-    go: "Show how to pay",
+    label: t`By bank transfer, or as the seller instructs`,
+    hint: t`Your order is fulfilled once the seller has received the money.`,
+    go: t`Show how to pay`,
   },
 };
 
@@ -227,7 +241,7 @@ function Choose({ shown: { order, ways }, onDone }: { shown: Shown; onDone: (isC
     },
   });
   return (
-    <Section title={`Pay ${formatAmount(order.totalNano ?? "0", order.currency)}`}>
+    <Section title={t`Pay ${{ price: formatAmount(order.totalNano ?? "0", order.currency) }}`}>
       <div className="grid gap-4">
         {offered.length === 1 ? (
           <p className="text-14">
@@ -236,7 +250,7 @@ function Choose({ shown: { order, ways }, onDone }: { shown: Shown; onDone: (isC
           </p>
         ) : (
           <RadioList
-            label="How do you want to pay?"
+            label={t`How do you want to pay?`}
             value={chosen}
             onValue={setChosen}
             options={offered.map((value) => ({ value, ...WAYS[value] }))}
@@ -261,17 +275,22 @@ function Choose({ shown: { order, ways }, onDone }: { shown: Shown; onDone: (isC
 }
 
 function Instructions({ shown: { order }, text }: { shown: Shown; text: string }) {
+  const brand = brandName();
   return (
     <Section
-      title={`Pay ${formatAmount(order.totalNano ?? "0", order.currency)}`}
-      description={`Give the reference with the payment: without it the seller cannot assign the money to your order. When ${brandName() || "the seller"} has the money, this page updates automatically. You can close it.`}
+      title={t`Pay ${{ price: formatAmount(order.totalNano ?? "0", order.currency) }}`}
+      description={
+        brand
+          ? t`Give the reference with the payment: without it the seller cannot assign the money to your order. When ${brand} has the money, this page updates automatically. You can close it.`
+          : t`Give the reference with the payment: without it the seller cannot assign the money to your order. When the seller has the money, this page updates automatically. You can close it.`
+      }
     >
       <div className="grid gap-4">
         <p className="max-w-[42rem] text-14 break-words whitespace-pre-line">{text}</p>
         <Facts
           facts={[
-            ["Amount", formatAmount(order.totalNano ?? "0", order.currency)],
-            ["Reference", <CopyText key="reference" value={order.reference} what="reference" />],
+            [t`Amount`, formatAmount(order.totalNano ?? "0", order.currency)],
+            [t`Reference`, <CopyText key="reference" value={order.reference} what={t`reference`} />],
           ]}
         />
       </div>
@@ -282,9 +301,19 @@ function Instructions({ shown: { order }, text }: { shown: Shown; text: string }
 function InvoiceFile({ invoice: { invoiceId, number, title } }: { invoice: NonNullable<Shown["invoice"]> }) {
   return (
     <DownloadButton path={() => `/api/panel/invoices/${invoiceId}/pdf`} fileName={`invoice-${number}.pdf`} size="sm">
-      <span className="sr-only">Download {title.toLowerCase()} </span>
-      {number}
-      <span className="sr-only"> as PDF</span>
+      {title === "Receipt" ? (
+        <Trans>
+          <span className="sr-only">Download receipt </span>
+          {number}
+          <span className="sr-only"> as PDF</span>
+        </Trans>
+      ) : (
+        <Trans>
+          <span className="sr-only">Download invoice </span>
+          {number}
+          <span className="sr-only"> as PDF</span>
+        </Trans>
+      )}
     </DownloadButton>
   );
 }
@@ -292,20 +321,20 @@ function InvoiceFile({ invoice: { invoiceId, number, title } }: { invoice: NonNu
 function factsOf({ order, invoice }: Shown) {
   const { totalNano, refundedNano, currency, paidAt, answer, note } = order;
   return [
-    ["State", <OrderState key="state" order={order} />],
+    [t`State`, <OrderState key="state" order={order} />],
     ...priceFacts(order),
     ...(order.amountNanoUsd === null || (order.tax === null && order.usdRateNano === null)
       ? []
-      : [["Added to your balance", formatMoney(order.amountNanoUsd)] as const]),
+      : [[t`Added to your balance`, formatMoney(order.amountNanoUsd)] as const]),
     ...(order.offering && order.status === "open" && totalNano !== null
-      ? [["Starts", <PackageStart key="start" />] as const]
+      ? [[t`Starts`, <PackageStart key="start" />] as const]
       : []),
-    ["Reference", <CopyText key="reference" value={order.reference} what="reference" />],
-    ["Ordered", <Instant key="ordered" iso={order.createdAt} />],
-    ...(paidAt === null ? [] : [["Paid", <Instant key="paid" iso={paidAt} />] as const]),
-    ...(invoice === null ? [] : [[invoice.title, <InvoiceFile key="invoice" invoice={invoice} />] as const]),
-    ...(BigInt(refundedNano) === 0n ? [] : [["Refunded", formatAmount(refundedNano, currency)] as const]),
-    ...(note === null ? [] : [["Your note", note] as const]),
-    ...(answer === null ? [] : [["Answer", answer] as const]),
+    [t`Reference`, <CopyText key="reference" value={order.reference} what={t`reference`} />],
+    [t`Ordered`, <Instant key="ordered" iso={order.createdAt} />],
+    ...(paidAt === null ? [] : [[t`Paid`, <Instant key="paid" iso={paidAt} />] as const]),
+    ...(invoice === null ? [] : [[i18n._(invoice.title), <InvoiceFile key="invoice" invoice={invoice} />] as const]),
+    ...(BigInt(refundedNano) === 0n ? [] : [[t`Refunded`, formatAmount(refundedNano, currency)] as const]),
+    ...(note === null ? [] : [[t`Your note`, note] as const]),
+    ...(answer === null ? [] : [[t`Answer`, answer] as const]),
   ] as const;
 }

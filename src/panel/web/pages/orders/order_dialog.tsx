@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useLocation } from "wouter";
 import { packageAmounts, topUpAmounts } from "../../../../commerce/order_amounts.ts";
 import { ORDER_TEXT_CHARS_MAX } from "../../../../limits.ts";
@@ -22,8 +23,8 @@ import { type OrderKind, wants } from "./order_parts.tsx";
  */
 
 const KINDS = [
-  { value: "package", label: "Package" },
-  { value: "top_up", label: "Top-up" },
+  { value: "package", label: t`Package` },
+  { value: "top_up", label: t`Top-up` },
 ] as const satisfies readonly { value: OrderKind; label: string }[];
 
 /** Orders one plan. Shows its terms, its price and its start. */
@@ -43,21 +44,21 @@ export function BuyDialog({ open, onClose, offering }: DialogState & { offering:
       form={form}
       open={open}
       onClose={onClose}
-      title={isPriced ? `Buy ${name}` : `Ask for ${name}`}
+      title={isPriced ? t`Buy ${name}` : t`Ask for ${name}`}
       description={
-        isPriced ? "Choose how to pay in the next step." : "The seller answers with the price and how to pay."
+        isPriced ? t`Choose how to pay in the next step.` : t`The seller answers with the price and how to pay.`
       }
-      submitLabel={isPriced ? "Continue" : "Send order"}
+      submitLabel={isPriced ? t`Continue` : t`Send order`}
     >
       <PlanLines offering={offering} />
       {isPriced && (
         <Facts
           facts={[
             [
-              "Price",
-              `${amountsText(terms, "package", packageAmounts(terms, BigInt(priceNano)))} ${forHowLong(offering)}`,
+              t`Price`,
+              t`${{ price: amountsText(terms, "package", packageAmounts(terms, BigInt(priceNano))) }} ${{ duration: forHowLong(offering) }}`,
             ],
-            ["Starts", <PackageStart key="start" />],
+            [t`Starts`, <PackageStart key="start" />],
           ]}
         />
       )}
@@ -74,7 +75,7 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
   const form = useForm({
     first: { kind: first, offeringId: null as Offering | null, amountNanoUsd: "", note: "" },
     wrong: ({ kind, offeringId, amountNanoUsd }) => ({
-      offeringId: kind === "package" && offeringId === null ? "Choose an offering." : null,
+      offeringId: kind === "package" && offeringId === null ? t`Choose an offering.` : null,
       amountNanoUsd: kind === "top_up" ? checkPrice(amountNanoUsd) : null,
       note: null,
     }),
@@ -86,7 +87,7 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
       ),
     onSent: order.onSent,
   });
-  const answerer = useAnswerer();
+  const whoAnswers = useWhoAnswers();
   const { kind, offeringId: chosen } = form.values;
   // A reseller's package has no price: its balance pays when the order is fulfilled.
   const isPriced = kind === "top_up" || (role === "customer" && chosen !== null && chosen.priceNano !== null);
@@ -95,16 +96,16 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
       form={form}
       open={open}
       onClose={onClose}
-      title="New order"
+      title={t`New order`}
       description={
         isPriced
-          ? "Choose how to pay in the next step."
-          : `${answerer} gets the order. If it has a price, you pay in the next step. Otherwise the answer appears under Orders.`
+          ? t`Choose how to pay in the next step.`
+          : `${whoAnswers} ${t`If it has a price, you pay in the next step. Otherwise the answer appears under Orders.`}`
       }
-      submitLabel={isPriced ? "Continue" : "Send order"}
+      submitLabel={isPriced ? t`Continue` : t`Send order`}
     >
       <Segmented
-        label="What to ask for"
+        label={t`What to ask for`}
         value={kind}
         onValue={(next) => form.set({ kind: next })}
         options={KINDS}
@@ -113,7 +114,7 @@ export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: 
       {kind === "package" ? (
         <>
           <OfferingField offerings={offerings} {...form.field("offeringId")} />
-          {isPriced && <Facts facts={[["Starts", <PackageStart key="start" />]]} />}
+          {isPriced && <Facts facts={[[t`Starts`, <PackageStart key="start" />]]} />}
         </>
       ) : (
         <>
@@ -139,20 +140,22 @@ function useOrdering(onClose: () => void) {
     await refresh();
     onClose();
     if (order.totalNano !== null) return navigate(`/billing/orders/${order.orderId}`);
-    toast.done(`Asked for ${wants(order)}. The answer appears under Orders.`);
+    toast.done(t`Asked for ${{ order: wants(order) }}. The answer appears under Orders.`);
   };
   return { send, onSent };
 }
 
 /** A reseller's own host shows its own brand, but the operator answers a reseller. */
-function useAnswerer(): string {
+function useWhoAnswers(): string {
   const { role } = useViewer();
-  return role === "reseller" ? "The operator" : brandName() || "The company you buy from";
+  const brand = brandName();
+  if (role === "reseller") return t`The operator gets the order.`;
+  return brand ? t`${brand} gets the order.` : t`The company you buy from gets the order.`;
 }
 
 function NoteField({ error, ...note }: FieldState) {
   return (
-    <Field label="Note" optional hint="For the seller, such as your own order number." error={error}>
+    <Field label={t`Note`} optional hint={t`For the seller, such as your own order number.`} error={error}>
       <TextArea {...note} rows={3} maxLength={ORDER_TEXT_CHARS_MAX} />
     </Field>
   );
@@ -167,8 +170,8 @@ export function TopUpPrice({ typed }: { typed: string }) {
   return (
     <Facts
       facts={[
-        ["You pay", amountsText(terms, "top_up", amounts)],
-        ...(rate === null ? [] : [["Exchange rate", rate] as const]),
+        [t`You pay`, amountsText(terms, "top_up", amounts)],
+        ...(rate === null ? [] : [[t`Exchange rate`, rate] as const]),
       ]}
     />
   );
@@ -180,7 +183,7 @@ function AmountField(field: FieldState) {
   // A reseller's balance pays for the packages it assigns, even without pay-as-you-go.
   const isIdle = role !== "reseller" && billing.data?.balance.paygEnabled === false;
   const hint = isIdle
-    ? "In US dollars. Your balance does not pay for requests yet: ask for pay-as-you-go in the note."
-    : "In US dollars, added to your balance.";
-  return <DollarField label="Amount" hint={hint} {...field} />;
+    ? t`In US dollars. Your balance does not pay for requests yet: ask for pay-as-you-go in the note.`
+    : t`In US dollars, added to your balance.`;
+  return <DollarField label={t`Amount`} hint={hint} {...field} />;
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { Ban, Check, Clock, Undo2 } from "lucide-react";
 import { formatAmount } from "../../../../platform/currencies.ts";
 import type { api } from "../../api.ts";
@@ -13,13 +14,13 @@ export type OrderStatus = OwnOrder["status"];
 export type OrderKind = OwnOrder["kind"];
 
 const STATES = {
-  open: ["warn", Clock, "Waiting"],
-  unpaid: ["warn", Clock, "Not paid"],
-  paid: ["warn", Clock, "Paid, not fulfilled"],
-  fulfilled: ["ok", Check, "Fulfilled"],
-  refunded: ["neutral", Undo2, "Refunded"],
-  declined: ["neutral", Ban, "Declined"],
-  withdrawn: ["neutral", Undo2, "Withdrawn"],
+  open: ["warn", Clock, t`Waiting`],
+  unpaid: ["warn", Clock, t`Not paid`],
+  paid: ["warn", Clock, t`Paid, not fulfilled`],
+  fulfilled: ["ok", Check, t`Fulfilled`],
+  refunded: ["neutral", Undo2, t`Refunded`],
+  declined: ["neutral", Ban, t`Declined`],
+  withdrawn: ["neutral", Undo2, t`Withdrawn`],
 } as const;
 
 /** An open order with a price waits for its payment, another one for an answer. */
@@ -34,7 +35,7 @@ export function OrderState({ order: { status, totalNano } }: { order: Pick<OwnOr
 
 /** What the order asks for, in a few words. */
 export function wants({ offering, amountNanoUsd }: Pick<OwnOrder, "offering" | "amountNanoUsd">): string {
-  return offering ? offering.name : `Top-up of ${formatMoney(amountNanoUsd ?? "0")}`;
+  return offering ? offering.name : t`Top-up of ${{ amount: formatMoney(amountNanoUsd ?? "0") }}`;
 }
 
 /** What the order costs, with its tax; null: on request. */
@@ -44,12 +45,13 @@ export function totalOf({ totalNano, currency }: Pick<OwnOrder, "totalNano" | "c
 
 /** What fulfilling records besides, for an order that was not paid by itself; null for others. */
 export function paidByHand({ status, ...order }: Pick<OwnOrder, "status" | "totalNano" | "currency">): string | null {
-  if (status !== "open" || order.totalNano === null) return null;
-  return `Records the payment of ${totalOf(order)} and issues the invoice.`;
+  const price = totalOf(order);
+  if (status !== "open" || price === null) return null;
+  return t`Records the payment of ${price} and issues the invoice.`;
 }
 
 /** The button that fulfils such an order. */
-export const PAID_FULFIL = "Mark as paid and fulfil";
+export const PAID_FULFIL = t`Mark as paid and fulfil`;
 
 /** What the order asks for, and its note as plain text with its line breaks. */
 export function Wish({ order }: { order: Pick<OwnOrder, "offering" | "amountNanoUsd" | "note"> }) {

@@ -1,3 +1,5 @@
+import { ph, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { EMPTY } from "../../copy.ts";
@@ -18,23 +20,25 @@ export function OwnOrders() {
     getNextPageParam: ({ orders: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.orderId : undefined),
   });
   const columns: Column<OwnOrder>[] = [
-    { head: "Order", cell: (order) => <Wish order={order} /> },
-    { head: "Placed", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    { head: "Price", align: "right", cell: totalOf },
-    { head: "State", cell: (order) => <OrderState order={order} /> },
+    { head: t`Order`, cell: (order) => <Wish order={order} /> },
+    { head: t`Placed`, cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    { head: t`Price`, align: "right", cell: totalOf },
+    { head: t`State`, cell: (order) => <OrderState order={order} /> },
     {
-      head: "Answer",
+      head: t`Answer`,
       cell: ({ answer }) => answer && <span className="wrap-anywhere whitespace-pre-line">{answer}</span>,
     },
     {
-      head: "Action",
+      head: t`Action`,
       align: "right",
       cell: (order) =>
         order.status === "open" && (
           <span className="row-above inline-flex flex-wrap justify-end gap-2">
             {order.totalNano !== null && order.unpayable === null && (
               <ButtonLink size="sm" href={`/billing/orders/${order.orderId}`}>
-                Pay<span className="sr-only"> for {wants(order)}</span>
+                <Trans>
+                  Pay<span className="sr-only"> for {ph({ order: wants(order) })}</span>
+                </Trans>
               </ButtonLink>
             )}
             <WithdrawOrder order={order} variant="quiet" />
@@ -43,11 +47,11 @@ export function OwnOrders() {
     },
   ];
   return (
-    <Section title="Orders" flush>
+    <Section title={t`Orders`} flush>
       <Loaded query={orders} skeleton={<SkeletonRows rows={2} />}>
         {({ pages }) => (
           <DataTable
-            caption="Orders"
+            caption={t`Orders`}
             rows={pages.flatMap((page) => page.orders)}
             rowKey={({ orderId }) => String(orderId)}
             rowHref={({ orderId }) => `/billing/orders/${orderId}`}

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
@@ -15,12 +17,13 @@ export function WithdrawOrder({
   variant?: "quiet";
 }) {
   const { lock } = useViewer();
+  const wish = wants(order);
   const refresh = useRefresh();
   const withdraw = useMutation({
     mutationFn: () => ask(api.orders({ id: order.orderId }).withdraw.post()),
     onSuccess: async () => {
       await refresh();
-      toast.done(`${wants(order)}: order withdrawn.`);
+      toast.done(t`${wish}: order withdrawn.`);
     },
     onError: (error) => toast.failed(error),
   });
@@ -32,7 +35,9 @@ export function WithdrawOrder({
       onClick={() => withdraw.mutate()}
       {...lock}
     >
-      Withdraw<span className="sr-only"> {wants(order)}</span>
+      <Trans>
+        Withdraw<span className="sr-only"> {wish}</span>
+      </Trans>
     </Button>
   );
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { INCIDENT_BODY_CHARS_MAX, INCIDENT_TITLE_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
@@ -12,18 +14,18 @@ import { STATUS_KEY } from "./status_words.ts";
 /** Publishing an incident or maintenance, and updates of it. */
 
 const KINDS = [
-  { value: "incident", label: "Incident" },
-  { value: "maintenance", label: "Maintenance" },
+  { value: "incident", label: t`Incident` },
+  { value: "maintenance", label: t`Maintenance` },
 ] as const;
 const IMPACTS = [
-  { value: "degraded", label: "Degraded" },
-  { value: "outage", label: "Outage" },
+  { value: "degraded", label: t`Degraded` },
+  { value: "outage", label: t`Outage` },
 ] as const;
 const STATUSES = [
-  { value: "investigating", label: "Investigating" },
-  { value: "identified", label: "Identified" },
-  { value: "monitoring", label: "Monitoring" },
-  { value: "resolved", label: "Resolved" },
+  { value: "investigating", label: t`Investigating` },
+  { value: "identified", label: t`Identified` },
+  { value: "monitoring", label: t`Monitoring` },
+  { value: "resolved", label: t`Resolved` },
 ] as const;
 
 type Fields = {
@@ -47,11 +49,11 @@ function wrongOf({ kind, title, components, beginsAt, endsAt, body }: Fields, ne
     kind: null,
     impact: null,
     status: null,
-    title: isBlank(title) ? "Enter a title." : null,
-    components: components?.length === 0 ? "Choose at least one." : null,
-    beginsAt: isPlanned && beginsAt === "" ? "Choose when it begins." : null,
-    endsAt: isPlanned && endsAt === "" ? "Choose when it ends." : null,
-    body: needsBody && isBlank(body) ? "Say what customers should know." : null,
+    title: isBlank(title) ? t`Enter a title.` : null,
+    components: components?.length === 0 ? t`Choose at least one.` : null,
+    beginsAt: isPlanned && beginsAt === "" ? t`Choose when it begins.` : null,
+    endsAt: isPlanned && endsAt === "" ? t`Choose when it ends.` : null,
+    body: needsBody && isBlank(body) ? t`Say what customers should know.` : null,
   };
 }
 
@@ -87,7 +89,7 @@ export function NewIncident({ open, onClose }: DialogState) {
     },
     onSent: () => {
       onClose();
-      toast.done("It is on the status page.");
+      toast.done(t`It is on the status page.`);
     },
   });
   return (
@@ -95,18 +97,18 @@ export function NewIncident({ open, onClose }: DialogState) {
       form={form}
       open={open}
       onClose={onClose}
-      title="New incident"
-      description="It is on the status page, and above every page of the panel while it is open, as soon as you publish it."
-      submitLabel="Publish"
+      title={t`New incident`}
+      description={t`It is on the status page, and above every page of the panel while it is open, as soon as you publish it.`}
+      submitLabel={t`Publish`}
     >
       <Segmented
-        label="Kind"
+        label={t`Kind`}
         value={form.values.kind}
         onValue={(kind) => form.set({ kind })}
         options={KINDS}
         className="justify-self-start"
       />
-      <IncidentFields form={form} bodyLabel="What happens" />
+      <IncidentFields form={form} bodyLabel={t`What happens`} />
     </FormDialog>
   );
 }
@@ -147,7 +149,7 @@ export function ChangeIncident({ open, onClose, incident }: DialogState & { inci
     },
     onSent: () => {
       onClose();
-      toast.done("The status page is up to date.");
+      toast.done(t`The status page is up to date.`);
     },
   });
   const conflict = form.errorOf("version");
@@ -156,17 +158,17 @@ export function ChangeIncident({ open, onClose, incident }: DialogState & { inci
       form={form}
       open={open}
       onClose={onClose}
-      title={`Update: ${incident.title}`}
-      submitLabel="Publish update"
+      title={t`Update: ${{ title: incident.title }}`}
+      submitLabel={t`Publish update`}
     >
       {conflict && (
         <div role="alert">
-          <Banner tone="warn" title="This was changed in the meantime">
+          <Banner tone="warn" title={t`This was changed in the meantime`}>
             {conflict}
           </Banner>
         </div>
       )}
-      <IncidentFields form={form} bodyLabel="Update" />
+      <IncidentFields form={form} bodyLabel={t({ message: "Update", context: "noun" })} />
     </FormDialog>
   );
 }
@@ -176,16 +178,16 @@ function IncidentFields({ form, bodyLabel }: { form: Form<Fields, keyof Fields>;
   const isPlanned = kind === "maintenance";
   return (
     <>
-      <TextField label="Title" required {...form.field("title")} maxLength={INCIDENT_TITLE_CHARS_MAX} />
+      <TextField label={t`Title`} required {...form.field("title")} maxLength={INCIDENT_TITLE_CHARS_MAX} />
       {!isPlanned && (
         <div className="grid items-start gap-4 sm:grid-cols-2">
-          <Field label="State">
+          <Field label={t`State`}>
             <NativeSelect value={status} onValue={(next) => form.set({ status: next })} options={STATUSES} />
           </Field>
           <div className="grid gap-1">
-            <span className="text-13 font-medium">Impact</span>
+            <span className="text-13 font-medium"><Trans>Impact</Trans></span>
             <Segmented
-              label="Impact"
+              label={t`Impact`}
               value={impact}
               onValue={(next) => form.set({ impact: next })}
               options={IMPACTS}
@@ -194,21 +196,21 @@ function IncidentFields({ form, bodyLabel }: { form: Form<Fields, keyof Fields>;
           </div>
         </div>
       )}
-      <Field label={bodyLabel} hint="Plain text." error={form.errorOf("body")}>
+      <Field label={bodyLabel} hint={t`Plain text.`} error={form.errorOf("body")}>
         <TextArea value={body} onValue={(next) => form.set({ body: next })} maxLength={INCIDENT_BODY_CHARS_MAX} />
       </Field>
       <AffectedField form={form} />
       <div className="grid items-start gap-4 sm:grid-cols-2">
         <TextField
-          label="Begins"
-          hint={isPlanned ? "Your time." : "Your time. Empty: now."}
+          label={t`Begins`}
+          hint={isPlanned ? t`Your time.` : t`Your time. Empty: now.`}
           type="datetime-local"
           {...form.field("beginsAt")}
         />
         {(isPlanned || status === "resolved") && (
           <TextField
-            label="Ends"
-            hint={isPlanned ? "Your time." : "Your time. Empty: now."}
+            label={t`Ends`}
+            hint={isPlanned ? t`Your time.` : t`Your time. Empty: now.`}
             type="datetime-local"
             {...form.field("endsAt")}
           />
@@ -229,8 +231,8 @@ function AffectedField({ form }: { form: Form<Fields, keyof Fields> }) {
   const values = [...new Set([...EVERYTHING, ...models, ...chosen])];
   return (
     <CheckboxList
-      label="Affects"
-      allLabel="Everything"
+      label={t`Affects`}
+      allLabel={t`Everything`}
       value={form.values.components}
       onValue={(components) => form.set({ components })}
       options={values.map((value) => ({ value, label: componentWords(value) }))}

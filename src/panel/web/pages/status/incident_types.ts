@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { api } from "../../api.ts";
 
 /** What the pages and dialogs of incidents share. */
@@ -6,7 +7,12 @@ export type Incident = NonNullable<Awaited<ReturnType<(typeof api)["incidents"][
 
 export const INCIDENTS_KEY = ["incidents"];
 
-const SERVICES: Readonly<Record<string, string>> = { api: "API", panel: "Panel", models: "All models" };
+const SERVICES: Readonly<Record<string, string>> = { api: "API", panel: t`Panel`, models: t`All models` };
+
+/** A component of the status page, which has a name for each model. */
+export function componentName({ id, name }: { id: string; name: string }): string {
+  return SERVICES[id] ?? name;
+}
 
 export function componentWords(component: string): string {
   return SERVICES[component] ?? component.replace(/^model:/, "");

@@ -1,12 +1,17 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { formatList } from "../../format.ts";
 import { Badge } from "../../ui/states.tsx";
 import { Instant } from "../../ui/time.tsx";
+import { componentName } from "./incident_types.ts";
 import { INCIDENT_WORDS, type ShownIncident } from "./status_words.ts";
 
 /** An incident or maintenance, with its updates, newest first. All texts are plain. */
 export function IncidentView({ incident }: { incident: ShownIncident }) {
   const { incidentId, title, status, kind, impact, beginsAt, endsAt, components, updates } = incident;
   const [words, tone] = INCIDENT_WORDS[status];
+  const what = kind === "maintenance" ? t`Maintenance` : impact === "outage" ? t`Outage` : t`Degraded`;
+  const affected = formatList(components.map(componentName));
   return (
     <article id={`incident-${incidentId}`} className="grid gap-3 px-4 py-4 sm:px-6">
       <header className="grid gap-1">
@@ -15,17 +20,17 @@ export function IncidentView({ incident }: { incident: ShownIncident }) {
           <Badge tone={tone}>{words}</Badge>
         </h3>
         <p className="text-13 text-ink-2">
-          {kind === "maintenance" ? "Maintenance" : impact === "outage" ? "Outage" : "Degraded"}
-          {components.length > 0 && `: ${formatList(components.map(({ name }) => name))}`}. <Instant iso={beginsAt} />
-          {endsAt !== null && (
-            <>
-              {" "}
-              to <Instant iso={endsAt} />
-            </>
+          {affected === "" ? t`${what}.` : t`${what}: ${affected}.`}{" "}
+          {endsAt === null ? (
+            <Instant iso={beginsAt} />
+          ) : (
+            <Trans>
+              <Instant iso={beginsAt} /> to <Instant iso={endsAt} />
+            </Trans>
           )}
         </p>
       </header>
-      <ol aria-label="Updates" className="grid gap-3 border-l-2 border-line pl-4 text-13">
+      <ol aria-label={t`Updates`} className="grid gap-3 border-l-2 border-line pl-4 text-13">
         {updates.map(({ updateId, status: then, body, at }) => (
           <li key={updateId} className="grid gap-0.5">
             <p className="text-ink-3">

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { Megaphone, MoreHorizontal, Pencil, Plus, Trash2 } from "lucide-react";
 import { api, ask } from "../../api.ts";
@@ -30,29 +32,29 @@ export function IncidentsPage() {
   });
   return (
     <Page
-      title="Incidents"
+      title={t`Incidents`}
       lead={
         role === "admin"
-          ? "What status pages say about incidents and planned maintenance. Yours are shown on the page of every brand."
-          : "What your status page says about incidents and planned maintenance, beside those of the operator."
+          ? t`What status pages say about incidents and planned maintenance. Yours are shown on the page of every brand.`
+          : t`What your status page says about incidents and planned maintenance, beside those of the operator.`
       }
       action={
         <>
-          <ButtonLink href="/status">Open status page</ButtonLink>
+          <ButtonLink href="/status"><Trans>Open status page</Trans></ButtonLink>
           <Button variant="primary" icon={Plus} onClick={() => dialog.open({ kind: "new" })} {...lock}>
-            New incident
+            <Trans>New incident</Trans>
           </Button>
         </>
       }
     >
       <Section flush>
         <DataTable
-          caption="Incidents and maintenance"
+          caption={t`Incidents and maintenance`}
           rows={incidents.data?.pages.flatMap(({ rows }) => rows)}
           rowKey={({ incidentId }) => String(incidentId)}
           columns={COLUMNS}
           actions={(incident) => <IncidentMenu incident={incident} onOpen={dialog.open} />}
-          empty={<Empty icon={Megaphone}>No incidents yet. Tell customers when something is wrong, or planned.</Empty>}
+          empty={<Empty icon={Megaphone}><Trans>No incidents yet. Tell customers when something is wrong, or planned.</Trans></Empty>}
           older={toOlder(incidents)}
         />
       </Section>
@@ -63,15 +65,15 @@ export function IncidentsPage() {
 
 const COLUMNS: Column<Incident>[] = [
   {
-    head: "Title",
+    head: t`Title`,
     cell: ({ title, components }) => <TwoLines below={components.map(componentWords).join(", ")}>{title}</TwoLines>,
   },
   {
-    head: "State",
+    head: t`State`,
     cell: ({ status }) => <Badge tone={INCIDENT_WORDS[status][1]}>{INCIDENT_WORDS[status][0]}</Badge>,
   },
-  { head: "Begins", cell: ({ beginsAt }) => <Instant iso={beginsAt} /> },
-  { head: "Ends", cell: ({ endsAt }) => (endsAt === null ? "Open" : <Instant iso={endsAt} />), hideBelow: "md" },
+  { head: t`Begins`, cell: ({ beginsAt }) => <Instant iso={beginsAt} /> },
+  { head: t`Ends`, cell: ({ endsAt }) => (endsAt === null ? t({ message: "Open", context: "state of an incident" }) : <Instant iso={endsAt} />), hideBelow: "md" },
 ];
 
 function IncidentMenu({ incident, onOpen }: { incident: Incident; onOpen: (what: Opened) => void }) {
@@ -79,11 +81,11 @@ function IncidentMenu({ incident, onOpen }: { incident: Incident; onOpen: (what:
   if (lock.disabled) return null;
   return (
     <Menu
-      trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${incident.title}`} size="sm" />}
+      trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: incident.title }}`} size="sm" />}
       items={[
-        { label: "Post an update", icon: Pencil, onSelect: () => onOpen({ kind: "change", incident }) },
+        { label: t`Post an update`, icon: Pencil, onSelect: () => onOpen({ kind: "change", incident }) },
         "line",
-        { label: "Remove", icon: Trash2, tone: "danger", onSelect: () => onOpen({ kind: "remove", incident }) },
+        { label: t`Remove`, icon: Trash2, tone: "danger", onSelect: () => onOpen({ kind: "remove", incident }) },
       ]}
     />
   );
@@ -100,16 +102,16 @@ function Dialogs({ dialog }: { dialog: ReturnType<typeof useOpened<Opened>> }) {
     <Confirm
       open={open}
       onOpenChange={onClose}
-      title="Remove this from the status page?"
-      confirmLabel="Remove"
-      cancelLabel="Keep"
+      title={t`Remove this from the status page?`}
+      confirmLabel={t`Remove`}
+      cancelLabel={t`Keep`}
       onConfirm={async () => {
         await ask(api.incidents({ id: what.incident.incidentId }).delete());
         await Promise.all([INCIDENTS_KEY, STATUS_KEY].map((queryKey) => client.invalidateQueries({ queryKey })));
-        toast.done("Removed.");
+        toast.done(t`Removed.`);
       }}
     >
-      {what.incident.title} and its updates are no longer shown. To say that it is over, post an update instead.
+      {t`${{ title: what.incident.title }} and its updates are no longer shown. To say that it is over, post an update instead.`}
     </Confirm>
   );
 }

@@ -1,6 +1,8 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
-import { formatCalendarDay, formatCount } from "../../format.ts";
+import { formatCalendarDay } from "../../format.ts";
 import { heightOf, levelOf, shareText } from "../../shared/uptime.ts";
 import { Collapsed } from "../../ui/collapsed.tsx";
 import { cx } from "../../ui/cx.ts";
@@ -8,6 +10,7 @@ import { inPlace } from "../../ui/in_place.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Banner, Loaded, Skeleton } from "../../ui/states.tsx";
 import { PublicFrame } from "../sign_in/public_frame.tsx";
+import { componentName } from "./incident_types.ts";
 import { IncidentView } from "./incident_view.tsx";
 import { COMPONENT_WORDS, type Component, isOver, OVERALL_WORDS, STATUS_KEY, type StatusPage } from "./status_words.ts";
 
@@ -28,9 +31,9 @@ export function PublicStatusPage() {
   return (
     <PublicFrame>
       <Page
-        title="Status"
+        title={t`Status`}
         lead={
-          <>
+          <Trans>
             Uptime is the share of requests that were answered. Days are in UTC. For programs:{" "}
             <a href="/status.json" className="text-accent-text underline">
               JSON
@@ -40,7 +43,7 @@ export function PublicStatusPage() {
               Atom
             </a>
             .
-          </>
+          </Trans>
         }
       >
         <Loaded query={status} skeleton={<Skeleton className="h-96 rounded-lg" />}>
@@ -64,7 +67,7 @@ function StatusSections({ page }: { page: StatusPage }) {
         <Banner tone={COMPONENT_WORDS[status][1]} title={OVERALL_WORDS[status]} />
       </div>
       {open.length > 0 && (
-        <Section title="Now and planned" flush>
+        <Section title={t`Now and planned`} flush>
           <div className="divide-y divide-line">
             {open.map((incident) => (
               <IncidentView key={incident.incidentId} incident={incident} />
@@ -72,7 +75,7 @@ function StatusSections({ page }: { page: StatusPage }) {
           </div>
         </Section>
       )}
-      <Section title="Services" flush>
+      <Section title={t`Services`} flush>
         <ul className="divide-y divide-line">
           {services.map((component) => (
             <ComponentRow key={component.id} {...{ component, firstDay }} />
@@ -80,18 +83,18 @@ function StatusSections({ page }: { page: StatusPage }) {
         </ul>
       </Section>
       {models.length > 0 && (
-        <Section title="Models" flush>
+        <Section title={t`Models`} flush>
           <ul className="divide-y divide-line">{rows.slice(0, MODELS_OPEN_MAX)}</ul>
           {rows.length > MODELS_OPEN_MAX && (
-            <Collapsed look="rows" label={`${formatCount(rows.length - MODELS_OPEN_MAX)} more models`}>
+            <Collapsed look="rows" label={plural({ count: rows.length - MODELS_OPEN_MAX }, { one: "# more model", other: "# more models" })}>
               <ul className="divide-y divide-line border-t border-line">{rows.slice(MODELS_OPEN_MAX)}</ul>
             </Collapsed>
           )}
         </Section>
       )}
-      <Section title="Past 30 days" flush>
+      <Section title={t`Past 30 days`} flush>
         {past.length === 0 ? (
-          <p className="px-4 py-4 text-13 text-ink-2 sm:px-6">No incidents.</p>
+          <p className="px-4 py-4 text-13 text-ink-2 sm:px-6"><Trans>No incidents.</Trans></p>
         ) : (
           <div className="divide-y divide-line">
             {past.map((incident) => (
@@ -105,7 +108,8 @@ function StatusSections({ page }: { page: StatusPage }) {
 }
 
 function ComponentRow({ component, firstDay }: { component: Component; firstDay: string }) {
-  const { name, status, uptime, days } = component;
+  const { status, uptime, days } = component;
+  const name = componentName(component);
   const [words, tone] = COMPONENT_WORDS[status];
   return (
     <li className="grid gap-2 px-4 py-4 sm:px-6">
@@ -113,7 +117,7 @@ function ComponentRow({ component, firstDay }: { component: Component; firstDay:
         <span className="font-medium wrap-anywhere">{name}</span>
         <span className="flex items-center gap-3">
           <span className="text-13 text-ink-2 tabular-nums">
-            {uptime === null ? "No requests yet" : `${shareText(uptime)} uptime`}
+            {uptime === null ? t`No requests yet` : t`${{ share: shareText(uptime) }} uptime`}
           </span>
           <Badge tone={tone}>{words}</Badge>
         </span>
@@ -132,7 +136,7 @@ function UptimeDays({ name, days, firstDay }: { name: string; days: readonly (nu
     <div className="grid gap-1">
       <div
         role="img"
-        aria-label={`${name}: uptime of the last ${days.length} days`}
+        aria-label={t`${name}: uptime of the last ${plural({ count: days.length }, { one: "# day", other: "# days" })}`}
         className="flex h-8 items-end gap-px sm:gap-0.5"
       >
         {inPlace(days, (share, place) => (
@@ -146,10 +150,10 @@ function UptimeDays({ name, days, firstDay }: { name: string; days: readonly (nu
         ))}
       </div>
       <p className="flex flex-wrap justify-between gap-x-4 text-12 text-ink-3">
-        <span className="sm:hidden">{phoneDays} days</span>
-        <span className="max-sm:hidden">{days.length} days</span>
+        <span className="sm:hidden">{plural(phoneDays, { one: "# day", other: "# days" })}</span>
+        <span className="max-sm:hidden">{plural({ count: days.length }, { one: "# day", other: "# days" })}</span>
         <span className="max-sm:order-last max-sm:w-full">{worstText(days, dayOf)}</span>
-        <span>Today</span>
+        <span><Trans>Today</Trans></span>
       </p>
     </div>
   );
@@ -164,5 +168,5 @@ function worstText(days: readonly (number | null)[], dayOf: (place: number) => s
     .sort((a, b) => a.share - b.share)
     .slice(0, WORST_MAX);
   if (failing.length === 0) return "";
-  return `Worst: ${failing.map(({ share, place }) => `${dayOf(place)} ${shareText(share)}`).join(", ")}`;
+  return t`Worst: ${{ days: failing.map(({ share, place }) => `${dayOf(place)} ${shareText(share)}`).join(", ") }}`;
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { api } from "../../api.ts";
 import type { Tone } from "../../ui/states.tsx";
 
@@ -11,27 +12,27 @@ type IncidentStatus = ShownIncident["status"];
 export const STATUS_KEY = ["status"];
 
 export const COMPONENT_WORDS: Readonly<Record<Component["status"], readonly [words: string, tone: Tone]>> = {
-  operational: ["Operational", "ok"],
-  maintenance: ["Maintenance", "neutral"],
-  degraded: ["Degraded", "warn"],
-  outage: ["Outage", "bad"],
+  operational: [t`Operational`, "ok"],
+  maintenance: [t`Maintenance`, "neutral"],
+  degraded: [t`Degraded`, "warn"],
+  outage: [t`Outage`, "bad"],
 };
 
 export const OVERALL_WORDS: Readonly<Record<Component["status"], string>> = {
-  operational: "All systems are operational",
-  maintenance: "Maintenance is in progress",
-  degraded: "Some systems are degraded",
-  outage: "Some systems are out",
+  operational: t`All systems are operational`,
+  maintenance: t`Maintenance is in progress`,
+  degraded: t`Some systems are degraded`,
+  outage: t`Some systems are out`,
 };
 
 export const INCIDENT_WORDS: Readonly<Record<IncidentStatus, readonly [words: string, tone: Tone]>> = {
-  investigating: ["Investigating", "bad"],
-  identified: ["Identified", "warn"],
-  monitoring: ["Monitoring", "warn"],
-  resolved: ["Resolved", "ok"],
-  scheduled: ["Scheduled", "neutral"],
-  in_progress: ["In progress", "warn"],
-  completed: ["Completed", "ok"],
+  investigating: [t`Investigating`, "bad"],
+  identified: [t`Identified`, "warn"],
+  monitoring: [t`Monitoring`, "warn"],
+  resolved: [t`Resolved`, "ok"],
+  scheduled: [t`Scheduled`, "neutral"],
+  in_progress: [t`In progress`, "warn"],
+  completed: [t`Completed`, "ok"],
 };
 
 const OVER: readonly IncidentStatus[] = ["resolved", "completed"];

@@ -1,9 +1,11 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { Ban } from "lucide-react";
 import { useState } from "react";
 import { useParams } from "wouter";
 import { api, ask } from "../../api.ts";
-import { formatCount, formatOf } from "../../format.ts";
+import { formatCount } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { Confirm } from "../../ui/dialog.tsx";
@@ -38,12 +40,12 @@ function BatchView({ batchId }: { batchId: number }) {
   const people = role === "admin" ? "/admin/people" : "/customers";
   return (
     <Page
-      title={batch?.name ?? "Vouchers"}
-      lead={batch && `${codesText(batch)}.`}
+      title={batch?.name ?? t`Vouchers`}
+      lead={batch && t`${{ codes: codesText(batch) }}.`}
       action={
         batch?.disabledAt === null && (
           <Button icon={Ban} onClick={() => setDisabling(true)} {...lock}>
-            Revoke
+            <Trans>Revoke</Trans>
           </Button>
         )
       }
@@ -52,14 +54,14 @@ function BatchView({ batchId }: { batchId: number }) {
         {({ pages }) => (
           <>
             {batch && <Summary batch={batch} />}
-            <Section title="Redeemed by" flush>
+            <Section title={t`Redeemed by`} flush>
               <DataTable
-                caption="Redemptions"
+                caption={t`Redemptions`}
                 rows={pages.flatMap((page) => page.uses)}
                 rowKey={({ useId }) => String(useId)}
                 rowHref={({ account }) => `${people}/${account.accountId}`}
                 columns={COLUMNS}
-                empty={<Empty>No code has been redeemed yet.</Empty>}
+                empty={<Empty><Trans>No code has been redeemed yet.</Trans></Empty>}
                 older={toOlder(uses)}
               />
             </Section>
@@ -77,35 +79,38 @@ function Summary({ batch }: { batch: Batch }) {
     <Section>
       <div className="grid gap-6">
         {batch.problem && (
-          <Banner tone="warn" title={`${problemText(batch.problem)}.`}>
-            The last one <Ago iso={batch.problem.lastAt} />. The codes stay unused and can be redeemed later.
+          <Banner tone="warn" title={problemText(batch.problem)}>
+            <Trans>
+              The last one <Ago iso={batch.problem.lastAt} />. The codes stay unused and can be redeemed later.
+            </Trans>
           </Banner>
         )}
         <Figures>
-          <Figure label="Redeemed">{formatCount(used)}</Figure>
-          <Figure label="Left" note={<BatchState state={batch.state} />}>
+          <Figure label={t`Redeemed`}>{formatCount(used)}</Figure>
+          <Figure label={t({ message: "Left", context: "remaining uses" })} note={<BatchState state={batch.state} />}>
             {formatCount(left)}
           </Figure>
         </Figures>
         <Facts
           facts={[
             [
-              "Codes",
-              usesPerCode === 1
-                ? `${formatCount(codes)}, one use each`
-                : `${formatCount(codes)}, ${formatCount(usesPerCode)} uses each`,
+              t`Codes`,
+              plural(usesPerCode, {
+                1: `${{ codes: formatCount(codes) }}, one use each`,
+                other: `${{ codes: formatCount(codes) }}, # uses each`,
+              }),
             ],
             ...(payWith === "operator"
               ? []
               : [
                   [
-                    "Paid from",
-                    payWith === "balance" ? "Your balance, when redeemed" : "Your allotment, when redeemed",
+                    t`Paid from`,
+                    payWith === "balance" ? t`Your balance, when redeemed` : t`Your allotment, when redeemed`,
                   ] as const,
                 ]),
-            ["Created", <Instant key="created" iso={createdAt} />],
-            ["Until", <Instant key="ends" iso={endsAt} />],
-            ...(disabledAt === null ? [] : [["Revoked", <Instant key="off" iso={disabledAt} />] as const]),
+            [t`Created`, <Instant key="created" iso={createdAt} />],
+            [t`Until`, <Instant key="ends" iso={endsAt} />],
+            ...(disabledAt === null ? [] : [[t`Revoked`, <Instant key="off" iso={disabledAt} />] as const]),
           ]}
         />
       </div>
@@ -115,12 +120,12 @@ function Summary({ batch }: { batch: Batch }) {
 
 const COLUMNS: readonly Column<Use>[] = [
   {
-    head: "Customer",
+    head: t`Customer`,
     cell: ({ account }) => <TwoLines below={account.email}>{account.name}</TwoLines>,
   },
-  { head: "Code", cell: ({ suffix }) => <span className="font-mono">…{suffix}</span> },
-  { head: "Voucher", align: "right", hideBelow: "md", cell: ({ voucherId }) => voucherId },
-  { head: "Time", cell: ({ at }) => <Instant iso={at} /> },
+  { head: t`Code`, cell: ({ suffix }) => <span className="font-mono">…{suffix}</span> },
+  { head: t`Voucher`, align: "right", hideBelow: "md", cell: ({ voucherId }) => voucherId },
+  { head: t`Time`, cell: ({ at }) => <Instant iso={at} /> },
 ];
 
 function DisableBatch({
@@ -137,17 +142,22 @@ function DisableBatch({
     <Confirm
       open={open}
       onOpenChange={onOpenChange}
-      title={`Revoke ${batch.name}?`}
-      confirmLabel="Revoke codes"
-      cancelLabel="Keep codes"
+      title={t`Revoke ${{ name: batch.name }}?`}
+      confirmLabel={t`Revoke codes`}
+      cancelLabel={t`Keep codes`}
       onConfirm={async () => {
         await ask(api.vouchers({ id: batch.batchId }).disable.post());
         await refresh();
-        toast.done(`${batch.name} is revoked.`);
+        toast.done(t`${{ name: batch.name }} is revoked.`);
       }}
     >
-      {formatOf(batch.left, "use")} of its codes will be refused from now on. What was redeemed stays. This cannot be
-      undone.
+      {plural(
+        { count: batch.left },
+        {
+          one: "# use of its codes will be refused from now on. What was redeemed stays. This cannot be undone.",
+          other: "# uses of its codes will be refused from now on. What was redeemed stays. This cannot be undone.",
+        },
+      )}
     </Confirm>
   );
 }

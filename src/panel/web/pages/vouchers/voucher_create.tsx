@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Download } from "lucide-react";
 import { useState } from "react";
 import { VOUCHER_CODES, VOUCHER_NAME_CHARS_MAX, VOUCHER_USES } from "../../../../limits.ts";
@@ -20,13 +22,13 @@ import { type Batch, codesText } from "./voucher_words.tsx";
 /** Making a batch of vouchers, and its codes, which are shown once. */
 
 const FOR = [
-  { value: "package", label: "Package" },
-  { value: "amount", label: "Amount" },
+  { value: "package", label: t`Package` },
+  { value: "amount", label: t`Amount` },
 ] as const;
 
 const SHOWN_CODES = 5;
 const CODES_LOST =
-  "The vouchers were created, but their codes got lost on the way. Revoke the new batch in the list and create another.";
+  t`The vouchers were created, but their codes got lost on the way. Revoke the new batch in the list and create another.`;
 
 type Made = { batch: Batch; csv: string };
 
@@ -48,13 +50,13 @@ export function CreateVouchers({ open, onClose, onMade }: DialogState & { onMade
     first: FIRST,
     wrong: ({ kind, name, offeringId, amountNanoUsd, codes, usesPerCode, endsAt }) => ({
       kind: null,
-      name: isBlank(name) ? "Enter a name, so that you find the batch again." : null,
-      offeringId: kind === "package" && offeringId === null ? "Choose an offering." : null,
+      name: isBlank(name) ? t`Enter a name, so that you find the batch again.` : null,
+      offeringId: kind === "package" && offeringId === null ? t`Choose an offering.` : null,
       amountNanoUsd: kind === "amount" ? checkPrice(amountNanoUsd) : null,
       payWith: null,
       codes: checkCount(codes, VOUCHER_CODES),
       usesPerCode: checkCount(usesPerCode, VOUCHER_USES),
-      endsAt: isBlank(endsAt) ? "Choose the last day." : null,
+      endsAt: isBlank(endsAt) ? t`Choose the last day.` : null,
     }),
     send: useSendBatch(),
     onSent: (made) => {
@@ -69,16 +71,16 @@ export function CreateVouchers({ open, onClose, onMade }: DialogState & { onMade
       form={form}
       open={open}
       onClose={onClose}
-      title="Create vouchers"
+      title={t`Create vouchers`}
       description={
         role === "reseller"
-          ? "You pay when a customer redeems a code, as if you fulfilled an order. If you cannot, the code stays unused."
-          : "For resellers, and for customers without a reseller. No balance is charged when a code is redeemed."
+          ? t`You pay when a customer redeems a code, as if you fulfilled an order. If you cannot, the code stays unused.`
+          : t`For resellers, and for customers without a reseller. No balance is charged when a code is redeemed.`
       }
-      submitLabel="Create codes"
+      submitLabel={t`Create codes`}
     >
       <Segmented
-        label="What a code is for"
+        label={t`What a code is for`}
         value={kind}
         onValue={(next) => form.set({ kind: next })}
         options={FOR}
@@ -86,16 +88,16 @@ export function CreateVouchers({ open, onClose, onMade }: DialogState & { onMade
       />
       <WorthFields form={form} isReseller={role === "reseller"} />
       <TextField
-        label="Name"
-        hint="Only you see it."
+        label={t`Name`}
+        hint={t`Only you see it.`}
         {...form.field("name")}
         maxLength={VOUCHER_NAME_CHARS_MAX}
-        placeholder="Spring offer"
+        placeholder={t`Spring offer`}
       />
       <div className="grid items-start gap-4 sm:grid-cols-3">
-        <CountField label="Codes" hint={`At most ${formatCount(VOUCHER_CODES.max)}.`} {...form.field("codes")} />
-        <CountField label="Uses of each" hint="Each customer can use a code once." {...form.field("usesPerCode")} />
-        <TextField label="Last day" hint="Until its end, your time." type="date" {...form.field("endsAt")} />
+        <CountField label={t`Codes`} hint={t`At most ${{ count: formatCount(VOUCHER_CODES.max) }}.`} {...form.field("codes")} />
+        <CountField label={t`Uses of each`} hint={t`Each customer can use a code once.`} {...form.field("usesPerCode")} />
+        <TextField label={t`Last day`} hint={t`Until its end, your time.`} type="date" {...form.field("endsAt")} />
       </div>
     </FormDialog>
   );
@@ -106,8 +108,8 @@ function WorthFields({ form, isReseller }: { form: Form<typeof FIRST, keyof type
   if (form.values.kind === "amount")
     return (
       <DollarField
-        label="Amount"
-        hint="What a code adds to a balance, in US dollars."
+        label={t`Amount`}
+        hint={t`What a code adds to a balance, in US dollars.`}
         {...form.field("amountNanoUsd")}
       />
     );
@@ -116,9 +118,9 @@ function WorthFields({ form, isReseller }: { form: Form<typeof FIRST, keyof type
       <OfferingField offerings={offerings} {...form.field("offeringId")} />
       {isReseller && (
         <div className="grid gap-1">
-          <span className="text-13 font-medium">Paid from</span>
+          <span className="text-13 font-medium"><Trans>Paid from</Trans></span>
           <Segmented
-            label="Paid from"
+            label={t`Paid from`}
             value={form.values.payWith}
             onValue={(next) => form.set({ payWith: next })}
             options={PAY_WITH}
@@ -165,7 +167,7 @@ export function CodesOnce({ onDone, batch, csv }: Made & { onDone: () => void })
         setSaved(true);
       }}
     >
-      Download CSV
+      <Trans>Download CSV</Trans>
     </Button>
   );
   return (
@@ -173,13 +175,13 @@ export function CodesOnce({ onDone, batch, csv }: Made & { onDone: () => void })
       open
       title={codesText(batch)}
       isSafe={isSaved}
-      closeEarly="Close without the codes? They cannot be shown again."
+      closeEarly={t`Close without the codes? They cannot be shown again.`}
       keep={save}
       onDone={onDone}
     >
       <Banner tone="warn">
         <span className="text-ink">
-          The codes are shown only now. Store the file securely: anyone who has a code can redeem it.
+          <Trans>The codes are shown only now. Store the file securely: anyone who has a code can redeem it.</Trans>
         </span>
       </Banner>
       <ScrollingCode className="rounded-md bg-sunken p-3 text-13">

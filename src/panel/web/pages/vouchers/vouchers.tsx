@@ -1,8 +1,10 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Plus, Ticket } from "lucide-react";
 import { lazy } from "react";
 import { api, ask } from "../../api.ts";
-import { formatCalendarDay, formatCount, formatOf } from "../../format.ts";
+import { formatCalendarDay, formatCount } from "../../format.ts";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { keptOnce } from "../../ui/kept_once.ts";
@@ -31,14 +33,14 @@ export function VouchersPage() {
   });
   const create = (
     <Button variant="primary" icon={Plus} onClick={() => creating.open(true)} {...lock}>
-      Create vouchers
+      <Trans>Create vouchers</Trans>
     </Button>
   );
   const isEmpty = batches.data?.pages[0]?.batches.length === 0;
   return (
     <Page
-      title="Vouchers"
-      lead="Codes for a package or an amount. Share them as you like. Your customers redeem them under Billing."
+      title={t`Vouchers`}
+      lead={t`Codes for a package or an amount. Share them as you like. Your customers redeem them under Billing.`}
       action={!isEmpty && create}
     >
       <Guesses />
@@ -46,15 +48,15 @@ export function VouchersPage() {
         <Loaded query={batches} skeleton={<SkeletonRows rows={4} />}>
           {({ pages }) => (
             <DataTable
-              caption="Batches of vouchers"
+              caption={t`Batches of vouchers`}
               rows={pages.flatMap((page) => page.batches)}
               rowKey={({ batchId }) => String(batchId)}
               rowHref={({ batchId }) => `${role === "admin" ? "/admin" : ""}/vouchers/${batchId}`}
               columns={COLUMNS}
               empty={
                 <Empty icon={Ticket} action={create}>
-                  No vouchers yet. Create codes that your customers redeem for a package, or for an amount on their
-                  balance.
+                  <Trans>No vouchers yet. Create codes that your customers redeem for a package, or for an amount on their
+                  balance.</Trans>
                 </Empty>
               }
               older={toOlder(batches)}
@@ -73,22 +75,22 @@ export function VouchersPage() {
 }
 
 const COLUMNS: readonly Column<Batch>[] = [
-  { head: "Name", cell: ({ name }) => <span className="wrap-anywhere">{name}</span> },
+  { head: t`Name`, cell: ({ name }) => <span className="wrap-anywhere">{name}</span> },
   {
-    head: "For",
+    head: t({ message: "For", context: "what a code is for" }),
     cell: (batch) => (
       <span className="grid justify-items-start gap-1">
         {worthOf(batch)}
         {batch.problem && (
-          <Badge tone="warn">{batch.problem.why === "offering" ? "Off sale" : "Could not be paid"}</Badge>
+          <Badge tone="warn">{batch.problem.why === "offering" ? t`Off sale` : t`Could not be paid`}</Badge>
         )}
       </span>
     ),
   },
-  { head: "Codes", align: "right", cell: ({ codes }) => formatCount(codes) },
-  { head: "Redeemed", align: "right", cell: ({ used, left }) => `${formatCount(used)} of ${formatCount(used + left)}` },
-  { head: "Until", hideBelow: "md", cell: ({ endsAt }) => <Instant iso={endsAt} /> },
-  { head: "State", cell: ({ state }) => <BatchState state={state} /> },
+  { head: t`Codes`, align: "right", cell: ({ codes }) => formatCount(codes) },
+  { head: t`Redeemed`, align: "right", cell: ({ used, left }) => t`${{ used: formatCount(used) }} of ${{ all: formatCount(used + left) }}` },
+  { head: t`Until`, hideBelow: "md", cell: ({ endsAt }) => <Instant iso={endsAt} /> },
+  { head: t`State`, cell: ({ state }) => <BatchState state={state} /> },
 ];
 
 /** Accounts that tried many wrong codes. */
@@ -102,16 +104,23 @@ function Guesses() {
   return (
     <Banner
       tone="warn"
-      title="Accounts that try wrong codes. After ten in a quarter of an hour, further codes are refused."
+      title={t`Accounts that try wrong codes. After ten in a quarter of an hour, further codes are refused.`}
     >
       <ul className="mt-1 grid gap-1">
         {guesses.map(({ account, day, wrong, refused }) => (
           <li key={`${account.accountId} ${day}`}>
-            {account.name} ({account.email}), {formatCalendarDay(day)}: {formatOf(wrong, "wrong code")}
-            {refused > 0 && `, ${formatCount(refused)} more refused`}
+            {guessText({ ...account, day: formatCalendarDay(day), wrong, refused })}
           </li>
         ))}
       </ul>
     </Banner>
   );
+}
+
+type Guess = { name: string; email: string; day: string; wrong: number; refused: number };
+
+function guessText({ name, email, day, wrong, refused }: Guess): string {
+  if (refused === 0)
+    return t`${name} (${email}), ${day}: ${plural(wrong, { one: "# wrong code", other: "# wrong codes" })}`;
+  return t`${name} (${email}), ${day}: ${plural(wrong, { one: "# wrong code", other: "# wrong codes" })}, ${plural(refused, { one: "# more refused", other: "# more refused" })}`;
 }

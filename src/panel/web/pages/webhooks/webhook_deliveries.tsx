@@ -1,3 +1,5 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, ask } from "../../api.ts";
@@ -27,11 +29,11 @@ export function WebhookDeliveries({ open, onClose, endpoint }: DialogState & { e
       hasMore ? deliveries[deliveries.length - 1]?.deliveryId : undefined,
   });
   return (
-    <Drawer open={open} onOpenChange={onClose} title="Calls" description={<span className="wrap-anywhere">{url}</span>}>
+    <Drawer open={open} onOpenChange={onClose} title={t({ message: "Calls", context: "of a webhook" })} description={<span className="wrap-anywhere">{url}</span>}>
       <Loaded query={sent} skeleton={<SkeletonRows rows={3} />}>
         {({ pages }) => {
           const rows = pages.flatMap((page) => page.deliveries);
-          if (rows.length === 0) return <Empty>Nothing has been sent to this endpoint yet.</Empty>;
+          if (rows.length === 0) return <Empty><Trans>Nothing has been sent to this endpoint yet.</Trans></Empty>;
           return (
             <>
               <ul className="grid">
@@ -52,34 +54,37 @@ function Line({ endpoint: { endpointId: id, enabled }, delivery }: { endpoint: E
   const client = useQueryClient();
   const { lock } = useViewer();
   const [isOpen, setOpen] = useState(false);
-  const { deliveryId, kind, createdAt, attempts } = delivery;
+  const { deliveryId, createdAt, attempts } = delivery;
+  const event = kindWords(delivery.kind);
   const again = useMutation({
     mutationFn: async () => {
       await ask(api.webhooks({ id }).deliveries({ deliveryId })["send-again"].post());
       await client.invalidateQueries({ queryKey: [...WEBHOOKS_KEY, id] });
     },
-    onSuccess: () => toast.done("It will be sent within seconds."),
+    onSuccess: () => toast.done(t`It will be sent within seconds.`),
     onError: (error) => toast.failed(error),
   });
   return (
     <li className="grid gap-2 border-b border-line py-3 last:border-0">
       <div className="flex items-start justify-between gap-3">
         <span className="grid">
-          <span className="text-14 font-medium">{kindWords(kind)}</span>
+          <span className="text-14 font-medium">{event}</span>
           <span className="text-12 text-ink-3">
             <Instant iso={createdAt} seconds />
           </span>
         </span>
         {enabled && (
           <Button size="sm" pending={again.isPending} onClick={() => again.mutate()} {...lock}>
-            Send again<span className="sr-only">: {kindWords(kind)}</span>
+            <Trans>
+              Send again<span className="sr-only">: {event}</span>
+            </Trans>
           </Button>
         )}
       </div>
       <DeliveryState delivery={delivery} />
       {attempts > 0 && (
         <Button size="sm" variant="quiet" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
-          {isOpen ? "Hide attempts" : `Show ${formatCount(attempts)} ${attempts === 1 ? "attempt" : "attempts"}`}
+          {isOpen ? t`Hide attempts` : plural(attempts, { one: "Show # attempt", other: "Show # attempts" })}
         </Button>
       )}
       {isOpen && <Attempts id={id} deliveryId={deliveryId} />}
@@ -99,7 +104,7 @@ function Attempts({ id, deliveryId }: { id: number; deliveryId: number }) {
           {rows.map(({ at, tookMs, ok, status, answer }) => (
             <li key={at} className="grid gap-1">
               <span className="flex items-center gap-2">
-                <Badge tone={ok ? "ok" : "bad"}>{status === null ? "No answer" : `HTTP ${status}`}</Badge>
+                <Badge tone={ok ? "ok" : "bad"}>{status === null ? t`No answer` : `HTTP ${status}`}</Badge>
                 <span className="text-ink-2">
                   <Ago iso={at} />, {formatCount(tookMs)} ms
                 </span>

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQueryClient } from "@tanstack/react-query";
 import { WEBHOOK_OVERLAP_HOURS, WEBHOOK_URL_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
@@ -25,8 +27,8 @@ export function EndpointDialog({
   const form = useForm({
     first: { url: edited?.url ?? "", kinds: edited?.kinds ?? [...kinds] },
     wrong: ({ url, kinds: chosen }) => ({
-      url: isBlank(url) ? "Enter the URL of your server, such as https://example.com/hooks." : null,
-      kinds: chosen.length === 0 ? "Choose at least one event." : null,
+      url: isBlank(url) ? t`Enter the URL of your server, such as https://example.com/hooks.` : null,
+      kinds: chosen.length === 0 ? t`Choose at least one event.` : null,
     }),
     send: async ({ url, kinds: chosen }) => {
       const made =
@@ -37,7 +39,7 @@ export function EndpointDialog({
     },
     onSent: (secret) => {
       onClose();
-      if (secret === null) toast.done("Events saved.");
+      if (secret === null) toast.done(t`Events saved.`);
       else onSecret(secret);
     },
   });
@@ -48,12 +50,12 @@ export function EndpointDialog({
       form={form}
       open={open}
       onClose={onClose}
-      title={edited === null ? "Add endpoint" : "Change events"}
-      submitLabel={edited === null ? "Add endpoint" : "Save events"}
+      title={edited === null ? t`Add endpoint` : t`Change events`}
+      submitLabel={edited === null ? t`Add endpoint` : t`Save events`}
     >
       <TextField
         label="URL"
-        {...(edited === null && { hint: "Begins with https:// and is reachable on the internet." })}
+        {...(edited === null && { hint: t`Begins with https:// and is reachable on the internet.` })}
         mono
         required
         readOnly={edited !== null}
@@ -61,7 +63,7 @@ export function EndpointDialog({
         maxLength={WEBHOOK_URL_CHARS_MAX}
       />
       <fieldset className="grid gap-1" aria-describedby={error ? "webhook-kinds-error" : undefined}>
-        <legend className="mb-1 text-13 font-medium">Events</legend>
+        <legend className="mb-1 text-13 font-medium"><Trans>Events</Trans></legend>
         {kinds.map((kind) => (
           <Checkbox
             key={kind}
@@ -104,11 +106,11 @@ export function RotateDialog({ open, onClose, endpoint, onSecret }: DialogState 
       form={form}
       open={open}
       onClose={onClose}
-      title="New secret"
-      description="Until the old secret ends, each call is signed with both. Replace it on your server in that time."
-      submitLabel="Create new secret"
+      title={t`New secret`}
+      description={t`Until the old secret ends, each call is signed with both. Replace it on your server in that time.`}
+      submitLabel={t`Create new secret`}
     >
-      <CountField label="The old secret works for" after="more hours" required {...form.field("overlapHours")} />
+      <CountField label={t`The old secret works for`} after={t`more hours`} required {...form.field("overlapHours")} />
     </FormDialog>
   );
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, MoreHorizontal, Pencil, Play, Plus, RotateCw, Send, Trash2, Webhook } from "lucide-react";
 import { api, ask } from "../../api.ts";
@@ -34,11 +36,11 @@ export function WebhooksPage() {
   const webhooks = useQuery({ queryKey: WEBHOOKS_KEY, queryFn: () => ask(api.webhooks.get()) });
   return (
     <Page
-      title="Webhooks"
-      lead="Your server is called when something happens in your account. Each call is signed by the Standard Webhooks scheme, so that you can check where it comes from."
+      title={t`Webhooks`}
+      lead={t`Your server is called when something happens in your account. Each call is signed by the Standard Webhooks scheme, so that you can check where it comes from.`}
       action={
         <Button variant="primary" icon={Plus} onClick={() => dialog.open({ kind: "edit", endpoint: null })} {...lock}>
-          Add endpoint
+          <Trans>Add endpoint</Trans>
         </Button>
       }
     >
@@ -47,22 +49,24 @@ export function WebhooksPage() {
           <>
             {endpoints
               .filter(({ pausedWhy }) => pausedWhy !== null)
-              .map((endpoint) => (
-                <Banner key={endpoint.endpointId} tone="bad" title="An endpoint was switched off">
-                  {endpoint.url} failed for days, so it is no longer called. Last answer: {endpoint.pausedWhy}. Repair
-                  it, then switch it on again.
+              .map(({ endpointId, url, pausedWhy }) => (
+                <Banner key={endpointId} tone="bad" title={t`An endpoint was switched off`}>
+                  <Trans>
+                    {url} failed for days, so it is no longer called. Last answer: {pausedWhy}. Repair it, then switch it
+                    on again.
+                  </Trans>
                 </Banner>
               ))}
-            <Section title="Endpoints" flush>
+            <Section title={t`Endpoints`} flush>
               <DataTable
-                caption="Endpoints"
+                caption={t`Endpoints`}
                 rows={endpoints}
                 rowKey={({ endpointId }) => String(endpointId)}
                 onRow={(endpoint) => dialog.open({ kind: "deliveries", endpoint })}
                 columns={COLUMNS}
                 actions={(endpoint) => <EndpointMenu endpoint={endpoint} onOpen={dialog.open} />}
                 empty={
-                  <Empty icon={Webhook}>No endpoints yet. Add the URL of your server, and choose its events.</Empty>
+                  <Empty icon={Webhook}><Trans>No endpoints yet. Add the URL of your server, and choose its events.</Trans></Empty>
                 }
               />
             </Section>
@@ -73,8 +77,8 @@ export function WebhooksPage() {
       {shown !== null && (
         <SecretOnce
           open
-          title="The endpoint's secret"
-          label="Signing secret"
+          title={t`The endpoint's secret`}
+          label={t`Signing secret`}
           value={shown}
           onDone={() => secret.show(null)}
         />
@@ -89,32 +93,36 @@ const COLUMNS: Column<Endpoint>[] = [
     cell: ({ url, kinds }) => <TwoLines below={kinds.map(kindWords).join(", ")}>{url}</TwoLines>,
   },
   {
-    head: "State",
+    head: t`State`,
     cell: ({ enabled, failingSince, oldSecretUntil }) => (
       <span className="grid justify-items-start gap-1">
         {enabled ? (
           failingSince === null ? (
             <Status kind="active" />
           ) : (
-            <Status kind="failed">Failing</Status>
+            <Status kind="failed"><Trans>Failing</Trans></Status>
           )
         ) : (
           <Status kind="disabled" />
         )}
         {enabled && failingSince !== null && (
           <span className="text-12 text-ink-2">
-            Since <Ago iso={failingSince} />
+            <Trans>
+              Since <Ago iso={failingSince} />
+            </Trans>
           </span>
         )}
         {oldSecretUntil !== null && (
           <span className="text-12 text-ink-2">
-            Old secret until <Instant iso={oldSecretUntil} />
+            <Trans>
+              Old secret until <Instant iso={oldSecretUntil} />
+            </Trans>
           </span>
         )}
       </span>
     ),
   },
-  { head: "Added", cell: ({ createdAt }) => <Ago iso={createdAt} />, hideBelow: "md" },
+  { head: t`Added`, cell: ({ createdAt }) => <Ago iso={createdAt} />, hideBelow: "md" },
 ];
 
 function EndpointMenu({ endpoint, onOpen }: { endpoint: Endpoint; onOpen: (what: Opened) => void }) {
@@ -123,35 +131,35 @@ function EndpointMenu({ endpoint, onOpen }: { endpoint: Endpoint; onOpen: (what:
   const switching = useSwitching<Endpoint>({
     send: ({ endpointId }, isOn) => ask(api.webhooks({ id: endpointId }).patch({ enabled: isOn })),
     stale: WEBHOOKS_KEY,
-    done: (_, isOn) => `The endpoint is ${isOn ? "on" : "off"}.`,
-    stays: (_, isOn) => `The endpoint stays ${isOn ? "off" : "on"}.`,
+    done: (_, isOn) => (isOn ? t`The endpoint is on.` : t`The endpoint is off.`),
+    stays: (_, isOn) => (isOn ? t`The endpoint stays off.` : t`The endpoint stays on.`),
   });
   const testing = useMutation({
     mutationFn: () => ask(api.webhooks({ id }).test.post()),
     onSuccess: ({ ok, status, answer }) =>
       ok
-        ? toast.done(`The endpoint has answered with ${status}.`)
+        ? toast.done(t`The endpoint has answered with ${{ status: status ?? "" }}.`)
         : toast.failed(
-            new Error(status === null ? answer : `It answered with ${status}. ${answer}`),
-            "The test call failed.",
+            new Error(status === null ? answer : t`It answered with ${status}. ${answer}`),
+            t`The test call failed.`,
           ),
     onError: (error) => toast.failed(error),
   });
   if (lock.disabled) return null;
   return (
     <Menu
-      trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${url}`} size="sm" />}
+      trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${url}`} size="sm" />}
       items={[
-        { label: "Send a test call", icon: Send, onSelect: () => testing.mutate() },
-        { label: "Change events", icon: Pencil, onSelect: () => onOpen({ kind: "edit", endpoint }) },
-        { label: "New secret", icon: RotateCw, onSelect: () => onOpen({ kind: "rotate", endpoint }) },
+        { label: t`Send a test call`, icon: Send, onSelect: () => testing.mutate() },
+        { label: t`Change events`, icon: Pencil, onSelect: () => onOpen({ kind: "edit", endpoint }) },
+        { label: t`New secret`, icon: RotateCw, onSelect: () => onOpen({ kind: "rotate", endpoint }) },
         {
-          label: enabled ? "Switch off" : "Switch on",
+          label: enabled ? t`Switch off` : t`Switch on`,
           icon: enabled ? CirclePause : Play,
           onSelect: () => switching.mutate({ what: endpoint, isOn: !enabled, isQuiet: true }),
         },
         "line",
-        { label: "Remove", icon: Trash2, tone: "danger", onSelect: () => onOpen({ kind: "remove", endpoint }) },
+        { label: t`Remove`, icon: Trash2, tone: "danger", onSelect: () => onOpen({ kind: "remove", endpoint }) },
       ]}
     />
   );
@@ -179,16 +187,16 @@ function Dialogs({
     <Confirm
       open={open}
       onOpenChange={onClose}
-      title="Remove this endpoint?"
-      confirmLabel="Remove endpoint"
-      cancelLabel="Keep endpoint"
+      title={t`Remove this endpoint?`}
+      confirmLabel={t`Remove endpoint`}
+      cancelLabel={t`Keep endpoint`}
       onConfirm={async () => {
         await ask(api.webhooks({ id: what.endpoint.endpointId }).delete());
         await client.invalidateQueries({ queryKey: WEBHOOKS_KEY });
-        toast.done("Endpoint removed.");
+        toast.done(t`Endpoint removed.`);
       }}
     >
-      {what.endpoint.url} is no longer called. Waiting calls are not sent.
+      {t`${{ url: what.endpoint.url }} is no longer called. Waiting calls are not sent.`}
     </Confirm>
   );
 }
