@@ -1,10 +1,14 @@
+import { NUMBERS } from "#language";
+
 /** Markups as people read and type them: in percent. On the wire they are basis points; one is 0.01 %. */
 
 const BASIS_POINTS_A_PERCENT = 100;
 
 /** 1250 → "12.5%". */
 export function formatMarkup(basisPoints: number): string {
-  return `${basisPoints / BASIS_POINTS_A_PERCENT}%`;
+  return new Intl.NumberFormat(NUMBERS, { style: "percent", maximumFractionDigits: 2, useGrouping: false }).format(
+    basisPoints / BASIS_POINTS_A_PERCENT / 100,
+  );
 }
 
 /** 1250 → "12.5", for a field. */

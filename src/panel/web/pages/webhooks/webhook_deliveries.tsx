@@ -106,7 +106,7 @@ function Attempts({ id, deliveryId }: { id: number; deliveryId: number }) {
               <span className="flex items-center gap-2">
                 <Badge tone={ok ? "ok" : "bad"}>{status === null ? t`No answer` : `HTTP ${status}`}</Badge>
                 <span className="text-ink-2">
-                  <Ago iso={at} />, {formatCount(tookMs)} ms
+                  <Ago iso={at} />, {t`${{ count: formatCount(tookMs) }} ms`}
                 </span>
               </span>
               {answer !== "" && <span className="font-mono wrap-anywhere text-ink-2">{answer}</span>}
