@@ -60,7 +60,9 @@ function MarkupBody({ data }: { data: Markups }) {
     <Button
       size="sm"
       {...lock}
-      aria-label={what === "every" ? t`Change the markup on every model` : t`Change the markup on ${{ model: what.name }}`}
+      aria-label={
+        what === "every" ? t`Change the markup on every model` : t`Change the markup on ${{ model: what.name }}`
+      }
       onClick={() => dialog.open(what)}
     >
       <Trans>Change</Trans>
@@ -82,7 +84,11 @@ function MarkupBody({ data }: { data: Markups }) {
           rowKey={({ modelId }) => modelId}
           columns={columnsFor(data.basisPoints)}
           actions={change}
-          empty={<Empty><Trans>No model has a price yet. The operator sets prices.</Trans></Empty>}
+          empty={
+            <Empty>
+              <Trans>No model has a price yet. The operator sets prices.</Trans>
+            </Empty>
+          }
         />
       </Section>
       {dialog.what !== null && (
@@ -107,7 +113,11 @@ function columnsFor(everyModel: number): readonly Column<Model>[] {
       cell: ({ own }) => (
         <span className="grid">
           {formatMarkup(own ?? everyModel)}
-          {own !== null && <span className="text-12 text-ink-3"><Trans>of its own</Trans></span>}
+          {own !== null && (
+            <span className="text-12 text-ink-3">
+              <Trans>of its own</Trans>
+            </span>
+          )}
         </span>
       ),
     },

@@ -36,8 +36,7 @@ const WORDS = {
   },
   wholesale: {
     title: t`Made to measure, wholesale`,
-    description:
-      t`What resellers pay you for made-to-measure packages of their customers. Without it they can sell none.`,
+    description: t`What resellers pay you for made-to-measure packages of their customers. Without it they can sell none.`,
     label: t`Resellers can sell made-to-measure packages`,
   },
 } as const;
@@ -138,7 +137,10 @@ function PricesForm({ kind, currency, saved, cost }: FormProps) {
     <Section
       title={
         <>
-          {title} <Badge tone={saved?.isOpen ? "ok" : "neutral"}>{saved?.isOpen ? t({ message: "On", context: "state" }) : t({ message: "Off", context: "state" })}</Badge>
+          {title}{" "}
+          <Badge tone={saved?.isOpen ? "ok" : "neutral"}>
+            {saved?.isOpen ? t({ message: "On", context: "state" }) : t({ message: "Off", context: "state" })}
+          </Badge>
         </>
       }
       description={description}
@@ -168,13 +170,19 @@ function PricesForm({ kind, currency, saved, cost }: FormProps) {
 function OtherCurrency({ saved, currency }: Pick<FormProps, "saved" | "currency">) {
   if (!saved || saved.currency === currency) return null;
   const [old, now] = [saved.currency.toUpperCase(), currency.toUpperCase()];
-  return <p className="text-13 text-warn">{t`These prices are in ${old}. They are not sold until you set them in ${now}.`}</p>;
+  return (
+    <p className="text-13 text-warn">{t`These prices are in ${old}. They are not sold until you set them in ${now}.`}</p>
+  );
 }
 
 /** What the operator charges a reseller. */
 function Cost({ cost }: { cost: Prices }) {
   if (!cost?.isOpen)
-    return <p className="text-13 text-ink-2"><Trans>The operator does not sell made-to-measure packages yet.</Trans></p>;
+    return (
+      <p className="text-13 text-ink-2">
+        <Trans>The operator does not sell made-to-measure packages yet.</Trans>
+      </p>
+    );
   const { daysMax, dailyMax } = cost;
   const [daysMin, dailyMin] = [formatCount(cost.daysMin), formatCount(cost.dailyMin)];
   const prices = cost.steps
@@ -203,7 +211,9 @@ function Steps({ form, currency }: { form: Form<Typed, keyof Typed>; currency: s
   const error = form.errorOf("steps");
   return (
     <fieldset className="grid gap-3">
-      <legend className="mb-1 text-13 font-medium"><Trans>Price of 1,000 requests, by the requests of the package</Trans></legend>
+      <legend className="mb-1 text-13 font-medium">
+        <Trans>Price of 1,000 requests, by the requests of the package</Trans>
+      </legend>
       {steps.map((step, index) => (
         <div key={step.id} className="grid grid-cols-[minmax(0,1fr)_minmax(0,1fr)_auto] items-end gap-2">
           <CountField
@@ -212,7 +222,12 @@ function Steps({ form, currency }: { form: Form<Typed, keyof Typed>; currency: s
             onValue={(from) => set(index, { from })}
             readOnly={index === 0}
           />
-          <MoneyField label={t`Price`} currency={currency} value={step.price} onValue={(price) => set(index, { price })} />
+          <MoneyField
+            label={t`Price`}
+            currency={currency}
+            value={step.price}
+            onValue={(price) => set(index, { price })}
+          />
           <IconButton
             icon={X}
             label={t`Remove price ${{ number: index + 1 }}`}

@@ -192,7 +192,14 @@ export function NewOffering({
   });
   const { error: zoneError, ...zone } = form.field("timeZone");
   return (
-    <FormDialog form={form} open={open} onClose={onClose} title={t`New offering`} size="lg" submitLabel={t`Put on sale`}>
+    <FormDialog
+      form={form}
+      open={open}
+      onClose={onClose}
+      title={t`New offering`}
+      size="lg"
+      submitLabel={t`Put on sale`}
+    >
       <div className="grid gap-4 [&_input]:scroll-mt-40">
         <Sentence draft={form.values} terms={terms} />
         <TextField
@@ -307,7 +314,12 @@ function TotalFields({ form }: { form: OfferingForm }) {
         {...form.field("totalLimit")}
         placeholder={allOf(form.values)}
       />
-      <CountField label={t`Tokens in total`} optional hint={t`If empty, no token limit.`} {...form.field("tokenLimit")} />
+      <CountField
+        label={t`Tokens in total`}
+        optional
+        hint={t`If empty, no token limit.`}
+        {...form.field("tokenLimit")}
+      />
     </div>
   );
 }
@@ -371,7 +383,10 @@ function Sentence({ draft, terms }: { draft: Draft; terms: SellingTerms }) {
   return (
     // Sticky, so that it is visible while the fields below are filled in.
     <div className="z-10 -mx-1 -mt-6 bg-raised px-1 pt-6 sm:sticky sm:-top-6">
-      <output aria-label={t`The offering in words`} className="block min-h-20 rounded-md bg-sunken p-4 text-14 text-ink-2">
+      <output
+        aria-label={t`The offering in words`}
+        className="block min-h-20 rounded-md bg-sunken p-4 text-14 text-ink-2"
+      >
         <span className="mb-1 block text-16 font-semibold text-ink">
           {isReadable
             ? termsText({
@@ -411,7 +426,9 @@ function sentences(
   const most = Math.min(all, totalLimit ?? all);
   return [
     plural(most, { one: "At most # request in total.", other: "At most # requests in total." }),
-    ...(totalLimit !== null && totalLimit > all ? [t`More than ${{ count: formatCount(all) }} can never be used.`] : []),
+    ...(totalLimit !== null && totalLimit > all
+      ? [t`More than ${{ count: formatCount(all) }} can never be used.`]
+      : []),
     ...(days === 1
       ? []
       : [carryover ? t`Unused requests stay usable.` : t`Unused requests are lost at the end of the day.`]),

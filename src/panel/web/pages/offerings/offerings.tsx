@@ -50,7 +50,12 @@ export function OfferingsPage() {
       action={offerings.data?.offerings.length !== 0 && addButton}
     >
       <FilterBar>
-        <Segmented label={t`Which offerings`} value={show} onValue={(next) => setFilter({ show: next })} options={SHOWN} />
+        <Segmented
+          label={t`Which offerings`}
+          value={show}
+          onValue={(next) => setFilter({ show: next })}
+          options={SHOWN}
+        />
       </FilterBar>
       <Section flush>
         <Loaded query={offerings}>
@@ -116,7 +121,16 @@ const COLUMNS: readonly Column<Offering>[] = [
   {
     head: t`Sale`,
     className: "sm:w-28",
-    cell: (row) => (row.enabled ? <Status kind="active"><Trans>On sale</Trans></Status> : <Status kind="disabled"><Trans>Off sale</Trans></Status>),
+    cell: (row) =>
+      row.enabled ? (
+        <Status kind="active">
+          <Trans>On sale</Trans>
+        </Status>
+      ) : (
+        <Status kind="disabled">
+          <Trans>Off sale</Trans>
+        </Status>
+      ),
   },
 ];
 
@@ -158,7 +172,9 @@ function OfferingsTable({
       )}
       empty={
         hasAny ? (
-          <Empty><Trans>No offerings in this view.</Trans></Empty>
+          <Empty>
+            <Trans>No offerings in this view.</Trans>
+          </Empty>
         ) : (
           <Empty
             action={
@@ -177,7 +193,12 @@ function OfferingsTable({
 
 /** What customers without a reseller pay. */
 function Retail({ row: { priceNano, currency, marginNanoUsd } }: { row: Offering }) {
-  if (priceNano === null) return <span className="text-ink-3"><Trans>On request</Trans></span>;
+  if (priceNano === null)
+    return (
+      <span className="text-ink-3">
+        <Trans>On request</Trans>
+      </span>
+    );
   const price = formatAmount(priceNano, currency);
   if (BigInt(marginNanoUsd ?? 0) >= 0n) return price;
   return (

@@ -36,8 +36,10 @@ export function PricesPage() {
           <>
             {offerings.length > 0 && offerings.every(({ priceNano }) => priceNano === null) && (
               <Banner tone="warn" icon={TriangleAlert} title={t`You have not set a price yet.`}>
-                <Trans>Your customers see every offering without a price, and ask you for it. With your first price they see
-                only what you have priced.</Trans>
+                <Trans>
+                  Your customers see every offering without a price, and ask you for it. With your first price they see
+                  only what you have priced.
+                </Trans>
               </Banner>
             )}
             <Section title={t`Packages`} flush>
@@ -85,7 +87,12 @@ function PricesTable({
       head: t`Offering`,
       cell: (row) => (
         <TwoLines below={termsText(row)}>
-          {row.name} {!row.enabled && <Badge><Trans>Off sale</Trans></Badge>}
+          {row.name}{" "}
+          {!row.enabled && (
+            <Badge>
+              <Trans>Off sale</Trans>
+            </Badge>
+          )}
         </TwoLines>
       ),
     },
@@ -126,7 +133,9 @@ function PricesTable({
       actions={(row) =>
         row.priceNano !== null && (
           <Menu
-            trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" {...lock} />}
+            trigger={
+              <IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" {...lock} />
+            }
             items={[{ label: t`Remove price`, icon: X, onSelect: () => remove.mutate(row) }]}
           />
         )
@@ -136,7 +145,11 @@ function PricesTable({
 }
 
 function NotSold() {
-  return <span className="text-ink-3"><Trans>Not set</Trans></span>;
+  return (
+    <span className="text-ink-3">
+      <Trans>Not set</Trans>
+    </span>
+  );
 }
 
 /**

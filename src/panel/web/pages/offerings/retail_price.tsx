@@ -46,7 +46,9 @@ export function BelowWholesale({ form, ...compared }: { form: PriceForm } & Comp
     <div className="grid gap-1">
       <Checkbox
         label={t`Yes, ${{ amount: formatMoney(loss) }} below the wholesale price`}
-        hint={role === "admin" ? t`Resellers pay more for it than your own customers.` : t`You lose that with each one.`}
+        hint={
+          role === "admin" ? t`Resellers pay more for it than your own customers.` : t`You lose that with each one.`
+        }
         checked={form.values.belowWholesale}
         onValue={(isOn) => form.set({ belowWholesale: isOn })}
       />

@@ -4,14 +4,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { TriangleAlert } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { api, ask, type Role, sentOnce, useIdempotencyKey } from "../../api.ts";
-import {
-  formatApart,
-  formatCount,
-  formatDay,
-  formatList,
-  formatMoney,
-  formatZoneTime,
-} from "../../format.ts";
+import { formatApart, formatCount, formatDay, formatList, formatMoney, formatZoneTime } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { TextLink } from "../../ui/buttons.tsx";
 import { RadioList } from "../../ui/choices.tsx";
@@ -304,7 +297,12 @@ function Cost({ preview, payWith, payer: { whose, name }, onClose }: CostProps) 
         })}
       </Warning>
     );
-  if (paying === null || BigInt(costNanoUsd) === 0n) return <Headline><Trans>No balance is charged.</Trans></Headline>;
+  if (paying === null || BigInt(costNanoUsd) === 0n)
+    return (
+      <Headline>
+        <Trans>No balance is charged.</Trans>
+      </Headline>
+    );
   if (enough) {
     const [price, after] = [formatMoney(costNanoUsd), formatMoney(paying.balanceAfterNanoUsd)];
     return (
@@ -353,15 +351,24 @@ function Changes({ limits: { before, after } }: { limits: Preview["limits"] }) {
     const [was, is] = [before && say(before), say(after)];
     return (before ? was === is : unless?.(after)) ? [] : [[label, was, is] as const];
   });
-  if (rows.length === 0) return <p className="text-ink-2">{t`The limits stay as in ${{ package: before?.name ?? "" }}.`}</p>;
+  if (rows.length === 0)
+    return <p className="text-ink-2">{t`The limits stay as in ${{ package: before?.name ?? "" }}.`}</p>;
   return (
     <table className="w-full border-collapse [&_td]:border-t [&_td]:border-line [&_td]:py-1.5 [&_th]:py-1 [&_th]:text-left [&_th]:text-12 [&_th]:font-medium [&_th]:text-ink-3">
-      <caption className="sr-only"><Trans>Limits before and after</Trans></caption>
+      <caption className="sr-only">
+        <Trans>Limits before and after</Trans>
+      </caption>
       <thead>
         <tr>
-          <th scope="col"><Trans>Limit</Trans></th>
+          <th scope="col">
+            <Trans>Limit</Trans>
+          </th>
           {before && <th scope="col">{before.name}</th>}
-          <th scope="col">{before && before.name === after.name ? t({ message: "After", context: "limits after the change" }) : after.name}</th>
+          <th scope="col">
+            {before && before.name === after.name
+              ? t({ message: "After", context: "limits after the change" })
+              : after.name}
+          </th>
         </tr>
       </thead>
       <tbody>
@@ -388,14 +395,28 @@ const LIMITS: readonly (readonly [label: string, say: (terms: Terms) => string, 
       ({ tokenLimit }) => (tokenLimit === null ? t`no limit` : formatCount(tokenLimit)),
       ({ tokenLimit }) => tokenLimit === null,
     ],
-    [t`Models`, ({ modelIds }) => (modelIds === null ? t({ message: "all", context: "models" }) : named(modelIds)), ({ modelIds }) => modelIds === null],
+    [
+      t`Models`,
+      ({ modelIds }) => (modelIds === null ? t({ message: "all", context: "models" }) : named(modelIds)),
+      ({ modelIds }) => modelIds === null,
+    ],
     [t`Days in`, ({ timeZone }) => formatZoneTime(timeZone), () => true],
   ];
 
 function KeyChanges({ keys, name }: { keys: Preview["keys"]; name: string }) {
   const changed = keys.filter(({ added, removed }) => added.length + removed.length > 0);
-  if (keys.length === 0) return <p className="text-ink-2"><Trans>{name} has no enabled key.</Trans></p>;
-  if (changed.length === 0) return <p className="text-ink-2"><Trans>No key gains or loses access to a model.</Trans></p>;
+  if (keys.length === 0)
+    return (
+      <p className="text-ink-2">
+        <Trans>{name} has no enabled key.</Trans>
+      </p>
+    );
+  if (changed.length === 0)
+    return (
+      <p className="text-ink-2">
+        <Trans>No key gains or loses access to a model.</Trans>
+      </p>
+    );
   return (
     <ul aria-label={t`What changes for keys`} className="grid gap-1">
       {changed.slice(0, KEYS_NAMED_MAX).map(({ keyId, name: keyName, masked, added, removed }) => (
@@ -412,7 +433,12 @@ function KeyChanges({ keys, name }: { keys: Preview["keys"]; name: string }) {
   );
 }
 
-function KeyChange({ name, masked, added, removed }: Pick<Preview["keys"][number], "name" | "masked" | "added" | "removed">) {
+function KeyChange({
+  name,
+  masked,
+  added,
+  removed,
+}: Pick<Preview["keys"][number], "name" | "masked" | "added" | "removed">) {
   const key = (
     <>
       <span className="font-medium text-ink">{name}</span>{" "}
@@ -420,12 +446,29 @@ function KeyChange({ name, masked, added, removed }: Pick<Preview["keys"][number
     </>
   );
   const [gained, lost] = [named(added), named(removed)];
-  if (lost === "") return <Trans>{key} gains {gained}</Trans>;
-  if (gained === "") return <Trans>{key} loses {lost}</Trans>;
-  return <Trans>{key} gains {gained} and loses {lost}</Trans>;
+  if (lost === "")
+    return (
+      <Trans>
+        {key} gains {gained}
+      </Trans>
+    );
+  if (gained === "")
+    return (
+      <Trans>
+        {key} loses {lost}
+      </Trans>
+    );
+  return (
+    <Trans>
+      {key} gains {gained} and loses {lost}
+    </Trans>
+  );
 }
 
 function named(modelIds: readonly string[]): string {
   if (modelIds.length <= MODELS_NAMED_MAX) return formatList(modelIds);
-  return formatList([...modelIds.slice(0, MODELS_NAMED_MAX), plural({ count: modelIds.length - MODELS_NAMED_MAX }, { one: "# other", other: "# others" })]);
+  return formatList([
+    ...modelIds.slice(0, MODELS_NAMED_MAX),
+    plural({ count: modelIds.length - MODELS_NAMED_MAX }, { one: "# other", other: "# others" }),
+  ]);
 }

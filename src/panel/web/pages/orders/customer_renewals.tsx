@@ -30,7 +30,11 @@ export function CustomerRenewals({ personHref }: { personHref: (accountId: numbe
               rowKey={({ packageId }) => String(packageId)}
               rowHref={({ accountId }) => personHref(accountId)}
               columns={COLUMNS}
-              empty={<Empty><Trans>No package renews automatically. Customers choose it under Billing.</Trans></Empty>}
+              empty={
+                <Empty>
+                  <Trans>No package renews automatically. Customers choose it under Billing.</Trans>
+                </Empty>
+              }
             />
             {hasMore && (
               <p className="px-4 py-3 text-13 text-ink-2 sm:px-6">{t`The next ${{ count: formatCount(rows.length) }} to end.`}</p>
@@ -51,7 +55,9 @@ const COLUMNS: readonly Column<Row>[] = [
 ];
 
 function State({ row: { status, renewsAt, timeZone, problem } }: { row: Row }) {
-  const why = problem && <span className="block text-12 text-ink-3">{t`Last try: ${{ problem: problemWords(problem) }}.`}</span>;
+  const why = problem && (
+    <span className="block text-12 text-ink-3">{t`Last try: ${{ problem: problemWords(problem) }}.`}</span>
+  );
   switch (status) {
     case "on":
       return (
@@ -63,18 +69,26 @@ function State({ row: { status, renewsAt, timeZone, problem } }: { row: Row }) {
     case "ordered":
       return (
         <span>
-          <Badge tone="accent"><Trans>Being paid</Trans></Badge>
+          <Badge tone="accent">
+            <Trans>Being paid</Trans>
+          </Badge>
           {why}
         </span>
       );
     case "failed":
       return (
         <span>
-          <Badge tone="bad"><Trans>Failed</Trans></Badge>
+          <Badge tone="bad">
+            <Trans>Failed</Trans>
+          </Badge>
           {why}
         </span>
       );
     case "cancelled":
-      return <Badge><Trans>Cancelled</Trans></Badge>;
+      return (
+        <Badge>
+          <Trans>Cancelled</Trans>
+        </Badge>
+      );
   }
 }

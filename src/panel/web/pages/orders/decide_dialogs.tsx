@@ -98,7 +98,9 @@ function FulfilTopUp({ open, onClose, order }: DecideProps) {
       <p className="text-14 text-ink-2">{sourceText({ payer, available, amount })}</p>
       {records && <p className="text-14 text-ink-2">{records}</p>}
       {isShort && (
-        <p className="text-13 font-medium text-warn"><Trans>That is not enough. Decline the order, or top up first.</Trans></p>
+        <p className="text-13 font-medium text-warn">
+          <Trans>That is not enough. Decline the order, or top up first.</Trans>
+        </p>
       )}
     </FormDialog>
   );
@@ -116,11 +118,7 @@ function usePayer({ account: { role, resellerId } }: IncomingOrder, { enabled }:
   };
 }
 
-function sourceText(of: {
-  payer: "mine" | "reseller" | null;
-  available: string | undefined;
-  amount: string;
-}): string {
+function sourceText(of: { payer: "mine" | "reseller" | null; available: string | undefined; amount: string }): string {
   if (of.payer === null) return t`It is added to their balance. No other balance is charged.`;
   const isMine = of.payer === "mine";
   if (of.available === undefined)

@@ -17,15 +17,7 @@ import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Ago } from "../../ui/time.tsx";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { DisputeState } from "../payments/payment_state.tsx";
-import {
-  type IncomingOrder,
-  OrderState,
-  type OrderStatus,
-  paidByHand,
-  totalOf,
-  Wish,
-  wants,
-} from "./order_parts.tsx";
+import { type IncomingOrder, OrderState, type OrderStatus, paidByHand, totalOf, Wish, wants } from "./order_parts.tsx";
 
 const DecideDialog = lazy(() => import("./decide_dialogs.tsx").then((m) => ({ default: m.DecideDialog })));
 
@@ -130,10 +122,17 @@ export function IncomingOrders({ personHref }: { personHref: (accountId: number)
 
 /** The reason why a paid order waits. */
 function PaidNote({ order: { waitsFor } }: { order: IncomingOrder }) {
-  if (waitsFor === null) return <Badge tone="warn"><Trans>Paid</Trans></Badge>;
+  if (waitsFor === null)
+    return (
+      <Badge tone="warn">
+        <Trans>Paid</Trans>
+      </Badge>
+    );
   return (
     <span className="grid justify-items-end gap-1 sm:justify-items-start">
-      <Badge tone="warn"><Trans>Paid, waiting for you</Trans></Badge>
+      <Badge tone="warn">
+        <Trans>Paid, waiting for you</Trans>
+      </Badge>
       <span className="max-w-[20rem] text-ink-2">
         {waitsFor === "seller_balance"
           ? t`Your balance is too low for it. It is fulfilled automatically once there is enough.`

@@ -4,11 +4,11 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CreditCard, Landmark, type LucideIcon, Store } from "lucide-react";
 import { useEffect, useState } from "react";
 import { useParams } from "wouter";
+import { i18n } from "#language";
 import { ORDER_PAYABLE_DAYS } from "../../../../limits.ts";
 import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
 import { formatMoney } from "../../format.ts";
-import { i18n } from "#language";
 import { DownloadButton } from "../../shared/download_button.tsx";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { priceFacts } from "../../shared/selling.tsx";
@@ -43,7 +43,11 @@ export function OrderPage() {
       title={shown.data ? wants(shown.data.order) : t`Order`}
       lead={t`What you ordered, how to pay for it, and when you get it.`}
       size="sm"
-      action={<ButtonLink href="/billing"><Trans>Back to Billing</Trans></ButtonLink>}
+      action={
+        <ButtonLink href="/billing">
+          <Trans>Back to Billing</Trans>
+        </ButtonLink>
+      }
     >
       <Loaded query={shown} skeleton={<Skeleton className="h-80 rounded-lg" />}>
         {(data) => <OrderSections key={data.order.orderId} shown={data} isBack={back === "paid"} />}
@@ -137,9 +141,14 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
               ? t`Done.`
               : t`${{ amount: formatMoney(order.amountNanoUsd ?? "0") }} is in your balance.`
         }
-        action={<ButtonLink href="/billing"><Trans>Show in Billing</Trans></ButtonLink>}
+        action={
+          <ButtonLink href="/billing">
+            <Trans>Show in Billing</Trans>
+          </ButtonLink>
+        }
       >
-        {bought?.state === "queued" && t`It starts ${{ start: startText(bought) }}, when your other packages have ended.`}
+        {bought?.state === "queued" &&
+          t`It starts ${{ start: startText(bought) }}, when your other packages have ended.`}
         {order.kind === "top_up" && <IdleBalance />}
       </Banner>
     );
@@ -154,7 +163,11 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
       </Banner>
     );
   if (order.status === "refunded")
-    return <Banner title={t`Your payment was refunded.`}><Trans>You were not charged for this order.</Trans></Banner>;
+    return (
+      <Banner title={t`Your payment was refunded.`}>
+        <Trans>You were not charged for this order.</Trans>
+      </Banner>
+    );
   if (order.unpayable !== null)
     return (
       <Banner
@@ -184,7 +197,9 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
   if (order.status !== "open" || ((ways.stripe || ways.shop || ways.instructions !== null) && order.totalNano !== null))
     return null;
   return (
-    <Banner title={brand ? t`${brand} answers this order.` : t`The seller answers this order.`}><Trans>The answer, and how to pay, appear here and under Orders.</Trans></Banner>
+    <Banner title={brand ? t`${brand} answers this order.` : t`The seller answers this order.`}>
+      <Trans>The answer, and how to pay, appear here and under Orders.</Trans>
+    </Banner>
   );
 }
 

@@ -185,7 +185,9 @@ function IncidentFields({ form, bodyLabel }: { form: Form<Fields, keyof Fields>;
             <NativeSelect value={status} onValue={(next) => form.set({ status: next })} options={STATUSES} />
           </Field>
           <div className="grid gap-1">
-            <span className="text-13 font-medium"><Trans>Impact</Trans></span>
+            <span className="text-13 font-medium">
+              <Trans>Impact</Trans>
+            </span>
             <Segmented
               label={t`Impact`}
               value={impact}

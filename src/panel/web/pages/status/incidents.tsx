@@ -40,7 +40,9 @@ export function IncidentsPage() {
       }
       action={
         <>
-          <ButtonLink href="/status"><Trans>Open status page</Trans></ButtonLink>
+          <ButtonLink href="/status">
+            <Trans>Open status page</Trans>
+          </ButtonLink>
           <Button variant="primary" icon={Plus} onClick={() => dialog.open({ kind: "new" })} {...lock}>
             <Trans>New incident</Trans>
           </Button>
@@ -54,7 +56,11 @@ export function IncidentsPage() {
           rowKey={({ incidentId }) => String(incidentId)}
           columns={COLUMNS}
           actions={(incident) => <IncidentMenu incident={incident} onOpen={dialog.open} />}
-          empty={<Empty icon={Megaphone}><Trans>No incidents yet. Tell customers when something is wrong, or planned.</Trans></Empty>}
+          empty={
+            <Empty icon={Megaphone}>
+              <Trans>No incidents yet. Tell customers when something is wrong, or planned.</Trans>
+            </Empty>
+          }
           older={toOlder(incidents)}
         />
       </Section>
@@ -73,7 +79,12 @@ const COLUMNS: Column<Incident>[] = [
     cell: ({ status }) => <Badge tone={INCIDENT_WORDS[status][1]}>{INCIDENT_WORDS[status][0]}</Badge>,
   },
   { head: t`Begins`, cell: ({ beginsAt }) => <Instant iso={beginsAt} /> },
-  { head: t`Ends`, cell: ({ endsAt }) => (endsAt === null ? t({ message: "Open", context: "state of an incident" }) : <Instant iso={endsAt} />), hideBelow: "md" },
+  {
+    head: t`Ends`,
+    cell: ({ endsAt }) =>
+      endsAt === null ? t({ message: "Open", context: "state of an incident" }) : <Instant iso={endsAt} />,
+    hideBelow: "md",
+  },
 ];
 
 function IncidentMenu({ incident, onOpen }: { incident: Incident; onOpen: (what: Opened) => void }) {

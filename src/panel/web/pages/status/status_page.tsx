@@ -86,7 +86,10 @@ function StatusSections({ page }: { page: StatusPage }) {
         <Section title={t`Models`} flush>
           <ul className="divide-y divide-line">{rows.slice(0, MODELS_OPEN_MAX)}</ul>
           {rows.length > MODELS_OPEN_MAX && (
-            <Collapsed look="rows" label={plural({ count: rows.length - MODELS_OPEN_MAX }, { one: "# more model", other: "# more models" })}>
+            <Collapsed
+              look="rows"
+              label={plural({ count: rows.length - MODELS_OPEN_MAX }, { one: "# more model", other: "# more models" })}
+            >
               <ul className="divide-y divide-line border-t border-line">{rows.slice(MODELS_OPEN_MAX)}</ul>
             </Collapsed>
           )}
@@ -94,7 +97,9 @@ function StatusSections({ page }: { page: StatusPage }) {
       )}
       <Section title={t`Past 30 days`} flush>
         {past.length === 0 ? (
-          <p className="px-4 py-4 text-13 text-ink-2 sm:px-6"><Trans>No incidents.</Trans></p>
+          <p className="px-4 py-4 text-13 text-ink-2 sm:px-6">
+            <Trans>No incidents.</Trans>
+          </p>
         ) : (
           <div className="divide-y divide-line">
             {past.map((incident) => (
@@ -153,7 +158,9 @@ function UptimeDays({ name, days, firstDay }: { name: string; days: readonly (nu
         <span className="sm:hidden">{plural(phoneDays, { one: "# day", other: "# days" })}</span>
         <span className="max-sm:hidden">{plural({ count: days.length }, { one: "# day", other: "# days" })}</span>
         <span className="max-sm:order-last max-sm:w-full">{worstText(days, dayOf)}</span>
-        <span><Trans>Today</Trans></span>
+        <span>
+          <Trans>Today</Trans>
+        </span>
       </p>
     </div>
   );

@@ -61,7 +61,11 @@ function BatchView({ batchId }: { batchId: number }) {
                 rowKey={({ useId }) => String(useId)}
                 rowHref={({ account }) => `${people}/${account.accountId}`}
                 columns={COLUMNS}
-                empty={<Empty><Trans>No code has been redeemed yet.</Trans></Empty>}
+                empty={
+                  <Empty>
+                    <Trans>No code has been redeemed yet.</Trans>
+                  </Empty>
+                }
                 older={toOlder(uses)}
               />
             </Section>

@@ -27,8 +27,7 @@ const FOR = [
 ] as const;
 
 const SHOWN_CODES = 5;
-const CODES_LOST =
-  t`The vouchers were created, but their codes got lost on the way. Revoke the new batch in the list and create another.`;
+const CODES_LOST = t`The vouchers were created, but their codes got lost on the way. Revoke the new batch in the list and create another.`;
 
 type Made = { batch: Batch; csv: string };
 
@@ -95,8 +94,16 @@ export function CreateVouchers({ open, onClose, onMade }: DialogState & { onMade
         placeholder={t`Spring offer`}
       />
       <div className="grid items-start gap-4 sm:grid-cols-3">
-        <CountField label={t`Codes`} hint={t`At most ${{ count: formatCount(VOUCHER_CODES.max) }}.`} {...form.field("codes")} />
-        <CountField label={t`Uses of each`} hint={t`Each customer can use a code once.`} {...form.field("usesPerCode")} />
+        <CountField
+          label={t`Codes`}
+          hint={t`At most ${{ count: formatCount(VOUCHER_CODES.max) }}.`}
+          {...form.field("codes")}
+        />
+        <CountField
+          label={t`Uses of each`}
+          hint={t`Each customer can use a code once.`}
+          {...form.field("usesPerCode")}
+        />
         <TextField label={t`Last day`} hint={t`Until its end, your time.`} type="date" {...form.field("endsAt")} />
       </div>
     </FormDialog>
@@ -118,7 +125,9 @@ function WorthFields({ form, isReseller }: { form: Form<typeof FIRST, keyof type
       <OfferingField offerings={offerings} {...form.field("offeringId")} />
       {isReseller && (
         <div className="grid gap-1">
-          <span className="text-13 font-medium"><Trans>Paid from</Trans></span>
+          <span className="text-13 font-medium">
+            <Trans>Paid from</Trans>
+          </span>
           <Segmented
             label={t`Paid from`}
             value={form.values.payWith}

@@ -15,7 +15,11 @@ export function worthOf({ offering, amountNanoUsd }: Pick<Batch, "offering" | "a
 }
 
 /** The batch in a few words: "10 codes for a top-up of $20.00". */
-export function codesText({ codes, offering, amountNanoUsd }: Pick<Batch, "codes" | "offering" | "amountNanoUsd">): string {
+export function codesText({
+  codes,
+  offering,
+  amountNanoUsd,
+}: Pick<Batch, "codes" | "offering" | "amountNanoUsd">): string {
   if (offering)
     return plural(codes, {
       one: `# code for ${{ offering: offering.name }}`,
@@ -26,7 +30,12 @@ export function codesText({ codes, offering, amountNanoUsd }: Pick<Batch, "codes
 }
 
 export function BatchState({ state }: { state: Batch["state"] }) {
-  if (state === "used_up") return <Status kind="ended"><Trans>Used up</Trans></Status>;
+  if (state === "used_up")
+    return (
+      <Status kind="ended">
+        <Trans>Used up</Trans>
+      </Status>
+    );
   if (state === "disabled") return <Status kind="revoked" />;
   return <Status kind={state} />;
 }

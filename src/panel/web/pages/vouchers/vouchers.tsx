@@ -55,8 +55,10 @@ export function VouchersPage() {
               columns={COLUMNS}
               empty={
                 <Empty icon={Ticket} action={create}>
-                  <Trans>No vouchers yet. Create codes that your customers redeem for a package, or for an amount on their
-                  balance.</Trans>
+                  <Trans>
+                    No vouchers yet. Create codes that your customers redeem for a package, or for an amount on their
+                    balance.
+                  </Trans>
                 </Empty>
               }
               older={toOlder(batches)}
@@ -88,7 +90,11 @@ const COLUMNS: readonly Column<Batch>[] = [
     ),
   },
   { head: t`Codes`, align: "right", cell: ({ codes }) => formatCount(codes) },
-  { head: t`Redeemed`, align: "right", cell: ({ used, left }) => t`${{ used: formatCount(used) }} of ${{ all: formatCount(used + left) }}` },
+  {
+    head: t`Redeemed`,
+    align: "right",
+    cell: ({ used, left }) => t`${{ used: formatCount(used) }} of ${{ all: formatCount(used + left) }}`,
+  },
   { head: t`Until`, hideBelow: "md", cell: ({ endsAt }) => <Instant iso={endsAt} /> },
   { head: t`State`, cell: ({ state }) => <BatchState state={state} /> },
 ];

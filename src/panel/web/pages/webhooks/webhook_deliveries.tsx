@@ -29,11 +29,21 @@ export function WebhookDeliveries({ open, onClose, endpoint }: DialogState & { e
       hasMore ? deliveries[deliveries.length - 1]?.deliveryId : undefined,
   });
   return (
-    <Drawer open={open} onOpenChange={onClose} title={t({ message: "Calls", context: "of a webhook" })} description={<span className="wrap-anywhere">{url}</span>}>
+    <Drawer
+      open={open}
+      onOpenChange={onClose}
+      title={t({ message: "Calls", context: "of a webhook" })}
+      description={<span className="wrap-anywhere">{url}</span>}
+    >
       <Loaded query={sent} skeleton={<SkeletonRows rows={3} />}>
         {({ pages }) => {
           const rows = pages.flatMap((page) => page.deliveries);
-          if (rows.length === 0) return <Empty><Trans>Nothing has been sent to this endpoint yet.</Trans></Empty>;
+          if (rows.length === 0)
+            return (
+              <Empty>
+                <Trans>Nothing has been sent to this endpoint yet.</Trans>
+              </Empty>
+            );
           return (
             <>
               <ul className="grid">

@@ -63,7 +63,9 @@ export function EndpointDialog({
         maxLength={WEBHOOK_URL_CHARS_MAX}
       />
       <fieldset className="grid gap-1" aria-describedby={error ? "webhook-kinds-error" : undefined}>
-        <legend className="mb-1 text-13 font-medium"><Trans>Events</Trans></legend>
+        <legend className="mb-1 text-13 font-medium">
+          <Trans>Events</Trans>
+        </legend>
         {kinds.map((kind) => (
           <Checkbox
             key={kind}

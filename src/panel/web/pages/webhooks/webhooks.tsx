@@ -52,8 +52,8 @@ export function WebhooksPage() {
               .map(({ endpointId, url, pausedWhy }) => (
                 <Banner key={endpointId} tone="bad" title={t`An endpoint was switched off`}>
                   <Trans>
-                    {url} failed for days, so it is no longer called. Last answer: {pausedWhy}. Repair it, then switch it
-                    on again.
+                    {url} failed for days, so it is no longer called. Last answer: {pausedWhy}. Repair it, then switch
+                    it on again.
                   </Trans>
                 </Banner>
               ))}
@@ -66,7 +66,9 @@ export function WebhooksPage() {
                 columns={COLUMNS}
                 actions={(endpoint) => <EndpointMenu endpoint={endpoint} onOpen={dialog.open} />}
                 empty={
-                  <Empty icon={Webhook}><Trans>No endpoints yet. Add the URL of your server, and choose its events.</Trans></Empty>
+                  <Empty icon={Webhook}>
+                    <Trans>No endpoints yet. Add the URL of your server, and choose its events.</Trans>
+                  </Empty>
                 }
               />
             </Section>
@@ -100,7 +102,9 @@ const COLUMNS: Column<Endpoint>[] = [
           failingSince === null ? (
             <Status kind="active" />
           ) : (
-            <Status kind="failed"><Trans>Failing</Trans></Status>
+            <Status kind="failed">
+              <Trans>Failing</Trans>
+            </Status>
           )
         ) : (
           <Status kind="disabled" />
